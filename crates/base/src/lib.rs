@@ -1,0 +1,1 @@
+//! Ids, addresses, clocks, seeded randomness, counters and drop reasons that every other crate shares.

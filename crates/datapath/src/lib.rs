@@ -1,0 +1,1 @@
+//! The userspace datapath: poll loop, cache, action execution.

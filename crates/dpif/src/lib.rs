@@ -1,0 +1,1 @@
+//! The seam between datapath and switch: datapath actions, flows, upcalls and the `Dpif` trait.

@@ -1,0 +1,1 @@
+//! Ports of the Linux kernel: AF_PACKET with virtio-net headers, tap, and netlink.

@@ -1,0 +1,1 @@
+//! The port trait, and ports without a kernel: in-memory, dummy, pcap.

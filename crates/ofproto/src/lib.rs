@@ -1,0 +1,1 @@
+//! OpenFlow switches: tables, connections, upcalls, statistics and effects.

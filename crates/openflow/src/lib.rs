@@ -1,0 +1,1 @@
+//! OpenFlow messages, actions and their text.

@@ -1,0 +1,1 @@
+//! A live replica of a remote OVSDB database, and transactions against it.

@@ -1,0 +1,1 @@
+//! The OVSDB server: transactions, constraints, monitors, durable storage.

@@ -1,0 +1,1 @@
+//! The programs ovsdb-server, ovsdb-client and ovsdb-tool.

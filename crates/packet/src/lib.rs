@@ -1,0 +1,1 @@
+//! Packet buffers with offload marks, batches, header views and checksums.

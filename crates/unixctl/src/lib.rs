@@ -1,0 +1,1 @@
+//! The control socket behind `ovs-appctl`: server and client.

@@ -1,0 +1,1 @@
+//! Database rows to running bridges, ports and interfaces, and back: the program ovs-vswitchd.

@@ -1,0 +1,1 @@
+//! `translate`: one pure function from tables and a flow key to actions, reads and effects.

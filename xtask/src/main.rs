@@ -1,0 +1,3 @@
+//! Checks that the tree keeps its own rules: crate levels, file habits.
+
+fn main() {}
