@@ -1,0 +1,96 @@
+//! A match: which keys a flow is for.
+
+use super::field::Field;
+use super::key::{FlowKey, FlowMask};
+
+/// A value and a mask. Invariant: bits of `key` outside of `mask` are zero (the methods keep it).
+#[derive(Clone, PartialEq, Eq, Hash, Default, Debug)]
+pub struct Match {
+    key: FlowKey,
+    mask: FlowMask,
+}
+
+impl Match {
+    /// Matches every packet.
+    pub const ANY: Self = Self { key: FlowKey::ZERO, mask: FlowKey::ZERO };
+
+    /// Matches keys that agree with `key` in the bits of `mask`.
+    pub fn new(key: &FlowKey, mask: FlowMask) -> Self {
+        Self { key: key.masked(&mask), mask }
+    }
+
+    /// The values; zero where the mask is.
+    pub fn key(&self) -> &FlowKey {
+        &self.key
+    }
+
+    /// The bits that matter.
+    pub fn mask(&self) -> &FlowMask {
+        &self.mask
+    }
+
+    /// Matches `field` exactly.
+    pub fn set(&mut self, field: Field, value: u128) {
+        self.set_masked(field, value, field.info().full_mask());
+    }
+
+    /// Matches the bits `mask` of `field`, replacing what was matched of it before.
+    pub fn set_masked(&mut self, field: Field, value: u128, mask: u128) {
+        self.clear(field);
+        self.mask.add_mask(field, mask);
+        self.key.set(field, value & mask);
+    }
+
+    /// Stops matching `field`.
+    pub fn clear(&mut self, field: Field) {
+        let whole = FlowKey::mask_of(field);
+        for i in 0..whole.0.len() {
+            self.mask.0[i] &= !whole.0[i];
+            self.key.0[i] &= !whole.0[i];
+        }
+    }
+
+    /// Value and mask of `field`, right aligned.
+    pub fn get(&self, field: Field) -> (u128, u128) {
+        (self.key.get(field), self.mask.get(field))
+    }
+
+    /// Whether the whole of `field` is matched and has this value.
+    pub fn is_exactly(&self, field: Field, value: u128) -> bool {
+        self.get(field) == (value, field.info().full_mask())
+    }
+
+    /// Whether `key` matches.
+    pub fn matches(&self, key: &FlowKey) -> bool {
+        self.key.eq_masked(key, &self.mask)
+    }
+
+    /// Whether every key that matches `other` matches `self` too.
+    pub fn contains(&self, other: &Self) -> bool {
+        self.mask.0.iter().zip(&other.mask.0).all(|(a, b)| a & !b == 0) && self.key.eq_masked(&other.key, &self.mask)
+    }
+
+    /// Whether some key matches both.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let common = self.mask.masked(&other.mask);
+        self.key.eq_masked(&other.key, &common)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn containment_and_overlap() {
+        let (mut net, mut host) = (Match::ANY, Match::ANY);
+        net.set_masked(Field::Ipv4Src, 0x0a00_0000, 0xff00_0000);
+        host.set(Field::Ipv4Src, 0x0a01_0203);
+        assert!(net.contains(&host) && !host.contains(&net) && net.overlaps(&host));
+        host.set(Field::Ipv4Src, 0x0b01_0203);
+        assert!(!net.overlaps(&host));
+        assert!(Match::ANY.contains(&net) && Match::ANY.overlaps(&host));
+        host.clear(Field::Ipv4Src);
+        assert_eq!(host, Match::ANY);
+    }
+}
