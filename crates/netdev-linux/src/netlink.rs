@@ -282,12 +282,8 @@ fn text(value: &[u8]) -> String {
 }
 
 fn parse_link(body: &[u8]) -> Option<LinkInfo> {
-    let mut link = LinkInfo {
-        link_type: half(body, 2)?,
-        ifindex: word(body, 4)?,
-        flags: word(body, 8)?,
-        ..LinkInfo::default()
-    };
+    let mut link =
+        LinkInfo { link_type: half(body, 2)?, ifindex: word(body, 4)?, flags: word(body, 8)?, ..LinkInfo::default() };
     for (kind, value) in attributes(body.get(IFINFO_LEN..)?) {
         match kind {
             IFLA_IFNAME => link.name = text(value),

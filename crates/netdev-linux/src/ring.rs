@@ -69,7 +69,14 @@ impl Ring {
         use rustix::mm::{MapFlags, ProtFlags, mmap};
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
         let base = unsafe {
-            mmap(std::ptr::null_mut(), slots * SLOT_LEN, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, socket, 0)
+            mmap(
+                std::ptr::null_mut(),
+                slots * SLOT_LEN,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                socket,
+                0,
+            )
         }?;
         let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
         Ok(Self { base, slots, head: 0 })

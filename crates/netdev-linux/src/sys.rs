@@ -15,7 +15,8 @@ fn check(result: c_int) -> io::Result<c_int> {
 /// A raw packet socket that receives nothing until it is bound to a protocol.
 pub(crate) fn packet_socket() -> io::Result<OwnedFd> {
     // SAFETY: no pointers are passed.
-    let fd = check(unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) })?;
+    let fd =
+        check(unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) })?;
     // SAFETY: the descriptor was just made and nobody else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
@@ -121,7 +122,8 @@ pub(crate) fn tap_set_offload(tap: BorrowedFd<'_>) -> io::Result<()> {
     let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
     let udp = libc::TUN_F_USO4 | libc::TUN_F_USO6;
     // SAFETY: TUNSETOFFLOAD takes a number, no pointer.
-    let set = |flags: u32| check(unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(flags)) });
+    let set =
+        |flags: u32| check(unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(flags)) });
     set(tcp | udp).or_else(|_| set(tcp))?;
     Ok(())
 }
@@ -159,7 +161,9 @@ pub(crate) unsafe fn send_messages(socket: RawFd, messages: &mut [libc::mmsghdr]
 /// it are plain `recv` and `send`.
 pub(crate) fn netlink_socket(groups: u32, flags: c_int) -> io::Result<OwnedFd> {
     // SAFETY: no pointers are passed.
-    let fd = check(unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC | flags, libc::NETLINK_ROUTE) })?;
+    let fd = check(unsafe {
+        libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC | flags, libc::NETLINK_ROUTE)
+    })?;
     // SAFETY: the descriptor was just made and nobody else has it.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     // SAFETY: the structure consists of integers, for which zero is valid.
