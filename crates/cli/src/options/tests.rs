@@ -19,7 +19,7 @@ fn parser(words: &[&str]) -> Parser {
 /// The options as `id=value`, then the positionals after `|`, or the error.
 fn run(mut parser: Parser) -> String {
     let mut out = Vec::new();
-    while let Some(found) = parser.next() {
+    for found in parser.by_ref() {
         match found {
             Ok(Found { id, value: Some(value) }) => out.push(format!("{id}={value}")),
             Ok(Found { id, value: None }) => out.push(id.to_owned()),
