@@ -184,7 +184,7 @@ fields! {
     Ipv6Label, "ipv6_label", "", 20, 32, Full, Hex, Ipv6, RW, bits(w::IP_MISC, 32, 32), [nxm(1, 27, "NXM_NX_IPV6_LABEL"), oxm(0x8000, 28, V12, "OXM_OF_IPV6_FLABEL")];
     IpProto, "nw_proto", "ip_proto", 8, 8, None, Decimal, Ip, RO, bits(w::IP_MISC, 0, 8), [nxm(0, 6, "NXM_OF_IP_PROTO"), oxm(0x8000, 10, V12, "OXM_OF_IP_PROTO")];
     IpDscpShifted, "nw_tos", "", 8, 8, None, Decimal, Ip, RW, Loc::NwTos, [nxm(0, 5, "NXM_OF_IP_TOS")];
-    IpDscp, "ip_dscp", "nw_tos_shifted", 6, 8, None, Decimal, Ip, RW, bits(w::IP_MISC, 18, 6), [oxm(0x8000, 8, V12, "OXM_OF_IP_DSCP")];
+    IpDscp, "ip_dscp", "", 6, 8, None, Decimal, Ip, RW, bits(w::IP_MISC, 18, 6), [oxm(0x8000, 8, V12, "OXM_OF_IP_DSCP")];
     IpEcn, "nw_ecn", "ip_ecn", 2, 8, None, Decimal, Ip, RW, bits(w::IP_MISC, 16, 2), [nxm(1, 28, "NXM_NX_IP_ECN"), oxm(0x8000, 9, V12, "OXM_OF_IP_ECN")];
     IpTtl, "nw_ttl", "", 8, 8, None, Decimal, Ip, RW, bits(w::IP_MISC, 8, 8), [nxm(1, 29, "NXM_NX_IP_TTL")];
     IpFrag, "ip_frag", "nw_frag", 2, 8, Full, Frag, Ip, RO, bits(w::IP_MISC, 24, 2), [nxm(1, 26, "NXM_NX_IP_FRAG")];
@@ -207,8 +207,8 @@ fields! {
     NdTarget, "nd_target", "", 128, 128, Full, Ipv6, Nd, RW, Loc::Wide(w::ND_TARGET), [nxm(1, 23, "NXM_NX_ND_TARGET"), oxm(0x8000, 31, V12, "OXM_OF_IPV6_ND_TARGET")];
     NdSll, "nd_sll", "", 48, 48, Full, Mac, NdSolicit, RW, bits(w::ARP_SHA, 16, 48), [nxm(1, 24, "NXM_NX_ND_SLL"), oxm(0x8000, 32, V12, "OXM_OF_IPV6_ND_SLL")];
     NdTll, "nd_tll", "", 48, 48, Full, Mac, NdAdvert, RW, bits(w::ARP_THA, 16, 48), [nxm(1, 25, "NXM_NX_ND_TLL"), oxm(0x8000, 33, V12, "OXM_OF_IPV6_ND_TLL")];
-    NdReserved, "nd_reserved", "", 32, 32, None, Decimal, Nd, RW, bits(w::L4_MISC, 0, 32), [exp(ERICSSON, 1, V12, "ERICOXM_OF_ICMPV6_ND_RESERVED")];
-    NdOptionsType, "nd_options_type", "", 8, 8, None, Decimal, Nd, RW, bits(w::TP, 8, 8), [exp(ERICSSON, 2, V12, "ERICOXM_OF_ICMPV6_ND_OPTIONS_TYPE")];
+    NdReserved, "nd_reserved", "", 32, 32, None, Decimal, Nd, RW, bits(w::L4_MISC, 0, 32), [oxm(ERICSSON, 1, V12, "ERICOXM_OF_ICMPV6_ND_RESERVED")];
+    NdOptionsType, "nd_options_type", "", 8, 8, None, Decimal, Nd, RW, bits(w::TP, 8, 8), [oxm(ERICSSON, 2, V12, "ERICOXM_OF_ICMPV6_ND_OPTIONS_TYPE")];
     NshFlags, "nsh_flags", "", 8, 8, Full, Decimal, Nsh, RW, bits(w::NSH, 56, 8), [exp(NSH, 1, V12, "NXOXM_NSH_FLAGS")];
     NshTtl, "nsh_ttl", "", 8, 8, None, Decimal, Nsh, RW, bits(w::NSH, 48, 8), [exp(NSH, 10, V12, "NXOXM_NSH_TTL")];
     NshMdtype, "nsh_mdtype", "", 8, 8, None, Decimal, Nsh, RO, bits(w::NSH, 40, 8), [exp(NSH, 2, V12, "NXOXM_NSH_MDTYPE")];
