@@ -12,10 +12,14 @@
 //! - [`queue`]: a bounded queue of frames with a descriptor to poll;
 //! - [`pcap`]: capture files, read and written;
 //! - [`dummy`]: Open vSwitch's `dummy` interfaces: injection by command, capture files, sockets between them;
+//! - [`memory`]: two ports with a wire between them, a port that swallows, and a port that plays a capture file;
+//! - [`fault`]: a wrapper that loses, repeats, reorders and cuts frames by a seed.
 
 pub mod change;
 pub mod device;
 pub mod dummy;
+pub mod fault;
+pub mod memory;
 pub mod pcap;
 pub mod pool;
 pub mod queue;
