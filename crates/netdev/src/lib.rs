@@ -10,6 +10,7 @@
 //! - [`change`]: who wants to hear of link changes;
 //! - [`pool`]: frame buffers that a thread uses again;
 //! - [`queue`]: a bounded queue of frames with a descriptor to poll;
+//! - [`software`]: what a device cannot do of a frame's marks, done in software;
 //! - [`pcap`]: capture files, read and written;
 //! - [`dummy`]: Open vSwitch's `dummy` interfaces: injection by command, capture files, sockets between them;
 //! - [`memory`]: two ports with a wire between them, a port that swallows, and a port that plays a capture file;
@@ -23,6 +24,7 @@ pub mod memory;
 pub mod pcap;
 pub mod pool;
 pub mod queue;
+pub mod software;
 pub mod status;
 
 pub use change::Changes;
