@@ -64,7 +64,7 @@ impl Netdev for Internal {
     }
 
     fn mac(&self) -> MacAddr {
-        self.host.refresh(&self.link).map(|info| info.mac).unwrap_or_default()
+        self.link.last().map(|info| info.mac).unwrap_or_default()
     }
 
     fn set_mac(&self, mac: MacAddr) -> Result<(), NetdevError> {
@@ -72,7 +72,7 @@ impl Netdev for Internal {
     }
 
     fn mtu(&self) -> Option<u32> {
-        self.host.refresh(&self.link).and_then(|info| info.mtu)
+        self.link.last().and_then(|info| info.mtu)
     }
 
     fn set_mtu(&self, mtu: u32) -> Result<(), NetdevError> {
