@@ -7,7 +7,9 @@ use crate::error::OfpError;
 use crate::nxm::{self, Dialect, Unknown};
 use crate::of_match;
 use crate::wire::{Put, Reader, Result, pad8};
+use crate::print::TableNames;
 use flow::Match;
+use flow::text::PortNames;
 
 /// A match in Nicira's form, with the cookie that may stand among its entries.
 pub(crate) struct NxMatch {
@@ -89,3 +91,17 @@ pub(crate) fn read_instructions(_version: Version, r: &mut Reader<'_>) -> Result
     if r.is_empty() { Ok(Vec::new()) } else { Err(OfpError::BicUnknownInst) }
 }
 pub(crate) fn put_instructions(_out: &mut Vec<u8>, _version: Version, _actions: &[Action]) {}
+
+pub(crate) fn format_actions(actions: &[Action], _ports: &dyn PortNames, _tables: &dyn TableNames, out: &mut String) {
+    if actions.is_empty() {
+        out.push_str("drop");
+    } else {
+        out.push_str(&format!("{actions:?}"));
+    }
+}
+
+/// What is in a packet: its key, and checksums.
+pub(crate) fn describe_packet(data: &[u8], ports: &dyn PortNames, out: &mut String) {
+    let _ = (data, ports);
+    out.push('\n');
+}
