@@ -120,7 +120,7 @@ impl Ofproto {
     /// Carries out a flow modification whose actions have been checked, and returns the flows that it removed.
     pub fn flow_mod(&self, fm: &FlowMod) -> Result<Vec<Removed>, OfpError> {
         if fm.table_id.is_some_and(|t| usize::from(t) >= N_TABLES) {
-            return Err(OfpError::OFPFMFC_BAD_TABLE_ID);
+            return Err(OfpError::FmfcBadTableId);
         }
         let removed = match fm.command {
             FlowModCommand::Add => {
@@ -139,11 +139,11 @@ impl Ofproto {
 
     fn add(&self, fm: &FlowMod) -> Result<(), OfpError> {
         let table_id = fm.table_id.unwrap_or(0);
-        let table = self.tables().get(usize::from(table_id)).ok_or(OfpError::OFPFMFC_BAD_TABLE_ID)?;
+        let table = self.tables().get(usize::from(table_id)).ok_or(OfpError::FmfcBadTableId)?;
         let now = self.now();
         let mut rules = table.rules.write();
         if fm.flags.check_overlap && rules.overlaps(&fm.matching, fm.priority.into()) {
-            return Err(OfpError::OFPFMFC_OVERLAP);
+            return Err(OfpError::FmfcOverlap);
         }
         let stats = rules
             .find(&fm.matching, fm.priority.into())

@@ -17,7 +17,9 @@ pub mod effects;
 pub mod expire;
 pub mod flow_table;
 pub mod revalidate;
+pub mod show;
 pub mod switch;
+pub mod trace;
 pub mod upcall;
 
 pub use bridge::{BundleSpec, Identity, OfPort, Ofproto, PortSpec};
