@@ -15,6 +15,10 @@ pub mod of_match;
 pub mod prereq;
 pub mod version;
 
+pub use action::check::{Limits, check};
+pub use action::decode::decode_actions;
+pub use action::encode::encode_actions;
+pub use action::instruction::{decode_flow_actions, decode_instructions, encode_flow_actions, encode_instructions};
 pub use action::{Action, ControllerAction, PacketInReason, Subfield};
 pub use error::OfpError;
 pub use flow_mod::{FlowFlags, FlowMod, FlowModCommand};
