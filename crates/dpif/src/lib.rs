@@ -7,6 +7,7 @@
 //! Keys below the seam hold the datapath's port number ([`DpPort`]) in the place of the ingress port.
 
 pub mod action;
+pub mod text;
 
 pub use action::{ControllerUpcall, DpAction, DpActions};
 
@@ -88,7 +89,9 @@ pub trait UpcallHandler: Send + Sync + Debug {
     /// An action sends the packet, as it is at that point, to a controller.
     fn controller(&self, port: DpPort, what: &ControllerUpcall, packet: &Packet);
 
-    /// A flow left the datapath (replaced, or superseded by another generation): its last statistics.
+    /// A flow left the datapath without [`Dpif::flow_del`]: another of the same key and mask took its place. Its last
+    /// statistics. Also called, with statistics of zero, for a flow that [`UpcallHandler::miss`] asked for and that was
+    /// not installed, for the limit on flows. The packet of a miss is not in the statistics of its flow.
     fn flow_gone(&self, id: FlowId, stats: DpFlowStats);
 }
 
@@ -124,6 +127,9 @@ pub enum DpifError {
     /// No number is left.
     #[error("no datapath port number is free")]
     TooManyPorts,
+    /// The limit on flows is reached.
+    #[error("too many datapath flows")]
+    TooManyFlows,
     /// The packet could not be executed.
     #[error("packet dropped: {}", .0.name())]
     Dropped(DropReason),
@@ -133,11 +139,12 @@ pub enum DpifError {
 ///
 /// Ports are added by the owner of the datapath's implementation, as what a device is differs from one to another.
 pub trait Dpif: Send + Sync + Debug {
-    /// Sends `packet` through `actions` as if it had come in on `port`.
+    /// Sends `packet` through `actions` as if it had come in on `port` ([`DpPort::NONE`] if on none). An error tells
+    /// why it, or a copy of it, was dropped, if the actions themselves did not say so; all drops are counted.
     fn execute(&self, port: DpPort, packet: Packet, actions: &DpActions) -> Result<(), DpifError>;
 
     /// Installs a flow under an id of the caller's; a flow with the same key and mask is replaced, and reported by
-    /// [`UpcallHandler::flow_gone`].
+    /// [`UpcallHandler::flow_gone`] on the caller's thread. A flow of the same id is replaced without a word.
     fn flow_put(&self, id: FlowId, flow: Arc<DpFlow>) -> Result<(), DpifError>;
 
     /// Removes a flow and returns its last statistics.

@@ -115,7 +115,7 @@ pub enum Loc {
     InPort16,
     /// The DSCP bits of the type of service, in place, with the ECN bits as zeros.
     NwTos,
-    /// The ARP operation: 16 bits on the wire, of which the key keeps the low 8 where `nw_proto` is (0 if larger).
+    /// The ARP operation: 16 bits on the wire, of which the key keeps the low 8 where `nw_proto` is.
     ArpOp,
     /// Tunnel option of this index: placed by the switch's TLV table.
     TunMetadata(u8),

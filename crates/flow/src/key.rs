@@ -52,7 +52,8 @@ impl FlowKey {
             }
             Loc::InPort16 => self.set(Field::InPortOxm, PortNo::from_of10(value as u16).0.into()),
             Loc::NwTos => self.set(Field::IpDscp, value >> 2),
-            Loc::ArpOp => self.set(Field::IpProto, if value > 0xff { 0 } else { value }),
+            // The high byte is lost, as it is in Open vSwitch (a received operation above 255 reads as 0).
+            Loc::ArpOp => self.set(Field::IpProto, value & 0xff),
             Loc::TunMetadata(_) => {}
         }
     }

@@ -2,6 +2,7 @@
 
 use super::field::Field;
 use super::key::{FlowKey, FlowMask};
+use super::layout;
 
 /// A value and a mask. Invariant: bits of `key` outside of `mask` are zero (the methods keep it).
 #[derive(Clone, PartialEq, Eq, Hash, Default, Debug)]
@@ -35,15 +36,30 @@ impl Match {
     }
 
     /// Matches the bits `mask` of `field`, replacing what was matched of it before.
+    /// A VLAN id or priority implies that a tag is present; 0xffff as `dl_vlan` that none is (OpenFlow 1.0 section 5.2.3).
+    /// ICMP types and codes are matched in the 16 bits where ports stand, so that all ways to say them are equal.
     pub fn set_masked(&mut self, field: Field, value: u128, mask: u128) {
+        let (field, mask) = match as_port(field) {
+            Some(port) => (port, mask | mask << 8),
+            None => (field, mask),
+        };
         self.clear(field);
+        match field {
+            Field::DlVlan if mask != 0 && value == 0xffff => return self.set(Field::VlanTci, 0),
+            Field::DlVlan | Field::DlVlanPcp | Field::VlanPcp => {
+                let tag = u64::from(mask != 0) << 12;
+                self.mask.0[layout::ETH_SRC] = self.mask.0[layout::ETH_SRC] & !0x1000 | tag;
+                self.key.0[layout::ETH_SRC] = self.key.0[layout::ETH_SRC] & !0x1000 | tag;
+            }
+            _ => {}
+        }
         self.mask.add_mask(field, mask);
         self.key.set(field, value & mask);
     }
 
     /// Stops matching `field`.
     pub fn clear(&mut self, field: Field) {
-        let whole = FlowKey::mask_of(field);
+        let whole = FlowKey::mask_of(as_port(field).unwrap_or(field));
         for i in 0..whole.0.len() {
             self.mask.0[i] &= !whole.0[i];
             self.key.0[i] &= !whole.0[i];
@@ -74,6 +90,15 @@ impl Match {
     pub fn overlaps(&self, other: &Self) -> bool {
         let common = self.mask.masked(&other.mask);
         self.key.eq_masked(&other.key, &common)
+    }
+}
+
+/// The port in whose place an ICMP type or code stands.
+fn as_port(field: Field) -> Option<Field> {
+    match field {
+        Field::Icmpv4Type | Field::Icmpv6Type => Some(Field::TcpSrc),
+        Field::Icmpv4Code | Field::Icmpv6Code => Some(Field::TcpDst),
+        _ => None,
     }
 }
 

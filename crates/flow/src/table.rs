@@ -184,7 +184,7 @@ fields! {
     Ipv6Label, "ipv6_label", "", 20, 32, Full, Hex, Ipv6, RW, bits(w::IP_MISC, 32, 32), [nxm(1, 27, "NXM_NX_IPV6_LABEL"), oxm(0x8000, 28, V12, "OXM_OF_IPV6_FLABEL")];
     IpProto, "nw_proto", "ip_proto", 8, 8, None, Decimal, Ip, RO, bits(w::IP_MISC, 0, 8), [nxm(0, 6, "NXM_OF_IP_PROTO"), oxm(0x8000, 10, V12, "OXM_OF_IP_PROTO")];
     IpDscpShifted, "nw_tos", "", 8, 8, None, Decimal, Ip, RW, Loc::NwTos, [nxm(0, 5, "NXM_OF_IP_TOS")];
-    IpDscp, "ip_dscp", "nw_tos_shifted", 6, 8, None, Decimal, Ip, RW, bits(w::IP_MISC, 18, 6), [oxm(0x8000, 8, V12, "OXM_OF_IP_DSCP")];
+    IpDscp, "ip_dscp", "", 6, 8, None, Decimal, Ip, RW, bits(w::IP_MISC, 18, 6), [oxm(0x8000, 8, V12, "OXM_OF_IP_DSCP")];
     IpEcn, "nw_ecn", "ip_ecn", 2, 8, None, Decimal, Ip, RW, bits(w::IP_MISC, 16, 2), [nxm(1, 28, "NXM_NX_IP_ECN"), oxm(0x8000, 9, V12, "OXM_OF_IP_ECN")];
     IpTtl, "nw_ttl", "", 8, 8, None, Decimal, Ip, RW, bits(w::IP_MISC, 8, 8), [nxm(1, 29, "NXM_NX_IP_TTL")];
     IpFrag, "ip_frag", "nw_frag", 2, 8, Full, Frag, Ip, RO, bits(w::IP_MISC, 24, 2), [nxm(1, 26, "NXM_NX_IP_FRAG")];
