@@ -37,6 +37,10 @@ pub mod version;
 pub mod versions;
 pub mod wire;
 
+pub use action::check::{Limits, check};
+pub use action::decode::decode_actions;
+pub use action::encode::encode_actions;
+pub use action::instruction::{decode_flow_actions, decode_instructions, encode_flow_actions, encode_instructions};
 pub use action::{Action, ControllerAction, PacketInReason, Subfield};
 pub use error::OfpError;
 pub use flow_mod::{FlowFlags, FlowMod, FlowModCommand};
