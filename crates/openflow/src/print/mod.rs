@@ -13,7 +13,9 @@ mod packets;
 mod ports;
 mod tables;
 
+pub use config::frag_name;
 pub use flows::{FlowStyle, flow_mod, flow_stats};
+pub use packets::format_name;
 pub use ports::port_desc;
 pub use tables::{TableFormatter, tables};
 
