@@ -51,7 +51,7 @@ impl VlogLayer {
             Some(level) => level,
             None => return false,
         };
-        metadata.is_event() && self.log.wants(module_of(metadata.target()), level)
+        !metadata.is_span() && self.log.wants(module_of(metadata.target()), level)
     }
 }
 
