@@ -59,8 +59,7 @@ fn sleep(worker: &Worker, wake: &OwnedFd) {
     bump(&worker.shared.lanes[worker.index].sleeps, 1);
     let handles: Vec<_> = worker.queues.iter().map(|q| &q.port.rx[q.index]).collect();
     let broken = handles.iter().any(|q| q.broken.load(Ordering::Relaxed));
-    let sound: Vec<_> =
-        handles.iter().filter(|q| !q.broken.load(Ordering::Relaxed)).map(|q| q.handle.lock()).collect();
+    let sound: Vec<_> = handles.iter().filter(|q| !q.broken.load(Ordering::Relaxed)).map(|q| q.handle.lock()).collect();
     let wake_fd = wake.as_fd();
     let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(sound.len() + 1);
     fds.push(PollFd::from_borrowed_fd(wake_fd, PollFlags::IN));

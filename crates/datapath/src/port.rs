@@ -163,7 +163,10 @@ impl Port {
 
 impl fmt::Debug for Port {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Port").field("number", &self.number).field("device", &self.device.name()).finish_non_exhaustive()
+        f.debug_struct("Port")
+            .field("number", &self.number)
+            .field("device", &self.device.name())
+            .finish_non_exhaustive()
     }
 }
 
@@ -203,6 +206,11 @@ impl PortTable {
         by_number.resize(by_number.len().max(at + 1), None);
         by_number[at] = Some(port);
         Self { version: self.version + 1, by_number }
+    }
+
+    /// The next table, without ports.
+    pub(crate) fn emptied(&self) -> Self {
+        Self { version: self.version + 1, by_number: Vec::new() }
     }
 
     /// The next table, without the port of this number.

@@ -143,7 +143,8 @@ pub trait Dpif: Send + Sync + Debug {
     fn execute(&self, port: DpPort, packet: Packet, actions: &DpActions) -> Result<(), DpifError>;
 
     /// Installs a flow under an id of the caller's; a flow with the same key and mask is replaced, and reported by
-    /// [`UpcallHandler::flow_gone`] on the caller's thread. A flow of the same id is replaced without a word.
+    /// [`UpcallHandler::flow_gone`] on the caller's thread. A flow of the same id is replaced by
+    /// it and its statistics go on.
     fn flow_put(&self, id: FlowId, flow: Arc<DpFlow>) -> Result<(), DpifError>;
 
     /// Removes a flow and returns its last statistics.
