@@ -7,6 +7,7 @@
 //! Keys below the seam hold the datapath's port number ([`DpPort`]) in the place of the ingress port.
 
 pub mod action;
+pub mod text;
 
 pub use action::{ControllerUpcall, DpAction, DpActions};
 

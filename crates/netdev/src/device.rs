@@ -62,6 +62,12 @@ pub trait Netdev: Send + Sync + Debug {
         Ok(())
     }
 
+    /// Whether the device still exists. One that was deleted or renamed under us never comes back: it is to be
+    /// dropped, and opened again when a device of its name appears. The change counter moves when this changes.
+    fn is_present(&self) -> bool {
+        true
+    }
+
     /// The state of the link, as it is now.
     fn status(&self) -> LinkStatus;
 

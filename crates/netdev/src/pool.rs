@@ -54,6 +54,15 @@ pub fn filled(frame: &[u8]) -> Packet {
     }
 }
 
+/// An empty buffer with room for `len` bytes, of the pool if there is one, for a device to read a frame into.
+pub fn buffer(len: usize) -> Vec<u8> {
+    let kept = POOL.with_borrow_mut(|pool| if len <= SMALL { pool.small.pop() } else { pool.large.pop() });
+    let mut bytes = kept.map(Packet::into_vec).unwrap_or_default();
+    bytes.clear();
+    bytes.reserve(len);
+    bytes
+}
+
 /// Gives a packet's buffer back.
 pub fn recycle(packet: Packet) {
     POOL.with_borrow_mut(|pool| pool.give(packet));

@@ -5,6 +5,7 @@ use crate::mac::MacTable;
 use base::{DpPort, Millis, PortNo};
 use classifier::{Classifier, MiniMatch};
 use openflow::Action;
+use openflow::flow_mod::FlowFlags;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -177,8 +178,8 @@ pub struct Rule {
     pub hard_timeout: u16,
     /// For eviction (OpenFlow 1.4).
     pub importance: u16,
-    /// OFPFF_ bits.
-    pub flags: u16,
+    /// What the controller asked for.
+    pub flags: FlowFlags,
     /// What to do.
     pub actions: Arc<[Action]>,
     /// When it was added.

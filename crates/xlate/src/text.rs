@@ -1,10 +1,11 @@
 //! How traces write matches, actions and subfields.
 
 use flow::Match;
+use flow::text::NoNames;
 use openflow::{Action, Subfield};
 
 pub(crate) fn flow_match(m: &Match) -> String {
-    format!("{m:?}")
+    flow::text::match_to_string(m, &NoNames)
 }
 
 pub(crate) fn action(action: &Action) -> String {
