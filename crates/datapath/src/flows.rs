@@ -64,8 +64,9 @@ impl Flows {
         Reader { inner, generation: self.generation.load(Ordering::SeqCst) }
     }
 
+    /// Of two threads that move on at the same time the later generation wins, in whichever order they get here.
     pub(crate) fn set_generation(&self, generation: u64) {
-        self.generation.store(generation, Ordering::SeqCst);
+        self.generation.fetch_max(generation, Ordering::SeqCst);
     }
 
     pub(crate) fn set_limit(&self, limit: u64) {

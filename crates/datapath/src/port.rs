@@ -111,6 +111,14 @@ impl Port {
 
     /// Whether a frame may leave here: it fits the MTU (VLAN tags do not count), or the device will cut it.
     pub(crate) fn fits(&self, packet: &packet::Packet) -> bool {
+        self.fits_mtu(packet) || {
+            // Perhaps the MTU has grown.
+            self.refresh();
+            self.fits_mtu(packet)
+        }
+    }
+
+    fn fits_mtu(&self, packet: &packet::Packet) -> bool {
         let mtu = self.mtu.load(Ordering::Relaxed) as usize;
         let room = mtu.saturating_add(ETHERNET_HEADER);
         mtu == 0

@@ -195,7 +195,7 @@ impl Frame {
             }
             Net::Mpls { entries, payload } => {
                 b.extend([0x88, 0x47]);
-                entries.iter().for_each(|e| b.extend(e.to_be_bytes()));
+                b.extend(entries.iter().flat_map(|e| e.to_be_bytes()));
                 b.extend(payload);
             }
             Net::Nsh { first, path, contexts } => {
@@ -203,7 +203,7 @@ impl Frame {
                 b.extend(first.to_be_bytes());
                 b.extend([1, 3]);
                 b.extend(path.to_be_bytes());
-                contexts.iter().for_each(|c| b.extend(c.to_be_bytes()));
+                b.extend(contexts.iter().flat_map(|c| c.to_be_bytes()));
             }
             Net::V4 { tos, ttl, src, dst, options, frag, l4 } => {
                 b.extend([8, 0]);
@@ -220,7 +220,7 @@ impl Frame {
                 });
                 h.extend([*ttl, l4.proto(false), 0, 0]);
                 h.extend(pseudo);
-                options.iter().for_each(|o| h.extend(o));
+                h.extend(options.iter().flatten());
                 let checksum = !folded(sum_of(&h));
                 h[10..12].copy_from_slice(&checksum.to_be_bytes());
                 b.extend(h);
@@ -522,7 +522,9 @@ fn a_wrong_checksum_stays_wrong() {
     let set = [(Field::Ipv4Src, 0x0a00_0001, u128::MAX), (Field::TcpDst, 443, u128::MAX)];
     set_all(&mut packet, &actions(&set)).expect("whole");
     let mut right = tcp_frame();
-    set.iter().for_each(|(f, v, m)| right.set(*f, *v, *m));
+    for (field, value, mask) in set {
+        right.set(field, value, mask);
+    }
     let mut expected = right.packet();
     expected.data_mut()[50] ^= 0x10;
     assert_eq!(packet, expected);

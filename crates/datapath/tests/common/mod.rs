@@ -72,7 +72,9 @@ struct TestTx(Arc<Mutex<Vec<Packet>>>);
 impl Tx for TestTx {
     fn send_batch(&mut self, batch: &mut Batch) -> SendReport {
         let mut report = SendReport::default();
-        batch.iter().for_each(|p| report.count_sent(p.len()));
+        for p in &*batch {
+            report.count_sent(p.len());
+        }
         self.0.lock().append(batch);
         report
     }
