@@ -131,6 +131,11 @@ impl Core {
         self.databases.get(name)?.file.as_deref()
     }
 
+    /// Why a database can no longer be written, if that is so; `None` if there is no such database.
+    pub fn storage_failure(&self, name: &str) -> Option<Option<&str>> {
+        Some(self.databases.get(name)?.failure())
+    }
+
     /// Starts a session. A read-only one may not change any database.
     pub fn connect(&mut self, read_only: bool) -> SessionId {
         self.next_session += 1;

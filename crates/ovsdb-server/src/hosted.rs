@@ -75,6 +75,11 @@ impl Hosted {
         Ok(self.database.apply(id, prepared.changes))
     }
 
+    /// Why nothing can be written any more, if that is so.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.failed.as_deref()
+    }
+
     fn describe(&self, action: &str) -> String {
         format!("{}: {action}", self.file.as_deref().unwrap_or(&self.database.schema().name))
     }

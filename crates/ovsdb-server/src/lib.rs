@@ -27,6 +27,7 @@ mod monitor;
 mod row;
 mod server_database;
 mod session;
+mod shell;
 mod transaction;
 
 pub use commit::{Prepared, prepare};
@@ -36,4 +37,5 @@ pub use execute::{Caller, Outcome, execute};
 pub use monitor::{Monitor, Version};
 pub use row::{Row, RowChange};
 pub use session::{Output, SessionId};
+pub use shell::{Builder, Handle, OpenError, Server};
 pub use transaction::Transaction;
