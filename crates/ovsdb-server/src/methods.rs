@@ -43,7 +43,8 @@ impl Core {
     fn request(&mut self, session: SessionId, id: Value, method: &str, params: Vec<Value>, now: Now) {
         let pending = self.triggers.iter().any(|trigger| trigger.session == session && trigger.id == id);
         if pending && matches!(method, "transact" | "convert") {
-            self.send(session, Message::error(id, "duplicate request ID"));
+            let error = Error::syntax(&Value::from(params), format!("{method}: duplicate request ID"));
+            self.send(session, Message::error(id, error.to_json()));
             return;
         }
         let answer = self.dispatch(session, &id, method, params, now).unwrap_or_else(|e| Answer::Error(e.to_json()));
@@ -196,8 +197,8 @@ impl Core {
         let database: &Database =
             self.databases.get(name.as_str()).map(|hosted| &hosted.database).ok_or_else(unknown)?;
         let updates = monitor.change_conditions(database, requests)?;
-        let notification = updates.map(|updates| monitor.notification(database, updates));
         monitor.id = new_id.clone();
+        let notification = updates.map(|updates| monitor.notification(database, updates));
         if let Some((method, params)) = notification {
             self.send(session, Message::notification(method, params));
         }
