@@ -1,0 +1,102 @@
+//! Why a packet was dropped. Every drop has a reason and a counter that a user can read.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! drop_reasons {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)+) => {
+        /// Why a packet was not forwarded.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(u8)]
+        pub enum DropReason { $($(#[$doc])* $variant,)+ }
+
+        impl DropReason {
+            /// All reasons, in the order of their numbers.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            /// The name that users see, as `output-queue-full`.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)+ }
+            }
+        }
+    };
+}
+
+drop_reasons! {
+    /// The flow's actions are empty: the tables say drop.
+    Action = "action",
+    /// The frame is too short to have an Ethernet header, or longer than its buffer.
+    Malformed = "malformed",
+    /// A header that an action needs is cut off.
+    Truncated = "truncated",
+    /// The frame is larger than the way out allows, and may not be split.
+    TooBig = "too-big",
+    /// The port that the actions name is gone.
+    NoPort = "no-port",
+    /// The port is down or has its receive side switched off.
+    PortDown = "port-down",
+    /// The port's transmit queue is full.
+    OutputQueueFull = "output-queue-full",
+    /// The device refused the frame.
+    OutputError = "output-error",
+    /// The queue to the slow path is full.
+    UpcallQueueFull = "upcall-queue-full",
+    /// The slow path failed on this packet (resubmit depth or count, action size).
+    TranslationError = "translation-error",
+    /// The VLAN of the frame is not one that the port carries.
+    VlanMismatch = "vlan-mismatch",
+    /// Sent to a reserved address that a bridge does not forward.
+    ReservedAddress = "reserved-address",
+    /// The frame would go back where it came from.
+    SamePort = "same-port",
+    /// TTL or hop limit ran out.
+    TtlExpired = "ttl-expired",
+    /// Recirculation is nested too deep or its state is gone.
+    Recirculation = "recirculation",
+    /// A meter's rate was exceeded.
+    Meter = "meter",
+    /// The frame is a fragment, and fragments are dropped by configuration.
+    Fragment = "fragment",
+    /// Headers could not be pushed: no room, or nested too deep.
+    NoHeadroom = "no-headroom",
+}
+
+/// One counter a [`DropReason`], written by any thread.
+#[derive(Debug)]
+pub struct DropCounters([AtomicU64; DropReason::ALL.len()]);
+
+impl Default for DropCounters {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+impl DropCounters {
+    /// Counts `n` packets dropped for `reason`.
+    pub fn add(&self, reason: DropReason, n: u64) {
+        self.0[reason as usize].fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// Packets dropped for `reason` so far.
+    pub fn count(&self, reason: DropReason) -> u64 {
+        self.0[reason as usize].load(Ordering::Relaxed)
+    }
+
+    /// All reasons that dropped something, with their counts.
+    pub fn nonzero(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
+        DropReason::ALL.iter().map(|r| (*r, self.count(*r))).filter(|(_, n)| *n > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_by_reason() {
+        let c = DropCounters::default();
+        c.add(DropReason::TooBig, 2);
+        c.add(DropReason::TooBig, 1);
+        assert_eq!(c.nonzero().collect::<Vec<_>>(), [(DropReason::TooBig, 3)]);
+        assert_eq!(DropReason::TooBig.name(), "too-big");
+    }
+}

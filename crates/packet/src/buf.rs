@@ -1,0 +1,220 @@
+//! A frame in memory: its bytes, room in front of them for headers to be pushed, and its offload marks.
+//!
+//! Invariants: `start <= bytes.len()`; the frame is `bytes[start..]`. Offsets in [`Checksum::Partial`] are relative to
+//! the first byte of the frame, and pushing or popping bytes in front moves them along.
+
+/// Bytes kept free in front of a new frame, enough for two VLAN tags, three MPLS labels and an outer tunnel header.
+pub const HEADROOM: usize = 128;
+
+/// Frames moved together through the datapath at most.
+pub const BATCH_MAX: usize = 32;
+
+/// Frames that move together.
+pub type Batch = Vec<Packet>;
+
+/// What is known of, or still to be done to, the checksum of the innermost TCP, UDP or SCTP header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Checksum {
+    /// Nothing is known: the bytes are what the wire said.
+    #[default]
+    Unknown,
+    /// Verified: the checksum in the bytes is right.
+    Good,
+    /// Unfinished: the checksum field holds the pseudo-header sum only, and whoever sends the frame to a wire must
+    /// store the ones' complement sum of everything from `start` to the end at `start + offset`
+    /// (`VIRTIO_NET_HDR_F_NEEDS_CSUM`, virtio 1.2 section 5.1.6).
+    Partial {
+        /// Where summing starts, in bytes from the start of the frame.
+        start: u16,
+        /// Where the result goes, in bytes from `start`.
+        offset: u16,
+    },
+}
+
+/// How a large frame is to be cut.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GsoKind {
+    /// TCP over IPv4.
+    TcpV4,
+    /// TCP over IPv6.
+    TcpV6,
+    /// UDP datagrams of one flow (`UDP_SEGMENT`).
+    UdpL4,
+}
+
+/// The frame stands for several: its payload is to be cut into segments.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Gso {
+    /// What kind of segments.
+    pub kind: GsoKind,
+    /// Payload bytes a segment, never 0.
+    pub size: u16,
+    /// The TCP sender set the congestion-window-reduced mark: only the first segment carries it.
+    pub ecn: bool,
+}
+
+/// Work left to whoever sends the frame out of the host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Offload {
+    /// State of the transport checksum.
+    pub checksum: Checksum,
+    /// Set if the frame is larger than the wire's MTU and to be segmented.
+    pub gso: Option<Gso>,
+}
+
+/// One Ethernet frame, without its frame check sequence.
+#[derive(Clone, Debug, Default)]
+pub struct Packet {
+    bytes: Vec<u8>,
+    start: usize,
+    /// Work left to the sender.
+    pub offload: Offload,
+}
+
+impl PartialEq for Packet {
+    fn eq(&self, other: &Self) -> bool {
+        self.data() == other.data() && self.offload == other.offload
+    }
+}
+
+impl Packet {
+    /// A copy of `frame` with [`HEADROOM`] in front.
+    pub fn from_slice(frame: &[u8]) -> Self {
+        let mut bytes = Vec::with_capacity(HEADROOM + frame.len());
+        bytes.resize(HEADROOM, 0);
+        bytes.extend_from_slice(frame);
+        Self { bytes, start: HEADROOM, offload: Offload::default() }
+    }
+
+    /// Takes over a buffer whose frame begins at `start`; an error gives the buffer back if `start` is past its end.
+    pub fn from_vec(bytes: Vec<u8>, start: usize) -> Result<Self, Vec<u8>> {
+        if start > bytes.len() { Err(bytes) } else { Ok(Self { bytes, start, offload: Offload::default() }) }
+    }
+
+    /// Empties the packet for reuse, keeping its memory, and fills it with a copy of `frame`.
+    pub fn refill(&mut self, frame: &[u8]) {
+        self.bytes.clear();
+        self.bytes.resize(HEADROOM, 0);
+        self.bytes.extend_from_slice(frame);
+        self.start = HEADROOM;
+        self.offload = Offload::default();
+    }
+
+    /// The frame.
+    pub fn data(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+
+    /// The frame, to be written.
+    pub fn data_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..]
+    }
+
+    /// Bytes of the frame.
+    pub fn len(&self) -> usize {
+        self.bytes.len() - self.start
+    }
+
+    /// Whether the frame has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes free in front of the frame.
+    pub fn headroom(&self) -> usize {
+        self.start
+    }
+
+    /// Inserts `n` zero bytes `at` bytes into the frame by moving what is before them to the front, and returns them
+    /// to be filled. `at` beyond the end counts as the end.
+    pub fn insert(&mut self, at: usize, n: usize) -> &mut [u8] {
+        let at = at.min(self.len());
+        if n > self.start {
+            let more = n - self.start + HEADROOM;
+            self.bytes.splice(0..0, std::iter::repeat_n(0, more));
+            self.start += more;
+        }
+        let old = self.start;
+        self.start -= n;
+        self.bytes.copy_within(old..old + at, self.start);
+        self.shift_offload(at, n as isize);
+        let hole = &mut self.bytes[self.start + at..self.start + at + n];
+        hole.fill(0);
+        hole
+    }
+
+    /// Removes `n` bytes `at` bytes into the frame by moving what is before them back. Returns whether the frame was
+    /// long enough; if not, nothing changes.
+    pub fn remove(&mut self, at: usize, n: usize) -> bool {
+        if at.checked_add(n).is_none_or(|end| end > self.len()) {
+            return false;
+        }
+        self.bytes.copy_within(self.start..self.start + at, self.start + n);
+        self.start += n;
+        self.shift_offload(at, -(n as isize));
+        true
+    }
+
+    /// Cuts the frame to at most `len` bytes. What is left of a cut frame has no offload marks.
+    pub fn truncate(&mut self, len: usize) {
+        if len < self.len() {
+            self.bytes.truncate(self.start + len);
+            self.offload = Offload::default();
+        }
+    }
+
+    /// Appends bytes at the end of the frame.
+    pub fn append(&mut self, tail: &[u8]) {
+        self.bytes.extend_from_slice(tail);
+    }
+
+    fn shift_offload(&mut self, at: usize, by: isize) {
+        if let Checksum::Partial { start, offset } = self.offload.checksum
+            && usize::from(start) >= at
+        {
+            let start = start as isize + by;
+            self.offload.checksum = match u16::try_from(start) {
+                Ok(start) => Checksum::Partial { start, offset },
+                Err(_) => Checksum::Unknown,
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn insert_and_remove_move_the_front() {
+        let mut p = Packet::from_slice(&[1, 2, 3, 4, 5, 6]);
+        p.offload.checksum = Checksum::Partial { start: 4, offset: 1 };
+        p.insert(2, 3).copy_from_slice(&[7, 8, 9]);
+        assert_eq!(p.data(), [1, 2, 7, 8, 9, 3, 4, 5, 6]);
+        assert_eq!(p.offload.checksum, Checksum::Partial { start: 7, offset: 1 });
+        assert!(p.remove(2, 3));
+        assert_eq!(p.data(), [1, 2, 3, 4, 5, 6]);
+        assert!(!p.remove(5, 2));
+        assert!(!p.remove(usize::MAX, 2));
+    }
+
+    #[test]
+    fn insert_beyond_the_headroom_grows() {
+        let mut p = Packet::from_slice(&[1, 2]);
+        p.insert(0, HEADROOM);
+        p.insert(0, 5).copy_from_slice(&[9; 5]);
+        assert_eq!(p.len(), HEADROOM + 7);
+        assert_eq!(p.data()[..6], [9, 9, 9, 9, 9, 0]);
+        assert_eq!(p.data()[HEADROOM + 5..], [1, 2]);
+    }
+
+    #[test]
+    fn truncating_forgets_the_marks() {
+        let mut p = Packet::from_slice(&[0; 100]);
+        p.offload.checksum = Checksum::Good;
+        p.truncate(200);
+        assert_eq!(p.offload.checksum, Checksum::Good);
+        p.truncate(10);
+        assert_eq!((p.len(), p.offload.checksum), (10, Checksum::Unknown));
+    }
+}
