@@ -1,5 +1,7 @@
 //! One bridge: its ports as OpenFlow and NORMAL see them, its identity, and its view for translations.
 
+use crate::conn::Connections;
+use crate::conn::peer::PeerKind;
 use crate::expire::Expirable;
 use crate::switch::Switch;
 use base::{MacAddr, PortNo};
@@ -21,6 +23,7 @@ pub struct Ofproto {
     macs: Arc<RwLock<MacTable>>,
     state: RwLock<State>,
     pub(crate) expirable: Expirable,
+    connections: Connections,
 }
 
 #[derive(Debug, Default)]
@@ -130,6 +133,7 @@ impl Ofproto {
             macs: Arc::default(),
             state: RwLock::default(),
             expirable: Expirable::default(),
+            connections: Connections::default(),
         }
     }
 
@@ -146,6 +150,11 @@ impl Ofproto {
     /// Its flow tables.
     pub fn tables(&self) -> &[Table] {
         &self.tables
+    }
+
+    /// Its OpenFlow connections.
+    pub fn connections(&self) -> &Connections {
+        &self.connections
     }
 
     /// Its learned addresses.
@@ -187,8 +196,13 @@ impl Ofproto {
         }
     }
 
-    /// Sets whether packets without a flow go to controllers.
-    pub fn set_miss_to_controller(&self, on: bool) {
+    /// Sets whether packets without a flow go to controllers: if one is connected that speaks OpenFlow 1.2 or earlier,
+    /// where that is what a miss does unless the controller says otherwise.
+    pub(crate) fn update_miss_to_controller(&self) {
+        let mut on = false;
+        self.connections.for_each(|peer| {
+            on |= peer.kind == PeerKind::Controller && peer.version().is_some_and(|v| v < openflow::Version::V13);
+        });
         let old = std::mem::replace(&mut self.state.write().miss_to_controller, on);
         if old != on {
             self.rebuild();

@@ -4,7 +4,7 @@ use crate::bridge::Ofproto;
 use base::PortNo;
 use flow::Match;
 use openflow::action::Action;
-use openflow::error::OfpError;
+use openflow::{OfpError, Version};
 use openflow::flow_mod::{FlowMod, FlowModCommand, GROUP_ANY};
 use std::sync::Arc;
 use xlate::model::N_TABLES;
@@ -115,6 +115,17 @@ impl Ofproto {
             }
         }
         found
+    }
+
+    /// Whether a flow with this match may have these actions in `table`.
+    pub(crate) fn check_actions(
+        &self,
+        actions: &[Action],
+        matching: &Match,
+        table: u8,
+        version: Version,
+    ) -> Result<(), OfpError> {
+        openflow::action::check(actions, matching, table, version)
     }
 
     /// Carries out a flow modification whose actions have been checked, and returns the flows that it removed.

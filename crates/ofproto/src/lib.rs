@@ -3,6 +3,7 @@
 //! - [`switch`]: [`Switch`], all bridges over one datapath, and the snapshot that translations look at;
 //! - [`bridge`]: [`Ofproto`], one bridge: ports, bundles, identity;
 //! - [`flow_table`]: flow modifications; [`expire`]: timeouts;
+//! - [`conn`]: OpenFlow connections;
 //! - [`upcall`]: packets that the datapath has no flow for; [`effects`]: what a packet causes beside forwarding;
 //!   [`revalidate`]: statistics, and flows that are out of date.
 //!
@@ -13,6 +14,7 @@
 //! - flow tables are changed by the control thread only, so that a look at several rules there is consistent.
 
 pub mod bridge;
+pub mod conn;
 pub mod effects;
 pub mod expire;
 pub mod flow_table;
@@ -24,4 +26,5 @@ pub mod upcall;
 
 pub use bridge::{BundleSpec, Identity, OfPort, Ofproto, PortSpec};
 pub use flow_table::{Removed, RemovedReason};
+pub use conn::service::{Service, ServiceConfig, ServiceStatus};
 pub use switch::Switch;

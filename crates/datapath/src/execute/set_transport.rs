@@ -111,7 +111,9 @@ fn neighbour(packet: &mut Packet, ip: &Ip, field: Field, bits: Bits) -> Result<(
         Field::NdReserved => summed(packet, ip, ICMP, 4, 4, bits),
         Field::NdTarget => summed(packet, ip, ICMP, 8, 16, bits),
         // The option's length stands in the other half of the word.
-        Field::NdOptionsType if ip.l4 + ND_OPTIONS + 2 <= ip.end => summed(packet, ip, ICMP, ND_OPTIONS, 2, bits.shl(8)),
+        Field::NdOptionsType if ip.l4 + ND_OPTIONS + 2 <= ip.end => {
+            summed(packet, ip, ICMP, ND_OPTIONS, 2, bits.shl(8))
+        }
         Field::NdSll if kind == ND_SOLICIT => link_layer_option(packet, ip, ND_OPTION_SLL, bits),
         Field::NdTll if kind == ND_ADVERT => link_layer_option(packet, ip, ND_OPTION_TLL, bits),
         _ => Ok(()),
