@@ -189,7 +189,9 @@ impl TapTx {
             return;
         }
         // Frames without marks do not come here again.
-        finished.iter().for_each(|packet| self.send(packet, report));
+        for packet in &finished {
+            self.send(packet, report);
+        }
         pool::recycle_all(&mut finished);
     }
 }
@@ -197,7 +199,9 @@ impl TapTx {
 impl Tx for TapTx {
     fn send_batch(&mut self, batch: &mut Batch) -> SendReport {
         let mut report = SendReport::default();
-        batch.iter().for_each(|packet| self.send(packet, &mut report));
+        for packet in batch.iter() {
+            self.send(packet, &mut report);
+        }
         pool::recycle_all(batch);
         report
     }

@@ -82,9 +82,10 @@ pub(crate) fn set(
     change: Change,
     operation: impl FnOnce() -> String,
 ) -> Result<(), NetdevError> {
-    let result = match link.is_gone() {
-        true => Err(io::Error::from_raw_os_error(libc::ENODEV)),
-        false => host.netlink.set(link.ifindex(), change),
+    let result = if link.is_gone() {
+        Err(io::Error::from_raw_os_error(libc::ENODEV))
+    } else {
+        host.netlink.set(link.ifindex(), change)
     };
     host.refresh(link);
     result.map_err(|source| NetdevError::Operation { name: link.name().to_owned(), operation: operation(), source })

@@ -83,7 +83,7 @@ impl Tx for PacketTx {
                 Err(e) => e,
             };
             match error.raw_os_error() {
-                Some(libc::EINTR) => continue,
+                Some(libc::EINTR) => {}
                 // The socket remembers that the device was down once and tells it once: ask again how it is now.
                 Some(libc::ENETDOWN) if !asked_again => asked_again = true,
                 Some(libc::ENETDOWN) => {
