@@ -228,3 +228,34 @@ fn beyond_the_limit_packets_go_but_are_not_remembered() {
     assert_eq!(dp.flow_del(id).expect("there").packets, 4);
     assert!(matches!(dp.flow_del(FlowId(99)), Err(DpifError::NoFlow)));
 }
+
+#[test]
+fn a_port_that_fails_does_not_hold_up_others() {
+    let dp = stepped();
+    let (a, b) = two_ports(&dp);
+    dp.set_handler(TestHandler::new(Box::new(|port, _| (only(DpAction::Output(DpPort(3 - port.0))), None))));
+    a.broken.store(true, Ordering::Relaxed);
+    a.receive(&numbered_frame(1, 60));
+    b.receive(&numbered_frame(2, 60));
+    assert_eq!(dp.run_until_idle(10), 1);
+    assert_eq!((a.sent().len(), b.sent().len()), (1, 0));
+    a.broken.store(false, Ordering::Relaxed);
+    assert_eq!(dp.run_until_idle(10), 1);
+    assert_eq!(b.sent().len(), 1);
+}
+
+#[test]
+fn a_port_gets_one_batch_a_round() {
+    let dp = stepped();
+    let (a, b) = two_ports(&dp);
+    dp.set_handler(TestHandler::new(Box::new(|port, _| {
+        (only(DpAction::Output(DpPort(3 - port.0))), Some(plain_mask()))
+    })));
+    for n in 0..100 {
+        a.receive(&numbered_frame(n, 60));
+    }
+    b.receive(&numbered_frame(0, 60));
+    assert_eq!(dp.run_once(), 33);
+    assert_eq!((a.sent().len(), b.sent().len()), (1, 32));
+    assert_eq!(dp.stats().missed, 2);
+}

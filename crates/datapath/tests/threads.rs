@@ -90,3 +90,22 @@ fn an_old_generation_is_never_used_under_traffic() {
         assert!(g > n / 50, "packet {n} was forwarded by a flow of generation {g}");
     }
 }
+
+#[test]
+fn a_panic_above_the_seam_costs_a_batch_and_no_thread() {
+    let dp = Datapath::new(Config::default(), Clock::real()).expect("starts");
+    dp.set_handler(TestHandler::new(Box::new(|_, key| {
+        assert!(key.vlan_tci() == 0, "this test's handler cannot bear tags");
+        ([DpAction::Output(DpPort(2))].into(), None)
+    })));
+    let (a, b) = (TestPort::new("a"), TestPort::new("b"));
+    for port in [&a, &b] {
+        dp.port_add(port.clone(), None).expect("opens");
+    }
+    let mut tagged = numbered_frame(1, 60);
+    tagged[12..14].copy_from_slice(&[0x81, 0]);
+    a.receive(&tagged);
+    wait_until(|| dp.thread_stats()[0].panics == 1);
+    a.receive(&numbered_frame(2, 60));
+    wait_until(|| b.output.lock().len() == 1);
+}

@@ -5,7 +5,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use base::{DpPort, MacAddr};
 use dpif::{ControllerUpcall, DpAction, DpActions, DpFlow, DpFlowStats, FlowId, Upcall, UpcallHandler, UpcallReply};
@@ -22,6 +22,8 @@ pub struct TestPort {
     pub input: Arc<FrameQueue>,
     pub output: Arc<Mutex<Vec<Packet>>>,
     mtu: AtomicU32,
+    /// Whether receiving fails.
+    pub broken: Arc<AtomicBool>,
     changes: Changes,
 }
 
@@ -32,6 +34,7 @@ impl TestPort {
             input: Arc::new(FrameQueue::new(1 << 20).expect("eventfd")),
             output: Arc::default(),
             mtu: AtomicU32::new(1500),
+            broken: Arc::default(),
             changes: Changes::default(),
         })
     }
@@ -50,10 +53,13 @@ impl TestPort {
     }
 }
 
-struct TestRx(Arc<FrameQueue>);
+struct TestRx(Arc<FrameQueue>, Arc<AtomicBool>);
 
 impl Rx for TestRx {
     fn recv_batch(&mut self, out: &mut Batch, max: usize) -> io::Result<usize> {
+        if self.1.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
         Ok(self.0.pop(out, max))
     }
 
@@ -90,7 +96,7 @@ impl Netdev for TestPort {
     }
 
     fn open_rx(&self, _queue: usize) -> Result<Box<dyn Rx>, NetdevError> {
-        Ok(Box::new(TestRx(self.input.clone())))
+        Ok(Box::new(TestRx(self.input.clone(), self.broken.clone())))
     }
 
     fn open_tx(&self) -> Result<Box<dyn Tx>, NetdevError> {
