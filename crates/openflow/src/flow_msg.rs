@@ -4,8 +4,7 @@
 use crate::Version::{self, V10, V12, V13, V14};
 use crate::action::Action;
 use crate::body::{
-    put_actions, put_instructions, put_match10, put_nxm, put_oxm_match, read_actions, read_instructions, read_match10,
-    read_nxm, read_oxm_match,
+    put_flow_actions, put_match10, put_nxm, put_oxm_match, read_flow_actions, read_match10, read_nxm, read_oxm_match,
 };
 use crate::error::OfpError;
 use crate::flow_mod::{FlowFlags, FlowMod, FlowModCommand, GROUP_ANY};
@@ -110,7 +109,7 @@ pub(crate) fn decode_flow_mod(version: Version, table_id_ext: bool, r: &mut Read
         let matching = read_match10(r)?;
         let mut fm = read_common10(r, table_id_ext)?;
         fm.matching = matching;
-        fm.actions = read_actions(version, r)?;
+        fm.actions = read_flow_actions(V10, r)?;
         return Ok(fm);
     }
     let (cookie, cookie_mask) = (r.u64()?, r.u64()?);
@@ -135,7 +134,7 @@ pub(crate) fn decode_flow_mod(version: Version, table_id_ext: bool, r: &mut Read
     let importance = r.u16()?;
     fm.importance = if version >= V14 { importance } else { 0 };
     fm.matching = read_oxm_match(version, r)?;
-    fm.actions = read_instructions(version, r)?;
+    fm.actions = read_flow_actions(version, r)?;
     Ok(fm)
 }
 
@@ -144,7 +143,7 @@ pub(crate) fn encode_flow_mod(fm: &FlowMod, version: Version, table_id_ext: bool
     if version == V10 {
         put_match10(out, &fm.matching);
         put_common10(fm, table_id_ext, out);
-        put_actions(out, version, &fm.actions);
+        put_flow_actions(out, V10, &fm.actions, &fm.matching);
         return;
     }
     let add = fm.command == FlowModCommand::Add;
@@ -162,11 +161,11 @@ pub(crate) fn encode_flow_mod(fm: &FlowMod, version: Version, table_id_ext: bool
     out.put_u16(wire_flags(version, fm.flags));
     out.put_u16(if version >= V14 { fm.importance } else { 0 });
     put_oxm_match(out, version, &fm.matching);
-    put_instructions(out, version, &fm.actions);
+    put_flow_actions(out, version, &fm.actions, &fm.matching);
 }
 
 /// Reads `NXT_FLOW_MOD`.
-pub(crate) fn decode_nx_flow_mod(version: Version, table_id_ext: bool, r: &mut Reader<'_>) -> Result<FlowMod> {
+pub(crate) fn decode_nx_flow_mod(table_id_ext: bool, r: &mut Reader<'_>) -> Result<FlowMod> {
     let mut fm = read_common10(r, table_id_ext)?;
     let match_len = usize::from(r.u16()?);
     r.skip(6)?;
@@ -175,17 +174,17 @@ pub(crate) fn decode_nx_flow_mod(version: Version, table_id_ext: bool, r: &mut R
         return Err(OfpError::NxbrcNxmInvalid);
     }
     (fm.matching, fm.cookie, fm.cookie_mask) = (nxm.matching, nxm.cookie, nxm.cookie_mask);
-    fm.actions = read_actions(version, r)?;
+    fm.actions = read_flow_actions(V10, r)?;
     Ok(fm)
 }
 
 /// Writes `NXT_FLOW_MOD`.
-pub(crate) fn encode_nx_flow_mod(fm: &FlowMod, version: Version, table_id_ext: bool, out: &mut Vec<u8>) {
+pub(crate) fn encode_nx_flow_mod(fm: &FlowMod, table_id_ext: bool, out: &mut Vec<u8>) {
     put_common10(fm, table_id_ext, out);
     let len_at = out.len();
     out.zeros(8);
     put_nxm(out, len_at, &fm.matching, (fm.cookie, fm.cookie_mask));
-    put_actions(out, version, &fm.actions);
+    put_flow_actions(out, V10, &fm.actions, &fm.matching);
 }
 
 /// Why a flow is gone (`ofp_flow_removed_reason`).
@@ -459,10 +458,10 @@ impl FlowStats {
         }
         (s.cookie, s.packet_count, s.byte_count) = (r.u64()?, r.u64()?, r.u64()?);
         if version == V10 {
-            s.actions = read_actions(version, &mut r)?;
+            s.actions = read_flow_actions(V10, &mut r)?;
         } else {
             s.matching = read_oxm_match(version, &mut r)?;
-            s.actions = read_instructions(version, &mut r)?;
+            s.actions = read_flow_actions(version, &mut r)?;
         }
         Ok(s)
     }
@@ -491,15 +490,15 @@ impl FlowStats {
         out.put_u64(self.packet_count);
         out.put_u64(self.byte_count);
         if version == V10 {
-            put_actions(out, version, &self.actions);
+            put_flow_actions(out, V10, &self.actions, &self.matching);
         } else {
             put_oxm_match(out, version, &self.matching);
-            put_instructions(out, version, &self.actions);
+            put_flow_actions(out, version, &self.actions, &self.matching);
         }
         patch_len(out, start, 0);
     }
 
-    pub(crate) fn decode_nx(version: Version, r: &mut Reader<'_>) -> Result<Self> {
+    pub(crate) fn decode_nx(r: &mut Reader<'_>) -> Result<Self> {
         let (mut r, table_id) = entry(r)?;
         let mut s = Self::blank(table_id, Match::ANY);
         (s.duration_sec, s.duration_nsec) = (r.u32()?, r.u32()?);
@@ -509,11 +508,11 @@ impl FlowStats {
         (s.idle_age, s.hard_age) = (r.u16()?.checked_sub(1), r.u16()?.checked_sub(1));
         (s.cookie, s.packet_count, s.byte_count) = (r.u64()?, r.u64()?, r.u64()?);
         s.matching = read_nxm(&mut r, len)?.matching;
-        s.actions = read_actions(version, &mut r)?;
+        s.actions = read_flow_actions(V10, &mut r)?;
         Ok(s)
     }
 
-    pub(crate) fn encode_nx(&self, version: Version, out: &mut Vec<u8>) {
+    pub(crate) fn encode_nx(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.put_u16(0);
         out.put_u8(self.table_id);
@@ -532,7 +531,7 @@ impl FlowStats {
         out.put_u64(self.packet_count);
         out.put_u64(self.byte_count);
         put_nxm(out, len_at, &self.matching, (0, 0));
-        put_actions(out, version, &self.actions);
+        put_flow_actions(out, V10, &self.actions, &self.matching);
         patch_len(out, start, 0);
     }
 

@@ -263,7 +263,7 @@ impl StatsReply {
             Kind::MeterFeaturesReply => MeterFeatures::decode(r).map(Self::MeterFeatures),
             Kind::TableFeaturesReply => list(r, |r| TableFeatures::decode(version, r)).map(Self::TableFeatures),
             Kind::PortDescReply => crate::port::decode_ports(version, r).map(Self::PortDesc),
-            Kind::NxFlowReply => list(r, |r| FlowStats::decode_nx(version, r)).map(Self::NxFlow),
+            Kind::NxFlowReply => list(r, |r| FlowStats::decode_nx(r)).map(Self::NxFlow),
             Kind::NxAggregateReply => AggregateStats::decode(r).map(Self::NxAggregate),
             _ => return None,
         })
@@ -400,7 +400,7 @@ impl ReplyWriter {
                 out.put_str(&d.serial_number, 32);
                 out.put_str(&d.datapath, 256);
             }
-            Entry::Flow(f) if self.kind == Kind::NxFlowReply => f.encode_nx(version, out),
+            Entry::Flow(f) if self.kind == Kind::NxFlowReply => f.encode_nx(out),
             Entry::Flow(f) => f.encode(version, out),
             Entry::Aggregate(a) => a.encode(out),
             Entry::Table(t) => t.encode(version, out),

@@ -255,7 +255,10 @@ pub fn decode_oxm_match(r: &mut Reader<'_>, unknown: Unknown) -> Result<Match, O
     let length = usize::from(length);
     let bytes = r.take(length.next_multiple_of(8)).ok_or(OfpError::BmcBadLen)?;
     let entries = bytes.get(4..length).ok_or(OfpError::BmcBadLen)?;
-    decode(entries, unknown).map(|(matching, _)| matching)
+    match decode(entries, unknown)? {
+        (matching, None) => Ok(matching),
+        (_, Some(_)) => Err(OfpError::BmcBadField),
+    }
 }
 
 /// Fields in the order in which Open vSwitch writes them, so that bytes agree.

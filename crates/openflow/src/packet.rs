@@ -308,3 +308,8 @@ impl PacketOut {
         out.put(&self.data);
     }
 }
+
+/// The name of a reason for a packet-in, by its number.
+pub fn reason_name(n: u32) -> Option<&'static str> {
+    ["no_match", "action", "invalid_ttl", "action_set", "group", "packet_out"].get(n as usize).copied()
+}

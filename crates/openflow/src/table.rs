@@ -1,6 +1,6 @@
 //! Flow tables: statistics and features (OpenFlow 1.0 section 5.3.5, 1.3 sections 7.3.5.4 and 7.3.5.5).
 
-use crate::Version::{self, V10, V13, V15};
+use crate::Version::{self, V10, V15};
 use crate::bytes;
 use crate::error::OfpError;
 use crate::nxm::{Dialect, Header};
@@ -204,7 +204,7 @@ impl TableFeatures {
         out.put_u32(self.config);
         out.put_u32(self.max_entries);
         for (odd, f) in [(0, &self.nonmiss), (1, &self.miss)] {
-            property(out, odd, |out| put_types(out, f.instructions, version == V13));
+            property(out, odd, |out| put_types(out, f.instructions));
             property(out, 2 + odd, |out| {
                 for t in 0..=254u8 {
                     if f.next_tables[usize::from(t / 64)] & 1 << (t % 64) != 0 {
@@ -212,8 +212,8 @@ impl TableFeatures {
                     }
                 }
             });
-            property(out, 4 + odd, |out| put_types(out, f.write.actions, version == V13));
-            property(out, 6 + odd, |out| put_types(out, f.apply.actions, version == V13));
+            property(out, 4 + odd, |out| put_types(out, f.write.actions));
+            property(out, 6 + odd, |out| put_types(out, f.apply.actions));
             property(out, 12 + odd, |out| put_fields(out, &f.write.set_fields, false, version));
             property(out, 14 + odd, |out| put_fields(out, &f.apply.set_fields, false, version));
         }
@@ -243,8 +243,8 @@ fn read_types(r: &mut Reader<'_>) -> Result<u32> {
     Ok(bits)
 }
 
-/// OpenFlow 1.3 has no padding in the list. (Open vSwitch writes headers of four bytes in all versions.)
-fn put_types(out: &mut Vec<u8>, bits: u32, _v13: bool) {
+/// The list is of headers only, of four bytes each.
+fn put_types(out: &mut Vec<u8>, bits: u32) {
     for ty in 0..32u16 {
         if bits & 1 << ty != 0 {
             out.put_u16(ty);

@@ -1,6 +1,14 @@
 //! Actions and instructions as values: one list a flow, instructions of OpenFlow 1.1+ in line with the actions, in the
 //! order in which the specification executes them (OpenFlow 1.3 section 5.9).
 
+pub mod check;
+pub mod decode;
+pub mod encode;
+pub mod format;
+pub mod instruction;
+pub mod parse;
+mod subfield;
+
 use base::{MacAddr, PortNo};
 use flow::Field;
 use std::net::Ipv4Addr;
@@ -47,6 +55,25 @@ pub enum PacketInReason {
     PacketOut = 5,
 }
 
+impl PacketInReason {
+    /// The reason of this number.
+    pub fn from_wire(n: u8) -> Option<Self> {
+        [Self::NoMatch, Self::Action, Self::InvalidTtl, Self::ActionSet, Self::Group, Self::PacketOut]
+            .into_iter()
+            .find(|r| *r as u8 == n)
+    }
+
+    /// The name in text, as `no_match`.
+    pub fn name(self) -> &'static str {
+        ["no_match", "action", "invalid_ttl", "action_set", "group", "packet_out"][self as usize]
+    }
+
+    /// The reason of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        (0..6).filter_map(Self::from_wire).find(|r| r.name() == name)
+    }
+}
+
 /// Parameters of the `controller` action.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ControllerAction {
@@ -60,6 +87,13 @@ pub struct ControllerAction {
     pub userdata: Vec<u8>,
     /// Stop here and let the controller resume (NXAST_CONTROLLER2).
     pub pause: bool,
+}
+
+impl Default for ControllerAction {
+    /// What `controller` means without parameters.
+    fn default() -> Self {
+        Self { max_len: 0xffff, controller_id: 0, reason: PacketInReason::Action, userdata: Vec::new(), pause: false }
+    }
 }
 
 /// One action or instruction. What is not here is not supported, and is refused when it is parsed or decoded.
@@ -197,4 +231,11 @@ pub enum Action {
     },
     /// Instruction: go on in a later table.
     GotoTable(u8),
+}
+
+impl Action {
+    /// Whether this is an instruction rather than an action of a list.
+    pub fn is_instruction(&self) -> bool {
+        matches!(self, Self::ClearActions | Self::WriteActions(_) | Self::WriteMetadata { .. } | Self::GotoTable(_))
+    }
 }
