@@ -125,7 +125,7 @@ impl Ofproto {
         table: u8,
         version: Version,
     ) -> Result<(), OfpError> {
-        openflow::action::check(actions, matching, table, version)
+        openflow::check(actions, matching, &openflow::Limits::new(version, table))
     }
 
     /// Carries out a flow modification whose actions have been checked, and returns the flows that it removed.
