@@ -52,7 +52,7 @@ impl Function {
         let found = Self::ALL.iter().find(|(_, known)| *known == name);
         found
             .map(|(function, _)| *function)
-            .ok_or_else(|| Error::syntax_tagged(json, "unknown function", format!("No function named {name}.")))
+            .ok_or_else(|| Error::new("unknown function", format!("No function named {name}.")))
     }
 }
 
@@ -133,15 +133,14 @@ impl Clause {
         if let Some(constant) = json.as_bool() {
             return Ok(Clause::Constant(constant));
         }
-        let Some([column_json @ Value::String(name), function @ Value::String(_), argument]) =
-            json.as_array().map(Vec::as_slice)
+        let Some([Value::String(name), function @ Value::String(_), argument]) = json.as_array().map(Vec::as_slice)
         else {
             return Err(Error::syntax(json, "Parse error in condition."));
         };
         let Some((column, schema)) = table.column_index(name).and_then(|at| Some((at, table.columns().get(at)?)))
         else {
             let details = format!("No column {name} in table {}.", table.name);
-            return Err(Error::syntax_tagged(column_json, "unknown column", details));
+            return Err(Error::syntax_tagged(json, "unknown column", details));
         };
         let function = Function::from_json(function)?;
         let mut kind = schema.kind.clone();

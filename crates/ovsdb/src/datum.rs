@@ -300,7 +300,9 @@ impl Datum {
             keys.push(key);
             values.push(value);
         }
-        Self::from_parts(keys, values).ok_or_else(|| Error::ovsdb(format!("{class} contains duplicate key")))
+        Self::from_parts(keys, values).ok_or_else(|| {
+            Error::ovsdb(if kind.is_map() { "map contains duplicate key" } else { "set contains duplicate" })
+        })
     }
 }
 

@@ -35,7 +35,12 @@ impl Error {
 
     /// An error about `json` with another tag than `"syntax error"`, e.g. `"unknown column"`.
     pub fn syntax_tagged(json: &Value, tag: impl Into<Cow<'static, str>>, details: impl Into<String>) -> Self {
-        Self { tag: tag.into(), details: Some(details.into()), syntax: Some(json.to_string()), io_error: None }
+        Self {
+            tag: tag.into(),
+            details: Some(details.into()),
+            syntax: Some(crate::json::canonical(json)),
+            io_error: None,
+        }
     }
 
     /// `"ovsdb error"`, the tag for errors without a class of their own.

@@ -40,6 +40,25 @@ pub fn kind_name(json: &Value) -> &'static str {
     }
 }
 
+/// The JSON text with the members of objects sorted by name, which is how error messages quote JSON.
+pub fn canonical(json: &Value) -> String {
+    match json {
+        Value::Object(members) => {
+            let mut names: Vec<&String> = members.keys().collect();
+            names.sort_unstable();
+            let member = |name: &&String| {
+                let value = members.get(name.as_str()).unwrap_or(&Value::Null);
+                format!("{}:{}", Value::from(name.as_str()), canonical(value))
+            };
+            format!("{{{}}}", names.iter().map(member).collect::<Vec<_>>().join(","))
+        }
+        Value::Array(elements) => {
+            format!("[{}]", elements.iter().map(canonical).collect::<Vec<_>>().join(","))
+        }
+        other => other.to_string(),
+    }
+}
+
 /// Which kinds of JSON values a member may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -108,7 +127,11 @@ impl<'a> ObjectParser<'a> {
     /// Records an error, unless there is one already.
     pub fn fail(&mut self, details: &str) {
         if self.error.is_none() {
-            self.error = Some(Error::syntax(self.json, format!("Parsing {} failed: {details}", self.what)));
+            let details = format!("Parsing {} failed: {details}", self.what);
+            self.error = Some(match self.members {
+                Some(_) => Error::syntax(self.json, details),
+                None => Error::new("syntax error", details),
+            });
         }
     }
 

@@ -65,7 +65,7 @@ impl Mutation {
     }
 
     fn from_json(json: &Value, table: &TableSchema, symbols: &mut dyn SymbolTable) -> Result<Self> {
-        let Some([column_json @ Value::String(column_name), mutator_json @ Value::String(mutator_name), argument]) =
+        let Some([Value::String(column_name), Value::String(mutator_name), argument]) =
             json.as_array().map(Vec::as_slice)
         else {
             return Err(Error::syntax(json, "Parse error in mutation."));
@@ -73,7 +73,7 @@ impl Mutation {
         let Some((at, column)) = table.column_index(column_name).and_then(|at| Some((at, table.columns().get(at)?)))
         else {
             let details = format!("No column {column_name} in table {}.", table.name);
-            return Err(Error::syntax_tagged(column_json, "unknown column", details));
+            return Err(Error::syntax_tagged(json, "unknown column", details));
         };
         if !column.mutable {
             let details = format!("Cannot mutate immutable column {column_name} in table {}.", table.name);
@@ -81,7 +81,7 @@ impl Mutation {
         }
         let Some(&(mutator, _)) = Mutator::ALL.iter().find(|(_, name)| name == mutator_name) else {
             let details = format!("No mutator named {mutator_name}.");
-            return Err(Error::syntax_tagged(mutator_json, "unknown mutator", details));
+            return Err(Error::new("unknown mutator", details));
         };
         let argument = argument_from_json(json, argument, column, mutator, symbols)?;
         Ok(Self { column: at, mutator, argument })

@@ -122,6 +122,12 @@ impl UuidSource {
         Self { state: [seed, !seed] }
     }
 
+    /// A new source whose UUIDs follow from the next one of `other`.
+    pub fn seeded_from(other: &mut UuidSource) -> Self {
+        let (low, high) = (split_mix(&mut other.state[0], 0x9e37_79b9_7f4a_7c15), other.state[1]);
+        Self { state: [low, !high] }
+    }
+
     /// The next UUID, of version 4.
     pub fn next_uuid(&mut self) -> Uuid {
         let mut bytes = [0u8; 16];
