@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tracing::{debug, warn};
@@ -120,7 +119,8 @@ async fn converse(stream: &mut UnixStream, name: &str, commands: &Commands) -> R
         while let Some(value) = framer.next_value()? {
             let request = Request::from_json(value)?;
             let Request { method, params, id } = &request;
-            debug!(target: "unixctl", "received request {method}{}, id={id}", Value::from(params.clone()));
+            let arguments = serde_json::Value::from(params.clone());
+            debug!(target: "unixctl", "received request {method}{arguments}, id={id}");
             let answer = commands.run(&request.method, &request.params, &mut format).await;
             match &answer {
                 Ok(result) => debug!(target: "unixctl", "replying with success, id={}: {result}", request.id),

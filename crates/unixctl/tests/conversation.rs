@@ -10,7 +10,7 @@ use unixctl::{Call, Client, Commands, OutputFormat, Server};
 struct Served {
     path: PathBuf,
     _directory: tempfile::TempDir,
-    _runtime: tokio::runtime::Runtime,
+    _end: tokio::sync::oneshot::Sender<()>,
 }
 
 fn served() -> Served {
@@ -34,9 +34,17 @@ fn served() -> Served {
         OutputFormat::Text => call.reply(Ok("triangle".to_owned())),
     });
     let server = Server::bind(&path, commands).unwrap();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    runtime.spawn(server.run());
-    Served { path, _directory: directory, _runtime: runtime }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (end, ended) = tokio::sync::oneshot::channel::<()>();
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            tokio::select! {
+                served = server.run() => served.unwrap(),
+                _ = ended => {}
+            }
+        });
+    });
+    Served { path, _directory: directory, _end: end }
 }
 
 fn call(client: &mut Client, words: &[&str]) -> Result<Value, String> {
