@@ -15,13 +15,9 @@ pub(crate) fn needs(needs: &mut Needs<'_>, command: &Command) -> Done {
     Ok(())
 }
 
-/// The row of a bridge, which must be a real one: Auto-Attach knows no others.
+/// The row of a bridge, or of the parent of a fake one.
 fn bridge(context: &mut Context<'_>, name: &str) -> Result<Uuid, Failure> {
-    let bridge = context.model().bridge(name)?;
-    if bridge.fake.is_some() {
-        return Err(Failure::fatal(format!("no bridge named {name}")));
-    }
-    Ok(bridge.row)
+    Ok(context.model().bridge(name)?.row)
 }
 
 fn number(text: &str) -> Result<i64, Failure> {

@@ -1,7 +1,7 @@
 //! Arguments of the form `COLUMN[:KEY]OPERATOR VALUE`, and conditions on rows.
 
 use ovsdb::text::{TextError, parse_atom, parse_datum, take_token};
-use ovsdb::{Atom, ColumnSchema, Datum, NoSymbols, SymbolTable, TableSchema};
+use ovsdb::{Atom, ColumnSchema, Datum, SymbolTable, TableSchema};
 
 use crate::context::Failure;
 use crate::names;
@@ -193,9 +193,4 @@ pub(crate) fn elements(
         all.union(&parse_datum(arg, kind, symbols)?);
     }
     Ok(all)
-}
-
-/// A parse that must not make up names.
-pub(crate) fn no_symbols() -> NoSymbols {
-    NoSymbols
 }

@@ -432,8 +432,11 @@ pub(crate) fn destroy(context: &mut Context<'_>, command: &Command, _: &mut Outp
     for record in records {
         rows.extend(find_row(context, table, record, command)?);
     }
-    for row in rows {
-        context.txn.delete(&table.name, row);
+    // Rows of other tables go away by themselves when nothing refers to them any more, and not before.
+    if table.is_root {
+        for row in rows {
+            context.txn.delete(&table.name, row);
+        }
     }
     context.forget_model();
     Ok(())

@@ -124,7 +124,7 @@ const GROUPS: &[Group] = &[
 ];
 
 /// The answer to `--help`.
-pub(crate) fn usage(program: &str, default_db: &str) -> String {
+pub(crate) fn usage(program: &str, log: &vlog::Log, default_db: &str) -> String {
     let mut text = format!(
         "{program}: configures ovs-vswitchd through its database\nusage: {program} [OPTIONS] [--] [COMMAND-OPTIONS] \
          COMMAND [ARG...] [-- [COMMAND-OPTIONS] COMMAND [ARG...]]...\n"
@@ -157,13 +157,12 @@ Output formatting options:
   --pretty                indent JSON
   --bare                  same as --format=list --data=bare --no-headings
   --max-column-width=N    cut wider columns of tables
-
 {}
 Other options:
   -h, --help              this text
   -V, --version           versions
 ",
-        crate::host::vlog::USAGE
+        log.usage()
     );
     text
 }

@@ -17,11 +17,11 @@ mod context;
 mod control;
 mod database;
 mod help;
-mod host;
 mod model;
 mod names;
 mod needs;
 mod options;
+mod paths;
 mod port;
 mod run;
 mod show;
@@ -35,9 +35,12 @@ use options::Request;
 pub fn main(args: Vec<OsString>) -> ExitCode {
     let program = cli::program::program_name_of(&args);
     let words: Vec<String> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
-    crate::host::vlog::init(&program);
-    let default_db = format!("unix:{}/db.sock", crate::host::daemon::dirs::rundir().display());
-    let options = match options::parse(&program, args, default_db) {
+    let log = vlog::init(&program);
+    log.declare(&["vsctl", "db_ctl_base", "ovsdb_idl", "jsonrpc", "reconnect", "fatal_signal"]);
+    log.set_level(None, Some(vlog::Destination::Console), vlog::Level::Warn);
+    log.set_level(Some("reconnect"), None, vlog::Level::Warn);
+    let default_db = format!("unix:{}/db.sock", paths::rundir().display());
+    let options = match options::parse(&program, &log, args, default_db) {
         Ok(Request::Run(options)) => options,
         Ok(Request::Print(text)) => {
             print!("{text}");

@@ -29,14 +29,6 @@ impl<'a> Needs<'a> {
         }
     }
 
-    /// Needs all columns of a table.
-    pub(crate) fn all_columns(&mut self, table: &TableSchema) {
-        self.wanted.table(&table.name);
-        for (_, column) in table.own_columns() {
-            self.wanted.column(&table.name, &column.name);
-        }
-    }
-
     /// The table that `name` stands for, and what it takes to find its rows by name.
     pub(crate) fn table(&mut self, name: &str) -> Result<&'a TableSchema, Failure> {
         let table = names::table(self.schema, name)?;

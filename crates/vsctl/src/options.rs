@@ -74,7 +74,12 @@ fn local_options() -> Vec<Opt> {
 }
 
 /// Parses the command line. Errors are complete lines.
-pub(crate) fn parse(program: &str, args: Vec<OsString>, default_db: String) -> Result<Request, String> {
+pub(crate) fn parse(
+    program: &str,
+    log: &vlog::Log,
+    args: Vec<OsString>,
+    default_db: String,
+) -> Result<Request, String> {
     let fail = |message: String| format!("{program}: {message}");
     let mut options = Options {
         db: default_db,
@@ -88,21 +93,21 @@ pub(crate) fn parse(program: &str, args: Vec<OsString>, default_db: String) -> R
         words: Vec::new(),
     };
     let local = local_options();
-    let fragments = [OPTIONS, HELP_AND_VERSION, crate::host::vlog::OPTIONS, STYLE_OPTIONS, TLS_OPTIONS, local.as_slice()];
+    let fragments = [OPTIONS, HELP_AND_VERSION, vlog::OPTIONS, STYLE_OPTIONS, TLS_OPTIONS, local.as_slice()];
     let mut parser = Parser::new(args, &fragments).options_first();
     for found in parser.by_ref() {
         let found = found.map_err(|error| error.to_string())?;
         let value = found.value.as_deref();
         match found.id {
             "db" => value.unwrap_or_default().clone_into(&mut options.db),
-            "no-syslog" => crate::host::vlog::set_levels("vsctl:syslog:warn").map_err(|e| fail(e.to_string()))?,
+            "no-syslog" => log.set_level(Some("vsctl"), Some(vlog::Destination::Syslog), vlog::Level::Warn),
             "no-wait" => options.wait = false,
             "dry-run" => options.dry_run = true,
             "oneline" => options.oneline = true,
             "retry" => options.retry = true,
             "timeout" => options.timeout = Some(timeout(value.unwrap_or_default()).map_err(fail)?),
             "leader-only" | "no-leader-only" | "shuffle-remotes" | "no-shuffle-remotes" => {}
-            "help" => return Ok(Request::Print(crate::help::usage(program, &options.db))),
+            "help" => return Ok(Request::Print(crate::help::usage(program, log, &options.db))),
             "version" => return Ok(Request::Print(crate::help::version(program))),
             "commands" => return Ok(Request::Print(crate::help::commands())),
             "options" => return Ok(Request::Print(crate::help::options(&fragments[..5]))),
@@ -117,7 +122,7 @@ pub(crate) fn parse(program: &str, args: Vec<OsString>, default_db: String) -> R
             id => {
                 let taken = options.style.accept(id, value).map_err(|error| fail(error.to_string()))?;
                 if !taken {
-                    crate::host::vlog::accept(id, value).map_err(|error| fail(error.to_string()))?;
+                    log.accept(id, value).map_err(fail)?;
                 }
             }
         }

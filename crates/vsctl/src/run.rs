@@ -248,6 +248,6 @@ fn report_ports(program: &str, idl: &Idl, names: &[String]) -> ExitCode {
     if !failed {
         return ExitCode::SUCCESS;
     }
-    eprintln!("{program}: The default log directory is \"{}\".", crate::host::daemon::dirs::logdir().display());
+    eprintln!("{program}: The default log directory is \"{}\".", crate::paths::logdir().display());
     ExitCode::from(EXIT_NOT_SET_UP)
 }

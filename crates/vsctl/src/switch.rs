@@ -20,19 +20,10 @@ pub(crate) fn init(context: &mut Context<'_>, _: &Command, _: &mut Output) -> Do
 
 /// The columns that emer-reset makes empty or false.
 const RESET: &[(&str, &[&str])] = &[
-    ("Open_vSwitch", &["manager_options", "ssl", "other_config"]),
-    ("Bridge", &["controller", "fail_mode", "mirrors", "netflow", "sflow", "ipfix", "other_config"]),
+    ("Open_vSwitch", &["manager_options", "ssl"]),
+    ("Bridge", &["controller", "fail_mode", "flood_vlans", "mirrors", "netflow", "sflow", "ipfix", "other_config"]),
     ("Port", &["other_config"]),
-    ("Interface", &["ingress_policing_rate", "ingress_policing_burst", "other_config"]),
-    ("Mirror", &[]),
-    ("Controller", &[]),
-    ("Manager", &[]),
-    ("NetFlow", &[]),
-    ("SSL", &[]),
-    ("sFlow", &[]),
-    ("IPFIX", &[]),
-    ("QoS", &["other_config"]),
-    ("Queue", &["other_config"]),
+    ("Interface", &["ingress_policing_rate", "ingress_policing_burst"]),
 ];
 
 pub(crate) fn emer_reset_needs(needs: &mut Needs<'_>, _: &Command) -> Done {
