@@ -21,7 +21,8 @@ impl Ofproto {
         xlate::trace::format(&verdict.trace, &mut out);
         out.push('\n');
         let unchanged = verdict.final_key == *key;
-        let last = if unchanged { "unchanged".into() } else { flow::text::flow_key_to_string(&verdict.final_key, ports) };
+        let last =
+            if unchanged { "unchanged".into() } else { flow::text::flow_key_to_string(&verdict.final_key, ports) };
         let _ = writeln!(out, "Final flow: {last}");
         let megaflow = Match::new(key, verdict.reads.mask().clone());
         let _ = writeln!(out, "Megaflow: {}", flow::text::megaflow_to_string(&megaflow, ports));

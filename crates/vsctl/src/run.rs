@@ -240,9 +240,7 @@ fn report_ports(program: &str, idl: &Idl, names: &[String]) -> ExitCode {
             continue;
         };
         let why = iface.string_opt("error").map(|error| format!(": {error}")).unwrap_or_default();
-        eprintln!(
-            "{program}: Error detected while setting up '{name}'{why}.  See ovs-vswitchd log for details."
-        );
+        eprintln!("{program}: Error detected while setting up '{name}'{why}.  See ovs-vswitchd log for details.");
         failed = true;
     }
     if !failed {

@@ -110,7 +110,8 @@ impl RunningBridge {
             spec.ports.values().flat_map(|p| p.interfaces.iter().map(move |i| (i.name.as_str(), (p, i)))).collect();
         self.interfaces.retain(|name, running| {
             wanted.get(name.as_str()).is_some_and(|(_, i)| {
-                i.kind == running.kind && (i.kind == "patch" || i.options == running.options || running.reoption(&i.options))
+                i.kind == running.kind
+                    && (i.kind == "patch" || i.options == running.options || running.reoption(&i.options))
             }) && !running.is_gone()
         });
         // Numbers asked for come first, then those that interfaces had before, then what is free.
@@ -221,7 +222,8 @@ impl RunningBridge {
         self.ofproto.send_port_changes(&changes);
         let flag = |key: &str| spec.other_config.get(key).is_some_and(|v| v == "true");
         self.ofproto.set_forward_bpdu(flag("forward-bpdu"));
-        let number = |key: &str, default: u32| spec.other_config.get(key).and_then(|v| v.parse().ok()).unwrap_or(default);
+        let number =
+            |key: &str, default: u32| spec.other_config.get(key).and_then(|v| v.parse().ok()).unwrap_or(default);
         self.ofproto.configure_macs(
             number("mac-table-size", xlate::mac::TABLE_SIZE as u32) as usize,
             number("mac-aging-time", xlate::mac::AGING_SECS),
@@ -237,8 +239,7 @@ impl RunningBridge {
     }
 
     fn bundle(&self, port: &PortSpec) -> Option<BundleSpec> {
-        let ports: Vec<PortNo> =
-            port.interfaces.iter().filter_map(|i| self.interfaces.get(&i.name)?.ofport).collect();
+        let ports: Vec<PortNo> = port.interfaces.iter().filter_map(|i| self.interfaces.get(&i.name)?.ofport).collect();
         (!ports.is_empty()).then(|| BundleSpec {
             name: port.name.clone(),
             ports,

@@ -138,9 +138,10 @@ fn datapaths(commands: &Commands, devices: &Arc<Devices>) {
     });
     let d = Arc::clone(devices);
     commands.register("dpif/dump-dps", "", 0..=0, move |_| {
-        Ok(d.datapaths().into_iter().flat_map(|(kind, dp)| {
-            dp.switch.bridges().into_iter().map(move |b| format!("{kind}@{}\n", b.name()))
-        }).collect())
+        Ok(d.datapaths()
+            .into_iter()
+            .flat_map(|(kind, dp)| dp.switch.bridges().into_iter().map(move |b| format!("{kind}@{}\n", b.name())))
+            .collect())
     });
     let d = Arc::clone(devices);
     commands.register("dpctl/dump-dps", "", 0..=0, move |_| {
@@ -161,7 +162,9 @@ fn datapaths(commands: &Commands, devices: &Arc<Devices>) {
     });
     let d = Arc::clone(devices);
     commands.register("dpctl/dump-flows", "[-m] [--names | --no-names] [dp]", 0..=3, move |args| {
-        if let Some(bad) = args.iter().find(|a| a.starts_with('-') && !["-m", "--more", "--names", "--no-names"].contains(&a.as_str())) {
+        if let Some(bad) =
+            args.iter().find(|a| a.starts_with('-') && !["-m", "--more", "--names", "--no-names"].contains(&a.as_str()))
+        {
             return Err(format!("unknown option {bad}"));
         }
         let names = args.iter().any(|a| a == "--names");
@@ -248,10 +251,13 @@ fn dump_dp_flows(dp: &crate::devices::Dp, names: bool) -> String {
         mask.set_in_port(base::PortNo(0));
         let rest = flow::text::megaflow_to_string(&flow::Match::new(&key, mask), &NoNames);
         let s = entry.stats;
-        let used = s.used.map_or_else(|| "never".to_owned(), |u| {
-            let ms = now.since(u);
-            format!("{}.{:03}s", ms / 1000, ms % 1000)
-        });
+        let used = s.used.map_or_else(
+            || "never".to_owned(),
+            |u| {
+                let ms = now.since(u);
+                format!("{}.{:03}s", ms / 1000, ms % 1000)
+            },
+        );
         let name = |p: base::DpPort| if names { dp_name(p) } else { None };
         let actions = dpif::text::format_actions(&entry.flow.actions, entry.flow.key.eth_type(), &name);
         let _ = writeln!(

@@ -17,37 +17,98 @@ pub const WANTED: &[(&str, &[&str])] = &[
     (
         "Open_vSwitch",
         &[
-            "bridges", "next_cfg", "cur_cfg", "ovs_version", "db_version", "system_type", "system_version",
-            "datapath_types", "iface_types", "statistics", "other_config", "external_ids", "dpdk_initialized",
+            "bridges",
+            "next_cfg",
+            "cur_cfg",
+            "ovs_version",
+            "db_version",
+            "system_type",
+            "system_version",
+            "datapath_types",
+            "iface_types",
+            "statistics",
+            "other_config",
+            "external_ids",
+            "dpdk_initialized",
         ],
     ),
     (
         "Bridge",
         &[
-            "name", "datapath_type", "datapath_id", "datapath_version", "ports", "controller", "fail_mode",
-            "protocols", "other_config", "external_ids", "status", "mirrors", "netflow", "sflow", "ipfix",
-            "stp_enable", "rstp_enable", "mcast_snooping_enable", "flood_vlans",
+            "name",
+            "datapath_type",
+            "datapath_id",
+            "datapath_version",
+            "ports",
+            "controller",
+            "fail_mode",
+            "protocols",
+            "other_config",
+            "external_ids",
+            "status",
+            "mirrors",
+            "netflow",
+            "sflow",
+            "ipfix",
+            "stp_enable",
+            "rstp_enable",
+            "mcast_snooping_enable",
+            "flood_vlans",
         ],
     ),
     (
         "Port",
         &[
-            "name", "interfaces", "tag", "trunks", "vlan_mode", "other_config", "protected", "qos", "status",
-            "statistics", "fake_bridge", "mac",
+            "name",
+            "interfaces",
+            "tag",
+            "trunks",
+            "vlan_mode",
+            "other_config",
+            "protected",
+            "qos",
+            "status",
+            "statistics",
+            "fake_bridge",
+            "mac",
         ],
     ),
     (
         "Interface",
         &[
-            "name", "type", "options", "ofport", "ofport_request", "mac", "mac_in_use", "mtu", "mtu_request",
-            "ifindex", "admin_state", "link_state", "link_speed", "link_resets", "duplex", "statistics", "status",
-            "error", "external_ids", "other_config", "ingress_policing_rate",
+            "name",
+            "type",
+            "options",
+            "ofport",
+            "ofport_request",
+            "mac",
+            "mac_in_use",
+            "mtu",
+            "mtu_request",
+            "ifindex",
+            "admin_state",
+            "link_state",
+            "link_speed",
+            "link_resets",
+            "duplex",
+            "statistics",
+            "status",
+            "error",
+            "external_ids",
+            "other_config",
+            "ingress_policing_rate",
         ],
     ),
     (
         "Controller",
         &[
-            "target", "connection_mode", "max_backoff", "inactivity_probe", "is_connected", "role", "status",
+            "target",
+            "connection_mode",
+            "max_backoff",
+            "inactivity_probe",
+            "is_connected",
+            "role",
+            "status",
             "other_config",
         ],
     ),
@@ -205,7 +266,12 @@ fn bridge(db: &Replica, row: &Row<'_>) -> Option<BridgeSpec> {
         fail_secure: row.string_opt("fail_mode") == Some("secure"),
         versions: versions(&name, &row.strings("protocols")),
         other_config: owned(row, "other_config"),
-        controllers: row.uuids("controller").into_iter().filter_map(|u| db.row("Controller", u)).map(|r| controller(&r)).collect(),
+        controllers: row
+            .uuids("controller")
+            .into_iter()
+            .filter_map(|u| db.row("Controller", u))
+            .map(|r| controller(&r))
+            .collect(),
         ports,
         name,
     })
@@ -269,7 +335,12 @@ fn port(db: &Replica, bridge: &str, row: &Row<'_>) -> PortSpec {
         trunks,
         priority_tags,
         protected: row.boolean("protected"),
-        interfaces: row.uuids("interfaces").into_iter().filter_map(|u| db.row("Interface", u)).map(|r| interface(bridge, &r)).collect(),
+        interfaces: row
+            .uuids("interfaces")
+            .into_iter()
+            .filter_map(|u| db.row("Interface", u))
+            .map(|r| interface(bridge, &r))
+            .collect(),
         name,
     }
 }
@@ -281,7 +352,8 @@ fn interface(bridge: &str, row: &Row<'_>) -> InterfaceSpec {
         "" => "system",
         other => other,
     };
-    let number = |column: &str| row.integer_opt(column).and_then(|n| u16::try_from(n).ok()).filter(|n| (1..0xff00).contains(n));
+    let number =
+        |column: &str| row.integer_opt(column).and_then(|n| u16::try_from(n).ok()).filter(|n| (1..0xff00).contains(n));
     InterfaceSpec {
         uuid: row.uuid(),
         kind: kind.to_owned(),

@@ -63,7 +63,11 @@ fn parse(args: Vec<OsString>, log: &Arc<vlog::Log>) -> Result<Option<CommandLine
             }
             "enable-dummy" => match value {
                 None => command_line.types.dummy = true,
-                Some(level) => return Err(format!("--enable-dummy={level}: replacing device types by dummies is not supported; use --enable-dummy")),
+                Some(level) => {
+                    return Err(format!(
+                        "--enable-dummy={level}: replacing device types by dummies is not supported; use --enable-dummy"
+                    ));
+                }
             },
             "disable-system" => command_line.types.no_system = true,
             // Routes are looked up for tunnels only, which there are none of; memory is not locked.

@@ -135,9 +135,7 @@ pub fn write_statistics(txn: &mut Transaction<'_>, bridges: &BTreeMap<String, Ru
     for bridge in bridges.values() {
         for interface in bridge.interfaces.values() {
             let counters: BTreeMap<String, i64> = match interface.device() {
-                Some(device) => {
-                    device.stats().columns().into_iter().map(|(k, v)| (k.to_owned(), v as i64)).collect()
-                }
+                Some(device) => device.stats().columns().into_iter().map(|(k, v)| (k.to_owned(), v as i64)).collect(),
                 None => patch_counters(bridge, interface.ofport),
             };
             txn.set("Interface", interface.uuid, "statistics", Datum::map(counters));
@@ -148,15 +146,10 @@ pub fn write_statistics(txn: &mut Transaction<'_>, bridges: &BTreeMap<String, Ru
 fn patch_counters(bridge: &RunningBridge, no: Option<PortNo>) -> BTreeMap<String, i64> {
     let Some(port) = no.and_then(|no| bridge.ofproto.port(no)) else { return BTreeMap::new() };
     let p = &port.patch;
-    [
-        ("rx_packets", &p.rx_packets),
-        ("rx_bytes", &p.rx_bytes),
-        ("tx_packets", &p.tx_packets),
-        ("tx_bytes", &p.tx_bytes),
-    ]
-    .into_iter()
-    .map(|(name, counter)| (name.to_owned(), counter.load(Ordering::Relaxed) as i64))
-    .collect()
+    [("rx_packets", &p.rx_packets), ("rx_bytes", &p.rx_bytes), ("tx_packets", &p.tx_packets), ("tx_bytes", &p.tx_bytes)]
+        .into_iter()
+        .map(|(name, counter)| (name.to_owned(), counter.load(Ordering::Relaxed) as i64))
+        .collect()
 }
 
 /// Name and version of the operating system (os-release(5)).
