@@ -1,5 +1,4 @@
 //! The programs ovsdb-server, ovsdb-client and ovsdb-tool.
 
-mod tool;
-
-pub use tool::tool_main;
+pub mod server;
+pub mod tool;
