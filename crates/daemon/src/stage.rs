@@ -20,6 +20,8 @@ use std::sync::Arc;
 
 use rustix::fd::OwnedFd;
 
+use cli::program::MONITOR_TITLE;
+
 use crate::options::DaemonOptions;
 use crate::{StartError, monitor, status};
 
@@ -119,11 +121,8 @@ pub(crate) fn spawn(args: &[OsString], stage: Stage, directory: Option<&Path>) -
     Ok(Beginning::Ended { pid, status: child.wait()? })
 }
 
-/// What follows the program's name in the title of a monitor.
-const MONITOR_TITLE: &str = ": monitoring";
-
 /// `argv[0]` without what marks a monitor.
-pub fn without_title(argv0: &OsStr) -> OsString {
+fn without_title(argv0: &OsStr) -> OsString {
     argv0.to_str().and_then(|name| name.strip_suffix(MONITOR_TITLE)).map_or_else(|| argv0.to_owned(), OsString::from)
 }
 
