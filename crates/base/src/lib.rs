@@ -5,6 +5,7 @@
 
 pub mod addr;
 pub mod clock;
+pub mod coverage;
 pub mod drop;
 pub mod port;
 pub mod rng;

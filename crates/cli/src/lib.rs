@@ -1,1 +1,14 @@
-//! Command lines in the manner of the `ovs-*` programs: options, abbreviations, usage errors.
+//! Command lines in the manner of the `ovs-*` programs: options, abbreviations, usage errors, tables.
+//!
+//! - [`options`]: GNU `getopt_long` over a declarative table, with its words for what is wrong;
+//! - [`table`]: the text tables (`--format`, `--data`, ...) that the database programs print;
+//! - [`json`]: JSON text as the programs print it, compact or `--pretty`;
+//! - [`program`]: the name of the running program, its version text, and the one-line fatal error.
+
+pub mod json;
+pub mod options;
+pub mod program;
+pub mod table;
+
+pub use options::{Arg, Found, Opt, Parser, UsageError};
+pub use program::{fail, program_name, version_text};

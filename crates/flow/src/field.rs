@@ -11,8 +11,8 @@ pub const ONF: u32 = 0x4f4e_4600;
 pub const NICIRA: u32 = 0x0000_2320;
 /// Experimenter id of the NSH fields.
 pub const NSH: u32 = 0x005a_d650;
-/// Experimenter id of Ericsson.
-pub const ERICSSON: u32 = 0x0000_d9d1;
+/// OXM class that Open vSwitch uses for Ericsson's fields (a class of its own, with no experimenter id).
+pub const ERICSSON: u16 = 0x1000;
 
 /// The first OpenFlow version whose OXM has the field: 0x03 is OpenFlow 1.2. 0 for NXM, which any version may carry.
 pub(crate) const V12: u8 = 3;

@@ -51,6 +51,11 @@ impl Reads {
         }
     }
 
+    /// Goes back to an earlier state of what was overwritten, as the computation went back to the key of that time.
+    pub fn restore_written(&mut self, written: FlowMask) {
+        self.written = written;
+    }
+
     /// Records that the whole of `field` was overwritten.
     pub fn write_field(&mut self, field: Field) {
         self.write_mask(&FlowKey::mask_of(field));

@@ -1,1 +1,33 @@
-//! OVSDB atoms, datums, schemas, conditions and the JSON-RPC connection (RFC 7047).
+//! The parts of OVSDB (RFC 7047) that servers, clients and tools share.
+//!
+//! - [`Atom`] and [`Datum`]: values; [`types`]: what a column may hold; [`schema`]: databases, tables, columns;
+//! - [`condition`] and [`mutation`]: the little languages of `where` clauses and the `mutate` operation;
+//! - [`text`]: values as users write and read them on command lines;
+//! - [`jsonrpc`]: message framing and kinds (no I/O), and connections over unix and TCP streams;
+//! - [`Error`]: the `<error>` object, with the tags and wording that clients of Open vSwitch look for;
+//! - [`schemas`]: the schemas that this project ships.
+//!
+//! Invariant: a [`Datum`] is always sorted by key, without duplicate keys; its map values, if it is a map, are as many
+//! as its keys. Nothing here panics on foreign input, and all memory taken is bounded by the size of the input.
+
+pub mod condition;
+pub mod json;
+pub mod jsonrpc;
+pub mod mutation;
+pub mod schema;
+pub mod schemas;
+pub mod text;
+pub mod types;
+
+mod atom;
+mod datum;
+mod error;
+mod uuid;
+
+pub use atom::Atom;
+pub use datum::Datum;
+pub use error::{Error, Result, unwrap_tagged};
+pub use json::{NoSymbols, Symbol, SymbolTable, Symbols};
+pub use schema::{ColumnSchema, DatabaseSchema, TableSchema};
+pub use types::{AtomType, BaseType, ColumnType, RefType};
+pub use uuid::{Uuid, UuidSource};

@@ -1,0 +1,183 @@
+//! Event counters with rates, for `coverage/show`.
+//!
+//! `coverage!(name)` counts an event where it happens. A counter is a static that enters the list of all counters when
+//! it first counts, so a program that never meets an event does not list it. Several places may count under one name;
+//! they are added up. Rates come from the totals that [`tick`] samples every five seconds.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The time between two samples that [`tick`] expects, in seconds.
+pub const TICK_SECONDS: u64 = 5;
+
+/// Samples in a minute and minutes in an hour: the lengths of the two histories.
+const TICKS_A_MINUTE: usize = 12;
+const MINUTES_AN_HOUR: usize = 60;
+
+/// One counter; made by [`coverage!`](crate::coverage!).
+#[derive(Debug)]
+pub struct Counter {
+    name: &'static str,
+    total: AtomicU64,
+    registered: AtomicBool,
+}
+
+impl Counter {
+    /// A counter at zero, not yet in the list.
+    pub const fn new(name: &'static str) -> Self {
+        Self { name, total: AtomicU64::new(0), registered: AtomicBool::new(false) }
+    }
+
+    /// Counts one event.
+    pub fn inc(&'static self) {
+        self.add(1);
+    }
+
+    /// Counts `n` events.
+    pub fn add(&'static self, n: u64) {
+        self.total.fetch_add(n, Relaxed);
+        if !self.registered.load(Relaxed) && !self.registered.swap(true, Relaxed) {
+            lock().counters.push(self);
+        }
+    }
+}
+
+/// Counts an event: `coverage!(netdev_received)`, or `coverage!(netdev_received, n)` of them.
+#[macro_export]
+macro_rules! coverage {
+    ($name:ident) => {
+        $crate::coverage!($name, 1)
+    };
+    ($name:ident, $n:expr) => {{
+        static COUNTER: $crate::coverage::Counter = $crate::coverage::Counter::new(stringify!($name));
+        COUNTER.add($n);
+    }};
+}
+
+/// What was sampled of the counters of one name.
+#[derive(Debug, Clone)]
+struct History {
+    sampled: u64,
+    ticks: [u64; TICKS_A_MINUTE],
+    minutes: [u64; MINUTES_AN_HOUR],
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self { sampled: 0, ticks: [0; TICKS_A_MINUTE], minutes: [0; MINUTES_AN_HOUR] }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Coverage {
+    counters: Vec<&'static Counter>,
+    histories: BTreeMap<&'static str, History>,
+    /// Samples taken.
+    ticks: usize,
+}
+
+static COVERAGE: Mutex<Coverage> = Mutex::new(Coverage { counters: Vec::new(), histories: BTreeMap::new(), ticks: 0 });
+
+fn lock() -> MutexGuard<'static, Coverage> {
+    // Nothing below leaves the lists half changed.
+    COVERAGE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Coverage {
+    fn totals(&self) -> BTreeMap<&'static str, u64> {
+        let mut totals: BTreeMap<&'static str, u64> = BTreeMap::new();
+        for counter in &self.counters {
+            let total = totals.entry(counter.name).or_default();
+            *total = total.wrapping_add(counter.total.load(Relaxed));
+        }
+        totals
+    }
+
+    fn tick(&mut self) {
+        let (tick, minute) = (self.ticks % TICKS_A_MINUTE, self.ticks / TICKS_A_MINUTE % MINUTES_AN_HOUR);
+        for (name, total) in self.totals() {
+            let history = self.histories.entry(name).or_default();
+            let events = total.wrapping_sub(history.sampled);
+            history.sampled = total;
+            if tick == 0 {
+                history.minutes[minute] = 0;
+            }
+            history.ticks[tick] = events;
+            history.minutes[minute] = history.minutes[minute].wrapping_add(events);
+        }
+        self.ticks = self.ticks.wrapping_add(1);
+    }
+
+    fn show(&self) -> String {
+        let totals = self.totals();
+        let mut hash: u32 = 0;
+        let mut lines = String::new();
+        let last = self.ticks.wrapping_sub(1) % TICKS_A_MINUTE;
+        for (name, total) in &totals {
+            let empty = History::default();
+            let history = self.histories.get(name).unwrap_or(&empty);
+            let seconds = history.ticks[last] as f64 / TICK_SECONDS as f64;
+            let minute = history.ticks.iter().sum::<u64>() as f64 / 60.0;
+            let hour = history.minutes.iter().sum::<u64>() as f64 / 3600.0;
+            // Writing to a string does not fail.
+            let _ = writeln!(lines, "{name:<24} {seconds:5.1}/sec {minute:9.3}/sec {hour:13.4}/sec   total: {total}");
+            hash =
+                name.bytes().fold(hash, |hash, byte| hash.rotate_left(5) ^ u32::from(byte)).wrapping_mul(0x9e37_79b9);
+        }
+        format!(
+            "Event coverage, avg rate over last: 5 seconds, last minute, last hour,  hash={hash:08x}:\n{lines}{} events never hit\n",
+            totals.values().filter(|total| **total == 0).count()
+        )
+    }
+}
+
+/// Takes a sample of all counters; to be called every [`TICK_SECONDS`].
+pub fn tick() {
+    lock().tick();
+}
+
+/// The text of `coverage/show`.
+pub fn show() -> String {
+    lock().show()
+}
+
+/// The total of the counters of that name, for `coverage/read-counter`; `None` if none has counted.
+pub fn read(name: &str) -> Option<u64> {
+    lock().totals().get(name).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_of_one_name_add_up() {
+        for _ in 0..3 {
+            crate::coverage!(test_event);
+        }
+        crate::coverage!(test_event, 4);
+        assert_eq!(read("test_event"), Some(7));
+        assert_eq!(read("test_no_event"), None);
+        assert!(show().contains("\ntest_event "));
+    }
+
+    #[test]
+    fn rates() {
+        static COUNTER: Counter = Counter::new("packets");
+        let mut coverage = Coverage::default();
+        coverage.counters.push(&COUNTER);
+        COUNTER.registered.store(true, Relaxed);
+        for _ in 0..14 {
+            COUNTER.add(60);
+            coverage.tick();
+        }
+        let text = coverage.show();
+        assert!(
+            text.contains("packets                   12.0/sec    12.000/sec        0.2333/sec   total: 840\n"),
+            "{text}"
+        );
+        assert!(text.ends_with("\n0 events never hit\n"));
+    }
+}

@@ -1,0 +1,89 @@
+//! What is known of a kernel device between looks: its number, whether it is still there, and changes of its state.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use netdev::Changes;
+use parking_lot::Mutex;
+
+use crate::netlink::LinkInfo;
+
+/// A device of the kernel, as the monitor and its handles share it.
+#[derive(Debug)]
+pub(crate) struct Link {
+    name: String,
+    ifindex: AtomicU32,
+    gone: AtomicBool,
+    up: AtomicBool,
+    link_resets: AtomicU64,
+    /// Frames that could not be received because they were too large or their header made no sense.
+    pub(crate) rx_errors: AtomicU64,
+    last: Mutex<LinkInfo>,
+    pub(crate) changes: Changes,
+}
+
+impl Link {
+    /// The device of `info`.
+    pub(crate) fn new(info: LinkInfo) -> Self {
+        Self {
+            name: info.name.clone(),
+            ifindex: AtomicU32::new(info.ifindex),
+            gone: AtomicBool::new(false),
+            up: AtomicBool::new(info.admin_up()),
+            link_resets: AtomicU64::new(0),
+            rx_errors: AtomicU64::new(0),
+            last: Mutex::new(info),
+            changes: Changes::default(),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn ifindex(&self) -> u32 {
+        self.ifindex.load(Ordering::Relaxed)
+    }
+
+    /// Whether the device was deleted or has another name now.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// Whether the device was administratively up when last heard of.
+    pub(crate) fn is_up(&self) -> bool {
+        self.up.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn link_resets(&self) -> u64 {
+        self.link_resets.load(Ordering::Relaxed)
+    }
+
+    /// Takes what the kernel says of the device now; tells the listeners if it differs.
+    pub(crate) fn update(&self, info: &LinkInfo) {
+        if info.name != self.name {
+            self.set_gone();
+            return;
+        }
+        let changed = {
+            let mut last = self.last.lock();
+            if last.carrier() != info.carrier() {
+                self.link_resets.fetch_add(1, Ordering::Relaxed);
+            }
+            self.up.store(info.admin_up(), Ordering::Relaxed);
+            let changed = last.state() != info.state();
+            last.clone_from(info);
+            changed
+        };
+        if changed {
+            self.changes.notify();
+        }
+    }
+
+    /// The device is not there any more.
+    pub(crate) fn set_gone(&self) {
+        if !self.gone.swap(true, Ordering::AcqRel) {
+            self.up.store(false, Ordering::Relaxed);
+            self.changes.notify();
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Database files: locking, recovery, appending, compaction.
+//!
+//! A file whose tail is torn or damaged is cut back to its last whole record, but only after the whole file was copied
+//! to `FILE.damaged-<time>`. Writers hold a lock on `.FILE.~lock~` beside the file, as Open vSwitch's programs do, so
+//! that ours and theirs exclude each other.
+
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use rustix::fs::{FlockOperation, fcntl_lock};
+use serde_json::Value;
+use tracing::warn;
+
+use crate::log::{self, LogError, Parsed, encode};
+use crate::storage::Storage;
+
+/// Why a database file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// The operating system refused.
+    #[error("I/O error: {path}: {action} ({})", describe(.error))]
+    Io {
+        /// The file.
+        path: String,
+        /// What failed, e.g. `open failed`.
+        action: &'static str,
+        /// Why.
+        #[source]
+        error: io::Error,
+    },
+    /// Another process has the lock.
+    #[error("I/O error: {path}: failed to lock lockfile (Resource temporarily unavailable)")]
+    Locked {
+        /// The file.
+        path: String,
+    },
+    /// The file has no sound first record.
+    #[error("{}: {path}: {error}", .error.tag())]
+    Damaged {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        error: LogError,
+    },
+    /// The file does not begin as a database file does.
+    #[error("ovsdb error: {path}: cannot identify file type")]
+    NotDatabase {
+        /// The file.
+        path: String,
+    },
+}
+
+fn describe(error: &io::Error) -> String {
+    error.to_string().split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+fn failed(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> FileError {
+    let path = path.display().to_string();
+    move |error| FileError::Io { path, action, error }
+}
+
+/// Reads all sound records of a file without locking it. Damage is reported in the result, not an error, unless not
+/// even the first record is sound.
+pub fn read(path: &Path) -> Result<Parsed, FileError> {
+    let bytes = std::fs::read(path).map_err(failed(path, "open failed"))?;
+    let parsed = log::parse(&bytes);
+    if parsed.records.is_empty() {
+        let path = path.display().to_string();
+        return Err(match parsed.error {
+            None | Some(LogError::Header { offset: 0, .. }) => FileError::NotDatabase { path },
+            Some(error) => FileError::Damaged { path, error },
+        });
+    }
+    Ok(parsed)
+}
+
+/// A lock on a database file, held until dropped.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+    path: PathBuf,
+}
+
+/// The lock files that this process holds. The system's locks belong to a process, not to a file descriptor: they do
+/// not exclude two users within one process, and closing any descriptor of the file drops them.
+static HELD: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+fn held() -> std::sync::MutexGuard<'static, BTreeSet<PathBuf>> {
+    // A panic of another holder leaves a whole set behind.
+    HELD.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+impl Lock {
+    /// Takes the lock of the database file `path`, which need not exist.
+    pub fn take(path: &Path) -> Result<Self, FileError> {
+        let lock_path = lock_path(path);
+        let locked = || FileError::Locked { path: path.display().to_string() };
+        let mut held = held();
+        if held.contains(&lock_path) {
+            return Err(locked());
+        }
+        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&lock_path);
+        let file = open.map_err(failed(path, "failed to lock lockfile"))?;
+        match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {
+                held.insert(lock_path.clone());
+                Ok(Self { _file: file, path: lock_path })
+            }
+            Err(_) => Err(locked()),
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        held().remove(&self.path);
+    }
+}
+
+/// `DIR/.NAME.~lock~` for `DIR/NAME`, symbolic links followed.
+fn lock_path(path: &Path) -> PathBuf {
+    let path = resolve(path);
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    path.with_file_name(format!(".{name}.~lock~"))
+}
+
+/// The file that a path means, symbolic links followed; the path itself if it does not exist.
+fn resolve(path: &Path) -> PathBuf {
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// A log in a file, open for appending.
+#[derive(Debug)]
+pub struct FileStorage {
+    path: PathBuf,
+    file: File,
+    length: u64,
+    _lock: Lock,
+}
+
+/// A file that was opened: its log, and what it contained.
+#[derive(Debug)]
+pub struct Opened {
+    /// The log, positioned at its end.
+    pub storage: FileStorage,
+    /// Its records.
+    pub records: Vec<Value>,
+    /// What recovery did, if the file was damaged: for the log and for the user.
+    pub recovered: Option<String>,
+}
+
+impl FileStorage {
+    /// Opens and locks an existing file; `time_s`, the Unix time in seconds, names the copy of a damaged one.
+    pub fn open(path: &Path, time_s: u64) -> Result<Opened, FileError> {
+        let path = resolve(path);
+        if !path.exists() {
+            let missing = io::Error::from_raw_os_error(rustix::io::Errno::NOENT.raw_os_error());
+            return Err(failed(&path, "open failed")(missing));
+        }
+        let lock = Lock::take(&path)?;
+        let mut file = OpenOptions::new().read(true).write(true).open(&path).map_err(failed(&path, "open failed"))?;
+        let parsed = read(&path)?;
+        let length = parsed.sound_length as u64;
+        let recovered = match &parsed.error {
+            Some(error) => Some(recover(&path, &file, length, time_s, error)?),
+            None => None,
+        };
+        file.seek(SeekFrom::Start(length)).map_err(failed(&path, "seek failed"))?;
+        let storage = Self { path, file, length, _lock: lock };
+        Ok(Opened { storage, records: parsed.records, recovered })
+    }
+
+    /// Creates a new file with these records; fails if it exists.
+    pub fn create(path: &Path, records: &[Value]) -> Result<Self, FileError> {
+        let lock = Lock::take(path)?;
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path);
+        let mut file = file.map_err(failed(path, "create failed"))?;
+        let bytes: Vec<u8> = records.iter().flat_map(encode).collect();
+        let written = file.write_all(&bytes).and_then(|()| file.sync_all()).and_then(|()| sync_directory(path));
+        if let Err(error) = written {
+            // A half-written new file is of no use to anyone, and would be in the way of the next attempt.
+            let _ = std::fs::remove_file(path);
+            return Err(failed(path, "write failed")(error));
+        }
+        Ok(Self { path: resolve(path), file, length: bytes.len() as u64, _lock: lock })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Copies a damaged file aside and cuts it back to its sound part.
+fn recover(path: &Path, file: &File, length: u64, time_s: u64, error: &LogError) -> Result<String, FileError> {
+    let copy = copy_aside(path, time_s)?;
+    file.set_len(length).and_then(|()| file.sync_all()).map_err(failed(path, "truncate failed"))?;
+    let message = format!(
+        "{}: {error}; recovered {length} bytes up to the last whole record, the damaged file is kept as {}",
+        path.display(),
+        copy.display()
+    );
+    warn!(target: "ovsdb_log", "{message}");
+    Ok(message)
+}
+
+fn copy_aside(path: &Path, time_s: u64) -> Result<PathBuf, FileError> {
+    let mut source = File::open(path).map_err(failed(path, "open failed"))?;
+    let base = format!("{}.damaged-{time_s}", path.display());
+    for attempt in 0..1000 {
+        let copy = PathBuf::from(if attempt == 0 { base.clone() } else { format!("{base}.{attempt}") });
+        let mut target = match OpenOptions::new().write(true).create_new(true).open(&copy) {
+            Ok(target) => target,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+            Err(error) => return Err(failed(&copy, "create failed")(error)),
+        };
+        let copied = io::copy(&mut source, &mut target).and_then(|_| target.sync_all());
+        copied.and_then(|()| sync_directory(&copy)).map_err(failed(&copy, "write failed"))?;
+        return Ok(copy);
+    }
+    Err(failed(path, "too many damaged copies exist")(io::Error::from(io::ErrorKind::AlreadyExists)))
+}
+
+fn sync_directory(path: &Path) -> io::Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(directory)?.sync_all()
+}
+
+impl Storage for FileStorage {
+    fn append(&mut self, record: &Value) -> io::Result<()> {
+        let record = encode(record);
+        if let Err(error) = self.file.write_all(&record) {
+            // Whatever part was written is cut off again, so that a later record does not follow a torn one.
+            let _ = self.file.set_len(self.length);
+            let _ = self.file.seek(SeekFrom::Start(self.length));
+            return Err(error);
+        }
+        self.length += record.len() as u64;
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn replace(&mut self, records: &[Value]) -> io::Result<()> {
+        let mut name = self.path.clone().into_os_string();
+        name.push(".tmp");
+        let temporary = PathBuf::from(name);
+        match std::fs::remove_file(&temporary) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(&temporary)?;
+        let bytes: Vec<u8> = records.iter().flat_map(encode).collect();
+        let permissions = self.file.metadata().map(|data| data.permissions());
+        let written = permissions
+            .and_then(|permissions| file.set_permissions(permissions))
+            .and_then(|()| file.write_all(&bytes))
+            .and_then(|()| file.sync_all())
+            .and_then(|()| std::fs::rename(&temporary, &self.path))
+            .and_then(|()| sync_directory(&self.path));
+        if let Err(error) = written {
+            let _ = std::fs::remove_file(&temporary);
+            return Err(error);
+        }
+        self.file = file;
+        self.length = bytes.len() as u64;
+        Ok(())
+    }
+
+    fn length(&self) -> u64 {
+        self.length
+    }
+}

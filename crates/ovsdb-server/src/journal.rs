@@ -1,0 +1,170 @@
+//! Transactions as records of a log and back (ovsdb(5), "Standalone Format").
+//!
+//! A record names, by table and row, the columns that a transaction changed. `_is_diff` says that the values of
+//! columns with several elements are differences, as Open vSwitch 2.15 and later write them.
+
+use std::sync::Arc;
+
+use ovsdb::json::NoSymbols;
+use ovsdb::{DatabaseSchema, Datum, Error, Result, TableSchema, Uuid};
+use serde_json::{Map, Value};
+
+use crate::database::Database;
+use crate::row::{Row, RowChange};
+
+/// Whether values with several elements are written as differences.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Style {
+    /// Differences: shorter, not readable by Open vSwitch before 2.15.
+    Difference,
+    /// Whole values.
+    Whole,
+}
+
+/// The record of a transaction; `None` if it changed nothing that is kept on disk. `date_ms` is Unix time in
+/// milliseconds.
+pub fn record(
+    schema: &DatabaseSchema,
+    changes: &[RowChange],
+    comment: &str,
+    date_ms: i64,
+    style: Style,
+) -> Option<Value> {
+    let mut tables = Map::new();
+    for change in changes {
+        let Some(table) = schema.tables().get(change.table) else { continue };
+        let row = match (&change.old, &change.new) {
+            (_, None) => Value::Null,
+            (None, Some(new)) => new_row(table, new),
+            (Some(old), Some(new)) => match changed_columns(table, old, new, style) {
+                Some(columns) => columns,
+                None => continue,
+            },
+        };
+        let rows = tables.entry(table.name.clone()).or_insert_with(|| Value::Object(Map::new()));
+        if let Value::Object(rows) = rows {
+            rows.insert(change.uuid.to_string(), row);
+        }
+    }
+    if tables.is_empty() {
+        return None;
+    }
+    tables.insert("_date".into(), Value::from(date_ms));
+    if style == Style::Difference {
+        tables.insert("_is_diff".into(), Value::from(true));
+    }
+    if !comment.is_empty() {
+        tables.insert("_comment".into(), Value::from(comment));
+    }
+    Some(Value::Object(tables))
+}
+
+fn new_row(table: &TableSchema, row: &Row) -> Value {
+    let mut columns = Map::new();
+    for (index, column) in table.own_columns() {
+        if let Some(datum) = row.column(index).filter(|datum| !column.ephemeral && !datum.is_default(&column.kind)) {
+            columns.insert(column.name.clone(), datum.to_json(&column.kind));
+        }
+    }
+    Value::Object(columns)
+}
+
+fn changed_columns(table: &TableSchema, old: &Row, new: &Row, style: Style) -> Option<Value> {
+    let mut columns = Map::new();
+    for (index, column) in table.own_columns() {
+        if column.ephemeral || old.same(new, index) {
+            continue;
+        }
+        let (Some(before), Some(after)) = (old.column(index), new.column(index)) else { continue };
+        let json = match style {
+            Style::Difference => before.diff(after, &column.kind).to_json(&column.kind),
+            Style::Whole => after.to_json(&column.kind),
+        };
+        columns.insert(column.name.clone(), json);
+    }
+    (!columns.is_empty()).then_some(Value::Object(columns))
+}
+
+/// The record of everything in a database: what a compacted log consists of, after the schema.
+pub fn snapshot(database: &Database, comment: &str, date_ms: i64, style: Style) -> Option<Value> {
+    record(database.schema(), &all_rows(database), comment, date_ms, style)
+}
+
+/// Every row of a database as if it had just been inserted.
+pub(crate) fn all_rows(database: &Database) -> Vec<RowChange> {
+    let tables = 0..database.schema().tables().len();
+    let rows = tables.flat_map(|table| database.rows(table).map(move |row| (table, row)));
+    rows.map(|(table, row)| RowChange { table, uuid: row.uuid(), old: None, new: Some(Arc::clone(row)) }).collect()
+}
+
+/// What to do with tables and columns in a record that the schema does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unknown {
+    /// Give an error.
+    Refuse,
+    /// Leave them out, which is how a database is converted to another schema.
+    Ignore,
+}
+
+/// Reads a record as changes of `database`.
+pub fn changes(database: &Database, record: &Value, unknown: Unknown) -> Result<Vec<RowChange>> {
+    let schema = Arc::clone(database.schema());
+    let members = record.as_object().ok_or_else(|| Error::syntax(record, "object expected"))?;
+    let is_diff = members.get("_is_diff").and_then(Value::as_bool).unwrap_or(false);
+    let mut changes = Vec::new();
+    for (name, rows) in members {
+        let Some(index) = schema.table_index(name) else {
+            if name.starts_with('_') || unknown == Unknown::Ignore {
+                continue;
+            }
+            return Err(Error::syntax_tagged(record, "unknown table", format!("No table named {name}.")));
+        };
+        let rows = rows.as_object().ok_or_else(|| Error::syntax(rows, "object expected"))?;
+        for (uuid, json) in rows {
+            let row =
+                Uuid::parse(uuid).ok_or_else(|| Error::syntax(json, format!("\"{uuid}\" is not a valid UUID")))?;
+            let change = row_change(database, index, row, json, is_diff, unknown)?;
+            changes.push(change);
+        }
+    }
+    Ok(changes)
+}
+
+fn row_change(
+    database: &Database,
+    index: usize,
+    uuid: Uuid,
+    json: &Value,
+    is_diff: bool,
+    unknown: Unknown,
+) -> Result<RowChange> {
+    let table = database.table_schema(index).ok_or_else(|| Error::bare("internal error"))?;
+    let old = database.row(index, uuid).cloned();
+    if json.is_null() {
+        if old.is_none() {
+            let details = format!("transaction deletes row {uuid} that does not exist");
+            return Err(Error::syntax(json, details));
+        }
+        return Ok(RowChange { table: index, uuid, old, new: None });
+    }
+    let columns = json.as_object().ok_or_else(|| Error::syntax(json, "object expected"))?;
+    let mut new = old.as_ref().map_or_else(|| Row::new(table, uuid), |row| (**row).clone());
+    for (name, value) in columns {
+        let Some((at, column)) = table.column_index(name).and_then(|at| Some((at, table.columns().get(at)?))) else {
+            if unknown == Unknown::Ignore {
+                continue;
+            }
+            let details = format!("No column {name} in table {}.", table.name);
+            return Err(Error::syntax_tagged(json, "unknown column", details));
+        };
+        let datum = match (&old, is_diff && column.kind.is_composite()) {
+            (Some(old), true) => {
+                let diff = Datum::from_json(value, &column.kind.relaxed(), &mut NoSymbols)?;
+                old.column(at).unwrap_or(&Datum::empty()).apply_diff(&diff, &column.kind)?
+            }
+            _ => Datum::from_json(value, &column.kind, &mut NoSymbols)?,
+        };
+        new.set(at, datum);
+    }
+    Ok(RowChange { table: index, uuid, old, new: Some(Arc::new(new)) })
+}

@@ -1,0 +1,257 @@
+//! The file format of a standalone database, ovsdb(5): a series of records, each of two lines,
+//!
+//! ```text
+//! OVSDB JSON <length> <SHA-1 in hexadecimal>
+//! <JSON object, length bytes with its line feed>
+//! ```
+//!
+//! Reading never fails as a whole: what is sound from the start of the file is given, with the reason why the rest is
+//! not, and where the sound part ends.
+
+use serde_json::Value;
+use sha1::{Digest, Sha1};
+
+/// Longest header line that is looked for, in bytes: far longer than any real one.
+const HEADER_LENGTH_MAX: usize = 128;
+
+/// The JSON parser's bound on nesting protects the stack; this bounds what is handed to it at once.
+const RECORD_LENGTH_MAX: usize = 1 << 31;
+
+/// The record with this JSON object, as it stands in a file.
+pub fn encode(json: &Value) -> Vec<u8> {
+    let mut body = json.to_string().into_bytes();
+    body.push(b'\n');
+    let mut record = format!("OVSDB JSON {} {}\n", body.len(), hex(&Sha1::digest(&body))).into_bytes();
+    record.append(&mut body);
+    record
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Why a record could not be read; offsets are in bytes from the start of the file.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LogError {
+    /// The header line is not one.
+    #[error("parse error at offset {offset} in header line \"{line}\"")]
+    Header {
+        /// Where the line starts.
+        offset: usize,
+        /// The line.
+        line: String,
+    },
+    /// The file ends within a record.
+    #[error("error reading {length} bytes starting at offset {offset} (End of file)")]
+    Truncated {
+        /// Length of the record's second line, or of what there is of the first.
+        length: usize,
+        /// Where it starts.
+        offset: usize,
+    },
+    /// The checksum is wrong.
+    #[error("{length} bytes starting at offset {offset} have SHA-1 hash {found} but should have hash {expected}")]
+    Hash {
+        /// Length of the second line.
+        length: usize,
+        /// Where it starts.
+        offset: usize,
+        /// Its checksum.
+        found: String,
+        /// The checksum in the header.
+        expected: String,
+    },
+    /// The checksum is right, but it is not a JSON object.
+    #[error("{length} bytes starting at offset {offset} are not valid JSON ({reason})")]
+    Json {
+        /// Length of the second line.
+        length: usize,
+        /// Where it starts.
+        offset: usize,
+        /// What the JSON parser said.
+        reason: String,
+    },
+    /// The file holds a clustered database.
+    #[error("cannot apply this operation to clustered database file: only standalone databases are supported")]
+    Clustered,
+}
+
+impl LogError {
+    /// The class of the error, as Open vSwitch names it.
+    pub fn tag(&self) -> &'static str {
+        match self {
+            LogError::Truncated { .. } => "I/O error",
+            LogError::Clustered => "ovsdb error",
+            LogError::Header { .. } | LogError::Hash { .. } | LogError::Json { .. } => "syntax error",
+        }
+    }
+}
+
+/// A whole log, or the sound part of one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Parsed {
+    /// The records, oldest first.
+    pub records: Vec<Value>,
+    /// How many bytes the records take; what follows is not sound.
+    pub sound_length: usize,
+    /// Why reading stopped before the end of the file.
+    pub error: Option<LogError>,
+}
+
+/// Reads all records up to the first one that is not sound.
+pub fn parse(bytes: &[u8]) -> Parsed {
+    let mut reader = Reader::new(bytes);
+    let mut records = Vec::new();
+    let error = loop {
+        match reader.next_record() {
+            Ok(Some(record)) => records.push(record),
+            Ok(None) => break None,
+            Err(error) => break Some(error),
+        }
+    };
+    Parsed { records, sound_length: reader.position(), error }
+}
+
+/// Reads one record after another.
+#[derive(Debug, Clone)]
+pub struct Reader<'a> {
+    bytes: &'a [u8],
+    position: usize,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads the contents of a file from its start.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, position: 0 }
+    }
+
+    /// How many bytes have been read as sound records.
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
+    /// The next record; `None` at the end of the file.
+    pub fn next_record(&mut self) -> Result<Option<Value>, LogError> {
+        let rest = self.bytes.get(self.position..).unwrap_or_default();
+        if rest.is_empty() {
+            return Ok(None);
+        }
+        let offset = self.position;
+        let window = rest.get(..HEADER_LENGTH_MAX).unwrap_or(rest);
+        let Some(end) = window.iter().position(|&byte| byte == b'\n') else {
+            if rest.len() < HEADER_LENGTH_MAX {
+                return Err(LogError::Truncated { length: rest.len(), offset });
+            }
+            return Err(header_error(offset, window));
+        };
+        let line = window.get(..end).unwrap_or_default();
+        let (length, expected) = match parse_header(line) {
+            Some(Header::Json { length, hash }) => (length, hash),
+            Some(Header::Cluster) => return Err(LogError::Clustered),
+            None => return Err(header_error(offset, line)),
+        };
+        let start = offset + end + 1;
+        let body = start.checked_add(length).and_then(|end| self.bytes.get(start..end));
+        let Some(body) = body else {
+            return Err(LogError::Truncated { length, offset: start });
+        };
+        let found = hex(&Sha1::digest(body));
+        if found != expected {
+            return Err(LogError::Hash { length, offset: start, found, expected });
+        }
+        let not_json = |reason: String| LogError::Json { length, offset: start, reason };
+        let record: Value = serde_json::from_slice(body).map_err(|error| not_json(error.to_string()))?;
+        if !record.is_object() {
+            return Err(not_json("not a JSON object".into()));
+        }
+        self.position = start + length;
+        Ok(Some(record))
+    }
+}
+
+fn header_error(offset: usize, line: &[u8]) -> LogError {
+    LogError::Header { offset, line: String::from_utf8_lossy(line).into_owned() }
+}
+
+enum Header {
+    Json { length: usize, hash: String },
+    Cluster,
+}
+
+fn parse_header(line: &[u8]) -> Option<Header> {
+    let line = std::str::from_utf8(line).ok()?;
+    let mut words = line.split(' ');
+    if words.next()? != "OVSDB" {
+        return None;
+    }
+    let magic = words.next()?;
+    let (length, hash) = (words.next()?, words.next()?);
+    if words.next().is_some() || !length.bytes().all(|c| c.is_ascii_digit()) {
+        return None;
+    }
+    let length = length.parse().ok().filter(|&length| 0 < length && length < RECORD_LENGTH_MAX)?;
+    if hash.len() != 40 || !hash.bytes().all(|c| c.is_ascii_hexdigit()) {
+        return None;
+    }
+    match magic {
+        "JSON" => Some(Header::Json { length, hash: hash.to_ascii_lowercase() }),
+        "CLUSTER" => Some(Header::Cluster),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_record_looks_as_the_manual_says() {
+        let record = encode(&json!({"a": "b\nc"}));
+        let expected = concat!("OVSDB JSON 13 4f1054e953bb377f8d77b736fb33bce548855084\n", "{\"a\":\"b\\nc\"}\n");
+        assert_eq!(String::from_utf8(record).unwrap(), expected);
+    }
+
+    #[test]
+    fn damage_ends_the_sound_part() {
+        let (first, second) = (encode(&json!({"n": 1})), encode(&json!({"n": 2})));
+        let whole = [first.clone(), second].concat();
+        for cut in first.len()..whole.len() {
+            let parsed = parse(&whole[..cut]);
+            assert_eq!((parsed.records.len(), parsed.sound_length), (1, first.len()), "cut at {cut}");
+            assert_eq!(parsed.error.is_some(), cut > first.len());
+        }
+        for at in first.len()..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1;
+            let parsed = parse(&bytes);
+            assert_eq!((parsed.records.len(), parsed.sound_length), (1, first.len()), "flipped at {at}");
+        }
+    }
+
+    #[test]
+    fn clusters_are_refused_by_name() {
+        let header = format!("OVSDB CLUSTER 3 {}\n{{}}\n", "0".repeat(40));
+        assert_eq!(parse(header.as_bytes()).error, Some(LogError::Clustered));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = parse(&bytes);
+            let _ = parse(&[b"OVSDB JSON ".as_slice(), &bytes].concat());
+        }
+
+        #[test]
+        fn what_is_written_is_read(texts in proptest::collection::vec(".*", 0..5)) {
+            let records: Vec<Value> = texts.iter().map(|text| json!({ text.as_str(): text })).collect();
+            let bytes: Vec<u8> = records.iter().flat_map(encode).collect();
+            let parsed = parse(&bytes);
+            prop_assert_eq!(parsed.error, None);
+            prop_assert_eq!(parsed.sound_length, bytes.len());
+            prop_assert_eq!(parsed.records, records);
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Rows and changes to rows.
+
+use std::sync::Arc;
+
+use ovsdb::schema::{UUID_COLUMN, VERSION_COLUMN};
+use ovsdb::{Datum, TableSchema, Uuid};
+
+/// One row: the value of every column of its table, `_uuid` and `_version` first.
+///
+/// Values are shared between versions of a row, so that a changed row costs what changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    columns: Vec<Arc<Datum>>,
+}
+
+impl Row {
+    /// A row with this UUID and the default value in every other column.
+    pub fn new(schema: &TableSchema, uuid: Uuid) -> Self {
+        let mut columns: Vec<Arc<Datum>> =
+            schema.columns().iter().map(|column| Arc::new(Datum::default_of(&column.kind))).collect();
+        if let Some(column) = columns.get_mut(UUID_COLUMN) {
+            *column = Arc::new(Datum::scalar(uuid));
+        }
+        Self { columns }
+    }
+
+    /// The value of the column at `index`.
+    pub fn column(&self, index: usize) -> Option<&Datum> {
+        self.columns.get(index).map(|datum| &**datum)
+    }
+
+    /// The value of the column at `index`, shared.
+    pub fn shared(&self, index: usize) -> Option<Arc<Datum>> {
+        self.columns.get(index).cloned()
+    }
+
+    /// Changes the value of the column at `index`.
+    pub fn set(&mut self, index: usize, datum: impl Into<Arc<Datum>>) {
+        if let Some(column) = self.columns.get_mut(index) {
+            *column = datum.into();
+        }
+    }
+
+    /// The row's UUID.
+    pub fn uuid(&self) -> Uuid {
+        self.column(UUID_COLUMN).and_then(Datum::as_uuid).unwrap_or(Uuid::ZERO)
+    }
+
+    /// Gives the row a new version.
+    pub fn set_version(&mut self, version: Uuid) {
+        self.set(VERSION_COLUMN, Datum::scalar(version));
+    }
+
+    /// Whether the column at `index` has the same value in both rows.
+    pub fn same(&self, other: &Row, index: usize) -> bool {
+        match (self.columns.get(index), other.columns.get(index)) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b) || a == b,
+            _ => false,
+        }
+    }
+
+    /// Whether all columns but `_version` have the same values in both rows.
+    pub fn same_content(&self, other: &Row) -> bool {
+        (0..self.columns.len()).all(|index| index == VERSION_COLUMN || self.same(other, index))
+    }
+
+    /// Number of atoms in the row, for memory statistics.
+    pub fn atoms(&self) -> usize {
+        self.columns.iter().map(|datum| datum.keys().len() + datum.values().len()).sum()
+    }
+}
+
+/// What a transaction did to one row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RowChange {
+    /// Index of the table in the schema.
+    pub table: usize,
+    /// The row's UUID.
+    pub uuid: Uuid,
+    /// The row before; `None` if it was inserted.
+    pub old: Option<Arc<Row>>,
+    /// The row after; `None` if it was deleted.
+    pub new: Option<Arc<Row>>,
+}

@@ -1,0 +1,35 @@
+//! The schemas that this project ships, as JSON text.
+
+/// The Open_vSwitch schema, version 8.8.0: every table and column of ovs-vswitchd.conf.db(5).
+pub const OPEN_VSWITCH: &str = include_str!("../schemas/vswitch.ovsschema");
+
+#[cfg(test)]
+mod tests {
+    use crate::schema::DatabaseSchema;
+
+    #[test]
+    fn open_vswitch_schema_parses_and_writes_itself() {
+        let schema = DatabaseSchema::parse(super::OPEN_VSWITCH).unwrap();
+        assert_eq!((schema.name.as_str(), schema.version.as_str()), ("Open_vSwitch", "8.8.0"));
+        assert_eq!(schema.tables().len(), 19);
+        let again = DatabaseSchema::from_json(&schema.to_json()).unwrap();
+        assert!(schema.equivalent(&again));
+    }
+
+    #[test]
+    fn columns_newer_than_8_3_are_there() {
+        let schema = DatabaseSchema::parse(super::OPEN_VSWITCH).unwrap();
+        let columns = [
+            ("Mirror", "filter"),
+            ("IPFIX", "stats_interval"),
+            ("IPFIX", "template_interval"),
+            ("Flow_Sample_Collector_Set", "local_group_id"),
+            ("Datapath", "ct_zone_default_limit"),
+            ("CT_Zone", "limit"),
+        ];
+        for (table, column) in columns {
+            assert!(schema.table(table).unwrap().column(column).is_some(), "{table}.{column}");
+        }
+        assert_eq!(schema.table("Flow_Table").unwrap().column("prefixes").unwrap().kind.max, 4);
+    }
+}

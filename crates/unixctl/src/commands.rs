@@ -1,0 +1,288 @@
+//! The commands of a daemon: names, usage, numbers of arguments, handlers; and `list-commands`, `version` and
+//! `set-options`, which every daemon has.
+//!
+//! A handler answers at once ([`Commands::register`]), in a future ([`Commands::register_async`]), or keeps its
+//! [`Call`] and answers from anywhere ([`Commands::register_call`]), which is how a command reaches a loop that owns
+//! the state it asks for. A call that is dropped without an answer is answered with an error.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::ops::RangeInclusive;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::{Map, Value};
+use tokio::sync::{oneshot, watch};
+
+/// How many arguments a command takes.
+pub type Arity = RangeInclusive<usize>;
+
+/// What a connection asked its replies to be (`ovs-appctl --format`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OutputFormat {
+    /// Text for people.
+    #[default]
+    Text,
+    /// JSON; a command that has only text has it wrapped in an object.
+    Json,
+}
+
+/// An answer: a text, or JSON if the call asked for it, or the text of an error.
+type Answer = Result<Value, String>;
+
+/// A command that was called.
+#[derive(Debug)]
+pub struct Call {
+    args: Vec<String>,
+    format: OutputFormat,
+    answer: oneshot::Sender<Answer>,
+}
+
+impl Call {
+    /// The arguments, as many as the command's [`Arity`] allows.
+    pub fn args(&self) -> &[String] {
+        &self.args
+    }
+
+    /// What the caller wants; only [`OutputFormat::Json`] allows [`Self::reply_json`].
+    pub fn format(&self) -> OutputFormat {
+        self.format
+    }
+
+    /// Answers with a text or an error.
+    pub fn reply(self, outcome: Result<String, String>) {
+        let answer = text_answer(outcome, self.format);
+        // The connection may be gone: then nobody waits for the answer.
+        let _ = self.answer.send(answer);
+    }
+
+    /// Answers with JSON to a caller who wants that.
+    pub fn reply_json(self, value: Value) {
+        let answer = match self.format {
+            OutputFormat::Json => Ok(value),
+            OutputFormat::Text => text_answer(Ok(value.to_string()), self.format),
+        };
+        let _ = self.answer.send(answer);
+    }
+}
+
+/// A text that is not empty ends in a newline.
+fn terminated(mut text: String) -> String {
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text
+}
+
+fn text_answer(outcome: Result<String, String>, format: OutputFormat) -> Answer {
+    let text = terminated(outcome.map_err(terminated)?);
+    Ok(match format {
+        OutputFormat::Text => Value::String(text),
+        OutputFormat::Json => {
+            let mut members = Map::new();
+            members.insert("reply".to_owned(), Value::String(text));
+            members.insert("reply-format".to_owned(), Value::String("plain".to_owned()));
+            Value::Object(members)
+        }
+    })
+}
+
+type BoxFuture = Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
+
+type NowHandler = dyn Fn(&[String]) -> Result<String, String> + Send + Sync;
+type AsyncHandler = dyn Fn(Vec<String>) -> BoxFuture + Send + Sync;
+
+#[derive(Clone)]
+enum Handler {
+    Now(Arc<NowHandler>),
+    Async(Arc<AsyncHandler>),
+    Call(Arc<dyn Fn(Call) + Send + Sync>),
+    /// `list-commands`, which needs the table it stands in.
+    List,
+    /// `set-options`, which changes the connection.
+    SetOptions,
+}
+
+struct Command {
+    usage: String,
+    arity: Arity,
+    handler: Handler,
+}
+
+/// The commands of a daemon. Clones share one table, to which commands may be added and taken at any time.
+#[derive(Clone)]
+pub struct Commands {
+    table: Arc<Mutex<BTreeMap<String, Command>>>,
+    /// Requests that were read and whose replies are not yet written.
+    pending: Arc<watch::Sender<usize>>,
+}
+
+/// Counts a request until its reply is written.
+#[derive(Debug)]
+pub(crate) struct Pending(Arc<watch::Sender<usize>>);
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count = count.saturating_sub(1));
+    }
+}
+
+impl std::fmt::Debug for Commands {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.lock().keys()).finish()
+    }
+}
+
+impl Commands {
+    /// The commands that every server has: `list-commands`, `set-options`, and `version`, which answers
+    /// `version_text`.
+    pub fn new(version_text: impl Into<String>) -> Self {
+        let commands = Self { table: Arc::default(), pending: Arc::new(watch::Sender::new(0)) };
+        let version_text = version_text.into();
+        commands.insert("list-commands", "", 0..=0, Handler::List);
+        commands.insert("set-options", "[--format text|json]", 1..=2, Handler::SetOptions);
+        commands.register("version", "", 0..=0, move |_| Ok(version_text.clone()));
+        commands
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Command>> {
+        // No handler runs under the lock, so a poisoned table is whole.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn insert(&self, name: &str, usage: &str, arity: Arity, handler: Handler) {
+        self.lock().insert(name.to_owned(), Command { usage: usage.to_owned(), arity, handler });
+    }
+
+    /// A command that is answered at once. `usage` shows its arguments in `list-commands`. A command of the same name
+    /// is replaced.
+    pub fn register(
+        &self,
+        name: &str,
+        usage: &str,
+        arity: Arity,
+        handler: impl Fn(&[String]) -> Result<String, String> + Send + Sync + 'static,
+    ) {
+        self.insert(name, usage, arity, Handler::Now(Arc::new(handler)));
+    }
+
+    /// A command that is answered at once by a handler with state of its own.
+    pub fn register_mut(
+        &self,
+        name: &str,
+        usage: &str,
+        arity: Arity,
+        handler: impl FnMut(&[String]) -> Result<String, String> + Send + 'static,
+    ) {
+        let handler = Mutex::new(handler);
+        self.register(name, usage, arity, move |args| (*handler.lock().unwrap_or_else(PoisonError::into_inner))(args));
+    }
+
+    /// A command that is answered when a future ends.
+    pub fn register_async<F>(
+        &self,
+        name: &str,
+        usage: &str,
+        arity: Arity,
+        handler: impl Fn(Vec<String>) -> F + Send + Sync + 'static,
+    ) where
+        F: Future<Output = Result<String, String>> + Send + 'static,
+    {
+        self.insert(name, usage, arity, Handler::Async(Arc::new(move |args| Box::pin(handler(args)))));
+    }
+
+    /// A command whose handler takes the call away and answers it later, or in JSON.
+    pub fn register_call(&self, name: &str, usage: &str, arity: Arity, handler: impl Fn(Call) + Send + Sync + 'static) {
+        self.insert(name, usage, arity, Handler::Call(Arc::new(handler)));
+    }
+
+    /// Takes a command away.
+    pub fn unregister(&self, name: &str) {
+        self.lock().remove(name);
+    }
+
+    /// The names, sorted.
+    pub fn names(&self) -> Vec<String> {
+        self.lock().keys().cloned().collect()
+    }
+
+    fn list(&self, format: OutputFormat) -> Answer {
+        let table = self.lock();
+        match format {
+            OutputFormat::Text => {
+                let mut out = "The available commands are:\n".to_owned();
+                for (name, command) in table.iter() {
+                    out.push_str(&format!("  {name:<23} {}\n", command.usage));
+                }
+                Ok(Value::String(out))
+            }
+            OutputFormat::Json => Ok(Value::Object(
+                table.iter().map(|(name, command)| (name.clone(), Value::String(command.usage.clone()))).collect(),
+            )),
+        }
+    }
+
+    /// The handler of `method`, if it takes `params`.
+    fn find(&self, method: &str, params: &[Value]) -> Result<(Handler, Vec<String>), String> {
+        let table = self.lock();
+        let Some(command) = table.get(method) else {
+            return Err(format!(
+                "\"{method}\" is not a valid command (use \"list-commands\" to see a list of valid commands)"
+            ));
+        };
+        let (least, most) = (*command.arity.start(), *command.arity.end());
+        if params.len() < least {
+            return Err(format!("\"{method}\" command requires at least {least} arguments"));
+        }
+        if params.len() > most {
+            return Err(format!("\"{method}\" command takes at most {most} arguments"));
+        }
+        let args = params.iter().map(|param| param.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>();
+        let args = args.ok_or_else(|| format!("\"{method}\" command has non-string argument"))?;
+        Ok((command.handler.clone(), args))
+    }
+
+    /// Counts a request as waiting for its reply until the value is dropped.
+    pub(crate) fn pending(&self) -> Pending {
+        self.pending.send_modify(|count| *count += 1);
+        Pending(Arc::clone(&self.pending))
+    }
+
+    /// Waits until no request waits for its reply: what a daemon does before it exits.
+    pub async fn drained(&self) {
+        // The sender lives as long as `self`, so this ends by the count only.
+        let _ = self.pending.subscribe().wait_for(|count| *count == 0).await;
+    }
+
+    /// Runs a command for a connection whose replies have `format`, and gives what to reply.
+    pub async fn run(&self, method: &str, params: &[Value], format: &mut OutputFormat) -> Answer {
+        let (handler, args) = self.find(method, params).map_err(terminated)?;
+        match handler {
+            Handler::Now(handler) => text_answer(handler(&args), *format),
+            Handler::Async(handler) => text_answer(handler(args).await, *format),
+            Handler::List => self.list(*format),
+            Handler::SetOptions => text_answer(set_options(&args, format).map(|()| String::new()), OutputFormat::Text),
+            Handler::Call(handler) => {
+                let (answer, waiting) = oneshot::channel();
+                handler(Call { args, format: *format, answer });
+                waiting.await.unwrap_or_else(|_| Err(format!("\"{method}\" command was not answered\n")))
+            }
+        }
+    }
+}
+
+fn set_options(args: &[String], format: &mut OutputFormat) -> Result<(), String> {
+    let value = match args {
+        [option, value] if option == "--format" => value.as_str(),
+        [option] if option == "--format" => return Err("option --format requires an argument".to_owned()),
+        [option] if option.starts_with("--format=") => option.trim_start_matches("--format="),
+        [option, ..] => return Err(format!("unknown option {option}")),
+        [] => return Ok(()),
+    };
+    *format = match value {
+        "text" => OutputFormat::Text,
+        "json" => OutputFormat::Json,
+        _ => return Err(format!("option --format has invalid value {value}")),
+    };
+    Ok(())
+}
