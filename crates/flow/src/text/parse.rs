@@ -165,7 +165,7 @@ pub fn parse_subfield(text: &str) -> Result<(Field, u32, u32), String> {
     let syntax = || "syntax error expecting [] or [<bit>] or [<start>..<end>]".to_string();
     let (name, range) = text.split_once('[').ok_or_else(|| "missing [ looking for field name".to_string())?;
     let field = Field::from_name(name).ok_or_else(|| {
-        let word = name.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or(name);
+        let word = name.split('-').next().unwrap_or(name);
         format!("unknown field `{word}'")
     })?;
     let range = range.strip_suffix(']').ok_or_else(syntax)?;
