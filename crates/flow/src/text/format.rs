@@ -2,6 +2,7 @@
 
 use super::PortNames;
 use super::flags::{self, Flags};
+use super::parse::next_key_value;
 use super::value::{format_frag, format_ipv4, format_ipv6, format_mac};
 use crate::extract::{FRAG_LATER, ethertype, ipproto};
 use crate::field::{FIELDS, Field};
@@ -26,6 +27,16 @@ pub fn match_to_string(m: &Match, ports: &dyn PortNames) -> String {
     let mut out = String::new();
     format_match(m, ports, &mut out);
     out
+}
+
+/// The matched fields as pairs of name and value, in the order and forms of [`format_match`]; a protocol's short name has
+/// an empty value. What a JSON object of a match is made of.
+pub fn match_fields(m: &Match, ports: &dyn PortNames) -> Vec<(String, String)> {
+    let text = match_to_string(m, ports);
+    let mut rest = text.as_str();
+    std::iter::from_fn(|| next_key_value(&mut rest))
+        .map(|(name, value)| (name.to_string(), value.unwrap_or("").to_string()))
+        .collect()
 }
 
 /// Writes a packet's key in the style of `ofproto/trace`'s "Flow:" line: all fields that its protocols have, and

@@ -224,6 +224,7 @@ fn port_names() {
     let m = parse_match("in_port=eth0,tcp", &Names).expect("valid");
     assert_eq!(match_to_string(&m, &Names), "tcp,in_port=eth0");
     assert_eq!(match_to_string(&m, &NoNames), "tcp,in_port=2");
+    assert_eq!(match_fields(&m, &Names), [("tcp".into(), String::new()), ("in_port".into(), "eth0".into())]);
 }
 
 #[test]
