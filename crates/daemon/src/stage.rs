@@ -18,9 +18,8 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 
-use rustix::fd::OwnedFd;
-
 use cli::program::MONITOR_TITLE;
+use rustix::fd::OwnedFd;
 
 use crate::options::DaemonOptions;
 use crate::{StartError, monitor, status};
