@@ -11,4 +11,4 @@ pub mod program;
 pub mod table;
 
 pub use options::{Arg, Found, Opt, Parser, UsageError};
-pub use program::{fail, program_name, version_text};
+pub use program::{fail, print, program_name, version_text};

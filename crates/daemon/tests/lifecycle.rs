@@ -135,13 +135,11 @@ fn a_crashed_daemon_is_started_again() {
     let monitor = handle(parent);
 
     assert_eq!(place.call("crash"), "End of file");
-    // The pid file is that of the new daemon once that has started; it serves as soon as its socket is there.
-    let second = loop {
-        match daemon::pidfile::read(&place.path("echo_daemon.pid")) {
-            Ok(pid) if pid != first && place.path(&format!("echo_daemon.{pid}.ctl")).exists() => break pid,
-            _ => std::thread::yield_now(),
-        }
-    };
+    while place.log().matches("|echo|INFO|serving\n").count() < 2 {
+        std::thread::yield_now();
+    }
+    let second = place.pid();
+    assert_ne!(second, first);
     assert!(!place.path(&format!("echo_daemon.{first}.ctl")).exists());
     assert!(
         place.log().contains(&format!(
