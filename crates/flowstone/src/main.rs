@@ -24,7 +24,21 @@ struct Program {
 
 /// The programs, in the order of `flowstone --help`.
 const PROGRAMS: &[Program] = &[
+    Program { name: "ovs-vswitchd", subcommand: "vswitchd", summary: "the switch daemon", main: vswitchd::main },
+    Program {
+        name: "ovsdb-server",
+        subcommand: "ovsdb-server",
+        summary: "the database server",
+        main: ovsdb_tools::server::server_main,
+    },
+    Program { name: "ovs-vsctl", subcommand: "vsctl", summary: "configure the switch", main: vsctl::main },
     Program { name: "ovs-appctl", subcommand: "appctl", summary: "control a running daemon", main: appctl::main },
+    Program {
+        name: "ovsdb-tool",
+        subcommand: "ovsdb-tool",
+        summary: "make and look into database files",
+        main: ovsdb_tools::tool::tool_main,
+    },
     Program { name: "ovs-dpctl", subcommand: "dpctl", summary: "look into the datapath", main: dpctl::main },
 ];
 

@@ -100,8 +100,9 @@ fn sctp(packet: &mut Packet, ip: &Ip, at: usize, bits: Bits) -> Result<(), DropR
 
 /// Writes a field of a neighbour solicitation or advertisement.
 fn neighbour(packet: &mut Packet, ip: &Ip, field: Field, bits: Bits) -> Result<(), DropReason> {
-    let kind = *packet.data().get(ip.l4).filter(|_| ip.l4 < ip.end).ok_or(DropReason::Truncated)?;
-    if kind != ND_SOLICIT && kind != ND_ADVERT {
+    let message = packet.data().get(ip.l4..ip.end).and_then(|m| m.first_chunk::<2>());
+    let [kind, code] = *message.ok_or(DropReason::Truncated)?;
+    if (kind != ND_SOLICIT && kind != ND_ADVERT) || code != 0 {
         return Ok(());
     }
     if ip.l4 + ND_OPTIONS > ip.end {
