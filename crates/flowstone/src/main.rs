@@ -61,14 +61,8 @@ fn main() -> ExitCode {
     }
     match word.as_str() {
         "links" => links::main(&name, args.get(2..).unwrap_or_default(), PROGRAMS.iter().map(|program| program.name)),
-        "--help" | "-h" | "help" => {
-            print!("{}", usage(&name));
-            ExitCode::SUCCESS
-        }
-        "--version" | "-V" => {
-            print!("{}", cli::version_text(&name));
-            ExitCode::SUCCESS
-        }
+        "--help" | "-h" | "help" => cli::print(&usage(&name)),
+        "--version" | "-V" => cli::print(&cli::version_text(&name)),
         _ => cli::fail(&name, format!("unknown subcommand '{word}'; use --help for help")),
     }
 }
