@@ -83,9 +83,7 @@ fn add_fake_bridge(context: &mut Context<'_>, command: &Command, name: &str, par
         return match &bridge.fake {
             None => wrong("is not a VLAN bridge".to_owned()),
             Some(fake) if fake.parent != parent => wrong(format!("has the wrong parent {}", fake.parent)),
-            Some(fake) if fake.vlan != vlan => {
-                wrong(format!("is a VLAN bridge for the wrong VLAN {}", fake.vlan))
-            }
+            Some(fake) if fake.vlan != vlan => wrong(format!("is a VLAN bridge for the wrong VLAN {}", fake.vlan)),
             Some(_) => Ok(()),
         };
     }
@@ -98,9 +96,7 @@ fn add_fake_bridge(context: &mut Context<'_>, command: &Command, name: &str, par
         return Err(Failure::fatal("cannot create bridge with fake bridge as parent"));
     }
     if let Some(child) = model.child(parent, vlan) {
-        return Err(Failure::fatal(format!(
-            "bridge {parent} already has a child VLAN bridge {child} on VLAN {vlan}"
-        )));
+        return Err(Failure::fatal(format!("bridge {parent} already has a child VLAN bridge {child} on VLAN {vlan}")));
     }
     let iface = txn.insert("Interface");
     txn.set("Interface", iface, "name", name);

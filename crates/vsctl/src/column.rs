@@ -40,10 +40,7 @@ pub(crate) fn column_key<'a>(table: &'a TableSchema, arg: &'a str) -> Result<Ref
 }
 
 /// Parses `COLUMN[:KEY]=VALUE`.
-pub(crate) fn column_key_value<'a>(
-    table: &'a TableSchema,
-    arg: &'a str,
-) -> Result<(Reference<'a>, &'a str), Failure> {
+pub(crate) fn column_key_value<'a>(table: &'a TableSchema, arg: &'a str) -> Result<(Reference<'a>, &'a str), Failure> {
     let found = reference(table, arg)?;
     match found.rest.strip_prefix('=') {
         Some(value) if !value.is_empty() => Ok((found, value)),
@@ -142,9 +139,7 @@ pub(crate) fn condition<'a>(
     let found = reference(table, arg)?;
     let operator = OPERATORS.iter().find_map(|(text, operator)| Some((*operator, found.rest.strip_prefix(text)?)));
     let Some((operator, value)) = operator.filter(|(_, value)| !value.is_empty()) else {
-        return Err(Failure::fatal(format!(
-            "{arg}: argument does not end in {OPERATOR_LIST} followed by a value."
-        )));
+        return Err(Failure::fatal(format!("{arg}: argument does not end in {OPERATOR_LIST} followed by a value.")));
     };
     let column = found.column;
     let Some(key) = found.key else {
@@ -157,7 +152,8 @@ pub(crate) fn condition<'a>(
     let key = parse_atom(key, &column.kind.key, symbols)?;
     let many = operator.is_for_sets();
     let kind = ovsdb::ColumnType::set(base.clone(), u32::from(!many), if many { ovsdb::types::UNLIMITED } else { 1 });
-    let value = if many { parse_datum(value, &kind, symbols)? } else { Datum::scalar(parse_atom(value, base, symbols)?) };
+    let value =
+        if many { parse_datum(value, &kind, symbols)? } else { Datum::scalar(parse_atom(value, base, symbols)?) };
     Ok(Condition { column, key: Some(key), operator, value })
 }
 

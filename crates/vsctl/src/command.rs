@@ -84,7 +84,17 @@ const fn read(
     needs: fn(&mut Needs<'_>, &Command) -> Result<(), Failure>,
     run: fn(&mut Context<'_>, &Command, &mut Output) -> Result<(), Failure>,
 ) -> Spec {
-    Spec { name, args_min: args.0, args_max: args.1, arguments, options, needs, run, finish: None, access: Access::Read }
+    Spec {
+        name,
+        args_min: args.0,
+        args_max: args.1,
+        arguments,
+        options,
+        needs,
+        run,
+        finish: None,
+        access: Access::Read,
+    }
 }
 
 const fn write(
@@ -95,7 +105,17 @@ const fn write(
     needs: fn(&mut Needs<'_>, &Command) -> Result<(), Failure>,
     run: fn(&mut Context<'_>, &Command, &mut Output) -> Result<(), Failure>,
 ) -> Spec {
-    Spec { name, args_min: args.0, args_max: args.1, arguments, options, needs, run, finish: None, access: Access::Write }
+    Spec {
+        name,
+        args_min: args.0,
+        args_max: args.1,
+        arguments,
+        options,
+        needs,
+        run,
+        finish: None,
+        access: Access::Write,
+    }
 }
 
 /// Every command, in the order of the manual page.

@@ -184,7 +184,12 @@ pub(crate) fn find(context: &mut Context<'_>, command: &Command, output: &mut Ou
     print_rows(context, table, command, rows, output)
 }
 
-fn satisfies(context: &mut Context<'_>, table: &TableSchema, row: Uuid, conditions: &[String]) -> Result<bool, Failure> {
+fn satisfies(
+    context: &mut Context<'_>,
+    table: &TableSchema,
+    row: Uuid,
+    conditions: &[String],
+) -> Result<bool, Failure> {
     for arg in conditions {
         let condition = column::condition(table, arg, &mut context.symbols)?;
         let have = context.txn.datum(&table.name, row, &condition.column.name).cloned().unwrap_or_default();

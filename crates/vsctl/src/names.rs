@@ -143,6 +143,5 @@ fn by_column(context: &Context<'_>, table: &TableSchema, column: &str, record: &
 
 /// [`row`], which must exist.
 pub(crate) fn row_must_exist(context: &Context<'_>, table: &TableSchema, record: &str) -> Result<Uuid, Failure> {
-    row(context, table, record)?
-        .ok_or_else(|| Failure::fatal(format!("no row \"{record}\" in table {}", table.name)))
+    row(context, table, record)?.ok_or_else(|| Failure::fatal(format!("no row \"{record}\" in table {}", table.name)))
 }

@@ -71,8 +71,7 @@ pub(crate) fn add_timeout_policy(context: &mut Context<'_>, command: &Command, _
     let mut timeouts = Vec::new();
     for policy in command.args_from(2) {
         let parsed = policy.split_once('=').and_then(|(key, value)| Some((key, value.parse::<i64>().ok()?)));
-        let (key, value) =
-            parsed.ok_or_else(|| Failure::fatal(format!("{policy}: expected POLICY=SECONDS")))?;
+        let (key, value) = parsed.ok_or_else(|| Failure::fatal(format!("{policy}: expected POLICY=SECONDS")))?;
         timeouts.push((key, value));
     }
     let row = make_zone(context, datapath, zone);
