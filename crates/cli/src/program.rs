@@ -5,6 +5,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -42,6 +43,15 @@ pub fn version_text(program: &str) -> String {
 pub fn fail(program: &str, message: impl Display) -> ExitCode {
     eprintln!("{program}: {message}");
     ExitCode::FAILURE
+}
+
+/// Writes `text` to standard output. A reader that went away is no failure: `PROG ... | head` ends well.
+pub fn print(text: &str) -> ExitCode {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
+        _ => ExitCode::SUCCESS,
+    }
 }
 
 #[cfg(test)]

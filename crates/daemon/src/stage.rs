@@ -13,14 +13,13 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 
-use rustix::fd::OwnedFd;
-
 use cli::program::MONITOR_TITLE;
+use rustix::fd::OwnedFd;
 
 use crate::options::DaemonOptions;
 use crate::{StartError, monitor, status};
@@ -172,14 +171,13 @@ pub(crate) fn enter(
     }
 }
 
-/// The status with which a process exits whose child ended before it served: the same, or 1 for a signal.
+/// The status with which a process exits whose child ended before it served: the child's if that tells of a failure,
+/// which the child has explained, and else 1.
 pub(crate) fn exit_code(program: &str, status: ExitStatus) -> i32 {
     match status.code() {
-        // A daemon that ends before it serves has failed, whatever it says.
-        Some(code) => code.max(1),
-        None => {
-            eprintln!("{program}: child died before signaling startup ({})", status::describe(status));
-            debug_assert!(status.signal().is_some());
+        Some(code) if code != 0 => code,
+        _ => {
+            eprintln!("{program}: child process died before it was ready ({})", status::describe(status));
             1
         }
     }

@@ -4,7 +4,6 @@
 //! daemon answered with an error.
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::process::ExitCode;
 
 use cli::{Arg, Found, Opt, Parser};
@@ -43,7 +42,7 @@ pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
         Err(code) => return code,
     };
     match run(&request) {
-        Ok(text) => print(&text),
+        Ok(text) => cli::print(&text),
         Err(Failure::Refused(text)) => {
             eprint!("{text}");
             eprintln!("{program}: {}: server returned an error", request.target);
@@ -76,18 +75,17 @@ fn parse(args: Vec<OsString>, program: &str, log: &vlog::Log) -> Result<Request,
                 _ => return Err(cli::fail(program, format!("value {value} on -T or --timeout is invalid"))),
             },
             ("help", _) => {
-                print!("{}", usage(program));
-                return Err(ExitCode::SUCCESS);
+                return Err(cli::print(&usage(program)));
             }
             ("version", _) => {
-                print!("{}", cli::version_text(program));
-                return Err(ExitCode::SUCCESS);
+                return Err(cli::print(&cli::version_text(program)));
             }
             (id, value) => {
                 log.accept(id, value.as_deref()).map_err(|error| cli::fail(program, error))?;
             }
         }
     }
+    log.open_file();
     if pretty && format != "json" {
         return Err(cli::fail(program, "--pretty is supported with --format json only"));
     }
@@ -108,15 +106,6 @@ fn run(request: &Request) -> Result<String, Failure> {
         value if request.pretty => cli::json::pretty(&value) + "\n",
         value => cli::json::compact(&value) + "\n",
     })
-}
-
-/// Prints an answer; a reader that went away is no failure of the command.
-pub(crate) fn print(text: &str) -> ExitCode {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
-        _ => ExitCode::SUCCESS,
-    }
 }
 
 fn usage(program: &str) -> String {

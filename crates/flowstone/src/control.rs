@@ -26,11 +26,10 @@ fn socket_path(target: &str) -> Result<PathBuf, Failure> {
     }
     let pid_file = dirs::within(&dirs::rundir(), format!("{target}.pid"));
     let pid = pidfile::read(&pid_file).map_err(|error| {
-        let reason = match error.raw_os_error() {
-            Some(code) if code == rustix::io::Errno::SRCH.raw_os_error() => "No such process".to_owned(),
-            _ => pidfile::reason_of(&error),
-        };
-        warn!(target: "daemon_unix", "{}: open: {reason}", pid_file.display());
+        let reason = pidfile::reason_of(&error);
+        if error.raw_os_error() != Some(rustix::io::Errno::SRCH.raw_os_error()) {
+            warn!(target: "daemon_unix", "{}: open: {reason}", pid_file.display());
+        }
         Failure::Unreachable(format!("cannot read pidfile \"{}\" ({reason})", pid_file.display()))
     })?;
     Ok(dirs::within(&dirs::rundir(), format!("{target}.{pid}.ctl")))

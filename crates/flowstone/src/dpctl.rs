@@ -10,7 +10,6 @@ use std::process::ExitCode;
 use cli::{Arg, Found, Opt, Parser};
 use serde_json::Value;
 
-use crate::appctl::print;
 use crate::control::{Connection, Failure};
 
 const OPTIONS: &[Opt] = &[
@@ -112,15 +111,15 @@ pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
         return cli::fail(&program, format!("'{name}' command takes at most {} arguments", command.args_max));
     }
     match name.as_str() {
-        "help" => return print(&usage(&program, &log)),
-        "list-commands" => return print(&list()),
+        "help" => return cli::print(&usage(&program, &log)),
+        "list-commands" => return cli::print(&list()),
         _ if command.writes && options.read_only => {
             return cli::fail(&program, format!("'{name}' command does not work in read only mode"));
         }
         _ => {}
     }
     match call(name, &options.flags, words) {
-        Ok(text) => print(&text),
+        Ok(text) => cli::print(&text),
         Err(Failure::Refused(text)) => {
             eprintln!("{program}: {}", text.trim_end());
             ExitCode::FAILURE
@@ -155,18 +154,17 @@ fn parse(args: Vec<OsString>, program: &str, log: &vlog::Log) -> Result<(Options
                 _ => return Err(cli::fail(program, format!("value {value} on -t or --timeout is invalid"))),
             },
             ("help", _) => {
-                print!("{}", usage(program, log));
-                return Err(ExitCode::SUCCESS);
+                return Err(cli::print(&usage(program, log)));
             }
             ("version", _) => {
-                print!("{}", cli::version_text(program));
-                return Err(ExitCode::SUCCESS);
+                return Err(cli::print(&cli::version_text(program)));
             }
             (id, value) => {
                 log.accept(id, value.as_deref()).map_err(|error| cli::fail(program, error))?;
             }
         }
     }
+    log.open_file();
     Ok((options, parser.into_positionals()))
 }
 

@@ -24,7 +24,27 @@ struct Program {
 
 /// The programs, in the order of `flowstone --help`.
 const PROGRAMS: &[Program] = &[
+    Program { name: "ovs-vswitchd", subcommand: "vswitchd", summary: "the switch daemon", main: vswitchd::main },
+    Program {
+        name: "ovsdb-server",
+        subcommand: "ovsdb-server",
+        summary: "the database server",
+        main: ovsdb_tools::server_main,
+    },
+    Program { name: "ovs-vsctl", subcommand: "vsctl", summary: "configure the switch", main: vsctl::main },
     Program { name: "ovs-appctl", subcommand: "appctl", summary: "control a running daemon", main: appctl::main },
+    Program {
+        name: "ovsdb-client",
+        subcommand: "ovsdb-client",
+        summary: "ask a database server",
+        main: ovsdb_tools::client_main,
+    },
+    Program {
+        name: "ovsdb-tool",
+        subcommand: "ovsdb-tool",
+        summary: "make and look into database files",
+        main: ovsdb_tools::tool_main,
+    },
     Program { name: "ovs-dpctl", subcommand: "dpctl", summary: "look into the datapath", main: dpctl::main },
 ];
 
@@ -47,14 +67,8 @@ fn main() -> ExitCode {
     }
     match word.as_str() {
         "links" => links::main(&name, args.get(2..).unwrap_or_default(), PROGRAMS.iter().map(|program| program.name)),
-        "--help" | "-h" | "help" => {
-            print!("{}", usage(&name));
-            ExitCode::SUCCESS
-        }
-        "--version" | "-V" => {
-            print!("{}", cli::version_text(&name));
-            ExitCode::SUCCESS
-        }
+        "--help" | "-h" | "help" => cli::print(&usage(&name)),
+        "--version" | "-V" => cli::print(&cli::version_text(&name)),
         _ => cli::fail(&name, format!("unknown subcommand '{word}'; use --help for help")),
     }
 }

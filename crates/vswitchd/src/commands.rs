@@ -108,7 +108,7 @@ fn trace(devices: &Devices, args: &[String]) -> Result<String, String> {
     }
     let text = bridge.trace(&key, names)?;
     if generate {
-        let packet = compose(&key, 0)?;
+        let packet = compose(&key, 0);
         bridge.inject(&key, packet);
     }
     Ok(text)
@@ -122,8 +122,11 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
     digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
 }
 
-fn compose(key: &flow::FlowKey, len: usize) -> Result<packet::Packet, String> {
-    flow::compose::compose(key, len).map_err(|e| e.to_string())
+/// A packet with this key, of `len` bytes; with 64 bytes of payload if `len` is 0.
+fn compose(key: &flow::FlowKey, len: usize) -> packet::Packet {
+    let headers = flow::compose::compose(key, &[]).len();
+    let payload = if len == 0 { 64 } else { len.saturating_sub(headers) };
+    packet::Packet::from_slice(&flow::compose::compose(key, &vec![0; payload.min(1 << 16)]))
 }
 
 fn datapaths(commands: &Commands, devices: &Arc<Devices>) {
@@ -308,7 +311,7 @@ fn dummies(commands: &Commands, devices: &Arc<Devices>) {
         commands.register(name, usage, least..=most, move |args| match name {
             "netdev-dummy/receive" => d.dummies.command_receive(args, &|text, len| {
                 let key = flow_of(text)?;
-                compose(&key, len)
+                Ok(compose(&key, len))
             }),
             "netdev-dummy/set-admin-state" => d.dummies.command_set_admin_state(args),
             _ => d.dummies.command_conn_state(args),
