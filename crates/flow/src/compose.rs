@@ -156,7 +156,7 @@ fn body(key: &FlowKey, frag: u8, payload: &[u8], pseudo: impl Fn(usize) -> Sum) 
     let (kind, code) = (src as u8, dst as u8);
     match proto {
         ipproto::TCP => {
-            TcpRepr { src, dst, flags: key.get(Field::TcpFlags) as u16, ..TcpRepr::default() }.emit(&mut out)
+            TcpRepr { src, dst, flags: key.get(Field::TcpFlags) as u16, ..TcpRepr::default() }.emit(&mut out);
         }
         ipproto::UDP => UdpRepr { src, dst }.emit(payload.len(), &mut out),
         ipproto::SCTP => SctpRepr { src, dst, tag: 0 }.emit(&mut out),

@@ -29,15 +29,21 @@ const PROGRAMS: &[Program] = &[
         name: "ovsdb-server",
         subcommand: "ovsdb-server",
         summary: "the database server",
-        main: ovsdb_tools::server::server_main,
+        main: ovsdb_tools::server_main,
     },
     Program { name: "ovs-vsctl", subcommand: "vsctl", summary: "configure the switch", main: vsctl::main },
     Program { name: "ovs-appctl", subcommand: "appctl", summary: "control a running daemon", main: appctl::main },
     Program {
+        name: "ovsdb-client",
+        subcommand: "ovsdb-client",
+        summary: "ask a database server",
+        main: ovsdb_tools::client_main,
+    },
+    Program {
         name: "ovsdb-tool",
         subcommand: "ovsdb-tool",
         summary: "make and look into database files",
-        main: ovsdb_tools::tool::tool_main,
+        main: ovsdb_tools::tool_main,
     },
     Program { name: "ovs-dpctl", subcommand: "dpctl", summary: "look into the datapath", main: dpctl::main },
 ];
