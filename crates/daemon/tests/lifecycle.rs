@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use unixctl::Client;
@@ -56,6 +56,10 @@ fn handle(pid: i32) -> OwnedFd {
 /// Waits for the end of a process that need not be a child.
 fn wait(process: &OwnedFd) {
     poll(&mut [PollFd::new(process, PollFlags::IN)], None).unwrap();
+}
+
+fn has_ended(process: &OwnedFd) -> bool {
+    poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() > 0
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -166,7 +170,7 @@ fn a_crashed_daemon_is_started_again() {
 
     assert_eq!(place.call("crash"), "End of file");
     while place.log().matches("|echo|INFO|serving\n").count() < 2 {
-        std::thread::yield_now();
+        assert!(!has_ended(&monitor), "{}", place.log());
     }
     let second = place.pid();
     assert_ne!(second, first);
