@@ -144,8 +144,10 @@ impl Protocols {
         match action {
             Action::PushVlan(_) => Self::OF11_UP,
             Action::WriteMetadata { .. } => Self::EXTENDED | Self::OF11_STD,
-            Action::SetField { field, mask, .. } => Self::of_field(*field, *mask),
-            Action::Clone(actions) => actions.iter().fold(Self::ANY, |set, a| set & Self::of_action(a)),
+            Action::SetField { field, .. } => Self::of_field(*field, field.info().full_mask()),
+            Action::Clone(actions) | Action::WriteActions(actions) => {
+                actions.iter().fold(Self::ANY, |set, a| set & Self::of_action(a))
+            }
             _ => Self::ANY,
         }
     }

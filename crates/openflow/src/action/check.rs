@@ -8,7 +8,7 @@ use crate::error::OfpError;
 use crate::prereq;
 use crate::version::Version;
 use base::PortNo;
-use flow::{Field, Match};
+use flow::{Field, Match, Prereq};
 
 /// Where a list of actions stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -192,7 +192,7 @@ impl Checker<'_> {
     /// Judges one action, and makes `m` what it is after it.
     fn action(&self, action: &Action, m: &mut Match) -> Result<(), OfpError> {
         let tagged = m.key().vlan_tci() & 0x1000 != 0;
-        let ip = |m: &Match| matches!(m.key().eth_type(), 0x0800 | 0x86dd);
+        let ip = |m: &Match| m.meets(Prereq::Ip);
         match action {
             Action::Output { port, .. } => self.output_port(*port),
             Action::OutputTrunc { port, .. } => self.truncated_port(*port),
@@ -212,13 +212,12 @@ impl Checker<'_> {
                 Ok(())
             }
             Action::PushVlan(tpid) => push_tag(m, *tpid),
-            Action::SetIpv4Src(_) | Action::SetIpv4Dst(_) => self.consistent(m.key().eth_type() == 0x0800),
+            Action::SetIpv4Src(_) | Action::SetIpv4Dst(_) => self.consistent(m.meets(Prereq::Ipv4)),
             Action::SetIpDscp(_) | Action::SetIpEcn(_) | Action::SetIpTtl(_) | Action::DecTtl(_) => {
                 self.consistent(ip(m))
             }
             Action::SetL4Src(_) | Action::SetL4Dst(_) => {
-                let later = m.key().get(Field::IpFrag) & 2 != 0;
-                self.consistent(ip(m) && !later && matches!(m.key().ip_proto(), 6 | 17 | 132))
+                self.consistent([Prereq::Tcp, Prereq::Udp, Prereq::Sctp].into_iter().any(|p| m.meets(p)))
             }
             Action::SetField { field, value, .. } => set_field(*field, *value, m),
             Action::RegLoad { dst, value } => {
@@ -278,8 +277,9 @@ fn destination(part: Subfield, m: &Match) -> Result<(), OfpError> {
 }
 
 fn set_field(field: Field, value: u128, m: &mut Match) -> Result<(), OfpError> {
-    let untagged_pcp = field == Field::VlanPcp && m.key().vlan_tci() & 0x1000 == 0;
-    if !prereq::satisfied(field, m) || untagged_pcp {
+    // A match needs no tag to look at the VLAN id, but a tag must be there for its id to be set.
+    let untagged = field == Field::VlanVid && m.key().vlan_tci() & 0x1000 == 0;
+    if !prereq::satisfied(field, m) || untagged {
         return Err(OfpError::BacMatchInconsistent);
     }
     if field == Field::VlanTci {
