@@ -106,7 +106,7 @@ impl Protocols {
         match field {
             _ if mask == 0 => Self::ANY,
             Field::InPort | Field::EthType | Field::IpProto | Field::IpDscp | Field::IpDscpShifted => any_version,
-            Field::DlVlan | Field::DlVlanPcp | Field::ArpOp => any_version,
+            Field::DlVlan | Field::DlVlanPcp | Field::VlanPcp | Field::ArpOp => any_version,
             Field::VlanTci | Field::VlanVid if exact => any_version,
             Field::EthSrc | Field::EthDst => {
                 if exact {
