@@ -194,8 +194,7 @@ impl Checker<'_> {
         let tagged = m.key().vlan_tci() & 0x1000 != 0;
         let ip = |m: &Match| m.meets(Prereq::Ip);
         match action {
-            Action::Output { port, .. } => self.output_port(*port),
-            Action::OutputTrunc { port, .. } => self.truncated_port(*port),
+            Action::Output { port, .. } | Action::OutputTrunc { port, .. } => self.output_port(*port),
             Action::Enqueue { port, .. } => {
                 let ok = *port == PortNo::IN_PORT || *port == PortNo::LOCAL || port.0 < self.limits.max_ports;
                 if ok { Ok(()) } else { Err(OfpError::BacBadOutPort) }
@@ -251,11 +250,6 @@ impl Checker<'_> {
             PortNo::LOCAL,
         ];
         let ok = RESERVED.contains(&port) || port.0 < self.limits.max_ports;
-        if ok { Ok(()) } else { Err(OfpError::BacBadOutPort) }
-    }
-
-    fn truncated_port(&self, port: PortNo) -> Result<(), OfpError> {
-        let ok = [PortNo::IN_PORT, PortNo::LOCAL].contains(&port) || port.0 < self.limits.max_ports;
         if ok { Ok(()) } else { Err(OfpError::BacBadOutPort) }
     }
 }
