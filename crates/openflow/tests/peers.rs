@@ -268,7 +268,7 @@ fn bytes_mean_the_same_to_both() {
             // A load of 128 bits is two actions of ours, in OpenFlow 1.5 too.
             .filter(|(t, _)| wire.version < Version::V15 || !t.contains("->xxreg1"))
             .collect();
-        let input: String = parsed.iter().map(|(text, _)| format!("{text}\n")).collect();
+        let input = parsed.iter().map(|(text, _)| text.as_str()).collect::<Vec<_>>().join("\n");
         let mut args = wire.args.to_vec();
         args.extend(["-mmm", "parse-flows", "-"]);
         let (output, errors) = run(&ofctl, &args, &input);
@@ -529,8 +529,7 @@ fn answers_to_damaged_messages() {
             // What is not supported, or what a reader of messages may read and a switch may not do.
             let unsupported = ["OFPBAC_BAD_VENDOR_TYPE", "OFPBAC_BAD_TYPE", "NXFMFC_INVALID_TLV_FIELD"];
             if ours != theirs && !unsupported.contains(&ours.as_str()) && !TOLERATED.contains(&(&ours, theirs)) {
-                let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
-                wrong.push(format!("ours {ours} theirs {theirs} {text} {hex}"));
+                wrong.push(format!("ours {ours} theirs {theirs} {text} {bytes:02x?}"));
             }
         }
     }

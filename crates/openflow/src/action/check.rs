@@ -311,3 +311,52 @@ fn with_tags(m: &Match, key: &flow::FlowKey) -> Match {
     mask.set_vlan(1, 0xffff, 0xffff);
     Match::new(key, mask)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::action::parse::parse_instructions;
+    use flow::NoNames;
+    use flow::text::parse_match;
+
+    fn verdict(matching: &str, actions: &str, version: Version) -> Result<(), OfpError> {
+        let m = parse_match(matching, &NoNames).expect("a match");
+        check(&parse_instructions(actions, &NoNames).expect("actions"), &m, &Limits::new(version, 3))
+    }
+
+    #[test]
+    fn consistency_follows_the_list() {
+        use OfpError::{BacBadOutPort, BacBadSetArgument, BacBadTag, BacMatchInconsistent, BicBadTableId};
+        for (matching, actions, of10, of13) in [
+            ("", "strip_vlan", Ok(()), Err(BacMatchInconsistent)),
+            ("dl_vlan=5", "strip_vlan", Ok(()), Ok(())),
+            ("dl_vlan=5", "strip_vlan,strip_vlan", Ok(()), Err(BacMatchInconsistent)),
+            ("", "mod_vlan_vid:5,strip_vlan", Ok(()), Ok(())),
+            ("", "push_vlan:0x8100,set_field:3->vlan_pcp", Ok(()), Ok(())),
+            ("", "set_field:3->vlan_pcp", Err(BacMatchInconsistent), Err(BacMatchInconsistent)),
+            ("", "push_vlan:0x8100,push_vlan:0x88a8,push_vlan:0x8100", Err(BacBadTag), Err(BacBadTag)),
+            ("arp", "mod_nw_tos:4", Ok(()), Err(BacMatchInconsistent)),
+            ("arp", "write_actions(mod_nw_tos:4)", Ok(()), Ok(())),
+            ("", "clone(push_vlan:0x8100),strip_vlan", Ok(()), Err(BacMatchInconsistent)),
+            ("ip", "load:1->tcp_src", Err(BacMatchInconsistent), Err(BacMatchInconsistent)),
+            ("", "move:reg0[0..15]->eth_type", Err(BacBadSetArgument), Err(BacBadSetArgument)),
+            ("", "output:NONE", Err(BacBadOutPort), Err(BacBadOutPort)),
+            ("", "goto_table:3", Err(BicBadTableId), Err(BicBadTableId)),
+            ("", "goto_table:4", Ok(()), Ok(())),
+            ("", "goto_table:254", Err(BicBadTableId), Err(BicBadTableId)),
+        ] {
+            assert_eq!(verdict(matching, actions, Version::V10), of10, "{matching} {actions}");
+            assert_eq!(verdict(matching, actions, Version::V13), of13, "{matching} {actions}");
+        }
+    }
+
+    #[test]
+    fn instructions_keep_their_order() {
+        let list = [Action::GotoTable(5), Action::Exit];
+        assert_eq!(verify(&list, Allowed::Flow), Err(Misplaced::Order("apply_actions", "goto_table")));
+        let list = [Action::ClearActions, Action::ClearActions];
+        assert_eq!(verify(&list, Allowed::Flow), Err(Misplaced::Duplicate("clear_actions")));
+        let list = [Action::Clone(vec![Action::GotoTable(1)])];
+        assert_eq!(verify(&list, Allowed::Flow), Err(Misplaced::Instruction("goto_table")));
+    }
+}
