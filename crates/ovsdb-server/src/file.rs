@@ -38,16 +38,16 @@ pub enum FileError {
         path: String,
     },
     /// The file has no sound first record.
-    #[error("ovsdb error: {path}: {error}")]
-    NotDatabase {
+    #[error("{}: {path}: {error}", .error.tag())]
+    Damaged {
         /// The file.
         path: String,
         /// What is wrong with it.
         error: LogError,
     },
-    /// The file is empty.
-    #[error("ovsdb error: {path}: unexpected end of file reading schema")]
-    Empty {
+    /// The file does not begin as a database file does.
+    #[error("ovsdb error: {path}: cannot identify file type")]
+    NotDatabase {
         /// The file.
         path: String,
     },
@@ -70,8 +70,8 @@ pub fn read(path: &Path) -> Result<Parsed, FileError> {
     if parsed.records.is_empty() {
         let path = path.display().to_string();
         return Err(match parsed.error {
-            Some(error) => FileError::NotDatabase { path, error },
-            None => FileError::Empty { path },
+            None | Some(LogError::Header { offset: 0, .. }) => FileError::NotDatabase { path },
+            Some(error) => FileError::Damaged { path, error },
         });
     }
     Ok(parsed)
@@ -155,21 +155,20 @@ pub struct Opened {
 impl FileStorage {
     /// Opens and locks an existing file; `time_s`, the Unix time in seconds, names the copy of a damaged one.
     pub fn open(path: &Path, time_s: u64) -> Result<Opened, FileError> {
-        let path = resolve(path);
         if !path.exists() {
             let missing = io::Error::from_raw_os_error(rustix::io::Errno::NOENT.raw_os_error());
-            return Err(failed(&path, "open failed")(missing));
+            return Err(failed(path, "open failed")(missing));
         }
-        let lock = Lock::take(&path)?;
-        let mut file = OpenOptions::new().read(true).write(true).open(&path).map_err(failed(&path, "open failed"))?;
-        let parsed = read(&path)?;
+        let lock = Lock::take(path)?;
+        let mut file = OpenOptions::new().read(true).write(true).open(path).map_err(failed(path, "open failed"))?;
+        let parsed = read(path)?;
         let length = parsed.sound_length as u64;
         let recovered = match &parsed.error {
-            Some(error) => Some(recover(&path, &file, length, time_s, error)?),
+            Some(error) => Some(recover(path, &file, length, time_s, error)?),
             None => None,
         };
-        file.seek(SeekFrom::Start(length)).map_err(failed(&path, "seek failed"))?;
-        let storage = Self { path, file, length, _lock: lock };
+        file.seek(SeekFrom::Start(length)).map_err(failed(path, "seek failed"))?;
+        let storage = Self { path: resolve(path), file, length, _lock: lock };
         Ok(Opened { storage, records: parsed.records, recovered })
     }
 
