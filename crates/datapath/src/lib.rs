@@ -1,1 +1,30 @@
-//! The userspace datapath: poll loop, cache, action execution.
+//! The userspace datapath: ports, packet threads, the cache of verdicts, and the execution of actions.
+//!
+//! A packet's way, one file a step, top to bottom:
+//!
+//! - [`poll`]: the loop of a packet thread; [`thread`]: what a thread owns and one round of its work;
+//! - [`input`]: a batch of frames becomes keys;
+//! - [`flows`], [`megaflow`]: the index of cached verdicts behind its lock;
+//! - [`upcall`]: what no flow covers goes up through [`dpif::UpcallHandler`];
+//! - [`execute`]: actions on packets, those of the same verdict together;
+//! - [`output`]: per-port transmit batches.
+//!
+//! Which locks this takes while packets flow: the flows' lock, shared, once a batch (writers hold it for one change);
+//! locks around queue handles that nobody else takes. The list of ports and the handler are read through published
+//! snapshots. Every packet that comes in leaves through a device, goes up, or is counted by its
+//! [`base::DropReason`].
+
+mod datapath;
+mod execute;
+mod flows;
+mod input;
+pub mod megaflow;
+mod output;
+mod poll;
+pub mod port;
+mod shared;
+mod thread;
+mod upcall;
+
+pub use datapath::{Config, Datapath, ThreadStats};
+pub use port::{PortInfo, PortStats};

@@ -1,1 +1,163 @@
-//! The seam between datapath and switch: datapath actions, flows, upcalls and the `Dpif` trait.
+//! The seam between datapath and switch: datapath actions, flows, upcalls and the [`Dpif`] trait.
+//!
+//! Below the seam a packet is forwarded by a remembered [`DpFlow`]: a key, a mask, and a list of [`DpAction`]s. What no
+//! flow covers goes up through an [`UpcallHandler`], which answers with what to do now and, usually, a flow to remember.
+//! Nothing here knows of OpenFlow tables; nothing above the seam touches packet bytes.
+//!
+//! Keys below the seam hold the datapath's port number ([`DpPort`]) in the place of the ingress port.
+
+pub mod action;
+pub mod text;
+
+pub use action::{ControllerUpcall, DpAction, DpActions};
+
+use base::{DpPort, DropReason, Millis};
+use flow::{FlowKey, FlowMask};
+use packet::Packet;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// Names a datapath flow for as long as it is installed; never used again in the life of a datapath.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct FlowId(pub u64);
+
+/// What a datapath flow matches and does. Flows of one datapath are disjoint: a packet matches at most one that is
+/// current, so that there is no priority.
+#[derive(Clone, Debug)]
+pub struct DpFlow {
+    /// Values; zero outside of `mask`.
+    pub key: FlowKey,
+    /// Bits that matter. The ingress port is always matched whole.
+    pub mask: FlowMask,
+    /// What to do.
+    pub actions: DpActions,
+    /// The state of the switch that this was computed from: a flow of another generation than the datapath's current
+    /// one ([`Dpif::set_generation`]) is not used any more, until it is replaced or deleted.
+    pub generation: u64,
+}
+
+/// What a flow has done so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DpFlowStats {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes of frames, without frame check sequence.
+    pub bytes: u64,
+    /// Last use, if it was used.
+    pub used: Option<Millis>,
+    /// All TCP flags seen, or'ed.
+    pub tcp_flags: u16,
+}
+
+/// An installed flow, as a dump shows it.
+#[derive(Clone, Debug)]
+pub struct DpFlowEntry {
+    /// Its id.
+    pub id: FlowId,
+    /// What it is.
+    pub flow: Arc<DpFlow>,
+    /// What it has done.
+    pub stats: DpFlowStats,
+}
+
+/// A packet that the datapath has no flow for.
+#[derive(Debug)]
+pub struct Upcall<'a> {
+    /// Where it came in.
+    pub port: DpPort,
+    /// Its key.
+    pub key: &'a FlowKey,
+    /// Its bytes.
+    pub packet: &'a Packet,
+}
+
+/// The answer to an [`Upcall`].
+#[derive(Debug)]
+pub struct UpcallReply {
+    /// What to do with this packet.
+    pub actions: DpActions,
+    /// A flow to remember, with the id that [`UpcallHandler`] chose for it; `None` if this packet's case must not be
+    /// remembered.
+    pub install: Option<(FlowId, Arc<DpFlow>)>,
+}
+
+/// The switch above the seam, called on packet threads: it must not block for long, and never on I/O.
+pub trait UpcallHandler: Send + Sync + Debug {
+    /// No current flow covers the packet.
+    fn miss(&self, upcall: Upcall<'_>) -> UpcallReply;
+
+    /// An action sends the packet, as it is at that point, to a controller.
+    fn controller(&self, port: DpPort, what: &ControllerUpcall, packet: &Packet);
+
+    /// A flow left the datapath without [`Dpif::flow_del`]: another of the same key and mask took its place. Its last
+    /// statistics. Also called, with statistics of zero, for a flow that [`UpcallHandler::miss`] asked for and that was
+    /// not installed, for the limit on flows. The packet of a miss is not in the statistics of its flow.
+    fn flow_gone(&self, id: FlowId, stats: DpFlowStats);
+}
+
+/// Statistics of a datapath.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DpStats {
+    /// Packets that a remembered flow covered.
+    pub hit: u64,
+    /// Packets that went up.
+    pub missed: u64,
+    /// Packets that could not go up.
+    pub lost: u64,
+    /// Flows installed.
+    pub flows: u64,
+    /// Distinct masks among them.
+    pub masks: u64,
+    /// Mask look-ups made for all packets.
+    pub mask_hits: u64,
+}
+
+/// What can go wrong at the seam.
+#[derive(Debug, thiserror::Error)]
+pub enum DpifError {
+    /// No port of that number.
+    #[error("no datapath port {0}")]
+    NoPort(DpPort),
+    /// No flow of that id.
+    #[error("no such datapath flow")]
+    NoFlow,
+    /// The device could not be opened.
+    #[error("{0}")]
+    Device(String),
+    /// No number is left.
+    #[error("no datapath port number is free")]
+    TooManyPorts,
+    /// The limit on flows is reached.
+    #[error("too many datapath flows")]
+    TooManyFlows,
+    /// The packet could not be executed.
+    #[error("packet dropped: {}", .0.name())]
+    Dropped(DropReason),
+}
+
+/// Control of one datapath, from above the seam. All methods may be called from any thread.
+///
+/// Ports are added by the owner of the datapath's implementation, as what a device is differs from one to another.
+pub trait Dpif: Send + Sync + Debug {
+    /// Sends `packet` through `actions` as if it had come in on `port` ([`DpPort::NONE`] if on none). An error tells
+    /// why it, or a copy of it, was dropped, if the actions themselves did not say so; all drops are counted.
+    fn execute(&self, port: DpPort, packet: Packet, actions: &DpActions) -> Result<(), DpifError>;
+
+    /// Installs a flow under an id of the caller's; a flow with the same key and mask is replaced, and reported by
+    /// [`UpcallHandler::flow_gone`] on the caller's thread. A flow of the same id is
+    /// replaced too, and its statistics go on in the new one.
+    fn flow_put(&self, id: FlowId, flow: Arc<DpFlow>) -> Result<(), DpifError>;
+
+    /// Removes a flow and returns its last statistics.
+    fn flow_del(&self, id: FlowId) -> Result<DpFlowStats, DpifError>;
+
+    /// All flows, each with its statistics.
+    fn flow_dump(&self) -> Vec<DpFlowEntry>;
+
+    /// Makes flows of `generation` the current ones. Generations rise: one below the current one changes nothing.
+    /// A packet that comes in after the call is not forwarded by a flow of another generation.
+    fn set_generation(&self, generation: u64);
+
+    /// Statistics of the whole datapath.
+    fn stats(&self) -> DpStats;
+}

@@ -1,1 +1,28 @@
 //! The field table, flow keys, masks and matches, extraction from packets, and the text syntax of matches.
+//!
+//! - [`field`], [`table`]: the one table that describes every match field (ovs-fields(7)).
+//! - [`layout`]: where things stand in a key, and the lookup stages.
+//! - [`key`]: [`FlowKey`] and [`FlowMask`]; [`matches`]: [`Match`]; [`reads`]: [`Reads`].
+//! - [`mod@extract`]: from the bytes of a frame to its key; [`mod@compose`]: and back.
+//! - [`text`]: matches and keys as `ovs-ofctl` reads and writes them; [`normalize`]: prerequisites.
+
+pub mod compose;
+pub mod extract;
+pub mod field;
+pub mod key;
+pub mod layout;
+pub mod matches;
+pub mod normalize;
+pub mod reads;
+pub mod table;
+pub mod text;
+
+pub use compose::compose;
+pub use extract::{Layers, extract};
+pub use field::{Field, FieldInfo, Format, Loc, Maskable, Prereq};
+pub use key::{FlowKey, FlowMask};
+pub use layout::{Stage, WORDS};
+pub use matches::Match;
+pub use normalize::Normalized;
+pub use reads::Reads;
+pub use text::{MatchError, NoNames, PortNames};

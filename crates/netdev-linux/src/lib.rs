@@ -1,1 +1,35 @@
-//! Ports of the Linux kernel: AF_PACKET with virtio-net headers, tap, and netlink.
+//! Ports of the Linux kernel.
+//!
+//! - [`host`]: [`Linux`], where devices are opened, and which hears of link changes;
+//! - [`system`]: any Ethernet device of the kernel, over a packet socket;
+//! - [`internal`]: a tap device of our own, the local port of a bridge;
+//! - `ring`: the memory that the kernel writes received frames to; `transmit`: sending over a packet socket;
+//! - `vnet`: the virtio-net header that carries offload marks both ways;
+//! - [`netlink`] and [`ethtool`]: link state, addresses, counters, speeds;
+//! - `sys`: the system calls that need `unsafe`, each behind a safe function.
+//!
+//! This is one of the few crates with `unsafe`: in `sys`, `ring` and `transmit` only.
+//!
+//! # Why these system calls
+//!
+//! Frames of a veth come with unfinished checksums and up to 64 KiB long. Packet sockets with `PACKET_VNET_HDR` keep
+//! both marks; AF_XDP does not. Received frames of usual size come through a TPACKET_V2 ring, which shows each frame
+//! at once (TPACKET_V3 shows a block when it is full or a timer of at least a millisecond ends, which every round trip
+//! would pay); larger ones are read from the socket straight into their buffer. Sending uses `sendmmsg`: the frames in
+//! a TPACKET transmit ring are referred to, not copied, and over a veth the kernel says that a slot is free when the
+//! frame changes hands, not when the receiver has read it.
+
+pub mod ethtool;
+pub mod host;
+pub mod internal;
+mod link;
+pub mod netlink;
+mod ring;
+mod sys;
+pub mod system;
+mod transmit;
+mod vnet;
+
+pub use host::Linux;
+pub use internal::Internal;
+pub use system::System;

@@ -1,1 +1,56 @@
 //! OpenFlow messages, actions and their text.
+//!
+//! A message is a value of [`Message`], the same for all versions; [`decode`] and [`encode`] are its way from and to bytes.
+//! [`stream`] cuts a byte stream into messages. Nothing here does I/O.
+//!
+//! - [`version`], [`versions`], [`error`]: versions, sets of them, and errors with their numbers and names.
+//! - [`message`], [`types`]: all messages as values, and the table of their numbers in each version.
+//! - [`switch`], [`port`], [`queue`], [`packet`], [`flow_msg`], [`table`], [`group`]: the messages' contents, by topic.
+//! - [`multipart`]: statistics; answers in parts, written one message at a time and put together again.
+//! - [`nxm`], [`of_match`], [`prereq`]: matches as entries, as fixed structures, and what their fields presuppose.
+//! - [`print`]: messages as text.
+//! - [`bytes`], [`wire`]: reading and writing numbers.
+//! - [`action`]: what a flow does to a packet, as values ([`Action`]), bytes and text.
+//! - [`flow_mod`], [`flow_text`]: a change to the flow tables, as a value and as text.
+//! - [`protocol`]: the flow formats of `ovs-ofctl -F`, and what each can carry.
+
+pub mod action;
+mod body;
+pub mod bytes;
+pub mod error;
+pub mod flow_mod;
+pub mod flow_msg;
+pub mod flow_text;
+pub mod group;
+pub mod message;
+pub mod multipart;
+pub mod nxm;
+pub mod of_match;
+pub mod packet;
+pub mod port;
+pub mod prereq;
+pub mod print;
+pub mod protocol;
+pub mod queue;
+pub mod stream;
+pub mod switch;
+pub mod table;
+pub mod types;
+pub mod version;
+pub mod versions;
+pub mod wire;
+
+pub use action::check::{Limits, check};
+pub use action::decode::decode_actions;
+pub use action::encode::encode_actions;
+pub use action::format::{actions_to_string, format_actions};
+pub use action::instruction::{decode_flow_actions, decode_instructions, encode_flow_actions, encode_instructions};
+pub use action::parse::{ActionError, parse_actions, parse_instructions};
+pub use action::{Action, ControllerAction, PacketInReason, Subfield};
+pub use error::OfpError;
+pub use flow_mod::{FlowFlags, FlowMod, FlowModCommand};
+pub use flow_text::{FlowTextError, ParsedFlow, parse_flow, parse_flow_filter, parse_flow_line};
+pub use message::{DecodeError, Form, Message, Options, Xid, decode, decode_with, encode, encode_with};
+pub use protocol::Protocols;
+pub use version::Version;
+pub use versions::Versions;

@@ -91,6 +91,11 @@ impl Packet {
         if start > bytes.len() { Err(bytes) } else { Ok(Self { bytes, start, offload: Offload::default() }) }
     }
 
+    /// The memory of the packet, headroom included, to be used for another.
+    pub fn into_vec(self) -> Vec<u8> {
+        self.bytes
+    }
+
     /// Empties the packet for reuse, keeping its memory, and fills it with a copy of `frame`.
     pub fn refill(&mut self, frame: &[u8]) {
         self.bytes.clear();

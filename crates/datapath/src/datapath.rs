@@ -1,0 +1,294 @@
+//! The datapath as its owner sees it: ports, control through [`Dpif`], threads, counters.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+use base::{Clock, DpPort, DropReason};
+use dpif::{DpActions, DpFlow, DpFlowEntry, DpFlowStats, DpStats, Dpif, DpifError, FlowId, UpcallHandler};
+use netdev::Netdev;
+use packet::Packet;
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::execute::Executor;
+use crate::output::Outputs;
+use crate::poll;
+use crate::port::{PORTS_MAX, Port, PortInfo, PortStats, PortTable};
+use crate::shared::Shared;
+use crate::thread::Worker;
+
+/// How a datapath is to be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// Packet threads. With 0 nothing moves but by [`Datapath::run_once`].
+    pub threads: usize,
+    /// Flows at most; further misses are forwarded but not remembered.
+    pub flow_limit: u64,
+    /// Rounds without a packet after which a thread sleeps.
+    pub empty_rounds_max: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { threads: 1, flow_limit: 200_000, empty_rounds_max: 16 }
+    }
+}
+
+/// What a packet thread has done so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ThreadStats {
+    /// Packets received.
+    pub packets: u64,
+    /// Batches that they came in.
+    pub batches: u64,
+    /// Rounds over the thread's queues.
+    pub rounds: u64,
+    /// Times that the thread went to sleep.
+    pub sleeps: u64,
+    /// Nanoseconds in rounds that moved packets.
+    pub busy_ns: u64,
+    /// Panics in processing; each lost the packets of a batch.
+    pub panics: u64,
+}
+
+/// A datapath; see the crate's text.
+#[derive(Debug)]
+pub struct Datapath {
+    shared: Arc<Shared>,
+    /// Held while ports are added and removed.
+    ports_changing: Mutex<()>,
+    threads: Mutex<Vec<PacketThread>>,
+    /// The one worker of a datapath without threads.
+    stepped: Option<Mutex<Worker>>,
+    /// Transmit batches for callers of `execute`, kept for their memory.
+    outputs: Mutex<Vec<Outputs>>,
+}
+
+#[derive(Debug)]
+struct PacketThread {
+    wake: Arc<OwnedFd>,
+    handle: JoinHandle<()>,
+}
+
+impl Datapath {
+    /// A datapath without ports. Fails if a thread cannot be started.
+    pub fn new(config: Config, clock: Clock) -> Result<Self, DpifError> {
+        let shared = Arc::new(Shared::new(config.clone(), clock));
+        let stepped = (config.threads == 0).then(|| Mutex::new(Worker::new(shared.clone(), 0)));
+        let datapath = Self {
+            shared,
+            ports_changing: Mutex::new(()),
+            threads: Mutex::default(),
+            stepped,
+            outputs: Mutex::default(),
+        };
+        for index in 0..config.threads {
+            let thread = datapath.start(index).map_err(|e| DpifError::Device(format!("packet thread: {e}")))?;
+            datapath.threads.lock().push(thread);
+        }
+        Ok(datapath)
+    }
+
+    fn start(&self, index: usize) -> std::io::Result<PacketThread> {
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let worker = Worker::new(self.shared.clone(), index);
+        let waker = wake.clone();
+        let run = move || poll::run(worker, &waker);
+        let handle = std::thread::Builder::new().name(format!("packet{index}")).spawn(run)?;
+        Ok(PacketThread { wake, handle })
+    }
+
+    /// Says who answers misses from now on.
+    pub fn set_handler(&self, handler: Arc<dyn UpcallHandler>) {
+        self.shared.set_handler(Some(handler));
+    }
+
+    /// Flows at most, from now on.
+    pub fn set_flow_limit(&self, flows: u64) {
+        self.shared.flows.set_limit(flows);
+    }
+
+    /// Adds a port for `device`: under the number `requested` if it is free, else under the lowest free one from 1.
+    pub fn port_add(&self, device: Arc<dyn Netdev>, requested: Option<DpPort>) -> Result<DpPort, DpifError> {
+        let _changing = self.ports_changing.lock();
+        let table = self.shared.ports.load_full();
+        let wanted = requested.filter(|n| n.0 < PORTS_MAX && table.port(*n).is_none());
+        let number = wanted.or_else(|| table.free_number()).ok_or(DpifError::TooManyPorts)?;
+        let mut load = self.queues_by_thread(&table);
+        let least_loaded = || {
+            let thread = (0..load.len()).min_by_key(|t| load[*t]).unwrap_or(0);
+            load[thread] += 1;
+            thread
+        };
+        let port = Port::open(number, device, self.shared.lanes.len(), least_loaded)?;
+        self.publish(table.with(Arc::new(port)));
+        Ok(number)
+    }
+
+    /// Removes a port. Packet threads let go of its device at their next round; [`Datapath::synchronize`] waits for
+    /// that.
+    pub fn port_del(&self, number: DpPort) -> Result<(), DpifError> {
+        let _changing = self.ports_changing.lock();
+        let table = self.shared.ports.load_full();
+        table.port(number).ok_or(DpifError::NoPort(number))?;
+        self.publish(table.without(number));
+        Ok(())
+    }
+
+    /// Waits until all packet threads use the ports as they are now. Not to be called from an [`UpcallHandler`], nor
+    /// while holding a lock that one takes.
+    pub fn synchronize(&self) {
+        match &self.stepped {
+            Some(worker) => worker.lock().sync(),
+            None => self.shared.wait_seen(self.shared.ports.load().version),
+        }
+    }
+
+    fn queues_by_thread(&self, table: &PortTable) -> Vec<usize> {
+        let mut load = vec![0; self.shared.config.threads.max(1)];
+        for queue in table.iter().flat_map(|p| &p.rx) {
+            load[queue.thread] += 1;
+        }
+        load
+    }
+
+    fn publish(&self, table: PortTable) {
+        self.shared.ports.store(Arc::new(table));
+        self.wake();
+    }
+
+    fn wake(&self) {
+        for thread in &*self.threads.lock() {
+            // Fails only if the counter is full, and then the thread is awake.
+            let _ = rustix::io::write(&thread.wake, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// All ports, by number.
+    pub fn ports(&self) -> Vec<PortInfo> {
+        self.shared.ports.load().iter().map(|p| p.info()).collect()
+    }
+
+    /// Counters of a port.
+    pub fn port_stats(&self, number: DpPort) -> Result<PortStats, DpifError> {
+        self.shared.ports.load().port(number).map(|p| p.stats()).ok_or(DpifError::NoPort(number))
+    }
+
+    /// Packets dropped so far by reason, in total, with those of ports that are gone.
+    pub fn drops(&self) -> Vec<(DropReason, u64)> {
+        self.shared.drops.nonzero().collect()
+    }
+
+    /// Flows that a miss asked for and that were not remembered, for the limit on flows.
+    pub fn flows_refused(&self) -> u64 {
+        self.shared.flows_refused.load(Ordering::Relaxed)
+    }
+
+    /// What each packet thread has done.
+    pub fn thread_stats(&self) -> Vec<ThreadStats> {
+        let lanes = &self.shared.lanes[..self.shared.caller_lane()];
+        let stats = lanes.iter().map(|c| ThreadStats {
+            packets: c.packets.load(Ordering::Relaxed),
+            batches: c.batches.load(Ordering::Relaxed),
+            rounds: c.rounds.load(Ordering::Relaxed),
+            sleeps: c.sleeps.load(Ordering::Relaxed),
+            busy_ns: c.busy_ns.load(Ordering::Relaxed),
+            panics: c.panics.load(Ordering::Relaxed),
+        });
+        stats.collect()
+    }
+
+    /// Without threads: one round over all ports, on the caller's thread. Returns how many packets came in. (With
+    /// threads it does nothing.) Not to be called from an [`UpcallHandler`].
+    pub fn run_once(&self) -> usize {
+        let Some(worker) = &self.stepped else { return 0 };
+        let mut worker = worker.lock();
+        worker.retry_broken();
+        worker.round()
+    }
+
+    /// Without threads: rounds until one brings no packet, at most `rounds_max`. Returns how many packets came in.
+    pub fn run_until_idle(&self, rounds_max: usize) -> usize {
+        (0..rounds_max).map(|_| self.run_once()).take_while(|n| *n > 0).sum()
+    }
+
+    /// Ends the packet threads, lets go of the handler and closes all ports. Nothing moves afterwards.
+    pub fn shutdown(&self) {
+        self.shared.stopping.store(true, Ordering::Release);
+        self.wake();
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for thread in threads {
+            // A handler that holds the last reference drops us on a packet thread, which cannot wait for itself.
+            if thread.handle.thread().id() != std::thread::current().id() {
+                let _ = thread.handle.join();
+            }
+        }
+        self.shared.set_handler(None);
+        let _changing = self.ports_changing.lock();
+        let none = self.shared.ports.load().emptied();
+        self.shared.ports.store(Arc::new(none));
+        if let Some(worker) = &self.stepped
+            && let Some(mut worker) = worker.try_lock()
+        {
+            worker.sync();
+        }
+    }
+}
+
+impl Drop for Datapath {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}
+
+impl Dpif for Datapath {
+    fn execute(&self, port: DpPort, packet: Packet, actions: &DpActions) -> Result<(), DpifError> {
+        let kept = self.outputs.lock().pop();
+        let mut outputs = kept.unwrap_or_else(|| Outputs::new(self.shared.caller_lane()));
+        let ports = self.shared.ports.load_full();
+        let mut exec = Executor {
+            shared: &self.shared,
+            ports: &ports,
+            in_port: port,
+            from: ports.port(port).map(|p| &**p),
+            outputs: &mut outputs,
+            failed: None,
+        };
+        exec.run(&mut vec![packet], actions);
+        let failed = exec.failed;
+        outputs.flush(&self.shared, &ports);
+        self.outputs.lock().push(outputs);
+        failed.map_or(Ok(()), |reason| Err(DpifError::Dropped(reason)))
+    }
+
+    fn flow_put(&self, id: FlowId, flow: Arc<DpFlow>) -> Result<(), DpifError> {
+        let handler = self.shared.handler();
+        if self.shared.install(handler.as_deref(), id, flow) { Ok(()) } else { Err(DpifError::TooManyFlows) }
+    }
+
+    fn flow_del(&self, id: FlowId) -> Result<DpFlowStats, DpifError> {
+        self.shared.flows.del(id)
+    }
+
+    fn flow_dump(&self) -> Vec<DpFlowEntry> {
+        self.shared.flows.dump()
+    }
+
+    fn set_generation(&self, generation: u64) {
+        self.shared.flows.set_generation(generation);
+    }
+
+    fn stats(&self) -> DpStats {
+        let (flows, masks) = self.shared.flows.counts();
+        let mut stats = DpStats { flows, masks, ..DpStats::default() };
+        for lane in &self.shared.lanes {
+            stats.hit += lane.hit.load(Ordering::Relaxed);
+            stats.missed += lane.missed.load(Ordering::Relaxed);
+            stats.lost += lane.lost.load(Ordering::Relaxed);
+            stats.mask_hits += lane.probes.load(Ordering::Relaxed);
+        }
+        stats
+    }
+}

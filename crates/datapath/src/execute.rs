@@ -1,0 +1,184 @@
+//! Actions on packets. Packets that share a list of actions run through it together.
+//!
+//! The last action that uses a packet takes it; earlier ones get a copy. Nothing here waits or takes a lock: what is
+//! to be sent gathers in [`Outputs`].
+//!
+//! - [`headers`]: where a frame's headers are;
+//! - [`set`]: writing header fields, with checksums kept right;
+//! - [`vlan`]: pushing and popping VLAN tags.
+
+pub(crate) mod headers;
+pub(crate) mod set;
+mod set_ip;
+mod set_transport;
+pub(crate) mod vlan;
+
+use base::{DpPort, DropReason};
+use dpif::{ControllerUpcall, DpAction};
+use netdev::pool;
+use packet::{Batch, Packet};
+
+use crate::output::Outputs;
+use crate::port::{Port, PortTable};
+use crate::shared::Shared;
+use headers::Headers;
+
+/// `Clone` may stand in `Clone` this deep; the inner of deeper ones are dropped.
+const DEPTH_MAX: usize = 16;
+
+/// Who executes, and for which port.
+pub(crate) struct Executor<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) ports: &'a PortTable,
+    /// Where the packets came in.
+    pub(crate) in_port: DpPort,
+    /// The same, if there is such a port: it counts the drops.
+    pub(crate) from: Option<&'a Port>,
+    pub(crate) outputs: &'a mut Outputs,
+    /// The last reason for which a packet was dropped though the actions did not say so.
+    pub(crate) failed: Option<DropReason>,
+}
+
+/// Where packets have been on their way through a list of actions.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// Nowhere yet: at the end of the list this is a drop.
+    Open,
+    /// Some action sent or counted them.
+    Settled,
+}
+
+impl Executor<'_> {
+    /// Runs `packets` through `actions`, and leaves `packets` empty.
+    pub(crate) fn run(&mut self, packets: &mut Batch, actions: &[DpAction]) {
+        if self.steps(packets, actions, 0) == Fate::Open && !packets.is_empty() {
+            self.shared.count_drop(self.from, DropReason::Action, packets.len() as u64);
+        }
+        pool::recycle_all(packets);
+    }
+
+    fn steps(&mut self, packets: &mut Batch, actions: &[DpAction], depth: usize) -> Fate {
+        let mut fate = Fate::Open;
+        let mut trunc = None;
+        let mut at = 0;
+        while let Some(action) = actions.get(at) {
+            let start = at;
+            at += 1;
+            let last = at == actions.len();
+            match action {
+                DpAction::Output(port) => {
+                    fate = Fate::Settled;
+                    self.output(packets, *port, trunc.take(), last);
+                }
+                DpAction::Trunc(len) => trunc = Some(*len as usize),
+                DpAction::Set { .. } => {
+                    // Neighbouring sets share one look at the headers.
+                    at += actions[at..].iter().take_while(|a| matches!(a, DpAction::Set { .. })).count();
+                    self.keep(packets, |packet| set_all(packet, &actions[start..at]));
+                }
+                DpAction::PushVlan { tpid, tci } => self.keep(packets, |p| vlan::push(p, *tpid, *tci)),
+                DpAction::PopVlan => self.keep(packets, vlan::pop),
+                DpAction::Controller(what) => {
+                    fate = Fate::Settled;
+                    self.controller(packets, what);
+                }
+                DpAction::Clone(inner) => {
+                    if self.clone_steps(packets, inner, depth, last) == Fate::Settled {
+                        fate = Fate::Settled;
+                    }
+                }
+                DpAction::Drop(reason) => {
+                    self.shared.count_drop(self.from, *reason, packets.len() as u64);
+                    pool::recycle_all(packets);
+                }
+            }
+            if packets.is_empty() {
+                return Fate::Settled;
+            }
+        }
+        fate
+    }
+
+    /// Sends the packets out of a port: themselves if this is their last use, else copies.
+    fn output(&mut self, packets: &mut Batch, port: DpPort, trunc: Option<usize>, last: bool) {
+        if last {
+            for packet in packets.drain(..) {
+                self.output_one(packet, port, trunc);
+            }
+        } else {
+            for packet in packets.iter() {
+                let copy = match trunc {
+                    Some(len) if len < packet.len() => pool::filled(&packet.data()[..len]),
+                    _ => copy_of(packet),
+                };
+                self.output_one(copy, port, None);
+            }
+        }
+    }
+
+    fn output_one(&mut self, mut packet: Packet, port: DpPort, trunc: Option<usize>) {
+        if let Some(len) = trunc {
+            packet.truncate(len);
+        }
+        if let Err(reason) = self.outputs.push(self.shared, self.ports, self.from, port, packet) {
+            self.failed = Some(reason);
+        }
+    }
+
+    fn controller(&mut self, packets: &Batch, what: &ControllerUpcall) {
+        match self.shared.handler() {
+            Some(handler) => packets.iter().for_each(|p| handler.controller(self.in_port, what, p)),
+            None => self.shared.count_drop(self.from, DropReason::UpcallQueueFull, packets.len() as u64),
+        }
+    }
+
+    /// Runs copies of the packets, or themselves if this is their last use, through `actions`.
+    fn clone_steps(&mut self, packets: &mut Batch, actions: &[DpAction], depth: usize, last: bool) -> Fate {
+        if depth >= DEPTH_MAX {
+            self.failed = Some(DropReason::TranslationError);
+            self.shared.count_drop(self.from, DropReason::TranslationError, packets.len() as u64);
+            return Fate::Settled;
+        }
+        if last {
+            return self.steps(packets, actions, depth + 1);
+        }
+        let mut copies: Batch = packets.iter().map(copy_of).collect();
+        let fate = self.steps(&mut copies, actions, depth + 1);
+        pool::recycle_all(&mut copies);
+        fate
+    }
+
+    /// Changes each packet; those that cannot be changed are dropped and counted.
+    fn keep(&mut self, packets: &mut Batch, mut change: impl FnMut(&mut Packet) -> Result<(), DropReason>) {
+        packets.retain_mut(|packet| match change(packet) {
+            Ok(()) => true,
+            Err(reason) => {
+                self.failed = Some(reason);
+                self.shared.count_drop(self.from, reason, 1);
+                pool::recycle(std::mem::take(packet));
+                false
+            }
+        });
+    }
+}
+
+/// Applies `Set` actions to a packet. A field of a header that the packet does not have is passed over: the slow path
+/// asks for a field only if the packet's key has it.
+fn set_all(packet: &mut Packet, sets: &[DpAction]) -> Result<(), DropReason> {
+    let headers = Headers::of(packet.data());
+    for action in sets {
+        if let DpAction::Set { field, value, mask } = action {
+            set::set(packet, &headers, *field, *value, *mask)?;
+        }
+    }
+    Ok(())
+}
+
+fn copy_of(packet: &Packet) -> Packet {
+    let mut copy = pool::filled(packet.data());
+    copy.offload = packet.offload;
+    copy
+}
+
+#[cfg(test)]
+mod tests;

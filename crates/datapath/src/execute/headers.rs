@@ -1,0 +1,188 @@
+//! Where a frame's headers are, for actions that write them: by the rules of key extraction, but nothing is read
+//! beyond what places the headers.
+
+use flow::extract::ethertype;
+use packet::wire;
+
+use super::vlan::has_tag;
+
+/// IP protocols that key extraction does not look into.
+pub(crate) mod proto {
+    /// Datagram Congestion Control Protocol (RFC 4340).
+    pub(crate) const DCCP: u8 = 33;
+    /// Stands in an IPv6 fragment that has no transport header.
+    pub(crate) const FRAGMENT: u8 = 44;
+    /// No next header (RFC 8200 section 4.7).
+    pub(crate) const NONE: u8 = 59;
+    /// UDP-Lite (RFC 3828).
+    pub(crate) const UDPLITE: u8 = 136;
+}
+
+/// VLAN tags that are looked through.
+const VLANS_MAX: usize = 2;
+/// Below this the field is a length (IEEE 802.3).
+const ETHERTYPE_MIN: u16 = 0x600;
+const IPV6_HEADER: usize = 40;
+const IPV4_HEADER_MIN: usize = 20;
+
+/// The headers of a frame. Offsets are bytes from its start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Headers {
+    /// The outer tag's control information, if there is a whole tag.
+    pub(crate) vlan_tci: Option<usize>,
+    /// Type of what follows the tags; 0 if there is none.
+    pub(crate) ethertype: u16,
+    /// What follows Ethernet and VLAN headers.
+    pub(crate) l3: usize,
+    /// The IP header, if it is one that is believed.
+    pub(crate) ip: Option<Ip>,
+}
+
+/// An IP header and what follows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ip {
+    /// Protocol of the transport header.
+    pub(crate) proto: u8,
+    /// The transport header; behind the end of the frame if it is cut off.
+    pub(crate) l4: usize,
+    /// Where the IP packet ends; what is behind is padding.
+    pub(crate) end: usize,
+    /// Part of a larger packet.
+    pub(crate) fragment: bool,
+    /// Not the first part: there is no transport header.
+    pub(crate) later: bool,
+    /// A routing header has segments left, so that the destination is not yet the one in the pseudo-header
+    /// (RFC 8200 section 8.1).
+    pub(crate) routed: bool,
+}
+
+impl Headers {
+    /// Finds the headers of a frame.
+    pub(crate) fn of(frame: &[u8]) -> Self {
+        let mut at = 12;
+        for _ in 0..VLANS_MAX {
+            // A tag counts if an Ethernet type follows it.
+            if !has_tag(frame, at) || frame.len() < at + 6 {
+                break;
+            }
+            at += 4;
+        }
+        let (ethertype, l3) = ether_type(frame, at);
+        let ip = match ethertype {
+            ethertype::IPV4 => ipv4(frame, l3),
+            ethertype::IPV6 => ipv6(frame, l3),
+            _ => None,
+        };
+        Self { vlan_tci: (at > 12).then_some(14), ethertype, l3, ip }
+    }
+
+    /// Whether the frame's network header is of this type.
+    pub(crate) fn is(&self, ethertype: u16) -> bool {
+        self.ethertype == ethertype
+    }
+}
+
+/// The Ethernet type at `at` and where its payload begins, also behind 802.2 and SNAP headers.
+fn ether_type(frame: &[u8], at: usize) -> (u16, usize) {
+    let first = be16(frame, at).unwrap_or(0);
+    if first < ETHERTYPE_MIN
+        && frame.get(at + 2..at + 8) == Some(&[0xaa, 0xaa, 3, 0, 0, 0])
+        && let Some(inner) = be16(frame, at + 8).filter(|t| *t >= ETHERTYPE_MIN)
+    {
+        return (inner, at + 10);
+    }
+    (first, at + 2)
+}
+
+fn byte(frame: &[u8], at: usize) -> Option<u8> {
+    frame.get(at).copied()
+}
+
+fn be16(frame: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(*frame.get(at..)?.first_chunk()?))
+}
+
+fn ipv4(frame: &[u8], l3: usize) -> Option<Ip> {
+    let header = frame.get(l3..)?;
+    let header_len = usize::from(byte(header, 0)? & 0xf) * 4;
+    let total = usize::from(be16(header, 2)?);
+    if header_len < IPV4_HEADER_MIN || header_len > total || total > header.len() {
+        return None;
+    }
+    let frag = be16(header, 6)?;
+    Some(Ip {
+        proto: byte(header, 9)?,
+        l4: l3 + header_len,
+        end: l3 + total,
+        fragment: frag & 0x3fff != 0,
+        later: frag & 0x1fff != 0,
+        routed: false,
+    })
+}
+
+fn ipv6(frame: &[u8], l3: usize) -> Option<Ip> {
+    let header = frame.get(l3..)?.first_chunk::<IPV6_HEADER>()?;
+    let at = l3 + IPV6_HEADER;
+    let end = at + usize::from(be16(header, 4)?);
+    let payload = frame.get(at..end)?;
+    let Some(ext) = wire::extensions(header[6], payload) else {
+        // The chain is cut off: there is no transport header to write to.
+        return Some(Ip { proto: proto::NONE, l4: end, end, fragment: false, later: false, routed: false });
+    };
+    let later = ext.proto == proto::FRAGMENT;
+    Some(Ip { proto: ext.proto, l4: at + ext.len, end, fragment: ext.fragment, later, routed: ext.routed })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flow::extract::ipproto;
+    use proptest::prelude::*;
+
+    fn frame(parts: &[&[u8]]) -> Vec<u8> {
+        parts.concat()
+    }
+
+    #[test]
+    fn tagged_ipv4_with_options_and_padding() {
+        let mut ip = [0u8; 24];
+        ip[0] = 0x46;
+        ip[3] = 32;
+        ip[9] = ipproto::UDP;
+        let f = frame(&[&[0; 12], &[0x81, 0, 0, 5, 8, 0], &ip, &[0; 8], &[0; 9]]);
+        let h = Headers::of(&f);
+        let ip = h.ip.expect("whole");
+        assert_eq!((h.vlan_tci, h.l3, ip.l4, ip.end, ip.proto), (Some(14), 18, 42, 50, ipproto::UDP));
+    }
+
+    #[test]
+    fn ipv6_chain_with_routing_and_fragment() {
+        let mut ip = [0u8; 40];
+        ip[0] = 0x60;
+        ip[5] = 8 + 8 + 20;
+        ip[6] = ipproto::ROUTING;
+        let routing = [ipproto::FRAGMENT, 0, 4, 1, 0, 0, 0, 0];
+        let first = [ipproto::TCP, 0, 0, 1, 0, 0, 0, 7];
+        let f = frame(&[&[0; 12], &[0x86, 0xdd], &ip, &routing, &first, &[0; 20]]);
+        let ip = Headers::of(&f).ip.expect("whole");
+        assert!(ip.routed && ip.fragment && !ip.later);
+        assert_eq!((ip.proto, ip.l4, ip.end), (ipproto::TCP, 70, 90));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_do(bytes in prop::collection::vec(any::<u8>(), 0..100), kind in 0..4usize) {
+            let mut f = bytes;
+            let head: &[u8] = [&[][..], &[8, 0, 0x45], &[0x86, 0xdd, 0x60, 0, 0, 0, 0, 40, 0], &[0x81, 0]][kind];
+            for (i, b) in head.iter().enumerate() {
+                if let Some(at) = f.get_mut(12 + i) {
+                    *at = *b;
+                }
+            }
+            let h = Headers::of(&f);
+            if let Some(ip) = h.ip {
+                prop_assert!(ip.end <= f.len() && h.l3 < ip.end && ip.l4 <= ip.end);
+            }
+        }
+    }
+}

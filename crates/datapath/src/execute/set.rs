@@ -1,0 +1,146 @@
+//! Writing header fields: which field stands where, by the kind of header.
+//!
+//! Checksums are mended by the difference that a write makes (RFC 1624), never computed afresh, so that a checksum
+//! that was wrong stays wrong by as much and the receiver still sees it.
+
+use base::DropReason;
+use flow::Field;
+use flow::extract::ethertype;
+use packet::Packet;
+use packet::checksum::{Sum, update16};
+
+use super::headers::Headers;
+use super::{set_ip, set_transport, vlan};
+
+/// Sets the bits `mask` of `field` to those of `value`. Does nothing if the packet has no such header; an error if it
+/// has one that is cut off.
+pub(crate) fn set(
+    packet: &mut Packet,
+    headers: &Headers,
+    field: Field,
+    value: u128,
+    mask: u128,
+) -> Result<(), DropReason> {
+    let bits = Bits { value, mask: mask & field.info().full_mask() };
+    match field {
+        Field::EthDst => plain(packet, 0, 6, bits),
+        Field::EthSrc => plain(packet, 6, 6, bits),
+        Field::VlanTci | Field::DlVlan | Field::VlanVid => tci(packet, headers, bits),
+        Field::DlVlanPcp | Field::VlanPcp => tci(packet, headers, bits.shl(13)),
+        Field::MplsLabel => mpls(packet, headers, bits.shl(12)),
+        Field::MplsTc => mpls(packet, headers, bits.shl(9)),
+        Field::MplsTtl => mpls(packet, headers, bits),
+        Field::ArpOp => arp(packet, headers, 6, 2, bits),
+        Field::ArpSha => arp(packet, headers, 8, 6, bits),
+        Field::ArpSpa => arp(packet, headers, 14, 4, bits),
+        Field::ArpTha => arp(packet, headers, 18, 6, bits),
+        Field::ArpTpa => arp(packet, headers, 24, 4, bits),
+        Field::NshFlags => nsh(packet, headers, 0, bits.shl(12).and(0x3000)),
+        Field::NshTtl => nsh(packet, headers, 0, bits.shl(6).and(0x0fc0)),
+        Field::NshSpi => nsh(packet, headers, 4, bits.shl(8)),
+        Field::NshSi => nsh(packet, headers, 4, bits),
+        Field::NshC1 => nsh(packet, headers, 8, bits),
+        Field::NshC2 => nsh(packet, headers, 12, bits),
+        Field::NshC3 => nsh(packet, headers, 16, bits),
+        Field::NshC4 => nsh(packet, headers, 20, bits),
+        Field::Ipv4Src | Field::Ipv4Dst | Field::Ipv6Src | Field::Ipv6Dst | Field::Ipv6Label => {
+            set_ip::set(packet, headers, field, bits)
+        }
+        Field::IpDscpShifted | Field::IpDscp | Field::IpEcn | Field::IpTtl => set_ip::set(packet, headers, field, bits),
+        // Metadata has no place in a packet; what remains stands in a transport header.
+        _ => set_transport::set(packet, headers, field, bits),
+    }
+}
+
+/// New bits, right aligned: those of `value` where `mask` is set.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bits {
+    pub(super) value: u128,
+    pub(super) mask: u128,
+}
+
+impl Bits {
+    pub(super) fn shl(self, n: u32) -> Self {
+        Self { value: self.value << n, mask: self.mask << n }
+    }
+
+    pub(super) fn and(self, mask: u128) -> Self {
+        Self { mask: self.mask & mask, ..self }
+    }
+}
+
+/// Writes `bits` into the `n` bytes of `frame` at `at`, big-endian, `n` at most 16. Returns by how much a checksum's
+/// sum over these bytes grows, if they are an even number at an even distance from where it starts; `None` if nothing
+/// changed.
+pub(super) fn write(frame: &mut [u8], at: usize, n: usize, bits: Bits) -> Result<Option<u16>, DropReason> {
+    let place = frame.get_mut(at..).and_then(|rest| rest.get_mut(..n)).ok_or(DropReason::Truncated)?;
+    let old = place.iter().fold(0u128, |v, b| v << 8 | u128::from(*b));
+    let new = old & !bits.mask | bits.value & bits.mask;
+    if new == old {
+        return Ok(None);
+    }
+    for (i, b) in place.iter_mut().enumerate() {
+        *b = (new >> (8 * (n - 1 - i))) as u8;
+    }
+    Ok(Some(Sum::new().bytes(&(!old).to_be_bytes()).bytes(&new.to_be_bytes()).partial()))
+}
+
+/// A checksum after the sum under it grew by `delta` (RFC 1624, equation 3).
+pub(super) fn mended(checksum: u16, delta: u16) -> u16 {
+    // All ones is a zero in ones' complement: a word that was nothing became `delta`.
+    update16(checksum, u16::MAX, delta)
+}
+
+/// Reads the 16 bits at `at`, changes them and writes them back; nothing if they are not there.
+pub(super) fn change16(frame: &mut [u8], at: usize, change: impl FnOnce(u16) -> u16) {
+    if let Some(place) = frame.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<2>()) {
+        *place = change(u16::from_be_bytes(*place)).to_be_bytes();
+    }
+}
+
+/// Writes bytes that no checksum covers.
+fn plain(packet: &mut Packet, at: usize, n: usize, bits: Bits) -> Result<(), DropReason> {
+    write(packet.data_mut(), at, n, bits).map(|_| ())
+}
+
+fn tci(packet: &mut Packet, headers: &Headers, bits: Bits) -> Result<(), DropReason> {
+    match headers.vlan_tci {
+        Some(at) => plain(packet, at, 2, bits.and(u128::from(!vlan::PRESENT))),
+        None => Ok(()),
+    }
+}
+
+/// The outermost label stack entry (RFC 3032).
+fn mpls(packet: &mut Packet, headers: &Headers, bits: Bits) -> Result<(), DropReason> {
+    if !headers.is(ethertype::MPLS) && !headers.is(ethertype::MPLS_MCAST) {
+        return Ok(());
+    }
+    plain(packet, headers.l3, 4, bits)
+}
+
+/// A field of an ARP packet for IPv4 over Ethernet (RFC 826), `at` bytes into it.
+fn arp(packet: &mut Packet, headers: &Headers, at: usize, n: usize, bits: Bits) -> Result<(), DropReason> {
+    if !headers.is(ethertype::ARP) && !headers.is(ethertype::RARP) {
+        return Ok(());
+    }
+    match packet.data().get(headers.l3..).and_then(|rest| rest.first_chunk::<28>()) {
+        None => Err(DropReason::Truncated),
+        // Of another kind of network: such a packet's key has no ARP fields.
+        Some(arp) if arp[..6] != [0, 1, 8, 0, 6, 4] => Ok(()),
+        Some(_) => plain(packet, headers.l3 + at, n, bits),
+    }
+}
+
+/// A 32-bit word of the network service header, `at` bytes into it (the first 16 bits for `at` 0; RFC 8300 section 2).
+/// The context headers are there only in metadata of type 1.
+fn nsh(packet: &mut Packet, headers: &Headers, at: usize, bits: Bits) -> Result<(), DropReason> {
+    if !headers.is(ethertype::NSH) {
+        return Ok(());
+    }
+    let md_type = packet.data().get(headers.l3 + 2).ok_or(DropReason::Truncated)? & 0xf;
+    match at {
+        0 => plain(packet, headers.l3, 2, bits),
+        8.. if md_type != 1 => Ok(()),
+        _ => plain(packet, headers.l3 + at, 4, bits),
+    }
+}

@@ -1,0 +1,68 @@
+//! Pushing and popping the outer VLAN tag (IEEE 802.1Q, 802.1ad).
+
+use base::DropReason;
+use packet::Packet;
+
+/// Where a tag stands: behind both addresses.
+const TAG_AT: usize = 12;
+const TAG_LEN: usize = 4;
+/// The bit by which keys say that there is a tag; on the wire it has another meaning (DEI), and is left zero.
+pub(crate) const PRESENT: u16 = 0x1000;
+
+/// Pushes a tag in front of what follows the addresses.
+pub(crate) fn push(packet: &mut Packet, tpid: u16, tci: u16) -> Result<(), DropReason> {
+    if packet.len() < TAG_AT {
+        return Err(DropReason::Truncated);
+    }
+    let tag = packet.insert(TAG_AT, TAG_LEN);
+    tag[..2].copy_from_slice(&tpid.to_be_bytes());
+    tag[2..].copy_from_slice(&(tci & !PRESENT).to_be_bytes());
+    Ok(())
+}
+
+/// Removes the outer tag. A packet without one is left as it is.
+pub(crate) fn pop(packet: &mut Packet) -> Result<(), DropReason> {
+    if !has_tag(packet.data(), TAG_AT) {
+        return Ok(());
+    }
+    // Behind the tag an Ethernet type must be left.
+    if packet.len() < TAG_AT + TAG_LEN + 2 || !packet.remove(TAG_AT, TAG_LEN) {
+        return Err(DropReason::Truncated);
+    }
+    Ok(())
+}
+
+/// Whether the Ethernet type at `at` is that of a VLAN tag.
+pub(crate) fn has_tag(frame: &[u8], at: usize) -> bool {
+    matches!(frame.get(at..at + 2), Some([0x81, 0x00] | [0x88, 0xa8]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packet::Checksum;
+
+    #[test]
+    fn push_then_pop() {
+        let frame: Vec<u8> = (0..60).collect();
+        let mut p = Packet::from_slice(&frame);
+        p.offload.checksum = Checksum::Partial { start: 34, offset: 16 };
+        push(&mut p, 0x8100, 0xb123).expect("long enough");
+        push(&mut p, 0x88a8, 0x0456).expect("long enough");
+        assert_eq!(p.data()[..12], frame[..12]);
+        assert_eq!(p.data()[12..20], [0x88, 0xa8, 0x04, 0x56, 0x81, 0x00, 0xa1, 0x23]);
+        assert_eq!(p.offload.checksum, Checksum::Partial { start: 42, offset: 16 });
+        pop(&mut p).expect("tagged");
+        pop(&mut p).expect("tagged");
+        assert_eq!(p.data(), frame);
+        pop(&mut p).expect("untagged");
+        assert_eq!(p.data(), frame);
+    }
+
+    #[test]
+    fn a_tag_that_is_cut_off() {
+        let mut p = Packet::from_slice(&[[0; 12].as_slice(), &[0x81, 0, 0, 1]].concat());
+        assert_eq!(pop(&mut p), Err(DropReason::Truncated));
+        assert_eq!(push(&mut Packet::from_slice(&[0; 11]), 0x8100, 1), Err(DropReason::Truncated));
+    }
+}

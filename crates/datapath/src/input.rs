@@ -1,0 +1,32 @@
+//! From frames to keys: counts what came in, refuses what is no frame, extracts the key of the rest.
+
+use base::{DropReason, PortNo};
+use flow::FlowKey;
+use netdev::pool;
+use packet::Batch;
+
+use crate::port::Port;
+use crate::shared::{Shared, bump};
+
+/// An Ethernet header, in bytes: less is no frame.
+const FRAME_MIN: usize = 14;
+
+/// Fills `keys` with the key of each packet of `batch`, in order, after dropping those that are no frames.
+pub(crate) fn parse(shared: &Shared, port: &Port, batch: &mut Batch, keys: &mut Vec<FlowKey>) {
+    bump(&port.counters.rx_packets, batch.len() as u64);
+    bump(&port.counters.rx_bytes, batch.iter().map(|p| p.len() as u64).sum());
+    if batch.iter().any(|p| p.len() < FRAME_MIN) {
+        refuse_short(shared, port, batch);
+    }
+    keys.clear();
+    keys.extend(batch.iter().map(|p| flow::extract::extract(p.data(), PortNo(port.number.0)).0));
+}
+
+#[cold]
+fn refuse_short(shared: &Shared, port: &Port, batch: &mut Batch) {
+    let before = batch.len();
+    let (whole, short): (Vec<_>, Vec<_>) = batch.drain(..).partition(|p| p.len() >= FRAME_MIN);
+    batch.extend(whole);
+    short.into_iter().for_each(pool::recycle);
+    shared.count_drop(Some(port), DropReason::Malformed, (before - batch.len()) as u64);
+}

@@ -1,0 +1,93 @@
+//! The loop of a packet thread: rounds while packets come, sleep when they stop.
+//!
+//! A thread never waits for the control plane. What changes (ports, flows, the handler) is published, read at the
+//! start of a round, and a write to the thread's event descriptor wakes it if it sleeps.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::shared::bump;
+use crate::thread::Worker;
+
+/// A queue that rests after an error is asked again after this long without a packet.
+const RETRY_MS: i64 = 1000;
+/// After a descriptor ended this many sleeps in a row without a packet, the descriptors are not trusted until one comes.
+const FUTILE_MAX: u32 = 64;
+/// Queues without a descriptor to poll are asked this often.
+const ASK_MS: i64 = 1;
+
+/// Runs `worker` until the datapath shuts down; `wake` is its event descriptor.
+pub(crate) fn run(mut worker: Worker, wake: &OwnedFd) {
+    let (mut empty_rounds, mut futile) = (0, 0);
+    while !worker.shared.stopping.load(Ordering::Acquire) {
+        if busy_round(&mut worker) {
+            (empty_rounds, futile) = (0, 0);
+            continue;
+        }
+        empty_rounds += 1;
+        if empty_rounds > worker.shared.config.empty_rounds_max {
+            empty_rounds = 0;
+            if sleep(&worker, wake, futile > FUTILE_MAX) {
+                futile += 1;
+            }
+        }
+    }
+    // Whoever waits for this thread to take over a port table waits no longer.
+    worker.shared.saw(worker.index, u64::MAX);
+}
+
+/// One round, timed. Returns whether a packet came in. A panic above the seam costs the packets of its batch, not
+/// the thread.
+fn busy_round(worker: &mut Worker) -> bool {
+    let start = Instant::now();
+    let received = catch_unwind(AssertUnwindSafe(|| worker.round()));
+    match received {
+        Ok(0) => return false,
+        Ok(_) => {}
+        Err(_) => {
+            worker.count_lost();
+            bump(&worker.shared.lanes[worker.index].panics, 1);
+            tracing::error!(thread = worker.index, "packet processing panicked; the packets of its batch are lost");
+        }
+    }
+    bump(&worker.shared.lanes[worker.index].busy_ns, start.elapsed().as_nanos() as u64);
+    true
+}
+
+/// Sleeps until a frame waits or somebody wakes us. With `distrust`, descriptors that said again and again that a
+/// frame waits where none did are not asked, and the sleep is short. Returns whether a queue's descriptor ended it.
+fn sleep(worker: &Worker, wake: &OwnedFd, distrust: bool) -> bool {
+    bump(&worker.shared.lanes[worker.index].sleeps, 1);
+    let handles: Vec<_> = worker.queues.iter().map(|q| &q.port.rx[q.index]).collect();
+    let broken = handles.iter().any(|q| q.broken.load(Ordering::Relaxed));
+    let sound: Vec<_> = handles.iter().filter(|q| !q.broken.load(Ordering::Relaxed)).map(|q| q.handle.lock()).collect();
+    let wake_fd = wake.as_fd();
+    let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(sound.len() + 1);
+    fds.push(PollFd::from_borrowed_fd(wake_fd, PollFlags::IN));
+    let asked = sound.iter().filter(|_| !distrust).filter_map(|rx| rx.poll_fd());
+    fds.extend(asked.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+    let timeout_ms = if fds.len() <= sound.len() {
+        Some(ASK_MS)
+    } else if broken {
+        Some(RETRY_MS)
+    } else {
+        None
+    };
+    let timeout = timeout_ms.map(|ms| Timespec { tv_sec: ms / 1000, tv_nsec: ms % 1000 * 1_000_000 });
+    let ready = poll(&mut fds, timeout.as_ref());
+    let woken = fds.first().is_some_and(|fd| !fd.revents().is_empty());
+    let frames = fds.iter().skip(1).any(|fd| !fd.revents().is_empty());
+    drop(fds);
+    drop(sound);
+    if woken {
+        let _ = rustix::io::read(wake, &mut [0u8; 8]);
+    }
+    if broken && ready == Ok(0) {
+        worker.retry_broken();
+    }
+    frames
+}

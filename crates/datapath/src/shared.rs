@@ -1,0 +1,133 @@
+//! What all threads of a datapath share: the published port table, the flows, the handler above the seam, counters.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use base::drop::DropCounters;
+use base::{Clock, DropReason};
+use dpif::{DpFlow, FlowId, UpcallHandler};
+use parking_lot::{Condvar, Mutex};
+
+use crate::datapath::Config;
+use crate::flows::{Flows, Installed};
+use crate::port::{Port, PortTable};
+
+/// Shared state; see the module's text.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) clock: Clock,
+    pub(crate) ports: ArcSwap<PortTable>,
+    pub(crate) flows: Flows,
+    handler: ArcSwapOption<Handler>,
+    /// Drops of all ports and of packets that came from none.
+    pub(crate) drops: DropCounters,
+    /// Counters of each lane: the packet threads', then that of other callers.
+    pub(crate) lanes: Vec<LaneCounters>,
+    /// Flows that were not installed for want of room.
+    pub(crate) flows_refused: AtomicU64,
+    pub(crate) stopping: AtomicBool,
+    /// The version of the port table that each thread uses.
+    seen: Mutex<Vec<u64>>,
+    seen_moved: Condvar,
+}
+
+/// A sized cell for the handler, as `ArcSwap` wants one.
+#[derive(Debug)]
+struct Handler(Arc<dyn UpcallHandler>);
+
+/// What one lane did. Written by its owner only, and apart from other lanes' cache lines.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct LaneCounters {
+    pub(crate) packets: AtomicU64,
+    pub(crate) batches: AtomicU64,
+    pub(crate) rounds: AtomicU64,
+    pub(crate) sleeps: AtomicU64,
+    pub(crate) busy_ns: AtomicU64,
+    pub(crate) panics: AtomicU64,
+    pub(crate) hit: AtomicU64,
+    pub(crate) missed: AtomicU64,
+    pub(crate) lost: AtomicU64,
+    pub(crate) probes: AtomicU64,
+}
+
+/// Adds to a counter that only the caller writes.
+pub(crate) fn bump(counter: &AtomicU64, n: u64) {
+    if n > 0 {
+        counter.fetch_add(n, Ordering::Relaxed);
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(config: Config, clock: Clock) -> Self {
+        let lanes = config.threads.max(1) + 1;
+        Self {
+            clock,
+            ports: ArcSwap::default(),
+            flows: Flows::new(config.flow_limit),
+            handler: ArcSwapOption::empty(),
+            drops: DropCounters::default(),
+            lanes: (0..lanes).map(|_| LaneCounters::default()).collect(),
+            flows_refused: AtomicU64::new(0),
+            stopping: AtomicBool::new(false),
+            seen: Mutex::new(vec![0; config.threads.max(1)]),
+            seen_moved: Condvar::new(),
+            config,
+        }
+    }
+
+    /// The lane of callers that are no packet threads.
+    pub(crate) fn caller_lane(&self) -> usize {
+        self.lanes.len() - 1
+    }
+
+    pub(crate) fn handler(&self) -> Option<Arc<dyn UpcallHandler>> {
+        self.handler.load().as_ref().map(|h| h.0.clone())
+    }
+
+    pub(crate) fn set_handler(&self, handler: Option<Arc<dyn UpcallHandler>>) {
+        self.handler.store(handler.map(|h| Arc::new(Handler(h))));
+    }
+
+    /// Counts a drop, in total and at the port where the packet came in, if it is known.
+    pub(crate) fn count_drop(&self, from: Option<&Port>, reason: DropReason, n: u64) {
+        self.drops.add(reason, n);
+        if let Some(port) = from {
+            port.counters.rx_drops.add(reason, n);
+        }
+    }
+
+    /// Installs a flow and tells the handler which flows left for it, or that it did not get in.
+    pub(crate) fn install(&self, handler: Option<&dyn UpcallHandler>, id: FlowId, flow: Arc<DpFlow>) -> bool {
+        match self.flows.put(id, flow) {
+            Installed::Yes(gone) => {
+                if let (Some(old), Some(handler)) = (gone, handler) {
+                    handler.flow_gone(old.id, old.stats());
+                }
+                true
+            }
+            Installed::Full => {
+                bump(&self.flows_refused, 1);
+                false
+            }
+        }
+    }
+
+    /// Says that thread `thread` uses the port table of `version` from now on.
+    pub(crate) fn saw(&self, thread: usize, version: u64) {
+        if let Some(seen) = self.seen.lock().get_mut(thread) {
+            *seen = version;
+        }
+        self.seen_moved.notify_all();
+    }
+
+    /// Waits until every thread uses the port table of `version` or a later one, or ends.
+    pub(crate) fn wait_seen(&self, version: u64) {
+        let mut seen = self.seen.lock();
+        while seen.iter().any(|s| *s < version) {
+            self.seen_moved.wait(&mut seen);
+        }
+    }
+}

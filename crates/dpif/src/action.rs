@@ -1,0 +1,67 @@
+//! What a datapath does to a packet: few, simple steps that need no table.
+
+use base::{DpPort, DropReason, PortNo};
+use flow::{Field, FlowKey};
+use std::sync::Arc;
+
+/// A shared list of actions, executed in order.
+pub type DpActions = Arc<[DpAction]>;
+
+/// One step.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum DpAction {
+    /// Send the packet, as it is now, out of a port.
+    Output(DpPort),
+    /// Cut copies of the packet that the next output sends to this many bytes.
+    Trunc(u32),
+    /// Set the bits `mask` of `field` to those of `value`, in the packet, mending checksums. Only fields that stand in
+    /// packet headers, and metadata that the datapath carries (`skb_priority`, `pkt_mark`).
+    Set {
+        /// Which field.
+        field: Field,
+        /// The bits' new values, right aligned in the field.
+        value: u128,
+        /// Which bits.
+        mask: u128,
+    },
+    /// Push an outer VLAN tag.
+    PushVlan {
+        /// Tag protocol id, 0x8100 or 0x88a8.
+        tpid: u16,
+        /// Priority and VLAN id (bit 0x1000 does not reach the wire).
+        tci: u16,
+    },
+    /// Remove the outer VLAN tag.
+    PopVlan,
+    /// Send the packet, as it is now, to controllers.
+    Controller(Arc<ControllerUpcall>),
+    /// Run the steps on a copy of the packet.
+    Clone(DpActions),
+    /// Count a drop. An empty list of actions is a drop too, for [`DropReason::Action`].
+    Drop(DropReason),
+}
+
+/// What a packet-in needs beside the packet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ControllerUpcall {
+    /// Which bridge's controllers: the bridge's number above the seam.
+    pub bridge: u32,
+    /// Table of the flow that sent it.
+    pub table: u8,
+    /// Cookie of that flow, or all ones if none.
+    pub cookie: u64,
+    /// `ofp_packet_in_reason`.
+    pub reason: u8,
+    /// Bytes at most, 0xffff for all.
+    pub max_len: u16,
+    /// Which controllers.
+    pub controller_id: u16,
+    /// For NXT_PACKET_IN2.
+    pub userdata: Vec<u8>,
+    /// Whether it is the table-miss flow (OpenFlow 1.3), or no flow at all.
+    pub table_miss: bool,
+    /// Ingress port in the bridge's numbering.
+    pub in_port: PortNo,
+    /// The key at that point: registers, metadata and tunnel fields are reported from it.
+    pub metadata: FlowKey,
+}

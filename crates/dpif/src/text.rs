@@ -1,0 +1,159 @@
+//! Datapath actions as text, in the syntax of Open vSwitch's datapath flows: `set(eth(dst=...)),push_vlan(vid=7,pcp=0),2`.
+
+use crate::action::DpAction;
+use base::{DpPort, MacAddr};
+use flow::Field;
+use std::fmt::Write;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// Writes `actions` for a packet of Ethernet type `eth_type` (which says what `ttl` and the like belong to). `name`
+/// gives the name to print for a port, or `None` for its number.
+pub fn format_actions(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Option<String>) -> String {
+    let mut out = String::new();
+    write_list(actions, eth_type, name, &mut out);
+    if out.is_empty() { "drop".into() } else { out }
+}
+
+fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Option<String>, out: &mut String) {
+    let mut rest = actions;
+    while let Some(first) = rest.first() {
+        if !out.is_empty() && !out.ends_with('(') {
+            out.push(',');
+        }
+        let mut used = 1;
+        let _ = match first {
+            DpAction::Output(port) => match name(*port) {
+                Some(name) => write!(out, "{name}"),
+                None => write!(out, "{port}"),
+            },
+            DpAction::Trunc(len) => write!(out, "trunc({len})"),
+            DpAction::PopVlan => write!(out, "pop_vlan"),
+            DpAction::PushVlan { tpid, tci } => {
+                let tpid = if *tpid == 0x8100 { String::new() } else { format!("tpid=0x{tpid:04x},") };
+                write!(out, "push_vlan({tpid}vid={},pcp={})", tci & 0xfff, tci >> 13)
+            }
+            DpAction::Controller(c) => write!(
+                out,
+                "userspace(pid=0,controller(reason={},dont_send=0,continuation=0,recirc_id=0,rule_cookie={:#x},\
+                 controller_id={},max_len={}))",
+                c.reason, c.cookie, c.controller_id, c.max_len
+            ),
+            DpAction::Clone(inner) => {
+                out.push_str("clone(");
+                write_list(inner, eth_type, name, out);
+                write!(out, ")")
+            }
+            DpAction::Drop(_) => write!(out, "drop"),
+            DpAction::Set { field, .. } => {
+                let header = header_of(*field, eth_type);
+                used = rest
+                    .iter()
+                    .take_while(|a| matches!(a, DpAction::Set { field, .. } if header_of(*field, eth_type) == header))
+                    .count();
+                let parts: Vec<String> = rest[..used].iter().filter_map(part).collect();
+                write!(out, "set({header}({}))", parts.join(","))
+            }
+        };
+        rest = &rest[used..];
+    }
+}
+
+/// Which header a field is set in.
+fn header_of(field: Field, eth_type: u16) -> &'static str {
+    match field {
+        Field::EthSrc | Field::EthDst => "eth",
+        Field::VlanTci => "vlan",
+        Field::Ipv4Src | Field::Ipv4Dst => "ipv4",
+        Field::Ipv6Src | Field::Ipv6Dst | Field::Ipv6Label => "ipv6",
+        Field::IpDscp | Field::IpEcn | Field::IpTtl if eth_type == 0x86dd => "ipv6",
+        Field::IpDscp | Field::IpEcn | Field::IpTtl => "ipv4",
+        Field::TcpSrc | Field::TcpDst => "tcp",
+        Field::UdpSrc | Field::UdpDst => "udp",
+        Field::SctpSrc | Field::SctpDst => "sctp",
+        Field::Icmpv4Type | Field::Icmpv4Code => "icmp",
+        Field::Icmpv6Type | Field::Icmpv6Code => "icmpv6",
+        Field::ArpOp | Field::ArpSpa | Field::ArpTpa | Field::ArpSha | Field::ArpTha => "arp",
+        Field::NdTarget | Field::NdSll | Field::NdTll => "nd",
+        Field::MplsLabel | Field::MplsTc | Field::MplsBos | Field::MplsTtl => "mpls",
+        Field::SkbPriority => "skb_priority",
+        Field::PktMark => "skb_mark",
+        _ => "field",
+    }
+}
+
+/// `key=value/mask` within the header's parentheses; the mask only where bits are missing.
+fn part(action: &DpAction) -> Option<String> {
+    let DpAction::Set { field, value, mask } = action else { return None };
+    let whole = *mask == field.info().full_mask();
+    let masked = |v: String, m: String| if whole { v } else { format!("{v}/{m}") };
+    let hex = |v: u128| format!("{v:#x}");
+    Some(match field {
+        Field::EthSrc | Field::EthDst | Field::ArpSha | Field::ArpTha | Field::NdSll | Field::NdTll => {
+            let mac = |v: u128| MacAddr::from_u64(v as u64).to_string();
+            format!("{}={}", short_name(*field), masked(mac(*value), mac(*mask)))
+        }
+        Field::Ipv4Src | Field::Ipv4Dst | Field::ArpSpa | Field::ArpTpa => {
+            let ip = |v: u128| Ipv4Addr::from_bits(v as u32).to_string();
+            format!("{}={}", short_name(*field), masked(ip(*value), ip(*mask)))
+        }
+        Field::Ipv6Src | Field::Ipv6Dst | Field::NdTarget => {
+            let ip = |v: u128| Ipv6Addr::from_bits(v).to_string();
+            format!("{}={}", short_name(*field), masked(ip(*value), ip(*mask)))
+        }
+        Field::IpDscp => format!("tos={}/{}", hex(value << 2), hex(mask << 2)),
+        Field::IpEcn => format!("tos={}/{}", hex(*value), hex(*mask)),
+        Field::VlanTci if mask & 0xefff == 0xefff => format!("vid={},pcp={}", value & 0xfff, value >> 13),
+        Field::VlanTci if *mask == 0xfff => format!("vid={value}"),
+        Field::VlanTci if *mask == 0xe000 => format!("pcp={}", value >> 13),
+        Field::VlanTci => format!("tci={}/{}", hex(*value), hex(*mask)),
+        Field::SkbPriority | Field::PktMark => masked(hex(*value), hex(*mask)),
+        _ => format!("{}={}", short_name(*field), masked(value.to_string(), hex(*mask))),
+    })
+}
+
+fn short_name(field: Field) -> &'static str {
+    match field {
+        Field::EthSrc | Field::Ipv4Src | Field::Ipv6Src | Field::TcpSrc | Field::UdpSrc | Field::SctpSrc => "src",
+        Field::EthDst | Field::Ipv4Dst | Field::Ipv6Dst | Field::TcpDst | Field::UdpDst | Field::SctpDst => "dst",
+        Field::ArpSpa => "sip",
+        Field::ArpTpa => "tip",
+        Field::ArpSha => "sha",
+        Field::ArpTha => "tha",
+        Field::ArpOp => "op",
+        Field::NdTarget => "target",
+        Field::NdSll => "sll",
+        Field::NdTll => "tll",
+        Field::IpTtl | Field::MplsTtl => "ttl",
+        Field::Ipv6Label | Field::MplsLabel => "label",
+        Field::MplsTc => "tc",
+        Field::MplsBos => "bos",
+        Field::Icmpv4Type | Field::Icmpv6Type => "type",
+        Field::Icmpv4Code | Field::Icmpv6Code => "code",
+        _ => field.name(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn syntax() {
+        let set = |field, value, mask| DpAction::Set { field, value, mask };
+        let actions = [
+            set(Field::EthDst, 9, 0xffff_ffff_ffff),
+            set(Field::EthSrc, 0x10, 0xf0),
+            set(Field::IpTtl, 63, 0xff),
+            DpAction::PushVlan { tpid: 0x8100, tci: 0x2007 },
+            DpAction::Output(DpPort(2)),
+            DpAction::Clone([DpAction::PopVlan, DpAction::Output(DpPort(1))].into()),
+        ];
+        let text = format_actions(&actions, 0x800, &|p| (p == DpPort(1)).then(|| "eth0".into()));
+        assert_eq!(
+            text,
+            "set(eth(dst=00:00:00:00:00:09,src=00:00:00:00:00:10/00:00:00:00:00:f0)),set(ipv4(ttl=63)),\
+             push_vlan(vid=7,pcp=1),2,clone(pop_vlan,eth0)"
+        );
+        assert_eq!(format_actions(&[], 0, &|_| None), "drop");
+    }
+}

@@ -1,0 +1,425 @@
+//! From the bytes of a frame to its flow key: one straight pass, no allocation.
+//!
+//! The rules are those of ovs-fields(7) and of what Open vSwitch does with frames that lie:
+//!
+//! - a header that is cut short, or whose length fields contradict the frame, ends the pass; what was understood
+//!   before it stays in the key and everything after it is zero;
+//! - an IPv4 or IPv6 header is believed only if its length fields fit the frame; bytes after the length that it
+//!   states are padding and never looked at;
+//! - a later fragment has no transport header.
+//!
+//! The pass reads each byte once, in order, through a slice that shrinks from the front ([`take`]); each step is a
+//! length check and a few loads. Metadata words are left zero but for the ingress port.
+
+use crate::key::FlowKey;
+use crate::layout;
+use base::PortNo;
+
+/// VLAN tags in a key at most.
+pub const VLANS: usize = 2;
+
+/// Ethernet type of a frame that has none (IEEE 802.2 without SNAP), a value that no frame can carry.
+pub const DL_TYPE_NONE: u16 = 0x05ff;
+
+/// Ethernet types that the pass looks into.
+pub mod ethertype {
+    /// IPv4.
+    pub const IPV4: u16 = 0x0800;
+    /// ARP.
+    pub const ARP: u16 = 0x0806;
+    /// Reverse ARP.
+    pub const RARP: u16 = 0x8035;
+    /// VLAN tag of a customer (802.1Q).
+    pub const VLAN: u16 = 0x8100;
+    /// VLAN tag of a provider (802.1ad).
+    pub const QINQ: u16 = 0x88a8;
+    /// IPv6.
+    pub const IPV6: u16 = 0x86dd;
+    /// MPLS unicast.
+    pub const MPLS: u16 = 0x8847;
+    /// MPLS multicast.
+    pub const MPLS_MCAST: u16 = 0x8848;
+    /// Network service header (RFC 8300).
+    pub const NSH: u16 = 0x894f;
+}
+
+/// IP protocols that the pass looks into.
+pub mod ipproto {
+    /// IPv6 hop-by-hop options.
+    pub const HOPOPTS: u8 = 0;
+    /// ICMP.
+    pub const ICMP: u8 = 1;
+    /// IGMP.
+    pub const IGMP: u8 = 2;
+    /// TCP.
+    pub const TCP: u8 = 6;
+    /// UDP.
+    pub const UDP: u8 = 17;
+    /// IPv6 routing header.
+    pub const ROUTING: u8 = 43;
+    /// IPv6 fragment header.
+    pub const FRAGMENT: u8 = 44;
+    /// Authentication header.
+    pub const AH: u8 = 51;
+    /// ICMPv6.
+    pub const ICMPV6: u8 = 58;
+    /// IPv6 destination options.
+    pub const DSTOPTS: u8 = 60;
+    /// SCTP.
+    pub const SCTP: u8 = 132;
+}
+
+/// Bit of `ip_frag`: a fragment.
+pub const FRAG_ANY: u8 = 1;
+/// Bit of `ip_frag`: not the first fragment.
+pub const FRAG_LATER: u8 = 2;
+
+/// Where the headers of a frame begin, in bytes from its start; `None` for a header that the frame does not have or
+/// that was not understood.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Layers {
+    /// The first MPLS label.
+    pub l2_5: Option<u16>,
+    /// What follows Ethernet and VLAN headers (and MPLS labels, if the last of them is at the bottom of the stack).
+    pub l3: Option<u16>,
+    /// The transport header of an IP packet that is no later fragment, whole or not.
+    pub l4: Option<u16>,
+    /// Where the payload of the network layer ends; bytes behind it are Ethernet padding.
+    pub end: usize,
+}
+
+/// The key of `frame`, with two VLAN tags at most.
+pub fn extract(frame: &[u8], in_port: PortNo) -> (FlowKey, Layers) {
+    extract_vlans(frame, in_port, VLANS)
+}
+
+/// As [`extract`], looking at `vlans_max` VLAN tags at most (`vlan-limit` of ovs-vswitchd.conf.db(5)); the tag protocol
+/// of a further tag is then the Ethernet type.
+pub fn extract_vlans(frame: &[u8], in_port: PortNo, vlans_max: usize) -> (FlowKey, Layers) {
+    let mut key = FlowKey::ZERO;
+    let mut layers = Layers { end: frame.len(), ..Layers::default() };
+    key.0[layout::PORTS] = u64::from(in_port.0) << 32;
+    let mut rest = frame;
+    let Some(eth) = take::<12>(&mut rest) else { return (key, layers) };
+    if rest.len() < 2 {
+        return (key, layers);
+    }
+    let tags = vlan_tags(&mut rest, vlans_max.min(VLANS));
+    let dl_type = ether_type(&mut rest);
+    let w = &mut key.0;
+    w[layout::ETH_DST] = be48(eth) << 16 | u64::from(dl_type);
+    w[layout::ETH_SRC] = be48_at::<6, 12>(eth) << 16 | u64::from(tags.0[0].1);
+    w[layout::VLAN] = u64::from(tags.0[0].0) << 48 | u64::from(tags.0[1].0) << 32 | u64::from(tags.0[1].1) << 16;
+
+    let at = frame.len() - rest.len();
+    layers.l3 = u16::try_from(at).ok();
+    match dl_type {
+        ethertype::IPV4 => ipv4(&mut key, &mut layers, frame.len(), rest),
+        ethertype::IPV6 => ipv6(&mut key, &mut layers, frame.len(), rest),
+        ethertype::ARP | ethertype::RARP => arp(&mut key, rest),
+        ethertype::MPLS | ethertype::MPLS_MCAST => {
+            layers.l2_5 = layers.l3;
+            let labels = mpls(&mut key, rest);
+            layers.l3 = labels.and_then(|n| u16::try_from(at + n * 4).ok());
+        }
+        ethertype::NSH => nsh(&mut key, rest),
+        _ => {}
+    }
+    (key, layers)
+}
+
+/// Takes `N` bytes off the front of `rest`, if it has them.
+#[inline(always)]
+fn take<'a, const N: usize>(rest: &mut &'a [u8]) -> Option<&'a [u8; N]> {
+    let (head, tail) = rest.split_first_chunk::<N>()?;
+    *rest = tail;
+    Some(head)
+}
+
+#[inline(always)]
+fn be16(b: [u8; 2]) -> u16 {
+    u16::from_be_bytes(b)
+}
+
+/// The first 48 bits.
+#[inline(always)]
+fn be48(b: &[u8]) -> u64 {
+    match *b {
+        [a, b, c, d, e, f, ..] => u64::from_be_bytes([0, 0, a, b, c, d, e, f]),
+        _ => 0,
+    }
+}
+
+/// 48 bits at byte `AT` of `N` bytes.
+#[inline(always)]
+fn be48_at<const AT: usize, const N: usize>(b: &[u8; N]) -> u64 {
+    be48(&b[AT..])
+}
+
+#[inline(always)]
+fn be128(b: [u8; 16]) -> (u64, u64) {
+    let n = u128::from_be_bytes(b);
+    ((n >> 64) as u64, n as u64)
+}
+
+struct Tags([(u16, u16); VLANS]);
+
+/// Takes VLAN tags while there are any with an Ethernet type behind them.
+#[inline(always)]
+fn vlan_tags(rest: &mut &[u8], max: usize) -> Tags {
+    let mut tags = Tags([(0, 0); VLANS]);
+    for tag in &mut tags.0[..max] {
+        let [a, b, c, d, _, _, ..] = **rest else { break };
+        let tpid = be16([a, b]);
+        if tpid != ethertype::VLAN && tpid != ethertype::QINQ {
+            break;
+        }
+        *tag = (tpid, be16([c, d]) | 0x1000);
+        *rest = &rest[4..];
+    }
+    tags
+}
+
+/// Takes the Ethernet type, or the 802.2 and SNAP headers if there is a length in its place.
+#[inline(always)]
+fn ether_type(rest: &mut &[u8]) -> u16 {
+    let Some(&t) = take::<2>(rest) else { return DL_TYPE_NONE };
+    let t = be16(t);
+    if t >= 0x600 {
+        return t;
+    }
+    if let [0xaa, 0xaa, 3, 0, 0, 0, a, b, ..] = **rest
+        && be16([a, b]) >= 0x600
+    {
+        *rest = &rest[8..];
+        return be16([a, b]);
+    }
+    DL_TYPE_NONE
+}
+
+/// Up to three labels into the key. Returns the number of labels in the stack if its bottom is in the frame.
+fn mpls(key: &mut FlowKey, mut rest: &[u8]) -> Option<usize> {
+    let mut n = 0;
+    while let Some(&lse) = take::<4>(&mut rest) {
+        let lse = u32::from_be_bytes(lse);
+        if n < 3 {
+            key.set_mpls_lse(n, lse);
+        }
+        n += 1;
+        if lse & 0x100 != 0 {
+            return Some(n);
+        }
+    }
+    None
+}
+
+/// Only Ethernet addresses for IPv4 addresses (RFC 826). An operation above 255 reads as 0.
+fn arp(key: &mut FlowKey, rest: &[u8]) {
+    let Some(h) = rest.first_chunk::<28>() else { return };
+    if h[..6] != [0, 1, 8, 0, 6, 4] {
+        return;
+    }
+    let w = &mut key.0;
+    w[layout::IPV4] = u64::from_be_bytes([h[14], h[15], h[16], h[17], h[24], h[25], h[26], h[27]]);
+    w[layout::IP_MISC] = if h[6] == 0 { h[7].into() } else { 0 };
+    w[layout::ARP_SHA] = be48_at::<8, 28>(h) << 16;
+    w[layout::ARP_THA] = be48_at::<18, 28>(h) << 16;
+}
+
+fn ipv4(key: &mut FlowKey, layers: &mut Layers, frame_len: usize, rest: &[u8]) {
+    let Some(h) = rest.first_chunk::<20>() else { return };
+    let header = usize::from(h[0] & 0xf) * 4;
+    let total = usize::from(be16([h[2], h[3]]));
+    if header < 20 || total < header || total > rest.len() {
+        return;
+    }
+    layers.end = frame_len - (rest.len() - total);
+    let w = &mut key.0;
+    w[layout::IPV4] = u64::from_be_bytes([h[12], h[13], h[14], h[15], h[16], h[17], h[18], h[19]]);
+    let fragment = be16([h[6], h[7]]);
+    let mut frag = 0;
+    if fragment & 0x3fff != 0 {
+        frag = if fragment & 0x1fff != 0 { FRAG_ANY | FRAG_LATER } else { FRAG_ANY };
+    }
+    w[layout::IP_MISC] = ip_misc(frag, h[1], h[8], h[9]);
+    if frag & FRAG_LATER == 0 {
+        let l4 = &rest[header..total];
+        layers.l4 = u16::try_from(layers.end - l4.len()).ok();
+        transport(key, h[9], l4);
+    }
+}
+
+#[inline(always)]
+fn ip_misc(frag: u8, tos: u8, ttl: u8, proto: u8) -> u64 {
+    u64::from(u32::from_be_bytes([frag, tos, ttl, proto]))
+}
+
+fn ipv6(key: &mut FlowKey, layers: &mut Layers, frame_len: usize, mut rest: &[u8]) {
+    let Some(h) = take::<40>(&mut rest) else { return };
+    let length = usize::from(be16([h[4], h[5]]));
+    let Some(payload) = rest.get(..length) else { return };
+    layers.end = frame_len - (rest.len() - length);
+    let w = &mut key.0;
+    (w[layout::IPV6_SRC], w[layout::IPV6_SRC + 1]) = be128(std::array::from_fn(|i| h[8 + i]));
+    (w[layout::IPV6_DST], w[layout::IPV6_DST + 1]) = be128(std::array::from_fn(|i| h[24 + i]));
+    let first = u32::from_be_bytes([h[0], h[1], h[2], h[3]]);
+    let Some(end) = extension_headers(h[6], payload) else { return };
+    w[layout::IP_MISC] = u64::from(first & 0xf_ffff) << 32 | ip_misc(end.frag, (first >> 20) as u8, h[7], end.proto);
+    if end.frag & FRAG_LATER == 0 {
+        layers.l4 = u16::try_from(layers.end - end.rest.len()).ok();
+        transport(key, end.proto, end.rest);
+    }
+}
+
+struct Ipv6End<'a> {
+    proto: u8,
+    frag: u8,
+    rest: &'a [u8],
+}
+
+/// Walks the extension headers (RFC 8200 section 4). `None` if one of them is cut short.
+fn extension_headers(mut proto: u8, mut rest: &[u8]) -> Option<Ipv6End<'_>> {
+    let mut frag = 0;
+    loop {
+        match proto {
+            ipproto::HOPOPTS | ipproto::ROUTING | ipproto::DSTOPTS | ipproto::AH => {
+                let [next, len, _, _, _, _, _, _, ..] = *rest else { return None };
+                let bytes = if proto == ipproto::AH { (usize::from(len) + 2) * 4 } else { (usize::from(len) + 1) * 8 };
+                rest = rest.get(bytes..)?;
+                proto = next;
+            }
+            ipproto::FRAGMENT => {
+                let [next, _, hi, lo, ..] = *take::<8>(&mut rest)?;
+                let fragment = be16([hi, lo]);
+                if fragment & 0xfff8 != 0 {
+                    return Some(Ipv6End { proto, frag: FRAG_ANY | FRAG_LATER, rest });
+                }
+                if fragment != 0 {
+                    frag = FRAG_ANY;
+                }
+                proto = next;
+            }
+            _ => return Some(Ipv6End { proto, frag, rest }),
+        }
+    }
+}
+
+/// The transport header, over IPv4 or IPv6, also where a protocol only makes sense over the other one.
+#[inline(always)]
+fn transport(key: &mut FlowKey, proto: u8, l4: &[u8]) {
+    match proto {
+        ipproto::TCP => tcp(key, l4),
+        ipproto::UDP => ports(key, l4, 8),
+        ipproto::SCTP => ports(key, l4, 12),
+        ipproto::ICMP => icmp(key, l4),
+        ipproto::IGMP => igmp(key, l4),
+        ipproto::ICMPV6 => icmpv6(key, l4),
+        _ => {}
+    }
+}
+
+/// Ports and flags, if the header's own length (RFC 9293 section 3.1) fits.
+#[inline(always)]
+fn tcp(key: &mut FlowKey, l4: &[u8]) {
+    let Some(h) = l4.first_chunk::<20>() else { return };
+    let header = usize::from(h[12] >> 4) * 4;
+    if header < 20 || header > l4.len() {
+        return;
+    }
+    let flags = be16([h[12], h[13]]) & 0xfff;
+    key.0[layout::TP] = u64::from(u32::from_be_bytes([h[0], h[1], h[2], h[3]])) << 32 | u64::from(flags) << 16;
+}
+
+/// Ports of a header of at least `whole` bytes.
+#[inline(always)]
+fn ports(key: &mut FlowKey, l4: &[u8], whole: usize) {
+    if let [a, b, c, d, ..] = *l4
+        && l4.len() >= whole
+    {
+        key.0[layout::TP] = u64::from(u32::from_be_bytes([a, b, c, d])) << 32;
+    }
+}
+
+/// Type and code stand where ports would, each in 16 bits.
+#[inline(always)]
+fn type_and_code(key: &mut FlowKey, kind: u8, code: u8) {
+    key.0[layout::TP] = u64::from(kind) << 48 | u64::from(code) << 32;
+}
+
+fn icmp(key: &mut FlowKey, l4: &[u8]) {
+    if let [kind, code, _, _, _, _, _, _, ..] = *l4 {
+        type_and_code(key, kind, code);
+    }
+}
+
+fn igmp(key: &mut FlowKey, l4: &[u8]) {
+    if let [kind, code, _, _, a, b, c, d, ..] = *l4 {
+        type_and_code(key, kind, code);
+        key.0[layout::L4_MISC] = u64::from(u32::from_be_bytes([a, b, c, d])) << 32;
+    }
+}
+
+/// ICMPv6, and neighbour solicitations and advertisements with their link-layer address options (RFC 4861 section 4).
+/// Reading ends at a malformed option; a message with a repeated one is read as if it had no target and no options.
+fn icmpv6(key: &mut FlowKey, mut l4: &[u8]) {
+    let Some(h) = take::<8>(&mut l4) else { return };
+    type_and_code(key, h[0], h[1]);
+    if !matches!(h[0], 135 | 136) || h[1] != 0 {
+        return;
+    }
+    key.0[layout::L4_MISC] = u32::from_be_bytes([h[4], h[5], h[6], h[7]]).into();
+    let Some(&target) = take::<16>(&mut l4) else { return };
+    let (mut sll, mut tll, mut option) = (0, 0, 0);
+    while let [kind, len, ..] = *l4
+        && l4.len() >= 8
+    {
+        let len = usize::from(len) * 8;
+        if len == 0 || len > l4.len() {
+            break;
+        }
+        let place = match kind {
+            1 => &mut sll,
+            2 => &mut tll,
+            _ => {
+                l4 = &l4[len..];
+                continue;
+            }
+        };
+        if len == 8 {
+            if *place != 0 {
+                return;
+            }
+            *place = be48(&l4[2..8]);
+            option = kind;
+        }
+        l4 = &l4[len..];
+    }
+    let w = &mut key.0;
+    (w[layout::ND_TARGET], w[layout::ND_TARGET + 1]) = be128(target);
+    w[layout::ARP_SHA] = sll << 16;
+    w[layout::ARP_THA] = tll << 16;
+    w[layout::TP] |= u64::from(option) << 8;
+}
+
+/// Network service header (RFC 8300 section 2): version 0. Metadata of type 1 is four context words; of other types
+/// nothing but the type is kept.
+fn nsh(key: &mut FlowKey, rest: &[u8]) {
+    let Some(h) = rest.first_chunk::<8>() else { return };
+    let first = be16([h[0], h[1]]);
+    let length = usize::from(first & 0x3f) * 4;
+    let mdtype = h[2];
+    if first >> 14 != 0 || length > rest.len() {
+        return;
+    }
+    let mut context = [0u8; 16];
+    match (mdtype, rest.get(8..24)) {
+        (1, Some(c)) if length == 24 => context.copy_from_slice(c),
+        (1, _) => return,
+        _ => {}
+    }
+    let flags = (first >> 12 & 3) as u8;
+    let ttl = (first >> 6 & 0x3f) as u8;
+    let w = &mut key.0;
+    w[layout::NSH] = u64::from_be_bytes([flags, ttl, mdtype, h[3], h[4], h[5], h[6], h[7]]);
+    (w[layout::NSH_C12], w[layout::NSH_C34]) = be128(context);
+}

@@ -1,0 +1,299 @@
+//! What the columns of the field table mean, and finding a field by name or by OXM header.
+
+use base::PortNo;
+use std::fmt;
+
+pub use super::table::{FIELDS, Field};
+
+/// Experimenter id of the Open Networking Foundation.
+pub const ONF: u32 = 0x4f4e_4600;
+/// Experimenter id of Nicira.
+pub const NICIRA: u32 = 0x0000_2320;
+/// Experimenter id of the NSH fields.
+pub const NSH: u32 = 0x005a_d650;
+/// OXM class that Open vSwitch uses for Ericsson's fields (a class of its own, with no experimenter id).
+pub const ERICSSON: u16 = 0x1000;
+
+/// The first OpenFlow version whose OXM has the field: 0x03 is OpenFlow 1.2. 0 for NXM, which any version may carry.
+pub(crate) const V12: u8 = 3;
+pub(crate) const V13: u8 = 4;
+pub(crate) const V15: u8 = 6;
+
+/// Which masks a field takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Maskable {
+    /// Exact match or none.
+    None,
+    /// Any bitwise mask.
+    Full,
+}
+
+/// How a field's value is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// Decimal number.
+    Decimal,
+    /// Hexadecimal number.
+    Hex,
+    /// Connection state flags, as `+trk-new`.
+    CtState,
+    /// Ethernet address.
+    Mac,
+    /// Dotted quad, with a prefix length or a mask.
+    Ipv4,
+    /// IPv6 address, with a prefix length or a mask.
+    Ipv6,
+    /// OpenFlow 1.0 port number or name.
+    OfPort,
+    /// OpenFlow 1.1+ port number or name.
+    OfPort32,
+    /// `no`, `yes`, `first`, `later` or `not_later`.
+    Frag,
+    /// Tunnel flags, as `+oam`.
+    TunFlags,
+    /// TCP flags, as `+syn-ack`.
+    TcpFlags,
+    /// `(namespace,type)`.
+    PacketType,
+}
+
+/// What else must be matched before a field means anything.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Prereq {
+    /// Nothing.
+    None,
+    /// An Ethernet packet.
+    Ethernet,
+    /// ARP or RARP.
+    Arp,
+    /// A VLAN tag.
+    VlanVid,
+    /// IPv4.
+    Ipv4,
+    /// IPv6.
+    Ipv6,
+    /// IPv4 or IPv6.
+    Ip,
+    /// MPLS.
+    Mpls,
+    /// TCP over IPv4 or IPv6.
+    Tcp,
+    /// UDP over IPv4 or IPv6.
+    Udp,
+    /// SCTP over IPv4 or IPv6.
+    Sctp,
+    /// ICMP over IPv4.
+    Icmpv4,
+    /// ICMPv6 over IPv6.
+    Icmpv6,
+    /// Neighbour solicitation or advertisement.
+    Nd,
+    /// Neighbour solicitation.
+    NdSolicit,
+    /// Neighbour advertisement.
+    NdAdvert,
+    /// Network service header.
+    Nsh,
+    /// A tracked connection (`ct_state=+trk`) of the matching address family.
+    Ct,
+}
+
+/// Where a field stands in a flow key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Loc {
+    /// `width` bits of one word, the lowest at `shift`.
+    Bits {
+        /// Index of the word.
+        word: u8,
+        /// Lowest bit.
+        shift: u8,
+        /// Bits, 1 to 64.
+        width: u8,
+    },
+    /// 128 bits: this word and the next, upper half first.
+    Wide(usize),
+    /// A 16-bit view of the ingress port, in OpenFlow 1.0 numbering.
+    InPort16,
+    /// The DSCP bits of the type of service, in place, with the ECN bits as zeros.
+    NwTos,
+    /// The ARP operation: 16 bits on the wire, of which the key keeps the low 8 where `nw_proto` is.
+    ArpOp,
+    /// Tunnel option of this index: placed by the switch's TLV table.
+    TunMetadata(u8),
+}
+
+/// An OXM or NXM header's class and number (OpenFlow 1.3 section 7.2.3.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Nxm {
+    /// OXM class: 0 and 1 are Nicira's, 0x8000 OpenFlow's own, 0x8001 packet registers, 0xffff experimenters'.
+    pub class: u16,
+    /// Experimenter id, 0 unless `class` is 0xffff.
+    pub experimenter: u32,
+    /// Field number within the class, 7 bits.
+    pub number: u8,
+    /// First OpenFlow version (wire number, 3 for 1.2) that defines it; 0 for NXM.
+    pub since: u8,
+    /// Its name in the specifications.
+    pub name: &'static str,
+}
+
+/// One row of the field table.
+#[derive(Debug)]
+pub struct FieldInfo {
+    /// The field.
+    pub id: Field,
+    /// The name that is printed.
+    pub name: &'static str,
+    /// Another name that is accepted, or "".
+    pub alias: &'static str,
+    /// Bits that may be nonzero.
+    pub n_bits: u16,
+    /// Bits on the wire (OXM payload), a multiple of 8.
+    pub wire_bits: u16,
+    /// Which masks it takes.
+    pub maskable: Maskable,
+    /// How it is written.
+    pub format: Format,
+    /// What must be matched beside it.
+    pub prereq: Prereq,
+    /// Whether actions may write it.
+    pub writable: bool,
+    /// Where it stands in a key.
+    pub loc: Loc,
+    /// Its headers on the wire; for a version the last one that is not newer is used, NXM first for Nicira's formats.
+    pub nxm: &'static [Nxm],
+}
+
+impl FieldInfo {
+    /// Bytes on the wire (OXM payload without mask).
+    pub fn wire_bytes(&self) -> usize {
+        usize::from(self.wire_bits / 8)
+    }
+
+    /// The mask of all bits that may be nonzero, right aligned. (`tun_metadata` fields, wider than 128 bits: all ones.)
+    pub fn full_mask(&self) -> u128 {
+        if self.loc == Loc::NwTos {
+            return 0xfc;
+        }
+        // The presence bit (CFI) is a thirteenth bit of vlan_vid.
+        let bits = if self.id == Field::VlanVid { 13 } else { self.n_bits };
+        if bits >= 128 { u128::MAX } else { (1 << bits) - 1 }
+    }
+}
+
+impl FieldInfo {
+    /// Whether an action may set the field to `value`: whether it fits, for the fields of which Open vSwitch asks it.
+    pub fn is_valid(&self, value: u128) -> bool {
+        match self.id {
+            Field::InPort | Field::InPortOxm | Field::ActsetOutput => {
+                self.wire_bits == 16 || u32::try_from(value).is_ok_and(|n| PortNo::from_of11(n).is_some())
+            }
+            Field::ArpOp => value <= 0xff,
+            Field::TunErspanIdx | Field::TunErspanVer | Field::TunErspanDir | Field::TunErspanHwid => true,
+            _ => value & !self.full_mask() == 0,
+        }
+    }
+}
+
+impl Field {
+    /// The field's row.
+    pub fn info(self) -> &'static FieldInfo {
+        &FIELDS[self as usize]
+    }
+
+    /// The name that is printed.
+    pub fn name(self) -> &'static str {
+        self.info().name
+    }
+
+    /// The field of this name or alias, also by the OXM or NXM name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        FIELDS
+            .iter()
+            .find(|f| f.name == name || (!f.alias.is_empty() && f.alias == name))
+            .or_else(|| FIELDS.iter().find(|f| f.nxm.iter().any(|n| n.name == name)))
+            .map(|f| f.id)
+    }
+
+    /// The field of this OXM or NXM header.
+    pub fn from_nxm(class: u16, experimenter: u32, number: u8) -> Option<Self> {
+        FIELDS
+            .iter()
+            .find(|f| f.nxm.iter().any(|n| n.class == class && n.experimenter == experimenter && n.number == number))
+            .map(|f| f.id)
+    }
+
+    /// Register `n` of 32 bits, if there is one.
+    pub fn reg(n: usize) -> Option<Self> {
+        FIELDS.get(Self::Reg0 as usize + n).map(|f| f.id).filter(|f| *f < Self::Xreg0)
+    }
+}
+
+impl fmt::Debug for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+pub(crate) const fn bits(word: usize, shift: u8, width: u8) -> Loc {
+    Loc::Bits { word: word as u8, shift, width }
+}
+
+pub(crate) const fn nxm(class: u16, number: u8, name: &'static str) -> Nxm {
+    Nxm { class, experimenter: 0, number, since: 0, name }
+}
+
+pub(crate) const fn oxm(class: u16, number: u8, since: u8, name: &'static str) -> Nxm {
+    Nxm { class, experimenter: 0, number, since, name }
+}
+
+pub(crate) const fn exp(experimenter: u32, number: u8, since: u8, name: &'static str) -> Nxm {
+    Nxm { class: 0xffff, experimenter, number, since, name }
+}
+
+#[allow(clippy::too_many_arguments, reason = "one argument a column of the table")]
+pub(crate) const fn row(
+    id: Field,
+    name: &'static str,
+    alias: &'static str,
+    n_bits: u16,
+    wire_bits: u16,
+    maskable: Maskable,
+    format: Format,
+    prereq: Prereq,
+    writable: bool,
+    loc: Loc,
+    nxm: &'static [Nxm],
+) -> FieldInfo {
+    FieldInfo { id, name, alias, n_bits, wire_bits, maskable, format, prereq, writable, loc, nxm }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn rows_stand_at_their_ids_and_names_are_unique() {
+        let mut names = HashSet::new();
+        let mut headers = HashSet::new();
+        for (i, f) in FIELDS.iter().enumerate() {
+            assert_eq!(f.id as usize, i);
+            assert!(names.insert(f.name) && (f.alias.is_empty() || names.insert(f.alias)), "{}", f.name);
+            for n in f.nxm {
+                assert!(headers.insert((n.class, n.experimenter, n.number)), "{}", n.name);
+                assert_eq!(Field::from_nxm(n.class, n.experimenter, n.number), Some(f.id));
+            }
+            assert!(f.wire_bits % 8 == 0 && f.n_bits <= f.wire_bits);
+        }
+        assert_eq!(Field::from_name("dl_src"), Some(Field::EthSrc));
+        assert_eq!(Field::from_name("NXM_NX_REG3"), Field::reg(3));
+        assert_eq!(Field::reg(16), None);
+    }
+}

@@ -1,0 +1,131 @@
+//! A match: which keys a flow is for.
+
+use super::field::Field;
+use super::key::{FlowKey, FlowMask};
+use super::layout;
+
+/// A value and a mask. Invariant: bits of `key` outside of `mask` are zero (the methods keep it).
+#[derive(Clone, PartialEq, Eq, Hash, Default, Debug)]
+pub struct Match {
+    key: FlowKey,
+    mask: FlowMask,
+}
+
+impl Match {
+    /// Matches every packet.
+    pub const ANY: Self = Self { key: FlowKey::ZERO, mask: FlowKey::ZERO };
+
+    /// Matches keys that agree with `key` in the bits of `mask`.
+    pub fn new(key: &FlowKey, mask: FlowMask) -> Self {
+        Self { key: key.masked(&mask), mask }
+    }
+
+    /// The values; zero where the mask is.
+    pub fn key(&self) -> &FlowKey {
+        &self.key
+    }
+
+    /// The bits that matter.
+    pub fn mask(&self) -> &FlowMask {
+        &self.mask
+    }
+
+    /// Matches `field` exactly.
+    pub fn set(&mut self, field: Field, value: u128) {
+        self.set_masked(field, value, field.info().full_mask());
+    }
+
+    /// Matches the bits `mask` of `field`, replacing what was matched of it before.
+    /// A VLAN id or priority implies that a tag is present; 0xffff as `dl_vlan` that none is (OpenFlow 1.0 section 5.2.3).
+    /// ICMP types and codes are matched in the 16 bits where ports stand, so that all ways to say them are equal.
+    pub fn set_masked(&mut self, field: Field, value: u128, mask: u128) {
+        let (field, mask) = match as_port(field) {
+            Some(port) => (port, mask | mask << 8),
+            None => (field, mask),
+        };
+        let tagged = (self.key.0[layout::ETH_SRC] & 0x1000, self.mask.0[layout::ETH_SRC] & 0x1000);
+        self.clear(field);
+        match field {
+            Field::DlVlan if mask != 0 && value == 0xffff => return self.set(Field::VlanTci, 0),
+            Field::DlVlan | Field::DlVlanPcp | Field::VlanPcp if mask != 0 => self.set_tagged(0x1000, 0x1000),
+            // One of two ways to ask for a tag is gone: it is still asked for if the other is left.
+            Field::DlVlan | Field::DlVlanPcp | Field::VlanPcp | Field::VlanVid if mask == 0 => {
+                let left = self.mask.vlan_tci() & 0xefff != 0;
+                self.set_tagged(if left { tagged.0 } else { 0 }, if left { tagged.1 } else { 0 });
+                return;
+            }
+            _ => {}
+        }
+        self.mask.add_mask(field, mask);
+        self.key.set(field, value & mask);
+    }
+
+    /// Sets value and mask of the bit that tells that a VLAN tag is present.
+    fn set_tagged(&mut self, value: u64, mask: u64) {
+        let word = layout::ETH_SRC;
+        self.key.0[word] = self.key.0[word] & !0x1000 | value;
+        self.mask.0[word] = self.mask.0[word] & !0x1000 | mask;
+    }
+
+    /// Stops matching `field`.
+    pub fn clear(&mut self, field: Field) {
+        let whole = FlowKey::mask_of(as_port(field).unwrap_or(field));
+        for i in 0..whole.0.len() {
+            self.mask.0[i] &= !whole.0[i];
+            self.key.0[i] &= !whole.0[i];
+        }
+    }
+
+    /// Value and mask of `field`, right aligned.
+    pub fn get(&self, field: Field) -> (u128, u128) {
+        (self.key.get(field), self.mask.get(field))
+    }
+
+    /// Whether the whole of `field` is matched and has this value.
+    pub fn is_exactly(&self, field: Field, value: u128) -> bool {
+        self.get(field) == (value, field.info().full_mask())
+    }
+
+    /// Whether `key` matches.
+    pub fn matches(&self, key: &FlowKey) -> bool {
+        self.key.eq_masked(key, &self.mask)
+    }
+
+    /// Whether every key that matches `other` matches `self` too.
+    pub fn contains(&self, other: &Self) -> bool {
+        self.mask.0.iter().zip(&other.mask.0).all(|(a, b)| a & !b == 0) && self.key.eq_masked(&other.key, &self.mask)
+    }
+
+    /// Whether some key matches both.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let common = self.mask.masked(&other.mask);
+        self.key.eq_masked(&other.key, &common)
+    }
+}
+
+/// The port in whose place an ICMP type or code stands.
+fn as_port(field: Field) -> Option<Field> {
+    match field {
+        Field::Icmpv4Type | Field::Icmpv6Type => Some(Field::TcpSrc),
+        Field::Icmpv4Code | Field::Icmpv6Code => Some(Field::TcpDst),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn containment_and_overlap() {
+        let (mut net, mut host) = (Match::ANY, Match::ANY);
+        net.set_masked(Field::Ipv4Src, 0x0a00_0000, 0xff00_0000);
+        host.set(Field::Ipv4Src, 0x0a01_0203);
+        assert!(net.contains(&host) && !host.contains(&net) && net.overlaps(&host));
+        host.set(Field::Ipv4Src, 0x0b01_0203);
+        assert!(!net.overlaps(&host));
+        assert!(Match::ANY.contains(&net) && Match::ANY.overlaps(&host));
+        host.clear(Field::Ipv4Src);
+        assert_eq!(host, Match::ANY);
+    }
+}

@@ -1,0 +1,142 @@
+//! Dropping from a match what it cannot mean: fields whose prerequisites it does not match.
+
+use crate::extract::{ethertype, ipproto};
+use crate::field::{Field, Prereq};
+use crate::key::{FlowKey, FlowMask};
+use crate::matches::Match;
+use crate::text::{PortNames, match_to_string};
+
+/// The Ethernet type that a match is for, by its Ethernet type or by a packet type of the Ethernet type namespace; 0 if
+/// it matches neither.
+pub(crate) fn effective_eth_type(key: &FlowKey, mask: &FlowMask) -> u16 {
+    let packet_type = key.get(Field::PacketType);
+    if mask.get(Field::PacketType) != 0 && packet_type >> 16 == 1 {
+        packet_type as u16
+    } else if mask.eth_type() == 0xffff {
+        key.eth_type()
+    } else {
+        0
+    }
+}
+
+/// A match before and after [`Match::normalize`], in text.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Normalized {
+    /// Before.
+    pub pre: String,
+    /// After.
+    pub post: String,
+}
+
+impl Normalized {
+    /// The three lines of the log, in order.
+    pub fn lines(&self) -> [String; 3] {
+        [
+            "normalization changed ofp_match, details:".into(),
+            format!(" pre: {}", self.pre),
+            format!("post: {}", self.post),
+        ]
+    }
+}
+
+impl Match {
+    /// The Ethernet type that the match is for: 0 if it is not said.
+    pub fn eth_type(&self) -> u16 {
+        effective_eth_type(self.key(), self.mask())
+    }
+
+    /// The IP protocol that the match is for, if it says one and IP.
+    pub fn ip_proto(&self) -> Option<u8> {
+        let ip = matches!(self.eth_type(), ethertype::IPV4 | ethertype::IPV6);
+        (ip && self.mask().ip_proto() == 0xff).then(|| self.key().ip_proto())
+    }
+
+    /// Whether the match says all that `prereq` asks for.
+    pub fn meets(&self, prereq: Prereq) -> bool {
+        let eth_type = self.eth_type();
+        let v4 = eth_type == ethertype::IPV4;
+        let v6 = eth_type == ethertype::IPV6;
+        let proto = self.ip_proto();
+        // Only a match that is for later fragments has no ports; not saying is enough.
+        let (frag, frag_mask) = self.get(Field::IpFrag);
+        let not_later = frag & frag_mask & 2 == 0;
+        let nd = |kind| {
+            proto == Some(ipproto::ICMPV6)
+                && v6
+                && self.is_exactly(Field::Icmpv6Type, kind)
+                && matches!(self.get(Field::Icmpv6Code), (0, _))
+        };
+        match prereq {
+            Prereq::None => true,
+            Prereq::Ethernet => {
+                let (packet_type, mask) = self.get(Field::PacketType);
+                mask == 0 || packet_type == 0
+            }
+            Prereq::Arp => matches!(eth_type, ethertype::ARP | ethertype::RARP),
+            Prereq::VlanVid => self.key().vlan_tci() & self.mask().vlan_tci() & 0x1000 != 0,
+            Prereq::Ipv4 => v4,
+            Prereq::Ipv6 => v6,
+            Prereq::Ip => v4 || v6,
+            Prereq::Mpls => matches!(eth_type, ethertype::MPLS | ethertype::MPLS_MCAST),
+            Prereq::Tcp => proto == Some(ipproto::TCP) && not_later,
+            Prereq::Udp => proto == Some(ipproto::UDP) && not_later,
+            Prereq::Sctp => proto == Some(ipproto::SCTP) && not_later,
+            Prereq::Icmpv4 => v4 && proto == Some(ipproto::ICMP) && not_later,
+            Prereq::Icmpv6 => v6 && proto == Some(ipproto::ICMPV6) && not_later,
+            Prereq::Nd => nd(135) || nd(136),
+            Prereq::NdSolicit => nd(135),
+            Prereq::NdAdvert => nd(136),
+            Prereq::Nsh => eth_type == ethertype::NSH,
+            Prereq::Ct => self.key().get(Field::CtState) & self.mask().get(Field::CtState) & 0x20 != 0,
+        }
+    }
+
+    /// Removes fields that mean nothing under the Ethernet type and IP protocol that the match says, as Open vSwitch does
+    /// with a flow that it takes from a user. Returns the text for its warning if that removed anything.
+    pub fn normalize(&mut self, ports: &dyn PortNames) -> Option<Normalized> {
+        let before = self.clone();
+        let eth_type = self.eth_type();
+        let (v4, v6) = (eth_type == ethertype::IPV4, eth_type == ethertype::IPV6);
+        let arp = matches!(eth_type, ethertype::ARP | ethertype::RARP);
+        let mpls = matches!(eth_type, ethertype::MPLS | ethertype::MPLS_MCAST);
+        let proto = self.ip_proto();
+        let ports_known = matches!(proto, Some(ipproto::TCP | ipproto::UDP | ipproto::SCTP))
+            || (v4 && proto == Some(ipproto::ICMP))
+            || (v6 && proto == Some(ipproto::ICMPV6));
+        let (solicit, advert) = (self.meets(Prereq::NdSolicit), self.meets(Prereq::NdAdvert));
+        let ether = self.meets(Prereq::Ethernet);
+        self.keep(ether, &[Field::EthSrc, Field::EthDst, Field::EthType, Field::VlanTci]);
+        self.keep(v4 || arp, &[Field::Ipv4Src, Field::Ipv4Dst]);
+        self.keep(ports_known, &[Field::TcpSrc, Field::TcpDst]);
+        self.keep(proto == Some(ipproto::TCP), &[Field::TcpFlags]);
+        self.keep(v4 || v6 || arp, &[Field::IpProto]);
+        self.keep(v4 || v6, &[Field::IpDscp, Field::IpEcn, Field::IpTtl, Field::IpFrag]);
+        self.keep(v6, &[Field::Ipv6Src, Field::Ipv6Dst, Field::Ipv6Label]);
+        self.keep(arp || solicit, &[Field::ArpSha]);
+        self.keep(arp || advert, &[Field::ArpTha]);
+        self.keep(solicit || advert, &[Field::NdTarget, Field::NdReserved, Field::NdOptionsType]);
+        self.keep(mpls, &[Field::MplsLabel, Field::MplsTc, Field::MplsBos, Field::MplsTtl]);
+        if matches!((v4, v6, proto), (true, _, Some(ipproto::ICMP)) | (_, true, Some(ipproto::ICMPV6))) {
+            self.narrow_to_byte(Field::Icmpv4Type);
+            self.narrow_to_byte(Field::Icmpv4Code);
+        }
+        if *self == before {
+            return None;
+        }
+        Some(Normalized { pre: match_to_string(&before, ports), post: match_to_string(self, ports) })
+    }
+
+    /// An ICMP type or code given as a 16-bit port: only its low byte is on the wire, and without a mask.
+    fn narrow_to_byte(&mut self, field: Field) {
+        let (value, mask) = self.get(field);
+        self.set_masked(field, value, if mask == 0 { 0 } else { 0xff });
+    }
+
+    fn keep(&mut self, yes: bool, fields: &[Field]) {
+        if !yes {
+            for field in fields {
+                self.clear(*field);
+            }
+        }
+    }
+}

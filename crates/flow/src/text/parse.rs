@@ -1,0 +1,187 @@
+//! `key=value` pairs into a match.
+
+use super::PortNames;
+use super::error::MatchError;
+use super::value::{parse_u128, parse_value};
+use crate::extract::{ethertype, ipproto};
+use crate::field::Field;
+use crate::matches::Match;
+
+/// What [`parse_field_into`] made of a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Parsed {
+    /// It was a field (whole or some bits of it).
+    Field(Field),
+    /// It was the short name of a protocol.
+    Protocol,
+    /// It is neither; the match is unchanged. Callers that do not know the key either answer with
+    /// [`MatchError::MissingValue`] if it has no value or an empty one, and with
+    /// [`MatchError::UnknownKeyword`] otherwise.
+    Unknown,
+}
+
+/// Reads the text of a match: fields and protocol names, with commas or blanks between.
+pub fn parse_match(text: &str, ports: &dyn PortNames) -> Result<Match, MatchError> {
+    let mut m = Match::ANY;
+    let mut rest = text;
+    while let Some((key, value)) = next_key_value(&mut rest) {
+        if parse_field_into(&mut m, key, value, ports)? == Parsed::Unknown {
+            return Err(match value {
+                None | Some("") => MatchError::MissingValue(key.into()),
+                Some(_) => MatchError::UnknownKeyword(key.into()),
+            });
+        }
+    }
+    Ok(m)
+}
+
+const BLANK: [char; 5] = [',', ' ', '\t', '\r', '\n'];
+
+/// Takes the next `key`, `key=value`, `key:value` or `key(value)` off the front of `rest`. Commas and blanks inside
+/// parentheses belong to the value.
+pub fn next_key_value<'a>(rest: &mut &'a str) -> Option<(&'a str, Option<&'a str>)> {
+    let text = rest.trim_start_matches(BLANK);
+    if text.is_empty() {
+        *rest = text;
+        return None;
+    }
+    let key_end = text.find(|c| BLANK.contains(&c) || matches!(c, '=' | ':' | '(')).unwrap_or(text.len());
+    let (key, tail) = text.split_at(key_end);
+    let (start, bracketed) = match tail.as_bytes().first() {
+        Some(b'=' | b':') => (1, false),
+        Some(b'(') => (1, true),
+        _ => {
+            *rest = tail;
+            return Some((key, None));
+        }
+    };
+    let body = &tail[start..];
+    let end = value_end(body, bracketed);
+    let value = &body[..end];
+    *rest = if bracketed { body[end..].strip_prefix(')').unwrap_or(&body[end..]) } else { &body[end..] };
+    Some((key, Some(value)))
+}
+
+/// Where the value ends: at a delimiter, or at the parenthesis that closes it, outside of inner parentheses and quotes.
+fn value_end(body: &str, bracketed: bool) -> usize {
+    let mut depth = 0usize;
+    let mut quoted = false;
+    for (i, c) in body.char_indices() {
+        match c {
+            '"' => quoted = !quoted,
+            _ if quoted => {}
+            '(' => depth += 1,
+            ')' if depth == 0 && bracketed => return i,
+            ')' => depth = depth.saturating_sub(1),
+            _ if depth == 0 && !bracketed && BLANK.contains(&c) => return i,
+            _ => {}
+        }
+    }
+    body.len()
+}
+
+/// The Ethernet type and IP protocol that a short name stands for.
+pub fn parse_protocol(name: &str) -> Option<(Option<u16>, Option<u8>)> {
+    use ethertype::*;
+    use ipproto::{ICMP, ICMPV6, SCTP, TCP, UDP};
+    Some(match name {
+        "eth" => (None, None),
+        "ip" => (Some(IPV4), None),
+        "ipv6" | "ip6" => (Some(IPV6), None),
+        "icmp" => (Some(IPV4), Some(ICMP)),
+        "icmp6" => (Some(IPV6), Some(ICMPV6)),
+        "tcp" => (Some(IPV4), Some(TCP)),
+        "tcp6" => (Some(IPV6), Some(TCP)),
+        "udp" => (Some(IPV4), Some(UDP)),
+        "udp6" => (Some(IPV6), Some(UDP)),
+        "sctp" => (Some(IPV4), Some(SCTP)),
+        "sctp6" => (Some(IPV6), Some(SCTP)),
+        "arp" => (Some(ARP), None),
+        "rarp" => (Some(RARP), None),
+        "mpls" => (Some(MPLS), None),
+        "mplsm" => (Some(MPLS_MCAST), None),
+        _ => return None,
+    })
+}
+
+/// Adds one `key=value` (or `key`) to a match. An Ethernet packet is what a match without a packet type is for, so
+/// `eth` and `packet_type=(0,0)` add nothing.
+pub fn parse_field_into(
+    m: &mut Match,
+    name: &str,
+    value: Option<&str>,
+    ports: &dyn PortNames,
+) -> Result<Parsed, MatchError> {
+    if let Some((eth_type, proto)) = parse_protocol(name) {
+        if let Some(eth_type) = eth_type {
+            m.set(Field::EthType, eth_type.into());
+        }
+        if let Some(proto) = proto {
+            m.set(Field::IpProto, proto.into());
+        }
+        return Ok(Parsed::Protocol);
+    }
+    if let Some(field) = field_by_name(name) {
+        let text = value.filter(|v| !v.is_empty()).unwrap_or("0/0");
+        let (value, mask) = parse_value(field, text, ports)?;
+        m.set_masked(field, value, mask);
+        if field == Field::PacketType && value == 0 {
+            m.clear(field);
+        }
+        return Ok(Parsed::Field(field));
+    }
+    if name.contains('[') {
+        return parse_bits(m, name, value.unwrap_or(""));
+    }
+    Ok(Parsed::Unknown)
+}
+
+/// By name or alias, but not by OXM or NXM name, which only stand before `[`.
+pub(crate) fn field_by_name(name: &str) -> Option<Field> {
+    Field::from_name(name).filter(|f| f.info().name == name || f.info().alias == name)
+}
+
+/// `field[start..end]=value`.
+fn parse_bits(m: &mut Match, name: &str, value: &str) -> Result<Parsed, MatchError> {
+    let bad = |what: String| MatchError::Subfield { text: name.into(), what };
+    let whole = name.find('[').and_then(|open| name[open..].find(']').map(|n| &name[..=open + n])).unwrap_or(name);
+    let (field, start, n) = parse_subfield(whole).map_err(bad)?;
+    if whole.len() < name.len() {
+        return Err(MatchError::AfterSubfield);
+    }
+    let bits = parse_u128(value).ok_or_else(|| bad(format!("cannot parse integer value: {value}")))?;
+    let mask = if n >= 128 { u128::MAX } else { (1 << n) - 1 };
+    if bits > mask {
+        return Err(bad(format!("value {bits:#x} does not fit into {n} bits")));
+    }
+    let (old, old_mask) = m.get(field);
+    m.set_masked(field, old & !(mask << start) | bits << start, old_mask | mask << start);
+    Ok(Parsed::Field(field))
+}
+
+/// Reads `field[]`, `field[bit]` or `field[start..end]`: the field, the first bit and the number of bits. The error
+/// is what is wrong, without the text itself.
+pub fn parse_subfield(text: &str) -> Result<(Field, u32, u32), String> {
+    let syntax = || "syntax error expecting [] or [<bit>] or [<start>..<end>]".to_string();
+    let (name, range) = text.split_once('[').ok_or_else(|| "missing [ looking for field name".to_string())?;
+    let field = Field::from_name(name).ok_or_else(|| {
+        let word = name.split('-').next().unwrap_or(name);
+        format!("unknown field `{word}'")
+    })?;
+    let range = range.strip_suffix(']').ok_or_else(syntax)?;
+    let width = u32::from(field.info().n_bits);
+    let bit = |s: &str| s.parse::<i64>().map_err(|_| syntax());
+    let (start, end) = match range.split_once("..") {
+        _ if range.is_empty() => (0, i64::from(width) - 1),
+        Some((start, end)) => (bit(start)?, bit(end)?),
+        None => (bit(range)?, bit(range)?),
+    };
+    if start > end {
+        return Err(format!("starting bit {start} is after ending bit {end}"));
+    }
+    let within = |bit: i64| u32::try_from(bit).ok().filter(|bit| *bit < width);
+    let too_far = |which, bit| format!("{which} bit {bit} is not valid because field is only {width} bits wide");
+    let first = within(start).ok_or_else(|| too_far("starting", start))?;
+    let last = within(end).ok_or_else(|| too_far("ending", end))?;
+    Ok((field, first, last - first + 1))
+}

@@ -1,0 +1,377 @@
+//! One field's value and mask in text.
+
+use super::PortNames;
+use super::error::{MatchError, Part};
+use super::flags;
+use crate::field::{Field, FieldInfo, Format, Loc, Maskable};
+use base::{MacAddr, PortNo};
+use std::fmt::Write;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// Reads `value` or `value/mask` of `field`, right aligned. Bits of the value outside of a mask that was given are zero;
+/// without one it may be larger than the field, as long as it fits its bytes: [`FieldInfo::is_valid`] tells. `*` is a mask
+/// of zeros.
+pub fn parse_value(field: Field, text: &str, ports: &dyn PortNames) -> Result<(u128, u128), MatchError> {
+    let info = field.info();
+    if text == "*" {
+        return Ok((0, 0));
+    }
+    if let Loc::TunMetadata(_) = info.loc {
+        return Err(MatchError::NoTlvTable { field: info.name });
+    }
+    let (value, mask) = match info.format {
+        Format::Decimal | Format::Hex => parse_integer(info, text)?,
+        Format::Mac => parse_mac(text)?,
+        Format::Ipv4 => parse_ipv4(text)?,
+        Format::Ipv6 => parse_ipv6(text)?,
+        Format::OfPort => (u128::from(named_port(info, text, ports)?.to_of10()), 0xffff),
+        Format::OfPort32 => (u128::from(named_port(info, text, ports)?.0), 0xffff_ffff),
+        Format::Frag => parse_frag(text)?,
+        Format::CtState => widen(flags::CT_STATE.parse(text)?),
+        Format::TunFlags => widen(flags::TUNNEL.parse(text)?),
+        Format::TcpFlags => widen(flags::TCP.parse(text)?),
+        Format::PacketType => (parse_packet_type(text)?, 0xffff_ffff),
+    };
+    let whole = wire_mask(info);
+    if info.maskable == Maskable::None && mask != 0 && mask & whole != whole {
+        return Err(MatchError::Mask { text: text.into(), field: info.name });
+    }
+    Ok((value & mask, mask & info.full_mask()))
+}
+
+fn widen((value, mask): (u32, u32)) -> (u128, u128) {
+    (value.into(), mask.into())
+}
+
+/// All bits of the field on the wire.
+fn wire_mask(info: &FieldInfo) -> u128 {
+    if info.wire_bits >= 128 { u128::MAX } else { (1 << info.wire_bits) - 1 }
+}
+
+enum NumberError {
+    Syntax,
+    Large,
+}
+
+/// A number of at most `limit`: hexadecimal of any width, or decimal or octal up to 64 bits. What is too
+/// large counts before what stands behind it.
+fn number(text: &str, limit: u128) -> Result<u128, NumberError> {
+    let (negative, unsigned) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let hex = unsigned.strip_prefix("0x").or_else(|| unsigned.strip_prefix("0X"));
+    let (digits, radix, widest) = match hex {
+        Some(hex) => (hex, 16, limit),
+        None if unsigned.starts_with('0') => (unsigned, 8, limit.min(u64::MAX.into())),
+        None => (unsigned, 10, limit.min(u64::MAX.into())),
+    };
+    let end = digits.find(|c: char| !c.is_digit(radix)).unwrap_or(digits.len());
+    let (digits, tail) = digits.split_at(end);
+    let mut n = 0u128;
+    for digit in digits.chars().filter_map(|c| c.to_digit(radix)) {
+        n = n.checked_mul(radix.into()).and_then(|n| n.checked_add(digit.into())).ok_or(NumberError::Large)?;
+    }
+    if negative {
+        // As the C library has it: negative numbers are those of 64 bits that wrap to them.
+        let Ok(positive) = u64::try_from(n) else { return Err(NumberError::Large) };
+        n = positive.wrapping_neg().into();
+    }
+    match () {
+        () if n > widest => Err(NumberError::Large),
+        () if !tail.is_empty() || digits.is_empty() && hex.is_none() => Err(NumberError::Syntax),
+        () => Ok(n),
+    }
+}
+
+/// A number of up to 64 bits, decimal, octal with a leading `0` or hexadecimal with `0x`.
+pub(crate) fn parse_u64(text: &str) -> Option<u64> {
+    parse_u128(text).and_then(|n| u64::try_from(n).ok())
+}
+
+/// [`parse_u64`] of the number at the front, whatever is behind it.
+pub(crate) fn leading_u64(text: &str) -> Option<u64> {
+    let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    let end = match hex {
+        Some(hex) => 2 + leading(hex, |c| c.is_ascii_hexdigit()).len(),
+        None if text.starts_with('0') => leading(text, |c| c.is_digit(8)).len(),
+        None => leading(text, |c| c.is_ascii_digit()).len(),
+    };
+    parse_u64(&text[..end])
+}
+
+/// Any number that fits 128 bits.
+pub(crate) fn parse_u128(text: &str) -> Option<u128> {
+    if text.is_empty() { None } else { number(text, u128::MAX).ok() }
+}
+
+fn parse_integer(info: &FieldInfo, text: &str) -> Result<(u128, u128), MatchError> {
+    let limit = wire_mask(info);
+    let one = |s: &str, part| {
+        number(s, limit).map_err(|e| match e {
+            NumberError::Large => {
+                MatchError::TooLarge { text: text.into(), part, bytes: info.wire_bytes(), field: info.name }
+            }
+            NumberError::Syntax => MatchError::Syntax { text: text.into(), part, field: info.name },
+        })
+    };
+    match text.split_once('/') {
+        Some((value, mask)) => Ok((one(value, Part::Value)?, one(mask, Part::Mask)?)),
+        None => Ok((one(text, Part::Value)?, limit)),
+    }
+}
+
+/// Six hexadecimal numbers with colons between; of each the low 8 bits count.
+fn mac(text: &str) -> Option<u64> {
+    let mut parts = text.split(':');
+    let mut address = 0;
+    for _ in 0..6 {
+        address = address << 8 | low_byte(parts.next()?, 16)?;
+    }
+    parts.next().is_none().then_some(address)
+}
+
+/// The low 8 bits of a number of any length, with or without a sign.
+fn low_byte(text: &str, radix: u32) -> Option<u64> {
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    if digits.is_empty() {
+        return None;
+    }
+    let n =
+        digits.chars().try_fold(0, |n: u64, c| Some((n * u64::from(radix) + u64::from(c.to_digit(radix)?)) & 0xff))?;
+    Some(if negative { n.wrapping_neg() & 0xff } else { n })
+}
+
+fn parse_mac(text: &str) -> Result<(u128, u128), MatchError> {
+    let one = |s: &str| mac(s).map(u128::from).ok_or_else(|| MatchError::Mac(text.into()));
+    match text.split_once('/') {
+        Some((value, mask)) => Ok((one(value)?, one(mask)?)),
+        None => Ok((one(text)?, (1 << 48) - 1)),
+    }
+}
+
+/// Four decimal numbers with dots between; of each the low 8 bits count.
+fn ipv4(text: &str) -> Option<u32> {
+    let mut parts = text.split('.');
+    let mut address = 0;
+    for _ in 0..4 {
+        address = address << 8 | low_byte(parts.next()?, 10)? as u32;
+    }
+    parts.next().is_none().then_some(address)
+}
+
+fn parse_ipv4(text: &str) -> Result<(u128, u128), MatchError> {
+    let bad = || MatchError::Ipv4(text.into());
+    let Some((address, mask)) = text.split_once('/') else {
+        return Ok((ipv4(text).ok_or_else(bad)?.into(), 0xffff_ffff));
+    };
+    let address = ipv4(address).ok_or_else(bad)?;
+    let mask = match (ipv4(mask), prefix(mask, 32)) {
+        (Some(mask), _) => mask,
+        (None, Prefix::Bits(n)) => u32::MAX.checked_shl(32 - n).unwrap_or(0),
+        // A mask with something behind it is no prefix length.
+        (None, _) if ipv4(leading(mask, |c| c.is_ascii_digit() || matches!(c, '.' | '+' | '-'))).is_some() => {
+            return Err(bad());
+        }
+        (None, Prefix::OutOfRange) => return Err(MatchError::Ipv4Prefix(text.into())),
+        (None, Prefix::Junk | Prefix::None) => return Err(bad()),
+    };
+    Ok((address.into(), mask.into()))
+}
+
+fn parse_ipv6(text: &str) -> Result<(u128, u128), MatchError> {
+    let bad = || MatchError::Ipv6(text.into());
+    let one = |s: &str| s.parse::<Ipv6Addr>().map(u128::from).ok();
+    let Some((address, mask)) = text.split_once('/') else {
+        return Ok((one(text).ok_or_else(bad)?, u128::MAX));
+    };
+    let address = one(address).ok_or_else(bad)?;
+    let mask = match (one(mask), prefix(mask, 128)) {
+        (Some(mask), _) => mask,
+        (None, Prefix::Bits(n)) => u128::MAX.checked_shl(128 - n).unwrap_or(0),
+        (None, Prefix::OutOfRange) => return Err(MatchError::Ipv6Prefix(text.into())),
+        (None, Prefix::None) => {
+            let address = leading(mask, |c| c.is_ascii_hexdigit() || matches!(c, ':' | '.'));
+            let no_mask = !address.is_empty() && one(address).is_none();
+            return Err(if no_mask { MatchError::Ipv6Mask(text.into()) } else { bad() });
+        }
+        (None, Prefix::Junk) => return Err(bad()),
+    };
+    Ok((address, mask))
+}
+
+/// The characters at the front for which `is` holds.
+fn leading(text: &str, is: impl Fn(char) -> bool) -> &str {
+    text.find(|c| !is(c)).map_or(text, |end| &text[..end])
+}
+
+/// What stands where a prefix length is expected.
+enum Prefix {
+    Bits(u32),
+    OutOfRange,
+    /// A prefix length, and something behind it.
+    Junk,
+    /// No number.
+    None,
+}
+
+fn prefix(text: &str, max: u32) -> Prefix {
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    if end == 0 {
+        return Prefix::None;
+    }
+    match digits[..end].parse::<u32>() {
+        Ok(n) if n <= max && (!negative || n == 0) => {
+            if end < digits.len() {
+                Prefix::Junk
+            } else {
+                Prefix::Bits(n)
+            }
+        }
+        _ => Prefix::OutOfRange,
+    }
+}
+
+fn named_port(info: &FieldInfo, text: &str, ports: &dyn PortNames) -> Result<PortNo, MatchError> {
+    parse_port(text, ports).ok_or_else(|| match info.format {
+        Format::OfPort32 => MatchError::PortRange { text: text.into(), field: info.name },
+        _ => MatchError::Port { text: text.into(), field: info.name },
+    })
+}
+
+/// A port by decimal number (OpenFlow 1.0's or later's numbering), by reserved name in any case, or by its own name,
+/// which may stand in double quotes.
+pub fn parse_port(text: &str, ports: &dyn PortNames) -> Option<PortNo> {
+    let digits = text.strip_prefix('+').unwrap_or(text);
+    if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
+        let n: u32 = digits.parse().ok()?;
+        return match u16::try_from(n) {
+            // Reserved numbers of OpenFlow 1.0: 0xfff8 (IN_PORT) and above; those below stay numbers.
+            Ok(n) => Some(PortNo::from_of10(n)),
+            Err(_) => PortNo::from_of11(n),
+        };
+    }
+    if let Some(quoted) = text.strip_prefix('"') {
+        return ports.number(&unquote(quoted.strip_suffix('"')?));
+    }
+    PortNo::from_reserved_name(text).or_else(|| ports.number(text))
+}
+
+fn unquote(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        out.push(if c == '\\' { chars.next().unwrap_or(c) } else { c });
+    }
+    out
+}
+
+/// Value and mask by name. Bit 0: a fragment; bit 1: not the first.
+pub(crate) const FRAGS: [(&str, u128, u128); 5] =
+    [("no", 0, 3), ("yes", 1, 1), ("first", 1, 3), ("later", 3, 3), ("not_later", 0, 2)];
+
+fn parse_frag(text: &str) -> Result<(u128, u128), MatchError> {
+    FRAGS
+        .iter()
+        .find(|(name, ..)| name.eq_ignore_ascii_case(text))
+        .map(|(_, value, mask)| (*value, *mask))
+        .ok_or_else(|| MatchError::Frag(text.into()))
+}
+
+fn parse_packet_type(text: &str) -> Result<u128, MatchError> {
+    let bad = |text: &str, what| MatchError::PacketType { text: text.into(), what };
+    let half = |s: &str| parse_u64(s).filter(|n| *n <= 0xffff);
+    let inner = text.strip_prefix('(').ok_or_else(|| bad(text, "missing '('"))?;
+    let (namespace, rest) = inner.split_once(',').ok_or_else(|| bad(inner, "missing ','"))?;
+    let namespace = half(namespace).ok_or_else(|| bad(inner, "ns"))?;
+    let (kind, closed) = rest.split_once(')').map_or((rest, false), |(kind, _)| (kind, true));
+    let kind = half(kind).ok_or_else(|| bad(rest, "ns_type"))?;
+    if !closed {
+        return Err(bad(rest, "missing ')'"));
+    }
+    Ok(u128::from(namespace << 16 | kind))
+}
+
+/// Writes `value`, or `value/mask` if the mask is not the whole of the field, as it stands in `set_field` and
+/// `learn`. A mask of zeros is `ANY`.
+pub fn format_value(field: Field, value: u128, mask: u128, ports: &dyn PortNames, out: &mut String) {
+    let info = field.info();
+    if mask == 0 {
+        out.push_str("ANY");
+        return;
+    }
+    let whole = mask & info.full_mask() == info.full_mask();
+    let flag_mask = if whole { u32::MAX } else { mask as u32 };
+    match info.format {
+        Format::Decimal if whole => drop(write!(out, "{value}")),
+        Format::Decimal => drop(write!(out, "{value}/{mask:#x}")),
+        Format::Hex if whole && value == 0 => out.push('0'),
+        Format::Hex if whole => drop(write!(out, "{value:#x}")),
+        Format::Hex => drop(write!(out, "{value:#x}/{mask:#x}")),
+        Format::Mac => format_mac(value as u64, mask as u64, out),
+        Format::Ipv4 => format_ipv4(value as u32, mask as u32, out),
+        Format::Ipv6 => format_ipv6(value, mask, out),
+        Format::OfPort => super::format_port(PortNo::from_of10(value as u16), ports, out),
+        Format::OfPort32 => super::format_port(PortNo(value as u32), ports, out),
+        Format::Frag => format_frag(value, mask, out),
+        Format::CtState => flags::CT_STATE.format(value as u32, flag_mask, out),
+        Format::TunFlags => flags::TUNNEL.format(value as u32, flag_mask, out),
+        Format::TcpFlags => flags::TCP.format(value as u32, flag_mask, out),
+        Format::PacketType => drop(write!(out, "({},{:#x})", value >> 16 & 0xffff, value & 0xffff)),
+    }
+}
+
+pub(crate) fn format_frag(value: u128, mask: u128, out: &mut String) {
+    let name = FRAGS.iter().find(|(_, v, m)| *v == value & mask && *m == mask & 3).map_or("<error>", |f| f.0);
+    out.push_str(name);
+}
+
+pub(crate) fn format_mac(value: u64, mask: u64, out: &mut String) {
+    let _ = write!(out, "{}", MacAddr::from_u64(value));
+    if mask & 0xffff_ffff_ffff != 0xffff_ffff_ffff {
+        let _ = write!(out, "/{}", MacAddr::from_u64(mask));
+    }
+}
+
+pub(crate) fn format_ipv4(value: u32, mask: u32, out: &mut String) {
+    let _ = write!(out, "{}", Ipv4Addr::from(value));
+    if mask == u32::MAX {
+        return;
+    }
+    let bits = mask.leading_ones();
+    if mask.count_ones() == bits {
+        let _ = write!(out, "/{bits}");
+    } else {
+        let _ = write!(out, "/{}", Ipv4Addr::from(mask));
+    }
+}
+
+pub(crate) fn format_ipv6(value: u128, mask: u128, out: &mut String) {
+    ipv6_address(value, out);
+    if mask == u128::MAX {
+        return;
+    }
+    let bits = mask.leading_ones();
+    if mask.count_ones() == bits {
+        let _ = write!(out, "/{bits}");
+    } else {
+        out.push('/');
+        ipv6_address(mask, out);
+    }
+}
+
+/// As the C library writes it: like RFC 5952, but `::a.b.c.d` if all but the last 32 bits are zero and the upper 16 of
+/// these are not.
+fn ipv6_address(address: u128, out: &mut String) {
+    let _ = match u32::try_from(address) {
+        Ok(low) if low > 0xffff => write!(out, "::{}", Ipv4Addr::from(low)),
+        _ => write!(out, "{}", Ipv6Addr::from(address)),
+    };
+}

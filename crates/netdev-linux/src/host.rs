@@ -1,0 +1,165 @@
+//! The kernel of this network namespace: opening its devices, and hearing of their changes.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+
+use netdev::{Changes, NetdevError};
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+
+use crate::ethtool::Ethtool;
+use crate::link::Link;
+use crate::netlink::{Event, LinkInfo, Monitor, Netlink, Which};
+use crate::{Internal, System};
+
+/// The kernel's devices. One is enough for a process; its thread waits for link changes.
+#[derive(Debug)]
+pub struct Linux {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What devices keep of the host.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) netlink: Netlink,
+    pub(crate) ethtool: Ethtool,
+    links: Mutex<HashMap<u32, Vec<Weak<Link>>>>,
+    changes: Changes,
+    stop: AtomicBool,
+    wake: OwnedFd,
+}
+
+impl Linux {
+    /// Opens the sockets to the kernel, in the network namespace of the calling thread, and starts the thread that
+    /// hears of link changes.
+    pub fn new() -> io::Result<Self> {
+        let monitor = Monitor::open()?;
+        let shared = Arc::new(Shared {
+            netlink: Netlink::open()?,
+            ethtool: Ethtool::open()?,
+            links: Mutex::default(),
+            changes: Changes::default(),
+            stop: AtomicBool::new(false),
+            wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        });
+        let worker = shared.clone();
+        let thread = std::thread::Builder::new().name("links".to_owned()).spawn(move || worker.watch(&monitor))?;
+        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Opens an Ethernet device that the kernel has, of any driver, and puts it in promiscuous mode.
+    pub fn open_system(&self, name: &str) -> Result<Arc<System>, NetdevError> {
+        System::open(self.shared.clone(), name)
+            .map(Arc::new)
+            .map_err(|source| NetdevError::Open { name: name.to_owned(), source })
+    }
+
+    /// Makes a tap device, which lasts until it is dropped.
+    pub fn open_internal(&self, name: &str) -> Result<Arc<Internal>, NetdevError> {
+        Internal::open(self.shared.clone(), name)
+            .map(Arc::new)
+            .map_err(|source| NetdevError::Open { name: name.to_owned(), source })
+    }
+
+    /// Moves on when any link of the host appears, changes or goes, so that a port which could not be opened can be
+    /// tried again.
+    pub fn changes(&self) -> &Changes {
+        &self.shared.changes
+    }
+
+    /// Describes a link by name. `ENODEV` if there is none.
+    pub fn link(&self, name: &str) -> io::Result<LinkInfo> {
+        self.shared.netlink.link(Which::Name(name))
+    }
+}
+
+impl Drop for Linux {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        let _ = rustix::io::write(&self.shared.wake, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.lock().take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    /// Makes a link known to the monitor.
+    pub(crate) fn register(&self, info: LinkInfo) -> Arc<Link> {
+        let ifindex = info.ifindex;
+        let link = Arc::new(Link::new(info));
+        self.links.lock().entry(ifindex).or_default().push(Arc::downgrade(&link));
+        // It may have changed or gone since it was looked at.
+        self.refresh(&link);
+        link
+    }
+
+    /// Looks at a link again. Returns what it is now, if it is still there.
+    pub(crate) fn refresh(&self, link: &Link) -> Option<LinkInfo> {
+        if link.is_gone() {
+            return None;
+        }
+        match self.netlink.link(Which::Index(link.ifindex())) {
+            Ok(info) => {
+                link.update(&info);
+                (!link.is_gone()).then_some(info)
+            }
+            Err(e) => {
+                if e.raw_os_error() == Some(libc::ENODEV) {
+                    link.set_gone();
+                }
+                None
+            }
+        }
+    }
+
+    fn watch(&self, monitor: &Monitor) {
+        while !self.stop.load(Ordering::Acquire) {
+            let fd = monitor.fd();
+            let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN), PollFd::new(&self.wake, PollFlags::IN)];
+            let _ = poll(&mut fds, None);
+            match monitor.events() {
+                Ok(events) => {
+                    for event in &events {
+                        self.take(event);
+                    }
+                    if !events.is_empty() {
+                        self.changes.notify();
+                    }
+                }
+                Err(e) => {
+                    // Some were lost (or the socket is broken): look at every link again.
+                    tracing::debug!(target: "netlink", "link changes lost: {e}");
+                    for link in self.live(None) {
+                        self.refresh(&link);
+                    }
+                    self.changes.notify();
+                }
+            }
+        }
+    }
+
+    fn take(&self, event: &Event) {
+        match event {
+            Event::Link(info) => self.live(Some(info.ifindex)).iter().for_each(|link| link.update(info)),
+            Event::Gone(info) => self.live(Some(info.ifindex)).iter().for_each(|link| link.set_gone()),
+            Event::Answer { .. } => {}
+        }
+    }
+
+    /// The links of one number, or all; forgets those that nobody holds any more.
+    fn live(&self, ifindex: Option<u32>) -> Vec<Arc<Link>> {
+        let mut links = self.links.lock();
+        links.retain(|_, list| {
+            list.retain(|link| link.strong_count() > 0);
+            !list.is_empty()
+        });
+        let chosen = links.iter().filter(|(n, _)| ifindex.is_none_or(|wanted| wanted == **n));
+        chosen.flat_map(|(_, list)| list.iter().filter_map(Weak::upgrade)).collect()
+    }
+}

@@ -1,0 +1,85 @@
+//! What is known of a kernel device between looks: its number, whether it is still there, and changes of its state.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use netdev::Changes;
+use parking_lot::Mutex;
+
+use crate::netlink::LinkInfo;
+
+/// A device of the kernel, as the monitor and its handles share it.
+#[derive(Debug)]
+pub(crate) struct Link {
+    name: String,
+    ifindex: u32,
+    gone: AtomicBool,
+    link_resets: AtomicU64,
+    /// Frames that could not be received because they were too large or their header made no sense.
+    pub(crate) rx_errors: AtomicU64,
+    last: Mutex<LinkInfo>,
+    pub(crate) changes: Changes,
+}
+
+impl Link {
+    /// The device of `info`.
+    pub(crate) fn new(info: LinkInfo) -> Self {
+        Self {
+            name: info.name.clone(),
+            ifindex: info.ifindex,
+            gone: AtomicBool::new(false),
+            link_resets: AtomicU64::new(0),
+            rx_errors: AtomicU64::new(0),
+            last: Mutex::new(info),
+            changes: Changes::default(),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn ifindex(&self) -> u32 {
+        self.ifindex
+    }
+
+    /// Whether the device was deleted or has another name now.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// What the kernel last said of the device; `None` if it is gone.
+    pub(crate) fn last(&self) -> Option<LinkInfo> {
+        (!self.is_gone()).then(|| self.last.lock().clone())
+    }
+
+    pub(crate) fn link_resets(&self) -> u64 {
+        self.link_resets.load(Ordering::Relaxed)
+    }
+
+    /// Takes what the kernel says of the device now; tells the listeners if it differs.
+    pub(crate) fn update(&self, info: &LinkInfo) {
+        if info.name != self.name {
+            self.set_gone();
+            return;
+        }
+        let changed = {
+            let mut last = self.last.lock();
+            if last.carrier() != info.carrier() {
+                self.link_resets.fetch_add(1, Ordering::Relaxed);
+            }
+            let changed = last.state() != info.state();
+            last.clone_from(info);
+            changed
+        };
+        if changed {
+            self.changes.notify();
+        }
+    }
+
+    /// The device is not there any more.
+    pub(crate) fn set_gone(&self) {
+        if !self.gone.swap(true, Ordering::AcqRel) {
+            self.changes.notify();
+        }
+    }
+}

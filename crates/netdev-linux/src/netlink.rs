@@ -1,0 +1,354 @@
+//! Links over rtnetlink (rtnetlink(7)): asking for one, setting its address, MTU and state, and the messages that
+//! tell of changes.
+//!
+//! Messages are in the machine's byte order, padded to four bytes. The reader trusts no length in them.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use base::MacAddr;
+use netdev::NetdevStats;
+use parking_lot::Mutex;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+use crate::sys;
+
+const NLMSG_HEADER_LEN: usize = 16;
+const IFINFO_LEN: usize = 16;
+const RTM_NEWLINK: u16 = 16;
+const RTM_DELLINK: u16 = 17;
+const RTM_GETLINK: u16 = 18;
+const NLMSG_ERROR: u16 = 2;
+const NLM_F_REQUEST: u16 = 1;
+const NLM_F_ACK: u16 = 4;
+const IFLA_ADDRESS: u16 = 1;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_LINK: u16 = 5;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_STATS64: u16 = 23;
+const IFLA_INFO_KIND: u16 = 1;
+/// The type bits of an attribute, without the marks for nesting and byte order.
+const NLA_TYPE_MASK: u16 = 0x3fff;
+const IFF_UP: u32 = 1;
+const IFF_LOWER_UP: u32 = 1 << 16;
+const REPLY_LEN_MAX: usize = 64 * 1024;
+
+/// A link as the kernel describes it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct LinkInfo {
+    /// The kernel's number of the device.
+    pub ifindex: u32,
+    /// Its name.
+    pub name: String,
+    /// `ARPHRD_` type: 1 is Ethernet.
+    pub link_type: u16,
+    /// `IFF_` flags.
+    pub flags: u32,
+    /// Largest payload, in bytes.
+    pub mtu: Option<u32>,
+    /// The Ethernet address.
+    pub mac: MacAddr,
+    /// The number of the device below or, for a veth, at the other end (perhaps in another namespace).
+    pub peer_ifindex: Option<u32>,
+    /// The kind of a virtual device, as `veth`, `tun`, `bridge`.
+    pub kind: Option<String>,
+    /// The kernel's counters, as the host sees them.
+    pub stats: NetdevStats,
+}
+
+impl LinkInfo {
+    /// Switched on by the administrator.
+    pub fn admin_up(&self) -> bool {
+        self.flags & IFF_UP != 0
+    }
+
+    /// The device is on and sees its other end.
+    pub fn carrier(&self) -> bool {
+        self.flags & IFF_LOWER_UP != 0
+    }
+
+    /// What a port's user wants to hear of when it changes.
+    pub(crate) fn state(&self) -> (bool, bool, Option<u32>, MacAddr) {
+        (self.admin_up(), self.carrier(), self.mtu, self.mac)
+    }
+}
+
+/// What a message tells.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// A link is new or changed.
+    Link(LinkInfo),
+    /// A link is gone.
+    Gone(LinkInfo),
+    /// The answer to a request: 0, or the error's number.
+    Answer {
+        /// The request's sequence number.
+        seq: u32,
+        /// A positive error number, or 0.
+        errno: i32,
+    },
+}
+
+/// A change to make to a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// The largest payload, in bytes.
+    Mtu(u32),
+    /// The Ethernet address.
+    Mac(MacAddr),
+    /// The administrative state.
+    Up(bool),
+}
+
+/// Which link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Which<'a> {
+    /// By the kernel's number.
+    Index(u32),
+    /// By name.
+    Name(&'a str),
+}
+
+/// A socket for requests. Each waits for its answer, which the kernel gives at once.
+#[derive(Debug)]
+pub struct Netlink {
+    socket: OwnedFd,
+    seq: Mutex<u32>,
+}
+
+impl Netlink {
+    /// Opens the socket, in the network namespace of the calling thread.
+    pub fn open() -> io::Result<Self> {
+        Ok(Self { socket: sys::netlink_socket(0, 0)?, seq: Mutex::new(0) })
+    }
+
+    /// Describes a link. `ENODEV` if there is none.
+    pub fn link(&self, which: Which<'_>) -> io::Result<LinkInfo> {
+        let mut request = Request::new(RTM_GETLINK, 0, which, (0, 0))?;
+        self.exchange(&mut request)?.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))
+    }
+
+    /// Changes a link.
+    pub fn set(&self, ifindex: u32, change: Change) -> io::Result<()> {
+        let flags = match change {
+            Change::Up(up) => (if up { IFF_UP } else { 0 }, IFF_UP),
+            _ => (0, 0),
+        };
+        let mut request = Request::new(RTM_NEWLINK, NLM_F_ACK, Which::Index(ifindex), flags)?;
+        match change {
+            Change::Mtu(mtu) => request.attribute(IFLA_MTU, &mtu.to_ne_bytes()),
+            Change::Mac(mac) => request.attribute(IFLA_ADDRESS, &mac.0),
+            Change::Up(_) => {}
+        }
+        self.exchange(&mut request).map(drop)
+    }
+
+    /// Sends a request and reads until it is answered: by a link, or by an error number.
+    fn exchange(&self, request: &mut Request) -> io::Result<Option<LinkInfo>> {
+        let mut seq = self.seq.lock();
+        *seq = seq.wrapping_add(1);
+        send(&self.socket, request.finish(*seq), SendFlags::empty())?;
+        let mut reply = vec![0; REPLY_LEN_MAX];
+        loop {
+            let (n, _) = match recv(&self.socket, &mut reply[..], RecvFlags::empty()) {
+                Err(rustix::io::Errno::INTR) => continue,
+                other => other?,
+            };
+            for (answers, event) in messages(&reply[..n.min(REPLY_LEN_MAX)]) {
+                match event {
+                    _ if answers != *seq => {}
+                    Event::Link(link) => return Ok(Some(link)),
+                    Event::Answer { errno: 0, .. } => return Ok(None),
+                    Event::Answer { errno, .. } => return Err(io::Error::from_raw_os_error(errno)),
+                    Event::Gone(_) => {}
+                }
+            }
+        }
+    }
+}
+
+/// A socket that hears of all changes to links.
+#[derive(Debug)]
+pub struct Monitor {
+    socket: OwnedFd,
+}
+
+impl Monitor {
+    /// Opens the socket, in the network namespace of the calling thread.
+    pub fn open() -> io::Result<Self> {
+        Ok(Self { socket: sys::netlink_socket(libc::RTMGRP_LINK as u32, libc::SOCK_NONBLOCK)? })
+    }
+
+    /// The changes that wait; empty if none does. `ENOBUFS` means that some were lost.
+    pub fn events(&self) -> io::Result<Vec<Event>> {
+        let mut buffer = vec![0; REPLY_LEN_MAX];
+        match recv(&self.socket, &mut buffer[..], RecvFlags::empty()) {
+            Ok((n, _)) => Ok(messages(&buffer[..n.min(REPLY_LEN_MAX)]).into_iter().map(|(_, event)| event).collect()),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(Vec::new()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Readable while changes wait.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+struct Request(Vec<u8>);
+
+impl Request {
+    /// A request about one link with (flags, mask of flags to change).
+    fn new(kind: u16, flags: u16, which: Which<'_>, (set, mask): (u32, u32)) -> io::Result<Self> {
+        let ifindex = match which {
+            Which::Index(n) => n,
+            Which::Name(name) if name.is_empty() || name.len() > sys::NAME_LEN_MAX || name.contains('\0') => {
+                return Err(io::Error::from_raw_os_error(libc::ENODEV));
+            }
+            Which::Name(_) => 0,
+        };
+        let mut bytes = vec![0; NLMSG_HEADER_LEN + IFINFO_LEN];
+        bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
+        bytes[6..8].copy_from_slice(&(NLM_F_REQUEST | flags).to_ne_bytes());
+        bytes[20..24].copy_from_slice(&ifindex.to_ne_bytes());
+        bytes[24..28].copy_from_slice(&set.to_ne_bytes());
+        bytes[28..32].copy_from_slice(&mask.to_ne_bytes());
+        let mut request = Self(bytes);
+        if let Which::Name(name) = which {
+            request.attribute(IFLA_IFNAME, &[name.as_bytes(), &[0]].concat());
+        }
+        Ok(request)
+    }
+
+    /// Appends an attribute of at most 64 KiB.
+    fn attribute(&mut self, kind: u16, value: &[u8]) {
+        self.0.extend_from_slice(&(4 + value.len() as u16).to_ne_bytes());
+        self.0.extend_from_slice(&kind.to_ne_bytes());
+        self.0.extend_from_slice(value);
+        self.0.resize(self.0.len().next_multiple_of(4), 0);
+    }
+
+    fn finish(&mut self, seq: u32) -> &[u8] {
+        let len = self.0.len() as u32;
+        self.0[..4].copy_from_slice(&len.to_ne_bytes());
+        self.0[8..12].copy_from_slice(&seq.to_ne_bytes());
+        &self.0
+    }
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// The messages of a datagram, with the sequence numbers of the requests that they answer; those of kinds that do
+/// not matter here are left out.
+pub fn messages(mut datagram: &[u8]) -> Vec<(u32, Event)> {
+    let mut out = Vec::new();
+    while let Some(len) = word(datagram, 0).map(|n| n as usize) {
+        let Some(message) = datagram.get(..len).filter(|m| m.len() >= NLMSG_HEADER_LEN) else { break };
+        let (Some(kind), Some(seq)) = (half(message, 4), word(message, 8)) else { break };
+        let body = &message[NLMSG_HEADER_LEN..];
+        let event = match kind {
+            RTM_NEWLINK => parse_link(body).map(Event::Link),
+            RTM_DELLINK => parse_link(body).map(Event::Gone),
+            NLMSG_ERROR => word(body, 0).map(|n| Event::Answer { seq, errno: (n as i32).saturating_neg() }),
+            _ => None,
+        };
+        out.extend(event.map(|event| (seq, event)));
+        datagram = datagram.get(len.next_multiple_of(4)..).unwrap_or_default();
+    }
+    out
+}
+
+/// The attributes of a message or of a nested attribute: type and value.
+fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let len = usize::from(half(bytes, 0)?);
+        let kind = half(bytes, 2)? & NLA_TYPE_MASK;
+        let value = bytes.get(4..len)?;
+        bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
+        Some((kind, value))
+    })
+}
+
+fn text(value: &[u8]) -> String {
+    let end = value.iter().position(|b| *b == 0).unwrap_or(value.len());
+    String::from_utf8_lossy(&value[..end]).into_owned()
+}
+
+fn parse_link(body: &[u8]) -> Option<LinkInfo> {
+    let mut link =
+        LinkInfo { link_type: half(body, 2)?, ifindex: word(body, 4)?, flags: word(body, 8)?, ..LinkInfo::default() };
+    for (kind, value) in attributes(body.get(IFINFO_LEN..)?) {
+        match kind {
+            IFLA_IFNAME => link.name = text(value),
+            IFLA_MTU => link.mtu = word(value, 0),
+            IFLA_LINK => link.peer_ifindex = word(value, 0),
+            IFLA_ADDRESS => link.mac = value.try_into().map(MacAddr).unwrap_or_default(),
+            IFLA_LINKINFO => link.kind = attributes(value).find(|(k, _)| *k == IFLA_INFO_KIND).map(|(_, v)| text(v)),
+            IFLA_STATS64 => link.stats = parse_stats(value),
+            _ => {}
+        }
+    }
+    Some(link)
+}
+
+/// `struct rtnl_link_stats64`: 64-bit counters.
+fn parse_stats(value: &[u8]) -> NetdevStats {
+    let counter = |n: usize| Some(u64::from_ne_bytes(*value.get(n * 8..)?.first_chunk()?));
+    NetdevStats {
+        rx_packets: counter(0),
+        tx_packets: counter(1),
+        rx_bytes: counter(2),
+        tx_bytes: counter(3),
+        rx_errors: counter(4),
+        tx_errors: counter(5),
+        rx_dropped: counter(6),
+        tx_dropped: counter(7),
+        multicast: counter(8),
+        collisions: counter(9),
+        rx_over_errors: counter(11),
+        rx_crc_errors: counter(12),
+        rx_frame_errors: counter(13),
+        rx_missed_errors: counter(15),
+        ..NetdevStats::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_loopback_device_is_described() {
+        let netlink = Netlink::open().expect("socket");
+        let lo = netlink.link(Which::Name("lo")).expect("lo");
+        assert_eq!((lo.name.as_str(), lo.link_type, lo.ifindex), ("lo", 772, 1));
+        assert_eq!(netlink.link(Which::Index(1)).expect("lo").name, "lo");
+        assert!(lo.stats.rx_packets.is_some());
+        let error = netlink.link(Which::Name("no-such-dev")).expect_err("missing");
+        assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
+        assert!(netlink.link(Which::Name("a-name-longer-than-sixteen")).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_datagram_ends(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            messages(&bytes);
+        }
+
+        #[test]
+        fn any_link_message_ends(mut bytes in prop::collection::vec(any::<u8>(), 32..300)) {
+            let len = bytes.len() as u32;
+            bytes[..4].copy_from_slice(&len.to_ne_bytes());
+            bytes[4..6].copy_from_slice(&RTM_NEWLINK.to_ne_bytes());
+            prop_assert_eq!(messages(&bytes).len(), 1);
+        }
+    }
+}

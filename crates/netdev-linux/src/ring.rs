@@ -1,0 +1,147 @@
+//! The TPACKET_V2 receive ring (Linux Documentation/networking/packet_mmap.rst): memory shared with the kernel, cut
+//! into slots of one frame each.
+//!
+//! Invariants: the mapping is `slots * SLOT_LEN` bytes. The slot at `head` is the next that the kernel fills. A slot is
+//! ours while its status word has `TP_STATUS_USER` set; the kernel writes to it only after we stored
+//! `TP_STATUS_KERNEL`. The status is read with acquire and written with release ordering, so that neither side sees
+//! the other's word before the bytes that it stands for.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::{sys, vnet};
+
+/// Bytes of a slot: a frame of 1,500 bytes payload with all that goes before it. Larger frames come through the
+/// socket.
+pub(crate) const SLOT_LEN: usize = 2048;
+/// Memory that the kernel allocates in one piece.
+const BLOCK_LEN: usize = 64 * 1024;
+
+/// A receive ring, mapped.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    base: NonNull<u8>,
+    slots: usize,
+    head: usize,
+}
+
+// SAFETY: the mapping belongs to the ring alone (beside the kernel), so it may move to another thread with it.
+unsafe impl Send for Ring {}
+
+/// A received frame, in the ring until [`Ring::release`].
+#[derive(Debug)]
+pub(crate) struct Slot<'a> {
+    /// Bytes of the frame on the wire.
+    pub len: usize,
+    /// The tag that was taken out of the frame: protocol and control information.
+    pub vlan: Option<(u16, u16)>,
+    /// Where the frame's bytes are.
+    pub place: Place<'a>,
+}
+
+/// Where the bytes of a received frame are.
+#[derive(Debug)]
+pub(crate) enum Place<'a> {
+    /// Here: the virtio-net header and the frame.
+    Ring([u8; vnet::LEN], &'a [u8]),
+    /// Too large for a slot: to be read from the socket, virtio-net header first.
+    Socket,
+    /// Too large for a slot, and the socket had no room either.
+    Lost,
+}
+
+impl Ring {
+    /// Makes and maps a receive ring of `slots` slots (rounded up to whole blocks) on a packet socket.
+    pub(crate) fn new(socket: BorrowedFd<'_>, slots: usize) -> io::Result<Self> {
+        let blocks = slots.div_ceil(BLOCK_LEN / SLOT_LEN).max(1);
+        let slots = blocks * (BLOCK_LEN / SLOT_LEN);
+        let packet = libc::SOL_PACKET;
+        sys::set_option(socket, packet, libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V2 as i32)?;
+        let request = libc::tpacket_req {
+            tp_block_size: BLOCK_LEN as u32,
+            tp_block_nr: blocks as u32,
+            tp_frame_size: SLOT_LEN as u32,
+            tp_frame_nr: slots as u32,
+        };
+        sys::set_option(socket, packet, libc::PACKET_RX_RING, request)?;
+        use rustix::mm::{MapFlags, ProtFlags, mmap};
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+        let base = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                slots * SLOT_LEN,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                socket,
+                0,
+            )
+        }?;
+        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        Ok(Self { base, slots, head: 0 })
+    }
+
+    fn slot(&self) -> NonNull<u8> {
+        // SAFETY: `head < slots`, so the offset is inside of the mapping.
+        unsafe { self.base.add(self.head * SLOT_LEN) }
+    }
+
+    fn status(&self) -> &AtomicU32 {
+        // SAFETY: a slot begins with its status word, aligned to the slot's 2,048 bytes; both sides access it
+        // atomically.
+        unsafe { AtomicU32::from_ptr(self.slot().cast().as_ptr()) }
+    }
+
+    /// The next received frame, if there is one.
+    pub(crate) fn next(&self) -> Option<Slot<'_>> {
+        let status = self.status().load(Ordering::Acquire);
+        if status & libc::TP_STATUS_USER == 0 {
+            return None;
+        }
+        // SAFETY: the slot is ours until it is released, which needs `&mut self` and so the end of this borrow.
+        let bytes = unsafe { std::slice::from_raw_parts(self.slot().as_ptr(), SLOT_LEN) };
+        // The header follows `struct tpacket2_hdr`.
+        let half = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
+        let word = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let (len, captured) = (word(4) as usize, word(8) as usize);
+        let frame_at = usize::from(half(12));
+        let vlan = (status & libc::TP_STATUS_VLAN_VALID != 0).then(|| {
+            let known = status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
+            (if known { half(26) } else { 0x8100 }, half(24))
+        });
+        let place = if captured < len {
+            if status & libc::TP_STATUS_COPY != 0 { Place::Socket } else { Place::Lost }
+        } else {
+            let header = frame_at.checked_sub(vnet::LEN).and_then(|at| bytes.get(at..)?.first_chunk());
+            match (header, bytes.get(frame_at..).and_then(|b| b.get(..captured))) {
+                (Some(header), Some(frame)) => Place::Ring(*header, frame),
+                _ => Place::Lost,
+            }
+        };
+        Some(Slot { len, vlan, place })
+    }
+
+    /// Gives the slot that [`Ring::next`] showed back to the kernel and moves on.
+    pub(crate) fn release(&mut self) {
+        self.status().store(libc::TP_STATUS_KERNEL, Ordering::Release);
+        self.head += 1;
+        if self.head == self.slots {
+            self.head = 0;
+        }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: this is the mapping made in `new`, and no slot is borrowed any more.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.slots * SLOT_LEN) };
+    }
+}
+
+/// A packet socket on a device, with marks both ways; the caller binds it.
+pub(crate) fn marked_socket() -> io::Result<std::os::fd::OwnedFd> {
+    let socket = sys::packet_socket()?;
+    sys::set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
+    Ok(socket)
+}

@@ -1,0 +1,177 @@
+//! The system calls that need `unsafe`, each behind a function that is safe to call with any arguments.
+
+use std::ffi::c_int;
+use std::io;
+use std::mem::size_of;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+/// Bytes of a device's name at most, without the terminating zero.
+pub(crate) const NAME_LEN_MAX: usize = libc::IFNAMSIZ - 1;
+
+fn check(result: c_int) -> io::Result<c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// A raw packet socket that receives nothing until it is bound to a protocol.
+pub(crate) fn packet_socket() -> io::Result<OwnedFd> {
+    // SAFETY: no pointers are passed.
+    let fd =
+        check(unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) })?;
+    // SAFETY: the descriptor was just made and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Binds a packet socket to a device; it receives frames of `protocol` (an `ETH_P_` number, 0 for none).
+pub(crate) fn packet_bind(socket: BorrowedFd<'_>, ifindex: u32, protocol: u16) -> io::Result<()> {
+    // SAFETY: the structure consists of integers, for which zero is valid.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = protocol.to_be();
+    address.sll_ifindex = ifindex as c_int;
+    let len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: `address` lives through the call and `len` is its size.
+    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) })?;
+    Ok(())
+}
+
+/// Types that may be passed to and from the kernel as bytes.
+///
+/// # Safety
+/// Every bit pattern must be a valid value, and the type must have no padding.
+pub(crate) unsafe trait Plain: Copy {}
+
+// SAFETY: integers.
+unsafe impl Plain for c_int {}
+// SAFETY: four integers of one size.
+unsafe impl Plain for libc::tpacket_req {}
+// SAFETY: two integers of one size.
+unsafe impl Plain for libc::tpacket_stats {}
+// SAFETY: an int, two shorts and eight bytes: 16 bytes without a gap.
+unsafe impl Plain for libc::packet_mreq {}
+
+/// Sets a socket option to a value.
+pub(crate) fn set_option<T: Plain>(socket: BorrowedFd<'_>, level: c_int, option: c_int, value: T) -> io::Result<()> {
+    let len = size_of::<T>() as libc::socklen_t;
+    // SAFETY: `value` lives through the call and `len` is its size.
+    check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), len) })?;
+    Ok(())
+}
+
+/// Reads a socket option into `value`, whose type must be the option's.
+fn option<T: Plain>(socket: BorrowedFd<'_>, level: c_int, option: c_int, mut value: T) -> io::Result<T> {
+    let mut len = size_of::<T>() as libc::socklen_t;
+    // SAFETY: `value` has room for `len` bytes, the kernel writes no more, and any bytes are a valid value.
+    check(unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, (&raw mut value).cast(), &raw mut len) })?;
+    Ok(value)
+}
+
+/// Frames that the kernel dropped at a packet socket for want of room, since the last call.
+pub(crate) fn packet_drops(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    let zero = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+    Ok(option(socket, libc::SOL_PACKET, libc::PACKET_STATISTICS, zero)?.tp_drops.into())
+}
+
+/// Joins or leaves the promiscuous mode of a device for as long as the socket lives.
+pub(crate) fn packet_promisc(socket: BorrowedFd<'_>, ifindex: u32, on: bool) -> io::Result<()> {
+    let request = libc::packet_mreq {
+        mr_ifindex: ifindex as c_int,
+        mr_type: libc::PACKET_MR_PROMISC as u16,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    let action = if on { libc::PACKET_ADD_MEMBERSHIP } else { libc::PACKET_DROP_MEMBERSHIP };
+    set_option(socket, libc::SOL_PACKET, action, request)
+}
+
+/// Takes the error that waits at a socket, if any.
+pub(crate) fn take_error(socket: BorrowedFd<'_>) -> io::Result<Option<io::Error>> {
+    let errno = option(socket, libc::SOL_SOCKET, libc::SO_ERROR, 0)?;
+    Ok((errno != 0).then(|| io::Error::from_raw_os_error(errno)))
+}
+
+/// A device's name as the kernel takes it; an error if it is empty, too long or holds a zero byte.
+fn device_name(name: &str) -> io::Result<[libc::c_char; libc::IFNAMSIZ]> {
+    if name.is_empty() || name.len() > NAME_LEN_MAX || name.contains('\0') {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    let mut out = [0; libc::IFNAMSIZ];
+    for (to, from) in out.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    Ok(out)
+}
+
+/// Makes the tap device `name`, or attaches to it if it is a persistent one that nobody holds. Frames carry a
+/// virtio-net header of ten bytes. The device lasts as long as the descriptor.
+pub(crate) fn tap_open(name: &str) -> io::Result<OwnedFd> {
+    let file = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;
+    let fd = OwnedFd::from(file);
+    // SAFETY: the structure is an array and a union of integers and a pointer, for which zero is valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    request.ifr_name = device_name(name)?;
+    request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as i16;
+    // SAFETY: TUNSETIFF takes an `ifreq`, which lives through the call.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })?;
+    rustix::io::ioctl_fionbio(&fd, true)?;
+    Ok(fd)
+}
+
+/// Tells a tap which marks we take on frames that we read: unfinished checksums, TCP over IPv4 and IPv6 with ECN, and
+/// UDP segmentation if the kernel has it.
+pub(crate) fn tap_set_offload(tap: BorrowedFd<'_>) -> io::Result<()> {
+    let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+    let udp = libc::TUN_F_USO4 | libc::TUN_F_USO6;
+    // SAFETY: TUNSETOFFLOAD takes a number, no pointer.
+    let set =
+        |flags: u32| check(unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(flags)) });
+    set(tcp | udp).or_else(|_| set(tcp))?;
+    Ok(())
+}
+
+/// Asks a device's driver by `SIOCETHTOOL`: `data` begins with the command's number and gets the answer. The command
+/// must be one whose answer is no longer than `data`.
+///
+/// # Safety
+/// The answer of the command in `data`'s first word must fit `data`.
+pub(crate) unsafe fn ethtool(socket: BorrowedFd<'_>, name: &str, data: &mut [u32]) -> io::Result<()> {
+    // SAFETY: the structure is an array and a union of integers and a pointer, for which zero is valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    request.ifr_name = device_name(name)?;
+    request.ifr_ifru.ifru_data = data.as_mut_ptr().cast();
+    // SAFETY: SIOCETHTOOL takes an `ifreq` that points to the command's structure; both live through the call, and
+    // the caller promises that the answer fits.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) })?;
+    Ok(())
+}
+
+/// Sends messages of a socket, each with its buffers, without waiting. Returns how many were sent; an error is that
+/// of the first.
+///
+/// # Safety
+/// The buffers that the messages point to must live through the call.
+pub(crate) unsafe fn send_messages(socket: RawFd, messages: &mut [libc::mmsghdr]) -> io::Result<usize> {
+    // SAFETY: the slice holds as many messages as its length says; the caller promises that what they point to lives.
+    let n = check(unsafe {
+        libc::sendmmsg(socket, messages.as_mut_ptr(), messages.len() as u32, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+    })?;
+    Ok(n as usize)
+}
+
+/// A NETLINK_ROUTE socket that hears the multicast groups of the mask `groups` (`RTMGRP_` bits). Reading and writing
+/// it are plain `recv` and `send`.
+pub(crate) fn netlink_socket(groups: u32, flags: c_int) -> io::Result<OwnedFd> {
+    // SAFETY: no pointers are passed.
+    let fd = check(unsafe {
+        libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC | flags, libc::NETLINK_ROUTE)
+    })?;
+    // SAFETY: the descriptor was just made and nobody else has it.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: the structure consists of integers, for which zero is valid.
+    let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
+    address.nl_family = libc::AF_NETLINK as u16;
+    address.nl_groups = groups;
+    let len = size_of::<libc::sockaddr_nl>() as libc::socklen_t;
+    // SAFETY: `address` lives through the call and `len` is its size.
+    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) })?;
+    Ok(socket)
+}

@@ -1,0 +1,331 @@
+//! Any Ethernet device of the kernel, over packet sockets (packet(7)).
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use base::MacAddr;
+use netdev::{Changes, LinkStatus, Netdev, NetdevError, NetdevStats, Rx, Tx, pool};
+use packet::{Batch, Packet, buf::HEADROOM};
+use parking_lot::Mutex;
+
+use crate::host::Shared;
+use crate::link::Link;
+use crate::netlink::{Change, Which};
+use crate::ring::{self, Place, Ring};
+use crate::transmit::PacketTx;
+use crate::{sys, vnet};
+
+/// Frames that wait in the ring at most; 4 MiB of kernel memory a port.
+const RING_SLOTS: usize = 2048;
+/// Bytes of frames too large for the ring that wait at most.
+const RECEIVE_BUFFER_LEN: i32 = 16 << 20;
+/// Frames from a queue that was found empty this often in a row are asked for once more together with the socket's
+/// error, which would keep its descriptor readable.
+const IDLE_CHECK: u32 = 64;
+const ARPHRD_ETHER: u16 = 1;
+const VLAN_TAG_LEN: usize = 4;
+const MACS_LEN: usize = 12;
+
+/// A device of the kernel.
+#[derive(Debug)]
+pub struct System {
+    host: Arc<Shared>,
+    link: Arc<Link>,
+    /// Holds the device in promiscuous mode.
+    control: OwnedFd,
+    promisc: Mutex<bool>,
+    receivers: Receivers,
+}
+
+/// The receive sockets that were opened, to ask them for their drops. Asking sets the kernel's counter to 0.
+#[derive(Debug, Default)]
+struct Receivers {
+    sockets: Mutex<Vec<Weak<OwnedFd>>>,
+    dropped: AtomicU64,
+}
+
+impl Receivers {
+    fn drops(&self) -> u64 {
+        let mut sockets = self.sockets.lock();
+        sockets.retain(|socket| socket.strong_count() > 0);
+        for socket in sockets.iter().filter_map(Weak::upgrade) {
+            self.dropped.fetch_add(sys::packet_drops(socket.as_fd()).unwrap_or(0), Ordering::Relaxed);
+        }
+        self.dropped.load(Ordering::Relaxed)
+    }
+}
+
+impl System {
+    pub(crate) fn open(host: Arc<Shared>, name: &str) -> io::Result<Self> {
+        let info = host.netlink.link(Which::Name(name))?;
+        if info.link_type != ARPHRD_ETHER {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        let control = sys::packet_socket()?;
+        sys::packet_promisc(control.as_fd(), info.ifindex, true)?;
+        let link = host.register(info);
+        Ok(Self { host, link, control, promisc: Mutex::new(true), receivers: Receivers::default() })
+    }
+
+    fn set(&self, change: Change, operation: impl FnOnce() -> String) -> Result<(), NetdevError> {
+        set(&self.host, &self.link, change, operation)
+    }
+}
+
+/// Changes a link and hears of it at once.
+pub(crate) fn set(
+    host: &Shared,
+    link: &Link,
+    change: Change,
+    operation: impl FnOnce() -> String,
+) -> Result<(), NetdevError> {
+    let result = if link.is_gone() {
+        Err(io::Error::from_raw_os_error(libc::ENODEV))
+    } else {
+        host.netlink.set(link.ifindex(), change)
+    };
+    host.refresh(link);
+    result.map_err(|source| NetdevError::Operation { name: link.name().to_owned(), operation: operation(), source })
+}
+
+/// The state of a link, with what its driver says.
+pub(crate) fn status(host: &Shared, link: &Link) -> LinkStatus {
+    let Some(info) = host.refresh(link) else {
+        return LinkStatus { link_resets: link.link_resets(), ..LinkStatus::default() };
+    };
+    let settings = host.ethtool.settings(link.name()).unwrap_or_default();
+    let mut details = BTreeMap::new();
+    if let Ok(driver) = host.ethtool.driver(link.name()) {
+        details.insert("driver_name".to_owned(), driver.name);
+        details.insert("driver_version".to_owned(), driver.version);
+        details.insert("firmware_version".to_owned(), driver.firmware);
+    }
+    LinkStatus {
+        admin_up: info.admin_up(),
+        carrier: info.carrier(),
+        link_resets: link.link_resets(),
+        speed: settings.speed,
+        duplex: settings.duplex,
+        ifindex: Some(info.ifindex),
+        features: settings.features,
+        details,
+    }
+}
+
+impl Netdev for System {
+    fn name(&self) -> &str {
+        self.link.name()
+    }
+
+    fn kind(&self) -> &'static str {
+        "system"
+    }
+
+    fn open_rx(&self, queue: usize) -> Result<Box<dyn Rx>, NetdevError> {
+        if queue > 0 {
+            return Err(NetdevError::NoQueue { name: self.name().to_owned(), queue, n_rxq: 1 });
+        }
+        let rx = PacketRx::new(self.link.clone())
+            .map_err(|source| NetdevError::Open { name: self.name().to_owned(), source })?;
+        self.receivers.sockets.lock().push(Arc::downgrade(&rx.socket));
+        Ok(Box::new(rx))
+    }
+
+    fn open_tx(&self) -> Result<Box<dyn Tx>, NetdevError> {
+        match PacketTx::new(&self.link) {
+            Ok(tx) => Ok(Box::new(tx)),
+            Err(source) => Err(NetdevError::Open { name: self.name().to_owned(), source }),
+        }
+    }
+
+    fn mac(&self) -> MacAddr {
+        self.link.last().map(|info| info.mac).unwrap_or_default()
+    }
+
+    fn set_mac(&self, mac: MacAddr) -> Result<(), NetdevError> {
+        self.set(Change::Mac(mac), || format!("set Ethernet address to {mac}"))
+    }
+
+    fn mtu(&self) -> Option<u32> {
+        self.link.last().and_then(|info| info.mtu)
+    }
+
+    fn set_mtu(&self, mtu: u32) -> Result<(), NetdevError> {
+        self.set(Change::Mtu(mtu), || format!("set MTU to {mtu}"))
+    }
+
+    fn set_up(&self, up: bool) -> Result<(), NetdevError> {
+        self.set(Change::Up(up), || format!("bring the device {}", if up { "up" } else { "down" }))
+    }
+
+    fn set_promisc(&self, on: bool) -> Result<(), NetdevError> {
+        let mut promisc = self.promisc.lock();
+        if *promisc != on {
+            sys::packet_promisc(self.control.as_fd(), self.link.ifindex(), on).map_err(|source| {
+                let operation = format!("set promiscuous mode {}", if on { "on" } else { "off" });
+                NetdevError::Operation { name: self.name().to_owned(), operation, source }
+            })?;
+            *promisc = on;
+        }
+        Ok(())
+    }
+
+    fn is_present(&self) -> bool {
+        !self.link.is_gone()
+    }
+
+    fn status(&self) -> LinkStatus {
+        status(&self.host, &self.link)
+    }
+
+    fn stats(&self) -> NetdevStats {
+        let mut stats = self.host.refresh(&self.link).map(|info| info.stats).unwrap_or_default();
+        let add = |counter: &mut Option<u64>, n: u64| *counter = counter.map(|old| old + n);
+        add(&mut stats.rx_dropped, self.receivers.drops());
+        add(&mut stats.rx_errors, self.link.rx_errors.load(Ordering::Relaxed));
+        stats
+    }
+
+    fn changes(&self) -> &Changes {
+        &self.link.changes
+    }
+}
+
+/// A receive ring on a device.
+struct PacketRx {
+    ring: Ring,
+    socket: Arc<OwnedFd>,
+    link: Arc<Link>,
+    /// Calls in a row that found nothing.
+    idle: u32,
+}
+
+impl PacketRx {
+    fn new(link: Arc<Link>) -> io::Result<Self> {
+        let socket = ring::marked_socket()?;
+        let fd = socket.as_fd();
+        sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
+        // Any threshold but 0: frames too large for a slot are queued at the socket.
+        sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_COPY_THRESH, 1)?;
+        let _ = sys::set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER_LEN);
+        let ring = Ring::new(fd, RING_SLOTS)?;
+        sys::packet_bind(fd, link.ifindex(), libc::ETH_P_ALL as u16)?;
+        Ok(Self { ring, socket: Arc::new(socket), link, idle: 0 })
+    }
+
+    /// The next frame: `None` if none waits, an inner `None` for one that cannot be had.
+    fn next(&mut self) -> Option<Option<Packet>> {
+        let slot = self.ring.next()?;
+        let (len, vlan) = (slot.len, slot.vlan);
+        let packet = match slot.place {
+            Place::Ring(header, frame) => vnet::parse(header).map(|offload| {
+                let mut packet = pool::filled(frame);
+                packet.offload = offload;
+                packet
+            }),
+            Place::Socket => read_large(self.socket.as_fd(), len),
+            Place::Lost => None,
+        };
+        self.ring.release();
+        Some(packet.map(|mut packet| {
+            if let Some((protocol, control)) = vlan {
+                put_tag_back(&mut packet, protocol, control);
+            }
+            packet
+        }))
+    }
+
+    /// Nothing waits: is there an error that keeps the descriptor readable, and is the device still there?
+    fn check(&mut self) -> io::Result<()> {
+        self.idle += 1;
+        if self.idle == 2 || self.idle > IDLE_CHECK {
+            self.idle = 2;
+            // "Network is down" while the administrator has it down is no failure.
+            sys::take_error(self.socket.as_fd())?;
+        }
+        if self.link.is_gone() { Err(io::Error::from_raw_os_error(libc::ENODEV)) } else { Ok(()) }
+    }
+}
+
+impl Rx for PacketRx {
+    fn recv_batch(&mut self, out: &mut Batch, max: usize) -> io::Result<usize> {
+        let mut n = 0;
+        while n < max {
+            match self.next() {
+                Some(Some(packet)) => {
+                    out.push(packet);
+                    n += 1;
+                }
+                Some(None) => {
+                    self.link.rx_errors.fetch_add(1, Ordering::Relaxed);
+                }
+                None => break,
+            }
+        }
+        if n == 0 {
+            self.check()?;
+        } else {
+            self.idle = 0;
+        }
+        Ok(n)
+    }
+
+    fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
+    }
+
+    fn drain(&mut self) -> io::Result<()> {
+        while let Some(packet) = self.next() {
+            packet.into_iter().for_each(pool::recycle);
+        }
+        Ok(())
+    }
+}
+
+/// Reads a frame of `len` bytes from the socket's queue.
+fn read_large(socket: BorrowedFd<'_>, len: usize) -> Option<Packet> {
+    // The virtio-net header goes to the end of the headroom, the frame behind it: one system call, no copy.
+    let before = HEADROOM - vnet::LEN;
+    let mut bytes = pool::buffer(HEADROOM + len);
+    bytes.resize(before, 0);
+    // A pending error is told first, and the frame stays.
+    for _ in 0..3 {
+        if rustix::io::read(socket, rustix::buffer::spare_capacity(&mut bytes)).is_ok() {
+            break;
+        }
+    }
+    if bytes.len() != HEADROOM + len {
+        return None;
+    }
+    let header = *bytes.get(before..)?.first_chunk()?;
+    let mut packet = Packet::from_vec(bytes, HEADROOM).ok()?;
+    packet.offload = vnet::parse(header)?;
+    Some(packet)
+}
+
+/// Inserts the VLAN tag that the kernel took out of the frame.
+fn put_tag_back(packet: &mut Packet, protocol: u16, control: u16) {
+    if packet.len() >= MACS_LEN {
+        let [p0, p1] = protocol.to_be_bytes();
+        let [c0, c1] = control.to_be_bytes();
+        packet.insert(MACS_LEN, VLAN_TAG_LEN).copy_from_slice(&[p0, p1, c0, c1]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packet::Checksum;
+
+    #[test]
+    fn a_tag_put_back_moves_the_marks() {
+        let mut packet = Packet::from_slice(&[7; 60]);
+        packet.offload.checksum = Checksum::Partial { start: 34, offset: 16 };
+        put_tag_back(&mut packet, 0x88a8, 0x2064);
+        assert_eq!(packet.data()[11..17], [7, 0x88, 0xa8, 0x20, 0x64, 7]);
+        assert_eq!(packet.offload.checksum, Checksum::Partial { start: 38, offset: 16 });
+    }
+}

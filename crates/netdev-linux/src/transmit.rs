@@ -1,0 +1,114 @@
+//! Sending over a packet socket: `sendmmsg`, each message a virtio-net header and a frame.
+//!
+//! The frames go through the device's queueing discipline (no `PACKET_QDISC_BYPASS`): rates set with tc hold, captures
+//! see them, and a busy device makes them wait instead of losing them.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use base::DropReason;
+use netdev::{SendReport, Tx, pool, software};
+use packet::{Batch, Packet};
+
+use crate::link::Link;
+use crate::{ring, sys, vnet};
+
+/// Bytes that wait in the device's queue at most: some 60 frames of 64 KiB.
+const SEND_BUFFER_LEN: i32 = 4 << 20;
+/// Frames passed in one system call.
+const MESSAGES: usize = 64;
+
+/// A packet socket to send by.
+pub(crate) struct PacketTx {
+    socket: OwnedFd,
+    headers: Vec<[u8; vnet::LEN]>,
+}
+
+impl PacketTx {
+    /// A socket bound to the device.
+    pub(crate) fn new(link: &Link) -> io::Result<Self> {
+        let socket = ring::marked_socket()?;
+        // Needs CAP_NET_ADMIN, as all of this; where it is refused the usual size serves too.
+        let _ = sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SEND_BUFFER_LEN);
+        sys::packet_bind(socket.as_fd(), link.ifindex(), 0)?;
+        Ok(Self { socket, headers: Vec::with_capacity(MESSAGES) })
+    }
+
+    /// Sends a frame that the kernel refused, with its marks dealt with by us if it has any.
+    fn send_finished(&mut self, refused: &Packet, report: &mut SendReport) {
+        let mut finished = Batch::new();
+        if software::is_finished(refused) || software::finish(refused.clone(), &mut finished).is_err() {
+            report.count_dropped(DropReason::OutputError, 1);
+            return;
+        }
+        // Frames without marks do not come here again.
+        report.merge(&self.send_batch(&mut finished));
+    }
+
+    /// Hands frames to the kernel; returns how many it took, or why it refuses the first.
+    fn send(&mut self, packets: &[Packet]) -> io::Result<usize> {
+        let packets = &packets[..packets.len().min(MESSAGES)];
+        self.headers.clear();
+        self.headers.extend(packets.iter().map(vnet::emit));
+        let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        let mut buffers = [[none; 2]; MESSAGES];
+        // SAFETY: the structure consists of integers and pointers, for which zero is valid.
+        let mut messages: [libc::mmsghdr; MESSAGES] = unsafe { std::mem::zeroed() };
+        for (i, packet) in packets.iter().enumerate() {
+            let frame = packet.data();
+            // The kernel reads through these pointers only, though their type says otherwise.
+            buffers[i] = [
+                libc::iovec { iov_base: self.headers[i].as_ptr().cast_mut().cast(), iov_len: vnet::LEN },
+                libc::iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: frame.len() },
+            ];
+            messages[i].msg_hdr.msg_iov = buffers[i].as_mut_ptr();
+            messages[i].msg_hdr.msg_iovlen = 2;
+        }
+        // SAFETY: headers, frames and `buffers` live through the call and do not move.
+        unsafe { sys::send_messages(self.socket.as_raw_fd(), &mut messages[..packets.len()]) }
+    }
+}
+
+impl Tx for PacketTx {
+    fn send_batch(&mut self, batch: &mut Batch) -> SendReport {
+        let mut report = SendReport::default();
+        let (mut at, mut asked_again) = (0, false);
+        while let Some(rest) = batch.get(at..).filter(|rest| !rest.is_empty()) {
+            let error = match self.send(rest) {
+                Ok(n) => {
+                    rest[..n].iter().for_each(|packet| report.count_sent(packet.len()));
+                    at += n;
+                    continue;
+                }
+                Err(e) => e,
+            };
+            match error.raw_os_error() {
+                Some(libc::EINTR) => {}
+                // The socket remembers that the device was down once and tells it once: ask again how it is now.
+                Some(libc::ENETDOWN) if !asked_again => asked_again = true,
+                Some(libc::ENETDOWN) => {
+                    report.count_dropped(DropReason::PortDown, rest.len() as u64);
+                    break;
+                }
+                Some(libc::ENXIO | libc::ENODEV) => {
+                    report.count_dropped(DropReason::NoPort, rest.len() as u64);
+                    break;
+                }
+                Some(libc::EAGAIN | libc::ENOBUFS) => {
+                    report.count_dropped(DropReason::OutputQueueFull, 1);
+                    at += 1;
+                }
+                Some(libc::EMSGSIZE) => {
+                    report.count_dropped(DropReason::TooBig, 1);
+                    at += 1;
+                }
+                _ => {
+                    self.send_finished(&rest[0], &mut report);
+                    at += 1;
+                }
+            }
+        }
+        pool::recycle_all(batch);
+        report
+    }
+}

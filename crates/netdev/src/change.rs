@@ -1,0 +1,65 @@
+//! Who wants to hear that a device's link, address or MTU changed.
+//!
+//! A counter says *that* something changed, and callbacks wake whoever sleeps. A callback says nothing of what
+//! changed: the woken side compares [`Changes::seq`] with what it saw and reads the device again.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+/// Called, from any thread, after a change. It must not block and must not call back into the device.
+pub type Listener = Arc<dyn Fn() + Send + Sync>;
+
+/// A device's change counter and its listeners.
+#[derive(Default)]
+pub struct Changes {
+    seq: AtomicU64,
+    listeners: Mutex<Vec<Listener>>,
+}
+
+impl Changes {
+    /// Moves on whenever something changed; starts at 0.
+    pub fn seq(&self) -> u64 {
+        self.seq.load(Ordering::Acquire)
+    }
+
+    /// Calls `listener` after each change for as long as the device lives.
+    pub fn subscribe(&self, listener: Listener) {
+        self.listeners.lock().push(listener);
+    }
+
+    /// Records a change and calls the listeners.
+    pub fn notify(&self) {
+        self.seq.fetch_add(1, Ordering::AcqRel);
+        let listeners = self.listeners.lock().clone();
+        for listener in listeners {
+            listener();
+        }
+    }
+}
+
+impl fmt::Debug for Changes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Changes").field("seq", &self.seq()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listeners_hear_each_change() {
+        let changes = Changes::default();
+        let heard = Arc::new(AtomicU64::new(0));
+        let ear = heard.clone();
+        changes.subscribe(Arc::new(move || {
+            ear.fetch_add(1, Ordering::Relaxed);
+        }));
+        changes.notify();
+        changes.notify();
+        assert_eq!((changes.seq(), heard.load(Ordering::Relaxed)), (2, 2));
+    }
+}

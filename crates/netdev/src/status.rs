@@ -1,0 +1,216 @@
+//! Link state, the port features of OpenFlow, and counters.
+
+use std::collections::BTreeMap;
+
+/// What one end of a full-duplex or half-duplex link does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Duplex {
+    /// One end sends at a time.
+    Half,
+    /// Both ends send at the same time.
+    Full,
+}
+
+impl Duplex {
+    /// The text of the Interface row's `duplex` column.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Half => "half",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// A set of port features, in the bits of `OFPPF_*` of OpenFlow 1.1 and later (1.3, section 7.2.1).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Features(pub u32);
+
+impl Features {
+    /// 10 Mb/s, half duplex.
+    pub const MB10_HD: Self = Self(1 << 0);
+    /// 10 Mb/s, full duplex.
+    pub const MB10_FD: Self = Self(1 << 1);
+    /// 100 Mb/s, half duplex.
+    pub const MB100_HD: Self = Self(1 << 2);
+    /// 100 Mb/s, full duplex.
+    pub const MB100_FD: Self = Self(1 << 3);
+    /// 1 Gb/s, half duplex.
+    pub const GB1_HD: Self = Self(1 << 4);
+    /// 1 Gb/s, full duplex.
+    pub const GB1_FD: Self = Self(1 << 5);
+    /// 10 Gb/s, full duplex.
+    pub const GB10_FD: Self = Self(1 << 6);
+    /// 40 Gb/s, full duplex.
+    pub const GB40_FD: Self = Self(1 << 7);
+    /// 100 Gb/s, full duplex.
+    pub const GB100_FD: Self = Self(1 << 8);
+    /// 1 Tb/s, full duplex.
+    pub const TB1_FD: Self = Self(1 << 9);
+    /// A rate that has no bit of its own.
+    pub const OTHER: Self = Self(1 << 10);
+    /// Copper medium.
+    pub const COPPER: Self = Self(1 << 11);
+    /// Fibre medium.
+    pub const FIBER: Self = Self(1 << 12);
+    /// Auto-negotiation.
+    pub const AUTONEG: Self = Self(1 << 13);
+    /// Pause frames.
+    pub const PAUSE: Self = Self(1 << 14);
+    /// Asymmetric pause.
+    pub const PAUSE_ASYM: Self = Self(1 << 15);
+
+    /// Whether all features of `other` are in this set.
+    pub fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Both sets together.
+    pub fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// The feature of a rate in bits a second; [`Features::OTHER`] where there is none.
+    pub fn of_speed(bits_per_second: u64, duplex: Duplex) -> Self {
+        match (bits_per_second / 1_000_000, duplex) {
+            (10, Duplex::Half) => Self::MB10_HD,
+            (10, Duplex::Full) => Self::MB10_FD,
+            (100, Duplex::Half) => Self::MB100_HD,
+            (100, Duplex::Full) => Self::MB100_FD,
+            (1_000, Duplex::Half) => Self::GB1_HD,
+            (1_000, Duplex::Full) => Self::GB1_FD,
+            (10_000, Duplex::Full) => Self::GB10_FD,
+            (40_000, Duplex::Full) => Self::GB40_FD,
+            (100_000, Duplex::Full) => Self::GB100_FD,
+            (1_000_000, Duplex::Full) => Self::TB1_FD,
+            _ => Self::OTHER,
+        }
+    }
+
+    /// The highest rate in the set, in bits a second; `None` without any.
+    pub fn max_speed(self) -> Option<u64> {
+        const RATES: [(u32, u64); 10] = [
+            (1 << 9, 1_000_000),
+            (1 << 8, 100_000),
+            (1 << 7, 40_000),
+            (1 << 6, 10_000),
+            (1 << 5, 1_000),
+            (1 << 4, 1_000),
+            (1 << 3, 100),
+            (1 << 2, 100),
+            (1 << 1, 10),
+            (1 << 0, 10),
+        ];
+        RATES.iter().find(|(bit, _)| self.0 & bit != 0).map(|(_, mbps)| mbps * 1_000_000)
+    }
+}
+
+/// The four feature sets of an OpenFlow port description.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PortFeatures {
+    /// In use now.
+    pub current: Features,
+    /// Offered to the other end.
+    pub advertised: Features,
+    /// What the device can do.
+    pub supported: Features,
+    /// What the other end offers.
+    pub peer: Features,
+}
+
+/// The state of a device's link.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct LinkStatus {
+    /// Switched on by the administrator.
+    pub admin_up: bool,
+    /// The other end is there. (A device that is switched off has none.)
+    pub carrier: bool,
+    /// How often the carrier was seen to change.
+    pub link_resets: u64,
+    /// Rate now, in bits a second.
+    pub speed: Option<u64>,
+    /// Duplex now.
+    pub duplex: Option<Duplex>,
+    /// The kernel's number of the device; `Some(0)` for devices that pretend to have one.
+    pub ifindex: Option<u32>,
+    /// OpenFlow's view of the rates.
+    pub features: PortFeatures,
+    /// The Interface row's `status` column: `driver_name`, `driver_version`, `firmware_version`, ...
+    pub details: BTreeMap<String, String>,
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $field:ident = $column:literal,)+) => {
+        /// A device's counters. `None` is what the device does not know, which OpenFlow shows as all ones.
+        #[derive(Clone, PartialEq, Eq, Debug, Default)]
+        pub struct NetdevStats {
+            $($(#[$doc])* pub $field: Option<u64>,)+
+            /// Counters that only this kind of device has, by name.
+            pub custom: Vec<(String, u64)>,
+        }
+
+        impl NetdevStats {
+            /// The counters that are known, by their key in the Interface row's `statistics` column; the device's
+            /// own counters last.
+            pub fn columns(&self) -> Vec<(&str, u64)> {
+                let known = [$(($column, self.$field),)+];
+                let known = known.into_iter().filter_map(|(name, n)| n.map(|n| (name, n)));
+                known.chain(self.custom.iter().map(|(name, n)| (name.as_str(), *n))).collect()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Frames received.
+    rx_packets = "rx_packets",
+    /// Frames sent.
+    tx_packets = "tx_packets",
+    /// Bytes in frames received.
+    rx_bytes = "rx_bytes",
+    /// Bytes in frames sent.
+    tx_bytes = "tx_bytes",
+    /// Frames received and dropped for want of room.
+    rx_dropped = "rx_dropped",
+    /// Frames not sent for want of room.
+    tx_dropped = "tx_dropped",
+    /// Frames received bad, of all kinds.
+    rx_errors = "rx_errors",
+    /// Frames not sent for an error.
+    tx_errors = "tx_errors",
+    /// Received with an alignment error.
+    rx_frame_errors = "rx_frame_err",
+    /// Received while the receiver's ring was full.
+    rx_over_errors = "rx_over_err",
+    /// Received with a wrong checksum.
+    rx_crc_errors = "rx_crc_err",
+    /// Missed by the receiver.
+    rx_missed_errors = "rx_missed_errors",
+    /// Collisions while sending.
+    collisions = "collisions",
+    /// Multicast frames received.
+    multicast = "rx_multicast_packets",
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_those_that_are_known() {
+        let stats = NetdevStats {
+            rx_packets: Some(1),
+            collisions: Some(0),
+            custom: vec![("rx_q0_packets".to_owned(), 1)],
+            ..NetdevStats::default()
+        };
+        assert_eq!(stats.columns(), [("rx_packets", 1), ("collisions", 0), ("rx_q0_packets", 1)]);
+    }
+
+    #[test]
+    fn speeds_and_features() {
+        let f = Features::of_speed(10_000_000_000, Duplex::Full);
+        assert_eq!((f, f.max_speed()), (Features::GB10_FD, Some(10_000_000_000)));
+        assert_eq!(Features::of_speed(2_500_000_000, Duplex::Full), Features::OTHER);
+        assert_eq!(Features::COPPER.max_speed(), None);
+    }
+}

@@ -1,0 +1,377 @@
+//! One bridge: its ports as OpenFlow and NORMAL see them, its identity, and its view for translations.
+
+use crate::conn::Connections;
+use crate::conn::peer::PeerKind;
+use crate::expire::Expirable;
+use crate::switch::Switch;
+use base::{MacAddr, PortNo};
+use netdev::Netdev;
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use xlate::model::{PriorityTags, new_tables};
+use xlate::{Bridge, BridgeId, Bundle, MacTable, Port, PortConfig, PortOut, Table, VlanMode};
+
+/// A bridge.
+#[derive(Debug)]
+pub struct Ofproto {
+    id: BridgeId,
+    name: String,
+    switch: Weak<Switch>,
+    tables: Arc<[Table]>,
+    macs: Arc<RwLock<MacTable>>,
+    state: RwLock<State>,
+    pub(crate) expirable: Expirable,
+    connections: Connections,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    identity: Identity,
+    ports: BTreeMap<PortNo, OfPort>,
+    bundles: Vec<BundleSpec>,
+    forward_bpdu: bool,
+    miss_to_controller: bool,
+}
+
+/// What a bridge calls itself towards controllers (OFPST_DESC).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Identity {
+    /// Datapath id.
+    pub datapath_id: u64,
+    /// Manufacturer.
+    pub mfr_desc: String,
+    /// Hardware.
+    pub hw_desc: String,
+    /// Software.
+    pub sw_desc: String,
+    /// Serial number.
+    pub serial_desc: String,
+    /// In the user's words.
+    pub dp_desc: String,
+}
+
+/// A port to be.
+#[derive(Clone, Debug)]
+pub struct PortSpec {
+    /// OpenFlow port number.
+    pub no: PortNo,
+    /// Name of the interface.
+    pub name: String,
+    /// What is behind it.
+    pub out: PortOut,
+    /// Its device; none for patch ports.
+    pub device: Option<Arc<dyn Netdev>>,
+    /// Its address: of the device, or one made up for a patch port.
+    pub mac: MacAddr,
+}
+
+/// A port of a bridge.
+#[derive(Clone, Debug)]
+pub struct OfPort {
+    /// What it was made as.
+    pub spec: PortSpec,
+    /// As set by port modifications.
+    pub config: PortConfig,
+    /// Packets through a patch port.
+    pub patch: Arc<PatchCounters>,
+    /// When it was added, in milliseconds of the switch's clock.
+    pub created_ms: u64,
+}
+
+/// What went through a patch port.
+#[derive(Debug, Default)]
+pub struct PatchCounters {
+    /// Packets in.
+    pub rx_packets: AtomicU64,
+    /// Bytes in.
+    pub rx_bytes: AtomicU64,
+    /// Packets out.
+    pub tx_packets: AtomicU64,
+    /// Bytes out.
+    pub tx_bytes: AtomicU64,
+}
+
+/// A port of the database: one bundle.
+#[derive(Clone, PartialEq, Debug)]
+pub struct BundleSpec {
+    /// Its name.
+    pub name: String,
+    /// The OpenFlow ports in it.
+    pub ports: Vec<PortNo>,
+    /// How it treats tags.
+    pub mode: VlanMode,
+    /// Access or native VLAN.
+    pub tag: u16,
+    /// VLANs of a trunk; empty for all.
+    pub trunks: Vec<u16>,
+    /// Tags for priorities.
+    pub priority_tags: PriorityTags,
+    /// No traffic to other protected bundles.
+    pub protected: bool,
+}
+
+/// How a set of ports changed.
+#[derive(Clone, Debug)]
+pub enum PortChange {
+    /// A port came.
+    Added(OfPort),
+    /// A port went.
+    Deleted(OfPort),
+    /// A port changed.
+    Modified(OfPort),
+}
+
+impl Ofproto {
+    pub(crate) fn new(id: BridgeId, name: &str, switch: &Arc<Switch>) -> Self {
+        Self {
+            id,
+            name: name.to_owned(),
+            switch: Arc::downgrade(switch),
+            tables: new_tables(),
+            macs: Arc::default(),
+            state: RwLock::default(),
+            expirable: Expirable::default(),
+            connections: Connections::default(),
+        }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> BridgeId {
+        self.id
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its flow tables.
+    pub fn tables(&self) -> &[Table] {
+        &self.tables
+    }
+
+    /// Its OpenFlow connections.
+    pub fn connections(&self) -> &Connections {
+        &self.connections
+    }
+
+    /// Its learned addresses.
+    pub fn macs(&self) -> &RwLock<MacTable> {
+        &self.macs
+    }
+
+    /// The switch that it is part of, while that lives.
+    pub fn switch(&self) -> Option<Arc<Switch>> {
+        self.switch.upgrade()
+    }
+
+    pub(crate) fn changed(&self) {
+        if let Some(switch) = self.switch() {
+            switch.changed();
+        }
+    }
+
+    fn rebuild(&self) {
+        if let Some(switch) = self.switch() {
+            switch.rebuild();
+        }
+    }
+
+    /// What it calls itself.
+    pub fn identity(&self) -> Identity {
+        self.state.read().identity.clone()
+    }
+
+    /// Sets what it calls itself.
+    pub fn set_identity(&self, identity: Identity) {
+        self.state.write().identity = identity;
+    }
+
+    /// Sets whether NORMAL forwards frames to reserved addresses.
+    pub fn set_forward_bpdu(&self, on: bool) {
+        if std::mem::replace(&mut self.state.write().forward_bpdu, on) != on {
+            self.rebuild();
+        }
+    }
+
+    /// Sets whether packets without a flow go to controllers: if one is connected that speaks OpenFlow 1.2 or earlier,
+    /// where that is what a miss does unless the controller says otherwise.
+    pub(crate) fn update_miss_to_controller(&self) {
+        let mut on = false;
+        self.connections.for_each(|peer| {
+            on |= peer.kind == PeerKind::Controller && peer.version().is_some_and(|v| v < openflow::Version::V13);
+        });
+        let old = std::mem::replace(&mut self.state.write().miss_to_controller, on);
+        if old != on {
+            self.rebuild();
+        }
+    }
+
+    /// Sets the limits of the MAC table.
+    pub fn configure_macs(&self, max_entries: usize, aging_secs: u32) {
+        if self.macs.write().configure(max_entries, aging_secs) {
+            self.changed();
+        }
+    }
+
+    /// Forgets learned addresses.
+    pub fn flush_macs(&self) {
+        if self.macs.write().flush() {
+            self.changed();
+        }
+    }
+
+    /// Sets ports and bundles to exactly these, and returns what changed. A port keeps its configuration while its
+    /// number and name stay.
+    pub fn set_ports(&self, specs: Vec<PortSpec>, bundles: Vec<BundleSpec>) -> Vec<PortChange> {
+        let now = self.switch().map_or(0, |s| s.clock().now().0);
+        let mut state = self.state.write();
+        let mut old = std::mem::take(&mut state.ports);
+        let mut changes = Vec::new();
+        for spec in specs {
+            let kept = old.remove(&spec.no).filter(|p| {
+                let same = p.spec.name == spec.name;
+                if !same {
+                    changes.push(PortChange::Deleted(p.clone()));
+                }
+                same
+            });
+            let port = match kept {
+                Some(port) => {
+                    let modified = port.spec.mac != spec.mac;
+                    let port = OfPort { spec, ..port };
+                    if modified {
+                        changes.push(PortChange::Modified(port.clone()));
+                    }
+                    port
+                }
+                None => {
+                    let port = OfPort { spec, config: PortConfig::default(), patch: Arc::default(), created_ms: now };
+                    changes.push(PortChange::Added(port.clone()));
+                    port
+                }
+            };
+            state.ports.insert(port.spec.no, port);
+        }
+        for port in old.into_values() {
+            changes.push(PortChange::Deleted(port));
+        }
+        state.bundles = bundles;
+        drop(state);
+        for change in &changes {
+            if let PortChange::Deleted(port) = change {
+                self.macs.write().flush_port(port.spec.no);
+            }
+        }
+        self.rebuild();
+        changes
+    }
+
+    /// Sets the configuration of a port (OFPT_PORT_MOD). Returns the port as it is then, or `None` if there is none.
+    pub fn set_port_config(&self, no: PortNo, config: PortConfig) -> Option<OfPort> {
+        let port = {
+            let mut state = self.state.write();
+            let port = state.ports.get_mut(&no)?;
+            port.config = config;
+            port.clone()
+        };
+        self.rebuild();
+        Some(port)
+    }
+
+    /// Its ports, by number.
+    pub fn ports(&self) -> Vec<OfPort> {
+        self.state.read().ports.values().cloned().collect()
+    }
+
+    /// One port.
+    pub fn port(&self, no: PortNo) -> Option<OfPort> {
+        self.state.read().ports.get(&no).cloned()
+    }
+
+    /// The port of this name.
+    pub fn port_named(&self, name: &str) -> Option<OfPort> {
+        self.state.read().ports.values().find(|p| p.spec.name == name).cloned()
+    }
+
+    /// The bundles of NORMAL.
+    pub fn bundles(&self) -> Vec<BundleSpec> {
+        self.state.read().bundles.clone()
+    }
+
+    /// What translations see of it.
+    pub(crate) fn view(&self) -> Bridge {
+        let state = self.state.read();
+        let bundle_of = |no: PortNo| state.bundles.iter().position(|b| b.ports.contains(&no));
+        let ports = state
+            .ports
+            .iter()
+            .map(|(no, port)| {
+                let view = Port {
+                    no: *no,
+                    name: port.spec.name.clone(),
+                    out: port.spec.out,
+                    config: port.config,
+                    bundle: bundle_of(*no),
+                };
+                (*no, view)
+            })
+            .collect();
+        Bridge {
+            id: self.id,
+            name: self.name.clone(),
+            ports,
+            bundles: state.bundles.iter().map(|b| bundle_view(b, &state.ports)).collect(),
+            tables: Arc::clone(&self.tables),
+            macs: Arc::clone(&self.macs),
+            miss_to_controller: state.miss_to_controller,
+            forward_bpdu: state.forward_bpdu,
+        }
+    }
+}
+
+fn bundle_view(spec: &BundleSpec, ports: &BTreeMap<PortNo, OfPort>) -> Bundle {
+    let trunks = (!spec.trunks.is_empty()).then(|| {
+        let mut set = Box::new([false; 4096]);
+        for vlan in &spec.trunks {
+            set[usize::from(vlan & 0xfff)] = true;
+        }
+        Arc::from(set)
+    });
+    let no_flood = spec.ports.first().and_then(|no| ports.get(no)).is_some_and(|p| p.config.no_flood);
+    Bundle {
+        name: spec.name.clone(),
+        ports: spec.ports.clone(),
+        mode: spec.mode,
+        tag: spec.tag,
+        trunks,
+        priority_tags: spec.priority_tags,
+        protected: spec.protected,
+        floodable: !no_flood,
+    }
+}
+
+impl PatchCounters {
+    pub(crate) fn add_rx(&self, packets: u64, bytes: u64) {
+        self.rx_packets.fetch_add(packets, Ordering::Relaxed);
+        self.rx_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_tx(&self, packets: u64, bytes: u64) {
+        self.tx_packets.fetch_add(packets, Ordering::Relaxed);
+        self.tx_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Port names of a bridge, for text.
+impl flow::text::PortNames for Ofproto {
+    fn number(&self, name: &str) -> Option<PortNo> {
+        self.port_named(name).map(|p| p.spec.no)
+    }
+
+    fn name(&self, no: PortNo) -> Option<String> {
+        self.port(no).map(|p| p.spec.name)
+    }
+}

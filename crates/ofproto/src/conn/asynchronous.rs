@@ -1,0 +1,178 @@
+//! Messages that a switch sends of its own accord.
+
+use super::peer::{Peer, PeerKind};
+use crate::bridge::{OfPort, Ofproto, PortChange};
+use crate::flow_table::{Removed, RemovedReason};
+use dpif::ControllerUpcall;
+use flow::{Field, Match};
+use netdev::LinkStatus;
+use openflow::PacketInReason;
+use openflow::flow_msg::{FlowRemoved, FlowRemovedReason};
+use openflow::message::{Form, Message};
+use openflow::packet::{PacketIn, PacketInFormat};
+use openflow::port::{PortDesc, PortReason, PortStatus, config, state};
+use packet::Packet;
+use std::sync::atomic::Ordering;
+use xlate::PortConfig;
+
+impl Ofproto {
+    /// Sends a packet to the controllers that it is for. Called on packet threads.
+    pub(crate) fn packet_in(&self, what: &ControllerUpcall, packet: &Packet) {
+        let mut encoded: Option<PacketIn> = None;
+        self.connections().for_each(|peer| {
+            let (format, controller_id) = {
+                let state = peer.state.lock();
+                (state.packet_in_format, state.controller_id)
+            };
+            if controller_id != what.controller_id || !peer.wants(|a| a.packet_in, what.reason.into()) {
+                return;
+            }
+            if !peer.has_room() {
+                self.connections().packet_ins_lost.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            let message = encoded.get_or_insert_with(|| {
+                // A controller has no use for a checksum that somebody else was to finish.
+                let mut finished = packet.clone();
+                packet::checksum::finish(&mut finished);
+                packet_in(what, &finished)
+            });
+            peer.send(0, &Message::PacketIn(format, Box::new(message.clone())));
+        });
+    }
+
+    /// Tells controllers of flows that are gone, if they wanted to know.
+    pub(crate) fn send_flows_removed(&self, removed: &[Removed]) {
+        for Removed { rule, reason } in removed {
+            if !rule.flags.send_flow_rem {
+                continue;
+            }
+            let age = self.now().since(rule.created);
+            let message = FlowRemoved {
+                matching: rule.minimatch.expand(),
+                cookie: rule.cookie,
+                priority: rule.priority,
+                reason: match reason {
+                    RemovedReason::IdleTimeout => FlowRemovedReason::IdleTimeout,
+                    RemovedReason::HardTimeout => FlowRemovedReason::HardTimeout,
+                    RemovedReason::Delete => FlowRemovedReason::Delete,
+                },
+                table_id: Some(rule.table),
+                duration_sec: (age / 1000) as u32,
+                duration_nsec: (age % 1000) as u32 * 1_000_000,
+                idle_timeout: rule.idle_timeout,
+                hard_timeout: rule.hard_timeout,
+                packet_count: rule.stats.packets.load(Ordering::Relaxed),
+                byte_count: rule.stats.bytes.load(Ordering::Relaxed),
+            };
+            self.connections().for_each(|peer| {
+                if peer.wants(|a| a.flow_removed, *reason as u32) {
+                    peer.send(0, &Message::FlowRemoved(flow_removed_form(peer), Box::new(message.clone())));
+                }
+            });
+        }
+    }
+
+    /// Tells controllers of ports that came, went or changed.
+    pub fn send_port_changes(&self, changes: &[PortChange]) {
+        for change in changes {
+            let (reason, port) = match change {
+                PortChange::Added(p) => (PortReason::Add, p),
+                PortChange::Deleted(p) => (PortReason::Delete, p),
+                PortChange::Modified(p) => (PortReason::Modify, p),
+            };
+            let message = Message::PortStatus(PortStatus { reason, desc: port_desc(port) });
+            self.connections().for_each(|peer| {
+                if peer.wants(|a| a.port_status, reason as u32) {
+                    peer.send(0, &message);
+                }
+            });
+        }
+    }
+
+    /// Gives the snoopers a copy of bytes that went between the bridge and a controller.
+    pub(crate) fn snoop(&self, peer: &Peer, bytes: &[u8]) {
+        if peer.kind == PeerKind::Controller {
+            self.connections().for_each(|p| {
+                if p.kind == PeerKind::Snoop && p.has_room() {
+                    p.send_bytes(bytes.to_vec());
+                }
+            });
+        }
+    }
+}
+
+fn flow_removed_form(peer: &Peer) -> Form {
+    // A client that speaks OpenFlow 1.0 with Nicira's extensions says so by asking for its packet-ins.
+    let state = peer.state.lock();
+    let nicira = state.version == Some(openflow::Version::V10) && state.packet_in_format != PacketInFormat::Standard;
+    if nicira { Form::Nicira } else { Form::Standard }
+}
+
+fn packet_in(what: &ControllerUpcall, packet: &Packet) -> PacketIn {
+    let mut metadata = Match::ANY;
+    metadata.set(Field::InPortOxm, what.in_port.0.into());
+    let fields = [Field::TunId, Field::TunSrc, Field::TunDst, Field::Metadata, Field::PktMark];
+    for field in fields.into_iter().chain((0..16).filter_map(Field::reg)) {
+        let value = what.metadata.get(field);
+        if value != 0 {
+            metadata.set(field, value);
+        }
+    }
+    let reasons = [
+        PacketInReason::NoMatch,
+        PacketInReason::Action,
+        PacketInReason::InvalidTtl,
+        PacketInReason::ActionSet,
+        PacketInReason::Group,
+        PacketInReason::PacketOut,
+    ];
+    let len = packet.len().min(usize::from(what.max_len));
+    PacketIn {
+        reason: reasons.get(usize::from(what.reason)).copied().unwrap_or(PacketInReason::Action),
+        buffer_id: None,
+        total_len: packet.len() as u32,
+        table_id: what.table,
+        cookie: what.cookie,
+        metadata,
+        data: packet.data()[..len].to_vec(),
+        userdata: what.userdata.clone(),
+        continuation: Vec::new(),
+    }
+}
+
+/// A port as OpenFlow describes it.
+pub(crate) fn port_desc(port: &OfPort) -> PortDesc {
+    let status = port.spec.device.as_ref().map(|d| d.status());
+    let up = status.as_ref().is_none_or(|s| s.carrier);
+    let speed = |s: Option<u64>| s.map_or(0, |bps| (bps / 1000).min(u64::from(u32::MAX)) as u32);
+    let features = status.as_ref().map(|s| s.features).unwrap_or_default();
+    PortDesc {
+        port_no: port.spec.no,
+        hw_addr: port.spec.mac,
+        name: port.spec.name.clone(),
+        config: config_bits(port, status.as_ref()),
+        state: if up { 0 } else { state::LINK_DOWN },
+        curr: features.current.0,
+        advertised: features.advertised.0,
+        supported: features.supported.0,
+        peer: features.peer.0,
+        curr_speed: speed(features.current.max_speed()),
+        max_speed: speed(features.supported.max_speed()),
+    }
+}
+
+fn config_bits(port: &OfPort, status: Option<&LinkStatus>) -> u32 {
+    let PortConfig { down, no_recv, no_flood, no_fwd, no_packet_in } = port.config;
+    let down = down || status.is_some_and(|s| !s.admin_up);
+    [
+        (down, config::PORT_DOWN),
+        (no_recv, config::NO_RECV),
+        (no_flood, config::NO_FLOOD),
+        (no_fwd, config::NO_FWD),
+        (no_packet_in, config::NO_PACKET_IN),
+    ]
+    .iter()
+    .filter(|(on, _)| *on)
+    .fold(0, |bits, (_, bit)| bits | bit)
+}

@@ -1,0 +1,249 @@
+//! What a message from a peer does.
+
+use super::asynchronous::port_desc;
+use super::peer::{Peer, PeerKind};
+use crate::bridge::{Ofproto, PortChange};
+use base::PortNo;
+use openflow::flow_mod::{FlowMod, FlowModCommand};
+use openflow::message::{Message, decode_with};
+use openflow::packet::PacketOut;
+use openflow::port::{PortMod, config};
+use openflow::queue::QueueGetConfigReply;
+use openflow::switch::{ErrorReport, Features, FragHandling, Role, RoleMsg, SwitchConfig, capability};
+use openflow::{OfpError, Version};
+use packet::Packet;
+use xlate::Start;
+
+/// Flow tables that a switch tells of: 0 to 253. (Table 254 can be used, as in Open vSwitch, but is not announced.)
+pub(crate) const N_TABLES_SHOWN: u8 = 254;
+
+/// Action types of OpenFlow 1.0 that are carried out: all twelve.
+const ACTIONS10: u32 = 0xfff;
+
+type Handled = Result<(), OfpError>;
+
+impl Ofproto {
+    /// Handles one whole message after HELLO. Whatever is wrong with it is answered by an error message.
+    pub(crate) fn handle(&self, peer: &Peer, bytes: &[u8]) {
+        self.snoop(peer, bytes);
+        let (options, version) = {
+            let state = peer.state.lock();
+            (state.options, state.version)
+        };
+        let (xid, outcome) = match decode_with(bytes, options) {
+            Ok((v, xid, _)) if Some(v) != version => (xid, Err(OfpError::BrcBadVersion)),
+            Ok((version, xid, message)) => (xid, self.dispatch(peer, version, xid, message)),
+            Err(e) => (e.xid, Err(e.error)),
+        };
+        if let Err(error) = outcome {
+            tracing::info!(target: "connmgr", "{}<->{}: sending {error} error reply", self.name(), peer.target);
+            peer.send(xid, &Message::Error(ErrorReport::on(error, bytes)));
+        }
+    }
+
+    fn dispatch(&self, peer: &Peer, version: Version, xid: u32, message: Message) -> Handled {
+        match message {
+            // A second HELLO changes nothing; replies and asynchronous messages are nothing to a switch.
+            Message::Hello(_) | Message::EchoReply(_) | Message::Error(_) | Message::FlowAge => {}
+            Message::EchoRequest(data) => peer.send(xid, &Message::EchoReply(data)),
+            Message::FeaturesRequest => peer.send(xid, &Message::FeaturesReply(Box::new(self.features(version)))),
+            Message::GetConfigRequest => peer.send(xid, &Message::GetConfigReply(Self::config_of(peer, version))),
+            Message::SetConfig(config) => Self::set_config(peer, config)?,
+            Message::BarrierRequest => peer.send(xid, &Message::BarrierReply),
+            Message::PacketOut(out) => {
+                writable(peer)?;
+                self.packet_out(&out, version)?;
+            }
+            Message::FlowMod(_, fm) => {
+                writable(peer)?;
+                self.handle_flow_mod(&fm, version)?;
+            }
+            Message::PortMod(pm) => {
+                writable(peer)?;
+                self.port_mod(&pm)?;
+            }
+            Message::TableMod(tm) => {
+                writable(peer)?;
+                // The one setting that OpenFlow 1.3 has left is none; earlier ones choose what a miss does.
+                if tm.config != 0 {
+                    return Err(OfpError::TmfcBadConfig);
+                }
+            }
+            Message::GroupMod(_) => {
+                writable(peer)?;
+                return Err(OfpError::GmfcBadType);
+            }
+            Message::MeterMod(_) => {
+                writable(peer)?;
+                return Err(OfpError::MmfcOutOfMeters);
+            }
+            Message::QueueGetConfigRequest(port_no) => {
+                if port_no != PortNo::ANY && self.port(port_no).is_none() {
+                    return Err(OfpError::QofcBadPort);
+                }
+                peer.send(xid, &Message::QueueGetConfigReply(QueueGetConfigReply { port_no, queues: Vec::new() }));
+            }
+            Message::RoleRequest(form, role) => {
+                let reply = self.role_request(peer, role)?;
+                peer.send(xid, &Message::RoleReply(form, reply));
+            }
+            Message::GetAsyncRequest => {
+                let asynchronous = peer.state.lock().asynchronous;
+                peer.send(xid, &Message::GetAsyncReply(asynchronous));
+            }
+            Message::SetAsync(_, masks) => peer.state.lock().asynchronous = masks,
+            Message::SetFlowFormat(0 | 2) => {}
+            Message::SetFlowFormat(_) => return Err(OfpError::BrcEperm),
+            Message::FlowModTableId(on) => peer.state.lock().options.flow_mod_table_id = on,
+            Message::SetPacketInFormat(format) => peer.state.lock().packet_in_format = format,
+            Message::SetControllerId(id) => peer.state.lock().controller_id = id,
+            Message::StatsRequest { more: true, .. } => return Err(OfpError::BrcMultipartBufferOverflow),
+            Message::StatsRequest { more: false, body } => self.stats(peer, version, xid, body)?,
+            Message::FlowMonitorCancel(_)
+            | Message::FeaturesReply(_)
+            | Message::GetConfigReply(_)
+            | Message::PacketIn(..)
+            | Message::FlowRemoved(..)
+            | Message::PortStatus(_)
+            | Message::BarrierReply
+            | Message::QueueGetConfigReply(_)
+            | Message::RoleReply(..)
+            | Message::GetAsyncReply(_)
+            | Message::StatsReply { .. } => return Err(OfpError::BrcBadType),
+        }
+        Ok(())
+    }
+
+    fn features(&self, version: Version) -> Features {
+        let mut capabilities =
+            capability::FLOW_STATS | capability::TABLE_STATS | capability::PORT_STATS | capability::QUEUE_STATS;
+        if version == Version::V10 {
+            capabilities |= capability::ARP_MATCH_IP;
+        }
+        Features {
+            datapath_id: self.identity().datapath_id,
+            n_buffers: 0,
+            n_tables: N_TABLES_SHOWN,
+            auxiliary_id: 0,
+            capabilities,
+            actions: ACTIONS10,
+            ports: self.ports().iter().map(port_desc).collect(),
+        }
+    }
+
+    fn config_of(peer: &Peer, version: Version) -> SwitchConfig {
+        let state = peer.state.lock();
+        let tells_ttl = version != Version::V13;
+        SwitchConfig {
+            frag: FragHandling::Normal,
+            invalid_ttl_to_controller: tells_ttl.then_some(state.invalid_ttl),
+            miss_send_len: state.miss_send_len,
+        }
+    }
+
+    fn set_config(peer: &Peer, config: SwitchConfig) -> Handled {
+        if config.frag != FragHandling::Normal {
+            return Err(OfpError::ScfcBadFlags);
+        }
+        let mut state = peer.state.lock();
+        state.miss_send_len = config.miss_send_len;
+        if let Some(on) = config.invalid_ttl_to_controller {
+            state.invalid_ttl = on;
+        }
+        Ok(())
+    }
+
+    fn handle_flow_mod(&self, fm: &FlowMod, version: Version) -> Handled {
+        if !matches!(fm.command, FlowModCommand::Delete | FlowModCommand::DeleteStrict) {
+            self.check_actions(&fm.actions, &fm.matching, fm.table_id.unwrap_or(0), version)?;
+        }
+        let removed = self.flow_mod(fm)?;
+        self.send_flows_removed(&removed);
+        // There are no buffers: a controller that names one is told so, and has its flow.
+        if fm.buffer_id.is_some() && !matches!(fm.command, FlowModCommand::Delete | FlowModCommand::DeleteStrict) {
+            return Err(OfpError::BrcBufferUnknown);
+        }
+        Ok(())
+    }
+
+    fn packet_out(&self, out: &PacketOut, version: Version) -> Handled {
+        if out.buffer_id.is_some() {
+            return Err(OfpError::BrcBufferUnknown);
+        }
+        if !(out.in_port.is_real() || out.in_port == PortNo::CONTROLLER || out.in_port == PortNo::ANY) {
+            return Err(OfpError::BrcBadPort);
+        }
+        let packet = Packet::from_slice(&out.data);
+        let mut key = flow::extract::extract(packet.data(), out.in_port).0;
+        key.set_in_port(out.in_port);
+        let exactly = flow::Match::new(&key, flow::FlowKey([u64::MAX; flow::WORDS]));
+        self.check_actions(&out.actions, &exactly, 0, version)?;
+        self.run(&key, packet, Start::Actions(&out.actions));
+        Ok(())
+    }
+
+    fn port_mod(&self, pm: &PortMod) -> Handled {
+        let port = self.port(pm.port_no).ok_or(OfpError::PmfcBadPort)?;
+        if port.spec.mac != pm.hw_addr {
+            return Err(OfpError::PmfcBadHwAddr);
+        }
+        let mut new = port.config;
+        for (bit, value) in [
+            (config::PORT_DOWN, &mut new.down),
+            (config::NO_RECV, &mut new.no_recv),
+            (config::NO_FLOOD, &mut new.no_flood),
+            (config::NO_FWD, &mut new.no_fwd),
+            (config::NO_PACKET_IN, &mut new.no_packet_in),
+        ] {
+            if pm.mask & bit != 0 {
+                *value = pm.config & bit != 0;
+            }
+        }
+        if new.down != port.config.down
+            && let Some(device) = &port.spec.device
+            && let Err(e) = device.set_up(!new.down)
+        {
+            tracing::warn!(target: "ofproto", "{}: {e}", self.name());
+            return Err(OfpError::PmfcEperm);
+        }
+        if let Some(port) = self.set_port_config(pm.port_no, new) {
+            self.send_port_changes(&[PortChange::Modified(port)]);
+        }
+        Ok(())
+    }
+
+    fn role_request(&self, peer: &Peer, request: RoleMsg) -> Result<RoleMsg, OfpError> {
+        let mut generation = self.connections().generation_id.lock();
+        if request.role == Role::Primary || request.role == Role::Secondary {
+            if let Some(new) = request.generation_id {
+                // Compared as a distance, as the ids may wrap around.
+                if generation.is_some_and(|old| new.wrapping_sub(old) as i64 >= 0) || generation.is_none() {
+                    *generation = Some(new);
+                } else {
+                    return Err(OfpError::RrfcStale);
+                }
+            }
+            if request.role == Role::Primary {
+                self.connections().for_each(|other| {
+                    let mut state = other.state.lock();
+                    if state.role == Role::Primary {
+                        state.role = Role::Secondary;
+                    }
+                });
+            }
+        }
+        let mut state = peer.state.lock();
+        if request.role != Role::NoChange {
+            state.role = request.role;
+        }
+        Ok(RoleMsg { role: state.role, generation_id: *generation })
+    }
+}
+
+/// Secondaries may look, not change (OpenFlow 1.3 section 6.3.6).
+fn writable(peer: &Peer) -> Handled {
+    if peer.role() == Role::Secondary && peer.kind == PeerKind::Controller {
+        return Err(OfpError::BrcIsSecondary);
+    }
+    Ok(())
+}

@@ -1,0 +1,214 @@
+//! Statistics ("multipart") requests and their replies, which are written message by message.
+
+use super::asynchronous::port_desc;
+use super::handle::N_TABLES_SHOWN;
+use super::peer::Peer;
+use super::table_features::{self, MAX_ENTRIES};
+use crate::bridge::{OfPort, Ofproto};
+use crate::flow_table::Criteria;
+use base::PortNo;
+use openflow::flow_msg::{FlowStats, FlowStatsRequest};
+use openflow::multipart::{AggregateStats, Entry, ReplyWriter, StatsReply, StatsRequest, SwitchDesc};
+use openflow::port::PortStats;
+use openflow::table::TableStats;
+use openflow::types::Kind;
+use openflow::{OfpError, Version};
+use std::sync::atomic::Ordering;
+use xlate::Rule;
+
+/// Wildcards of OpenFlow 1.0: all of them.
+const WILDCARDS10: u32 = (1 << 22) - 1;
+
+impl Ofproto {
+    pub(crate) fn stats(&self, peer: &Peer, version: Version, xid: u32, body: StatsRequest) -> Result<(), OfpError> {
+        let reply = |body: StatsReply| {
+            for bytes in body.encode(version, xid) {
+                peer.send_bytes(bytes);
+            }
+        };
+        match body {
+            StatsRequest::Desc => {
+                let id = self.identity();
+                reply(StatsReply::Desc(Box::new(SwitchDesc {
+                    manufacturer: id.mfr_desc,
+                    hardware: id.hw_desc,
+                    software: id.sw_desc,
+                    serial_number: id.serial_desc,
+                    datapath: id.dp_desc,
+                })));
+            }
+            StatsRequest::Flow(q) => self.flow_stats(peer, version, xid, &q, Kind::FlowReply)?,
+            StatsRequest::NxFlow(q) => self.flow_stats(peer, version, xid, &q, Kind::NxFlowReply)?,
+            StatsRequest::Aggregate(q) => reply(StatsReply::Aggregate(self.aggregate(&q)?)),
+            StatsRequest::NxAggregate(q) => reply(StatsReply::NxAggregate(self.aggregate(&q)?)),
+            StatsRequest::Table => reply(StatsReply::Table(self.table_stats())),
+            StatsRequest::Port(PortNo::ANY) => {
+                reply(StatsReply::Port(self.ports().iter().map(|p| self.port_stats(p)).collect()))
+            }
+            StatsRequest::Port(no) => {
+                // A port that is not there has no statistics, which is no error.
+                reply(StatsReply::Port(self.port(no).iter().map(|p| self.port_stats(p)).collect()));
+            }
+            StatsRequest::PortDesc => reply(StatsReply::PortDesc(self.ports().iter().map(port_desc).collect())),
+            StatsRequest::Queue(q) => {
+                if q.port_no != PortNo::ANY && self.port(q.port_no).is_none() {
+                    return Err(OfpError::QofcBadPort);
+                }
+                if q.queue_id != openflow::queue::QUEUE_ALL {
+                    return Err(OfpError::QofcBadQueue);
+                }
+                reply(StatsReply::Queue(Vec::new()));
+            }
+            StatsRequest::Group(_) => reply(StatsReply::Group(Vec::new())),
+            StatsRequest::GroupDesc => reply(StatsReply::GroupDesc(Vec::new())),
+            StatsRequest::Meter(_) => reply(StatsReply::Meter(Vec::new())),
+            StatsRequest::MeterConfig(_) => reply(StatsReply::MeterConfig(Vec::new())),
+            // A switch without groups or meters has no features of theirs.
+            StatsRequest::GroupFeatures => reply(StatsReply::GroupFeatures(openflow::group::GroupFeatures {
+                types: 0,
+                capabilities: 0,
+                max_groups: [0; 4],
+                actions: [0; 4],
+            })),
+            StatsRequest::MeterFeatures => reply(StatsReply::MeterFeatures(openflow::group::MeterFeatures {
+                max_meters: 0,
+                band_types: 0,
+                capabilities: 0,
+                max_bands: 0,
+                max_color: 0,
+            })),
+            StatsRequest::TableFeatures(wanted) if wanted.is_empty() => {
+                reply(StatsReply::TableFeatures(table_features::all()));
+            }
+            // The pipeline is what it is.
+            StatsRequest::TableFeatures(_) => return Err(OfpError::TffcEperm),
+            StatsRequest::NxFlowMonitor(_) => return Err(OfpError::BrcBadStat),
+        }
+        Ok(())
+    }
+
+    fn flow_stats(
+        &self,
+        peer: &Peer,
+        version: Version,
+        xid: u32,
+        q: &FlowStatsRequest,
+        kind: Kind,
+    ) -> Result<(), OfpError> {
+        let criteria = criteria(q)?;
+        let mut writer = ReplyWriter::new(version, xid, kind).ok_or(OfpError::BrcBadStat)?;
+        self.push_stats();
+        for rule in self.collect(&criteria) {
+            if let Some(full) = writer.push(&Entry::Flow(&self.flow_stats_of(&rule))) {
+                peer.send_bytes(full);
+            }
+        }
+        peer.send_bytes(writer.finish());
+        Ok(())
+    }
+
+    fn flow_stats_of(&self, rule: &Rule) -> FlowStats {
+        let now = self.now();
+        let age = now.since(rule.created);
+        let used = base::Millis(rule.stats.used.load(Ordering::Relaxed)).max(rule.created);
+        let secs = |ms: u64| (ms / 1000).min(u64::from(u16::MAX)) as u16;
+        FlowStats {
+            table_id: rule.table,
+            priority: rule.priority,
+            matching: rule.minimatch.expand(),
+            cookie: rule.cookie,
+            duration_sec: (age / 1000) as u32,
+            duration_nsec: (age % 1000) as u32 * 1_000_000,
+            idle_timeout: rule.idle_timeout,
+            hard_timeout: rule.hard_timeout,
+            importance: rule.importance,
+            idle_age: Some(secs(now.since(used))),
+            hard_age: Some(secs(now.since(rule.modified))),
+            flags: rule.flags,
+            packet_count: rule.stats.packets.load(Ordering::Relaxed),
+            byte_count: rule.stats.bytes.load(Ordering::Relaxed),
+            actions: rule.actions.to_vec(),
+        }
+    }
+
+    fn aggregate(&self, q: &FlowStatsRequest) -> Result<AggregateStats, OfpError> {
+        let criteria = criteria(q)?;
+        self.push_stats();
+        let rules = self.collect(&criteria);
+        let sum = |f: &dyn Fn(&Rule) -> u64| rules.iter().map(|r| f(r)).sum();
+        Ok(AggregateStats {
+            packet_count: sum(&|r| r.stats.packets.load(Ordering::Relaxed)),
+            byte_count: sum(&|r| r.stats.bytes.load(Ordering::Relaxed)),
+            flow_count: rules.len() as u32,
+        })
+    }
+
+    /// Brings what the datapath counted to the rules, so that what is shown is what was forwarded.
+    fn push_stats(&self) {
+        if let Some(switch) = self.switch() {
+            switch.revalidate();
+        }
+    }
+
+    fn table_stats(&self) -> Vec<TableStats> {
+        self.push_stats();
+        let tables = self.tables().iter().take(N_TABLES_SHOWN.into()).enumerate();
+        tables
+            .map(|(i, table)| TableStats {
+                table_id: i as u8,
+                name: format!("table{i}"),
+                wildcards: WILDCARDS10,
+                max_entries: MAX_ENTRIES,
+                active_count: table.rules.read().len() as u32,
+                lookup_count: table.lookups.load(Ordering::Relaxed),
+                matched_count: table.matched.load(Ordering::Relaxed),
+            })
+            .collect()
+    }
+
+    fn port_stats(&self, port: &OfPort) -> PortStats {
+        let age = self.now().0.saturating_sub(port.created_ms);
+        let mut stats = PortStats::unknown(port.spec.no);
+        stats.duration = Some(((age / 1000) as u32, (age % 1000) as u32 * 1_000_000));
+        match &port.spec.device {
+            Some(device) => {
+                let s = device.stats();
+                let unknown = u64::MAX;
+                stats.rx_packets = s.rx_packets.unwrap_or(unknown);
+                stats.tx_packets = s.tx_packets.unwrap_or(unknown);
+                stats.rx_bytes = s.rx_bytes.unwrap_or(unknown);
+                stats.tx_bytes = s.tx_bytes.unwrap_or(unknown);
+                stats.rx_dropped = s.rx_dropped.unwrap_or(unknown);
+                stats.tx_dropped = s.tx_dropped.unwrap_or(unknown);
+                stats.rx_errors = s.rx_errors.unwrap_or(unknown);
+                stats.tx_errors = s.tx_errors.unwrap_or(unknown);
+                stats.rx_frame_err = s.rx_frame_errors.unwrap_or(unknown);
+                stats.rx_over_err = s.rx_over_errors.unwrap_or(unknown);
+                stats.rx_crc_err = s.rx_crc_errors.unwrap_or(unknown);
+                stats.collisions = s.collisions.unwrap_or(unknown);
+            }
+            None => {
+                stats.rx_packets = port.patch.rx_packets.load(Ordering::Relaxed);
+                stats.rx_bytes = port.patch.rx_bytes.load(Ordering::Relaxed);
+                stats.tx_packets = port.patch.tx_packets.load(Ordering::Relaxed);
+                stats.tx_bytes = port.patch.tx_bytes.load(Ordering::Relaxed);
+            }
+        }
+        stats
+    }
+}
+
+fn criteria(q: &FlowStatsRequest) -> Result<Criteria, OfpError> {
+    if q.table_id.is_some_and(|t| usize::from(t) >= xlate::model::N_TABLES) {
+        return Err(OfpError::BrcBadTableId);
+    }
+    Ok(Criteria {
+        table_id: q.table_id,
+        matching: q.matching.clone(),
+        strict_priority: None,
+        cookie: q.cookie,
+        cookie_mask: q.cookie_mask,
+        out_port: q.out_port,
+        out_group: q.out_group,
+    })
+}

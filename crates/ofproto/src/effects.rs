@@ -1,0 +1,48 @@
+//! What packets cause beside their forwarding, applied.
+
+use crate::switch::Switch;
+use base::Millis;
+use std::sync::atomic::Ordering;
+use xlate::Effect;
+
+impl Switch {
+    /// Applies `effects` for `packets` packets of `bytes` bytes together, the last of which came at `now`.
+    pub fn apply(&self, effects: &[Effect], packets: u64, bytes: u64, now: Millis) {
+        if packets == 0 {
+            return;
+        }
+        for effect in effects {
+            match effect {
+                Effect::Rule(rule) => rule.stats.add(packets, bytes, now),
+                Effect::Lookup { bridge, table, matched } => {
+                    let net = self.network();
+                    if let Some(t) = net.bridges.get(bridge).and_then(|b| b.tables.get(usize::from(*table))) {
+                        t.lookups.fetch_add(packets, Ordering::Relaxed);
+                        if *matched {
+                            t.matched.fetch_add(packets, Ordering::Relaxed);
+                        }
+                    }
+                }
+                Effect::LearnMac { bridge, vlan, mac, port } => {
+                    let changed = self
+                        .network()
+                        .bridges
+                        .get(bridge)
+                        .filter(|b| b.ports.contains_key(port))
+                        .is_some_and(|b| b.macs.write().learn(*vlan, *mac, *port, now));
+                    if changed {
+                        self.changed();
+                    }
+                }
+                Effect::Patch { from, to } => {
+                    if let Some(port) = self.bridge(from.0).and_then(|b| b.port(from.1)) {
+                        port.patch.add_tx(packets, bytes);
+                    }
+                    if let Some(port) = self.bridge(to.0).and_then(|b| b.port(to.1)) {
+                        port.patch.add_rx(packets, bytes);
+                    }
+                }
+            }
+        }
+    }
+}

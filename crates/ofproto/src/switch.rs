@@ -1,0 +1,138 @@
+//! All bridges over one datapath.
+
+use crate::bridge::Ofproto;
+use crate::revalidate::Remembered;
+use arc_swap::ArcSwap;
+use base::{Clock, DpPort};
+use dpif::{Dpif, FlowId};
+use parking_lot::{Mutex, RwLock};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use xlate::{BridgeId, Network, PortOut};
+
+/// Bridges, the snapshot made of them, and the datapath below. Shared by the control thread and packet threads.
+#[derive(Debug)]
+pub struct Switch {
+    clock: Clock,
+    dpif: OnceLock<Arc<dyn Dpif>>,
+    network: ArcSwap<Network>,
+    generation: AtomicU64,
+    bridges: RwLock<BTreeMap<BridgeId, Arc<Ofproto>>>,
+    next_bridge: AtomicU64,
+    next_flow: AtomicU64,
+    pub(crate) remembered: Mutex<HashMap<FlowId, Remembered>>,
+    /// Translations made so far.
+    pub(crate) translations: AtomicU64,
+}
+
+impl Switch {
+    /// A switch without bridges, on no datapath yet.
+    pub fn new(clock: Clock) -> Arc<Self> {
+        Arc::new(Self {
+            clock,
+            dpif: OnceLock::new(),
+            network: ArcSwap::default(),
+            generation: AtomicU64::new(1),
+            bridges: RwLock::default(),
+            next_bridge: AtomicU64::new(1),
+            next_flow: AtomicU64::new(1),
+            remembered: Mutex::default(),
+            translations: AtomicU64::new(0),
+        })
+    }
+
+    /// Puts the switch on its datapath. To be called once; the datapath's handler should be this switch.
+    pub fn attach(&self, dpif: Arc<dyn Dpif>) {
+        dpif.set_generation(self.generation());
+        let _ = self.dpif.set(dpif);
+    }
+
+    /// The datapath, once attached.
+    pub fn dpif(&self) -> Option<&Arc<dyn Dpif>> {
+        self.dpif.get()
+    }
+
+    /// The switch's clock.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// The snapshot that translations use now.
+    pub fn network(&self) -> arc_swap::Guard<Arc<Network>> {
+        self.network.load()
+    }
+
+    /// The generation of datapath flows that is current.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::SeqCst)
+    }
+
+    /// Something that translations look at has changed: flows computed before are not used any more.
+    pub fn changed(&self) {
+        let generation = self.generation.fetch_add(1, Ordering::SeqCst) + 1;
+        if let Some(dpif) = self.dpif.get() {
+            dpif.set_generation(generation);
+        }
+    }
+
+    pub(crate) fn new_flow_id(&self) -> FlowId {
+        FlowId(self.next_flow.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Adds a bridge without ports.
+    pub fn add_bridge(self: &Arc<Self>, name: &str) -> Arc<Ofproto> {
+        let id = self.next_bridge.fetch_add(1, Ordering::Relaxed) as BridgeId;
+        let bridge = Arc::new(Ofproto::new(id, name, self));
+        self.bridges.write().insert(id, Arc::clone(&bridge));
+        self.rebuild();
+        bridge
+    }
+
+    /// Removes a bridge.
+    pub fn del_bridge(&self, id: BridgeId) {
+        self.bridges.write().remove(&id);
+        self.rebuild();
+    }
+
+    /// The bridge of this number.
+    pub fn bridge(&self, id: BridgeId) -> Option<Arc<Ofproto>> {
+        self.bridges.read().get(&id).cloned()
+    }
+
+    /// The bridge of this name.
+    pub fn bridge_named(&self, name: &str) -> Option<Arc<Ofproto>> {
+        self.bridges.read().values().find(|b| b.name() == name).cloned()
+    }
+
+    /// All bridges, by number.
+    pub fn bridges(&self) -> Vec<Arc<Ofproto>> {
+        self.bridges.read().values().cloned().collect()
+    }
+
+    /// Makes a new snapshot from the bridges as they are now, and publishes it.
+    pub fn rebuild(&self) {
+        let mut net = Network::default();
+        for (id, bridge) in self.bridges.read().iter() {
+            let view = bridge.view();
+            for port in view.ports.values() {
+                if let PortOut::Device(dp_port) = port.out {
+                    net.ports.insert(dp_port, (*id, port.no));
+                }
+            }
+            net.bridges.insert(*id, Arc::new(view));
+        }
+        self.network.store(Arc::new(net));
+        self.changed();
+    }
+
+    /// Translations made so far.
+    pub fn translations(&self) -> u64 {
+        self.translations.load(Ordering::Relaxed)
+    }
+
+    /// The bridge and port that a datapath port is.
+    pub fn port_of(&self, port: DpPort) -> Option<(BridgeId, base::PortNo)> {
+        self.network.load().ports.get(&port).copied()
+    }
+}

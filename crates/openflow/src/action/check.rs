@@ -1,0 +1,319 @@
+//! Whether a list of actions makes sense: by itself ([`verify`]) and for a flow's match ([`check`]), as ovs-actions(7) says
+//! under "Inconsistencies".
+//!
+//! The check follows the list, as actions change what the packet is: a pushed tag can be set and popped.
+
+use super::{Action, Subfield};
+use crate::error::OfpError;
+use crate::prereq;
+use crate::version::Version;
+use base::PortNo;
+use flow::{Field, Match};
+
+/// Where a list of actions stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Allowed {
+    /// In a flow: instructions too.
+    Flow,
+    /// In a packet-out: actions only.
+    Actions,
+}
+
+/// What a flow is added to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// The version by whose rules to judge: OpenFlow 1.0 lets a flow's actions not fit its match.
+    pub version: Version,
+    /// The flow's table; 255 if it is not known.
+    pub table: u8,
+    /// Number of tables; 255 if it is not known.
+    pub n_tables: u8,
+    /// Port numbers are less than this.
+    pub max_ports: u32,
+}
+
+impl Limits {
+    /// For a flow of `table` in a switch with all of the tables 0 to 253.
+    pub fn new(version: Version, table: u8) -> Self {
+        Self { version, table, n_tables: 254, max_ports: PortNo::MAX.0 }
+    }
+}
+
+/// What is wrong with a list of actions, whatever the match. The messages are those of `ovs-ofctl`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Misplaced {
+    /// An instruction where only actions can be.
+    #[error("{0} instruction not allowed here")]
+    Instruction(&'static str),
+    /// An instruction is there twice.
+    #[error("duplicate {0} instruction not allowed, for OpenFlow 1.1+ compatibility")]
+    Duplicate(&'static str),
+    /// An instruction or action after an instruction that is executed later.
+    #[error("invalid instruction ordering: {0} must appear before {1}, for OpenFlow 1.1+ compatibility")]
+    Order(&'static str, &'static str),
+    /// A field of connection tracking is set, which only `ct` may do.
+    #[error("cannot set CT fields outside of ct action")]
+    ConnectionField,
+}
+
+impl From<Misplaced> for OfpError {
+    fn from(misplaced: Misplaced) -> Self {
+        match misplaced {
+            Misplaced::Instruction(_) => Self::BicUnsupInst,
+            Misplaced::Duplicate(_) | Misplaced::Order(..) => Self::BacUnsupportedOrder,
+            Misplaced::ConnectionField => Self::BacBadSetArgument,
+        }
+    }
+}
+
+/// Checks what needs no match: which instructions may stand where, in which order and how often.
+pub fn verify(actions: &[Action], allowed: Allowed) -> Result<(), Misplaced> {
+    let mut last = Stage::Apply;
+    for action in actions {
+        let stage = Stage::of(action);
+        if stage != Stage::Apply && allowed == Allowed::Actions {
+            return Err(Misplaced::Instruction(stage.name()));
+        }
+        if stage == last && stage != Stage::Apply {
+            return Err(Misplaced::Duplicate(stage.name()));
+        }
+        if stage < last {
+            return Err(Misplaced::Order(stage.name(), last.name()));
+        }
+        last = stage;
+        match action {
+            Action::WriteActions(nested) | Action::Clone(nested) => verify(nested, Allowed::Actions)?,
+            Action::SetField { field, .. } if is_of_connection(*field) => return Err(Misplaced::ConnectionField),
+            Action::RegLoad { dst, .. } | Action::RegMove { dst, .. } | Action::StackPop(dst)
+                if is_of_connection(dst.field) =>
+            {
+                return Err(Misplaced::ConnectionField);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn is_of_connection(field: Field) -> bool {
+    matches!(field, Field::CtMark | Field::CtLabel)
+}
+
+/// Instructions in the order in which they are executed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Stage {
+    Apply,
+    Clear,
+    Write,
+    Metadata,
+    Goto,
+}
+
+impl Stage {
+    pub(super) fn of(action: &Action) -> Self {
+        match action {
+            Action::ClearActions => Self::Clear,
+            Action::WriteActions(_) => Self::Write,
+            Action::WriteMetadata { .. } => Self::Metadata,
+            Action::GotoTable(_) => Self::Goto,
+            _ => Self::Apply,
+        }
+    }
+
+    /// The instruction's name in text.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Apply => "apply_actions",
+            Self::Clear => "clear_actions",
+            Self::Write => "write_actions",
+            Self::Metadata => "write_metadata",
+            Self::Goto => "goto_table",
+        }
+    }
+}
+
+/// Whether an action set can hold the action.
+pub fn is_allowed_in_set(action: &Action) -> bool {
+    let header = matches!(
+        action,
+        Action::SetVlanVid { .. }
+            | Action::SetVlanPcp { .. }
+            | Action::SetEthSrc(_)
+            | Action::SetEthDst(_)
+            | Action::SetIpv4Src(_)
+            | Action::SetIpv4Dst(_)
+            | Action::SetIpDscp(_)
+            | Action::SetIpEcn(_)
+            | Action::SetIpTtl(_)
+            | Action::SetL4Src(_)
+            | Action::SetL4Dst(_)
+            | Action::SetField { .. }
+            | Action::RegLoad { .. }
+            | Action::RegMove { .. }
+            | Action::SetTunnel { .. }
+    );
+    let other = matches!(
+        action,
+        Action::Output { .. }
+            | Action::Resubmit { .. }
+            | Action::PopVlan
+            | Action::PushVlan(_)
+            | Action::DecTtl(_)
+            | Action::SetQueue(_)
+    );
+    header || other
+}
+
+/// Checks a flow's actions against its match.
+///
+/// Errors: those of [`verify`] (as `OFPBIC_UNSUP_INST`, `OFPBAC_UNSUPPORTED_ORDER`), `OFPBAC_MATCH_INCONSISTENT`, `OFPBAC_BAD_OUT_PORT`, `OFPBAC_BAD_SET_ARGUMENT`,
+/// `OFPBAC_BAD_SET_LEN`, `OFPBAC_BAD_TAG`, `OFPBIC_BAD_TABLE_ID`.
+pub fn check(actions: &[Action], matching: &Match, limits: &Limits) -> Result<(), OfpError> {
+    verify(actions, Allowed::Flow)?;
+    let checker = Checker { limits, strict: limits.version >= Version::V11 };
+    checker.list(actions, &mut matching.clone())
+}
+
+struct Checker<'a> {
+    limits: &'a Limits,
+    /// Whether an action that does nothing to the flow's packets is an error.
+    strict: bool,
+}
+
+impl Checker<'_> {
+    fn list(&self, actions: &[Action], m: &mut Match) -> Result<(), OfpError> {
+        actions.iter().try_for_each(|a| self.action(a, m))
+    }
+
+    fn consistent(&self, consistent: bool) -> Result<(), OfpError> {
+        if consistent || !self.strict { Ok(()) } else { Err(OfpError::BacMatchInconsistent) }
+    }
+
+    /// Judges one action, and makes `m` what it is after it.
+    fn action(&self, action: &Action, m: &mut Match) -> Result<(), OfpError> {
+        let tagged = m.key().vlan_tci() & 0x1000 != 0;
+        let ip = |m: &Match| matches!(m.key().eth_type(), 0x0800 | 0x86dd);
+        match action {
+            Action::Output { port, .. } => self.output_port(*port),
+            Action::OutputTrunc { port, .. } => self.truncated_port(*port),
+            Action::Enqueue { port, .. } => {
+                let ok = *port == PortNo::IN_PORT || *port == PortNo::LOCAL || port.0 < self.limits.max_ports;
+                if ok { Ok(()) } else { Err(OfpError::BacBadOutPort) }
+            }
+            Action::OutputReg { src, .. } | Action::StackPush(src) => source(*src, m),
+            Action::SetVlanVid { push_if_needed, .. } | Action::SetVlanPcp { push_if_needed, .. } => {
+                self.consistent(tagged || *push_if_needed)?;
+                m.set_masked(Field::VlanTci, 0x1000, 0x1000);
+                Ok(())
+            }
+            Action::PopVlan => {
+                self.consistent(tagged)?;
+                pop_tag(m);
+                Ok(())
+            }
+            Action::PushVlan(tpid) => push_tag(m, *tpid),
+            Action::SetIpv4Src(_) | Action::SetIpv4Dst(_) => self.consistent(m.key().eth_type() == 0x0800),
+            Action::SetIpDscp(_) | Action::SetIpEcn(_) | Action::SetIpTtl(_) | Action::DecTtl(_) => {
+                self.consistent(ip(m))
+            }
+            Action::SetL4Src(_) | Action::SetL4Dst(_) => {
+                let later = m.key().get(Field::IpFrag) & 2 != 0;
+                self.consistent(ip(m) && !later && matches!(m.key().ip_proto(), 6 | 17 | 132))
+            }
+            Action::SetField { field, value, .. } => set_field(*field, *value, m),
+            Action::RegLoad { dst, value } => {
+                set_field(dst.field, u128::from(*value).checked_shl(dst.offset.into()).unwrap_or(0), m)?;
+                destination(*dst, m)
+            }
+            Action::RegMove { src, dst } => source(*src, m).and_then(|()| destination(*dst, m)),
+            Action::StackPop(dst) => destination(*dst, m),
+            Action::Clone(nested) => self.list(nested, &mut m.clone()),
+            // What the packet is when the action set is executed cannot be known.
+            Action::WriteActions(set) => Checker { strict: false, ..*self }.list(set, &mut m.clone()),
+            Action::GotoTable(table) => {
+                let back = self.limits.table != 255 && *table <= self.limits.table;
+                let beyond = self.limits.n_tables != 255 && *table >= self.limits.n_tables;
+                if back || beyond { Err(OfpError::BicBadTableId) } else { Ok(()) }
+            }
+            Action::Controller(_) | Action::SetQueue(_) | Action::PopQueue | Action::SetEthSrc(_) => Ok(()),
+            Action::SetEthDst(_) | Action::SetTunnel { .. } | Action::Resubmit { .. } | Action::Note(_) => Ok(()),
+            Action::Exit | Action::ClearActions | Action::WriteMetadata { .. } => Ok(()),
+        }
+    }
+
+    fn output_port(&self, port: PortNo) -> Result<(), OfpError> {
+        const RESERVED: [PortNo; 7] = [
+            PortNo::IN_PORT,
+            PortNo::TABLE,
+            PortNo::NORMAL,
+            PortNo::FLOOD,
+            PortNo::ALL,
+            PortNo::CONTROLLER,
+            PortNo::LOCAL,
+        ];
+        let ok = RESERVED.contains(&port) || port.0 < self.limits.max_ports;
+        if ok { Ok(()) } else { Err(OfpError::BacBadOutPort) }
+    }
+
+    fn truncated_port(&self, port: PortNo) -> Result<(), OfpError> {
+        let ok = [PortNo::IN_PORT, PortNo::LOCAL].contains(&port) || port.0 < self.limits.max_ports;
+        if ok { Ok(()) } else { Err(OfpError::BacBadOutPort) }
+    }
+}
+
+fn source(part: Subfield, m: &Match) -> Result<(), OfpError> {
+    let n_bits = part.field.info().n_bits;
+    if part.n_bits == 0 || u32::from(part.offset) + u32::from(part.n_bits) > u32::from(n_bits) {
+        Err(OfpError::BacBadSetLen)
+    } else if !prereq::satisfied(part.field, m) {
+        Err(OfpError::BacMatchInconsistent)
+    } else {
+        Ok(())
+    }
+}
+
+fn destination(part: Subfield, m: &Match) -> Result<(), OfpError> {
+    source(part, m)?;
+    if part.field.info().writable { Ok(()) } else { Err(OfpError::BacBadSetArgument) }
+}
+
+fn set_field(field: Field, value: u128, m: &mut Match) -> Result<(), OfpError> {
+    let untagged_pcp = field == Field::VlanPcp && m.key().vlan_tci() & 0x1000 == 0;
+    if !prereq::satisfied(field, m) || untagged_pcp {
+        return Err(OfpError::BacMatchInconsistent);
+    }
+    if field == Field::VlanTci {
+        // This adds or removes the tag.
+        m.set_masked(Field::VlanTci, value & 0x1000, 0x1000);
+    }
+    Ok(())
+}
+
+/// Two tags at most fit a flow key.
+fn push_tag(m: &mut Match, tpid: u16) -> Result<(), OfpError> {
+    let mut key = m.key().clone();
+    if key.vlan(1).1 & 0x1000 != 0 {
+        return Err(OfpError::BacBadTag);
+    }
+    let (outer_tpid, outer_tci) = key.vlan(0);
+    key.set_vlan(1, outer_tpid, outer_tci);
+    key.set_vlan(0, tpid, 0x1000);
+    *m = with_tags(m, &key);
+    Ok(())
+}
+
+fn pop_tag(m: &mut Match) {
+    let mut key = m.key().clone();
+    let (tpid, tci) = key.vlan(1);
+    key.set_vlan(0, tpid, tci);
+    key.set_vlan(1, 0, 0);
+    *m = with_tags(m, &key);
+}
+
+/// `m` with the values of `key`'s tags, taken as known.
+fn with_tags(m: &Match, key: &flow::FlowKey) -> Match {
+    let mut mask = m.mask().clone();
+    mask.set_vlan(0, 0xffff, 0xffff);
+    mask.set_vlan(1, 0xffff, 0xffff);
+    Match::new(key, mask)
+}

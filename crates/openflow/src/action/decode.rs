@@ -1,0 +1,380 @@
+//! Actions from bytes: the lists of OpenFlow 1.0 (section 5.2.4) and of 1.1 and later (1.3 section 7.2.5), with Nicira's
+//! extensions in all of them.
+//!
+//! What cannot be a flow's action whatever the flow is refused here; what depends on the flow is [`super::check`]'s
+//! business. An unknown type is told from a bad length, as Open vSwitch tells them: type first.
+
+use super::{Action, ControllerAction, PacketInReason, Subfield};
+use crate::bytes::Reader;
+use crate::error::OfpError;
+use crate::nxm::{self, Entry, Header};
+use crate::version::Version;
+use base::PortNo;
+use flow::{Field, Loc, field};
+use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
+
+/// How deep `clone` may nest, which bounds the stack; no flow that is of any use comes near.
+const MAX_DEPTH: usize = 16;
+
+const VENDOR: u16 = 0xffff;
+const LEN: OfpError = OfpError::BacBadLen;
+const MUST_BE_ZERO: OfpError = OfpError::NxbacMustBeZero;
+
+/// Reads a list of actions to the end of `bytes`.
+///
+/// Errors: `OFPBAC_BAD_TYPE`, `OFPBAC_BAD_VENDOR` and `OFPBAC_BAD_VENDOR_TYPE` for what is unknown or unsupported,
+/// `OFPBAC_BAD_LEN`, `OFPBAC_BAD_ARGUMENT`, `OFPBAC_BAD_OUT_PORT`, `NXBAC_MUST_BE_ZERO`, and those of `set_field`.
+pub fn decode_actions(bytes: &[u8], version: Version) -> Result<Vec<Action>, OfpError> {
+    decode_list(bytes, version, 0)
+}
+
+fn decode_list(bytes: &[u8], version: Version, depth: usize) -> Result<Vec<Action>, OfpError> {
+    if !bytes.len().is_multiple_of(8) {
+        return Err(OfpError::BrcBadLen);
+    }
+    let mut actions = Vec::new();
+    let mut r = Reader(bytes);
+    while !r.is_empty() {
+        let mut header = r;
+        let (ty, length) = (header.u16().ok_or(LEN)?, usize::from(header.u16().ok_or(LEN)?));
+        let known = Known::find(ty, header, version)?;
+        let whole = r.take(length).ok_or(LEN)?;
+        if !length.is_multiple_of(8) || !known.lengths().contains(&length) {
+            return Err(LEN);
+        }
+        let mut body = Reader(whole);
+        body.take(if ty == VENDOR { 10 } else { 4 }).ok_or(LEN)?;
+        actions.push(match known {
+            Known::Of10(n) => of10(n, body)?,
+            Known::Of11(n) => of11(n, body, version)?,
+            Known::Nicira(n) => nicira(n, body, version, depth)?,
+            Known::OnfCopyField => {
+                body.take(2).ok_or(LEN)?;
+                copy_field(body)?
+            }
+        });
+    }
+    Ok(actions)
+}
+
+/// Which action a header names: the numbers are those on the wire.
+#[derive(Clone, Copy, Debug)]
+enum Known {
+    Of10(u16),
+    Of11(u16),
+    Nicira(u16),
+    /// OpenFlow 1.5's `OFPAT_COPY_FIELD` as the Open Networking Foundation's extension of 1.3.
+    OnfCopyField,
+}
+
+impl Known {
+    fn find(ty: u16, mut rest: Reader<'_>, version: Version) -> Result<Self, OfpError> {
+        if ty == VENDOR {
+            return match (rest.u32().ok_or(LEN)?, rest.u16().ok_or(LEN)?) {
+                (
+                    field::NICIRA,
+                    n @ (1 | 2 | 4..=9 | 14 | 15 | 17 | 18 | 20..=22 | 27 | 28 | 32 | 33 | 37 | 39 | 42),
+                ) => Ok(Self::Nicira(n)),
+                (field::ONF, 3200) => Ok(Self::OnfCopyField),
+                (field::NICIRA | field::ONF, _) => Err(OfpError::BacBadVendorType),
+                _ => Err(OfpError::BacBadVendor),
+            };
+        }
+        match (ty, version) {
+            (0..=11, Version::V10) => Ok(Self::Of10(ty)),
+            (1..=10, Version::V11) => Ok(Self::Of11(ty)),
+            (0 | 17 | 18 | 21 | 23 | 24, _) if version >= Version::V11 => Ok(Self::Of11(ty)),
+            (25, _) if version >= Version::V12 => Ok(Self::Of11(ty)),
+            (28, Version::V15) => Ok(Self::Of11(ty)),
+            _ => Err(OfpError::BacBadType),
+        }
+    }
+
+    /// How long the action may be, in bytes with its header.
+    fn lengths(self) -> RangeInclusive<usize> {
+        const MAX: usize = u16::MAX as usize;
+        match self {
+            Self::Of10(4 | 5 | 11) => 16..=16,
+            Self::Of10(_) => 8..=8,
+            Self::Of11(0 | 3 | 4) => 16..=16,
+            Self::Of11(25) => 8..=MAX,
+            Self::Of11(28) => 16..=MAX,
+            Self::Of11(_) => 8..=8,
+            Self::Nicira(7 | 9 | 15 | 27 | 28 | 32) => 24..=24,
+            Self::Nicira(22) => 32..=32,
+            Self::Nicira(8 | 21 | 33 | 37 | 42) => 16..=MAX,
+            Self::Nicira(6) | Self::OnfCopyField => 24..=MAX,
+            Self::Nicira(_) => 16..=16,
+        }
+    }
+}
+
+/// An action of OpenFlow 1.0. (Lengths were checked, so that nothing is missing.)
+fn of10(n: u16, mut r: Reader<'_>) -> Result<Action, OfpError> {
+    if n == 0 {
+        let (port, max_len) = (r.u16().ok_or(LEN)?, r.u16().ok_or(LEN)?);
+        return Ok(Action::Output { port: PortNo::from_of10(port), max_len });
+    }
+    if n == 11 {
+        let port = PortNo::from_of10(r.u16().ok_or(LEN)?);
+        r.take(6).ok_or(LEN)?;
+        return Ok(Action::Enqueue { port, queue: r.u32().ok_or(LEN)? });
+    }
+    match n {
+        // In OpenFlow 1.0 these push a tag if there is none.
+        1 => set_vlan_vid(r, true),
+        2 => set_vlan_pcp(r, true),
+        3 => Ok(Action::PopVlan),
+        // The numbers of 1.1 are shifted by STRIP_VLAN, and by SET_NW_ECN after SET_NW_TOS.
+        4..=8 => set_header_field(n - 1, r),
+        _ => set_header_field(n, r),
+    }
+}
+
+fn set_vlan_vid(mut r: Reader<'_>, push_if_needed: bool) -> Result<Action, OfpError> {
+    let vid = r.u16().ok_or(LEN)?;
+    if vid > 0xfff { Err(OfpError::BacBadArgument) } else { Ok(Action::SetVlanVid { vid, push_if_needed }) }
+}
+
+fn set_vlan_pcp(mut r: Reader<'_>, push_if_needed: bool) -> Result<Action, OfpError> {
+    let pcp = r.u8().ok_or(LEN)?;
+    if pcp > 7 { Err(OfpError::BacBadArgument) } else { Ok(Action::SetVlanPcp { pcp, push_if_needed }) }
+}
+
+/// `OFPAT_SET_*` of OpenFlow 1.1, which 1.0 has with other numbers.
+fn set_header_field(n: u16, mut r: Reader<'_>) -> Result<Action, OfpError> {
+    Ok(match n {
+        3 => Action::SetEthSrc(r.mac().ok_or(LEN)?),
+        4 => Action::SetEthDst(r.mac().ok_or(LEN)?),
+        5 => Action::SetIpv4Src(Ipv4Addr::from(r.u32().ok_or(LEN)?)),
+        6 => Action::SetIpv4Dst(Ipv4Addr::from(r.u32().ok_or(LEN)?)),
+        7 => match r.u8().ok_or(LEN)? {
+            tos if tos & 3 != 0 => return Err(OfpError::BacBadArgument),
+            tos => Action::SetIpDscp(tos),
+        },
+        8 => match r.u8().ok_or(LEN)? {
+            ecn if ecn > 3 => return Err(OfpError::BacBadArgument),
+            ecn => Action::SetIpEcn(ecn),
+        },
+        9 => Action::SetL4Src(r.u16().ok_or(LEN)?),
+        10 => Action::SetL4Dst(r.u16().ok_or(LEN)?),
+        _ => return Err(OfpError::BacBadType),
+    })
+}
+
+/// An action of OpenFlow 1.1 or later.
+fn of11(n: u16, mut r: Reader<'_>, version: Version) -> Result<Action, OfpError> {
+    Ok(match n {
+        0 => {
+            let port = PortNo::from_of11(r.u32().ok_or(LEN)?).ok_or(OfpError::BacBadOutPort)?;
+            Action::Output { port, max_len: r.u16().ok_or(LEN)? }
+        }
+        1 => return set_vlan_vid(r, false),
+        2 => return set_vlan_pcp(r, false),
+        17 => match r.u16().ok_or(LEN)? {
+            tpid @ (0x8100 | 0x88a8) => Action::PushVlan(tpid),
+            _ => return Err(OfpError::BacBadArgument),
+        },
+        18 => Action::PopVlan,
+        21 => Action::SetQueue(r.u32().ok_or(LEN)?),
+        23 => Action::SetIpTtl(r.u8().ok_or(LEN)?),
+        24 => Action::DecTtl(vec![0]),
+        25 => return set_field(r, version >= Version::V15),
+        28 => return copy_field(r),
+        _ => return set_header_field(n, r),
+    })
+}
+
+/// `OFPAT_SET_FIELD`, and `NXAST_REG_LOAD2`, which may have a mask in every version.
+fn set_field(mut r: Reader<'_>, may_mask: bool) -> Result<Action, OfpError> {
+    let entry = nxm::decode_entry(&mut r)?;
+    let Entry::Field { field, value, mask, has_mask } = entry else { return Err(OfpError::BmcBadField) };
+    if has_mask && (!may_mask || !nxm::mask_is_valid(field, mask)) {
+        return Err(OfpError::BacBadSetMask);
+    }
+    if !r.is_zero() {
+        return Err(OfpError::BacBadSetArgument);
+    }
+    // OpenFlow says expressly that OXM_OF_IN_PORT may not be set.
+    if field == Field::InPortOxm || !field.info().writable || !nxm::value_is_valid(field, value) {
+        return Err(OfpError::BacBadSetArgument);
+    }
+    Ok(Action::SetField { field, value, mask: mask & field.info().full_mask() })
+}
+
+/// A field named by a header alone.
+fn header_field(r: &mut Reader<'_>) -> Result<Field, OfpError> {
+    let header = Header::decode(r)?;
+    match header.field() {
+        Some(field) if header.has_mask || matches!(field.info().loc, Loc::TunMetadata(_)) => {
+            Err(if header.has_mask { OfpError::BacBadSetMask } else { OfpError::NxfmfcInvalidTlvField })
+        }
+        Some(field) => Ok(field),
+        None => Err(OfpError::BmcBadField),
+    }
+}
+
+/// A field named by four bytes of header, in the older of Nicira's actions.
+fn short_header_field(r: &mut Reader<'_>) -> Result<Field, OfpError> {
+    header_field(r).map_err(|e| if e == OfpError::BmcBadField { OfpError::BacBadSetType } else { e })
+}
+
+/// The subfield, if it lies within its field.
+fn subfield(field: Field, offset: u16, n_bits: u16) -> Result<Subfield, OfpError> {
+    let fits = n_bits > 0 && usize::from(offset) + usize::from(n_bits) <= usize::from(field.info().n_bits.max(offset));
+    if fits { Ok(Subfield { field, offset, n_bits }) } else { Err(OfpError::BacBadSetLen) }
+}
+
+/// A subfield to be written.
+fn writable(dst: Subfield) -> Result<Subfield, OfpError> {
+    if dst.field.info().writable { Ok(dst) } else { Err(OfpError::BacBadSetArgument) }
+}
+
+/// Offset and width in 16 bits.
+fn offset_and_width(packed: u16) -> (u16, u16) {
+    (packed >> 6, (packed & 0x3f) + 1)
+}
+
+/// The body of `OFPAT_COPY_FIELD` and of `NXAST_REG_MOVE`, which differ in two bytes of padding.
+fn copy_field(mut r: Reader<'_>) -> Result<Action, OfpError> {
+    let (n_bits, src_offset, dst_offset) = (r.u16().ok_or(LEN)?, r.u16().ok_or(LEN)?, r.u16().ok_or(LEN)?);
+    r.take(2).ok_or(LEN)?;
+    move_fields(r, n_bits, src_offset, dst_offset)
+}
+
+fn move_fields(mut r: Reader<'_>, n_bits: u16, src_offset: u16, dst_offset: u16) -> Result<Action, OfpError> {
+    let (src, dst) = (header_field(&mut r)?, header_field(&mut r)?);
+    if !r.is_zero() {
+        return Err(MUST_BE_ZERO);
+    }
+    Ok(Action::RegMove { src: subfield(src, src_offset, n_bits)?, dst: writable(subfield(dst, dst_offset, n_bits)?)? })
+}
+
+/// One of Nicira's actions; `r` starts after the subtype.
+fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<Action, OfpError> {
+    match n {
+        1 => Ok(resubmit(r.u16().ok_or(LEN)?, 0xff)),
+        2 => {
+            r.take(2).ok_or(LEN)?;
+            Ok(Action::SetTunnel { id: r.u32().ok_or(LEN)?.into(), wide: false })
+        }
+        4 => {
+            r.take(2).ok_or(LEN)?;
+            Ok(Action::SetQueue(r.u32().ok_or(LEN)?))
+        }
+        5 => Ok(Action::PopQueue),
+        6 => {
+            let (n_bits, src_offset, dst_offset) = (r.u16().ok_or(LEN)?, r.u16().ok_or(LEN)?, r.u16().ok_or(LEN)?);
+            move_fields(r, n_bits, src_offset, dst_offset)
+        }
+        7 => {
+            let (offset, n_bits) = offset_and_width(r.u16().ok_or(LEN)?);
+            let dst = writable(subfield(short_header_field(&mut r)?, offset, n_bits)?)?;
+            let value = r.u64().ok_or(LEN)?;
+            let fits = n_bits >= 64 || value >> n_bits == 0;
+            if fits { Ok(Action::RegLoad { dst, value }) } else { Err(OfpError::BacBadArgument) }
+        }
+        8 => Ok(Action::Note(r.0.to_vec())),
+        9 => {
+            r.take(6).ok_or(LEN)?;
+            Ok(Action::SetTunnel { id: r.u64().ok_or(LEN)?, wide: true })
+        }
+        14 => {
+            let (port, table) = (r.u16().ok_or(LEN)?, r.u8().ok_or(LEN)?);
+            if r.is_zero() { Ok(resubmit(port, table)) } else { Err(MUST_BE_ZERO) }
+        }
+        15 => {
+            let (offset, n_bits) = offset_and_width(r.u16().ok_or(LEN)?);
+            let src = subfield(short_header_field(&mut r)?, offset, n_bits)?;
+            let max_len = r.u16().ok_or(LEN)?;
+            if r.is_zero() { Ok(Action::OutputReg { src, max_len }) } else { Err(MUST_BE_ZERO) }
+        }
+        17 => Ok(Action::Exit),
+        18 => Ok(Action::DecTtl(vec![0])),
+        20 => {
+            let (max_len, controller_id, reason) = (r.u16().ok_or(LEN)?, r.u16().ok_or(LEN)?, r.u8().ok_or(LEN)?);
+            let reason = PacketInReason::from_wire(reason).ok_or(OfpError::BacBadArgument)?;
+            let (userdata, pause) = (Vec::new(), false);
+            Ok(Action::Controller(Box::new(ControllerAction { max_len, controller_id, reason, userdata, pause })))
+        }
+        21 => {
+            let n = r.u16().ok_or(LEN)?;
+            if !Reader(r.take(4).ok_or(LEN)?).is_zero() {
+                return Err(MUST_BE_ZERO);
+            }
+            (0..n).map(|_| r.u16().ok_or(LEN)).collect::<Result<_, _>>().map(Action::DecTtl)
+        }
+        22 => {
+            if !Reader(r.take(6).ok_or(LEN)?).is_zero() {
+                return Err(MUST_BE_ZERO);
+            }
+            Ok(Action::WriteMetadata { value: r.u64().ok_or(LEN)?, mask: r.u64().ok_or(LEN)? })
+        }
+        27 | 28 => {
+            let offset = r.u16().ok_or(LEN)?;
+            let field = header_field(&mut r)?;
+            let part = subfield(field, offset, r.u16().ok_or(LEN)?)?;
+            if !r.is_zero() {
+                return Err(MUST_BE_ZERO);
+            }
+            if n == 27 { Ok(Action::StackPush(part)) } else { writable(part).map(Action::StackPop) }
+        }
+        32 => {
+            let (offset, n_bits) = offset_and_width(r.u16().ok_or(LEN)?);
+            let max_len = r.u16().ok_or(LEN)?;
+            let src = subfield(header_field(&mut r)?, offset, n_bits)?;
+            if r.is_zero() { Ok(Action::OutputReg { src, max_len }) } else { Err(MUST_BE_ZERO) }
+        }
+        33 => set_field(r, true),
+        37 => controller2(r),
+        39 => {
+            let port = PortNo::from_of10(r.u16().ok_or(LEN)?);
+            let max_len = r.u32().ok_or(LEN)?;
+            if max_len < 14 {
+                return Err(OfpError::BacBadArgument);
+            }
+            Ok(Action::OutputTrunc { port, max_len })
+        }
+        42 if depth < MAX_DEPTH => {
+            r.take(6).ok_or(LEN)?;
+            decode_list(r.0, version, depth + 1).map(Action::Clone)
+        }
+        42 => Err(OfpError::BacTooMany),
+        _ => Err(OfpError::BacBadVendorType),
+    }
+}
+
+fn resubmit(port: u16, table: u8) -> Action {
+    let port = PortNo::from_of10(port);
+    Action::Resubmit { in_port: (port != PortNo::IN_PORT).then_some(port), table: (table != 0xff).then_some(table) }
+}
+
+/// `NXAST_CONTROLLER2`: a list of properties.
+fn controller2(mut r: Reader<'_>) -> Result<Action, OfpError> {
+    let mut action = ControllerAction::default();
+    if !Reader(r.take(6).ok_or(LEN)?).is_zero() {
+        return Err(MUST_BE_ZERO);
+    }
+    while !r.is_empty() {
+        let mut header = r;
+        let (ty, length) = match (header.u16(), header.u16()) {
+            (Some(ty), Some(length)) if length >= 4 => (ty, usize::from(length)),
+            _ => return Err(OfpError::BpcBadLen),
+        };
+        let whole = r.take(length.next_multiple_of(8)).ok_or(OfpError::BpcBadLen)?;
+        let mut value = Reader(whole.get(4..length).unwrap_or_default());
+        match ty {
+            0 => action.max_len = value.u16().ok_or(OfpError::BpcBadLen)?,
+            1 => action.controller_id = value.u16().ok_or(OfpError::BpcBadLen)?,
+            2 => {
+                let reason = value.u8().ok_or(OfpError::BpcBadLen)?;
+                action.reason = PacketInReason::from_wire(reason).ok_or(OfpError::BpcBadValue)?;
+            }
+            3 => action.userdata = value.0.to_vec(),
+            4 => action.pause = true,
+            _ => return Err(OfpError::BpcBadType),
+        }
+    }
+    Ok(Action::Controller(Box::new(action)))
+}

@@ -1,0 +1,431 @@
+//! Actions to bytes, for every version: an action that a version lacks becomes Nicira's extension or an equivalent
+//! sequence, as ovs-actions(7) says under "Inter-Version Compatibility".
+//!
+//! Some translations depend on the flow: whether a tag must be pushed before its VLAN id is set, and which protocol's
+//! port is set. That is what the match is for.
+
+use super::{Action, ControllerAction, PacketInReason, Subfield};
+use crate::bytes::Put;
+use crate::nxm::{self, Dialect, Header};
+use crate::version::Version;
+use base::PortNo;
+use flow::{Field, Match, field};
+
+/// Appends a list of actions, without the instructions in it that are no actions (OpenFlow 1.0 has extensions for some).
+pub fn encode_actions(out: &mut Vec<u8>, actions: &[Action], version: Version, matching: &Match) {
+    Encoder::new(version, matching).list(out, actions);
+}
+
+/// What is known of the packet at this point of the list.
+pub(super) struct Encoder {
+    version: Version,
+    tagged: bool,
+    ip_proto: u8,
+}
+
+impl Encoder {
+    pub(super) fn new(version: Version, matching: &Match) -> Self {
+        let key = matching.key();
+        Self { version, tagged: key.vlan_tci() & 0x1000 != 0, ip_proto: key.ip_proto() }
+    }
+
+    pub(super) fn list(&mut self, out: &mut Vec<u8>, actions: &[Action]) {
+        for action in actions {
+            self.action(out, action);
+            match action {
+                Action::PushVlan(_) => self.tagged = true,
+                Action::SetVlanVid { push_if_needed: true, .. } => self.tagged = true,
+                Action::SetVlanPcp { push_if_needed: true, .. } => self.tagged = true,
+                Action::PopVlan => self.tagged = false,
+                Action::SetField { field: Field::VlanTci, value, .. } => self.tagged = value & 0x1000 != 0,
+                _ => {}
+            }
+        }
+    }
+
+    fn of10(&self) -> bool {
+        self.version == Version::V10
+    }
+
+    fn action(&mut self, out: &mut Vec<u8>, action: &Action) {
+        match action {
+            Action::Output { port, max_len } => self.output(out, *port, *max_len),
+            Action::OutputReg { src, max_len } => output_reg(out, *src, *max_len),
+            Action::OutputTrunc { port, max_len } => nicira(out, 39, |b| {
+                b.put_u16(port.to_of10());
+                b.put_u32(*max_len);
+            }),
+            Action::Controller(c) => controller(out, c),
+            Action::Enqueue { port, queue } if self.of10() => standard(out, 11, |b| {
+                b.put_u16(port.to_of10());
+                b.put_zeros(6);
+                b.put_u32(*queue);
+            }),
+            Action::Enqueue { port, queue } => {
+                self.action(out, &Action::SetQueue(*queue));
+                self.output(out, *port, 0xffff);
+                self.action(out, &Action::PopQueue);
+            }
+            Action::SetQueue(queue) if self.of10() => nicira(out, 4, |b| {
+                b.put_zeros(2);
+                b.put_u32(*queue);
+            }),
+            Action::SetQueue(queue) => standard(out, 21, |b| b.put_u32(*queue)),
+            Action::PopQueue => nicira(out, 5, |_| {}),
+            Action::SetVlanVid { vid, push_if_needed } => {
+                self.push_tag_if(out, *push_if_needed);
+                self.set(out, &SetHeader { of10: 1, of11: 1, field: Field::VlanVid, value: u64::from(vid | 0x1000) });
+            }
+            Action::SetVlanPcp { pcp, push_if_needed } => {
+                self.push_tag_if(out, *push_if_needed);
+                self.set(out, &SetHeader { of10: 2, of11: 2, field: Field::VlanPcp, value: (*pcp).into() });
+            }
+            Action::PopVlan => standard(out, if self.of10() { 3 } else { 18 }, |_| {}),
+            // OpenFlow 1.0 cannot push a tag.
+            Action::PushVlan(_) if self.of10() => {}
+            Action::PushVlan(tpid) => standard(out, 17, |b| b.put_u16(*tpid)),
+            Action::SetEthSrc(mac) => {
+                self.set(out, &SetHeader { of10: 4, of11: 3, field: Field::EthSrc, value: mac.to_u64() });
+            }
+            Action::SetEthDst(mac) => {
+                self.set(out, &SetHeader { of10: 5, of11: 4, field: Field::EthDst, value: mac.to_u64() });
+            }
+            Action::SetIpv4Src(ip) => {
+                self.set(out, &SetHeader { of10: 6, of11: 5, field: Field::Ipv4Src, value: ip.to_bits().into() });
+            }
+            Action::SetIpv4Dst(ip) => {
+                self.set(out, &SetHeader { of10: 7, of11: 6, field: Field::Ipv4Dst, value: ip.to_bits().into() });
+            }
+            Action::SetIpDscp(tos) => {
+                self.set(out, &SetHeader { of10: 8, of11: 7, field: Field::IpDscp, value: u64::from(tos >> 2) });
+            }
+            Action::SetIpEcn(ecn) => {
+                self.set(out, &SetHeader { of10: NONE, of11: 8, field: Field::IpEcn, value: (*ecn).into() });
+            }
+            Action::SetIpTtl(ttl) if self.of10() => {
+                reg_load(out, Subfield::whole(Field::IpTtl), (*ttl).into(), self.version);
+            }
+            Action::SetIpTtl(ttl) => standard(out, 23, |b| b.put_u8(*ttl)),
+            Action::SetL4Src(port) => self.set_port(out, 9, *port, [Field::TcpSrc, Field::UdpSrc, Field::SctpSrc]),
+            Action::SetL4Dst(port) => self.set_port(out, 10, *port, [Field::TcpDst, Field::UdpDst, Field::SctpDst]),
+            Action::SetField { field, value, mask } => self.set_field(out, *field, *value, *mask),
+            Action::RegLoad { dst, value } => reg_load(out, *dst, *value, self.version),
+            Action::RegMove { src, dst } => reg_move(out, *src, *dst, self.version),
+            Action::StackPush(part) => stack(out, 27, *part),
+            Action::StackPop(part) => stack(out, 28, *part),
+            Action::DecTtl(ids) => self.dec_ttl(out, ids),
+            Action::SetTunnel { id, .. } if self.version >= Version::V12 => {
+                self.set_field(out, Field::TunId, (*id).into(), u64::MAX.into());
+            }
+            Action::SetTunnel { id, wide } => match u32::try_from(*id) {
+                Ok(id) if !wide => nicira(out, 2, |b| {
+                    b.put_zeros(2);
+                    b.put_u32(id);
+                }),
+                _ => nicira(out, 9, |b| {
+                    b.put_zeros(6);
+                    b.put_u64(*id);
+                }),
+            },
+            Action::Resubmit { in_port, table } => {
+                resubmit(out, in_port.unwrap_or(PortNo::IN_PORT), table.unwrap_or(0xff));
+            }
+            Action::Clone(actions) => nicira(out, 42, |b| {
+                b.put_zeros(6);
+                Self { version: self.version, tagged: self.tagged, ip_proto: self.ip_proto }.list(b, actions);
+            }),
+            Action::Note(bytes) => nicira(out, 8, |b| b.extend_from_slice(bytes)),
+            Action::Exit => nicira(out, 17, |_| {}),
+            // Of the instructions, OpenFlow 1.0 has these as extensions; elsewhere they do not stand in lists.
+            Action::WriteMetadata { value, mask } if self.of10() => nicira(out, 22, |b| {
+                b.put_zeros(6);
+                b.put_u64(*value);
+                b.put_u64(*mask);
+            }),
+            Action::GotoTable(table) if self.of10() => resubmit(out, PortNo::IN_PORT, *table),
+            Action::ClearActions | Action::WriteActions(_) | Action::WriteMetadata { .. } | Action::GotoTable(_) => {}
+        }
+    }
+
+    fn output(&self, out: &mut Vec<u8>, port: PortNo, max_len: u16) {
+        standard(out, 0, |b| {
+            if self.of10() {
+                b.put_u16(port.to_of10());
+            } else {
+                b.put_u32(port.0);
+            }
+            b.put_u16(max_len);
+        });
+    }
+
+    /// Pushes a tag, where setting its fields does not do so by itself.
+    fn push_tag_if(&mut self, out: &mut Vec<u8>, push_if_needed: bool) {
+        if push_if_needed && !self.tagged && !self.of10() {
+            standard(out, 17, |b| b.put_u16(0x8100));
+        }
+    }
+
+    /// An action of its own in OpenFlow 1.0 and 1.1, `set_field` later.
+    fn set(&mut self, out: &mut Vec<u8>, set: &SetHeader) {
+        let ty = match self.version {
+            Version::V10 => set.of10,
+            Version::V11 => set.of11,
+            _ => {
+                let mask = set.field.info().full_mask() | u128::from(set.value);
+                return self.set_field(out, set.field, set.value.into(), mask);
+            }
+        };
+        if ty == NONE {
+            return reg_load(out, Subfield::whole(set.field), set.value, self.version);
+        }
+        standard(out, ty, |b| match set.field {
+            Field::EthSrc | Field::EthDst => b.put_uint(set.value.into(), 6),
+            Field::Ipv4Src | Field::Ipv4Dst => b.put_u32(set.value as u32),
+            Field::VlanVid => b.put_u16(set.value as u16 & 0xfff),
+            Field::IpDscp => b.put_u8((set.value << 2) as u8),
+            Field::VlanPcp | Field::IpEcn => b.put_u8(set.value as u8),
+            _ => b.put_u16(set.value as u16),
+        });
+    }
+
+    fn set_port(&mut self, out: &mut Vec<u8>, ty: u16, port: u16, [tcp, udp, sctp]: [Field; 3]) {
+        let field = match self.ip_proto {
+            17 => udp,
+            132 => sctp,
+            _ => tcp,
+        };
+        self.set(out, &SetHeader { of10: ty, of11: ty, field, value: port.into() });
+    }
+
+    fn set_field(&mut self, out: &mut Vec<u8>, field: Field, value: u128, mask: u128) {
+        let whole = mask & field.info().full_mask() == field.info().full_mask();
+        match self.version {
+            Version::V10 | Version::V11 if whole => self.set_field_legacy(out, field, value),
+            Version::V12 | Version::V13 | Version::V14 if whole => {
+                set_field_entry(out, field, value, None, self.version);
+            }
+            Version::V15 => set_field_entry(out, field, value, (!whole).then_some(mask), self.version),
+            _ => set_field_parts(out, field, value, mask, self.version),
+        }
+    }
+
+    /// `set_field` of a whole field where there is no such action.
+    fn set_field_legacy(&mut self, out: &mut Vec<u8>, field: Field, value: u128) {
+        let set = |of10, of11, field| SetHeader { of10, of11, field, value: value as u64 };
+        match field {
+            Field::VlanTci if value & 0x1000 != 0 => {
+                self.set(out, &SetHeader { of10: 1, of11: 1, field: Field::VlanVid, value: value as u64 & 0xfff });
+                self.set(out, &SetHeader { of10: 2, of11: 2, field: Field::VlanPcp, value: value as u64 >> 13 });
+            }
+            Field::VlanTci => self.action(out, &Action::PopVlan),
+            Field::DlVlan | Field::VlanVid => self.set(out, &set(1, 1, Field::VlanVid)),
+            Field::DlVlanPcp | Field::VlanPcp => self.set(out, &set(2, 2, Field::VlanPcp)),
+            Field::EthSrc => self.set(out, &set(4, 3, field)),
+            Field::EthDst => self.set(out, &set(5, 4, field)),
+            Field::Ipv4Src => self.set(out, &set(6, 5, field)),
+            Field::Ipv4Dst => self.set(out, &set(7, 6, field)),
+            Field::IpDscp => self.set(out, &set(8, 7, field)),
+            Field::IpDscpShifted => {
+                self.set(out, &SetHeader { of10: 8, of11: 7, field: Field::IpDscp, value: value as u64 >> 2 });
+            }
+            Field::IpEcn => self.set(out, &set(NONE, 8, field)),
+            Field::TcpSrc | Field::UdpSrc => self.set(out, &set(9, 9, field)),
+            Field::TcpDst | Field::UdpDst => self.set(out, &set(10, 10, field)),
+            _ => set_field_parts(out, field, value, field.info().full_mask(), self.version),
+        }
+    }
+
+    fn dec_ttl(&self, out: &mut Vec<u8>, ids: &[u16]) {
+        match ids {
+            [0] if self.of10() => nicira(out, 18, |_| {}),
+            [0] => standard(out, 24, |_| {}),
+            _ => nicira(out, 21, |b| {
+                b.put_u16(ids.len() as u16);
+                b.put_zeros(4);
+                for id in ids {
+                    b.put_u16(*id);
+                }
+            }),
+        }
+    }
+}
+
+/// A header field with the numbers of its actions in OpenFlow 1.0 and 1.1.
+struct SetHeader {
+    of10: u16,
+    of11: u16,
+    field: Field,
+    value: u64,
+}
+
+/// No such action in that version.
+const NONE: u16 = u16::MAX;
+
+/// Appends an action of OpenFlow's own, padded to 8 bytes.
+pub(super) fn standard(out: &mut Vec<u8>, ty: u16, body: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.put_u16(ty);
+    out.put_u16(0);
+    body(out);
+    finish(out, start);
+}
+
+fn nicira(out: &mut Vec<u8>, subtype: u16, body: impl FnOnce(&mut Vec<u8>)) {
+    standard(out, 0xffff, |b| {
+        b.put_u32(field::NICIRA);
+        b.put_u16(subtype);
+        body(b);
+    });
+}
+
+/// Pads and writes the length. (An action of more than 65,535 bytes cannot be parsed or decoded in the first place.)
+fn finish(out: &mut Vec<u8>, start: usize) {
+    out.pad8(start);
+    let length = out.len() - start;
+    out.set_u16(start + 2, length as u16);
+}
+
+fn pack(part: Subfield) -> u16 {
+    part.offset << 6 | part.n_bits.saturating_sub(1) & 0x3f
+}
+
+/// The header by which Nicira's actions name a field; `None` for a field that has none.
+fn header(field: Field, dialect: Dialect) -> Option<Header> {
+    Header::of(field, false, dialect)
+}
+
+fn put_header(out: &mut Vec<u8>, field: Field, dialect: Dialect) {
+    if let Some(header) = header(field, dialect) {
+        header.encode(out);
+    }
+}
+
+fn is_long(field: Field) -> bool {
+    header(field, Dialect::Nxm).is_some_and(|h| h.class == 0xffff)
+}
+
+fn output_reg(out: &mut Vec<u8>, src: Subfield, max_len: u16) {
+    if is_long(src.field) {
+        return nicira(out, 32, |b| {
+            b.put_u16(pack(src));
+            b.put_u16(max_len);
+            put_header(b, src.field, Dialect::Nxm);
+        });
+    }
+    nicira(out, 15, |b| {
+        b.put_u16(pack(src));
+        put_header(b, src.field, Dialect::Nxm);
+        b.put_u16(max_len);
+        b.put_zeros(6);
+    });
+}
+
+fn set_field_entry(out: &mut Vec<u8>, field: Field, value: u128, mask: Option<u128>, version: Version) {
+    standard(out, 25, |b| nxm::put_entry_as(b, field, value, mask, Dialect::of(version)));
+}
+
+/// `set_field` as Nicira's loads: one for each run of bits in the mask, lowest first, 64 bits at most.
+fn set_field_parts(out: &mut Vec<u8>, field: Field, value: u128, mask: u128, version: Version) {
+    if is_long(field) {
+        let whole = mask & field.info().full_mask() == field.info().full_mask();
+        return nicira(out, 33, |b| nxm::put_entry_as(b, field, value, (!whole).then_some(mask), Dialect::Nxm));
+    }
+    let mut offset = 0;
+    while offset < 128 && mask >> offset != 0 {
+        offset += (mask >> offset).trailing_zeros();
+        let n_bits = (mask >> offset).trailing_ones().min(64);
+        let ones = (1 << n_bits) - 1;
+        let dst = Subfield { field, offset: offset as u16, n_bits: n_bits as u16 };
+        reg_load(out, dst, (value >> offset & ones) as u64, version);
+        offset += n_bits;
+    }
+}
+
+fn reg_load(out: &mut Vec<u8>, dst: Subfield, value: u64, version: Version) {
+    let shifted = u128::from(value).checked_shl(dst.offset.into()).unwrap_or(0);
+    if version >= Version::V15 {
+        let whole = dst == Subfield::whole(dst.field);
+        return set_field_entry(out, dst.field, shifted, (!whole).then(|| dst.mask()), version);
+    }
+    if is_long(dst.field) {
+        return set_field_parts(out, dst.field, shifted, dst.mask(), version);
+    }
+    nicira(out, 7, |b| {
+        b.put_u16(pack(dst));
+        put_header(b, dst.field, Dialect::Nxm);
+        b.put_u64(value);
+    });
+}
+
+fn reg_move(out: &mut Vec<u8>, src: Subfield, dst: Subfield, version: Version) {
+    let parts = |b: &mut Vec<u8>| {
+        b.put_u16(src.n_bits);
+        b.put_u16(src.offset);
+        b.put_u16(dst.offset);
+    };
+    if version >= Version::V15 {
+        return standard(out, 28, |b| {
+            parts(b);
+            b.put_zeros(2);
+            put_header(b, src.field, Dialect::Oxm(version));
+            put_header(b, dst.field, Dialect::Oxm(version));
+        });
+    }
+    nicira(out, 6, |b| {
+        parts(b);
+        put_header(b, src.field, Dialect::Nxm);
+        put_header(b, dst.field, Dialect::Nxm);
+    });
+}
+
+fn stack(out: &mut Vec<u8>, subtype: u16, part: Subfield) {
+    nicira(out, subtype, |b| {
+        b.put_u16(part.offset);
+        put_header(b, part.field, Dialect::Nxm);
+        b.put_u16(part.n_bits);
+        b.put_zeros(if is_long(part.field) { 2 } else { 6 });
+    });
+}
+
+fn resubmit(out: &mut Vec<u8>, in_port: PortNo, table: u8) {
+    nicira(out, 14, |b| {
+        b.put_u16(in_port.to_of10());
+        b.put_u8(table);
+    });
+}
+
+/// `NXAST_CONTROLLER`, or `NXAST_CONTROLLER2` with a property for each parameter that is not the default.
+fn controller(out: &mut Vec<u8>, c: &ControllerAction) {
+    if c.userdata.is_empty() && !c.pause {
+        return nicira(out, 20, |b| {
+            b.put_u16(c.max_len);
+            b.put_u16(c.controller_id);
+            b.put_u8(c.reason as u8);
+        });
+    }
+    let property = |b: &mut Vec<u8>, ty: u16, value: &[u8], length: usize| {
+        let start = b.len();
+        b.put_u16(ty);
+        b.put_u16(length as u16);
+        b.extend_from_slice(value);
+        b.pad8(start);
+    };
+    nicira(out, 37, |b| {
+        b.put_zeros(6);
+        if c.max_len != 0xffff {
+            property(b, 0, &c.max_len.to_be_bytes(), 8);
+        }
+        if c.controller_id != 0 {
+            property(b, 1, &c.controller_id.to_be_bytes(), 8);
+        }
+        if c.reason != PacketInReason::Action {
+            property(b, 2, &[c.reason as u8], 8);
+        }
+        if !c.userdata.is_empty() {
+            property(b, 3, &c.userdata, 4 + c.userdata.len());
+        }
+        if c.pause {
+            property(b, 4, &[], 4);
+        }
+    });
+}

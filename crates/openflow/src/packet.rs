@@ -1,0 +1,315 @@
+//! Packets to and from controllers: packet-in in its three formats, and packet-out (OpenFlow 1.0 sections 5.4.1 and 5.3.6,
+//! 1.3 sections 7.4.1 and 7.3.7).
+
+use crate::Version::{self, V10, V11, V12, V13};
+use crate::action::{Action, PacketInReason};
+use crate::body::{
+    decode_loose, encode_loose, put_actions, put_nxm, put_oxm_match, read_actions, read_nxm, read_oxm_match,
+};
+use crate::error::OfpError;
+use crate::port::{put_port, read_port};
+use crate::wire::{Put, Reader, Result, pad8, patch_len};
+use base::PortNo;
+use flow::{Field, Match};
+
+/// How packet-ins are written (`NXT_SET_PACKET_IN_FORMAT`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum PacketInFormat {
+    /// OpenFlow's own, different in each version.
+    Standard = 0,
+    /// `NXT_PACKET_IN`.
+    Nxt = 1,
+    /// `NXT_PACKET_IN2`.
+    Nxt2 = 2,
+}
+
+impl PacketInFormat {
+    /// The format of this number.
+    pub fn from_wire(n: u32) -> Option<Self> {
+        [Self::Standard, Self::Nxt, Self::Nxt2].into_iter().find(|f| *f as u32 == n)
+    }
+}
+
+/// A packet for the controller.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PacketIn {
+    /// Why.
+    pub reason: PacketInReason,
+    /// Where the switch keeps the whole packet, if it does.
+    pub buffer_id: Option<u32>,
+    /// Bytes of the whole packet.
+    pub total_len: u32,
+    /// Table of the flow, 0 if unknown.
+    pub table_id: u8,
+    /// Cookie of the flow; all ones if there is none or the format does not tell.
+    pub cookie: u64,
+    /// Ingress port and other metadata.
+    pub metadata: Match,
+    /// The first bytes of the packet, or all.
+    pub data: Vec<u8>,
+    /// What the `controller` action handed through (NXT_PACKET_IN2).
+    pub userdata: Vec<u8>,
+    /// What NXT_RESUME needs, opaque (NXT_PACKET_IN2).
+    pub continuation: Vec<u8>,
+}
+
+const NO_BUFFER: u32 = u32::MAX;
+const NO_COOKIE: u64 = u64::MAX;
+
+fn buffer(id: u32) -> Option<u32> {
+    (id != NO_BUFFER).then_some(id)
+}
+
+fn reason(n: u8) -> Result<PacketInReason> {
+    use PacketInReason as R;
+    let all = [R::NoMatch, R::Action, R::InvalidTtl, R::ActionSet, R::Group, R::PacketOut];
+    all.into_iter().find(|r| *r as u8 == n).ok_or(OfpError::NxbrcBadReason)
+}
+
+/// The reason as a version has it: what OpenFlow 1.4 added is "action" before.
+fn wire_reason(version: Version, r: PacketInReason) -> u8 {
+    let later = r as u8 > PacketInReason::InvalidTtl as u8;
+    (if later && version < Version::V14 { PacketInReason::Action } else { r }) as u8
+}
+
+// Property types of NXT_PACKET_IN2.
+const PACKET: u16 = 0;
+const FULL_LEN: u16 = 1;
+const BUFFER_ID: u16 = 2;
+const TABLE_ID: u16 = 3;
+const COOKIE: u16 = 4;
+const REASON: u16 = 5;
+const METADATA: u16 = 6;
+const USERDATA: u16 = 7;
+const CONTINUATION: u16 = 8;
+
+impl PacketIn {
+    /// The ingress port, [`PortNo::NONE`] if the metadata does not say.
+    pub fn in_port(&self) -> PortNo {
+        match self.metadata.get(Field::InPortOxm) {
+            (_, 0) => PortNo::NONE,
+            (port, _) => PortNo(port as u32),
+        }
+    }
+
+    fn empty() -> Self {
+        Self {
+            reason: PacketInReason::NoMatch,
+            buffer_id: None,
+            total_len: 0,
+            table_id: 0,
+            cookie: NO_COOKIE,
+            metadata: Match::ANY,
+            data: Vec::new(),
+            userdata: Vec::new(),
+            continuation: Vec::new(),
+        }
+    }
+
+    pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
+        let mut p = Self { buffer_id: buffer(r.u32()?), ..Self::empty() };
+        let mut in_port = None;
+        if version == V11 {
+            in_port = Some(r.port11()?);
+            r.skip(4)?;
+        }
+        p.total_len = r.u16()?.into();
+        if version == V10 {
+            in_port = Some(r.port10()?);
+        }
+        p.reason = reason(r.u8()?)?;
+        if version == V10 {
+            r.skip(1)?;
+        } else {
+            p.table_id = r.u8()?;
+        }
+        if version >= V13 {
+            p.cookie = r.u64()?;
+        }
+        if version >= V12 {
+            p.metadata = read_oxm_match(version, r)?;
+            r.skip(2)?;
+        } else if let Some(port) = in_port {
+            p.metadata.set(Field::InPortOxm, port.0.into());
+        }
+        p.data = r.rest().to_vec();
+        Ok(p)
+    }
+
+    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        out.put_u32(self.buffer_id.unwrap_or(NO_BUFFER));
+        if version == V11 {
+            out.put_u32(self.in_port().0);
+            out.put_u32(self.in_port().0);
+        }
+        out.put_u16(self.total_len.min(u16::MAX.into()) as u16);
+        if version == V10 {
+            out.put_u16(self.in_port().to_of10());
+        }
+        out.put_u8(wire_reason(version, self.reason));
+        out.put_u8(if version == V10 { 0 } else { self.table_id });
+        if version >= V13 {
+            out.put_u64(self.cookie);
+        }
+        if version >= V12 {
+            put_oxm_match(out, version, &self.metadata);
+            out.zeros(2);
+        }
+        self.put_data(out);
+    }
+
+    /// As much of the packet as the message has room for.
+    fn put_data(&self, out: &mut Vec<u8>) {
+        let room = usize::from(u16::MAX) - out.len().min(usize::from(u16::MAX));
+        out.put(&self.data[..self.data.len().min(room)]);
+    }
+
+    pub(crate) fn decode_nxt(r: &mut Reader<'_>) -> Result<Self> {
+        let mut p = Self { buffer_id: buffer(r.u32()?), ..Self::empty() };
+        p.total_len = r.u16()?.into();
+        p.reason = reason(r.u8()?)?;
+        p.table_id = r.u8()?;
+        p.cookie = r.u64()?;
+        let match_len = usize::from(r.u16()?);
+        r.skip(6)?;
+        p.metadata = read_nxm(r, match_len)?.matching;
+        r.skip(2)?;
+        p.data = r.rest().to_vec();
+        Ok(p)
+    }
+
+    pub(crate) fn encode_nxt(&self, version: Version, out: &mut Vec<u8>) {
+        out.put_u32(self.buffer_id.unwrap_or(NO_BUFFER));
+        out.put_u16(self.total_len.min(u16::MAX.into()) as u16);
+        out.put_u8(wire_reason(version, self.reason));
+        out.put_u8(self.table_id);
+        out.put_u64(self.cookie);
+        let len_at = out.len();
+        out.zeros(8);
+        put_nxm(out, len_at, &self.metadata, (0, 0));
+        out.zeros(2);
+        self.put_data(out);
+    }
+
+    pub(crate) fn decode_nxt2(version: Version, r: &mut Reader<'_>) -> Result<Self> {
+        let mut p = Self::empty();
+        let mut full_len = None;
+        while !r.is_empty() {
+            let (ty, len) = (r.u16()?, usize::from(r.u16()?));
+            let mut v = r.sub(len.checked_sub(4).ok_or(OfpError::BpcBadLen)?).map_err(|_| OfpError::BpcBadLen)?;
+            // The last property may lack its padding.
+            let pad = len.wrapping_neg() % 8;
+            r.skip(pad.min(r.len()))?;
+            match ty {
+                PACKET => p.data = v.rest().to_vec(),
+                FULL_LEN => full_len = Some(v.u32()?),
+                BUFFER_ID => p.buffer_id = buffer(v.u32()?),
+                TABLE_ID => p.table_id = v.u8()?,
+                COOKIE => {
+                    v.skip(4)?;
+                    p.cookie = v.u64()?;
+                }
+                REASON => p.reason = reason(v.u8()?)?,
+                METADATA => p.metadata = decode_loose(version, v.rest())?,
+                USERDATA => p.userdata = v.rest().to_vec(),
+                CONTINUATION => p.continuation = v.rest().to_vec(),
+                // The upper half of the numbers may be passed over.
+                _ if ty >= 0x8000 => {}
+                _ => return Err(OfpError::BpcBadType),
+            }
+        }
+        p.total_len = full_len.unwrap_or(p.data.len() as u32);
+        if (p.total_len as usize) < p.data.len() {
+            return Err(OfpError::BpcBadLen);
+        }
+        Ok(p)
+    }
+
+    pub(crate) fn encode_nxt2(&self, version: Version, out: &mut Vec<u8>) {
+        let room = 65_000usize.saturating_sub(out.len() + self.userdata.len() + self.continuation.len() + 1024);
+        let data = &self.data[..self.data.len().min(room)];
+        property(out, PACKET, data);
+        if self.total_len as usize != data.len() {
+            property(out, FULL_LEN, &self.total_len.to_be_bytes());
+        }
+        if let Some(id) = self.buffer_id {
+            property(out, BUFFER_ID, &id.to_be_bytes());
+        }
+        property(out, TABLE_ID, &[self.table_id]);
+        if self.cookie != NO_COOKIE {
+            let mut padded = [0; 12];
+            padded[4..].copy_from_slice(&self.cookie.to_be_bytes());
+            property(out, COOKIE, &padded);
+        }
+        property(out, REASON, &[wire_reason(version, self.reason)]);
+        if self.metadata != Match::ANY {
+            property(out, METADATA, &encode_loose(version, &self.metadata));
+        }
+        if !self.userdata.is_empty() {
+            property(out, USERDATA, &self.userdata);
+        }
+        if !self.continuation.is_empty() {
+            property(out, CONTINUATION, &self.continuation);
+        }
+    }
+}
+
+/// Appends a property (type, length, value, padding to 8 bytes).
+fn property(out: &mut Vec<u8>, ty: u16, value: &[u8]) {
+    let start = out.len();
+    out.put_u16(ty);
+    out.put_u16(0);
+    out.put(value);
+    patch_len(out, start, 2);
+    pad8(out, start);
+}
+
+/// A packet that the switch is to send.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PacketOut {
+    /// A packet that the switch keeps, instead of `data`.
+    pub buffer_id: Option<u32>,
+    /// The port that the actions are to take for the ingress port.
+    pub in_port: PortNo,
+    /// What to do with the packet.
+    pub actions: Vec<Action>,
+    /// The packet.
+    pub data: Vec<u8>,
+}
+
+impl PacketOut {
+    pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
+        let buffer_id = buffer(r.u32()?);
+        let in_port = read_port(version, r).map_err(|_| OfpError::BrcBadPort)?;
+        let actions_len = usize::from(r.u16()?);
+        r.skip(if version == V10 { 0 } else { 6 })?;
+        if in_port != PortNo::LOCAL
+            && in_port != PortNo::NONE
+            && in_port != PortNo::CONTROLLER
+            && in_port.0 >= PortNo::MAX.0
+        {
+            return Err(OfpError::BrcBadPort);
+        }
+        let actions = read_actions(version, &mut r.sub(actions_len)?)?;
+        Ok(Self { buffer_id, in_port, actions, data: if buffer_id.is_none() { r.rest().to_vec() } else { Vec::new() } })
+    }
+
+    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        out.put_u32(self.buffer_id.unwrap_or(NO_BUFFER));
+        put_port(out, version, self.in_port);
+        let len_at = out.len();
+        out.put_u16(0);
+        out.zeros(if version == V10 { 0 } else { 6 });
+        let start = out.len();
+        put_actions(out, version, &self.actions);
+        let len = (out.len() - start) as u16;
+        out[len_at..len_at + 2].copy_from_slice(&len.to_be_bytes());
+        out.put(&self.data);
+    }
+}
+
+/// The name of a reason for a packet-in, by its number.
+pub fn reason_name(n: u32) -> Option<&'static str> {
+    ["no_match", "action", "invalid_ttl", "action_set", "group", "packet_out"].get(n as usize).copied()
+}

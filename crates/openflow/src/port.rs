@@ -1,0 +1,357 @@
+//! Ports: descriptions, status, modification and statistics (OpenFlow 1.0 section 5.2.1, 1.3 sections 7.2.1, 7.3.4.3,
+//! 7.3.5.6, 7.4.3).
+
+use crate::Version::{self, V10};
+use crate::wire::{Put, Reader, Result};
+use base::{MacAddr, PortNo};
+
+/// Bits of a port's configuration, the same in all versions that have them.
+pub mod config {
+    /// Administratively down.
+    pub const PORT_DOWN: u32 = 1 << 0;
+    /// No 802.1D (OpenFlow 1.0).
+    pub const NO_STP: u32 = 1 << 1;
+    /// Drop what comes in.
+    pub const NO_RECV: u32 = 1 << 2;
+    /// Drop 802.1D packets that come in (OpenFlow 1.0).
+    pub const NO_RECV_STP: u32 = 1 << 3;
+    /// Not part of flooding (OpenFlow 1.0).
+    pub const NO_FLOOD: u32 = 1 << 4;
+    /// Drop what would go out.
+    pub const NO_FWD: u32 = 1 << 5;
+    /// No packet-in for what comes in.
+    pub const NO_PACKET_IN: u32 = 1 << 6;
+}
+
+/// Bits of a port's state.
+pub mod state {
+    /// No link.
+    pub const LINK_DOWN: u32 = 1 << 0;
+    /// Blocked by a protocol such as spanning tree (OpenFlow 1.1).
+    pub const BLOCKED: u32 = 1 << 1;
+    /// Usable in fast failover (OpenFlow 1.1).
+    pub const LIVE: u32 = 1 << 2;
+    /// Spanning tree: learning (OpenFlow 1.0; two bits tell the state, zeros mean listening).
+    pub const STP_LEARN: u32 = 1 << 8;
+    /// Spanning tree: forwarding.
+    pub const STP_FORWARD: u32 = 2 << 8;
+    /// Spanning tree: not part of the tree.
+    pub const STP_BLOCK: u32 = 3 << 8;
+    /// The bits of the spanning tree state.
+    pub const STP_MASK: u32 = 3 << 8;
+}
+
+/// Link modes, in the numbering of OpenFlow 1.1.
+pub mod features {
+    /// Speeds in bits per second, by the number of the bit; half duplex first for the slow ones.
+    pub const SPEEDS: [(u32, u64); 10] = [
+        (0, 10_000_000),
+        (1, 10_000_000),
+        (2, 100_000_000),
+        (3, 100_000_000),
+        (4, 1_000_000_000),
+        (5, 1_000_000_000),
+        (6, 10_000_000_000),
+        (7, 40_000_000_000),
+        (8, 100_000_000_000),
+        (9, 1_000_000_000_000),
+    ];
+    /// Another rate.
+    pub const OTHER: u32 = 1 << 10;
+    /// Copper.
+    pub const COPPER: u32 = 1 << 11;
+    /// Fiber.
+    pub const FIBER: u32 = 1 << 12;
+    /// Auto-negotiation.
+    pub const AUTONEG: u32 = 1 << 13;
+    /// Pause.
+    pub const PAUSE: u32 = 1 << 14;
+    /// Asymmetric pause.
+    pub const PAUSE_ASYM: u32 = 1 << 15;
+
+    /// The fastest of the modes, in bits per second, or `default` if they name none.
+    pub fn bps(modes: u32, default: u64) -> u64 {
+        SPEEDS.iter().rev().find(|(bit, _)| modes & 1 << bit != 0).map_or(default, |(_, bps)| *bps)
+    }
+
+    /// From OpenFlow 1.0, which lacks the rates above 10 Gb/s.
+    pub(crate) fn from_of10(modes: u32) -> u32 {
+        modes & 0x7f | (modes & 0xf80) << 4
+    }
+
+    /// To OpenFlow 1.0. Modes that it lacks are left out.
+    pub(crate) fn to_of10(modes: u32) -> u32 {
+        modes & 0x7f | modes >> 4 & 0xf80
+    }
+}
+
+const CONFIG10: u32 = 0x7f;
+const CONFIG11: u32 = config::PORT_DOWN | config::NO_RECV | config::NO_FWD | config::NO_PACKET_IN;
+const STATE10: u32 = state::LINK_DOWN | state::STP_MASK;
+const STATE11: u32 = state::LINK_DOWN | state::BLOCKED | state::LIVE;
+
+fn known_config(version: Version) -> u32 {
+    if version == V10 { CONFIG10 } else { CONFIG11 }
+}
+
+/// A port's description.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PortDesc {
+    /// Number.
+    pub port_no: PortNo,
+    /// Ethernet address.
+    pub hw_addr: MacAddr,
+    /// Name, of at most 15 bytes on the wire.
+    pub name: String,
+    /// Bits of [`config`].
+    pub config: u32,
+    /// Bits of [`state`].
+    pub state: u32,
+    /// Current link modes, bits of [`features`].
+    pub curr: u32,
+    /// Advertised modes.
+    pub advertised: u32,
+    /// Modes that the port can do.
+    pub supported: u32,
+    /// Modes that the other end advertises.
+    pub peer: u32,
+    /// Current speed in kb/s. (OpenFlow 1.0 has it by `curr` only.)
+    pub curr_speed: u32,
+    /// Highest speed in kb/s.
+    pub max_speed: u32,
+}
+
+impl PortDesc {
+    pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
+        let v10 = version == V10;
+        let port_no = if v10 { r.port10()? } else { r.port11()? };
+        r.skip(if v10 { 0 } else { 4 })?;
+        let hw_addr = r.mac()?;
+        r.skip(if v10 { 0 } else { 2 })?;
+        let name = r.string(16)?;
+        let config = r.u32()? & known_config(version);
+        let state = r.u32()? & if v10 { STATE10 } else { STATE11 };
+        let mut modes = [0; 4];
+        for m in &mut modes {
+            *m = if v10 { features::from_of10(r.u32()?) } else { r.u32()? & 0xffff };
+        }
+        let [curr, advertised, supported, peer] = modes;
+        let kbps = |modes| u32::try_from(features::bps(modes, 0) / 1000).unwrap_or(u32::MAX);
+        let (curr_speed, max_speed) = if v10 { (kbps(curr), kbps(supported)) } else { (r.u32()?, r.u32()?) };
+        Ok(Self { port_no, hw_addr, name, config, state, curr, advertised, supported, peer, curr_speed, max_speed })
+    }
+
+    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        let v10 = version == V10;
+        put_port(out, version, self.port_no);
+        out.zeros(if v10 { 0 } else { 4 });
+        out.put(&self.hw_addr.0);
+        out.zeros(if v10 { 0 } else { 2 });
+        out.put_str(&self.name, 16);
+        out.put_u32(self.config & known_config(version));
+        out.put_u32(self.state & if v10 { STATE10 } else { STATE11 });
+        for modes in [self.curr, self.advertised, self.supported, self.peer] {
+            out.put_u32(if v10 { features::to_of10(modes) } else { modes });
+        }
+        if !v10 {
+            out.put_u32(self.curr_speed);
+            out.put_u32(self.max_speed);
+        }
+    }
+}
+
+/// Reads a list of descriptions to the end.
+pub(crate) fn decode_ports(version: Version, r: &mut Reader<'_>) -> Result<Vec<PortDesc>> {
+    let mut ports = Vec::new();
+    while !r.is_empty() {
+        ports.push(PortDesc::decode(version, r)?);
+    }
+    Ok(ports)
+}
+
+pub(crate) fn put_port(out: &mut Vec<u8>, version: Version, port: PortNo) {
+    if version == V10 {
+        out.put_u16(port.to_of10());
+    } else {
+        out.put_u32(port.0);
+    }
+}
+
+pub(crate) fn read_port(version: Version, r: &mut Reader<'_>) -> Result<PortNo> {
+    if version == V10 { r.port10() } else { r.port11() }
+}
+
+/// What happened to a port (`ofp_port_reason`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum PortReason {
+    /// It is new.
+    Add = 0,
+    /// It is gone.
+    Delete = 1,
+    /// Something about it changed.
+    Modify = 2,
+}
+
+/// A port came, went or changed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PortStatus {
+    /// What happened.
+    pub reason: PortReason,
+    /// The port as it is, or was.
+    pub desc: PortDesc,
+}
+
+impl PortStatus {
+    pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
+        let reason = match r.u8()? {
+            0 => PortReason::Add,
+            1 => PortReason::Delete,
+            2 => PortReason::Modify,
+            _ => return Err(crate::OfpError::NxbrcBadReason),
+        };
+        r.skip(7)?;
+        Ok(Self { reason, desc: PortDesc::decode(version, r)? })
+    }
+
+    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        out.put_u8(self.reason as u8);
+        out.zeros(7);
+        self.desc.encode(version, out);
+    }
+}
+
+/// A request to change a port.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PortMod {
+    /// Which port.
+    pub port_no: PortNo,
+    /// Its Ethernet address, as a safeguard.
+    pub hw_addr: MacAddr,
+    /// New values of the bits in `mask`.
+    pub config: u32,
+    /// Bits of [`config`] to change.
+    pub mask: u32,
+    /// Modes to advertise, 0 to leave them as they are.
+    pub advertise: u32,
+}
+
+impl PortMod {
+    pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
+        let v10 = version == V10;
+        let port_no = read_port(version, r)?;
+        r.skip(if v10 { 0 } else { 4 })?;
+        let hw_addr = r.mac()?;
+        r.skip(if v10 { 0 } else { 2 })?;
+        let (config, mask) = (r.u32()? & known_config(version), r.u32()? & known_config(version));
+        let advertise = if v10 { features::from_of10(r.u32()?) } else { r.u32()? & 0xffff };
+        r.skip(4)?;
+        Ok(Self { port_no, hw_addr, config, mask, advertise })
+    }
+
+    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        let v10 = version == V10;
+        put_port(out, version, self.port_no);
+        out.zeros(if v10 { 0 } else { 4 });
+        out.put(&self.hw_addr.0);
+        out.zeros(if v10 { 0 } else { 2 });
+        out.put_u32(self.config & known_config(version));
+        out.put_u32(self.mask & known_config(version));
+        out.put_u32(if v10 { features::to_of10(self.advertise) } else { self.advertise });
+        out.zeros(4);
+    }
+}
+
+/// A port's counters. `u64::MAX` means that the switch does not know.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "named as the specification names them")]
+pub struct PortStats {
+    pub port_no: PortNo,
+    pub rx_packets: u64,
+    pub tx_packets: u64,
+    pub rx_bytes: u64,
+    pub tx_bytes: u64,
+    pub rx_dropped: u64,
+    pub tx_dropped: u64,
+    pub rx_errors: u64,
+    pub tx_errors: u64,
+    pub rx_frame_err: u64,
+    pub rx_over_err: u64,
+    pub rx_crc_err: u64,
+    pub collisions: u64,
+    /// How long the port has been there, in seconds and nanoseconds; `None` if unknown (OpenFlow 1.0).
+    pub duration: Option<(u32, u32)>,
+}
+
+impl PortStats {
+    /// Counters of a port of which nothing is known.
+    pub fn unknown(port_no: PortNo) -> Self {
+        let no = u64::MAX;
+        Self {
+            port_no,
+            rx_packets: no,
+            tx_packets: no,
+            rx_bytes: no,
+            tx_bytes: no,
+            rx_dropped: no,
+            tx_dropped: no,
+            rx_errors: no,
+            tx_errors: no,
+            rx_frame_err: no,
+            rx_over_err: no,
+            rx_crc_err: no,
+            collisions: no,
+            duration: None,
+        }
+    }
+
+    fn counters(&mut self) -> [&mut u64; 12] {
+        [
+            &mut self.rx_packets,
+            &mut self.tx_packets,
+            &mut self.rx_bytes,
+            &mut self.tx_bytes,
+            &mut self.rx_dropped,
+            &mut self.tx_dropped,
+            &mut self.rx_errors,
+            &mut self.tx_errors,
+            &mut self.rx_frame_err,
+            &mut self.rx_over_err,
+            &mut self.rx_crc_err,
+            &mut self.collisions,
+        ]
+    }
+
+    pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
+        let mut stats = Self::unknown(read_port(version, r)?);
+        r.skip(if version == V10 { 6 } else { 4 })?;
+        for counter in stats.counters() {
+            *counter = r.u64()?;
+        }
+        stats.duration = if version < Version::V13 { None } else { read_duration(r)? };
+        Ok(stats)
+    }
+
+    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        put_port(out, version, self.port_no);
+        out.zeros(if version == V10 { 6 } else { 4 });
+        for counter in self.clone().counters() {
+            out.put_u64(*counter);
+        }
+        if version >= Version::V13 {
+            put_duration(out, self.duration);
+        }
+    }
+}
+
+/// A duration on the wire: all ones in both words if it is unknown.
+pub(crate) fn read_duration(r: &mut Reader<'_>) -> Result<Option<(u32, u32)>> {
+    let d = (r.u32()?, r.u32()?);
+    Ok((d != (u32::MAX, u32::MAX)).then_some(d))
+}
+
+pub(crate) fn put_duration(out: &mut Vec<u8>, duration: Option<(u32, u32)>) {
+    let (sec, nsec) = duration.unwrap_or((u32::MAX, u32::MAX));
+    out.put_u32(sec);
+    out.put_u32(nsec);
+}

@@ -1,0 +1,225 @@
+//! Features, configuration, roles and the like.
+
+use super::{Style, bit_names};
+use crate::Version::{self, V10, V11, V12};
+use crate::group::{GroupFeatures, GroupMod, MeterFeatures, MeterMod};
+use crate::packet;
+use crate::switch::{AsyncConfig, Features, FragHandling, Role, RoleMsg, SwitchConfig, TableMod, capability as c};
+use std::fmt::Write;
+
+const CAPABILITIES: [(u32, &str); 11] = [
+    (c::FLOW_STATS, "FLOW_STATS"),
+    (c::TABLE_STATS, "TABLE_STATS"),
+    (c::PORT_STATS, "PORT_STATS"),
+    (c::GROUP_STATS, "GROUP_STATS"),
+    (c::IP_REASM, "IP_REASM"),
+    (c::QUEUE_STATS, "QUEUE_STATS"),
+    (c::ARP_MATCH_IP, "ARP_MATCH_IP"),
+    (c::PORT_BLOCKED, "PORT_BLOCKED"),
+    (c::BUNDLES, "BUNDLES"),
+    (c::FLOW_MONITORING, "FLOW_MONITORING"),
+    (c::STP, "STP"),
+];
+
+/// Action types of OpenFlow 1.0, by number.
+pub(super) const ACTIONS10: [&str; 12] = [
+    "output",
+    "set_vlan_vid",
+    "set_vlan_pcp",
+    "strip_vlan",
+    "mod_dl_src",
+    "mod_dl_dst",
+    "mod_nw_src",
+    "mod_nw_dst",
+    "mod_nw_tos",
+    "mod_tp_src",
+    "mod_tp_dst",
+    "enqueue",
+];
+
+/// Names of actions in the order in which they are listed, with the type's number in OpenFlow 1.1+.
+pub(super) const ACTIONS13: [(u32, &str); 14] = [
+    (0, "output"),
+    (22, "group"),
+    (25, "set_field"),
+    (18, "strip_vlan"),
+    (17, "push_vlan"),
+    (23, "mod_nw_ttl"),
+    (24, "dec_ttl"),
+    (15, "set_mpls_ttl"),
+    (16, "dec_mpls_ttl"),
+    (19, "push_mpls"),
+    (20, "pop_mpls"),
+    (21, "set_queue"),
+    (26, "push_pbb"),
+    (27, "pop_pbb"),
+];
+
+/// The actions of a bitmap in the numbering of `version`, with blanks between.
+pub(super) fn actions(version: Version, bits: u32, out: &mut String) {
+    let names: Vec<&str> = if version == V10 {
+        // enqueue is listed with output.
+        let order = [0, 11, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
+        order.into_iter().filter(|i| bits & 1 << i != 0).map(|i: usize| ACTIONS10[i]).collect()
+    } else {
+        ACTIONS13.iter().filter(|(bit, _)| bits & 1 << bit != 0).map(|(_, name)| *name).collect()
+    };
+    out.push_str(&names.join(" "));
+}
+
+pub(super) fn features(version: Version, f: &Features, style: Style<'_>, out: &mut String) {
+    put!(out, " dpid:{:016x}\nn_tables:{}, n_buffers:{}", f.datapath_id, f.n_tables, f.n_buffers);
+    if f.auxiliary_id != 0 {
+        put!(out, ", auxiliary_id:{}", f.auxiliary_id);
+    }
+    out.push_str("\ncapabilities: ");
+    bit_names(f.capabilities, &CAPABILITIES, out);
+    out.push('\n');
+    if version == V10 {
+        out.push_str("actions: ");
+        actions(version, f.actions, out);
+        out.push('\n');
+    }
+    f.ports.iter().for_each(|p| super::port_desc(p, style, out));
+}
+
+/// The name of a way to handle fragments.
+pub fn frag_name(frag: FragHandling) -> &'static str {
+    match frag {
+        FragHandling::Normal => "normal",
+        FragHandling::Drop => "drop",
+        FragHandling::Reassemble => "reassemble",
+        FragHandling::NxMatch => "nx-match",
+    }
+}
+
+pub(super) fn switch_config(config: SwitchConfig, out: &mut String) {
+    put!(out, " frags={}", frag_name(config.frag));
+    if config.invalid_ttl_to_controller == Some(true) {
+        out.push_str(" invalid_ttl_to_controller");
+    }
+    put!(out, " miss_send_len={}\n", config.miss_send_len);
+}
+
+pub(super) fn role(r: RoleMsg, out: &mut String) {
+    out.push_str(" role=");
+    out.push_str(match r.role {
+        Role::NoChange => "nochange",
+        Role::Equal => "equal",
+        Role::Primary => "primary",
+        Role::Secondary => "secondary",
+    });
+    if let Some(id) = r.generation_id {
+        put!(out, " generation_id={id}");
+    }
+}
+
+pub(super) fn table_mod(version: Version, m: &TableMod, style: Style<'_>, out: &mut String) {
+    if m.table_id == 0xff {
+        out.push_str(" table_id: ALL_TABLES");
+    } else {
+        out.push_str(" table_id=");
+        style.table(m.table_id, out);
+    }
+    if version == V11 || version == V12 {
+        let miss = ["controller", "continue", "drop"].get(m.config as usize).copied().unwrap_or("Unknown");
+        put!(out, ", flow_miss_config={miss}");
+    }
+}
+
+pub(super) fn group_mod(m: &GroupMod, out: &mut String) {
+    let command = match m.command {
+        0 => "ADD",
+        1 => "MOD",
+        2 => "DEL",
+        _ => "cmd",
+    };
+    put!(out, "\n {command} group_id={}", m.group_id);
+    if m.command < 2 {
+        let ty = ["all", "select", "indirect", "ff"].get(usize::from(m.group_type)).copied().unwrap_or("unknown");
+        put!(out, ",type={ty}");
+    }
+}
+
+pub(super) fn meter_id(id: u32, out: &mut String) {
+    match id {
+        crate::group::METER_ALL => out.push_str("meter=all"),
+        0xffff_fffd => out.push_str("meter=slowpath"),
+        0xffff_fffe => out.push_str("meter=controller"),
+        id => put!(out, "meter={id}"),
+    }
+}
+
+const METER_FLAGS: [(u32, &str); 4] = [(1, "kbps"), (2, "pktps"), (4, "burst"), (8, "stats")];
+
+pub(super) fn meter_mod(m: &MeterMod, out: &mut String) {
+    let command = match m.command {
+        0 => "ADD",
+        1 => "MOD",
+        2 => "DEL",
+        _ => "cmd",
+    };
+    put!(out, " {command} ");
+    meter_id(m.meter_id, out);
+    if m.command < 2 {
+        out.push(' ');
+        bit_names(m.flags.into(), &METER_FLAGS, out);
+        out.push_str(" bands=");
+    }
+}
+
+pub(super) fn meter_features(f: &MeterFeatures, out: &mut String) {
+    put!(out, "\nmax_meter:{} max_bands:{} max_color:{}\n", f.max_meters, f.max_bands, f.max_color);
+    out.push_str("band_types: ");
+    bit_names(f.band_types, &[(1 << 1, "drop"), (1 << 2, "dscp_remark")], out);
+    out.push_str("\ncapabilities: ");
+    bit_names(f.capabilities, &METER_FLAGS, out);
+    out.push('\n');
+}
+
+pub(super) fn group_features(version: Version, f: &GroupFeatures, out: &mut String) {
+    put!(out, "\n Group table:\n    Types:  0x{:x}\n    Capabilities:  0x{:x}\n", f.types, f.capabilities);
+    for (i, name) in ["all", "select", "indirect", "fast failover"].into_iter().enumerate() {
+        if f.types & 1 << i != 0 {
+            put!(out, "    {name} group:\n       max_groups={:#x}\n       actions: ", f.max_groups[i]);
+            actions(version, f.actions[i], out);
+            out.push('\n');
+        }
+    }
+}
+
+pub(super) fn flow_format(n: u32, out: &mut String) {
+    match n {
+        0 => out.push_str(" format=openflow10"),
+        2 => out.push_str(" format=nxm"),
+        n => put!(out, " format={n}"),
+    }
+}
+
+pub(super) fn async_config(a: &AsyncConfig, out: &mut String) {
+    const PORT: [&str; 3] = ["add", "delete", "modify"];
+    const REMOVED: [&str; 6] = ["idle", "hard", "delete", "group_delete", "meter_delete", "eviction"];
+    for (i, who) in ["primary", "secondary"].into_iter().enumerate() {
+        put!(out, "\n {who}:\n");
+        let mut line = |what: &str, bits: u32, name: &dyn Fn(u32) -> Option<&'static str>| {
+            put!(out, "{what:>16}:");
+            for bit in 0..32 {
+                if bits & 1 << bit != 0 {
+                    put!(out, " {}", name(bit).map_or_else(|| bit.to_string(), str::to_owned));
+                }
+            }
+            if bits == 0 {
+                out.push_str(" (off)");
+            }
+            out.push('\n');
+        };
+        line("PACKET_IN", a.packet_in[i], &|n| packet::reason_name(n));
+        line("PORT_STATUS", a.port_status[i], &|n| PORT.get(n as usize).copied());
+        line("FLOW_REMOVED", a.flow_removed[i], &|n| REMOVED.get(n as usize).copied());
+        line("ROLE_STATUS", 0, &|_| None);
+        line("TABLE_STATUS", 0, &|_| None);
+        line("REQUESTFORWARD", 0, &|_| None);
+        out.pop();
+    }
+    out.push('\n');
+}

@@ -1,0 +1,224 @@
+//! Flows.
+
+use super::{Style, duration};
+use crate::action::Action;
+use crate::flow_mod::{FlowFlags, FlowMod, FlowModCommand, GROUP_ANY};
+use crate::flow_msg::{FlowMonitorRequest, FlowRemoved, FlowRemovedReason, FlowStats, FlowStatsRequest};
+use base::PortNo;
+use flow::Match;
+use flow::text::format_match;
+use std::fmt::Write;
+
+/// What is printed of a flow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FlowStyle {
+    /// All.
+    WithStats,
+    /// No counters and times; cookie and table only if they are not zero.
+    NoStats,
+}
+
+/// Match with priority before it: the priority only if it is not the default one.
+fn match_and_priority(m: &Match, priority: u16, style: Style<'_>, out: &mut String) {
+    let start = out.len();
+    if priority != FlowMod::DEFAULT_PRIORITY {
+        put!(out, "priority={priority},");
+    }
+    format_match(m, style.ports, out);
+    if out.len() > start && out.ends_with(',') {
+        out.pop();
+    }
+}
+
+fn flags(f: FlowFlags, out: &mut String) {
+    for (on, name) in [
+        (f.send_flow_rem, "send_flow_rem "),
+        (f.check_overlap, "check_overlap "),
+        (f.reset_counts, "reset_counts "),
+        (f.no_packet_counts, "no_packet_counts "),
+        (f.no_byte_counts, "no_byte_counts "),
+    ] {
+        out.push_str(if on { name } else { "" });
+    }
+}
+
+fn actions(actions: &[Action], style: Style<'_>, out: &mut String) {
+    out.push_str("actions=");
+    crate::body::format_actions(actions, style.ports, style.tables, out);
+}
+
+/// A flow of a statistics reply on one line, without a newline.
+pub fn flow_stats(f: &FlowStats, show: FlowStyle, style: Style<'_>, out: &mut String) {
+    let stats = show == FlowStyle::WithStats;
+    if stats || f.cookie != 0 {
+        put!(out, "cookie=0x{:x}, ", f.cookie);
+    }
+    if stats {
+        out.push_str("duration=");
+        duration(f.duration_sec, f.duration_nsec, out);
+        out.push_str("s, ");
+    }
+    if stats || f.table_id != 0 {
+        out.push_str("table=");
+        style.table(f.table_id, out);
+        out.push_str(", ");
+    }
+    if stats {
+        for (name, n) in [("n_packets=", f.packet_count), ("n_bytes=", f.byte_count)] {
+            if n == u64::MAX {
+                continue;
+            }
+            put!(out, "{name}{n}, ");
+        }
+    }
+    if f.idle_timeout != 0 {
+        put!(out, "idle_timeout={}, ", f.idle_timeout);
+    }
+    if f.hard_timeout != 0 {
+        put!(out, "hard_timeout={}, ", f.hard_timeout);
+    }
+    if f.importance != 0 {
+        put!(out, "importance={}, ", f.importance);
+    }
+    if stats {
+        if let Some(age) = f.idle_age {
+            put!(out, "idle_age={age}, ");
+        }
+        if let Some(age) = f.hard_age.filter(|a| u32::from(*a) != f.duration_sec) {
+            put!(out, "hard_age={age}, ");
+        }
+    }
+    flags(f.flags, out);
+    let start = out.len();
+    match_and_priority(&f.matching, f.priority, style, out);
+    if out.len() > start {
+        out.push(' ');
+    }
+    actions(&f.actions, style, out);
+}
+
+/// A flow modification on one line.
+pub fn flow_mod(fm: &FlowMod, style: Style<'_>, out: &mut String) {
+    out.push_str(match fm.command {
+        FlowModCommand::Add => "ADD",
+        FlowModCommand::Modify => "MOD",
+        FlowModCommand::ModifyStrict => "MOD_STRICT",
+        FlowModCommand::Delete => "DEL",
+        FlowModCommand::DeleteStrict => "DEL_STRICT",
+    });
+    match fm.table_id {
+        None | Some(0) => {}
+        Some(id) => {
+            out.push_str(" table:");
+            style.table(id, out);
+        }
+    }
+    out.push(' ');
+    let start = out.len();
+    match_and_priority(&fm.matching, fm.priority, style, out);
+    if out.len() > start {
+        out.push(' ');
+    }
+    if fm.new_cookie != 0 && fm.new_cookie != u64::MAX {
+        put!(out, "cookie:0x{:x} ", fm.new_cookie);
+    }
+    if fm.cookie_mask != 0 {
+        put!(out, "cookie:0x{:x}/0x{:x} ", fm.cookie, fm.cookie_mask);
+    }
+    if fm.idle_timeout != 0 {
+        put!(out, "idle:{} ", fm.idle_timeout);
+    }
+    if fm.hard_timeout != 0 {
+        put!(out, "hard:{} ", fm.hard_timeout);
+    }
+    if fm.importance != 0 {
+        put!(out, "importance:{} ", fm.importance);
+    }
+    if let Some(id) = fm.buffer_id {
+        put!(out, "buf:0x{id:x} ");
+    }
+    if fm.out_port != PortNo::ANY {
+        out.push_str("out_port:");
+        style.port(fm.out_port, out);
+        out.push(' ');
+    }
+    if fm.out_group != GROUP_ANY {
+        put!(out, "out_group:{} ", fm.out_group);
+    }
+    flags(fm.flags, out);
+    actions(&fm.actions, style, out);
+}
+
+pub(super) fn flow_removed(f: &FlowRemoved, style: Style<'_>, out: &mut String) {
+    out.push(' ');
+    let start = out.len();
+    match_and_priority(&f.matching, f.priority, style, out);
+    if out.len() > start {
+        out.push(' ');
+    }
+    out.push_str("reason=");
+    out.push_str(match f.reason {
+        FlowRemovedReason::IdleTimeout => "idle",
+        FlowRemovedReason::HardTimeout => "hard",
+        FlowRemovedReason::Delete => "delete",
+        FlowRemovedReason::GroupDelete => "group_delete",
+        FlowRemovedReason::MeterDelete => "meter_delete",
+        FlowRemovedReason::Eviction => "eviction",
+    });
+    if let Some(id) = f.table_id {
+        out.push_str(" table_id=");
+        style.table(id, out);
+    }
+    if f.cookie != 0 {
+        put!(out, " cookie:0x{:x}", f.cookie);
+    }
+    out.push_str(" duration");
+    duration(f.duration_sec, f.duration_nsec, out);
+    put!(out, "s idle{}", f.idle_timeout);
+    if f.hard_timeout != 0 {
+        // Only messages that tell it have it.
+        put!(out, " hard{}", f.hard_timeout);
+    }
+    put!(out, " pkts{} bytes{}\n", f.packet_count, f.byte_count);
+}
+
+pub(super) fn flow_stats_request(q: &FlowStatsRequest, style: Style<'_>, out: &mut String) {
+    if let Some(id) = q.table_id {
+        out.push_str(" table=");
+        style.table(id, out);
+    }
+    if q.out_port != PortNo::ANY {
+        out.push_str(" out_port=");
+        style.port(q.out_port, out);
+    }
+    if q.out_group != GROUP_ANY {
+        put!(out, " out_group={}", q.out_group);
+    }
+    out.push(' ');
+    if q.cookie_mask != 0 {
+        put!(out, "cookie=0x{:x}/0x{:x} ", q.cookie, q.cookie_mask);
+    }
+    format_match(&q.matching, style.ports, out);
+}
+
+pub(super) fn flow_monitors(monitors: &[FlowMonitorRequest], style: Style<'_>, out: &mut String) {
+    const FLAGS: [(u16, &str); 6] =
+        [(1, "initial"), (2, "add"), (4, "delete"), (8, "modify"), (16, "actions"), (32, "own")];
+    for m in monitors {
+        let names: Vec<&str> = FLAGS.iter().filter(|(bit, _)| m.flags & bit != 0).map(|(_, n)| *n).collect();
+        put!(out, "\n id={} flags={}", m.id, names.join(","));
+        if m.out_port != PortNo::ANY {
+            out.push_str(" out_port=");
+            style.port(m.out_port, out);
+        }
+        if let Some(id) = m.table_id {
+            out.push_str(" table=");
+            style.table(id, out);
+        }
+        out.push(' ');
+        format_match(&m.matching, style.ports, out);
+        while out.ends_with(' ') {
+            out.pop();
+        }
+    }
+}

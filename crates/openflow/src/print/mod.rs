@@ -1,0 +1,368 @@
+//! Messages as text, laid out as `ovs-ofctl` and Open vSwitch's log print them.
+//!
+//! The first line names the message, its version unless that is 1.0, and the transaction id. Every text ends with a newline.
+
+/// `write!` to a `String`, which cannot fail.
+macro_rules! put {
+    ($out:expr, $($arg:tt)*) => {{ let _ = write!($out, $($arg)*); }};
+}
+
+mod config;
+mod flows;
+mod packets;
+mod ports;
+mod tables;
+
+pub use config::frag_name;
+pub use flows::{FlowStyle, flow_mod, flow_stats};
+pub use packets::format_name;
+pub use ports::port_desc;
+pub use tables::{TableFormatter, tables};
+
+use crate::Version;
+use crate::error::OfpError;
+use crate::message::{DecodeError, Message, Options, decode_with};
+use crate::multipart::{StatsReply, StatsRequest};
+use crate::switch::{ErrorReport, Hello, ReportedError};
+use crate::types;
+use base::PortNo;
+use flow::text::{NoNames, PortNames, format_port};
+use std::fmt::Write;
+
+/// Names of tables.
+pub trait TableNames {
+    /// The name of table `id`, or `None` to have its number printed.
+    fn table_name(&self, id: u8) -> Option<String>;
+}
+
+impl TableNames for NoNames {
+    fn table_name(&self, _: u8) -> Option<String> {
+        None
+    }
+}
+
+/// What decides how messages are printed.
+#[derive(Clone, Copy)]
+pub struct Style<'a> {
+    /// Names of ports to print instead of numbers.
+    pub ports: &'a dyn PortNames,
+    /// Names of tables to print instead of numbers.
+    pub tables: &'a dyn TableNames,
+    /// 0 as in the log, 1 to say what is in packets, 2 to dump bytes, 3 more.
+    pub verbosity: u8,
+}
+
+impl Style<'static> {
+    /// Numbers, and this much.
+    pub fn plain(verbosity: u8) -> Self {
+        Self { ports: &NoNames, tables: &NoNames, verbosity }
+    }
+}
+
+impl std::fmt::Debug for Style<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Style").field("verbosity", &self.verbosity).finish_non_exhaustive()
+    }
+}
+
+impl Style<'_> {
+    fn port(&self, port: PortNo, out: &mut String) {
+        format_port(port, self.ports, out);
+    }
+
+    fn table(&self, id: u8, out: &mut String) {
+        match self.tables.table_name(id) {
+            Some(name) => out.push_str(&quoted_if_needed(&name)),
+            None => put!(out, "{id}"),
+        }
+    }
+}
+
+/// A name, in double quotes unless it is a letter followed by letters, digits and underscores.
+pub fn quoted_if_needed(name: &str) -> String {
+    let plain = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.'));
+    if plain { name.to_owned() } else { format!("{name:?}") }
+}
+
+/// The text of a message's bytes; of several messages, the first.
+pub fn print(msg: &[u8], style: Style<'_>) -> String {
+    let mut out = String::new();
+    let Some(header) = msg.first_chunk::<8>() else {
+        out.push_str(if msg.is_empty() { "OpenFlow message is empty\n" } else { "" });
+        if !msg.is_empty() {
+            put!(out, "OpenFlow packet too short (only {} bytes):\n", msg.len());
+            hex_dump(msg, 0, &mut out);
+        }
+        return out;
+    };
+    let length = usize::from(u16::from_be_bytes([header[2], header[3]]));
+    if length > msg.len() {
+        put!(out, "(***truncated to {} bytes from {length}***)\n", msg.len());
+    } else if length < msg.len() {
+        put!(out, "(***only uses {length} bytes out of {}***)\n", msg.len());
+    } else {
+        match types::head(msg) {
+            Ok(_) => {
+                print_decodable(msg, style, &mut out);
+                return out;
+            }
+            Err(error) => put!(out, "{}", decode_error(error)),
+        }
+    }
+    hex_dump(msg, 0, &mut out);
+    out
+}
+
+fn decode_error(error: OfpError) -> String {
+    format!("***decode error: {}***\n", error.name())
+}
+
+/// A message of which the headers are known to be right.
+fn print_decodable(msg: &[u8], style: Style<'_>, out: &mut String) {
+    let Ok(head) = types::head(msg) else { return };
+    header(head.row.name, head.version, head.xid, out);
+    if head.more {
+        out.push_str(if is_reply(head.row.name) { " flags=[more]" } else { "" });
+    }
+    let start = out.len();
+    match decode_with(msg, Options { flow_mod_table_id: true }) {
+        Ok((version, _, message)) => {
+            body(version, &message, style, out);
+            if out.as_bytes().last() != Some(&b'\n') {
+                out.push('\n');
+            }
+            if style.verbosity >= 4 {
+                hex_dump(msg, 0, out);
+            }
+        }
+        Err(DecodeError { error, .. }) => {
+            out.truncate(start);
+            put!(out, " {}", decode_error(error));
+            hex_dump(msg, 0, out);
+        }
+    }
+}
+
+fn is_reply(name: &str) -> bool {
+    name.ends_with(" reply")
+}
+
+/// `OFPT_HELLO (OF1.3) (xid=0x1):`
+fn header(name: &str, version: Version, xid: u32, out: &mut String) {
+    out.push_str(name);
+    if version != Version::V10 {
+        put!(out, " (OF{version_digits})", version_digits = digits(version));
+    }
+    put!(out, " (xid=0x{xid:x}):");
+}
+
+/// `1.3`.
+pub fn digits(version: Version) -> &'static str {
+    ["1.0", "1.1", "1.2", "1.3", "1.4", "1.5"][version as usize - 1]
+}
+
+/// What follows the header line's colon.
+pub fn body(version: Version, message: &Message, style: Style<'_>, out: &mut String) {
+    use Message as M;
+    match message {
+        M::Hello(h) => hello(h, out),
+        M::Error(e) => error(version, e, style, out),
+        M::EchoRequest(data) | M::EchoReply(data) => {
+            put!(out, " {} bytes of payload\n", data.len());
+            if style.verbosity > 1 {
+                hex_dump(data, 0, out);
+            }
+        }
+        M::FeaturesReply(f) => config::features(version, f, style, out),
+        M::GetConfigReply(c) | M::SetConfig(c) => config::switch_config(*c, out),
+        M::PacketIn(_, p) => packets::packet_in(p, style, out),
+        M::PacketOut(p) => packets::packet_out(p, style, out),
+        M::FlowRemoved(_, f) => flows::flow_removed(f, style, out),
+        M::FlowMod(_, f) => {
+            out.push(' ');
+            flows::flow_mod(f, style, out);
+        }
+        M::PortStatus(s) => ports::port_status(s, style, out),
+        M::PortMod(m) => ports::port_mod(m, style, out),
+        M::TableMod(m) => config::table_mod(version, m, style, out),
+        M::GroupMod(m) => config::group_mod(m, out),
+        M::MeterMod(m) => config::meter_mod(m, out),
+        M::QueueGetConfigRequest(port) => {
+            out.push_str(" port=");
+            style.port(*port, out);
+        }
+        M::QueueGetConfigReply(q) => ports::queue_config(q, style, out),
+        M::RoleRequest(_, r) | M::RoleReply(_, r) => config::role(*r, out),
+        M::SetAsync(_, a) | M::GetAsyncReply(a) => config::async_config(a, out),
+        M::SetFlowFormat(n) => config::flow_format(*n, out),
+        M::FlowModTableId(on) => put!(out, " {}", if *on { "enable" } else { "disable" }),
+        M::SetPacketInFormat(f) => put!(out, " format={}", packets::format_name(*f)),
+        M::SetControllerId(id) => put!(out, " id={id}"),
+        M::FlowMonitorCancel(id) => put!(out, " id={id}"),
+        M::StatsRequest { body, .. } => stats_request(version, body, style, out),
+        M::StatsReply { body, .. } => stats_reply(version, body, style, out),
+        M::FeaturesRequest
+        | M::GetConfigRequest
+        | M::BarrierRequest
+        | M::BarrierReply
+        | M::GetAsyncRequest
+        | M::FlowAge => {}
+    }
+}
+
+fn hello(h: &Hello, out: &mut String) {
+    put!(out, "\n version bitmap: {}\n", h.versions);
+}
+
+fn error(version: Version, e: &ErrorReport, style: Style<'_>, out: &mut String) {
+    match e.error {
+        ReportedError::Known(known) => put!(out, " {}\n", known.name()),
+        ReportedError::Unknown(n) => {
+            out.push_str(" ***decode error: OFPBRC_UNKNOWN***\n");
+            let mut bytes = n.encode(version);
+            bytes.extend_from_slice(&e.data);
+            hex_dump(&bytes, 0, out);
+            return;
+        }
+    }
+    let hello_failed = matches!(e.error, ReportedError::Known(OfpError::HfcIncompatible | OfpError::HfcEperm));
+    if hello_failed {
+        put!(out, "\"{}\"\n", String::from_utf8_lossy(&e.data).trim_end_matches('\0'));
+    } else {
+        out.push_str(&print(&e.data, Style { verbosity: 1, ..style }));
+    }
+}
+
+fn stats_request(_version: Version, request: &StatsRequest, style: Style<'_>, out: &mut String) {
+    use StatsRequest as S;
+    match request {
+        S::Flow(q) | S::Aggregate(q) | S::NxFlow(q) | S::NxAggregate(q) => flows::flow_stats_request(q, style, out),
+        S::Port(port) => {
+            out.push_str(" port_no=");
+            style.port(*port, out);
+        }
+        S::Queue(q) => ports::queue_stats_request(q, style, out),
+        S::Group(id) => match *id {
+            crate::group::GROUP_ALL => out.push_str(" group_id=ALL"),
+            id => put!(out, " group_id={id}"),
+        },
+        S::Meter(id) | S::MeterConfig(id) => {
+            out.push(' ');
+            config::meter_id(*id, out);
+        }
+        S::TableFeatures(t) => tables(t, &[], style, out),
+        S::PortDesc => out.push_str(" port=ANY"),
+        S::NxFlowMonitor(monitors) => flows::flow_monitors(monitors, style, out),
+        S::Desc | S::Table | S::GroupDesc | S::GroupFeatures | S::MeterFeatures => {}
+    }
+}
+
+/// A statistics answer without its header.
+pub fn stats_reply(version: Version, reply: &StatsReply, style: Style<'_>, out: &mut String) {
+    use StatsReply as S;
+    match reply {
+        S::Desc(d) => {
+            out.push('\n');
+            put!(out, "Manufacturer: {}\nHardware: {}\nSoftware: {}\n", d.manufacturer, d.hardware, d.software);
+            put!(out, "Serial Num: {}\nDP Description: {}\n", d.serial_number, d.datapath);
+        }
+        S::Flow(flows) | S::NxFlow(flows) => {
+            for f in flows {
+                out.push_str("\n ");
+                flow_stats(f, FlowStyle::WithStats, style, out);
+            }
+            out.push('\n');
+        }
+        S::Aggregate(a) | S::NxAggregate(a) => {
+            out.push_str(" packet_count=");
+            counter(a.packet_count, out);
+            out.push_str(" byte_count=");
+            counter(a.byte_count, out);
+            put!(out, " flow_count={}", a.flow_count);
+        }
+        S::Table(stats) => {
+            let features: Vec<_> = stats.iter().map(|s| tables::features_of_stats(version, s)).collect();
+            tables(&features, stats, style, out);
+        }
+        S::Port(all) => ports::port_stats(all, style, out),
+        S::Queue(all) => ports::queue_stats(all, style, out),
+        S::GroupFeatures(f) => config::group_features(version, f, out),
+        S::MeterFeatures(f) => config::meter_features(f, out),
+        S::Group(bytes) | S::GroupDesc(bytes) | S::Meter(bytes) | S::MeterConfig(bytes) => {
+            out.push('\n');
+            if !bytes.is_empty() {
+                hex_dump(bytes, 0, out);
+            }
+        }
+        S::TableFeatures(t) => tables(t, &[], style, out),
+        S::PortDesc(all) => {
+            out.push('\n');
+            all.iter().for_each(|p| port_desc(p, style, out));
+        }
+    }
+}
+
+/// A counter, `?` if it is not known.
+fn counter(n: u64, out: &mut String) {
+    if n == u64::MAX {
+        out.push('?');
+    } else {
+        put!(out, "{n}");
+    }
+}
+
+/// Names of the bits that are set, with blanks between; `0` if none is. Bits without a name are in hexadecimal at the end.
+fn bit_names(bits: u32, names: &[(u32, &str)], out: &mut String) {
+    if bits == 0 {
+        out.push('0');
+        return;
+    }
+    let mut rest = bits;
+    let mut first = true;
+    for (bit, name) in names.iter().filter(|(bit, _)| bits & bit != 0) {
+        put!(out, "{}{name}", if first { "" } else { " " });
+        first = false;
+        rest &= !bit;
+    }
+    if rest != 0 {
+        put!(out, "{}0x{rest:x}", if first { "" } else { " " });
+    }
+}
+
+/// Seconds with as many digits after the point as are not zero, at least three if there are any.
+fn duration(sec: u32, nsec: u32, out: &mut String) {
+    put!(out, "{sec}");
+    if nsec == 0 {
+        return;
+    }
+    put!(out, ".{nsec:09}");
+    for _ in 0..2 {
+        if out.ends_with("000") {
+            out.truncate(out.len() - 3);
+        }
+    }
+}
+
+/// Bytes in lines of 16, with their offset, in hexadecimal and as characters.
+pub fn hex_dump(bytes: &[u8], first: usize, out: &mut String) {
+    for (i, line) in bytes.chunks(16).enumerate() {
+        put!(out, "{:08x} ", first + 16 * i);
+        for n in 0..16 {
+            let sep = if n == 8 { '-' } else { ' ' };
+            match line.get(n) {
+                Some(b) => put!(out, "{sep}{b:02x}"),
+                None => out.push_str("   "),
+            }
+        }
+        out.push_str(" |");
+        for n in 0..16 {
+            out.push(match line.get(n) {
+                Some(b) if (0x20..0x7f).contains(b) => char::from(*b),
+                Some(_) => '.',
+                None => ' ',
+            });
+        }
+        out.push_str("|\n");
+    }
+}

@@ -1,0 +1,88 @@
+//! Packets to and from controllers.
+
+use super::{Style, hex_dump};
+use crate::packet::{PacketIn, PacketInFormat, PacketOut, reason_name};
+use flow::Field;
+use flow::text::format_match;
+use std::fmt::Write;
+
+/// The name of a packet-in format.
+pub fn format_name(format: PacketInFormat) -> &'static str {
+    match format {
+        PacketInFormat::Standard => "standard",
+        PacketInFormat::Nxt => "nxt_packet_in",
+        PacketInFormat::Nxt2 => "nxt_packet_in2",
+    }
+}
+
+pub(super) fn packet_in(p: &PacketIn, style: Style<'_>, out: &mut String) {
+    if p.table_id != 0 {
+        out.push_str(" table_id=");
+        style.table(p.table_id, out);
+    }
+    if p.cookie != u64::MAX {
+        put!(out, " cookie=0x{:x}", p.cookie);
+    }
+    put!(out, " total_len={} ", p.total_len);
+    let only_port = p.metadata.get(Field::InPortOxm).1 != 0 && {
+        let mut rest = p.metadata.clone();
+        rest.clear(Field::InPortOxm);
+        rest == flow::Match::ANY
+    };
+    if only_port {
+        out.push_str("in_port=");
+        style.port(p.in_port(), out);
+    } else {
+        format_match(&p.metadata, style.ports, out);
+    }
+    put!(out, " (via {})", reason_name(p.reason as u32).unwrap_or("?"));
+    put!(out, " data_len={}", p.data.len());
+    match p.buffer_id {
+        None => {
+            out.push_str(" (unbuffered)");
+            if p.total_len as usize != p.data.len() {
+                out.push_str(" (***total_len != data_len***)");
+            }
+        }
+        Some(id) => {
+            put!(out, " buffer=0x{id:08x}");
+            if (p.total_len as usize) < p.data.len() {
+                out.push_str(" (***total_len < data_len***)");
+            }
+        }
+    }
+    out.push('\n');
+    if !p.userdata.is_empty() {
+        let bytes: Vec<String> = p.userdata.iter().map(|b| format!("{b:02x}")).collect();
+        put!(out, " userdata={}\n", bytes.join("."));
+    }
+    if style.verbosity > 0 {
+        crate::body::describe_packet(&p.data, style.ports, out);
+    }
+    if style.verbosity > 1 {
+        hex_dump(&p.data, 0, out);
+    }
+}
+
+pub(super) fn packet_out(p: &PacketOut, style: Style<'_>, out: &mut String) {
+    out.push_str(" in_port=");
+    style.port(p.in_port, out);
+    out.push_str(" actions=");
+    crate::body::format_actions(&p.actions, style.ports, style.tables, out);
+    match p.buffer_id {
+        Some(id) => put!(out, " buffer=0x{id:08x}"),
+        None => {
+            put!(out, " data_len={}", p.data.len());
+            if style.verbosity > 0 && !p.data.is_empty() {
+                out.push('\n');
+                crate::body::describe_packet(&p.data, style.ports, out);
+                if style.verbosity > 1 {
+                    hex_dump(&p.data, 0, out);
+                }
+            }
+        }
+    }
+    if !out.ends_with('\n') {
+        out.push('\n');
+    }
+}

@@ -1,0 +1,258 @@
+//! Tables: statistics and features, where what is the same as in the table before is said in a word.
+
+use super::Style;
+use super::config::ACTIONS13;
+use crate::Version::{self, V10};
+use crate::table::{ActionFeatures, FieldSet, FlowFeatures, TableFeatures, TableStats};
+use flow::{Field, Maskable};
+use std::fmt::Write;
+
+/// Prints tables one by one; [`TableFormatter::finish`] says how many of the last were like the one before.
+#[derive(Debug, Default)]
+pub struct TableFormatter {
+    previous: Option<(TableFeatures, Option<TableStats>)>,
+    ditto: Option<(u8, u8)>,
+}
+
+/// All of `features`, with `stats` of the same tables if there are any.
+pub fn tables(features: &[TableFeatures], stats: &[TableStats], style: Style<'_>, out: &mut String) {
+    let mut formatter = TableFormatter::default();
+    for (i, f) in features.iter().enumerate() {
+        formatter.table(f, stats.get(i), style, out);
+    }
+    formatter.finish(out);
+}
+
+/// What the statistics of OpenFlow 1.0 say about a table's features.
+pub(super) fn features_of_stats(version: Version, s: &TableStats) -> TableFeatures {
+    const WILDCARDS: [(u32, &[Field]); 10] = [
+        (1 << 0, &[Field::InPort]),
+        (1 << 1, &[Field::VlanVid]),
+        (1 << 2, &[Field::EthSrc]),
+        (1 << 3, &[Field::EthDst]),
+        (1 << 4, &[Field::EthType]),
+        (1 << 5, &[Field::IpProto]),
+        (1 << 6, &[Field::TcpSrc]),
+        (1 << 7, &[Field::TcpDst]),
+        (1 << 20, &[Field::VlanPcp]),
+        (1 << 21, &[Field::IpDscpShifted]),
+    ];
+    let mut t = TableFeatures { table_id: s.table_id, name: s.name.clone(), ..TableFeatures::default() };
+    if version == V10 {
+        t.max_entries = s.max_entries;
+        for (bit, fields) in WILDCARDS {
+            if s.wildcards & bit != 0 {
+                fields.iter().for_each(|f| t.wildcard.insert(*f));
+            }
+        }
+        for (shift, field) in [(8, Field::Ipv4Src), (14, Field::Ipv4Dst)] {
+            if s.wildcards >> shift & 0x3f != 0 {
+                t.wildcard.insert(field);
+            }
+        }
+        t.matching = t.wildcard;
+        // The default names say nothing.
+        if t.name == format!("table{}", t.table_id) || t.name == "classifier" {
+            t.name.clear();
+        }
+    }
+    t
+}
+
+fn same_features(a: &TableFeatures, b: &TableFeatures) -> bool {
+    // The tables that a table can go to are those after it: another one in each table.
+    let flows = |f: &FlowFeatures, id: u8| {
+        let later: u32 = (0..=id).filter(|t| f.next_tables[usize::from(t / 64)] & 1 << (t % 64) != 0).count() as u32;
+        (f.instructions, f.write, f.apply, later == 0 && f.next_tables != [0; 4])
+    };
+    let key = |t: &TableFeatures| {
+        (
+            (t.metadata_match, t.metadata_write, t.config, t.max_entries),
+            (flows(&t.nonmiss, t.table_id), flows(&t.miss, t.table_id), t.matching, t.wildcard),
+        )
+    };
+    key(a) == key(b)
+}
+
+impl TableFormatter {
+    /// Adds a table.
+    pub fn table(&mut self, f: &TableFeatures, stats: Option<&TableStats>, style: Style<'_>, out: &mut String) {
+        let same = self.previous.as_ref().is_some_and(|(p, _)| same_features(p, f));
+        let same_stats = match (&self.previous, stats) {
+            (Some((_, Some(a))), Some(b)) => {
+                (a.active_count, a.lookup_count, a.matched_count) == (b.active_count, b.lookup_count, b.matched_count)
+            }
+            (Some((_, None)), None) => true,
+            _ => false,
+        };
+        if same && same_stats && f.name.is_empty() {
+            self.ditto = Some((self.ditto.map_or(f.table_id, |(first, _)| first), f.table_id));
+            return;
+        }
+        self.flush(out);
+        put!(out, "\n  table {}", f.table_id);
+        if !f.name.is_empty() {
+            put!(out, " ({})", super::quoted_if_needed(&f.name));
+        }
+        out.push_str(":\n");
+        if let Some(s) = stats {
+            put!(out, "    active={}, lookup={}, matched={}\n", s.active_count, s.lookup_count, s.matched_count);
+        }
+        let empty = f.max_entries == 0 && f.matching.is_empty() && f.nonmiss == FlowFeatures::default();
+        if same && !empty {
+            out.push_str("    (same features)\n");
+        } else {
+            table_features(f, self.previous.as_ref().map(|(p, _)| p), style, out);
+        }
+        self.previous = Some((f.clone(), stats.cloned()));
+    }
+
+    fn flush(&mut self, out: &mut String) {
+        match self.ditto.take() {
+            Some((a, b)) if a == b => put!(out, "\n  table {a}: ditto\n"),
+            Some((a, b)) => put!(out, "\n  tables {a}...{b}: ditto\n"),
+            None => {}
+        }
+    }
+
+    /// Ends the list.
+    pub fn finish(mut self, out: &mut String) {
+        self.flush(out);
+    }
+}
+
+fn table_features(f: &TableFeatures, previous: Option<&TableFeatures>, _style: Style<'_>, out: &mut String) {
+    if f.metadata_match != 0 || f.metadata_write != 0 {
+        put!(out, "    metadata: match={} write={}\n", hex(f.metadata_match), hex(f.metadata_write));
+    }
+    if f.max_entries != 0 {
+        put!(out, "    max_entries={}\n", f.max_entries);
+    }
+    if f.nonmiss.instructions != 0 {
+        let prev = previous.map(|p| &p.nonmiss);
+        if f.nonmiss == f.miss {
+            out.push_str("    instructions (table miss and others):\n");
+            flow_features(&f.nonmiss, prev, out);
+        } else {
+            out.push_str("    instructions (other than table miss):\n");
+            flow_features(&f.nonmiss, prev, out);
+            out.push_str("    instructions (table miss):\n");
+            flow_features(&f.miss, previous.map(|p| &p.miss), out);
+        }
+    }
+    if f.matching.is_empty() {
+        return;
+    }
+    if previous.is_some_and(|p| (p.matching, p.wildcard) == (f.matching, f.wildcard)) {
+        out.push_str("    (same matching)\n");
+        return;
+    }
+    out.push_str("    matching:\n");
+    let masked = |i: &&flow::FieldInfo| f.wildcard.contains(i.id);
+    let groups: [(&str, Vec<&str>); 3] = [
+        ("arbitrary mask", names(&f.matching, |i| masked(&i) && i.maskable == Maskable::Full && f.metadata_match != 0)),
+        (
+            "exact match or wildcard",
+            names(&f.matching, |i| masked(&i) && (i.maskable == Maskable::None || f.metadata_match == 0)),
+        ),
+        ("must exact match", names(&f.matching, |i| !masked(&i))),
+    ];
+    for (title, list) in groups.iter().filter(|(_, l)| !l.is_empty()) {
+        put!(out, "      {title}: {}\n", squeeze(list).join(" "));
+    }
+}
+
+fn names(set: &FieldSet, keep: impl Fn(&'static flow::FieldInfo) -> bool) -> Vec<&'static str> {
+    set.iter().filter(|i| keep(i)).map(|i| i.name).collect()
+}
+
+fn hex(n: u64) -> String {
+    if n == 0 { "0".into() } else { format!("{n:#x}") }
+}
+
+fn flow_features(f: &FlowFeatures, previous: Option<&FlowFeatures>, out: &mut String) {
+    const INSTRUCTIONS: [(u32, &str); 6] = [
+        (6, "meter"),
+        (4, "apply_actions"),
+        (5, "clear_actions"),
+        (3, "write_actions"),
+        (2, "write_metadata"),
+        (1, "goto_table"),
+    ];
+    if f.next_tables != [0; 4] {
+        put!(out, "      next tables: {}\n", ranges(&f.next_tables));
+    }
+    let list: Vec<&str> =
+        INSTRUCTIONS.iter().filter(|(bit, _)| f.instructions & 1 << bit != 0).map(|(_, n)| *n).collect();
+    put!(out, "      instructions: {}\n", list.join(","));
+    if previous.is_some_and(|p| (p.write, p.apply) == (f.write, f.apply)) {
+        out.push_str("      (same actions)\n");
+    } else if f.write == f.apply {
+        out.push_str("      Write-Actions and Apply-Actions features:\n");
+        action_features(&f.write, out);
+    } else {
+        out.push_str("      Write-Actions features:\n");
+        action_features(&f.write, out);
+        out.push_str("      Apply-Actions features:\n");
+        action_features(&f.apply, out);
+    }
+}
+
+fn action_features(f: &ActionFeatures, out: &mut String) {
+    let list: Vec<&str> = ACTIONS13.iter().filter(|(bit, _)| f.actions & 1 << bit != 0).map(|(_, n)| *n).collect();
+    put!(out, "        actions: {}\n", list.join(" "));
+    if !f.set_fields.is_empty() {
+        put!(out, "        supported on Set-Field: {}\n", squeeze(&names(&f.set_fields, |_| true)).join(" "));
+    }
+}
+
+/// `1-5,7`.
+fn ranges(bits: &[u64; 4]) -> String {
+    let mut list: Vec<(u8, u8)> = Vec::new();
+    for t in 0..=255u8 {
+        if bits[usize::from(t / 64)] & 1 << (t % 64) == 0 {
+            continue;
+        }
+        match list.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(t) => *last = t,
+            _ => list.push((t, t)),
+        }
+    }
+    let text = |(a, b): &(u8, u8)| if a == b { a.to_string() } else { format!("{a}-{b}") };
+    list.iter().map(text).collect::<Vec<_>>().join(",")
+}
+
+/// Names with what they begin with in common said once: `eth_{src,dst}`, `reg0...reg15`.
+fn squeeze(names: &[&str]) -> Vec<String> {
+    let mut list = Vec::new();
+    let mut i = 0;
+    while i < names.len() {
+        let run = number_run(&names[i..]);
+        if run > 2 {
+            list.push(format!("{}...{}", names[i], names[i + run - 1]));
+            i += run;
+            continue;
+        }
+        let prefix = names[i].find('_').map_or("", |at| &names[i][..=at]);
+        let n = names[i..].iter().take_while(|n| !prefix.is_empty() && n.starts_with(prefix)).count();
+        if n > 1 {
+            let rest: Vec<&str> = names[i..i + n].iter().map(|n| &n[prefix.len()..]).collect();
+            list.push(format!("{prefix}{{{}}}", squeeze(&rest).join(",")));
+            i += n;
+        } else {
+            list.push(names[i].to_owned());
+            i += 1;
+        }
+    }
+    list
+}
+
+/// How many names from the first on are the same word with consecutive numbers after it.
+fn number_run(names: &[&str]) -> usize {
+    let split = |n: &str| {
+        let at = n.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+        n[at..].parse::<u32>().ok().map(|number| (n[..at].to_owned(), number))
+    };
+    let Some((word, first)) = names.first().and_then(|n| split(n)) else { return 0 };
+    (0u32..).zip(names).take_while(|(i, n)| split(n) == Some((word.clone(), first.saturating_add(*i)))).count()
+}

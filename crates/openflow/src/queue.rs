@@ -1,0 +1,158 @@
+//! Queues: statistics and configuration (OpenFlow 1.0 section 5.2.2, 1.3 sections 7.2.2, 7.3.5.8, 7.3.6).
+
+use crate::Version::{self, V10, V13};
+use crate::error::OfpError;
+use crate::port::{put_duration, put_port, read_duration, read_port};
+use crate::wire::{Put, Reader, Result};
+use base::PortNo;
+
+/// All queues, in requests.
+pub const QUEUE_ALL: u32 = 0xffff_ffff;
+
+/// Asks for a queue's statistics.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QueueStatsRequest {
+    /// Of this port; [`PortNo::ANY`] for all. (OpenFlow 1.0 writes ALL.)
+    pub port_no: PortNo,
+    /// This queue; [`QUEUE_ALL`] for all.
+    pub queue_id: u32,
+}
+
+impl QueueStatsRequest {
+    pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
+        let port_no = read_port(version, r)?;
+        r.skip(if version == V10 { 2 } else { 0 })?;
+        let port_no = if version == V10 && port_no == PortNo::ALL { PortNo::ANY } else { port_no };
+        Ok(Self { port_no, queue_id: r.u32()? })
+    }
+
+    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        let port = if version == V10 && self.port_no == PortNo::ANY { PortNo::ALL } else { self.port_no };
+        put_port(out, version, port);
+        out.zeros(if version == V10 { 2 } else { 0 });
+        out.put_u32(self.queue_id);
+    }
+}
+
+/// A queue's counters.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct QueueStats {
+    /// Of this port.
+    pub port_no: PortNo,
+    /// This queue.
+    pub queue_id: u32,
+    /// Bytes sent.
+    pub tx_bytes: u64,
+    /// Packets sent.
+    pub tx_packets: u64,
+    /// Packets dropped.
+    pub tx_errors: u64,
+    /// How long it has been there, in seconds and nanoseconds, if known.
+    pub duration: Option<(u32, u32)>,
+}
+
+impl QueueStats {
+    pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
+        let port_no = read_port(version, r)?;
+        r.skip(if version == V10 { 2 } else { 0 })?;
+        let queue_id = r.u32()?;
+        let [tx_bytes, tx_packets, tx_errors] = [r.u64()?, r.u64()?, r.u64()?];
+        let duration = if version < V13 { None } else { read_duration(r)? };
+        Ok(Self { port_no, queue_id, tx_bytes, tx_packets, tx_errors, duration })
+    }
+
+    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        put_port(out, version, self.port_no);
+        out.zeros(if version == V10 { 2 } else { 0 });
+        out.put_u32(self.queue_id);
+        for n in [self.tx_bytes, self.tx_packets, self.tx_errors] {
+            out.put_u64(n);
+        }
+        if version >= V13 {
+            put_duration(out, self.duration);
+        }
+    }
+}
+
+/// A queue's configuration.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct QueueConfig {
+    /// Of this port.
+    pub port_no: PortNo,
+    /// This queue.
+    pub queue_id: u32,
+    /// Guaranteed rate in tenths of a percent.
+    pub min_rate: Option<u16>,
+    /// Largest rate in tenths of a percent.
+    pub max_rate: Option<u16>,
+}
+
+/// All queues of a port.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct QueueGetConfigReply {
+    /// The port asked for.
+    pub port_no: PortNo,
+    /// Its queues.
+    pub queues: Vec<QueueConfig>,
+}
+
+const MIN_RATE: u16 = 1;
+const MAX_RATE: u16 = 2;
+
+impl QueueGetConfigReply {
+    pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
+        let port_no = read_port(version, r)?;
+        r.skip(if version == V10 { 6 } else { 4 })?;
+        let mut queues = Vec::new();
+        while !r.is_empty() {
+            queues.push(decode_queue(version, port_no, r)?);
+        }
+        Ok(Self { port_no, queues })
+    }
+
+    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        put_port(out, version, self.port_no);
+        out.zeros(if version == V10 { 6 } else { 4 });
+        for q in &self.queues {
+            let start = out.len();
+            out.put_u32(q.queue_id);
+            let head = if version < Version::V12 { 8 } else { 16 };
+            if head == 16 {
+                out.put_u32(q.port_no.0);
+            }
+            let rates = [(MIN_RATE, q.min_rate), (MAX_RATE, q.max_rate)].map(|(t, r)| r.map(|r| (t, r)));
+            out.put_u16(head + 16 * rates.iter().flatten().count() as u16);
+            out.zeros(usize::from(head) - (out.len() - start));
+            for (ty, rate) in rates.into_iter().flatten() {
+                out.put_u16(ty);
+                out.put_u16(16);
+                out.zeros(4);
+                out.put_u16(rate);
+                out.zeros(6);
+            }
+        }
+    }
+}
+
+fn decode_queue(version: Version, port_no: PortNo, r: &mut Reader<'_>) -> Result<QueueConfig> {
+    let queue_id = r.u32()?;
+    let (port_no, head) = if version < Version::V12 { (port_no, 8) } else { (r.port11()?, 16) };
+    let len = usize::from(r.u16()?);
+    r.skip(if head == 8 { 2 } else { 6 })?;
+    let mut q = QueueConfig { port_no, queue_id, min_rate: None, max_rate: None };
+    let mut props = r.sub(len.checked_sub(head).ok_or(OfpError::BrcBadLen)?)?;
+    while !props.is_empty() {
+        let (ty, len) = (props.u16()?, usize::from(props.u16()?));
+        let mut p = props.sub(len.checked_sub(4).ok_or(OfpError::BrcBadLen)?)?;
+        if ty == MIN_RATE || ty == MAX_RATE {
+            p.skip(4)?;
+            let rate = p.u16()?;
+            if ty == MIN_RATE {
+                q.min_rate = Some(rate);
+            } else {
+                q.max_rate = Some(rate);
+            }
+        }
+    }
+    Ok(q)
+}

@@ -1,0 +1,340 @@
+//! Small messages between a switch and its controllers: HELLO, features, configuration, roles, asynchronous messages and
+//! error reports (OpenFlow 1.3 sections 7.5.1, 7.3.1, 7.3.2, 7.3.9, 7.3.10, 7.5.4; Nicira's forms of the same).
+
+use crate::Version::{self, V10, V13};
+use crate::error::{ErrorNumber, OfpError};
+use crate::port::{PortDesc, decode_ports};
+use crate::versions::Versions;
+use crate::wire::{Put, Reader, Result, pad8, patch_len};
+
+/// The versions that the sender speaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hello {
+    /// The set.
+    pub versions: Versions,
+}
+
+const VERSION_BITMAP: u16 = 1;
+
+impl Hello {
+    pub(crate) fn decode(header_version: u8, r: &mut Reader<'_>) -> Self {
+        // Elements that make no sense are passed over: HELLO must get through between any two versions.
+        Self { versions: Self::bitmap(r).unwrap_or(Versions::up_to(header_version)) }
+    }
+
+    fn bitmap(r: &mut Reader<'_>) -> Option<Versions> {
+        while r.len() >= 4 {
+            let (ty, len) = (r.u16().ok()?, usize::from(r.u16().ok()?));
+            let mut body = r.sub(len.checked_sub(4)?).ok()?;
+            r.skip((len.wrapping_neg() % 8).min(r.len())).ok()?;
+            if ty == VERSION_BITMAP {
+                // Bit 0 stands for the number 0, which is no version.
+                return body.u32().ok().map(|bits| Versions(bits & !1)).filter(|v| v.0 != 0);
+            }
+        }
+        None
+    }
+
+    pub(crate) fn encode(self, header_version: Version, out: &mut Vec<u8>) {
+        // The header says it all if the set has no gaps.
+        if self.versions != Versions::up_to(header_version.wire()) {
+            let start = out.len();
+            out.put_u16(VERSION_BITMAP);
+            out.put_u16(0);
+            out.put_u32(self.versions.0);
+            patch_len(out, start, 2);
+            pad8(out, start);
+        }
+    }
+}
+
+/// An error report.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ErrorReport {
+    /// Which error; a number that this crate has no name for is kept.
+    pub error: ReportedError,
+    /// The start of the offending message (for HELLO_FAILED: text).
+    pub data: Vec<u8>,
+}
+
+/// The error of a report.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReportedError {
+    /// A known one.
+    Known(OfpError),
+    /// One of which only the number is known.
+    Unknown(ErrorNumber),
+}
+
+impl ErrorReport {
+    /// The report on a message that led to `error`: with its first 64 bytes, as Open vSwitch sends it.
+    pub fn on(error: OfpError, offending: &[u8]) -> Self {
+        Self { error: ReportedError::Known(error), data: offending[..offending.len().min(64)].to_vec() }
+    }
+
+    pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
+        let body = r.rest();
+        let (number, used) = ErrorNumber::decode(version, body).ok_or(OfpError::BrcBadLen)?;
+        let error = OfpError::from_number(version, number).map_or(ReportedError::Unknown(number), ReportedError::Known);
+        Ok(Self { error, data: body.get(used..).unwrap_or_default().to_vec() })
+    }
+
+    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        let number = match self.error {
+            // What a version has no number for is reported by Nicira's error for this case, which all have.
+            ReportedError::Known(e) => e.number(version).or(OfpError::NxbrcUnencodableError.number(version)),
+            ReportedError::Unknown(number) => Some(number),
+        };
+        out.put(&number.map(|n| n.encode(version)).unwrap_or_default());
+        out.put(&self.data);
+    }
+}
+
+/// Bits of [`Features::capabilities`], as OpenFlow 1.3 numbers them, beside one of 1.0.
+pub mod capability {
+    /// Flow statistics.
+    pub const FLOW_STATS: u32 = 1 << 0;
+    /// Table statistics.
+    pub const TABLE_STATS: u32 = 1 << 1;
+    /// Port statistics.
+    pub const PORT_STATS: u32 = 1 << 2;
+    /// Group statistics (OpenFlow 1.1).
+    pub const GROUP_STATS: u32 = 1 << 3;
+    /// Can reassemble IP fragments.
+    pub const IP_REASM: u32 = 1 << 5;
+    /// Queue statistics.
+    pub const QUEUE_STATS: u32 = 1 << 6;
+    /// Matches addresses in ARP (OpenFlow 1.0 and 1.1).
+    pub const ARP_MATCH_IP: u32 = 1 << 7;
+    /// Blocks looping ports itself (OpenFlow 1.2).
+    pub const PORT_BLOCKED: u32 = 1 << 8;
+    /// Bundles (OpenFlow 1.4).
+    pub const BUNDLES: u32 = 1 << 9;
+    /// Flow monitoring (OpenFlow 1.4).
+    pub const FLOW_MONITORING: u32 = 1 << 10;
+    /// 802.1D spanning tree (OpenFlow 1.0, there in the place of GROUP_STATS).
+    pub const STP: u32 = 1 << 31;
+}
+
+/// What a switch is.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Features {
+    /// Datapath id.
+    pub datapath_id: u64,
+    /// Packets that it buffers for controllers.
+    pub n_buffers: u32,
+    /// Flow tables.
+    pub n_tables: u8,
+    /// Which of the controller's connections this is, 0 for the main one (OpenFlow 1.3).
+    pub auxiliary_id: u8,
+    /// Bits of [`capability`].
+    pub capabilities: u32,
+    /// Actions: a bit for each action type of OpenFlow 1.0 (in that version only).
+    pub actions: u32,
+    /// The ports (in OpenFlow 1.0 to 1.2; later by port description statistics).
+    pub ports: Vec<PortDesc>,
+}
+
+impl Features {
+    fn known(version: Version) -> u32 {
+        use capability as c;
+        let base = c::FLOW_STATS | c::TABLE_STATS | c::PORT_STATS | c::IP_REASM | c::QUEUE_STATS;
+        match version {
+            V10 => base | c::STP | c::ARP_MATCH_IP,
+            Version::V11 => base | c::GROUP_STATS | c::ARP_MATCH_IP,
+            Version::V12 | V13 => base | c::GROUP_STATS | c::PORT_BLOCKED,
+            _ => base | c::GROUP_STATS | c::PORT_BLOCKED | c::BUNDLES | c::FLOW_MONITORING,
+        }
+    }
+
+    pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
+        let (datapath_id, n_buffers, n_tables, auxiliary_id) = (r.u64()?, r.u32()?, r.u8()?, r.u8()?);
+        r.skip(2)?;
+        let mut caps = r.u32()?;
+        if version == V10 && caps & capability::GROUP_STATS != 0 {
+            caps |= capability::STP;
+        }
+        let actions = r.u32()?;
+        let ports = if version < V13 { decode_ports(version, r)? } else { Vec::new() };
+        r.finish()?;
+        Ok(Self {
+            datapath_id,
+            n_buffers,
+            n_tables,
+            auxiliary_id: if version < V13 { 0 } else { auxiliary_id },
+            capabilities: caps & Self::known(version),
+            actions: if version == V10 { actions } else { 0 },
+            ports,
+        })
+    }
+
+    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        out.put_u64(self.datapath_id);
+        out.put_u32(self.n_buffers);
+        out.put_u8(self.n_tables);
+        out.put_u8(if version < V13 { 0 } else { self.auxiliary_id });
+        out.zeros(2);
+        let mut caps = self.capabilities & Self::known(version);
+        if caps & capability::STP != 0 {
+            caps = caps & !capability::STP | capability::GROUP_STATS;
+        }
+        out.put_u32(caps);
+        out.put_u32(if version == V10 { self.actions } else { 0 });
+        if version < V13 {
+            self.ports.iter().for_each(|p| p.encode(version, out));
+        }
+    }
+}
+
+/// What to do with IP fragments.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[repr(u8)]
+pub enum FragHandling {
+    /// Like other packets, with ports of zero.
+    #[default]
+    Normal = 0,
+    /// Drop them.
+    Drop = 1,
+    /// Reassemble them.
+    Reassemble = 2,
+    /// Like other packets, with the ports of first fragments (Nicira's extension).
+    NxMatch = 3,
+}
+
+/// A switch's configuration.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SwitchConfig {
+    /// Fragments.
+    pub frag: FragHandling,
+    /// Send packets of which the TTL ran out to the controllers (OpenFlow 1.1 and 1.2, and Open vSwitch in 1.0). `None` in
+    /// versions that do not say.
+    pub invalid_ttl_to_controller: Option<bool>,
+    /// Bytes of a packet that no flow matched for the controllers.
+    pub miss_send_len: u16,
+}
+
+const INVALID_TTL: u16 = 1 << 2;
+
+impl SwitchConfig {
+    pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
+        let (flags, miss_send_len) = (r.u16()?, r.u16()?);
+        r.finish()?;
+        let known = 3 | if version < V13 { INVALID_TTL } else { 0 };
+        if flags & !known != 0 {
+            return Err(OfpError::ScfcBadFlags);
+        }
+        let frag = match flags & 3 {
+            0 => FragHandling::Normal,
+            1 => FragHandling::Drop,
+            2 => FragHandling::Reassemble,
+            _ => FragHandling::NxMatch,
+        };
+        let invalid_ttl_to_controller = (version < V13).then_some(flags & INVALID_TTL != 0);
+        Ok(Self { frag, invalid_ttl_to_controller, miss_send_len })
+    }
+
+    pub(crate) fn encode(self, version: Version, out: &mut Vec<u8>) {
+        let ttl = version < V13 && self.invalid_ttl_to_controller == Some(true);
+        out.put_u16(u16::from(self.frag as u8) | if ttl { INVALID_TTL } else { 0 });
+        out.put_u16(self.miss_send_len);
+    }
+}
+
+/// A controller's role.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Role {
+    /// Only asks which it has (OpenFlow 1.2).
+    NoChange = 0,
+    /// Like the others.
+    Equal = 1,
+    /// In charge.
+    Primary = 2,
+    /// May look, not change.
+    Secondary = 3,
+}
+
+/// A request for a role, or the answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RoleMsg {
+    /// The role.
+    pub role: Role,
+    /// Orders elections (OpenFlow 1.2); `None` if there is none.
+    pub generation_id: Option<u64>,
+}
+
+impl RoleMsg {
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        let role = match r.u32()? {
+            0 => Role::NoChange,
+            1 => Role::Equal,
+            2 => Role::Primary,
+            3 => Role::Secondary,
+            _ => return Err(OfpError::RrfcBadRole),
+        };
+        r.skip(4)?;
+        let id = r.u64()?;
+        r.finish()?;
+        Ok(Self { role, generation_id: (id != u64::MAX).then_some(id) })
+    }
+
+    pub(crate) fn encode(self, out: &mut Vec<u8>) {
+        out.put_u32(self.role as u32);
+        out.zeros(4);
+        out.put_u64(self.generation_id.unwrap_or(u64::MAX));
+    }
+
+    pub(crate) fn decode_nx(r: &mut Reader<'_>) -> Result<Self> {
+        let role = match r.u32()? {
+            0 => Role::Equal,
+            1 => Role::Primary,
+            2 => Role::Secondary,
+            _ => return Err(OfpError::RrfcBadRole),
+        };
+        r.finish()?;
+        Ok(Self { role, generation_id: None })
+    }
+
+    pub(crate) fn encode_nx(self, out: &mut Vec<u8>) {
+        out.put_u32(match self.role {
+            Role::Primary => 1,
+            Role::Secondary => 2,
+            Role::Equal | Role::NoChange => 0,
+        });
+    }
+}
+
+/// Which asynchronous messages a connection gets: a bit for each reason. Index 0: as primary or equal, 1: as secondary.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AsyncConfig {
+    /// Packet-in, bits by `PacketInReason`.
+    pub packet_in: [u32; 2],
+    /// Port status, bits by `PortReason`.
+    pub port_status: [u32; 2],
+    /// Flow removed, bits by `FlowRemovedReason`.
+    pub flow_removed: [u32; 2],
+}
+
+impl AsyncConfig {
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        let mut pair = || -> Result<[u32; 2]> { Ok([r.u32()?, r.u32()?]) };
+        let config = Self { packet_in: pair()?, port_status: pair()?, flow_removed: pair()? };
+        r.finish()?;
+        Ok(config)
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        for mask in [self.packet_in, self.port_status, self.flow_removed].into_iter().flatten() {
+            out.put_u32(mask);
+        }
+    }
+}
+
+/// A change to a table's configuration (OpenFlow 1.1 to 1.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TableMod {
+    /// Which table; 0xff for all.
+    pub table_id: u8,
+    /// Bits of `ofp_table_config` (OpenFlow 1.1 and 1.2: what a miss does; 1.3: nothing is left).
+    pub config: u32,
+}

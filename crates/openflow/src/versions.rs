@@ -1,0 +1,58 @@
+//! Sets of versions, and the choice that two HELLOs lead to (OpenFlow 1.3 section 7.5.1).
+
+use crate::Version;
+use std::fmt;
+
+/// A set of versions by number on the wire, as the bitmap of a HELLO (OpenFlow 1.3 section 7.5.1), of the numbers 0 to 31.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Versions(pub u32);
+
+impl Versions {
+    /// The versions from 1.0 to `max` on the wire (a HELLO without a bitmap means these).
+    pub fn up_to(max: u8) -> Self {
+        Self(((1u64 << (u32::from(max).min(31) + 1)) - 2) as u32)
+    }
+
+    /// Exactly these.
+    pub fn of(versions: &[Version]) -> Self {
+        Self(versions.iter().fold(0, |set, v| set | 1 << v.wire()))
+    }
+
+    /// Whether `version` is in the set.
+    pub fn contains(self, version: Version) -> bool {
+        self.0 & 1 << version.wire() != 0
+    }
+
+    /// The newest version of the set that this crate knows.
+    pub fn newest(self) -> Option<Version> {
+        Version::ALL.into_iter().rev().find(|v| self.contains(*v))
+    }
+
+    /// The version that two sides with these sets speak: the newest that both have.
+    pub fn negotiate(self, peer: Self) -> Option<Version> {
+        Self(self.0 & peer.0).newest()
+    }
+}
+
+impl fmt::Display for Versions {
+    /// `version 0x01`, `versions 0x01, 0x04`, as log messages and HELLO print it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list: Vec<String> = (0..32).filter(|n| self.0 & 1 << n != 0).map(|n| format!("0x{n:02x}")).collect();
+        f.write_str(&list.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn negotiation_takes_the_newest_common() {
+        let ours = Versions::of(&[Version::V10, Version::V13]);
+        assert_eq!(ours.negotiate(Versions::up_to(6)), Some(Version::V13));
+        assert_eq!(ours.negotiate(Versions::up_to(3)), Some(Version::V10));
+        assert_eq!(ours.negotiate(Versions::of(&[Version::V14])), None);
+        assert_eq!(Versions::up_to(255).0, 0xffff_fffe);
+        assert_eq!(Versions::up_to(0).0, 0);
+    }
+}

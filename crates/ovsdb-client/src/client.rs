@@ -1,0 +1,201 @@
+//! A plain connection to a server: requests and their answers, one at a time, and what else comes in between.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use ovsdb::DatabaseSchema;
+use ovsdb::jsonrpc::{ConnectionError, Limits, Listener, Message, Receiver, Remote, Sender, Stream};
+use serde_json::Value;
+use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
+
+use crate::error::{Error, ProtocolError};
+
+/// Parses a connection method.
+pub(crate) fn parse_remote(remote: &str) -> Result<Remote, Error> {
+    Remote::parse(remote).map_err(|error| {
+        let text = error.to_string();
+        let problem = text.strip_prefix(&format!("{remote}: ")).unwrap_or(&text).to_owned();
+        Error::Remote { remote: remote.to_owned(), problem }
+    })
+}
+
+/// Connects to an active remote, or waits for a connection to a passive one.
+pub(crate) async fn open(remote: &Remote) -> io::Result<Stream> {
+    if remote.is_passive() {
+        let listener = Listener::bind(remote).await?;
+        return listener.accept().await.map(|(stream, _)| stream);
+    }
+    Stream::connect(remote).await
+}
+
+/// The operating system's text for an error, as C's `strerror` gives it.
+pub(crate) fn io_text(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+/// A copy with the members of all objects sorted.
+pub(crate) fn sorted(json: &Value) -> Value {
+    match json {
+        Value::Object(members) => {
+            let mut sorted_members: Vec<_> = members.iter().collect();
+            sorted_members.sort_by(|a, b| a.0.cmp(b.0));
+            sorted_members.into_iter().map(|(name, member)| (name.clone(), sorted(member))).collect()
+        }
+        Value::Array(elements) => elements.iter().map(sorted).collect(),
+        scalar => scalar.clone(),
+    }
+}
+
+/// Logs a message as Open vSwitch does, for `-vjsonrpc:dbg`.
+pub(crate) fn log_message(remote: &str, verb: &str, message: &Message) {
+    if !tracing::enabled!(target: "jsonrpc", tracing::Level::DEBUG) {
+        return;
+    }
+    let kind = message.kind();
+    let array = |params: &[Value]| Value::from(params.to_vec());
+    let text = match message {
+        Message::Request { id, method, params } => format!("method=\"{method}\", params={}, id={id}", array(params)),
+        Message::Notification { method, params } => format!("method=\"{method}\", params={}", array(params)),
+        Message::Reply { id, result } => format!("result={result}, id={id}"),
+        Message::Error { id, error } => format!("error={error}, id={id}"),
+    };
+    tracing::debug!(target: "jsonrpc", "{remote}: {verb} {kind}, {text}");
+}
+
+/// A connection for requests.
+#[derive(Debug)]
+pub struct Client {
+    name: String,
+    remote: Remote,
+    receiver: Receiver<ReadHalf<Stream>>,
+    writer: WriteHalf<Stream>,
+    ids: u64,
+    /// What came while an answer was awaited.
+    queue: VecDeque<Message>,
+}
+
+impl Client {
+    /// Connects to `remote`, or waits for a connection if it is passive.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Remote`] or [`Error::Connection`].
+    pub async fn connect(remote: &str) -> Result<Self, Error> {
+        let parsed = parse_remote(remote)?;
+        let opened = open(&parsed).await;
+        let stream =
+            opened.map_err(|error| Error::Connection { remote: remote.to_owned(), problem: io_text(&error) })?;
+        let (read, writer) = tokio::io::split(stream);
+        let receiver = Receiver::new(read, Limits::default());
+        Ok(Self { name: remote.to_owned(), remote: parsed, receiver, writer, ids: 0, queue: VecDeque::new() })
+    }
+
+    /// The remote as it was given.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn lost(&self, problem: String) -> Error {
+        Error::Connection { remote: self.name.clone(), problem }
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Connection`].
+    pub async fn send(&mut self, message: &Message) -> Result<(), Error> {
+        log_message(&self.name, "send", message);
+        let mut sender = Sender::new(&mut self.writer);
+        sender.send(message).await.map_err(|error| self.lost(io_text(&error)))
+    }
+
+    /// The next message from the server; requests to echo are answered and not given. Cancel safe but for such answers.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Connection`], also when the server closes the connection.
+    pub async fn receive(&mut self) -> Result<Message, Error> {
+        match self.queue.pop_front() {
+            Some(message) => Ok(message),
+            None => self.receive_new().await,
+        }
+    }
+
+    async fn receive_new(&mut self) -> Result<Message, Error> {
+        loop {
+            let message = match self.receiver.receive().await {
+                Ok(Some(message)) => message,
+                Ok(None) => return Err(self.lost("End of file".into())),
+                Err(ConnectionError::Io(error)) => return Err(self.lost(io_text(&error))),
+                Err(error) => return Err(self.lost(error.to_string())),
+            };
+            log_message(&self.name, "received", &message);
+            match message {
+                Message::Request { id, method, params } if method == "echo" => {
+                    self.send(&Message::reply(id, params)).await?;
+                }
+                message => return Ok(message),
+            }
+        }
+    }
+
+    /// Sends a request and gives its answer: the result, or the error within `Ok(Err(..))`. Other messages that come
+    /// first are kept for [`Client::receive`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Connection`].
+    pub async fn call(&mut self, method: &str, params: Vec<Value>) -> Result<Result<Value, Value>, Error> {
+        self.ids += 1;
+        let id = Value::from(self.ids);
+        self.send(&Message::request(id.clone(), method, params)).await?;
+        loop {
+            match self.receive_new().await? {
+                Message::Reply { id: answered, result } if answered == id => return Ok(Ok(result)),
+                Message::Error { id: answered, error } if answered == id => return Ok(Err(error)),
+                other => self.queue.push_back(other),
+            }
+        }
+    }
+
+    /// [`Client::call`] for a request that should succeed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Connection`], or [`Error::Request`] if the server answers with an error.
+    pub async fn request(&mut self, method: &str, params: Vec<Value>) -> Result<Value, Error> {
+        let answer = self.call(method, params).await?;
+        answer.map_err(|error| Error::Request { method: method.to_owned(), error })
+    }
+
+    /// The schema of a database.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::request`], or [`Error::Protocol`] if the answer is not a schema.
+    pub async fn schema(&mut self, database: &str) -> Result<Arc<DatabaseSchema>, Error> {
+        let json = self.request("get_schema", vec![database.into()]).await?;
+        let schema = DatabaseSchema::from_json(&json).map_err(|error| Error::Protocol {
+            remote: self.name.clone(),
+            error: ProtocolError::new(&error.to_string(), &json),
+        })?;
+        Ok(Arc::new(schema))
+    }
+
+    /// Closes the sending side after all that was sent.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Connection`].
+    pub async fn shutdown(&mut self) -> Result<(), Error> {
+        self.writer.shutdown().await.map_err(|error| self.lost(io_text(&error)))
+    }
+
+    #[allow(clippy::type_complexity)]
+    pub(crate) fn into_parts(self) -> (String, Remote, (Receiver<ReadHalf<Stream>>, WriteHalf<Stream>)) {
+        (self.name, self.remote, (self.receiver, self.writer))
+    }
+}

@@ -1,0 +1,417 @@
+//! One client's conversation with its server, without I/O: messages go in, messages to send come out, and the
+//! [`Replica`] follows the database.
+//!
+//! After each connection the schema is asked for, then the contents. The best kind of monitor is tried first
+//! (`monitor_cond_since`, which after a reconnection brings only what changed meanwhile), and a server that does not
+//! know it is asked for `monitor_cond`, then `monitor`. A server that cancels the monitor because the database changed
+//! its schema is asked anew from the start.
+
+use std::sync::Arc;
+
+use ovsdb::DatabaseSchema;
+use ovsdb::jsonrpc::Message;
+use serde_json::{Value, json};
+
+use crate::error::ProtocolError;
+use crate::replica::{Replica, Wanted};
+
+/// The kinds of monitors, the best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Monitor {
+    CondSince,
+    Cond,
+    Plain,
+}
+
+impl Monitor {
+    fn method(self) -> &'static str {
+        match self {
+            Monitor::CondSince => "monitor_cond_since",
+            Monitor::Cond => "monitor_cond",
+            Monitor::Plain => "monitor",
+        }
+    }
+
+    fn next_best(self) -> Option<Self> {
+        match self {
+            Monitor::CondSince => Some(Monitor::Cond),
+            Monitor::Cond => Some(Monitor::Plain),
+            Monitor::Plain => None,
+        }
+    }
+}
+
+/// How far the conversation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Disconnected,
+    /// The schema was asked for by the request of this id.
+    Schema(u64),
+    /// The contents were asked for by the request of this id.
+    Contents(u64, Monitor),
+    Live,
+    /// The server does not have the database, or refuses to tell of it.
+    Refused,
+}
+
+/// A lock in the server (RFC 7047 section 4.1.8).
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Lock {
+    name: String,
+    request: Option<u64>,
+    state: LockState,
+}
+
+/// Whether a lock is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockState {
+    /// The server has not answered.
+    Unknown,
+    /// This client holds it.
+    Held,
+    /// Another client holds it.
+    Contended,
+}
+
+/// The answer to a `transact` request.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum TransactReply {
+    Results(Vec<Value>),
+    Refused(Value),
+}
+
+/// A client's side of the conversation about one database.
+#[derive(Debug)]
+pub struct Session {
+    database: String,
+    replica: Replica,
+    schema: Option<Arc<DatabaseSchema>>,
+    state: State,
+    ids: u64,
+    /// The server's name for the last transaction that is in the replica; `None` if the replica must not be built on.
+    last_transaction: Option<Value>,
+    lock: Option<Lock>,
+    transaction: Option<(u64, Option<TransactReply>)>,
+    outgoing: Vec<Message>,
+    /// Counts changes of all that a user can ask, but the replica.
+    changes: u64,
+}
+
+impl Session {
+    /// A session about `database`, not connected. With a `schema` at hand (of a server asked before), the first
+    /// connection skips asking for it.
+    pub fn new(database: &str, wanted: &Wanted, schema: Option<Arc<DatabaseSchema>>) -> Self {
+        let mut replica = Replica::new(wanted);
+        if let Some(schema) = &schema {
+            replica.bind(schema);
+        }
+        Self {
+            database: database.to_owned(),
+            replica,
+            schema,
+            state: State::Disconnected,
+            ids: 0,
+            last_transaction: None,
+            lock: None,
+            transaction: None,
+            outgoing: Vec::new(),
+            changes: 0,
+        }
+    }
+
+    /// The replica.
+    pub fn replica(&self) -> &Replica {
+        &self.replica
+    }
+
+    pub(crate) fn replica_mut(&mut self) -> &mut Replica {
+        &mut self.replica
+    }
+
+    /// The schema, once the server has told it.
+    pub fn schema(&self) -> Option<&Arc<DatabaseSchema>> {
+        self.schema.as_ref()
+    }
+
+    /// Whether the replica follows the server: it is connected and its contents have come.
+    pub fn is_live(&self) -> bool {
+        self.state == State::Live
+    }
+
+    /// Whether the server refused to tell of the database.
+    pub fn is_refused(&self) -> bool {
+        self.state == State::Refused
+    }
+
+    /// A number that changes whenever the replica, the connection or the lock did.
+    pub fn sequence(&self) -> u64 {
+        self.changes.wrapping_add(self.replica.generation())
+    }
+
+    /// Messages to send, in order.
+    pub fn take_outgoing(&mut self) -> Vec<Message> {
+        std::mem::take(&mut self.outgoing)
+    }
+
+    /// A connection was made.
+    pub fn connected(&mut self) {
+        self.ids = 0;
+        self.outgoing.clear();
+        // A schema that was told over this very connection is still good; one of an earlier connection may not be.
+        if self.schema.is_some() && self.last_transaction.is_none() && self.changes == 0 {
+            self.ask_contents(Monitor::CondSince);
+        } else {
+            self.ask_schema();
+        }
+        self.ask_lock();
+        self.changes += 1;
+    }
+
+    /// The connection was lost. The replica stays, as the last that is known.
+    pub fn disconnected(&mut self) {
+        self.state = State::Disconnected;
+        self.outgoing.clear();
+        if let Some(lock) = &mut self.lock {
+            lock.state = LockState::Unknown;
+            lock.request = None;
+        }
+        if let Some((_, reply @ None)) = &mut self.transaction {
+            *reply = Some(TransactReply::Refused(json!("disconnected")));
+        }
+        self.changes += 1;
+    }
+
+    fn request(&mut self, method: &str, params: Vec<Value>) -> u64 {
+        self.ids += 1;
+        self.outgoing.push(Message::request(self.ids, method, params));
+        self.ids
+    }
+
+    fn ask_schema(&mut self) {
+        let id = self.request("get_schema", vec![self.database.as_str().into()]);
+        self.state = State::Schema(id);
+    }
+
+    fn monitor_id(&self) -> Value {
+        json!(["monid", self.database])
+    }
+
+    fn ask_contents(&mut self, monitor: Monitor) {
+        let mut params = vec![self.database.as_str().into(), self.monitor_id(), self.replica.monitor_requests()];
+        if monitor == Monitor::CondSince {
+            let last = self.last_transaction.clone();
+            params.push(last.unwrap_or_else(|| ovsdb::Uuid::ZERO.to_string().into()));
+        }
+        let id = self.request(monitor.method(), params);
+        self.state = State::Contents(id, monitor);
+    }
+
+    /// Asks for a lock, or gives it up. Every commit then fails with [`crate::Outcome::NotLocked`] unless it is held.
+    pub fn set_lock(&mut self, name: Option<&str>) {
+        if self.lock.as_ref().map(|lock| lock.name.as_str()) == name {
+            return;
+        }
+        if let Some(lock) = self.lock.take()
+            && self.state != State::Disconnected
+        {
+            self.request("unlock", vec![lock.name.into()]);
+        }
+        self.lock = name.map(|name| Lock { name: name.to_owned(), request: None, state: LockState::Unknown });
+        self.changes += 1;
+        if self.state != State::Disconnected {
+            self.ask_lock();
+        }
+    }
+
+    fn ask_lock(&mut self) {
+        let Some(name) = self.lock.as_ref().map(|lock| lock.name.clone()) else { return };
+        let id = self.request("lock", vec![name.into()]);
+        if let Some(lock) = &mut self.lock {
+            lock.request = Some(id);
+        }
+    }
+
+    /// The lock that commits need.
+    pub fn lock_name(&self) -> Option<&str> {
+        self.lock.as_ref().map(|lock| lock.name.as_str())
+    }
+
+    /// Whether the lock is held; `None` if none was asked for.
+    pub fn lock_state(&self) -> Option<LockState> {
+        self.lock.as_ref().map(|lock| lock.state)
+    }
+
+    fn set_lock_state(&mut self, state: LockState) {
+        if let Some(lock) = &mut self.lock
+            && lock.state != state
+        {
+            lock.state = state;
+            self.changes += 1;
+        }
+    }
+
+    /// Sends a transaction; its reply will be in [`Session::take_transact_reply`]. An earlier one is forgotten.
+    pub(crate) fn transact(&mut self, operations: &[Value]) {
+        let mut params = Vec::with_capacity(operations.len() + 1);
+        params.push(self.database.as_str().into());
+        params.extend(operations.iter().cloned());
+        let id = self.request("transact", params);
+        self.transaction = Some((id, None));
+    }
+
+    pub(crate) fn take_transact_reply(&mut self) -> Option<TransactReply> {
+        let reply = self.transaction.as_mut()?.1.take();
+        if reply.is_some() {
+            self.transaction = None;
+        }
+        reply
+    }
+
+    /// Asks the server for a sign of life.
+    pub(crate) fn probe(&mut self) {
+        self.outgoing.push(Message::request("echo", "echo", Vec::new()));
+    }
+
+    /// Takes a message from the server.
+    ///
+    /// # Errors
+    ///
+    /// When the message breaks the protocol. The connection must be closed then, and the next one will bring the full
+    /// contents.
+    pub fn receive(&mut self, message: Message) -> Result<(), ProtocolError> {
+        let result = match message {
+            Message::Request { id, method, params } if method == "echo" => {
+                self.outgoing.push(Message::reply(id, params));
+                Ok(())
+            }
+            Message::Request { id, method, .. } => {
+                let error = json!({ "error": "unknown method", "details": method });
+                self.outgoing.push(Message::error(id, error));
+                Ok(())
+            }
+            Message::Notification { method, params } => self.notified(&method, &params),
+            Message::Reply { id, result } => self.replied(&id, Ok(result)),
+            Message::Error { id, error } => self.replied(&id, Err(error)),
+        };
+        if result.is_err() {
+            self.last_transaction = None;
+        }
+        result
+    }
+
+    fn notified(&mut self, method: &str, params: &[Value]) -> Result<(), ProtocolError> {
+        let ours = params.first() == Some(&self.monitor_id());
+        match (method, params) {
+            ("update", [_, updates]) if ours && self.is_live() => self.replica.apply_updates(updates),
+            ("update2", [_, updates]) if ours && self.is_live() => self.replica.apply_updates2(updates),
+            ("update3", [_, last, updates]) if ours && self.is_live() => {
+                self.replica.apply_updates2(updates)?;
+                self.last_transaction = Some(last.clone());
+                Ok(())
+            }
+            ("update" | "update2" | "update3", _) => {
+                Err(ProtocolError::new("update for a monitor that is not active", &Value::from(params.to_vec())))
+            }
+            ("monitor_canceled", _) if ours => {
+                self.last_transaction = None;
+                self.ask_schema();
+                self.changes += 1;
+                Ok(())
+            }
+            ("locked" | "stolen", [name]) => {
+                if name.as_str() == self.lock_name() {
+                    let held = method == "locked";
+                    self.set_lock_state(if held { LockState::Held } else { LockState::Contended });
+                }
+                Ok(())
+            }
+            // Newer servers may tell of things that this client did not ask about.
+            _ => Ok(()),
+        }
+    }
+
+    fn replied(&mut self, id: &Value, result: Result<Value, Value>) -> Result<(), ProtocolError> {
+        let Some(id) = id.as_u64() else { return Ok(()) };
+        if self.transaction.as_ref().is_some_and(|(awaited, _)| *awaited == id) {
+            let reply = match result {
+                Ok(Value::Array(results)) => TransactReply::Results(results),
+                Ok(other) => return Err(ProtocolError::new("transaction results are not an array", &other)),
+                Err(error) => TransactReply::Refused(error),
+            };
+            self.transaction = Some((id, Some(reply)));
+            return Ok(());
+        }
+        if self.lock.as_ref().is_some_and(|lock| lock.request == Some(id)) {
+            let held = result.is_ok_and(|result| result.get("locked") == Some(&Value::Bool(true)));
+            self.set_lock_state(if held { LockState::Held } else { LockState::Contended });
+            return Ok(());
+        }
+        match self.state {
+            State::Schema(awaited) if awaited == id => self.schema_replied(result),
+            State::Contents(awaited, monitor) if awaited == id => self.contents_replied(monitor, result),
+            _ => Ok(()),
+        }
+    }
+
+    fn schema_replied(&mut self, result: Result<Value, Value>) -> Result<(), ProtocolError> {
+        let json = match result {
+            Ok(json) => json,
+            Err(error) => {
+                tracing::warn!(target: "ovsdb_idl", "{}: the server does not give the schema: {error}", self.database);
+                self.state = State::Refused;
+                self.changes += 1;
+                return Ok(());
+            }
+        };
+        let schema = DatabaseSchema::from_json(&json).map_err(|error| ProtocolError::new(&error.to_string(), &json))?;
+        let known = self.schema.as_ref().is_some_and(|known| known.equivalent(&schema));
+        if !known {
+            self.last_transaction = None;
+            for missing in self.replica.bind(&schema) {
+                tracing::warn!(
+                    target: "ovsdb_idl",
+                    "{} is missing in the server's schema (database needs upgrade?)", missing
+                );
+            }
+            self.schema = Some(Arc::new(schema));
+        }
+        self.ask_contents(Monitor::CondSince);
+        Ok(())
+    }
+
+    fn contents_replied(&mut self, monitor: Monitor, result: Result<Value, Value>) -> Result<(), ProtocolError> {
+        let json = match (result, monitor.next_best()) {
+            (Ok(json), _) => json,
+            (Err(_), Some(next)) => {
+                self.last_transaction = None;
+                self.ask_contents(next);
+                return Ok(());
+            }
+            (Err(error), None) => {
+                tracing::warn!(target: "ovsdb_idl", "{}: the server does not allow monitoring: {error}", self.database);
+                self.state = State::Refused;
+                self.changes += 1;
+                return Ok(());
+            }
+        };
+        match monitor {
+            Monitor::Plain => self.replica.replace(&json, Replica::apply_updates)?,
+            Monitor::Cond => self.replica.replace(&json, Replica::apply_updates2)?,
+            Monitor::CondSince => {
+                let Some([Value::Bool(found), last, updates]) = json.as_array().map(Vec::as_slice) else {
+                    return Err(ProtocolError::new("bad reply to monitor_cond_since", &json));
+                };
+                if *found && self.last_transaction.is_some() {
+                    self.replica.apply_updates2(updates)?;
+                } else {
+                    self.replica.replace(updates, Replica::apply_updates2)?;
+                }
+                // A server without a history gives zeros, which it will not find again.
+                self.last_transaction = Some(last.clone());
+            }
+        }
+        self.state = State::Live;
+        self.changes += 1;
+        Ok(())
+    }
+}

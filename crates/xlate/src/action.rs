@@ -1,0 +1,256 @@
+//! Carrying out a list of actions, and the order of an action set.
+
+use crate::trace::Kind;
+use crate::translate::{MAX_STACK, Xlate};
+use crate::verdict::TranslationError;
+use base::PortNo;
+use flow::{Field, FlowKey, Prereq};
+use openflow::{Action, PacketInReason, Subfield};
+
+impl Xlate<'_> {
+    /// Carries out `actions` in order, until an `exit`.
+    pub(crate) fn do_actions(&mut self, actions: &[Action]) {
+        for action in actions {
+            if self.exit {
+                return;
+            }
+            self.tracer.note(Kind::Action, || crate::text::action(action));
+            self.do_action(action);
+        }
+    }
+
+    fn do_action(&mut self, action: &Action) {
+        match action {
+            Action::Output { port, max_len } => self.output(*port, *max_len),
+            Action::OutputReg { src, max_len } => {
+                let port = self.read_subfield(*src);
+                let port = u32::try_from(port).ok().and_then(|n| {
+                    if src.n_bits <= 16 { Some(PortNo::from_of10(n as u16)) } else { PortNo::from_of11(n) }
+                });
+                self.tracer.note(Kind::Detail, || format!("output port is {}", port.unwrap_or(PortNo::ANY)));
+                if let Some(port) = port {
+                    self.output(port, *max_len);
+                }
+            }
+            Action::OutputTrunc { port, max_len } => self.output_truncated(*port, *max_len),
+            Action::Controller(c) => self.send_to_controller(c.max_len, c.controller_id, c.reason, &c.userdata),
+            Action::Enqueue { port, queue } => {
+                let old = self.key.get(Field::SkbPriority);
+                self.write(Field::SkbPriority, u128::from(*queue) + 1, u32::MAX.into());
+                self.output(*port, 0);
+                self.write(Field::SkbPriority, old, u32::MAX.into());
+            }
+            Action::SetQueue(queue) => self.write(Field::SkbPriority, u128::from(*queue) + 1, u32::MAX.into()),
+            Action::PopQueue => self.write(Field::SkbPriority, 0, u32::MAX.into()),
+            Action::SetVlanVid { vid, push_if_needed } => {
+                if *push_if_needed || self.has_vlan() {
+                    self.write(Field::VlanVid, u128::from(*vid) | 0x1000, 0x1fff);
+                }
+            }
+            Action::SetVlanPcp { pcp, push_if_needed } => {
+                if *push_if_needed && !self.has_vlan() {
+                    self.push_vlan(0x8100);
+                }
+                if self.has_vlan() {
+                    self.write(Field::VlanPcp, (*pcp).into(), 7);
+                }
+            }
+            Action::PopVlan => self.pop_vlan(),
+            Action::PushVlan(tpid) => {
+                let inner = self.key.vlan_tci();
+                self.push_vlan(*tpid);
+                // The new tag starts with the id and priority of the one under it (OpenFlow 1.3 section 5.11).
+                if inner & 0x1000 != 0 {
+                    self.write(Field::VlanTci, inner.into(), 0xffff);
+                }
+            }
+            Action::SetEthSrc(mac) => self.set_whole(Field::EthSrc, mac.to_u64().into()),
+            Action::SetEthDst(mac) => self.set_whole(Field::EthDst, mac.to_u64().into()),
+            Action::SetIpv4Src(ip) => self.set_whole(Field::Ipv4Src, ip.to_bits().into()),
+            Action::SetIpv4Dst(ip) => self.set_whole(Field::Ipv4Dst, ip.to_bits().into()),
+            Action::SetIpDscp(tos) => self.set_whole(Field::IpDscp, (tos >> 2).into()),
+            Action::SetIpEcn(ecn) => self.set_whole(Field::IpEcn, (*ecn).into()),
+            Action::SetIpTtl(ttl) => self.set_whole(Field::IpTtl, (*ttl).into()),
+            Action::SetL4Src(port) => self.set_l4([Field::TcpSrc, Field::UdpSrc, Field::SctpSrc], *port),
+            Action::SetL4Dst(port) => self.set_l4([Field::TcpDst, Field::UdpDst, Field::SctpDst], *port),
+            Action::SetField { field, value, mask } => self.set_if_present(*field, *value, *mask),
+            Action::RegLoad { dst, value } => {
+                self.write_subfield(*dst, (*value).into());
+            }
+            Action::RegMove { src, dst } => {
+                let value = self.read_subfield(*src);
+                self.write_subfield(*dst, value);
+                self.tracer.note(Kind::Detail, || {
+                    format!("{} is now {value:#x}", crate::text::subfield(*dst)).replace("now 0x0", "now 0")
+                });
+            }
+            Action::StackPush(src) => {
+                let value = self.read_subfield(*src);
+                if self.stack.len() >= MAX_STACK {
+                    return self.fail(TranslationError::Stack);
+                }
+                self.stack.push(value);
+            }
+            Action::StackPop(dst) => match self.stack.pop() {
+                Some(value) => self.write_subfield(*dst, value),
+                None => self.tracer.note(Kind::Warning, || "stack underflow".into()),
+            },
+            Action::DecTtl(controllers) => self.dec_ttl(controllers),
+            Action::SetTunnel { id, .. } => self.write(Field::TunId, (*id).into(), u64::MAX.into()),
+            Action::Resubmit { in_port, table } => {
+                let port = in_port.filter(|p| *p != PortNo::IN_PORT);
+                self.lookup(table.unwrap_or(self.table), port, false);
+            }
+            Action::Clone(inner) => {
+                let (set, stack) = (self.action_set.clone(), self.stack.clone());
+                self.on_a_copy(|x| x.do_actions(inner));
+                (self.action_set, self.stack) = (set, stack);
+                self.exit = self.error.is_some();
+            }
+            Action::Note(_) => {}
+            Action::Exit => self.exit = true,
+            Action::ClearActions => self.action_set.clear(),
+            Action::WriteActions(actions) => {
+                for action in actions {
+                    self.action_set.retain(|a| !replaces(action, a));
+                    self.action_set.push(action.clone());
+                }
+                self.tracer.note(Kind::Detail, || {
+                    let set: Vec<_> = set_in_order(&self.action_set).iter().map(crate::text::action).collect();
+                    format!("action set is: {}", set.join(","))
+                });
+            }
+            Action::WriteMetadata { value, mask } => {
+                self.write(Field::Metadata, (*value).into(), (*mask).into());
+            }
+            Action::GotoTable(table) => self.lookup(*table, None, true),
+        }
+    }
+
+    fn set_whole(&mut self, field: Field, value: u128) {
+        self.set_if_present(field, value, field.info().full_mask());
+    }
+
+    fn set_l4(&mut self, fields: [Field; 3], port: u16) {
+        if let Some(field) = fields.into_iter().find(|f| self.has(f.info().prereq)) {
+            self.write(field, port.into(), 0xffff);
+        }
+    }
+
+    /// Sets bits of a field if the packet has the header that it is in.
+    fn set_if_present(&mut self, field: Field, value: u128, mask: u128) {
+        if self.has(field.info().prereq) {
+            self.write(field, value, mask);
+        }
+    }
+
+    fn read_subfield(&mut self, sf: Subfield) -> u128 {
+        if !self.has(sf.field.info().prereq) {
+            return 0;
+        }
+        let mut mask = FlowKey::ZERO;
+        mask.add_mask(sf.field, sf.mask());
+        self.reads.note_mask(&mask);
+        (self.key.get(sf.field) & sf.mask()) >> sf.offset
+    }
+
+    fn write_subfield(&mut self, sf: Subfield, value: u128) {
+        self.set_if_present(sf.field, value.checked_shl(sf.offset.into()).unwrap_or(0) & sf.mask(), sf.mask());
+    }
+
+    fn dec_ttl(&mut self, controllers: &[u16]) {
+        if !self.has(Prereq::Ip) {
+            return;
+        }
+        self.reads.note_field(Field::IpTtl);
+        let ttl = self.key.get(Field::IpTtl);
+        if ttl > 1 {
+            self.write(Field::IpTtl, ttl - 1, 0xff);
+            return;
+        }
+        self.tracer.note(Kind::Warning, || "TTL ran out".into());
+        for id in controllers {
+            self.send_to_controller(u16::MAX, *id, PacketInReason::InvalidTtl, &[]);
+        }
+        self.note_drop(base::DropReason::TtlExpired);
+        self.exit = true;
+    }
+
+    /// Whether the packet has what `prereq` asks for, recording what that is decided by.
+    fn has(&mut self, prereq: Prereq) -> bool {
+        let eth = self.key.eth_type();
+        let is_ip = eth == 0x0800 || eth == 0x86dd;
+        match prereq {
+            Prereq::None | Prereq::Ethernet | Prereq::Ct => true,
+            Prereq::Arp => eth == 0x0806 || eth == 0x8035,
+            Prereq::VlanVid => self.has_vlan(),
+            Prereq::Ipv4 => eth == 0x0800,
+            Prereq::Ipv6 => eth == 0x86dd,
+            Prereq::Ip => is_ip,
+            Prereq::Mpls => eth == 0x8847 || eth == 0x8848,
+            Prereq::Nsh => eth == 0x894f,
+            Prereq::Tcp => is_ip && self.has_l4(6),
+            Prereq::Udp => is_ip && self.has_l4(17),
+            Prereq::Sctp => is_ip && self.has_l4(132),
+            Prereq::Icmpv4 => eth == 0x0800 && self.has_l4(1),
+            Prereq::Icmpv6 => eth == 0x86dd && self.has_l4(58),
+            Prereq::Nd => eth == 0x86dd && self.has_l4(58) && self.nd_type(&[135, 136]),
+            Prereq::NdSolicit => eth == 0x86dd && self.has_l4(58) && self.nd_type(&[135]),
+            Prereq::NdAdvert => eth == 0x86dd && self.has_l4(58) && self.nd_type(&[136]),
+        }
+    }
+
+    /// Whether the packet has a transport header of this protocol: later fragments have none.
+    fn has_l4(&mut self, proto: u8) -> bool {
+        self.reads.note_field(Field::IpProto);
+        if self.key.ip_proto() != proto {
+            return false;
+        }
+        self.reads.note_field(Field::IpFrag);
+        self.key.get(Field::IpFrag) & 2 == 0
+    }
+
+    fn nd_type(&mut self, types: &[u8]) -> bool {
+        self.reads.note_field(Field::Icmpv6Type);
+        self.reads.note_field(Field::Icmpv6Code);
+        types.iter().any(|t| self.key.get(Field::Icmpv6Type) == u128::from(*t)) && self.key.get(Field::Icmpv6Code) == 0
+    }
+}
+
+/// Where an action stands in an action set (OpenFlow 1.3 section 5.10).
+fn set_position(action: &Action) -> u8 {
+    match action {
+        Action::PopVlan => 1,
+        Action::PushVlan(_) => 4,
+        Action::DecTtl(_) => 6,
+        Action::SetQueue(_) | Action::PopQueue => 8,
+        Action::Resubmit { .. } | Action::Clone(_) => 9,
+        Action::Output { .. }
+        | Action::OutputReg { .. }
+        | Action::OutputTrunc { .. }
+        | Action::Controller(_)
+        | Action::Enqueue { .. } => 10,
+        _ => 7,
+    }
+}
+
+/// Whether writing `new` into an action set replaces `old`: an action of the same type, or of the same field.
+fn replaces(new: &Action, old: &Action) -> bool {
+    match (new, old) {
+        (Action::SetField { field: a, mask: m, .. }, Action::SetField { field: b, mask: n, .. }) => {
+            a == b && n & !m == 0
+        }
+        (Action::RegLoad { .. } | Action::RegMove { .. }, _) | (_, Action::RegLoad { .. }) => false,
+        _ => {
+            set_position(new) == 10 && set_position(old) == 10
+                || std::mem::discriminant(new) == std::mem::discriminant(old)
+        }
+    }
+}
+
+/// The actions of an action set in the order in which they are carried out; of several that send the packet, the last.
+pub(crate) fn set_in_order(set: &[Action]) -> Vec<Action> {
+    let mut ordered = set.to_vec();
+    ordered.sort_by_key(set_position);
+    ordered
+}

@@ -1,0 +1,192 @@
+//! Turning changes of the key into datapath actions, as late as possible: when the packet is sent somewhere.
+//!
+//! A written header field is pending until the next commit, which emits one `Set` a field with all bits written since.
+//! A field whose bits the translation knows (it read or wrote them before) and that has its old value again is left
+//! out; a field that was written without being read is set without being read, so that the megaflow stays wide.
+//!
+//! VLAN tags are handled as a stack: pushing and popping marks the stack as changed, and the commit emits the pops and
+//! pushes that lead from the datapath's stack to the wanted one.
+
+use crate::translate::Xlate;
+use dpif::DpAction;
+use flow::{Field, FlowKey, Loc, layout};
+
+/// Header fields written and not yet emitted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pending {
+    fields: Vec<(Field, u128)>,
+    vlan_stack: bool,
+}
+
+impl Pending {
+    fn add(&mut self, field: Field, mask: u128) {
+        match self.fields.iter_mut().find(|(f, _)| *f == field) {
+            Some((_, m)) => *m |= mask,
+            None => self.fields.push((field, mask)),
+        }
+    }
+}
+
+/// Whether the datapath has to be told when `field` is written.
+fn is_in_packet(field: Field) -> bool {
+    match field.info().loc {
+        Loc::Bits { word, .. } => {
+            usize::from(word) >= layout::ETH_DST || matches!(field, Field::PktMark | Field::SkbPriority)
+        }
+        Loc::Wide(word) => word >= layout::ETH_DST,
+        Loc::NwTos | Loc::ArpOp => true,
+        Loc::InPort16 | Loc::TunMetadata(_) => false,
+    }
+}
+
+fn is_vlan(field: Field) -> bool {
+    matches!(field, Field::VlanTci | Field::DlVlan | Field::VlanVid | Field::DlVlanPcp | Field::VlanPcp)
+}
+
+/// Bits of the key that `mask` over `field` stands for.
+fn key_mask(field: Field, mask: u128) -> FlowKey {
+    let mut m = FlowKey::ZERO;
+    m.add_mask(field, mask);
+    m
+}
+
+impl Xlate<'_> {
+    /// Sets the bits `mask` of `field`. The caller has seen to the prerequisites.
+    pub(crate) fn write(&mut self, field: Field, value: u128, mask: u128) {
+        if is_vlan(field) {
+            return self.write_vlan(field, value, mask);
+        }
+        let (field, value, mask) =
+            if field == Field::IpDscpShifted { (Field::IpDscp, value >> 2, mask >> 2) } else { (field, value, mask) };
+        let old = self.key.get(field);
+        self.key.set(field, old & !mask | value & mask);
+        self.reads.write_mask(&key_mask(field, mask));
+        if is_in_packet(field) {
+            self.pending.add(field, mask);
+        }
+    }
+
+    /// Writes a field of the outer tag's control information: setting the presence bit pushes a tag, clearing it pops.
+    fn write_vlan(&mut self, field: Field, value: u128, mask: u128) {
+        self.reads.note(layout::ETH_SRC, 0x1000);
+        let before = self.key.vlan_tci();
+        let mut after = self.key.clone();
+        after.set(field, after.get(field) & !mask | value & mask);
+        let tci = after.vlan_tci();
+        match (before & 0x1000 != 0, tci & 0x1000 != 0) {
+            (true, true) => {
+                self.key.set_vlan_tci(tci);
+                self.reads.write_mask(&key_mask(field, mask));
+                // The presence bit is not on the wire.
+                let bits = key_mask(field, mask).0[layout::ETH_SRC] & 0xefff;
+                self.pending.add(Field::VlanTci, bits.into());
+            }
+            (false, true) => {
+                self.push_vlan(0x8100);
+                self.key.set_vlan_tci(tci);
+            }
+            (true, false) => self.pop_vlan(),
+            (false, false) => {}
+        }
+    }
+
+    /// Whether the packet has a VLAN tag.
+    pub(crate) fn has_vlan(&mut self) -> bool {
+        self.reads.note(layout::ETH_SRC, 0x1000);
+        self.key.vlan_tci() & 0x1000 != 0
+    }
+
+    /// Pushes a tag with id and priority 0.
+    pub(crate) fn push_vlan(&mut self, tpid: u16) {
+        self.note_vlan_stack();
+        let (outer_tpid, outer) = self.key.vlan(0);
+        self.key.set_vlan(1, outer_tpid, outer);
+        self.key.set_vlan(0, tpid, 0x1000);
+        self.pending.vlan_stack = true;
+    }
+
+    /// Removes the outer tag, if there is one.
+    pub(crate) fn pop_vlan(&mut self) {
+        if self.has_vlan() {
+            self.note_vlan_stack();
+            let (inner_tpid, inner) = self.key.vlan(1);
+            self.key.set_vlan(0, inner_tpid, inner);
+            self.key.set_vlan(1, 0, 0);
+            self.pending.vlan_stack = true;
+        }
+    }
+
+    /// Gives the packet the tags of `key` again.
+    pub(crate) fn restore_vlans(&mut self, key: &FlowKey) {
+        if (0..2).any(|n| key.vlan(n) != self.key.vlan(n)) {
+            self.note_vlan_stack();
+            for n in 0..2 {
+                let (tpid, tci) = key.vlan(n);
+                self.key.set_vlan(n, tpid, tci);
+            }
+            self.pending.vlan_stack = true;
+        }
+    }
+
+    /// Both tags are moved as a whole: they count as read, and then as written.
+    fn note_vlan_stack(&mut self) {
+        for (word, bits) in [(layout::ETH_SRC, 0xffff), (layout::VLAN, 0xffff_ffff_ffff_0000)] {
+            self.reads.note(word, bits);
+            let mut mask = FlowKey::ZERO;
+            mask.0[word] = bits;
+            self.reads.write_mask(&mask);
+        }
+    }
+
+    /// Emits what the datapath has to do so that its packet is the key's.
+    pub(crate) fn commit(&mut self) {
+        if self.pending.vlan_stack {
+            self.commit_vlans();
+        }
+        let pending = std::mem::take(&mut self.pending);
+        for (field, mask) in pending.fields {
+            if is_vlan(field) && pending.vlan_stack {
+                continue;
+            }
+            let (old, new) = (self.base.get(field) & mask, self.key.get(field) & mask);
+            let bits = key_mask(field, mask);
+            let known = bits.0.iter().zip(&self.reads.mask().0).all(|(b, r)| b & !r == 0);
+            self.base.set(field, self.base.get(field) & !mask | new);
+            if !known || old != new {
+                self.emit(DpAction::Set { field, value: new, mask });
+            }
+        }
+    }
+
+    fn commit_vlans(&mut self) {
+        let tags = |key: &FlowKey| -> Vec<(u16, u16)> {
+            (0..2).map(|n| key.vlan(n)).filter(|(_, tci)| tci & 0x1000 != 0).collect()
+        };
+        let (have, want) = (tags(&self.base), tags(&self.key));
+        // Tags that are the same, counted from the inside, stay.
+        let same = have.iter().rev().zip(want.iter().rev()).take_while(|(a, b)| a == b).count();
+        let (n_have, n_want) = (have.len() - same, want.len() - same);
+        if n_have == n_want && n_have == 1 && have[0].0 == want[0].0 {
+            let (old, new) = (have[0].1, want[0].1);
+            self.emit(DpAction::Set { field: Field::VlanTci, value: new.into(), mask: (old ^ new).into() });
+        } else {
+            for _ in 0..n_have {
+                self.emit(DpAction::PopVlan);
+            }
+            for (tpid, tci) in want[..n_want].iter().rev() {
+                self.emit(DpAction::PushVlan { tpid: *tpid, tci: *tci });
+            }
+        }
+        for n in 0..2 {
+            let (tpid, tci) = self.key.vlan(n);
+            self.base.set_vlan(n, tpid, tci);
+        }
+        self.pending.fields.retain(|(f, _)| !is_vlan(*f));
+    }
+
+    /// Appends a datapath action.
+    pub(crate) fn emit(&mut self, action: DpAction) {
+        self.n_actions += 1;
+        self.actions.push(action);
+    }
+}

@@ -1,0 +1,224 @@
+//! The MAC learning table: on which port an address was last seen, VLAN by VLAN (IEEE 802.1Q section 8.7).
+//!
+//! Ports are kept by number, so that an entry outlives a change of the bundles' order; an entry whose port is gone is
+//! removed by [`MacTable::flush_port`].
+//!
+//! Invariant: `by_use` holds exactly the keys of `entries`, each under its entry's `(used, seq)`.
+
+use base::{MacAddr, Millis, PortNo};
+use std::collections::{BTreeMap, HashMap};
+
+/// Seconds until an entry expires, unless configured otherwise (Bridge:other_config:mac-aging-time).
+pub const AGING_SECS: u32 = 300;
+/// Entries at most, unless configured otherwise (Bridge:other_config:mac-table-size).
+pub const TABLE_SIZE: usize = 8192;
+
+/// One learned address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MacEntry {
+    /// Where it was seen.
+    pub port: PortNo,
+    /// When it was last seen.
+    pub used: Millis,
+    seq: u64,
+}
+
+/// Counts since the table was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MacCounters {
+    /// Entries learned.
+    pub learned: u64,
+    /// Entries that expired.
+    pub expired: u64,
+    /// Entries removed to make room.
+    pub evicted: u64,
+    /// Entries that moved to another port.
+    pub moved: u64,
+}
+
+/// Learned addresses of one bridge.
+#[derive(Debug)]
+pub struct MacTable {
+    entries: HashMap<(u16, MacAddr), MacEntry>,
+    by_use: BTreeMap<(Millis, u64), (u16, MacAddr)>,
+    next_seq: u64,
+    max_entries: usize,
+    aging_ms: u64,
+    counters: MacCounters,
+}
+
+impl Default for MacTable {
+    fn default() -> Self {
+        Self {
+            entries: HashMap::new(),
+            by_use: BTreeMap::new(),
+            next_seq: 0,
+            max_entries: TABLE_SIZE,
+            aging_ms: u64::from(AGING_SECS) * 1000,
+            counters: MacCounters::default(),
+        }
+    }
+}
+
+impl MacTable {
+    /// Sets the limits: `max_entries` from 10 to 1,000,000, `aging_secs` from 15 to 3600, as documented; values
+    /// outside are moved into range. Returns whether entries were removed.
+    pub fn configure(&mut self, max_entries: usize, aging_secs: u32) -> bool {
+        self.max_entries = max_entries.clamp(10, 1_000_000);
+        self.aging_ms = u64::from(aging_secs.clamp(15, 3600)) * 1000;
+        let mut removed = false;
+        while self.entries.len() > self.max_entries {
+            removed |= self.evict();
+        }
+        removed
+    }
+
+    /// Where `mac` was last seen in `vlan`.
+    pub fn lookup(&self, vlan: u16, mac: MacAddr) -> Option<PortNo> {
+        self.entries.get(&(vlan, mac)).map(|e| e.port)
+    }
+
+    /// Notes that `mac` was seen on `port`. Returns whether a look-up can now give another answer than before.
+    pub fn learn(&mut self, vlan: u16, mac: MacAddr, port: PortNo, now: Millis) -> bool {
+        let key = (vlan, mac);
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        let changed = match self.entries.get_mut(&key) {
+            Some(entry) => {
+                let moved = entry.port != port;
+                self.by_use.remove(&(entry.used, entry.seq));
+                *entry = MacEntry { port, used: now.max(entry.used), seq };
+                self.by_use.insert((entry.used, seq), key);
+                self.counters.moved += u64::from(moved);
+                moved
+            }
+            None => {
+                if self.entries.len() >= self.max_entries {
+                    self.evict();
+                }
+                self.entries.insert(key, MacEntry { port, used: now, seq });
+                self.by_use.insert((now, seq), key);
+                self.counters.learned += 1;
+                true
+            }
+        };
+        debug_assert_eq!(self.entries.len(), self.by_use.len());
+        changed
+    }
+
+    /// Removes entries that were not used for the aging time. Returns whether there were any.
+    pub fn expire(&mut self, now: Millis) -> bool {
+        let mut any = false;
+        while let Some(((used, _), key)) = self.by_use.first_key_value() {
+            if now.since(*used) < self.aging_ms {
+                break;
+            }
+            self.entries.remove(key);
+            self.by_use.pop_first();
+            self.counters.expired += 1;
+            any = true;
+        }
+        any
+    }
+
+    /// Removes all entries. Returns whether there were any.
+    pub fn flush(&mut self) -> bool {
+        self.by_use.clear();
+        let any = !self.entries.is_empty();
+        self.entries.clear();
+        any
+    }
+
+    /// Removes all entries of a port. Returns whether there were any.
+    pub fn flush_port(&mut self, port: PortNo) -> bool {
+        let before = self.entries.len();
+        let by_use = &mut self.by_use;
+        self.entries.retain(|_, e| {
+            let keep = e.port != port;
+            if !keep {
+                by_use.remove(&(e.used, e.seq));
+            }
+            keep
+        });
+        self.entries.len() != before
+    }
+
+    /// Removes one entry, and returns whether it was there.
+    pub fn remove(&mut self, vlan: u16, mac: MacAddr) -> bool {
+        let Some(entry) = self.entries.remove(&(vlan, mac)) else { return false };
+        self.by_use.remove(&(entry.used, entry.seq));
+        true
+    }
+
+    /// All entries, least recently used first: VLAN, address, entry.
+    pub fn iter(&self) -> impl Iterator<Item = (u16, MacAddr, MacEntry)> + '_ {
+        self.by_use.values().filter_map(|key| self.entries.get(key).map(|e| (key.0, key.1, *e)))
+    }
+
+    /// Entries now.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Entries at most.
+    pub fn max_entries(&self) -> usize {
+        self.max_entries
+    }
+
+    /// Counts since the table was made, or since they were cleared.
+    pub fn counters(&self) -> MacCounters {
+        self.counters
+    }
+
+    /// Sets the counts to zero.
+    pub fn clear_counters(&mut self) {
+        self.counters = MacCounters::default();
+    }
+
+    fn evict(&mut self) -> bool {
+        let Some((_, key)) = self.by_use.pop_first() else { return false };
+        self.entries.remove(&key);
+        self.counters.evicted += 1;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+
+    #[test]
+    fn learn_move_expire() {
+        let mut t = MacTable::default();
+        let t0 = Millis(1_000_000);
+        assert!(t.learn(0, A, PortNo(1), t0));
+        assert!(!t.learn(0, A, PortNo(1), t0.after(1000)));
+        assert!(t.learn(0, A, PortNo(2), t0.after(2000)));
+        assert_eq!((t.lookup(0, A), t.lookup(5, A)), (Some(PortNo(2)), None));
+        assert!(!t.expire(t0.after(301_000)));
+        assert!(t.expire(t0.after(302_000)) && t.is_empty());
+        assert_eq!(t.counters(), MacCounters { learned: 1, expired: 1, evicted: 0, moved: 1 });
+    }
+
+    #[test]
+    fn a_full_table_forgets_the_least_recently_used() {
+        let mut t = MacTable::default();
+        t.configure(10, 300);
+        for i in 0..10u64 {
+            t.learn(0, MacAddr::local_from(i), PortNo(1), Millis(100 + i));
+        }
+        t.learn(0, MacAddr::local_from(0), PortNo(1), Millis(200));
+        t.learn(0, MacAddr::local_from(99), PortNo(2), Millis(300));
+        assert_eq!(t.len(), 10);
+        assert!(t.lookup(0, MacAddr::local_from(0)).is_some() && t.lookup(0, MacAddr::local_from(1)).is_none());
+        assert!(t.flush_port(PortNo(1)) && t.len() == 1 && t.iter().count() == 1);
+        assert!(t.flush() && !t.flush());
+    }
+}

@@ -1,0 +1,226 @@
+//! What a translation looks at. A [`Network`] is a snapshot of the configuration: it is replaced as a whole when bridges
+//! or ports change. Flow tables and MAC tables live longer than a snapshot and are shared by successive ones.
+
+use crate::mac::MacTable;
+use base::{DpPort, Millis, PortNo};
+use classifier::{Classifier, MiniMatch};
+use openflow::Action;
+use openflow::flow_mod::FlowFlags;
+use parking_lot::RwLock;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Flow tables of a bridge: 0 to 254. (255 means "all" in OpenFlow.)
+pub const N_TABLES: usize = 255;
+
+/// A bridge's number, unique for the life of the process.
+pub type BridgeId = u32;
+
+/// All bridges that share a datapath.
+#[derive(Debug, Default)]
+pub struct Network {
+    /// The bridges.
+    pub bridges: HashMap<BridgeId, Arc<Bridge>>,
+    /// Which bridge and port a datapath port is.
+    pub ports: HashMap<DpPort, (BridgeId, PortNo)>,
+}
+
+/// One bridge.
+#[derive(Debug)]
+pub struct Bridge {
+    /// Its number.
+    pub id: BridgeId,
+    /// Its name.
+    pub name: String,
+    /// Its ports.
+    pub ports: BTreeMap<PortNo, Port>,
+    /// What NORMAL forwards between: index is the bundle's id within this snapshot.
+    pub bundles: Vec<Bundle>,
+    /// Flow tables.
+    pub tables: Arc<[Table]>,
+    /// Learned addresses.
+    pub macs: Arc<RwLock<MacTable>>,
+    /// Whether a packet that matches no flow goes to the controllers (a controller of OpenFlow 1.2 or earlier is
+    /// connected), instead of being dropped.
+    pub miss_to_controller: bool,
+    /// Whether NORMAL forwards frames to 01:80:c2:00:00:0x.
+    pub forward_bpdu: bool,
+}
+
+/// An OpenFlow port.
+#[derive(Clone, Debug)]
+pub struct Port {
+    /// Its number.
+    pub no: PortNo,
+    /// Its name.
+    pub name: String,
+    /// Where its output goes.
+    pub out: PortOut,
+    /// Its OpenFlow configuration.
+    pub config: PortConfig,
+    /// The bundle it is in, as index into [`Bridge::bundles`].
+    pub bundle: Option<usize>,
+}
+
+/// What is behind a port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PortOut {
+    /// A device of the datapath.
+    Device(DpPort),
+    /// A patch port: the peer's bridge and number.
+    Patch(BridgeId, PortNo),
+    /// Nothing yet: a patch port without a peer.
+    Nowhere,
+}
+
+/// Port configuration bits (OpenFlow 1.0 `ofp_port_config`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PortConfig {
+    /// Administratively down.
+    pub down: bool,
+    /// Drop everything received.
+    pub no_recv: bool,
+    /// Leave out of FLOOD.
+    pub no_flood: bool,
+    /// Drop everything to be sent.
+    pub no_fwd: bool,
+    /// No packet-in for misses on this port.
+    pub no_packet_in: bool,
+}
+
+/// How a bundle treats VLAN tags (Port:vlan_mode).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum VlanMode {
+    /// One VLAN, untagged on the wire.
+    Access,
+    /// Several, all tagged.
+    Trunk,
+    /// Several, and untagged frames belong to the native one, which is tagged on the way out.
+    NativeTagged,
+    /// Several, and the native one is untagged in both directions.
+    NativeUntagged,
+}
+
+/// When a frame without a VLAN id gets a tag for its priority (Port:other_config:priority-tags).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PriorityTags {
+    /// Never.
+    #[default]
+    Never,
+    /// If the priority is not zero.
+    IfNonzero,
+    /// Always.
+    Always,
+}
+
+/// A port of the database: what NORMAL learns on and sends to.
+#[derive(Clone, Debug)]
+pub struct Bundle {
+    /// Its name.
+    pub name: String,
+    /// Its OpenFlow ports.
+    pub ports: Vec<PortNo>,
+    /// How it treats tags.
+    pub mode: VlanMode,
+    /// Access or native VLAN, 0 to 4095.
+    pub tag: u16,
+    /// VLANs that a trunk carries; `None` for all.
+    pub trunks: Option<Arc<[bool; 4096]>>,
+    /// Tags for priorities.
+    pub priority_tags: PriorityTags,
+    /// No traffic between two protected bundles.
+    pub protected: bool,
+    /// Whether NORMAL floods to it.
+    pub floodable: bool,
+}
+
+impl Bundle {
+    /// Whether frames of `vlan` may enter or leave here.
+    pub fn carries(&self, vlan: u16) -> bool {
+        match self.mode {
+            VlanMode::Access => vlan == self.tag,
+            VlanMode::Trunk => self.trunks(vlan),
+            VlanMode::NativeTagged | VlanMode::NativeUntagged => vlan == self.tag || self.trunks(vlan),
+        }
+    }
+
+    fn trunks(&self, vlan: u16) -> bool {
+        self.trunks.as_ref().is_none_or(|t| t[usize::from(vlan & 0xfff)])
+    }
+}
+
+/// One flow table.
+#[derive(Debug, Default)]
+pub struct Table {
+    /// Its rules.
+    pub rules: RwLock<Classifier<Rule>>,
+    /// Packets looked up here.
+    pub lookups: AtomicU64,
+    /// Packets that found a rule.
+    pub matched: AtomicU64,
+}
+
+/// A flow of an OpenFlow table. It does not change: a modification replaces it by another that shares its statistics.
+#[derive(Debug)]
+pub struct Rule {
+    /// What it matches.
+    pub minimatch: MiniMatch,
+    /// 0 to 65535.
+    pub priority: u16,
+    /// Its table.
+    pub table: u8,
+    /// The controller's cookie.
+    pub cookie: u64,
+    /// Seconds without a packet until it expires; 0 for never.
+    pub idle_timeout: u16,
+    /// Seconds until it expires; 0 for never.
+    pub hard_timeout: u16,
+    /// For eviction (OpenFlow 1.4).
+    pub importance: u16,
+    /// What the controller asked for.
+    pub flags: FlowFlags,
+    /// What to do.
+    pub actions: Arc<[Action]>,
+    /// When it was added.
+    pub created: Millis,
+    /// When it was last modified: the hard timeout runs from here.
+    pub modified: Millis,
+    /// What it has done, shared with the rules that it replaced.
+    pub stats: Arc<RuleStats>,
+}
+
+/// Statistics of a rule.
+#[derive(Debug, Default)]
+pub struct RuleStats {
+    /// Packets.
+    pub packets: AtomicU64,
+    /// Bytes.
+    pub bytes: AtomicU64,
+    /// Moment of the last packet, in milliseconds of the switch's clock; 0 if there was none.
+    pub used: AtomicU64,
+}
+
+impl RuleStats {
+    /// Adds packets, the last of them at `used`.
+    pub fn add(&self, packets: u64, bytes: u64, used: Millis) {
+        self.packets.fetch_add(packets, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.used.fetch_max(used.0, Ordering::Relaxed);
+    }
+}
+
+impl classifier::Rule for Rule {
+    fn minimatch(&self) -> &MiniMatch {
+        &self.minimatch
+    }
+
+    fn priority(&self) -> u32 {
+        self.priority.into()
+    }
+}
+
+/// [`N_TABLES`] empty tables.
+pub fn new_tables() -> Arc<[Table]> {
+    (0..N_TABLES).map(|_| Table::default()).collect()
+}

@@ -1,0 +1,186 @@
+//! Sending the packet somewhere: to a port, through a patch port into another bridge, to a controller.
+
+use crate::model::{Port, PortOut};
+use crate::trace::Kind;
+use crate::translate::{MAX_DEPTH, Start, Xlate, bridge_of};
+use crate::verdict::{Effect, TranslationError};
+use base::{DropReason, PortNo};
+use dpif::{ControllerUpcall, DpAction};
+use openflow::PacketInReason;
+use std::sync::Arc;
+
+impl<'a> Xlate<'a> {
+    /// The `output` action: to a real port or a reserved one. `max_len` is for CONTROLLER.
+    pub(crate) fn output(&mut self, port: PortNo, max_len: u16) {
+        match port {
+            PortNo::IN_PORT => self.output_port(self.key.in_port(), true),
+            PortNo::TABLE => self.lookup(0, None, false),
+            PortNo::NORMAL => self.normal(),
+            PortNo::FLOOD => self.output_all(true),
+            PortNo::ALL => self.output_all(false),
+            PortNo::CONTROLLER => {
+                let reason = if self.is_packet_out() {
+                    PacketInReason::PacketOut
+                } else if self.rule_is_miss {
+                    PacketInReason::NoMatch
+                } else {
+                    PacketInReason::Action
+                };
+                self.send_to_controller(max_len, 0, reason, &[]);
+            }
+            PortNo::ANY | PortNo::UNSET => {}
+            _ => self.output_port(port, false),
+        }
+    }
+
+    fn output_all(&mut self, flood: bool) {
+        let bridge = self.bridge;
+        let in_port = self.key.in_port();
+        for port in bridge.ports.values() {
+            if port.no != in_port && !(flood && port.config.no_flood) {
+                self.output_port(port.no, false);
+            }
+        }
+    }
+
+    /// Sends to a port of this bridge. Back out of the ingress port only if `to_ingress` says so.
+    pub(crate) fn output_port(&mut self, no: PortNo, to_ingress: bool) {
+        let bridge = self.bridge;
+        let Some(port) = bridge.ports.get(&no) else {
+            self.tracer.note(Kind::Warning, || "Nonexistent output port".into());
+            return self.note_drop(DropReason::NoPort);
+        };
+        if no == self.key.in_port() && !to_ingress {
+            self.tracer.note(Kind::Warning, || "skipping output to input port".into());
+            return self.note_drop(DropReason::SamePort);
+        }
+        if port.config.no_fwd || port.config.down {
+            let why = if port.config.down { "OFPPC_PORT_DOWN" } else { "OFPPC_NO_FWD" };
+            self.tracer.note(Kind::Warning, || format!("{why} set, skipping output"));
+            return self.note_drop(DropReason::PortDown);
+        }
+        match port.out {
+            PortOut::Device(dp_port) => {
+                self.commit();
+                self.emit(DpAction::Output(dp_port));
+            }
+            PortOut::Patch(peer_bridge, peer_port) => self.through_patch(port, peer_bridge, peer_port),
+            PortOut::Nowhere => {
+                self.tracer.note(Kind::Warning, || "patch port has no peer".into());
+                self.note_drop(DropReason::NoPort);
+            }
+        }
+    }
+
+    /// Sends the first `max_len` bytes to a port.
+    pub(crate) fn output_truncated(&mut self, port: PortNo, max_len: u32) {
+        let before = self.actions.len();
+        self.commit();
+        let at = self.actions.len();
+        self.output(port, u16::MAX);
+        if self.actions.len() > at {
+            self.actions.insert(at, DpAction::Trunc(max_len));
+            self.n_actions += 1;
+        } else {
+            debug_assert!(before <= at);
+        }
+    }
+
+    /// Processes the packet in the peer's bridge, on a copy if that changes it.
+    fn through_patch(&mut self, port: &Port, peer_bridge: u32, peer_port: PortNo) {
+        let Some(peer) = bridge_of(self.net, peer_bridge) else {
+            return self.note_drop(DropReason::NoPort);
+        };
+        if self.depth >= MAX_DEPTH {
+            return self.fail(TranslationError::Depth);
+        }
+        self.effects.push(Effect::Patch { from: (self.bridge.id, port.no), to: (peer_bridge, peer_port) });
+        self.commit();
+        let (bridge, table) = (self.bridge, self.table);
+        let set = std::mem::take(&mut self.action_set);
+        let (rule, stack) = ((self.rule_cookie, self.rule_is_miss), std::mem::take(&mut self.stack));
+        self.depth += 1;
+        self.on_a_copy(|x| {
+            x.key.set_in_port(peer_port);
+            x.reads.write_field(flow::Field::InPortOxm);
+            x.clear_registers();
+            x.in_bridge(peer, Start::Tables);
+        });
+        self.depth -= 1;
+        // An exit over there ends that bridge's processing only.
+        self.exit = self.error.is_some();
+        (self.bridge, self.table) = (bridge, table);
+        (self.action_set, self.stack) = (set, stack);
+        (self.rule_cookie, self.rule_is_miss) = rule;
+    }
+
+    /// Runs `inner` such that the packet is afterwards what it was before: if `inner` made the datapath change its
+    /// packet, its actions become a `Clone`.
+    pub(crate) fn on_a_copy(&mut self, inner: impl FnOnce(&mut Xlate<'a>)) {
+        self.commit();
+        let (key, base, written) = (self.key.clone(), self.base.clone(), self.reads.written().clone());
+        let outer = std::mem::take(&mut self.actions);
+        inner(self);
+        let actions = std::mem::replace(&mut self.actions, outer);
+        self.pending = crate::commit::Pending::default();
+        let changes = actions.iter().any(|a| {
+            matches!(a, DpAction::Set { .. } | DpAction::PushVlan { .. } | DpAction::PopVlan | DpAction::Trunc(_))
+        });
+        if changes
+            && actions.iter().any(|a| matches!(a, DpAction::Output(_) | DpAction::Controller(_) | DpAction::Clone(_)))
+        {
+            self.emit(DpAction::Clone(actions.into()));
+        } else if !changes {
+            self.actions.extend(actions);
+        }
+        (self.key, self.base) = (key, base);
+        self.reads.restore_written(written);
+    }
+
+    fn clear_registers(&mut self) {
+        use flow::layout::{REGS, TUN_ID};
+        let mut mask = flow::FlowKey::ZERO;
+        for word in REGS..TUN_ID {
+            self.key.0[word] = 0;
+            mask.0[word] = u64::MAX;
+        }
+        self.reads.write_mask(&mask);
+    }
+
+    /// Sends the packet as it is now to controllers.
+    pub(crate) fn send_to_controller(
+        &mut self,
+        max_len: u16,
+        controller_id: u16,
+        reason: PacketInReason,
+        userdata: &[u8],
+    ) {
+        self.commit();
+        let upcall = ControllerUpcall {
+            bridge: self.bridge.id,
+            table: self.table,
+            cookie: if self.depth == 0 { u64::MAX } else { self.rule_cookie },
+            reason: reason as u8,
+            max_len,
+            controller_id,
+            userdata: userdata.to_vec(),
+            table_miss: self.rule_is_miss,
+            in_port: self.key.in_port(),
+            metadata: self.metadata(),
+        };
+        self.emit(DpAction::Controller(Arc::new(upcall)));
+    }
+
+    /// The key's metadata as a packet-in reports it: what is known of it without widening what was read. Registers and
+    /// the metadata field are zero unless written.
+    fn metadata(&self) -> flow::FlowKey {
+        let mut key = flow::FlowKey::ZERO;
+        key.0[..flow::layout::ETH_DST].copy_from_slice(&self.key.0[..flow::layout::ETH_DST]);
+        key
+    }
+
+    /// Remembers why nothing was sent, in case nothing is sent at all.
+    pub(crate) fn note_drop(&mut self, reason: DropReason) {
+        self.drop.get_or_insert(reason);
+    }
+}

@@ -1,0 +1,142 @@
+//! A record of what a translation did, for `ofproto/trace`, as a tree of nodes, and its layout as text.
+
+use std::fmt::Write;
+
+/// What a node tells of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A bridge that the packet entered.
+    Bridge,
+    /// A table look-up and its result.
+    Table,
+    /// An action that was carried out.
+    Action,
+    /// What came of it.
+    Detail,
+    /// Why it had no effect.
+    Warning,
+    /// Why the translation was given up.
+    Error,
+}
+
+/// A step of a translation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Node {
+    /// What it tells of.
+    pub kind: Kind,
+    /// In words.
+    pub text: String,
+    /// What happened inside: tables in a bridge, actions in a table. The tables and bridges that an action led to
+    /// stand behind it, in the same list.
+    pub subs: Vec<Node>,
+}
+
+/// Lays out `nodes` as Open vSwitch's `ofproto/trace` does: a table or bridge with nothing behind it stays at the level
+/// of the list that it is in, another one is set in.
+pub fn format(nodes: &[Node], out: &mut String) {
+    format_level(nodes, 0, out);
+}
+
+fn format_level(nodes: &[Node], level: usize, out: &mut String) {
+    for (i, node) in nodes.iter().enumerate() {
+        let more = usize::from(i + 1 < nodes.len());
+        let text = &node.text;
+        let (branch, inner) = ((level + more) * 4, level * 4 + 4);
+        let _ = match node.kind {
+            Kind::Bridge => {
+                let line = "-".repeat(text.chars().count());
+                write!(out, "\n{:branch$}{text}\n{:branch$}{line}\n", "", "")
+            }
+            Kind::Table => writeln!(out, "{:branch$}{text}", ""),
+            Kind::Action => writeln!(out, "{:inner$}{text}", ""),
+            Kind::Detail => writeln!(out, "{:inner$} -> {text}", ""),
+            Kind::Warning => writeln!(out, "{:inner$} >> {text}", ""),
+            Kind::Error => writeln!(out, "{:inner$} >>>> {text} <<<<", ""),
+        };
+        format_level(&node.subs, level + 2 * more, out);
+    }
+}
+
+/// Nodes in the making. Off, it records nothing and formats nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Tracer {
+    on: bool,
+    /// Open lists, outermost first.
+    open: Vec<Vec<Node>>,
+}
+
+impl Tracer {
+    pub(crate) fn new(on: bool) -> Self {
+        Self { on, open: vec![Vec::new()] }
+    }
+
+    /// Adds a leaf.
+    pub(crate) fn note(&mut self, kind: Kind, text: impl FnOnce() -> String) {
+        if self.on
+            && let Some(list) = self.open.last_mut()
+        {
+            list.push(Node { kind, text: text(), subs: Vec::new() });
+        }
+    }
+
+    /// Adds a node whose inside follows until [`Tracer::leave`].
+    pub(crate) fn enter(&mut self, kind: Kind, text: impl FnOnce() -> String) {
+        if self.on {
+            self.note(kind, text);
+            self.open.push(Vec::new());
+        }
+    }
+
+    /// Goes back into the last node of the current list, to add to its inside until [`Tracer::leave`].
+    pub(crate) fn reenter(&mut self) {
+        if self.on {
+            let subs = self.open.last_mut().and_then(|list| list.last_mut()).map(|node| std::mem::take(&mut node.subs));
+            self.open.push(subs.unwrap_or_default());
+        }
+    }
+
+    /// Ends the node entered last.
+    pub(crate) fn leave(&mut self) {
+        if self.on
+            && let Some(subs) = self.open.pop()
+            && let Some(node) = self.open.last_mut().and_then(|list| list.iter_mut().rev().find(|n| is_branch(n.kind)))
+        {
+            node.subs = subs;
+        }
+    }
+
+    pub(crate) fn finish(mut self) -> Vec<Node> {
+        while self.open.len() > 1 {
+            self.leave();
+        }
+        self.open.pop().unwrap_or_default()
+    }
+}
+
+fn is_branch(kind: Kind) -> bool {
+    matches!(kind, Kind::Bridge | Kind::Table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layout() {
+        let mut t = Tracer::new(true);
+        t.enter(Kind::Bridge, || "bridge(\"br0\")".into());
+        t.enter(Kind::Table, || " 0. priority 5".into());
+        t.note(Kind::Action, || "resubmit(,1)".into());
+        t.enter(Kind::Table, || " 1. priority 0".into());
+        t.note(Kind::Action, || "drop".into());
+        t.leave();
+        t.note(Kind::Action, || "goto_table:3".into());
+        t.enter(Kind::Table, || " 3. priority 1".into());
+        t.note(Kind::Action, || "output:1".into());
+        t.note(Kind::Warning, || "skipping output to input port".into());
+        let mut out = String::new();
+        format(&t.finish(), &mut out);
+        let want = "\nbridge(\"br0\")\n-------------\n 0. priority 5\n    resubmit(,1)\n     1. priority 0\n            drop\n    goto_table:3\n 3. priority 1\n    output:1\n     >> skipping output to input port\n";
+        assert_eq!(out, want);
+    }
+}
