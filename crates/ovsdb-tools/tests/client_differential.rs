@@ -100,16 +100,9 @@ monitor Queue foo
 monitor Queue dscp dscp
 monitor Queue !foo
 monitor-cond [["foo","==",1]] Queue
--t 1 lock l1
--t 1 steal l1
--t 1 unlock l1
--t 1 monitor Queue dscp
--t 1 monitor Queue !initial
--t 1 monitor Queue dscp external_ids,!initial
--t 1 monitor ALL
--t 1 -f csv monitor ALL
--t 1 monitor-cond [["dscp",">",2]] Queue
--t 1 monitor-cond-since Open_vSwitch [true] Queue dscp
+-t 2 lock l1
+-t 2 steal l1
+-t 2 unlock l1
 "#;
 
 /// Monitors during which rows are inserted, modified and deleted.
