@@ -39,28 +39,64 @@ impl Limits {
     }
 }
 
+/// What is wrong with a list of actions, whatever the match. The messages are those of `ovs-ofctl`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Misplaced {
+    /// An instruction where only actions can be.
+    #[error("{0} instruction not allowed here")]
+    Instruction(&'static str),
+    /// An instruction is there twice.
+    #[error("duplicate {0} instruction not allowed, for OpenFlow 1.1+ compatibility")]
+    Duplicate(&'static str),
+    /// An instruction or action after an instruction that is executed later.
+    #[error("invalid instruction ordering: {0} must appear before {1}, for OpenFlow 1.1+ compatibility")]
+    Order(&'static str, &'static str),
+    /// A field of connection tracking is set, which only `ct` may do.
+    #[error("cannot set CT fields outside of ct action")]
+    ConnectionField,
+}
+
+impl From<Misplaced> for OfpError {
+    fn from(misplaced: Misplaced) -> Self {
+        match misplaced {
+            Misplaced::Instruction(_) => Self::BicUnsupInst,
+            Misplaced::Duplicate(_) | Misplaced::Order(..) => Self::BacUnsupportedOrder,
+            Misplaced::ConnectionField => Self::BacBadSetArgument,
+        }
+    }
+}
+
 /// Checks what needs no match: which instructions may stand where, in which order and how often.
-///
-/// Errors: `OFPBIC_UNSUP_INST` for an instruction outside of a flow, `OFPBAC_UNSUPPORTED_ORDER` for one that is out of
-/// order or there twice, `OFPBAC_BAD_TYPE` for what cannot stand in an action set or in `clone`.
-pub fn verify(actions: &[Action], allowed: Allowed) -> Result<(), OfpError> {
+pub fn verify(actions: &[Action], allowed: Allowed) -> Result<(), Misplaced> {
     let mut last = Stage::Apply;
     for action in actions {
         let stage = Stage::of(action);
         if stage != Stage::Apply && allowed == Allowed::Actions {
-            return Err(OfpError::BicUnsupInst);
+            return Err(Misplaced::Instruction(stage.name()));
         }
-        if stage < last || stage == last && stage != Stage::Apply {
-            return Err(OfpError::BacUnsupportedOrder);
+        if stage == last && stage != Stage::Apply {
+            return Err(Misplaced::Duplicate(stage.name()));
+        }
+        if stage < last {
+            return Err(Misplaced::Order(stage.name(), last.name()));
         }
         last = stage;
         match action {
-            Action::WriteActions(set) if !set.iter().all(is_allowed_in_set) => return Err(OfpError::BacBadType),
-            Action::Clone(nested) => verify(nested, Allowed::Actions)?,
+            Action::WriteActions(nested) | Action::Clone(nested) => verify(nested, Allowed::Actions)?,
+            Action::SetField { field, .. } if is_of_connection(*field) => return Err(Misplaced::ConnectionField),
+            Action::RegLoad { dst, .. } | Action::RegMove { dst, .. } | Action::StackPop(dst) => {
+                if is_of_connection(dst.field) {
+                    return Err(Misplaced::ConnectionField);
+                }
+            }
             _ => {}
         }
     }
     Ok(())
+}
+
+fn is_of_connection(field: Field) -> bool {
+    matches!(field, Field::CtMark | Field::CtLabel)
 }
 
 /// Instructions in the order in which they are executed.
@@ -97,7 +133,7 @@ impl Stage {
 }
 
 /// Whether an action set can hold the action.
-pub(super) fn is_allowed_in_set(action: &Action) -> bool {
+pub fn is_allowed_in_set(action: &Action) -> bool {
     let header = matches!(
         action,
         Action::SetVlanVid { .. }
@@ -130,7 +166,7 @@ pub(super) fn is_allowed_in_set(action: &Action) -> bool {
 
 /// Checks a flow's actions against its match.
 ///
-/// Errors: those of [`verify`], `OFPBAC_MATCH_INCONSISTENT`, `OFPBAC_BAD_OUT_PORT`, `OFPBAC_BAD_SET_ARGUMENT`,
+/// Errors: those of [`verify`] (as `OFPBIC_UNSUP_INST`, `OFPBAC_UNSUPPORTED_ORDER`), `OFPBAC_MATCH_INCONSISTENT`, `OFPBAC_BAD_OUT_PORT`, `OFPBAC_BAD_SET_ARGUMENT`,
 /// `OFPBAC_BAD_SET_LEN`, `OFPBAC_BAD_TAG`, `OFPBIC_BAD_TABLE_ID`.
 pub fn check(actions: &[Action], matching: &Match, limits: &Limits) -> Result<(), OfpError> {
     verify(actions, Allowed::Flow)?;

@@ -65,7 +65,11 @@ pub fn decode_instructions(bytes: &[u8], version: Version) -> Result<Vec<Action>
         actions.push(Action::ClearActions);
     }
     if let Some(r) = write {
-        actions.push(Action::WriteActions(list(r)?));
+        let set = list(r)?;
+        if !set.iter().all(check::is_allowed_in_set) {
+            return Err(OfpError::BacBadType);
+        }
+        actions.push(Action::WriteActions(set));
     }
     if let Some(mut r) = metadata {
         r.take(4).ok_or(LEN)?;

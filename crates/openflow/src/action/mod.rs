@@ -4,7 +4,10 @@
 pub mod check;
 pub mod decode;
 pub mod encode;
+pub mod format;
 pub mod instruction;
+pub mod parse;
+mod subfield;
 
 use base::{MacAddr, PortNo};
 use flow::Field;
@@ -58,6 +61,16 @@ impl PacketInReason {
         [Self::NoMatch, Self::Action, Self::InvalidTtl, Self::ActionSet, Self::Group, Self::PacketOut]
             .into_iter()
             .find(|r| *r as u8 == n)
+    }
+
+    /// The name in text, as `no_match`.
+    pub fn name(self) -> &'static str {
+        ["no_match", "action", "invalid_ttl", "action_set", "group", "packet_out"][self as usize]
+    }
+
+    /// The reason of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        (0..6).filter_map(Self::from_wire).find(|r| r.name() == name)
     }
 }
 

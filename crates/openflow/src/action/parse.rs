@@ -1,0 +1,445 @@
+//! Actions from text, in all the spellings of ovs-actions(7).
+//!
+//! The messages are those of `ovs-ofctl`, which scripts match: one line that names the offending part.
+
+use super::check::{Allowed, verify};
+use super::{Action, ControllerAction, PacketInReason, Subfield};
+use base::{MacAddr, PortNo};
+use flow::text::{format_value, next_key_value, parse_port, parse_value};
+use flow::{Field, PortNames};
+use std::net::Ipv4Addr;
+
+/// What is wrong with the text of an action.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ActionError(pub String);
+
+/// How deep `clone` and `write_actions` may nest.
+const MAX_DEPTH: usize = 16;
+
+/// Reads the actions and instructions of a flow.
+pub fn parse_instructions(text: &str, ports: &dyn PortNames) -> Result<Vec<Action>, ActionError> {
+    Parser { ports, depth: 0 }.list(text, Allowed::Flow)
+}
+
+/// Reads actions where no instruction can be, as in a packet-out.
+pub fn parse_actions(text: &str, ports: &dyn PortNames) -> Result<Vec<Action>, ActionError> {
+    Parser { ports, depth: 0 }.list(text, Allowed::Actions)
+}
+
+/// An unsigned number of `bits` bits: decimal, octal with a leading 0, or hexadecimal with 0x.
+pub(crate) fn parse_uint(text: &str, bits: u32) -> Option<u64> {
+    let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    let (digits, radix) = match hex {
+        Some(hex) => (hex, 16),
+        None if text.len() > 1 && text.starts_with('0') => (&text[1..], 8),
+        None => (text, 10),
+    };
+    if digits.starts_with('+') {
+        return None;
+    }
+    u64::from_str_radix(digits, radix).ok().filter(|n| bits >= 64 || n >> bits == 0)
+}
+
+fn error<T>(message: impl Into<String>) -> Result<T, ActionError> {
+    Err(ActionError(message.into()))
+}
+
+fn u8_of(text: &str, what: &str) -> Result<u8, ActionError> {
+    parse_uint(text, 8).map_or_else(|| error(format!("invalid {what} \"{text}\"")), |n| Ok(n as u8))
+}
+
+fn u16_of(text: &str, what: &str) -> Result<u16, ActionError> {
+    parse_uint(text, 16).map_or_else(|| error(format!("invalid {what} \"{text}\"")), |n| Ok(n as u16))
+}
+
+fn u32_of(text: &str) -> Result<u32, ActionError> {
+    parse_uint(text, 32).map_or_else(|| error(format!("invalid numeric format {text}")), |n| Ok(n as u32))
+}
+
+fn u64_of(text: &str) -> Result<u64, ActionError> {
+    parse_uint(text, 64).map_or_else(|| error(format!("invalid numeric format {text}")), Ok)
+}
+
+/// A table's number; 255 stands for no table.
+fn table_of(text: &str) -> Option<u8> {
+    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+/// Names of actions and instructions that are known and not supported.
+const UNSUPPORTED: &[&str] = &[
+    "bundle",
+    "bundle_load",
+    "check_pkt_larger",
+    "conjunction",
+    "ct",
+    "ct_clear",
+    "debug_recirc",
+    "debug_slow",
+    "dec_mpls_ttl",
+    "dec_nsh_ttl",
+    "decap",
+    "delete_field",
+    "encap",
+    "fin_timeout",
+    "group",
+    "learn",
+    "meter",
+    "multipath",
+    "pop_mpls",
+    "push_mpls",
+    "sample",
+    "set_mpls_label",
+    "set_mpls_tc",
+    "set_mpls_ttl",
+];
+
+struct Parser<'a> {
+    ports: &'a dyn PortNames,
+    depth: usize,
+}
+
+impl Parser<'_> {
+    fn list(&self, text: &str, allowed: Allowed) -> Result<Vec<Action>, ActionError> {
+        if self.depth > MAX_DEPTH {
+            return error("actions are nested too deep");
+        }
+        let (mut actions, mut drop, mut rest) = (Vec::new(), false, text);
+        while let Some((key, value)) = next_key_value(&mut rest) {
+            if key.eq_ignore_ascii_case("drop") {
+                drop = true;
+            } else {
+                // `check_pkt_larger(N)->DST` and the like are not supported; for the rest a value ends at a delimiter.
+                self.action(key, value.unwrap_or(""), &mut actions)?;
+            }
+            if drop && !actions.is_empty() {
+                return error("\"drop\" must not be accompanied by any other action or instruction");
+            }
+        }
+        verify(&actions, allowed).map_err(|e| ActionError(e.to_string()))?;
+        Ok(actions)
+    }
+
+    fn nested(&self, text: &str) -> Result<Vec<Action>, ActionError> {
+        Self { ports: self.ports, depth: self.depth + 1 }.list(text, Allowed::Actions)
+    }
+
+    /// Appends what `key:value` says; a wide `load` is more than one action.
+    fn action(&self, key: &str, value: &str, out: &mut Vec<Action>) -> Result<(), ActionError> {
+        let name = key.to_ascii_lowercase();
+        let action = match name.as_str() {
+            "output" => self.output(value)?,
+            "controller" => controller(value)?,
+            "enqueue" => self.enqueue(value)?,
+            "set_queue" => Action::SetQueue(u32_of(value)?),
+            "pop_queue" => Action::PopQueue,
+            "mod_vlan_vid" | "set_vlan_vid" => vlan_vid(value)?,
+            "mod_vlan_pcp" | "set_vlan_pcp" => vlan_pcp(value)?,
+            "strip_vlan" | "pop_vlan" => Action::PopVlan,
+            "push_vlan" => match u16_of(value, "ethertype")? {
+                tpid @ (0x8100 | 0x88a8) => Action::PushVlan(tpid),
+                _ => return error(format!("{value}: not a valid VLAN ethertype")),
+            },
+            "mod_dl_src" => Action::SetEthSrc(mac(value)?),
+            "mod_dl_dst" => Action::SetEthDst(mac(value)?),
+            "mod_nw_src" => Action::SetIpv4Src(ipv4(value)?),
+            "mod_nw_dst" => Action::SetIpv4Dst(ipv4(value)?),
+            "mod_nw_tos" => match u8_of(value, "TOS")? {
+                tos if tos & 3 != 0 => return error(format!("{value}: not a valid TOS")),
+                tos => Action::SetIpDscp(tos),
+            },
+            "mod_nw_ecn" => match u8_of(value, "ECN")? {
+                ecn if ecn > 3 => return error(format!("{value}: not a valid ECN")),
+                ecn => Action::SetIpEcn(ecn),
+            },
+            "mod_nw_ttl" | "set_nw_ttl" => Action::SetIpTtl(u8_of(value, "TTL")?),
+            "mod_tp_src" => Action::SetL4Src(u16_of(value, "source port")?),
+            "mod_tp_dst" => Action::SetL4Dst(u16_of(value, "destination port")?),
+            "set_field" => self.set_field(value)?,
+            "load" => return load(value, out),
+            "move" => move_fields(value)?,
+            "push" => Action::StackPush(stack(value)?),
+            "pop" => Action::StackPop(stack(value)?),
+            "dec_ttl" => dec_ttl(value),
+            "set_tunnel" => Action::SetTunnel { id: u64_of(value)?, wide: false },
+            "set_tunnel64" => Action::SetTunnel { id: u64_of(value)?, wide: true },
+            "resubmit" => self.resubmit(value)?,
+            "clone" => Action::Clone(self.nested(value)?),
+            "note" => note(value)?,
+            "exit" => Action::Exit,
+            "clear_actions" => Action::ClearActions,
+            "write_actions" => Action::WriteActions(self.nested(value)?),
+            "write_metadata" => write_metadata(value)?,
+            "goto_table" => match table_of(value) {
+                Some(table) => Action::GotoTable(table),
+                None => return error(format!("unknown table \"{value}\"")),
+            },
+            "apply_actions" => return error("apply_actions is the default instruction"),
+            "nat" => return error("Cannot have NAT action outside of \"ct\" action"),
+            "unroll_xlate" => return error("UNROLL is an internal action that shouldn't be used via OpenFlow"),
+            _ if UNSUPPORTED.contains(&name.as_str()) => {
+                return error(format!("{name}: this action is not supported"));
+            }
+            _ => match parse_port(key, self.ports) {
+                Some(port) => output_to(port),
+                None => return error(format!("unknown action {key}")),
+            },
+        };
+        out.push(action);
+        Ok(())
+    }
+
+    fn output(&self, value: &str) -> Result<Action, ActionError> {
+        if value.contains("port") && value.contains("max_len") {
+            return self.output_trunc(value);
+        }
+        if let Some(port) = parse_port(value, self.ports) {
+            return Ok(output_to(port));
+        }
+        match Subfield::parse(value) {
+            Ok(src) => Ok(Action::OutputReg { src, max_len: 0xffff }),
+            Err(_) => error(format!("{value}: output to unknown port")),
+        }
+    }
+
+    fn output_trunc(&self, value: &str) -> Result<Action, ActionError> {
+        let (mut port, mut max_len, mut rest) = (PortNo::NONE, 0, value);
+        while let Some((key, value)) = next_key_value(&mut rest) {
+            let value = value.unwrap_or("");
+            match key {
+                "port" => {
+                    port = parse_port(value, self.ports)
+                        .ok_or_else(|| ActionError(format!("output to unknown truncate port: {value}")))?;
+                    if port >= PortNo::MAX && port != PortNo::LOCAL && port != PortNo::IN_PORT {
+                        return error(format!("output to unsupported truncate port: {value}"));
+                    }
+                }
+                "max_len" => max_len = u32_of(value)?,
+                _ => return error(format!("invalid key '{key}' in output_trunc argument")),
+            }
+        }
+        if max_len < 14 {
+            return error(format!("max_len {max_len} is less than the minimum value 14"));
+        }
+        Ok(Action::OutputTrunc { port, max_len })
+    }
+
+    fn enqueue(&self, value: &str) -> Result<Action, ActionError> {
+        let mut parts = value.split([':', 'q', ',']).filter(|s| !s.is_empty());
+        let (Some(port), Some(queue)) = (parts.next(), parts.next()) else {
+            return error("\"enqueue\" syntax is \"enqueue:PORT:QUEUE\" or \"enqueue(PORT,QUEUE)\"");
+        };
+        match parse_port(port, self.ports) {
+            Some(port) => Ok(Action::Enqueue { port, queue: u32_of(queue)? }),
+            None => error(format!("{port}: enqueue to unknown port")),
+        }
+    }
+
+    fn set_field(&self, value: &str) -> Result<Action, ActionError> {
+        let Some((text, name)) = value.split_once("->") else {
+            return error(format!("{value}: missing `->'"));
+        };
+        if name.is_empty() {
+            return error(format!("{value}: missing field name following `->'"));
+        }
+        let named = |f: &Field| f.name() == name || f.info().alias == name;
+        let Some(field) = Field::from_name(name).filter(named) else {
+            return error(format!("{name} is not a valid OXM field name"));
+        };
+        if !field.info().writable {
+            return error(format!("{name} is read-only"));
+        }
+        let (value, mask) = parse_value(field, text, self.ports).map_err(|e| ActionError(e.to_string()))?;
+        if !crate::nxm::value_is_valid(field, value) {
+            return error(format!("{text} is not a valid value for field {name}"));
+        }
+        Ok(Action::SetField { field, value, mask })
+    }
+
+    fn resubmit(&self, value: &str) -> Result<Action, ActionError> {
+        let mut parts = value.split(',');
+        let in_port = match parts.next().unwrap_or("") {
+            "" => PortNo::IN_PORT,
+            name => match parse_port(name, self.ports) {
+                Some(port) => port,
+                None => return error(format!("{name}: resubmit to unknown port")),
+            },
+        };
+        let table = match parts.next().unwrap_or("") {
+            "" => 255,
+            name => match table_of(name) {
+                Some(table) => table,
+                None => return error(format!("{name}: resubmit to unknown table")),
+            },
+        };
+        match parts.next() {
+            None => {}
+            Some("ct") => return error("resubmit: the ct parameter is not supported"),
+            Some(other) => return error(format!("{other}: unknown parameter")),
+        }
+        let in_port = (in_port != PortNo::IN_PORT).then_some(in_port);
+        let table = (table != 255).then_some(table);
+        if in_port.is_none() && table.is_none() {
+            return error("at least one \"in_port\" or \"table\" must be specified on resubmit");
+        }
+        Ok(Action::Resubmit { in_port, table })
+    }
+}
+
+/// `output` to a port: a controller gets all of the packet.
+fn output_to(port: PortNo) -> Action {
+    Action::Output { port, max_len: if port == PortNo::CONTROLLER { 0xffff } else { 0 } }
+}
+
+fn controller(value: &str) -> Result<Action, ActionError> {
+    let mut c = ControllerAction::default();
+    if !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit()) {
+        c.max_len = u16_of(value, "max_len")?;
+        return Ok(Action::Output { port: PortNo::CONTROLLER, max_len: c.max_len });
+    }
+    let mut rest = value;
+    while let Some((key, value)) = next_key_value(&mut rest) {
+        let value = value.unwrap_or("");
+        match key {
+            "reason" => {
+                c.reason = PacketInReason::from_name(value)
+                    .ok_or_else(|| ActionError(format!("unknown reason \"{value}\"")))?;
+            }
+            "max_len" => c.max_len = u16_of(value, "max_len")?,
+            "id" => c.controller_id = u16_of(value, "id")?,
+            "userdata" => {
+                let bytes = hex_bytes(value);
+                c.userdata =
+                    bytes.ok_or_else(|| ActionError("bad hex digit in `controller' action `userdata'".into()))?;
+            }
+            "pause" => c.pause = true,
+            "meter_id" => return error("controller: the meter_id parameter is not supported"),
+            _ => return error(format!("unknown key \"{key}\" parsing controller action")),
+        }
+    }
+    // Plain output says it all unless some other parameter is not the default.
+    let plain = ControllerAction { max_len: c.max_len, ..ControllerAction::default() };
+    if c == plain {
+        return Ok(Action::Output { port: PortNo::CONTROLLER, max_len: c.max_len });
+    }
+    Ok(Action::Controller(Box::new(c)))
+}
+
+fn vlan_vid(value: &str) -> Result<Action, ActionError> {
+    match u16_of(value, "VLAN VID")? {
+        vid if vid > 0xfff => error(format!("{value}: not a valid VLAN VID")),
+        vid => Ok(Action::SetVlanVid { vid, push_if_needed: true }),
+    }
+}
+
+fn vlan_pcp(value: &str) -> Result<Action, ActionError> {
+    match u8_of(value, "VLAN PCP")? {
+        pcp if pcp > 7 => error(format!("{value}: not a valid VLAN PCP")),
+        pcp => Ok(Action::SetVlanPcp { pcp, push_if_needed: true }),
+    }
+}
+
+fn mac(value: &str) -> Result<MacAddr, ActionError> {
+    value.parse().map_err(|_| ActionError(format!("invalid mac address {value}")))
+}
+
+fn ipv4(value: &str) -> Result<Ipv4Addr, ActionError> {
+    value.parse().map_err(|_| ActionError(format!("{value}: could not convert to IP address")))
+}
+
+/// `load:VALUE->DST`; a destination of more than 64 bits takes several actions, lowest bits first.
+fn load(text: &str, out: &mut Vec<Action>) -> Result<(), ActionError> {
+    let Some((value_text, dst)) = text.split_once("->") else {
+        return error(format!("{text}: missing `->'"));
+    };
+    let dst = Subfield::parse(dst)?;
+    let field_mask = if dst.field.info().wire_bits >= 128 { u128::MAX } else { (1 << dst.field.info().wire_bits) - 1 };
+    let Some(value) = parse_u128(value_text).filter(|v| v & !field_mask == 0) else {
+        return error(format!("{text}: cannot parse integer value"));
+    };
+    if dst.n_bits < 128 && value >> dst.n_bits != 0 {
+        let mut shown = String::new();
+        format_value(dst.field, value, dst.field.info().full_mask(), &flow::NoNames, &mut shown);
+        return error(format!("{text}: value {shown} does not fit into {} bits", dst.n_bits));
+    }
+    for done in (0..dst.n_bits).step_by(64) {
+        let n_bits = (dst.n_bits - done).min(64);
+        let part = Subfield { field: dst.field, offset: dst.offset + done, n_bits };
+        let ones = u64::MAX >> (64 - n_bits);
+        out.push(Action::RegLoad { dst: part, value: (value >> done) as u64 & ones });
+    }
+    Ok(())
+}
+
+fn parse_u128(text: &str) -> Option<u128> {
+    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(hex) if !hex.starts_with('+') => u128::from_str_radix(hex, 16).ok(),
+        Some(_) => None,
+        None => parse_uint(text, 64).map(Into::into),
+    }
+}
+
+fn move_fields(text: &str) -> Result<Action, ActionError> {
+    let (src, rest) = Subfield::parse_front(text)?;
+    let Some(dst) = rest.strip_prefix("->") else {
+        return error(format!("{text}: missing `->' following source"));
+    };
+    let dst = Subfield::parse(dst)?;
+    if src.n_bits != dst.n_bits {
+        let widths = format!("source field is {} bits wide but destination is {} bits wide", src.n_bits, dst.n_bits);
+        return error(format!("{text}: {widths}"));
+    }
+    Ok(Action::RegMove { src, dst })
+}
+
+fn stack(text: &str) -> Result<Subfield, ActionError> {
+    match Subfield::parse_front(text)? {
+        (part, "") => Ok(part),
+        (_, rest) => error(format!("{rest}: trailing garbage following push or pop")),
+    }
+}
+
+/// The ids of controllers, by their leading digits; what has none is 0.
+fn dec_ttl(value: &str) -> Action {
+    let id = |s: &str| {
+        let digits = s.bytes().take_while(u8::is_ascii_digit);
+        digits.fold(0u16, |n, b| n.wrapping_mul(10).wrapping_add(u16::from(b - b'0')))
+    };
+    let ids: Vec<u16> = value.split([',', ' ']).filter(|s| !s.is_empty()).map(id).collect();
+    Action::DecTtl(if ids.is_empty() { vec![0] } else { ids })
+}
+
+/// Pairs of hexadecimal digits, with points between pairs where the writer likes.
+fn hex_bytes(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        if *first == b'.' && !bytes.is_empty() {
+            rest = tail;
+            continue;
+        }
+        let [second, tail @ ..] = tail else { return None };
+        let digit = |b: u8| char::from(b).to_digit(16);
+        bytes.push((digit(*first)? << 4 | digit(*second)?) as u8);
+        rest = tail;
+    }
+    Some(bytes)
+}
+
+/// A note, with the zeros that the encoding puts after it: 6 bytes more than a multiple of 8.
+fn note(value: &str) -> Result<Action, ActionError> {
+    let Some(mut bytes) = hex_bytes(value) else {
+        return error("bad hex digit in `note' argument");
+    };
+    let length = (bytes.len() + 2).next_multiple_of(8).max(8) - 2;
+    bytes.resize(length, 0);
+    Ok(Action::Note(bytes))
+}
+
+fn write_metadata(value: &str) -> Result<Action, ActionError> {
+    let (value, mask) = match value.split_once('/') {
+        Some((value, mask)) => (u64_of(value)?, u64_of(mask)?),
+        None => (u64_of(value)?, u64::MAX),
+    };
+    Ok(Action::WriteMetadata { value, mask })
+}
