@@ -1,1 +1,180 @@
-//! What every daemon does: run directories, pid files, detaching, the monitor process, standard options and control commands.
+//! What every daemon does: run directories, pid files, detaching, the monitor process, standard options and control
+//! commands.
+//!
+//! A daemon's `main`:
+//!
+//! 1. parses its options with [`OPTIONS`] among them, which go to [`DaemonOptions::accept`];
+//! 2. calls [`start`], which returns in the process that is to do the work (with `--detach` or `--monitor` that is
+//!    another one: see [`stage`]), with the pid file made and the log file open;
+//! 3. binds its control socket by [`Started::bind_control`], registers its commands and [`control::register`];
+//! 4. sets itself up, calls [`Started::ready`], which lets the waiting parent go, and serves;
+//! 5. ends when [`Started::terminated`] does. The pid file goes with [`Started`], the socket with its server.
+
+pub mod alarm;
+pub mod control;
+pub mod dirs;
+mod monitor;
+pub mod options;
+pub mod pidfile;
+pub mod stage;
+pub mod status;
+
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::{error, warn};
+
+pub use control::Shutdown;
+pub use options::{DaemonOptions, OPTIONS};
+pub use pidfile::{PidFile, PidFileError};
+
+/// How long a daemon that was told to exit goes on to deliver the replies of control commands.
+const LAST_REPLIES: Duration = Duration::from_secs(1);
+
+/// Why a daemon cannot start; a program prints it after its name and exits with status 1.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The pid file.
+    #[error("{0}")]
+    PidFile(#[from] PidFileError),
+    /// The process that does the work could not be started or watched.
+    #[error("could not start a background process ({0})")]
+    Spawn(io::Error),
+    /// The control socket.
+    #[error("could not initialize control socket {path} ({reason})")]
+    Control {
+        /// Where it was to be.
+        path: PathBuf,
+        /// Why it is not there.
+        reason: io::Error,
+    },
+    /// `--user`.
+    #[error("--user is not supported: start {program} as the user that it should run as")]
+    User {
+        /// The program.
+        program: String,
+    },
+}
+
+/// Why a daemon ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// The control command `exit`, with `--cleanup` or without.
+    Exit {
+        /// Whether what the daemon made in the kernel is to be removed.
+        cleanup: bool,
+    },
+    /// A signal, by its number.
+    Signal(i32),
+}
+
+/// A daemon that runs; dropping it removes the pid file.
+#[derive(Debug)]
+pub struct Started {
+    log: Arc<vlog::Log>,
+    options: DaemonOptions,
+    notify: Option<stage::Notify>,
+    _pid_file: Option<PidFile>,
+    shutdown: Shutdown,
+}
+
+/// Turns this process into the daemon that `options` ask for. `args` is the command line as it was given, `argv[0]`
+/// first, which starts the process again.
+///
+/// With `--detach` or `--monitor` only the process that does the work returns from here; the others exit. So this
+/// belongs before threads, sockets and everything else that costs.
+pub fn start(args: &[OsString], options: DaemonOptions, log: &Arc<vlog::Log>) -> Result<Started, StartError> {
+    // The kernel's name for the process is that of the file that runs, which is the same for all our programs.
+    let name = std::ffi::CString::new(log.program().as_bytes()).unwrap_or_default();
+    // A process without a name of its own works as well.
+    let _ = rustix::thread::set_name(&name);
+    if options.user.is_some() {
+        return Err(StartError::User { program: log.program().to_owned() });
+    }
+    let notify = stage::enter(args, &options, log)?;
+    if notify.is_some() {
+        // Between this line and `ready` only standard error still belongs to whoever started the daemon.
+        stage::silence_stdout().map_err(StartError::Spawn)?;
+    }
+    log.open_file();
+    let pid_file = match options.pidfile_path(log.program()) {
+        Some(path) => Some(PidFile::create(&path, options.overwrite_pidfile)?),
+        None => None,
+    };
+    let shutdown = Shutdown::default();
+    Ok(Started { log: Arc::clone(log), options, notify, _pid_file: pid_file, shutdown })
+}
+
+impl Started {
+    /// Binds the control socket for `commands`; `None` if it was turned off by `--unixctl=none`. Its clients wait until
+    /// [`unixctl::Server::run`] runs.
+    pub fn bind_control(&self, commands: unixctl::Commands) -> Result<Option<unixctl::Server>, StartError> {
+        let Some(path) = self.options.control_path(self.log.program()) else { return Ok(None) };
+        match unixctl::Server::bind(&path, commands) {
+            Ok(server) => Ok(Some(server)),
+            Err(reason) => Err(StartError::Control { path, reason }),
+        }
+    }
+
+    /// What the control command `exit` and others end the daemon with.
+    pub fn shutdown(&self) -> &Shutdown {
+        &self.shutdown
+    }
+
+    /// The logging of the daemon.
+    pub fn log(&self) -> &Arc<vlog::Log> {
+        &self.log
+    }
+
+    /// Tells the waiting parent that the daemon serves. After `--detach` the daemon leaves its terminal: standard
+    /// streams go to /dev/null, console logging is off, and the directory is the root unless `--no-chdir` was given.
+    pub fn ready(&mut self) {
+        let Some(notify) = self.notify.take() else { return };
+        if let Err(error) = stage::leave_terminal(&self.options, &self.log) {
+            warn!(target: "daemon_unix", "could not leave the terminal: {error}");
+        }
+        if let Err(error) = notify.ready() {
+            // Whoever waited is gone; the daemon is as good without.
+            warn!(target: "daemon_unix", "could not tell the parent process: {error}");
+        }
+    }
+
+    /// Waits for the end: SIGTERM, SIGINT or the control command `exit`, whose reply is delivered first (`commands` are
+    /// those that are served). Meanwhile SIGHUP reopens the log file, and event counters are sampled.
+    ///
+    /// Needs a tokio runtime with I/O and time.
+    pub async fn terminated(&self, commands: &unixctl::Commands) -> io::Result<Reason> {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut hang_up = signal(SignalKind::hangup())?;
+        let mut sample = tokio::time::interval(Duration::from_secs(base::coverage::TICK_SECONDS));
+        sample.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let number = tokio::select! {
+                _ = terminate.recv() => SignalKind::terminate().as_raw_value(),
+                _ = interrupt.recv() => SignalKind::interrupt().as_raw_value(),
+                _ = hang_up.recv() => {
+                    if let Err(error) = self.log.reopen() {
+                        error!(target: "vlog", "failed to reopen the log file: {error}");
+                    }
+                    continue;
+                }
+                _ = sample.tick() => {
+                    base::coverage::tick();
+                    continue;
+                }
+                reason = self.shutdown.requested() => {
+                    // A client that does not read its reply is not waited for.
+                    let _ = tokio::time::timeout(LAST_REPLIES, commands.drained()).await;
+                    return Ok(reason);
+                }
+            };
+            warn!(target: "fatal_signal", "terminating with signal {number} ({})", status::signal_name(number));
+            return Ok(Reason::Signal(number));
+        }
+    }
+}

@@ -227,8 +227,8 @@ impl Datapath {
         }
         self.shared.set_handler(None);
         let _changing = self.ports_changing.lock();
-        let version = self.shared.ports.load().version + 1;
-        self.shared.ports.store(Arc::new(PortTable { version, ..PortTable::default() }));
+        let none = self.shared.ports.load().emptied();
+        self.shared.ports.store(Arc::new(none));
         if let Some(worker) = &self.stepped
             && let Some(mut worker) = worker.try_lock()
         {

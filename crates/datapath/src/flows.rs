@@ -34,8 +34,8 @@ pub(crate) struct Flows {
 /// What became of a flow to be installed.
 #[derive(Debug)]
 pub(crate) enum Installed {
-    /// It is there, in place of others: those of the same key and mask, or of the same id.
-    Yes(Vec<Arc<Megaflow>>),
+    /// It is there, in place of the one of the same key and mask. One of the same id goes on in it.
+    Yes(Option<Arc<Megaflow>>),
     /// There is no room.
     Full,
 }
@@ -64,12 +64,9 @@ impl Flows {
         Reader { inner, generation: self.generation.load(Ordering::SeqCst) }
     }
 
+    /// Of two threads that move on at the same time the later generation wins, in whichever order they get here.
     pub(crate) fn set_generation(&self, generation: u64) {
-        self.generation.store(generation, Ordering::SeqCst);
-    }
-
-    pub(crate) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::SeqCst)
+        self.generation.fetch_max(generation, Ordering::SeqCst);
     }
 
     pub(crate) fn set_limit(&self, limit: u64) {
@@ -77,18 +74,19 @@ impl Flows {
     }
 
     pub(crate) fn put(&self, id: FlowId, flow: Arc<DpFlow>) -> Installed {
-        let flow = Arc::new(Megaflow::new(id, flow));
         let mut inner = self.inner.write();
-        let mut gone = Vec::new();
-        if let Some(old) = inner.by_id.remove(&id) {
-            inner.index.remove(&old);
-            gone.push(old);
-        }
-        if let Some(old) = inner.index.insert(flow.clone()) {
-            inner.by_id.remove(&old.id);
-            gone.push(old);
-        }
-        if gone.is_empty() && inner.by_id.len() as u64 >= self.limit.load(Ordering::Relaxed) {
+        let old = inner.by_id.remove(&id);
+        let flow = Arc::new(match &old {
+            Some(old) => {
+                inner.index.remove(old);
+                Megaflow::continuing(old, flow)
+            }
+            None => Megaflow::new(id, flow),
+        });
+        let gone = inner.index.insert(flow.clone());
+        if let Some(gone) = &gone {
+            inner.by_id.remove(&gone.id);
+        } else if old.is_none() && inner.by_id.len() as u64 >= self.limit.load(Ordering::Relaxed) {
             inner.index.remove(&flow);
             return Installed::Full;
         }
@@ -138,13 +136,13 @@ mod tests {
     #[test]
     fn put_replaces_and_the_limit_holds() {
         let flows = Flows::new(2);
-        assert!(matches!(flows.put(FlowId(1), flow(80, 0)), Installed::Yes(gone) if gone.is_empty()));
-        assert!(matches!(flows.put(FlowId(2), flow(80, 0)), Installed::Yes(gone) if gone[0].id == FlowId(1)));
-        assert!(matches!(flows.put(FlowId(2), flow(81, 0)), Installed::Yes(gone) if gone[0].id == FlowId(2)));
+        assert!(matches!(flows.put(FlowId(1), flow(80, 0)), Installed::Yes(None)));
+        assert!(matches!(flows.put(FlowId(2), flow(80, 0)), Installed::Yes(Some(gone)) if gone.id == FlowId(1)));
+        assert!(matches!(flows.put(FlowId(2), flow(81, 0)), Installed::Yes(None)));
         assert_eq!(flows.counts(), (1, 1));
         assert!(matches!(flows.put(FlowId(3), flow(82, 0)), Installed::Yes(_)));
         assert!(matches!(flows.put(FlowId(4), flow(83, 0)), Installed::Full));
-        assert!(matches!(flows.put(FlowId(5), flow(82, 0)), Installed::Yes(gone) if gone[0].id == FlowId(3)));
+        assert!(matches!(flows.put(FlowId(5), flow(82, 0)), Installed::Yes(Some(gone)) if gone.id == FlowId(3)));
         assert!(flows.del(FlowId(4)).is_err());
         assert!(flows.del(FlowId(2)).is_ok());
         assert_eq!(flows.dump().len(), 1);

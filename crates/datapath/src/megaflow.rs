@@ -42,6 +42,19 @@ impl Megaflow {
         Self { id, flow, packets, bytes, used, tcp_flags }
     }
 
+    /// A flow that goes on with the counters of `old`.
+    pub fn continuing(old: &Self, flow: Arc<DpFlow>) -> Self {
+        let copy = |c: &AtomicU64| AtomicU64::new(c.load(Ordering::Relaxed));
+        Self {
+            id: old.id,
+            flow,
+            packets: copy(&old.packets),
+            bytes: copy(&old.bytes),
+            used: copy(&old.used),
+            tcp_flags: copy(&old.tcp_flags),
+        }
+    }
+
     /// Counts a packet of `len` bytes with these TCP flags.
     pub fn count(&self, len: usize, tcp_flags: u16, now: Millis) {
         self.packets.fetch_add(1, Ordering::Relaxed);

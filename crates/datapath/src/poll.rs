@@ -15,21 +15,25 @@ use crate::thread::Worker;
 
 /// A queue that rests after an error is asked again after this long without a packet.
 const RETRY_MS: i64 = 1000;
+/// After a descriptor ended this many sleeps in a row without a packet, the descriptors are not trusted until one comes.
+const FUTILE_MAX: u32 = 64;
 /// Queues without a descriptor to poll are asked this often.
 const ASK_MS: i64 = 1;
 
 /// Runs `worker` until the datapath shuts down; `wake` is its event descriptor.
 pub(crate) fn run(mut worker: Worker, wake: &OwnedFd) {
-    let mut empty_rounds = 0;
+    let (mut empty_rounds, mut futile) = (0, 0);
     while !worker.shared.stopping.load(Ordering::Acquire) {
         if busy_round(&mut worker) {
-            empty_rounds = 0;
+            (empty_rounds, futile) = (0, 0);
             continue;
         }
         empty_rounds += 1;
         if empty_rounds > worker.shared.config.empty_rounds_max {
             empty_rounds = 0;
-            sleep(&worker, wake);
+            if sleep(&worker, wake, futile > FUTILE_MAX) {
+                futile += 1;
+            }
         }
     }
     // Whoever waits for this thread to take over a port table waits no longer.
@@ -54,17 +58,18 @@ fn busy_round(worker: &mut Worker) -> bool {
     true
 }
 
-/// Sleeps until a frame waits or somebody wakes us.
-fn sleep(worker: &Worker, wake: &OwnedFd) {
+/// Sleeps until a frame waits or somebody wakes us. With `distrust`, descriptors that said again and again that a
+/// frame waits where none did are not asked, and the sleep is short. Returns whether a queue's descriptor ended it.
+fn sleep(worker: &Worker, wake: &OwnedFd, distrust: bool) -> bool {
     bump(&worker.shared.lanes[worker.index].sleeps, 1);
     let handles: Vec<_> = worker.queues.iter().map(|q| &q.port.rx[q.index]).collect();
     let broken = handles.iter().any(|q| q.broken.load(Ordering::Relaxed));
-    let sound: Vec<_> =
-        handles.iter().filter(|q| !q.broken.load(Ordering::Relaxed)).map(|q| q.handle.lock()).collect();
+    let sound: Vec<_> = handles.iter().filter(|q| !q.broken.load(Ordering::Relaxed)).map(|q| q.handle.lock()).collect();
     let wake_fd = wake.as_fd();
     let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(sound.len() + 1);
     fds.push(PollFd::from_borrowed_fd(wake_fd, PollFlags::IN));
-    fds.extend(sound.iter().filter_map(|rx| rx.poll_fd()).map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+    let asked = sound.iter().filter(|_| !distrust).filter_map(|rx| rx.poll_fd());
+    fds.extend(asked.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
     let timeout_ms = if fds.len() <= sound.len() {
         Some(ASK_MS)
     } else if broken {
@@ -74,12 +79,15 @@ fn sleep(worker: &Worker, wake: &OwnedFd) {
     };
     let timeout = timeout_ms.map(|ms| Timespec { tv_sec: ms / 1000, tv_nsec: ms % 1000 * 1_000_000 });
     let ready = poll(&mut fds, timeout.as_ref());
-    if fds.first().is_some_and(|fd| !fd.revents().is_empty()) {
-        let _ = rustix::io::read(wake, &mut [0u8; 8]);
-    }
+    let woken = fds.first().is_some_and(|fd| !fd.revents().is_empty());
+    let frames = fds.iter().skip(1).any(|fd| !fd.revents().is_empty());
     drop(fds);
     drop(sound);
+    if woken {
+        let _ = rustix::io::read(wake, &mut [0u8; 8]);
+    }
     if broken && ready == Ok(0) {
         worker.retry_broken();
     }
+    frames
 }

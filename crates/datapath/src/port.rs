@@ -111,6 +111,14 @@ impl Port {
 
     /// Whether a frame may leave here: it fits the MTU (VLAN tags do not count), or the device will cut it.
     pub(crate) fn fits(&self, packet: &packet::Packet) -> bool {
+        self.fits_mtu(packet) || {
+            // Perhaps the MTU has grown.
+            self.refresh();
+            self.fits_mtu(packet)
+        }
+    }
+
+    fn fits_mtu(&self, packet: &packet::Packet) -> bool {
         let mtu = self.mtu.load(Ordering::Relaxed) as usize;
         let room = mtu.saturating_add(ETHERNET_HEADER);
         mtu == 0
@@ -163,7 +171,10 @@ impl Port {
 
 impl fmt::Debug for Port {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Port").field("number", &self.number).field("device", &self.device.name()).finish_non_exhaustive()
+        f.debug_struct("Port")
+            .field("number", &self.number)
+            .field("device", &self.device.name())
+            .finish_non_exhaustive()
     }
 }
 
@@ -203,6 +214,11 @@ impl PortTable {
         by_number.resize(by_number.len().max(at + 1), None);
         by_number[at] = Some(port);
         Self { version: self.version + 1, by_number }
+    }
+
+    /// The next table, without ports.
+    pub(crate) fn emptied(&self) -> Self {
+        Self { version: self.version + 1, by_number: Vec::new() }
     }
 
     /// The next table, without the port of this number.

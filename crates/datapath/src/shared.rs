@@ -102,11 +102,8 @@ impl Shared {
     pub(crate) fn install(&self, handler: Option<&dyn UpcallHandler>, id: FlowId, flow: Arc<DpFlow>) -> bool {
         match self.flows.put(id, flow) {
             Installed::Yes(gone) => {
-                // A flow that was put again under its own id did not leave.
-                for old in gone.iter().filter(|f| f.id != id) {
-                    if let Some(handler) = handler {
-                        handler.flow_gone(old.id, old.stats());
-                    }
+                if let (Some(old), Some(handler)) = (gone, handler) {
+                    handler.flow_gone(old.id, old.stats());
                 }
                 true
             }

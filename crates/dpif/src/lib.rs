@@ -144,7 +144,8 @@ pub trait Dpif: Send + Sync + Debug {
     fn execute(&self, port: DpPort, packet: Packet, actions: &DpActions) -> Result<(), DpifError>;
 
     /// Installs a flow under an id of the caller's; a flow with the same key and mask is replaced, and reported by
-    /// [`UpcallHandler::flow_gone`] on the caller's thread. A flow of the same id is replaced without a word.
+    /// [`UpcallHandler::flow_gone`] on the caller's thread. A flow of the same id is
+    /// replaced too, and its statistics go on in the new one.
     fn flow_put(&self, id: FlowId, flow: Arc<DpFlow>) -> Result<(), DpifError>;
 
     /// Removes a flow and returns its last statistics.
@@ -153,7 +154,8 @@ pub trait Dpif: Send + Sync + Debug {
     /// All flows, each with its statistics.
     fn flow_dump(&self) -> Vec<DpFlowEntry>;
 
-    /// Makes flows of `generation` the current ones.
+    /// Makes flows of `generation` the current ones. Generations rise: one below the current one changes nothing.
+    /// A packet that comes in after the call is not forwarded by a flow of another generation.
     fn set_generation(&self, generation: u64);
 
     /// Statistics of the whole datapath.

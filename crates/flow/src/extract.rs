@@ -245,11 +245,7 @@ fn ipv4(key: &mut FlowKey, layers: &mut Layers, frame_len: usize, rest: &[u8]) {
     if frag & FRAG_LATER == 0 {
         let l4 = &rest[header..total];
         layers.l4 = u16::try_from(layers.end - l4.len()).ok();
-        match h[9] {
-            ipproto::ICMP => icmp(key, l4),
-            ipproto::IGMP => igmp(key, l4),
-            proto => transport(key, proto, l4),
-        }
+        transport(key, h[9], l4);
     }
 }
 
@@ -271,10 +267,7 @@ fn ipv6(key: &mut FlowKey, layers: &mut Layers, frame_len: usize, mut rest: &[u8
     w[layout::IP_MISC] = u64::from(first & 0xf_ffff) << 32 | ip_misc(end.frag, (first >> 20) as u8, h[7], end.proto);
     if end.frag & FRAG_LATER == 0 {
         layers.l4 = u16::try_from(layers.end - end.rest.len()).ok();
-        match end.proto {
-            ipproto::ICMPV6 => icmpv6(key, end.rest),
-            proto => transport(key, proto, end.rest),
-        }
+        transport(key, end.proto, end.rest);
     }
 }
 
@@ -311,19 +304,39 @@ fn extension_headers(mut proto: u8, mut rest: &[u8]) -> Option<Ipv6End<'_>> {
     }
 }
 
+/// The transport header, over IPv4 or IPv6, also where a protocol only makes sense over the other one.
 #[inline(always)]
 fn transport(key: &mut FlowKey, proto: u8, l4: &[u8]) {
-    let whole = match proto {
-        ipproto::TCP => 20,
-        ipproto::UDP => 8,
-        ipproto::SCTP => 12,
-        _ => return,
-    };
+    match proto {
+        ipproto::TCP => tcp(key, l4),
+        ipproto::UDP => ports(key, l4, 8),
+        ipproto::SCTP => ports(key, l4, 12),
+        ipproto::ICMP => icmp(key, l4),
+        ipproto::IGMP => igmp(key, l4),
+        ipproto::ICMPV6 => icmpv6(key, l4),
+        _ => {}
+    }
+}
+
+/// Ports and flags, if the header's own length (RFC 9293 section 3.1) fits.
+#[inline(always)]
+fn tcp(key: &mut FlowKey, l4: &[u8]) {
+    let Some(h) = l4.first_chunk::<20>() else { return };
+    let header = usize::from(h[12] >> 4) * 4;
+    if header < 20 || header > l4.len() {
+        return;
+    }
+    let flags = be16([h[12], h[13]]) & 0xfff;
+    key.0[layout::TP] = u64::from(u32::from_be_bytes([h[0], h[1], h[2], h[3]])) << 32 | u64::from(flags) << 16;
+}
+
+/// Ports of a header of at least `whole` bytes.
+#[inline(always)]
+fn ports(key: &mut FlowKey, l4: &[u8], whole: usize) {
     if let [a, b, c, d, ..] = *l4
         && l4.len() >= whole
     {
-        let flags = if proto == ipproto::TCP { be16([l4[12], l4[13]]) & 0xfff } else { 0 };
-        key.0[layout::TP] = u64::from(u32::from_be_bytes([a, b, c, d])) << 32 | u64::from(flags) << 16;
+        key.0[layout::TP] = u64::from(u32::from_be_bytes([a, b, c, d])) << 32;
     }
 }
 
@@ -347,7 +360,7 @@ fn igmp(key: &mut FlowKey, l4: &[u8]) {
 }
 
 /// ICMPv6, and neighbour solicitations and advertisements with their link-layer address options (RFC 4861 section 4).
-/// A message with a malformed or a repeated option is read as if it had no target and no options.
+/// Reading ends at a malformed option; a message with a repeated one is read as if it had no target and no options.
 fn icmpv6(key: &mut FlowKey, mut l4: &[u8]) {
     let Some(h) = take::<8>(&mut l4) else { return };
     type_and_code(key, h[0], h[1]);
@@ -362,11 +375,11 @@ fn icmpv6(key: &mut FlowKey, mut l4: &[u8]) {
     {
         let len = usize::from(len) * 8;
         if len == 0 || len > l4.len() {
-            return;
+            break;
         }
-        let place = match (h[0], kind) {
-            (135, 1) => &mut sll,
-            (136, 2) => &mut tll,
+        let place = match kind {
+            1 => &mut sll,
+            2 => &mut tll,
             _ => {
                 l4 = &l4[len..];
                 continue;
@@ -381,9 +394,6 @@ fn icmpv6(key: &mut FlowKey, mut l4: &[u8]) {
         }
         l4 = &l4[len..];
     }
-    if !l4.is_empty() {
-        return;
-    }
     let w = &mut key.0;
     (w[layout::ND_TARGET], w[layout::ND_TARGET + 1]) = be128(target);
     w[layout::ARP_SHA] = sll << 16;
@@ -391,21 +401,21 @@ fn icmpv6(key: &mut FlowKey, mut l4: &[u8]) {
     w[layout::TP] |= u64::from(option) << 8;
 }
 
-/// Network service header (RFC 8300 section 2): version 0, metadata types 1 (four context words) and 2 (of which
-/// nothing but the type is kept).
+/// Network service header (RFC 8300 section 2): version 0. Metadata of type 1 is four context words; of other types
+/// nothing but the type is kept.
 fn nsh(key: &mut FlowKey, rest: &[u8]) {
     let Some(h) = rest.first_chunk::<8>() else { return };
     let first = be16([h[0], h[1]]);
     let length = usize::from(first & 0x3f) * 4;
-    let mdtype = h[2] & 0xf;
+    let mdtype = h[2];
     if first >> 14 != 0 || length > rest.len() {
         return;
     }
     let mut context = [0u8; 16];
     match (mdtype, rest.get(8..24)) {
         (1, Some(c)) if length == 24 => context.copy_from_slice(c),
-        (2, _) if length >= 8 => {}
-        _ => return,
+        (1, _) => return,
+        _ => {}
     }
     let flags = (first >> 12 & 3) as u8;
     let ttl = (first >> 6 & 0x3f) as u8;

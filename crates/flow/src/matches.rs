@@ -43,18 +43,28 @@ impl Match {
             Some(port) => (port, mask | mask << 8),
             None => (field, mask),
         };
+        let tagged = (self.key.0[layout::ETH_SRC] & 0x1000, self.mask.0[layout::ETH_SRC] & 0x1000);
         self.clear(field);
         match field {
             Field::DlVlan if mask != 0 && value == 0xffff => return self.set(Field::VlanTci, 0),
-            Field::DlVlan | Field::DlVlanPcp | Field::VlanPcp => {
-                let tag = u64::from(mask != 0) << 12;
-                self.mask.0[layout::ETH_SRC] = self.mask.0[layout::ETH_SRC] & !0x1000 | tag;
-                self.key.0[layout::ETH_SRC] = self.key.0[layout::ETH_SRC] & !0x1000 | tag;
+            Field::DlVlan | Field::DlVlanPcp | Field::VlanPcp if mask != 0 => self.set_tagged(0x1000, 0x1000),
+            // One of two ways to ask for a tag is gone: it is still asked for if the other is left.
+            Field::DlVlan | Field::DlVlanPcp | Field::VlanPcp | Field::VlanVid if mask == 0 => {
+                let left = self.mask.vlan_tci() & 0xefff != 0;
+                self.set_tagged(if left { tagged.0 } else { 0 }, if left { tagged.1 } else { 0 });
+                return;
             }
             _ => {}
         }
         self.mask.add_mask(field, mask);
         self.key.set(field, value & mask);
+    }
+
+    /// Sets value and mask of the bit that tells that a VLAN tag is present.
+    fn set_tagged(&mut self, value: u64, mask: u64) {
+        let word = layout::ETH_SRC;
+        self.key.0[word] = self.key.0[word] & !0x1000 | value;
+        self.mask.0[word] = self.mask.0[word] & !0x1000 | mask;
     }
 
     /// Stops matching `field`.

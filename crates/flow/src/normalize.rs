@@ -116,10 +116,20 @@ impl Match {
         self.keep(arp || advert, &[Field::ArpTha]);
         self.keep(solicit || advert, &[Field::NdTarget, Field::NdReserved, Field::NdOptionsType]);
         self.keep(mpls, &[Field::MplsLabel, Field::MplsTc, Field::MplsBos, Field::MplsTtl]);
+        if matches!((v4, v6, proto), (true, _, Some(ipproto::ICMP)) | (_, true, Some(ipproto::ICMPV6))) {
+            self.narrow_to_byte(Field::Icmpv4Type);
+            self.narrow_to_byte(Field::Icmpv4Code);
+        }
         if *self == before {
             return None;
         }
         Some(Normalized { pre: match_to_string(&before, ports), post: match_to_string(self, ports) })
+    }
+
+    /// An ICMP type or code given as a 16-bit port: only its low byte is on the wire, and without a mask.
+    fn narrow_to_byte(&mut self, field: Field) {
+        let (value, mask) = self.get(field);
+        self.set_masked(field, value, if mask == 0 { 0 } else { 0xff });
     }
 
     fn keep(&mut self, yes: bool, fields: &[Field]) {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use base::{DropReason, MacAddr};
-use netdev::{Changes, LinkStatus, Netdev, NetdevError, NetdevStats, Rx, SendReport, Tx, pool};
-use packet::Batch;
+use netdev::{Changes, LinkStatus, Netdev, NetdevError, NetdevStats, Rx, SendReport, Tx, pool, software};
+use packet::{Batch, Packet};
 
 use crate::host::Shared;
 use crate::link::Link;
@@ -159,29 +159,45 @@ struct TapTx {
     tap: Arc<OwnedFd>,
 }
 
+impl TapTx {
+    fn send(&self, packet: &Packet, report: &mut SendReport) {
+        let header = vnet::emit(packet);
+        let buffers = [io::IoSlice::new(&header), io::IoSlice::new(packet.data())];
+        let result = loop {
+            match rustix::io::writev(&self.tap, &buffers) {
+                Err(rustix::io::Errno::INTR) => {}
+                result => break result,
+            }
+        };
+        match result {
+            Ok(_) => report.count_sent(packet.len()),
+            // What a tap says while the device is down.
+            Err(rustix::io::Errno::IO) => report.count_dropped(DropReason::PortDown, 1),
+            Err(rustix::io::Errno::BADFD) => report.count_dropped(DropReason::NoPort, 1),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::NOBUFS) => {
+                report.count_dropped(DropReason::OutputQueueFull, 1);
+            }
+            Err(_) => self.send_finished(packet, report),
+        }
+    }
+
+    /// Sends a frame that the kernel refused, with its marks dealt with by us if it has any.
+    fn send_finished(&self, refused: &Packet, report: &mut SendReport) {
+        let mut finished = Batch::new();
+        if software::is_finished(refused) || software::finish(refused.clone(), &mut finished).is_err() {
+            report.count_dropped(DropReason::OutputError, 1);
+            return;
+        }
+        // Frames without marks do not come here again.
+        finished.iter().for_each(|packet| self.send(packet, report));
+        pool::recycle_all(&mut finished);
+    }
+}
+
 impl Tx for TapTx {
     fn send_batch(&mut self, batch: &mut Batch) -> SendReport {
         let mut report = SendReport::default();
-        for packet in batch.iter() {
-            let header = vnet::emit(packet);
-            let buffers = [io::IoSlice::new(&header), io::IoSlice::new(packet.data())];
-            let result = loop {
-                match rustix::io::writev(&self.tap, &buffers) {
-                    Err(rustix::io::Errno::INTR) => {}
-                    result => break result,
-                }
-            };
-            match result {
-                Ok(_) => report.count_sent(packet.len()),
-                // What a tap says while the device is down.
-                Err(rustix::io::Errno::IO) => report.count_dropped(DropReason::PortDown, 1),
-                Err(rustix::io::Errno::BADFD) => report.count_dropped(DropReason::NoPort, 1),
-                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::NOBUFS) => {
-                    report.count_dropped(DropReason::OutputQueueFull, 1);
-                }
-                Err(_) => report.count_dropped(DropReason::OutputError, 1),
-            }
-        }
+        batch.iter().for_each(|packet| self.send(packet, &mut report));
         pool::recycle_all(batch);
         report
     }

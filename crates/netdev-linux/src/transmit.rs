@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use base::DropReason;
-use netdev::{SendReport, Tx, pool};
+use netdev::{SendReport, Tx, pool, software};
 use packet::{Batch, Packet};
 
 use crate::link::Link;
@@ -34,6 +34,17 @@ impl PacketTx {
         let _ = sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SEND_BUFFER_LEN);
         sys::packet_bind(socket.as_fd(), link.ifindex(), 0)?;
         Ok(Self { socket, link, headers: Vec::with_capacity(MESSAGES) })
+    }
+
+    /// Sends a frame that the kernel refused, with its marks dealt with by us if it has any.
+    fn send_finished(&mut self, refused: &Packet, report: &mut SendReport) {
+        let mut finished = Batch::new();
+        if software::is_finished(refused) || software::finish(refused.clone(), &mut finished).is_err() {
+            report.count_dropped(DropReason::OutputError, 1);
+            return;
+        }
+        // Frames without marks do not come here again.
+        report.merge(&self.send_batch(&mut finished));
     }
 
     /// Hands frames to the kernel; returns how many it took, or why it refuses the first.
@@ -97,7 +108,7 @@ impl Tx for PacketTx {
                     at += 1;
                 }
                 _ => {
-                    report.count_dropped(DropReason::OutputError, 1);
+                    self.send_finished(&rest[0], &mut report);
                     at += 1;
                 }
             }

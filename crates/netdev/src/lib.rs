@@ -10,15 +10,21 @@
 //! - [`change`]: who wants to hear of link changes;
 //! - [`pool`]: frame buffers that a thread uses again;
 //! - [`queue`]: a bounded queue of frames with a descriptor to poll;
+//! - [`software`]: what a device cannot do of a frame's marks, done in software;
 //! - [`pcap`]: capture files, read and written;
 //! - [`dummy`]: Open vSwitch's `dummy` interfaces: injection by command, capture files, sockets between them;
+//! - [`memory`]: two ports with a wire between them, a port that swallows, and a port that plays a capture file;
+//! - [`fault`]: a wrapper that loses, repeats, reorders and cuts frames by a seed.
 
 pub mod change;
 pub mod device;
 pub mod dummy;
+pub mod fault;
+pub mod memory;
 pub mod pcap;
 pub mod pool;
 pub mod queue;
+pub mod software;
 pub mod status;
 
 pub use change::Changes;

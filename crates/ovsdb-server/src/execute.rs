@@ -20,6 +20,8 @@ pub struct Caller<'a> {
     pub locks: &'a BTreeSet<String>,
     /// Whether the database may not be changed by clients.
     pub read_only: bool,
+    /// Whether this caller may not change any database.
+    pub server_read_only: bool,
     /// How long ago the request came, in milliseconds.
     pub elapsed_ms: u64,
 }
@@ -148,6 +150,10 @@ impl<'a> Execution<'a> {
         if self.caller.read_only {
             let details =
                 format!("{name} operation not allowed on table in reserved database {}", self.database_name());
+            return Err(Error::new("not allowed", details));
+        }
+        if self.caller.server_read_only {
+            let details = format!("{name} operation not allowed when database server is in read only mode");
             return Err(Error::new("not allowed", details));
         }
         Ok(())

@@ -4,9 +4,11 @@
 //! to `FILE.damaged-<time>`. Writers hold a lock on `.FILE.~lock~` beside the file, as Open vSwitch's programs do, so
 //! that ours and theirs exclude each other.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use rustix::fs::{FlockOperation, fcntl_lock};
 use serde_json::Value;
@@ -79,18 +81,42 @@ pub fn read(path: &Path) -> Result<Parsed, FileError> {
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
+    path: PathBuf,
+}
+
+/// The lock files that this process holds. The system's locks belong to a process, not to a file descriptor: they do
+/// not exclude two users within one process, and closing any descriptor of the file drops them.
+static HELD: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+fn held() -> std::sync::MutexGuard<'static, BTreeSet<PathBuf>> {
+    // A panic of another holder leaves a whole set behind.
+    HELD.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 impl Lock {
     /// Takes the lock of the database file `path`, which need not exist.
     pub fn take(path: &Path) -> Result<Self, FileError> {
         let lock_path = lock_path(path);
+        let locked = || FileError::Locked { path: path.display().to_string() };
+        let mut held = held();
+        if held.contains(&lock_path) {
+            return Err(locked());
+        }
         let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&lock_path);
         let file = open.map_err(failed(path, "failed to lock lockfile"))?;
         match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self { _file: file }),
-            Err(_) => Err(FileError::Locked { path: path.display().to_string() }),
+            Ok(()) => {
+                held.insert(lock_path.clone());
+                Ok(Self { _file: file, path: lock_path })
+            }
+            Err(_) => Err(locked()),
         }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        held().remove(&self.path);
     }
 }
 

@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Map, Value};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 /// How many arguments a command takes.
 pub type Arity = RangeInclusive<usize>;
@@ -113,6 +113,18 @@ struct Command {
 #[derive(Clone)]
 pub struct Commands {
     table: Arc<Mutex<BTreeMap<String, Command>>>,
+    /// Requests that were read and whose replies are not yet written.
+    pending: Arc<watch::Sender<usize>>,
+}
+
+/// Counts a request until its reply is written.
+#[derive(Debug)]
+pub(crate) struct Pending(Arc<watch::Sender<usize>>);
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count = count.saturating_sub(1));
+    }
 }
 
 impl std::fmt::Debug for Commands {
@@ -125,7 +137,7 @@ impl Commands {
     /// The commands that every server has: `list-commands`, `set-options`, and `version`, which answers
     /// `version_text`.
     pub fn new(version_text: impl Into<String>) -> Self {
-        let commands = Self { table: Arc::default() };
+        let commands = Self { table: Arc::default(), pending: Arc::new(watch::Sender::new(0)) };
         let version_text = version_text.into();
         commands.insert("list-commands", "", 0..=0, Handler::List);
         commands.insert("set-options", "[--format text|json]", 1..=2, Handler::SetOptions);
@@ -228,6 +240,18 @@ impl Commands {
         let args = params.iter().map(|param| param.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>();
         let args = args.ok_or_else(|| format!("\"{method}\" command has non-string argument"))?;
         Ok((command.handler.clone(), args))
+    }
+
+    /// Counts a request as waiting for its reply until the value is dropped.
+    pub(crate) fn pending(&self) -> Pending {
+        self.pending.send_modify(|count| *count += 1);
+        Pending(Arc::clone(&self.pending))
+    }
+
+    /// Waits until no request waits for its reply: what a daemon does before it exits.
+    pub async fn drained(&self) {
+        // The sender lives as long as `self`, so this ends by the count only.
+        let _ = self.pending.subscribe().wait_for(|count| *count == 0).await;
     }
 
     /// Runs a command for a connection whose replies have `format`, and gives what to reply.

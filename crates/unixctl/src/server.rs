@@ -121,6 +121,7 @@ async fn converse(stream: &mut UnixStream, name: &str, commands: &Commands) -> R
             let Request { method, params, id } = &request;
             let arguments = serde_json::Value::from(params.clone());
             debug!(target: "unixctl", "received request {method}{arguments}, id={id}");
+            let _pending = commands.pending();
             let answer = commands.run(&request.method, &request.params, &mut format).await;
             match &answer {
                 Ok(result) => debug!(target: "unixctl", "replying with success, id={}: {result}", request.id),

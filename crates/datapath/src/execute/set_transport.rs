@@ -100,8 +100,9 @@ fn sctp(packet: &mut Packet, ip: &Ip, at: usize, bits: Bits) -> Result<(), DropR
 
 /// Writes a field of a neighbour solicitation or advertisement.
 fn neighbour(packet: &mut Packet, ip: &Ip, field: Field, bits: Bits) -> Result<(), DropReason> {
-    let kind = *packet.data().get(ip.l4).filter(|_| ip.l4 < ip.end).ok_or(DropReason::Truncated)?;
-    if kind != ND_SOLICIT && kind != ND_ADVERT {
+    let message = packet.data().get(ip.l4..ip.end).and_then(|m| m.first_chunk::<2>());
+    let [kind, code] = *message.ok_or(DropReason::Truncated)?;
+    if (kind != ND_SOLICIT && kind != ND_ADVERT) || code != 0 {
         return Ok(());
     }
     if ip.l4 + ND_OPTIONS > ip.end {
@@ -111,7 +112,9 @@ fn neighbour(packet: &mut Packet, ip: &Ip, field: Field, bits: Bits) -> Result<(
         Field::NdReserved => summed(packet, ip, ICMP, 4, 4, bits),
         Field::NdTarget => summed(packet, ip, ICMP, 8, 16, bits),
         // The option's length stands in the other half of the word.
-        Field::NdOptionsType if ip.l4 + ND_OPTIONS + 2 <= ip.end => summed(packet, ip, ICMP, ND_OPTIONS, 2, bits.shl(8)),
+        Field::NdOptionsType if ip.l4 + ND_OPTIONS + 2 <= ip.end => {
+            summed(packet, ip, ICMP, ND_OPTIONS, 2, bits.shl(8))
+        }
         Field::NdSll if kind == ND_SOLICIT => link_layer_option(packet, ip, ND_OPTION_SLL, bits),
         Field::NdTll if kind == ND_ADVERT => link_layer_option(packet, ip, ND_OPTION_TLL, bits),
         _ => Ok(()),

@@ -22,10 +22,14 @@ pub enum MatchError {
     Ipv6(String),
     #[error("{0}: IPv6 network prefix bits not between 0 and 128, inclusive")]
     Ipv6Prefix(String),
+    #[error("{0}: Invalid IPv6 mask")]
+    Ipv6Mask(String),
     #[error("{0}: invalid Ethernet address")]
     Mac(String),
     #[error("{text}: invalid or unknown port for {field}")]
     Port { text: String, field: &'static str },
+    #[error("{text}: port value out of range for {field}")]
+    PortRange { text: String, field: &'static str },
     #[error("{text}: unknown {what} flag(s)")]
     Flag { text: String, what: &'static str },
     #[error("{text}: Each {what} flag can be specified only once")]
@@ -37,6 +41,8 @@ pub enum MatchError {
     PacketType { text: String, what: &'static str },
     #[error("{field} has no place: the switch has no TLV table that maps it")]
     NoTlvTable { field: &'static str },
+    #[error("unexpected input following field syntax")]
+    AfterSubfield,
     #[error("{text}: {what}")]
     Subfield { text: String, what: String },
 }

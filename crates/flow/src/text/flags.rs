@@ -76,7 +76,9 @@ impl Flags {
     fn parse_number(&self, text: &str) -> Result<(u32, u32), MatchError> {
         let number = |s| super::value::parse_u64(s).and_then(|n| u32::try_from(n).ok());
         let parsed = match text.split_once('/') {
-            Some((value, mask)) => number(value).zip(number(mask)),
+            Some((value, mask)) => {
+                number(value).zip(super::value::leading_u64(mask).and_then(|n| u32::try_from(n).ok()))
+            }
             None => number(text).map(|v| (v, self.allowed)),
         };
         match parsed {
@@ -92,7 +94,7 @@ impl Flags {
             rest = &rest[1..];
             let end = rest.find(['+', '-']).unwrap_or(rest.len());
             let (name, tail) = rest.split_at(end);
-            let bit = self.bit(name).ok_or_else(|| self.unknown(name))?;
+            let bit = self.bit(name).ok_or_else(|| self.unknown(rest))?;
             if mask & bit != 0 {
                 return Err(MatchError::FlagTwice { text: name.into(), what: self.what });
             }

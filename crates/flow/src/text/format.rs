@@ -46,6 +46,7 @@ pub fn flow_key_to_string(key: &FlowKey, ports: &dyn PortNames) -> String {
 pub fn format_megaflow(m: &Match, ports: &dyn PortNames, out: &mut String) {
     let mut mask = m.mask().clone();
     mask.add_mask(Field::RecircId, 0xffff_ffff);
+    mask.add_mask(Field::PacketType, 0xffff_ffff);
     format_match(&Match::new(m.key(), mask), ports, out);
 }
 
@@ -151,11 +152,10 @@ fn ip_mask(key: &FlowKey, mask: &mut FlowMask) {
     let v6 = key.eth_type() == ethertype::IPV6;
     match key.ip_proto() {
         ipproto::TCP => mask.0[layout::TP] |= 0xffff_ffff_0fff_0000,
-        ipproto::UDP | ipproto::SCTP => mask.0[layout::TP] |= 0xffff_ffff_0000_0000,
-        ipproto::ICMP | ipproto::IGMP if !v6 => mask.0[layout::TP] |= 0xffff_ffff_0000_0000,
-        ipproto::ICMPV6 if v6 => {
+        ipproto::UDP | ipproto::SCTP | ipproto::ICMP | ipproto::IGMP => mask.0[layout::TP] |= 0xffff_ffff_0000_0000,
+        ipproto::ICMPV6 => {
             mask.0[layout::TP] |= 0xffff_ffff_0000_0000;
-            if matches!(key.get(Field::Icmpv6Type), 135 | 136) && key.get(Field::Icmpv6Code) == 0 {
+            if v6 && matches!(key.get(Field::Icmpv6Type), 135 | 136) && key.get(Field::Icmpv6Code) == 0 {
                 mask.0[layout::ND_TARGET] = u64::MAX;
                 mask.0[layout::ND_TARGET + 1] = u64::MAX;
                 mask.0[layout::ARP_SHA] = u64::MAX << 16;
@@ -226,7 +226,11 @@ impl Writer<'_> {
         if matched && packet_type != 0 {
             let _ = write!(self.out, "packet_type=({},{:#x}),", packet_type >> 16, packet_type & 0xffff);
         } else if self.mask.get(Field::RecircId) != 0 {
-            self.out.push_str("eth,");
+            // Only flows of the datapath say that they are for Ethernet packets, which others take for granted.
+            let ethernet = matched || self.mask.0[layout::ETH_DST..].iter().any(|w| *w != 0);
+            if ethernet {
+                self.out.push_str("eth,");
+            }
         }
         if self.mask.eth_type() != 0xffff {
             return (false, false);
@@ -357,7 +361,11 @@ impl Writer<'_> {
         }
         self.exact(Field::NshSi, "nsh_si");
         for f in [Field::NshC1, Field::NshC2, Field::NshC3, Field::NshC4] {
-            self.hex(f);
+            match (self.key.get(f), self.mask.get(f)) {
+                (_, 0) => {}
+                (value, 0xffff_ffff) => drop(write!(self.out, "{f}={value:#x},")),
+                (value, mask) => drop(write!(self.out, "{f}={value:#x}/{mask:#x},")),
+            }
         }
     }
 

@@ -15,7 +15,8 @@ pub enum Parsed {
     /// It was the short name of a protocol.
     Protocol,
     /// It is neither; the match is unchanged. Callers that do not know the key either answer with
-    /// [`MatchError::MissingValue`] if it has no value and with [`MatchError::UnknownKeyword`] if it has one.
+    /// [`MatchError::MissingValue`] if it has no value or an empty one, and with
+    /// [`MatchError::UnknownKeyword`] otherwise.
     Unknown,
 }
 
@@ -26,8 +27,8 @@ pub fn parse_match(text: &str, ports: &dyn PortNames) -> Result<Match, MatchErro
     while let Some((key, value)) = next_key_value(&mut rest) {
         if parse_field_into(&mut m, key, value, ports)? == Parsed::Unknown {
             return Err(match value {
+                None | Some("") => MatchError::MissingValue(key.into()),
                 Some(_) => MatchError::UnknownKeyword(key.into()),
-                None => MatchError::MissingValue(key.into()),
             });
         }
     }
@@ -143,7 +144,11 @@ fn field_by_name(name: &str) -> Option<Field> {
 /// `field[start..end]=value`.
 fn parse_bits(m: &mut Match, name: &str, value: &str) -> Result<Parsed, MatchError> {
     let bad = |what: String| MatchError::Subfield { text: name.into(), what };
-    let (field, start, n) = parse_subfield(name).map_err(bad)?;
+    let whole = name.find('[').and_then(|open| name[open..].find(']').map(|n| &name[..=open + n])).unwrap_or(name);
+    let (field, start, n) = parse_subfield(whole).map_err(bad)?;
+    if whole.len() < name.len() {
+        return Err(MatchError::AfterSubfield);
+    }
     let bits = parse_u128(value).ok_or_else(|| bad(format!("cannot parse integer value: {value}")))?;
     let mask = if n >= 128 { u128::MAX } else { (1 << n) - 1 };
     if bits > mask {
@@ -162,20 +167,18 @@ pub(crate) fn parse_subfield(text: &str) -> Result<(Field, u32, u32), String> {
     let field = Field::from_name(name).ok_or_else(|| format!("unknown field `{name}'"))?;
     let range = range.strip_suffix(']').ok_or_else(syntax)?;
     let width = u32::from(field.info().n_bits);
-    let bit = |s: &str| s.parse::<u32>().map_err(|_| syntax());
+    let bit = |s: &str| s.parse::<i64>().map_err(|_| syntax());
     let (start, end) = match range.split_once("..") {
-        _ if range.is_empty() => (0, width.saturating_sub(1)),
+        _ if range.is_empty() => (0, i64::from(width) - 1),
         Some((start, end)) => (bit(start)?, bit(end)?),
         None => (bit(range)?, bit(range)?),
     };
     if start > end {
         return Err(format!("starting bit {start} is after ending bit {end}"));
     }
-    if start >= width {
-        return Err(format!("starting bit {start} is not valid because field is only {width} bits wide"));
-    }
-    if end >= width {
-        return Err(format!("ending bit {end} is not valid because field is only {width} bits wide"));
-    }
-    Ok((field, start, end - start + 1))
+    let within = |bit: i64| u32::try_from(bit).ok().filter(|bit| *bit < width);
+    let too_far = |which, bit| format!("{which} bit {bit} is not valid because field is only {width} bits wide");
+    let first = within(start).ok_or_else(|| too_far("starting", start))?;
+    let last = within(end).ok_or_else(|| too_far("ending", end))?;
+    Ok((field, first, last - first + 1))
 }

@@ -55,49 +55,67 @@ enum NumberError {
     Large,
 }
 
-/// A number: hexadecimal of any width, or decimal or octal up to 64 bits.
-fn number(text: &str) -> Result<u128, NumberError> {
-    if let Some(hex) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        if hex.is_empty() {
-            return Ok(0);
-        }
-        if !hex.bytes().all(|b| b.is_ascii_hexdigit()) {
-            return Err(NumberError::Syntax);
-        }
-        return u128::from_str_radix(hex, 16).map_err(|_| NumberError::Large);
-    }
-    let (negative, digits) = match text.strip_prefix('-') {
-        Some(digits) => (true, digits),
+/// A number of at most `limit`: hexadecimal of any width, or decimal or octal up to 64 bits. What is too
+/// large counts before what stands behind it.
+fn number(text: &str, limit: u128) -> Result<u128, NumberError> {
+    let (negative, unsigned) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
     };
-    let radix = if digits.len() > 1 && digits.starts_with('0') { 8 } else { 10 };
-    if digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {
-        return Err(NumberError::Syntax);
+    let hex = unsigned.strip_prefix("0x").or_else(|| unsigned.strip_prefix("0X"));
+    let (digits, radix, widest) = match hex {
+        Some(hex) => (hex, 16, limit),
+        None if unsigned.starts_with('0') => (unsigned, 8, limit.min(u64::MAX.into())),
+        None => (unsigned, 10, limit.min(u64::MAX.into())),
+    };
+    let end = digits.find(|c: char| !c.is_digit(radix)).unwrap_or(digits.len());
+    let (digits, tail) = digits.split_at(end);
+    let mut n = 0u128;
+    for digit in digits.chars().filter_map(|c| c.to_digit(radix)) {
+        n = n.checked_mul(radix.into()).and_then(|n| n.checked_add(digit.into())).ok_or(NumberError::Large)?;
     }
-    match u64::from_str_radix(digits, radix) {
-        Ok(n) if !negative || n == 0 => Ok(n.into()),
-        _ => Err(NumberError::Large),
+    if negative {
+        // As the C library has it: negative numbers are those of 64 bits that wrap to them.
+        let Ok(positive) = u64::try_from(n) else { return Err(NumberError::Large) };
+        n = positive.wrapping_neg().into();
+    }
+    match () {
+        () if n > widest => Err(NumberError::Large),
+        () if !tail.is_empty() || digits.is_empty() && hex.is_none() => Err(NumberError::Syntax),
+        () => Ok(n),
     }
 }
 
 /// A number of up to 64 bits, decimal, octal with a leading `0` or hexadecimal with `0x`.
 pub(crate) fn parse_u64(text: &str) -> Option<u64> {
-    number(text).ok().and_then(|n| u64::try_from(n).ok())
+    parse_u128(text).and_then(|n| u64::try_from(n).ok())
+}
+
+/// [`parse_u64`] of the number at the front, whatever is behind it.
+pub(crate) fn leading_u64(text: &str) -> Option<u64> {
+    let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    let end = match hex {
+        Some(hex) => 2 + leading(hex, |c| c.is_ascii_hexdigit()).len(),
+        None if text.starts_with('0') => leading(text, |c| c.is_digit(8)).len(),
+        None => leading(text, |c| c.is_ascii_digit()).len(),
+    };
+    parse_u64(&text[..end])
 }
 
 /// Any number that fits 128 bits.
 pub(crate) fn parse_u128(text: &str) -> Option<u128> {
-    number(text).ok()
+    if text.is_empty() { None } else { number(text, u128::MAX).ok() }
 }
 
 fn parse_integer(info: &FieldInfo, text: &str) -> Result<(u128, u128), MatchError> {
     let limit = wire_mask(info);
-    let one = |s: &str, part| match number(s) {
-        Ok(n) if n <= limit => Ok(n),
-        Ok(_) | Err(NumberError::Large) => {
-            Err(MatchError::TooLarge { text: text.into(), part, bytes: info.wire_bytes(), field: info.name })
-        }
-        Err(NumberError::Syntax) => Err(MatchError::Syntax { text: text.into(), part, field: info.name }),
+    let one = |s: &str, part| {
+        number(s, limit).map_err(|e| match e {
+            NumberError::Large => {
+                MatchError::TooLarge { text: text.into(), part, bytes: info.wire_bytes(), field: info.name }
+            }
+            NumberError::Syntax => MatchError::Syntax { text: text.into(), part, field: info.name },
+        })
     };
     match text.split_once('/') {
         Some((value, mask)) => Ok((one(value, Part::Value)?, one(mask, Part::Mask)?)),
@@ -105,23 +123,44 @@ fn parse_integer(info: &FieldInfo, text: &str) -> Result<(u128, u128), MatchErro
     }
 }
 
+/// Six hexadecimal numbers with colons between; of each the low 8 bits count.
+fn mac(text: &str) -> Option<u64> {
+    let mut parts = text.split(':');
+    let mut address = 0;
+    for _ in 0..6 {
+        address = address << 8 | low_byte(parts.next()?, 16)?;
+    }
+    parts.next().is_none().then_some(address)
+}
+
+/// The low 8 bits of a number of any length, with or without a sign.
+fn low_byte(text: &str, radix: u32) -> Option<u64> {
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    if digits.is_empty() {
+        return None;
+    }
+    let n =
+        digits.chars().try_fold(0, |n: u64, c| Some((n * u64::from(radix) + u64::from(c.to_digit(radix)?)) & 0xff))?;
+    Some(if negative { n.wrapping_neg() & 0xff } else { n })
+}
+
 fn parse_mac(text: &str) -> Result<(u128, u128), MatchError> {
-    let one = |s: &str| s.parse::<MacAddr>().map(|m| u128::from(m.to_u64())).map_err(|_| MatchError::Mac(text.into()));
+    let one = |s: &str| mac(s).map(u128::from).ok_or_else(|| MatchError::Mac(text.into()));
     match text.split_once('/') {
         Some((value, mask)) => Ok((one(value)?, one(mask)?)),
         None => Ok((one(text)?, (1 << 48) - 1)),
     }
 }
 
+/// Four decimal numbers with dots between; of each the low 8 bits count.
 fn ipv4(text: &str) -> Option<u32> {
     let mut parts = text.split('.');
-    let mut address = 0u32;
+    let mut address = 0;
     for _ in 0..4 {
-        let part = parts.next()?;
-        if part.is_empty() || part.len() > 3 || !part.bytes().all(|b| b.is_ascii_digit()) {
-            return None;
-        }
-        address = address << 8 | u32::from(part.parse::<u8>().ok()?);
+        address = address << 8 | low_byte(parts.next()?, 10)? as u32;
     }
     parts.next().is_none().then_some(address)
 }
@@ -132,13 +171,15 @@ fn parse_ipv4(text: &str) -> Result<(u128, u128), MatchError> {
         return Ok((ipv4(text).ok_or_else(bad)?.into(), 0xffff_ffff));
     };
     let address = ipv4(address).ok_or_else(bad)?;
-    let mask = match ipv4(mask) {
-        Some(mask) => mask,
-        None => {
-            let bits = prefix(mask).ok_or_else(bad)?;
-            let bits = bits.filter(|n| *n <= 32).ok_or_else(|| MatchError::Ipv4Prefix(text.into()))?;
-            u32::MAX.checked_shl(32 - bits).unwrap_or(0)
+    let mask = match (ipv4(mask), prefix(mask, 32)) {
+        (Some(mask), _) => mask,
+        (None, Prefix::Bits(n)) => u32::MAX.checked_shl(32 - n).unwrap_or(0),
+        // A mask with something behind it is no prefix length.
+        (None, _) if ipv4(leading(mask, |c| c.is_ascii_digit() || matches!(c, '.' | '+' | '-'))).is_some() => {
+            return Err(bad());
         }
+        (None, Prefix::OutOfRange) => return Err(MatchError::Ipv4Prefix(text.into())),
+        (None, Prefix::Junk | Prefix::None) => return Err(bad()),
     };
     Ok((address.into(), mask.into()))
 }
@@ -150,35 +191,69 @@ fn parse_ipv6(text: &str) -> Result<(u128, u128), MatchError> {
         return Ok((one(text).ok_or_else(bad)?, u128::MAX));
     };
     let address = one(address).ok_or_else(bad)?;
-    let mask = match one(mask) {
-        Some(mask) => mask,
-        None => {
-            let bits = prefix(mask).ok_or_else(bad)?;
-            let bits = bits.filter(|n| *n <= 128).ok_or_else(|| MatchError::Ipv6Prefix(text.into()))?;
-            u128::MAX.checked_shl(128 - bits).unwrap_or(0)
+    let mask = match (one(mask), prefix(mask, 128)) {
+        (Some(mask), _) => mask,
+        (None, Prefix::Bits(n)) => u128::MAX.checked_shl(128 - n).unwrap_or(0),
+        (None, Prefix::OutOfRange) => return Err(MatchError::Ipv6Prefix(text.into())),
+        (None, Prefix::None) => {
+            let address = leading(mask, |c| c.is_ascii_hexdigit() || matches!(c, ':' | '.'));
+            let no_mask = !address.is_empty() && one(address).is_none();
+            return Err(if no_mask { MatchError::Ipv6Mask(text.into()) } else { bad() });
         }
+        (None, Prefix::Junk) => return Err(bad()),
     };
     Ok((address, mask))
 }
 
-/// A prefix length: `None` if it is no number, `Some(None)` if it is out of all bounds.
-fn prefix(text: &str) -> Option<Option<u32>> {
-    let digits = text.strip_prefix('-').unwrap_or(text);
-    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
-        return None;
+/// The characters at the front for which `is` holds.
+fn leading(text: &str, is: impl Fn(char) -> bool) -> &str {
+    text.find(|c| !is(c)).map_or(text, |end| &text[..end])
+}
+
+/// What stands where a prefix length is expected.
+enum Prefix {
+    Bits(u32),
+    OutOfRange,
+    /// A prefix length, and something behind it.
+    Junk,
+    /// No number.
+    None,
+}
+
+fn prefix(text: &str, max: u32) -> Prefix {
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    if end == 0 {
+        return Prefix::None;
     }
-    Some(text.parse().ok())
+    match digits[..end].parse::<u32>() {
+        Ok(n) if n <= max && (!negative || n == 0) => {
+            if end < digits.len() {
+                Prefix::Junk
+            } else {
+                Prefix::Bits(n)
+            }
+        }
+        _ => Prefix::OutOfRange,
+    }
 }
 
 fn named_port(info: &FieldInfo, text: &str, ports: &dyn PortNames) -> Result<PortNo, MatchError> {
-    parse_port(text, ports).ok_or_else(|| MatchError::Port { text: text.into(), field: info.name })
+    parse_port(text, ports).ok_or_else(|| match info.format {
+        Format::OfPort32 => MatchError::PortRange { text: text.into(), field: info.name },
+        _ => MatchError::Port { text: text.into(), field: info.name },
+    })
 }
 
 /// A port by decimal number (OpenFlow 1.0's or later's numbering), by reserved name in any case, or by its own name,
 /// which may stand in double quotes.
 pub fn parse_port(text: &str, ports: &dyn PortNames) -> Option<PortNo> {
-    if text.starts_with(|c: char| c.is_ascii_digit()) && text.bytes().all(|b| b.is_ascii_digit()) {
-        let n: u32 = text.parse().ok()?;
+    let digits = text.strip_prefix('+').unwrap_or(text);
+    if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
+        let n: u32 = digits.parse().ok()?;
         return match u16::try_from(n) {
             // Reserved numbers of OpenFlow 1.0: 0xfff8 (IN_PORT) and above; those below stay numbers.
             Ok(n) => Some(PortNo::from_of10(n)),

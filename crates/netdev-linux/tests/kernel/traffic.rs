@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use netdev::{Netdev, Rx, Tx};
+use netdev::{Netdev, Rx, Tx, software};
 use netdev_linux::Linux;
 use packet::{Batch, Checksum, Packet};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -42,12 +42,12 @@ impl Seen {
 /// Where frames come from, what is done to them, and where they go.
 struct Way {
     rx: Box<dyn Rx>,
-    edit: fn(&mut Packet),
+    edit: fn(&mut Batch),
     tx: Box<dyn Tx>,
 }
 
 impl Way {
-    fn new(from: &dyn Netdev, edit: fn(&mut Packet), to: &dyn Netdev) -> Self {
+    fn new(from: &dyn Netdev, edit: fn(&mut Batch), to: &dyn Netdev) -> Self {
         Self { rx: from.open_rx(0).expect("rx"), edit, tx: to.open_tx().expect("tx") }
     }
 }
@@ -88,7 +88,7 @@ fn forward(ways: &mut [Way], stop: &OwnedFd, seen: &mut Seen) -> bool {
     for way in &mut *ways {
         moved += way.rx.recv_batch(&mut batch, 32).expect("receive");
         batch.iter().for_each(|packet| seen.look(packet));
-        batch.iter_mut().for_each(way.edit);
+        (way.edit)(&mut batch);
         seen.dropped += way.tx.send_batch(&mut batch).n_dropped();
     }
     if moved > 0 {
@@ -134,30 +134,53 @@ print(len(data), hashlib.sha256(data).hexdigest(), flush=True)
 
 const STREAM_LEN: usize = 20 << 20;
 
-fn push_tag(packet: &mut Packet) {
-    packet.insert(12, 4).copy_from_slice(&[0x81, 0, 0x20, 10]);
+fn push_tag(batch: &mut Batch) {
+    for packet in batch {
+        packet.insert(12, 4).copy_from_slice(&[0x81, 0, 0x20, 10]);
+    }
 }
 
-fn pop_tag(packet: &mut Packet) {
-    assert_eq!(packet.data()[12..16], [0x81, 0, 0x20, 10]);
-    assert!(packet.remove(12, 4));
+fn pop_tag(batch: &mut Batch) {
+    for packet in batch {
+        assert_eq!(packet.data()[12..16], [0x81, 0, 0x20, 10]);
+        assert!(packet.remove(12, 4));
+    }
 }
 
-/// A TCP stream from one host to the other, through the loop; tagged on a wire in between if `vlan` says so.
-fn tcp_between_hosts(mtu: u32, vlan: bool) -> Seen {
+fn segment(batch: &mut Batch) {
+    let mut finished = Batch::new();
+    batch.drain(..).for_each(|packet| software::finish(packet, &mut finished).expect("marks of the kernel"));
+    *batch = finished;
+}
+
+/// What happens between two hosts.
+#[derive(Clone, Copy, PartialEq)]
+enum Between {
+    /// Nothing.
+    Wire,
+    /// A wire on which the frames are tagged.
+    TaggedWire,
+    /// Checksums and segments in software.
+    Software,
+}
+
+/// A TCP stream from one host to the other, through the loop.
+fn tcp_between_hosts(mtu: u32, between: Between) -> Seen {
     let mut net = Net::new();
     let (ns_a, port_a) = net.host("A", "198.18.1.1/24", mtu);
     let (ns_b, port_b) = net.host("B", "198.18.1.2/24", mtu);
     let linux = Linux::new().expect("netlink");
     let (a, b) = (linux.open_system(&port_a).expect("a"), linux.open_system(&port_b).expect("b"));
-    let forwarder = if vlan {
-        let (x, y) = net.veth("x", "y");
-        let (x, y) = (linux.open_system(&x).expect("x"), linux.open_system(&y).expect("y"));
-        let there = [Way::new(&*a, push_tag, &*x), Way::new(&*y, pop_tag, &*b)];
-        let back = [Way::new(&*b, push_tag, &*y), Way::new(&*x, pop_tag, &*a)];
-        Forwarder::start(there.into_iter().chain(back).collect())
-    } else {
-        Forwarder::between(&*a, &*b)
+    let forwarder = match between {
+        Between::Wire => Forwarder::between(&*a, &*b),
+        Between::Software => Forwarder::start(vec![Way::new(&*a, segment, &*b), Way::new(&*b, segment, &*a)]),
+        Between::TaggedWire => {
+            let (x, y) = net.veth("x", "y");
+            let (x, y) = (linux.open_system(&x).expect("x"), linux.open_system(&y).expect("y"));
+            let there = [Way::new(&*a, push_tag, &*x), Way::new(&*y, pop_tag, &*b)];
+            let back = [Way::new(&*b, push_tag, &*y), Way::new(&*x, pop_tag, &*a)];
+            Forwarder::start(there.into_iter().chain(back).collect())
+        }
     };
     let mut server = Python::start(&ns_b, &server(5000));
     assert_eq!(server.line(), "ready");
@@ -169,21 +192,27 @@ fn tcp_between_hosts(mtu: u32, vlan: bool) -> Seen {
 }
 
 #[test]
+fn tcp_with_checksums_and_segments_in_software() {
+    let seen = tcp_between_hosts(1500, Between::Software);
+    assert!(seen.gso > 0 && seen.dropped == 0, "{seen:?}");
+}
+
+#[test]
 fn tcp_at_mtu_1500() {
-    let seen = tcp_between_hosts(1500, false);
+    let seen = tcp_between_hosts(1500, Between::Wire);
     assert!(seen.gso > 0 && seen.len_max > 1514, "no merged segments: {seen:?}");
     assert!(seen.partial >= seen.gso && seen.dropped == 0, "{seen:?}");
 }
 
 #[test]
 fn tcp_at_mtu_9000() {
-    let seen = tcp_between_hosts(9000, false);
+    let seen = tcp_between_hosts(9000, Between::Wire);
     assert!(seen.gso > 0 && seen.len_max > 9014, "no merged segments: {seen:?}");
 }
 
 #[test]
 fn tcp_tagged() {
-    let seen = tcp_between_hosts(1500, true);
+    let seen = tcp_between_hosts(1500, Between::TaggedWire);
     assert!(seen.tagged > 0 && seen.gso > 0 && seen.len_max > 1518, "{seen:?}");
     assert!(seen.ethertypes.contains(&[0x81, 0]), "{seen:?}");
 }

@@ -1,0 +1,109 @@
+//! The process that starts a daemon again when it crashes (`--monitor`).
+
+use std::ffi::OsString;
+use std::io;
+use std::process::{Child, ExitStatus};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::{error, info, warn};
+
+use crate::options::DaemonOptions;
+use crate::stage::{self, Beginning, Notify, Stage};
+use crate::{StartError, status};
+
+/// Restarts are at least this far apart.
+const RESTART_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How a daemon ended.
+struct End {
+    pid: u32,
+    status: ExitStatus,
+    /// The monitor was told to end and passed it on.
+    asked: bool,
+}
+
+/// Starts the daemon and watches it; tells `notify` when it serves for the first time. Never returns but with an error:
+/// the process exits when the daemon ends otherwise than by a crash.
+pub(crate) fn run<T>(
+    args: &[OsString],
+    options: &DaemonOptions,
+    log: &Arc<vlog::Log>,
+    notify: Option<Notify>,
+) -> Result<T, StartError> {
+    log.set_subprogram("monitor");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Spawn)?;
+    // A daemon that is started again finds the files that its arguments name relative to where the first one did.
+    let directory = std::env::current_dir().ok();
+    let child = match stage::spawn(args, Stage::Monitored, None).map_err(StartError::Spawn)? {
+        Beginning::Ready(child) => child,
+        Beginning::Ended { status, .. } => std::process::exit(stage::exit_code(log.program(), status)),
+    };
+    if let Err(error) = stage::leave_terminal(options, log) {
+        warn!(target: "daemon_unix", "could not leave the terminal: {error}");
+    }
+    if let Some(notify) = notify {
+        // Nobody may be waiting any more; the daemon is to be watched all the same.
+        let _ = notify.ready();
+    }
+    let mut crashes = 0_u64;
+    let mut last_restart: Option<Instant> = None;
+    let mut end = runtime.block_on(watch(child, log)).map_err(StartError::Spawn)?;
+    loop {
+        let description = format!("pid {} died, {}", end.pid, status::describe(end.status));
+        if end.asked || !status::is_crash(end.status) {
+            info!(target: "daemon_unix", "{description}, exiting");
+            std::process::exit(0);
+        }
+        crashes += 1;
+        let description = format!("{crashes} crashes: {description}");
+        if let Some(rest) = last_restart.and_then(|last| RESTART_INTERVAL.checked_sub(last.elapsed())) {
+            warn!(target: "daemon_unix", "{description}, waiting until 10 seconds since last restart");
+            std::thread::sleep(rest);
+        }
+        last_restart = Some(Instant::now());
+        error!(target: "daemon_unix", "{description}, restarting");
+        end = match stage::spawn(args, Stage::Monitored, directory.as_deref()) {
+            Ok(Beginning::Ready(child)) => runtime.block_on(watch(child, log)).map_err(StartError::Spawn)?,
+            Ok(Beginning::Ended { pid, status }) => End { pid, status, asked: false },
+            Err(error) => {
+                error!(target: "daemon_unix", "could not start the daemon again ({error}), exiting");
+                std::process::exit(1);
+            }
+        };
+    }
+}
+
+/// Waits for the end of `child`. SIGTERM and SIGINT are passed on to it, and so is SIGHUP, which also reopens the log.
+async fn watch(mut child: Child, log: &vlog::Log) -> io::Result<End> {
+    let pid = child.id();
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
+    let mut died = signal(SignalKind::child())?;
+    let mut asked = false;
+    loop {
+        // After SIGCHLD is caught, so that no death is missed.
+        if let Some(status) = child.try_wait()? {
+            return Ok(End { pid, status, asked });
+        }
+        let pass_on = tokio::select! {
+            _ = died.recv() => continue,
+            _ = terminate.recv() => Signal::TERM,
+            _ = interrupt.recv() => Signal::INT,
+            _ = hang_up.recv() => Signal::HUP,
+        };
+        if pass_on == Signal::HUP {
+            // A log that cannot be reopened is reported by the daemon.
+            let _ = log.reopen();
+        } else {
+            asked = true;
+        }
+        if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+            // The child is not reaped yet, so the number is its own.
+            kill_process(pid, pass_on)?;
+        }
+    }
+}

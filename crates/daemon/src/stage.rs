@@ -1,0 +1,234 @@
+//! Detaching without fork: the program starts itself again.
+//!
+//! A process that is asked to `--detach` starts its own executable with the same arguments and an environment variable
+//! that says which part the new process plays, and waits on a pipe, the new process's standard output. The new process
+//! leads a session of its own, does its set-up, and writes a NUL byte when it serves; the waiting process then exits with
+//! status 0. If the pipe ends without that byte, the new process has printed why on the standard error that both share,
+//! and the waiting process exits with the same status. `--monitor` puts one more process between the two, which waits
+//! for readiness in the same way and then stays ([`crate::monitor`]).
+//!
+//! The variable names the process that set it, so that a program which the daemon starts, and which inherits the
+//! variable, is not taken for the daemon itself.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+
+use rustix::fd::OwnedFd;
+
+use crate::options::DaemonOptions;
+use crate::{StartError, monitor, status};
+
+/// The environment variable with the part that a process plays.
+const VARIABLE: &str = "FLOWSTONE_DAEMON_STAGE";
+
+/// The executable of this process, even if its file was replaced.
+const SELF: &str = "/proc/self/exe";
+
+/// What a process writes to its parent when it serves.
+const READY: u8 = 0;
+
+/// The part that a process plays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// The process that the user started.
+    First,
+    /// In the background, watching the daemon.
+    Monitor,
+    /// The daemon itself, in a session of its own.
+    Detached,
+    /// The daemon itself under a monitor; the session is the monitor's.
+    Monitored,
+}
+
+impl Stage {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::First => "first",
+            Self::Monitor => "monitor",
+            Self::Detached => "detached",
+            Self::Monitored => "monitored",
+        }
+    }
+
+    /// The stage that the environment tells this process, if its parent said so.
+    fn current() -> Self {
+        let value = std::env::var(VARIABLE).unwrap_or_default();
+        let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+        match value.split_once(':') {
+            Some((name, pid)) if pid == parent.to_string() => [Self::Monitor, Self::Detached, Self::Monitored]
+                .into_iter()
+                .find(|stage| stage.name() == name)
+                .unwrap_or(Self::First),
+            _ => Self::First,
+        }
+    }
+}
+
+/// The pipe to the process that waits for this one.
+#[derive(Debug)]
+pub(crate) struct Notify(File);
+
+impl Notify {
+    /// Takes standard output, which is the pipe, so that no child of this process inherits it.
+    fn take() -> io::Result<Self> {
+        let copy: OwnedFd = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
+        Ok(Self(File::from(copy)))
+    }
+
+    pub(crate) fn ready(mut self) -> io::Result<()> {
+        self.0.write_all(&[READY])
+    }
+}
+
+/// How a started process began.
+#[derive(Debug)]
+pub(crate) enum Beginning {
+    /// It serves.
+    Ready(Child),
+    /// It ended before it served.
+    Ended { pid: u32, status: ExitStatus },
+}
+
+/// Starts this program again as `stage`, in `directory` if one is given, and waits until it serves or ends.
+pub(crate) fn spawn(args: &[OsString], stage: Stage, directory: Option<&Path>) -> io::Result<Beginning> {
+    let mut command = Command::new(SELF);
+    let argv0 = args.first().map_or(OsStr::new("flowstone"), OsString::as_os_str);
+    command.args(args.iter().skip(1));
+    // The title of a monitor says what it is; `without_title` takes that off again.
+    let mut title = without_title(argv0);
+    if stage == Stage::Monitor {
+        title.push(MONITOR_TITLE);
+    }
+    command.arg0(title);
+    command.env(VARIABLE, format!("{}:{}", stage.name(), std::process::id()));
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    if let Some(directory) = directory {
+        command.current_dir(directory);
+    }
+    let mut child = command.spawn()?;
+    let ready = child.stdout.take().is_some_and(wait_ready);
+    if ready {
+        return Ok(Beginning::Ready(child));
+    }
+    let pid = child.id();
+    Ok(Beginning::Ended { pid, status: child.wait()? })
+}
+
+/// What follows the program's name in the title of a monitor.
+const MONITOR_TITLE: &str = ": monitoring";
+
+/// `argv[0]` without what marks a monitor.
+pub fn without_title(argv0: &OsStr) -> OsString {
+    argv0.to_str().and_then(|name| name.strip_suffix(MONITOR_TITLE)).map_or_else(|| argv0.to_owned(), OsString::from)
+}
+
+/// Copies what a started process prints until it says that it serves (true) or ends.
+fn wait_ready(mut pipe: impl Read) -> bool {
+    let mut byte = [0];
+    loop {
+        match pipe.read(&mut byte) {
+            Ok(0) => return false,
+            Ok(_) if byte == [READY] => return true,
+            Ok(_) => {
+                let _ = io::stdout().write_all(&byte);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+/// Plays the part of this process. Returns in the process that does the work, with the pipe to whoever waits for it.
+pub(crate) fn enter(
+    args: &[OsString],
+    options: &DaemonOptions,
+    log: &Arc<vlog::Log>,
+) -> Result<Option<Notify>, StartError> {
+    match Stage::current() {
+        Stage::First if options.detach => {
+            let next = if options.monitor { Stage::Monitor } else { Stage::Detached };
+            let beginning = spawn(args, next, None).map_err(StartError::Spawn)?;
+            match beginning {
+                Beginning::Ready(_) => std::process::exit(0),
+                Beginning::Ended { status, .. } => std::process::exit(exit_code(log.program(), status)),
+            }
+        }
+        Stage::First if options.monitor => monitor::run(args, options, log, None),
+        Stage::First => Ok(None),
+        Stage::Monitor => {
+            new_session();
+            let notify = Notify::take().map_err(StartError::Spawn)?;
+            monitor::run(args, options, log, Some(notify))
+        }
+        Stage::Detached => {
+            new_session();
+            Notify::take().map(Some).map_err(StartError::Spawn)
+        }
+        Stage::Monitored => Notify::take().map(Some).map_err(StartError::Spawn),
+    }
+}
+
+/// The status with which a process exits whose child ended before it served: the same, or 1 for a signal.
+pub(crate) fn exit_code(program: &str, status: ExitStatus) -> i32 {
+    match status.code() {
+        // A daemon that ends before it serves has failed, whatever it says.
+        Some(code) => code.max(1),
+        None => {
+            eprintln!("{program}: child died before signaling startup ({})", status::describe(status));
+            debug_assert!(status.signal().is_some());
+            1
+        }
+    }
+}
+
+fn new_session() {
+    // It fails only for the leader of a process group, which a fresh child is not.
+    let _ = rustix::process::setsid();
+}
+
+fn null() -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).open("/dev/null")
+}
+
+/// Sends standard output to /dev/null.
+pub(crate) fn silence_stdout() -> io::Result<()> {
+    Ok(rustix::stdio::dup2_stdout(null()?)?)
+}
+
+/// Leaves the terminal and the directory, unless the daemon runs in the foreground.
+pub(crate) fn leave_terminal(options: &DaemonOptions, log: &vlog::Log) -> io::Result<()> {
+    if !options.detach {
+        return Ok(());
+    }
+    let null = null()?;
+    log.set_level(None, Some(vlog::Destination::Console), vlog::Level::Off);
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    if !options.no_chdir {
+        std::env::set_current_dir("/")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readiness_is_a_nul_byte() {
+        assert!(wait_ready(&b"\0"[..]));
+        assert!(!wait_ready(&b""[..]));
+    }
+
+    #[test]
+    fn the_title_comes_off() {
+        assert_eq!(without_title(OsStr::new("/usr/bin/ovs-vswitchd: monitoring")), "/usr/bin/ovs-vswitchd");
+        assert_eq!(without_title(OsStr::new("ovs-vswitchd")), "ovs-vswitchd");
+    }
+}

@@ -1,0 +1,216 @@
+//! A port whose two ends a test holds, and handlers that answer misses.
+
+#![allow(dead_code, unreachable_pub, missing_docs, reason = "each test program uses its part of this")]
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use base::{DpPort, MacAddr};
+use dpif::{ControllerUpcall, DpAction, DpActions, DpFlow, DpFlowStats, FlowId, Upcall, UpcallHandler, UpcallReply};
+use flow::{Field, FlowKey, FlowMask};
+use netdev::queue::FrameQueue;
+use netdev::{Changes, LinkStatus, Netdev, NetdevError, NetdevStats, Rx, SendReport, Tx};
+use packet::{Batch, Packet};
+use parking_lot::Mutex;
+
+/// A device: frames pushed into `input` come in, frames sent stand in `output`.
+#[derive(Debug)]
+pub struct TestPort {
+    name: String,
+    pub input: Arc<FrameQueue>,
+    pub output: Arc<Mutex<Vec<Packet>>>,
+    mtu: AtomicU32,
+    /// Whether receiving fails.
+    pub broken: Arc<AtomicBool>,
+    changes: Changes,
+}
+
+impl TestPort {
+    pub fn new(name: &str) -> Arc<Self> {
+        Arc::new(Self {
+            name: name.to_owned(),
+            input: Arc::new(FrameQueue::new(1 << 20).expect("eventfd")),
+            output: Arc::default(),
+            mtu: AtomicU32::new(1500),
+            broken: Arc::default(),
+            changes: Changes::default(),
+        })
+    }
+
+    pub fn receive(&self, frame: &[u8]) {
+        self.receive_packet(Packet::from_slice(frame));
+    }
+
+    pub fn receive_packet(&self, packet: Packet) {
+        self.input.push(packet).expect("the test's queue has room");
+    }
+
+    /// What was sent since the last call.
+    pub fn sent(&self) -> Vec<Packet> {
+        std::mem::take(&mut self.output.lock())
+    }
+}
+
+struct TestRx(Arc<FrameQueue>, Arc<AtomicBool>);
+
+impl Rx for TestRx {
+    fn recv_batch(&mut self, out: &mut Batch, max: usize) -> io::Result<usize> {
+        if self.1.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        Ok(self.0.pop(out, max))
+    }
+
+    fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.fd())
+    }
+
+    fn drain(&mut self) -> io::Result<()> {
+        self.0.clear();
+        Ok(())
+    }
+}
+
+struct TestTx(Arc<Mutex<Vec<Packet>>>);
+
+impl Tx for TestTx {
+    fn send_batch(&mut self, batch: &mut Batch) -> SendReport {
+        let mut report = SendReport::default();
+        for p in &*batch {
+            report.count_sent(p.len());
+        }
+        self.0.lock().append(batch);
+        report
+    }
+}
+
+impl Netdev for TestPort {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn kind(&self) -> &'static str {
+        "test"
+    }
+
+    fn open_rx(&self, _queue: usize) -> Result<Box<dyn Rx>, NetdevError> {
+        Ok(Box::new(TestRx(self.input.clone(), self.broken.clone())))
+    }
+
+    fn open_tx(&self) -> Result<Box<dyn Tx>, NetdevError> {
+        Ok(Box::new(TestTx(self.output.clone())))
+    }
+
+    fn mac(&self) -> MacAddr {
+        MacAddr::ZERO
+    }
+
+    fn set_mac(&self, _mac: MacAddr) -> Result<(), NetdevError> {
+        Ok(())
+    }
+
+    fn mtu(&self) -> Option<u32> {
+        Some(self.mtu.load(Ordering::Relaxed))
+    }
+
+    fn set_mtu(&self, mtu: u32) -> Result<(), NetdevError> {
+        self.mtu.store(mtu, Ordering::Relaxed);
+        self.changes.notify();
+        Ok(())
+    }
+
+    fn set_up(&self, _up: bool) -> Result<(), NetdevError> {
+        Ok(())
+    }
+
+    fn status(&self) -> LinkStatus {
+        LinkStatus { admin_up: true, carrier: true, ..LinkStatus::default() }
+    }
+
+    fn stats(&self) -> NetdevStats {
+        NetdevStats::default()
+    }
+
+    fn changes(&self) -> &Changes {
+        &self.changes
+    }
+}
+
+/// What a test's handler answers: actions, and the mask of the flow to remember.
+pub type Answer = Box<dyn Fn(DpPort, &FlowKey) -> (DpActions, Option<FlowMask>) + Send + Sync>;
+
+/// A handler that answers by a closure and writes down what it hears.
+pub struct TestHandler {
+    answer: Answer,
+    pub generation: AtomicU64,
+    pub next_id: AtomicU64,
+    pub misses: AtomicU64,
+    pub gone: Mutex<Vec<(FlowId, DpFlowStats)>>,
+    pub packet_ins: Mutex<Vec<(DpPort, Vec<u8>)>>,
+}
+
+impl TestHandler {
+    pub fn new(answer: Answer) -> Arc<Self> {
+        Arc::new(Self {
+            answer,
+            generation: AtomicU64::new(0),
+            next_id: AtomicU64::new(1),
+            misses: AtomicU64::new(0),
+            gone: Mutex::default(),
+            packet_ins: Mutex::default(),
+        })
+    }
+
+    /// A handler that always answers with `actions`, for all packets of a port, VLAN and Ethernet type.
+    pub fn always(actions: Vec<DpAction>) -> Arc<Self> {
+        let actions: DpActions = actions.into();
+        Self::new(Box::new(move |_, _| (actions.clone(), Some(plain_mask()))))
+    }
+}
+
+impl std::fmt::Debug for TestHandler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TestHandler")
+    }
+}
+
+impl UpcallHandler for TestHandler {
+    fn miss(&self, upcall: Upcall<'_>) -> UpcallReply {
+        self.misses.fetch_add(1, Ordering::Relaxed);
+        let generation = self.generation.load(Ordering::SeqCst);
+        let (actions, mask) = (self.answer)(upcall.port, upcall.key);
+        let install = mask.map(|mask| {
+            let id = FlowId(self.next_id.fetch_add(1, Ordering::Relaxed));
+            let key = upcall.key.masked(&mask);
+            (id, Arc::new(DpFlow { key, mask, actions: actions.clone(), generation }))
+        });
+        UpcallReply { actions, install }
+    }
+
+    fn controller(&self, port: DpPort, _what: &ControllerUpcall, packet: &Packet) {
+        self.packet_ins.lock().push((port, packet.data().to_vec()));
+    }
+
+    fn flow_gone(&self, id: FlowId, stats: DpFlowStats) {
+        self.gone.lock().push((id, stats));
+    }
+}
+
+/// Ingress port, VLAN tag and Ethernet type.
+pub fn plain_mask() -> FlowMask {
+    let mut mask = FlowKey::mask_of(Field::InPortOxm);
+    mask.add_mask(Field::VlanTci, 0xffff);
+    mask.add_mask(Field::EthType, 0xffff);
+    mask
+}
+
+/// An untagged frame whose payload carries a number.
+pub fn numbered_frame(n: u32, len: usize) -> Vec<u8> {
+    let mut frame = vec![0; len.max(18)];
+    frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
+    frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+    frame[14..18].copy_from_slice(&n.to_be_bytes());
+    frame
+}

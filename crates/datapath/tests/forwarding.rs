@@ -1,0 +1,261 @@
+//! Packets through a whole datapath, stepped by hand: no threads, no waiting.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use base::{Clock, DpPort, DropReason};
+use common::{TestHandler, TestPort, numbered_frame, plain_mask};
+use datapath::{Config, Datapath};
+use dpif::{ControllerUpcall, DpAction, DpActions, Dpif, DpifError, FlowId};
+use flow::{Field, FlowKey};
+use packet::{Gso, GsoKind, Packet};
+
+fn stepped() -> Datapath {
+    Datapath::new(Config { threads: 0, ..Config::default() }, Clock::stopped()).expect("no thread to start")
+}
+
+fn two_ports(dp: &Datapath) -> (Arc<TestPort>, Arc<TestPort>) {
+    let (a, b) = (TestPort::new("a"), TestPort::new("b"));
+    assert_eq!(dp.port_add(a.clone(), None).expect("opens"), DpPort(1));
+    assert_eq!(dp.port_add(b.clone(), Some(DpPort(2))).expect("opens"), DpPort(2));
+    (a, b)
+}
+
+fn only(action: DpAction) -> DpActions {
+    [action].into()
+}
+
+fn number_at(frame: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(frame[at..at + 4].try_into().expect("4 bytes"))
+}
+
+#[test]
+fn ten_thousand_packets_with_vlans_flooded() {
+    let dp = stepped();
+    let (a, b) = two_ports(&dp);
+    let c = TestPort::new("c");
+    dp.port_add(c.clone(), None).expect("opens");
+    // From port 1 to 2 with a tag, to 3 without; odd frames come in tagged.
+    let handler = TestHandler::new(Box::new(|_, key| {
+        let mut actions = Vec::new();
+        if key.vlan_tci() != 0 {
+            actions.push(DpAction::PopVlan);
+        }
+        actions.push(DpAction::Output(DpPort(3)));
+        actions.push(DpAction::PushVlan { tpid: 0x8100, tci: 0x1007 });
+        actions.push(DpAction::Output(DpPort(2)));
+        (actions.into(), Some(plain_mask()))
+    }));
+    dp.set_handler(handler.clone());
+    for n in 0..10_000 {
+        let mut p = Packet::from_slice(&numbered_frame(n, 60 + n as usize % 1000));
+        if n % 2 == 1 {
+            p.insert(12, 4).copy_from_slice(&[0x81, 0, 0, 9]);
+        }
+        a.receive_packet(p);
+    }
+    assert_eq!(dp.run_until_idle(1000), 10_000);
+
+    let (tagged, plain) = (b.sent(), c.sent());
+    assert_eq!((tagged.len(), plain.len()), (10_000, 10_000));
+    let mut seen = vec![false; 10_000];
+    for (t, p) in tagged.iter().zip(&plain) {
+        let n = number_at(p.data(), 14);
+        assert_eq!(p.data(), numbered_frame(n, 60 + n as usize % 1000));
+        assert_eq!(t.data()[12..16], [0x81, 0, 0, 7]);
+        assert_eq!((&t.data()[..12], &t.data()[16..]), (&p.data()[..12], &p.data()[12..]));
+        assert!(!std::mem::replace(&mut seen[n as usize], true));
+    }
+    // Within each of the two flows the order is kept.
+    for odd in [0, 1] {
+        let of_flow = plain.iter().map(|p| number_at(p.data(), 14)).filter(|n| n % 2 == odd);
+        assert!(of_flow.is_sorted());
+    }
+    let stats = dp.stats();
+    assert_eq!((stats.hit, stats.missed, stats.lost, stats.flows, stats.masks), (9998, 2, 0, 2, 1));
+    let entries = dp.flow_dump();
+    assert_eq!(entries.iter().map(|e| e.stats.packets).sum::<u64>(), 9998);
+    assert!(entries.iter().all(|e| e.stats.used.is_some()));
+    assert_eq!(dp.port_stats(DpPort(1)).map(|s| s.rx_packets).ok(), Some(10_000));
+    assert_eq!(dp.port_stats(DpPort(2)).map(|s| s.tx_packets).ok(), Some(10_000));
+    assert_eq!(dp.drops(), []);
+    assert_eq!(dp.thread_stats()[0].packets, 10_000);
+}
+
+#[test]
+fn a_change_of_generation_ends_old_flows() {
+    let dp = stepped();
+    let (a, b) = two_ports(&dp);
+    let old = TestHandler::always(vec![DpAction::Output(DpPort(2))]);
+    dp.set_handler(old.clone());
+    a.receive(&numbered_frame(1, 60));
+    a.receive(&numbered_frame(2, 60));
+    dp.run_until_idle(10);
+    assert_eq!((b.sent().len(), old.misses.load(Ordering::Relaxed)), (2, 1));
+
+    let new = TestHandler::always(vec![DpAction::Drop(DropReason::VlanMismatch)]);
+    new.generation.store(7, Ordering::SeqCst);
+    new.next_id.store(100, Ordering::SeqCst);
+    dp.set_generation(7);
+    dp.set_handler(new.clone());
+    for n in 0..100 {
+        a.receive(&numbered_frame(n, 60));
+    }
+    dp.run_until_idle(10);
+    assert_eq!((b.sent().len(), new.misses.load(Ordering::Relaxed)), (0, 1));
+    assert_eq!(dp.drops(), [(DropReason::VlanMismatch, 100)]);
+    // The old flow was replaced, as the new one has its key and mask, and its statistics were reported.
+    let gone = new.gone.lock().clone();
+    assert_eq!(gone.iter().map(|(_, s)| s.packets).collect::<Vec<_>>(), [1]);
+    assert_eq!(dp.stats().flows, 1);
+}
+
+#[test]
+fn drops_are_counted_by_reason_and_port() {
+    let dp = stepped();
+    let (a, b) = two_ports(&dp);
+    a.receive(&numbered_frame(0, 60));
+    dp.run_until_idle(10);
+    assert_eq!((dp.drops(), dp.stats().lost), (vec![(DropReason::UpcallQueueFull, 1)], 1));
+
+    dp.set_handler(TestHandler::always(vec![DpAction::Output(DpPort(9)), DpAction::Output(DpPort(2))]));
+    a.receive(&[1, 2, 3]);
+    a.receive(&numbered_frame(1, 1515));
+    a.receive(&numbered_frame(2, 1514));
+    let mut large = Packet::from_slice(&numbered_frame(3, 9000));
+    large.offload.gso = Some(Gso { kind: GsoKind::TcpV4, size: 1448, ecn: false });
+    a.receive_packet(large);
+    dp.run_until_idle(10);
+    assert_eq!(b.sent().iter().map(Packet::len).collect::<Vec<_>>(), [1514, 9000]);
+    let drops = dp.port_stats(DpPort(1)).expect("there").rx_drops;
+    let expected = [
+        (DropReason::Malformed, 1),
+        (DropReason::TooBig, 1),
+        (DropReason::NoPort, 3),
+        (DropReason::UpcallQueueFull, 1),
+    ];
+    assert_eq!(drops, expected);
+
+    netdev::Netdev::set_mtu(&*b, 9000).expect("settable");
+    let big = Packet::from_slice(&numbered_frame(5, 9014));
+    dp.execute(DpPort(1), big, &only(DpAction::Output(DpPort(2)))).expect("sent");
+    assert_eq!(b.sent().len(), 1);
+}
+
+#[test]
+fn execute_trunc_clone_and_controller() {
+    let dp = stepped();
+    let (a, b) = two_ports(&dp);
+    let handler = TestHandler::always(vec![]);
+    dp.set_handler(handler.clone());
+    let what = Arc::new(ControllerUpcall {
+        bridge: 0,
+        table: 0,
+        cookie: 0,
+        reason: 0,
+        max_len: 0xffff,
+        controller_id: 0,
+        userdata: Vec::new(),
+        table_miss: false,
+        in_port: base::PortNo(1),
+        metadata: FlowKey::ZERO,
+    });
+    let actions: DpActions = Arc::new([
+        DpAction::Trunc(20),
+        DpAction::Output(DpPort(1)),
+        DpAction::Clone(Arc::new([
+            DpAction::Set { field: Field::EthDst, value: 0x0102_0304_0506, mask: u128::MAX },
+            DpAction::Output(DpPort(2)),
+            DpAction::Controller(what),
+        ])),
+        DpAction::Output(DpPort(2)),
+    ]);
+    let frame = numbered_frame(1, 60);
+    dp.execute(DpPort(1), Packet::from_slice(&frame), &actions).expect("executed");
+    assert_eq!(a.sent().iter().map(|p| p.data().to_vec()).collect::<Vec<_>>(), [frame[..20].to_vec()]);
+    let sent = b.sent();
+    assert_eq!((sent[0].data()[..6].to_vec(), sent[1].data()), (vec![1, 2, 3, 4, 5, 6], &frame[..]));
+    assert_eq!(handler.packet_ins.lock()[0].1, sent[0].data());
+    assert_eq!(dp.drops(), []);
+
+    // An empty list is a drop that the tables want; a missing port is an error.
+    dp.execute(DpPort::NONE, Packet::from_slice(&frame), &DpActions::from([])).expect("dropped as told");
+    let nowhere = dp.execute(DpPort(1), Packet::from_slice(&frame), &only(DpAction::Output(DpPort(77))));
+    assert!(matches!(nowhere, Err(DpifError::Dropped(DropReason::NoPort))));
+    assert_eq!(dp.drops(), [(DropReason::Action, 1), (DropReason::NoPort, 1)]);
+}
+
+#[test]
+fn ports_come_and_go() {
+    let dp = stepped();
+    let (a, b) = two_ports(&dp);
+    dp.set_handler(TestHandler::always(vec![DpAction::Output(DpPort(2))]));
+    a.receive(&numbered_frame(1, 60));
+    dp.run_until_idle(10);
+    assert_eq!(b.sent().len(), 1);
+    dp.port_del(DpPort(2)).expect("there");
+    assert!(matches!(dp.port_del(DpPort(2)), Err(DpifError::NoPort(DpPort(2)))));
+    dp.synchronize();
+    // Nobody but the test holds the device's ends now.
+    assert_eq!((Arc::strong_count(&b), Arc::strong_count(&b.output)), (1, 1));
+    a.receive(&numbered_frame(2, 60));
+    dp.run_until_idle(10);
+    assert_eq!(dp.drops(), [(DropReason::NoPort, 1)]);
+    assert_eq!(dp.ports().len(), 1);
+    // A number that is taken gives the lowest free one.
+    assert_eq!(dp.port_add(b.clone(), Some(DpPort(1))).expect("opens"), DpPort(2));
+}
+
+#[test]
+fn beyond_the_limit_packets_go_but_are_not_remembered() {
+    let dp = stepped();
+    let (a, b) = two_ports(&dp);
+    dp.set_flow_limit(1);
+    let handler = TestHandler::always(vec![DpAction::Output(DpPort(2))]);
+    dp.set_handler(handler.clone());
+    for n in 0..10 {
+        let mut frame = numbered_frame(n, 60);
+        frame[12] = 0x88 + n as u8 % 2;
+        a.receive(&frame);
+    }
+    dp.run_until_idle(10);
+    assert_eq!(b.sent().len(), 10);
+    assert_eq!((dp.stats().flows, dp.stats().missed, dp.flows_refused()), (1, 6, 5));
+    assert_eq!(handler.gone.lock().len(), 5);
+    let id = dp.flow_dump()[0].id;
+    assert_eq!(dp.flow_del(id).expect("there").packets, 4);
+    assert!(matches!(dp.flow_del(FlowId(99)), Err(DpifError::NoFlow)));
+}
+
+#[test]
+fn a_port_that_fails_does_not_hold_up_others() {
+    let dp = stepped();
+    let (a, b) = two_ports(&dp);
+    dp.set_handler(TestHandler::new(Box::new(|port, _| (only(DpAction::Output(DpPort(3 - port.0))), None))));
+    a.broken.store(true, Ordering::Relaxed);
+    a.receive(&numbered_frame(1, 60));
+    b.receive(&numbered_frame(2, 60));
+    assert_eq!(dp.run_until_idle(10), 1);
+    assert_eq!((a.sent().len(), b.sent().len()), (1, 0));
+    a.broken.store(false, Ordering::Relaxed);
+    assert_eq!(dp.run_until_idle(10), 1);
+    assert_eq!(b.sent().len(), 1);
+}
+
+#[test]
+fn a_port_gets_one_batch_a_round() {
+    let dp = stepped();
+    let (a, b) = two_ports(&dp);
+    dp.set_handler(TestHandler::new(Box::new(|port, _| {
+        (only(DpAction::Output(DpPort(3 - port.0))), Some(plain_mask()))
+    })));
+    for n in 0..100 {
+        a.receive(&numbered_frame(n, 60));
+    }
+    b.receive(&numbered_frame(0, 60));
+    assert_eq!(dp.run_once(), 33);
+    assert_eq!((a.sent().len(), b.sent().len()), (1, 32));
+    assert_eq!(dp.stats().missed, 2);
+}

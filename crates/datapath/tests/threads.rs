@@ -1,0 +1,132 @@
+//! A datapath with packet threads: ends are joined by condition variables and counters, never by time.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use base::{Clock, DpPort};
+use common::{TestHandler, TestPort, numbered_frame};
+use datapath::{Config, Datapath};
+use dpif::{DpAction, DpActions, Dpif};
+use netdev::Netdev;
+use packet::Packet;
+
+/// Waits, giving way to other threads, until `done` says so.
+fn wait_until(done: impl Fn() -> bool) {
+    while !done() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_sleeping_thread_wakes_for_frames_and_ports() {
+    for threads in [1, 2] {
+        let dp = Datapath::new(Config { threads, ..Config::default() }, Clock::real()).expect("starts");
+        dp.set_handler(TestHandler::always(vec![DpAction::Output(DpPort(2))]));
+        let (a, b) = (TestPort::new("a"), TestPort::new("b"));
+        for port in [&a, &b] {
+            dp.port_add(port.clone(), None).expect("opens");
+        }
+        wait_until(|| dp.thread_stats().iter().all(|t| t.sleeps > 0));
+        let n_packets = 10_000;
+        for n in 0..n_packets {
+            a.receive(&numbered_frame(n, 100));
+        }
+        wait_until(|| b.output.lock().len() == n_packets as usize);
+        let sent = b.sent();
+        assert!(sent.iter().zip(0..).all(|(p, n)| p.data() == numbered_frame(n, 100)));
+        dp.port_del(DpPort(2)).expect("there");
+        dp.synchronize();
+        assert_eq!((Arc::strong_count(&b), Arc::strong_count(&b.output)), (1, 1));
+        dp.shutdown();
+        assert_eq!(dp.stats().missed, 1);
+        assert_eq!(Arc::strong_count(&a), 1);
+    }
+}
+
+#[test]
+fn an_old_generation_is_never_used_under_traffic() {
+    let dp = Arc::new(Datapath::new(Config::default(), Clock::real()).expect("starts"));
+    let (a, b) = (TestPort::new("a"), TestPort::new("b"));
+    // The actions of generation g write g into the destination address.
+    let generation = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let now = generation.clone();
+    let handler = TestHandler::new(Box::new(move |_, _| {
+        let set =
+            DpAction::Set { field: flow::Field::EthDst, value: now.load(Ordering::SeqCst).into(), mask: u128::MAX };
+        let actions: DpActions = Arc::new([set, DpAction::Output(DpPort(2))]);
+        (actions, Some(common::plain_mask()))
+    }));
+    dp.set_handler(handler.clone());
+    for port in [&a, &b] {
+        dp.port_add(port.clone(), None).expect("opens");
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let dumper = std::thread::spawn({
+        let (dp, stop) = (dp.clone(), stop.clone());
+        move || {
+            while !stop.load(Ordering::Relaxed) {
+                dp.flow_dump();
+            }
+        }
+    });
+    // The handler reads its generation before it computes, so the order here is the switch's: first the state, then
+    // the handler's stamp, then the datapath's.
+    let n_packets = 5000u32;
+    for n in 0..n_packets {
+        if n % 50 == 0 {
+            let g = u64::from(n / 50 + 1);
+            generation.store(g, Ordering::SeqCst);
+            handler.generation.store(g, Ordering::SeqCst);
+            dp.set_generation(g);
+        }
+        a.receive(&numbered_frame(n, 60));
+    }
+    wait_until(|| b.output.lock().len() == n_packets as usize);
+    stop.store(true, Ordering::Relaxed);
+    dumper.join().expect("no panic");
+    for p in b.sent() {
+        let n = u32::from_be_bytes(p.data()[14..18].try_into().expect("4 bytes"));
+        let g = u32::from_be_bytes(p.data()[2..6].try_into().expect("4 bytes"));
+        assert!(g > n / 50, "packet {n} was forwarded by a flow of generation {g}");
+    }
+}
+
+#[test]
+fn a_panic_above_the_seam_costs_a_batch_and_no_thread() {
+    let dp = Datapath::new(Config::default(), Clock::real()).expect("starts");
+    dp.set_handler(TestHandler::new(Box::new(|_, key| {
+        assert!(key.vlan_tci() == 0, "this test's handler cannot bear tags");
+        ([DpAction::Output(DpPort(2))].into(), None)
+    })));
+    let (a, b) = (TestPort::new("a"), TestPort::new("b"));
+    for port in [&a, &b] {
+        dp.port_add(port.clone(), None).expect("opens");
+    }
+    let mut tagged = numbered_frame(1, 60);
+    tagged[12..14].copy_from_slice(&[0x81, 0]);
+    a.receive(&tagged);
+    wait_until(|| dp.thread_stats()[0].panics == 1);
+    a.receive(&numbered_frame(2, 60));
+    wait_until(|| b.output.lock().len() == 1);
+}
+
+#[test]
+fn dummies_are_served_promptly() {
+    let registry = netdev::dummy::Registry::new();
+    let dp = Datapath::new(Config::default(), Clock::stopped()).expect("starts");
+    dp.set_handler(TestHandler::always(vec![DpAction::Output(DpPort(1)), DpAction::Output(DpPort(2))]));
+    for name in ["p1", "p2"] {
+        dp.port_add(registry.open(name, "dummy").expect("opens"), None).expect("opens");
+    }
+    let (p1, p2) = (registry.find("p1").expect("open"), registry.find("p2").expect("open"));
+    wait_until(|| dp.thread_stats()[0].sleeps > 0);
+    for n in 0..10 {
+        assert!(p1.receive(Packet::from_slice(&numbered_frame(n, 60)), 0));
+        wait_until(|| p2.stats().tx_packets == Some(u64::from(n) + 1));
+    }
+    assert_eq!(p1.stats().tx_packets, Some(10));
+    let id = dp.flow_dump()[0].id;
+    assert_eq!(dp.flow_del(id).map(|s| s.packets).ok(), Some(9));
+}

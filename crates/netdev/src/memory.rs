@@ -1,0 +1,337 @@
+//! Ports without anything behind them but memory: two ends of a wire, a port that swallows, and a port that plays
+//! frames.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::{DropReason, MacAddr};
+use packet::{Batch, Packet};
+use parking_lot::Mutex;
+
+use crate::change::Changes;
+use crate::device::{Netdev, NetdevError, Rx, SendReport, Tx};
+use crate::pcap::{self, PcapError};
+use crate::pool;
+use crate::queue::FrameQueue;
+use crate::status::{LinkStatus, NetdevStats};
+
+/// Frames on a wire at most; more are dropped at the sender.
+const WIRE_LEN_MAX: usize = 4096;
+const ETH_HEADER_LEN: usize = 14;
+
+/// A port in memory.
+#[derive(Debug)]
+pub struct Memory {
+    name: String,
+    kind: &'static str,
+    config: Mutex<Config>,
+    changes: Changes,
+    counters: Arc<Counters>,
+    source: Source,
+    /// Where sent frames go; nowhere if `None`.
+    sink: Option<Arc<FrameQueue>>,
+}
+
+#[derive(Debug)]
+struct Config {
+    mac: MacAddr,
+    mtu: u32,
+    up: bool,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    rx_packets: AtomicU64,
+    rx_bytes: AtomicU64,
+    tx_packets: AtomicU64,
+    tx_bytes: AtomicU64,
+    tx_dropped: AtomicU64,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    Wire(Arc<FrameQueue>),
+    Frames { frames: Arc<[Packet]>, times: u64 },
+}
+
+/// Two ports with a wire between them: what one sends the other receives, marks included. Fails if the process has no
+/// descriptor left.
+pub fn pair(a: &str, b: &str) -> io::Result<(Arc<Memory>, Arc<Memory>)> {
+    let (to_a, to_b) = (Arc::new(FrameQueue::new(WIRE_LEN_MAX)?), Arc::new(FrameQueue::new(WIRE_LEN_MAX)?));
+    let end = |name, from: &Arc<FrameQueue>, to: &Arc<FrameQueue>| {
+        Arc::new(Memory::new(name, "memory", Source::Wire(from.clone()), Some(to.clone())))
+    };
+    Ok((end(a, &to_a, &to_b), end(b, &to_b, &to_a)))
+}
+
+/// A port that receives nothing and swallows what is sent.
+pub fn null(name: &str) -> io::Result<Arc<Memory>> {
+    Ok(Arc::new(Memory::new(name, "null", Source::Wire(Arc::new(FrameQueue::new(0)?)), None)))
+}
+
+/// A port that receives `frames` in order, `times` times over, as fast as it is asked, and swallows what is sent.
+/// Each receive handle begins anew.
+pub fn replay(name: &str, frames: Vec<Packet>, times: u64) -> Arc<Memory> {
+    let times = if frames.is_empty() { 0 } else { times };
+    Arc::new(Memory::new(name, "replay", Source::Frames { frames: frames.into(), times }, None))
+}
+
+/// As [`replay`], with the frames of a capture file.
+pub fn replay_pcap(name: &str, path: impl AsRef<Path>, times: u64) -> Result<Arc<Memory>, PcapError> {
+    let records: Result<Vec<_>, _> = pcap::Reader::open(path)?.collect();
+    Ok(replay(name, records?.iter().map(|record| Packet::from_slice(&record.frame)).collect(), times))
+}
+
+impl Memory {
+    fn new(name: &str, kind: &'static str, source: Source, sink: Option<Arc<FrameQueue>>) -> Self {
+        use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+        // The same name gives the same address in every run.
+        let seed = BuildHasherDefault::<DefaultHasher>::default().hash_one(name);
+        let config = Config { mac: MacAddr::local_from(seed), mtu: 1500, up: true };
+        Self {
+            name: name.to_owned(),
+            kind,
+            config: Mutex::new(config),
+            changes: Changes::default(),
+            counters: Arc::default(),
+            source,
+            sink,
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Config)) -> Result<(), NetdevError> {
+        change(&mut self.config.lock());
+        self.changes.notify();
+        Ok(())
+    }
+}
+
+impl Netdev for Memory {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    fn open_rx(&self, queue: usize) -> Result<Box<dyn Rx>, NetdevError> {
+        if queue > 0 {
+            return Err(NetdevError::NoQueue { name: self.name.clone(), queue, n_rxq: 1 });
+        }
+        let counters = self.counters.clone();
+        Ok(match self.source.clone() {
+            Source::Wire(queue) => Box::new(WireRx { queue, counters }),
+            Source::Frames { frames, times } => Box::new(ReplayRx { frames, times, at: 0, counters }),
+        })
+    }
+
+    fn open_tx(&self) -> Result<Box<dyn Tx>, NetdevError> {
+        Ok(Box::new(MemoryTx { sink: self.sink.clone(), counters: self.counters.clone() }))
+    }
+
+    fn mac(&self) -> MacAddr {
+        self.config.lock().mac
+    }
+
+    fn set_mac(&self, mac: MacAddr) -> Result<(), NetdevError> {
+        self.change(|config| config.mac = mac)
+    }
+
+    fn mtu(&self) -> Option<u32> {
+        Some(self.config.lock().mtu)
+    }
+
+    fn set_mtu(&self, mtu: u32) -> Result<(), NetdevError> {
+        self.change(|config| config.mtu = mtu)
+    }
+
+    fn set_up(&self, up: bool) -> Result<(), NetdevError> {
+        self.change(|config| config.up = up)
+    }
+
+    fn status(&self) -> LinkStatus {
+        let up = self.config.lock().up;
+        LinkStatus { admin_up: up, carrier: up, ..LinkStatus::default() }
+    }
+
+    fn stats(&self) -> NetdevStats {
+        let load = |counter: &AtomicU64| Some(counter.load(Ordering::Relaxed));
+        NetdevStats {
+            rx_packets: load(&self.counters.rx_packets),
+            rx_bytes: load(&self.counters.rx_bytes),
+            tx_packets: load(&self.counters.tx_packets),
+            tx_bytes: load(&self.counters.tx_bytes),
+            tx_dropped: load(&self.counters.tx_dropped),
+            ..NetdevStats::default()
+        }
+    }
+
+    fn changes(&self) -> &Changes {
+        &self.changes
+    }
+}
+
+impl Counters {
+    fn received(&self, packets: &[Packet]) {
+        let bytes: usize = packets.iter().map(Packet::len).sum();
+        self.rx_packets.fetch_add(packets.len() as u64, Ordering::Relaxed);
+        self.rx_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+struct WireRx {
+    queue: Arc<FrameQueue>,
+    counters: Arc<Counters>,
+}
+
+impl Rx for WireRx {
+    fn recv_batch(&mut self, out: &mut Batch, max: usize) -> io::Result<usize> {
+        let before = out.len();
+        let n = self.queue.pop(out, max);
+        self.counters.received(&out[before..]);
+        Ok(n)
+    }
+
+    fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.queue.fd())
+    }
+
+    fn drain(&mut self) -> io::Result<()> {
+        self.queue.clear();
+        Ok(())
+    }
+}
+
+struct ReplayRx {
+    frames: Arc<[Packet]>,
+    times: u64,
+    at: usize,
+    counters: Arc<Counters>,
+}
+
+impl Rx for ReplayRx {
+    fn recv_batch(&mut self, out: &mut Batch, max: usize) -> io::Result<usize> {
+        let before = out.len();
+        while out.len() - before < max && self.times > 0 {
+            let Some(frame) = self.frames.get(self.at) else { break };
+            let mut packet = pool::filled(frame.data());
+            packet.offload = frame.offload;
+            out.push(packet);
+            self.at += 1;
+            if self.at == self.frames.len() {
+                (self.at, self.times) = (0, self.times - 1);
+            }
+        }
+        self.counters.received(&out[before..]);
+        Ok(out.len() - before)
+    }
+
+    fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn drain(&mut self) -> io::Result<()> {
+        self.times = 0;
+        Ok(())
+    }
+}
+
+struct MemoryTx {
+    sink: Option<Arc<FrameQueue>>,
+    counters: Arc<Counters>,
+}
+
+impl Tx for MemoryTx {
+    fn send_batch(&mut self, batch: &mut Batch) -> SendReport {
+        let mut report = SendReport::default();
+        for packet in batch.drain(..) {
+            let len = packet.len();
+            if len < ETH_HEADER_LEN {
+                report.count_dropped(DropReason::Malformed, 1);
+                pool::recycle(packet);
+                continue;
+            }
+            let refused = match &self.sink {
+                Some(queue) => queue.push(packet).err(),
+                None => {
+                    pool::recycle(packet);
+                    None
+                }
+            };
+            match refused {
+                None => report.count_sent(len),
+                Some(packet) => {
+                    report.count_dropped(DropReason::OutputQueueFull, 1);
+                    pool::recycle(packet);
+                }
+            }
+        }
+        self.counters.tx_packets.fetch_add(report.sent, Ordering::Relaxed);
+        self.counters.tx_bytes.fetch_add(report.sent_bytes, Ordering::Relaxed);
+        self.counters.tx_dropped.fetch_add(report.n_dropped(), Ordering::Relaxed);
+        report
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wire_carries_frames_and_marks() {
+        let (a, b) = pair("a", "b").expect("pair");
+        let mut sent = Packet::from_slice(&[1; 60]);
+        sent.offload.checksum = packet::Checksum::Partial { start: 34, offset: 16 };
+        let mut tx = a.open_tx().expect("tx");
+        let report = tx.send_batch(&mut vec![sent.clone(), Packet::from_slice(&[1; 13])]);
+        assert_eq!((report.sent, report.n_dropped()), (1, 1));
+        let (mut rx, mut received) = (b.open_rx(0).expect("rx"), Batch::new());
+        assert_eq!(rx.recv_batch(&mut received, 32).expect("receive"), 1);
+        assert_eq!(received, [sent]);
+        assert_eq!((a.stats().tx_packets, b.stats().rx_bytes, b.stats().tx_packets), (Some(1), Some(60), Some(0)));
+        assert_ne!(a.mac(), b.mac());
+        assert!(b.open_rx(1).is_err());
+    }
+
+    #[test]
+    fn a_full_wire_drops() {
+        let (a, _b) = pair("a", "b").expect("pair");
+        let report = a.open_tx().expect("tx").send_batch(&mut vec![Packet::from_slice(&[1; 60]); WIRE_LEN_MAX + 2]);
+        assert_eq!(report.dropped, [(DropReason::OutputQueueFull, 2)]);
+        assert_eq!(a.stats().tx_dropped, Some(2));
+    }
+
+    #[test]
+    fn replay_plays_so_many_times() {
+        let port = replay("r", vec![Packet::from_slice(&[1; 60]), Packet::from_slice(&[2; 61])], 3);
+        let (mut rx, mut out) = (port.open_rx(0).expect("rx"), Batch::new());
+        assert_eq!(rx.recv_batch(&mut out, 5).expect("receive"), 5);
+        assert_eq!(rx.recv_batch(&mut out, 5).expect("receive"), 1);
+        assert_eq!(rx.recv_batch(&mut out, 5).expect("receive"), 0);
+        assert_eq!(out.iter().map(Packet::len).collect::<Vec<_>>(), [60, 61, 60, 61, 60, 61]);
+        assert_eq!(replay("r", Vec::new(), 3).open_rx(0).expect("rx").recv_batch(&mut out, 1).expect("receive"), 0);
+    }
+
+    #[test]
+    fn null_swallows() {
+        let port = null("n").expect("port");
+        assert_eq!(port.open_tx().expect("tx").send_batch(&mut vec![Packet::from_slice(&[1; 60]); 3]).sent, 3);
+        assert_eq!(port.open_rx(0).expect("rx").recv_batch(&mut Batch::new(), 1).expect("receive"), 0);
+    }
+
+    #[test]
+    fn a_capture_file_is_played() {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("x.pcap");
+        pcap::Writer::append(&path).expect("open").write(&[3; 60]).expect("write");
+        let port = replay_pcap("r", &path, 1).expect("port");
+        let mut out = Batch::new();
+        port.open_rx(0).expect("rx").recv_batch(&mut out, 9).expect("receive");
+        assert_eq!(out, [Packet::from_slice(&[3; 60])]);
+        assert!(replay_pcap("r", dir.path().join("none"), 1).is_err());
+    }
+}

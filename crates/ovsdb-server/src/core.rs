@@ -1,0 +1,426 @@
+//! The server without I/O: databases, sessions, and what each message does to them.
+//!
+//! Time comes in as [`Now`], messages through [`Core::message`], and what is to be sent goes out through
+//! [`Core::flush`], which first makes every transaction in the batch durable: no client hears of a change that a crash
+//! could undo. Transactions that arrive together thus share one sync.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+
+use ovsdb::jsonrpc::Message;
+use ovsdb::{DatabaseSchema, Error, Result, Uuid, UuidSource};
+use serde_json::Value;
+use tracing::{info, warn};
+
+use crate::commit::{Prepared, prepare};
+use crate::database::Database;
+use crate::execute::{Caller, Outcome, execute};
+use crate::hosted::Hosted;
+use crate::journal::{self, Style, Unknown};
+use crate::row::RowChange;
+use crate::server_database;
+use crate::session::{Locks, Output, Session, SessionId, Trigger};
+use crate::storage::{Nowhere, Storage};
+use crate::transaction::Transaction;
+
+/// What time it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Now {
+    /// Milliseconds of a clock that never goes back.
+    pub monotonic_ms: u64,
+    /// Milliseconds of Unix time.
+    pub unix_ms: i64,
+}
+
+/// The server without I/O.
+#[derive(Debug)]
+pub struct Core {
+    pub(crate) databases: BTreeMap<String, Hosted>,
+    pub(crate) sessions: BTreeMap<SessionId, Session>,
+    pub(crate) locks: Locks,
+    pub(crate) triggers: Vec<Trigger>,
+    pub(crate) outputs: Vec<Output>,
+    pub(crate) uuids: UuidSource,
+    pub(crate) server_id: Uuid,
+    next_session: SessionId,
+    style: Style,
+}
+
+impl Core {
+    /// A server with no database but `_Server`. New UUIDs come from `uuids`.
+    pub fn new(mut uuids: UuidSource) -> Self {
+        let server_id = uuids.next_uuid();
+        let mut core = Self {
+            databases: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            locks: Locks::default(),
+            triggers: Vec::new(),
+            outputs: Vec::new(),
+            uuids,
+            server_id,
+            next_session: 0,
+            style: Style::Difference,
+        };
+        let schema = server_database::schema();
+        core.databases.insert(schema.name.clone(), Hosted::new(Database::new(schema), Box::new(Nowhere), None));
+        core.describe_databases(Now::default());
+        core
+    }
+
+    /// How values are written to database files from now on.
+    pub fn set_style(&mut self, style: Style) {
+        self.style = style;
+    }
+
+    /// How values are written to database files.
+    pub fn style(&self) -> Style {
+        self.style
+    }
+
+    /// Takes a database into service: `records` are the contents of `storage`, the schema first; `file` is its name for
+    /// people. Returns the database's name.
+    pub fn add_database(
+        &mut self,
+        records: &[Value],
+        storage: Box<dyn Storage>,
+        file: Option<String>,
+        now: Now,
+    ) -> Result<String> {
+        let database = load(records)?;
+        let name = database.schema().name.clone();
+        if name.starts_with('_') {
+            let file = file.as_deref().unwrap_or("database");
+            return Err(Error::ovsdb(format!("{file}: names beginning with \"_\" are reserved")));
+        }
+        if self.databases.contains_key(&name) {
+            return Err(Error::ovsdb(format!("{name}: duplicate database name")));
+        }
+        let mut hosted = Hosted::new(database, storage, file);
+        hosted.note_compaction(now);
+        self.databases.insert(name.clone(), hosted);
+        self.disconnect_unaware(&format!("adding {name} database"));
+        self.describe_databases(now);
+        Ok(name)
+    }
+
+    /// Takes a database out of service.
+    pub fn remove_database(&mut self, name: &str, now: Now) -> bool {
+        if name.starts_with('_') || self.databases.remove(name).is_none() {
+            return false;
+        }
+        self.cancel_monitors(name);
+        self.cancel_triggers(name);
+        self.disconnect_unaware(&format!("removing {name} database"));
+        self.describe_databases(now);
+        true
+    }
+
+    /// The names of all databases, `_Server` included.
+    pub fn database_names(&self) -> impl Iterator<Item = &str> {
+        self.databases.keys().map(String::as_str)
+    }
+
+    /// The contents of a database.
+    pub fn database(&self, name: &str) -> Option<&Database> {
+        self.databases.get(name).map(|hosted| &hosted.database)
+    }
+
+    /// The file that a database came from.
+    pub fn database_file(&self, name: &str) -> Option<&str> {
+        self.databases.get(name)?.file.as_deref()
+    }
+
+    /// Why a database can no longer be written, if that is so; `None` if there is no such database.
+    pub fn storage_failure(&self, name: &str) -> Option<Option<&str>> {
+        Some(self.databases.get(name)?.failure())
+    }
+
+    /// Starts a session. A read-only one may not change any database.
+    pub fn connect(&mut self, read_only: bool) -> SessionId {
+        self.next_session += 1;
+        self.sessions.insert(self.next_session, Session { read_only, ..Session::default() });
+        self.next_session
+    }
+
+    /// Ends a session: its locks are given to others, its waiting transactions forgotten.
+    pub fn disconnect(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.remove(&id) else { return };
+        self.triggers.retain(|trigger| trigger.session != id);
+        for lock in session.locks_requested {
+            self.release_lock(&lock, id);
+        }
+    }
+
+    /// Whether a session is there.
+    pub fn has_session(&self, id: SessionId) -> bool {
+        self.sessions.contains_key(&id)
+    }
+
+    /// Number of sessions.
+    pub fn session_count(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Closes all sessions.
+    pub fn disconnect_all(&mut self, reason: &str) {
+        let ids: Vec<SessionId> = self.sessions.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.close(id, reason));
+    }
+
+    pub(crate) fn close(&mut self, id: SessionId, reason: &str) {
+        self.outputs.push(Output::Close(id, reason.to_owned()));
+        self.disconnect(id);
+    }
+
+    fn disconnect_unaware(&mut self, reason: &str) {
+        let unaware = self.sessions.iter().filter(|(_, session)| !session.change_aware);
+        let unaware: Vec<SessionId> = unaware.map(|(&id, _)| id).collect();
+        unaware.into_iter().for_each(|id| self.close(id, reason));
+    }
+
+    pub(crate) fn send(&mut self, session: SessionId, message: Message) {
+        self.outputs.push(Output::Send(session, message));
+    }
+
+    /// Does what is due: waiting transactions that time out.
+    pub fn tick(&mut self, now: Now) {
+        self.retry_triggers(now);
+    }
+
+    /// When [`Core::tick`] should be called next, in monotonic milliseconds.
+    pub fn next_deadline_ms(&self) -> Option<u64> {
+        self.triggers.iter().filter_map(deadline).min()
+    }
+
+    /// Makes everything durable that was done since the last call, and returns what to send. If that fails, the
+    /// database takes no more changes and all sessions are to be closed.
+    pub fn flush(&mut self, now: Now) -> Vec<Output> {
+        let mut failed = None;
+        for (name, hosted) in &mut self.databases {
+            if let Err(error) = hosted.sync() {
+                failed = Some(format!("{name}: cannot make transactions durable: {error}"));
+            }
+        }
+        if let Some(reason) = failed {
+            warn!(target: "ovsdb_file", "{reason}");
+            // None of the replies in the batch may be sent: they may promise what is not on disk.
+            self.outputs.clear();
+            self.disconnect_all(&reason);
+        }
+        let due: Vec<String> =
+            self.databases.iter().filter(|(_, h)| h.wants_compaction(now)).map(|(n, _)| n.clone()).collect();
+        for name in due {
+            if let Err(error) = self.compact(&name, "compacting database online", now) {
+                warn!(target: "ovsdb_file", "{name}: compaction failed: {error}");
+            }
+        }
+        std::mem::take(&mut self.outputs)
+    }
+
+    /// Rewrites a database's log so that it holds only the present contents.
+    pub fn compact(&mut self, name: &str, comment: &str, now: Now) -> io::Result<()> {
+        let style = self.style;
+        let Some(hosted) = self.databases.get_mut(name) else {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "no database by that name"));
+        };
+        hosted.compact(comment, now, style)
+    }
+
+    /// Runs operations on behalf of a session; `None` if a `wait` operation does not hold yet.
+    pub(crate) fn attempt(&mut self, trigger: &mut Trigger, now: Now) -> Option<Value> {
+        let hosted = self.databases.get(&trigger.database)?;
+        let no_locks = BTreeSet::new();
+        let session = self.sessions.get(&trigger.session);
+        let caller = Caller {
+            locks: session.map_or(&no_locks, |session| &session.locks_owned),
+            read_only: trigger.database.starts_with('_'),
+            server_read_only: session.is_some_and(|session| session.read_only),
+            elapsed_ms: now.monotonic_ms.saturating_sub(trigger.created_ms),
+        };
+        match execute(&hosted.database, &trigger.operations, caller, &mut self.uuids) {
+            Outcome::Wait { timeout_ms } => {
+                trigger.timeout_ms = timeout_ms;
+                trigger.tried_at = Some(hosted.database.last_transaction());
+                None
+            }
+            Outcome::Done { results, prepared: None } => Some(Value::from(results)),
+            Outcome::Done { mut results, prepared: Some(prepared) } => {
+                if let Err(error) = self.commit(&trigger.database.clone(), prepared, now) {
+                    results.push(error.to_json());
+                }
+                Some(Value::from(results))
+            }
+        }
+    }
+
+    /// Writes and applies a transaction that passed its checks, and tells the monitors.
+    pub(crate) fn commit(&mut self, name: &str, prepared: Prepared, now: Now) -> Result<()> {
+        let Some(hosted) = self.databases.get_mut(name) else { return Ok(()) };
+        if prepared.changes.is_empty() {
+            return Ok(());
+        }
+        let id = self.uuids.next_uuid();
+        let changes = hosted.commit(id, prepared, now, self.style)?;
+        self.notify(name, &changes);
+        Ok(())
+    }
+
+    fn notify(&mut self, name: &str, changes: &[RowChange]) {
+        let Some(hosted) = self.databases.get(name) else { return };
+        for (&id, session) in &self.sessions {
+            for (_, monitor) in session.monitors.iter().filter(|(database, _)| database == name) {
+                if let Some(updates) = monitor.updates(&hosted.database, changes) {
+                    let (method, params) = monitor.notification(&hosted.database, updates);
+                    self.outputs.push(Output::Send(id, Message::notification(method, params)));
+                }
+            }
+        }
+    }
+
+    /// Tries those waiting transactions again whose database has changed or whose time has come.
+    pub(crate) fn retry_triggers(&mut self, now: Now) {
+        while let Some(at) = self.triggers.iter().position(|trigger| self.is_ready(trigger, now)) {
+            let mut trigger = self.triggers.remove(at);
+            match self.attempt(&mut trigger, now) {
+                Some(result) => self.send(trigger.session, Message::reply(trigger.id, result)),
+                None => self.triggers.push(trigger),
+            }
+        }
+    }
+
+    fn is_ready(&self, trigger: &Trigger, now: Now) -> bool {
+        let Some(database) = self.database(&trigger.database) else { return false };
+        let is_due = deadline(trigger).is_some_and(|deadline| deadline <= now.monotonic_ms);
+        is_due || trigger.tried_at != Some(database.last_transaction())
+    }
+
+    /// Changes a database on the server's own behalf: `change` fills the transaction.
+    pub fn update(
+        &mut self,
+        name: &str,
+        now: Now,
+        change: impl FnOnce(&mut Transaction<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let Some(hosted) = self.databases.get(name) else { return Ok(()) };
+        let mut transaction = Transaction::new(&hosted.database);
+        change(&mut transaction)?;
+        let prepared = prepare(transaction, &mut self.uuids)?;
+        self.commit(name, prepared, now)?;
+        self.retry_triggers(now);
+        Ok(())
+    }
+
+    /// Brings the rows of `_Server` up to date.
+    pub(crate) fn describe_databases(&mut self, now: Now) {
+        let databases: Vec<(String, String)> = self
+            .databases
+            .iter()
+            .map(|(name, hosted)| (name.clone(), hosted.database.schema().to_json().to_string()))
+            .collect();
+        let mut uuids = UuidSource::seeded_from(&mut self.uuids);
+        let described = self.update(server_database::NAME, now, |transaction| {
+            server_database::describe(transaction, &databases, &mut uuids)
+        });
+        if let Err(error) = described {
+            warn!(target: "ovsdb_server", "cannot describe the databases in _Server: {error}");
+        }
+    }
+
+    fn cancel_monitors(&mut self, name: &str) {
+        let mut canceled = Vec::new();
+        for (&id, session) in &mut self.sessions {
+            let (gone, kept): (Vec<_>, Vec<_>) =
+                std::mem::take(&mut session.monitors).into_iter().partition(|(database, _)| database == name);
+            session.monitors = kept;
+            if session.change_aware {
+                canceled.extend(gone.into_iter().map(|(_, monitor)| (id, monitor.id)));
+            }
+        }
+        for (id, monitor) in canceled {
+            self.send(id, Message::notification("monitor_canceled", vec![monitor]));
+        }
+    }
+
+    fn cancel_triggers(&mut self, name: &str) {
+        for trigger in std::mem::take(&mut self.triggers) {
+            if trigger.database == name {
+                self.send(trigger.session, Message::error(trigger.id, "canceled"));
+            } else {
+                self.triggers.push(trigger);
+            }
+        }
+    }
+
+    /// Converts a database to another schema while it is in service (ovsdb-server(7), "Schema Conversion").
+    pub(crate) fn convert(&mut self, name: &str, schema: DatabaseSchema, now: Now) -> Result<()> {
+        let style = self.style;
+        let hosted = self.databases.get_mut(name).ok_or_else(|| Error::bare("unknown database"))?;
+        let converted = convert(&hosted.database, Arc::new(schema), &mut self.uuids)?;
+        hosted.replace(converted, "converted by ovsdb-server", now, style)?;
+        info!(target: "ovsdb_server", "committed {name} database schema conversion");
+        self.cancel_monitors(name);
+        self.cancel_triggers(name);
+        self.disconnect_unaware(&format!("database {name} schema changed"));
+        self.describe_databases(now);
+        Ok(())
+    }
+
+    /// Counts for `memory/show`, sorted by name.
+    pub fn memory_report(&self) -> BTreeMap<&'static str, u64> {
+        let databases = || self.databases.values().map(|hosted| &hosted.database);
+        let monitors: usize = self.sessions.values().map(|session| session.monitors.len()).sum();
+        let mut report = BTreeMap::new();
+        report.insert("atoms", databases().map(|database| database.atoms() as u64).sum());
+        report.insert("cells", databases().map(|database| database.cells() as u64).sum());
+        report.insert("monitors", monitors as u64);
+        report.insert("n-weak-refs", databases().map(|database| database.weak_reference_count() as u64).sum());
+        report.insert("sessions", self.sessions.len() as u64);
+        if !self.triggers.is_empty() {
+            report.insert("triggers", self.triggers.len() as u64);
+        }
+        report
+    }
+}
+
+fn deadline(trigger: &Trigger) -> Option<u64> {
+    Some(trigger.created_ms.saturating_add(trigger.timeout_ms?))
+}
+
+/// The database that a log's records describe, the schema first.
+pub fn load(records: &[Value]) -> Result<Database> {
+    let Some((schema, transactions)) = records.split_first() else {
+        return Err(Error::ovsdb("unexpected end of file reading schema"));
+    };
+    let schema = DatabaseSchema::from_json(schema)?;
+    let mut database = Database::new(Arc::new(schema));
+    for record in transactions {
+        let changes = journal::changes(&database, record, Unknown::Refuse)?;
+        database.apply_changes(&changes);
+    }
+    Ok(database)
+}
+
+/// The contents of `database` under another schema: what the new one does not have is left out, what is new in it gets
+/// default values, and all its constraints apply.
+pub fn convert(database: &Database, schema: Arc<DatabaseSchema>, uuids: &mut UuidSource) -> Result<Database> {
+    let mut converted = Database::new(schema);
+    let snapshot = journal::snapshot(database, "", 0, Style::Whole);
+    let changes = match &snapshot {
+        Some(record) => journal::changes(&converted, record, Unknown::Ignore)?,
+        None => Vec::new(),
+    };
+    let mut transaction = Transaction::new(&converted);
+    for change in &changes {
+        let (Some(table), Some(row)) = (converted.table_schema(change.table), &change.new) else { continue };
+        for (index, column) in table.own_columns() {
+            if let Some(datum) = row.column(index).filter(|datum| datum.len() == 1) {
+                datum.check(&column.kind)?;
+            }
+        }
+        transaction.insert(change.table, (**row).clone());
+    }
+    let prepared = prepare(transaction, uuids)?;
+    converted.apply_changes(&prepared.changes);
+    Ok(converted)
+}

@@ -1,0 +1,136 @@
+//! A database in service: its contents, its log, and when the log was last compacted.
+
+use std::io;
+use std::sync::Arc;
+
+use ovsdb::{Error, Result, Uuid};
+use serde_json::Value;
+use tracing::info;
+
+use crate::commit::Prepared;
+use crate::core::Now;
+use crate::database::Database;
+use crate::journal::{self, Style};
+use crate::row::RowChange;
+use crate::storage::Storage;
+
+/// A log is compacted by itself only if it is at least this long, in bytes...
+const COMPACT_LENGTH_MIN: u64 = 10 * 1024 * 1024;
+/// ... and this many transactions were added ...
+const COMPACT_COMMITS_MIN: u64 = 100;
+/// ... and this long after the last time, in milliseconds.
+const COMPACT_INTERVAL_MIN_MS: u64 = 10 * 60 * 1000;
+/// After this long, a log is compacted whatever its length is.
+const COMPACT_INTERVAL_MAX_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// A database in service.
+pub(crate) struct Hosted {
+    pub(crate) database: Database,
+    pub(crate) file: Option<String>,
+    storage: Box<dyn Storage>,
+    unsynced: bool,
+    failed: Option<String>,
+    commits: u64,
+    compacted_ms: u64,
+    compacted_length: u64,
+}
+
+impl std::fmt::Debug for Hosted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hosted").field("file", &self.file).field("commits", &self.commits).finish_non_exhaustive()
+    }
+}
+
+impl Hosted {
+    pub(crate) fn new(database: Database, storage: Box<dyn Storage>, file: Option<String>) -> Self {
+        let compacted_length = storage.length();
+        Self { database, file, storage, unsynced: false, failed: None, commits: 0, compacted_ms: 0, compacted_length }
+    }
+
+    /// Remembers that the log is as good as compacted now.
+    pub(crate) fn note_compaction(&mut self, now: Now) {
+        self.commits = 0;
+        self.compacted_ms = now.monotonic_ms;
+        self.compacted_length = self.storage.length();
+    }
+
+    /// Writes a transaction and applies it.
+    pub(crate) fn commit(
+        &mut self,
+        id: Uuid,
+        prepared: Prepared,
+        now: Now,
+        style: Style,
+    ) -> Result<Arc<Vec<RowChange>>> {
+        let schema = self.database.schema();
+        let record = journal::record(schema, &prepared.changes, &prepared.comment, now.unix_ms, style);
+        if let Some(record) = record {
+            if let Some(reason) = &self.failed {
+                return Err(Error::new("I/O error", reason.clone()));
+            }
+            self.storage.append(&record).map_err(|error| Error::io(&error, self.describe("write failed")))?;
+            self.unsynced = true;
+            self.commits += 1;
+        }
+        Ok(self.database.apply(id, prepared.changes))
+    }
+
+    /// Why nothing can be written any more, if that is so.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.failed.as_deref()
+    }
+
+    fn describe(&self, action: &str) -> String {
+        format!("{}: {action}", self.file.as_deref().unwrap_or(&self.database.schema().name))
+    }
+
+    /// Makes the transactions so far durable.
+    pub(crate) fn sync(&mut self) -> io::Result<()> {
+        if !std::mem::take(&mut self.unsynced) {
+            return Ok(());
+        }
+        self.storage.sync().inspect_err(|error| self.failed = Some(self.describe(&format!("sync failed ({error})"))))
+    }
+
+    /// Whether the log has grown enough to be compacted.
+    pub(crate) fn wants_compaction(&self, now: Now) -> bool {
+        if !self.storage.is_durable() || self.failed.is_some() || self.commits < COMPACT_COMMITS_MIN {
+            return false;
+        }
+        let elapsed = now.monotonic_ms.saturating_sub(self.compacted_ms);
+        let length = self.storage.length();
+        let grown = length >= COMPACT_LENGTH_MIN && length / 2 >= self.compacted_length;
+        elapsed >= COMPACT_INTERVAL_MAX_MS || grown && elapsed >= COMPACT_INTERVAL_MIN_MS
+    }
+
+    /// Rewrites the log so that it holds only the present contents.
+    pub(crate) fn compact(&mut self, comment: &str, now: Now, style: Style) -> io::Result<()> {
+        let records = records(&self.database, comment, now, style);
+        let before = self.storage.length();
+        self.storage.replace(&records)?;
+        self.unsynced = false;
+        self.note_compaction(now);
+        info!(
+            target: "ovsdb_file",
+            "{}: compacted {before} bytes to {}", self.database.schema().name, self.storage.length()
+        );
+        Ok(())
+    }
+
+    /// Puts other contents, perhaps under another schema, in the place of the present ones.
+    pub(crate) fn replace(&mut self, database: Database, comment: &str, now: Now, style: Style) -> Result<()> {
+        let records = records(&database, comment, now, style);
+        self.storage.replace(&records).map_err(|error| Error::io(&error, self.describe("write failed")))?;
+        self.database = database;
+        self.unsynced = false;
+        self.note_compaction(now);
+        Ok(())
+    }
+}
+
+/// The records of a compacted log: the schema, and all rows in one transaction if there are any.
+pub(crate) fn records(database: &Database, comment: &str, now: Now, style: Style) -> Vec<Value> {
+    let mut records = vec![database.schema().to_json()];
+    records.extend(journal::snapshot(database, comment, now.unix_ms, style));
+    records
+}

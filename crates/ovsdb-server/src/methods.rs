@@ -1,0 +1,291 @@
+//! What each JSON-RPC method does (RFC 7047 section 4.1, ovsdb-server(7)).
+
+use ovsdb::json::is_id;
+use ovsdb::jsonrpc::Message;
+use ovsdb::{DatabaseSchema, Error, Result, Uuid};
+use serde_json::{Value, json};
+
+use crate::core::{Core, Now};
+use crate::database::Database;
+use crate::monitor::{Monitor, Version};
+use crate::session::{Session, SessionId, Trigger};
+
+/// What a request is answered with.
+enum Answer {
+    Reply(Value),
+    Error(Value),
+    /// Not yet: the transaction waits.
+    Later,
+}
+
+impl Core {
+    /// Takes a message from a session's client.
+    pub fn message(&mut self, session: SessionId, message: Message, now: Now) {
+        if !self.has_session(session) {
+            return;
+        }
+        match message {
+            Message::Request { id, method, params } => self.request(session, id, &method, params, now),
+            Message::Notification { method, params } => {
+                if method == "cancel" {
+                    self.cancel(session, params.first().unwrap_or(&Value::Null));
+                }
+            }
+            // Clients answer the echo requests that probe whether they live.
+            Message::Reply { ref id, .. } if *id == "echo" => {}
+            other => {
+                let reason = format!("received unexpected {} message", other.kind());
+                self.close(session, &reason);
+            }
+        }
+    }
+
+    fn request(&mut self, session: SessionId, id: Value, method: &str, params: Vec<Value>, now: Now) {
+        let pending = self.triggers.iter().any(|trigger| trigger.session == session && trigger.id == id);
+        if pending && matches!(method, "transact" | "convert") {
+            let error = Error::syntax(&Value::from(params), format!("{method}: duplicate request ID"));
+            self.send(session, Message::error(id, error.to_json()));
+            return;
+        }
+        let answer = self.dispatch(session, &id, method, params, now).unwrap_or_else(|e| Answer::Error(e.to_json()));
+        match answer {
+            Answer::Reply(result) => self.send(session, Message::reply(id, result)),
+            Answer::Error(error) => self.send(session, Message::error(id, error)),
+            Answer::Later => {}
+        }
+        self.retry_triggers(now);
+    }
+
+    fn dispatch(
+        &mut self,
+        session: SessionId,
+        id: &Value,
+        method: &str,
+        params: Vec<Value>,
+        now: Now,
+    ) -> Result<Answer> {
+        let reply = |result: Value| Ok(Answer::Reply(result));
+        match method {
+            "transact" => self.transact(session, id, params, now),
+            "echo" => reply(Value::from(params)),
+            "list_dbs" => reply(self.database_names().collect()),
+            "get_schema" => {
+                let name = self.database_param("get_schema", &params)?;
+                reply(self.database(&name).map_or(Value::Null, |database| database.schema().to_json()))
+            }
+            "get_server_id" => reply(Value::from(self.server_id.to_string())),
+            "monitor" => self.monitor(session, Version::V1, method, &params).map(Answer::Reply),
+            "monitor_cond" => self.monitor(session, Version::V2, method, &params).map(Answer::Reply),
+            "monitor_cond_since" => self.monitor(session, Version::V3, method, &params).map(Answer::Reply),
+            "monitor_cond_change" => self.monitor_cond_change(session, &params).map(Answer::Reply),
+            "monitor_cancel" => Ok(self.monitor_cancel(session, &params)),
+            "lock" => self.lock(session, &params).map(Answer::Reply),
+            "steal" => self.steal(session, &params).map(Answer::Reply),
+            "unlock" => self.unlock(session, &params).map(Answer::Reply),
+            "set_db_change_aware" => {
+                let [Value::Bool(aware)] = params.as_slice() else {
+                    let details = "set_db_change_aware: true or false parameter expected";
+                    return Err(Error::syntax(&Value::from(params), details));
+                };
+                if let Some(session) = self.sessions.get_mut(&session) {
+                    session.change_aware = *aware;
+                }
+                reply(json!({}))
+            }
+            "convert" => {
+                let name = self.database_param("convert", &params)?;
+                let [_, schema] = params.as_slice() else {
+                    return Err(Error::syntax(&Value::from(params), "array expected"));
+                };
+                self.convert_method(session, &name, schema, now)?;
+                reply(json!({}))
+            }
+            _ => Ok(Answer::Error(Value::from("unknown method"))),
+        }
+    }
+
+    /// The database that a request's first parameter names.
+    fn database_param(&self, method: &str, params: &[Value]) -> Result<String> {
+        let params_json = || Value::from(params);
+        let Some(name) = params.first().and_then(Value::as_str) else {
+            let details = format!("{method} request params must begin with <db-name>");
+            return Err(Error::syntax(&params_json(), details));
+        };
+        if !self.databases.contains_key(name) {
+            let details = format!("{method} request specifies unknown database {name}");
+            return Err(Error::syntax_tagged(&params_json(), "unknown database", details));
+        }
+        Ok(name.to_owned())
+    }
+
+    fn transact(&mut self, session: SessionId, id: &Value, params: Vec<Value>, now: Now) -> Result<Answer> {
+        let database = self.database_param("transact", &params)?;
+        let operations = params.into_iter().skip(1).collect();
+        let created_ms = now.monotonic_ms;
+        let mut trigger =
+            Trigger { session, id: id.clone(), database, operations, created_ms, timeout_ms: None, tried_at: None };
+        Ok(match self.attempt(&mut trigger, now) {
+            Some(result) => Answer::Reply(result),
+            None => {
+                self.triggers.push(trigger);
+                Answer::Later
+            }
+        })
+    }
+
+    fn cancel(&mut self, session: SessionId, id: &Value) {
+        let found = self.triggers.iter().position(|trigger| trigger.session == session && trigger.id == *id);
+        if let Some(at) = found {
+            let trigger = self.triggers.remove(at);
+            self.send(session, Message::error(trigger.id, "canceled"));
+        }
+    }
+
+    fn convert_method(&mut self, session: SessionId, name: &str, schema: &Value, now: Now) -> Result<()> {
+        if name.starts_with('_') || self.sessions.get(&session).is_some_and(|session| session.read_only) {
+            let details = format!("convert operation not allowed on reserved database {name}");
+            return Err(Error::new("not allowed", details));
+        }
+        let schema = DatabaseSchema::from_json(schema)?;
+        if schema.name != name {
+            let details = format!("new schema name ({}) does not match database name ({name})", schema.name);
+            return Err(Error::new("invalid parameters", details));
+        }
+        self.convert(name, schema, now)
+    }
+
+    fn monitor(&mut self, session: SessionId, version: Version, method: &str, params: &[Value]) -> Result<Value> {
+        let name = self.database_param(method, params)?;
+        let invalid = || Error::syntax(&Value::from(params), "invalid parameters");
+        let (id, requests, since) = match (version, params) {
+            (Version::V3, [_, id, requests, since]) => (id, requests, Some(since)),
+            (Version::V1 | Version::V2, [_, id, requests, ..]) => (id, requests, None),
+            _ => return Err(invalid()),
+        };
+        let since = since.map(parse_transaction_id).transpose()?;
+        let client = self.sessions.get_mut(&session).ok_or_else(invalid)?;
+        if client.monitor_position(id).is_some() {
+            return Err(Error::syntax(id, "duplicate monitor ID"));
+        }
+        let database = self.databases.get(&name).map(|hosted| &hosted.database).ok_or_else(invalid)?;
+        let monitor = Monitor::from_json(database.schema(), id.clone(), version, requests)?;
+        let result = match since {
+            None => monitor.initial(database),
+            Some(since) => {
+                let last = database.last_transaction().to_string();
+                match monitor.updates_since(database, since) {
+                    Some(updates) => json!([true, last, updates]),
+                    None => json!([false, last, monitor.initial(database)]),
+                }
+            }
+        };
+        client.monitors.push((name, monitor));
+        Ok(result)
+    }
+
+    fn monitor_cond_change(&mut self, session: SessionId, params: &[Value]) -> Result<Value> {
+        let [id, new_id, requests] = params else {
+            return Err(Error::syntax(&Value::from(params), "invalid parameters"));
+        };
+        let unknown = || Error::syntax(id, "unknown monitor session");
+        let client = self.sessions.get_mut(&session).ok_or_else(unknown)?;
+        let at = client.monitor_position(id).ok_or_else(unknown)?;
+        if id != new_id && client.monitor_position(new_id).is_some() {
+            return Err(Error::syntax(new_id, "duplicate monitor ID"));
+        }
+        let (name, monitor) = client.monitors.get_mut(at).ok_or_else(unknown)?;
+        let database: &Database =
+            self.databases.get(name.as_str()).map(|hosted| &hosted.database).ok_or_else(unknown)?;
+        let updates = monitor.change_conditions(database, requests)?;
+        monitor.id = new_id.clone();
+        let notification = updates.map(|updates| monitor.notification(database, updates));
+        if let Some((method, params)) = notification {
+            self.send(session, Message::notification(method, params));
+        }
+        Ok(json!({}))
+    }
+
+    fn monitor_cancel(&mut self, session: SessionId, params: &[Value]) -> Answer {
+        let [id] = params else {
+            return Answer::Error(Value::from("invalid parameters"));
+        };
+        let client = self.sessions.get_mut(&session);
+        match client.and_then(|client| Some((client.monitor_position(id)?, client))) {
+            Some((at, client)) => {
+                client.monitors.remove(at);
+                Answer::Reply(json!({}))
+            }
+            None => Answer::Error(Value::from("unknown monitor")),
+        }
+    }
+
+    fn lock(&mut self, session: SessionId, params: &[Value]) -> Result<Value> {
+        let name = self.new_lock_name(session, "lock", params)?;
+        let locked = self.locks.request(&name, session);
+        if let Some(client) = self.sessions.get_mut(&session).filter(|_| locked) {
+            client.locks_owned.insert(name);
+        }
+        Ok(json!({ "locked": locked }))
+    }
+
+    fn steal(&mut self, session: SessionId, params: &[Value]) -> Result<Value> {
+        let name = self.new_lock_name(session, "steal", params)?;
+        let victim = self.locks.steal(&name, session);
+        if let Some(client) = self.sessions.get_mut(&session) {
+            client.locks_owned.insert(name.clone());
+        }
+        if let Some((id, victim)) = victim.and_then(|id| Some((id, self.sessions.get_mut(&id)?))) {
+            victim.locks_owned.remove(&name);
+            self.send(id, Message::notification("stolen", vec![Value::from(name)]));
+        }
+        Ok(json!({"locked": true}))
+    }
+
+    fn unlock(&mut self, session: SessionId, params: &[Value]) -> Result<Value> {
+        let name = lock_name("unlock", params)?;
+        let client: Option<&mut Session> = self.sessions.get_mut(&session);
+        if !client.is_some_and(|client| client.locks_requested.remove(&name)) {
+            let details = "unlock: \"unlock\" without \"lock\" or \"steal\"";
+            return Err(Error::syntax(&Value::from(params), details));
+        }
+        self.release_lock(&name, session);
+        Ok(json!({}))
+    }
+
+    /// The lock that a `lock` or `steal` request names, which the session must not have asked for before.
+    fn new_lock_name(&mut self, session: SessionId, method: &str, params: &[Value]) -> Result<String> {
+        let name = lock_name(method, params)?;
+        let client = self.sessions.get_mut(&session);
+        if !client.is_some_and(|client| client.locks_requested.insert(name.clone())) {
+            let details = format!("must issue \"unlock\" before new \"{method}\"");
+            return Err(Error::syntax(&Value::from(params), details));
+        }
+        Ok(name)
+    }
+
+    /// Takes a session out of a lock's queue and tells the next owner.
+    pub(crate) fn release_lock(&mut self, name: &str, session: SessionId) {
+        if let Some(client) = self.sessions.get_mut(&session) {
+            client.locks_owned.remove(name);
+        }
+        let next = self.locks.release(name, session);
+        if let Some((id, client)) = next.and_then(|id| Some((id, self.sessions.get_mut(&id)?))) {
+            client.locks_owned.insert(name.to_owned());
+            self.send(id, Message::notification("locked", vec![Value::from(name)]));
+        }
+    }
+}
+
+fn parse_transaction_id(json: &Value) -> Result<Uuid> {
+    let Some(text) = json.as_str() else {
+        return Err(Error::syntax(json, "last-txn-id must be string"));
+    };
+    Uuid::parse(text).ok_or_else(|| Error::syntax(json, "last-txn-id must be UUID format."))
+}
+
+fn lock_name(method: &str, params: &[Value]) -> Result<String> {
+    match params {
+        [Value::String(name)] if is_id(name) => Ok(name.clone()),
+        _ => Err(Error::syntax(&Value::from(params), format!("{method} request params must be <id>"))),
+    }
+}

@@ -1,0 +1,68 @@
+//! The `_Server` database (ovsdb-server(5)), in which clients read which databases the server has.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ovsdb::{DatabaseSchema, Datum, Error, Result, Uuid, UuidSource};
+
+use crate::row::Row;
+use crate::transaction::Transaction;
+
+/// The database's name.
+pub(crate) const NAME: &str = "_Server";
+
+const SCHEMA: &str = r#"{
+    "name": "_Server", "version": "1.2.0", "cksum": "3009684573 744",
+    "tables": {"Database": {"isRoot": true, "columns": {
+        "name":      {"type": "string"},
+        "model":     {"type": {"key": {"type": "string", "enum": ["set", ["clustered", "relay", "standalone"]]}}},
+        "connected": {"type": "boolean"},
+        "leader":    {"type": "boolean"},
+        "schema":    {"type": {"key": "string", "min": 0}},
+        "cid":       {"type": {"key": "uuid", "min": 0}},
+        "sid":       {"type": {"key": "uuid", "min": 0}},
+        "index":     {"type": {"key": "integer", "min": 0}}}}}}"#;
+
+/// The schema.
+pub(crate) fn schema() -> Arc<DatabaseSchema> {
+    Arc::new(DatabaseSchema::parse(SCHEMA).expect("the text above is a schema, which a test checks"))
+}
+
+/// Makes the rows of `Database` describe `databases`, each a name and a schema's JSON text.
+pub(crate) fn describe(
+    transaction: &mut Transaction<'_>,
+    databases: &[(String, String)],
+    uuids: &mut UuidSource,
+) -> Result<()> {
+    let schema = Arc::clone(transaction.database().schema());
+    let missing = || Error::bare("internal error");
+    let table = schema.table_index("Database").ok_or_else(missing)?;
+    let table_schema = schema.tables().get(table).ok_or_else(missing)?;
+    let column = |name: &str| table_schema.column_index(name).ok_or_else(missing);
+    let name_column = column("name")?;
+    let known: BTreeMap<String, Uuid> = transaction
+        .rows(table)
+        .map(|row| (row.column(name_column).and_then(Datum::as_str).unwrap_or_default().to_owned(), row.uuid()))
+        .collect();
+    for (name, uuid) in &known {
+        if !databases.iter().any(|(database, _)| database == name) {
+            transaction.delete(table, *uuid)?;
+        }
+    }
+    for (name, text) in databases {
+        let existing = known.get(name).and_then(|&uuid| transaction.row(table, uuid)).map(|row| (**row).clone());
+        let is_new = existing.is_none();
+        let mut row = existing.unwrap_or_else(|| Row::new(table_schema, uuids.next_uuid()));
+        row.set(name_column, Datum::scalar(name.as_str()));
+        row.set(column("model")?, Datum::scalar("standalone"));
+        row.set(column("connected")?, Datum::scalar(true));
+        row.set(column("leader")?, Datum::scalar(true));
+        row.set(column("schema")?, Datum::scalar(text.as_str()));
+        if is_new {
+            transaction.insert(table, row);
+        } else {
+            transaction.replace(table, row)?;
+        }
+    }
+    Ok(())
+}

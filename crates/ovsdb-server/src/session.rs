@@ -1,0 +1,93 @@
+//! What the server knows of one client, and the locks that clients contend for (RFC 7047 sections 4.1.8 to 4.1.10).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use ovsdb::Uuid;
+use ovsdb::jsonrpc::Message;
+use serde_json::Value;
+
+use crate::monitor::Monitor;
+
+/// Names a session for as long as the server runs.
+pub type SessionId = u64;
+
+/// One client.
+#[derive(Debug, Default)]
+pub(crate) struct Session {
+    /// The monitors that it started, with the names of their databases.
+    pub(crate) monitors: Vec<(String, Monitor)>,
+    /// The locks that it has asked for and not given back, whether or not it owns them.
+    pub(crate) locks_requested: BTreeSet<String>,
+    /// The locks that it owns.
+    pub(crate) locks_owned: BTreeSet<String>,
+    /// Whether it understands notifications about databases that come and go, and need not be disconnected for them.
+    pub(crate) change_aware: bool,
+    /// Whether it may not change anything (`read_only` of its remote).
+    pub(crate) read_only: bool,
+}
+
+impl Session {
+    /// The place of the monitor called `id`.
+    pub(crate) fn monitor_position(&self, id: &Value) -> Option<usize> {
+        self.monitors.iter().position(|(_, monitor)| monitor.id == *id)
+    }
+}
+
+/// A transaction that waits for a `wait` operation to hold.
+#[derive(Debug)]
+pub(crate) struct Trigger {
+    pub(crate) session: SessionId,
+    pub(crate) id: Value,
+    pub(crate) database: String,
+    pub(crate) operations: Vec<Value>,
+    /// When the request came, in monotonic milliseconds.
+    pub(crate) created_ms: u64,
+    /// When it times out, in milliseconds after it came.
+    pub(crate) timeout_ms: Option<u64>,
+    /// The database's last transaction when it was tried last.
+    pub(crate) tried_at: Option<Uuid>,
+}
+
+/// Something for the shell around the core to do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Output {
+    /// Send a message to a session's client.
+    Send(SessionId, Message),
+    /// Close a session, for the reason given.
+    Close(SessionId, String),
+}
+
+/// All locks: for each, the sessions that want it, its owner first.
+#[derive(Debug, Default)]
+pub(crate) struct Locks {
+    waiters: BTreeMap<String, VecDeque<SessionId>>,
+}
+
+impl Locks {
+    /// Queues `session` for a lock; says whether it owns it now.
+    pub(crate) fn request(&mut self, name: &str, session: SessionId) -> bool {
+        let waiters = self.waiters.entry(name.to_owned()).or_default();
+        waiters.push_back(session);
+        waiters.len() == 1
+    }
+
+    /// Gives a lock to `session` at once; returns the session that owned it.
+    pub(crate) fn steal(&mut self, name: &str, session: SessionId) -> Option<SessionId> {
+        let waiters = self.waiters.entry(name.to_owned()).or_default();
+        let victim = waiters.front().copied();
+        waiters.push_front(session);
+        victim
+    }
+
+    /// Takes `session` out of a lock's queue; returns the session that owns the lock from now on, if that changed.
+    pub(crate) fn release(&mut self, name: &str, session: SessionId) -> Option<SessionId> {
+        let waiters = self.waiters.get_mut(name)?;
+        let was_owner = waiters.front() == Some(&session);
+        waiters.retain(|&waiter| waiter != session);
+        let next = waiters.front().copied();
+        if next.is_none() {
+            self.waiters.remove(name);
+        }
+        next.filter(|_| was_owner)
+    }
+}

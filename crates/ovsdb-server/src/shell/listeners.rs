@@ -1,0 +1,128 @@
+//! Tasks that bring connections: one for each address, which accepts, or which connects and connects again.
+
+use std::time::{Duration, Instant};
+
+use ovsdb::jsonrpc::{Listener, Remote, Stream};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
+use tracing::{info, warn};
+
+use super::remotes::RemoteOptions;
+use super::server::Event;
+
+/// How soon an address on which listening failed is tried again.
+const LISTEN_RETRY: Duration = Duration::from_secs(10);
+/// How long to wait after accepting failed, e.g. for want of file descriptors.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// Shortest pause between attempts to connect, in milliseconds.
+const MIN_BACKOFF_MS: u64 = 1000;
+
+/// A connection that a task has brought.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    pub(super) stream: Stream,
+    /// The address by which it came.
+    pub(super) remote: String,
+    /// The peer's name, without a number if it has none of its own.
+    pub(super) peer: String,
+    /// Dropped when the connection ends, for the task that made it.
+    pub(super) ended: Option<oneshot::Sender<()>>,
+}
+
+/// An address in use.
+#[derive(Debug)]
+pub(super) struct Endpoint {
+    pub(super) options: RemoteOptions,
+    /// The port that a TCP listener got.
+    pub(super) bound_port: Option<u16>,
+    pub(super) is_passive: bool,
+    task: Option<AbortHandle>,
+    started: Instant,
+}
+
+impl Endpoint {
+    /// Starts to use an address. If listening fails, the endpoint is idle and the error is given too.
+    pub(super) async fn start(
+        text: &str,
+        options: RemoteOptions,
+        events: &mpsc::Sender<Event>,
+    ) -> (Self, Option<std::io::Error>) {
+        let mut endpoint = Self { options, bound_port: None, is_passive: false, task: None, started: Instant::now() };
+        let remote = match Remote::parse(text) {
+            Ok(remote) => remote,
+            Err(error) => return (endpoint, Some(std::io::Error::other(error))),
+        };
+        let name = text.to_owned();
+        let events = events.clone();
+        if !remote.is_passive() {
+            let backoff = endpoint.options.max_backoff_ms;
+            endpoint.task = Some(tokio::spawn(connect(remote, name, backoff, events)).abort_handle());
+            return (endpoint, None);
+        }
+        endpoint.is_passive = true;
+        match Listener::bind(&remote).await {
+            Ok(listener) => {
+                endpoint.bound_port = listener.local_port();
+                if let Some(port) = endpoint.bound_port {
+                    info!(target: "socket_util", "{text}: listening on port {port}");
+                }
+                endpoint.task = Some(tokio::spawn(accept(listener, name, events)).abort_handle());
+                (endpoint, None)
+            }
+            Err(error) => (endpoint, Some(error)),
+        }
+    }
+
+    /// Whether the address is in use, or was tried so recently that it need not be tried again.
+    pub(super) fn is_settled(&self) -> bool {
+        self.task.is_some() || self.started.elapsed() < LISTEN_RETRY
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+async fn accept(listener: Listener, remote: String, events: mpsc::Sender<Event>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                let incoming = Incoming { stream, remote: remote.clone(), peer, ended: None };
+                if events.send(Event::Connected(incoming)).await.is_err() {
+                    return;
+                }
+            }
+            Err(error) => {
+                warn!(target: "ovsdb_jsonrpc_server", "{remote}: accept failed: {error}");
+                tokio::time::sleep(ACCEPT_RETRY).await;
+            }
+        }
+    }
+}
+
+async fn connect(remote: Remote, name: String, max_backoff_ms: u64, events: mpsc::Sender<Event>) {
+    let mut backoff_ms = MIN_BACKOFF_MS;
+    loop {
+        info!(target: "reconnect", "{name}: connecting...");
+        match Stream::connect(&remote).await {
+            Ok(stream) => {
+                info!(target: "reconnect", "{name}: connected");
+                backoff_ms = MIN_BACKOFF_MS;
+                let (ended, end) = oneshot::channel();
+                let incoming = Incoming { stream, remote: name.clone(), peer: name.clone(), ended: Some(ended) };
+                if events.send(Event::Connected(incoming)).await.is_err() {
+                    return;
+                }
+                // It ends with an error, since the other half is dropped; that is the signal.
+                let _ = end.await;
+            }
+            Err(error) => info!(target: "reconnect", "{name}: connection attempt failed ({error})"),
+        }
+        tokio::time::sleep(Duration::from_millis(backoff_ms)).await;
+        backoff_ms = backoff_ms.saturating_mul(2).min(max_backoff_ms);
+    }
+}

@@ -1,0 +1,13 @@
+//! The asynchronous shell around [`crate::Core`]: sockets, clocks and tasks, and nothing that decides anything.
+//!
+//! One task owns the core and takes events from a bounded queue; each connection has a task that reads and one that
+//! writes. Events that are ready together are handled together, made durable with one sync, and only then answered.
+
+mod connection;
+mod handle;
+mod listeners;
+mod remotes;
+mod server;
+
+pub use handle::Handle;
+pub use server::{Builder, OpenError, Server};

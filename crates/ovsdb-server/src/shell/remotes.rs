@@ -1,0 +1,199 @@
+//! Which addresses the server uses: those given by name, and those that columns of databases hold
+//! (`db:DATABASE,TABLE,COLUMN`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ovsdb::jsonrpc::Remote;
+use ovsdb::schema::TableSchema;
+use ovsdb::{AtomType, Datum, Uuid};
+
+use crate::core::Core;
+use crate::database::{Database, RowId};
+use crate::row::Row;
+
+/// How long a TCP peer may be silent before it is probed, unless a row says otherwise, in milliseconds.
+pub(super) const INACTIVITY_PROBE_MS: u64 = 5000;
+/// Longest pause between attempts to connect, unless a row says otherwise, in milliseconds.
+const MAX_BACKOFF_MS: u64 = 8000;
+
+/// What is particular to one address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RemoteOptions {
+    /// After how much silence a peer is probed; 0 for never.
+    pub(super) inactivity_probe_ms: u64,
+    /// Longest pause between attempts to connect.
+    pub(super) max_backoff_ms: u64,
+    /// Whether clients may only read.
+    pub(super) read_only: bool,
+    /// The row that asked for the address, where its state is reported.
+    pub(super) row: Option<(String, RowId)>,
+}
+
+impl RemoteOptions {
+    fn new(target: &str) -> Self {
+        let is_local = target.starts_with("unix:") || target.starts_with("punix:");
+        Self {
+            inactivity_probe_ms: if is_local { 0 } else { INACTIVITY_PROBE_MS },
+            max_backoff_ms: MAX_BACKOFF_MS,
+            read_only: false,
+            row: None,
+        }
+    }
+}
+
+/// A column that holds addresses.
+struct Source<'a> {
+    database: &'a Database,
+    name: &'a str,
+    table: usize,
+    schema: &'a TableSchema,
+    column: usize,
+}
+
+/// Finds the column that `db:DATABASE,TABLE,COLUMN` names.
+fn source<'a>(core: &'a Core, text: &'a str) -> Result<Source<'a>, String> {
+    let parts: Vec<&str> = text.strip_prefix("db:").unwrap_or(text).split(',').collect();
+    let &[name, table_name, column_name] = parts.as_slice() else {
+        return Err(format!("\"{text}\": invalid syntax"));
+    };
+    let database = core.database(name).ok_or_else(|| format!("\"{text}\": no database named {name}"))?;
+    let found = database.schema().table_index(table_name);
+    let found = found.and_then(|table| Some((table, database.schema().tables().get(table)?)));
+    let (table, schema) = found.ok_or_else(|| format!("\"{text}\": no table named {table_name}"))?;
+    let found = schema.column_index(column_name).and_then(|at| Some((at, schema.columns().get(at)?)));
+    let (column, column_schema) =
+        found.ok_or_else(|| format!("\"{text}\": table \"{table_name}\" has no column \"{column_name}\""))?;
+    let kind = &column_schema.kind;
+    let is_reference = kind.key.kind == AtomType::Uuid && kind.key.ref_table().is_some() && !kind.is_map();
+    if !is_reference && (kind.key.kind != AtomType::String || kind.is_map()) {
+        return Err(format!(
+            "\"{text}\": table \"{table_name}\" column \"{column_name}\" is not string or set of strings"
+        ));
+    }
+    Ok(Source { database, name, table, schema, column })
+}
+
+/// Checks an address as a user gives it.
+pub(super) fn check(core: &Core, text: &str) -> Result<(), String> {
+    if text.starts_with("db:") {
+        return source(core, text).map(|_| ());
+    }
+    Remote::parse(text).map(|_| ()).map_err(|error| error.to_string())
+}
+
+/// All addresses that `configured` stands for, and complaints about those that cannot be used.
+pub(super) fn resolve(core: &Core, configured: &BTreeSet<String>) -> (BTreeMap<String, RemoteOptions>, Vec<String>) {
+    let mut found = BTreeMap::new();
+    let mut complaints = Vec::new();
+    for text in configured {
+        if !text.starts_with("db:") {
+            found.insert(text.clone(), RemoteOptions::new(text));
+            continue;
+        }
+        match source(core, text) {
+            Ok(source) => source.collect(&mut found),
+            Err(complaint) => complaints.push(complaint),
+        }
+    }
+    found.retain(|target, _| match Remote::parse(target) {
+        Ok(_) => true,
+        Err(error) => {
+            complaints.push(error.to_string());
+            false
+        }
+    });
+    (found, complaints)
+}
+
+impl Source<'_> {
+    fn collect(&self, found: &mut BTreeMap<String, RemoteOptions>) {
+        let target_table = self.schema.columns().get(self.column).and_then(|column| column.kind.key.ref_table());
+        for row in self.database.rows(self.table) {
+            let Some(datum) = row.column(self.column) else { continue };
+            match target_table {
+                Some(table) => {
+                    datum
+                        .keys()
+                        .iter()
+                        .filter_map(ovsdb::Atom::as_uuid)
+                        .for_each(|uuid| self.add_row(table, uuid, found));
+                }
+                None => {
+                    for target in datum.keys().iter().filter_map(ovsdb::Atom::as_str) {
+                        found.entry(target.to_owned()).or_insert_with(|| RemoteOptions::new(target));
+                    }
+                }
+            }
+        }
+    }
+
+    fn add_row(&self, table: &str, uuid: Uuid, found: &mut BTreeMap<String, RemoteOptions>) {
+        let schema = self.database.schema();
+        let Some((index, table)) = schema.table_index(table).and_then(|at| Some((at, schema.tables().get(at)?))) else {
+            return;
+        };
+        let Some(row) = self.database.row(index, uuid) else { return };
+        let Some(target) = column(table, row, "target").and_then(Datum::as_str) else { return };
+        let mut options = RemoteOptions::new(target);
+        let milliseconds = |name: &str| {
+            let number = column(table, row, name).and_then(Datum::as_integer)?;
+            u64::try_from(number).ok()
+        };
+        if let Some(probe) = milliseconds("inactivity_probe") {
+            options.inactivity_probe_ms = probe;
+        }
+        if let Some(backoff) = milliseconds("max_backoff") {
+            options.max_backoff_ms = backoff.max(1000);
+        }
+        options.read_only = column(table, row, "read_only").and_then(Datum::as_bool).unwrap_or(false);
+        options.row = Some((self.name.to_owned(), (index, uuid)));
+        found.insert(target.to_owned(), options);
+    }
+}
+
+fn column<'a>(table: &TableSchema, row: &'a Row, name: &str) -> Option<&'a Datum> {
+    row.column(table.column_index(name)?)
+}
+
+/// Writes the state of an address into the row that asked for it: `is_connected` and `status`, if it has them.
+pub(super) fn report(core: &mut Core, (database, (table, uuid)): &(String, RowId), state: &Report, now: crate::Now) {
+    let outcome = core.update(database, now, |transaction| {
+        let Some(schema) = transaction.database().table_schema(*table) else { return Ok(()) };
+        let Some(mut row) = transaction.row(*table, *uuid).map(|row| (**row).clone()) else { return Ok(()) };
+        if let Some(at) = schema.column_index("is_connected") {
+            row.set(at, Datum::scalar(state.connections > 0));
+        }
+        if let Some(at) = schema.column_index("status") {
+            row.set(at, state.status());
+        }
+        transaction.replace(*table, row)
+    });
+    if let Err(error) = outcome {
+        tracing::warn!(target: "ovsdb_server", "Failed to update remote status: {error}");
+    }
+}
+
+/// The state of an address.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Report {
+    pub(super) connections: usize,
+    pub(super) bound_port: Option<u16>,
+    pub(super) is_passive: bool,
+}
+
+impl Report {
+    fn status(&self) -> Datum {
+        let mut pairs = Vec::new();
+        if let Some(port) = self.bound_port {
+            pairs.push(("bound_port", port.to_string()));
+        }
+        if self.is_passive {
+            if self.connections > 1 {
+                pairs.push(("n_connections", self.connections.to_string()));
+            }
+        } else {
+            pairs.push(("state", if self.connections > 0 { "ACTIVE" } else { "BACKOFF" }.to_owned()));
+        }
+        Datum::map(pairs)
+    }
+}

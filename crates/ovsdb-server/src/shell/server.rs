@@ -1,0 +1,484 @@
+//! The server: opens databases, listens, and runs the loop that feeds the core.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use ovsdb::jsonrpc::Message;
+use ovsdb::{DatabaseSchema, Error, UuidSource};
+use tokio::sync::{mpsc, oneshot};
+use tracing::{debug, info, warn};
+
+use super::connection::Peer;
+use super::handle::{Action, Command, Handle};
+use super::listeners::{Endpoint, Incoming};
+use super::remotes::{self, Report};
+use crate::core::{Core, Now};
+use crate::file::{FileError, FileStorage};
+use crate::journal::Style;
+use crate::session::{Output, SessionId};
+use crate::storage::{Nowhere, Storage};
+
+/// How many events wait for the core before those who bring them must wait.
+const EVENTS_MAX: usize = 256;
+/// How many events are handled together before their results are made durable and sent.
+const BATCH_MAX: usize = 128;
+/// How often the server looks after itself (compaction) when nothing happens.
+const HOUSEKEEPING_MS: u64 = 60_000;
+
+/// Something that happened outside the core.
+#[derive(Debug)]
+pub(super) enum Event {
+    Connected(Incoming),
+    Message(SessionId, Message),
+    Probe(SessionId, Message),
+    Closed(SessionId, String),
+}
+
+/// Why a server could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// A database file cannot be used.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A database file's contents are not a database, or not one that fits.
+    #[error("{0}")]
+    Database(#[from] Error),
+    /// An address cannot be used.
+    #[error("{0}")]
+    Remote(String),
+}
+
+enum Origin {
+    File(PathBuf),
+    FileOrNew(PathBuf, Box<DatabaseSchema>),
+    Memory(Box<DatabaseSchema>),
+}
+
+/// Collects what a server is to serve, and where.
+pub struct Builder {
+    origins: Vec<Origin>,
+    remotes: Vec<String>,
+    uuids: UuidSource,
+    style: Style,
+}
+
+impl std::fmt::Debug for Builder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builder").field("remotes", &self.remotes).finish_non_exhaustive()
+    }
+}
+
+impl Builder {
+    /// Serves a database file, which must exist.
+    #[must_use]
+    pub fn database_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.origins.push(Origin::File(path.into()));
+        self
+    }
+
+    /// Serves a database file, which is created with `schema` if it does not exist.
+    #[must_use]
+    pub fn database_file_or_new(mut self, path: impl Into<PathBuf>, schema: DatabaseSchema) -> Self {
+        self.origins.push(Origin::FileOrNew(path.into(), Box::new(schema)));
+        self
+    }
+
+    /// Serves an empty database that is kept in memory only.
+    #[must_use]
+    pub fn database_in_memory(mut self, schema: DatabaseSchema) -> Self {
+        self.origins.push(Origin::Memory(Box::new(schema)));
+        self
+    }
+
+    /// Listens on, or connects to, an address: `punix:FILE`, `ptcp:PORT[:HOST]`, `unix:FILE`, `tcp:HOST:PORT`, or
+    /// `db:DATABASE,TABLE,COLUMN` for the addresses in a column.
+    #[must_use]
+    pub fn remote(mut self, remote: impl Into<String>) -> Self {
+        self.remotes.push(remote.into());
+        self
+    }
+
+    /// Takes new UUIDs from `uuids` instead of the operating system's random source.
+    #[must_use]
+    pub fn uuids(mut self, uuids: UuidSource) -> Self {
+        self.uuids = uuids;
+        self
+    }
+
+    /// Writes database files in this style; differences, if this is not called.
+    #[must_use]
+    pub fn style(mut self, style: Style) -> Self {
+        self.style = style;
+        self
+    }
+
+    /// Opens the databases. Nothing listens before [`Server::run`] or [`Server::listen`].
+    pub fn open(self) -> Result<Server, OpenError> {
+        let mut core = Core::new(self.uuids);
+        core.set_style(self.style);
+        let (events, event_queue) = mpsc::channel(EVENTS_MAX);
+        let (commands, command_queue) = mpsc::channel(EVENTS_MAX);
+        let mut server = Server {
+            core,
+            configured: BTreeSet::new(),
+            endpoints: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            active: BTreeMap::new(),
+            reports: BTreeMap::new(),
+            complaints: BTreeSet::new(),
+            recoveries: Vec::new(),
+            events,
+            event_queue,
+            commands,
+            command_queue,
+            started: Instant::now(),
+            serial: 0,
+            seen: None,
+        };
+        for origin in self.origins {
+            server.open(origin)?;
+        }
+        for remote in self.remotes {
+            remotes::check(&server.core, &remote).map_err(OpenError::Remote)?;
+            server.configured.insert(remote);
+        }
+        Ok(server)
+    }
+}
+
+/// A database server.
+#[derive(Debug)]
+pub struct Server {
+    core: Core,
+    /// Addresses as given.
+    configured: BTreeSet<String>,
+    /// Addresses in use.
+    endpoints: BTreeMap<String, Endpoint>,
+    peers: BTreeMap<SessionId, Peer>,
+    /// What tells the tasks that made connections that these have ended.
+    active: BTreeMap<SessionId, oneshot::Sender<()>>,
+    /// What was last written into the rows of addresses.
+    reports: BTreeMap<String, Report>,
+    /// Complaints about addresses that were logged already.
+    complaints: BTreeSet<String>,
+    recoveries: Vec<String>,
+    events: mpsc::Sender<Event>,
+    event_queue: mpsc::Receiver<Event>,
+    commands: mpsc::Sender<Command>,
+    command_queue: mpsc::Receiver<Command>,
+    started: Instant,
+    serial: u64,
+    /// The databases' last transactions when the addresses in them were last looked at.
+    seen: Option<Vec<ovsdb::Uuid>>,
+}
+
+impl Server {
+    /// Begins to describe a server.
+    pub fn builder() -> Builder {
+        Builder { origins: Vec::new(), remotes: Vec::new(), uuids: UuidSource::os(), style: Style::Difference }
+    }
+
+    /// Something by which to talk to the server while it runs.
+    pub fn handle(&self) -> Handle {
+        Handle { commands: self.commands.clone() }
+    }
+
+    /// What recovery did to damaged files that were opened.
+    pub fn recoveries(&self) -> &[String] {
+        &self.recoveries
+    }
+
+    /// The databases and sessions, to look at before the server runs.
+    pub fn core(&self) -> &Core {
+        &self.core
+    }
+
+    fn now(&self) -> Now {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Now { monotonic_ms: self.started.elapsed().as_millis() as u64, unix_ms: unix.as_millis() as i64 }
+    }
+
+    fn open(&mut self, origin: Origin) -> Result<String, OpenError> {
+        let now = self.now();
+        let time_s = (now.unix_ms / 1000) as u64;
+        let (records, storage, file): (_, Box<dyn Storage>, _) = match origin {
+            Origin::Memory(schema) => (vec![schema.to_json()], Box::new(Nowhere), None),
+            Origin::FileOrNew(path, schema) if !path.exists() => {
+                let records = vec![schema.to_json()];
+                (records.clone(), Box::new(FileStorage::create(&path, &records)?), Some(path))
+            }
+            Origin::File(path) | Origin::FileOrNew(path, _) => {
+                if self.is_open(&path) {
+                    return Err(OpenError::Database(Error::ovsdb(format!("{}: already open", path.display()))));
+                }
+                let opened = FileStorage::open(&path, time_s)?;
+                self.recoveries.extend(opened.recovered);
+                (opened.records, Box::new(opened.storage), Some(path))
+            }
+        };
+        let file = file.map(|path| path.display().to_string());
+        Ok(self.core.add_database(&records, storage, file, now)?)
+    }
+
+    fn is_open(&self, path: &Path) -> bool {
+        let resolve = |path: &Path| std::fs::canonicalize(path).ok();
+        let wanted = resolve(path);
+        let files = self.core.database_names().filter_map(|name| self.core.database_file(name));
+        wanted.is_some() && files.map(|file| resolve(Path::new(file))).any(|file| file == wanted)
+    }
+
+    /// Starts to use all addresses, and gives those that failed with the reason. [`Server::run`] does this itself; who
+    /// wants to know of failures before it says that it is ready calls this first, in the same runtime.
+    pub async fn listen(&mut self) -> Vec<String> {
+        self.update_endpoints().await
+    }
+
+    /// Serves until `shutdown` is done. Needs a tokio runtime with I/O and time; one thread is enough.
+    pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
+        tokio::pin!(shutdown);
+        self.listen().await;
+        self.deliver();
+        loop {
+            let now = self.now();
+            let deadline_ms = self.core.next_deadline_ms().unwrap_or(u64::MAX);
+            let pause = deadline_ms.saturating_sub(now.monotonic_ms).min(HOUSEKEEPING_MS);
+            tokio::select! {
+                biased;
+                () = &mut shutdown => break,
+                Some(command) = self.command_queue.recv() => self.command(command).await,
+                Some(event) = self.event_queue.recv() => self.event(event),
+                () = tokio::time::sleep(Duration::from_millis(pause)) => {}
+            }
+            for _ in 0..BATCH_MAX {
+                let Ok(event) = self.event_queue.try_recv() else { break };
+                self.event(event);
+            }
+            let now = self.now();
+            self.core.tick(now);
+            self.deliver();
+            if self.addresses_may_have_changed() {
+                self.update_endpoints().await;
+            }
+            self.report_endpoints();
+            self.deliver();
+        }
+        self.core.disconnect_all("shutting down");
+        self.deliver();
+    }
+
+    fn event(&mut self, event: Event) {
+        let now = self.now();
+        match event {
+            Event::Connected(incoming) => self.connected(incoming),
+            Event::Message(id, message) => self.core.message(id, message, now),
+            Event::Probe(id, message) => {
+                if let Some(peer) = self.peers.get(&id) {
+                    // If the queue is full, the client is cut off for want of a reply.
+                    let _ = peer.send(&message);
+                }
+            }
+            Event::Closed(id, reason) => {
+                self.core.disconnect(id);
+                if let Some(peer) = self.peers.remove(&id) {
+                    debug!(target: "ovsdb_jsonrpc_server", "{}: closed {reason}", peer.name);
+                    peer.close(false);
+                }
+                self.active.remove(&id);
+            }
+        }
+    }
+
+    fn connected(&mut self, incoming: Incoming) {
+        let Incoming { stream, remote, peer, ended } = incoming;
+        // The address may have been given up while the connection was on its way here.
+        let Some(endpoint) = self.endpoints.get(&remote) else { return };
+        let id = self.core.connect(endpoint.options.read_only);
+        let name = if peer == "unix" { format!("unix#{}", self.serial) } else { peer };
+        self.serial += 1;
+        let probe_ms = endpoint.options.inactivity_probe_ms;
+        debug!(target: "ovsdb_jsonrpc_server", "{name}: connected");
+        self.peers.insert(id, Peer::start(stream, id, name, remote, probe_ms, self.events.clone()));
+        if let Some(ended) = ended {
+            self.active.insert(id, ended);
+        }
+    }
+
+    /// Makes durable what the core has done and sends what it has to say.
+    fn deliver(&mut self) {
+        let now = self.now();
+        let outputs = self.core.flush(now);
+        for output in outputs {
+            match output {
+                Output::Send(id, message) => self.send(id, &message),
+                Output::Close(id, reason) => self.close(id, &reason, true),
+            }
+        }
+    }
+
+    fn send(&mut self, id: SessionId, message: &Message) {
+        let Some(peer) = self.peers.get(&id) else { return };
+        if let Err(reason) = peer.send(message) {
+            warn!(target: "jsonrpc", "{reason}");
+            self.core.disconnect(id);
+            self.close(id, "backlog", false);
+        }
+    }
+
+    fn close(&mut self, id: SessionId, reason: &str, linger: bool) {
+        if let Some(peer) = self.peers.remove(&id) {
+            info!(target: "ovsdb_jsonrpc_server", "{}: disconnecting ({reason})", peer.name);
+            peer.close(linger);
+        }
+        self.active.remove(&id);
+    }
+
+    fn addresses_may_have_changed(&self) -> bool {
+        let from_columns = self.configured.iter().any(|remote| remote.starts_with("db:"));
+        from_columns && self.seen.as_ref() != Some(&self.versions())
+    }
+
+    fn versions(&self) -> Vec<ovsdb::Uuid> {
+        let databases = self.core.database_names().filter_map(|name| self.core.database(name));
+        databases.map(crate::Database::last_transaction).collect()
+    }
+
+    /// Brings the addresses in use in line with those configured; gives the failures.
+    async fn update_endpoints(&mut self) -> Vec<String> {
+        self.seen = Some(self.versions());
+        let (wanted, complaints) = remotes::resolve(&self.core, &self.configured);
+        for complaint in &complaints {
+            if !self.complaints.contains(complaint) {
+                warn!(target: "ovsdb_server", "{complaint}");
+            }
+        }
+        let mut failures = complaints.clone();
+        self.complaints = complaints.into_iter().collect();
+        let gone: Vec<String> = self.endpoints.keys().filter(|name| !wanted.contains_key(*name)).cloned().collect();
+        for name in gone {
+            self.endpoints.remove(&name);
+            self.reports.remove(&name);
+            info!(target: "ovsdb_jsonrpc_server", "{name}: remote deconfigured");
+            let peers: Vec<SessionId> =
+                self.peers.iter().filter(|(_, peer)| peer.remote == name).map(|(&id, _)| id).collect();
+            for id in peers {
+                self.core.disconnect(id);
+                self.close(id, "remote deconfigured", true);
+            }
+        }
+        for (name, options) in wanted {
+            if let Some(endpoint) = self.endpoints.get_mut(&name).filter(|endpoint| endpoint.is_settled()) {
+                endpoint.options = options;
+                continue;
+            }
+            let (endpoint, error) = Endpoint::start(&name, options, &self.events).await;
+            if let Some(error) = error {
+                warn!(target: "ovsdb_jsonrpc_server", "{name}: listen failed: {error}");
+                failures.push(format!("{name}: listen failed: {error}"));
+            }
+            self.endpoints.insert(name, endpoint);
+        }
+        failures
+    }
+
+    /// Writes the state of addresses that came from rows into those rows, where it has changed.
+    fn report_endpoints(&mut self) {
+        let now = self.now();
+        for (name, endpoint) in &self.endpoints {
+            let Some(row) = &endpoint.options.row else { continue };
+            let connections = self.peers.values().filter(|peer| peer.remote == *name).count();
+            let report = Report { connections, bound_port: endpoint.bound_port, is_passive: endpoint.is_passive };
+            if self.reports.get(name) != Some(&report) {
+                remotes::report(&mut self.core, row, &report, now);
+                self.reports.insert(name.clone(), report);
+            }
+        }
+    }
+
+    async fn command(&mut self, command: Command) {
+        let Command { action, answer } = command;
+        let result = self.act(action).await;
+        self.deliver();
+        // Who asked may have gone.
+        let _ = answer.send(result);
+    }
+
+    async fn act(&mut self, action: Action) -> Result<String, String> {
+        let now = self.now();
+        let lines = |names: Vec<&str>| names.iter().map(|name| format!("{name}\n")).collect::<String>();
+        match action {
+            Action::Compact(name) => self.compact(name.as_deref(), now),
+            Action::AddRemote(remote) => {
+                remotes::check(&self.core, &remote)?;
+                self.configured.insert(remote);
+                self.update_endpoints().await;
+                Ok(String::new())
+            }
+            Action::RemoveRemote(remote) => {
+                if !self.configured.remove(&remote) {
+                    return Err("no such remote".into());
+                }
+                self.update_endpoints().await;
+                Ok(String::new())
+            }
+            Action::ListRemotes => Ok(lines(self.configured.iter().map(String::as_str).collect())),
+            Action::ListDatabases => Ok(lines(self.core.database_names().collect())),
+            Action::AddDatabase(path) => {
+                self.open(Origin::File(path)).map_err(|error| error.to_string())?;
+                self.update_endpoints().await;
+                Ok(String::new())
+            }
+            Action::RemoveDatabase(name) => {
+                if name.starts_with('_') {
+                    return Err("Cannot remove reserved database.".into());
+                }
+                if !self.core.remove_database(&name, now) {
+                    return Err("Failed to find the database.".into());
+                }
+                info!(target: "ovsdb_server", "removing {name} database by user request");
+                self.update_endpoints().await;
+                Ok(String::new())
+            }
+            Action::Reconnect => {
+                self.core.disconnect_all("user ran ovsdb-server/reconnect");
+                Ok(String::new())
+            }
+            Action::MemoryReport => {
+                let report = self.core.memory_report();
+                Ok(report.iter().map(|(name, count)| format!("{name}:{count}")).collect::<Vec<_>>().join(" "))
+            }
+            Action::StorageStatus(name) => match self.core.storage_failure(&name) {
+                None => Err("Failed to find the database.".into()),
+                Some(None) => Ok("status: ok".into()),
+                Some(Some(failure)) => Ok(format!("status: {failure}")),
+            },
+            Action::ListTables => {
+                let databases = self.core.database_names().filter_map(|name| self.core.database(name));
+                let tables = databases.flat_map(|database| {
+                    let mut names: Vec<&str> = database.schema().tables().iter().map(|t| t.name.as_str()).collect();
+                    names.sort_unstable();
+                    names.into_iter().map(|table| format!("{}\t{table}\n", database.schema().name))
+                });
+                Ok(tables.collect())
+            }
+        }
+    }
+
+    fn compact(&mut self, name: Option<&str>, now: Now) -> Result<String, String> {
+        let names: Vec<String> = match name {
+            Some(name) if name.starts_with('_') => return Err("cannot compact built-in databases".into()),
+            Some(name) if self.core.database(name).is_none() => return Err("no database by that name".into()),
+            Some(name) => vec![name.to_owned()],
+            None => self.core.database_names().filter(|name| !name.starts_with('_')).map(str::to_owned).collect(),
+        };
+        let mut failures = String::new();
+        for name in names {
+            info!(target: "ovsdb_server", "compacting {name} database by user request");
+            if let Err(error) = self.core.compact(&name, "compacting database online", now) {
+                failures.push_str(&format!("I/O error: {name}: {error}\n"));
+            }
+        }
+        if failures.is_empty() { Ok(String::new()) } else { Err(failures) }
+    }
+}
