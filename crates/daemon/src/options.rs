@@ -82,13 +82,18 @@ impl DaemonOptions {
         match self.unixctl.as_deref() {
             Some("none") => None,
             Some(path) => Some(dirs::within(&dirs::rundir(), path)),
-            None => Some(dirs::within(&dirs::rundir(), format!("{program}.{}.ctl", std::process::id()))),
+            None => Some(default_control_path(program, std::process::id())),
         }
     }
 }
 
 fn default_pidfile(program: &str) -> PathBuf {
     dirs::within(&dirs::rundir(), format!("{program}.pid"))
+}
+
+/// Where the control socket of the process `pid` is unless another name was asked for.
+pub fn default_control_path(program: &str, pid: u32) -> PathBuf {
+    dirs::within(&dirs::rundir(), format!("{program}.{pid}.ctl"))
 }
 
 /// The part of a daemon's `--help` about these options, without `--unixctl`, which stands among the other options.

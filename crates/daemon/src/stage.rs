@@ -13,11 +13,12 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 
+use cli::program::MONITOR_TITLE;
 use rustix::fd::OwnedFd;
 
 use crate::options::DaemonOptions;
@@ -119,11 +120,8 @@ pub(crate) fn spawn(args: &[OsString], stage: Stage, directory: Option<&Path>) -
     Ok(Beginning::Ended { pid, status: child.wait()? })
 }
 
-/// What follows the program's name in the title of a monitor.
-const MONITOR_TITLE: &str = ": monitoring";
-
 /// `argv[0]` without what marks a monitor.
-pub fn without_title(argv0: &OsStr) -> OsString {
+fn without_title(argv0: &OsStr) -> OsString {
     argv0.to_str().and_then(|name| name.strip_suffix(MONITOR_TITLE)).map_or_else(|| argv0.to_owned(), OsString::from)
 }
 
@@ -173,14 +171,13 @@ pub(crate) fn enter(
     }
 }
 
-/// The status with which a process exits whose child ended before it served: the same, or 1 for a signal.
+/// The status with which a process exits whose child ended before it served: the child's if that tells of a failure,
+/// which the child has explained, and else 1.
 pub(crate) fn exit_code(program: &str, status: ExitStatus) -> i32 {
     match status.code() {
-        // A daemon that ends before it serves has failed, whatever it says.
-        Some(code) => code.max(1),
-        None => {
-            eprintln!("{program}: child died before signaling startup ({})", status::describe(status));
-            debug_assert!(status.signal().is_some());
+        Some(code) if code != 0 => code,
+        _ => {
+            eprintln!("{program}: child process died before it was ready ({})", status::describe(status));
             1
         }
     }

@@ -386,10 +386,8 @@ impl Changes {
     /// A datum as JSON, with references to inserted rows by name.
     fn datum_to_json(&self, datum: &Datum, kind: &ColumnType) -> Value {
         if kind.is_map() {
-            let pairs: Vec<Value> = datum
-                .pairs()
-                .map(|(key, value)| json!([self.atom_to_json(key), self.atom_to_json(value)]))
-                .collect();
+            let pairs: Vec<Value> =
+                datum.pairs().map(|(key, value)| json!([self.atom_to_json(key), self.atom_to_json(value)])).collect();
             return json!(["map", pairs]);
         }
         match datum.keys() {

@@ -85,8 +85,8 @@ impl Client {
     pub async fn connect(remote: &str) -> Result<Self, Error> {
         let parsed = parse_remote(remote)?;
         let opened = open(&parsed).await;
-        let stream = opened
-            .map_err(|error| Error::Connection { remote: remote.to_owned(), problem: io_text(&error) })?;
+        let stream =
+            opened.map_err(|error| Error::Connection { remote: remote.to_owned(), problem: io_text(&error) })?;
         let (read, writer) = tokio::io::split(stream);
         let receiver = Receiver::new(read, Limits::default());
         Ok(Self { name: remote.to_owned(), remote: parsed, receiver, writer, ids: 0, queue: VecDeque::new() })

@@ -237,9 +237,9 @@ impl Replica {
 
     /// The rows of a table, sorted by UUID.
     pub fn rows(&self, table: &str) -> impl Iterator<Item = Row<'_>> {
-        self.table(table).into_iter().flat_map(|table| {
-            table.rows.iter().map(move |(uuid, data)| Row { table, uuid: *uuid, data })
-        })
+        self.table(table)
+            .into_iter()
+            .flat_map(|table| table.rows.iter().map(move |(uuid, data)| Row { table, uuid: *uuid, data }))
     }
 
     /// One row.

@@ -363,8 +363,7 @@ impl Session {
                 return Ok(());
             }
         };
-        let schema =
-            DatabaseSchema::from_json(&json).map_err(|error| ProtocolError::new(&error.to_string(), &json))?;
+        let schema = DatabaseSchema::from_json(&json).map_err(|error| ProtocolError::new(&error.to_string(), &json))?;
         let known = self.schema.as_ref().is_some_and(|known| known.equivalent(&schema));
         if !known {
             self.last_transaction = None;

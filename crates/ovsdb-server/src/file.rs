@@ -38,16 +38,16 @@ pub enum FileError {
         path: String,
     },
     /// The file has no sound first record.
-    #[error("ovsdb error: {path}: {error}")]
-    NotDatabase {
+    #[error("{}: {path}: {error}", .error.tag())]
+    Damaged {
         /// The file.
         path: String,
         /// What is wrong with it.
         error: LogError,
     },
-    /// The file is empty.
-    #[error("ovsdb error: {path}: unexpected end of file reading schema")]
-    Empty {
+    /// The file does not begin as a database file does.
+    #[error("ovsdb error: {path}: cannot identify file type")]
+    NotDatabase {
         /// The file.
         path: String,
     },
@@ -70,8 +70,8 @@ pub fn read(path: &Path) -> Result<Parsed, FileError> {
     if parsed.records.is_empty() {
         let path = path.display().to_string();
         return Err(match parsed.error {
-            Some(error) => FileError::NotDatabase { path, error },
-            None => FileError::Empty { path },
+            None | Some(LogError::Header { offset: 0, .. }) => FileError::NotDatabase { path },
+            Some(error) => FileError::Damaged { path, error },
         });
     }
     Ok(parsed)

@@ -42,7 +42,7 @@ pub enum LogError {
         line: String,
     },
     /// The file ends within a record.
-    #[error("error reading {length} bytes starting at offset {offset} (unexpected end of file)")]
+    #[error("error reading {length} bytes starting at offset {offset} (End of file)")]
     Truncated {
         /// Length of the record's second line, or of what there is of the first.
         length: usize,
@@ -72,8 +72,19 @@ pub enum LogError {
         reason: String,
     },
     /// The file holds a clustered database.
-    #[error("cannot use a clustered database: only standalone databases are supported")]
+    #[error("cannot apply this operation to clustered database file: only standalone databases are supported")]
     Clustered,
+}
+
+impl LogError {
+    /// The class of the error, as Open vSwitch names it.
+    pub fn tag(&self) -> &'static str {
+        match self {
+            LogError::Truncated { .. } => "I/O error",
+            LogError::Clustered => "ovsdb error",
+            LogError::Header { .. } | LogError::Hash { .. } | LogError::Json { .. } => "syntax error",
+        }
+    }
 }
 
 /// A whole log, or the sound part of one.

@@ -1,1 +1,4 @@
 //! The programs ovsdb-server, ovsdb-client and ovsdb-tool.
+
+pub mod server;
+pub mod tool;

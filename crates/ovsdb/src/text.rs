@@ -166,21 +166,9 @@ fn parse_unchecked(token: &str, base: &BaseType, symbols: &mut dyn SymbolTable) 
     }
 }
 
-/// Decimal, or hexadecimal and octal with C's prefixes.
+/// Decimal digits, perhaps with a sign.
 fn parse_integer(token: &str) -> Option<i64> {
-    let (negative, digits) = match token.strip_prefix('-') {
-        Some(digits) => (true, digits),
-        None => (false, token.strip_prefix('+').unwrap_or(token)),
-    };
-    if !digits.starts_with(|c: char| c.is_ascii_digit()) {
-        return None;
-    }
-    let magnitude = if let Some(hex) = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
-        i128::from_str_radix(hex.strip_prefix(['+', '-']).map_or(hex, |_| "?"), 16).ok()?
-    } else {
-        digits.parse::<i128>().ok()?
-    };
-    i64::try_from(if negative { -magnitude } else { magnitude }).ok()
+    token.parse().ok()
 }
 
 fn parse_string(token: &str) -> Result<String> {
@@ -218,13 +206,16 @@ fn parse_uuid(token: &str, base: &BaseType, symbols: &mut dyn SymbolTable) -> Re
     }
 }
 
-/// The integers `first` to `last`, if `token` has the form `first-last`.
-fn parse_range(token: &str) -> Option<Result<(i64, i64)>> {
+/// The integers `first` to `last`, which `base` must allow, if `token` has the form `first-last`.
+fn parse_range(token: &str, base: &BaseType) -> Option<Result<(i64, i64)>> {
     let dash = token.char_indices().skip(1).find(|&(_, c)| c == '-')?.0;
     let first = parse_integer(token.get(..dash)?)?;
     let last = parse_integer(token.get(dash + 1..)?)?;
     if last < first {
         return Some(fail(format!("\"{token}\" is not a valid range. Range end cannot be before start.")));
+    }
+    if let Err(error) = [first, last].iter().try_for_each(|end| base.check(&Atom::Integer(*end))) {
+        return Some(fail(error.to_string()));
     }
     if last.checked_sub(first).is_none_or(|steps| steps >= RANGE_SIZE_MAX) {
         return Some(fail(format!("Range \"{first}-{last}\" is too big. Maximum allowed size is {RANGE_SIZE_MAX}.")));
@@ -247,7 +238,7 @@ pub fn parse_datum(text: &str, kind: &ColumnType, symbols: &mut dyn SymbolTable)
     let (mut keys, mut values) = (Vec::new(), Vec::new());
     while let Some(c) = rest.chars().next().filter(|&c| !(delimited && c == close)) {
         if is_delimiter(c) {
-            return fail(format!("{text}: unexpected \"{c}\" parsing {}", kind.key.kind.name()));
+            return fail(format!("{text}: unexpected \"{c}\" parsing {kind}"));
         }
         rest = parse_element(rest, kind, symbols, &mut keys, &mut values)?;
         rest = skip_spaces(rest);
@@ -288,7 +279,7 @@ fn parse_element<'a>(
     values: &mut Vec<Atom>,
 ) -> Result<&'a str> {
     let (token, rest) = take_token(start)?;
-    let range = if kind.key.kind == AtomType::Integer { parse_range(token) } else { None };
+    let range = if kind.key.kind == AtomType::Integer { parse_range(token, &kind.key) } else { None };
     let first = keys.len();
     match range {
         Some(range) => {

@@ -1,0 +1,224 @@
+//! The commands of ovsdb-tool but for `show-log`.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ovsdb::json::canonical;
+use ovsdb::schema::is_valid_version;
+use ovsdb::{DatabaseSchema, Error, UuidSource};
+use ovsdb_server::file::{self, FileError, FileStorage};
+use ovsdb_server::journal::{self, Style};
+use ovsdb_server::log::LogError;
+use ovsdb_server::storage::Storage;
+use ovsdb_server::{Caller, Database, Outcome as Executed};
+use serde_json::{Value, json};
+
+use super::{Context, Outcome, db_arg, default_db, schema_arg};
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+fn unix_ms() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as i64
+}
+
+fn print_line(line: &str) -> Outcome {
+    println!("{line}");
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn create(_: &Context, args: &[String]) -> Outcome {
+    let schema = schema_arg(args, 1)?;
+    FileStorage::create(&db_arg(args, 0), &[schema.to_json()]).map_err(text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn clustered(_: &Context, _: &[String]) -> Outcome {
+    Err("clustered databases are not supported".into())
+}
+
+/// The schema in a database file.
+fn db_schema(path: &Path) -> Result<DatabaseSchema, String> {
+    let parsed = file::read(path).map_err(text)?;
+    let schema = parsed.records.first().unwrap_or(&Value::Null);
+    DatabaseSchema::from_json(schema).map_err(text)
+}
+
+pub(super) fn db_name(_: &Context, args: &[String]) -> Outcome {
+    print_line(&db_schema(&db_arg(args, 0))?.name)
+}
+
+pub(super) fn db_version(_: &Context, args: &[String]) -> Outcome {
+    print_line(&db_schema(&db_arg(args, 0))?.version)
+}
+
+pub(super) fn db_cksum(_: &Context, args: &[String]) -> Outcome {
+    print_line(&db_schema(&db_arg(args, 0))?.cksum)
+}
+
+pub(super) fn schema_name(_: &Context, args: &[String]) -> Outcome {
+    print_line(&schema_arg(args, 0)?.name)
+}
+
+pub(super) fn schema_version(_: &Context, args: &[String]) -> Outcome {
+    print_line(&schema_arg(args, 0)?.version)
+}
+
+pub(super) fn schema_cksum(_: &Context, args: &[String]) -> Outcome {
+    print_line(&schema_arg(args, 0)?.cksum)
+}
+
+/// Whether a file is a clustered database.
+fn is_clustered(path: &Path) -> Result<bool, String> {
+    match file::read(path) {
+        Ok(_) => Ok(false),
+        Err(FileError::Damaged { error: LogError::Clustered, .. }) => Ok(true),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+pub(super) fn not_clustered(_: &Context, args: &[String]) -> Outcome {
+    let path = db_arg(args, 0);
+    if is_clustered(&path)? {
+        return Err("clustered databases are not supported".into());
+    }
+    Err(format!("{}: not a clustered database", path.display()))
+}
+
+pub(super) fn db_is_clustered(_: &Context, args: &[String]) -> Outcome {
+    Ok(if is_clustered(&db_arg(args, 0))? { ExitCode::SUCCESS } else { ExitCode::from(2) })
+}
+
+pub(super) fn db_is_standalone(_: &Context, args: &[String]) -> Outcome {
+    Ok(if is_clustered(&db_arg(args, 0))? { ExitCode::from(2) } else { ExitCode::SUCCESS })
+}
+
+pub(super) fn needs_conversion(_: &Context, args: &[String]) -> Outcome {
+    let old = db_schema(&db_arg(args, 0))?;
+    let new = schema_arg(args, 1)?;
+    print_line(if old.equivalent(&new) { "no" } else { "yes" })
+}
+
+pub(super) fn compare_versions(_: &Context, args: &[String]) -> Outcome {
+    let [a, operator, b] = args else {
+        return Err("'compare-versions' command requires at least 3 arguments".into());
+    };
+    let (a, b) = (version(a)?, version(b)?);
+    let holds = match operator.as_str() {
+        "<" => a < b,
+        "<=" => a <= b,
+        "==" => a == b,
+        ">=" => a >= b,
+        ">" => a > b,
+        "!=" => a != b,
+        other => return Err(format!("{other}: not a relational operator")),
+    };
+    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::from(2) })
+}
+
+fn version(text: &str) -> Result<Vec<u64>, String> {
+    let error = || format!("{text}: not an OVSDB version number in format x.y.z");
+    if !is_valid_version(text) {
+        return Err(error());
+    }
+    text.split('.').map(|part| part.parse().map_err(|_| error())).collect()
+}
+
+/// Opens a file for writing; says on standard error what recovery did.
+fn open(path: &Path) -> Result<(Database, FileStorage), String> {
+    let opened = FileStorage::open(path, (unix_ms() / 1000) as u64).map_err(text)?;
+    let database = ovsdb_server::load(&opened.records).map_err(text)?;
+    Ok((database, opened.storage))
+}
+
+/// Reads a file without locking it; a damaged tail is an error.
+fn load(path: &Path) -> Result<Database, String> {
+    let parsed = file::read(path).map_err(text)?;
+    if let Some(error) = parsed.error {
+        return Err(format!("{}: {}: {error}", error.tag(), path.display()));
+    }
+    ovsdb_server::load(&parsed.records).map_err(text)
+}
+
+fn records(database: &Database, comment: &str) -> Vec<Value> {
+    let mut records = vec![database.schema().to_json()];
+    records.extend(journal::snapshot(database, comment, unix_ms(), Style::Difference));
+    records
+}
+
+/// Writes a database into its own file, or into another.
+fn write(database: &Database, mut storage: FileStorage, target: Option<&String>, comment: &str) -> Outcome {
+    let records = records(database, comment);
+    match target {
+        None => storage.replace(&records).map_err(|error| format!("I/O error: {error}"))?,
+        Some(target) if Path::new(target).exists() => {
+            let opened = FileStorage::open(Path::new(target), (unix_ms() / 1000) as u64);
+            opened.map_err(text)?.storage.replace(&records).map_err(|error| format!("I/O error: {target}: {error}"))?;
+        }
+        Some(target) => _ = FileStorage::create(Path::new(target), &records).map_err(text)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn compact(_: &Context, args: &[String]) -> Outcome {
+    let (database, storage) = open(&db_arg(args, 0))?;
+    write(&database, storage, args.get(1), "compacted by ovsdb-tool")
+}
+
+pub(super) fn convert(_: &Context, args: &[String]) -> Outcome {
+    let schema = schema_arg(args, 1)?;
+    let (database, storage) = open(&db_arg(args, 0))?;
+    let converted = ovsdb_server::convert(&database, schema.into(), &mut UuidSource::os()).map_err(text)?;
+    write(&converted, storage, args.get(2), "converted by ovsdb-tool")
+}
+
+/// The database file and the transaction among the arguments of `query` and `transact`.
+fn transaction_args(args: &[String]) -> Result<(std::path::PathBuf, Value), String> {
+    let (path, transaction) = match args {
+        [transaction] => (default_db(), transaction),
+        [path, transaction, ..] => (path.into(), transaction),
+        [] => return Err("no transaction given".into()),
+    };
+    let transaction = serde_json::from_str(transaction).map_err(|error| format!("\"{transaction}\": {error}"))?;
+    Ok((path, transaction))
+}
+
+/// Runs a transaction; gives the reply and what is to be written.
+fn run(database: &Database, transaction: &Value, read_only: bool) -> (Value, Option<ovsdb_server::Prepared>) {
+    let name = transaction.get(0).and_then(Value::as_str);
+    let operations = transaction.as_array().filter(|_| name == Some(database.schema().name.as_str()));
+    let Some((_, operations)) = operations.and_then(|elements| elements.split_first()) else {
+        return (Error::syntax(transaction, "database name expected as first parameter").to_json(), None);
+    };
+    let locks = BTreeSet::new();
+    let caller = Caller { locks: &locks, read_only: false, server_read_only: read_only, elapsed_ms: 0 };
+    match ovsdb_server::execute(database, operations, caller, &mut UuidSource::os()) {
+        Executed::Done { results, prepared } => (Value::from(results), prepared),
+        Executed::Wait { .. } => (json!([Error::new("not supported", "triggers not supported").to_json()]), None),
+    }
+}
+
+pub(super) fn query(_: &Context, args: &[String]) -> Outcome {
+    let (path, transaction) = transaction_args(args)?;
+    // The transaction may well change things: what it did is not written anywhere.
+    let (result, _) = run(&load(&path)?, &transaction, false);
+    print_line(&canonical(&result))
+}
+
+pub(super) fn transact(_: &Context, args: &[String]) -> Outcome {
+    let (path, transaction) = transaction_args(args)?;
+    let (database, mut storage) = open(&path)?;
+    let (result, prepared) = run(&database, &transaction, false);
+    if let Some(prepared) = prepared {
+        let record =
+            journal::record(database.schema(), &prepared.changes, &prepared.comment, unix_ms(), Style::Difference);
+        if let Some(record) = record {
+            let written = storage.append(&record).and_then(|()| storage.sync());
+            written.map_err(|error| format!("I/O error: {}: {error}", path.display()))?;
+        }
+    }
+    print_line(&canonical(&result))
+}

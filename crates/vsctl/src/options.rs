@@ -1,0 +1,145 @@
+//! The global options.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use cli::options::{Arg, HELP_AND_VERSION, Opt, Parser};
+use cli::table::{Format, STYLE_OPTIONS, Style};
+
+use crate::command;
+
+/// What the command line asks for, before its commands.
+#[derive(Debug)]
+pub(crate) struct Options {
+    pub(crate) db: String,
+    /// Whether to wait until ovs-vswitchd has taken the changes.
+    pub(crate) wait: bool,
+    pub(crate) dry_run: bool,
+    pub(crate) oneline: bool,
+    pub(crate) retry: bool,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) style: Style,
+    /// Options of the first command that stood among the global ones.
+    pub(crate) leading: Vec<(String, Option<String>)>,
+    /// The commands, still to be parsed.
+    pub(crate) words: Vec<String>,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub(crate) enum Request {
+    /// Run the commands.
+    Run(Box<Options>),
+    /// Print this and succeed.
+    Print(String),
+}
+
+const OPTIONS: &[Opt] = &[
+    Opt::new("db", Arg::Required),
+    Opt::new("no-syslog", Arg::None),
+    Opt::new("no-wait", Arg::None),
+    Opt::new("dry-run", Arg::None),
+    Opt::new("oneline", Arg::None),
+    Opt::new("timeout", Arg::Required).short('t'),
+    Opt::new("retry", Arg::None),
+    Opt::new("commands", Arg::None),
+    Opt::new("options", Arg::None),
+    Opt::new("leader-only", Arg::None),
+    Opt::new("no-leader-only", Arg::None),
+    Opt::new("shuffle-remotes", Arg::None),
+    Opt::new("no-shuffle-remotes", Arg::None),
+];
+
+/// Options for TLS, which this program cannot speak.
+const TLS_OPTIONS: &[Opt] = &[
+    Opt::new("private-key", Arg::Required).short('p'),
+    Opt::new("certificate", Arg::Required).short('c'),
+    Opt::new("ca-cert", Arg::Required).short('C'),
+    Opt::new("ssl-protocols", Arg::Required),
+    Opt::new("ssl-ciphers", Arg::Required),
+    Opt::new("bootstrap-ca-cert", Arg::Required),
+    Opt::new("peer-ca-cert", Arg::Required),
+];
+
+/// The commands' options as the parser knows them: their identity has dashes, so that it differs from global ones.
+fn local_options() -> Vec<Opt> {
+    let opt = |option: &'static str| {
+        let (name, arg) = match option.strip_suffix('=') {
+            Some(name) => (name, Arg::Required),
+            None => (option, Arg::None),
+        };
+        Opt::new(name.trim_start_matches('-'), arg).id(name)
+    };
+    command::all_options().into_iter().map(opt).collect()
+}
+
+/// Parses the command line. Errors are complete lines.
+pub(crate) fn parse(
+    program: &str,
+    log: &vlog::Log,
+    args: Vec<OsString>,
+    default_db: String,
+) -> Result<Request, String> {
+    let fail = |message: String| format!("{program}: {message}");
+    let mut options = Options {
+        db: default_db,
+        wait: true,
+        dry_run: false,
+        oneline: false,
+        retry: false,
+        timeout: default_timeout(),
+        style: Style { format: Format::List, ..Style::default() },
+        leading: Vec::new(),
+        words: Vec::new(),
+    };
+    let local = local_options();
+    let fragments = [OPTIONS, HELP_AND_VERSION, vlog::OPTIONS, STYLE_OPTIONS, TLS_OPTIONS, local.as_slice()];
+    let mut parser = Parser::new(args, &fragments).options_first();
+    for found in parser.by_ref() {
+        let found = found.map_err(|error| error.to_string())?;
+        let value = found.value.as_deref();
+        match found.id {
+            "db" => value.unwrap_or_default().clone_into(&mut options.db),
+            "no-syslog" => log.set_level(Some("vsctl"), Some(vlog::Destination::Syslog), vlog::Level::Warn),
+            "no-wait" => options.wait = false,
+            "dry-run" => options.dry_run = true,
+            "oneline" => options.oneline = true,
+            "retry" => options.retry = true,
+            "timeout" => options.timeout = Some(timeout(value.unwrap_or_default()).map_err(fail)?),
+            "leader-only" | "no-leader-only" | "shuffle-remotes" | "no-shuffle-remotes" => {}
+            "help" => return Ok(Request::Print(crate::help::usage(program, log, &options.db))),
+            "version" => return Ok(Request::Print(crate::help::version(program))),
+            "commands" => return Ok(Request::Print(crate::help::commands())),
+            "options" => return Ok(Request::Print(crate::help::options(&fragments[..5]))),
+            id if id.starts_with('-') => {
+                let option = (id.to_owned(), found.value);
+                options.leading.retain(|(known, _)| *known != option.0);
+                options.leading.push(option);
+            }
+            id if TLS_OPTIONS.iter().any(|opt| opt.id == id) => {
+                return Err(fail(format!("--{id}: SSL/TLS connections are not supported; use unix: or tcp:")));
+            }
+            id => {
+                let taken = options.style.accept(id, value).map_err(|error| fail(error.to_string()))?;
+                if !taken {
+                    log.accept(id, value).map_err(fail)?;
+                }
+            }
+        }
+    }
+    options.words = parser.into_positionals();
+    Ok(Request::Run(Box::new(options)))
+}
+
+/// The value of `--timeout`.
+fn timeout(value: &str) -> Result<Duration, String> {
+    match value.parse::<u32>() {
+        Ok(seconds) if seconds > 0 => Ok(Duration::from_secs(seconds.into())),
+        _ => Err(format!("value {value} on -t or --timeout is invalid")),
+    }
+}
+
+/// The time limit that the environment sets.
+fn default_timeout() -> Option<Duration> {
+    timeout(&std::env::var("OVS_CTL_TIMEOUT").ok()?).ok()
+}

@@ -1,0 +1,251 @@
+//! From commands to a committed transaction, and waiting until ovs-vswitchd has taken it.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cli::table::Printer;
+use ovsdb::DatabaseSchema;
+use ovsdb_client::{Client, Error, Idl, Outcome, Reconnect};
+
+use crate::command::{self, Access, Command};
+use crate::context::{Committed, Context, Failure, Output};
+use crate::needs::Needs;
+use crate::options::Options;
+
+/// The database that the program is about.
+const DATABASE: &str = "Open_vSwitch";
+/// The exit status when ovs-vswitchd could not set up what was added (EX_DATAERR of sysexits.h).
+const EXIT_NOT_SET_UP: u8 = 65;
+/// The longest wait between attempts to connect with `--retry`.
+const BACKOFF_MAX: Duration = Duration::from_secs(8);
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure::Fatal(error_text(error))
+    }
+}
+
+fn error_text(error: Error) -> String {
+    match error {
+        Error::Transaction(json) => format!("transaction error: {}", cli::json::compact(&json)),
+        Error::Request { error, .. } => format!("transaction error: {}", cli::json::compact(&error)),
+        other => other.to_string(),
+    }
+}
+
+/// Runs the commands of the command line `words`.
+pub(crate) fn run(program: &str, words: &[String], mut options: Options) -> Result<ExitCode, Failure> {
+    let leading = std::mem::take(&mut options.leading);
+    let commands = command::parse(&options.words, leading)?;
+    let text = escape(words);
+    if commands.iter().any(|command| command.spec.access == Access::Write) {
+        tracing::info!(target: "vsctl", "Called as {text}");
+    } else {
+        tracing::debug!(target: "vsctl", "Called as {text}");
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::fatal(format!("cannot start: {error}")))?;
+    runtime.block_on(async {
+        let work = execute(program, &text, &options, &commands);
+        match options.timeout {
+            None => work.await,
+            Some(limit) => match tokio::time::timeout(limit, work).await {
+                Ok(result) => result,
+                Err(_) => Err(die_of_alarm()),
+            },
+        }
+    })
+}
+
+/// Ends the process as the alarm clock of `--timeout` does, so that a shell sees the signal.
+fn die_of_alarm() -> Failure {
+    tracing::warn!(target: "fatal_signal", "terminating with signal 14 (Alarm clock)");
+    let _ = std::io::stdout().flush();
+    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::ALARM);
+    // Only if the signal is blocked.
+    Failure::Exit(128 + 14)
+}
+
+/// The command line as one line, with arguments quoted where that is needed to tell them apart.
+fn escape(words: &[String]) -> String {
+    let quote = |word: &String| {
+        if !word.contains([' ', '\t', '\r', '\n', '\x0b', '\\', '\'', '"']) {
+            return word.clone();
+        }
+        format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\""))
+    };
+    words.iter().map(quote).collect::<Vec<_>>().join(" ")
+}
+
+/// What the transaction says of itself in the server's log.
+fn comment(program: &str, text: &str) -> String {
+    let parent = std::fs::read(format!("/proc/{}/cmdline", std::os::unix::process::parent_id())).unwrap_or_default();
+    let parent = parent.split(|byte| *byte == 0).next().map(String::from_utf8_lossy).unwrap_or_default();
+    match parent.rsplit('/').next() {
+        Some(name) if !name.is_empty() => format!("{program} (invoked by {name}): {text}"),
+        _ => format!("{program}: {text}"),
+    }
+}
+
+async fn connect(options: &Options) -> Result<Client, Error> {
+    let mut backoff = Duration::from_secs(1);
+    loop {
+        match Client::connect(&options.db).await {
+            Err(Error::Connection { .. }) if options.retry => {
+                tokio::time::sleep(backoff).await;
+                backoff = (backoff * 2).min(BACKOFF_MAX);
+            }
+            result => return result,
+        }
+    }
+}
+
+async fn execute(program: &str, text: &str, options: &Options, commands: &[Command]) -> Result<ExitCode, Failure> {
+    let mut client = connect(options).await?;
+    let schema = client.schema(DATABASE).await.map_err(|error| Failure::Fatal(error.to_string()))?;
+    let mut needs = Needs::new(&schema);
+    for command in commands {
+        (command.spec.needs)(&mut needs, command)?;
+    }
+    needs.columns("Open_vSwitch", if options.wait { &["next_cfg", "cur_cfg"] } else { &[] });
+    let wanted = needs.wanted;
+    let mut idl = Idl::from_client(client, schema.clone(), wanted);
+    idl.first_contents().await?;
+    idl.set_reconnect(if options.retry { Reconnect::Always } else { Reconnect::Never });
+    let comment = comment(program, text);
+    loop {
+        // The first time there is something new at once; later this waits for what makes another try worth while.
+        idl.changed().await?;
+        if !idl.is_live() {
+            continue;
+        }
+        match attempt(&mut idl, &schema, &comment, options, commands).await {
+            Ok(Some(done)) => return finish(program, &mut idl, options, done).await,
+            Ok(None) | Err(Failure::NotYet) => {}
+            Err(failure) => return Err(failure),
+        }
+    }
+}
+
+/// What is left to do after a commit.
+struct Done {
+    outputs: Vec<Output>,
+    /// The configuration that ovs-vswitchd must reach.
+    next_cfg: Option<i64>,
+    new_ports: Vec<String>,
+}
+
+/// Runs all commands and commits; `None` means to try again.
+async fn attempt(
+    idl: &mut Idl,
+    schema: &Arc<DatabaseSchema>,
+    comment: &str,
+    options: &Options,
+    commands: &[Command],
+) -> Result<Option<Done>, Failure> {
+    let mut context = Context::new(idl.transaction(), schema.clone());
+    context.txn.comment(comment);
+    let root = context.root();
+    if options.wait {
+        context.txn.increment("Open_vSwitch", root, "next_cfg");
+    }
+    let mut outputs = Vec::with_capacity(commands.len());
+    for command in commands {
+        let mut output = Output::default();
+        (command.spec.run)(&mut context, command, &mut output)?;
+        outputs.push(output);
+    }
+    check_symbols(&context)?;
+    let new_ports = std::mem::take(&mut context.new_ports);
+    let txn = context.txn;
+    let outcome = if options.dry_run { Outcome::Unchanged } else { txn.commit().await? };
+    let (committed, next_cfg) = match outcome {
+        Outcome::Unchanged => (Committed::default(), None),
+        Outcome::Committed(committed) => {
+            let next_cfg = committed.incremented().filter(|_| options.wait);
+            (committed, next_cfg)
+        }
+        Outcome::TryAgain => return Ok(None),
+        Outcome::NotLocked => return Err(Failure::fatal("database not locked")),
+    };
+    for (command, output) in commands.iter().zip(&mut outputs) {
+        if let Some(finish) = command.spec.finish {
+            finish(&committed, output);
+        }
+    }
+    Ok(Some(Done { outputs, next_cfg, new_ports }))
+}
+
+/// Checks that the names of `--id` are both given and used.
+fn check_symbols(context: &Context<'_>) -> Result<(), Failure> {
+    for (name, symbol) in context.symbols.iter() {
+        if !symbol.created {
+            return Err(Failure::fatal(format!(
+                "row id \"{name}\" is referenced but never created (e.g. with \"-- --id={name} create ...\")"
+            )));
+        }
+        if symbol.strong_reference {
+            continue;
+        }
+        let only = if symbol.weak_reference { "only a weak reference" } else { "no reference" };
+        tracing::warn!(
+            target: "vsctl",
+            "row id \"{name}\" was created but {only} to it was inserted, so it will not actually appear in the \
+             database"
+        );
+    }
+    Ok(())
+}
+
+async fn finish(program: &str, idl: &mut Idl, options: &Options, done: Done) -> Result<ExitCode, Failure> {
+    print(options, done.outputs);
+    let Some(next_cfg) = done.next_cfg else { return Ok(ExitCode::SUCCESS) };
+    loop {
+        let reached = idl.rows("Open_vSwitch").next().is_some_and(|row| row.integer("cur_cfg") >= next_cfg);
+        if reached {
+            break;
+        }
+        idl.changed().await?;
+    }
+    Ok(report_ports(program, idl, &done.new_ports))
+}
+
+fn print(options: &Options, outputs: Vec<Output>) {
+    let mut printer = Printer::default();
+    let mut text = String::new();
+    for output in outputs {
+        if let Some(table) = output.table {
+            text.push_str(&printer.render(&table, &options.style));
+        } else if options.oneline {
+            let line = output.text.strip_suffix('\n').unwrap_or(&output.text);
+            text.push_str(&line.replace('\\', "\\\\").replace('\n', "\\n"));
+            text.push('\n');
+        } else {
+            text.push_str(&output.text);
+        }
+    }
+    let mut stdout = std::io::stdout().lock();
+    // Whoever reads may have gone away; the transaction is committed nevertheless.
+    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+}
+
+/// Reports the added interfaces that ovs-vswitchd could not set up.
+fn report_ports(program: &str, idl: &Idl, names: &[String]) -> ExitCode {
+    let mut failed = false;
+    for name in names {
+        let found = idl.rows("Interface").find(|iface| iface.string("name") == name);
+        let Some(iface) = found.filter(|iface| iface.integer_opt("ofport").is_none_or(|port| port == -1)) else {
+            continue;
+        };
+        let why = iface.string_opt("error").map(|error| format!(": {error}")).unwrap_or_default();
+        eprintln!("{program}: Error detected while setting up '{name}'{why}.  See ovs-vswitchd log for details.");
+        failed = true;
+    }
+    if !failed {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("{program}: The default log directory is \"{}\".", crate::paths::logdir().display());
+    ExitCode::from(EXIT_NOT_SET_UP)
+}
