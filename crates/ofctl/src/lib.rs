@@ -9,18 +9,18 @@
 //! for their control socket.
 
 pub mod error;
-mod flow_change;
-mod flow_dump;
-mod flow_set;
+pub mod flow_change;
+pub mod flow_dump;
+pub mod flow_set;
 pub mod flow_text;
-mod monitor;
+pub mod monitor;
 pub mod names;
-mod offline;
+pub mod offline;
 pub mod options;
-mod packet_out;
-mod ports;
+pub mod packet_out;
+pub mod ports;
 pub mod protocol;
-mod query;
+pub mod query;
 pub mod switch;
 pub mod vconn;
 
@@ -29,13 +29,7 @@ mod commands;
 use error::Exit;
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
-
-/// Where sockets and pid files are: `OVS_RUNDIR`, or /var/run/openvswitch.
-pub(crate) fn rundir() -> PathBuf {
-    std::env::var_os("OVS_RUNDIR").filter(|d| !d.is_empty()).map_or_else(|| "/var/run/openvswitch".into(), PathBuf::from)
-}
 
 /// Runs the program with these arguments, the first of which is its name.
 pub fn main(args: Vec<OsString>) -> ExitCode {

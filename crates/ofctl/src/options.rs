@@ -1,11 +1,11 @@
 //! The command line: options and what they say.
 
 use crate::error::{Exit, Result, fatal};
-use crate::protocol::{Protocols, version_list};
+use crate::protocol::{self, version_list};
 use cli::{Arg, Opt, Parser};
 use flow::Field;
 use openflow::packet::PacketInFormat;
-use openflow::{Version, Versions};
+use openflow::{Protocols, Version, Versions};
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -50,10 +50,12 @@ pub struct Context {
     pub sort: Vec<SortKey>,
     /// `--packet-in-format`.
     pub packet_in_format: Option<PacketInFormat>,
-    /// `--unixctl`.
-    pub unixctl: Option<String>,
-    /// `--detach` and other daemon options, with their values.
-    pub daemon: Vec<(&'static str, Option<String>)>,
+    /// `--detach` and the like.
+    pub daemon: daemon::DaemonOptions,
+    /// The command line as it was given.
+    pub command_line: Vec<OsString>,
+    /// The logging.
+    pub log: Arc<vlog::Log>,
 }
 
 impl Context {
@@ -91,7 +93,6 @@ const OPTIONS: &[Opt] = &[
     Opt::new("no-names", Arg::None),
     Opt::new("stats", Arg::None),
     Opt::new("no-stats", Arg::None),
-    Opt::new("unixctl", Arg::Required),
     Opt::new("bundle", Arg::None),
     Opt::new("color", Arg::Optional),
     Opt::new("may-create", Arg::None),
@@ -105,16 +106,6 @@ const OPTIONS: &[Opt] = &[
     Opt::new("ca-cert", Arg::Required).short('C'),
     Opt::new("bootstrap-ca-cert", Arg::Required),
     Opt::new("peer-ca-cert", Arg::Required),
-];
-
-const DAEMON: &[Opt] = &[
-    Opt::new("detach", Arg::None),
-    Opt::new("monitor", Arg::None),
-    Opt::new("no-chdir", Arg::None),
-    Opt::new("no-self-confinement", Arg::None),
-    Opt::new("pidfile", Arg::Optional),
-    Opt::new("overwrite-pidfile", Arg::None),
-    Opt::new("user", Arg::Required),
 ];
 
 /// Reads the command line.
@@ -134,10 +125,11 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
         names: None,
         sort: Vec::new(),
         packet_in_format: None,
-        unixctl: None,
-        daemon: Vec::new(),
+        daemon: daemon::DaemonOptions::default(),
+        command_line: args.clone(),
+        log: Arc::clone(log),
     };
-    let mut parser = Parser::new(args, &[OPTIONS, vlog::OPTIONS, DAEMON]);
+    let mut parser = Parser::new(args, &[OPTIONS, vlog::OPTIONS, daemon::OPTIONS]);
     while let Some(found) = parser.next() {
         let found = found.map_err(|e| {
             eprintln!("{e}");
@@ -154,20 +146,22 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
                 return Ok(Parsed::Done);
             }
             "option" => {
-                for opt in OPTIONS.iter().chain(vlog::OPTIONS).chain(DAEMON).filter(|o| !o.long.is_empty()) {
+                for opt in OPTIONS.iter().chain(vlog::OPTIONS).chain(daemon::OPTIONS).filter(|o| !o.long.is_empty()) {
                     println!("--{}", opt.long);
                 }
                 return Ok(Parsed::Done);
             }
             "timeout" => {
-                let seconds: u32 = value.parse().ok().filter(|n| *n > 0).ok_or_else(|| {
-                    fatal(format!("value {value} on -t or --timeout is invalid"))
-                })?;
-                alarm(seconds);
+                let seconds: u32 = value
+                    .parse()
+                    .ok()
+                    .filter(|n| *n > 0)
+                    .ok_or_else(|| fatal(format!("value {value} on -t or --timeout is invalid")))?;
+                daemon::alarm::set(seconds);
             }
             "strict" => c.strict = true,
             "readd" => c.readd = true,
-            "flow-format" => c.protocols = Protocols::parse(&value).map_err(fatal)?,
+            "flow-format" => c.protocols = flow_formats(&value)?,
             "packet-in-format" => c.packet_in_format = Some(packet_in_format(&value)?),
             "more" => c.verbosity = c.verbosity.saturating_add(1),
             "timestamp" => c.timestamp = true,
@@ -176,7 +170,6 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
             "no-names" => c.names = Some(false),
             "stats" => c.stats = true,
             "no-stats" => c.stats = false,
-            "unixctl" => c.unixctl = Some(value),
             "bundle" => c.bundle = true,
             "read-only" => c.read_only = true,
             "protocols" => c.versions = versions(&value)?,
@@ -186,17 +179,13 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
             },
             "may-create" => {}
             "private-key" | "certificate" | "ca-cert" | "bootstrap-ca-cert" | "peer-ca-cert" => {}
-            id if DAEMON.iter().any(|o| o.id == id) => {
-                let value = Some(value).filter(|v| !v.is_empty());
-                c.daemon.push((DAEMON.iter().find(|o| o.id == id).map_or("", |o| o.id), value));
-            }
+            id if c.daemon.accept(id, Some(value.as_str()).filter(|v| !v.is_empty())) => {}
             id => logging(log, id, &value)?,
         }
     }
     c.args = parser.into_positionals();
-    let of_versions = Protocols::of_versions(c.versions);
-    let allowed = c.protocols & of_versions;
-    if allowed == Protocols::NONE {
+    let allowed = c.protocols & protocol::of_versions(c.versions);
+    if allowed.is_empty() {
         return Err(fatal(format!(
             "None of the enabled OpenFlow versions ({}) supports any of the enabled flow formats ({}).  (Use -O to \
              enable additional OpenFlow versions or -F to enable additional flow formats.)",
@@ -204,7 +193,7 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
             c.protocols
         )));
     }
-    c.versions = Versions(c.versions.0 & allowed.versions().0);
+    c.versions = Versions(c.versions.0 & protocol::versions(allowed).0);
     c.protocols = allowed;
     Ok(Parsed::Run(Box::new(c)))
 }
@@ -216,6 +205,11 @@ fn versions(list: &str) -> Result<Versions> {
         set |= 1 << v.wire();
     }
     if set == 0 { Err(fatal("No OpenFlow versions specified")) } else { Ok(Versions(set)) }
+}
+
+fn flow_formats(list: &str) -> Result<Protocols> {
+    let set = Protocols::from_names(list).map_err(|name| fatal(format!("{name}: unknown flow protocol")))?;
+    if set.is_empty() { Err(fatal(format!("{list}: no flow protocol specified"))) } else { Ok(set) }
 }
 
 fn packet_in_format(name: &str) -> Result<PacketInFormat> {
@@ -237,13 +231,4 @@ fn sort_key(name: &str, descending: bool) -> Result<SortKey> {
 
 fn logging(log: &Arc<vlog::Log>, id: &str, value: &str) -> Result {
     log.accept(id, Some(value).filter(|v| !v.is_empty())).map(|_| ()).map_err(fatal)
-}
-
-/// Ends the process as SIGALRM would, after so many seconds.
-fn alarm(seconds: u32) {
-    std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_secs(seconds.into()));
-        tracing::warn!(target: "fatal_signal", "terminating with signal 14 (Alarm clock)");
-        std::process::exit(128 + 14);
-    });
 }

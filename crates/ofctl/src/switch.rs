@@ -3,14 +3,14 @@
 use crate::error::{Exit, Result, fatal, strerror};
 use crate::names::Names;
 use crate::options::Context;
-use crate::protocol::Protocols;
+use crate::protocol::{self, intersect, is_nxm, table_id_ext};
 use crate::vconn::{self, OpenError, Vconn, xid_of};
 use base::PortNo;
 use openflow::message::{self, Options};
 use openflow::multipart::{Reassembly, StatsReply, StatsRequest};
 use openflow::print::{self, Style};
 use openflow::types;
-use openflow::{Message, Version};
+use openflow::{Message, Protocols, Version};
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::FileTypeExt;
@@ -37,7 +37,7 @@ pub fn open(c: &Context, name: &str, target: Target) -> Result<Vconn> {
         });
     }
     let suffix = if target == Target::Snoop { "snoop" } else { "mgmt" };
-    let candidates = [Path::new(name).to_path_buf(), crate::rundir().join(format!("{name}.{suffix}"))];
+    let candidates = [Path::new(name).to_path_buf(), daemon::dirs::rundir().join(format!("{name}.{suffix}"))];
     for path in candidates {
         let is_socket = fs::metadata(&path).is_ok_and(|m| m.file_type().is_socket());
         if !is_socket {
@@ -265,24 +265,24 @@ pub fn set_protocol(conn: &mut Vconn, from: &mut Protocols, want: Protocols) -> 
     if *from == want {
         return Ok(true);
     }
-    if conn.version != Version::V10 || !(Protocols::OF10_ANY | Protocols::NXM_ANY).has(want) {
+    if conn.version != Version::V10 || !intersect(Protocols::OF10_ANY | Protocols::NXM_ANY, want) {
         return Ok(false);
     }
-    if from.is_nxm() != want.is_nxm() {
-        let format = if want.is_nxm() { 2 } else { 0 };
+    if is_nxm(*from) != is_nxm(want) {
+        let format = if is_nxm(want) { 2 } else { 0 };
         if !try_noreply(conn, &Message::SetFlowFormat(format))? {
             return Ok(false);
         }
-        let tid = from.table_id_ext();
-        *from = match (want.is_nxm(), tid) {
-            (true, true) => Protocols::NXM_TID,
-            (true, false) => Protocols::NXM,
+        let tid = table_id_ext(*from);
+        *from = match (is_nxm(want), tid) {
+            (true, true) => Protocols::OF10_NXM_TID,
+            (true, false) => Protocols::OF10_NXM,
             (false, true) => Protocols::OF10_STD_TID,
             (false, false) => Protocols::OF10_STD,
         };
     }
-    if from.table_id_ext() != want.table_id_ext() {
-        if !try_noreply(conn, &Message::FlowModTableId(want.table_id_ext()))? {
+    if table_id_ext(*from) != table_id_ext(want) {
+        if !try_noreply(conn, &Message::FlowModTableId(table_id_ext(want)))? {
             return Ok(false);
         }
         *from = want;
@@ -298,15 +298,15 @@ fn try_noreply(conn: &mut Vconn, message: &Message) -> Result<bool> {
 /// Opens a switch for changes of flows that may be written in any of `usable`; gives the format that was chosen.
 pub fn open_for_flow_mods(c: &Context, switch: &str, usable: Protocols) -> Result<(Vconn, Protocols)> {
     let allowed = usable & c.protocols;
-    if allowed == Protocols::NONE {
+    if allowed.is_empty() {
         return Err(not_allowed(usable, c.protocols));
     }
     let mut conn = open(c, switch, Target::Mgmt)?;
-    let mut current = Protocols::initial(conn.version);
-    if allowed.has(current) {
+    let mut current = protocol::initial(conn.version);
+    if intersect(allowed, current) {
         return Ok((conn, current));
     }
-    for want in allowed.each() {
+    for want in allowed.iter() {
         if set_protocol(&mut conn, &mut current, want)? {
             return Ok((conn, want));
         }
@@ -317,16 +317,16 @@ pub fn open_for_flow_mods(c: &Context, switch: &str, usable: Protocols) -> Resul
 /// Puts a connection into the best flow format for a dump.
 pub fn set_protocol_for_dump(c: &Context, conn: &mut Vconn, usable: Protocols) -> Result<Protocols> {
     let allowed = usable & c.protocols;
-    let mut current = Protocols::initial(conn.version);
-    if conn.version > Version::V10 && allowed.has(current) {
+    let mut current = protocol::initial(conn.version);
+    if conn.version > Version::V10 && intersect(allowed, current) {
         return Ok(current);
     }
-    for want in [Protocols::NXM, Protocols::OF10_STD] {
-        if allowed.has(want) && set_protocol(conn, &mut current, want)? {
+    for want in [Protocols::OF10_NXM, Protocols::OF10_STD] {
+        if intersect(allowed, want) && set_protocol(conn, &mut current, want)? {
             return Ok(want);
         }
     }
-    if allowed == Protocols::NONE {
+    if allowed.is_empty() {
         return Err(not_allowed(usable, c.protocols));
     }
     Err(fatal(format!("switch does not support any of the usable flow formats ({usable})")))

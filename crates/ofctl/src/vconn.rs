@@ -122,7 +122,7 @@ fn connect(remote: &str) -> io::Result<Stream> {
     let unsupported = || io::Error::from_raw_os_error(97); // EAFNOSUPPORT
     match remote.split_once(':') {
         Some(("unix", path)) => {
-            let path = if path.starts_with('/') { path.into() } else { crate::rundir().join(path) };
+            let path = if path.starts_with('/') { path.into() } else { daemon::dirs::rundir().join(path) };
             unixctl::socket::connect(&path).map(Stream::Unix)
         }
         Some(("tcp", target)) => {
