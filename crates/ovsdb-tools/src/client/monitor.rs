@@ -100,8 +100,7 @@ fn watch<'a>(
         schema.tables().iter().collect()
     } else {
         let found = schema.table(name);
-        let missing =
-            || format!("{}: {} does not have a table named \"{name}\"", call.client.name(), schema.name);
+        let missing = || format!("{}: {} does not have a table named \"{name}\"", call.client.name(), schema.name);
         vec![found.ok_or_else(missing)?]
     };
     let mut watch = Watch { tables: BTreeMap::new(), requests: Map::new(), captions: tables.len() > 1 };

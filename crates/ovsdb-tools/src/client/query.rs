@@ -191,9 +191,10 @@ pub(super) async fn dump(mut call: Call) -> Done {
         let mut printed = Table::new(columns.iter().map(|column| column.name.as_str()));
         printed = printed.caption(format!("{} table", table.name));
         for row in rows {
-            let cells = row.into_iter().zip(columns).map(|(datum, column)| {
-                Cell::value(DatumCell { datum, kind: column.kind.clone() })
-            });
+            let cells = row
+                .into_iter()
+                .zip(columns)
+                .map(|(datum, column)| Cell::value(DatumCell { datum, kind: column.kind.clone() }));
             printed.push(cells.collect());
         }
         print_text(&printer.render(&printed, &call.options.style));
