@@ -91,7 +91,9 @@ pub(super) async fn list_tables(mut call: Call) -> Done {
     let mut names: Vec<&str> = schema.tables().iter().map(|table| table.name.as_str()).collect();
     names.sort_unstable();
     let mut table = Table::new(["Table"]);
-    names.into_iter().for_each(|name| table.push(vec![Cell::text(name)]));
+    for name in names {
+        table.push(vec![Cell::text(name)]);
+    }
     print_text(&table.render(&call.options.style));
     Ok(())
 }
