@@ -473,15 +473,6 @@ impl Server {
                 Some(None) => Ok("status: ok".into()),
                 Some(Some(failure)) => Ok(format!("status: {failure}")),
             },
-            Action::ListTables => {
-                let databases = self.core.database_names().filter_map(|name| self.core.database(name));
-                let tables = databases.flat_map(|database| {
-                    let mut names: Vec<&str> = database.schema().tables().iter().map(|t| t.name.as_str()).collect();
-                    names.sort_unstable();
-                    names.into_iter().map(|table| format!("{}\t{table}\n", database.schema().name))
-                });
-                Ok(tables.collect())
-            }
         }
     }
 
