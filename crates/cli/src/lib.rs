@@ -10,5 +10,5 @@ pub mod options;
 pub mod program;
 pub mod table;
 
-pub use options::{Arg, Found, Opt, Parser, UsageError};
-pub use program::{fail, program_name, version_text};
+pub use options::{Arg, Found, HELP_AND_VERSION, Opt, Parser, UsageError};
+pub use program::{fail, print, program_name, program_name_of, version_text};

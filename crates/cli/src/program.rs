@@ -5,6 +5,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -14,11 +15,16 @@ pub const COMPATIBLE_VERSION: &str = "3.5.0";
 /// The version of Flowstone itself.
 pub const FLOWSTONE_VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The base name of `argv[0]`, as error messages, pid files and log files use it; `flowstone` if it is empty.
+/// What follows the program's name in the `argv[0]` of a process that watches a daemon, so that listings tell the two
+/// apart.
+pub const MONITOR_TITLE: &str = ": monitoring";
+
+/// The base name of `argv[0]`, as error messages, pid files and log files use it, without [`MONITOR_TITLE`];
+/// `flowstone` if it is empty.
 pub fn program_name(argv0: &OsStr) -> String {
     Path::new(argv0)
         .file_name()
-        .map(|name| name.to_string_lossy().into_owned())
+        .map(|name| name.to_string_lossy().trim_end_matches(MONITOR_TITLE).to_owned())
         .filter(|name| !name.is_empty())
         .unwrap_or_else(|| "flowstone".to_owned())
 }
@@ -39,6 +45,15 @@ pub fn fail(program: &str, message: impl Display) -> ExitCode {
     ExitCode::FAILURE
 }
 
+/// Writes `text` to standard output. A reader that went away is no failure: `PROG ... | head` ends well.
+pub fn print(text: &str) -> ExitCode {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
+        _ => ExitCode::SUCCESS,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -47,6 +62,7 @@ mod tests {
     fn names_are_base_names() {
         assert_eq!(program_name(OsStr::new("/usr/bin/ovs-vsctl")), "ovs-vsctl");
         assert_eq!(program_name(OsStr::new("./ovs-vsctl")), "ovs-vsctl");
+        assert_eq!(program_name(OsStr::new("/sbin/ovs-vswitchd: monitoring")), "ovs-vswitchd");
         assert_eq!(program_name(OsStr::new("")), "flowstone");
     }
 

@@ -8,7 +8,6 @@ use daemon::{DaemonOptions, StartError};
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
     let program = cli::program::program_name_of(&args);
-    let program = program.trim_end_matches(": monitoring").to_owned();
     let log = vlog::init(&program);
     let mut options = DaemonOptions::default();
     let tables = [daemon::OPTIONS, vlog::OPTIONS, cli::options::HELP_AND_VERSION];

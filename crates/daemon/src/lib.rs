@@ -18,14 +18,15 @@ pub mod options;
 pub mod pidfile;
 pub mod stage;
 pub mod status;
+pub mod user;
 
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{error, warn};
 
 pub use control::Shutdown;
@@ -53,11 +54,8 @@ pub enum StartError {
         reason: io::Error,
     },
     /// `--user`.
-    #[error("--user is not supported: start {program} as the user that it should run as")]
-    User {
-        /// The program.
-        program: String,
-    },
+    #[error("{0}")]
+    User(#[from] user::UserError),
 }
 
 /// Why a daemon ends.
@@ -80,6 +78,27 @@ pub struct Started {
     notify: Option<stage::Notify>,
     _pid_file: Option<PidFile>,
     shutdown: Shutdown,
+    /// Caught from [`Started::ready`] on, so that no signal kills a daemon that serves before it can tidy up.
+    signals: Mutex<Option<Signals>>,
+}
+
+/// The signals that a daemon acts on.
+#[derive(Debug)]
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    /// Needs a tokio runtime with I/O.
+    fn catch() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
 }
 
 /// Turns this process into the daemon that `options` ask for. `args` is the command line as it was given, `argv[0]`
@@ -92,21 +111,28 @@ pub fn start(args: &[OsString], options: DaemonOptions, log: &Arc<vlog::Log>) ->
     let name = std::ffi::CString::new(log.program().as_bytes()).unwrap_or_default();
     // A process without a name of its own works as well.
     let _ = rustix::thread::set_name(&name);
-    if options.user.is_some() {
-        return Err(StartError::User { program: log.program().to_owned() });
-    }
     let notify = stage::enter(args, &options, log)?;
     if notify.is_some() {
         // Between this line and `ready` only standard error still belongs to whoever started the daemon.
         stage::silence_stdout().map_err(StartError::Spawn)?;
     }
     log.open_file();
+    log_panics();
     let pid_file = match options.pidfile_path(log.program()) {
         Some(path) => Some(PidFile::create(&path, options.overwrite_pidfile)?),
         None => None,
     };
     let shutdown = Shutdown::default();
-    Ok(Started { log: Arc::clone(log), options, notify, _pid_file: pid_file, shutdown })
+    Ok(Started { log: Arc::clone(log), options, notify, _pid_file: pid_file, shutdown, signals: Mutex::default() })
+}
+
+/// Panics go to the log: a daemon that has left its terminal has no standard error.
+fn log_panics() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        vlog::emer!(target: "util", "{panic}");
+        print(panic);
+    }));
 }
 
 impl Started {
@@ -132,7 +158,15 @@ impl Started {
 
     /// Tells the waiting parent that the daemon serves. After `--detach` the daemon leaves its terminal: standard
     /// streams go to /dev/null, console logging is off, and the directory is the root unless `--no-chdir` was given.
+    ///
+    /// To be called in the runtime in which [`Self::terminated`] will run: signals are caught from here on.
     pub fn ready(&mut self) {
+        if tokio::runtime::Handle::try_current().is_ok() {
+            match Signals::catch() {
+                Ok(signals) => *self.signals.lock().unwrap_or_else(PoisonError::into_inner) = Some(signals),
+                Err(error) => warn!(target: "signals", "could not catch signals: {error}"),
+            }
+        }
         let Some(notify) = self.notify.take() else { return };
         if let Err(error) = stage::leave_terminal(&self.options, &self.log) {
             warn!(target: "daemon_unix", "could not leave the terminal: {error}");
@@ -148,9 +182,11 @@ impl Started {
     ///
     /// Needs a tokio runtime with I/O and time.
     pub async fn terminated(&self, commands: &unixctl::Commands) -> io::Result<Reason> {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut hang_up = signal(SignalKind::hangup())?;
+        let caught = self.signals.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Signals { mut terminate, mut interrupt, mut hang_up } = match caught {
+            Some(signals) => signals,
+            None => Signals::catch()?,
+        };
         let mut sample = tokio::time::interval(Duration::from_secs(base::coverage::TICK_SECONDS));
         sample.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {

@@ -58,6 +58,7 @@ pub(crate) fn run<T>(
             std::process::exit(0);
         }
         crashes += 1;
+        remove_control_socket(options, log.program(), end.pid);
         let description = format!("{crashes} crashes: {description}");
         if let Some(rest) = last_restart.and_then(|last| RESTART_INTERVAL.checked_sub(last.elapsed())) {
             warn!(target: "daemon_unix", "{description}, waiting until 10 seconds since last restart");
@@ -73,6 +74,14 @@ pub(crate) fn run<T>(
                 std::process::exit(1);
             }
         };
+    }
+}
+
+/// Removes what a crashed daemon could not: the socket that has its pid in its name.
+fn remove_control_socket(options: &DaemonOptions, program: &str, pid: u32) {
+    if options.unixctl.is_none() {
+        // It may have crashed before it made the socket.
+        let _ = std::fs::remove_file(crate::options::default_control_path(program, pid));
     }
 }
 

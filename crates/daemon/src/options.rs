@@ -42,8 +42,10 @@ pub struct DaemonOptions {
     pub monitor: bool,
     /// `--no-chdir`: stay in the directory after detaching.
     pub no_chdir: bool,
-    /// `--user`, which [`crate::start`] refuses.
+    /// `--user`: the user and group to run as.
     pub user: Option<String>,
+    /// Not an option but a property of the program: under `--user` it keeps the capabilities that network devices need.
+    pub datapath_access: bool,
     /// `--unixctl`.
     pub unixctl: Option<String>,
 }
@@ -82,7 +84,7 @@ impl DaemonOptions {
         match self.unixctl.as_deref() {
             Some("none") => None,
             Some(path) => Some(dirs::within(&dirs::rundir(), path)),
-            None => Some(dirs::within(&dirs::rundir(), format!("{program}.{}.ctl", std::process::id()))),
+            None => Some(default_control_path(program, std::process::id())),
         }
     }
 }
@@ -91,12 +93,18 @@ fn default_pidfile(program: &str) -> PathBuf {
     dirs::within(&dirs::rundir(), format!("{program}.pid"))
 }
 
+/// Where the control socket of the process `pid` is unless another name was asked for.
+pub fn default_control_path(program: &str, pid: u32) -> PathBuf {
+    dirs::within(&dirs::rundir(), format!("{program}.{pid}.ctl"))
+}
+
 /// The part of a daemon's `--help` about these options, without `--unixctl`, which stands among the other options.
 pub fn usage(program: &str) -> String {
     format!(
         "\nDaemon options:\n\
          \x20 --detach                run in background as daemon\n\
          \x20 --monitor               creates a process to monitor this daemon\n\
+         \x20 --user=username[:group] changes the effective daemon user:group\n\
          \x20 --no-chdir              do not chdir to '/'\n\
          \x20 --pidfile[=FILE]        create pidfile (default: {})\n\
          \x20 --overwrite-pidfile     with --pidfile, start even if already running\n",

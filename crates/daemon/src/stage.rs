@@ -13,15 +13,16 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 
+use cli::program::MONITOR_TITLE;
 use rustix::fd::OwnedFd;
 
 use crate::options::DaemonOptions;
-use crate::{StartError, monitor, status};
+use crate::{StartError, monitor, status, user};
 
 /// The environment variable with the part that a process plays.
 const VARIABLE: &str = "FLOWSTONE_DAEMON_STAGE";
@@ -37,6 +38,8 @@ const READY: u8 = 0;
 pub(crate) enum Stage {
     /// The process that the user started.
     First,
+    /// The same process after it became another user.
+    OtherUser,
     /// In the background, watching the daemon.
     Monitor,
     /// The daemon itself, in a session of its own.
@@ -49,6 +52,7 @@ impl Stage {
     const fn name(self) -> &'static str {
         match self {
             Self::First => "first",
+            Self::OtherUser => "other-user",
             Self::Monitor => "monitor",
             Self::Detached => "detached",
             Self::Monitored => "monitored",
@@ -60,10 +64,12 @@ impl Stage {
         let value = std::env::var(VARIABLE).unwrap_or_default();
         let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
         match value.split_once(':') {
-            Some((name, pid)) if pid == parent.to_string() => [Self::Monitor, Self::Detached, Self::Monitored]
-                .into_iter()
-                .find(|stage| stage.name() == name)
-                .unwrap_or(Self::First),
+            Some((name, pid)) if pid == parent.to_string() => {
+                [Self::OtherUser, Self::Monitor, Self::Detached, Self::Monitored]
+                    .into_iter()
+                    .find(|stage| stage.name() == name)
+                    .unwrap_or(Self::First)
+            }
             _ => Self::First,
         }
     }
@@ -119,11 +125,8 @@ pub(crate) fn spawn(args: &[OsString], stage: Stage, directory: Option<&Path>) -
     Ok(Beginning::Ended { pid, status: child.wait()? })
 }
 
-/// What follows the program's name in the title of a monitor.
-const MONITOR_TITLE: &str = ": monitoring";
-
 /// `argv[0]` without what marks a monitor.
-pub fn without_title(argv0: &OsStr) -> OsString {
+fn without_title(argv0: &OsStr) -> OsString {
     argv0.to_str().and_then(|name| name.strip_suffix(MONITOR_TITLE)).map_or_else(|| argv0.to_owned(), OsString::from)
 }
 
@@ -149,8 +152,14 @@ pub(crate) fn enter(
     options: &DaemonOptions,
     log: &Arc<vlog::Log>,
 ) -> Result<Option<Notify>, StartError> {
-    match Stage::current() {
-        Stage::First if options.detach => {
+    let stage = Stage::current();
+    if let (Stage::First, Some(user)) = (stage, &options.user) {
+        let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+        let environment = (VARIABLE, format!("{}:{parent}", Stage::OtherUser.name()));
+        return Err(user::become_user(user, args, options, SELF, environment).into());
+    }
+    match stage {
+        Stage::First | Stage::OtherUser if options.detach => {
             let next = if options.monitor { Stage::Monitor } else { Stage::Detached };
             let beginning = spawn(args, next, None).map_err(StartError::Spawn)?;
             match beginning {
@@ -158,8 +167,8 @@ pub(crate) fn enter(
                 Beginning::Ended { status, .. } => std::process::exit(exit_code(log.program(), status)),
             }
         }
-        Stage::First if options.monitor => monitor::run(args, options, log, None),
-        Stage::First => Ok(None),
+        Stage::First | Stage::OtherUser if options.monitor => monitor::run(args, options, log, None),
+        Stage::First | Stage::OtherUser => Ok(None),
         Stage::Monitor => {
             new_session();
             let notify = Notify::take().map_err(StartError::Spawn)?;
@@ -173,14 +182,13 @@ pub(crate) fn enter(
     }
 }
 
-/// The status with which a process exits whose child ended before it served: the same, or 1 for a signal.
+/// The status with which a process exits whose child ended before it served: the child's if that tells of a failure,
+/// which the child has explained, and else 1.
 pub(crate) fn exit_code(program: &str, status: ExitStatus) -> i32 {
     match status.code() {
-        // A daemon that ends before it serves has failed, whatever it says.
-        Some(code) => code.max(1),
-        None => {
-            eprintln!("{program}: child died before signaling startup ({})", status::describe(status));
-            debug_assert!(status.signal().is_some());
+        Some(code) if code != 0 => code,
+        _ => {
+            eprintln!("{program}: child process died before it was ready ({})", status::describe(status));
             1
         }
     }

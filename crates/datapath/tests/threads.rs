@@ -5,10 +5,12 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use base::{Clock, DpPort};
+use base::{Clock, DpPort, DropReason};
 use common::{TestHandler, TestPort, numbered_frame};
 use datapath::{Config, Datapath};
 use dpif::{DpAction, DpActions, Dpif};
+use netdev::Netdev;
+use packet::Packet;
 
 /// Waits, giving way to other threads, until `done` says so.
 fn wait_until(done: impl Fn() -> bool) {
@@ -106,6 +108,26 @@ fn a_panic_above_the_seam_costs_a_batch_and_no_thread() {
     tagged[12..14].copy_from_slice(&[0x81, 0]);
     a.receive(&tagged);
     wait_until(|| dp.thread_stats()[0].panics == 1);
+    assert_eq!(dp.drops(), [(DropReason::TranslationError, 1)]);
     a.receive(&numbered_frame(2, 60));
     wait_until(|| b.output.lock().len() == 1);
+}
+
+#[test]
+fn dummies_are_served_promptly() {
+    let registry = netdev::dummy::Registry::new();
+    let dp = Datapath::new(Config::default(), Clock::stopped()).expect("starts");
+    dp.set_handler(TestHandler::always(vec![DpAction::Output(DpPort(1)), DpAction::Output(DpPort(2))]));
+    for name in ["p1", "p2"] {
+        dp.port_add(registry.open(name, "dummy").expect("opens"), None).expect("opens");
+    }
+    let (p1, p2) = (registry.find("p1").expect("open"), registry.find("p2").expect("open"));
+    wait_until(|| dp.thread_stats()[0].sleeps > 0);
+    for n in 0..10 {
+        assert!(p1.receive(Packet::from_slice(&numbered_frame(n, 60)), 0));
+        wait_until(|| p2.stats().tx_packets == Some(u64::from(n) + 1));
+    }
+    assert_eq!(p1.stats().tx_packets, Some(10));
+    let id = dp.flow_dump()[0].id;
+    assert_eq!(dp.flow_del(id).map(|s| s.packets).ok(), Some(9));
 }

@@ -3,9 +3,10 @@
 //! - [`field`], [`table`]: the one table that describes every match field (ovs-fields(7)).
 //! - [`layout`]: where things stand in a key, and the lookup stages.
 //! - [`key`]: [`FlowKey`] and [`FlowMask`]; [`matches`]: [`Match`]; [`reads`]: [`Reads`].
-//! - [`extract`]: from the bytes of a frame to its key.
+//! - [`mod@extract`]: from the bytes of a frame to its key; [`mod@compose`]: and back.
 //! - [`text`]: matches and keys as `ovs-ofctl` reads and writes them; [`normalize`]: prerequisites.
 
+pub mod compose;
 pub mod extract;
 pub mod field;
 pub mod key;
@@ -16,6 +17,7 @@ pub mod reads;
 pub mod table;
 pub mod text;
 
+pub use compose::compose;
 pub use extract::{Layers, extract};
 pub use field::{Field, FieldInfo, Format, Loc, Maskable, Prereq};
 pub use key::{FlowKey, FlowMask};

@@ -1,3 +1,92 @@
-//! The one binary: `flowstone run`, and every `ovs-*` name through its own name.
+//! The one binary: every `ovs-*` program under its own name (`argv[0]`) or as `flowstone SUBCOMMAND`.
+//!
+//! [`PROGRAMS`] is the whole dispatch: a program's line names it, its subcommand and its entry point, which takes the
+//! command line with the program's name in front.
 
-fn main() {}
+mod appctl;
+mod control;
+mod dpctl;
+mod links;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// A program in this binary.
+struct Program {
+    /// The name of the Open vSwitch program that it stands in for.
+    name: &'static str,
+    /// What follows `flowstone` to call it.
+    subcommand: &'static str,
+    /// One line of `flowstone --help`.
+    summary: &'static str,
+    main: fn(Vec<OsString>) -> ExitCode,
+}
+
+/// The programs, in the order of `flowstone --help`.
+const PROGRAMS: &[Program] = &[
+    Program { name: "ovs-vswitchd", subcommand: "vswitchd", summary: "the switch daemon", main: vswitchd::main },
+    Program {
+        name: "ovsdb-server",
+        subcommand: "ovsdb-server",
+        summary: "the database server",
+        main: ovsdb_tools::server_main,
+    },
+    Program { name: "ovs-vsctl", subcommand: "vsctl", summary: "configure the switch", main: vsctl::main },
+    Program { name: "ovs-appctl", subcommand: "appctl", summary: "control a running daemon", main: appctl::main },
+    Program {
+        name: "ovsdb-client",
+        subcommand: "ovsdb-client",
+        summary: "ask a database server",
+        main: ovsdb_tools::client_main,
+    },
+    Program {
+        name: "ovsdb-tool",
+        subcommand: "ovsdb-tool",
+        summary: "make and look into database files",
+        main: ovsdb_tools::tool_main,
+    },
+    Program { name: "ovs-dpctl", subcommand: "dpctl", summary: "look into the datapath", main: dpctl::main },
+];
+
+fn main() -> ExitCode {
+    let mut args: Vec<OsString> = std::env::args_os().collect();
+    let name = cli::program::program_name_of(&args);
+    if let Some(program) = PROGRAMS.iter().find(|program| program.name == name) {
+        return (program.main)(args);
+    }
+    let Some(word) = args.get(1).and_then(|word| word.to_str()).map(str::to_owned) else {
+        return cli::fail(&name, "missing subcommand; use --help for help");
+    };
+    if let Some(program) = PROGRAMS.iter().find(|program| program.subcommand == word || program.name == word) {
+        args.remove(0);
+        // From here on the program sees the command line that it would see under its own name.
+        if let Some(argv0) = args.first_mut() {
+            *argv0 = program.name.into();
+        }
+        return (program.main)(args);
+    }
+    match word.as_str() {
+        "links" => links::main(&name, args.get(2..).unwrap_or_default(), PROGRAMS.iter().map(|program| program.name)),
+        "--help" | "-h" | "help" => cli::print(&usage(&name)),
+        "--version" | "-V" => cli::print(&cli::version_text(&name)),
+        _ => cli::fail(&name, format!("unknown subcommand '{word}'; use --help for help")),
+    }
+}
+
+fn usage(name: &str) -> String {
+    let mut out = format!(
+        "{name}: a virtual switch with the interfaces of Open vSwitch\n\
+         usage: {name} SUBCOMMAND [ARG...]\n\
+         Each program also runs under its own name, for instance through the links that\n\
+         \"{name} links DIR\" makes.\n\n\
+         Subcommands:\n"
+    );
+    for program in PROGRAMS {
+        out.push_str(&format!("  {:<14} {} ({})\n", program.subcommand, program.summary, program.name));
+    }
+    out.push_str("  links DIR      link every program's name to this file in DIR\n");
+    out.push_str(
+        "\nOther options:\n  -h, --help     display this help message\n  -V, --version  display version information\n",
+    );
+    out
+}

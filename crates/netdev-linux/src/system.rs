@@ -82,9 +82,10 @@ pub(crate) fn set(
     change: Change,
     operation: impl FnOnce() -> String,
 ) -> Result<(), NetdevError> {
-    let result = match link.is_gone() {
-        true => Err(io::Error::from_raw_os_error(libc::ENODEV)),
-        false => host.netlink.set(link.ifindex(), change),
+    let result = if link.is_gone() {
+        Err(io::Error::from_raw_os_error(libc::ENODEV))
+    } else {
+        host.netlink.set(link.ifindex(), change)
     };
     host.refresh(link);
     result.map_err(|source| NetdevError::Operation { name: link.name().to_owned(), operation: operation(), source })
@@ -134,14 +135,14 @@ impl Netdev for System {
     }
 
     fn open_tx(&self) -> Result<Box<dyn Tx>, NetdevError> {
-        match PacketTx::new(self.link.clone()) {
+        match PacketTx::new(&self.link) {
             Ok(tx) => Ok(Box::new(tx)),
             Err(source) => Err(NetdevError::Open { name: self.name().to_owned(), source }),
         }
     }
 
     fn mac(&self) -> MacAddr {
-        self.host.refresh(&self.link).map(|info| info.mac).unwrap_or_default()
+        self.link.last().map(|info| info.mac).unwrap_or_default()
     }
 
     fn set_mac(&self, mac: MacAddr) -> Result<(), NetdevError> {
@@ -149,7 +150,7 @@ impl Netdev for System {
     }
 
     fn mtu(&self) -> Option<u32> {
-        self.host.refresh(&self.link).and_then(|info| info.mtu)
+        self.link.last().and_then(|info| info.mtu)
     }
 
     fn set_mtu(&self, mtu: u32) -> Result<(), NetdevError> {

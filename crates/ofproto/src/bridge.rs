@@ -248,8 +248,7 @@ impl Ofproto {
                     port
                 }
                 None => {
-                    let port =
-                        OfPort { spec, config: PortConfig::default(), patch: Arc::default(), created_ms: now };
+                    let port = OfPort { spec, config: PortConfig::default(), patch: Arc::default(), created_ms: now };
                     changes.push(PortChange::Added(port.clone()));
                     port
                 }

@@ -49,8 +49,7 @@ impl Ofproto {
         }
         let over: Vec<_> =
             self.expirable.0.lock().values().filter_map(|r| Some((Arc::clone(r), expired(r, now)?))).collect();
-        let removed: Vec<_> =
-            over.into_iter().filter_map(|(rule, reason)| self.remove_rule(&rule, reason)).collect();
+        let removed: Vec<_> = over.into_iter().filter_map(|(rule, reason)| self.remove_rule(&rule, reason)).collect();
         if !removed.is_empty() {
             self.changed();
         }

@@ -4,8 +4,8 @@ use crate::bridge::Ofproto;
 use base::PortNo;
 use flow::Match;
 use openflow::action::Action;
-use openflow::{OfpError, Version};
 use openflow::flow_mod::{FlowMod, FlowModCommand, GROUP_ANY};
+use openflow::{OfpError, Version};
 use std::sync::Arc;
 use xlate::model::N_TABLES;
 use xlate::{Rule, RuleStats};
@@ -108,9 +108,8 @@ impl Ofproto {
         for table in self.tables().get(tables).unwrap_or(&[]) {
             let rules = table.rules.read();
             match criteria.strict_priority {
-                Some(priority) => found.extend(
-                    rules.find(&criteria.matching, priority.into()).filter(|r| criteria.admits(r)).cloned(),
-                ),
+                Some(priority) => found
+                    .extend(rules.find(&criteria.matching, priority.into()).filter(|r| criteria.admits(r)).cloned()),
                 None => found.extend(rules.iter_within(&criteria.matching).filter(|r| criteria.admits(r)).cloned()),
             }
         }
@@ -125,7 +124,7 @@ impl Ofproto {
         table: u8,
         version: Version,
     ) -> Result<(), OfpError> {
-        openflow::action::check(actions, matching, table, version)
+        openflow::check(actions, matching, &openflow::Limits::new(version, table))
     }
 
     /// Carries out a flow modification whose actions have been checked, and returns the flows that it removed.

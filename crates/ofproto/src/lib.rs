@@ -25,6 +25,6 @@ pub mod trace;
 pub mod upcall;
 
 pub use bridge::{BundleSpec, Identity, OfPort, Ofproto, PortSpec};
-pub use flow_table::{Removed, RemovedReason};
 pub use conn::service::{Service, ServiceConfig, ServiceStatus};
+pub use flow_table::{Removed, RemovedReason};
 pub use switch::Switch;

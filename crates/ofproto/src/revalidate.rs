@@ -74,6 +74,16 @@ impl Switch {
         left.len()
     }
 
+    /// What the clock asks for: statistics pushed, idle flows and those out of time removed.
+    pub fn housekeeping(&self) {
+        self.revalidate();
+        let now = self.clock().now();
+        for bridge in self.bridges() {
+            let removed = bridge.expire(now);
+            bridge.send_flows_removed(&removed);
+        }
+    }
+
     /// Removes all datapath flows, keeping their statistics.
     pub fn purge(&self) {
         self.changed();

@@ -91,7 +91,7 @@ fn dump_rule(rule: &Rule, now: base::Millis, ports: &dyn PortNames, out: &mut St
     }
     flow::text::format_match(&rule.minimatch.expand(), ports, out);
     out.push_str(",actions=");
-    out.push_str(&openflow::action::actions_to_string(&rule.actions, ports));
+    out.push_str(&openflow::actions_to_string(&rule.actions, ports, openflow::Version::V15));
     out.push('\n');
 }
 

@@ -21,7 +21,8 @@ impl Ofproto {
         xlate::trace::format(&verdict.trace, &mut out);
         out.push('\n');
         let unchanged = verdict.final_key == *key;
-        let last = if unchanged { "unchanged".into() } else { flow::text::flow_key_to_string(&verdict.final_key, ports) };
+        let last =
+            if unchanged { "unchanged".into() } else { flow::text::flow_key_to_string(&verdict.final_key, ports) };
         let _ = writeln!(out, "Final flow: {last}");
         let megaflow = Match::new(key, verdict.reads.mask().clone());
         let _ = writeln!(out, "Megaflow: {}", flow::text::megaflow_to_string(&megaflow, ports));
@@ -35,6 +36,30 @@ impl Ofproto {
             let _ = writeln!(out, "Translation failed ({error}), packet is dropped.");
         }
         Ok(out)
+    }
+
+    /// Sends `packet`, whose key is `key`, through the bridge's tables as if it had come in on the key's port.
+    pub fn inject(&self, key: &FlowKey, packet: packet::Packet) {
+        self.run(key, packet, Start::Tables);
+    }
+
+    /// Translates `packet` from `start` on, applies the effects and has the datapath do the rest.
+    pub(crate) fn run(&self, key: &FlowKey, packet: packet::Packet, start: Start<'_>) {
+        let Some(switch) = self.switch() else { return };
+        let net = switch.network();
+        let Some(bridge) = net.bridges.get(&self.id()) else { return };
+        let mut verdict = translate_from(&net, bridge, key, start, false);
+        switch.apply(&verdict.effects, 1, packet.len() as u64, switch.clock().now());
+        let port = match bridge.ports.get(&key.in_port()).map(|p| p.out) {
+            Some(xlate::PortOut::Device(port)) => port,
+            _ => base::DpPort::NONE,
+        };
+        let actions = crate::upcall::dp_actions(&mut verdict);
+        if let Some(dpif) = switch.dpif()
+            && let Err(e) = dpif.execute(port, packet, &actions)
+        {
+            tracing::debug!(target: "ofproto_dpif", "{}: {e}", self.name());
+        }
     }
 
     /// Parses a flow for a trace: like a match, every field that is not named is zero.

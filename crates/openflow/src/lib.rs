@@ -11,7 +11,8 @@
 //! - [`print`]: messages as text.
 //! - [`bytes`], [`wire`]: reading and writing numbers.
 //! - [`action`]: what a flow does to a packet, as values ([`Action`]), bytes and text.
-//! - [`flow_mod`]: a change to the flow tables, as a value.
+//! - [`flow_mod`], [`flow_text`]: a change to the flow tables, as a value and as text.
+//! - [`protocol`]: the flow formats of `ovs-ofctl -F`, and what each can carry.
 
 pub mod action;
 mod body;
@@ -19,6 +20,7 @@ pub mod bytes;
 pub mod error;
 pub mod flow_mod;
 pub mod flow_msg;
+pub mod flow_text;
 pub mod group;
 pub mod message;
 pub mod multipart;
@@ -28,6 +30,7 @@ pub mod packet;
 pub mod port;
 pub mod prereq;
 pub mod print;
+pub mod protocol;
 pub mod queue;
 pub mod stream;
 pub mod switch;
@@ -46,6 +49,8 @@ pub use action::parse::{ActionError, parse_actions, parse_instructions};
 pub use action::{Action, ControllerAction, PacketInReason, Subfield};
 pub use error::OfpError;
 pub use flow_mod::{FlowFlags, FlowMod, FlowModCommand};
+pub use flow_text::{FlowTextError, ParsedFlow, parse_flow, parse_flow_filter, parse_flow_line};
 pub use message::{DecodeError, Form, Message, Options, Xid, decode, decode_with, encode, encode_with};
+pub use protocol::Protocols;
 pub use version::Version;
 pub use versions::Versions;

@@ -155,21 +155,20 @@ pub struct Opened {
 impl FileStorage {
     /// Opens and locks an existing file; `time_s`, the Unix time in seconds, names the copy of a damaged one.
     pub fn open(path: &Path, time_s: u64) -> Result<Opened, FileError> {
-        let path = resolve(path);
         if !path.exists() {
             let missing = io::Error::from_raw_os_error(rustix::io::Errno::NOENT.raw_os_error());
-            return Err(failed(&path, "open failed")(missing));
+            return Err(failed(path, "open failed")(missing));
         }
-        let lock = Lock::take(&path)?;
-        let mut file = OpenOptions::new().read(true).write(true).open(&path).map_err(failed(&path, "open failed"))?;
-        let parsed = read(&path)?;
+        let lock = Lock::take(path)?;
+        let mut file = OpenOptions::new().read(true).write(true).open(path).map_err(failed(path, "open failed"))?;
+        let parsed = read(path)?;
         let length = parsed.sound_length as u64;
         let recovered = match &parsed.error {
-            Some(error) => Some(recover(&path, &file, length, time_s, error)?),
+            Some(error) => Some(recover(path, &file, length, time_s, error)?),
             None => None,
         };
-        file.seek(SeekFrom::Start(length)).map_err(failed(&path, "seek failed"))?;
-        let storage = Self { path, file, length, _lock: lock };
+        file.seek(SeekFrom::Start(length)).map_err(failed(path, "seek failed"))?;
+        let storage = Self { path: resolve(path), file, length, _lock: lock };
         Ok(Opened { storage, records: parsed.records, recovered })
     }
 

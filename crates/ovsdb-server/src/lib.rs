@@ -30,6 +30,9 @@ mod session;
 mod shell;
 mod transaction;
 
+#[cfg(test)]
+mod tests;
+
 pub use commit::{Prepared, prepare};
 pub use core::{Core, Now, convert, load};
 pub use database::{Database, HistoryEntry, RowId};

@@ -1,5 +1,9 @@
 //! The programs ovsdb-server, ovsdb-client and ovsdb-tool.
 
-mod client;
+pub mod client;
+pub mod server;
+pub mod tool;
 
 pub use client::client_main;
+pub use server::server_main;
+pub use tool::tool_main;

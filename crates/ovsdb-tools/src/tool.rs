@@ -77,13 +77,13 @@ const COMMANDS: &[Command] = &[
 
 /// The program: runs with `args`, the first of which is the program's name, and gives its exit status.
 pub fn tool_main(args: Vec<OsString>) -> ExitCode {
-    let program = cli::program_name_of(&args);
+    let program = cli::program::program_name_of(&args);
     let log = vlog::init(&program);
     // Only trouble is worth a line on the terminal, unless -v asks for more.
     log.set_level(None, Some(vlog::Destination::Console), vlog::Level::Warn);
     let mut context = Context::default();
-    let mut parser = Parser::new(args, &[OPTIONS, vlog::OPTIONS, cli::HELP_AND_VERSION]);
-    while let Some(found) = parser.next() {
+    let mut parser = Parser::new(args, &[OPTIONS, vlog::OPTIONS, cli::options::HELP_AND_VERSION]);
+    for found in parser.by_ref() {
         let found = match found {
             Ok(found) => found,
             Err(error) => {
@@ -177,10 +177,12 @@ fn schema_arg(args: &[String], at: usize) -> Result<DatabaseSchema, String> {
         }
         Ok(text) => text,
     };
-    let json: serde_json::Value = serde_json::from_str(&text)
-        .map_err(|error| format!("failed to read schema: \"{}\" could not be read as JSON ({error})", path.display()))?;
+    let json: serde_json::Value = serde_json::from_str(&text).map_err(|error| {
+        format!("failed to read schema: \"{}\" could not be read as JSON ({error})", path.display())
+    })?;
     DatabaseSchema::from_json(&json).map_err(|error| {
-        let details = format!("failed to parse \"{}\" as ovsdb schema: {}", path.display(), error.details().unwrap_or(""));
+        let details =
+            format!("failed to parse \"{}\" as ovsdb schema: {}", path.display(), error.details().unwrap_or(""));
         error.clone().with_details(details).to_string()
     })
 }

@@ -314,7 +314,8 @@ impl Log {
     /// The name of the current thread, if it is not the main one, or else of the process within the program.
     fn subprogram(&self) -> String {
         match std::thread::current().name() {
-            Some(name) if name != "main" => name.to_owned(),
+            // The worker threads of a runtime do what the main thread of another program does.
+            Some(name) if name != "main" && !name.starts_with("tokio-") => name.to_owned(),
             _ => self.subprogram.read().clone(),
         }
     }

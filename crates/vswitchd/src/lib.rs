@@ -1,1 +1,23 @@
 //! Database rows to running bridges, ports and interfaces, and back: the program ovs-vswitchd.
+//!
+//! - [`desired`]: what the database asks for, as plain values;
+//! - [`devices`]: devices by interface type, datapaths by type;
+//! - [`bridge`]: one running bridge, made to be what its row says;
+//! - [`run`]: the loop that brings the two together, and the clock's work;
+//! - [`status`]: what is running, written back;
+//! - [`commands`]: the control commands.
+//!
+//! All of this runs on one thread, the control thread; packet threads are the datapath's.
+
+pub mod bridge;
+pub mod commands;
+pub mod desired;
+pub mod devices;
+pub mod program;
+pub mod run;
+pub mod status;
+
+pub use program::main;
+
+/// The version of the Open_vSwitch schema that this is written for.
+pub const DB_VERSION: &str = "8.8.0";

@@ -9,9 +9,9 @@ pub(crate) fn flow_match(m: &Match) -> String {
 }
 
 pub(crate) fn action(action: &Action) -> String {
-    format!("{action:?}")
+    openflow::actions_to_string(std::slice::from_ref(action), &NoNames, openflow::Version::V15)
 }
 
 pub(crate) fn subfield(sf: Subfield) -> String {
-    format!("{sf:?}")
+    sf.to_string()
 }

@@ -108,6 +108,8 @@ fn frames_that_cannot_be_sent_have_a_reason() {
     let report = pair.tx.send_batch(&mut vec![Packet::from_slice(&frame(60)); 3]);
     assert_eq!((report.sent, &report.dropped[..]), (0, &[(DropReason::PortDown, 3)][..]));
     pair.a.set_up(true).expect("up");
+    // The socket still remembers the time when the device was down, which must cost no frame.
+    assert_eq!(pair.tx.send_batch(&mut vec![Packet::from_slice(&frame(60)); 3]).sent, 3);
     run(&format!("ip link del {}", pair.a.name()));
     let report = pair.tx.send_batch(&mut vec![Packet::from_slice(&frame(60)); 3]);
     assert_eq!((report.sent, &report.dropped[..]), (0, &[(DropReason::NoPort, 3)][..]));

@@ -18,7 +18,6 @@ use xlate::PortConfig;
 impl Ofproto {
     /// Sends a packet to the controllers that it is for. Called on packet threads.
     pub(crate) fn packet_in(&self, what: &ControllerUpcall, packet: &Packet) {
-        let mut finished;
         let mut encoded: Option<PacketIn> = None;
         self.connections().for_each(|peer| {
             let (format, controller_id) = {
@@ -34,7 +33,7 @@ impl Ofproto {
             }
             let message = encoded.get_or_insert_with(|| {
                 // A controller has no use for a checksum that somebody else was to finish.
-                finished = packet.clone();
+                let mut finished = packet.clone();
                 packet::checksum::finish(&mut finished);
                 packet_in(what, &finished)
             });

@@ -3,7 +3,7 @@
 use super::asynchronous::port_desc;
 use super::peer::{Peer, PeerKind};
 use crate::bridge::{Ofproto, PortChange};
-use base::{DpPort, PortNo};
+use base::PortNo;
 use openflow::flow_mod::{FlowMod, FlowModCommand};
 use openflow::message::{Message, decode_with};
 use openflow::packet::PacketOut;
@@ -12,7 +12,7 @@ use openflow::queue::QueueGetConfigReply;
 use openflow::switch::{ErrorReport, Features, FragHandling, Role, RoleMsg, SwitchConfig, capability};
 use openflow::{OfpError, Version};
 use packet::Packet;
-use xlate::{PortOut, Start, translate_from};
+use xlate::Start;
 
 /// Flow tables that a switch tells of: 0 to 253. (Table 254 can be used, as in Open vSwitch, but is not announced.)
 pub(crate) const N_TABLES_SHOWN: u8 = 254;
@@ -178,22 +178,7 @@ impl Ofproto {
         key.set_in_port(out.in_port);
         let exactly = flow::Match::new(&key, flow::FlowKey([u64::MAX; flow::WORDS]));
         self.check_actions(&out.actions, &exactly, 0, version)?;
-        let switch = self.switch().ok_or(OfpError::BrcEperm)?;
-        let net = switch.network();
-        let bridge = net.bridges.get(&self.id()).ok_or(OfpError::BrcEperm)?;
-        let mut verdict = translate_from(&net, bridge, &key, Start::Actions(&out.actions), false);
-        switch.apply(&verdict.effects, 1, packet.len() as u64, switch.clock().now());
-        let dp_port = match bridge.ports.get(&out.in_port).map(|p| p.out) {
-            Some(PortOut::Device(port)) => port,
-            _ => DpPort::NONE,
-        };
-        let actions = crate::upcall::dp_actions(&mut verdict);
-        drop(net);
-        if let Some(dpif) = switch.dpif()
-            && let Err(e) = dpif.execute(dp_port, packet, &actions)
-        {
-            tracing::debug!(target: "ofproto", "{}: packet-out: {e}", self.name());
-        }
+        self.run(&key, packet, Start::Actions(&out.actions));
         Ok(())
     }
 

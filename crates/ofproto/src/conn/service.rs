@@ -219,7 +219,11 @@ async fn connect(target: &str) -> io::Result<Box<dyn Stream>> {
 }
 
 /// Serves one connection until it ends.
-async fn serve<S: AsyncRead + AsyncWrite + Send>(bridge: &Arc<Ofproto>, config: &ServiceConfig, stream: S) -> io::Result<()> {
+async fn serve<S: AsyncRead + AsyncWrite + Send>(
+    bridge: &Arc<Ofproto>,
+    config: &ServiceConfig,
+    stream: S,
+) -> io::Result<()> {
     let (reader, writer) = tokio::io::split(stream);
     let (peer, outgoing) = Peer::new(config.kind, config.target.clone());
     bridge.connections().add(Arc::clone(&peer));
@@ -269,7 +273,9 @@ async fn read_all(
         } else {
             match tokio::time::timeout(probe, reader.read(&mut chunk)).await {
                 Ok(n) => n?,
-                Err(_) if probed => return Err(io::Error::new(io::ErrorKind::TimedOut, "no response to inactivity probe")),
+                Err(_) if probed => {
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, "no response to inactivity probe"));
+                }
                 Err(_) => {
                     probed = true;
                     peer.send(0, &Message::EchoRequest(Vec::new()));
@@ -310,10 +316,7 @@ fn negotiate(bridge: &Arc<Ofproto>, config: &ServiceConfig, peer: &Arc<Peer>, me
         Err(e) => return fail(format!("received a bad message where HELLO was expected: {e}")),
     };
     let Some(version) = config.versions.negotiate(hello.versions) else {
-        let text = format!(
-            "We support {}, you support {}, no common versions.",
-            config.versions, hello.versions
-        );
+        let text = format!("We support {}, you support {}, no common versions.", config.versions, hello.versions);
         let report = ErrorReport {
             error: openflow::switch::ReportedError::Known(OfpError::HfcIncompatible),
             data: text.clone().into_bytes(),

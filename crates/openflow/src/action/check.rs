@@ -84,10 +84,10 @@ pub fn verify(actions: &[Action], allowed: Allowed) -> Result<(), Misplaced> {
         match action {
             Action::WriteActions(nested) | Action::Clone(nested) => verify(nested, Allowed::Actions)?,
             Action::SetField { field, .. } if is_of_connection(*field) => return Err(Misplaced::ConnectionField),
-            Action::RegLoad { dst, .. } | Action::RegMove { dst, .. } | Action::StackPop(dst) => {
-                if is_of_connection(dst.field) {
-                    return Err(Misplaced::ConnectionField);
-                }
+            Action::RegLoad { dst, .. } | Action::RegMove { dst, .. } | Action::StackPop(dst)
+                if is_of_connection(dst.field) =>
+            {
+                return Err(Misplaced::ConnectionField);
             }
             _ => {}
         }

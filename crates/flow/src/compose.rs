@@ -1,0 +1,217 @@
+//! From a key back to a frame that has it: for packets made up from the text of a flow.
+
+use crate::extract::{DL_TYPE_NONE, FRAG_ANY, FRAG_LATER, VLANS, ethertype, ipproto};
+use crate::field::Field;
+use crate::key::FlowKey;
+use crate::layout;
+use base::MacAddr;
+use packet::checksum::{Sum, checksum, crc32c, pseudo_v4, pseudo_v6};
+use packet::wire::{
+    ArpRepr, IcmpRepr, IgmpRepr, Ipv4Repr, Ipv6Repr, MplsRepr, NshRepr, SctpRepr, TcpRepr, UdpRepr, VlanRepr,
+};
+
+/// Payload at most, so that an IP packet with any headers can state its length.
+const PAYLOAD_MAX: usize = 65_000;
+
+/// A frame whose key (but for metadata) is `key`, with `payload` behind the last header and right checksums.
+///
+/// The frame of a key without an Ethernet type has type 0, which reads back as [`DL_TYPE_NONE`]; a tag without a tag
+/// protocol has 0x8100. Other keys that no frame can have (ports without a transport protocol, say) lose what does not
+/// fit their protocols. `payload` is cut to 65,000 bytes.
+pub fn compose(key: &FlowKey, payload: &[u8]) -> Vec<u8> {
+    let payload = &payload[..payload.len().min(PAYLOAD_MAX)];
+    let mut out = Vec::with_capacity(128 + payload.len());
+    out.extend(mac(key, Field::EthDst).0);
+    out.extend(mac(key, Field::EthSrc).0);
+    for n in 0..VLANS {
+        let (tpid, tci) = key.vlan(n);
+        if tci & 0x1000 == 0 {
+            break;
+        }
+        VlanRepr { tpid: if tpid == 0 { ethertype::VLAN } else { tpid }, tci: wire_tci(tci) }.emit(&mut out);
+    }
+    let kind = key.eth_type();
+    if kind == DL_TYPE_NONE {
+        out.extend(((payload.len() + 3).min(0x5ff) as u16).to_be_bytes());
+        // Logical link control for some protocol that is not SNAP.
+        out.extend([0x42, 0x42, 3]);
+        out.extend(payload);
+        return out;
+    }
+    out.extend(kind.to_be_bytes());
+    match kind {
+        ethertype::IPV4 => ipv4(key, payload, &mut out),
+        ethertype::IPV6 => ipv6(key, payload, &mut out),
+        ethertype::ARP | ethertype::RARP => arp(key, &mut out),
+        ethertype::MPLS | ethertype::MPLS_MCAST => {
+            for n in 0..3 {
+                let entry = MplsRepr::from_lse(key.mpls_lse(n));
+                entry.emit(&mut out);
+                if entry.bottom {
+                    break;
+                }
+            }
+            out.extend(payload);
+        }
+        ethertype::NSH => {
+            nsh(key, &mut out);
+            out.extend(payload);
+        }
+        // A tag cut short: anything behind it would complete it.
+        ethertype::VLAN | ethertype::QINQ => {}
+        _ => out.extend(payload),
+    }
+    out
+}
+
+/// In the key the drop eligible bit's place says that there is a tag; on the wire it is clear.
+fn wire_tci(tci: u16) -> u16 {
+    tci & !0x1000
+}
+
+fn mac(key: &FlowKey, field: Field) -> MacAddr {
+    MacAddr::from_u64(key.get(field) as u64)
+}
+
+fn arp(key: &FlowKey, out: &mut Vec<u8>) {
+    ArpRepr {
+        op: key.ip_proto().into(),
+        sha: mac(key, Field::ArpSha),
+        spa: key.get(Field::ArpSpa) as u32,
+        tha: mac(key, Field::ArpTha),
+        tpa: key.get(Field::ArpTpa) as u32,
+    }
+    .emit(out);
+}
+
+fn nsh(key: &FlowKey, out: &mut Vec<u8>) {
+    NshRepr {
+        flags: key.get(Field::NshFlags) as u8,
+        ttl: key.get(Field::NshTtl) as u8,
+        np: key.get(Field::NshNp) as u8,
+        path: (key.get(Field::NshSpi) as u32) << 8 | key.get(Field::NshSi) as u32,
+        mdtype: key.get(Field::NshMdtype) as u8,
+        context: [Field::NshC1, Field::NshC2, Field::NshC3, Field::NshC4].map(|f| key.get(f) as u32),
+    }
+    .emit(out);
+}
+
+fn tos(key: &FlowKey) -> u8 {
+    (key.get(Field::IpDscp) << 2 | key.get(Field::IpEcn)) as u8
+}
+
+fn ipv4(key: &FlowKey, payload: &[u8], out: &mut Vec<u8>) {
+    let frag = key.get(Field::IpFrag) as u8;
+    let ip = Ipv4Repr {
+        src: key.get(Field::Ipv4Src) as u32,
+        dst: key.get(Field::Ipv4Dst) as u32,
+        proto: key.ip_proto(),
+        tos: tos(key),
+        ttl: key.get(Field::IpTtl) as u8,
+        id: 0,
+        flags_offset: match frag {
+            0 => 0x4000,
+            FRAG_ANY => 0x2000,
+            _ => 100,
+        },
+    };
+    let body =
+        body(key, frag, payload, |len| pseudo_v4(ip.src.to_be_bytes(), ip.dst.to_be_bytes(), ip.proto, len as u16));
+    ip.emit(body.len(), out);
+    out.extend(body);
+}
+
+fn ipv6(key: &FlowKey, payload: &[u8], out: &mut Vec<u8>) {
+    let frag = key.get(Field::IpFrag) as u8;
+    let (src, dst) = (key.get(Field::Ipv6Src), key.get(Field::Ipv6Dst));
+    let proto = key.ip_proto();
+    let body = body(key, frag, payload, |len| pseudo_v6(&src.to_be_bytes(), &dst.to_be_bytes(), proto, len as u32));
+    let ip = Ipv6Repr {
+        src,
+        dst,
+        next_header: if frag == 0 { proto } else { ipproto::FRAGMENT },
+        class: tos(key),
+        label: key.get(Field::Ipv6Label) as u32,
+        hop_limit: key.get(Field::IpTtl) as u8,
+    };
+    match frag {
+        0 => ip.emit(body.len(), out),
+        frag => {
+            ip.emit(body.len() + 8, out);
+            // A later fragment's key tells nothing of what it is part of: "no next header".
+            let (next, offset) = if frag & FRAG_LATER == 0 { (proto, 1u16) } else { (59, 100 << 3) };
+            out.extend([next, 0]);
+            out.extend(offset.to_be_bytes());
+            out.extend([0; 4]);
+        }
+    }
+    out.extend(body);
+}
+
+/// The transport header and payload of an IP packet. `pseudo` sums the pseudo-header for their length.
+fn body(key: &FlowKey, frag: u8, payload: &[u8], pseudo: impl Fn(usize) -> Sum) -> Vec<u8> {
+    let mut out = Vec::with_capacity(64 + payload.len());
+    let proto = if frag & FRAG_LATER == 0 { key.ip_proto() } else { 255 };
+    let (src, dst) = (key.get(Field::TcpSrc) as u16, key.get(Field::TcpDst) as u16);
+    let (kind, code) = (src as u8, dst as u8);
+    match proto {
+        ipproto::TCP => {
+            TcpRepr { src, dst, flags: key.get(Field::TcpFlags) as u16, ..TcpRepr::default() }.emit(&mut out);
+        }
+        ipproto::UDP => UdpRepr { src, dst }.emit(payload.len(), &mut out),
+        ipproto::SCTP => SctpRepr { src, dst, tag: 0 }.emit(&mut out),
+        ipproto::ICMP => IcmpRepr { kind, code, rest: 0 }.emit(&mut out),
+        ipproto::IGMP => {
+            let group = (key.0[layout::L4_MISC] >> 32) as u32;
+            IgmpRepr { kind, code, group }.emit(&mut out);
+        }
+        ipproto::ICMPV6 => {
+            let rest = key.get(Field::NdReserved) as u32;
+            IcmpRepr { kind, code, rest }.emit(&mut out);
+            if matches!(kind, 135 | 136) && code == 0 {
+                nd(key, &mut out);
+            }
+        }
+        _ => {}
+    }
+    let nd = proto == ipproto::ICMPV6 && matches!(kind, 135 | 136) && code == 0;
+    if !nd {
+        out.extend(payload);
+    }
+    let at = match proto {
+        ipproto::TCP => 16,
+        ipproto::UDP => 6,
+        ipproto::ICMP | ipproto::IGMP | ipproto::ICMPV6 => 2,
+        ipproto::SCTP => {
+            let crc = crc32c(&out).to_le_bytes();
+            out[8..12].copy_from_slice(&crc);
+            return out;
+        }
+        _ => return out,
+    };
+    let sum = match proto {
+        ipproto::ICMP | ipproto::IGMP => checksum(&out),
+        _ => pseudo(out.len()).bytes(&out).finish(),
+    };
+    let sum = if sum == 0 && proto == ipproto::UDP { 0xffff } else { sum };
+    out[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+    out
+}
+
+/// Target and options of a neighbour discovery message. Their end is the end of the message, as any payload would read
+/// as options.
+fn nd(key: &FlowKey, out: &mut Vec<u8>) {
+    out.extend(key.get(Field::NdTarget).to_be_bytes());
+    let last = key.get(Field::NdOptionsType) as u8;
+    let mut options = [(1, mac(key, Field::NdSll)), (2, mac(key, Field::NdTll))];
+    // The option that was seen last names the type.
+    if last == 1 {
+        options.reverse();
+    }
+    for (kind, mac) in options {
+        if kind == last || !mac.is_zero() {
+            out.extend([kind, 1]);
+            out.extend(mac.0);
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! What must hold for all frames and all texts.
+
+mod corpus;
+
+use base::PortNo;
+use base::rng::Rng;
+use flow::text::{NoNames, flow_key_to_string, match_to_string, parse_match};
+use flow::{Match, compose, extract};
+use packet::checksum::{Verdict, verify};
+use proptest::prelude::*;
+
+#[test]
+fn a_composed_frame_has_the_key_it_was_composed_from() {
+    let mut rng = Rng::seeded(3);
+    for _ in 0..20_000 {
+        let frame = corpus::frames::frame(&mut rng);
+        let (key, _) = extract(&frame, PortNo(7));
+        if key.eth_type() == 0 {
+            continue;
+        }
+        let back = compose(&key, b"payload");
+        let (again, layers) = extract(&back, PortNo(7));
+        let text = |k| flow_key_to_string(k, &NoNames);
+        assert_eq!(text(&again), text(&key), "{frame:02x?} became {back:02x?}");
+        assert_eq!(again, key);
+        assert!(layers.end <= back.len());
+        let later = key.get(flow::Field::IpFrag) != 0;
+        assert!(later || verify(&back) != Verdict::Bad, "{back:02x?}");
+    }
+}
+
+#[test]
+fn printed_matches_parse_to_the_same_match() {
+    let mut rng = Rng::seeded(4);
+    for _ in 0..20_000 {
+        let text = corpus::matches::valid(&mut rng);
+        let mut m = parse_match(&text, &NoNames).unwrap_or_else(|e| panic!("{text}: {e}"));
+        m.normalize(&NoNames);
+        let printed = match_to_string(&m, &NoNames);
+        // Fields under another name than they are printed with.
+        let printed = printed.replace("gtpu_flags", "tun_gtpu_flags").replace("gtpu_msgtype", "tun_gtpu_msgtype");
+        // Their masks are never printed.
+        if text.contains("tun_gbp_flags") {
+            continue;
+        }
+        let again = parse_match(&printed, &NoNames).unwrap_or_else(|e| panic!("{printed}: {e}"));
+        assert_eq!(again, m, "{text} was printed as {printed}");
+    }
+}
+
+#[test]
+fn offsets_point_at_the_headers() {
+    let mut rng = Rng::seeded(5);
+    for _ in 0..20_000 {
+        let frame = corpus::frames::frame(&mut rng);
+        let (_, layers) = extract(&frame, PortNo(1));
+        let at = |o: Option<u16>| o.map_or(0, usize::from);
+        assert!(at(layers.l2_5) <= frame.len() && at(layers.l3) <= frame.len());
+        assert!(at(layers.l4) <= layers.end && layers.end <= frame.len());
+        if let Some(ip) = packet::wire::ip(&frame)
+            && !ip.fragment
+            && let Some(l4) = layers.l4
+        {
+            assert_eq!((usize::from(l4), layers.end), (ip.l4, ip.end));
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_have_a_key(bytes: Vec<u8>) {
+        let (key, _) = extract(&bytes, PortNo(1));
+        flow_key_to_string(&key, &NoNames);
+    }
+
+    #[test]
+    fn any_text_is_a_match_or_an_error(text: String) {
+        if let Ok(m) = parse_match(&text, &NoNames) {
+            match_to_string(&m, &NoNames);
+        }
+    }
+
+    #[test]
+    fn damaged_text_is_a_match_or_an_error(seed: u64) {
+        if let Ok(mut m) = parse_match(&corpus::matches::damaged(&mut Rng::seeded(seed)), &NoNames) {
+            m.normalize(&NoNames);
+            match_to_string(&m, &NoNames);
+        }
+    }
+
+    #[test]
+    fn any_match_prints(words: Vec<u64>) {
+        let mut words = words.iter().copied().cycle();
+        let mut key = || flow::FlowKey(std::array::from_fn(|_| words.next().unwrap_or(0)));
+        let (value, mask) = (key(), key());
+        match_to_string(&Match::new(&value, mask), &NoNames);
+        compose(&value, &[0; 10]);
+    }
+}

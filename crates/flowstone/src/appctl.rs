@@ -1,0 +1,137 @@
+//! `ovs-appctl`: one command to a daemon's control socket, its answer on standard output (ovs-appctl(8)).
+//!
+//! Exit codes: 0 if the daemon carried the command out, 1 if it was not reached or the command line is wrong, 2 if the
+//! daemon answered with an error.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use cli::{Arg, Found, Opt, Parser};
+use serde_json::Value;
+
+use crate::control::{Connection, Failure};
+
+const OPTIONS: &[Opt] = &[
+    Opt::new("target", Arg::Required).short('t'),
+    Opt::new("format", Arg::Required).short('f'),
+    Opt::new("pretty", Arg::None),
+    Opt::new("timeout", Arg::Required).short('T'),
+    Opt::new("help", Arg::None).short('h'),
+    Opt::new("version", Arg::None).short('V'),
+];
+
+/// The daemon that is meant if none is named.
+const DEFAULT_TARGET: &str = "ovs-vswitchd";
+
+/// The command line.
+struct Request {
+    target: String,
+    format: String,
+    pretty: bool,
+    command: String,
+    args: Vec<String>,
+}
+
+/// The program.
+pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
+    let program = cli::program::program_name_of(&args);
+    let log = vlog::init(&program);
+    log.set_level(None, None, vlog::Level::Warn);
+    let request = match parse(args, &program, &log) {
+        Ok(request) => request,
+        Err(code) => return code,
+    };
+    match run(&request) {
+        Ok(text) => cli::print(&text),
+        Err(Failure::Refused(text)) => {
+            eprint!("{text}");
+            eprintln!("{program}: {}: server returned an error", request.target);
+            ExitCode::from(2)
+        }
+        Err(failure) => cli::fail(&program, failure),
+    }
+}
+
+/// The request, or the exit code of a command line that asks for none.
+fn parse(args: Vec<OsString>, program: &str, log: &vlog::Log) -> Result<Request, ExitCode> {
+    let mut parser = Parser::new(args, &[OPTIONS, vlog::OPTIONS]).options_first();
+    let mut target = DEFAULT_TARGET.to_owned();
+    let mut format = "text".to_owned();
+    let mut pretty = false;
+    for found in parser.by_ref() {
+        let Found { id, value } = found.map_err(|error| {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        })?;
+        match (id, value) {
+            ("target", Some(value)) => target = value,
+            ("format", Some(value)) if value == "text" || value == "json" => format = value,
+            ("format", Some(value)) => {
+                return Err(cli::fail(program, format!("value {value} on -f or --format is invalid")));
+            }
+            ("pretty", _) => pretty = true,
+            ("timeout", Some(value)) => match value.parse() {
+                Ok(seconds) if seconds > 0 => daemon::alarm::set(seconds),
+                _ => return Err(cli::fail(program, format!("value {value} on -T or --timeout is invalid"))),
+            },
+            ("help", _) => {
+                return Err(cli::print(&usage(program)));
+            }
+            ("version", _) => {
+                return Err(cli::print(&cli::version_text(program)));
+            }
+            (id, value) => {
+                log.accept(id, value.as_deref()).map_err(|error| cli::fail(program, error))?;
+            }
+        }
+    }
+    log.open_file();
+    if pretty && format != "json" {
+        return Err(cli::fail(program, "--pretty is supported with --format json only"));
+    }
+    let mut words = parser.into_positionals().into_iter();
+    let Some(command) = words.next() else {
+        return Err(cli::fail(program, "at least one non-option argument is required (use --help for help)"));
+    };
+    Ok(Request { target, format, pretty, command, args: words.collect() })
+}
+
+fn run(request: &Request) -> Result<String, Failure> {
+    let mut connection = Connection::open(&request.target)?;
+    if request.format != "text" {
+        connection.call("set-options", &["--format".to_owned(), request.format.clone()])?;
+    }
+    Ok(match connection.call(&request.command, &request.args)? {
+        Value::String(text) if request.format == "text" => text,
+        value if request.pretty => cli::json::pretty(&value) + "\n",
+        value => cli::json::compact(&value) + "\n",
+    })
+}
+
+fn usage(program: &str) -> String {
+    format!(
+        "{program}, for querying and controlling Open vSwitch daemon\n\
+         usage: {program} [TARGET] COMMAND [ARG...]\n\
+         Targets:\n\
+         \x20 -t, --target=TARGET  pidfile or socket to contact\n\
+         Common commands:\n\
+         \x20 list-commands      List commands supported by the target\n\
+         \x20 version            Print version of the target\n\
+         \x20 vlog/list          List current logging levels\n\
+         \x20 vlog/list-pattern  List logging patterns for each destination\n\
+         \x20 vlog/set [SPEC]\n\
+         \x20     Set log levels as detailed in SPEC, which may include:\n\
+         \x20     A valid module name (all modules, by default)\n\
+         \x20     'syslog', 'console', 'file' (all destinations, by default)\n\
+         \x20     'off', 'emer', 'err', 'warn', 'info', or 'dbg' ('dbg', by default)\n\
+         \x20 vlog/reopen        Make the program reopen its log file\n\
+         Other options:\n\
+         \x20 --timeout=SECS     wait at most SECS seconds for a response\n\
+         \x20 -f, --format=FMT   Output format. One of: 'json', or 'text'\n\
+         \x20                    ('text', by default)\n\
+         \x20 --pretty           Format the output in a more readable fashion.\n\
+         \x20                    Requires: --format json.\n\
+         \x20 -h, --help         Print this helpful information\n\
+         \x20 -V, --version      Display {program} version information\n"
+    )
+}

@@ -1,0 +1,74 @@
+//! Finding the control socket of a daemon and calling its commands, for `ovs-appctl` and `ovs-dpctl`.
+
+use std::path::{Path, PathBuf};
+
+use daemon::{dirs, pidfile};
+use serde_json::Value;
+use tracing::warn;
+use unixctl::Client;
+use unixctl::client::CallError;
+
+/// Why a command was not carried out; each kind has its exit code.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The daemon was not reached, or the conversation broke. Exit code 1.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The daemon answered with an error: the text, to be printed as it is. Exit code 2.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// The socket of `target`: a path, or the name of a daemon whose pid file leads to it.
+fn socket_path(target: &str) -> Result<PathBuf, Failure> {
+    if target.starts_with('/') {
+        return Ok(PathBuf::from(target));
+    }
+    let pid_file = dirs::within(&dirs::rundir(), format!("{target}.pid"));
+    let pid = pidfile::read(&pid_file).map_err(|error| {
+        let reason = pidfile::reason_of(&error);
+        if error.raw_os_error() != Some(rustix::io::Errno::SRCH.raw_os_error()) {
+            warn!(target: "daemon_unix", "{}: open: {reason}", pid_file.display());
+        }
+        Failure::Unreachable(format!("cannot read pidfile \"{}\" ({reason})", pid_file.display()))
+    })?;
+    Ok(dirs::within(&dirs::rundir(), format!("{target}.{pid}.ctl")))
+}
+
+/// A connection to a daemon.
+pub(crate) struct Connection {
+    client: Client,
+    path: PathBuf,
+    target: String,
+}
+
+impl Connection {
+    /// Connects to the daemon that `target` names.
+    pub(crate) fn open(target: &str) -> Result<Self, Failure> {
+        let path = socket_path(target)?;
+        let client = connect(&path)?;
+        Ok(Self { client, path, target: target.to_owned() })
+    }
+
+    /// Calls a command.
+    pub(crate) fn call(&mut self, command: &str, args: &[String]) -> Result<Value, Failure> {
+        match self.client.call(command, args) {
+            Ok(answer) => answer.map_err(Failure::Refused),
+            Err(error) => {
+                let reason = match &error {
+                    CallError::Io(error) => pidfile::reason_of(error),
+                    other => other.to_string(),
+                };
+                warn!(target: "unixctl", "error communicating with unix:{}: {reason}", self.path.display());
+                Err(Failure::Unreachable(format!("{}: transaction error ({reason})", self.target)))
+            }
+        }
+    }
+}
+
+fn connect(path: &Path) -> Result<Client, Failure> {
+    Client::connect(path).map_err(|error| {
+        warn!(target: "unixctl", "failed to connect to {}", path.display());
+        Failure::Unreachable(format!("cannot connect to \"{}\" ({})", path.display(), pidfile::reason_of(&error)))
+    })
+}

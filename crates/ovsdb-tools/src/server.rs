@@ -1,0 +1,136 @@
+//! The program ovsdb-server (ovsdb-server(1)): options, control commands, and the daemon around
+//! [`ovsdb_server::Server`].
+
+mod control;
+mod options;
+
+use std::ffi::OsString;
+use std::process::{Command, ExitCode, ExitStatus};
+use std::sync::Arc;
+
+use ovsdb_server::journal::Style;
+use ovsdb_server::{OpenError, Server};
+use tokio::sync::oneshot;
+use tracing::info;
+
+use options::{Invocation, Options};
+
+/// The program: runs with `args`, the first of which is the program's name, and gives its exit status.
+pub fn server_main(args: Vec<OsString>) -> ExitCode {
+    let program = cli::program::program_name_of(&args);
+    let log = vlog::init(&program);
+    let options = match options::parse(args.clone(), &program, &log) {
+        Ok(Invocation::Serve(options)) => *options,
+        Ok(Invocation::Print(text)) => {
+            print!("{text}");
+            return ExitCode::SUCCESS;
+        }
+        Err(message) => {
+            eprintln!("{message}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let started = match daemon::start(&args, options.daemon.clone(), &log) {
+        Ok(started) => started,
+        Err(error) => return cli::fail(&program, error),
+    };
+    match serve(started, options, &program) {
+        Ok(code) => code,
+        Err(message) => cli::fail(&program, message),
+    }
+}
+
+fn serve(mut started: daemon::Started, options: Options, program: &str) -> Result<ExitCode, String> {
+    info!(target: "ovsdb_server", "{program} (Open vSwitch) {}", cli::program::COMPATIBLE_VERSION);
+    if options.ignored_tls {
+        info!(
+            target: "ovsdb_server",
+            "the options about keys and certificates have no effect: SSL/TLS connections are not supported"
+        );
+    }
+    let mut server = open(&options).map_err(|error| error.to_string())?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("cannot start the event loop ({error})"))?;
+    runtime.block_on(async move {
+        let commands = unixctl::Commands::new(cli::version_text(program));
+        daemon::control::register(&commands, started.log(), started.shutdown(), Vec::new);
+        control::register(&commands, &server.handle(), started.shutdown());
+        let control = started.bind_control(commands.clone()).map_err(|error| error.to_string())?;
+        if let Some(control) = control {
+            tokio::spawn(control.run());
+        }
+        // What failed is in the log, and is tried again later.
+        server.listen().await;
+        started.ready();
+        let child = options.run.as_deref().map(run_child).transpose()?;
+        let mut status = None;
+        let end = async {
+            tokio::select! {
+                ended = child_end(child) => status = ended,
+                reason = started.terminated(&commands) => {
+                    if let Err(error) = reason {
+                        tracing::error!(target: "ovsdb_server", "cannot wait for signals: {error}");
+                    }
+                }
+            }
+        };
+        server.run(end).await;
+        match (status, options.run) {
+            (Some(status), Some(command)) if !status.success() => {
+                Err(format!("{command}: child exited, {}", describe(status)))
+            }
+            _ => Ok(ExitCode::SUCCESS),
+        }
+    })
+}
+
+fn open(options: &Options) -> Result<Server, OpenError> {
+    let mut builder = Server::builder();
+    if options.no_column_diff {
+        builder = builder.style(Style::Whole);
+    }
+    for file in &options.databases {
+        builder = builder.database_file(file);
+    }
+    for remote in &options.remotes {
+        builder = builder.remote(remote.clone());
+    }
+    builder.open()
+}
+
+/// Starts the command of `--run`; the receiver gets its exit status.
+fn run_child(command: &str) -> Result<oneshot::Receiver<ExitStatus>, String> {
+    let mut child = Command::new("/bin/sh")
+        .args(["-c", command])
+        .spawn()
+        .map_err(|error| format!("{command}: process failed to start ({error})"))?;
+    let (sender, receiver) = oneshot::channel();
+    std::thread::spawn(move || {
+        if let Ok(status) = child.wait() {
+            // The server may have ended for another reason.
+            let _ = sender.send(status);
+        }
+    });
+    Ok(receiver)
+}
+
+async fn child_end(child: Option<oneshot::Receiver<ExitStatus>>) -> Option<ExitStatus> {
+    match child {
+        Some(child) => child.await.ok(),
+        None => std::future::pending().await,
+    }
+}
+
+fn describe(status: ExitStatus) -> String {
+    use std::os::unix::process::ExitStatusExt;
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit status {code}"),
+        (None, Some(signal)) => format!("killed ({})", daemon::status::signal_name(signal)),
+        (None, None) => "terminated abnormally".to_owned(),
+    }
+}
+
+/// The log of the process, for the usage text.
+fn logging_usage(log: &Arc<vlog::Log>) -> String {
+    log.usage()
+}

@@ -1,0 +1,82 @@
+//! The control commands of ovsdb-server (ovsdb-server(1), "Runtime Management Commands").
+
+use std::future::Future;
+
+use daemon::Shutdown;
+use ovsdb_server::Handle;
+use unixctl::Commands;
+
+type Answer = Result<String, String>;
+
+/// Registers all commands; they reach the server through `handle`.
+pub(super) fn register(commands: &Commands, handle: &Handle, shutdown: &Shutdown) {
+    let add = |name: &str, usage: &str, arity, run: fn(Handle, Vec<String>) -> BoxAnswer| {
+        let handle = handle.clone();
+        commands.register_async(name, usage, arity, move |args| run(handle.clone(), args));
+    };
+    add("memory/show", "", 0..=0, |h, _| boxed(async move { h.memory_report().await }));
+    add("ovsdb-server/compact", "", 0..=1, |h, mut a| boxed(async move { h.compact(a.pop()).await }));
+    add("ovsdb-server/reconnect", "", 0..=0, |h, _| boxed(async move { h.reconnect().await }));
+    add("ovsdb-server/add-remote", "REMOTE", 1..=1, |h, mut a| {
+        boxed(async move { h.add_remote(a.pop().unwrap_or_default()).await })
+    });
+    add("ovsdb-server/remove-remote", "REMOTE", 1..=1, |h, mut a| {
+        boxed(async move { h.remove_remote(a.pop().unwrap_or_default()).await })
+    });
+    add("ovsdb-server/list-remotes", "", 0..=0, |h, _| boxed(async move { h.list_remotes().await }));
+    add("ovsdb-server/add-db", "DB", 1..=1, |h, mut a| {
+        boxed(async move { h.add_database(a.pop().unwrap_or_default().into()).await })
+    });
+    add("ovsdb-server/remove-db", "DB", 1..=1, |h, mut a| {
+        boxed(async move { h.remove_database(a.pop().unwrap_or_default()).await })
+    });
+    add("ovsdb-server/list-dbs", "", 0..=0, |h, _| boxed(async move { h.list_databases().await }));
+    add("ovsdb-server/get-db-storage-status", "DB", 1..=1, |h, mut a| {
+        boxed(async move { h.storage_status(a.pop().unwrap_or_default()).await })
+    });
+    let exit = shutdown.clone();
+    commands.register("exit", "", 0..=0, move |_| {
+        exit.request(daemon::Reason::Exit { cleanup: false });
+        Ok(String::new())
+    });
+    commands.register("ovsdb-server/sync-status", "", 0..=0, |_| Ok("state: active".into()));
+    commands.register("ovsdb-server/get-active-ovsdb-server", "", 0..=0, |_| Ok(String::new()));
+    refuse(commands);
+}
+
+type BoxAnswer = std::pin::Pin<Box<dyn Future<Output = Answer> + Send>>;
+
+fn boxed(answer: impl Future<Output = Answer> + Send + 'static) -> BoxAnswer {
+    Box::pin(answer)
+}
+
+/// Commands that are known, with the reason why they do nothing.
+fn refuse(commands: &Commands) {
+    let any = 0..=usize::MAX;
+    let replication = [
+        ("ovsdb-server/set-active-ovsdb-server", ""),
+        ("ovsdb-server/connect-active-ovsdb-server", ""),
+        ("ovsdb-server/disconnect-active-ovsdb-server", ""),
+        ("ovsdb-server/set-sync-exclude-tables", ""),
+        ("ovsdb-server/set-active-ovsdb-server-probe-interval", ""),
+    ];
+    for (name, usage) in replication {
+        commands
+            .register(name, usage, any.clone(), |_| Err("replication from another server is not supported".to_owned()));
+    }
+    commands.register("ovsdb-server/memory-trim-on-compaction", "on|off", 1..=1, |_| {
+        Err("the memory allocator in use cannot be told to give memory back".to_owned())
+    });
+    let cluster = [
+        ("cluster/status", "DB"),
+        ("cluster/cid", "DB"),
+        ("cluster/sid", "DB"),
+        ("cluster/leave", "DB"),
+        ("cluster/kick", "DB SERVER"),
+        ("cluster/change-election-timer", "DB TIME"),
+        ("cluster/set-backlog-threshold", "DB N_MSGS N_BYTES"),
+    ];
+    for (name, usage) in cluster {
+        commands.register(name, usage, any.clone(), |_| Err("clustered databases are not supported".to_owned()));
+    }
+}

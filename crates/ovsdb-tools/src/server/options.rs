@@ -1,0 +1,149 @@
+//! The command line of ovsdb-server.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use cli::{Arg, Opt, Parser};
+use daemon::DaemonOptions;
+
+const OPTIONS: &[Opt] = &[
+    Opt::new("remote", Arg::Required),
+    Opt::new("run", Arg::Required),
+    Opt::new("disable-file-column-diff", Arg::None),
+    Opt::new("sync-from", Arg::Required),
+    Opt::new("sync-exclude-tables", Arg::Required),
+    Opt::new("active", Arg::None),
+    Opt::new("record", Arg::Optional),
+    Opt::new("replay", Arg::Optional),
+    Opt::new("config-file", Arg::Required),
+    Opt::new("private-key", Arg::Required).short('p'),
+    Opt::new("certificate", Arg::Required).short('c'),
+    Opt::new("ca-cert", Arg::Required).short('C'),
+    Opt::new("bootstrap-ca-cert", Arg::Required),
+    Opt::new("peer-ca-cert", Arg::Required),
+    Opt::new("ssl-protocols", Arg::Required),
+    Opt::new("ssl-ciphers", Arg::Required),
+    Opt::new("ssl-ciphersuites", Arg::Required),
+];
+
+/// What to do.
+pub(super) enum Invocation {
+    /// Serve.
+    Serve(Box<Options>),
+    /// Print a text and end.
+    Print(String),
+}
+
+/// How to serve.
+#[derive(Debug, Default)]
+pub(super) struct Options {
+    pub(super) daemon: DaemonOptions,
+    pub(super) databases: Vec<PathBuf>,
+    pub(super) remotes: Vec<String>,
+    /// `--run`.
+    pub(super) run: Option<String>,
+    /// `--disable-file-column-diff`.
+    pub(super) no_column_diff: bool,
+    /// Whether options about keys and certificates were given that do no harm.
+    pub(super) ignored_tls: bool,
+}
+
+/// Reads the command line; the error is the whole line to print.
+pub(super) fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result<Invocation, String> {
+    let mut options = Options::default();
+    let mut parser = Parser::new(args, &[OPTIONS, daemon::OPTIONS, vlog::OPTIONS, cli::options::HELP_AND_VERSION]);
+    let complain = |message: String| format!("{program}: {message}");
+    for found in parser.by_ref() {
+        let found = found.map_err(|error| error.to_string())?;
+        match (found.id, found.value.as_deref()) {
+            ("help", _) => return Ok(Invocation::Print(usage(program, log))),
+            ("version", _) => return Ok(Invocation::Print(cli::version_text(program))),
+            (id, value) => {
+                let own = options.accept(id, value).map_err(complain)?;
+                if !own && !options.daemon.accept(id, value) {
+                    log.accept(id, value).map_err(complain)?;
+                }
+            }
+        }
+    }
+    options.databases = parser.positionals().iter().map(PathBuf::from).collect();
+    if options.databases.is_empty() {
+        options.databases.push(daemon::dirs::dbdir().join("conf.db"));
+    }
+    Ok(Invocation::Serve(Box::new(options)))
+}
+
+impl Options {
+    fn accept(&mut self, id: &str, value: Option<&str>) -> Result<bool, String> {
+        match (id, value) {
+            ("remote", Some(remote)) => self.remotes.push(remote.to_owned()),
+            ("run", Some(command)) => self.run = Some(command.to_owned()),
+            ("disable-file-column-diff", _) => self.no_column_diff = true,
+            ("private-key" | "certificate" | "ca-cert" | "bootstrap-ca-cert" | "peer-ca-cert", Some(value)) => {
+                // Keys that are to be read from the database matter only to SSL remotes, which are refused.
+                if !value.starts_with("db:") {
+                    return Err(format!("--{id}: SSL/TLS connections are not supported"));
+                }
+                self.ignored_tls = true;
+            }
+            // They narrow what SSL/TLS may do, and none is done.
+            ("ssl-protocols" | "ssl-ciphers" | "ssl-ciphersuites", _) => self.ignored_tls = true,
+            ("sync-from" | "sync-exclude-tables" | "active", _) => {
+                return Err(format!("--{id}: replication from another server is not supported"));
+            }
+            ("record" | "replay", _) => return Err(format!("--{id}: recording and replaying are not supported")),
+            ("config-file", _) => {
+                return Err(format!("--{id}: configuration files are not supported; use DATABASE and --remote"));
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+fn usage(program: &str, log: &Arc<vlog::Log>) -> String {
+    format!(
+        "{program}: Open vSwitch database server\n\
+         usage: {program} [OPTIONS] [DATABASE...]\n\
+         where each DATABASE is a database file in ovsdb format.\n\
+         The default DATABASE, if none is given, is\n\
+         {}.\n\
+         \n\
+         JSON-RPC options (may be specified any number of times):\n\
+         \x20 --remote=REMOTE         connect or listen to REMOTE\n\
+         Passive OVSDB connection methods:\n\
+         \x20 ptcp:[PORT][:IP]        listen to TCP PORT (default: 6640) on IP\n\
+         \x20 punix:FILE              listen on Unix domain socket FILE\n\
+         Active OVSDB connection methods:\n\
+         \x20 tcp:HOST:PORT           PORT at remote HOST\n\
+         \x20 unix:FILE               Unix domain socket named FILE\n\
+         Addresses held by a database:\n\
+         \x20 db:DB,TABLE,COLUMN      each address in COLUMN of TABLE in DB\n\
+         {}{}\n\
+         Other options:\n\
+         \x20 --run COMMAND           run COMMAND as subprocess then exit\n\
+         \x20 --unixctl=SOCKET        override default control socket name\n\
+         \x20 --disable-file-column-diff\n\
+         \x20                         don't use column diff in database file\n\
+         \x20 -h, --help              display this help message\n\
+         \x20 -V, --version           display version information\n",
+        daemon::dirs::dbdir().join("conf.db").display(),
+        daemon::options::usage(program),
+        super::logging_usage(log),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Options;
+
+    #[test]
+    fn keys_in_the_database_are_harmless_and_files_are_not() {
+        let mut options = Options::default();
+        assert_eq!(options.accept("private-key", Some("db:Open_vSwitch,SSL,private_key")), Ok(true));
+        assert!(options.ignored_tls);
+        assert!(options.accept("private-key", Some("/etc/key.pem")).is_err());
+        assert_eq!(options.accept("detach", None), Ok(false));
+    }
+}

@@ -1,0 +1,296 @@
+//! The Internet checksum (RFC 1071), its incremental update (RFC 1624), and CRC32c for SCTP.
+//!
+//! A ones' complement sum does not care in which byte order its 16-bit words are added, as long as the result is read
+//! in the same order, nor how they are grouped. So sums run over 64-bit loads in memory order and are folded and
+//! swapped once at the end.
+
+use crate::buf::{Checksum, Packet};
+use crate::wire::{self, Transport};
+
+/// A running ones' complement sum of 16-bit words. Pieces of odd length may only come last.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sum(u64);
+
+impl Sum {
+    /// Nothing summed yet.
+    pub const fn new() -> Self {
+        Self(0)
+    }
+
+    /// Adds bytes; an odd last byte counts as if a zero stood behind it.
+    #[must_use]
+    pub fn bytes(mut self, data: &[u8]) -> Self {
+        let mut words = data.chunks_exact(8);
+        let mut sum: u128 = 0;
+        for w in &mut words {
+            let mut word = [0; 8];
+            word.copy_from_slice(w);
+            sum += u128::from(u64::from_ne_bytes(word));
+        }
+        let mut last = [0; 8];
+        let tail = words.remainder();
+        last[..tail.len()].copy_from_slice(tail);
+        sum += u128::from(u64::from_ne_bytes(last));
+        // Two folds of 128 bits leave 64: the first leaves at most 2^64 - 1 plus a small carry.
+        let folded = (sum & u128::from(u64::MAX)) + (sum >> 64);
+        let folded = (folded as u64).wrapping_add((folded >> 64) as u64);
+        self.0 += u64::from(fold(folded));
+        self
+    }
+
+    /// Adds a 16-bit word.
+    #[must_use]
+    pub fn u16(self, n: u16) -> Self {
+        self.bytes(&n.to_be_bytes())
+    }
+
+    /// Adds a 32-bit number.
+    #[must_use]
+    pub fn u32(self, n: u32) -> Self {
+        self.bytes(&n.to_be_bytes())
+    }
+
+    /// The sum itself, not complemented: what stands in the checksum field of [`Checksum::Partial`].
+    pub fn partial(self) -> u16 {
+        u16::from_be(fold(self.0))
+    }
+
+    /// The checksum: the complement of the sum.
+    pub fn finish(self) -> u16 {
+        !self.partial()
+    }
+}
+
+/// 64 bits to 16 by end-around carries.
+fn fold(sum: u64) -> u16 {
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    sum as u16
+}
+
+/// The checksum of `data`, in which the checksum field is zero. Over data with a right checksum in it the result is 0.
+pub fn checksum(data: &[u8]) -> u16 {
+    Sum::new().bytes(data).finish()
+}
+
+/// The sum of an IPv4 pseudo-header (RFC 9293 section 3.1).
+pub fn pseudo_v4(src: [u8; 4], dst: [u8; 4], proto: u8, len: u16) -> Sum {
+    Sum::new().bytes(&src).bytes(&dst).u16(proto.into()).u16(len)
+}
+
+/// The sum of an IPv6 pseudo-header (RFC 8200 section 8.1).
+pub fn pseudo_v6(src: &[u8; 16], dst: &[u8; 16], proto: u8, len: u32) -> Sum {
+    Sum::new().bytes(src).bytes(dst).u32(len).u16(proto.into())
+}
+
+/// The checksum after a 16-bit word that it covers changed from `old` to `new` (RFC 1624, equation 3).
+pub fn update16(checksum: u16, old: u16, new: u16) -> u16 {
+    let sum = u32::from(!checksum) + u32::from(!old) + u32::from(new);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    !(((sum & 0xffff) + (sum >> 16)) as u16)
+}
+
+/// [`update16`] for 32 bits that stand at an even offset.
+pub fn update32(checksum: u16, old: u32, new: u32) -> u16 {
+    let checksum = update16(checksum, (old >> 16) as u16, (new >> 16) as u16);
+    update16(checksum, old as u16, new as u16)
+}
+
+/// [`update16`] for 48 bits that stand at an even offset.
+pub fn update48(checksum: u16, old: u64, new: u64) -> u16 {
+    update32(update16(checksum, (old >> 32) as u16, (new >> 32) as u16), old as u32, new as u32)
+}
+
+/// [`update16`] for 128 bits that stand at an even offset.
+pub fn update128(checksum: u16, old: u128, new: u128) -> u16 {
+    let mut checksum = checksum;
+    for shift in [96, 64, 32, 0] {
+        checksum = update32(checksum, (old >> shift) as u32, (new >> shift) as u32);
+    }
+    checksum
+}
+
+/// The field of a [`Checksum::Partial`] frame after 32 bits of its pseudo-header changed: it holds a sum, not a
+/// complement, and covers nothing but the pseudo-header, so that ports and the like do not change it.
+pub fn update32_partial(sum: u16, old: u32, new: u32) -> u16 {
+    !update32(!sum, old, new)
+}
+
+/// [`update32_partial`] for 128 bits.
+pub fn update128_partial(sum: u16, old: u128, new: u128) -> u16 {
+    !update128(!sum, old, new)
+}
+
+/// CRC32c of RFC 9260 appendix A, as SCTP puts it into its header (little endian there).
+pub fn crc32c(data: &[u8]) -> u32 {
+    !data.iter().fold(u32::MAX, |crc, b| CRC32C[usize::from(crc as u8 ^ b)] ^ crc >> 8)
+}
+
+const CRC32C: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut i = 0;
+    while i < 256 {
+        let mut crc = i as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 1 != 0 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
+            bit += 1;
+        }
+        table[i] = crc;
+        i += 1;
+    }
+    table
+};
+
+/// Where SCTP's checksum stands in its header; a partial checksum there is a CRC32c.
+const SCTP_OFFSET: u16 = 8;
+/// Where UDP's checksum stands in its header, where 0 says that there is none.
+const UDP_OFFSET: u16 = 6;
+
+/// Completes a [`Checksum::Partial`]: stores the checksum and marks the frame as good. A mark that points outside of the
+/// frame is dropped. Frames with other marks stay as they are.
+pub fn finish(packet: &mut Packet) {
+    let Checksum::Partial { start, offset } = packet.offload.checksum else { return };
+    packet.offload.checksum = Checksum::Unknown;
+    let Some(covered) = packet.data_mut().get_mut(usize::from(start)..) else { return };
+    let at = usize::from(offset);
+    if offset == SCTP_OFFSET {
+        let Some(field) = covered.get_mut(at..at + 4) else { return };
+        field.fill(0);
+        let crc = crc32c(covered).to_le_bytes();
+        covered[at..at + 4].copy_from_slice(&crc);
+    } else {
+        if covered.len() < at + 2 {
+            return;
+        }
+        // The field holds the sum of the pseudo-header and is summed with the rest.
+        let mut sum = checksum(covered);
+        if sum == 0 && offset == UDP_OFFSET {
+            sum = 0xffff;
+        }
+        covered[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+    }
+    packet.offload.checksum = Checksum::Good;
+}
+
+/// What the checksums in a frame are worth.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// All that there are are right.
+    Good,
+    /// One of them is wrong.
+    Bad,
+    /// There is none that could be checked: no IP packet, a fragment, an IPv6 packet on its way to other
+    /// hops of a routing header, another protocol, a UDP checksum of 0.
+    None,
+}
+
+/// Checks the IPv4 header checksum and the transport checksum of an Ethernet frame, as its bytes stand (offload marks
+/// are not known here).
+pub fn verify(frame: &[u8]) -> Verdict {
+    let Some(ip) = wire::ip(frame) else { return Verdict::None };
+    if ip.version == 4 && checksum(&frame[ip.at..ip.at + ip.header]) != 0 {
+        return Verdict::Bad;
+    }
+    let whole = if ip.version == 4 { Verdict::Good } else { Verdict::None };
+    if ip.fragment || ip.routed {
+        return whole;
+    }
+    let l4 = &frame[ip.l4..ip.end];
+    let sum = match Transport::of(ip.proto) {
+        Some(Transport::Sctp) => {
+            let Some(&[a, b, c, d]) = l4.get(8..).and_then(|f| f.first_chunk()) else { return whole };
+            let (head, tail) = (&l4[..8], &l4[12..]);
+            let crc = crc32c(&[head, &[0; 4], tail].concat());
+            return if crc.to_le_bytes() == [a, b, c, d] { Verdict::Good } else { Verdict::Bad };
+        }
+        Some(Transport::Udp) if l4.get(6..8).is_none_or(|f| f == [0, 0]) => return whole,
+        Some(Transport::Tcp | Transport::Udp | Transport::Icmpv6) => wire::pseudo(frame, &ip).bytes(l4).finish(),
+        Some(Transport::Icmp) => checksum(l4),
+        None => return whole,
+    };
+    if sum == 0 { Verdict::Good } else { Verdict::Bad }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// RFC 1071 section 1, word by word.
+    fn naive(data: &[u8]) -> u16 {
+        let mut sum = 0u32;
+        for pair in data.chunks(2) {
+            sum += u32::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]));
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        !(sum as u16)
+    }
+
+    /// Both zeros of ones' complement are the same number.
+    fn same(a: u16, b: u16) -> bool {
+        a == b || (a == 0 || a == 0xffff) && (b == 0 || b == 0xffff)
+    }
+
+    proptest! {
+        #[test]
+        fn sums_like_the_naive_one(data: Vec<u8>) {
+            prop_assert_eq!(checksum(&data), naive(&data));
+        }
+
+        #[test]
+        fn incremental_equals_full(mut data in proptest::collection::vec(any::<u8>(), 40..80), new: u128, at in 0usize..12) {
+            let at = at * 2;
+            let field = |d: &[u8]| -> [u8; 16] { std::array::from_fn(|i| d[at + i]) };
+            let before = checksum(&data);
+            let old = u128::from_be_bytes(field(&data));
+            data[at..at + 16].copy_from_slice(&new.to_be_bytes());
+            prop_assert!(same(update128(before, old, new), checksum(&data)));
+            let (new32, now) = ((new >> 7) as u32, checksum(&data));
+            let old32 = (new >> 96) as u32;
+            data[at..at + 4].copy_from_slice(&new32.to_be_bytes());
+            prop_assert!(same(update32(now, old32, new32), checksum(&data)));
+            let now = checksum(&data);
+            data[at..at + 2].copy_from_slice(&[1, 2]);
+            prop_assert!(same(update16(now, (new32 >> 16) as u16, 0x0102), checksum(&data)));
+        }
+
+        #[test]
+        fn partial_completes_to_the_checksum(src: [u8; 4], dst: [u8; 4], payload: Vec<u8>, new: u32) {
+            let mut udp = vec![1, 2, 3, 4, 0, 0, 0, 0];
+            udp.extend(&payload);
+            let len = udp.len() as u16;
+            udp[4..6].copy_from_slice(&len.to_be_bytes());
+            let full = pseudo_v4(new.to_be_bytes(), dst, 17, len).bytes(&udp).finish();
+            let pseudo = pseudo_v4(src, dst, 17, len).partial();
+            let pseudo = update32_partial(pseudo, u32::from_be_bytes(src), new);
+            udp[6..8].copy_from_slice(&pseudo.to_be_bytes());
+            let mut packet = Packet::from_slice(&udp);
+            packet.offload.checksum = Checksum::Partial { start: 0, offset: 6 };
+            finish(&mut packet);
+            let got = u16::from_be_bytes([packet.data()[6], packet.data()[7]]);
+            prop_assert!(same(got, full) && got != 0);
+            prop_assert_eq!(packet.offload.checksum, Checksum::Good);
+        }
+    }
+
+    #[test]
+    fn known_values() {
+        // RFC 1071 section 3 and RFC 3720 appendix B.4.
+        assert_eq!(Sum::new().bytes(&[0, 1, 0xf2, 3, 0xf4, 0xf5, 0xf6, 0xf7]).partial(), 0xddf2);
+        assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
+        assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
+    }
+
+    #[test]
+    fn marks_outside_of_the_frame_are_dropped() {
+        for (start, offset) in [(100, 0), (2, 3), (2, 8)] {
+            let mut packet = Packet::from_slice(&[0; 5]);
+            packet.offload.checksum = Checksum::Partial { start, offset };
+            finish(&mut packet);
+            assert_eq!(packet.offload.checksum, Checksum::Unknown);
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Cutting a large frame into those that a wire takes: what a network card does with a frame marked for segmentation.
+//!
+//! Each segment has the headers of the large frame, VLAN tags and options included, with its own lengths, IPv4
+//! identification, TCP sequence number and flags, and right checksums.
+
+use crate::buf::{Batch, Checksum, GsoKind, Packet};
+use crate::checksum::checksum;
+use crate::wire::{self, Ip, Ipv4, Ipv6, Tcp, Udp};
+use std::fmt;
+
+/// Why a frame cannot be segmented. Its marks and its bytes disagree, or it has none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SegmentError {
+    /// The frame has no segmentation mark, or a size of 0.
+    NoMark,
+    /// The frame is not of the kind that the mark says, is a fragment, or has lengths that do not fit.
+    Mismatch,
+}
+
+impl fmt::Display for SegmentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoMark => "the frame has no segmentation mark",
+            Self::Mismatch => "the frame's headers are not those of its segmentation mark",
+        })
+    }
+}
+
+impl std::error::Error for SegmentError {}
+
+const FIN_PSH: u16 = 0x009;
+const CWR: u16 = 0x080;
+
+/// Cuts `packet` into frames with at most the payload that its mark says. The bytes' own length fields are not believed
+/// beyond finding the headers, because a frame above 64 kB cannot state its length.
+pub fn segment(packet: &Packet) -> Result<Batch, SegmentError> {
+    let gso = packet.offload.gso.filter(|g| g.size != 0).ok_or(SegmentError::NoMark)?;
+    let frame = packet.data();
+    let ip = find_ip(frame).ok_or(SegmentError::Mismatch)?;
+    let l4 = &frame[ip.l4..];
+    let header = match (gso.kind, ip.version, ip.proto) {
+        (GsoKind::TcpV4, 4, 6) | (GsoKind::TcpV6, 6, 6) => Tcp::new_checked(l4).ok().map(|t| t.header_len()),
+        (GsoKind::UdpL4, _, 17) => Some(8),
+        _ => None,
+    };
+    let least = if gso.kind == GsoKind::UdpL4 { 8 } else { 20 };
+    let header = header.filter(|n| (least..=l4.len()).contains(n)).ok_or(SegmentError::Mismatch)?;
+    let (headers, payload) = frame.split_at(ip.l4 + header);
+    if headers.len() + usize::from(gso.size) - ip.at > 0xffff {
+        return Err(SegmentError::Mismatch);
+    }
+    let count = payload.len().div_ceil(gso.size.into()).max(1);
+    let mut chunks = payload.chunks(gso.size.into());
+    let mut out = Batch::with_capacity(count);
+    let mut done = 0;
+    for i in 0..count {
+        let chunk = chunks.next().unwrap_or(&[]);
+        let mut segment = Packet::from_slice(headers);
+        segment.append(chunk);
+        let place = Place { index: i, last: i + 1 == count, done, gso_ecn: gso.ecn };
+        fix_headers(segment.data_mut(), &ip, gso.kind, place);
+        segment.offload.checksum = Checksum::Good;
+        out.push(segment);
+        done += chunk.len();
+    }
+    Ok(out)
+}
+
+/// As [`wire::ip`], but for a packet that reaches to the end of the frame, whatever it states.
+fn find_ip(frame: &[u8]) -> Option<Ip> {
+    let (at, kind) = wire::network(frame)?;
+    let rest = frame.get(at..)?;
+    let found = match kind {
+        0x0800 => {
+            let h = Ipv4::new_checked(rest).ok()?;
+            let header = h.header_len();
+            let fragment = h.flags_offset() & 0x3fff != 0;
+            Ip { version: 4, at, header, proto: h.proto(), fragment, routed: false, l4: at + header, end: frame.len() }
+        }
+        0x86dd => {
+            let h = Ipv6::new_checked(rest).ok()?;
+            let ext = wire::extensions(h.next_header(), &rest[40..])?;
+            let l4 = at + 40 + ext.len;
+            Ip {
+                version: 6,
+                at,
+                header: 40,
+                proto: ext.proto,
+                fragment: ext.fragment,
+                routed: ext.routed,
+                l4,
+                end: frame.len(),
+            }
+        }
+        _ => return None,
+    };
+    (found.header >= 20 && !found.fragment && !found.routed && found.l4 <= frame.len()).then_some(found)
+}
+
+/// Where a segment stands among its siblings.
+#[derive(Clone, Copy)]
+struct Place {
+    index: usize,
+    last: bool,
+    /// Payload bytes before it.
+    done: usize,
+    /// Only the first segment keeps the congestion-window-reduced flag.
+    gso_ecn: bool,
+}
+
+fn fix_headers(frame: &mut [u8], ip: &Ip, kind: GsoKind, place: Place) {
+    let ip = Ip { end: frame.len(), ..*ip };
+    let l3 = &mut frame[ip.at..];
+    let len = l3.len();
+    if ip.version == 4 {
+        let mut h = Ipv4(&mut *l3);
+        h.set_total_len(len as u16);
+        h.set_id(h.id().wrapping_add(place.index as u16));
+        h.set_checksum(0);
+        let sum = checksum(&l3[..ip.header]);
+        Ipv4(l3).set_checksum(sum);
+    } else {
+        Ipv6(l3).set_payload_len((len - 40) as u16);
+    }
+    let l4 = &mut frame[ip.l4..];
+    if kind == GsoKind::UdpL4 {
+        let mut h = Udp(&mut *l4);
+        h.set_len_field((ip.end - ip.l4) as u16);
+        h.set_checksum(0);
+    } else {
+        let mut h = Tcp(&mut *l4);
+        h.set_seq(h.seq().wrapping_add(place.done as u32));
+        let mut flags = h.flags();
+        if !place.last {
+            flags &= !FIN_PSH;
+        }
+        if place.index > 0 && (place.gso_ecn || flags & CWR != 0) {
+            flags &= !CWR;
+        }
+        h.set_flags(flags);
+        h.set_checksum(0);
+    }
+    let sum = wire::pseudo(frame, &ip).bytes(&frame[ip.l4..]).finish();
+    let l4 = &mut frame[ip.l4..];
+    if kind == GsoKind::UdpL4 {
+        Udp(l4).set_checksum(if sum == 0 { 0xffff } else { sum });
+    } else {
+        Tcp(l4).set_checksum(sum);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buf::Gso;
+    use crate::checksum::{Verdict, verify};
+    use crate::wire::{EthernetRepr, Ipv4Repr, Ipv6Repr, TcpRepr, UdpRepr, VlanRepr};
+    use proptest::prelude::*;
+
+    fn large(kind: GsoKind, v6: bool, tags: usize, payload: &[u8], size: u16) -> Packet {
+        let mut f = Vec::new();
+        EthernetRepr { ethertype: 0, ..EthernetRepr::default() }.emit(&mut f);
+        f.truncate(12);
+        for _ in 0..tags {
+            VlanRepr { tpid: 0x8100, tci: 5 }.emit(&mut f);
+        }
+        f.extend(if v6 { [0x86, 0xdd] } else { [8, 0] });
+        let udp = kind == GsoKind::UdpL4;
+        let (proto, l4) = if udp { (17, 8) } else { (6, 20) };
+        if v6 {
+            Ipv6Repr { src: 1, dst: 2, next_header: proto, hop_limit: 9, ..Ipv6Repr::default() }
+                .emit(l4 + payload.len(), &mut f);
+        } else {
+            Ipv4Repr { src: 1, dst: 2, proto, ttl: 9, id: 0xffff, ..Ipv4Repr::default() }
+                .emit(l4 + payload.len(), &mut f);
+        }
+        if udp {
+            UdpRepr { src: 1, dst: 2 }.emit(payload.len(), &mut f);
+        } else {
+            TcpRepr { src: 1, dst: 2, seq: u32::MAX - 5, flags: 0x099, ..TcpRepr::default() }.emit(&mut f);
+        }
+        f.extend(payload);
+        let mut p = Packet::from_slice(&f);
+        p.offload.gso = Some(Gso { kind, size, ecn: false });
+        p
+    }
+
+    proptest! {
+        #[test]
+        fn segments_reassemble_and_have_right_checksums(
+            which in 0..4usize, tags in 0..3usize, payload in proptest::collection::vec(any::<u8>(), 0..3000), size in 1..1500u16,
+        ) {
+            let (kind, v6) = [
+                (GsoKind::TcpV4, false), (GsoKind::TcpV6, true), (GsoKind::UdpL4, false), (GsoKind::UdpL4, true),
+            ][which];
+            let size = size.max(30);
+            let p = large(kind, v6, tags, &payload, size);
+            let segments = segment(&p).expect("fits its mark");
+            let mut back: Vec<u8> = Vec::new();
+            for (i, s) in segments.iter().enumerate() {
+                let ip = wire::ip(s.data()).expect("an IP packet");
+                prop_assert_eq!(ip.end, s.len());
+                prop_assert_eq!(verify(s.data()), Verdict::Good);
+                let l4 = &s.data()[ip.l4..];
+                let last = i + 1 == segments.len();
+                let header = if kind == GsoKind::UdpL4 { 8 } else { 20 };
+                if kind != GsoKind::UdpL4 {
+                    let t = Tcp(l4);
+                    prop_assert_eq!(t.seq(), (u32::MAX - 5).wrapping_add(back.len() as u32));
+                    prop_assert_eq!(t.flags() & FIN_PSH, if last { FIN_PSH } else { 0 });
+                    prop_assert_eq!(t.flags() & CWR, if i == 0 { CWR } else { 0 });
+                    prop_assert_eq!(t.flags() & 0x010, 0x010);
+                }
+                if !v6 {
+                    prop_assert_eq!(Ipv4(&s.data()[ip.at..]).id(), 0xffffu16.wrapping_add(i as u16));
+                }
+                prop_assert!(l4.len() - header <= usize::from(size) && (last || l4.len() - header == usize::from(size)));
+                back.extend(&l4[header..]);
+            }
+            prop_assert_eq!(back, payload);
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes: Vec<u8>, kind in 0..3usize, v6: bool, size: u16) {
+            let mut f = vec![0; 12];
+            f.extend(if v6 { [0x86, 0xdd] } else { [8, 0] });
+            f.extend(bytes);
+            let mut p = Packet::from_slice(&f);
+            p.offload.gso =
+                Some(Gso { kind: [GsoKind::TcpV4, GsoKind::TcpV6, GsoKind::UdpL4][kind], size, ecn: true });
+            let _ = segment(&p);
+        }
+    }
+
+    #[test]
+    fn marks_and_bytes_must_agree() {
+        let mut p = large(GsoKind::TcpV4, false, 0, &[0; 100], 50);
+        p.offload.gso = Some(Gso { kind: GsoKind::TcpV6, size: 50, ecn: false });
+        assert_eq!(segment(&p), Err(SegmentError::Mismatch));
+        p.offload.gso = None;
+        assert_eq!(segment(&p), Err(SegmentError::NoMark));
+    }
+}

@@ -1,0 +1,160 @@
+//! Opening devices by interface type, and the datapaths by type.
+
+use base::{Clock, DpPort};
+use datapath::{Config, Datapath};
+use netdev::Netdev;
+use netdev::dummy::Registry;
+use netdev_linux::Linux;
+use ofproto::Switch;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What datapath and interface types there are (`--enable-dummy`, `--disable-system`).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Types {
+    /// Dummy datapaths and interfaces.
+    pub dummy: bool,
+    /// No `system` datapath.
+    pub no_system: bool,
+}
+
+/// A datapath with the switch on it.
+#[derive(Clone, Debug)]
+pub struct Dp {
+    /// Below.
+    pub datapath: Arc<Datapath>,
+    /// Above.
+    pub switch: Arc<Switch>,
+}
+
+/// All devices and datapaths of the process.
+#[derive(Debug)]
+pub struct Devices {
+    /// What may be used.
+    pub types: Types,
+    /// Time of everything.
+    pub clock: Clock,
+    /// Dummy devices, for the `netdev-dummy/` commands.
+    pub dummies: Arc<Registry>,
+    linux: Mutex<Option<Arc<Linux>>>,
+    datapaths: Mutex<BTreeMap<String, Dp>>,
+    on_change: Arc<tokio::sync::Notify>,
+}
+
+impl Devices {
+    /// Nothing opened yet. `on_change` is notified when links of the host change.
+    pub fn new(types: Types, clock: Clock, on_change: Arc<tokio::sync::Notify>) -> Self {
+        Self { types, clock, dummies: Arc::default(), linux: Mutex::default(), datapaths: Mutex::default(), on_change }
+    }
+
+    /// The names of the datapath types, for Open_vSwitch:datapath_types.
+    pub fn datapath_types(&self) -> Vec<&'static str> {
+        let mut types = vec!["netdev"];
+        if !self.types.no_system {
+            types.push("system");
+        }
+        if self.types.dummy {
+            types.push("dummy");
+        }
+        types
+    }
+
+    /// The names of the interface types, for Open_vSwitch:iface_types.
+    pub fn iface_types(&self) -> Vec<&'static str> {
+        let mut types = vec!["internal", "patch", "system"];
+        if self.types.dummy {
+            types.extend(["dummy", "dummy-internal"]);
+        }
+        types
+    }
+
+    /// The datapath of a type, made when it is first asked for.
+    pub fn datapath(&self, kind: &str) -> Result<Dp, String> {
+        if !self.datapath_types().contains(&kind) {
+            return Err(format!("could not create datapath of unknown type {kind}"));
+        }
+        let mut datapaths = self.datapaths.lock();
+        if let Some(dp) = datapaths.get(kind) {
+            return Ok(dp.clone());
+        }
+        let datapath = Datapath::new(Config::default(), self.clock.clone()).map_err(|e| e.to_string())?;
+        let datapath = Arc::new(datapath);
+        let switch = Switch::new(self.clock.clone());
+        datapath.set_handler(Arc::clone(&switch) as Arc<dyn dpif::UpcallHandler>);
+        switch.attach(Arc::clone(&datapath) as Arc<dyn dpif::Dpif>);
+        let dp = Dp { datapath, switch };
+        datapaths.insert(kind.to_owned(), dp.clone());
+        Ok(dp)
+    }
+
+    /// All datapaths that were made, by type.
+    pub fn datapaths(&self) -> Vec<(String, Dp)> {
+        self.datapaths.lock().iter().map(|(k, d)| (k.clone(), d.clone())).collect()
+    }
+
+    fn linux(&self) -> Result<Arc<Linux>, String> {
+        let mut linux = self.linux.lock();
+        if let Some(linux) = &*linux {
+            return Ok(Arc::clone(linux));
+        }
+        let opened = Arc::new(Linux::new().map_err(|e| format!("could not talk to the kernel: {e}"))?);
+        let notify = Arc::clone(&self.on_change);
+        opened.changes().subscribe(Arc::new(move || notify.notify_one()));
+        *linux = Some(Arc::clone(&opened));
+        Ok(opened)
+    }
+
+    /// Opens a device for an interface of a bridge on a datapath of type `datapath_type`.
+    pub fn open(
+        &self,
+        name: &str,
+        kind: &str,
+        datapath_type: &str,
+        options: &BTreeMap<String, String>,
+    ) -> Result<Arc<dyn Netdev>, String> {
+        let text = |e: netdev::NetdevError| e.to_string();
+        let device: Arc<dyn Netdev> = match (kind, datapath_type) {
+            ("internal", "dummy") | ("dummy-internal", _) if self.types.dummy => {
+                self.dummies.open(name, "dummy-internal").map_err(text)?
+            }
+            ("dummy", _) if self.types.dummy => self.dummies.open(name, "dummy").map_err(text)?,
+            ("dummy-pmd", _) if self.types.dummy => self.dummies.open(name, "dummy-pmd").map_err(text)?,
+            ("internal", _) => self.linux()?.open_internal(name).map_err(text)?,
+            ("system", _) => self.linux()?.open_system(name).map_err(text)?,
+            _ => return Err(format!("could not create \"{name}\": unknown interface type \"{kind}\"")),
+        };
+        device.set_options(options).map_err(text)?;
+        // Whoever opens a device hears of its changes.
+        let notify = Arc::clone(&self.on_change);
+        device.changes().subscribe(Arc::new(move || notify.notify_one()));
+        Ok(device)
+    }
+}
+
+/// A device that is a port of a datapath; removed from it when dropped.
+#[derive(Debug)]
+pub struct Attached {
+    /// The device.
+    pub device: Arc<dyn Netdev>,
+    /// Its number.
+    pub port: DpPort,
+    datapath: Arc<Datapath>,
+}
+
+impl Attached {
+    /// Adds `device` to `datapath`, under number `requested` if that is free.
+    pub fn new(datapath: &Arc<Datapath>, device: Arc<dyn Netdev>, requested: Option<DpPort>) -> Result<Self, String> {
+        let port = datapath.port_add(Arc::clone(&device), requested).map_err(|e| e.to_string())?;
+        Ok(Self { device, port, datapath: Arc::clone(datapath) })
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        // Fails only if the port is gone already.
+        let _ = self.datapath.port_del(self.port);
+        // The device, or its name, may be wanted again at once.
+        self.datapath.synchronize();
+    }
+}

@@ -1,0 +1,165 @@
+//! The program ovs-vswitchd: options, daemonizing, control socket.
+
+use crate::commands;
+use crate::devices::Types;
+use crate::run::{Daemon, Options};
+use base::Clock;
+use cli::options::HELP_AND_VERSION;
+use cli::{Arg, Opt, Parser};
+use daemon::DaemonOptions;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+const OPTIONS: &[Opt] = &[
+    Opt::new("enable-dummy", Arg::Optional),
+    Opt::new("disable-system", Arg::None),
+    Opt::new("disable-system-route", Arg::None),
+    Opt::new("mlockall", Arg::None),
+    Opt::new("bootstrap-ca-cert", Arg::Required),
+    Opt::new("private-key", Arg::Required),
+    Opt::new("certificate", Arg::Required),
+    Opt::new("ca-cert", Arg::Required),
+    Opt::new("peer-ca-cert", Arg::Required),
+];
+
+/// What the command line says.
+#[derive(Debug, Default)]
+struct CommandLine {
+    daemon: DaemonOptions,
+    types: Types,
+    remote: Option<String>,
+}
+
+/// Runs ovs-vswitchd. `args[0]` is the name that it was called by.
+pub fn main(args: Vec<OsString>) -> ExitCode {
+    let program = "ovs-vswitchd";
+    let log = vlog::init(program);
+    let command_line = match parse(args.clone(), &log) {
+        Ok(Some(command_line)) => command_line,
+        Ok(None) => return ExitCode::SUCCESS,
+        Err(message) => return cli::program::fail(program, message),
+    };
+    match serve(&args, command_line, &log) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => cli::program::fail(program, message),
+    }
+}
+
+fn parse(args: Vec<OsString>, log: &Arc<vlog::Log>) -> Result<Option<CommandLine>, String> {
+    let mut parser = Parser::new(args, &[OPTIONS, daemon::OPTIONS, vlog::OPTIONS, HELP_AND_VERSION]);
+    let mut command_line = CommandLine::default();
+    for found in &mut parser {
+        let found = found.map_err(|e| e.to_string())?;
+        let value = found.value.as_deref();
+        match found.id {
+            "help" => {
+                print!("{}", usage(log));
+                return Ok(None);
+            }
+            "version" => {
+                print!("{}", cli::program::version_text("ovs-vswitchd"));
+                return Ok(None);
+            }
+            "enable-dummy" => match value {
+                None => command_line.types.dummy = true,
+                Some(level) => {
+                    return Err(format!(
+                        "--enable-dummy={level}: replacing device types by dummies is not supported; use --enable-dummy"
+                    ));
+                }
+            },
+            "disable-system" => command_line.types.no_system = true,
+            // Routes are looked up for tunnels only, which there are none of; memory is not locked.
+            "disable-system-route" => {}
+            "mlockall" => rustix::mm::mlockall(rustix::mm::MlockAllFlags::CURRENT | rustix::mm::MlockAllFlags::FUTURE)
+                .map_err(|e| format!("mlockall failed ({e})"))?,
+            id @ ("bootstrap-ca-cert" | "private-key" | "certificate" | "ca-cert" | "peer-ca-cert") => {
+                return Err(format!("--{id}: TLS is not supported"));
+            }
+            id if command_line.daemon.accept(id, value) => {}
+            id => {
+                log.accept(id, value)?;
+            }
+        }
+    }
+    let mut positionals = parser.into_positionals().into_iter();
+    command_line.remote = positionals.next();
+    if positionals.next().is_some() {
+        return Err("at most one non-option argument accepted; use --help for usage".to_owned());
+    }
+    Ok(Some(command_line))
+}
+
+fn usage(log: &vlog::Log) -> String {
+    let socket = daemon::dirs::rundir().join("db.sock");
+    format!(
+        "ovs-vswitchd: Flowstone switch daemon\n\
+         usage: ovs-vswitchd [OPTIONS] [DATABASE]\n\
+         where DATABASE is a socket on which ovsdb-server is listening\n\x20     (default: \"unix:{}\").\n\
+         \nSwitch options:\n\
+         \x20 --enable-dummy          allow dummy datapaths and interfaces\n\
+         \x20 --disable-system        no datapath of type \"system\"\n\
+         \x20 --disable-system-route  accepted: there are no tunnels that would need routes\n\
+         \x20 --mlockall              keep all memory resident\n\
+         {}{}\n\
+         Other options:\n\
+         \x20 --unixctl=SOCKET        override default control socket name\n\
+         \x20 -h, --help              display this help message\n\
+         \x20 -V, --version           display version information\n",
+        socket.display(),
+        daemon::options::usage("ovs-vswitchd"),
+        log.usage(),
+    )
+}
+
+fn serve(args: &[OsString], command_line: CommandLine, log: &Arc<vlog::Log>) -> Result<(), String> {
+    let mut started = daemon::start(args, command_line.daemon, log).map_err(|e| e.to_string())?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
+    let rundir = daemon::dirs::rundir();
+    let remote = command_line.remote.unwrap_or_else(|| format!("unix:{}", rundir.join("db.sock").display()));
+    runtime.block_on(async {
+        let options = Options { remote, rundir, types: command_line.types };
+        let mut switch = Daemon::new(options, Clock::real())?;
+        let commands = unixctl::Commands::new(cli::program::version_text("ovs-vswitchd").trim_end());
+        let devices = Arc::clone(&switch.devices);
+        daemon::control::register(&commands, log, started.shutdown(), move || memory(&devices));
+        commands::register(&commands, &switch.devices);
+        let shutdown = started.shutdown().clone();
+        commands.register("exit", "[--cleanup]", 0..=1, move |args| {
+            let cleanup = match args.first().map(String::as_str) {
+                None => false,
+                Some("--cleanup") => true,
+                Some(other) => return Err(format!("unknown option {other}")),
+            };
+            shutdown.request(daemon::Reason::Exit { cleanup });
+            Ok(String::new())
+        });
+        let control = started.bind_control(commands.clone()).map_err(|e| e.to_string())?;
+        tracing::info!(target: "vswitchd", "{}", cli::program::version_text("ovs-vswitchd").lines().next().unwrap_or_default());
+        if let Some(control) = control {
+            tokio::spawn(control.run());
+        }
+        // Serving may begin before the database is there, as Open vSwitch does: whoever waits is let go.
+        started.ready();
+        tokio::select! {
+            () = switch.run(|| tracing::info!(target: "bridge", "initial configuration is running")) => Ok(()),
+            end = started.terminated(&commands) => end.map(|_| ()).map_err(|e| e.to_string()),
+        }
+    })
+}
+
+/// What `memory/show` reports.
+pub fn memory(devices: &crate::devices::Devices) -> Vec<(String, u64)> {
+    let mut ports = 0;
+    let mut rules = 0;
+    let mut flows = 0;
+    for (_, dp) in devices.datapaths() {
+        flows += dpif::Dpif::stats(&*dp.datapath).flows;
+        for bridge in dp.switch.bridges() {
+            ports += bridge.ports().len() as u64;
+            rules += bridge.n_flows() as u64;
+        }
+    }
+    vec![("ports".to_owned(), ports), ("rules".to_owned(), rules), ("udpif keys".to_owned(), flows)]
+}
