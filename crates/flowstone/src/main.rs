@@ -32,6 +32,7 @@ const PROGRAMS: &[Program] = &[
         main: ovsdb_tools::server_main,
     },
     Program { name: "ovs-vsctl", subcommand: "vsctl", summary: "configure the switch", main: vsctl::main },
+    Program { name: "ovs-ofctl", subcommand: "ofctl", summary: "look into and change flow tables", main: ofctl::main },
     Program { name: "ovs-appctl", subcommand: "appctl", summary: "control a running daemon", main: appctl::main },
     Program {
         name: "ovsdb-client",

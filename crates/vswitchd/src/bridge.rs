@@ -335,7 +335,7 @@ impl RunningInterface {
 
     /// Whether the kernel's device is not there any more.
     fn is_gone(&self) -> bool {
-        matches!(&self.state, Ok(Behind::Device(a)) if self.kind == "system" && a.device.status().ifindex.is_none())
+        matches!(&self.state, Ok(Behind::Device(a)) if !a.device.is_present())
     }
 
     /// The type that it was made for.

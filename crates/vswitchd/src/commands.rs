@@ -319,16 +319,10 @@ fn dummies(commands: &Commands, devices: &Arc<Devices>) {
     }
 }
 
-/// A flow as `netdev-dummy/receive` takes it: in the syntax of OpenFlow matches, or of datapath flows.
+/// A flow as `netdev-dummy/receive` takes it, in the syntax of OpenFlow matches.
 fn flow_of(text: &str) -> Result<flow::FlowKey, String> {
-    let m = if text.contains('(') {
+    if text.contains('(') {
         return Err(format!("{text}: the syntax of datapath flows is not supported, use that of OpenFlow matches"));
-    } else {
-        flow::text::parse_match(text, &NoNames).map_err(|e| e.to_string())?
-    };
-    let mut key = m.key().clone();
-    if key.vlan_tci() & 0x1000 != 0 && key.vlan(0).0 == 0 {
-        key.set_vlan(0, 0x8100, key.vlan_tci());
     }
-    Ok(key)
+    flow::text::parse_exact(text, &NoNames).map_err(|e| e.to_string())
 }

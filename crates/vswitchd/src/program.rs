@@ -114,7 +114,10 @@ fn usage(log: &vlog::Log) -> String {
 }
 
 fn serve(args: &[OsString], command_line: CommandLine, log: &Arc<vlog::Log>) -> Result<(), String> {
-    let mut started = daemon::start(args, command_line.daemon, log).map_err(|e| e.to_string())?;
+    let mut options = command_line.daemon;
+    // As another user, devices must still open.
+    options.datapath_access = true;
+    let mut started = daemon::start(args, options, log).map_err(|e| e.to_string())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
     let rundir = daemon::dirs::rundir();
     let remote = command_line.remote.unwrap_or_else(|| format!("unix:{}", rundir.join("db.sock").display()));
@@ -140,10 +143,22 @@ fn serve(args: &[OsString], command_line: CommandLine, log: &Arc<vlog::Log>) -> 
         if let Some(control) = control {
             tokio::spawn(control.run());
         }
-        // Serving may begin before the database is there, as Open vSwitch does: whoever waits is let go.
-        started.ready();
+        // Whoever started the daemon with --detach is let go once the database was read and set up.
+        let (configured, first) = tokio::sync::oneshot::channel();
+        let mut configured = Some(configured);
+        let serving = switch.run(move || {
+            if let Some(configured) = configured.take() {
+                let _ = configured.send(());
+            }
+        });
+        tokio::pin!(serving);
         tokio::select! {
-            () = switch.run(|| tracing::info!(target: "bridge", "initial configuration is running")) => Ok(()),
+            () = &mut serving => return Ok(()),
+            _ = first => started.ready(),
+            end = started.terminated(&commands) => return end.map(|_| ()).map_err(|e| e.to_string()),
+        }
+        tokio::select! {
+            () = serving => Ok(()),
             end = started.terminated(&commands) => end.map(|_| ()).map_err(|e| e.to_string()),
         }
     })

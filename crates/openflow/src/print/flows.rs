@@ -44,7 +44,7 @@ fn flags(f: FlowFlags, out: &mut String) {
 
 fn actions(actions: &[Action], style: Style<'_>, out: &mut String) {
     out.push_str("actions=");
-    crate::body::format_actions(actions, style.ports, style.tables, out);
+    crate::action::format::format_actions(out, actions, style.ports, style.version);
 }
 
 /// A flow of a statistics reply on one line, without a newline.
@@ -93,6 +93,27 @@ pub fn flow_stats(f: &FlowStats, show: FlowStyle, style: Style<'_>, out: &mut St
     match_and_priority(&f.matching, f.priority, style, out);
     if out.len() > start {
         out.push(' ');
+    }
+    actions(&f.actions, style, out);
+}
+
+/// A flow on one line as a comparison of flows shows it: what tells it apart first.
+pub fn flow_difference(f: &FlowStats, style: Style<'_>, out: &mut String) {
+    if f.table_id != 0 {
+        out.push_str("table=");
+        style.table(f.table_id, out);
+        out.push(' ');
+    }
+    match_and_priority(&f.matching, f.priority, style, out);
+    out.push(' ');
+    if f.cookie != 0 {
+        put!(out, "cookie=0x{:x} ", f.cookie);
+    }
+    for (name, n) in [("idle_timeout", f.idle_timeout), ("hard_timeout", f.hard_timeout), ("importance", f.importance)]
+    {
+        if n != 0 {
+            put!(out, "{name}={n} ");
+        }
     }
     actions(&f.actions, style, out);
 }
