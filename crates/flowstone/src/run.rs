@@ -121,14 +121,12 @@ fn serve(args: &[OsString], line: CommandLine, log: &Arc<vlog::Log>) -> Result<(
     let mut options = line.daemon;
     options.datapath_access = true;
     let mut started = daemon::start(args, options, log).map_err(|e| e.to_string())?;
-    let database_pid =
-        PidFile::create(&rundir.join("ovsdb-server.pid"), overwrite).map_err(|e| e.to_string())?;
+    let database_pid = PidFile::create(&rundir.join("ovsdb-server.pid"), overwrite).map_err(|e| e.to_string())?;
     let database = Database::start(&line.database, line.remotes, &rundir, log, started.shutdown())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
     let outcome = runtime.block_on(async {
         let remote = format!("unix:{}", rundir.join("db.sock").display());
-        let mut switch =
-            Daemon::new(Options { remote, rundir: rundir.clone(), types: line.types }, Clock::real())?;
+        let mut switch = Daemon::new(Options { remote, rundir: rundir.clone(), types: line.types }, Clock::real())?;
         let commands = vswitchd::program::control_commands("ovs-vswitchd", log, started.shutdown(), &switch);
         tokio::spawn(bind(&rundir, "ovs-vswitchd", &commands)?.run());
         let (configured, first) = oneshot::channel();
