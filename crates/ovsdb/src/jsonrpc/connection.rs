@@ -88,7 +88,8 @@ impl Listener {
                 let listener = UnixListener::bind(path)?;
                 use std::os::unix::fs::PermissionsExt;
                 std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o750))?;
-                Ok(Listener::Unix(listener, path.clone()))
+                // A daemon changes its directory after it has detached; the file is to be removed all the same.
+                Ok(Listener::Unix(listener, std::path::absolute(path)?))
             }
             Remote::PassiveTcp { port, host } => {
                 let host = host.as_deref().unwrap_or("0.0.0.0");
