@@ -48,13 +48,11 @@ pub fn port_desc(p: &PortDesc, _style: Style<'_>, out: &mut String) {
     bit_names(p.config, &CONFIG, out);
     out.push_str("\n     state:      ");
     if p.state & ps::STP_MASK == ps::STP_BLOCK {
-        // The two bits of the spanning tree's state are one name.
-        let rest = p.state & !ps::STP_MASK;
-        if rest != 0 {
-            bit_names(rest, &STATE, out);
-            out.push(' ');
-        }
+        // The two bits of the spanning tree's state are one name, which has no blank after it.
         out.push_str("STP_BLOCK");
+        if p.state != ps::STP_BLOCK {
+            bit_names(p.state & !ps::STP_MASK, &STATE, out);
+        }
     } else {
         bit_names(p.state, &STATE, out);
     }
