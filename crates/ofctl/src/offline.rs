@@ -99,7 +99,9 @@ pub fn parse_flows_command(c: &Context, a: &[String]) -> Result {
     let protocol = (usable & c.protocols).first().ok_or_else(|| fatal("no usable protocol"))?;
     let mut out = Out::default();
     out.put(&format!("usable protocols: {usable}\nchosen protocol: {protocol}\n"));
-    all.into_iter().for_each(|p| flow_mod_in(c, p, protocol, &mut out));
+    for parsed in all {
+        flow_mod_in(c, parsed, protocol, &mut out);
+    }
     Ok(())
 }
 

@@ -179,7 +179,9 @@ fn table_names(c: &Context, switch: &str) -> Result<Names> {
     let request = if conn.version < Version::V13 { StatsRequest::Table } else { StatsRequest::TableFeatures(vec![]) };
     match stats(&mut conn, request)? {
         StatsReply::Table(tables) => {
-            tables.iter().for_each(|t| names.add_table(t.table_id, &t.name));
+            for t in &tables {
+                names.add_table(t.table_id, &t.name);
+            }
         }
         StatsReply::TableFeatures(tables) => tables.iter().for_each(|t| names.add_table(t.table_id, &t.name)),
         _ => {}

@@ -27,6 +27,7 @@ use crate::switch::{ErrorReport, Hello, ReportedError};
 use crate::types;
 use base::PortNo;
 use flow::text::{NoNames, PortNames, format_port};
+use std::cmp::Ordering;
 use std::fmt::Write;
 
 /// Names of tables.
@@ -99,18 +100,25 @@ pub fn print(msg: &[u8], style: Style<'_>) -> String {
         return out;
     };
     let length = usize::from(u16::from_be_bytes([header[2], header[3]]));
-    if length > msg.len() {
-        put!(out, "(***truncated to {} bytes from {length}***)\n", msg.len());
-    } else if length < msg.len() {
-        put!(out, "(***only uses {length} bytes out of {}***)\n", msg.len());
-    } else {
-        match types::head(msg) {
+    match length.cmp(&msg.len()) {
+        Ordering::Greater => {
+            // What kind of message it is shows as soon as its headers are there.
+            let mut whole = msg.to_vec();
+            types::finish(&mut whole);
+            if let Ok(head) = types::head(&whole) {
+                self::header(head.row.name, head.version, head.xid, &mut out);
+                out.push('\n');
+            }
+            put!(out, "(***truncated to {} bytes from {length}***)\n", msg.len());
+        }
+        Ordering::Less => put!(out, "(***only uses {length} bytes out of {}***)\n", msg.len()),
+        Ordering::Equal => match types::head(msg) {
             Ok(_) => {
                 print_decodable(msg, style, &mut out);
                 return out;
             }
             Err(error) => put!(out, "{}", decode_error(error)),
-        }
+        },
     }
     hex_dump(msg, 0, &mut out);
     out

@@ -73,7 +73,9 @@ pub fn port_desc(p: &PortDesc, _style: Style<'_>, out: &mut String) {
 pub(super) fn port_descs(all: &[PortDesc], style: Style<'_>, out: &mut String) {
     let mut sorted: Vec<_> = all.iter().collect();
     sorted.sort_by_key(|p| p.port_no);
-    sorted.into_iter().for_each(|p| port_desc(p, style, out));
+    for p in sorted {
+        port_desc(p, style, out);
+    }
 }
 
 pub(super) fn port_status(s: &PortStatus, style: Style<'_>, out: &mut String) {

@@ -44,7 +44,9 @@ pub(super) fn features_of_stats(version: Version, s: &TableStats) -> TableFeatur
         t.max_entries = s.max_entries;
         for (bit, fields) in WILDCARDS {
             if s.wildcards & bit != 0 {
-                fields.iter().for_each(|f| t.wildcard.insert(*f));
+                for f in fields {
+                    t.wildcard.insert(*f);
+                }
             }
         }
         for (shift, field) in [(8, Field::Ipv4Src), (14, Field::Ipv4Dst)] {
