@@ -1,1 +1,50 @@
 //! The program ovs-ofctl.
+//!
+//! - [`options`](mod@options): the command line; `commands`: the table of commands.
+//! - [`vconn`]: a connection to a switch; [`switch`]: opening one by name, exchanges, names of ports and tables.
+//! - [`protocol`]: flow formats, and which a flow needs.
+//! - `query`, `flow_dump`, `flow_change`, `flow_set`, `packet_out`, `ports`, `monitor`, `offline`: the commands.
+//!
+//! A command runs from top to bottom on one thread with blocking sockets; only `monitor` and `snoop` have a second one,
+//! for their control socket.
+
+pub mod error;
+pub mod flow_change;
+pub mod flow_dump;
+pub mod flow_set;
+pub mod flow_text;
+pub mod monitor;
+pub mod names;
+pub mod offline;
+pub mod options;
+pub mod packet_out;
+pub mod ports;
+pub mod protocol;
+pub mod query;
+pub mod switch;
+pub mod vconn;
+
+mod commands;
+
+use error::Exit;
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Runs the program with these arguments, the first of which is its name.
+pub fn main(args: Vec<OsString>) -> ExitCode {
+    let program = cli::program::program_name_of(&args);
+    let log = vlog::init(&program);
+    let exit = match options::parse(args, &program, &log) {
+        Ok(options::Parsed::Run(context)) => commands::run(*context),
+        Ok(options::Parsed::Done) => Ok(()),
+        Err(exit) => Err(exit),
+    };
+    // What was printed before comes first.
+    let _ = std::io::stdout().flush();
+    match exit {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Exit::Fatal(message)) => cli::fail(&program, message),
+        Err(Exit::Code(code)) => ExitCode::from(code),
+    }
+}

@@ -8,7 +8,6 @@ use crate::action::{Action, check};
 use crate::bytes;
 use crate::nxm::{self, Dialect, Unknown};
 use crate::of_match;
-use crate::print::TableNames;
 use crate::wire::{Put, Reader, Result, pad8};
 use flow::Match;
 use flow::text::PortNames;
@@ -105,16 +104,9 @@ pub(crate) fn put_flow_actions(out: &mut Vec<u8>, version: Version, actions: &[A
     encode_flow_actions(out, actions, version, m);
 }
 
-pub(crate) fn format_actions(actions: &[Action], _ports: &dyn PortNames, _tables: &dyn TableNames, out: &mut String) {
-    if actions.is_empty() {
-        out.push_str("drop");
-    } else {
-        out.push_str(&format!("{actions:?}"));
-    }
-}
-
-/// What is in a packet: its key, and checksums.
+/// What is in a packet, on one line.
 pub(crate) fn describe_packet(data: &[u8], ports: &dyn PortNames, out: &mut String) {
-    let _ = (data, ports);
+    let (key, _) = flow::extract::extract(data, base::PortNo(0));
+    flow::text::format_flow_key(&key, ports, out);
     out.push('\n');
 }

@@ -44,7 +44,7 @@ fn flags(f: FlowFlags, out: &mut String) {
 
 fn actions(actions: &[Action], style: Style<'_>, out: &mut String) {
     out.push_str("actions=");
-    crate::body::format_actions(actions, style.ports, style.tables, out);
+    crate::action::format::format_actions(out, actions, style.ports, style.version);
 }
 
 /// A flow of a statistics reply on one line, without a newline.

@@ -48,6 +48,8 @@ pub struct Style<'a> {
     pub ports: &'a dyn PortNames,
     /// Names of tables to print instead of numbers.
     pub tables: &'a dyn TableNames,
+    /// The version, which some actions' names depend on. Whole messages say it themselves.
+    pub version: Version,
     /// 0 as in the log, 1 to say what is in packets, 2 to dump bytes, 3 more.
     pub verbosity: u8,
 }
@@ -55,7 +57,7 @@ pub struct Style<'a> {
 impl Style<'static> {
     /// Numbers, and this much.
     pub fn plain(verbosity: u8) -> Self {
-        Self { ports: &NoNames, tables: &NoNames, verbosity }
+        Self { ports: &NoNames, tables: &NoNames, version: Version::V10, verbosity }
     }
 }
 
@@ -165,6 +167,7 @@ pub fn digits(version: Version) -> &'static str {
 /// What follows the header line's colon.
 pub fn body(version: Version, message: &Message, style: Style<'_>, out: &mut String) {
     use Message as M;
+    let style = Style { version, ..style };
     match message {
         M::Hello(h) => hello(h, out),
         M::Error(e) => error(version, e, style, out),

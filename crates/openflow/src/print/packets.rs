@@ -68,7 +68,7 @@ pub(super) fn packet_out(p: &PacketOut, style: Style<'_>, out: &mut String) {
     out.push_str(" in_port=");
     style.port(p.in_port, out);
     out.push_str(" actions=");
-    crate::body::format_actions(&p.actions, style.ports, style.tables, out);
+    crate::action::format::format_actions(out, &p.actions, style.ports, style.version);
     match p.buffer_id {
         Some(id) => put!(out, " buffer=0x{id:08x}"),
         None => {

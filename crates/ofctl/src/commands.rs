@@ -1,0 +1,127 @@
+//! The table of commands.
+
+use crate::error::{Result, fatal};
+use crate::options::Context;
+use crate::{flow_change, flow_dump, flow_set, monitor, offline, packet_out, ports, query};
+
+/// Whether a command changes something.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Reads,
+    Writes,
+}
+use Access::{Reads, Writes};
+
+struct Command {
+    name: &'static str,
+    args_min: usize,
+    args_max: usize,
+    access: Access,
+    run: fn(&Context, &[String]) -> Result,
+}
+
+const fn command(
+    name: &'static str,
+    args_min: usize,
+    args_max: usize,
+    access: Access,
+    run: fn(&Context, &[String]) -> Result,
+) -> Command {
+    Command { name, args_min, args_max, access, run }
+}
+
+const MANY: usize = usize::MAX;
+
+const COMMANDS: &[Command] = &[
+    command("show", 1, 1, Reads, query::show),
+    command("monitor", 1, MANY, Reads, monitor::monitor),
+    command("snoop", 1, 1, Reads, monitor::snoop),
+    command("dump-desc", 1, 1, Reads, query::dump_desc),
+    command("dump-tables", 1, 1, Reads, query::dump_tables),
+    command("dump-table-features", 1, 1, Reads, query::dump_table_features),
+    command("dump-flows", 1, 2, Reads, flow_dump::dump_flows),
+    command("dump-aggregate", 1, 2, Reads, flow_dump::dump_aggregate),
+    command("queue-stats", 1, 3, Reads, query::queue_stats),
+    command("queue-get-config", 1, 3, Reads, query::queue_get_config),
+    command("add-flow", 2, 2, Writes, flow_change::add_flow),
+    command("add-flows", 2, 2, Writes, flow_change::add_flows),
+    command("mod-flows", 2, 2, Writes, flow_change::mod_flows),
+    command("del-flows", 1, 2, Writes, flow_change::del_flows),
+    command("replace-flows", 2, 2, Writes, flow_set::replace_flows),
+    command("diff-flows", 2, 2, Reads, flow_set::diff_flows),
+    command("dump-ports", 1, 2, Reads, query::dump_ports),
+    command("dump-ports-desc", 1, 2, Reads, query::dump_ports_desc),
+    command("mod-port", 3, 3, Writes, ports::mod_port),
+    command("mod-table", 3, 3, Writes, ports::mod_table),
+    command("get-frags", 1, 1, Reads, query::get_frags),
+    command("set-frags", 2, 2, Writes, query::set_frags),
+    command("dump-groups", 1, 2, Reads, query::dump_groups),
+    command("dump-group-stats", 1, 2, Reads, query::dump_group_stats),
+    command("dump-group-features", 1, 1, Reads, query::dump_group_features),
+    command("dump-meters", 1, 2, Reads, query::dump_meters),
+    command("meter-stats", 1, 2, Reads, query::meter_stats),
+    command("meter-features", 1, 1, Reads, query::meter_features),
+    command("packet-out", 2, MANY, Writes, packet_out::packet_out),
+    command("probe", 1, 1, Reads, query::probe),
+    command("ping", 1, 2, Reads, query::ping),
+    command("benchmark", 3, 3, Reads, query::benchmark),
+    command("ofp-print", 1, 2, Reads, offline::ofp_print),
+    command("ofp-parse", 1, 1, Reads, offline::ofp_parse),
+    command("parse-flow", 1, 1, Reads, offline::parse_flow_command),
+    command("parse-flows", 1, 1, Reads, offline::parse_flows_command),
+    command("parse-pcap", 1, MANY, Reads, offline::parse_pcap),
+    command("list-commands", 0, MANY, Reads, list_commands),
+];
+
+/// Commands of ovs-ofctl that are not there yet.
+const MISSING: &[&str] = &[
+    "add-group",
+    "add-groups",
+    "mod-group",
+    "del-groups",
+    "insert-buckets",
+    "remove-buckets",
+    "add-meter",
+    "mod-meter",
+    "del-meter",
+    "del-meters",
+    "dump-meter",
+    "dump-table-desc",
+    "dump-tlv-map",
+    "add-tlv-map",
+    "del-tlv-map",
+    "dump-ipfix-bridge",
+    "dump-ipfix-flow",
+    "ct-flush-zone",
+    "ct-flush",
+    "bundle",
+    "ofp-parse-pcap",
+];
+
+fn list_commands(_: &Context, _: &[String]) -> Result {
+    COMMANDS.iter().for_each(|c| println!("{}", c.name));
+    Ok(())
+}
+
+/// Runs the command of the command line.
+pub fn run(mut context: Context) -> Result {
+    let mut args = std::mem::take(&mut context.args).into_iter();
+    let Some(name) = args.next() else { return Err(fatal("missing command name; use --help for help")) };
+    let args: Vec<String> = args.collect();
+    let Some(command) = COMMANDS.iter().find(|c| c.name == name) else {
+        if MISSING.contains(&name.as_str()) {
+            return Err(fatal(format!("'{name}' is not supported yet")));
+        }
+        return Err(fatal(format!("unknown command '{name}'; use --help for help")));
+    };
+    if args.len() < command.args_min {
+        return Err(fatal(format!("'{name}' command requires at least {} arguments", command.args_min)));
+    }
+    if args.len() > command.args_max {
+        return Err(fatal(format!("'{name}' command takes at most {} arguments", command.args_max)));
+    }
+    if command.access == Writes && context.read_only {
+        return Err(fatal(format!("'{name}' command does not work in read only mode")));
+    }
+    (command.run)(&context, &args)
+}

@@ -1,0 +1,132 @@
+//! Commands that change flows.
+//!
+//! Modifications go out one after another, with a barrier after each window of them, so that a hundred thousand take no
+//! longer than the switch does. Transaction ids count as if there were a barrier after each.
+
+use crate::error::{Exit, Result, fatal};
+use crate::flow_text::{lines, normalize, read_file};
+use crate::names::Names;
+use crate::options::Context;
+use crate::protocol::{is_nxm, table_id_ext};
+use crate::switch::{accepted_names, barrier, fail_on_errors, open_for_flow_mods};
+use crate::vconn::{Vconn, io_error, next_xid};
+use flow::text::NoNames;
+use openflow::message::{Options, encode_with};
+use openflow::{FlowMod, FlowModCommand as Cmd, Form, Message, ParsedFlow, Protocols, parse_flow, parse_flow_line};
+
+/// Bytes of modifications between two barriers: below what sockets buffer, so that neither side waits for the other.
+const WINDOW_BYTES: usize = 1 << 16;
+
+/// Sends modifications.
+pub struct Sender<'a> {
+    c: &'a Context,
+    conn: Vconn,
+    protocol: Protocols,
+    bytes: usize,
+}
+
+impl<'a> Sender<'a> {
+    /// On this connection, in this format.
+    pub fn new(c: &'a Context, conn: Vconn, protocol: Protocols) -> Self {
+        Self { c, conn, protocol, bytes: 0 }
+    }
+
+    /// Queues one.
+    pub fn send(&mut self, fm: FlowMod) -> Result {
+        let form = if is_nxm(self.protocol) { Form::Nicira } else { Form::Standard };
+        let options = Options { flow_mod_table_id: table_id_ext(self.protocol) };
+        let msg = encode_with(self.conn.version, next_xid(), &Message::FlowMod(form, Box::new(fm)), options);
+        self.conn.send(&msg).map_err(|e| io_error(&e))?;
+        self.bytes += msg.len();
+        if self.bytes >= WINDOW_BYTES {
+            return self.wait();
+        }
+        // The barrier that was not sent.
+        next_xid();
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result {
+        self.bytes = 0;
+        let errors = barrier(&mut self.conn)?;
+        fail_on_errors(self.c, &errors)
+    }
+
+    /// Waits until all is done.
+    pub fn finish(mut self) -> Result {
+        if self.bytes > 0 { self.wait() } else { Ok(()) }
+    }
+}
+
+fn no_bundles(c: &Context) -> Result {
+    if c.bundle { Err(fatal("--bundle is not supported: OpenFlow 1.4 bundles are not implemented")) } else { Ok(()) }
+}
+
+/// Changes flows as an argument or a file says.
+fn change(c: &Context, a: &[String], command: Cmd) -> Result {
+    no_bundles(c)?;
+    if a.get(1).is_some_and(|f| f == "-") {
+        return change_by_file(c, &a[0], "-", Some(command));
+    }
+    let names = accepted_names(c, &a[0])?;
+    let mut flow = parse_flow(a.get(1).map_or("", String::as_str), command, &names).map_err(fatal)?;
+    normalize(&mut flow);
+    let (conn, protocol) = open_for_flow_mods(c, &a[0], flow.usable)?;
+    let mut sender = Sender::new(c, conn, protocol);
+    sender.send(flow.flow_mod)?;
+    sender.finish()
+}
+
+fn parse_line(line: &str, command: Option<Cmd>, names: &Names) -> std::result::Result<ParsedFlow, String> {
+    match command {
+        Some(command) => parse_flow(line, command, names).map_err(|e| e.to_string()),
+        None => parse_flow_line(line, names).map_err(|e| e.to_string()),
+    }
+}
+
+fn at_line(file: &str, n: usize, what: &str) -> Exit {
+    fatal(format!("{file}:{n}: {what}"))
+}
+
+/// Changes flows as a file says, one a line; `command` is `None` where lines may name theirs.
+fn change_by_file(c: &Context, switch: &str, file: &str, command: Option<Cmd>) -> Result {
+    no_bundles(c)?;
+    let names = accepted_names(c, switch)?;
+    let text = read_file(file)?;
+    // All lines are read before anything is changed, and again to send them: a hundred thousand flows as values would
+    // take far more room than their text.
+    let mut usable = Protocols::ANY;
+    for (n, line) in lines(&text) {
+        let mut flow = parse_line(line, command, &names).map_err(|e| at_line(file, n, &e))?;
+        normalize(&mut flow);
+        usable = usable & flow.usable;
+    }
+    let (conn, protocol) = open_for_flow_mods(c, switch, usable)?;
+    let mut sender = Sender::new(c, conn, protocol);
+    for (n, line) in lines(&text) {
+        let mut flow = parse_line(line, command, &names).map_err(|e| at_line(file, n, &e))?;
+        let _ = flow.flow_mod.matching.normalize(&NoNames);
+        sender.send(flow.flow_mod)?;
+    }
+    sender.finish()
+}
+
+/// Adds a flow.
+pub fn add_flow(c: &Context, a: &[String]) -> Result {
+    change(c, a, Cmd::Add)
+}
+
+/// Adds the flows of a file.
+pub fn add_flows(c: &Context, a: &[String]) -> Result {
+    change_by_file(c, &a[0], &a[1], None)
+}
+
+/// Changes the actions of flows.
+pub fn mod_flows(c: &Context, a: &[String]) -> Result {
+    change(c, a, if c.strict { Cmd::ModifyStrict } else { Cmd::Modify })
+}
+
+/// Deletes flows.
+pub fn del_flows(c: &Context, a: &[String]) -> Result {
+    change(c, a, if c.strict { Cmd::DeleteStrict } else { Cmd::Delete })
+}

@@ -1,0 +1,137 @@
+//! Commands that print flows.
+
+use crate::error::{Result, fatal};
+use crate::options::{Context, SortKey};
+use crate::switch::{
+    Out, Target, accepted_names_ports_first, dump_stats, open, set_protocol_for_dump, shown_names, stats_of, style,
+};
+use crate::vconn::Vconn;
+use openflow::flow_msg::{FlowStats, FlowStatsRequest};
+use openflow::message::Options;
+use openflow::multipart::{StatsReply, StatsRequest};
+use openflow::print::{FlowStyle, flow_stats};
+use openflow::{FlowMod, Message, Protocols, parse_flow_filter};
+use std::cmp::Ordering;
+
+/// The flows that arguments ask for, and the formats in which that can be asked.
+pub fn request(c: &Context, a: &[String]) -> Result<(FlowStatsRequest, Protocols)> {
+    let Some(text) = a.get(1) else { return Ok((FlowStatsRequest::default(), Protocols::ANY)) };
+    let names = accepted_names_ports_first(c, &a[0])?;
+    let parsed = parse_flow_filter(text, &names).map_err(fatal)?;
+    // That the table is named does not matter here: all requests name it.
+    let fm = parsed.flow_mod;
+    Ok((request_of(&fm), requests(parsed.usable)))
+}
+
+/// Requests can name their table in each format, so a format with the extension will do without it.
+fn requests(usable: Protocols) -> Protocols {
+    let without = |tid: Protocols, plain: Protocols| if usable.contains(tid) { plain } else { Protocols::NONE };
+    usable
+        | without(Protocols::OF10_STD_TID, Protocols::OF10_STD)
+        | without(Protocols::OF10_NXM_TID, Protocols::OF10_NXM)
+}
+
+fn request_of(fm: &FlowMod) -> FlowStatsRequest {
+    FlowStatsRequest {
+        matching: fm.matching.clone(),
+        table_id: fm.table_id,
+        out_port: fm.out_port,
+        out_group: fm.out_group,
+        cookie: fm.cookie,
+        cookie_mask: fm.cookie_mask,
+    }
+}
+
+/// The request in the form of a flow format.
+fn flow_request(q: FlowStatsRequest, p: Protocols) -> StatsRequest {
+    if crate::protocol::is_nxm(p) { StatsRequest::NxFlow(q) } else { StatsRequest::Flow(q) }
+}
+
+/// Prints the flows.
+pub fn dump_flows(c: &Context, a: &[String]) -> Result {
+    let (q, usable) = request(c, a)?;
+    let mut conn = open(c, &a[0], Target::Mgmt)?;
+    let p = set_protocol_for_dump(c, &mut conn, usable)?;
+    if c.sort.is_empty() && !c.show_names() && c.stats {
+        return dump_stats(c, &a[0], &mut conn, flow_request(q, p));
+    }
+    let show = if c.stats { FlowStyle::WithStats } else { FlowStyle::NoStats };
+    let mut out = Out::default();
+    let mut names = None;
+    let mut print = |flows: &[FlowStats]| -> Result {
+        if names.is_none() {
+            names = Some(shown_names(c, &a[0])?);
+        }
+        let names = names.as_ref().and_then(Option::as_ref);
+        let mut style = style(c, names, c.verbosity);
+        style.version = crate::protocol::versions(p).newest().unwrap_or(openflow::Version::V10);
+        for f in flows {
+            let mut line = String::from(" ");
+            flow_stats(f, show, style, &mut line);
+            line.push('\n');
+            out.put(&line);
+        }
+        Ok(())
+    };
+    if c.sort.is_empty() {
+        return each_part(&mut conn, flow_request(q, p), |flows| print(&flows));
+    }
+    let mut all = Vec::new();
+    each_part(&mut conn, flow_request(q, p), |flows| {
+        all.extend(flows);
+        Ok(())
+    })?;
+    all.sort_by(|a, b| c.sort.iter().map(|k| compare(a, b, *k)).find(|o| o.is_ne()).unwrap_or(Ordering::Equal));
+    print(&all)
+}
+
+/// The order of two flows: those that do not have a field come last.
+fn compare(a: &FlowStats, b: &FlowStats, key: SortKey) -> Ordering {
+    let Some(field) = key.field else {
+        let order = a.priority.cmp(&b.priority);
+        return if key.descending { order.reverse() } else { order };
+    };
+    let ((av, am), (bv, bm)) = (a.matching.get(field), b.matching.get(field));
+    let applies = |f: &FlowStats, mask: u128| mask != 0 && f.matching.meets(field.info().prereq);
+    match (applies(a, am), applies(b, bm)) {
+        (true, false) => Ordering::Less,
+        (false, true) => Ordering::Greater,
+        (false, false) => Ordering::Equal,
+        (true, true) if key.descending => bv.cmp(&av),
+        (true, true) => av.cmp(&bv),
+    }
+}
+
+/// Asks for flows and hands each part of the answer on.
+fn each_part(conn: &mut Vconn, body: StatsRequest, mut take: impl FnMut(Vec<FlowStats>) -> Result) -> Result {
+    let xid = conn.send_message(&Message::StatsRequest { more: false, body }, Options::default())?;
+    loop {
+        let msg = conn.answer(xid)?;
+        match stats_of(&msg)? {
+            (StatsReply::Flow(flows) | StatsReply::NxFlow(flows), more) => {
+                take(flows)?;
+                if !more {
+                    return Ok(());
+                }
+            }
+            _ => return Err(fatal("received bad reply")),
+        }
+    }
+}
+
+/// All flows that a connection in this format gives.
+pub fn all_flows(conn: &mut Vconn, p: Protocols, mut take: impl FnMut(FlowStats)) -> Result {
+    each_part(conn, flow_request(FlowStatsRequest::default(), p), |flows| {
+        flows.into_iter().for_each(&mut take);
+        Ok(())
+    })
+}
+
+/// Prints sums over flows.
+pub fn dump_aggregate(c: &Context, a: &[String]) -> Result {
+    let (q, usable) = request(c, a)?;
+    let mut conn = open(c, &a[0], Target::Mgmt)?;
+    let p = set_protocol_for_dump(c, &mut conn, usable)?;
+    let body = if crate::protocol::is_nxm(p) { StatsRequest::NxAggregate(q) } else { StatsRequest::Aggregate(q) };
+    dump_stats(c, &a[0], &mut conn, body)
+}

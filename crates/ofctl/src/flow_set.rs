@@ -1,0 +1,212 @@
+//! Sets of flows, from switches and from files: `replace-flows` and `diff-flows`.
+
+use crate::error::{Exit, Result, fatal};
+use crate::flow_change::Sender;
+use crate::flow_dump::all_flows;
+use crate::flow_text::{lines, normalize, read_file};
+use crate::names::Names;
+use crate::options::Context;
+use crate::switch::{
+    Out, Target, accepted_names_ports_first, open, open_for_flow_mods, set_protocol_for_dump, shown_names, style,
+};
+use flow::Match;
+use openflow::flow_msg::FlowStats;
+use openflow::print::{FlowStyle, flow_stats};
+use openflow::{Action, FlowFlags, FlowMod, FlowModCommand as Cmd, Protocols, parse_flow};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// What tells flows apart: table, priority (largest first) and match.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Id {
+    table: u8,
+    priority: u16,
+    matching: Box<Match>,
+}
+
+/// The match's words, for an order that is the same in each run.
+fn words(m: &Match) -> impl Iterator<Item = u64> + '_ {
+    m.mask().0.iter().chain(m.key().0.iter()).copied()
+}
+
+impl Ord for Id {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.table, other.priority)
+            .cmp(&(other.table, self.priority))
+            .then_with(|| words(&self.matching).cmp(words(&other.matching)))
+    }
+}
+
+impl PartialOrd for Id {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// What else a flow is.
+#[derive(Clone, PartialEq, Eq)]
+struct Version {
+    cookie: u64,
+    idle_timeout: u16,
+    hard_timeout: u16,
+    importance: u16,
+    flags: FlowFlags,
+    actions: Vec<Action>,
+}
+
+/// The flow in the first and in the second source.
+type Set = BTreeMap<Id, [Option<Version>; 2]>;
+
+fn read_flow_file(file: &str, side: usize, names: &Names, set: &mut Set) -> Result<Protocols> {
+    let mut usable = Protocols::ANY;
+    for (n, line) in lines(&read_file(file)?) {
+        let mut parsed = parse_flow(line, Cmd::Add, names).map_err(|e| fatal(format!("{file}:{n}: {e}")))?;
+        normalize(&mut parsed);
+        usable = usable & parsed.usable;
+        let fm = parsed.flow_mod;
+        let mut flags = fm.flags;
+        // Says how to add, not what the flow is.
+        flags.check_overlap = false;
+        flags.reset_counts = false;
+        let id = Id { table: fm.table_id.unwrap_or(0), priority: fm.priority, matching: Box::new(fm.matching) };
+        let version = Version {
+            cookie: fm.new_cookie,
+            idle_timeout: fm.idle_timeout,
+            hard_timeout: fm.hard_timeout,
+            importance: fm.importance,
+            flags,
+            actions: fm.actions,
+        };
+        set.entry(id).or_default()[side] = Some(version);
+    }
+    Ok(usable)
+}
+
+fn take_flow(f: FlowStats, side: usize, set: &mut Set) {
+    let id = Id { table: f.table_id, priority: f.priority, matching: Box::new(f.matching) };
+    let mut flags = f.flags;
+    flags.reset_counts = false;
+    flags.check_overlap = false;
+    let version = Version {
+        cookie: f.cookie,
+        idle_timeout: f.idle_timeout,
+        hard_timeout: f.hard_timeout,
+        importance: f.importance,
+        flags,
+        actions: f.actions,
+    };
+    set.entry(id).or_default()[side] = Some(version);
+}
+
+fn flow_mod(id: &Id, v: Option<&Version>, command: Cmd) -> FlowMod {
+    let mut fm = FlowMod::new(command);
+    fm.table_id = Some(id.table);
+    fm.priority = id.priority;
+    fm.matching = (*id.matching).clone();
+    if let Some(v) = v {
+        fm.new_cookie = v.cookie;
+        fm.idle_timeout = v.idle_timeout;
+        fm.hard_timeout = v.hard_timeout;
+        fm.importance = v.importance;
+        fm.flags = v.flags;
+        fm.actions.clone_from(&v.actions);
+    }
+    fm
+}
+
+/// Makes a switch's flows those of a file.
+pub fn replace_flows(c: &Context, a: &[String]) -> Result {
+    if c.bundle {
+        return Err(fatal("--bundle is not supported: OpenFlow 1.4 bundles are not implemented"));
+    }
+    let names = accepted_names_ports_first(c, &a[0])?;
+    let mut set = Set::new();
+    let usable = read_flow_file(&a[1], 0, &names, &mut set)?;
+    let (mut conn, _) = open_for_flow_mods(c, &a[0], usable)?;
+    let protocol = set_protocol_for_dump(c, &mut conn, usable)?;
+    all_flows(&mut conn, protocol, |f| take_flow(f, 1, &mut set))?;
+    // Flows in other tables than the first are named by the extension.
+    let mut protocol = protocol;
+    if set.keys().any(|id| id.table != 0) {
+        let want = match protocol {
+            Protocols::OF10_STD => Protocols::OF10_STD_TID,
+            Protocols::OF10_NXM => Protocols::OF10_NXM_TID,
+            p => p,
+        };
+        if !crate::switch::set_protocol(&mut conn, &mut protocol, want)? {
+            return Err(fatal("switch does not support flow modifications that name their table"));
+        }
+    }
+    let mut sender = Sender::new(c, conn, protocol);
+    // What is to go goes first, so that there is room.
+    for (id, _) in set.iter().filter(|(_, sides)| sides[0].is_none()) {
+        sender.send(flow_mod(id, None, Cmd::DeleteStrict))?;
+    }
+    for (id, sides) in &set {
+        if sides[0].is_some() && (c.readd || sides[0] != sides[1]) {
+            sender.send(flow_mod(id, sides[0].as_ref(), Cmd::Add))?;
+        }
+    }
+    sender.finish()
+}
+
+/// Whether an argument names a file.
+fn is_file(source: &str) -> bool {
+    source.starts_with(['/', '.']) || (!source.contains(':') && Path::new(source).is_file())
+}
+
+/// Prints how two sources of flows differ; exit code 2 if they do.
+pub fn diff_flows(c: &Context, a: &[String]) -> Result {
+    let mut set = Set::new();
+    let switch = a.iter().find(|s| !is_file(s));
+    let mut names = Names::default();
+    if let (Some(switch), true) = (switch, a.iter().any(|s| is_file(s) && file_needs_names(s))) {
+        names = accepted_names_ports_first(c, switch)?;
+    }
+    for (side, source) in a.iter().enumerate().take(2) {
+        if is_file(source) {
+            read_flow_file(source, side, &names, &mut set)?;
+        } else {
+            let mut conn = open(c, source, Target::Mgmt)?;
+            let protocol = set_protocol_for_dump(c, &mut conn, Protocols::ANY)?;
+            all_flows(&mut conn, protocol, |f| take_flow(f, side, &mut set))?;
+        }
+    }
+    let shown = match switch {
+        Some(s) => shown_names(c, s)?,
+        None => None,
+    };
+    let mut out = Out::default();
+    let mut differ = false;
+    for (id, sides) in set.iter().filter(|(_, sides)| sides[0] != sides[1]) {
+        differ = true;
+        for (sign, version) in ['-', '+'].into_iter().zip(sides) {
+            if let Some(v) = version {
+                let mut line = String::from(sign);
+                flow_stats(&as_stats(id, v), FlowStyle::NoStats, style(c, shown.as_ref(), 0), &mut line);
+                line.push('\n');
+                out.put(&line);
+            }
+        }
+    }
+    out.flush();
+    if differ { Err(Exit::Code(2)) } else { Ok(()) }
+}
+
+/// Whether a file may name ports: only then is the switch asked for names.
+fn file_needs_names(file: &str) -> bool {
+    std::fs::metadata(file).is_ok_and(|m| m.len() > 0)
+}
+
+fn as_stats(id: &Id, v: &Version) -> FlowStats {
+    FlowStats {
+        priority: id.priority,
+        cookie: v.cookie,
+        idle_timeout: v.idle_timeout,
+        hard_timeout: v.hard_timeout,
+        importance: v.importance,
+        flags: v.flags,
+        actions: v.actions.clone(),
+        ..FlowStats::blank(id.table, (*id.matching).clone())
+    }
+}

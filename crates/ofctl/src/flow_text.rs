@@ -1,0 +1,37 @@
+//! Files of flows.
+
+use crate::error::{Result, fatal, strerror};
+use flow::text::NoNames;
+use openflow::ParsedFlow;
+use std::io::Read;
+
+/// The lines of a file of flows without comments and blank lines, with their numbers.
+pub fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.lines().enumerate().filter_map(|(i, line)| {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        (!line.is_empty()).then_some((i + 1, line))
+    })
+}
+
+/// A file, or standard input for `-`.
+pub fn read_file(name: &str) -> Result<String> {
+    let bytes = if name == "-" {
+        let mut bytes = Vec::new();
+        std::io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
+    } else {
+        std::fs::read(name)
+    };
+    match bytes {
+        Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        Err(e) => Err(fatal(format!("{name}: open failed ({})", strerror(&e)))),
+    }
+}
+
+/// Says in the log what a match lost when it was put in normal form, and puts it there.
+pub fn normalize(flow: &mut ParsedFlow) {
+    if let Some(change) = flow.flow_mod.matching.normalize(&NoNames) {
+        for line in change.lines() {
+            tracing::info!(target: "ofp_match", "{line}");
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! `monitor` and `snoop`: everything that a switch sends, as text on standard error, with a control socket.
+
+use crate::error::{Exit, Result, fatal, strerror};
+use crate::names::Names;
+use crate::options::Context;
+use crate::packet_out::hex;
+use crate::query::config;
+use crate::switch::{Target, accepted_names, barrier, fail_on_errors, open, shown_names, style, transact_noreply};
+use crate::vconn::{Vconn, Writer, next_xid, xid_of};
+use openflow::flow_msg::FlowMonitorRequest;
+use openflow::message::{self, Options};
+use openflow::multipart::StatsRequest;
+use openflow::packet::PacketInFormat;
+use openflow::print::{Style, print};
+use openflow::{Message, Version, parse_flow_filter};
+use std::fs::File;
+use std::io::Write;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use unixctl::{Call, Commands};
+
+/// What the control socket and the reader share.
+#[derive(Default)]
+struct State {
+    writer: Option<Writer>,
+    blocked: bool,
+    barriers: Vec<(u32, Call)>,
+    output: Option<File>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes text where the output goes.
+    fn put(&self, text: &str) {
+        match &mut self.lock().output {
+            Some(file) => {
+                let _ = file.write_all(text.as_bytes());
+            }
+            None => eprint!("{text}"),
+        }
+    }
+}
+
+/// Prints all that a switch sends.
+pub fn monitor(c: &Context, a: &[String]) -> Result {
+    let started = start(c)?;
+    let mut conn = open(c, &a[0], Target::Mgmt)?;
+    for arg in &a[1..] {
+        if arg.starts_with(|ch: char| ch.is_ascii_digit()) {
+            let mut current = config(&mut conn)?;
+            current.miss_send_len = arg.parse().map_err(|_| fatal(format!("{arg}: invalid miss_len")))?;
+            transact_noreply(c, &mut conn, &Message::SetConfig(current), Options::default())?;
+        } else if arg == "invalid_ttl" {
+            set_invalid_ttl(c, &mut conn)?;
+        } else if let Some(spec) = arg.strip_prefix("watch:") {
+            watch(c, &a[0], &mut conn, spec)?;
+        } else {
+            return Err(fatal(format!("{arg}: unsupported \"monitor\" argument")));
+        }
+    }
+    match c.packet_in_format {
+        Some(format) => {
+            if !set_packet_in_format(&mut conn, format)? {
+                return Err(fatal(format!(
+                    "switch does not support the requested packet-in format {}",
+                    openflow::print::format_name(format)
+                )));
+            }
+        }
+        None => {
+            let _ = set_packet_in_format(&mut conn, PacketInFormat::Nxt2)?
+                || conn.version == Version::V10 && set_packet_in_format(&mut conn, PacketInFormat::Nxt)?;
+        }
+    }
+    print_all(c, &a[0], conn, true, started)
+}
+
+/// Prints what a switch and its controller say to each other.
+pub fn snoop(c: &Context, a: &[String]) -> Result {
+    let started = start(c)?;
+    let conn = open(c, &a[0], Target::Snoop)?;
+    print_all(c, &a[0], conn, false, started)
+}
+
+fn set_invalid_ttl(c: &Context, conn: &mut Vconn) -> Result {
+    let mut current = config(conn)?;
+    if current.invalid_ttl_to_controller.is_none() {
+        return Err(fatal("setting invalid_ttl_to_controller failed (this switch probably doesn't support this flag)"));
+    }
+    current.invalid_ttl_to_controller = Some(true);
+    transact_noreply(c, conn, &Message::SetConfig(current), Options::default())?;
+    if config(conn)?.invalid_ttl_to_controller == Some(true) {
+        return Ok(());
+    }
+    Err(fatal("setting invalid_ttl_to_controller failed (this switch probably doesn't support this flag)"))
+}
+
+fn set_packet_in_format(conn: &mut Vconn, format: PacketInFormat) -> Result<bool> {
+    conn.send_message(&Message::SetPacketInFormat(format), Options::default())?;
+    Ok(barrier(conn)?.is_empty())
+}
+
+/// Asks for the changes of flows that `spec` describes.
+fn watch(c: &Context, switch: &str, conn: &mut Vconn, spec: &str) -> Result {
+    const FLAGS: [(&str, u16); 6] =
+        [("!initial", 1), ("!add", 2), ("!delete", 4), ("!modify", 8), ("!actions", 16), ("!own", 32)];
+    let names: Names = accepted_names(c, switch)?;
+    let mut flags = 0x3f;
+    let mut rest = Vec::new();
+    for word in spec.split([',', ' ']).filter(|w| !w.is_empty()) {
+        match FLAGS.iter().find(|(name, _)| *name == word) {
+            Some((_, bit)) => flags &= !bit,
+            None => rest.push(word),
+        }
+    }
+    let filter = parse_flow_filter(&rest.join(","), &names).map_err(fatal)?.flow_mod;
+    let request = FlowMonitorRequest {
+        id: 1,
+        flags,
+        out_port: filter.out_port,
+        table_id: filter.table_id,
+        matching: filter.matching,
+    };
+    let body = StatsRequest::NxFlowMonitor(vec![request]);
+    let reply = conn.transact(&Message::StatsRequest { more: false, body })?;
+    if crate::switch::is_error(&reply) {
+        return fail_on_errors(c, &[reply]);
+    }
+    eprint!("{}", print(&reply, style(c, None, c.verbosity + 2)));
+    Ok(())
+}
+
+/// What the reader needs to know.
+struct Reader {
+    conn: Vconn,
+    shared: Arc<Shared>,
+    names: Option<Names>,
+    verbosity: u8,
+    timestamps: bool,
+    reply_to_echo: bool,
+}
+
+impl Reader {
+    /// Prints messages until the connection or the program ends.
+    fn run(mut self) -> Result {
+        loop {
+            let msg = match self.conn.recv() {
+                Ok(Some(msg)) => msg,
+                end => {
+                    let why = end.err().map_or_else(|| "End of file".to_owned(), |e| strerror(&e));
+                    return Err(fatal(format!("vconn_recv ({why})")));
+                }
+            };
+            let mut state = self.shared.lock();
+            while state.blocked {
+                state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            drop(state);
+            let mut text = if self.timestamps { timestamp() } else { String::new() };
+            let style = match &self.names {
+                Some(n) => Style { ports: n, tables: n, ..Style::plain(self.verbosity) },
+                None => Style::plain(self.verbosity),
+            };
+            text.push_str(&print(&msg, style));
+            self.shared.put(&text);
+            self.answer(&msg)?;
+        }
+    }
+
+    fn answer(&self, msg: &[u8]) -> Result {
+        let mut state = self.shared.lock();
+        if let Some(at) = state.barriers.iter().position(|(xid, _)| *xid == xid_of(msg)) {
+            let (_, call) = state.barriers.swap_remove(at);
+            call.reply(Ok(String::new()));
+        }
+        if self.reply_to_echo
+            && let Ok((version, xid, Message::EchoRequest(data))) = message::decode(msg)
+        {
+            send_bytes(&mut state, &message::encode(version, xid, &Message::EchoReply(data))).map_err(fatal)?;
+        }
+        Ok(())
+    }
+}
+
+/// Becomes a daemon if that was asked for.
+fn start(c: &Context) -> Result<daemon::Started> {
+    daemon::start(&c.command_line, c.daemon.clone(), &c.log).map_err(fatal)
+}
+
+/// Prints messages on one thread, and answers on the control socket on another, until either ends.
+fn print_all(c: &Context, switch: &str, conn: Vconn, reply_to_echo: bool, mut started: daemon::Started) -> Result {
+    let shared = Arc::new(Shared::default());
+    shared.lock().writer = Some(conn.writer()?);
+    let reader = Reader {
+        names: shown_names(c, switch)?,
+        verbosity: c.verbosity + 1,
+        timestamps: c.timestamp,
+        shared: Arc::clone(&shared),
+        conn,
+        reply_to_echo,
+    };
+    let commands = Commands::new(cli::version_text(&c.program));
+    daemon::control::register(&commands, &c.log, started.shutdown(), Vec::new);
+    register(&commands, &shared);
+    let cannot = |e: std::io::Error| fatal(format!("cannot start ({})", strerror(&e)));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cannot)?;
+    runtime.block_on(async move {
+        let server = started.bind_control(commands.clone()).map_err(fatal)?;
+        let server = server.map(|s| tokio::spawn(s.run()));
+        started.ready();
+        let (done, ended) = tokio::sync::oneshot::channel();
+        std::thread::Builder::new()
+            .name("reader".into())
+            .spawn(move || {
+                // Nobody listens any more when the program ends by itself.
+                let _ = done.send(reader.run());
+            })
+            .map_err(cannot)?;
+        let result = tokio::select! {
+            result = ended => result.unwrap_or(Ok(())),
+            reason = started.terminated(&commands) => match reason.map_err(cannot)? {
+                daemon::Reason::Exit { .. } => Ok(()),
+                daemon::Reason::Signal(n) => Err(Exit::Code(128 + n as u8)),
+            },
+        };
+        if let Some(server) = server {
+            server.abort();
+            let _ = server.await;
+        }
+        result
+    })
+}
+
+/// `2026-01-02 03:04:05.678: `
+fn timestamp() -> String {
+    format!("{}: ", vlog::pattern::date(jiff::Timestamp::now(), "%Y-%m-%d %H:%M:%S.###", true))
+}
+
+fn register(commands: &Commands, shared: &Arc<Shared>) {
+    let with = |f: fn(&Shared, &[String]) -> std::result::Result<String, String>| {
+        let shared = Arc::clone(shared);
+        move |args: &[String]| f(&shared, args)
+    };
+    commands.register("ofctl/send", "OFMSG...", 1..=usize::MAX, with(send));
+    commands.register("ofctl/packet-out", "\"in_port=<port> packet=<hex data> actions=...\"", 1..=1, with(packet_out));
+    commands.register("ofctl/set-output-file", "FILE", 1..=1, with(set_output));
+    commands.register("ofctl/block", "", 0..=0, with(|s, _| block(s, true)));
+    commands.register("ofctl/unblock", "", 0..=0, with(|s, _| block(s, false)));
+    let barrier_state = Arc::clone(shared);
+    commands.register_call("ofctl/barrier", "", 0..=0, move |call| {
+        let xid = next_xid();
+        let mut state = barrier_state.lock();
+        let version = Version::V10;
+        match send_bytes(&mut state, &message::encode(version, xid, &Message::BarrierRequest)) {
+            Ok(()) => state.barriers.push((xid, call)),
+            Err(e) => call.reply(Err(e)),
+        }
+    });
+}
+
+fn send_bytes(state: &mut State, msg: &[u8]) -> std::result::Result<(), String> {
+    state.writer.as_mut().map_or_else(|| Err("not connected".into()), |w| w.send(msg))
+}
+
+fn send(shared: &Shared, args: &[String]) -> std::result::Result<String, String> {
+    for arg in args {
+        let msg = hex(arg).filter(|m| m.len() >= 8).ok_or_else(|| format!("{arg}: not an OpenFlow message"))?;
+        shared.put(&format!("send: {}", print(&msg, Style::plain(2))));
+        send_bytes(&mut shared.lock(), &msg)?;
+    }
+    Ok("sent\n".into())
+}
+
+fn packet_out(shared: &Shared, args: &[String]) -> std::result::Result<String, String> {
+    let request = crate::packet_out::parse(&args[0], &Names::default())?;
+    let msg = message::encode(Version::V10, next_xid(), &Message::PacketOut(request));
+    shared.put(&format!("send: {}", print(&msg, Style::plain(2))));
+    send_bytes(&mut shared.lock(), &msg)?;
+    Ok(String::new())
+}
+
+fn set_output(shared: &Shared, args: &[String]) -> std::result::Result<String, String> {
+    let file = File::create(&args[0]).map_err(|e| strerror(&e))?;
+    shared.lock().output = Some(file);
+    Ok(String::new())
+}
+
+fn block(shared: &Shared, blocked: bool) -> std::result::Result<String, String> {
+    let mut state = shared.lock();
+    if state.blocked == blocked {
+        return Err(if blocked { "already blocking" } else { "already unblocked" }.into());
+    }
+    state.blocked = blocked;
+    shared.changed.notify_all();
+    Ok(String::new())
+}

@@ -1,0 +1,139 @@
+//! Commands that need no switch: messages and flows from arguments and files to text.
+
+use crate::error::{Result, fatal, strerror};
+use crate::flow_text::{lines, normalize, read_file};
+use crate::names::Names;
+use crate::options::Context;
+use crate::packet_out::hex;
+use crate::protocol::{is_nxm, table_id_ext};
+use crate::switch::Out;
+use crate::vconn::next_xid;
+use openflow::message::{Options, encode_with};
+use openflow::print::{Style, print};
+use openflow::{FlowModCommand as Cmd, Form, Message, ParsedFlow, parse_flow, parse_flow_line};
+use std::fs::File;
+use std::io::{self, Read};
+
+/// Prints a message given in hexadecimal.
+pub fn ofp_print(c: &Context, a: &[String]) -> Result {
+    let bytes = hex(&a[0]).ok_or_else(|| fatal("trailing garbage following hex bytes"))?;
+    let verbosity = a.get(1).map_or(c.verbosity, |v| v.parse().unwrap_or(0));
+    Out::default().put(&print(&bytes, Style::plain(verbosity)));
+    Ok(())
+}
+
+/// Prints the messages of a file that holds them one after another.
+pub fn ofp_parse(c: &Context, a: &[String]) -> Result {
+    let name = if a[0] == "-" { "stdin" } else { &a[0] };
+    let mut input: Box<dyn Read> = if a[0] == "-" {
+        Box::new(io::stdin().lock())
+    } else {
+        Box::new(File::open(&a[0]).map_err(|e| fatal(format!("{name}: open ({})", strerror(&e))))?)
+    };
+    let mut out = Out::default();
+    let mut fill = |buf: &mut [u8]| -> Result<usize> {
+        let mut n = 0;
+        while n < buf.len() {
+            match input.read(&mut buf[n..]) {
+                Ok(0) => break,
+                Ok(read) => n += read,
+                Err(e) => return Err(fatal(format!("{name}: read ({})", strerror(&e)))),
+            }
+        }
+        Ok(n)
+    };
+    loop {
+        let mut header = [0; 8];
+        match fill(&mut header)? {
+            0 => return Ok(()),
+            8 => {}
+            _ => return Err(fatal(format!("{name}: unexpected end of file mid-message"))),
+        }
+        let len = usize::from(u16::from_be_bytes([header[2], header[3]]));
+        if len < 8 {
+            return Err(fatal(format!("{name}: {len}-byte message is too short for OpenFlow")));
+        }
+        let mut msg = header.to_vec();
+        msg.resize(len, 0);
+        if fill(&mut msg[8..])? < len - 8 {
+            return Err(fatal(format!("{name}: unexpected end of file mid-message")));
+        }
+        out.put(&print(&msg, Style::plain(c.verbosity.saturating_add(2))));
+    }
+}
+
+fn flow_mod_bytes(c: &Context, parsed: ParsedFlow, out: &mut Out) -> Result {
+    let usable = parsed.usable & c.protocols;
+    let protocol = usable.first().ok_or_else(|| fatal("no usable protocol"))?;
+    out.put(&format!("usable protocols: {}\nchosen protocol: {protocol}\n", parsed.usable));
+    flow_mod_in(c, parsed, protocol, out);
+    Ok(())
+}
+
+fn flow_mod_in(c: &Context, parsed: ParsedFlow, protocol: openflow::Protocols, out: &mut Out) {
+    let form = if is_nxm(protocol) { Form::Nicira } else { Form::Standard };
+    let version = protocol.version().unwrap_or(openflow::Version::V10);
+    let options = Options { flow_mod_table_id: table_id_ext(protocol) };
+    let msg = encode_with(version, next_xid(), &Message::FlowMod(form, Box::new(parsed.flow_mod)), options);
+    out.put(&print(&msg, Style::plain(c.verbosity)));
+}
+
+/// Prints the message that adds a flow.
+pub fn parse_flow_command(c: &Context, a: &[String]) -> Result {
+    let mut parsed = parse_flow(&a[0], Cmd::Add, &Names::default()).map_err(fatal)?;
+    normalize(&mut parsed);
+    flow_mod_bytes(c, parsed, &mut Out::default())
+}
+
+/// Prints the messages that add the flows of a file.
+pub fn parse_flows_command(c: &Context, a: &[String]) -> Result {
+    let text = read_file(&a[0])?;
+    let mut all = Vec::new();
+    let mut usable = openflow::Protocols::ANY;
+    for (n, line) in lines(&text) {
+        let mut parsed = parse_flow_line(line, &Names::default()).map_err(|e| fatal(format!("{}:{n}: {e}", a[0])))?;
+        normalize(&mut parsed);
+        usable = usable & parsed.usable;
+        all.push(parsed);
+    }
+    let protocol = (usable & c.protocols).first().ok_or_else(|| fatal("no usable protocol"))?;
+    let mut out = Out::default();
+    out.put(&format!("usable protocols: {usable}\nchosen protocol: {protocol}\n"));
+    all.into_iter().for_each(|p| flow_mod_in(c, p, protocol, &mut out));
+    Ok(())
+}
+
+/// Prints the keys of the packets of capture files.
+pub fn parse_pcap(_: &Context, a: &[String]) -> Result {
+    let mut out = Out::default();
+    for name in a {
+        let bytes = std::fs::read(name).map_err(|e| fatal(format!("{name}: open failed ({})", strerror(&e))))?;
+        let packets = pcap(&bytes).ok_or_else(|| fatal(format!("{name}: bad magic in pcap file")))?;
+        for packet in packets {
+            let (key, _) = flow::extract::extract(packet, base::PortNo::NONE);
+            let mut line = flow::text::flow_key_to_string(&key, &flow::text::NoNames);
+            line.push('\n');
+            out.put(&line);
+        }
+    }
+    Ok(())
+}
+
+/// The packets of a capture file in either byte order; `None` if it is none.
+fn pcap(bytes: &[u8]) -> Option<Vec<&[u8]>> {
+    let magic: [u8; 4] = bytes.get(..4)?.try_into().ok()?;
+    let word: fn([u8; 4]) -> u32 = match u32::from_le_bytes(magic) {
+        0xa1b2_c3d4 | 0xa1b2_3c4d => u32::from_le_bytes,
+        0xd4c3_b2a1 | 0x4d3c_b2a1 => u32::from_be_bytes,
+        _ => return None,
+    };
+    let mut rest = bytes.get(24..)?;
+    let mut packets = Vec::new();
+    while let Some(header) = rest.get(..16) {
+        let len = word([header[8], header[9], header[10], header[11]]) as usize;
+        let Some(packet) = rest.get(16..).and_then(|r| r.get(..len)) else { break };
+        packets.push(packet);
+        rest = &rest[16 + len..];
+    }
+    Some(packets)
+}

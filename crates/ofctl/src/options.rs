@@ -1,0 +1,234 @@
+//! The command line: options and what they say.
+
+use crate::error::{Exit, Result, fatal};
+use crate::protocol::{self, version_list};
+use cli::{Arg, Opt, Parser};
+use flow::Field;
+use openflow::packet::PacketInFormat;
+use openflow::{Protocols, Version, Versions};
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::sync::Arc;
+
+/// By what to sort flows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SortKey {
+    /// A field, or the priority.
+    pub field: Option<Field>,
+    /// Largest first.
+    pub descending: bool,
+}
+
+/// What the options say.
+#[derive(Debug)]
+pub struct Context {
+    /// The program's name.
+    pub program: String,
+    /// The command and its arguments.
+    pub args: Vec<String>,
+    /// Versions to offer.
+    pub versions: Versions,
+    /// Flow formats to use.
+    pub protocols: Protocols,
+    /// How much to print.
+    pub verbosity: u8,
+    /// `--strict`.
+    pub strict: bool,
+    /// `--readd`.
+    pub readd: bool,
+    /// `--read-only`.
+    pub read_only: bool,
+    /// `--bundle`.
+    pub bundle: bool,
+    /// `--timestamp`.
+    pub timestamp: bool,
+    /// `--no-stats` turns it off.
+    pub stats: bool,
+    /// `--names`, `--no-names`.
+    pub names: Option<bool>,
+    /// `--sort`, `--rsort`.
+    pub sort: Vec<SortKey>,
+    /// `--packet-in-format`.
+    pub packet_in_format: Option<PacketInFormat>,
+    /// `--detach` and the like.
+    pub daemon: daemon::DaemonOptions,
+    /// The command line as it was given.
+    pub command_line: Vec<OsString>,
+    /// The logging.
+    pub log: Arc<vlog::Log>,
+}
+
+impl Context {
+    /// Whether names of ports and tables are understood.
+    pub fn accept_names(&self) -> bool {
+        self.names != Some(false)
+    }
+
+    /// Whether names of ports and tables are printed: on a terminal, unless an option says so.
+    pub fn show_names(&self) -> bool {
+        self.names.unwrap_or_else(|| std::io::stdout().is_terminal())
+    }
+}
+
+/// What came of the command line.
+#[derive(Debug)]
+pub enum Parsed {
+    /// A command is to be run.
+    Run(Box<Context>),
+    /// `--help` or the like: all is done.
+    Done,
+}
+
+const OPTIONS: &[Opt] = &[
+    Opt::new("timeout", Arg::Required).short('t'),
+    Opt::new("strict", Arg::None),
+    Opt::new("readd", Arg::None),
+    Opt::new("flow-format", Arg::Required).short('F'),
+    Opt::new("packet-in-format", Arg::Required).short('P'),
+    Opt::new("more", Arg::None).short('m'),
+    Opt::new("timestamp", Arg::None),
+    Opt::new("sort", Arg::Optional),
+    Opt::new("rsort", Arg::Optional),
+    Opt::new("names", Arg::None),
+    Opt::new("no-names", Arg::None),
+    Opt::new("stats", Arg::None),
+    Opt::new("no-stats", Arg::None),
+    Opt::new("bundle", Arg::None),
+    Opt::new("color", Arg::Optional),
+    Opt::new("may-create", Arg::None),
+    Opt::new("read-only", Arg::None),
+    Opt::new("protocols", Arg::Required).short('O'),
+    Opt::new("help", Arg::None).short('h'),
+    Opt::new("option", Arg::None).short('o'),
+    Opt::new("version", Arg::None).short('V'),
+    Opt::new("private-key", Arg::Required).short('p'),
+    Opt::new("certificate", Arg::Required).short('c'),
+    Opt::new("ca-cert", Arg::Required).short('C'),
+    Opt::new("bootstrap-ca-cert", Arg::Required),
+    Opt::new("peer-ca-cert", Arg::Required),
+];
+
+/// Reads the command line.
+pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result<Parsed> {
+    let mut c = Context {
+        program: program.to_owned(),
+        args: Vec::new(),
+        versions: Versions::of(&[Version::V10]),
+        protocols: Protocols::ANY,
+        verbosity: 0,
+        strict: false,
+        readd: false,
+        read_only: false,
+        bundle: false,
+        timestamp: false,
+        stats: true,
+        names: None,
+        sort: Vec::new(),
+        packet_in_format: None,
+        daemon: daemon::DaemonOptions::default(),
+        command_line: args.clone(),
+        log: Arc::clone(log),
+    };
+    let mut parser = Parser::new(args, &[OPTIONS, vlog::OPTIONS, daemon::OPTIONS]);
+    while let Some(found) = parser.next() {
+        let found = found.map_err(|e| {
+            eprintln!("{e}");
+            Exit::Code(1)
+        })?;
+        let value = found.value.unwrap_or_default();
+        match found.id {
+            "help" => {
+                print!("{}", include_str!("usage.txt").replace("@PROGRAM@", program));
+                return Ok(Parsed::Done);
+            }
+            "version" => {
+                print!("{}OpenFlow versions 0x1:0x4\n", cli::version_text(program));
+                return Ok(Parsed::Done);
+            }
+            "option" => {
+                for opt in OPTIONS.iter().chain(vlog::OPTIONS).chain(daemon::OPTIONS).filter(|o| !o.long.is_empty()) {
+                    println!("--{}", opt.long);
+                }
+                return Ok(Parsed::Done);
+            }
+            "timeout" => {
+                let seconds: u32 = value
+                    .parse()
+                    .ok()
+                    .filter(|n| *n > 0)
+                    .ok_or_else(|| fatal(format!("value {value} on -t or --timeout is invalid")))?;
+                daemon::alarm::set(seconds);
+            }
+            "strict" => c.strict = true,
+            "readd" => c.readd = true,
+            "flow-format" => c.protocols = flow_formats(&value)?,
+            "packet-in-format" => c.packet_in_format = Some(packet_in_format(&value)?),
+            "more" => c.verbosity = c.verbosity.saturating_add(1),
+            "timestamp" => c.timestamp = true,
+            "sort" | "rsort" => c.sort.push(sort_key(&value, found.id == "rsort")?),
+            "names" => c.names = Some(true),
+            "no-names" => c.names = Some(false),
+            "stats" => c.stats = true,
+            "no-stats" => c.stats = false,
+            "bundle" => c.bundle = true,
+            "read-only" => c.read_only = true,
+            "protocols" => c.versions = versions(&value)?,
+            "color" => match value.as_str() {
+                "" | "always" | "yes" | "force" | "auto" | "tty" | "if-tty" | "never" | "no" | "none" => {}
+                other => return Err(fatal(format!("incorrect value `{other}' for --color"))),
+            },
+            "may-create" => {}
+            "private-key" | "certificate" | "ca-cert" | "bootstrap-ca-cert" | "peer-ca-cert" => {}
+            id if c.daemon.accept(id, Some(value.as_str()).filter(|v| !v.is_empty())) => {}
+            id => logging(log, id, &value)?,
+        }
+    }
+    c.args = parser.into_positionals();
+    let allowed = c.protocols & protocol::of_versions(c.versions);
+    if allowed.is_empty() {
+        return Err(fatal(format!(
+            "None of the enabled OpenFlow versions ({}) supports any of the enabled flow formats ({}).  (Use -O to \
+             enable additional OpenFlow versions or -F to enable additional flow formats.)",
+            version_list(c.versions),
+            c.protocols
+        )));
+    }
+    c.versions = Versions(c.versions.0 & protocol::versions(allowed).0);
+    c.protocols = allowed;
+    Ok(Parsed::Run(Box::new(c)))
+}
+
+fn versions(list: &str) -> Result<Versions> {
+    let mut set = 0;
+    for name in list.split([',', ' ', '\t']).filter(|n| !n.is_empty()) {
+        let v = Version::from_name(name).ok_or_else(|| fatal(format!("Unknown OpenFlow version: \"{name}\"")))?;
+        set |= 1 << v.wire();
+    }
+    if set == 0 { Err(fatal("No OpenFlow versions specified")) } else { Ok(Versions(set)) }
+}
+
+fn flow_formats(list: &str) -> Result<Protocols> {
+    let set = Protocols::from_names(list).map_err(|name| fatal(format!("{name}: unknown flow protocol")))?;
+    if set.is_empty() { Err(fatal(format!("{list}: no flow protocol specified"))) } else { Ok(set) }
+}
+
+fn packet_in_format(name: &str) -> Result<PacketInFormat> {
+    match name {
+        "standard" | "openflow10" => Ok(PacketInFormat::Standard),
+        "nxt_packet_in" | "nxm" => Ok(PacketInFormat::Nxt),
+        "nxt_packet_in2" => Ok(PacketInFormat::Nxt2),
+        _ => Err(fatal(format!("unknown packet-in format `{name}'"))),
+    }
+}
+
+fn sort_key(name: &str, descending: bool) -> Result<SortKey> {
+    if name.is_empty() || name.eq_ignore_ascii_case("priority") {
+        return Ok(SortKey { field: None, descending });
+    }
+    let field = Field::from_name(name).ok_or_else(|| fatal(format!("{name}: unknown field name")))?;
+    Ok(SortKey { field: Some(field), descending })
+}
+
+fn logging(log: &Arc<vlog::Log>, id: &str, value: &str) -> Result {
+    log.accept(id, Some(value).filter(|v| !v.is_empty())).map(|_| ()).map_err(fatal)
+}

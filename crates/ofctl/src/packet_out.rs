@@ -1,0 +1,112 @@
+//! The command that has a switch send packets.
+
+use crate::error::{Result, fatal};
+use crate::names::Names;
+use crate::options::Context;
+use crate::switch::{accepted_names, accepted_names_ports_first, open_for_flow_mods, port_by_name, transact_noreply};
+use base::PortNo;
+use flow::text::{next_key_value, parse_port};
+use openflow::message::Options;
+use openflow::packet::PacketOut;
+use openflow::{Message, Protocols, parse_actions};
+
+/// Bytes of an Ethernet header, which a packet must have at least.
+const ETHERNET_LEN: usize = 14;
+
+/// Bytes in hexadecimal, with blanks between at will; `None` where something else comes.
+pub fn hex(text: &str) -> Option<Vec<u8>> {
+    let digits: Vec<u8> = text.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
+    if digits.len() % 2 != 0 {
+        return None;
+    }
+    digits
+        .chunks(2)
+        .map(|pair| {
+            let value = |b: u8| char::from(b).to_digit(16).map(|d| d as u8);
+            Some(value(pair[0])? << 4 | value(pair[1])?)
+        })
+        .collect()
+}
+
+fn packet(text: &str) -> std::result::Result<Vec<u8>, &'static str> {
+    let bytes = hex(text).ok_or("Trailing garbage in packet data")?;
+    if bytes.len() < ETHERNET_LEN { Err("Packet data too short for Ethernet") } else { Ok(bytes) }
+}
+
+/// Sends packets through the switch.
+pub fn packet_out(c: &Context, a: &[String]) -> Result {
+    if a.len() == 2 {
+        let names = accepted_names(c, &a[0])?;
+        let request = parse(&a[1], &names).map_err(fatal)?;
+        return send(c, &a[0], vec![request]);
+    }
+    if a.len() < 4 {
+        return Err(fatal(format!("Too many arguments ({})", a.len() + 1)));
+    }
+    let in_port = port_by_name(c, &a[0], &a[1])?;
+    let names = accepted_names_ports_first(c, &a[0])?;
+    let actions = parse_actions(&a[2], &names).map_err(fatal)?;
+    let mut requests = Vec::new();
+    for text in &a[3..] {
+        let data = packet(text).map_err(fatal)?;
+        requests.push(PacketOut { buffer_id: None, in_port, actions: actions.clone(), data });
+    }
+    send(c, &a[0], requests)
+}
+
+fn send(c: &Context, switch: &str, requests: Vec<PacketOut>) -> Result {
+    let (mut conn, _) = open_for_flow_mods(c, switch, Protocols::ANY)?;
+    for request in requests {
+        transact_noreply(c, &mut conn, &Message::PacketOut(request), Options::default())?;
+    }
+    Ok(())
+}
+
+/// Reads `in_port=PORT packet=HEX actions=ACTIONS`.
+pub fn parse(text: &str, names: &Names) -> std::result::Result<PacketOut, String> {
+    let (fields, actions) = match text.find("action") {
+        Some(at) => {
+            let (fields, rest) = text.split_at(at);
+            (fields, rest.split_once('=').map_or("", |(_, actions)| actions))
+        }
+        None => (text, ""),
+    };
+    let mut request = PacketOut { buffer_id: None, in_port: PortNo::CONTROLLER, actions: vec![], data: vec![] };
+    let mut rest = fields;
+    while let Some((key, value)) = next_key_value(&mut rest) {
+        let value = value.ok_or_else(|| format!("field {key} missing value"))?;
+        match key {
+            "in_port" => {
+                request.in_port =
+                    parse_port(value, names).ok_or_else(|| format!("{value} is not a valid OpenFlow port"))?;
+            }
+            "packet_type" => {}
+            "packet" => request.data = packet(value).map_err(|e| format!("packet: {e}"))?,
+            "buffer_id" => {
+                let id = value.parse().map_err(|_| format!("invalid buffer id \"{value}\""))?;
+                request.buffer_id = Some(id);
+            }
+            _ => return Err(format!("unknown keyword {key}")),
+        }
+    }
+    if request.data.is_empty() && request.buffer_id.is_none() {
+        return Err("must specify packet".into());
+    }
+    request.actions = parse_actions(actions, names).map_err(|e| e.to_string())?;
+    Ok(request)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_a_packet_out() {
+        let p = parse("in_port=LOCAL, packet=0102030405060708090a0b0c0800ffff,actions=2,drop", &Names::default());
+        assert!(p.is_err() || p.is_ok_and(|p| p.in_port == PortNo::LOCAL));
+        let p = parse("in_port=3 packet=0102030405060708090a0b0c0800 actions=2", &Names::default()).expect("right");
+        assert_eq!((p.in_port, p.data.len(), p.actions.len()), (PortNo(3), 14, 1));
+        assert_eq!(parse("in_port=3 actions=2", &Names::default()), Err("must specify packet".into()));
+        assert_eq!(parse("packet=00", &Names::default()), Err("packet: Packet data too short for Ethernet".into()));
+    }
+}

@@ -1,0 +1,287 @@
+//! Commands that ask and print.
+
+use crate::error::{Result, fatal};
+use crate::options::Context;
+use crate::protocol::intersect;
+use crate::switch::{Target, dump, dump_stats, not_allowed, open, port_by_name, port_descs, shown_names, style};
+use crate::vconn::Vconn;
+use base::PortNo;
+use openflow::message;
+use openflow::multipart::StatsRequest as S;
+use openflow::queue::{QUEUE_ALL, QueueStatsRequest};
+use openflow::switch::{FragHandling, SwitchConfig};
+use openflow::{Message, Protocols, Version};
+
+fn stats(c: &Context, a: &[String], request: S) -> Result {
+    let mut conn = open(c, &a[0], Target::Mgmt)?;
+    dump_stats(c, &a[0], &mut conn, request)
+}
+
+/// Features, ports and configuration.
+pub fn show(c: &Context, a: &[String]) -> Result {
+    let mut conn = open(c, &a[0], Target::Mgmt)?;
+    let reply = conn.transact(&Message::FeaturesRequest)?;
+    let names = shown_names(c, &a[0])?;
+    let mut out = crate::switch::Out::default();
+    out.put(&openflow::print::print(&reply, style(c, names.as_ref(), c.verbosity + 1)));
+    let has_ports = match message::decode(&reply) {
+        Ok((_, _, Message::FeaturesReply(_))) => conn.version < Version::V13 && reply.len() < 65_000,
+        _ => return Err(fatal(format!("{}: received bad features reply", a[0]))),
+    };
+    if !has_ports {
+        out.flush();
+        dump_stats(c, &a[0], &mut conn, S::PortDesc)?;
+    }
+    out.flush();
+    let mut conn = open(c, &a[0], Target::Mgmt)?;
+    dump(c, &a[0], &mut conn, &Message::GetConfigRequest)
+}
+
+/// Who made it.
+pub fn dump_desc(c: &Context, a: &[String]) -> Result {
+    stats(c, a, S::Desc)
+}
+
+/// Counters of tables.
+pub fn dump_tables(c: &Context, a: &[String]) -> Result {
+    stats(c, a, S::Table)
+}
+
+/// Features of tables, as one list.
+pub fn dump_table_features(c: &Context, a: &[String]) -> Result {
+    let mut conn = open(c, &a[0], Target::Mgmt)?;
+    if conn.version < Version::V13 {
+        return Err(fatal("dump-table-features needs OpenFlow 1.3 or later ('-O OpenFlow13')"));
+    }
+    let openflow::multipart::StatsReply::TableFeatures(tables) =
+        crate::switch::stats(&mut conn, S::TableFeatures(vec![]))?
+    else {
+        return Ok(());
+    };
+    let names = shown_names(c, &a[0])?;
+    let mut text = String::new();
+    openflow::print::tables(&tables, &[], style(c, names.as_ref(), c.verbosity + 1), &mut text);
+    print!("{}", text.strip_prefix('\n').unwrap_or(&text));
+    Ok(())
+}
+
+/// Counters of ports.
+pub fn dump_ports(c: &Context, a: &[String]) -> Result {
+    let mut conn = open(c, &a[0], Target::Mgmt)?;
+    let port = match a.get(1) {
+        Some(port) => port_by_name(c, &a[0], port)?,
+        None => PortNo::ANY,
+    };
+    dump_stats(c, &a[0], &mut conn, S::Port(port))
+}
+
+/// Descriptions of ports.
+pub fn dump_ports_desc(c: &Context, a: &[String]) -> Result {
+    let mut conn = open(c, &a[0], Target::Mgmt)?;
+    if let Some(port) = a.get(1) {
+        port_by_name(c, &a[0], port)?;
+    }
+    dump_stats(c, &a[0], &mut conn, S::PortDesc)
+}
+
+/// Counters of queues.
+pub fn queue_stats(c: &Context, a: &[String]) -> Result {
+    let mut conn = open(c, &a[0], Target::Mgmt)?;
+    let port_no = match a.get(1) {
+        Some(p) if !p.eq_ignore_ascii_case("all") => port_by_name(c, &a[0], p)?,
+        _ => PortNo::ANY,
+    };
+    let queue_id = match a.get(2) {
+        Some(q) if !q.eq_ignore_ascii_case("all") => leading_number(q),
+        _ => QUEUE_ALL,
+    };
+    dump_stats(c, &a[0], &mut conn, S::Queue(QueueStatsRequest { port_no, queue_id }))
+}
+
+/// The number that a text begins with, 0 if there is none, as atoi(3).
+fn leading_number(text: &str) -> u32 {
+    let end = text.find(|ch: char| !ch.is_ascii_digit()).unwrap_or(text.len());
+    text[..end].parse().unwrap_or(0)
+}
+
+/// Queues of ports.
+pub fn queue_get_config(c: &Context, a: &[String]) -> Result {
+    let mut conn = open(c, &a[0], Target::Mgmt)?;
+    let port = match a.get(1) {
+        Some(p) => port_by_name(c, &a[0], p)?,
+        None => PortNo::ANY,
+    };
+    if port == PortNo::ANY && conn.version == Version::V10 {
+        // OpenFlow 1.0 has no way to ask for all.
+        let mut other = open(c, &a[0], Target::Mgmt)?;
+        for p in port_descs(&mut other)?.iter().filter(|p| p.port_no.0 < PortNo::MAX.0) {
+            dump(c, &a[0], &mut other, &Message::QueueGetConfigRequest(p.port_no))?;
+        }
+        return Ok(());
+    }
+    dump(c, &a[0], &mut conn, &Message::QueueGetConfigRequest(port))
+}
+
+/// The switch's configuration.
+pub fn config(conn: &mut Vconn) -> Result<SwitchConfig> {
+    let reply = conn.transact(&Message::GetConfigRequest)?;
+    match message::decode(&reply) {
+        Ok((_, _, Message::GetConfigReply(config))) => Ok(config),
+        _ => Err(fatal(format!("{}: bad reply to config request", conn.name))),
+    }
+}
+
+/// What is done with fragments.
+pub fn get_frags(c: &Context, a: &[String]) -> Result {
+    let mut conn = open(c, &a[0], Target::Mgmt)?;
+    println!("{}", openflow::print::frag_name(config(&mut conn)?.frag));
+    Ok(())
+}
+
+/// Changes what is done with fragments.
+pub fn set_frags(c: &Context, a: &[String]) -> Result {
+    use FragHandling as F;
+    let modes = [F::Normal, F::Drop, F::Reassemble, F::NxMatch];
+    let mode = modes.into_iter().find(|m| openflow::print::frag_name(*m) == a[1]);
+    let mode = mode.ok_or_else(|| fatal(format!("{}: unknown fragment handling mode", a[1])))?;
+    let mut conn = open(c, &a[0], Target::Mgmt)?;
+    let mut current = config(&mut conn)?;
+    if current.frag == mode {
+        return Ok(());
+    }
+    current.frag = mode;
+    crate::switch::transact_noreply(c, &mut conn, &Message::SetConfig(current), message::Options::default())?;
+    let now = config(&mut conn)?.frag;
+    if now != mode {
+        return Err(fatal(format!(
+            "{}: setting fragment handling mode failed (this switch probably doesn't support mode \"{}\")",
+            a[0], a[1]
+        )));
+    }
+    Ok(())
+}
+
+/// Descriptions of groups.
+pub fn dump_groups(c: &Context, a: &[String]) -> Result {
+    let mut conn = open_of11(c, &a[0])?;
+    dump_stats(c, &a[0], &mut conn, S::GroupDesc)
+}
+
+/// Counters of groups.
+pub fn dump_group_stats(c: &Context, a: &[String]) -> Result {
+    let id = match a.get(1).map(String::as_str) {
+        None | Some("all" | "ALL" | "group_id=all") => openflow::group::GROUP_ALL,
+        Some(text) => number_of(text, "group_id", "group_id")?,
+    };
+    let mut conn = open_of11(c, &a[0])?;
+    dump_stats(c, &a[0], &mut conn, S::Group(id))
+}
+
+/// What groups there could be.
+pub fn dump_group_features(c: &Context, a: &[String]) -> Result {
+    let mut conn = open_of11(c, &a[0])?;
+    dump_stats(c, &a[0], &mut conn, S::GroupFeatures)
+}
+
+/// Groups of OpenFlow 1.0 are an extension that this program does not speak.
+fn open_of11(c: &Context, switch: &str) -> Result<Vconn> {
+    if !intersect(c.protocols, Protocols::OF11_UP) {
+        return Err(fatal("group commands need OpenFlow 1.1 or later ('-O OpenFlow13')"));
+    }
+    open(c, switch, Target::Mgmt)
+}
+
+fn open_of13(c: &Context, switch: &str) -> Result<Vconn> {
+    if !intersect(c.protocols, Protocols::OF13_UP) {
+        return Err(not_allowed(Protocols::OF13_UP, c.protocols));
+    }
+    open(c, switch, Target::Mgmt)
+}
+
+/// Meters.
+pub fn dump_meters(c: &Context, a: &[String]) -> Result {
+    let id = meter_id(a)?;
+    let mut conn = open_of13(c, &a[0])?;
+    dump_stats(c, &a[0], &mut conn, S::MeterConfig(id))
+}
+
+/// Counters of meters.
+pub fn meter_stats(c: &Context, a: &[String]) -> Result {
+    let id = meter_id(a)?;
+    let mut conn = open_of13(c, &a[0])?;
+    dump_stats(c, &a[0], &mut conn, S::Meter(id))
+}
+
+/// What meters there could be.
+pub fn meter_features(c: &Context, a: &[String]) -> Result {
+    let mut conn = open_of13(c, &a[0])?;
+    dump_stats(c, &a[0], &mut conn, S::MeterFeatures)
+}
+
+fn meter_id(a: &[String]) -> Result<u32> {
+    match a.get(1).map(|t| t.strip_prefix("meter=").unwrap_or(t)) {
+        None | Some("all" | "ALL") => Ok(openflow::group::METER_ALL),
+        Some("slowpath") => Ok(0xffff_fffd),
+        Some("controller") => Ok(0xffff_fffe),
+        Some(text) => number_of(text, "meter", "meter"),
+    }
+}
+
+fn number_of(text: &str, key: &str, what: &str) -> Result<u32> {
+    let value = text.strip_prefix(&format!("{key}=")).unwrap_or(text);
+    value.parse().map_err(|_| fatal(format!("invalid {what} \"{value}\"")))
+}
+
+/// Whether it answers.
+pub fn probe(c: &Context, a: &[String]) -> Result {
+    let mut conn = open(c, &a[0], Target::Mgmt)?;
+    let reply = conn.transact(&Message::EchoRequest(vec![]))?;
+    if reply.len() == 8 { Ok(()) } else { Err(fatal("reply does not match request")) }
+}
+
+/// How long echoes take.
+pub fn ping(c: &Context, a: &[String]) -> Result {
+    let payload = a.get(1).map_or(64, |n| leading_number(n) as usize);
+    if payload > 65_535 - 8 {
+        return Err(fatal(format!("payload must be between 0 and {} bytes", 65_535 - 8)));
+    }
+    let mut conn = open(c, &a[0], Target::Mgmt)?;
+    for round in 0..10u64 {
+        let data: Vec<u8> = (0..payload as u64).map(|i| ((i + 1).wrapping_mul(round + 31) >> 3) as u8).collect();
+        let start = std::time::Instant::now();
+        let reply = conn.transact(&Message::EchoRequest(data.clone()))?;
+        let ms = start.elapsed().as_secs_f64() * 1000.0;
+        let xid = crate::vconn::xid_of(&reply);
+        match message::decode(&reply) {
+            Ok((_, _, Message::EchoReply(back))) if back == data => {}
+            _ => {
+                println!("Reply does not match request:");
+            }
+        }
+        println!("{} bytes from {}: xid={xid:08x} time={ms:.1} ms", reply.len() - 8, a[0]);
+    }
+    Ok(())
+}
+
+/// How fast echoes go.
+pub fn benchmark(c: &Context, a: &[String]) -> Result {
+    let (payload, count) = (leading_number(&a[1]) as usize, u64::from(leading_number(&a[2])));
+    if payload > 65_535 - 8 {
+        return Err(fatal(format!("payload must be between 0 and {} bytes", 65_535 - 8)));
+    }
+    let size = payload as u64 + 8;
+    println!("Sending {count} packets * {size} bytes (with header) = {} bytes total", count * size);
+    let mut conn = open(c, &a[0], Target::Mgmt)?;
+    let start = std::time::Instant::now();
+    for _ in 0..count {
+        conn.transact(&Message::EchoRequest(vec![0; payload]))?;
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    println!(
+        "Finished in {:.1} ms ({:.0} packets/s) ({:.0} bytes/s)",
+        seconds * 1000.0,
+        count as f64 / seconds,
+        (count * size) as f64 / seconds
+    );
+    Ok(())
+}

@@ -1,0 +1,266 @@
+//! A connection to a switch: opening, negotiation of the version, and exchanges of messages. Blocking, as a command does
+//! one thing after another.
+
+use crate::error::{Exit, Result, fatal, strerror};
+use openflow::message::{self, Options};
+use openflow::print::{self, Style};
+use openflow::stream::Framer;
+use openflow::switch::Hello;
+use openflow::{Message, Version, Versions};
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The port of OpenFlow.
+const OFP_PORT: u16 = 6653;
+
+static XID: AtomicU32 = AtomicU32::new(1);
+
+/// The next transaction id; ids count from 1 in the order in which a process makes messages.
+pub fn next_xid() -> u32 {
+    XID.fetch_add(1, Ordering::Relaxed)
+}
+
+#[derive(Debug)]
+enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Stream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(s) => s.read(buf),
+            Self::Tcp(s) => s.read(buf),
+        }
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Unix(s) => s.write_all(bytes),
+            Self::Tcp(s) => s.write_all(bytes),
+        }
+    }
+
+    fn try_clone(&self) -> io::Result<Self> {
+        Ok(match self {
+            Self::Unix(s) => Self::Unix(s.try_clone()?),
+            Self::Tcp(s) => Self::Tcp(s.try_clone()?),
+        })
+    }
+}
+
+/// A connection of which the version is agreed.
+#[derive(Debug)]
+pub struct Vconn {
+    /// `unix:/run/br0.mgmt`, as the log names it.
+    pub name: String,
+    /// The version.
+    pub version: Version,
+    stream: Stream,
+    framer: Framer,
+    /// Messages that are still to be written.
+    unsent: Vec<u8>,
+}
+
+/// Why a connection could not be made.
+#[derive(Debug)]
+pub enum OpenError {
+    /// There is no such socket, or nobody listens.
+    Connect(io::Error),
+    /// The other side speaks no version of ours, or not OpenFlow.
+    Negotiate(String),
+}
+
+/// Connects to `remote` (`unix:FILE`, `tcp:HOST[:PORT]`) and agrees on one of `versions`.
+pub fn open(remote: &str, versions: Versions) -> std::result::Result<Vconn, OpenError> {
+    let stream = connect(remote).map_err(OpenError::Connect)?;
+    let mut conn =
+        Vconn { name: remote.to_owned(), version: Version::V10, stream, framer: Framer::default(), unsent: Vec::new() };
+    let newest = versions.newest().unwrap_or(Version::V10);
+    let hello = message::encode(newest, next_xid(), &Message::Hello(Hello { versions }));
+    conn.send(&hello).map_err(OpenError::Connect)?;
+    conn.flush().map_err(OpenError::Connect)?;
+    let reply = conn.recv().map_err(OpenError::Connect)?.ok_or_else(|| {
+        OpenError::Connect(io::Error::from_raw_os_error(104)) // ECONNRESET
+    })?;
+    let theirs = match message::decode(&reply) {
+        Ok((_, _, Message::Hello(h))) => h.versions,
+        _ => {
+            tracing::warn!(target: "vconn", "{remote}: received message while expecting hello");
+            return Err(OpenError::Negotiate("Protocol error".into()));
+        }
+    };
+    match versions.negotiate(theirs) {
+        Some(version) => conn.version = version,
+        None => {
+            tracing::warn!(target: "vconn",
+                "{remote}: version negotiation failed (we support {}, peer supports {})",
+                describe(versions), describe(theirs));
+            return Err(OpenError::Negotiate("Protocol error".into()));
+        }
+    }
+    tracing::debug!(target: "vconn", "{remote}: negotiated OpenFlow version 0x{:02x} (we support {}, peer supports {})",
+        conn.version.wire(), describe(versions), describe(theirs));
+    Ok(conn)
+}
+
+/// `version 0x01`, `versions 0x01, 0x04`, `version 0x06 and earlier`.
+fn describe(versions: Versions) -> String {
+    let newest = versions.newest().map_or(0, Version::wire);
+    if newest > 1 && versions == Versions::up_to(newest) {
+        format!("version 0x{newest:02x} and earlier")
+    } else if versions.0.count_ones() == 1 {
+        format!("version {versions}")
+    } else {
+        format!("versions {versions}")
+    }
+}
+
+fn connect(remote: &str) -> io::Result<Stream> {
+    let unsupported = || io::Error::from_raw_os_error(97); // EAFNOSUPPORT
+    match remote.split_once(':') {
+        Some(("unix", path)) => {
+            let path = if path.starts_with('/') { path.into() } else { daemon::dirs::rundir().join(path) };
+            unixctl::socket::connect(&path).map(Stream::Unix)
+        }
+        Some(("tcp", target)) => {
+            let (host, port) = split_host(target);
+            let address = (host.as_str(), port).to_socket_addrs()?.next().ok_or_else(unsupported)?;
+            let stream = TcpStream::connect(address)?;
+            stream.set_nodelay(true)?;
+            Ok(Stream::Tcp(stream))
+        }
+        Some(("ssl", _)) => {
+            tracing::error!(target: "stream_ssl", "SSL connections are not supported");
+            Err(io::Error::from_raw_os_error(92)) // ENOPROTOOPT
+        }
+        _ => Err(unsupported()),
+    }
+}
+
+/// `host`, `host:port`, `[v6]`, `[v6]:port`.
+fn split_host(target: &str) -> (String, u16) {
+    if let Some((host, rest)) = target.strip_prefix('[').and_then(|t| t.split_once(']')) {
+        return (host.to_owned(), rest.strip_prefix(':').and_then(|p| p.parse().ok()).unwrap_or(OFP_PORT));
+    }
+    match target.rsplit_once(':') {
+        Some((host, port)) => (host.to_owned(), port.parse().unwrap_or(OFP_PORT)),
+        None => (target.to_owned(), OFP_PORT),
+    }
+}
+
+impl Vconn {
+    fn log(&self, what: &str, msg: &[u8]) {
+        if tracing::enabled!(target: "vconn", tracing::Level::DEBUG) {
+            let text = print::print(msg, Style::plain(1));
+            tracing::debug!(target: "vconn", "{}: {what}{}", self.name, text.trim_end_matches('\n'));
+        }
+    }
+
+    /// Queues a message; [`Vconn::flush`] writes it, and so does waiting for one.
+    pub fn send(&mut self, msg: &[u8]) -> io::Result<()> {
+        self.log("sent (Success): ", msg);
+        self.unsent.extend_from_slice(msg);
+        if self.unsent.len() >= 1 << 16 { self.flush() } else { Ok(()) }
+    }
+
+    /// Writes what was queued.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.stream.write_all(&self.unsent)?;
+        self.unsent.clear();
+        Ok(())
+    }
+
+    /// The next message; `None` when the other side closed the connection.
+    pub fn recv(&mut self) -> io::Result<Option<Vec<u8>>> {
+        self.flush()?;
+        let mut buf = [0; 65536];
+        loop {
+            match self.framer.next_message() {
+                Ok(Some(msg)) => {
+                    let msg = msg.to_vec();
+                    self.log("received: ", &msg);
+                    return Ok(Some(msg));
+                }
+                Ok(None) => {}
+                Err(e) => {
+                    tracing::error!(target: "vconn", "{}: {e}", self.name);
+                    return Err(io::Error::from_raw_os_error(71)); // EPROTO
+                }
+            }
+            match self.stream.read(&mut buf) {
+                Ok(0) => return Ok(None),
+                Ok(n) => self.framer.push(&buf[..n]),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Like [`Vconn::recv`]; the end of the connection is fatal.
+    pub fn recv_or_fail(&mut self) -> Result<Vec<u8>> {
+        match self.recv() {
+            Ok(Some(msg)) => Ok(msg),
+            Ok(None) => Err(fatal("OpenFlow packet receive failed (End of file)")),
+            Err(e) => Err(fatal(format!("OpenFlow packet receive failed ({})", strerror(&e)))),
+        }
+    }
+
+    /// Encodes and queues a message; gives its transaction id.
+    pub fn send_message(&mut self, message: &Message, options: Options) -> Result<u32> {
+        let xid = next_xid();
+        let msg = message::encode_with(self.version, xid, message, options);
+        if msg.is_empty() {
+            return Err(fatal(format!("OpenFlow {} has no such message", self.version)));
+        }
+        self.send(&msg).map_err(|e| io_error(&e))?;
+        Ok(xid)
+    }
+
+    /// Sends a request and waits for the message that answers it.
+    pub fn transact(&mut self, message: &Message) -> Result<Vec<u8>> {
+        let xid = self.send_message(message, Options::default())?;
+        self.answer(xid)
+    }
+
+    /// Waits for the message of this transaction id.
+    pub fn answer(&mut self, xid: u32) -> Result<Vec<u8>> {
+        loop {
+            let msg = self.recv_or_fail()?;
+            if xid_of(&msg) == xid {
+                return Ok(msg);
+            }
+        }
+    }
+
+    /// Another handle of the same connection, to write while this one waits.
+    pub fn writer(&self) -> Result<Writer> {
+        Ok(Writer { name: self.name.clone(), stream: self.stream.try_clone().map_err(|e| io_error(&e))? })
+    }
+}
+
+/// Writes to a connection that another thread reads.
+#[derive(Debug)]
+pub struct Writer {
+    name: String,
+    stream: Stream,
+}
+
+impl Writer {
+    /// Writes a whole message.
+    pub fn send(&mut self, msg: &[u8]) -> std::result::Result<(), String> {
+        self.stream.write_all(msg).map_err(|e| format!("{}: {}", self.name, strerror(&e)))
+    }
+}
+
+/// The transaction id of a message.
+pub fn xid_of(msg: &[u8]) -> u32 {
+    msg.get(4..8).and_then(|b| b.try_into().ok()).map_or(0, u32::from_be_bytes)
+}
+
+/// Sending failed.
+pub fn io_error(e: &io::Error) -> Exit {
+    fatal(format!("failed to send packet to switch ({})", strerror(e)))
+}
