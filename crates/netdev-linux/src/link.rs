@@ -14,7 +14,9 @@ pub(crate) struct Link {
     ifindex: u32,
     gone: AtomicBool,
     link_resets: AtomicU64,
-    /// Frames that could not be received because they were too large or their header made no sense.
+    /// Large frames that the socket had no room for.
+    pub(crate) rx_dropped: AtomicU64,
+    /// Frames that could not be received because their marks made no sense.
     pub(crate) rx_errors: AtomicU64,
     last: Mutex<LinkInfo>,
     pub(crate) changes: Changes,
@@ -28,6 +30,7 @@ impl Link {
             ifindex: info.ifindex,
             gone: AtomicBool::new(false),
             link_resets: AtomicU64::new(0),
+            rx_dropped: AtomicU64::new(0),
             rx_errors: AtomicU64::new(0),
             last: Mutex::new(info),
             changes: Changes::default(),

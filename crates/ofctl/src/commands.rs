@@ -104,7 +104,7 @@ fn list_commands(_: &Context, _: &[String]) -> Result {
 }
 
 /// Runs the command of the command line.
-pub fn run(mut context: Context) -> Result {
+pub(crate) fn run(mut context: Context) -> Result {
     let mut args = std::mem::take(&mut context.args).into_iter();
     let Some(name) = args.next() else { return Err(fatal("missing command name; use --help for help")) };
     let args: Vec<String> = args.collect();

@@ -24,7 +24,7 @@ pub fn request(c: &Context, a: &[String]) -> Result<(FlowStatsRequest, Protocols
 }
 
 /// Requests can name their table in each format, so a format with the extension will do without it.
-fn requests(usable: Protocols) -> Protocols {
+pub fn requests(usable: Protocols) -> Protocols {
     let without = |tid: Protocols, plain: Protocols| if usable.contains(tid) { plain } else { Protocols::NONE };
     usable
         | without(Protocols::OF10_STD_TID, Protocols::OF10_STD)
@@ -58,7 +58,7 @@ pub fn dump_flows(c: &Context, a: &[String]) -> Result {
     let show = if c.stats { FlowStyle::WithStats } else { FlowStyle::NoStats };
     let mut out = Out::default();
     let mut names = None;
-    let mut print = |flows: &[FlowStats]| -> Result {
+    let mut print = |flows: &mut [FlowStats]| -> Result {
         if names.is_none() {
             names = Some(shown_names(c, &a[0])?);
         }
@@ -67,6 +67,9 @@ pub fn dump_flows(c: &Context, a: &[String]) -> Result {
         style.version = crate::protocol::versions(p).newest().unwrap_or(openflow::Version::V10);
         for f in flows {
             let mut line = String::from(" ");
+            // Ages belong to whole messages only.
+            f.idle_age = None;
+            f.hard_age = None;
             flow_stats(f, show, style, &mut line);
             line.push('\n');
             out.put(&line);
@@ -74,7 +77,7 @@ pub fn dump_flows(c: &Context, a: &[String]) -> Result {
         Ok(())
     };
     if c.sort.is_empty() {
-        return each_part(&mut conn, flow_request(q, p), |flows| print(&flows));
+        return each_part(&mut conn, flow_request(q, p), |mut flows| print(&mut flows));
     }
     let mut all = Vec::new();
     each_part(&mut conn, flow_request(q, p), |flows| {
@@ -82,7 +85,7 @@ pub fn dump_flows(c: &Context, a: &[String]) -> Result {
         Ok(())
     })?;
     all.sort_by(|a, b| c.sort.iter().map(|k| compare(a, b, *k)).find(|o| o.is_ne()).unwrap_or(Ordering::Equal));
-    print(&all)
+    print(&mut all)
 }
 
 /// The order of two flows: those that do not have a field come last.

@@ -2,7 +2,7 @@
 
 use crate::error::{Exit, Result, fatal};
 use crate::flow_change::Sender;
-use crate::flow_dump::all_flows;
+use crate::flow_dump::{all_flows, requests};
 use crate::flow_text::{lines, normalize, read_file};
 use crate::names::Names;
 use crate::options::Context;
@@ -11,7 +11,7 @@ use crate::switch::{
 };
 use flow::Match;
 use openflow::flow_msg::FlowStats;
-use openflow::print::{FlowStyle, flow_stats};
+use openflow::print::flow_difference;
 use openflow::{Action, FlowFlags, FlowMod, FlowModCommand as Cmd, Protocols, parse_flow};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -54,8 +54,32 @@ struct Version {
     actions: Vec<Action>,
 }
 
-/// The flow in the first and in the second source.
-type Set = BTreeMap<Id, [Option<Version>; 2]>;
+/// Flows of two sources.
+#[derive(Default)]
+struct Set(BTreeMap<Id, Entry>);
+
+/// A flow in the first and in the second source.
+#[derive(Default)]
+struct Entry {
+    /// How many came before it.
+    number: usize,
+    sides: [Option<Version>; 2],
+}
+
+impl Set {
+    fn put(&mut self, id: Id, side: usize, version: Version) {
+        let number = self.0.len();
+        let entry = self.0.entry(id).or_insert_with(|| Entry { number, ..Entry::default() });
+        entry.sides[side] = Some(version);
+    }
+
+    /// By table and priority, and then as they came.
+    fn sorted(&self) -> Vec<(&Id, &[Option<Version>; 2])> {
+        let mut all: Vec<_> = self.0.iter().collect();
+        all.sort_by_key(|(id, e)| (id.table, u16::MAX - id.priority, e.number));
+        all.into_iter().map(|(id, e)| (id, &e.sides)).collect()
+    }
+}
 
 fn read_flow_file(file: &str, side: usize, names: &Names, set: &mut Set) -> Result<Protocols> {
     let mut usable = Protocols::ANY;
@@ -77,7 +101,7 @@ fn read_flow_file(file: &str, side: usize, names: &Names, set: &mut Set) -> Resu
             flags,
             actions: fm.actions,
         };
-        set.entry(id).or_default()[side] = Some(version);
+        set.put(id, side, version);
     }
     Ok(usable)
 }
@@ -95,7 +119,7 @@ fn take_flow(f: FlowStats, side: usize, set: &mut Set) {
         flags,
         actions: f.actions,
     };
-    set.entry(id).or_default()[side] = Some(version);
+    set.put(id, side, version);
 }
 
 fn flow_mod(id: &Id, v: Option<&Version>, command: Cmd) -> FlowMod {
@@ -120,14 +144,16 @@ pub fn replace_flows(c: &Context, a: &[String]) -> Result {
         return Err(fatal("--bundle is not supported: OpenFlow 1.4 bundles are not implemented"));
     }
     let names = accepted_names_ports_first(c, &a[0])?;
-    let mut set = Set::new();
+    let mut set = Set::default();
     let usable = read_flow_file(&a[1], 0, &names, &mut set)?;
+    // Dumps name tables in all formats, so that it is no matter here which formats name them in modifications.
+    let usable = requests(usable);
     let (mut conn, _) = open_for_flow_mods(c, &a[0], usable)?;
     let protocol = set_protocol_for_dump(c, &mut conn, usable)?;
     all_flows(&mut conn, protocol, |f| take_flow(f, 1, &mut set))?;
     // Flows in other tables than the first are named by the extension.
     let mut protocol = protocol;
-    if set.keys().any(|id| id.table != 0) {
+    if set.0.keys().any(|id| id.table != 0) {
         let want = match protocol {
             Protocols::OF10_STD => Protocols::OF10_STD_TID,
             Protocols::OF10_NXM => Protocols::OF10_NXM_TID,
@@ -139,10 +165,11 @@ pub fn replace_flows(c: &Context, a: &[String]) -> Result {
     }
     let mut sender = Sender::new(c, conn, protocol);
     // What is to go goes first, so that there is room.
-    for (id, _) in set.iter().filter(|(_, sides)| sides[0].is_none()) {
+    let all = set.sorted();
+    for (id, _) in all.iter().filter(|(_, sides)| sides[0].is_none()) {
         sender.send(flow_mod(id, None, Cmd::DeleteStrict))?;
     }
-    for (id, sides) in &set {
+    for (id, sides) in all {
         if sides[0].is_some() && (c.readd || sides[0] != sides[1]) {
             sender.send(flow_mod(id, sides[0].as_ref(), Cmd::Add))?;
         }
@@ -157,7 +184,7 @@ fn is_file(source: &str) -> bool {
 
 /// Prints how two sources of flows differ; exit code 2 if they do.
 pub fn diff_flows(c: &Context, a: &[String]) -> Result {
-    let mut set = Set::new();
+    let mut set = Set::default();
     let switch = a.iter().find(|s| !is_file(s));
     let mut names = Names::default();
     if let (Some(switch), true) = (switch, a.iter().any(|s| is_file(s) && file_needs_names(s))) {
@@ -178,12 +205,12 @@ pub fn diff_flows(c: &Context, a: &[String]) -> Result {
     };
     let mut out = Out::default();
     let mut differ = false;
-    for (id, sides) in set.iter().filter(|(_, sides)| sides[0] != sides[1]) {
+    for (id, sides) in set.sorted().into_iter().filter(|(_, sides)| sides[0] != sides[1]) {
         differ = true;
         for (sign, version) in ['-', '+'].into_iter().zip(sides) {
             if let Some(v) = version {
                 let mut line = String::from(sign);
-                flow_stats(&as_stats(id, v), FlowStyle::NoStats, style(c, shown.as_ref(), 0), &mut line);
+                flow_difference(&as_stats(id, v), style(c, shown.as_ref(), 0), &mut line);
                 line.push('\n');
                 out.put(&line);
             }

@@ -61,7 +61,7 @@ pub fn dump_table_features(c: &Context, a: &[String]) -> Result {
     let names = shown_names(c, &a[0])?;
     let mut text = String::new();
     openflow::print::tables(&tables, &[], style(c, names.as_ref(), c.verbosity + 1), &mut text);
-    print!("{}", text.strip_prefix('\n').unwrap_or(&text));
+    println!("{}", text.strip_prefix('\n').unwrap_or(&text));
     Ok(())
 }
 
@@ -173,6 +173,7 @@ pub fn dump_group_stats(c: &Context, a: &[String]) -> Result {
         None | Some("all" | "ALL" | "group_id=all") => openflow::group::GROUP_ALL,
         Some(text) => number_of(text, "group_id", "group_id")?,
     };
+    crate::switch::accepted_names(c, &a[0])?;
     let mut conn = open_of11(c, &a[0])?;
     dump_stats(c, &a[0], &mut conn, S::Group(id))
 }

@@ -230,7 +230,7 @@ fn print_rows(
     let columns = columns(table, command)?;
     let mut printed = Table::new(columns.iter().map(|column| column.map_or("_uuid", |column| &column.name)));
     for row in rows {
-        let cell = |column: &Option<&ColumnSchema>| match column {
+        let cell = |column: Option<&ColumnSchema>| match column {
             None => {
                 let kind = ColumnType::scalar(ovsdb::BaseType::new(ovsdb::AtomType::Uuid));
                 Cell::value(DatumCell { datum: Datum::scalar(row), kind })
@@ -240,7 +240,7 @@ fn print_rows(
                 Cell::value(DatumCell { datum, kind: column.kind.clone() })
             }
         };
-        printed.push(columns.iter().map(cell).collect());
+        printed.push(columns.iter().copied().map(cell).collect());
     }
     output.table = Some(printed);
     Ok(())

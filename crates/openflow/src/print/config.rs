@@ -80,7 +80,7 @@ pub(super) fn features(version: Version, f: &Features, style: Style<'_>, out: &m
         actions(version, f.actions, out);
         out.push('\n');
     }
-    f.ports.iter().for_each(|p| super::port_desc(p, style, out));
+    super::ports::port_descs(&f.ports, style, out);
 }
 
 /// The name of a way to handle fragments.

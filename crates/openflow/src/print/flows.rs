@@ -97,6 +97,27 @@ pub fn flow_stats(f: &FlowStats, show: FlowStyle, style: Style<'_>, out: &mut St
     actions(&f.actions, style, out);
 }
 
+/// A flow on one line as a comparison of flows shows it: what tells it apart first.
+pub fn flow_difference(f: &FlowStats, style: Style<'_>, out: &mut String) {
+    if f.table_id != 0 {
+        out.push_str("table=");
+        style.table(f.table_id, out);
+        out.push(' ');
+    }
+    match_and_priority(&f.matching, f.priority, style, out);
+    out.push(' ');
+    if f.cookie != 0 {
+        put!(out, "cookie=0x{:x} ", f.cookie);
+    }
+    for (name, n) in [("idle_timeout", f.idle_timeout), ("hard_timeout", f.hard_timeout), ("importance", f.importance)]
+    {
+        if n != 0 {
+            put!(out, "{name}={n} ");
+        }
+    }
+    actions(&f.actions, style, out);
+}
+
 /// A flow modification on one line.
 pub fn flow_mod(fm: &FlowMod, style: Style<'_>, out: &mut String) {
     out.push_str(match fm.command {

@@ -14,7 +14,7 @@ mod ports;
 mod tables;
 
 pub use config::frag_name;
-pub use flows::{FlowStyle, flow_mod, flow_stats};
+pub use flows::{FlowStyle, flow_difference, flow_mod, flow_stats};
 pub use packets::format_name;
 pub use ports::port_desc;
 pub use tables::{TableFormatter, tables};
@@ -301,7 +301,7 @@ pub fn stats_reply(version: Version, reply: &StatsReply, style: Style<'_>, out: 
         S::TableFeatures(t) => tables(t, &[], style, out),
         S::PortDesc(all) => {
             out.push('\n');
-            all.iter().for_each(|p| port_desc(p, style, out));
+            ports::port_descs(all, style, out);
         }
     }
 }

@@ -71,6 +71,13 @@ pub fn port_desc(p: &PortDesc, _style: Style<'_>, out: &mut String) {
     put!(out, "     speed: {} Mbps now, {} Mbps max\n", p.curr_speed / 1000, p.max_speed / 1000);
 }
 
+/// All of these, by number.
+pub(super) fn port_descs(all: &[PortDesc], style: Style<'_>, out: &mut String) {
+    let mut sorted: Vec<_> = all.iter().collect();
+    sorted.sort_by_key(|p| p.port_no);
+    sorted.into_iter().for_each(|p| port_desc(p, style, out));
+}
+
 pub(super) fn port_status(s: &PortStatus, style: Style<'_>, out: &mut String) {
     out.push_str(match s.reason {
         PortReason::Add => " ADD:",

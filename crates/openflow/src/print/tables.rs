@@ -163,7 +163,37 @@ fn table_features(f: &TableFeatures, previous: Option<&TableFeatures>, _style: S
 }
 
 fn names(set: &FieldSet, keep: impl Fn(&'static flow::FieldInfo) -> bool) -> Vec<&'static str> {
-    set.iter().filter(|i| keep(i)).map(|i| i.name).collect()
+    let mut list: Vec<_> = set.iter().filter(|i| keep(i)).collect();
+    list.sort_by_key(|i| rank(i.id));
+    list.into_iter().map(|i| i.name).collect()
+}
+
+/// Where a field stands in a list: mostly as in the field table.
+fn rank(field: Field) -> (usize, usize) {
+    use Field as F;
+    const FIRST: [F; 4] = [F::DpHash, F::RecircId, F::PacketType, F::ConjId];
+    const CONNECTION: [F; 11] = [
+        F::CtState,
+        F::CtZone,
+        F::CtMark,
+        F::CtLabel,
+        F::CtNwProto,
+        F::CtNwSrc,
+        F::CtNwDst,
+        F::CtIpv6Src,
+        F::CtIpv6Dst,
+        F::CtTpSrc,
+        F::CtTpDst,
+    ];
+    let after = |f: Field| f as usize + 1;
+    if let Some(i) = FIRST.iter().position(|f| *f == field) {
+        return (0, i);
+    }
+    match CONNECTION.iter().position(|f| *f == field) {
+        Some(i) => (after(F::PktMark), 1 + i),
+        None if field == F::NshTtl => (after(F::NshC4), 1),
+        None => (after(field), 0),
+    }
 }
 
 fn hex(n: u64) -> String {
@@ -184,7 +214,7 @@ fn flow_features(f: &FlowFeatures, previous: Option<&FlowFeatures>, out: &mut St
     }
     let list: Vec<&str> =
         INSTRUCTIONS.iter().filter(|(bit, _)| f.instructions & 1 << bit != 0).map(|(_, n)| *n).collect();
-    put!(out, "      instructions: {}\n", list.join(","));
+    put!(out, "      instructions: {}\n", list.join(" "));
     if previous.is_some_and(|p| (p.write, p.apply) == (f.write, f.apply)) {
         out.push_str("      (same actions)\n");
     } else if f.write == f.apply {

@@ -406,7 +406,7 @@ impl Server {
 
     async fn act(&mut self, action: Action) -> Result<String, String> {
         let now = self.now();
-        let lines = |names: Vec<&str>| names.iter().map(|name| format!("{name}\n")).collect::<String>();
+        let lines = |names: Vec<&str>| names.iter().flat_map(|name| [name, "\n"]).collect::<String>();
         match action {
             Action::Compact(name) => self.compact(name.as_deref(), now),
             Action::AddRemote(remote) => {

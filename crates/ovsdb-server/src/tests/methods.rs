@@ -2,6 +2,7 @@
 //! differential test in `tests/peers.rs` compares many more.
 
 use ovsdb::jsonrpc::Message;
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::Bench;
@@ -170,4 +171,97 @@ fn rows_that_only_name_each_other_stay_as_in_open_vswitch() {
     let mut rows = bench.transact(session, &[select])[0]["rows"].as_array().unwrap().clone();
     rows.sort_by_key(|row| row["name"].as_str().map(str::to_owned));
     assert_eq!(rows, [json!({"name": "a"}), json!({"name": "b"})]);
+}
+
+/// JSON made of words that mean something in requests.
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        proptest::sample::select(vec![
+            "T",
+            "root",
+            "kid",
+            "_uuid",
+            "name",
+            "number",
+            "kids",
+            "map",
+            "set",
+            "uuid",
+            "named-uuid",
+            "==",
+            "includes",
+            "insert",
+            "+=",
+            "select",
+            "op",
+            "00000000-0000-4000-8000-000000000001",
+            "",
+            "a",
+        ])
+        .prop_map(Value::from),
+    ];
+    leaf.prop_recursive(5, 40, 5, |inner| {
+        let name = proptest::sample::select(vec![
+            "op",
+            "table",
+            "where",
+            "row",
+            "rows",
+            "columns",
+            "mutations",
+            "until",
+            "timeout",
+            "uuid",
+            "uuid-name",
+            "name",
+            "number",
+            "kids",
+            "map",
+            "root",
+            "kid",
+            "select",
+            "initial",
+            "comment",
+            "lock",
+            "durable",
+        ]);
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+            proptest::collection::vec((name, inner), 0..5)
+                .prop_map(|members| members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_request_is_answered_without_panic(
+        method in proptest::sample::select(vec![
+            "transact", "monitor", "monitor_cond", "monitor_cond_since", "monitor_cond_change", "monitor_cancel",
+            "lock", "steal", "unlock", "convert", "get_schema", "set_db_change_aware", "echo",
+        ]),
+        op in proptest::sample::select(vec!["insert", "select", "update", "mutate", "delete", "wait", "comment", "assert"]),
+        params in proptest::collection::vec(any_json(), 0..4),
+    ) {
+        let mut bench = Bench::new();
+        let session = bench.connect();
+        bench.transact(session, &[json!({"op": "insert", "table": "root", "row": {}})]);
+        let mut params = params;
+        for param in &mut params {
+            if let (Value::Object(members), "transact") = (param, method) {
+                members.insert("op".into(), json!(op));
+                members.insert("table".into(), json!("root"));
+                members.entry("where").or_insert(json!([]));
+            }
+        }
+        params.insert(0, json!("T"));
+        bench.outputs(session, method, Value::from(params.clone()));
+        params.remove(0);
+        bench.outputs(session, method, Value::from(params));
+        bench.core.disconnect(session);
+    }
 }

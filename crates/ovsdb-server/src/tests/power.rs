@@ -21,7 +21,7 @@ fn run(bench: &mut Bench, transactions: &[Vec<Op>], mut after: impl FnMut(&Bench
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
     fn acknowledged_transactions_survive_a_cut_at_any_byte(transactions in transactions(), whole in any::<bool>()) {
@@ -38,10 +38,13 @@ proptest! {
         let bytes = memory.bytes();
         for cut in states[0].0..=bytes.len() {
             let parsed = log::parse(&bytes[..cut]);
-            let database = core::load(&parsed.records).unwrap();
-            let expected = states.iter().rev().find(|(length, _)| *length <= cut).unwrap();
-            prop_assert_eq!(contents(&database), expected.1.clone());
             prop_assert_eq!(parsed.error.is_some(), parsed.sound_length < cut);
+            // Between two ends of records the same records are read: those need to be applied only once.
+            let (length, expected) = states.iter().rev().find(|(length, _)| *length <= cut).unwrap();
+            prop_assert_eq!(parsed.sound_length, *length);
+            if cut == *length {
+                prop_assert_eq!(&contents(&core::load(&parsed.records).unwrap()), expected);
+            }
         }
     }
 

@@ -16,7 +16,10 @@ const COMMANDS: &[(&str, &str)] = &[
     ("monitor [SERVER] [DATABASE] TABLE [COLUMN,...]...", "print rows and what happens to them"),
     ("monitor [SERVER] [DATABASE] ALL", "the same for all tables"),
     ("monitor-cond [SERVER] [DATABASE] CONDITIONS TABLE [COLUMN,...]...", "the same for rows that match"),
-    ("monitor-cond-since [SERVER] [DATABASE] [LASTID] CONDITIONS TABLE [COLUMN,...]...", "the same after a transaction"),
+    (
+        "monitor-cond-since [SERVER] [DATABASE] [LASTID] CONDITIONS TABLE [COLUMN,...]...",
+        "the same after a transaction",
+    ),
     ("wait [SERVER] DATABASE added|connected|removed", "wait for a database"),
     ("convert [SERVER] SCHEMA", "change a database's schema"),
     ("needs-conversion [SERVER] SCHEMA", "print whether a database has another schema"),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cli::table::{Cell, Printer, Style, Table};
+use cli::table::{Cell, CellValue, Format, Printer, Style, Table};
 use ovsdb::jsonrpc::Message;
 use ovsdb::{ColumnSchema, DatabaseSchema, Datum, NoSymbols, TableSchema, Uuid};
 use serde_json::{Map, Value, json};
@@ -100,8 +100,7 @@ fn watch<'a>(
         schema.tables().iter().collect()
     } else {
         let found = schema.table(name);
-        let missing =
-            || format!("{}: {} does not have a table named \"{name}\"", call.client.name(), schema.name);
+        let missing = || format!("{}: {} does not have a table named \"{name}\"", call.client.name(), schema.name);
         vec![found.ok_or_else(missing)?]
     };
     let mut watch = Watch { tables: BTreeMap::new(), requests: Map::new(), captions: tables.len() > 1 };
@@ -238,7 +237,7 @@ impl<'a> Show<'a> {
             for (uuid, update) in sorted {
                 for (shown, action, row) in actions(update, shape, initial)? {
                     let uuid = if shown { uuid.as_str() } else { "" };
-                    printed.push(cells(watched, uuid, action, row)?);
+                    printed.push(cells(watched, self.style.format, uuid, action, row)?);
                 }
             }
             if !printed.is_empty() {
@@ -268,7 +267,24 @@ fn actions(update: &Value, shape: Shape, initial: bool) -> Result<Vec<(bool, &'s
     if lines.is_empty() { Err(format!("row update without a row: {update}")) } else { Ok(lines) }
 }
 
-fn cells(watched: &Watched<'_>, uuid: &str, action: &str, row: &Value) -> Result<Vec<Cell>, String> {
+/// A cell without a value, which JSON tables tell apart from an empty text.
+struct Blank;
+
+impl CellValue for Blank {
+    fn to_text(&self) -> String {
+        String::new()
+    }
+
+    fn to_bare(&self) -> String {
+        String::new()
+    }
+
+    fn to_json(&self) -> Value {
+        Value::Null
+    }
+}
+
+fn cells(watched: &Watched<'_>, format: Format, uuid: &str, action: &str, row: &Value) -> Result<Vec<Cell>, String> {
     let mut cells = vec![Cell::text(uuid), Cell::text(action)];
     for column in &watched.columns {
         cells.push(match row.get(&column.name) {
@@ -277,6 +293,7 @@ fn cells(watched: &Watched<'_>, uuid: &str, action: &str, row: &Value) -> Result
                 let datum = datum.map_err(|error| error.to_string())?;
                 Cell::value(DatumCell { datum, kind: column.kind.clone() })
             }
+            None if format == Format::Json => Cell::value(Blank),
             None => Cell::text(""),
         });
     }
@@ -287,10 +304,12 @@ fn cells(watched: &Watched<'_>, uuid: &str, action: &str, row: &Value) -> Result
 pub(super) async fn lock(mut call: Call, method: &str) -> Done {
     let name = call.arg(0).to_owned();
     let answer = call.client.call(method, vec![name.into()]).await.map_err(text)?;
-    match answer {
-        Ok(result) if method != "unlock" => call.print_json(&result),
-        Ok(_) => {}
-        Err(error) => call.print_json(&error),
+    // The answer to "unlock" says nothing that its caller could use.
+    if method != "unlock" {
+        match answer {
+            Ok(result) => call.print_json(&result),
+            Err(error) => return Err(format!("{method} request failed: {}", cli::json::compact(&error))),
+        }
     }
     loop {
         if let Message::Notification { method, params } = call.client.receive().await.map_err(text)? {

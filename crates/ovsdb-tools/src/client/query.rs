@@ -91,7 +91,9 @@ pub(super) async fn list_tables(mut call: Call) -> Done {
     let mut names: Vec<&str> = schema.tables().iter().map(|table| table.name.as_str()).collect();
     names.sort_unstable();
     let mut table = Table::new(["Table"]);
-    names.into_iter().for_each(|name| table.push(vec![Cell::text(name)]));
+    for name in names {
+        table.push(vec![Cell::text(name)]);
+    }
     print_text(&table.render(&call.options.style));
     Ok(())
 }
@@ -191,9 +193,10 @@ pub(super) async fn dump(mut call: Call) -> Done {
         let mut printed = Table::new(columns.iter().map(|column| column.name.as_str()));
         printed = printed.caption(format!("{} table", table.name));
         for row in rows {
-            let cells = row.into_iter().zip(columns).map(|(datum, column)| {
-                Cell::value(DatumCell { datum, kind: column.kind.clone() })
-            });
+            let cells = row
+                .into_iter()
+                .zip(columns)
+                .map(|(datum, column)| Cell::value(DatumCell { datum, kind: column.kind.clone() }));
             printed.push(cells.collect());
         }
         print_text(&printer.render(&printed, &call.options.style));

@@ -12,11 +12,14 @@ use super::{Call, Done, print_line, query, text};
 /// Reads the schema in the file that the first argument names.
 fn schema_file(call: &Call) -> Result<DatabaseSchema, String> {
     let path = call.arg(0);
+    let unreadable =
+        |problem: String| format!("failed to read schema: \"{path}\" could not be read as JSON ({problem})");
     let content = std::fs::read_to_string(path).map_err(|error| {
         let problem = error.to_string();
-        format!("error reading \"{path}\" ({})", problem.split(" (os error").next().unwrap_or_default())
+        let problem = problem.split(" (os error").next().unwrap_or_default();
+        unreadable(format!("error opening \"{path}\": {problem}"))
     })?;
-    let json = serde_json::from_str(&content).map_err(|error| format!("{path}: {error}"))?;
+    let json = serde_json::from_str(&content).map_err(|error| unreadable(error.to_string()))?;
     DatabaseSchema::from_json(&json).map_err(|error| format!("{path}: {error}"))
 }
 
