@@ -190,7 +190,7 @@ impl Server {
         let schema = self.peers.join("usr/share/openvswitch/vswitch.ovsschema").display().to_string();
         let words = line.split(' ').filter(|word| !word.is_empty());
         // The server may not have noticed yet that the last holder of a lock is gone.
-        let lock = format!("l{}", ovsdb::Uuid::random());
+        let lock = format!("l{}", ovsdb::Uuid::random()).replace('-', "_");
         words.map(|word| word.replace("DIR", &dir).replace("SCHEMA", &schema).replace("LOCK", &lock)).collect()
     }
 
