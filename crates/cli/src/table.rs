@@ -269,7 +269,14 @@ impl Table {
             .rows
             .iter()
             .map(|row| {
-                row.iter().map(|cell| truncated(cell.render(style.cell_format), style.column_width_max)).collect()
+                let cells = row.iter().zip(&self.headings);
+                cells
+                    .map(|(cell, heading)| {
+                        // A column is never narrower than its printed heading.
+                        let least = if style.headings && style.column_width_max > 0 { heading.len() } else { 0 };
+                        truncated(cell.render(style.cell_format), style.column_width_max.max(least))
+                    })
+                    .collect()
             })
             .collect();
         for row in &rows {

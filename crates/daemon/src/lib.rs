@@ -18,6 +18,7 @@ pub mod options;
 pub mod pidfile;
 pub mod stage;
 pub mod status;
+pub mod user;
 
 use std::ffi::OsString;
 use std::io;
@@ -53,11 +54,8 @@ pub enum StartError {
         reason: io::Error,
     },
     /// `--user`.
-    #[error("--user is not supported: start {program} as the user that it should run as")]
-    User {
-        /// The program.
-        program: String,
-    },
+    #[error("{0}")]
+    User(#[from] user::UserError),
 }
 
 /// Why a daemon ends.
@@ -113,9 +111,6 @@ pub fn start(args: &[OsString], options: DaemonOptions, log: &Arc<vlog::Log>) ->
     let name = std::ffi::CString::new(log.program().as_bytes()).unwrap_or_default();
     // A process without a name of its own works as well.
     let _ = rustix::thread::set_name(&name);
-    if options.user.is_some() {
-        return Err(StartError::User { program: log.program().to_owned() });
-    }
     let notify = stage::enter(args, &options, log)?;
     if notify.is_some() {
         // Between this line and `ready` only standard error still belongs to whoever started the daemon.

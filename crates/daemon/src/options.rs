@@ -42,8 +42,10 @@ pub struct DaemonOptions {
     pub monitor: bool,
     /// `--no-chdir`: stay in the directory after detaching.
     pub no_chdir: bool,
-    /// `--user`, which [`crate::start`] refuses.
+    /// `--user`: the user and group to run as.
     pub user: Option<String>,
+    /// Not an option but a property of the program: under `--user` it keeps the capabilities that network devices need.
+    pub datapath_access: bool,
     /// `--unixctl`.
     pub unixctl: Option<String>,
 }
@@ -102,6 +104,7 @@ pub fn usage(program: &str) -> String {
         "\nDaemon options:\n\
          \x20 --detach                run in background as daemon\n\
          \x20 --monitor               creates a process to monitor this daemon\n\
+         \x20 --user=username[:group] changes the effective daemon user:group\n\
          \x20 --no-chdir              do not chdir to '/'\n\
          \x20 --pidfile[=FILE]        create pidfile (default: {})\n\
          \x20 --overwrite-pidfile     with --pidfile, start even if already running\n",

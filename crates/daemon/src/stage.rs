@@ -22,7 +22,7 @@ use cli::program::MONITOR_TITLE;
 use rustix::fd::OwnedFd;
 
 use crate::options::DaemonOptions;
-use crate::{StartError, monitor, status};
+use crate::{StartError, monitor, status, user};
 
 /// The environment variable with the part that a process plays.
 const VARIABLE: &str = "FLOWSTONE_DAEMON_STAGE";
@@ -38,6 +38,8 @@ const READY: u8 = 0;
 pub(crate) enum Stage {
     /// The process that the user started.
     First,
+    /// The same process after it became another user.
+    OtherUser,
     /// In the background, watching the daemon.
     Monitor,
     /// The daemon itself, in a session of its own.
@@ -50,6 +52,7 @@ impl Stage {
     const fn name(self) -> &'static str {
         match self {
             Self::First => "first",
+            Self::OtherUser => "other-user",
             Self::Monitor => "monitor",
             Self::Detached => "detached",
             Self::Monitored => "monitored",
@@ -61,10 +64,12 @@ impl Stage {
         let value = std::env::var(VARIABLE).unwrap_or_default();
         let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
         match value.split_once(':') {
-            Some((name, pid)) if pid == parent.to_string() => [Self::Monitor, Self::Detached, Self::Monitored]
-                .into_iter()
-                .find(|stage| stage.name() == name)
-                .unwrap_or(Self::First),
+            Some((name, pid)) if pid == parent.to_string() => {
+                [Self::OtherUser, Self::Monitor, Self::Detached, Self::Monitored]
+                    .into_iter()
+                    .find(|stage| stage.name() == name)
+                    .unwrap_or(Self::First)
+            }
             _ => Self::First,
         }
     }
@@ -147,8 +152,14 @@ pub(crate) fn enter(
     options: &DaemonOptions,
     log: &Arc<vlog::Log>,
 ) -> Result<Option<Notify>, StartError> {
-    match Stage::current() {
-        Stage::First if options.detach => {
+    let stage = Stage::current();
+    if let (Stage::First, Some(user)) = (stage, &options.user) {
+        let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+        let environment = (VARIABLE, format!("{}:{parent}", Stage::OtherUser.name()));
+        return Err(user::become_user(user, args, options, SELF, environment).into());
+    }
+    match stage {
+        Stage::First | Stage::OtherUser if options.detach => {
             let next = if options.monitor { Stage::Monitor } else { Stage::Detached };
             let beginning = spawn(args, next, None).map_err(StartError::Spawn)?;
             match beginning {
@@ -156,8 +167,8 @@ pub(crate) fn enter(
                 Beginning::Ended { status, .. } => std::process::exit(exit_code(log.program(), status)),
             }
         }
-        Stage::First if options.monitor => monitor::run(args, options, log, None),
-        Stage::First => Ok(None),
+        Stage::First | Stage::OtherUser if options.monitor => monitor::run(args, options, log, None),
+        Stage::First | Stage::OtherUser => Ok(None),
         Stage::Monitor => {
             new_session();
             let notify = Notify::take().map_err(StartError::Spawn)?;

@@ -1,9 +1,10 @@
 //! The life of a daemon, with the real processes: the program is examples/echo_daemon.rs.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use unixctl::Client;
@@ -55,6 +56,10 @@ fn handle(pid: i32) -> OwnedFd {
 /// Waits for the end of a process that need not be a child.
 fn wait(process: &OwnedFd) {
     poll(&mut [PollFd::new(process, PollFlags::IN)], None).unwrap();
+}
+
+fn has_ended(process: &OwnedFd) -> bool {
+    poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() > 0
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -117,9 +122,38 @@ fn errors_before_it_serves_reach_the_user() {
     let output = place.run(&["--detach", "--unixctl=/nonexistent/x.ctl"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).starts_with("echo_daemon: could not initialize control socket /nonexistent/x.ctl ("));
-    let output = place.run(&["--user=nobody"]);
+    let output = place.run(&["--user=no-such-user"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("--user is not supported"));
+    let reason = if rustix::process::geteuid().is_root() {
+        "user no-such-user not found, aborting"
+    } else {
+        "only root can use --user option"
+    };
+    assert_eq!(text(&output.stderr), format!("echo_daemon: {reason}\n"));
+}
+
+#[test]
+fn another_user_with_few_capabilities() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can become another user");
+        return;
+    }
+    let place = Place::new();
+    std::fs::set_permissions(place.0.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let output = place.run(&["--user=nobody", "--detach", "--monitor", "--pidfile", "--log-file", "-vconsole:off"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let pid = place.pid();
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+    assert_ne!(field("Uid:").split_whitespace().next(), Some("0"));
+    assert_ne!(field("Gid:").split_whitespace().next(), Some("0"));
+    assert_eq!(field("Groups:"), "");
+    // CAP_NET_BIND_SERVICE and CAP_IPC_LOCK, by their numbers, if this process has them.
+    let kept = u64::from_str_radix(&field("CapEff:"), 16).unwrap();
+    assert_eq!(kept & !(1 << 10 | 1 << 14), 0);
+    let process = handle(pid);
+    assert_eq!(place.call("exit"), "");
+    wait(&process);
 }
 
 #[test]
@@ -136,7 +170,7 @@ fn a_crashed_daemon_is_started_again() {
 
     assert_eq!(place.call("crash"), "End of file");
     while place.log().matches("|echo|INFO|serving\n").count() < 2 {
-        std::thread::yield_now();
+        assert!(!has_ended(&monitor), "{}", place.log());
     }
     let second = place.pid();
     assert_ne!(second, first);

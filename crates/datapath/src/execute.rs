@@ -7,7 +7,6 @@
 //! - [`set`]: writing header fields, with checksums kept right;
 //! - [`vlan`]: pushing and popping VLAN tags.
 
-pub(crate) mod crc32c;
 pub(crate) mod headers;
 pub(crate) mod set;
 mod set_ip;

@@ -1,32 +1,34 @@
 //! The installed flows: the index behind its lock, ids, the current generation and the limit.
 //!
-//! Packet threads hold the lock shared for the look-ups of one batch, in which they also count, so that the
-//! statistics that a removal returns are the last ones. Writers hold it for one change.
+//! Packet threads hold the index's lock shared for the look-ups of one batch, in which they also count, so that the
+//! statistics that a removal returns are the last ones. Writers hold it for one change. Ids stand in shards of their
+//! own, so that a dump never holds up a packet thread for longer than a shard takes to copy.
 //!
-//! Invariant: `by_id` and the index hold the same flows.
+//! Invariants: locks are taken in the order shard, index, and no two shards at once. The index decides what is
+//! installed; a shard may, for a moment, name a flow that has just been replaced.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use dpif::{DpFlow, DpFlowEntry, DpFlowStats, DpifError, FlowId};
 use hashbrown::HashMap;
-use parking_lot::{RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::megaflow::{Megaflow, MegaflowIndex, TupleSpace};
 
 /// Which structure finds flows.
 pub(crate) type Index = TupleSpace;
 
-#[derive(Debug, Default)]
-struct Inner {
-    index: Index,
-    by_id: HashMap<FlowId, Arc<Megaflow>>,
-}
+/// With 200,000 flows, some 3,000 stand in each.
+const SHARDS: usize = 64;
+
+type Shard = Mutex<HashMap<FlowId, Arc<Megaflow>>>;
 
 /// All flows of a datapath.
 #[derive(Debug)]
 pub(crate) struct Flows {
-    inner: RwLock<Inner>,
+    index: RwLock<Index>,
+    by_id: [Shard; SHARDS],
     generation: AtomicU64,
     limit: AtomicU64,
 }
@@ -42,26 +44,35 @@ pub(crate) enum Installed {
 
 /// The flows, held still for one batch.
 pub(crate) struct Reader<'a> {
-    inner: RwLockReadGuard<'a, Inner>,
+    index: RwLockReadGuard<'a, Index>,
     generation: u64,
 }
 
 impl Reader<'_> {
     /// The current flow that covers `key`.
     pub(crate) fn lookup(&self, key: &flow::FlowKey, probes: &mut u64) -> Option<&Arc<Megaflow>> {
-        self.inner.index.lookup(key, self.generation, probes)
+        self.index.lookup(key, self.generation, probes)
     }
 }
 
 impl Flows {
     pub(crate) fn new(limit: u64) -> Self {
-        Self { inner: RwLock::default(), generation: AtomicU64::new(0), limit: AtomicU64::new(limit) }
+        Self {
+            index: RwLock::default(),
+            by_id: std::array::from_fn(|_| Shard::default()),
+            generation: AtomicU64::new(0),
+            limit: AtomicU64::new(limit),
+        }
+    }
+
+    fn shard(&self, id: FlowId) -> &Shard {
+        &self.by_id[id.0 as usize % SHARDS]
     }
 
     /// Holds the flows for look-ups, in the generation that is current at this moment.
     pub(crate) fn reader(&self) -> Reader<'_> {
-        let inner = self.inner.read();
-        Reader { inner, generation: self.generation.load(Ordering::SeqCst) }
+        let index = self.index.read();
+        Reader { index, generation: self.generation.load(Ordering::SeqCst) }
     }
 
     /// Of two threads that move on at the same time the later generation wins, in whichever order they get here.
@@ -74,49 +85,59 @@ impl Flows {
     }
 
     pub(crate) fn put(&self, id: FlowId, flow: Arc<DpFlow>) -> Installed {
-        let mut inner = self.inner.write();
-        let old = inner.by_id.remove(&id);
+        let mut shard = self.shard(id).lock();
+        let old = shard.get(&id).cloned();
+        let limit = self.limit.load(Ordering::Relaxed);
+        let mut index = self.index.write();
+        let old = old.filter(|old| index.remove(old));
         let flow = Arc::new(match &old {
-            Some(old) => {
-                inner.index.remove(old);
-                Megaflow::continuing(old, flow)
-            }
+            Some(old) => Megaflow::continuing(old, flow),
             None => Megaflow::new(id, flow),
         });
-        let gone = inner.index.insert(flow.clone());
-        if let Some(gone) = &gone {
-            inner.by_id.remove(&gone.id);
-        } else if old.is_none() && inner.by_id.len() as u64 >= self.limit.load(Ordering::Relaxed) {
-            inner.index.remove(&flow);
+        let gone = index.insert(flow.clone());
+        if old.is_none() && gone.is_none() && index.len() as u64 > limit {
+            index.remove(&flow);
+            drop(index);
+            shard.remove(&id);
             return Installed::Full;
         }
-        inner.by_id.insert(id, flow);
+        drop(index);
+        shard.insert(id, flow);
+        drop(shard);
+        if let Some(gone) = &gone {
+            let mut shard = self.shard(gone.id).lock();
+            if shard.get(&gone.id).is_some_and(|f| Arc::ptr_eq(f, gone)) {
+                shard.remove(&gone.id);
+            }
+        }
         Installed::Yes(gone)
     }
 
     pub(crate) fn del(&self, id: FlowId) -> Result<DpFlowStats, DpifError> {
-        let mut inner = self.inner.write();
-        let flow = inner.by_id.remove(&id).ok_or(DpifError::NoFlow)?;
-        inner.index.remove(&flow);
-        Ok(flow.stats())
+        let mut shard = self.shard(id).lock();
+        let flow = shard.remove(&id).ok_or(DpifError::NoFlow)?;
+        // If another took its place this moment, whoever put that one reports it.
+        if self.index.write().remove(&flow) { Ok(flow.stats()) } else { Err(DpifError::NoFlow) }
     }
 
     pub(crate) fn dump(&self) -> Vec<DpFlowEntry> {
-        // The copies are made outside of the lock: packet threads that want to install wait only for the list.
-        let flows: Vec<_> = self.inner.read().index.iter().cloned().collect();
+        let mut flows: Vec<Arc<Megaflow>> = Vec::new();
+        for shard in &self.by_id {
+            flows.extend(shard.lock().values().cloned());
+        }
         flows.iter().map(|f| f.entry()).collect()
     }
 
     /// Flows, and distinct masks among them.
     pub(crate) fn counts(&self) -> (u64, u64) {
-        let inner = self.inner.read();
-        (inner.by_id.len() as u64, inner.index.n_masks() as u64)
+        let index = self.index.read();
+        (index.len() as u64, index.n_masks() as u64)
     }
 
     /// Tunes the index, if nobody holds it.
     pub(crate) fn tune(&self) {
-        if let Some(mut inner) = self.inner.try_write() {
-            inner.index.tune();
+        if let Some(mut index) = self.index.try_write() {
+            index.tune();
         }
     }
 }
@@ -149,5 +170,49 @@ mod tests {
         assert!(flows.reader().lookup(&flow(82, 0).key, &mut 0).is_some());
         flows.set_generation(1);
         assert!(flows.reader().lookup(&flow(82, 0).key, &mut 0).is_none());
+    }
+
+    #[test]
+    fn a_full_table_still_takes_a_flow_in_place_of_itself() {
+        let flows = Flows::new(2);
+        for id in [1, 2] {
+            flows.put(FlowId(id), flow(id as u16, 0));
+        }
+        flows.set_limit(1);
+        assert!(matches!(flows.put(FlowId(1), flow(7, 0)), Installed::Yes(None)));
+        assert_eq!(flows.counts(), (2, 1));
+    }
+
+    #[test]
+    fn threads_that_change_flows_leave_ids_and_index_in_agreement() {
+        let flows = Flows::new(u64::MAX);
+        let reported = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for thread in 0..4u64 {
+                let (flows, reported) = (&flows, &reported);
+                scope.spawn(move || {
+                    let mut rng = base::rng::Rng::seeded(thread);
+                    for n in 0..5000 {
+                        let id = FlowId(n * 4 + thread);
+                        if let Installed::Yes(Some(_)) = flows.put(id, flow(rng.below(64) as u16, 0)) {
+                            reported.fetch_add(1, Ordering::Relaxed);
+                        }
+                        if rng.below(4) == 0 && flows.del(FlowId(rng.below(n + 1) * 4 + rng.below(4))).is_ok() {
+                            reported.fetch_add(1, Ordering::Relaxed);
+                        }
+                        if n % 500 == 0 {
+                            flows.dump();
+                            flows.tune();
+                        }
+                    }
+                });
+            }
+        });
+        let dump = flows.dump();
+        assert_eq!(dump.len() as u64, flows.counts().0);
+        // Each flow is either there or has been reported to have left, once.
+        assert_eq!(reported.into_inner() + dump.len() as u64, 20_000);
+        assert!(dump.iter().all(|e| flows.del(e.id).is_ok()));
+        assert_eq!(flows.counts(), (0, 0));
     }
 }

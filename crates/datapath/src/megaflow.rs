@@ -6,7 +6,7 @@
 //! mask costs and not what a key is long.
 //!
 //! Invariants of [`TupleSpace`]: `order` names each occupied place of `tuples` once; `by_mask` says where each of
-//! their masks stands; no tuple is empty; within a tuple no two flows have the same masked key.
+//! their masks stands; no tuple is empty; `n_flows` counts the flows of all; within a tuple no two flows have the same masked key.
 
 use std::fmt::Debug;
 use std::hash::{BuildHasher, Hasher};
@@ -100,6 +100,14 @@ pub trait MegaflowIndex: Default + Debug + Send + Sync {
     /// All flows, in no order.
     fn iter(&self) -> impl Iterator<Item = &Arc<Megaflow>>;
 
+    /// Flows.
+    fn len(&self) -> usize;
+
+    /// Whether there is no flow.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Distinct masks.
     fn n_masks(&self) -> usize;
 
@@ -114,6 +122,7 @@ pub struct TupleSpace {
     /// Places in `tuples`, in the order in which they are asked.
     order: Vec<usize>,
     by_mask: HashMap<FlowMask, usize, RandomState>,
+    n_flows: usize,
     /// Seeded anew in each process, so that nobody outside can aim at one bucket.
     hasher: RandomState,
 }
@@ -123,7 +132,8 @@ pub struct TupleSpace {
 struct Tuple {
     /// The words that the mask reaches, and their bits.
     words: SmallVec<[(u8, u64); 12]>,
-    flows: HashTable<Arc<Megaflow>>,
+    /// Each with the hash of its masked key, so that growing the table touches no flow.
+    flows: HashTable<(u64, Arc<Megaflow>)>,
     /// Hits since the last [`MegaflowIndex::tune`].
     hits: AtomicU64,
 }
@@ -135,24 +145,23 @@ impl Tuple {
     }
 
     fn hash(&self, hasher: &RandomState, key: &FlowKey) -> u64 {
-        hash_words(&self.words, hasher, key)
-    }
-
-    fn same(&self, a: &FlowKey, b: &FlowKey) -> bool {
-        self.words.iter().all(|(w, bits)| (a.0[usize::from(*w)] ^ b.0[usize::from(*w)]) & bits == 0)
+        let mut h = hasher.build_hasher();
+        for (w, bits) in &self.words {
+            h.write_u64(key.0[usize::from(*w)] & bits);
+        }
+        h.finish()
     }
 
     fn find(&self, hasher: &RandomState, key: &FlowKey) -> Option<&Arc<Megaflow>> {
-        self.flows.find(self.hash(hasher, key), |f| self.same(&f.flow.key, key))
+        let hash = self.hash(hasher, key);
+        let found = self.flows.find(hash, |(h, f)| *h == hash && same(&self.words, &f.flow.key, key));
+        found.map(|(_, flow)| flow)
     }
 }
 
-fn hash_words(words: &[(u8, u64)], hasher: &RandomState, key: &FlowKey) -> u64 {
-    let mut h = hasher.build_hasher();
-    for (w, bits) in words {
-        h.write_u64(key.0[usize::from(*w)] & bits);
-    }
-    h.finish()
+/// Whether two keys agree in the words and bits that a mask reaches.
+fn same(words: &[(u8, u64)], a: &FlowKey, b: &FlowKey) -> bool {
+    words.iter().all(|(w, bits)| (a.0[usize::from(*w)] ^ b.0[usize::from(*w)]) & bits == 0)
 }
 
 impl TupleSpace {
@@ -192,16 +201,11 @@ impl MegaflowIndex for TupleSpace {
         let tuple = self.tuples[place].as_mut().expect("place_of returns an occupied place");
         let hash = tuple.hash(&self.hasher, &flow.flow.key);
         let Tuple { words, flows, .. } = tuple;
-        let same = |f: &Arc<Megaflow>| {
-            words.iter().all(|(w, bits)| {
-                let w = usize::from(*w);
-                (f.flow.key.0[w] ^ flow.flow.key.0[w]) & bits == 0
-            })
-        };
-        if let Some(old) = flows.find_mut(hash, same) {
+        if let Some((_, old)) = flows.find_mut(hash, |(h, f)| *h == hash && same(words, &f.flow.key, &flow.flow.key)) {
             return Some(std::mem::replace(old, flow));
         }
-        flows.insert_unique(hash, flow, |f| hash_words(words, &self.hasher, &f.flow.key));
+        flows.insert_unique(hash, (hash, flow), |(h, _)| *h);
+        self.n_flows += 1;
         None
     }
 
@@ -209,8 +213,9 @@ impl MegaflowIndex for TupleSpace {
         let Some(place) = self.by_mask.get(&flow.flow.mask).copied() else { return false };
         let Some(tuple) = self.tuples[place].as_mut() else { return false };
         let hash = tuple.hash(&self.hasher, &flow.flow.key);
-        let Ok(found) = tuple.flows.find_entry(hash, |f| f.id == flow.id) else { return false };
+        let Ok(found) = tuple.flows.find_entry(hash, |(_, f)| f.id == flow.id) else { return false };
         found.remove();
+        self.n_flows -= 1;
         if tuple.flows.is_empty() {
             self.tuples[place] = None;
             self.by_mask.remove(&flow.flow.mask);
@@ -220,7 +225,11 @@ impl MegaflowIndex for TupleSpace {
     }
 
     fn iter(&self) -> impl Iterator<Item = &Arc<Megaflow>> {
-        self.tuples.iter().flatten().flat_map(|t| t.flows.iter())
+        self.tuples.iter().flatten().flat_map(|t| t.flows.iter().map(|(_, flow)| flow))
+    }
+
+    fn len(&self) -> usize {
+        self.n_flows
     }
 
     fn n_masks(&self) -> usize {
@@ -321,7 +330,7 @@ mod tests {
                 }
                 let masks: std::collections::HashSet<_> = list.0.iter().map(|f| f.flow.mask.clone()).collect();
                 prop_assert_eq!(index.n_masks(), masks.len());
-                prop_assert_eq!(index.iter().count(), list.0.len());
+                prop_assert_eq!((index.iter().count(), index.len()), (list.0.len(), list.0.len()));
             }
         }
     }

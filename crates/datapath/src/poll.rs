@@ -45,16 +45,16 @@ pub(crate) fn run(mut worker: Worker, wake: &OwnedFd) {
 fn busy_round(worker: &mut Worker) -> bool {
     let start = Instant::now();
     let received = catch_unwind(AssertUnwindSafe(|| worker.round()));
-    let counters = &worker.shared.lanes[worker.index];
     match received {
         Ok(0) => return false,
         Ok(_) => {}
         Err(_) => {
-            bump(&counters.panics, 1);
+            worker.count_lost();
+            bump(&worker.shared.lanes[worker.index].panics, 1);
             tracing::error!(thread = worker.index, "packet processing panicked; the packets of its batch are lost");
         }
     }
-    bump(&counters.busy_ns, start.elapsed().as_nanos() as u64);
+    bump(&worker.shared.lanes[worker.index].busy_ns, start.elapsed().as_nanos() as u64);
     true
 }
 

@@ -37,8 +37,9 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 struct Handler(Arc<dyn UpcallHandler>);
 
-/// What one lane did. Written by its owner only.
+/// What one lane did. Written by its owner only, and apart from other lanes' cache lines.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub(crate) struct LaneCounters {
     pub(crate) packets: AtomicU64,
     pub(crate) batches: AtomicU64,

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use base::DropReason;
 use dpif::DpActions;
 use flow::{Field, FlowKey};
 use packet::buf::BATCH_MAX;
@@ -42,6 +43,8 @@ pub(crate) struct Worker {
     pub(crate) queues: Vec<Queue>,
     outputs: Outputs,
     batches: u64,
+    /// Packets of the batch in work that have not run through their actions yet.
+    unsettled: usize,
     // Kept for their memory.
     batch: Batch,
     keys: Vec<FlowKey>,
@@ -65,6 +68,7 @@ impl Worker {
             queues: Vec::new(),
             outputs: Outputs::new(index),
             batches: 0,
+            unsettled: 0,
             batch: Batch::new(),
             keys: Vec::new(),
             groups: Vec::new(),
@@ -108,6 +112,13 @@ impl Worker {
         self.shared.saw(self.index, self.ports.version);
     }
 
+    /// After a panic in the middle of a batch: counts the packets that it took along. (Of the list of actions in which
+    /// it happened some may have been sent.)
+    pub(crate) fn count_lost(&mut self) {
+        let n = std::mem::take(&mut self.unsettled) as u64;
+        self.shared.count_drop(None, DropReason::TranslationError, n);
+    }
+
     /// Fills `self.batch` from a queue. A queue with an error rests.
     fn receive(&mut self, at: usize) -> usize {
         let Queue { port, index } = &self.queues[at];
@@ -136,6 +147,7 @@ impl Worker {
     fn process(&mut self, ports: &PortTable, port: &Port) {
         let shared = self.shared.clone();
         input::parse(&shared, port, &mut self.batch, &mut self.keys);
+        self.unsettled = self.batch.len();
         self.classify();
         let mut exec = Executor {
             shared: &shared,
@@ -146,7 +158,9 @@ impl Worker {
             failed: None,
         };
         for mut group in self.groups.drain(..) {
+            let n = group.packets.len();
             exec.run(&mut group.packets, &group.flow.flow.actions);
+            self.unsettled -= n;
         }
         for (key, packet) in self.misses.drain(..) {
             // The answer to an earlier miss of this batch may cover it.
@@ -157,6 +171,7 @@ impl Worker {
                 }
                 None => upcall::miss(&mut exec, self.index, &key, packet, &mut self.batch),
             }
+            self.unsettled -= 1;
         }
         bump(&shared.lanes[self.index].batches, 1);
         self.batches += 1;
@@ -173,13 +188,13 @@ impl Worker {
         let now = self.shared.clock.now();
         let (mut probes, mut hits) = (0, 0);
         let reader = self.shared.flows.reader();
-        for (packet, key) in self.batch.drain(..).zip(self.keys.drain(..)) {
-            let Some(flow) = reader.lookup(&key, &mut probes) else {
-                self.misses.push((key, packet));
+        for (packet, key) in self.batch.drain(..).zip(&self.keys) {
+            let Some(flow) = reader.lookup(key, &mut probes) else {
+                self.misses.push((key.clone(), packet));
                 continue;
             };
             hits += 1;
-            flow.count(packet.len(), tcp_flags(&key), now);
+            flow.count(packet.len(), tcp_flags(key), now);
             match self.groups.iter_mut().rev().find(|g| Arc::ptr_eq(&g.flow, flow)) {
                 Some(group) => group.packets.push(packet),
                 None => self.groups.push(Group { flow: flow.clone(), packets: vec![packet] }),

@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use base::{Clock, DpPort};
+use base::{Clock, DpPort, DropReason};
 use common::{TestHandler, TestPort, numbered_frame};
 use datapath::{Config, Datapath};
 use dpif::{DpAction, DpActions, Dpif};
@@ -108,6 +108,7 @@ fn a_panic_above_the_seam_costs_a_batch_and_no_thread() {
     tagged[12..14].copy_from_slice(&[0x81, 0]);
     a.receive(&tagged);
     wait_until(|| dp.thread_stats()[0].panics == 1);
+    assert_eq!(dp.drops(), [(DropReason::TranslationError, 1)]);
     a.receive(&numbered_frame(2, 60));
     wait_until(|| b.output.lock().len() == 1);
 }

@@ -156,7 +156,7 @@ fn body(key: &FlowKey, frag: u8, payload: &[u8], pseudo: impl Fn(usize) -> Sum) 
     let (kind, code) = (src as u8, dst as u8);
     match proto {
         ipproto::TCP => {
-            TcpRepr { src, dst, flags: key.get(Field::TcpFlags) as u16, ..TcpRepr::default() }.emit(&mut out)
+            TcpRepr { src, dst, flags: key.get(Field::TcpFlags) as u16, ..TcpRepr::default() }.emit(&mut out);
         }
         ipproto::UDP => UdpRepr { src, dst }.emit(payload.len(), &mut out),
         ipproto::SCTP => SctpRepr { src, dst, tag: 0 }.emit(&mut out),
@@ -202,14 +202,13 @@ fn body(key: &FlowKey, frag: u8, payload: &[u8], pseudo: impl Fn(usize) -> Sum) 
 /// as options.
 fn nd(key: &FlowKey, out: &mut Vec<u8>) {
     out.extend(key.get(Field::NdTarget).to_be_bytes());
-    let last = key.get(Field::NdOptionsType) as u8;
+    let first = key.get(Field::NdOptionsType) as u8;
     let mut options = [(1, mac(key, Field::NdSll)), (2, mac(key, Field::NdTll))];
-    // The option that was seen last names the type.
-    if last == 1 {
+    if first == 2 {
         options.reverse();
     }
     for (kind, mac) in options {
-        if kind == last || !mac.is_zero() {
+        if kind == first || !mac.is_zero() {
             out.extend([kind, 1]);
             out.extend(mac.0);
         }

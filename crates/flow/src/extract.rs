@@ -360,7 +360,8 @@ fn igmp(key: &mut FlowKey, l4: &[u8]) {
 }
 
 /// ICMPv6, and neighbour solicitations and advertisements with their link-layer address options (RFC 4861 section 4).
-/// Reading ends at a malformed option; a message with a repeated one is read as if it had no target and no options.
+/// Reading ends at a malformed option. A message with a repeated one is read as if it had no target and no addresses. The
+/// options' type is that of the first address.
 fn icmpv6(key: &mut FlowKey, mut l4: &[u8]) {
     let Some(h) = take::<8>(&mut l4) else { return };
     type_and_code(key, h[0], h[1]);
@@ -386,11 +387,14 @@ fn icmpv6(key: &mut FlowKey, mut l4: &[u8]) {
             }
         };
         if len == 8 {
+            if option == 0 {
+                option = kind;
+                key.0[layout::TP] |= u64::from(option) << 8;
+            }
             if *place != 0 {
                 return;
             }
             *place = be48(&l4[2..8]);
-            option = kind;
         }
         l4 = &l4[len..];
     }
@@ -398,7 +402,6 @@ fn icmpv6(key: &mut FlowKey, mut l4: &[u8]) {
     (w[layout::ND_TARGET], w[layout::ND_TARGET + 1]) = be128(target);
     w[layout::ARP_SHA] = sll << 16;
     w[layout::ARP_THA] = tll << 16;
-    w[layout::TP] |= u64::from(option) << 8;
 }
 
 /// Network service header (RFC 8300 section 2): version 0. Metadata of type 1 is four context words; of other types
@@ -422,4 +425,65 @@ fn nsh(key: &mut FlowKey, rest: &[u8]) {
     let w = &mut key.0;
     w[layout::NSH] = u64::from_be_bytes([flags, ttl, mdtype, h[3], h[4], h[5], h[6], h[7]]);
     (w[layout::NSH_C12], w[layout::NSH_C34]) = be128(context);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::field::Field;
+
+    fn hex(text: &str) -> Vec<u8> {
+        (0..text.len() / 2).map(|i| u8::from_str_radix(&text[i * 2..i * 2 + 2], 16).expect("hexadecimal")).collect()
+    }
+
+    /// The key of an IPv6 packet with this ICMPv6 message.
+    fn icmpv6_key(message: &str) -> FlowKey {
+        let addresses = "fe800000000000000000000000000001fe800000000000000000000000000002";
+        let head = format!("33330000000102000000000186dd60000000{:04x}3aff{addresses}", message.len() / 2);
+        extract(&hex(&(head + message)), PortNo(1)).0
+    }
+
+    #[test]
+    fn neighbour_discovery() {
+        const TARGET: &str = "fe800000000000000000000000000003";
+        const SLL: &str = "0101020000000005";
+        const TLL: &str = "0201020000000006";
+        // Message, options' type, target seen, source and target addresses seen.
+        for (message, option, target, sll, tll) in [
+            (format!("8800000060000000{TARGET}"), 0, true, false, false),
+            (format!("8800000060000000{TARGET}{TLL}"), 2, true, false, true),
+            (format!("8800000060000000{TARGET}{TLL}{SLL}"), 2, true, true, true),
+            (format!("8800000060000000{TARGET}{SLL}{TLL}"), 1, true, true, true),
+            (format!("8800000060000000{TARGET}0101000000000000"), 1, true, false, false),
+            (format!("8800000060000000{TARGET}0e01000000000000{TLL}"), 2, true, false, true),
+            (format!("8800000060000000{TARGET}0102000000000000aabbccddeeff1122{TLL}"), 2, true, false, true),
+            (format!("8800000060000000{TARGET}{TLL}0e00000000000000{SLL}"), 2, true, false, true),
+            (format!("8800000060000000{TARGET}{SLL}{SLL}"), 1, false, false, false),
+            ("8800000060000000fe80".into(), 0, false, false, false),
+        ] {
+            let key = icmpv6_key(&message);
+            assert_eq!(key.get(Field::NdReserved), 0x6000_0000, "{message}");
+            assert_eq!(key.get(Field::NdOptionsType), option, "{message}");
+            assert_eq!(key.get(Field::NdTarget) != 0, target, "{message}");
+            assert_eq!((key.get(Field::NdSll) != 0, key.get(Field::NdTll) != 0), (sll, tll), "{message}");
+        }
+    }
+
+    #[test]
+    fn tags_beyond_the_limit_are_the_type() {
+        let frame = hex("02000000000102000000000281000005810000060800");
+        let type_and_tags = |max| {
+            let (key, layers) = extract_vlans(&frame, PortNo(1), max);
+            (key.eth_type(), key.vlan(0).1, key.vlan(1).1, layers.l3)
+        };
+        assert_eq!(type_and_tags(2), (0x0800, 0x1005, 0x1006, Some(22)));
+        assert_eq!(type_and_tags(1), (0x8100, 0x1005, 0, Some(18)));
+        assert_eq!(type_and_tags(0), (0x8100, 0, 0, Some(14)));
+    }
+
+    #[test]
+    fn offsets_of_mpls() {
+        let frame = hex("0200000000010200000000028847000010400000214045");
+        assert_eq!(extract(&frame, PortNo(1)).1, Layers { l2_5: Some(14), l3: Some(22), l4: None, end: frame.len() });
+    }
 }

@@ -1,5 +1,6 @@
 //! What the columns of the field table mean, and finding a field by name or by OXM header.
 
+use base::PortNo;
 use std::fmt;
 
 pub use super::table::{FIELDS, Field};
@@ -174,9 +175,27 @@ impl FieldInfo {
         if self.loc == Loc::NwTos {
             return 0xfc;
         }
-        // The presence bit (CFI) is a thirteenth bit of vlan_vid.
-        let bits = if self.id == Field::VlanVid { 13 } else { self.n_bits };
+        let bits = match self.id {
+            // The presence bit (CFI) is a thirteenth bit of vlan_vid.
+            Field::VlanVid => 13,
+            // The key keeps the low byte only.
+            Field::ArpOp => 8,
+            _ => self.n_bits,
+        };
         if bits >= 128 { u128::MAX } else { (1 << bits) - 1 }
+    }
+}
+
+impl FieldInfo {
+    /// Whether an action may set the field to `value`: whether it fits, for the fields of which Open vSwitch asks it.
+    pub fn is_valid(&self, value: u128) -> bool {
+        match self.id {
+            Field::InPort | Field::InPortOxm | Field::ActsetOutput => {
+                self.wire_bits == 16 || u32::try_from(value).is_ok_and(|n| PortNo::from_of11(n).is_some())
+            }
+            Field::TunErspanIdx | Field::TunErspanVer | Field::TunErspanDir | Field::TunErspanHwid => true,
+            _ => value & !self.full_mask() == 0,
+        }
     }
 }
 

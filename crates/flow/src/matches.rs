@@ -39,6 +39,7 @@ impl Match {
     /// A VLAN id or priority implies that a tag is present; 0xffff as `dl_vlan` that none is (OpenFlow 1.0 section 5.2.3).
     /// ICMP types and codes are matched in the 16 bits where ports stand, so that all ways to say them are equal.
     pub fn set_masked(&mut self, field: Field, value: u128, mask: u128) {
+        let mask = mask & field.info().full_mask();
         let (field, mask) = match as_port(field) {
             Some(port) => (port, mask | mask << 8),
             None => (field, mask),
@@ -115,6 +116,35 @@ fn as_port(field: Field) -> Option<Field> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::field::FIELDS;
+
+    #[test]
+    fn a_field_that_is_set_is_matched_exactly() {
+        for f in FIELDS.iter().filter(|f| !matches!(f.loc, crate::field::Loc::TunMetadata(_))) {
+            let mut m = Match::ANY;
+            m.set(f.id, 1);
+            let value = if f.id == Field::IpDscpShifted { 0 } else { 1 };
+            assert!(m.is_exactly(f.id, value), "{} {:x?}", f.name, m.get(f.id));
+            m.set_masked(f.id, 1, u128::MAX);
+            assert!(m.is_exactly(f.id, value), "{}", f.name);
+            m.set_masked(f.id, 0, 0);
+            assert_eq!(m, Match::ANY, "{}", f.name);
+        }
+    }
+
+    #[test]
+    fn vlan_views_share_the_tag() {
+        let mut m = Match::ANY;
+        m.set(Field::DlVlan, 5);
+        m.set(Field::DlVlanPcp, 3);
+        assert_eq!(m.get(Field::VlanTci), (0x7005, 0xffff));
+        m.set_masked(Field::DlVlan, 0, 0);
+        assert_eq!(m.get(Field::VlanTci), (0x7000, 0xf000));
+        m.set(Field::DlVlan, 0xffff);
+        assert_eq!(m.get(Field::VlanTci), (0, 0xffff));
+        m.set(Field::VlanVid, 5);
+        assert_eq!(m.get(Field::VlanTci), (5, 0xffff));
+    }
 
     #[test]
     fn containment_and_overlap() {

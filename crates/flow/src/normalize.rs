@@ -103,6 +103,10 @@ impl Match {
         let ports_known = matches!(proto, Some(ipproto::TCP | ipproto::UDP | ipproto::SCTP))
             || (v4 && proto == Some(ipproto::ICMP))
             || (v6 && proto == Some(ipproto::ICMPV6));
+        if matches!((v4, v6, proto), (true, _, Some(ipproto::ICMP)) | (_, true, Some(ipproto::ICMPV6))) {
+            self.narrow_to_byte(Field::Icmpv4Type);
+            self.narrow_to_byte(Field::Icmpv4Code);
+        }
         let (solicit, advert) = (self.meets(Prereq::NdSolicit), self.meets(Prereq::NdAdvert));
         let ether = self.meets(Prereq::Ethernet);
         self.keep(ether, &[Field::EthSrc, Field::EthDst, Field::EthType, Field::VlanTci]);
@@ -116,10 +120,6 @@ impl Match {
         self.keep(arp || advert, &[Field::ArpTha]);
         self.keep(solicit || advert, &[Field::NdTarget, Field::NdReserved, Field::NdOptionsType]);
         self.keep(mpls, &[Field::MplsLabel, Field::MplsTc, Field::MplsBos, Field::MplsTtl]);
-        if matches!((v4, v6, proto), (true, _, Some(ipproto::ICMP)) | (_, true, Some(ipproto::ICMPV6))) {
-            self.narrow_to_byte(Field::Icmpv4Type);
-            self.narrow_to_byte(Field::Icmpv4Code);
-        }
         if *self == before {
             return None;
         }

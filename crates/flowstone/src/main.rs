@@ -7,6 +7,7 @@ mod appctl;
 mod control;
 mod dpctl;
 mod links;
+mod run;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -29,15 +30,22 @@ const PROGRAMS: &[Program] = &[
         name: "ovsdb-server",
         subcommand: "ovsdb-server",
         summary: "the database server",
-        main: ovsdb_tools::server::server_main,
+        main: ovsdb_tools::server_main,
     },
     Program { name: "ovs-vsctl", subcommand: "vsctl", summary: "configure the switch", main: vsctl::main },
+    Program { name: "ovs-ofctl", subcommand: "ofctl", summary: "look into and change flow tables", main: ofctl::main },
     Program { name: "ovs-appctl", subcommand: "appctl", summary: "control a running daemon", main: appctl::main },
+    Program {
+        name: "ovsdb-client",
+        subcommand: "ovsdb-client",
+        summary: "ask a database server",
+        main: ovsdb_tools::client_main,
+    },
     Program {
         name: "ovsdb-tool",
         subcommand: "ovsdb-tool",
         summary: "make and look into database files",
-        main: ovsdb_tools::tool::tool_main,
+        main: ovsdb_tools::tool_main,
     },
     Program { name: "ovs-dpctl", subcommand: "dpctl", summary: "look into the datapath", main: dpctl::main },
 ];
@@ -61,6 +69,10 @@ fn main() -> ExitCode {
     }
     match word.as_str() {
         "links" => links::main(&name, args.get(2..).unwrap_or_default(), PROGRAMS.iter().map(|program| program.name)),
+        "run" => {
+            args.remove(1);
+            run::main(args)
+        }
         "--help" | "-h" | "help" => cli::print(&usage(&name)),
         "--version" | "-V" => cli::print(&cli::version_text(&name)),
         _ => cli::fail(&name, format!("unknown subcommand '{word}'; use --help for help")),
@@ -78,6 +90,7 @@ fn usage(name: &str) -> String {
     for program in PROGRAMS {
         out.push_str(&format!("  {:<14} {} ({})\n", program.subcommand, program.summary, program.name));
     }
+    out.push_str("  run            database and switch in one process\n");
     out.push_str("  links DIR      link every program's name to this file in DIR\n");
     out.push_str(
         "\nOther options:\n  -h, --help     display this help message\n  -V, --version  display version information\n",

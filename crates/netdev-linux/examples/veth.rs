@@ -2,7 +2,7 @@
 //!
 //! `veth forward A B` moves frames between two devices until it is killed; `veth send A B SECONDS` sends 60-byte frames
 //! out of A and counts those that leave B's receive queue on another thread; `veth through A B C D SECONDS` also
-//! forwards from B to C in between.
+//! forwards from B to C in between. `veth blast A BYTES SECONDS` sends only.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,11 +20,13 @@ fn main() {
     let open = |name: &str| linux.open_system(name).expect("device");
     match words[..] {
         ["forward", a, b] => forward(&*open(a), &*open(b), &AtomicBool::new(false)),
-        ["blast", a, seconds] => {
+        ["blast", a, len, seconds] => {
+            let mut frame = vec![2; len.parse().expect("bytes")];
+            frame[12..14].copy_from_slice(&[0x88, 0xb5]);
             let (mut tx, mut sent) = (open(a).open_tx().expect("tx"), 0);
             let start = Instant::now();
             while start.elapsed() < Duration::from_secs(seconds.parse().expect("seconds")) {
-                sent += send(&mut *tx, &mut vec![Packet::from_slice(&[2; 60]); 32]);
+                sent += send(&mut *tx, &mut (0..32).map(|_| netdev::pool::filled(&frame)).collect());
             }
             println!("{} ns of CPU a frame to send", cpu_ns() / sent);
         }
@@ -38,7 +40,7 @@ fn main() {
             stop.store(true, Ordering::Relaxed);
             thread.join().expect("forwarder");
         }
-        _ => eprintln!("usage: veth forward A B | send A B SECONDS | through A B C D SECONDS"),
+        _ => eprintln!("usage: veth forward A B | blast A BYTES SECONDS | send A B SECONDS | through A B C D SECONDS"),
     }
 }
 

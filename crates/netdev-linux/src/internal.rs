@@ -64,7 +64,7 @@ impl Netdev for Internal {
     }
 
     fn mac(&self) -> MacAddr {
-        self.host.refresh(&self.link).map(|info| info.mac).unwrap_or_default()
+        self.link.last().map(|info| info.mac).unwrap_or_default()
     }
 
     fn set_mac(&self, mac: MacAddr) -> Result<(), NetdevError> {
@@ -72,7 +72,7 @@ impl Netdev for Internal {
     }
 
     fn mtu(&self) -> Option<u32> {
-        self.host.refresh(&self.link).and_then(|info| info.mtu)
+        self.link.last().and_then(|info| info.mtu)
     }
 
     fn set_mtu(&self, mtu: u32) -> Result<(), NetdevError> {
@@ -189,7 +189,9 @@ impl TapTx {
             return;
         }
         // Frames without marks do not come here again.
-        finished.iter().for_each(|packet| self.send(packet, report));
+        for packet in &finished {
+            self.send(packet, report);
+        }
         pool::recycle_all(&mut finished);
     }
 }
@@ -197,7 +199,9 @@ impl TapTx {
 impl Tx for TapTx {
     fn send_batch(&mut self, batch: &mut Batch) -> SendReport {
         let mut report = SendReport::default();
-        batch.iter().for_each(|packet| self.send(packet, &mut report));
+        for packet in batch.iter() {
+            self.send(packet, &mut report);
+        }
         pool::recycle_all(batch);
         report
     }

@@ -15,9 +15,12 @@
 //! Frames of a veth come with unfinished checksums and up to 64 KiB long. Packet sockets with `PACKET_VNET_HDR` keep
 //! both marks; AF_XDP does not. Received frames of usual size come through a TPACKET_V2 ring, which shows each frame
 //! at once (TPACKET_V3 shows a block when it is full or a timer of at least a millisecond ends, which every round trip
-//! would pay); larger ones are read from the socket straight into their buffer. Sending uses `sendmmsg`: the frames in
-//! a TPACKET transmit ring are referred to, not copied, and over a veth the kernel says that a slot is free when the
-//! frame changes hands, not when the receiver has read it.
+//! would pay); larger ones are read from the socket straight into their buffer.
+//!
+//! Sending uses `sendmmsg`, which takes frames of any length and tells of each what became of it. A transmit ring was
+//! measured to cost a third less CPU for frames of 60 bytes and nothing less from 1,500 bytes on; it cannot hold a
+//! frame of 64 KiB in slots of useful size, and checks no MTU when frames carry virtio-net headers.
+//! `PACKET_QDISC_BYPASS` made no difference on a veth.
 
 pub mod ethtool;
 pub mod host;

@@ -1,6 +1,6 @@
 //! What is known of a kernel device between looks: its number, whether it is still there, and changes of its state.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use netdev::Changes;
 use parking_lot::Mutex;
@@ -11,11 +11,12 @@ use crate::netlink::LinkInfo;
 #[derive(Debug)]
 pub(crate) struct Link {
     name: String,
-    ifindex: AtomicU32,
+    ifindex: u32,
     gone: AtomicBool,
-    up: AtomicBool,
     link_resets: AtomicU64,
-    /// Frames that could not be received because they were too large or their header made no sense.
+    /// Large frames that the socket had no room for.
+    pub(crate) rx_dropped: AtomicU64,
+    /// Frames that could not be received because their marks made no sense.
     pub(crate) rx_errors: AtomicU64,
     last: Mutex<LinkInfo>,
     pub(crate) changes: Changes,
@@ -26,10 +27,10 @@ impl Link {
     pub(crate) fn new(info: LinkInfo) -> Self {
         Self {
             name: info.name.clone(),
-            ifindex: AtomicU32::new(info.ifindex),
+            ifindex: info.ifindex,
             gone: AtomicBool::new(false),
-            up: AtomicBool::new(info.admin_up()),
             link_resets: AtomicU64::new(0),
+            rx_dropped: AtomicU64::new(0),
             rx_errors: AtomicU64::new(0),
             last: Mutex::new(info),
             changes: Changes::default(),
@@ -41,7 +42,7 @@ impl Link {
     }
 
     pub(crate) fn ifindex(&self) -> u32 {
-        self.ifindex.load(Ordering::Relaxed)
+        self.ifindex
     }
 
     /// Whether the device was deleted or has another name now.
@@ -49,9 +50,9 @@ impl Link {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// Whether the device was administratively up when last heard of.
-    pub(crate) fn is_up(&self) -> bool {
-        self.up.load(Ordering::Relaxed)
+    /// What the kernel last said of the device; `None` if it is gone.
+    pub(crate) fn last(&self) -> Option<LinkInfo> {
+        (!self.is_gone()).then(|| self.last.lock().clone())
     }
 
     pub(crate) fn link_resets(&self) -> u64 {
@@ -69,7 +70,6 @@ impl Link {
             if last.carrier() != info.carrier() {
                 self.link_resets.fetch_add(1, Ordering::Relaxed);
             }
-            self.up.store(info.admin_up(), Ordering::Relaxed);
             let changed = last.state() != info.state();
             last.clone_from(info);
             changed
@@ -82,7 +82,6 @@ impl Link {
     /// The device is not there any more.
     pub(crate) fn set_gone(&self) {
         if !self.gone.swap(true, Ordering::AcqRel) {
-            self.up.store(false, Ordering::Relaxed);
             self.changes.notify();
         }
     }

@@ -22,8 +22,8 @@ use crate::{sys, vnet};
 const RING_SLOTS: usize = 2048;
 /// Bytes of frames too large for the ring that wait at most.
 const RECEIVE_BUFFER_LEN: i32 = 16 << 20;
-/// Frames from a queue that was found empty this often in a row are asked for once more together with the socket's
-/// error, which would keep its descriptor readable.
+/// A queue that is found empty so many times in a row is asked for the socket's error, which would keep its descriptor
+/// readable; a thread that polls without sleeping pays for it only this often.
 const IDLE_CHECK: u32 = 64;
 const ARPHRD_ETHER: u16 = 1;
 const VLAN_TAG_LEN: usize = 4;
@@ -82,9 +82,10 @@ pub(crate) fn set(
     change: Change,
     operation: impl FnOnce() -> String,
 ) -> Result<(), NetdevError> {
-    let result = match link.is_gone() {
-        true => Err(io::Error::from_raw_os_error(libc::ENODEV)),
-        false => host.netlink.set(link.ifindex(), change),
+    let result = if link.is_gone() {
+        Err(io::Error::from_raw_os_error(libc::ENODEV))
+    } else {
+        host.netlink.set(link.ifindex(), change)
     };
     host.refresh(link);
     result.map_err(|source| NetdevError::Operation { name: link.name().to_owned(), operation: operation(), source })
@@ -134,14 +135,14 @@ impl Netdev for System {
     }
 
     fn open_tx(&self) -> Result<Box<dyn Tx>, NetdevError> {
-        match PacketTx::new(self.link.clone()) {
+        match PacketTx::new(&self.link) {
             Ok(tx) => Ok(Box::new(tx)),
             Err(source) => Err(NetdevError::Open { name: self.name().to_owned(), source }),
         }
     }
 
     fn mac(&self) -> MacAddr {
-        self.host.refresh(&self.link).map(|info| info.mac).unwrap_or_default()
+        self.link.last().map(|info| info.mac).unwrap_or_default()
     }
 
     fn set_mac(&self, mac: MacAddr) -> Result<(), NetdevError> {
@@ -149,7 +150,7 @@ impl Netdev for System {
     }
 
     fn mtu(&self) -> Option<u32> {
-        self.host.refresh(&self.link).and_then(|info| info.mtu)
+        self.link.last().and_then(|info| info.mtu)
     }
 
     fn set_mtu(&self, mtu: u32) -> Result<(), NetdevError> {
@@ -183,7 +184,7 @@ impl Netdev for System {
     fn stats(&self) -> NetdevStats {
         let mut stats = self.host.refresh(&self.link).map(|info| info.stats).unwrap_or_default();
         let add = |counter: &mut Option<u64>, n: u64| *counter = counter.map(|old| old + n);
-        add(&mut stats.rx_dropped, self.receivers.drops());
+        add(&mut stats.rx_dropped, self.receivers.drops() + self.link.rx_dropped.load(Ordering::Relaxed));
         add(&mut stats.rx_errors, self.link.rx_errors.load(Ordering::Relaxed));
         stats
     }
@@ -215,7 +216,7 @@ impl PacketRx {
         Ok(Self { ring, socket: Arc::new(socket), link, idle: 0 })
     }
 
-    /// The next frame: `None` if none waits, an inner `None` for one that cannot be had.
+    /// The next frame: `None` if none waits, an inner `None` for one that cannot be had, which is counted.
     fn next(&mut self) -> Option<Option<Packet>> {
         let slot = self.ring.next()?;
         let (len, vlan) = (slot.len, slot.vlan);
@@ -226,9 +227,16 @@ impl PacketRx {
                 packet
             }),
             Place::Socket => read_large(self.socket.as_fd(), len),
-            Place::Lost => None,
+            Place::Lost => {
+                self.ring.release();
+                self.link.rx_dropped.fetch_add(1, Ordering::Relaxed);
+                return Some(None);
+            }
         };
         self.ring.release();
+        if packet.is_none() {
+            self.link.rx_errors.fetch_add(1, Ordering::Relaxed);
+        }
         Some(packet.map(|mut packet| {
             if let Some((protocol, control)) = vlan {
                 put_tag_back(&mut packet, protocol, control);
@@ -258,9 +266,7 @@ impl Rx for PacketRx {
                     out.push(packet);
                     n += 1;
                 }
-                Some(None) => {
-                    self.link.rx_errors.fetch_add(1, Ordering::Relaxed);
-                }
+                Some(None) => {}
                 None => break,
             }
         }

@@ -5,7 +5,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::Arc;
 
 use base::DropReason;
 use netdev::{SendReport, Tx, pool, software};
@@ -22,18 +21,17 @@ const MESSAGES: usize = 64;
 /// A packet socket to send by.
 pub(crate) struct PacketTx {
     socket: OwnedFd,
-    link: Arc<Link>,
     headers: Vec<[u8; vnet::LEN]>,
 }
 
 impl PacketTx {
     /// A socket bound to the device.
-    pub(crate) fn new(link: Arc<Link>) -> io::Result<Self> {
+    pub(crate) fn new(link: &Link) -> io::Result<Self> {
         let socket = ring::marked_socket()?;
         // Needs CAP_NET_ADMIN, as all of this; where it is refused the usual size serves too.
         let _ = sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SEND_BUFFER_LEN);
         sys::packet_bind(socket.as_fd(), link.ifindex(), 0)?;
-        Ok(Self { socket, link, headers: Vec::with_capacity(MESSAGES) })
+        Ok(Self { socket, headers: Vec::with_capacity(MESSAGES) })
     }
 
     /// Sends a frame that the kernel refused, with its marks dealt with by us if it has any.
@@ -74,7 +72,7 @@ impl PacketTx {
 impl Tx for PacketTx {
     fn send_batch(&mut self, batch: &mut Batch) -> SendReport {
         let mut report = SendReport::default();
-        let mut at = 0;
+        let (mut at, mut asked_again) = (0, false);
         while let Some(rest) = batch.get(at..).filter(|rest| !rest.is_empty()) {
             let error = match self.send(rest) {
                 Ok(n) => {
@@ -85,12 +83,9 @@ impl Tx for PacketTx {
                 Err(e) => e,
             };
             match error.raw_os_error() {
-                Some(libc::EINTR) => continue,
-                // What waits at the socket is taken by the failing call: the next one tells how it is now.
-                Some(libc::ENETDOWN) if self.link.is_up() => {
-                    report.count_dropped(DropReason::PortDown, 1);
-                    at += 1;
-                }
+                Some(libc::EINTR) => {}
+                // The socket remembers that the device was down once and tells it once: ask again how it is now.
+                Some(libc::ENETDOWN) if !asked_again => asked_again = true,
                 Some(libc::ENETDOWN) => {
                     report.count_dropped(DropReason::PortDown, rest.len() as u64);
                     break;

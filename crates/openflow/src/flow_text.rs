@@ -7,7 +7,7 @@ use super::action::parse::{parse_instructions, parse_uint};
 use super::flow_mod::{FlowMod, FlowModCommand};
 use super::protocol::Protocols;
 use flow::text::{Parsed, next_key_value, parse_field_into, parse_port};
-use flow::{Field, Match, PortNames};
+use flow::{Field, Match, Normalized, PortNames, Prereq};
 
 /// What is wrong with the text of a flow.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -25,6 +25,8 @@ pub struct ParsedFlow {
     pub flow_mod: FlowMod,
     /// Formats that can carry all of it.
     pub usable: Protocols,
+    /// What `ovs-ofctl` logs: that fields were dropped from the match because it lacks what they presuppose.
+    pub normalized: Option<Normalized>,
 }
 
 /// Reads a flow for `command`.
@@ -44,7 +46,14 @@ pub fn parse_flow(text: &str, command: FlowModCommand, ports: &dyn PortNames) ->
     if let Some(actions) = actions {
         parser.actions(actions)?;
     }
-    Ok(ParsedFlow { flow_mod: parser.fm, usable: parser.usable })
+    let modifies = matches!(command, FlowModCommand::Modify | FlowModCommand::ModifyStrict);
+    if modifies && !parser.fm.modify_cookie && parser.fm.cookie_mask != 0 {
+        // Flows chosen by their cookie keep it. (Without such a choice a flow may be added, which gets cookie 0.)
+        parser.fm.new_cookie = u64::MAX;
+    }
+    parser.restrict(of_ipv6(&parser.fm.matching));
+    let normalized = parser.fm.matching.normalize(ports);
+    Ok(ParsedFlow { flow_mod: parser.fm, usable: parser.usable, normalized })
 }
 
 /// Reads a line of `add-flows` or of a bundle, which may start with a command: `add`, `modify`, `modify_strict`,
@@ -216,6 +225,13 @@ impl Parser<'_> {
 /// What the C library makes of a minus sign before an unsigned number.
 fn negated(digits: &str) -> Option<u64> {
     parse_uint(digits, 64).map(u64::wrapping_neg)
+}
+
+/// The formats that can match on what follows an IPv6 header: the fixed matches have these fields for IPv4 only.
+fn of_ipv6(matching: &Match) -> Protocols {
+    let fields = [Field::IpProto, Field::IpDscp, Field::TcpSrc, Field::TcpDst];
+    let beyond = fields.into_iter().any(|f| matching.get(f).1 != 0);
+    if matching.meets(Prereq::Ipv6) && beyond { Protocols::EXTENDED } else { Protocols::ANY }
 }
 
 /// The bits of `field` that the match looks at, as the text gave them.

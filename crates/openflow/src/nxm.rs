@@ -5,8 +5,8 @@
 
 use super::bytes::{Put, Reader};
 use super::error::OfpError;
-use super::prereq;
 use super::version::Version;
+use super::{of_match, prereq};
 use flow::field::FIELDS;
 use flow::{Field, Loc, Maskable, Match};
 use std::sync::LazyLock;
@@ -102,9 +102,14 @@ impl Header {
         }
     }
 
+    /// The field that this header names, whatever its length.
+    pub fn named_field(self) -> Option<Field> {
+        lookup(self.class, self.experimenter, self.number)
+    }
+
     /// The field that this header is for, if there is one whose length agrees.
     pub fn field(self) -> Option<Field> {
-        let field = lookup(self.class, self.experimenter, self.number)?;
+        let field = self.named_field()?;
         let variable = matches!(field.info().loc, Loc::TunMetadata(_));
         let n = field.info().wire_bytes() << u8::from(self.has_mask);
         (variable || n == self.payload).then_some(field)
@@ -166,7 +171,12 @@ pub fn decode_entry(r: &mut Reader<'_>) -> Result<Entry, OfpError> {
         let mask = payload.u64().unwrap_or(u64::MAX);
         return if value & !mask == 0 { Ok(Entry::Cookie((value, mask))) } else { Err(OfpError::BmcBadWildcards) };
     }
-    let Some(field) = header.field() else { return Ok(Entry::Unknown(header)) };
+    let Some(field) = header.field() else {
+        // Even of a field that is not known, the value may have no bits beyond the mask.
+        let (value, mask) = payload.0.split_at(header.payload / 2);
+        let beyond = header.has_mask && value.iter().zip(mask).any(|(v, m)| v & !m != 0);
+        return if beyond { Err(OfpError::BmcBadWildcards) } else { Ok(Entry::Unknown(header)) };
+    };
     if let Loc::TunMetadata(_) = field.info().loc {
         return Err(OfpError::NxfmfcInvalidTlvField);
     }
@@ -189,6 +199,7 @@ pub fn value_is_valid(field: Field, value: u128) -> bool {
     match field {
         Field::InPortOxm | Field::ActsetOutput => base::PortNo::from_of11(value as u32).is_some(),
         Field::ArpOp => value <= 0xff,
+        Field::NshMdtype => value == 1 || value == 2,
         _ => value & !field.info().full_mask() == 0,
     }
 }
@@ -245,12 +256,16 @@ pub fn decode_nx_match(
     decode(&bytes[..length], unknown)
 }
 
-/// Reads an `ofp_match` of type OXM, with header and padding, off the front of `r` (OpenFlow 1.2 and later).
+/// Reads an `ofp_match`, of type OXM or of OpenFlow 1.1's, with header and padding, off the front of `r` (OpenFlow 1.2 and later).
 pub fn decode_oxm_match(r: &mut Reader<'_>, unknown: Unknown) -> Result<Match, OfpError> {
     let mut header = *r;
     let (ty, length) = (header.u16().ok_or(OfpError::BmcBadLen)?, header.u16().ok_or(OfpError::BmcBadLen)?);
-    if ty != 1 {
+    if ty > 1 {
         return Err(OfpError::BmcBadType);
+    }
+    if ty == 0 {
+        // OFPMT_STANDARD, which stays allowed.
+        return of_match::decode_of11(r);
     }
     let length = usize::from(length);
     let bytes = r.take(length.next_multiple_of(8)).ok_or(OfpError::BmcBadLen)?;

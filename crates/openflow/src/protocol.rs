@@ -106,7 +106,7 @@ impl Protocols {
         match field {
             _ if mask == 0 => Self::ANY,
             Field::InPort | Field::EthType | Field::IpProto | Field::IpDscp | Field::IpDscpShifted => any_version,
-            Field::DlVlan | Field::DlVlanPcp | Field::ArpOp => any_version,
+            Field::DlVlan | Field::DlVlanPcp | Field::VlanPcp | Field::ArpOp => any_version,
             Field::VlanTci | Field::VlanVid if exact => any_version,
             Field::EthSrc | Field::EthDst => {
                 if exact {
@@ -144,8 +144,10 @@ impl Protocols {
         match action {
             Action::PushVlan(_) => Self::OF11_UP,
             Action::WriteMetadata { .. } => Self::EXTENDED | Self::OF11_STD,
-            Action::SetField { field, mask, .. } => Self::of_field(*field, *mask),
-            Action::Clone(actions) => actions.iter().fold(Self::ANY, |set, a| set & Self::of_action(a)),
+            Action::SetField { field, .. } => Self::of_field(*field, field.info().full_mask()),
+            Action::Clone(actions) | Action::WriteActions(actions) => {
+                actions.iter().fold(Self::ANY, |set, a| set & Self::of_action(a))
+            }
             _ => Self::ANY,
         }
     }

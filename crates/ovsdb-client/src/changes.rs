@@ -272,7 +272,7 @@ impl Changes {
         }
         let mut operations = Vec::new();
         operations.extend(lock.map(|lock| json!({ "op": "assert", "lock": lock })));
-        operations.extend(self.verified.iter().filter_map(|(key, columns)| self.wait(replica, *key, columns)));
+        operations.extend(self.verified.iter().filter_map(|(key, columns)| Self::wait(replica, *key, columns)));
         operations.extend(changes);
         if let Some((key, column)) = self.increment {
             operations.extend(self.increment_operations(replica, key, column));
@@ -283,7 +283,7 @@ impl Changes {
         Some(operations)
     }
 
-    fn wait(&self, replica: &Replica, (table, uuid): Key, columns: &BTreeSet<usize>) -> Option<Value> {
+    fn wait(replica: &Replica, (table, uuid): Key, columns: &BTreeSet<usize>) -> Option<Value> {
         let data = replica.data(table, uuid)?;
         let table = replica.tables().get(table)?;
         let mut row = Map::new();

@@ -47,6 +47,8 @@ mod error;
 mod idl;
 mod replica;
 mod session;
+#[cfg(test)]
+mod tests;
 
 pub use changes::{Changes, Committed, Outcome};
 pub use client::Client;

@@ -165,7 +165,9 @@ impl Core {
     /// Closes all sessions.
     pub fn disconnect_all(&mut self, reason: &str) {
         let ids: Vec<SessionId> = self.sessions.keys().copied().collect();
-        ids.into_iter().for_each(|id| self.close(id, reason));
+        for id in ids {
+            self.close(id, reason);
+        }
     }
 
     pub(crate) fn close(&mut self, id: SessionId, reason: &str) {
@@ -176,7 +178,9 @@ impl Core {
     fn disconnect_unaware(&mut self, reason: &str) {
         let unaware = self.sessions.iter().filter(|(_, session)| !session.change_aware);
         let unaware: Vec<SessionId> = unaware.map(|(&id, _)| id).collect();
-        unaware.into_iter().for_each(|id| self.close(id, reason));
+        for id in unaware {
+            self.close(id, reason);
+        }
     }
 
     pub(crate) fn send(&mut self, session: SessionId, message: Message) {

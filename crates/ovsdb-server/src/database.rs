@@ -22,7 +22,7 @@ pub type RowId = (usize, Uuid);
 /// The values of the columns of a unique index in one row.
 pub(crate) type IndexKey = Vec<Arc<Datum>>;
 
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Default, Clone, PartialEq)]
 struct Table {
     rows: BTreeMap<Uuid, Arc<Row>>,
     strong: HashMap<Uuid, usize>,
@@ -147,6 +147,12 @@ impl Database {
         for change in changes {
             self.enter(change);
         }
+    }
+
+    /// Whether rows, counts and indexes are the same in both databases.
+    #[cfg(test)]
+    pub(crate) fn same_bookkeeping(&self, other: &Database) -> bool {
+        self.tables == other.tables
     }
 
     fn forget(&mut self, change: &RowChange) {

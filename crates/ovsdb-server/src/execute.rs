@@ -255,7 +255,9 @@ impl<'a> Execution<'a> {
         for mut row in rows {
             let differs = columns.iter().any(|(index, datum)| row.column(*index) != Some(datum));
             if differs {
-                columns.iter().for_each(|(index, datum)| row.set(*index, datum.clone()));
+                for (index, datum) in &columns {
+                    row.set(*index, datum.clone());
+                }
                 self.transaction.replace(table, row)?;
             }
         }

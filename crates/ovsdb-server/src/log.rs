@@ -8,6 +8,8 @@
 //! Reading never fails as a whole: what is sound from the start of the file is given, with the reason why the rest is
 //! not, and where the sound part ends.
 
+use std::fmt::Write as _;
+
 use serde_json::Value;
 use sha1::{Digest, Sha1};
 
@@ -27,7 +29,10 @@ pub fn encode(json: &Value) -> Vec<u8> {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 /// Why a record could not be read; offsets are in bytes from the start of the file.

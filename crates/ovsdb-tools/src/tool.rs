@@ -83,7 +83,7 @@ pub fn tool_main(args: Vec<OsString>) -> ExitCode {
     log.set_level(None, Some(vlog::Destination::Console), vlog::Level::Warn);
     let mut context = Context::default();
     let mut parser = Parser::new(args, &[OPTIONS, vlog::OPTIONS, cli::options::HELP_AND_VERSION]);
-    while let Some(found) = parser.next() {
+    for found in parser.by_ref() {
         let found = match found {
             Ok(found) => found,
             Err(error) => {

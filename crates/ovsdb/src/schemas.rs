@@ -16,6 +16,25 @@ mod tests {
         assert!(schema.equivalent(&again));
     }
 
+    /// The checksum of POSIX cksum(1): a CRC over the bytes and then over their number.
+    fn cksum(bytes: &[u8]) -> u32 {
+        let count = bytes.len() as u64;
+        let length = (0..8).map(|byte| (count >> (8 * byte)) as u8).take(8 - count.leading_zeros() as usize / 8);
+        !bytes.iter().copied().chain(length).fold(0u32, |crc, byte| {
+            (0..8).fold(crc ^ (u32::from(byte) << 24), |crc, _| {
+                if crc & 0x8000_0000 == 0 { crc << 1 } else { (crc << 1) ^ 0x04c1_1db7 }
+            })
+        })
+    }
+
+    #[test]
+    fn the_checksum_is_of_the_lines_that_do_not_speak_of_it() {
+        let lines = super::OPEN_VSWITCH.split_inclusive('\n').filter(|line| !line.contains("cksum"));
+        let text: String = lines.collect();
+        let schema = DatabaseSchema::parse(super::OPEN_VSWITCH).unwrap();
+        assert_eq!(schema.cksum, format!("{} {}", cksum(text.as_bytes()), text.len()));
+    }
+
     #[test]
     fn columns_newer_than_8_3_are_there() {
         let schema = DatabaseSchema::parse(super::OPEN_VSWITCH).unwrap();

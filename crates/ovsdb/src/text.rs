@@ -123,11 +123,9 @@ pub fn take_token(text: &str) -> Result<(&str, &str)> {
     let mut chars = text.char_indices();
     while let Some((at, c)) = chars.next() {
         match c {
-            '\\' => {
-                if chars.next().is_none() {
-                    return fail(format!("{text}: backslash at end of argument"));
-                }
-            }
+            '\\' if chars.next().is_none() => return fail(format!("{text}: backslash at end of argument")),
+            // What follows it was skipped by the guard above.
+            '\\' => {}
             '"' => quoted = !quoted,
             c if !quoted && is_delimiter(c) => return Ok(text.split_at(at)),
             _ => {}

@@ -215,8 +215,11 @@ impl BaseType {
                 insert_unless(&mut object, "maxInteger", *max, i64::MAX);
             }
             Constraint::Real { min, max } => {
-                insert_unless(&mut object, "minReal", *min, f64::MIN);
-                insert_unless(&mut object, "maxReal", *max, f64::MAX);
+                for (name, bound, default) in [("minReal", *min, f64::MIN), ("maxReal", *max, f64::MAX)] {
+                    if bound != default {
+                        object.insert(name.into(), Atom::Real(bound).to_json());
+                    }
+                }
             }
             Constraint::String { min_length, max_length } => {
                 insert_unless(&mut object, "minLength", *min_length, 0);

@@ -182,7 +182,8 @@ pub enum Verdict {
     Good,
     /// One of them is wrong.
     Bad,
-    /// There is none that could be checked: no IP packet, a fragment, another protocol, a UDP checksum of 0.
+    /// There is none that could be checked: no IP packet, a fragment, an IPv6 packet on its way to other
+    /// hops of a routing header, another protocol, a UDP checksum of 0.
     None,
 }
 
@@ -194,7 +195,7 @@ pub fn verify(frame: &[u8]) -> Verdict {
         return Verdict::Bad;
     }
     let whole = if ip.version == 4 { Verdict::Good } else { Verdict::None };
-    if ip.fragment {
+    if ip.fragment || ip.routed {
         return whole;
     }
     let l4 = &frame[ip.l4..ip.end];

@@ -75,17 +75,26 @@ fn find_ip(frame: &[u8]) -> Option<Ip> {
             let h = Ipv4::new_checked(rest).ok()?;
             let header = h.header_len();
             let fragment = h.flags_offset() & 0x3fff != 0;
-            Ip { version: 4, at, header, proto: h.proto(), fragment, l4: at + header, end: frame.len() }
+            Ip { version: 4, at, header, proto: h.proto(), fragment, routed: false, l4: at + header, end: frame.len() }
         }
         0x86dd => {
             let h = Ipv6::new_checked(rest).ok()?;
             let ext = wire::extensions(h.next_header(), &rest[40..])?;
             let l4 = at + 40 + ext.len;
-            Ip { version: 6, at, header: 40, proto: ext.proto, fragment: ext.fragment, l4, end: frame.len() }
+            Ip {
+                version: 6,
+                at,
+                header: 40,
+                proto: ext.proto,
+                fragment: ext.fragment,
+                routed: ext.routed,
+                l4,
+                end: frame.len(),
+            }
         }
         _ => return None,
     };
-    (found.header >= 20 && !found.fragment && found.l4 <= frame.len()).then_some(found)
+    (found.header >= 20 && !found.fragment && !found.routed && found.l4 <= frame.len()).then_some(found)
 }
 
 /// Where a segment stands among its siblings.

@@ -62,6 +62,7 @@ impl Server {
         // Connections are aborted with the server.
         let mut connections = tokio::task::JoinSet::new();
         let mut serial: u64 = 0;
+        let mut failing = false;
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
@@ -71,9 +72,13 @@ impl Server {
                 Ok((stream, _)) => {
                     connections.spawn(serve(stream, serial, self.commands.clone()));
                     serial = serial.wrapping_add(1);
+                    failing = false;
                 }
                 Err(error) => {
-                    warn!(target: "unixctl", "{}: accept failed: {error}", self.path.0.display());
+                    // Once for each time that it begins to fail: it may go on for long.
+                    if !std::mem::replace(&mut failing, true) {
+                        warn!(target: "unixctl", "{}: accept failed: {error}", self.path.0.display());
+                    }
                     tokio::time::sleep(ACCEPT_RETRY).await;
                 }
             }

@@ -32,7 +32,9 @@ pub(crate) fn ssl_needs(needs: &mut Needs<'_>, _: &Command) -> Done {
 fn print_targets(txn: &Transaction<'_>, table: &str, rows: Vec<Uuid>, output: &mut Output) {
     let mut targets: Vec<&str> = rows.into_iter().map(|row| txn.string(table, row, "target")).collect();
     targets.sort_unstable();
-    targets.into_iter().for_each(|target| output.line(target));
+    for target in targets {
+        output.line(target);
+    }
 }
 
 /// Inserts a row for each target.

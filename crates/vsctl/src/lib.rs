@@ -21,11 +21,12 @@ mod model;
 mod names;
 mod needs;
 mod options;
-mod paths;
 mod port;
 mod run;
 mod show;
 mod switch;
+#[cfg(test)]
+mod tests;
 mod zone;
 
 use context::Failure;
@@ -39,7 +40,7 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
     log.declare(&["vsctl", "db_ctl_base", "ovsdb_idl", "jsonrpc", "reconnect", "fatal_signal"]);
     log.set_level(None, Some(vlog::Destination::Console), vlog::Level::Warn);
     log.set_level(Some("reconnect"), None, vlog::Level::Warn);
-    let default_db = format!("unix:{}/db.sock", paths::rundir().display());
+    let default_db = format!("unix:{}/db.sock", daemon::dirs::rundir().display());
     let options = match options::parse(&program, &log, args, default_db) {
         Ok(Request::Run(options)) => options,
         Ok(Request::Print(text)) => {

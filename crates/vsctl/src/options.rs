@@ -1,7 +1,6 @@
 //! The global options.
 
 use std::ffi::OsString;
-use std::time::Duration;
 
 use cli::options::{Arg, HELP_AND_VERSION, Opt, Parser};
 use cli::table::{Format, STYLE_OPTIONS, Style};
@@ -17,7 +16,8 @@ pub(crate) struct Options {
     pub(crate) dry_run: bool,
     pub(crate) oneline: bool,
     pub(crate) retry: bool,
-    pub(crate) timeout: Option<Duration>,
+    /// When to end by SIGALRM, in seconds; 0 for never.
+    pub(crate) timeout_s: u32,
     pub(crate) style: Style,
     /// Options of the first command that stood among the global ones.
     pub(crate) leading: Vec<(String, Option<String>)>,
@@ -87,7 +87,7 @@ pub(crate) fn parse(
         dry_run: false,
         oneline: false,
         retry: false,
-        timeout: default_timeout(),
+        timeout_s: default_timeout(),
         style: Style { format: Format::List, ..Style::default() },
         leading: Vec::new(),
         words: Vec::new(),
@@ -105,7 +105,7 @@ pub(crate) fn parse(
             "dry-run" => options.dry_run = true,
             "oneline" => options.oneline = true,
             "retry" => options.retry = true,
-            "timeout" => options.timeout = Some(timeout(value.unwrap_or_default()).map_err(fail)?),
+            "timeout" => options.timeout_s = timeout(value.unwrap_or_default()).map_err(fail)?,
             "leader-only" | "no-leader-only" | "shuffle-remotes" | "no-shuffle-remotes" => {}
             "help" => return Ok(Request::Print(crate::help::usage(program, log, &options.db))),
             "version" => return Ok(Request::Print(crate::help::version(program))),
@@ -132,14 +132,12 @@ pub(crate) fn parse(
 }
 
 /// The value of `--timeout`.
-fn timeout(value: &str) -> Result<Duration, String> {
-    match value.parse::<u32>() {
-        Ok(seconds) if seconds > 0 => Ok(Duration::from_secs(seconds.into())),
-        _ => Err(format!("value {value} on -t or --timeout is invalid")),
-    }
+fn timeout(value: &str) -> Result<u32, String> {
+    let seconds = value.parse().ok().filter(|seconds| *seconds > 0);
+    seconds.ok_or_else(|| format!("value {value} on -t or --timeout is invalid"))
 }
 
 /// The time limit that the environment sets.
-fn default_timeout() -> Option<Duration> {
-    timeout(&std::env::var("OVS_CTL_TIMEOUT").ok()?).ok()
+fn default_timeout() -> u32 {
+    std::env::var("OVS_CTL_TIMEOUT").ok().and_then(|value| value.parse().ok()).unwrap_or(0)
 }

@@ -45,7 +45,9 @@ pub(crate) fn list_ifaces(context: &mut Context<'_>, command: &Command, output: 
     let model = context.model();
     let ports = model.bridge(command.arg(0))?.ports.iter().filter_map(|port| model.ports.get(port));
     let names: BTreeSet<&String> = ports.flat_map(|port| &port.ifaces).collect();
-    names.into_iter().for_each(|name| output.line(name));
+    for name in names {
+        output.line(name);
+    }
     Ok(())
 }
 

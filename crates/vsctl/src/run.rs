@@ -45,27 +45,10 @@ pub(crate) fn run(program: &str, words: &[String], mut options: Options) -> Resu
     } else {
         tracing::debug!(target: "vsctl", "Called as {text}");
     }
+    daemon::alarm::set(options.timeout_s);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::fatal(format!("cannot start: {error}")))?;
-    runtime.block_on(async {
-        let work = execute(program, &text, &options, &commands);
-        match options.timeout {
-            None => work.await,
-            Some(limit) => match tokio::time::timeout(limit, work).await {
-                Ok(result) => result,
-                Err(_) => Err(die_of_alarm()),
-            },
-        }
-    })
-}
-
-/// Ends the process as the alarm clock of `--timeout` does, so that a shell sees the signal.
-fn die_of_alarm() -> Failure {
-    tracing::warn!(target: "fatal_signal", "terminating with signal 14 (Alarm clock)");
-    let _ = std::io::stdout().flush();
-    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::ALARM);
-    // Only if the signal is blocked.
-    Failure::Exit(128 + 14)
+    runtime.block_on(execute(program, &text, &options, &commands))
 }
 
 /// The command line as one line, with arguments quoted where that is needed to tell them apart.
@@ -246,6 +229,6 @@ fn report_ports(program: &str, idl: &Idl, names: &[String]) -> ExitCode {
     if !failed {
         return ExitCode::SUCCESS;
     }
-    eprintln!("{program}: The default log directory is \"{}\".", crate::paths::logdir().display());
+    eprintln!("{program}: The default log directory is \"{}\".", daemon::dirs::logdir().display());
     ExitCode::from(EXIT_NOT_SET_UP)
 }

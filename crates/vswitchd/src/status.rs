@@ -21,7 +21,7 @@ pub fn write(
     if let Some(root) = desired.root {
         let set = |txn: &mut Transaction<'_>, column: &str, value: Datum| txn.set("Open_vSwitch", root, column, value);
         set(txn, "cur_cfg", Datum::scalar(desired.next_cfg));
-        set(txn, "ovs_version", Datum::scalar(env!("CARGO_PKG_VERSION")));
+        set(txn, "ovs_version", Datum::scalar(cli::program::COMPATIBLE_VERSION));
         set(txn, "db_version", Datum::scalar(crate::DB_VERSION));
         set(txn, "dpdk_initialized", Datum::scalar(false));
         set(txn, "datapath_types", Datum::set(devices.datapath_types()));

@@ -87,6 +87,14 @@ impl Tracer {
         }
     }
 
+    /// Goes back into the last node of the current list, to add to its inside until [`Tracer::leave`].
+    pub(crate) fn reenter(&mut self) {
+        if self.on {
+            let subs = self.open.last_mut().and_then(|list| list.last_mut()).map(|node| std::mem::take(&mut node.subs));
+            self.open.push(subs.unwrap_or_default());
+        }
+    }
+
     /// Ends the node entered last.
     pub(crate) fn leave(&mut self) {
         if self.on

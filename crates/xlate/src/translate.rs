@@ -10,7 +10,7 @@ use crate::trace::{Kind, Tracer};
 use crate::verdict::{Effect, TranslationError, Verdict};
 use base::{DpPort, DropReason, PortNo};
 use dpif::DpAction;
-use flow::{Field, FlowKey, Reads};
+use flow::{Field, FlowKey, Reads, layout};
 use openflow::{Action, PacketInReason};
 use std::sync::Arc;
 
@@ -60,6 +60,10 @@ pub fn translate(net: &Network, key: &FlowKey, trace: bool) -> Verdict {
 /// Translates a packet in `bridge`. `key` holds the bridge's port number as ingress port.
 pub fn translate_from(net: &Network, bridge: &Bridge, key: &FlowKey, start: Start<'_>, trace: bool) -> Verdict {
     let mut x = Xlate::new(net, bridge, key, trace);
+    // Registers and metadata are no part of a packet: what they start with is given, and looking at them reads nothing.
+    let mut given = FlowKey::ZERO;
+    given.0[layout::REGS..layout::TUN_ID].fill(u64::MAX);
+    x.reads.write_mask(&given);
     // Which bridge this is depends on the port, and how headers are read on the Ethernet type.
     x.reads.note_field(Field::InPortOxm);
     x.reads.note_field(Field::EthType);
@@ -162,9 +166,12 @@ impl<'a> Xlate<'a> {
             }
         }
         if !self.action_set.is_empty() && self.error.is_none() && !self.exit {
+            // It is told of behind what the last table did.
+            self.tracer.reenter();
             self.tracer.enter(Kind::Table, || "--. Executing action set:".into());
             let set = std::mem::take(&mut self.action_set);
             self.do_actions(&crate::action::set_in_order(&set));
+            self.tracer.leave();
             self.tracer.leave();
         }
         self.tracer.leave();
@@ -208,10 +215,11 @@ impl<'a> Xlate<'a> {
     }
 
     fn find_rule(&mut self, table: u8) -> Option<Arc<Rule>> {
-        let rule = self.bridge.tables.get(usize::from(table)).and_then(|t| {
-            // Registers and metadata that no action wrote are zero in every packet: looking at them reads nothing.
-            t.rules.read().lookup(&self.key, &mut self.reads).cloned()
-        });
+        let rule = self
+            .bridge
+            .tables
+            .get(usize::from(table))
+            .and_then(|t| t.rules.read().lookup(&self.key, &mut self.reads).cloned());
         self.effects.push(Effect::Lookup { bridge: self.bridge.id, table, matched: rule.is_some() });
         rule
     }

@@ -38,7 +38,7 @@ fn aligned_columns() {
     assert_eq!(rendered(&[]), format!("name  ports\n----- {dashes}\nb1    []\nbr<0> [{UUID}, a\"b]\n"));
     assert_eq!(
         rendered(&[("max-column-width", "4"), ("data", "bare")]),
-        "name ports\n---- -----\nb1\nbr<0 651d\n".to_owned()
+        "name ports\n---- -----\nb1\nbr<0 651dd\n".to_owned()
     );
     assert_eq!(rendered(&[("max-column-width", "4"), ("no-headings", "")]), "b1   []\nbr<0 [651\n".to_owned());
 }

@@ -1,32 +1,20 @@
 //! Where a frame's headers are, for actions that write them: by the rules of key extraction, but nothing is read
 //! beyond what places the headers.
 
+use flow::extract::ethertype;
+use packet::wire;
+
 use super::vlan::has_tag;
 
-/// Ethernet types.
-pub(crate) mod ethertype {
-    pub(crate) const IPV4: u16 = 0x0800;
-    pub(crate) const ARP: u16 = 0x0806;
-    pub(crate) const RARP: u16 = 0x8035;
-    pub(crate) const IPV6: u16 = 0x86dd;
-    pub(crate) const MPLS: u16 = 0x8847;
-    pub(crate) const MPLS_MULTICAST: u16 = 0x8848;
-    pub(crate) const NSH: u16 = 0x894f;
-}
-
-/// IP protocols.
+/// IP protocols that key extraction does not look into.
 pub(crate) mod proto {
-    pub(crate) const HOPOPTS: u8 = 0;
-    pub(crate) const ICMP: u8 = 1;
-    pub(crate) const TCP: u8 = 6;
-    pub(crate) const UDP: u8 = 17;
+    /// Datagram Congestion Control Protocol (RFC 4340).
     pub(crate) const DCCP: u8 = 33;
-    pub(crate) const ROUTING: u8 = 43;
+    /// Stands in an IPv6 fragment that has no transport header.
     pub(crate) const FRAGMENT: u8 = 44;
-    pub(crate) const AH: u8 = 51;
-    pub(crate) const ICMPV6: u8 = 58;
-    pub(crate) const DSTOPTS: u8 = 60;
-    pub(crate) const SCTP: u8 = 132;
+    /// No next header (RFC 8200 section 4.7).
+    pub(crate) const NONE: u8 = 59;
+    /// UDP-Lite (RFC 3828).
     pub(crate) const UDPLITE: u8 = 136;
 }
 
@@ -134,45 +122,21 @@ fn ipv4(frame: &[u8], l3: usize) -> Option<Ip> {
 
 fn ipv6(frame: &[u8], l3: usize) -> Option<Ip> {
     let header = frame.get(l3..)?.first_chunk::<IPV6_HEADER>()?;
-    let mut at = l3 + IPV6_HEADER;
+    let at = l3 + IPV6_HEADER;
     let end = at + usize::from(be16(header, 4)?);
-    if end > frame.len() {
-        return None;
-    }
-    let mut ip = Ip { proto: header[6], l4: at, end, fragment: false, later: false, routed: false };
-    // Each turn moves `at` on by 8 bytes or more, so this ends.
-    while let Some([next, len, info, left, ..]) = frame.get(at..end.max(at)).and_then(|rest| rest.first_chunk::<8>()) {
-        let size = match ip.proto {
-            proto::HOPOPTS | proto::DSTOPTS | proto::ROUTING => 8 + 8 * usize::from(*len),
-            proto::AH => 8 + 4 * usize::from(*len),
-            proto::FRAGMENT => 8,
-            _ => break,
-        };
-        match ip.proto {
-            proto::ROUTING => ip.routed |= *left > 0,
-            proto::FRAGMENT => {
-                let frag = u16::from_be_bytes([*info, *left]);
-                ip.fragment |= frag & 0xfff9 != 0;
-                ip.later |= frag & 0xfff8 != 0;
-            }
-            _ => {}
-        }
-        if size > end - at {
-            break;
-        }
-        ip.proto = *next;
-        at += size;
-        if ip.later {
-            break;
-        }
-    }
-    ip.l4 = at;
-    Some(ip)
+    let payload = frame.get(at..end)?;
+    let Some(ext) = wire::extensions(header[6], payload) else {
+        // The chain is cut off: there is no transport header to write to.
+        return Some(Ip { proto: proto::NONE, l4: end, end, fragment: false, later: false, routed: false });
+    };
+    let later = ext.proto == proto::FRAGMENT;
+    Some(Ip { proto: ext.proto, l4: at + ext.len, end, fragment: ext.fragment, later, routed: ext.routed })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flow::extract::ipproto;
     use proptest::prelude::*;
 
     fn frame(parts: &[&[u8]]) -> Vec<u8> {
@@ -184,11 +148,11 @@ mod tests {
         let mut ip = [0u8; 24];
         ip[0] = 0x46;
         ip[3] = 32;
-        ip[9] = proto::UDP;
+        ip[9] = ipproto::UDP;
         let f = frame(&[&[0; 12], &[0x81, 0, 0, 5, 8, 0], &ip, &[0; 8], &[0; 9]]);
         let h = Headers::of(&f);
         let ip = h.ip.expect("whole");
-        assert_eq!((h.vlan_tci, h.l3, ip.l4, ip.end, ip.proto), (Some(14), 18, 42, 50, proto::UDP));
+        assert_eq!((h.vlan_tci, h.l3, ip.l4, ip.end, ip.proto), (Some(14), 18, 42, 50, ipproto::UDP));
     }
 
     #[test]
@@ -196,13 +160,13 @@ mod tests {
         let mut ip = [0u8; 40];
         ip[0] = 0x60;
         ip[5] = 8 + 8 + 20;
-        ip[6] = proto::ROUTING;
-        let routing = [proto::FRAGMENT, 0, 4, 1, 0, 0, 0, 0];
-        let first = [proto::TCP, 0, 0, 1, 0, 0, 0, 7];
+        ip[6] = ipproto::ROUTING;
+        let routing = [ipproto::FRAGMENT, 0, 4, 1, 0, 0, 0, 0];
+        let first = [ipproto::TCP, 0, 0, 1, 0, 0, 0, 7];
         let f = frame(&[&[0; 12], &[0x86, 0xdd], &ip, &routing, &first, &[0; 20]]);
         let ip = Headers::of(&f).ip.expect("whole");
         assert!(ip.routed && ip.fragment && !ip.later);
-        assert_eq!((ip.proto, ip.l4, ip.end), (proto::TCP, 70, 90));
+        assert_eq!((ip.proto, ip.l4, ip.end), (ipproto::TCP, 70, 90));
     }
 
     proptest! {

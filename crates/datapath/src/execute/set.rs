@@ -5,9 +5,11 @@
 
 use base::DropReason;
 use flow::Field;
+use flow::extract::ethertype;
 use packet::Packet;
+use packet::checksum::{Sum, update16};
 
-use super::headers::{Headers, ethertype};
+use super::headers::Headers;
 use super::{set_ip, set_transport, vlan};
 
 /// Sets the bits `mask` of `field` to those of `value`. Does nothing if the packet has no such header; an error if it
@@ -80,22 +82,13 @@ pub(super) fn write(frame: &mut [u8], at: usize, n: usize, bits: Bits) -> Result
     for (i, b) in place.iter_mut().enumerate() {
         *b = (new >> (8 * (n - 1 - i))) as u8;
     }
-    let words = |v: u128| (0..8).map(move |i| (v >> (16 * i)) as u16);
-    let sum: u32 = words(old).zip(words(new)).map(|(o, n)| u32::from(!o) + u32::from(n)).sum();
-    Ok(Some(fold(sum)))
-}
-
-/// The ones' complement sum in 16 bits.
-pub(super) fn fold(mut sum: u32) -> u16 {
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum as u16
+    Ok(Some(Sum::new().bytes(&(!old).to_be_bytes()).bytes(&new.to_be_bytes()).partial()))
 }
 
 /// A checksum after the sum under it grew by `delta` (RFC 1624, equation 3).
 pub(super) fn mended(checksum: u16, delta: u16) -> u16 {
-    !fold(u32::from(!checksum) + u32::from(delta))
+    // All ones is a zero in ones' complement: a word that was nothing became `delta`.
+    update16(checksum, u16::MAX, delta)
 }
 
 /// Reads the 16 bits at `at`, changes them and writes them back; nothing if they are not there.
@@ -119,7 +112,7 @@ fn tci(packet: &mut Packet, headers: &Headers, bits: Bits) -> Result<(), DropRea
 
 /// The outermost label stack entry (RFC 3032).
 fn mpls(packet: &mut Packet, headers: &Headers, bits: Bits) -> Result<(), DropReason> {
-    if !headers.is(ethertype::MPLS) && !headers.is(ethertype::MPLS_MULTICAST) {
+    if !headers.is(ethertype::MPLS) && !headers.is(ethertype::MPLS_MCAST) {
         return Ok(());
     }
     plain(packet, headers.l3, 4, bits)

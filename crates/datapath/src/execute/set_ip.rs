@@ -3,9 +3,10 @@
 
 use base::DropReason;
 use flow::Field;
+use flow::extract::{ethertype, ipproto};
 use packet::{Checksum, Packet};
 
-use super::headers::{Headers, Ip, ethertype, proto};
+use super::headers::{Headers, Ip, proto};
 use super::set::{Bits, change16, mended, write};
 
 /// Sets a field of the IP header; nothing if the packet is of the other version or no IP at all.
@@ -67,17 +68,17 @@ fn pseudo_header(packet: &mut Packet, ip: &Ip, version: u16, delta: u16) {
         return;
     }
     let (at, header_len) = match ip.proto {
-        proto::TCP => (16, 20),
-        proto::UDP | proto::UDPLITE => (6, 8),
+        ipproto::TCP => (16, 20),
+        ipproto::UDP | proto::UDPLITE => (6, 8),
         proto::DCCP => (6, 12),
-        proto::ICMPV6 if version == ethertype::IPV6 => (2, 4),
+        ipproto::ICMPV6 if version == ethertype::IPV6 => (2, 4),
         _ => return,
     };
     if ip.l4 + header_len > ip.end {
         return;
     }
     let partial = is_partial(packet, ip.l4);
-    let optional = ip.proto == proto::UDP;
+    let optional = ip.proto == ipproto::UDP;
     change16(packet.data_mut(), ip.l4 + at, |checksum| mend_transport(checksum, delta, partial, optional));
 }
 

@@ -2,10 +2,11 @@
 
 use base::DropReason;
 use flow::Field;
+use flow::extract::{ethertype, ipproto};
 use packet::Packet;
+use packet::checksum::crc32c;
 
-use super::crc32c::crc32c;
-use super::headers::{Headers, Ip, ethertype, proto};
+use super::headers::{Headers, Ip};
 use super::set::{Bits, change16, write};
 use super::set_ip::{is_partial, mend_transport};
 
@@ -25,18 +26,18 @@ pub(super) fn set(packet: &mut Packet, headers: &Headers, field: Field, bits: Bi
     }
     let Some(ip) = headers.ip.filter(|ip| !ip.later) else { return Ok(()) };
     match field {
-        Field::TcpSrc if ip.proto == proto::TCP => summed(packet, &ip, TCP, 0, 2, bits),
-        Field::TcpDst if ip.proto == proto::TCP => summed(packet, &ip, TCP, 2, 2, bits),
-        Field::UdpSrc if ip.proto == proto::UDP => summed(packet, &ip, UDP, 0, 2, bits),
-        Field::UdpDst if ip.proto == proto::UDP => summed(packet, &ip, UDP, 2, 2, bits),
-        Field::SctpSrc if ip.proto == proto::SCTP => sctp(packet, &ip, 0, bits),
-        Field::SctpDst if ip.proto == proto::SCTP => sctp(packet, &ip, 2, bits),
-        Field::Icmpv4Type if !v6 && ip.proto == proto::ICMP => summed(packet, &ip, ICMP, 0, 2, bits.shl(8)),
-        Field::Icmpv4Code if !v6 && ip.proto == proto::ICMP => summed(packet, &ip, ICMP, 0, 2, bits),
-        Field::Icmpv6Type if v6 && ip.proto == proto::ICMPV6 => summed(packet, &ip, ICMP, 0, 2, bits.shl(8)),
-        Field::Icmpv6Code if v6 && ip.proto == proto::ICMPV6 => summed(packet, &ip, ICMP, 0, 2, bits),
+        Field::TcpSrc if ip.proto == ipproto::TCP => summed(packet, &ip, TCP, 0, 2, bits),
+        Field::TcpDst if ip.proto == ipproto::TCP => summed(packet, &ip, TCP, 2, 2, bits),
+        Field::UdpSrc if ip.proto == ipproto::UDP => summed(packet, &ip, UDP, 0, 2, bits),
+        Field::UdpDst if ip.proto == ipproto::UDP => summed(packet, &ip, UDP, 2, 2, bits),
+        Field::SctpSrc if ip.proto == ipproto::SCTP => sctp(packet, &ip, 0, bits),
+        Field::SctpDst if ip.proto == ipproto::SCTP => sctp(packet, &ip, 2, bits),
+        Field::Icmpv4Type if !v6 && ip.proto == ipproto::ICMP => summed(packet, &ip, ICMP, 0, 2, bits.shl(8)),
+        Field::Icmpv4Code if !v6 && ip.proto == ipproto::ICMP => summed(packet, &ip, ICMP, 0, 2, bits),
+        Field::Icmpv6Type if v6 && ip.proto == ipproto::ICMPV6 => summed(packet, &ip, ICMP, 0, 2, bits.shl(8)),
+        Field::Icmpv6Code if v6 && ip.proto == ipproto::ICMPV6 => summed(packet, &ip, ICMP, 0, 2, bits),
         Field::NdTarget | Field::NdSll | Field::NdTll | Field::NdReserved | Field::NdOptionsType
-            if v6 && ip.proto == proto::ICMPV6 =>
+            if v6 && ip.proto == ipproto::ICMPV6 =>
         {
             neighbour(packet, &ip, field, bits)
         }
@@ -87,15 +88,15 @@ fn sctp(packet: &mut Packet, ip: &Ip, at: usize, bits: Bits) -> Result<(), DropR
         return Err(DropReason::Fragment);
     }
     let frame = packet.data_mut().get_mut(ip.l4..ip.end).ok_or(DropReason::Truncated)?;
-    let sum = |frame: &[u8]| crc32c(&[&frame[..CHECKSUM], &[0; 4], &frame[CHECKSUM + 4..]]);
-    let before = sum(frame);
-    if write(frame, at, 2, bits)?.is_some() {
-        let change = before ^ sum(frame);
-        if let Some(place) = frame[CHECKSUM..].first_chunk_mut::<4>() {
-            *place = (u32::from_le_bytes(*place) ^ change).to_le_bytes();
-        }
-    }
-    Ok(())
+    let field = |frame: &mut [u8], new: [u8; 4]| {
+        let place = frame[CHECKSUM..].first_chunk_mut::<4>().expect("12 bytes are there");
+        std::mem::replace(place, new)
+    };
+    let old = u32::from_le_bytes(field(frame, [0; 4]));
+    let before = crc32c(frame);
+    let written = write(frame, at, 2, bits);
+    field(frame, (old ^ before ^ crc32c(frame)).to_le_bytes());
+    written.map(|_| ())
 }
 
 /// Writes a field of a neighbour solicitation or advertisement.

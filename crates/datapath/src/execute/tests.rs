@@ -1,11 +1,11 @@
 //! Set actions against a naive twin: a frame as a struct, whose fields are set one by one and which is then emitted
 //! whole, with all checksums computed afresh.
 
-use super::crc32c::crc32c;
 use super::set_all;
 use base::DropReason;
 use dpif::DpAction;
 use flow::Field;
+use packet::checksum::crc32c;
 use packet::{Checksum, Packet};
 use proptest::prelude::*;
 
@@ -122,7 +122,7 @@ impl L4 {
         match self {
             Self::Raw { .. } => return bytes,
             Self::Sctp { .. } => {
-                let crc = crc32c(&[&bytes]);
+                let crc = crc32c(&bytes);
                 bytes[8..12].copy_from_slice(&crc.to_le_bytes());
                 return bytes;
             }

@@ -54,7 +54,7 @@ pub(crate) static TCP: Flags = Flags {
 };
 
 /// `tun_flags`.
-pub(crate) static TUNNEL: Flags = Flags { what: "tunnel", allowed: 1, whole: u32::MAX, names: &[(0x1, "oam")] };
+pub(crate) static TUNNEL: Flags = Flags { what: "tunnel", allowed: 1, whole: 0xffff, names: &[(0x1, "oam")] };
 
 impl Flags {
     fn bit(&self, name: &str) -> Option<u32> {

@@ -2,6 +2,7 @@
 
 use super::PortNames;
 use super::flags::{self, Flags};
+use super::parse::next_key_value;
 use super::value::{format_frag, format_ipv4, format_ipv6, format_mac};
 use crate::extract::{FRAG_LATER, ethertype, ipproto};
 use crate::field::{FIELDS, Field};
@@ -26,6 +27,16 @@ pub fn match_to_string(m: &Match, ports: &dyn PortNames) -> String {
     let mut out = String::new();
     format_match(m, ports, &mut out);
     out
+}
+
+/// The matched fields as pairs of name and value, in the order and forms of [`format_match`]; a protocol's short name has
+/// an empty value. What a JSON object of a match is made of.
+pub fn match_fields(m: &Match, ports: &dyn PortNames) -> Vec<(String, String)> {
+    let text = match_to_string(m, ports);
+    let mut rest = text.as_str();
+    std::iter::from_fn(|| next_key_value(&mut rest))
+        .map(|(name, value)| (name.to_string(), value.unwrap_or("").to_string()))
+        .collect()
 }
 
 /// Writes a packet's key in the style of `ofproto/trace`'s "Flow:" line: all fields that its protocols have, and
@@ -84,26 +95,33 @@ pub fn format_port(port: PortNo, ports: &dyn PortNames, out: &mut String) {
 fn is_plain(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'))
-        && PortNo::from_reserved_name(name).is_none()
-        && !matches!(name, "true" | "false")
 }
 
 /// The fields that a packet with this key has.
 fn applicable(key: &FlowKey) -> FlowMask {
     let mut mask = FlowKey::ZERO;
+    let tunnel = key.get(Field::TunDst) != 0 || key.get(Field::TunIpv6Dst) != 0;
     for f in FIELDS.iter().take_while(|f| f.id < Field::EthSrc) {
-        let value = key.get(f.id);
-        // An action set without output is as good as none.
-        let unset = f.id == Field::ActsetOutput && value == u128::from(PortNo::UNSET.0);
-        if value != 0 && !unset && f.id != Field::InPort {
+        let shown = match f.id {
+            // State of a lookup, not of the packet.
+            Field::InPort | Field::ConjId | Field::ActsetOutput => false,
+            Field::TunErspanIdx | Field::TunErspanDir | Field::TunErspanHwid => tunnel && key.get(f.id) != 0,
+            id if (Field::TunSrc..=Field::TunGtpuMsgtype).contains(&id) => tunnel,
+            id => key.get(id) != 0,
+        };
+        if shown {
             mask.add_mask(f.id, f.full_mask());
         }
+    }
+    if tunnel {
+        // All flags, so that none being set is written as 0.
+        mask.0[layout::TUN_ATTR] |= 0xffff << 48;
     }
     mask.add_mask(Field::InPortOxm, u32::MAX.into());
     for f in [Field::EthSrc, Field::EthDst, Field::EthType, Field::VlanTci] {
         mask.add_mask(f, f.info().full_mask());
     }
-    if key.vlan_tci() & 0x1000 != 0 {
+    if key.vlan_tci() != 0 {
         mask.0[layout::VLAN] |= 0xffff << 16;
     }
     match key.eth_type() {
@@ -266,7 +284,9 @@ impl Writer<'_> {
         self.ipv6(Field::TunIpv6Dst);
         self.decimal(Field::TunGbpId, "tun_gbp_id");
         self.exact_hex(Field::TunGbpFlags, "tun_gbp_flags");
-        self.exact_hex(Field::TunTos, "tun_tos");
+        if self.mask.get(Field::TunTos) != 0 {
+            let _ = write!(self.out, "tun_tos={:x},", self.key.get(Field::TunTos));
+        }
         self.exact(Field::TunTtl, "tun_ttl");
         self.exact(Field::TunErspanVer, "tun_erspan_ver");
         self.exact_hex(Field::TunErspanIdx, "tun_erspan_idx");

@@ -1,23 +1,26 @@
 //! The text of matches and keys, as `ovs-ofctl` reads and writes it.
 //!
 //! - `parse`: `key=value` pairs into a [`Match`]; `format`: a [`Match`], a key or a megaflow out.
+//! - `exact`: a packet's key from text, as `ofproto/trace` takes it.
 //! - `value`: one field's value in and out; `flags`: the `+syn-ack` forms.
 //!
 //! Numbers are decimal, octal with a leading `0`, or hexadecimal with `0x` (of any width). Error messages are the
 //! ones that scripts know from `ovs-ofctl`.
 
 mod error;
+mod exact;
 pub(crate) mod flags;
 mod format;
 mod parse;
 mod value;
 
-pub use error::MatchError;
+pub use error::{MatchError, Part};
+pub use exact::{ExactError, parse_exact};
 pub use format::{
-    flow_key_to_string, format_flow_key, format_match, format_megaflow, format_port, match_to_string,
+    flow_key_to_string, format_flow_key, format_match, format_megaflow, format_port, match_fields, match_to_string,
     megaflow_to_string,
 };
-pub use parse::{Parsed, next_key_value, parse_field_into, parse_match, parse_protocol};
+pub use parse::{Parsed, next_key_value, parse_field_into, parse_match, parse_protocol, parse_subfield};
 pub use value::{format_value, parse_port, parse_value};
 
 use base::PortNo;

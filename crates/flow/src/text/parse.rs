@@ -137,7 +137,7 @@ pub fn parse_field_into(
 }
 
 /// By name or alias, but not by OXM or NXM name, which only stand before `[`.
-fn field_by_name(name: &str) -> Option<Field> {
+pub(crate) fn field_by_name(name: &str) -> Option<Field> {
     Field::from_name(name).filter(|f| f.info().name == name || f.info().alias == name)
 }
 
@@ -161,10 +161,13 @@ fn parse_bits(m: &mut Match, name: &str, value: &str) -> Result<Parsed, MatchErr
 
 /// Reads `field[]`, `field[bit]` or `field[start..end]`: the field, the first bit and the number of bits. The error
 /// is what is wrong, without the text itself.
-pub(crate) fn parse_subfield(text: &str) -> Result<(Field, u32, u32), String> {
+pub fn parse_subfield(text: &str) -> Result<(Field, u32, u32), String> {
     let syntax = || "syntax error expecting [] or [<bit>] or [<start>..<end>]".to_string();
     let (name, range) = text.split_once('[').ok_or_else(|| "missing [ looking for field name".to_string())?;
-    let field = Field::from_name(name).ok_or_else(|| format!("unknown field `{name}'"))?;
+    let field = Field::from_name(name).ok_or_else(|| {
+        let word = name.split('-').next().unwrap_or(name);
+        format!("unknown field `{word}'")
+    })?;
     let range = range.strip_suffix(']').ok_or_else(syntax)?;
     let width = u32::from(field.info().n_bits);
     let bit = |s: &str| s.parse::<i64>().map_err(|_| syntax());

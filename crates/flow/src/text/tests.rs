@@ -1,6 +1,6 @@
 use super::*;
-use crate::Match;
 use crate::extract::extract;
+use crate::{Field, Match};
 
 /// `parse_match`, `normalize`, and out again.
 fn canonical(text: &str) -> Result<String, String> {
@@ -123,6 +123,84 @@ fn normalization() {
     assert_eq!(canonical("icmp6,icmp_type=135,nd_target=::1").as_deref(), Ok("icmp6,icmp_type=135,nd_target=::1"));
 }
 
+fn exact(text: &str) -> Result<String, String> {
+    parse_exact(text, &NoNames).map(|k| flow_key_to_string(&k, &NoNames)).map_err(|e| e.to_string())
+}
+
+#[test]
+fn keys_from_text() {
+    const MACS: &str = "dl_src=00:00:00:00:00:00,dl_dst=00:00:00:00:00:00";
+    const IP: &str = "nw_tos=0,nw_ecn=0,nw_ttl=0,nw_frag=no";
+    for (text, expected) in [
+        ("in_port=1,dl_vlan=5", format!("in_port=1,dl_vlan=5,dl_vlan_pcp=0,vlan_tci1=0x0000,{MACS},dl_type=0x0000")),
+        ("in_port=1,vlan_tci=5", format!("in_port=1,vlan_tci=0x0005,vlan_tci1=0x0000,{MACS},dl_type=0x0000")),
+        ("in_port=LOCAL,actset_output=3", format!("in_port=LOCAL,vlan_tci=0x0000,{MACS},dl_type=0x0000")),
+        (
+            "tcp",
+            format!(
+                "tcp,in_port=ANY,vlan_tci=0x0000,{MACS},nw_src=0.0.0.0,nw_dst=0.0.0.0,{IP},tp_src=0,tp_dst=0,tcp_flags=0"
+            ),
+        ),
+        (
+            "conj_id=5,recirc_id=3,dp_hash=7,in_port=1",
+            format!("recirc_id=0x3,dp_hash=0x7,eth,in_port=1,vlan_tci=0x0000,{MACS},dl_type=0x0000"),
+        ),
+        (
+            "in_port=1,tun_tos=16,tun_dst=1.1.1.1",
+            format!(
+                "tun_src=0.0.0.0,tun_dst=1.1.1.1,tun_ipv6_src=::,tun_ipv6_dst=::,tun_gbp_id=0,tun_gbp_flags=0,tun_tos=10,\
+                 tun_ttl=0,tun_erspan_ver=0,gtpu_flags=0,gtpu_msgtype=0,tun_flags=0,in_port=1,vlan_tci=0x0000,{MACS},\
+                 dl_type=0x0000"
+            ),
+        ),
+    ] {
+        assert_eq!(exact(text), Ok(expected), "{text}");
+    }
+    for (text, expected) in [
+        ("in_port=1,foo=3", "unknown field foo"),
+        ("in_port=1,eth", "unknown field eth"),
+        ("tcp,udp", "Ethernet type set multiple times"),
+        ("reg0=1,reg0=2", "field reg0 set multiple times"),
+        ("nw_src=1.2.3.4", "prerequisites not met for setting nw_src"),
+        ("icmp6,icmp_type=135", "prerequisites not met for setting icmp_type"),
+        ("tcp,tp_dst=80/0xff", "bad value for tp_dst (80/0xff: wildcards not allowed here)"),
+        ("udp,nw_frag=yes", "bad value for nw_frag (yes: wildcards not allowed here)"),
+        ("ct_state=+trk", "bad value for ct_state (+trk: wildcards not allowed here)"),
+        ("reg0", "bad value for reg0 (: bad syntax for reg0 value)"),
+        ("in_port=zz", "bad value for in_port (zz: invalid or unknown port for in_port)"),
+    ] {
+        assert_eq!(exact(text), Err(expected.to_string()), "{text}");
+    }
+}
+
+#[test]
+fn values_of_actions() {
+    let value = |field: Field, text: &str| {
+        let (value, mask) = parse_value(field, text, &NoNames).map_err(|e| e.to_string())?;
+        let mut out = String::new();
+        format_value(field, value, mask, &NoNames, &mut out);
+        Ok::<_, String>((out, field.info().is_valid(value)))
+    };
+    for (field, text, expected, valid) in [
+        (Field::TcpDst, "5", "5", true),
+        (Field::Reg0, "0", "0", true),
+        (Field::Metadata, "5", "0x5", true),
+        (Field::VlanVid, "0x1005", "4101", true),
+        (Field::InPort, "local", "LOCAL", true),
+        (Field::TunFlags, "oam", "oam", true),
+        (Field::MplsLabel, "0x100000", "1048576", false),
+        (Field::DlVlan, "4096", "4096", false),
+        (Field::IpEcn, "5", "5", false),
+        (Field::IpDscpShifted, "3", "3", false),
+        (Field::ArpOp, "300", "300", false),
+        (Field::TunErspanDir, "5", "5", true),
+        (Field::PacketType, "(1,0x800)", "(1,0x800)", true),
+        (Field::EthSrc, "1:2:3:4:5:6/ff:0:0:0:0:0", "01:00:00:00:00:00/ff:00:00:00:00:00", true),
+    ] {
+        assert_eq!(value(field, text), Ok((expected.to_string(), valid)), "{field} {text}");
+    }
+}
+
 struct Names;
 
 impl PortNames for Names {
@@ -146,6 +224,7 @@ fn port_names() {
     let m = parse_match("in_port=eth0,tcp", &Names).expect("valid");
     assert_eq!(match_to_string(&m, &Names), "tcp,in_port=eth0");
     assert_eq!(match_to_string(&m, &NoNames), "tcp,in_port=2");
+    assert_eq!(match_fields(&m, &Names), [("tcp".into(), String::new()), ("in_port".into(), "eth0".into())]);
 }
 
 #[test]

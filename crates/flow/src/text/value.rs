@@ -8,8 +8,9 @@ use base::{MacAddr, PortNo};
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Reads `value` or `value/mask` of `field`, right aligned; the value's bits outside of the mask are zero. `*` is a
-/// mask of zeros.
+/// Reads `value` or `value/mask` of `field`, right aligned. Bits of the value outside of a mask that was given are zero;
+/// without one it may be larger than the field, as long as it fits its bytes: [`FieldInfo::is_valid`] tells. `*` is a mask
+/// of zeros.
 pub fn parse_value(field: Field, text: &str, ports: &dyn PortNames) -> Result<(u128, u128), MatchError> {
     let info = field.info();
     if text == "*" {
@@ -35,10 +36,7 @@ pub fn parse_value(field: Field, text: &str, ports: &dyn PortNames) -> Result<(u
     if info.maskable == Maskable::None && mask != 0 && mask & whole != whole {
         return Err(MatchError::Mask { text: text.into(), field: info.name });
     }
-    let mask = mask & info.full_mask();
-    // 0xffff of dl_vlan asks for a frame without a tag, and is more than the field holds.
-    let value = if field == Field::DlVlan { value } else { value & mask };
-    Ok((value, mask))
+    Ok((value & mask, mask & info.full_mask()))
 }
 
 fn widen((value, mask): (u32, u32)) -> (u128, u128) {
@@ -310,9 +308,11 @@ pub fn format_value(field: Field, value: u128, mask: u128, ports: &dyn PortNames
         return;
     }
     let whole = mask & info.full_mask() == info.full_mask();
+    let flag_mask = if whole { u32::MAX } else { mask as u32 };
     match info.format {
         Format::Decimal if whole => drop(write!(out, "{value}")),
         Format::Decimal => drop(write!(out, "{value}/{mask:#x}")),
+        Format::Hex if whole && value == 0 => out.push('0'),
         Format::Hex if whole => drop(write!(out, "{value:#x}")),
         Format::Hex => drop(write!(out, "{value:#x}/{mask:#x}")),
         Format::Mac => format_mac(value as u64, mask as u64, out),
@@ -321,9 +321,9 @@ pub fn format_value(field: Field, value: u128, mask: u128, ports: &dyn PortNames
         Format::OfPort => super::format_port(PortNo::from_of10(value as u16), ports, out),
         Format::OfPort32 => super::format_port(PortNo(value as u32), ports, out),
         Format::Frag => format_frag(value, mask, out),
-        Format::CtState => flags::CT_STATE.format(value as u32, mask as u32, out),
-        Format::TunFlags => flags::TUNNEL.format(value as u32, mask as u32, out),
-        Format::TcpFlags => flags::TCP.format(value as u32, mask as u32, out),
+        Format::CtState => flags::CT_STATE.format(value as u32, flag_mask, out),
+        Format::TunFlags => flags::TUNNEL.format(value as u32, flag_mask, out),
+        Format::TcpFlags => flags::TCP.format(value as u32, flag_mask, out),
         Format::PacketType => drop(write!(out, "({},{:#x})", value >> 16 & 0xffff, value & 0xffff)),
     }
 }

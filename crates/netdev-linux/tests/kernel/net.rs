@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// Runs a command line of words without spaces; panics with its errors if it fails.
-pub fn run(line: &str) -> Output {
+pub(crate) fn run(line: &str) -> Output {
     let mut words = line.split_whitespace();
     let program = words.next().expect("a program");
     let output = Command::new(program).args(words).output();
@@ -18,7 +18,7 @@ pub fn run(line: &str) -> Output {
 }
 
 /// The names of one test.
-pub struct Net {
+pub(crate) struct Net {
     prefix: String,
     namespaces: Vec<String>,
     links: Vec<String>,
@@ -26,19 +26,19 @@ pub struct Net {
 
 impl Net {
     /// Names that no other test or run has.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         assert!(rustix::process::geteuid().is_root(), "these tests make network devices: run them as root");
         let prefix = format!("f{:x}{:x}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         Self { prefix, namespaces: Vec::new(), links: Vec::new() }
     }
 
     /// A device's or namespace's name.
-    pub fn name(&self, suffix: &str) -> String {
+    pub(crate) fn name(&self, suffix: &str) -> String {
         format!("{}{suffix}", self.prefix)
     }
 
     /// A veth pair in this namespace, both ends up, with IPv6 off.
-    pub fn veth(&mut self, a: &str, b: &str) -> (String, String) {
+    pub(crate) fn veth(&mut self, a: &str, b: &str) -> (String, String) {
         let (a, b) = (self.name(a), self.name(b));
         run(&format!("ip link add {a} type veth peer name {b}"));
         self.links.push(a.clone());
@@ -51,7 +51,7 @@ impl Net {
 
     /// A host in a namespace of its own: its device `e` has `address` and the MTU. Returns the namespace and the
     /// device at this end.
-    pub fn host(&mut self, suffix: &str, address: &str, mtu: u32) -> (String, String) {
+    pub(crate) fn host(&mut self, suffix: &str, address: &str, mtu: u32) -> (String, String) {
         let (port, inside) = self.veth(&format!("p{suffix}"), &format!("h{suffix}"));
         let namespace = self.name(suffix);
         run(&format!("ip netns add {namespace}"));
@@ -77,17 +77,17 @@ impl Drop for Net {
 }
 
 /// Keeps the host's own IPv6 stack off a device, so that only the test's frames pass it.
-pub fn no_ipv6(device: &str) {
+pub(crate) fn no_ipv6(device: &str) {
     let path = format!("/proc/sys/net/ipv6/conf/{device}/disable_ipv6");
     let _ = std::fs::write(path, "1");
 }
 
 /// A Python program in a namespace, killed when dropped.
-pub struct Python(Child, BufReader<std::process::ChildStdout>);
+pub(crate) struct Python(Child, BufReader<std::process::ChildStdout>);
 
 impl Python {
     /// Starts a program.
-    pub fn start(namespace: &str, program: &str) -> Self {
+    pub(crate) fn start(namespace: &str, program: &str) -> Self {
         let mut child = Command::new("ip")
             .args(["netns", "exec", namespace, "python3", "-c", program])
             .stdout(Stdio::piped())
@@ -98,14 +98,14 @@ impl Python {
     }
 
     /// The next line that the program prints.
-    pub fn line(&mut self) -> String {
+    pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         self.1.read_line(&mut line).expect("read");
         line.trim_end().to_owned()
     }
 
     /// Everything that the program still prints, when it has ended well.
-    pub fn finish(mut self) -> String {
+    pub(crate) fn finish(mut self) -> String {
         let mut rest = String::new();
         self.1.read_to_string(&mut rest).expect("read");
         let status = self.0.wait().expect("wait");

@@ -87,7 +87,9 @@ fn forward(ways: &mut [Way], stop: &OwnedFd, seen: &mut Seen) -> bool {
     let mut moved = 0;
     for way in &mut *ways {
         moved += way.rx.recv_batch(&mut batch, 32).expect("receive");
-        batch.iter().for_each(|packet| seen.look(packet));
+        for packet in &batch {
+            seen.look(packet);
+        }
         (way.edit)(&mut batch);
         seen.dropped += way.tx.send_batch(&mut batch).n_dropped();
     }

@@ -182,7 +182,9 @@ impl Drop for Streams {
     fn drop(&mut self) {
         self.links.stop.store(true, Ordering::Release);
         self.links.wake();
-        if let Some(thread) = self.thread.take() {
+        // A listening socket must be closed before another takes its place. A thread that may be waiting for a
+        // connection is let go: it ends by itself.
+        if let Some(thread) = self.thread.take().filter(|_| self.passive.is_some()) {
             let _ = thread.join();
         }
     }

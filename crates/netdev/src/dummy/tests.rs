@@ -113,6 +113,24 @@ fn sent_frames_go_to_the_capture_file() {
 }
 
 #[test]
+fn marks_are_dealt_with_before_frames_leave() {
+    let registry = Registry::new();
+    let p1 = registry.open("p1", "dummy").expect("p1");
+    let dir = tempfile::tempdir().expect("directory");
+    let path = dir.path().join("tx").to_str().expect("text").to_owned();
+    p1.set_options(&options(&[("tx_pcap", &path)])).expect("options");
+    let mut good = Packet::from_slice(&[0; 60]);
+    good.offload.checksum = packet::Checksum::Partial { start: 34, offset: 16 };
+    let mut bad = good.clone();
+    bad.offload.checksum = packet::Checksum::Partial { start: 60, offset: 16 };
+    let report = p1.open_tx().expect("tx").send_batch(&mut vec![good, bad]);
+    assert_eq!((report.sent, &report.dropped[..]), (1, &[(DropReason::OutputError, 1)][..]));
+    let frames: Vec<_> = crate::pcap::Reader::open(path).expect("open").map(|r| r.expect("record").frame).collect();
+    assert_eq!(frames.len(), 1);
+    assert_eq!(frames[0][48..54], [0, 0, 0xff, 0xff, 0, 0]);
+}
+
+#[test]
 fn a_full_queue_drops_and_counts() {
     let registry = Registry::new();
     let p1 = registry.open("p1", "dummy-pmd").expect("p1");

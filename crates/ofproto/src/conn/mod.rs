@@ -13,6 +13,7 @@ mod handle;
 pub mod peer;
 pub mod service;
 mod stats;
+mod table_features;
 
 use parking_lot::RwLock;
 use peer::Peer;

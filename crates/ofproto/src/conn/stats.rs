@@ -3,6 +3,7 @@
 use super::asynchronous::port_desc;
 use super::handle::N_TABLES_SHOWN;
 use super::peer::Peer;
+use super::table_features::{self, MAX_ENTRIES};
 use crate::bridge::{OfPort, Ofproto};
 use crate::flow_table::Criteria;
 use base::PortNo;
@@ -17,8 +18,6 @@ use xlate::Rule;
 
 /// Wildcards of OpenFlow 1.0: all of them.
 const WILDCARDS10: u32 = (1 << 22) - 1;
-/// Flows a table, at most.
-const MAX_ENTRIES: u32 = 1_000_000;
 
 impl Ofproto {
     pub(crate) fn stats(&self, peer: &Peer, version: Version, xid: u32, body: StatsRequest) -> Result<(), OfpError> {
@@ -44,7 +43,7 @@ impl Ofproto {
             StatsRequest::NxAggregate(q) => reply(StatsReply::NxAggregate(self.aggregate(&q)?)),
             StatsRequest::Table => reply(StatsReply::Table(self.table_stats())),
             StatsRequest::Port(PortNo::ANY) => {
-                reply(StatsReply::Port(self.ports().iter().map(|p| self.port_stats(p)).collect()))
+                reply(StatsReply::Port(self.ports().iter().map(|p| self.port_stats(p)).collect()));
             }
             StatsRequest::Port(no) => {
                 // A port that is not there has no statistics, which is no error.
@@ -78,7 +77,12 @@ impl Ofproto {
                 max_bands: 0,
                 max_color: 0,
             })),
-            StatsRequest::TableFeatures(_) | StatsRequest::NxFlowMonitor(_) => return Err(OfpError::BrcBadStat),
+            StatsRequest::TableFeatures(wanted) if wanted.is_empty() => {
+                reply(StatsReply::TableFeatures(table_features::all()));
+            }
+            // The pipeline is what it is.
+            StatsRequest::TableFeatures(_) => return Err(OfpError::TffcEperm),
+            StatsRequest::NxFlowMonitor(_) => return Err(OfpError::BrcBadStat),
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use crate::error::OfpError;
 use crate::prereq;
 use crate::version::Version;
 use base::PortNo;
-use flow::{Field, Match};
+use flow::{Field, Match, Prereq};
 
 /// Where a list of actions stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -192,10 +192,9 @@ impl Checker<'_> {
     /// Judges one action, and makes `m` what it is after it.
     fn action(&self, action: &Action, m: &mut Match) -> Result<(), OfpError> {
         let tagged = m.key().vlan_tci() & 0x1000 != 0;
-        let ip = |m: &Match| matches!(m.key().eth_type(), 0x0800 | 0x86dd);
+        let ip = |m: &Match| m.meets(Prereq::Ip);
         match action {
-            Action::Output { port, .. } => self.output_port(*port),
-            Action::OutputTrunc { port, .. } => self.truncated_port(*port),
+            Action::Output { port, .. } | Action::OutputTrunc { port, .. } => self.output_port(*port),
             Action::Enqueue { port, .. } => {
                 let ok = *port == PortNo::IN_PORT || *port == PortNo::LOCAL || port.0 < self.limits.max_ports;
                 if ok { Ok(()) } else { Err(OfpError::BacBadOutPort) }
@@ -212,13 +211,12 @@ impl Checker<'_> {
                 Ok(())
             }
             Action::PushVlan(tpid) => push_tag(m, *tpid),
-            Action::SetIpv4Src(_) | Action::SetIpv4Dst(_) => self.consistent(m.key().eth_type() == 0x0800),
+            Action::SetIpv4Src(_) | Action::SetIpv4Dst(_) => self.consistent(m.meets(Prereq::Ipv4)),
             Action::SetIpDscp(_) | Action::SetIpEcn(_) | Action::SetIpTtl(_) | Action::DecTtl(_) => {
                 self.consistent(ip(m))
             }
             Action::SetL4Src(_) | Action::SetL4Dst(_) => {
-                let later = m.key().get(Field::IpFrag) & 2 != 0;
-                self.consistent(ip(m) && !later && matches!(m.key().ip_proto(), 6 | 17 | 132))
+                self.consistent([Prereq::Tcp, Prereq::Udp, Prereq::Sctp].into_iter().any(|p| m.meets(p)))
             }
             Action::SetField { field, value, .. } => set_field(*field, *value, m),
             Action::RegLoad { dst, value } => {
@@ -254,11 +252,6 @@ impl Checker<'_> {
         let ok = RESERVED.contains(&port) || port.0 < self.limits.max_ports;
         if ok { Ok(()) } else { Err(OfpError::BacBadOutPort) }
     }
-
-    fn truncated_port(&self, port: PortNo) -> Result<(), OfpError> {
-        let ok = [PortNo::IN_PORT, PortNo::LOCAL].contains(&port) || port.0 < self.limits.max_ports;
-        if ok { Ok(()) } else { Err(OfpError::BacBadOutPort) }
-    }
 }
 
 fn source(part: Subfield, m: &Match) -> Result<(), OfpError> {
@@ -278,8 +271,9 @@ fn destination(part: Subfield, m: &Match) -> Result<(), OfpError> {
 }
 
 fn set_field(field: Field, value: u128, m: &mut Match) -> Result<(), OfpError> {
-    let untagged_pcp = field == Field::VlanPcp && m.key().vlan_tci() & 0x1000 == 0;
-    if !prereq::satisfied(field, m) || untagged_pcp {
+    // A match needs no tag to look at the VLAN id, but a tag must be there for its id to be set.
+    let untagged = field == Field::VlanVid && m.key().vlan_tci() & 0x1000 == 0;
+    if !prereq::satisfied(field, m) || untagged {
         return Err(OfpError::BacMatchInconsistent);
     }
     if field == Field::VlanTci {
@@ -316,4 +310,53 @@ fn with_tags(m: &Match, key: &flow::FlowKey) -> Match {
     mask.set_vlan(0, 0xffff, 0xffff);
     mask.set_vlan(1, 0xffff, 0xffff);
     Match::new(key, mask)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::action::parse::parse_instructions;
+    use flow::NoNames;
+    use flow::text::parse_match;
+
+    fn verdict(matching: &str, actions: &str, version: Version) -> Result<(), OfpError> {
+        let m = parse_match(matching, &NoNames).expect("a match");
+        check(&parse_instructions(actions, &NoNames).expect("actions"), &m, &Limits::new(version, 3))
+    }
+
+    #[test]
+    fn consistency_follows_the_list() {
+        use OfpError::{BacBadOutPort, BacBadSetArgument, BacBadTag, BacMatchInconsistent, BicBadTableId};
+        for (matching, actions, of10, of13) in [
+            ("", "strip_vlan", Ok(()), Err(BacMatchInconsistent)),
+            ("dl_vlan=5", "strip_vlan", Ok(()), Ok(())),
+            ("dl_vlan=5", "strip_vlan,strip_vlan", Ok(()), Err(BacMatchInconsistent)),
+            ("", "mod_vlan_vid:5,strip_vlan", Ok(()), Ok(())),
+            ("", "push_vlan:0x8100,set_field:3->vlan_pcp", Ok(()), Ok(())),
+            ("", "set_field:3->vlan_pcp", Err(BacMatchInconsistent), Err(BacMatchInconsistent)),
+            ("", "push_vlan:0x8100,push_vlan:0x88a8,push_vlan:0x8100", Err(BacBadTag), Err(BacBadTag)),
+            ("arp", "mod_nw_tos:4", Ok(()), Err(BacMatchInconsistent)),
+            ("arp", "write_actions(mod_nw_tos:4)", Ok(()), Ok(())),
+            ("", "clone(push_vlan:0x8100),strip_vlan", Ok(()), Err(BacMatchInconsistent)),
+            ("ip", "load:1->tcp_src", Err(BacMatchInconsistent), Err(BacMatchInconsistent)),
+            ("", "move:reg0[0..15]->eth_type", Err(BacBadSetArgument), Err(BacBadSetArgument)),
+            ("", "output:NONE", Err(BacBadOutPort), Err(BacBadOutPort)),
+            ("", "goto_table:3", Err(BicBadTableId), Err(BicBadTableId)),
+            ("", "goto_table:4", Ok(()), Ok(())),
+            ("", "goto_table:254", Err(BicBadTableId), Err(BicBadTableId)),
+        ] {
+            assert_eq!(verdict(matching, actions, Version::V10), of10, "{matching} {actions}");
+            assert_eq!(verdict(matching, actions, Version::V13), of13, "{matching} {actions}");
+        }
+    }
+
+    #[test]
+    fn instructions_keep_their_order() {
+        let list = [Action::GotoTable(5), Action::Exit];
+        assert_eq!(verify(&list, Allowed::Flow), Err(Misplaced::Order("apply_actions", "goto_table")));
+        let list = [Action::ClearActions, Action::ClearActions];
+        assert_eq!(verify(&list, Allowed::Flow), Err(Misplaced::Duplicate("clear_actions")));
+        let list = [Action::Clone(vec![Action::GotoTable(1)])];
+        assert_eq!(verify(&list, Allowed::Flow), Err(Misplaced::Instruction("goto_table")));
+    }
 }

@@ -19,12 +19,12 @@ const MAX_DEPTH: usize = 16;
 
 const VENDOR: u16 = 0xffff;
 const LEN: OfpError = OfpError::BacBadLen;
-const MUST_BE_ZERO: OfpError = OfpError::NxbacMustBeZero;
+const MUST_BE_ZERO: OfpError = OfpError::NxbrcMustBeZero;
 
 /// Reads a list of actions to the end of `bytes`.
 ///
 /// Errors: `OFPBAC_BAD_TYPE`, `OFPBAC_BAD_VENDOR` and `OFPBAC_BAD_VENDOR_TYPE` for what is unknown or unsupported,
-/// `OFPBAC_BAD_LEN`, `OFPBAC_BAD_ARGUMENT`, `OFPBAC_BAD_OUT_PORT`, `NXBAC_MUST_BE_ZERO`, and those of `set_field`.
+/// `OFPBAC_BAD_LEN`, `OFPBAC_BAD_ARGUMENT`, `OFPBAC_BAD_OUT_PORT`, `NXBRC_MUST_BE_ZERO`, and those of `set_field`.
 pub fn decode_actions(bytes: &[u8], version: Version) -> Result<Vec<Action>, OfpError> {
     decode_list(bytes, version, 0)
 }
@@ -72,10 +72,7 @@ impl Known {
     fn find(ty: u16, mut rest: Reader<'_>, version: Version) -> Result<Self, OfpError> {
         if ty == VENDOR {
             return match (rest.u32().ok_or(LEN)?, rest.u16().ok_or(LEN)?) {
-                (
-                    field::NICIRA,
-                    n @ (1 | 2 | 4..=9 | 14 | 15 | 17 | 18 | 20..=22 | 27 | 28 | 32 | 33 | 37 | 39 | 42),
-                ) => Ok(Self::Nicira(n)),
+                (field::NICIRA, n) if Self::is_nicira(n, version) => Ok(Self::Nicira(n)),
                 (field::ONF, 3200) => Ok(Self::OnfCopyField),
                 (field::NICIRA | field::ONF, _) => Err(OfpError::BacBadVendorType),
                 _ => Err(OfpError::BacBadVendor),
@@ -83,11 +80,22 @@ impl Known {
         }
         match (ty, version) {
             (0..=11, Version::V10) => Ok(Self::Of10(ty)),
-            (1..=10, Version::V11) => Ok(Self::Of11(ty)),
+            // The actions of 1.1 that 1.2 has replaced by set_field still work there.
+            (1..=10, _) if version >= Version::V11 => Ok(Self::Of11(ty)),
             (0 | 17 | 18 | 21 | 23 | 24, _) if version >= Version::V11 => Ok(Self::Of11(ty)),
             (25, _) if version >= Version::V12 => Ok(Self::Of11(ty)),
             (28, Version::V15) => Ok(Self::Of11(ty)),
             _ => Err(OfpError::BacBadType),
+        }
+    }
+
+    /// Whether `version` has this action of Nicira's: some gave way to actions of OpenFlow's own.
+    fn is_nicira(n: u16, version: Version) -> bool {
+        match n {
+            4 | 18 => version == Version::V10,
+            6 | 7 | 33 => version < Version::V15,
+            1 | 2 | 5 | 8 | 9 | 14 | 15 | 17 | 20..=22 | 27 | 28 | 32 | 37 | 39 | 42 => true,
+            _ => false,
         }
     }
 
@@ -103,8 +111,8 @@ impl Known {
             Self::Of11(_) => 8..=8,
             Self::Nicira(7 | 9 | 15 | 27 | 28 | 32) => 24..=24,
             Self::Nicira(22) => 32..=32,
-            Self::Nicira(8 | 21 | 33 | 37 | 42) => 16..=MAX,
-            Self::Nicira(6) | Self::OnfCopyField => 24..=MAX,
+            Self::Nicira(6 | 8 | 21 | 33 | 37 | 42) => 16..=MAX,
+            Self::OnfCopyField => 24..=MAX,
             Self::Nicira(_) => 16..=16,
         }
     }
@@ -188,8 +196,14 @@ fn of11(n: u16, mut r: Reader<'_>, version: Version) -> Result<Action, OfpError>
 
 /// `OFPAT_SET_FIELD`, and `NXAST_REG_LOAD2`, which may have a mask in every version.
 fn set_field(mut r: Reader<'_>, may_mask: bool) -> Result<Action, OfpError> {
+    let mut header = r;
+    let header = Header::decode(&mut header)?;
+    if header.field().is_none() {
+        let known = header.named_field().is_some();
+        return Err(if known && header.payload > 0 { OfpError::BacBadSetLen } else { OfpError::BacBadSetType });
+    }
     let entry = nxm::decode_entry(&mut r)?;
-    let Entry::Field { field, value, mask, has_mask } = entry else { return Err(OfpError::BmcBadField) };
+    let Entry::Field { field, value, mask, has_mask } = entry else { return Err(OfpError::BacBadSetType) };
     if has_mask && (!may_mask || !nxm::mask_is_valid(field, mask)) {
         return Err(OfpError::BacBadSetMask);
     }
@@ -206,18 +220,20 @@ fn set_field(mut r: Reader<'_>, may_mask: bool) -> Result<Action, OfpError> {
 /// A field named by a header alone.
 fn header_field(r: &mut Reader<'_>) -> Result<Field, OfpError> {
     let header = Header::decode(r)?;
-    match header.field() {
-        Some(field) if header.has_mask || matches!(field.info().loc, Loc::TunMetadata(_)) => {
-            Err(if header.has_mask { OfpError::BacBadSetMask } else { OfpError::NxfmfcInvalidTlvField })
-        }
-        Some(field) => Ok(field),
-        None => Err(OfpError::BmcBadField),
-    }
+    let field = header.field().ok_or(OfpError::BmcBadField)?;
+    if header.has_mask { Err(OfpError::BmcBadMask) } else { placed(field) }
 }
 
-/// A field named by four bytes of header, in the older of Nicira's actions.
+/// A field named by four bytes of header, in the older of Nicira's actions, which do not care for the mask bit.
 fn short_header_field(r: &mut Reader<'_>) -> Result<Field, OfpError> {
-    header_field(r).map_err(|e| if e == OfpError::BmcBadField { OfpError::BacBadSetType } else { e })
+    let mut word = Reader(r.take(4).ok_or(LEN)?);
+    let header = Header::decode(&mut word).map_err(|_| OfpError::BacBadSetType)?;
+    placed(header.field().ok_or(OfpError::BacBadSetType)?)
+}
+
+/// Tunnel options have no place without a TLV table.
+fn placed(field: Field) -> Result<Field, OfpError> {
+    if let Loc::TunMetadata(_) = field.info().loc { Err(OfpError::NxfmfcInvalidTlvField) } else { Ok(field) }
 }
 
 /// The subfield, if it lies within its field.
@@ -282,13 +298,13 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
         }
         14 => {
             let (port, table) = (r.u16().ok_or(LEN)?, r.u8().ok_or(LEN)?);
-            if r.is_zero() { Ok(resubmit(port, table)) } else { Err(MUST_BE_ZERO) }
+            if r.is_zero() { Ok(resubmit(port, table)) } else { Err(OfpError::BacBadArgument) }
         }
         15 => {
             let (offset, n_bits) = offset_and_width(r.u16().ok_or(LEN)?);
             let src = subfield(short_header_field(&mut r)?, offset, n_bits)?;
             let max_len = r.u16().ok_or(LEN)?;
-            if r.is_zero() { Ok(Action::OutputReg { src, max_len }) } else { Err(MUST_BE_ZERO) }
+            if r.is_zero() { Ok(Action::OutputReg { src, max_len }) } else { Err(OfpError::BacBadArgument) }
         }
         17 => Ok(Action::Exit),
         18 => Ok(Action::DecTtl(vec![0])),

@@ -6,7 +6,7 @@ use super::check::{Allowed, verify};
 use super::{Action, ControllerAction, PacketInReason, Subfield};
 use base::{MacAddr, PortNo};
 use flow::text::{format_value, next_key_value, parse_port, parse_value};
-use flow::{Field, PortNames};
+use flow::{Field, Format, PortNames};
 use std::net::Ipv4Addr;
 
 /// What is wrong with the text of an action.
@@ -250,7 +250,11 @@ impl Parser<'_> {
             return error(format!("{name} is read-only"));
         }
         let (value, mask) = parse_value(field, text, self.ports).map_err(|e| ActionError(e.to_string()))?;
-        if !crate::nxm::value_is_valid(field, value) {
+        // What is read as a number has lost the bits that the field does not have.
+        let given = text.split('/').next().and_then(parse_u128);
+        let integer = matches!(field.info().format, Format::Decimal | Format::Hex);
+        let given = given.filter(|_| integer).unwrap_or(value);
+        if !crate::nxm::value_is_valid(field, value) || !crate::nxm::value_is_valid(field, given) {
             return error(format!("{text} is not a valid value for field {name}"));
         }
         Ok(Action::SetField { field, value, mask })

@@ -7,12 +7,12 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ovsdb::jsonrpc::{Connection, Limits, Message, Receiver, Sender, Stream};
+use ovsdb::jsonrpc::{Connection, ConnectionError, FrameError, Limits, Message, Receiver, Sender, Stream};
 use serde_json::Value;
 use tokio::io::{ReadHalf, WriteHalf};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
-use tracing::info;
+use tracing::{debug, warn};
 
 use super::server::Event;
 use crate::session::SessionId;
@@ -92,7 +92,8 @@ impl Peer {
         let (sender, receiver) = Connection::new(stream, Limits::default()).split();
         let queue = Arc::new(Queue::default());
         tokio::spawn(write(sender, Arc::clone(&queue), id, events.clone()));
-        let reader = tokio::spawn(read(receiver, Arc::clone(&queue), id, probe_ms, events)).abort_handle();
+        let reading = read(receiver, Arc::clone(&queue), (id, name.clone()), probe_ms, events);
+        let reader = tokio::spawn(reading).abort_handle();
         Self { name, remote, queue, reader }
     }
 
@@ -181,7 +182,7 @@ async fn send_until_stuck(
 async fn read(
     mut receiver: Receiver<ReadHalf<Stream>>,
     queue: Arc<Queue>,
-    id: SessionId,
+    (id, name): (SessionId, String),
     probe_ms: u64,
     events: mpsc::Sender<Event>,
 ) {
@@ -202,8 +203,18 @@ async fn read(
                 }
             }
             Some(Ok(None)) => break String::new(),
-            Some(Err(error)) => break error.to_string(),
-            None if probed => break format!("no response to inactivity probe after {} seconds", probe_ms / 1000),
+            Some(Err(error)) => {
+                complain(&name, &error);
+                break error.to_string();
+            }
+            None if probed => {
+                let seconds = probe_ms / 1000;
+                warn!(
+                    target: "reconnect",
+                    "{name}: no response to inactivity probe after {seconds} seconds, disconnecting"
+                );
+                break "no response to inactivity probe".to_owned();
+            }
             None => {
                 probed = true;
                 let probe = Message::request(Value::from("echo"), "echo", Vec::new());
@@ -213,9 +224,19 @@ async fn read(
             }
         }
     };
-    if !reason.is_empty() {
-        info!(target: "jsonrpc", "session {id}: {reason}");
-    }
     // The server may have ended; then there is no one to tell.
     let _ = events.send(Event::Closed(id, reason)).await;
+}
+
+/// Logs why a connection could not be read on.
+fn complain(name: &str, error: &ConnectionError) {
+    match error {
+        ConnectionError::Frame(FrameError::Message(error)) => {
+            warn!(target: "jsonrpc", "{name}: received bad JSON-RPC message: {error}");
+        }
+        ConnectionError::Frame(error) => warn!(target: "jsonrpc", "{name}: error parsing stream: {error}"),
+        ConnectionError::Io(_) | ConnectionError::Truncated => {
+            debug!(target: "jsonrpc", "{name}: receive error: {error}");
+        }
+    }
 }

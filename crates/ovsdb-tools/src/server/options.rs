@@ -54,7 +54,7 @@ pub(super) fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) ->
     let mut options = Options::default();
     let mut parser = Parser::new(args, &[OPTIONS, daemon::OPTIONS, vlog::OPTIONS, cli::options::HELP_AND_VERSION]);
     let complain = |message: String| format!("{program}: {message}");
-    while let Some(found) = parser.next() {
+    for found in parser.by_ref() {
         let found = found.map_err(|error| error.to_string())?;
         match (found.id, found.value.as_deref()) {
             ("help", _) => return Ok(Invocation::Print(usage(program, log))),

@@ -78,6 +78,9 @@ pub struct Ip {
     pub proto: u8,
     /// Whether it is a fragment, first or later.
     pub fragment: bool,
+    /// Whether an IPv6 routing header names another final destination, which transport checksums cover instead of the one
+    /// in the header.
+    pub routed: bool,
     /// Where the transport header begins.
     pub l4: usize,
     /// Where the packet ends; padding follows.
@@ -111,6 +114,7 @@ pub fn ip(frame: &[u8]) -> Option<Ip> {
                 header,
                 proto: h.proto(),
                 fragment: h.flags_offset() & 0x3fff != 0,
+                routed: false,
                 l4: at + header,
                 end: at + total,
             })
@@ -125,6 +129,7 @@ pub fn ip(frame: &[u8]) -> Option<Ip> {
                 header: 40,
                 proto: ext.proto,
                 fragment: ext.fragment,
+                routed: ext.routed,
                 l4: at + 40 + ext.len,
                 end: at + 40 + payload.len(),
             })
@@ -133,7 +138,8 @@ pub fn ip(frame: &[u8]) -> Option<Ip> {
     }
 }
 
-/// The sum of the pseudo-header of the IP packet `ip` of `frame`, for a transport header and payload up to its end.
+/// The sum of the pseudo-header of the IP packet `ip` of `frame`, for a transport header and payload up to its end. (Of a
+/// routed packet it is not the sum that the checksum covers.)
 pub fn pseudo(frame: &[u8], ip: &Ip) -> Sum {
     let len = ip.end - ip.l4;
     if ip.version == 4 {

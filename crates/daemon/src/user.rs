@@ -1,0 +1,140 @@
+//! `--user`: running as another user than root.
+//!
+//! Ids are changed on the way into the program's own executable, which the process replaces itself by. The few
+//! capabilities that a daemon keeps are put in the ambient set, which survives that (capabilities(7)); all others are
+//! lost there.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
+
+use crate::options::DaemonOptions;
+
+/// What every daemon keeps: memory locks and ports below 1024.
+const DAEMON: CapabilitySet = CapabilitySet::IPC_LOCK.union(CapabilitySet::NET_BIND_SERVICE);
+
+/// What a daemon with a datapath keeps besides: network devices and raw packets.
+const DATAPATH: CapabilitySet =
+    CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_BROADCAST).union(CapabilitySet::NET_RAW);
+
+/// Why the user was not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum UserError {
+    /// Only root may become somebody else.
+    #[error("only root can use --user option")]
+    NotRoot,
+    /// No such user in /etc/passwd.
+    #[error("user {0} not found, aborting")]
+    NoUser(String),
+    /// No such group in /etc/group.
+    #[error("group {0} not found, aborting")]
+    NoGroup(String),
+    /// The system refused.
+    #[error("could not change the user ({0})")]
+    Io(#[from] io::Error),
+}
+
+impl From<rustix::io::Errno> for UserError {
+    fn from(error: rustix::io::Errno) -> Self {
+        Self::Io(error.into())
+    }
+}
+
+/// The ids to run under.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Ids {
+    uid: u32,
+    gid: u32,
+}
+
+/// Line by line, the fields of a file like /etc/passwd.
+fn entries(path: &Path) -> io::Result<Vec<Vec<String>>> {
+    let text = std::fs::read(path)?;
+    let text = String::from_utf8_lossy(&text);
+    Ok(text.lines().map(|line| line.split(':').map(str::to_owned).collect()).collect())
+}
+
+/// The number in field `index` of the entry of that name.
+fn lookup(entries: &[Vec<String>], name: &str, index: usize) -> Option<u32> {
+    entries.iter().find(|fields| fields.first().is_some_and(|first| first == name))?.get(index)?.parse().ok()
+}
+
+/// Reads `user`, `user:group` or `:group`. Without a group it is the user's own; without a user it is `current`.
+fn resolve(spec: &str, current: u32, passwd: &[Vec<String>], group: &[Vec<String>]) -> Result<Ids, UserError> {
+    let (user_name, group_name) = spec.split_once(':').unwrap_or((spec, ""));
+    let no_user = || UserError::NoUser(user_name.to_owned());
+    let uid = if user_name.is_empty() { current } else { lookup(passwd, user_name, 2).ok_or_else(no_user)? };
+    let gid = if group_name.is_empty() {
+        lookup(passwd, user_name, 3).ok_or_else(no_user)?
+    } else {
+        lookup(group, group_name, 2).ok_or_else(|| UserError::NoGroup(group_name.to_owned()))?
+    };
+    Ok(Ids { uid, gid })
+}
+
+/// Keeps `kept`, as far as the process has it, over the change of ids and the new executable.
+fn keep_capabilities(kept: CapabilitySet) -> io::Result<()> {
+    let sets = rustix::thread::capabilities(None)?;
+    let kept = kept & sets.permitted;
+    rustix::thread::set_capabilities(None, CapabilitySets { inheritable: sets.inheritable | kept, ..sets })?;
+    for capability in kept.iter() {
+        rustix::thread::configure_capability_in_ambient_set(capability, true)?;
+    }
+    // Without this the change of ids would clear the ambient set.
+    let bits = rustix::thread::capabilities_secure_bits()?;
+    Ok(rustix::thread::set_capabilities_secure_bits(bits | CapabilitiesSecureBits::NO_SETUID_FIXUP)?)
+}
+
+/// Replaces this process by the same program under the user `spec`, with `environment` added. Returns only an error.
+pub(crate) fn become_user(
+    spec: &str,
+    args: &[OsString],
+    options: &DaemonOptions,
+    executable: &str,
+    environment: (&str, String),
+) -> UserError {
+    let exec = || -> Result<io::Error, UserError> {
+        if !rustix::process::geteuid().is_root() {
+            return Err(UserError::NotRoot);
+        }
+        let current = rustix::process::getuid().as_raw();
+        let ids = resolve(spec, current, &entries(Path::new("/etc/passwd"))?, &entries(Path::new("/etc/group"))?)?;
+        keep_capabilities(if options.datapath_access { DAEMON | DATAPATH } else { DAEMON })?;
+        let mut command = Command::new(executable);
+        command.arg0(args.first().map_or(OsStr::new("flowstone"), OsString::as_os_str)).args(args.iter().skip(1));
+        command.env(environment.0, environment.1);
+        Ok(command.gid(ids.gid).uid(ids.uid).exec())
+    };
+    match exec() {
+        Ok(error) => UserError::Io(error),
+        Err(error) => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(text: &str) -> Vec<Vec<String>> {
+        text.lines().map(|line| line.split(':').map(str::to_owned).collect()).collect()
+    }
+
+    #[test]
+    fn users_and_groups() {
+        let passwd = fields("root:x:0:0::/root:/bin/sh\novs:x:100:200::/:/bin/false\nbroken\n");
+        let group = fields("root:x:0:\nhugetlbfs:x:300:ovs");
+        let ids = |spec| resolve(spec, 0, &passwd, &group).map_err(|error| error.to_string());
+        assert_eq!(ids("ovs"), Ok(Ids { uid: 100, gid: 200 }));
+        assert_eq!(ids("ovs:"), Ok(Ids { uid: 100, gid: 200 }));
+        assert_eq!(ids("ovs:hugetlbfs"), Ok(Ids { uid: 100, gid: 300 }));
+        assert_eq!(ids(":hugetlbfs"), Ok(Ids { uid: 0, gid: 300 }));
+        assert_eq!(ids("x"), Err("user x not found, aborting".to_owned()));
+        assert_eq!(ids("ovs:x"), Err("group x not found, aborting".to_owned()));
+        assert_eq!(ids("broken"), Err("user broken not found, aborting".to_owned()));
+        assert!(ids("").is_err());
+    }
+}

@@ -1,0 +1,77 @@
+//! The text of a packet's key, as `ofproto/trace` and `netdev-dummy/receive` take it: each field once, without masks,
+//! after what it needs.
+
+use super::PortNames;
+use super::error::MatchError;
+use super::parse::{field_by_name, next_key_value, parse_protocol};
+use super::value::parse_value;
+use crate::field::{Field, Prereq};
+use crate::key::FlowKey;
+use crate::matches::Match;
+use base::PortNo;
+
+/// What is wrong with the text of a key. The messages are those of Open vSwitch.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what each is")]
+pub enum ExactError {
+    #[error("unknown field {0}")]
+    Unknown(String),
+    #[error("prerequisites not met for setting {0}")]
+    Prerequisites(String),
+    #[error("field {0} set multiple times")]
+    Twice(String),
+    #[error("{0} set multiple times")]
+    ProtocolTwice(&'static str),
+    #[error("bad value for {0} ({1})")]
+    Value(String, MatchError),
+    #[error("bad value for {0} ({1}: wildcards not allowed here)")]
+    Wildcard(String, String),
+}
+
+/// Reads a key. Fields that are not mentioned are zero, but for the ingress port, which is [`PortNo::NONE`] then.
+pub fn parse_exact(text: &str, ports: &dyn PortNames) -> Result<FlowKey, ExactError> {
+    let mut m = Match::ANY;
+    let mut rest = text;
+    while let Some((name, value)) = next_key_value(&mut rest) {
+        match parse_protocol(name) {
+            Some((Some(eth_type), proto)) => {
+                set_once(&mut m, Field::EthType, eth_type.into(), "Ethernet type")?;
+                if let Some(proto) = proto {
+                    set_once(&mut m, Field::IpProto, proto.into(), "network protocol")?;
+                }
+            }
+            _ => exact_field(&mut m, name, value.unwrap_or(""), ports)?,
+        }
+    }
+    if m.get(Field::InPortOxm).1 == 0 {
+        m.set(Field::InPortOxm, PortNo::NONE.0.into());
+    }
+    Ok(m.key().clone())
+}
+
+fn set_once(m: &mut Match, field: Field, value: u128, what: &'static str) -> Result<(), ExactError> {
+    if m.get(field).1 != 0 {
+        return Err(ExactError::ProtocolTwice(what));
+    }
+    m.set(field, value);
+    Ok(())
+}
+
+fn exact_field(m: &mut Match, name: &str, text: &str, ports: &dyn PortNames) -> Result<(), ExactError> {
+    let field = field_by_name(name).ok_or_else(|| ExactError::Unknown(name.into()))?;
+    let prereq = field.info().prereq;
+    if prereq != Prereq::Ethernet && !m.meets(prereq) {
+        return Err(ExactError::Prerequisites(name.into()));
+    }
+    let (value, mask) = parse_value(field, text, ports).map_err(|e| ExactError::Value(name.into(), e))?;
+    // Of VLAN tags several fields are views.
+    let views = [Field::VlanTci, Field::VlanVid, Field::VlanPcp, Field::DlVlan, Field::DlVlanPcp];
+    if m.get(field).1 != 0 && !views.contains(&field) {
+        return Err(ExactError::Twice(name.into()));
+    }
+    if mask != field.info().full_mask() {
+        return Err(ExactError::Wildcard(name.into(), text.into()));
+    }
+    m.set(field, value);
+    Ok(())
+}

@@ -1,0 +1,119 @@
+//! Actions and matches from any bytes: no panic, and what is understood survives being written and read again.
+
+use flow::Match;
+use openflow::bytes::Reader;
+use openflow::nxm::{self, Dialect, Unknown};
+use openflow::{Version, actions_to_string, decode_actions, decode_instructions, encode_actions, encode_instructions};
+use openflow::{of_match, parse_instructions};
+use proptest::prelude::*;
+
+const VERSIONS: [Version; 4] = [Version::V10, Version::V11, Version::V13, Version::V15];
+
+/// One action of Nicira's or of OpenFlow's own with a length that fits and otherwise any bytes.
+fn action() -> impl Strategy<Value = Vec<u8>> {
+    let nicira = (0u16..50, 0usize..4, prop::collection::vec(any::<u8>(), 40)).prop_map(|(subtype, n, bytes)| {
+        let length = 16 + 8 * n;
+        let mut action = vec![0xff, 0xff, 0, length as u8, 0, 0, 0x23, 0x20];
+        action.extend(subtype.to_be_bytes());
+        action.extend(&bytes[..length - 10]);
+        action
+    });
+    let standard = (0u16..30, 0usize..3, prop::collection::vec(any::<u8>(), 40)).prop_map(|(ty, n, bytes)| {
+        let length = 8 + 8 * n;
+        let mut action = ty.to_be_bytes().to_vec();
+        action.extend([0, length as u8]);
+        action.extend(&bytes[..length - 4]);
+        action
+    });
+    prop_oneof![nicira, standard]
+}
+
+/// Entries with headers of fields that exist and any values.
+fn entries() -> impl Strategy<Value = Vec<u8>> {
+    let fields = flow::field::FIELDS;
+    let entry = (0..fields.len(), any::<bool>(), any::<u128>(), any::<u128>()).prop_map(move |(i, masked, v, m)| {
+        let info = &fields[i];
+        let mut out = Vec::new();
+        let mask = masked.then_some(m & info.full_mask());
+        let value = v & info.full_mask() & mask.unwrap_or(u128::MAX);
+        nxm::put_entry_as(&mut out, info.id, value, mask, Dialect::Nxm);
+        out
+    });
+    prop::collection::vec(entry, 0..6).prop_map(|list| list.concat())
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        for version in VERSIONS {
+            let _ = decode_actions(&bytes, version);
+            let _ = decode_instructions(&bytes, version);
+        }
+        let _ = nxm::decode(&bytes, Unknown::Skip);
+        let _ = nxm::decode_oxm_match(&mut Reader(&bytes), Unknown::Refuse);
+        let _ = of_match::decode_of10(&mut Reader(&bytes));
+        let _ = of_match::decode_of11(&mut Reader(&bytes));
+    }
+
+    #[test]
+    fn actions_survive_in_their_own_version(list in prop::collection::vec(action(), 1..4)) {
+        for version in VERSIONS {
+            let Ok(actions) = decode_actions(&list.concat(), version) else { continue };
+            // A tag, so that none is pushed before its fields are set.
+            let mut tagged = Match::ANY;
+            tagged.set_masked(flow::Field::VlanTci, 0x1000, 0x1000);
+            let mut bytes = Vec::new();
+            encode_actions(&mut bytes, &actions, version, &tagged);
+            let again = decode_actions(&bytes, version);
+            prop_assert!(again.is_ok(), "{actions:?} becomes {bytes:02x?}: {again:?}");
+            let mut twice = Vec::new();
+            encode_actions(&mut twice, &again.unwrap_or_default(), version, &tagged);
+            prop_assert_eq!(&twice, &bytes, "{:?}", actions);
+            // The instructions around them change nothing.
+            if version > Version::V10 {
+                let mut instructions = Vec::new();
+                encode_instructions(&mut instructions, &actions, version, &tagged);
+                let read = decode_instructions(&instructions, version);
+                prop_assert_eq!(read, decode_actions(&bytes, version));
+            }
+        }
+    }
+
+    #[test]
+    fn matches_survive(bytes in entries()) {
+        let Ok((matching, cookie)) = nxm::decode(&bytes, Unknown::Refuse) else { return Ok(()) };
+        let mut out = Vec::new();
+        nxm::encode(&mut out, &matching, cookie, Dialect::Nxm);
+        prop_assert_eq!(nxm::decode(&out, Unknown::Refuse), Ok((matching.clone(), cookie)), "{:02x?}", out);
+    }
+
+    #[test]
+    fn fixed_matches_survive(bytes in prop::collection::vec(any::<u8>(), 88)) {
+        let matching = of_match::decode_of10(&mut Reader(&bytes)).expect("40 bytes are there");
+        let mut out = Vec::new();
+        of_match::encode_of10(&mut out, &matching);
+        prop_assert_eq!(of_match::decode_of10(&mut Reader(&out)), Ok(matching));
+        let mut bytes = bytes;
+        bytes[..4].copy_from_slice(&[0, 0, 0, 88]);
+        if let Ok(matching) = of_match::decode_of11(&mut Reader(&bytes)) {
+            let mut out = Vec::new();
+            of_match::encode_of11(&mut out, &matching);
+            prop_assert_eq!(of_match::decode_of11(&mut Reader(&out)), Ok(matching));
+        }
+    }
+
+    #[test]
+    fn any_text_is_read_without_panic(text in "[a-z0-9_:,()\\[\\].=>/-]{0,60}") {
+        let _ = parse_instructions(&text, &flow::NoNames);
+        let _ = openflow::parse_flow_line(&text, &flow::NoNames);
+    }
+
+    #[test]
+    fn printed_actions_are_read_again(list in prop::collection::vec(action(), 1..3)) {
+        let Ok(actions) = decode_actions(&list.concat(), Version::V10) else { return Ok(()) };
+        let text = actions_to_string(&actions, &flow::NoNames, Version::V10);
+        if let Ok(again) = parse_instructions(&text, &flow::NoNames) {
+            prop_assert_eq!(actions_to_string(&again, &flow::NoNames, Version::V10), text);
+        }
+    }
+}

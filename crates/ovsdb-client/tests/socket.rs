@@ -1,0 +1,160 @@
+//! The replica over a real socket, against a server that plays a part.
+
+use ovsdb::jsonrpc::{Connection, Limits, Listener, Message, Remote};
+use ovsdb_client::{Error, Idl, Outcome, Reconnect};
+use serde_json::{Value, json};
+
+fn schema() -> Value {
+    json!({ "name": "T", "version": "1.0.0", "tables": { "Kid": { "isRoot": true, "columns": {
+        "name": { "type": "string" } } } } })
+}
+
+const A: &str = "aaaaaaaa-0000-4000-8000-000000000001";
+const WANTED: &[(&str, &[&str])] = &[("Kid", &["name"])];
+
+/// The server's side of one connection.
+struct Part(Connection);
+
+impl Part {
+    async fn accept(listener: &Listener) -> Self {
+        let (stream, _) = listener.accept().await.unwrap();
+        Self(Connection::new(stream, Limits::default()))
+    }
+
+    /// Waits for a request, which must be `method`, and answers it.
+    async fn answer(&mut self, method: &str, result: Value) -> Vec<Value> {
+        let Some(Message::Request { id, method: asked, params }) = self.0.receive().await.unwrap() else {
+            panic!("expected {method}");
+        };
+        assert_eq!(asked, method);
+        self.0.send(&Message::reply(id, result)).await.unwrap();
+        params
+    }
+
+    async fn contents(&mut self, name: &str) {
+        let contents = json!([false, A, { "Kid": { A: { "initial": { "name": name } } } }]);
+        self.answer("monitor_cond_since", contents).await;
+    }
+
+    async fn update(&mut self, name: &str) {
+        let update = json!({ "Kid": { A: { "modify": { "name": name } } } });
+        let params = vec![json!(["monid", "T"]), json!(A), update];
+        self.0.send(&Message::notification("update3", params)).await.unwrap();
+    }
+}
+
+async fn listen() -> (tempfile::TempDir, Listener, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db.sock");
+    let listener = Listener::bind(&Remote::PassiveUnix(path.clone())).await.unwrap();
+    (dir, listener, format!("unix:{}", path.display()))
+}
+
+fn name(idl: &Idl) -> String {
+    idl.rows("Kid").next().map(|row| row.string("name").to_owned()).unwrap_or_default()
+}
+
+/// Runs both sides until the client's is done.
+async fn play<T>(client: impl Future<Output = T>, server: impl Future<Output = ()>) -> T {
+    tokio::pin!(server);
+    tokio::select! {
+        biased;
+        result = client => result,
+        // A server that has played its part keeps its connection while it is awaited no more.
+        () = async { (&mut server).await; std::future::pending().await } => unreachable!(),
+    }
+}
+
+#[tokio::test]
+async fn changes_arrive_and_commits_are_answered() {
+    let (_dir, listener, remote) = listen().await;
+    let server = async {
+        let mut part = Part::accept(&listener).await;
+        part.answer("get_schema", schema()).await;
+        part.contents("one").await;
+        part.update("two").await;
+        let params = part.answer("transact", json!([{ "count": 1 }])).await;
+        assert_eq!(params[1]["row"], json!({ "name": "three" }));
+        part.answer("transact", json!([{ "error": "timed out" }, null])).await;
+        part.update("four").await;
+        part.answer("transact", json!([{}, { "count": 1 }])).await;
+        std::future::pending::<()>().await;
+    };
+    let client = async {
+        let mut idl = Idl::connect(&remote, "T", WANTED).await.unwrap();
+        assert_eq!(name(&idl), "one");
+        idl.changed().await.unwrap();
+        while name(&idl) != "two" {
+            idl.changed().await.unwrap();
+        }
+        let row = idl.rows("Kid").next().unwrap().uuid();
+        let mut txn = idl.transaction();
+        txn.set("Kid", row, "name", "three");
+        assert!(matches!(txn.commit().await.unwrap(), Outcome::Committed(_)));
+        // The second answer says that the replica was out of date; then it is made anew.
+        let mut tries = Vec::new();
+        let outcome = idl.transact(|txn| {
+            tries.push(txn.string("Kid", row, "name").to_owned());
+            txn.verify("Kid", row, "name");
+            txn.set("Kid", row, "name", "five");
+        });
+        assert!(matches!(outcome.await.unwrap(), Outcome::Committed(_)));
+        assert_eq!(tries, ["two", "four"]);
+    };
+    play(client, server).await;
+}
+
+#[tokio::test]
+async fn lost_connections_are_made_again() {
+    let (_dir, listener, remote) = listen().await;
+    let server = async {
+        for contents in ["one", "two"] {
+            let mut part = Part::accept(&listener).await;
+            part.answer("get_schema", schema()).await;
+            part.contents(contents).await;
+            if contents == "two" {
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    let client = async {
+        let mut idl = Idl::new(&remote, "T", WANTED).unwrap();
+        assert!(!idl.is_live());
+        while name(&idl) != "two" {
+            idl.changed().await.unwrap();
+        }
+        assert!(idl.is_live());
+    };
+    play(client, server).await;
+}
+
+#[tokio::test]
+async fn without_reconnecting_a_lost_connection_is_an_error() {
+    let (_dir, listener, remote) = listen().await;
+    let server = async {
+        let mut part = Part::accept(&listener).await;
+        part.answer("get_schema", schema()).await;
+        part.contents("one").await;
+    };
+    let client = async {
+        let mut idl = Idl::connect(&remote, "T", WANTED).await.unwrap();
+        idl.set_reconnect(Reconnect::Never);
+        loop {
+            if let Err(error) = idl.changed().await {
+                return error;
+            }
+        }
+    };
+    assert!(matches!(play(client, server).await, Error::Connection { .. }));
+}
+
+#[tokio::test]
+async fn bad_remotes_are_named() {
+    for remote in ["ssl:1.2.3.4:5", "nonsense", "tcp:"] {
+        let error = Idl::new(remote, "T", WANTED).unwrap_err();
+        assert!(error.to_string().starts_with(remote), "{error}");
+    }
+    let error = Idl::connect("unix:/nonexistent/socket", "T", WANTED).await.unwrap_err();
+    let expected = "unix:/nonexistent/socket: database connection failed (No such file or directory)";
+    assert_eq!(error.to_string(), expected);
+}

@@ -1,0 +1,306 @@
+//! The program ovsdb-client: one request to a database server, or a view of what changes there.
+//!
+//! This module has the command line; [`query`] has the commands that ask and print, [`monitor`] those that go on
+//! printing, [`snapshot`] those that copy a database or change its schema, [`wait`] the one that waits for a database.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::sync::OnceLock;
+
+use cli::options::{Arg, HELP_AND_VERSION, Opt, Parser};
+use cli::table::{STYLE_OPTIONS, Style};
+use ovsdb_client::{Client, Error};
+use serde_json::Value;
+
+mod help;
+mod monitor;
+mod query;
+mod snapshot;
+mod wait;
+
+/// The database that is meant if none is named.
+const DEFAULT_DATABASE: &str = "Open_vSwitch";
+
+/// What a command fails with: a line for the user.
+type Done = Result<(), String>;
+
+/// The options of the whole program.
+struct Options {
+    style: Style,
+    timestamp: bool,
+    /// Restore although the schemas differ.
+    force: bool,
+    /// If this process is to be, or has become, a daemon.
+    daemon: Option<daemon::Started>,
+}
+
+/// A command's surroundings: the connection, the database if the command is about one, and its arguments.
+struct Call {
+    client: Client,
+    database: String,
+    args: Vec<String>,
+    options: Options,
+}
+
+impl Call {
+    /// Argument `at`; empty if there are fewer.
+    fn arg(&self, at: usize) -> &str {
+        self.args.get(at).map_or("", String::as_str)
+    }
+
+    /// Prints JSON on a line.
+    fn print_json(&self, json: &Value) {
+        let text = if self.options.style.pretty { cli::json::pretty(json) } else { cli::json::compact(json) };
+        print_line(&text);
+    }
+}
+
+/// Prints a line at once. Whoever reads may have gone away, which ends the program.
+fn print_line(line: &str) {
+    print_text(&format!("{line}\n"));
+}
+
+/// Standard output of the process that the user started, in the daemon that it has started: a monitor goes on printing
+/// there.
+static KEPT_OUTPUT: OnceLock<File> = OnceLock::new();
+
+/// Finds the output for [`print_text`] in a daemon, whose own standard output tells its parent that it has begun. The
+/// parent waits for that, so its output is still there to be opened.
+fn keep_output() -> Done {
+    let path = format!("/proc/{}/fd/1", std::os::unix::process::parent_id());
+    let output = File::options().append(true).open(&path);
+    let output = output.map_err(|error| format!("cannot print from the background ({path}: {error})"))?;
+    let _ = KEPT_OUTPUT.set(output);
+    Ok(())
+}
+
+fn print_text(text: &str) {
+    let printed = match KEPT_OUTPUT.get() {
+        Some(mut output) => output.write_all(text.as_bytes()),
+        None => {
+            let mut stdout = std::io::stdout().lock();
+            stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
+        }
+    };
+    if printed.is_err() {
+        std::process::exit(1);
+    }
+}
+
+/// A library error as the program words it.
+fn text(error: Error) -> String {
+    match error {
+        Error::Request { method, error } => {
+            format!("{method} request failed: {}", cli::json::compact(&error))
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Whether a command is about one database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum About {
+    Server,
+    Database,
+}
+
+/// One command.
+struct Command {
+    name: &'static str,
+    about: About,
+    args_min: usize,
+    args_max: usize,
+}
+
+const fn command(name: &'static str, about: About, args_min: usize, args_max: usize) -> Command {
+    Command { name, about, args_min, args_max }
+}
+
+/// The commands; the numbers of arguments are without server and database.
+const COMMANDS: &[Command] = &[
+    command("list-dbs", About::Server, 0, 0),
+    command("get-schema", About::Database, 0, 0),
+    command("get-schema-version", About::Database, 0, 0),
+    command("get-schema-cksum", About::Database, 0, 0),
+    command("list-tables", About::Database, 0, 0),
+    command("list-columns", About::Database, 0, 1),
+    command("transact", About::Server, 1, 1),
+    command("query", About::Server, 1, 1),
+    command("dump", About::Database, 0, usize::MAX),
+    command("monitor", About::Database, 1, usize::MAX),
+    command("monitor-cond", About::Database, 2, usize::MAX),
+    command("monitor-cond-since", About::Database, 2, usize::MAX),
+    command("convert", About::Server, 1, 1),
+    command("needs-conversion", About::Server, 1, 1),
+    command("backup", About::Database, 0, 0),
+    command("restore", About::Database, 0, 0),
+    command("wait", About::Server, 2, 2),
+    command("lock", About::Server, 1, 1),
+    command("steal", About::Server, 1, 1),
+    command("unlock", About::Server, 1, 1),
+];
+
+async fn run_command(name: &str, call: Call) -> Done {
+    match name {
+        "list-dbs" => query::list_dbs(call).await,
+        "get-schema" => query::get_schema(call).await,
+        "get-schema-version" => query::get_schema_version(call).await,
+        "get-schema-cksum" => query::get_schema_cksum(call).await,
+        "list-tables" => query::list_tables(call).await,
+        "list-columns" => query::list_columns(call).await,
+        "transact" => query::transact(call).await,
+        "query" => query::query(call).await,
+        "dump" => query::dump(call).await,
+        "monitor" => monitor::monitor(call, monitor::Method::Plain).await,
+        "monitor-cond" => monitor::monitor(call, monitor::Method::Cond).await,
+        "monitor-cond-since" => monitor::monitor(call, monitor::Method::CondSince).await,
+        "convert" => snapshot::convert(call).await,
+        "needs-conversion" => snapshot::needs_conversion(call).await,
+        "backup" => snapshot::backup(call).await,
+        "restore" => snapshot::restore(call).await,
+        "wait" => wait::wait(call).await,
+        // The table of commands has no others.
+        lock => monitor::lock(call, lock).await,
+    }
+}
+
+const OPTIONS: &[Opt] = &[
+    Opt::new("timestamp", Arg::None),
+    Opt::new("force", Arg::None),
+    Opt::new("timeout", Arg::Required).short('t'),
+    Opt::new("leader-only", Arg::None),
+    Opt::new("no-leader-only", Arg::None),
+];
+
+/// Options that name what this program cannot do.
+const UNSUPPORTED: &[Opt] = &[
+    Opt::new("private-key", Arg::Required).short('p'),
+    Opt::new("certificate", Arg::Required).short('c'),
+    Opt::new("ca-cert", Arg::Required).short('C'),
+    Opt::new("bootstrap-ca-cert", Arg::Required),
+    Opt::new("ssl-protocols", Arg::Required),
+    Opt::new("ssl-ciphers", Arg::Required),
+    Opt::new("record", Arg::Optional),
+    Opt::new("replay", Arg::Optional),
+];
+
+/// Runs the program; `args` begins with the name it was called by.
+pub fn client_main(args: Vec<OsString>) -> ExitCode {
+    let program = cli::program::program_name_of(&args);
+    let log = vlog::init(&program);
+    log.declare(&["ovsdb_client", "jsonrpc", "reconnect", "fatal_signal"]);
+    match start(&program, &log, args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(line) => {
+            eprintln!("{line}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Parses the command line and runs its command. Errors are complete lines.
+fn start(program: &str, log: &std::sync::Arc<vlog::Log>, args: Vec<OsString>) -> Done {
+    let fail = |message: String| format!("{program}: {message}");
+    let all_args = args.clone();
+    let mut options = Options { style: Style::default(), timestamp: false, force: false, daemon: None };
+    let mut daemon_options = daemon::DaemonOptions::default();
+    let fragments = [OPTIONS, STYLE_OPTIONS, HELP_AND_VERSION, vlog::OPTIONS, daemon::OPTIONS, UNSUPPORTED];
+    let mut parser = Parser::new(args, &fragments);
+    for found in parser.by_ref() {
+        let found = found.map_err(|error| error.to_string())?;
+        let value = found.value.as_deref();
+        match found.id {
+            "timestamp" => options.timestamp = true,
+            "force" => options.force = true,
+            "leader-only" | "no-leader-only" => {}
+            "timeout" => daemon::alarm::set(timeout(value.unwrap_or_default()).map_err(fail)?),
+            "help" => {
+                print_text(&help::usage(program, log));
+                return Ok(());
+            }
+            "version" => {
+                print_text(&cli::version_text(program));
+                return Ok(());
+            }
+            id if UNSUPPORTED.iter().any(|opt| opt.id == id) => {
+                return Err(fail(format!("--{id} is not supported")));
+            }
+            id => {
+                let taken = options.style.accept(id, value).map_err(|error| fail(error.to_string()))?
+                    || log.accept(id, value).map_err(fail)?
+                    || daemon_options.accept(id, value);
+                debug_assert!(taken, "an option without an owner: {id}");
+            }
+        }
+    }
+    let mut words = parser.into_positionals().into_iter();
+    let Some(name) = words.next() else {
+        return Err(fail("missing command name; use --help for help".into()));
+    };
+    if name == "help" {
+        print_text(&help::usage(program, log));
+        return Ok(());
+    }
+    let Some(command) = COMMANDS.iter().find(|command| command.name == name) else {
+        return Err(fail(format!("unknown command '{name}'; use --help for help")));
+    };
+    // A monitor detaches only once it has begun, which takes a process that is started for it.
+    let wants_daemon = daemon_options.detach || daemon_options.monitor || daemon_options.pidfile.is_some();
+    if wants_daemon && name.starts_with("monitor") {
+        let detach = daemon_options.detach;
+        let started = daemon::start(&all_args, daemon_options, log);
+        options.daemon = Some(started.map_err(|error| fail(error.to_string()))?);
+        if detach {
+            keep_output().map_err(fail)?;
+        }
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| fail(format!("cannot start: {error}")))?;
+    runtime.block_on(connect_and_run(command, words.collect(), options)).map_err(fail)
+}
+
+/// The value of `--timeout`.
+fn timeout(value: &str) -> Result<u32, String> {
+    let seconds = value.parse().ok().filter(|seconds| *seconds > 0);
+    seconds.ok_or_else(|| format!("value {value} on -t or --timeout is invalid"))
+}
+
+/// Whether `word` is a server and not the name of a database or a table.
+fn is_remote(word: &str) -> bool {
+    ["unix:", "tcp:", "ssl:", "punix:", "ptcp:", "pssl:"].iter().any(|method| word.starts_with(method))
+}
+
+async fn connect_and_run(command: &Command, mut args: Vec<String>, options: Options) -> Done {
+    let misused = || format!("invalid syntax for '{}' (use --help for help)", command.name);
+    let remote = match args.first() {
+        Some(first) if is_remote(first) => args.remove(0),
+        _ => format!("unix:{}/db.sock", daemon::dirs::rundir().display()),
+    };
+    let most = command.args_max.saturating_add(usize::from(command.about == About::Database));
+    if args.len() < command.args_min || args.len() > most {
+        return Err(misused());
+    }
+    if command.name == "wait" {
+        wait::check_state(args.get(1).map_or("", String::as_str))?;
+    }
+    let mut client = Client::connect(&remote).await.map_err(|error| match error {
+        Error::Connection { remote, problem } => format!("failed to connect to \"{remote}\" ({problem})"),
+        other => other.to_string(),
+    })?;
+    let mut database = String::new();
+    if command.about == About::Database {
+        let known = query::databases(&mut client).await?;
+        DEFAULT_DATABASE.clone_into(&mut database);
+        if args.first().is_some_and(|first| known.contains(first)) {
+            database = args.remove(0);
+        } else if !known.contains(&database) {
+            return Err(format!("no database named \"{database}\" on {remote}; name one of: {}", known.join(", ")));
+        }
+        if args.len() < command.args_min || args.len() > command.args_max {
+            return Err(misused());
+        }
+    }
+    run_command(command.name, Call { client, database, args, options }).await
+}

@@ -1,0 +1,313 @@
+//! Runs command lines of ovsdb-client with this program and with Open vSwitch's, against an ovsdb-server of Open
+//! vSwitch, and compares what they print and how they exit.
+//!
+//! Needs Open vSwitch's programs in `$FLOWSTONE_PEERS/bin` and its schema in `$FLOWSTONE_PEERS/usr/share/openvswitch`.
+//! The test binary is its own program under test: it runs itself with `FLOWSTONE_RUN_AS` set.
+
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+
+/// Set in the environment of the copies of this binary that are the program under test.
+const RUN_AS: &str = "FLOWSTONE_RUN_AS";
+
+fn main() -> ExitCode {
+    if std::env::var_os(RUN_AS).is_some() {
+        return ovsdb_tools::client_main(std::env::args_os().collect());
+    }
+    let Some(peers) = std::env::var_os("FLOWSTONE_PEERS").map(PathBuf::from) else {
+        if std::env::var("CI").is_ok_and(|ci| ci == "true") {
+            eprintln!("FLOWSTONE_PEERS must name a folder with Open vSwitch's programs in bin/");
+            return ExitCode::FAILURE;
+        }
+        eprintln!("skipped: FLOWSTONE_PEERS does not name a folder with Open vSwitch's programs in bin/");
+        return ExitCode::SUCCESS;
+    };
+    let server = Server::start(&peers);
+    server.seed();
+    let different = server.compare_commands() + server.compare_monitors() + server.check_backup();
+    if different == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Command lines, split at spaces; `DIR` is the server's folder, `SCHEMA` the schema.
+const COMMANDS: &str = r#"
+list-dbs
+list-dbs unix:DIR/db.sock
+list-dbs a b
+list-tables
+list-tables Open_vSwitch
+list-tables _Server
+list-tables Foo
+list-columns
+list-columns Open_vSwitch Queue
+list-columns Queue
+list-columns Foo
+list-columns _Server Database
+get-schema
+get-schema Open_vSwitch
+--pretty get-schema
+get-schema _Server
+get-schema Foo
+get-schema-version
+get-schema-cksum
+get-schema unix:/nonexistent/socket Open_vSwitch
+foo
+
+--foo
+--bar=3 list-dbs
+-f bogus list-dbs
+-t x list-dbs
+transact ["Open_vSwitch",{"op":"select","table":"Queue","where":[["dscp","==",1]],"columns":["dscp"]}]
+--pretty transact ["Open_vSwitch",{"op":"select","table":"Queue","where":[["dscp","==",1]],"columns":["dscp"]}]
+transact ["Open_vSwitch",{"op":"foo"}]
+transact ["Foo",{"op":"foo"}]
+transact {}
+transact []
+transact [1]
+transact
+query ["Open_vSwitch",{"op":"update","table":"Queue","where":[],"row":{"dscp":9}}]
+query ["Open_vSwitch",{"op":"foo","table":"Queue","row":{"dscp":9}}]
+query {}
+dump
+dump Open_vSwitch
+dump Open_vSwitch Queue
+dump Queue
+dump Open_vSwitch Queue dscp
+dump Open_vSwitch Queue external_ids dscp _uuid
+dump Open_vSwitch Foo
+dump Open_vSwitch Queue foo
+-f list dump Open_vSwitch Queue dscp _uuid
+-f csv dump Open_vSwitch Queue
+-f json dump Open_vSwitch Queue
+-f json --pretty dump Open_vSwitch Queue dscp
+-f html dump Open_vSwitch Queue dscp
+--no-headings dump Open_vSwitch Queue
+--bare dump Open_vSwitch Queue
+-d json dump Open_vSwitch Queue
+--max-column-width=5 dump Open_vSwitch Queue
+dump _Server Database name model
+needs-conversion SCHEMA
+needs-conversion DIR/conf.db.nosuch
+wait Open_vSwitch added
+wait Open_vSwitch connected
+wait Foo removed
+wait Foo bar
+wait Foo
+-t 1 wait Foo added
+monitor Foo
+monitor Queue foo
+monitor Queue dscp dscp
+monitor Queue !foo
+monitor-cond [["foo","==",1]] Queue
+-t 2 lock l1
+-t 2 steal l1
+-t 2 unlock l1
+"#;
+
+/// Monitors during which rows are inserted, modified and deleted.
+const MONITORS: &[&str] = &[
+    "monitor Queue",
+    "monitor Open_vSwitch Queue dscp,other_config",
+    "monitor Queue dscp other_config,!initial,!insert",
+    "-f csv monitor Queue dscp",
+    "-f list monitor Queue dscp",
+    "-f json monitor-cond [[\"dscp\",\"==\",1],[\"dscp\",\">\",6]] Queue dscp",
+    "-d json monitor Queue dscp,!initial other_config",
+    "--no-headings monitor Queue dscp",
+    "monitor-cond [[\"dscp\",\">\",0]] Queue dscp",
+    "monitor-cond-since Open_vSwitch [] Queue dscp other_config",
+    "monitor ALL",
+];
+
+struct Server {
+    peers: PathBuf,
+    dir: tempfile::TempDir,
+    process: Child,
+}
+
+impl Server {
+    fn start(peers: &Path) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let db = dir.path().join("conf.db");
+        let schema = peers.join("usr/share/openvswitch/vswitch.ovsschema");
+        let made = Command::new(peers.join("bin/ovsdb-tool")).arg("create").args([&db, &schema]).status().unwrap();
+        assert!(made.success());
+        let mut command = Command::new(peers.join("bin/ovsdb-server"));
+        command.arg(format!("--remote=punix:{}", dir.path().join("db.sock").display())).arg(db);
+        command.arg("-vconsole:off").stdin(Stdio::null());
+        for variable in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR"] {
+            command.env(variable, dir.path());
+        }
+        let process = command.spawn().unwrap();
+        let server = Self { peers: peers.to_owned(), dir, process };
+        // The socket appears when the server is ready.
+        for _ in 0..1000 {
+            if server.dir.path().join("db.sock").exists() {
+                return server;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        panic!("ovsdb-server did not start");
+    }
+
+    fn ours(&self) -> Command {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.arg0("ovsdb-client").env(RUN_AS, "ovsdb-client");
+        self.surround(command)
+    }
+
+    fn theirs(&self) -> Command {
+        let mut command = Command::new(self.peers.join("bin/ovsdb-client"));
+        command.arg0("ovsdb-client");
+        self.surround(command)
+    }
+
+    fn surround(&self, mut command: Command) -> Command {
+        for variable in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR"] {
+            command.env(variable, self.dir.path());
+        }
+        command.arg("-vreconnect:warn").stdin(Stdio::null());
+        command
+    }
+
+    fn transact(&self, operations: &str) {
+        let done = self.theirs().args(["transact", &format!("[\"Open_vSwitch\",{operations}]")]).output().unwrap();
+        assert!(done.status.success() && !String::from_utf8_lossy(&done.stdout).contains("error"), "{done:?}");
+    }
+
+    fn seed(&self) {
+        let queue = |row: &str| self.transact(&format!(r#"{{"op":"insert","table":"Queue","row":{row}}}"#));
+        queue(r#"{"dscp":1}"#);
+        queue(r#"{"dscp":3,"external_ids":["map",[["a","b c"]]]}"#);
+        queue(r#"{"dscp":3,"other_config":["map",[["a","1"],["b","2"]]]}"#);
+        queue("{}");
+        self.transact(r#"{"op":"insert","table":"Open_vSwitch","row":{"external_ids":["map",[["a","b"]]]}}"#);
+    }
+
+    fn words(&self, line: &str) -> Vec<String> {
+        let dir = self.dir.path().display().to_string();
+        let schema = self.peers.join("usr/share/openvswitch/vswitch.ovsschema").display().to_string();
+        let words = line.split(' ').filter(|word| !word.is_empty());
+        words.map(|word| word.replace("DIR", &dir).replace("SCHEMA", &schema)).collect()
+    }
+
+    fn compare_commands(&self) -> usize {
+        let (mut count, mut different) = (0, 0);
+        for line in COMMANDS.lines().skip(1) {
+            let run = |mut command: Command| {
+                let output = command.args(self.words(line)).output().unwrap();
+                let text = |bytes: &[u8]| normal(&String::from_utf8_lossy(bytes));
+                (output.status.to_string(), text(&output.stdout), text(&output.stderr))
+            };
+            let (got, want) = (run(self.ours()), run(self.theirs()));
+            count += 1;
+            if got != want {
+                different += 1;
+                println!(
+                    "{line}\n  ours: {}\n{}\n{}\n  theirs: {}\n{}\n{}",
+                    got.0, got.1, got.2, want.0, want.1, want.2
+                );
+            }
+        }
+        println!("{count} command lines, {different} different");
+        different
+    }
+
+    fn compare_monitors(&self) -> usize {
+        let mut different = 0;
+        for line in MONITORS {
+            let mut watchers: Vec<Watcher> = [self.ours(), self.theirs()]
+                .into_iter()
+                .map(|mut command| Watcher::new(command.args(self.words(line))))
+                .collect();
+            for watcher in &mut watchers {
+                // Something is printed when the monitor has begun.
+                watcher.read_until("");
+            }
+            self.transact(r#"{"op":"insert","table":"Queue","row":{"dscp":7}}"#);
+            let update = r#""row":{"dscp":8,"other_config":["map",[["x","y"]]]}"#;
+            self.transact(&format!(r#"{{"op":"update","table":"Queue","where":[["dscp","==",7]],{update}}}"#));
+            self.transact(r#"{"op":"delete","table":"Queue","where":[["dscp","==",8]]}"#);
+            let texts: Vec<String> = watchers.into_iter().map(Watcher::finish).collect();
+            // Which initial row comes first is random.
+            if normal(&texts[0]) != normal(&texts[1]) {
+                different += 1;
+                println!("{line}\n  ours:\n{}\n  theirs:\n{}", texts[0], texts[1]);
+            }
+        }
+        println!("{} monitors, {different} different", MONITORS.len());
+        different
+    }
+
+    /// A backup of ours restores what was there.
+    fn check_backup(&self) -> usize {
+        let columns = ["dump", "Queue", "dscp", "external_ids", "other_config"];
+        let dump = || self.theirs().args(columns).output().unwrap().stdout;
+        let before = dump();
+        let copy = self.ours().arg("backup").output().unwrap();
+        assert!(copy.status.success(), "{copy:?}");
+        self.transact(r#"{"op":"delete","table":"Queue","where":[]}"#);
+        let file = self.dir.path().join("backup");
+        std::fs::write(&file, &copy.stdout).unwrap();
+        let restored = self.ours().arg("restore").stdin(std::fs::File::open(&file).unwrap()).output().unwrap();
+        assert!(restored.status.success(), "{restored:?}");
+        let same = dump() == before;
+        println!("backup and restore: {}", if same { "same" } else { "different" });
+        usize::from(!same)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+/// A running monitor.
+struct Watcher {
+    process: Child,
+    lines: BufReader<std::process::ChildStdout>,
+    text: String,
+}
+
+impl Watcher {
+    fn new(command: &mut Command) -> Self {
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap());
+        Self { process, lines, text: String::new() }
+    }
+
+    /// Reads a line with `marker` in it and all before it.
+    fn read_until(&mut self, marker: &str) {
+        loop {
+            let mut line = String::new();
+            assert!(self.lines.read_line(&mut line).unwrap() > 0, "ended early:\n{}", self.text);
+            self.text.push_str(&line);
+            if line.contains(marker) {
+                return;
+            }
+        }
+    }
+
+    fn finish(mut self) -> String {
+        self.read_until("delete");
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+        self.text.clone()
+    }
+}
+
+/// The text without times, its lines in order: what comes first in a schema is random.
+fn normal(text: &str) -> String {
+    let mut lines: Vec<String> = text
+        .lines()
+        .map(|line| match line.splitn(3, '|').collect::<Vec<_>>().as_slice() {
+            [time, _, message] if time.len() == 20 && time.ends_with('Z') => format!("LOG|{message}"),
+            _ => line.trim_end().to_owned(),
+        })
+        .collect();
+    lines.sort();
+    lines.join("\n")
+}
