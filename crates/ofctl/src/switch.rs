@@ -179,7 +179,7 @@ fn table_names(c: &Context, switch: &str) -> Result<Names> {
     let request = if conn.version < Version::V13 { StatsRequest::Table } else { StatsRequest::TableFeatures(vec![]) };
     match stats(&mut conn, request)? {
         StatsReply::Table(tables) => {
-            for t in tables.iter().filter(|t| t.name != format!("table{}", t.table_id) && t.name != "classifier") {
+            for t in &tables {
                 names.add_table(t.table_id, &t.name);
             }
         }

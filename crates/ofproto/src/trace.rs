@@ -1,7 +1,6 @@
 //! `ofproto/trace`: what would become of a packet, in words.
 
 use crate::bridge::Ofproto;
-use base::PortNo;
 use flow::text::{NoNames, PortNames};
 use flow::{FlowKey, Match};
 use std::fmt::Write;
@@ -62,16 +61,8 @@ impl Ofproto {
         }
     }
 
-    /// Parses a flow for a trace: like a match, every field that is not named is zero.
+    /// Parses a flow for a trace: every field that is not named is zero.
     pub fn parse_trace_flow(&self, text: &str) -> Result<FlowKey, String> {
-        let m = flow::text::parse_match(text, self).map_err(|e| e.to_string())?;
-        let mut key = m.key().clone();
-        if m.mask().in_port() == PortNo(0) {
-            key.set_in_port(PortNo(0));
-        }
-        if key.vlan_tci() & 0x1000 != 0 && key.vlan(0).0 == 0 {
-            key.set_vlan(0, 0x8100, key.vlan_tci());
-        }
-        Ok(key)
+        flow::text::parse_exact(text, self).map_err(|e| format!("Bad openflow flow syntax: {text}: {e}"))
     }
 }

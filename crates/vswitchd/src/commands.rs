@@ -116,7 +116,7 @@ fn trace(devices: &Devices, args: &[String]) -> Result<String, String> {
 
 fn from_hex(text: &str) -> Option<Vec<u8>> {
     let digits: Vec<u8> = text.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
-    if digits.len() % 2 != 0 {
+    if !digits.len().is_multiple_of(2) {
         return None;
     }
     digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
@@ -319,16 +319,10 @@ fn dummies(commands: &Commands, devices: &Arc<Devices>) {
     }
 }
 
-/// A flow as `netdev-dummy/receive` takes it: in the syntax of OpenFlow matches, or of datapath flows.
+/// A flow as `netdev-dummy/receive` takes it, in the syntax of OpenFlow matches.
 fn flow_of(text: &str) -> Result<flow::FlowKey, String> {
-    let m = if text.contains('(') {
+    if text.contains('(') {
         return Err(format!("{text}: the syntax of datapath flows is not supported, use that of OpenFlow matches"));
-    } else {
-        flow::text::parse_match(text, &NoNames).map_err(|e| e.to_string())?
-    };
-    let mut key = m.key().clone();
-    if key.vlan_tci() & 0x1000 != 0 && key.vlan(0).0 == 0 {
-        key.set_vlan(0, 0x8100, key.vlan_tci());
     }
-    Ok(key)
+    flow::text::parse_exact(text, &NoNames).map_err(|e| e.to_string())
 }

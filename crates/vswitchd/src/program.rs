@@ -114,39 +114,65 @@ fn usage(log: &vlog::Log) -> String {
 }
 
 fn serve(args: &[OsString], command_line: CommandLine, log: &Arc<vlog::Log>) -> Result<(), String> {
-    let mut started = daemon::start(args, command_line.daemon, log).map_err(|e| e.to_string())?;
+    let mut options = command_line.daemon;
+    // As another user, devices must still open.
+    options.datapath_access = true;
+    let mut started = daemon::start(args, options, log).map_err(|e| e.to_string())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
     let rundir = daemon::dirs::rundir();
     let remote = command_line.remote.unwrap_or_else(|| format!("unix:{}", rundir.join("db.sock").display()));
     runtime.block_on(async {
         let options = Options { remote, rundir, types: command_line.types };
         let mut switch = Daemon::new(options, Clock::real())?;
-        let commands = unixctl::Commands::new(cli::program::version_text("ovs-vswitchd").trim_end());
-        let devices = Arc::clone(&switch.devices);
-        daemon::control::register(&commands, log, started.shutdown(), move || memory(&devices));
-        commands::register(&commands, &switch.devices);
-        let shutdown = started.shutdown().clone();
-        commands.register("exit", "[--cleanup]", 0..=1, move |args| {
-            let cleanup = match args.first().map(String::as_str) {
-                None => false,
-                Some("--cleanup") => true,
-                Some(other) => return Err(format!("unknown option {other}")),
-            };
-            shutdown.request(daemon::Reason::Exit { cleanup });
-            Ok(String::new())
-        });
+        let commands = control_commands("ovs-vswitchd", log, started.shutdown(), &switch);
         let control = started.bind_control(commands.clone()).map_err(|e| e.to_string())?;
         tracing::info!(target: "vswitchd", "{}", cli::program::version_text("ovs-vswitchd").lines().next().unwrap_or_default());
         if let Some(control) = control {
             tokio::spawn(control.run());
         }
-        // Serving may begin before the database is there, as Open vSwitch does: whoever waits is let go.
-        started.ready();
+        // Whoever started the daemon with --detach is let go once the database was read and set up.
+        let (configured, first) = tokio::sync::oneshot::channel();
+        let mut configured = Some(configured);
+        let serving = switch.run(move || {
+            if let Some(configured) = configured.take() {
+                let _ = configured.send(());
+            }
+        });
+        tokio::pin!(serving);
         tokio::select! {
-            () = switch.run(|| tracing::info!(target: "bridge", "initial configuration is running")) => Ok(()),
+            () = &mut serving => return Ok(()),
+            _ = first => started.ready(),
+            end = started.terminated(&commands) => return end.map(|_| ()).map_err(|e| e.to_string()),
+        }
+        tokio::select! {
+            () = serving => Ok(()),
             end = started.terminated(&commands) => end.map(|_| ()).map_err(|e| e.to_string()),
         }
     })
+}
+
+/// All control commands of a switch.
+pub fn control_commands(
+    program: &str,
+    log: &Arc<vlog::Log>,
+    shutdown: &daemon::Shutdown,
+    switch: &Daemon,
+) -> unixctl::Commands {
+    let commands = unixctl::Commands::new(cli::program::version_text(program).trim_end());
+    let devices = Arc::clone(&switch.devices);
+    daemon::control::register(&commands, log, shutdown, move || memory(&devices));
+    commands::register(&commands, &switch.devices);
+    let shutdown = shutdown.clone();
+    commands.register("exit", "[--cleanup]", 0..=1, move |args| {
+        let cleanup = match args.first().map(String::as_str) {
+            None => false,
+            Some("--cleanup") => true,
+            Some(other) => return Err(format!("unknown option {other}")),
+        };
+        shutdown.request(daemon::Reason::Exit { cleanup });
+        Ok(String::new())
+    });
+    commands
 }
 
 /// What `memory/show` reports.
