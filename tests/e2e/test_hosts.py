@@ -1,11 +1,12 @@
 """Real hosts in network namespaces: pings, VLANs, and transfers of which every byte is checked, while flows change."""
 
 import json
+import subprocess
 import threading
 
 import pytest
 
-from hosts import finish
+from hosts import Host, TaggingHost, finish
 from waiting import until
 
 TCP_BYTES = 60_000_000
@@ -83,6 +84,16 @@ def iperf3(sender, receiver, address, *words):
     return report["end"]
 
 
+def assert_tagged(namespace, sender, address, vid):
+    """Another eye on the cable: pings of the sender pass there with the tag."""
+    words = ["tcpdump", "-i", sender.port, "-n", "-e", "-c", "1", "--immediate-mode", f"vlan {vid} and icmp"]
+    capture = subprocess.Popen(
+        namespace.words(*words), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    until(lambda: sender.ping(address) and capture.poll() is not None, "a tagged packet on the cable")
+    assert f"vlan {vid}," in capture.communicate()[0]
+
+
 def test_ping_between_all(making):
     switch = making.switch(start="kernel")
     hosts = [making.host(switch, number) for number in (1, 2, 3)]
@@ -139,11 +150,14 @@ def test_interface_rows(making):
 @pytest.mark.parametrize("offloads", [True, False], ids=["offloads", "no-offloads"])
 def test_transfers_under_changing_flows(making, mtu, tagged, offloads):
     switch = making.switch(start="kernel")
-    one, two = (making.host(switch, number, mtu=mtu, offloads=offloads) for number in (1, 2))
+    kind = TaggingHost if tagged else Host
+    one, two = (making.host(switch, number, kind, mtu=mtu, offloads=offloads) for number in (1, 2))
     connect(switch, one, two)
     address = [host.add_vlan(5) for host in (one, two)][1] if tagged else two.address
     with Churn(switch):
         one.ping(address)
+        if tagged:
+            assert_tagged(making.namespaces[0], one, address, 5)
         tcp_transfer(one, two, address)
         # Whole datagrams, and datagrams that the sender cuts into fragments.
         udp_transfer(one, two, address, mtu - 100)
@@ -157,9 +171,9 @@ def test_transfers_under_changing_flows(making, mtu, tagged, offloads):
 def test_access_and_trunk_ports(making):
     """Host 1 is in VLAN 5 without knowing it, host 2 tags; host 3 is in VLAN 6."""
     switch = making.switch(start="kernel")
-    one, two, three = (making.host(switch, number) for number in (1, 2, 3))
+    one, two, three = (making.host(switch, n, TaggingHost if n == 2 else Host) for n in (1, 2, 3))
     connect(switch, one, two, three)
-    switch.vsctl("set", "port", "p1", "tag=5", "--", "set", "port", "p3", "tag=6", "--", "set", "port", "p2", "trunks=5,7")
+    switch.vsctl("set", "port", "p1", "tag=5", "--", "set", "port", "p3", "tag=6", "--", "set", "port", "t2", "trunks=5,7")
     tagged = two.add_vlan(5)
     two.add_vlan(6)
     one.run("ip", "addr", "add", f"10.7.0.{one.number}/24", "dev", "e0")
@@ -170,5 +184,5 @@ def test_access_and_trunk_ports(making):
         udp_transfer(two, one, f"10.7.0.{one.number}", 1400)
     one.cannot_ping(three.address)
     two.cannot_ping(f"10.8.0.{three.number}")
-    switch.vsctl("set", "port", "p2", "trunks=5,6,7")
+    switch.vsctl("set", "port", "t2", "trunks=5,6,7")
     two.ping(f"10.8.0.{three.number}")
