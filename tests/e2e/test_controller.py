@@ -27,6 +27,7 @@ def test_simple_switch(making, applications):
     hosts = [making.host(switch, number) for number in (1, 2, 3)]
     connect(switch, *hosts)
     switch.vsctl("set", "bridge", "br0", "protocols=OpenFlow13", "fail-mode=secure")
+    switch.ofctl("-OOpenFlow13", "del-flows", "br0")
     hosts[0].cannot_ping(hosts[1].address)
     log = switch.directory / "controller.log"
     with open(log, "wb") as out:
