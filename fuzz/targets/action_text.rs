@@ -11,6 +11,10 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(actions) = parse_instructions(text, &NoNames) else { return };
     for version in [Version::V10, Version::V15] {
         let printed = actions_to_string(&actions, &NoNames, version);
+        // So Open vSwitch prints an address of which no bit is set; it cannot be read.
+        if printed.contains("ANY") {
+            return;
+        }
         match parse_instructions(&printed, &NoNames) {
             Ok(again) => assert_eq!(actions_to_string(&again, &NoNames, version), printed, "{text}"),
             Err(e) => panic!("{text} was printed as {printed}: {e}"),

@@ -1,4 +1,5 @@
-//! Any text as a flow, as `ovs-ofctl add-flows` takes it: a flow can be sent in the formats that it is said to fit.
+//! Any text as a flow, as `ovs-ofctl add-flows` takes it: a flow can be sent in the formats that
+//! it is said to fit, and is the same after it was received.
 #![no_main]
 
 use flow::NoNames;
@@ -20,8 +21,9 @@ fuzz_target!(|bytes: &[u8]| {
         let message = Message::FlowMod(form, Box::new(parsed.flow_mod.clone()));
         let written = encode_with(version, 1, &message, options);
         print(&written, Style::plain(2));
-        if let Err(e) = decode_with(&written, options) {
-            panic!("{text} becomes {written:02x?} in {version:?}: {e}");
+        // Some flows can be sent, but not received, as with ovs-ofctl: a vlan_tci without the bit 0x1000, for one.
+        if let Ok((_, _, again)) = decode_with(&written, options) {
+            assert_eq!(encode_with(version, 1, &again, options), written, "{text} in {version:?}");
         }
     }
 });
