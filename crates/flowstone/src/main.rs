@@ -7,6 +7,7 @@ mod appctl;
 mod control;
 mod dpctl;
 mod links;
+mod run;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -68,6 +69,10 @@ fn main() -> ExitCode {
     }
     match word.as_str() {
         "links" => links::main(&name, args.get(2..).unwrap_or_default(), PROGRAMS.iter().map(|program| program.name)),
+        "run" => {
+            args.remove(1);
+            run::main(args)
+        }
         "--help" | "-h" | "help" => cli::print(&usage(&name)),
         "--version" | "-V" => cli::print(&cli::version_text(&name)),
         _ => cli::fail(&name, format!("unknown subcommand '{word}'; use --help for help")),
@@ -85,6 +90,7 @@ fn usage(name: &str) -> String {
     for program in PROGRAMS {
         out.push_str(&format!("  {:<14} {} ({})\n", program.subcommand, program.summary, program.name));
     }
+    out.push_str("  run            database and switch in one process\n");
     out.push_str("  links DIR      link every program's name to this file in DIR\n");
     out.push_str(
         "\nOther options:\n  -h, --help     display this help message\n  -V, --version  display version information\n",

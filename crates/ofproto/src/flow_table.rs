@@ -3,9 +3,9 @@
 use crate::bridge::Ofproto;
 use base::PortNo;
 use flow::Match;
+use openflow::OfpError;
 use openflow::action::Action;
 use openflow::flow_mod::{FlowMod, FlowModCommand, GROUP_ANY};
-use openflow::{OfpError, Version};
 use std::sync::Arc;
 use xlate::model::N_TABLES;
 use xlate::{Rule, RuleStats};
@@ -114,17 +114,6 @@ impl Ofproto {
             }
         }
         found
-    }
-
-    /// Whether a flow with this match may have these actions in `table`.
-    pub(crate) fn check_actions(
-        &self,
-        actions: &[Action],
-        matching: &Match,
-        table: u8,
-        version: Version,
-    ) -> Result<(), OfpError> {
-        openflow::check(actions, matching, &openflow::Limits::new(version, table))
     }
 
     /// Carries out a flow modification whose actions have been checked, and returns the flows that it removed.

@@ -67,7 +67,7 @@ pub fn dump_flows(bridge: &Ofproto, ports: &dyn PortNames) -> String {
     let now = bridge.now();
     for table in bridge.tables() {
         let mut rules: Vec<_> = table.rules.read().iter().cloned().collect();
-        rules.sort_by(|a, b| b.priority.cmp(&a.priority));
+        rules.sort_by_key(|r| std::cmp::Reverse(r.priority));
         for rule in rules {
             dump_rule(&rule, now, ports, &mut out);
         }

@@ -27,6 +27,9 @@ const BACKOFF_MAX: Duration = Duration::from_secs(8);
 /// must have given one.
 const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 
+/// What a connection that the server has closed ends with.
+const END_OF_FILE: &str = "End of file";
+
 type Connecting = Pin<Box<dyn Future<Output = io::Result<Stream>> + Send>>;
 
 /// A connection with its unsent output.
@@ -324,6 +327,10 @@ impl Idl {
                             }
                         }
                     }
+                    Err(problem) if problem == END_OF_FILE => {
+                        tracing::info!(target: "reconnect", "{}: connection closed by peer", self.name);
+                        self.disconnect(problem)
+                    }
                     Err(problem) => {
                         tracing::warn!(target: "reconnect", "{}: connection dropped ({problem})", self.name);
                         self.disconnect(problem)
@@ -381,7 +388,7 @@ impl Live {
                     self.probed = false;
                     Ok(Event::Received(message))
                 }
-                Ok(None) => Err("End of file".into()),
+                Ok(None) => Err(END_OF_FILE.into()),
                 Err(error) => Err(error.to_string()),
             },
             written = self.writer.write(unsent), if !unsent.is_empty() => {

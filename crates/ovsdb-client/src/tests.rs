@@ -421,8 +421,10 @@ fn a_refused_database_is_told() {
     assert!(known.schema().is_some());
 }
 
-/// A row's data as a naive twin keeps it: the JSON of whole columns.
-fn row_strategy() -> impl Strategy<Value = (String, Option<i64>, Vec<i64>, Vec<(String, String)>)> {
+/// A row's data as a naive twin keeps it: name, tag, trunks and config.
+type Plain = (String, Option<i64>, Vec<i64>, Vec<(String, String)>);
+
+fn row_strategy() -> impl Strategy<Value = Plain> {
     (
         "[a-c]{0,2}",
         proptest::option::of(0..3i64),
@@ -431,9 +433,7 @@ fn row_strategy() -> impl Strategy<Value = (String, Option<i64>, Vec<i64>, Vec<(
     )
 }
 
-fn data(
-    (name, tag, trunks, config): &(String, Option<i64>, Vec<i64>, Vec<(String, String)>),
-) -> [(&'static str, Datum); 4] {
+fn data((name, tag, trunks, config): &Plain) -> [(&'static str, Datum); 4] {
     let config = Datum::map(config.iter().map(|(key, value)| (key.as_str(), value.as_str())));
     let tag = tag.map_or(Datum::empty(), Datum::scalar);
     [

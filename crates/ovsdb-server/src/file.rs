@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -16,6 +17,9 @@ use tracing::warn;
 
 use crate::log::{self, LogError, Parsed, encode};
 use crate::storage::Storage;
+
+/// Permissions of new files, less the umask: what a database holds is not for everyone to read.
+const FILE_MODE: u32 = 0o660;
 
 /// Why a database file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +57,8 @@ pub enum FileError {
     },
 }
 
-fn describe(error: &io::Error) -> String {
+/// What the operating system says, without the number that other programs' messages do not have.
+pub(crate) fn describe(error: &io::Error) -> String {
     error.to_string().split(" (os error").next().unwrap_or_default().to_owned()
 }
 
@@ -102,7 +107,7 @@ impl Lock {
         if held.contains(&lock_path) {
             return Err(locked());
         }
-        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&lock_path);
+        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&lock_path);
         let file = open.map_err(failed(path, "failed to lock lockfile"))?;
         match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
@@ -175,7 +180,7 @@ impl FileStorage {
     /// Creates a new file with these records; fails if it exists.
     pub fn create(path: &Path, records: &[Value]) -> Result<Self, FileError> {
         let lock = Lock::take(path)?;
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path);
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(path);
         let mut file = file.map_err(failed(path, "create failed"))?;
         let bytes: Vec<u8> = records.iter().flat_map(encode).collect();
         let written = file.write_all(&bytes).and_then(|()| file.sync_all()).and_then(|()| sync_directory(path));
@@ -211,7 +216,7 @@ fn copy_aside(path: &Path, time_s: u64) -> Result<PathBuf, FileError> {
     let base = format!("{}.damaged-{time_s}", path.display());
     for attempt in 0..1000 {
         let copy = PathBuf::from(if attempt == 0 { base.clone() } else { format!("{base}.{attempt}") });
-        let mut target = match OpenOptions::new().write(true).create_new(true).open(&copy) {
+        let mut target = match OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&copy) {
             Ok(target) => target,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
             Err(error) => return Err(failed(&copy, "create failed")(error)),
@@ -253,7 +258,7 @@ impl Storage for FileStorage {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(&temporary)?;
+        let mut file = OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(&temporary)?;
         let bytes: Vec<u8> = records.iter().flat_map(encode).collect();
         let permissions = self.file.metadata().map(|data| data.permissions());
         let written = permissions

@@ -9,6 +9,31 @@
 //!    what each JSON-RPC message does to them.
 //! 4. [`Server`]: the shell, which listens, connects, keeps time and moves bytes.
 //!
+//! A program that embeds a server runs it in a thread of its own:
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let schema = ovsdb::DatabaseSchema::parse(ovsdb::schemas::OPEN_VSWITCH)?;
+//! let server = ovsdb_server::Server::builder()
+//!     .database_file_upgraded("/etc/openvswitch/conf.db", schema)
+//!     .remote("punix:/var/run/openvswitch/db.sock")
+//!     .remote("db:Open_vSwitch,Open_vSwitch,manager_options")
+//!     .open()?;
+//! let handle = server.handle();
+//! let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+//! let thread = std::thread::spawn(move || {
+//!     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+//!     runtime.block_on(server.run(async move { _ = stopped.await }));
+//!     Ok::<(), std::io::Error>(())
+//! });
+//! // Later: ask it something through the handle, and end it.
+//! # let _ = handle;
+//! drop(stop);
+//! thread.join().expect("the server does not panic")?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! Invariants: a database changes only by transactions that passed every check; a client hears of a change only after
 //! it is on disk; a client hears of its own changes before it gets its reply.
 

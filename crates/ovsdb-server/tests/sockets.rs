@@ -170,3 +170,24 @@ async fn commands_act_on_the_running_server() {
     server.stop();
     assert!(handle.list_databases().await.is_err());
 }
+
+#[tokio::test]
+async fn a_file_of_an_older_schema_is_upgraded_and_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("u.db");
+    let schema = |version: &str, more: &str| {
+        let text = format!(
+            r#"{{"name": "U", "version": "{version}", "cksum": "7 8", "tables": {{"data": {{"isRoot": true,
+            "columns": {{"name": {{"type": "string"}}{more}}}}}}}}}"#
+        );
+        DatabaseSchema::parse(&text).unwrap()
+    };
+    let newer = || schema("1.10.0", r#", "extra": {"type": "integer"}"#);
+    let open = |schema| Server::builder().database_file_upgraded(&path, schema).open().unwrap();
+    let version = |server: &Server| server.core().database("U").unwrap().schema().version.clone();
+    assert_eq!(version(&open(schema("1.9.0", ""))), "1.9.0");
+    assert_eq!(version(&open(newer())), "1.10.0");
+    assert!(directory.path().join("u.db.backup1.9.0-7").exists());
+    // An older program does not take columns away.
+    assert_eq!(version(&open(schema("1.9.0", ""))), "1.10.0");
+}

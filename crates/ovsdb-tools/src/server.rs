@@ -1,7 +1,7 @@
 //! The program ovsdb-server (ovsdb-server(1)): options, control commands, and the daemon around
 //! [`ovsdb_server::Server`].
 
-mod control;
+pub mod control;
 mod options;
 
 use std::ffi::OsString;

@@ -96,6 +96,20 @@ impl<'a> Context<'a> {
     pub(crate) fn forget_model(&mut self) {
         self.model = None;
     }
+
+    /// A column was changed otherwise: the bridges and ports must be looked up again if they are read from it.
+    pub(crate) fn touched(&mut self, table: &str, column: &str) {
+        let matters = match table {
+            "Open_vSwitch" => column == "bridges",
+            "Bridge" => matches!(column, "name" | "ports"),
+            "Port" => matches!(column, "name" | "interfaces" | "tag" | "fake_bridge"),
+            "Interface" => column == "name",
+            _ => false,
+        };
+        if matters {
+            self.forget_model();
+        }
+    }
 }
 
 /// The command as it was typed, for messages.

@@ -256,10 +256,11 @@ pub(crate) fn set(context: &mut Context<'_>, command: &Command, _: &mut Output) 
     let table = table_of(&schema, command)?;
     let Some(row) = find_row(context, table, command.arg(1), command)? else { return Ok(()) };
     for setting in command.args_from(2) {
-        check_mutable(context, table, row, column_key_value(table, setting)?.0.column)?;
+        let column = column_key_value(table, setting)?.0.column;
+        check_mutable(context, table, row, column)?;
         apply_setting(context, table, row, setting)?;
+        context.touched(&table.name, &column.name);
     }
-    context.forget_model();
     Ok(())
 }
 
@@ -303,7 +304,7 @@ pub(crate) fn add(context: &mut Context<'_>, command: &Command, _: &mut Output) 
     let kind = ColumnType { min: 1, max: UNLIMITED, ..column.kind.clone() };
     let elements = column::elements(&kind, command.args_from(3), &mut context.symbols)?;
     context.txn.add(&table.name, row, &column.name, &elements);
-    context.forget_model();
+    context.touched(&table.name, &column.name);
     Ok(())
 }
 
@@ -339,7 +340,7 @@ pub(crate) fn remove(context: &mut Context<'_>, command: &Command, _: &mut Outpu
     gone.subtract(&Datum::set(left.keys().iter().cloned()));
     context.txn.verify(&table.name, row, &column.name);
     context.txn.remove(&table.name, row, &column.name, &gone);
-    context.forget_model();
+    context.touched(&table.name, &column.name);
     Ok(())
 }
 
@@ -362,8 +363,8 @@ pub(crate) fn clear(context: &mut Context<'_>, command: &Command, _: &mut Output
             )));
         }
         context.txn.set(&table.name, row, &column.name, Datum::empty());
+        context.touched(&table.name, &column.name);
     }
-    context.forget_model();
     Ok(())
 }
 
@@ -403,7 +404,8 @@ pub(crate) fn create(context: &mut Context<'_>, command: &Command, output: &mut 
         apply_setting(context, table, row, setting)?;
     }
     output.created = Some(row);
-    context.forget_model();
+    // Earlier commands may have referred to it already.
+    context.touched(&table.name, "name");
     Ok(())
 }
 

@@ -25,6 +25,8 @@ mod port;
 mod run;
 mod show;
 mod switch;
+#[cfg(test)]
+mod tests;
 mod zone;
 
 use context::Failure;

@@ -12,6 +12,9 @@ use std::path::Path;
 use std::sync::Arc;
 use xlate::PortOut;
 
+/// The bridge and port of the peer, by the names of a patch port's interface and of the peer that it names.
+pub type PeerOf<'a> = &'a dyn Fn(&str, &str) -> Option<(u32, PortNo)>;
+
 /// A running bridge.
 #[derive(Debug)]
 pub struct RunningBridge {
@@ -194,7 +197,7 @@ impl RunningBridge {
 
     /// Publishes ports, bundles and identity. `peer_of` gives the bridge and port of a patch port's peer, if that
     /// names this interface as its own peer.
-    pub fn connect(&mut self, spec: &BridgeSpec, peer_of: &dyn Fn(&str, &str) -> Option<(u32, PortNo)>) {
+    pub fn connect(&mut self, spec: &BridgeSpec, peer_of: PeerOf<'_>) {
         let mac = self.bridge_mac(spec);
         if let Some(Ok(Behind::Device(local))) = self.interfaces.get(&spec.name).map(|r| &r.state)
             && local.device.mac() != mac

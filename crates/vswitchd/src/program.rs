@@ -124,20 +124,7 @@ fn serve(args: &[OsString], command_line: CommandLine, log: &Arc<vlog::Log>) -> 
     runtime.block_on(async {
         let options = Options { remote, rundir, types: command_line.types };
         let mut switch = Daemon::new(options, Clock::real())?;
-        let commands = unixctl::Commands::new(cli::program::version_text("ovs-vswitchd").trim_end());
-        let devices = Arc::clone(&switch.devices);
-        daemon::control::register(&commands, log, started.shutdown(), move || memory(&devices));
-        commands::register(&commands, &switch.devices);
-        let shutdown = started.shutdown().clone();
-        commands.register("exit", "[--cleanup]", 0..=1, move |args| {
-            let cleanup = match args.first().map(String::as_str) {
-                None => false,
-                Some("--cleanup") => true,
-                Some(other) => return Err(format!("unknown option {other}")),
-            };
-            shutdown.request(daemon::Reason::Exit { cleanup });
-            Ok(String::new())
-        });
+        let commands = control_commands("ovs-vswitchd", log, started.shutdown(), &switch);
         let control = started.bind_control(commands.clone()).map_err(|e| e.to_string())?;
         tracing::info!(target: "vswitchd", "{}", cli::program::version_text("ovs-vswitchd").lines().next().unwrap_or_default());
         if let Some(control) = control {
@@ -162,6 +149,30 @@ fn serve(args: &[OsString], command_line: CommandLine, log: &Arc<vlog::Log>) -> 
             end = started.terminated(&commands) => end.map(|_| ()).map_err(|e| e.to_string()),
         }
     })
+}
+
+/// All control commands of a switch.
+pub fn control_commands(
+    program: &str,
+    log: &Arc<vlog::Log>,
+    shutdown: &daemon::Shutdown,
+    switch: &Daemon,
+) -> unixctl::Commands {
+    let commands = unixctl::Commands::new(cli::program::version_text(program).trim_end());
+    let devices = Arc::clone(&switch.devices);
+    daemon::control::register(&commands, log, shutdown, move || memory(&devices));
+    commands::register(&commands, &switch.devices);
+    let shutdown = shutdown.clone();
+    commands.register("exit", "[--cleanup]", 0..=1, move |args| {
+        let cleanup = match args.first().map(String::as_str) {
+            None => false,
+            Some("--cleanup") => true,
+            Some(other) => return Err(format!("unknown option {other}")),
+        };
+        shutdown.request(daemon::Reason::Exit { cleanup });
+        Ok(String::new())
+    });
+    commands
 }
 
 /// What `memory/show` reports.

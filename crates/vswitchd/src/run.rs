@@ -140,7 +140,6 @@ impl Daemon {
                     Err(e) => {
                         tracing::error!(target: "bridge", "failed to create bridge {name}: {e}");
                         self.failed.insert(name.clone(), e);
-                        continue;
                     }
                 }
             }

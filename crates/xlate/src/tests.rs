@@ -211,8 +211,9 @@ proptest! {
         let net = network(&rules);
         let verdict = translate(&net, &key, false);
         let mut other = key.clone();
-        for word in layout::ETH_DST..flow::WORDS {
-            other.0[word] ^= noise[word] & !verdict.reads.mask().0[word];
+        let unread = other.0.iter_mut().zip(noise).zip(verdict.reads.mask().0);
+        for ((bits, noise), read) in unread.skip(layout::ETH_DST) {
+            *bits ^= noise & !read;
         }
         let again = translate(&net, &other, false);
         prop_assert_eq!(&verdict.actions, &again.actions);
@@ -357,7 +358,7 @@ fn endless_resubmits_end_in_an_error() {
     let twice = vec![Action::Resubmit { in_port: None, table: Some(1) }; 60];
     let net = network(&[
         (0, Match::ANY, 0, twice.clone()),
-        (1, Match::ANY, 0, twice.iter().cloned().map(|_| Action::Resubmit { in_port: None, table: Some(2) }).collect()),
+        (1, Match::ANY, 0, twice.iter().map(|_| Action::Resubmit { in_port: None, table: Some(2) }).collect()),
         (2, Match::ANY, 0, vec![Action::Resubmit { in_port: None, table: Some(3) }; 60]),
     ]);
     let verdict = translate(&net, &key, false);

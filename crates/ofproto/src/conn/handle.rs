@@ -10,7 +10,7 @@ use openflow::packet::PacketOut;
 use openflow::port::{PortMod, config};
 use openflow::queue::QueueGetConfigReply;
 use openflow::switch::{ErrorReport, Features, FragHandling, Role, RoleMsg, SwitchConfig, capability};
-use openflow::{OfpError, Version};
+use openflow::{Limits, OfpError, Version, check};
 use packet::Packet;
 use xlate::Start;
 
@@ -155,7 +155,7 @@ impl Ofproto {
 
     fn handle_flow_mod(&self, fm: &FlowMod, version: Version) -> Handled {
         if !matches!(fm.command, FlowModCommand::Delete | FlowModCommand::DeleteStrict) {
-            self.check_actions(&fm.actions, &fm.matching, fm.table_id.unwrap_or(0), version)?;
+            check(&fm.actions, &fm.matching, &Limits::new(version, fm.table_id.unwrap_or(0)))?;
         }
         let removed = self.flow_mod(fm)?;
         self.send_flows_removed(&removed);
@@ -177,7 +177,7 @@ impl Ofproto {
         let mut key = flow::extract::extract(packet.data(), out.in_port).0;
         key.set_in_port(out.in_port);
         let exactly = flow::Match::new(&key, flow::FlowKey([u64::MAX; flow::WORDS]));
-        self.check_actions(&out.actions, &exactly, 0, version)?;
+        check(&out.actions, &exactly, &Limits::new(version, 0))?;
         self.run(&key, packet, Start::Actions(&out.actions));
         Ok(())
     }
@@ -217,7 +217,7 @@ impl Ofproto {
         if request.role == Role::Primary || request.role == Role::Secondary {
             if let Some(new) = request.generation_id {
                 // Compared as a distance, as the ids may wrap around.
-                if generation.is_some_and(|old| new.wrapping_sub(old) as i64 >= 0) || generation.is_none() {
+                if generation.is_none_or(|old| new.wrapping_sub(old) as i64 >= 0) {
                     *generation = Some(new);
                 } else {
                     return Err(OfpError::RrfcStale);

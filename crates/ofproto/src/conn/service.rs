@@ -63,6 +63,10 @@ pub struct Service {
 impl Drop for Service {
     fn drop(&mut self) {
         self.task.abort();
+        if let Some(path) = self.config.target.strip_prefix("punix:") {
+            // Whoever finds it gone already has cleaned up for us.
+            let _ = std::fs::remove_file(path);
+        }
     }
 }
 

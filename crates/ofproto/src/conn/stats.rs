@@ -43,7 +43,7 @@ impl Ofproto {
             StatsRequest::NxAggregate(q) => reply(StatsReply::NxAggregate(self.aggregate(&q)?)),
             StatsRequest::Table => reply(StatsReply::Table(self.table_stats())),
             StatsRequest::Port(PortNo::ANY) => {
-                reply(StatsReply::Port(self.ports().iter().map(|p| self.port_stats(p)).collect()))
+                reply(StatsReply::Port(self.ports().iter().map(|p| self.port_stats(p)).collect()));
             }
             StatsRequest::Port(no) => {
                 // A port that is not there has no statistics, which is no error.

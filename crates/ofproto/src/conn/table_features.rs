@@ -40,7 +40,7 @@ fn of_table(table_id: u8) -> TableFeatures {
     for next in table_id + 1..N_TABLES_SHOWN {
         next_tables[usize::from(next / 64)] |= 1 << (next % 64);
     }
-    let features = FlowFeatures { instructions: INSTRUCTIONS, next_tables, write: actions.clone(), apply: actions };
+    let features = FlowFeatures { instructions: INSTRUCTIONS, next_tables, write: actions, apply: actions };
     TableFeatures {
         table_id,
         name: format!("table{table_id}"),

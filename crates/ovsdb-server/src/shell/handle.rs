@@ -24,7 +24,6 @@ pub(super) enum Action {
     Reconnect,
     MemoryReport,
     StorageStatus(String),
-    ListTables,
 }
 
 /// Talks to a running server; clones talk to the same one. Every method fails if the server has ended.
@@ -91,10 +90,5 @@ impl Handle {
     /// Whether a database can still be written, as `ovsdb-server/get-db-storage-status` prints it.
     pub async fn storage_status(&self, name: String) -> Answer {
         self.call(Action::StorageStatus(name)).await
-    }
-
-    /// The tables of all databases, each line a database and a table with a tab between them, sorted.
-    pub async fn list_tables(&self) -> Answer {
-        self.call(Action::ListTables).await
     }
 }

@@ -12,10 +12,11 @@ use tracing::{debug, info, warn};
 
 use super::connection::Peer;
 use super::handle::{Action, Command, Handle};
-use super::listeners::{Endpoint, Incoming};
+use super::listeners::{Endpoint, Incoming, LISTEN_RETRY};
 use super::remotes::{self, Report};
-use crate::core::{Core, Now};
-use crate::file::{FileError, FileStorage};
+use crate::core::{Core, Now, convert, load};
+use crate::file::{FileError, FileStorage, Opened};
+use crate::hosted::records;
 use crate::journal::Style;
 use crate::session::{Output, SessionId};
 use crate::storage::{Nowhere, Storage};
@@ -53,6 +54,7 @@ pub enum OpenError {
 enum Origin {
     File(PathBuf),
     FileOrNew(PathBuf, Box<DatabaseSchema>),
+    FileUpgraded(PathBuf, Box<DatabaseSchema>),
     Memory(Box<DatabaseSchema>),
 }
 
@@ -82,6 +84,14 @@ impl Builder {
     #[must_use]
     pub fn database_file_or_new(mut self, path: impl Into<PathBuf>, schema: DatabaseSchema) -> Self {
         self.origins.push(Origin::FileOrNew(path.into(), Box::new(schema)));
+        self
+    }
+
+    /// Serves a database file, which is created with `schema` if it does not exist, and converted to it if its own
+    /// schema has a lower version; the file as it was is kept as `FILE.backup<version>-<checksum>`.
+    #[must_use]
+    pub fn database_file_upgraded(mut self, path: impl Into<PathBuf>, schema: DatabaseSchema) -> Self {
+        self.origins.push(Origin::FileUpgraded(path.into(), Box::new(schema)));
         self
     }
 
@@ -205,21 +215,31 @@ impl Server {
         let time_s = (now.unix_ms / 1000) as u64;
         let (records, storage, file): (_, Box<dyn Storage>, _) = match origin {
             Origin::Memory(schema) => (vec![schema.to_json()], Box::new(Nowhere), None),
-            Origin::FileOrNew(path, schema) if !path.exists() => {
+            Origin::FileOrNew(path, schema) | Origin::FileUpgraded(path, schema) if !path.exists() => {
                 let records = vec![schema.to_json()];
                 (records.clone(), Box::new(FileStorage::create(&path, &records)?), Some(path))
             }
             Origin::File(path) | Origin::FileOrNew(path, _) => {
-                if self.is_open(&path) {
-                    return Err(OpenError::Database(Error::ovsdb(format!("{}: already open", path.display()))));
-                }
-                let opened = FileStorage::open(&path, time_s)?;
-                self.recoveries.extend(opened.recovered);
+                let opened = self.open_file(&path, time_s)?;
+                (opened.records, Box::new(opened.storage), Some(path))
+            }
+            Origin::FileUpgraded(path, schema) => {
+                let mut opened = self.open_file(&path, time_s)?;
+                upgrade(&mut opened, *schema, &path, now, self.core.style())?;
                 (opened.records, Box::new(opened.storage), Some(path))
             }
         };
         let file = file.map(|path| path.display().to_string());
         Ok(self.core.add_database(&records, storage, file, now)?)
+    }
+
+    fn open_file(&mut self, path: &Path, time_s: u64) -> Result<Opened, OpenError> {
+        if self.is_open(path) {
+            return Err(OpenError::Database(Error::ovsdb(format!("{}: already open", path.display()))));
+        }
+        let opened = FileStorage::open(path, time_s)?;
+        self.recoveries.extend(opened.recovered.clone());
+        Ok(opened)
     }
 
     fn is_open(&self, path: &Path) -> bool {
@@ -243,7 +263,9 @@ impl Server {
         loop {
             let now = self.now();
             let deadline_ms = self.core.next_deadline_ms().unwrap_or(u64::MAX);
-            let pause = deadline_ms.saturating_sub(now.monotonic_ms).min(HOUSEKEEPING_MS);
+            let all_listen = self.endpoints.values().all(Endpoint::is_running);
+            let housekeeping_ms = if all_listen { HOUSEKEEPING_MS } else { LISTEN_RETRY.as_millis() as u64 };
+            let pause = deadline_ms.saturating_sub(now.monotonic_ms).min(housekeeping_ms);
             tokio::select! {
                 biased;
                 () = &mut shutdown => break,
@@ -335,6 +357,9 @@ impl Server {
     }
 
     fn addresses_may_have_changed(&self) -> bool {
+        if self.endpoints.values().any(|endpoint| !endpoint.is_settled()) {
+            return true;
+        }
         let from_columns = self.configured.iter().any(|remote| remote.starts_with("db:"));
         from_columns && self.seen.as_ref() != Some(&self.versions())
     }
@@ -374,6 +399,7 @@ impl Server {
             }
             let (endpoint, error) = Endpoint::start(&name, options, &self.events).await;
             if let Some(error) = error {
+                let error = crate::file::describe(&error);
                 warn!(target: "ovsdb_jsonrpc_server", "{name}: listen failed: {error}");
                 failures.push(format!("{name}: listen failed: {error}"));
             }
@@ -453,15 +479,6 @@ impl Server {
                 Some(None) => Ok("status: ok".into()),
                 Some(Some(failure)) => Ok(format!("status: {failure}")),
             },
-            Action::ListTables => {
-                let databases = self.core.database_names().filter_map(|name| self.core.database(name));
-                let tables = databases.flat_map(|database| {
-                    let mut names: Vec<&str> = database.schema().tables().iter().map(|t| t.name.as_str()).collect();
-                    names.sort_unstable();
-                    names.into_iter().map(|table| format!("{}\t{table}\n", database.schema().name))
-                });
-                Ok(tables.collect())
-            }
         }
     }
 
@@ -481,4 +498,31 @@ impl Server {
         }
         if failures.is_empty() { Ok(String::new()) } else { Err(failures) }
     }
+}
+
+/// Converts a file to `schema` if its own has a lower version.
+fn upgrade(opened: &mut Opened, schema: DatabaseSchema, path: &Path, now: Now, style: Style) -> Result<(), OpenError> {
+    let database = load(&opened.records)?;
+    let old = database.schema();
+    if version_numbers(&old.version) >= version_numbers(&schema.version) {
+        return Ok(());
+    }
+    let sum = old.cksum.split(' ').next().unwrap_or_default();
+    let backup = PathBuf::from(format!("{}.backup{}-{sum}", path.display(), old.version));
+    info!(
+        target: "ovsdb_server",
+        "{}: converting from schema version {} to {}; the old file is kept as {}",
+        path.display(), old.version, schema.version, backup.display()
+    );
+    std::fs::copy(path, &backup).map_err(|error| Error::io(&error, format!("{}: copy failed", backup.display())))?;
+    let converted = convert(&database, schema.into(), &mut UuidSource::os())?;
+    opened.records = records(&converted, "converted to a newer schema", now, style);
+    let replaced = opened.storage.replace(&opened.records);
+    replaced.map_err(|error| Error::io(&error, format!("{}: write failed", path.display())))?;
+    Ok(())
+}
+
+/// The numbers of a version `x.y.z`, for comparison; a missing version is lower than all others.
+fn version_numbers(version: &str) -> Vec<u64> {
+    version.split('.').filter_map(|part| part.parse().ok()).collect()
 }

@@ -9,7 +9,7 @@ use unixctl::Commands;
 type Answer = Result<String, String>;
 
 /// Registers all commands; they reach the server through `handle`.
-pub(super) fn register(commands: &Commands, handle: &Handle, shutdown: &Shutdown) {
+pub fn register(commands: &Commands, handle: &Handle, shutdown: &Shutdown) {
     let add = |name: &str, usage: &str, arity, run: fn(Handle, Vec<String>) -> BoxAnswer| {
         let handle = handle.clone();
         commands.register_async(name, usage, arity, move |args| run(handle.clone(), args));

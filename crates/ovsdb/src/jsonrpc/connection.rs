@@ -77,7 +77,8 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// Listens on a passive remote (`punix:` or `ptcp:`). A unix socket file that nobody listens on any more is replaced.
+    /// Listens on a passive remote (`punix:` or `ptcp:`). A unix socket file that is there already is
+    /// replaced, since one is left behind when a server is killed.
     pub async fn bind(remote: &Remote) -> io::Result<Self> {
         match remote {
             Remote::PassiveUnix(path) => {
@@ -88,7 +89,8 @@ impl Listener {
                 let listener = UnixListener::bind(path)?;
                 use std::os::unix::fs::PermissionsExt;
                 std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o750))?;
-                Ok(Listener::Unix(listener, path.clone()))
+                // A daemon changes its directory after it has detached; the file is to be removed all the same.
+                Ok(Listener::Unix(listener, std::path::absolute(path)?))
             }
             Remote::PassiveTcp { port, host } => {
                 let host = host.as_deref().unwrap_or("0.0.0.0");

@@ -1,0 +1,227 @@
+//! `flowstone run`: database and switch in one process.
+//!
+//! The database server runs on a thread of its own and serves its socket as it would alone; the switch is its client
+//! like any other. To tools the process looks like both daemons: it holds both pid files and answers on both control
+//! sockets.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use base::Clock;
+use cli::options::HELP_AND_VERSION;
+use cli::{Arg, Opt, Parser};
+use daemon::options::PidFileName;
+use daemon::{DaemonOptions, PidFile, dirs};
+use ovsdb::schema::DatabaseSchema;
+use tokio::sync::oneshot;
+use vswitchd::devices::Types;
+use vswitchd::run::{Daemon, Options};
+
+const OPTIONS: &[Opt] = &[
+    Opt::new("db", Arg::Required),
+    Opt::new("remote", Arg::Required),
+    Opt::new("enable-dummy", Arg::None),
+    Opt::new("disable-system", Arg::None),
+];
+
+/// What the command line says.
+struct CommandLine {
+    daemon: DaemonOptions,
+    types: Types,
+    database: PathBuf,
+    remotes: Vec<String>,
+}
+
+/// Runs both.
+pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
+    let program = "flowstone";
+    let log = vlog::init(program);
+    let command_line = match parse(args.clone(), &log) {
+        Ok(Some(command_line)) => command_line,
+        Ok(None) => return ExitCode::SUCCESS,
+        Err(message) => return cli::fail(program, message),
+    };
+    // A process that is started again as the daemon needs the word that was taken out.
+    let mut again = args;
+    again.insert(1, "run".into());
+    match serve(&again, command_line, &log) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => cli::fail(program, message),
+    }
+}
+
+fn parse(args: Vec<OsString>, log: &Arc<vlog::Log>) -> Result<Option<CommandLine>, String> {
+    let mut parser = Parser::new(args, &[OPTIONS, daemon::OPTIONS, vlog::OPTIONS, HELP_AND_VERSION]);
+    let mut line = CommandLine {
+        daemon: DaemonOptions::default(),
+        types: Types::default(),
+        database: dirs::dbdir().join("conf.db"),
+        remotes: Vec::new(),
+    };
+    for found in &mut parser {
+        let found = found.map_err(|e| e.to_string())?;
+        let value = found.value.as_deref();
+        match (found.id, value) {
+            ("help", _) => {
+                print!("{}", usage(log));
+                return Ok(None);
+            }
+            ("version", _) => {
+                print!("{}", cli::version_text("flowstone"));
+                return Ok(None);
+            }
+            ("db", Some(path)) => line.database = path.into(),
+            ("remote", Some(remote)) => line.remotes.push(remote.to_owned()),
+            ("enable-dummy", _) => line.types.dummy = true,
+            ("disable-system", _) => line.types.no_system = true,
+            (id, value) if line.daemon.accept(id, value) => {}
+            (id, value) => {
+                log.accept(id, value)?;
+            }
+        }
+    }
+    if let Some(extra) = parser.into_positionals().first() {
+        return Err(format!("unexpected argument '{extra}'; use --help for usage"));
+    }
+    if line.daemon.unixctl.is_some() {
+        return Err("--unixctl: the process answers on the sockets of both daemons, which have fixed names".to_owned());
+    }
+    if line.daemon.pidfile.is_some() {
+        return Err("--pidfile: the process always has the pid files of both daemons".to_owned());
+    }
+    line.daemon.pidfile = Some(PidFileName::Named(dirs::rundir().join("ovs-vswitchd.pid")));
+    Ok(Some(line))
+}
+
+fn usage(log: &vlog::Log) -> String {
+    format!(
+        "flowstone run: database and switch in one process\n\
+         usage: flowstone run [OPTIONS]\n\
+         \x20 --db=FILE               the database, made if it is not there\n\
+         \x20                         (default: {})\n\
+         \x20 --remote=REMOTE         where else the database listens, beside punix:{}\n\
+         \x20 --enable-dummy          allow dummy datapaths and interfaces\n\
+         \x20 --disable-system        no datapath of type \"system\"\n\
+         {}{}",
+        dirs::dbdir().join("conf.db").display(),
+        dirs::rundir().join("db.sock").display(),
+        daemon::options::usage("ovs-vswitchd"),
+        log.usage(),
+    )
+}
+
+fn serve(args: &[OsString], line: CommandLine, log: &Arc<vlog::Log>) -> Result<(), String> {
+    let rundir = dirs::rundir();
+    for dir in [Some(rundir.as_path()), line.database.parent()].into_iter().flatten() {
+        std::fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+    }
+    let overwrite = line.daemon.overwrite_pidfile;
+    let mut options = line.daemon;
+    options.datapath_access = true;
+    let mut started = daemon::start(args, options, log).map_err(|e| e.to_string())?;
+    let database_pid = PidFile::create(&rundir.join("ovsdb-server.pid"), overwrite).map_err(|e| e.to_string())?;
+    let database = Database::start(&line.database, line.remotes, &rundir, log, started.shutdown())?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
+    let outcome = runtime.block_on(async {
+        let remote = format!("unix:{}", rundir.join("db.sock").display());
+        let mut switch = Daemon::new(Options { remote, rundir: rundir.clone(), types: line.types }, Clock::real())?;
+        let commands = vswitchd::program::control_commands("ovs-vswitchd", log, started.shutdown(), &switch);
+        tokio::spawn(bind(&rundir, "ovs-vswitchd", &commands)?.run());
+        let (configured, first) = oneshot::channel();
+        let mut configured = Some(configured);
+        let serving = switch.run(move || {
+            if let Some(configured) = configured.take() {
+                // Nobody waits for it any more if the process is told to end meanwhile.
+                let _ = configured.send(());
+            }
+        });
+        tokio::pin!(serving);
+        tokio::select! {
+            () = &mut serving => return Ok(()),
+            _ = first => started.ready(),
+            end = started.terminated(&commands) => return end.map(|_| ()).map_err(|e| e.to_string()),
+        }
+        tokio::select! {
+            () = serving => Ok(()),
+            end = started.terminated(&commands) => end.map(|_| ()).map_err(|e| e.to_string()),
+        }
+    });
+    database.stop();
+    drop(database_pid);
+    outcome
+}
+
+/// Binds the control socket that tools look for under `program`'s name.
+fn bind(rundir: &Path, program: &str, commands: &unixctl::Commands) -> Result<unixctl::Server, String> {
+    let path = rundir.join(format!("{program}.{}.ctl", std::process::id()));
+    unixctl::Server::bind(&path, commands.clone()).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// The database server on its thread.
+struct Database {
+    stop: oneshot::Sender<()>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Database {
+    /// Opens the database, and returns once its socket is there.
+    fn start(
+        file: &Path,
+        remotes: Vec<String>,
+        rundir: &Path,
+        log: &Arc<vlog::Log>,
+        shutdown: &daemon::Shutdown,
+    ) -> Result<Self, String> {
+        let schema = DatabaseSchema::parse(ovsdb::schemas::OPEN_VSWITCH).map_err(|e| e.to_string())?;
+        let mut builder = ovsdb_server::Server::builder()
+            .database_file_or_new(file, schema)
+            .remote(format!("punix:{}", rundir.join("db.sock").display()))
+            .remote("db:Open_vSwitch,Open_vSwitch,manager_options");
+        for remote in remotes {
+            builder = builder.remote(remote);
+        }
+        let mut server = builder.open().map_err(|e| e.to_string())?;
+        let commands = unixctl::Commands::new(cli::version_text("ovsdb-server").trim_end());
+        daemon::control::register(&commands, log, shutdown, Vec::new);
+        ovsdb_tools::server::control::register(&commands, &server.handle(), shutdown);
+        let control = bind(rundir, "ovsdb-server", &commands)?;
+        let (stop, stopped) = oneshot::channel();
+        let (listening, heard) = std::sync::mpsc::channel();
+        let body = move || {
+            let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => runtime,
+                Err(e) => {
+                    let _ = listening.send(Err(format!("cannot start the event loop ({e})")));
+                    return;
+                }
+            };
+            runtime.block_on(async move {
+                tokio::spawn(control.run());
+                let failed = server.listen().await;
+                let _ = listening.send(if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) });
+                server
+                    .run(async {
+                        // Ends as well if the other side is gone.
+                        let _ = stopped.await;
+                    })
+                    .await;
+            });
+        };
+        let thread = std::thread::Builder::new().name("ovsdb".to_owned()).spawn(body).map_err(|e| e.to_string())?;
+        match heard.recv() {
+            Ok(Ok(())) => Ok(Self { stop, thread }),
+            Ok(Err(e)) => Err(e),
+            Err(_) => Err("the database thread ended before it served".to_owned()),
+        }
+    }
+
+    /// Ends the server, after what it has accepted is written.
+    fn stop(self) {
+        let _ = self.stop.send(());
+        if self.thread.join().is_err() {
+            tracing::error!(target: "ovsdb_server", "the database thread failed");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Runs command lines of ovsdb-tool with this program and with Open vSwitch's and compares what they print and how they
+//! exit; each also works on the files that the other wrote. Then ovsdb-server, with commands of its own that need no peer.
+//!
+//! Needs Open vSwitch's programs in `$FLOWSTONE_PEERS/bin`. The test binary is its own program under test: it runs
+//! itself with `FLOWSTONE_RUN_AS` set to the program's name.
+
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// Set in the environment of the copies of this binary that are the program under test.
+const RUN_AS: &str = "FLOWSTONE_RUN_AS";
+const SCHEMA: &str = include_str!("data/test.ovsschema");
+
+fn main() -> ExitCode {
+    match std::env::var(RUN_AS).as_deref() {
+        Ok("ovsdb-tool") => return ovsdb_tools::tool_main(std::env::args_os().collect()),
+        Ok(_) => return ovsdb_tools::server_main(std::env::args_os().collect()),
+        Err(_) => {}
+    }
+    check_server();
+    let Some(peers) = std::env::var_os("FLOWSTONE_PEERS").map(PathBuf::from) else {
+        if std::env::var("CI").is_ok_and(|ci| ci == "true") {
+            eprintln!("FLOWSTONE_PEERS must name a folder with Open vSwitch's programs in bin/");
+            return ExitCode::FAILURE;
+        }
+        eprintln!("skipped: FLOWSTONE_PEERS does not name a folder with Open vSwitch's programs in bin/");
+        return ExitCode::SUCCESS;
+    };
+    if compare(&peers.join("bin/ovsdb-tool")) == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Command lines, words split at tabs; later ones find what earlier ones did. `!` before a command line: the other
+/// program runs it.
+const COMMANDS: &str = r#"
+
+create	a.db	schema
+create	a.db	schema
+create	b.db	/nonexistent
+create	b.db	bad
+db-version	a.db
+db-name	a.db
+db-cksum	a.db
+db-version	/nonexistent
+schema-name	schema
+schema-version	schema
+schema-cksum	schema
+needs-conversion	a.db	schema
+needs-conversion	a.db	other
+db-is-clustered	a.db
+db-is-standalone	a.db
+db-is-standalone	/nonexistent
+db-cid	a.db
+compare-versions	1.2.3	<	1.3.0
+compare-versions	1.2.3	>	1.3.0
+compare-versions	1.2	>	1.3.0
+compare-versions	1.2.3	~	1.3.0
+compare-versions	1.2.3
+transact	a.db	["T",{"op":"insert","table":"root","row":{"name":"r1","oi":4,"m":["map",[["a",1]]]}},{"op":"comment","comment":"my comment"}]
+transact	a.db	["T",{"op":"update","where":[],"table":"root","row":{"name":"r2"}}]
+!transact	a.db	["T",{"op":"update","where":[],"table":"root","row":{"m":["map",[["a",1],["b",2]]]}}]
+transact	a.db	["T",{"op":"update","where":[],"table":"root","row":{"b":true}},{"op":"comment","comment":"a\nb"}]
+transact	a.db	["T",{"op":"foo"}]
+transact	a.db	["X"]
+query	a.db	["T",{"op":"select","where":[],"table":"root","columns":["name","r","m"]}]
+transact	a.db	["T",{"op":"wait","table":"root","where":[],"until":"==","columns":["name"],"rows":[]}]
+show-log	a.db
+show-log	-m	a.db
+show-log	-mm	a.db
+!show-log	-mm	a.db
+transact	a.db	["T",{"op":"delete","where":[],"table":"root"}]
+show-log	-m	a.db
+transact	a.db	["T",{"op":"insert","table":"root","row":{"name":"x","is":["set",[1,2]]}}]
+!transact	a.db	["T",{"op":"mutate","table":"root","where":[],"mutations":[["is","insert",3]]}]
+compact	a.db	c.db
+!query	c.db	["T",{"op":"select","where":[],"table":"root","columns":["name","is"]}]
+compact	a.db
+!query	a.db	["T",{"op":"select","where":[],"table":"root","columns":["name","is"]}]
+convert	a.db	other
+query	a.db	["T",{"op":"select","where":[],"table":"root","columns":["name","more"]}]
+!query	a.db	["T",{"op":"select","where":[],"table":"root","columns":["name","more"]}]
+convert	a.db	schema	d.db
+db-version	d.db
+foo
+list-commands
+query	torn.db	["T"]
+db-version	empty.db
+transact	empty.db	["T"]
+"#;
+
+fn compare(peer: &Path) -> usize {
+    let own = std::env::current_exe().unwrap();
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    for folder in &folders {
+        let path = folder.path();
+        std::fs::write(path.join("schema"), SCHEMA).unwrap();
+        std::fs::write(path.join("bad"), r#"{"name":"X"}"#).unwrap();
+        std::fs::write(path.join("empty.db"), "").unwrap();
+        std::fs::write(path.join("torn.db"), format!("OVSDB JSON 14759 {}\n{{", "0".repeat(40))).unwrap();
+        let other = r#"{"name":"T","version":"2.0.0","tables":{"root":{"isRoot":true,"columns":{"name":{"type":"string"},"more":{"type":"integer"}}}}}"#;
+        std::fs::write(path.join("other"), other).unwrap();
+    }
+    let mut different = 0;
+    for line in COMMANDS.lines() {
+        let (swapped, line) = line.strip_prefix('!').map_or((false, line), |line| (true, line));
+        let run = |program: &Path, folder: &Path| {
+            let mut command = Command::new(program);
+            command.arg0("ovsdb-tool").current_dir(folder).env(RUN_AS, "ovsdb-tool").env("TZ", "UTC");
+            command.args(line.split('\t').filter(|word| !word.is_empty()));
+            let output = command.output().expect("the program runs");
+            let text = |bytes: &[u8]| normal(&String::from_utf8_lossy(bytes));
+            format!("{}{}exit {:?}", text(&output.stdout), text(&output.stderr), output.status.code())
+        };
+        let (first, second) = if swapped { (own.as_path(), peer) } else { (peer, own.as_path()) };
+        let (expected, found) = (run(first, folders[0].path()), run(second, folders[1].path()));
+        if expected != found {
+            different += 1;
+            println!("{line}\n--- {}\n{expected}\n--- {}\n{found}\n", first.display(), second.display());
+        }
+    }
+    different
+}
+
+/// Without dates, random UUIDs and their first digits; the lines of a record's columns are in no order.
+fn normal(text: &str) -> String {
+    let mut lines: Vec<String> = text.lines().map(normal_line).collect();
+    let mut at = 0;
+    while at < lines.len() {
+        let end = (at..lines.len()).find(|&end| !lines[end].starts_with("    ")).unwrap_or(lines.len());
+        lines[at..end].sort();
+        at = end + 1;
+    }
+    lines.concat()
+}
+
+fn normal_line(line: &str) -> String {
+    let digit = |c: char| c.is_ascii_hexdigit() || c == '-';
+    let mut out = String::new();
+    // Within an error, where a JSON text ends is worded differently by each parser.
+    for word in line.split_inclusive([' ', '"', '(', ')', ':']) {
+        let body = word.trim_end_matches([' ', '"', '(', ')', ':']);
+        let random = (body.len() == 36 || body.len() == 8) && body.chars().all(digit);
+        let date = body.starts_with("20") && body.len() == 10
+            || body.contains('.') && body.len() == 6 && !body.ends_with("db");
+        let clock = body.len() == 2 && body.chars().all(|c| c.is_ascii_digit());
+        out.push_str(if random || date || clock { "#" } else { body });
+        out.push_str(&word[body.len()..]);
+    }
+    out.push('\n');
+    out
+}
+
+/// ovsdb-server as a program: serves while its command runs, and refuses what it cannot do.
+fn check_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |program: &str, args: &[&str]| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.arg0(program).env(RUN_AS, program).current_dir(folder.path()).args(args);
+        for name in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR"] {
+            command.env(name, folder.path());
+        }
+        command.output().expect("the program runs")
+    };
+    assert!(run("ovsdb-tool", &["create"]).status.success(), "the schema that ships is the default");
+    let remote = format!("--remote=punix:{}", folder.path().join("db.sock").display());
+    let served = run("ovsdb-server", &[&remote, "--unixctl=none", "--run=test -S db.sock"]);
+    assert_eq!(served.status.code(), Some(0), "{served:?}");
+    let failed = run("ovsdb-server", &["--unixctl=none", "--run=exit 3"]);
+    assert_eq!(failed.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&failed.stderr).contains("ovsdb-server: exit 3: child exited, exit status 3"));
+    let keys = ["--private-key=db:Open_vSwitch,SSL,private_key", "--certificate=db:Open_vSwitch,SSL,certificate"];
+    let served = run("ovsdb-server", &[keys[0], keys[1], "--unixctl=none", "--run=true"]);
+    assert_eq!(served.status.code(), Some(0), "{served:?}");
+    for (args, message) in [
+        (["--private-key=/etc/key", ""], "--private-key: SSL/TLS connections are not supported"),
+        (["--remote=pssl:6640", ""], "pssl:6640: SSL/TLS connections are not supported; use unix: or tcp:"),
+        (["--sync-from=tcp:1.2.3.4", ""], "--sync-from: replication from another server is not supported"),
+        (["--unixctl=none", "none.db"], "I/O error: none.db: open failed (No such file or directory)"),
+        (["--remote=db:Open_vSwitch,None,x", ""], "\"db:Open_vSwitch,None,x\": no table named None"),
+    ] {
+        let args: Vec<&str> = args.into_iter().filter(|arg| !arg.is_empty()).collect();
+        let refused = run("ovsdb-server", &args);
+        assert_eq!(refused.status.code(), Some(1), "{args:?}");
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(said.ends_with(&format!("ovsdb-server: {message}\n")), "{said}");
+    }
+}
