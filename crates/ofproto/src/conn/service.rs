@@ -280,10 +280,6 @@ async fn read_all(
     let mut probed = false;
     let probe = Duration::from_millis(config.probe_ms);
     loop {
-        // Requests wait while answers do: a peer that does not read is not served.
-        while peer.queued() > QUEUE_BYTES_MAX {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
         let n = if config.probe_ms == 0 {
             reader.read(&mut chunk).await?
         } else {
@@ -308,7 +304,12 @@ async fn read_all(
         }
         framer.push(&chunk[..n]);
         let mut budget = 0;
-        while let Some(message) = framer.next_message().map_err(io::Error::other)? {
+        loop {
+            // Requests wait while answers do: a peer that does not read is not served.
+            while peer.queued() > QUEUE_BYTES_MAX {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            let Some(message) = framer.next_message().map_err(io::Error::other)? else { break };
             if peer.version().is_some() {
                 bridge.handle(peer, message);
             } else {
