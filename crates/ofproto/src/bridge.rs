@@ -261,6 +261,7 @@ impl Ofproto {
         state.bundles = bundles;
         drop(state);
         for change in &changes {
+            base::coverage!(ofproto_update_port);
             if let PortChange::Deleted(port) = change {
                 self.macs.write().flush_port(port.spec.no);
             }
@@ -277,6 +278,7 @@ impl Ofproto {
             port.config = config;
             port.clone()
         };
+        base::coverage!(rev_port_toggled);
         self.rebuild();
         Some(port)
     }

@@ -31,6 +31,7 @@ impl Switch {
                         .filter(|b| b.ports.contains_key(port))
                         .is_some_and(|b| b.macs.write().learn(*vlan, *mac, *port, now));
                     if changed {
+                        base::coverage!(rev_mac_learning);
                         self.changed();
                     }
                 }

@@ -229,6 +229,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Send>(
     stream: S,
 ) -> io::Result<()> {
     let (reader, writer) = tokio::io::split(stream);
+    base::coverage!(vconn_open);
     let (peer, outgoing) = Peer::new(config.kind, config.target.clone());
     bridge.connections().add(Arc::clone(&peer));
     let _guard = Registered { bridge, peer: &peer };
@@ -297,6 +298,7 @@ async fn read_all(
         framer.push(&chunk[..n]);
         let mut budget = 0;
         while let Some(message) = framer.next_message().map_err(io::Error::other)? {
+            base::coverage!(vconn_received);
             if peer.version().is_some() {
                 bridge.handle(peer, message);
             } else {
@@ -343,12 +345,15 @@ async fn write_all(
 ) -> io::Result<()> {
     let mut writer = std::pin::pin!(writer);
     while let Some(mut bytes) = outgoing.next().await {
+        let mut messages = 1;
         while bytes.len() < 64 << 10
             && let Some(more) = outgoing.try_next()
         {
             bytes.extend_from_slice(&more);
+            messages += 1;
         }
         writer.write_all(&bytes).await?;
+        base::coverage!(vconn_sent, messages);
         outgoing.sent(bytes.len());
         bridge.snoop(peer, &bytes);
     }
