@@ -204,6 +204,11 @@ fn versions(list: &str) -> Result<Versions> {
         let v = Version::from_name(name).ok_or_else(|| fatal(format!("Unknown OpenFlow version: \"{name}\"")))?;
         set |= 1 << v.wire();
     }
+    let newest = Versions::up_to(Version::V13.wire());
+    if set != 0 && set & newest.0 == 0 {
+        return Err(fatal(format!("{list}: versions after OpenFlow 1.3 are not supported yet")));
+    }
+    set &= newest.0;
     if set == 0 { Err(fatal("No OpenFlow versions specified")) } else { Ok(Versions(set)) }
 }
 

@@ -36,7 +36,8 @@ pub(crate) fn read_match10(r: &mut Reader<'_>) -> Result<Match> {
 
 /// `ofp_match` of OpenFlow 1.1 and later, with its padding.
 pub(crate) fn read_oxm_match(version: Version, r: &mut Reader<'_>) -> Result<Match> {
-    if version <= Version::V11 {
+    // OpenFlow 1.1 has a form of its own, and Open vSwitch uses the later one in it too.
+    if version <= Version::V11 && !r.0.starts_with(&[0, 1]) {
         return with(r, of_match::decode_of11);
     }
     with(r, |b| nxm::decode_oxm_match(b, Unknown::Refuse))
