@@ -6,6 +6,7 @@ use crate::devices::{Devices, Dp};
 use dpif::text::{Detail, format_actions, format_key};
 use dpif::{DpFlowEntry, Dpif};
 use flow::Match;
+use flow::text::MatchError;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use std::sync::Arc;
@@ -224,7 +225,12 @@ fn dump_flows(devices: &Devices, args: &[String], format: OutputFormat) -> Resul
             continue;
         } else if let Some(text) = arg.strip_prefix("filter=") {
             let parsed = flow::text::parse_match(text, &flow::text::NoNames);
-            filter = Some(parsed.map_err(|e| format!("ovs-vswitchd: Failed to parse filter ({e})"))?);
+            let error = |e: MatchError| match e {
+                MatchError::MissingValue(key) | MatchError::UnknownKeyword(key) => format!("unknown field {key}"),
+                e => e.to_string(),
+            };
+            let failed = |e| format!("ovs-vswitchd: Failed to parse filter ({text}: {})", error(e));
+            filter = Some(parsed.map_err(failed)?);
         } else if let Some(kinds) = arg.strip_prefix("type=") {
             nothing = !any_of_ours(kinds)?;
         } else if arg.starts_with('-') {
