@@ -14,7 +14,7 @@ fn named(devices: &Devices, name: &str) -> Result<Arc<Ofproto>, String> {
 }
 
 pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
-    show(commands, devices, ("fdb/show", "bridge...", 1..=usize::MAX), |d, args, format| fdb_show(d, args, format));
+    show(commands, devices, ("fdb/show", "bridge...", 1..=usize::MAX), fdb_show);
     act(commands, devices, ("fdb/flush", "[bridge]", 0..=1), |d, args| {
         match args.first() {
             Some(name) => named(d, name)?.flush_macs(),

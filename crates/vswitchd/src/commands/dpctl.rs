@@ -223,7 +223,8 @@ fn dump_flows(devices: &Devices, args: &[String], format: OutputFormat) -> Resul
     for arg in args {
         if how.accept(arg) {
             continue;
-        } else if let Some(text) = arg.strip_prefix("filter=") {
+        }
+        if let Some(text) = arg.strip_prefix("filter=") {
             let parsed = flow::text::parse_match(text, &flow::text::NoNames);
             let error = |e: MatchError| match e {
                 MatchError::MissingValue(key) | MatchError::UnknownKeyword(key) => format!("unknown field {key}"),
