@@ -113,7 +113,7 @@ impl Ofproto {
         let verdict = translate_from(&net, bridge, key, Start::Tables, false);
         let learned: Vec<Effect> =
             verdict.effects.iter().filter(|e| matches!(e, Effect::LearnMac { .. })).cloned().collect();
-        switch.apply(&learned, 1, packet.len() as u64, switch.clock().now());
+        switch.apply(&learned, 1, packet.len() as u64, switch.clock().now(), crate::effects::Seen::Now);
         let unsent = without_output(&verdict.actions);
         if unsent.iter().any(|a| matches!(a, DpAction::Controller(_) | DpAction::Clone(_)))
             && let Some(dpif) = switch.dpif()
@@ -129,7 +129,8 @@ impl Ofproto {
         let net = switch.network();
         let Some(bridge) = net.bridges.get(&self.id()) else { return };
         let mut verdict = translate_from(&net, bridge, key, start, false);
-        switch.apply(&verdict.effects, 1, packet.len() as u64, switch.clock().now());
+        let now = switch.clock().now();
+        switch.apply(&verdict.effects, 1, packet.len() as u64, now, crate::effects::Seen::Now);
         let port = match bridge.ports.get(&key.in_port()).map(|p| p.out) {
             Some(xlate::PortOut::Device(port)) => port,
             _ => base::DpPort::NONE,
