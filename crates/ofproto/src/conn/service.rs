@@ -387,6 +387,7 @@ async fn write_all(
         }
         writer.write_all(&bytes).await?;
         base::coverage!(vconn_sent, messages);
+        base::coverage!(rconn_sent, messages);
         outgoing.sent(bytes.len());
         bridge.snoop(peer, &bytes);
     }
