@@ -137,9 +137,9 @@ class Switch:
         """kill -9, and waits until the process is gone."""
         pid = self.pid(program)
         os.kill(pid, signal.SIGKILL)
-        self._wait_gone(pid)
+        self.wait_gone(pid)
 
-    def _wait_gone(self, pid):
+    def wait_gone(self, pid):
         until(lambda: not self.lives(pid), f"the end of process {pid}")
         if pid in self.started:
             self.started.remove(pid)
