@@ -5,6 +5,8 @@
 
 use super::peer::{Outgoing, Peer, PeerKind, QUEUE_BYTES_MAX};
 use crate::bridge::Ofproto;
+use base::Millis;
+use netdev::device::errno_text;
 use openflow::message::{Message, decode, encode};
 use openflow::stream::Framer;
 use openflow::switch::{ErrorReport, Hello};
@@ -52,6 +54,10 @@ pub struct ServiceStatus {
     pub state: &'static str,
     /// The last error.
     pub last_error: Option<String>,
+    /// When an active connection was last made, by the switch's clock.
+    pub connected_at: Option<Millis>,
+    /// When an active connection was last lost, by the switch's clock.
+    pub disconnected_at: Option<Millis>,
 }
 
 /// A listener or an active connection; dropping it ends it and closes its connections.
@@ -178,6 +184,7 @@ fn spawn_peer<S>(
 async fn active(bridge: Arc<Ofproto>, config: ServiceConfig, status: Arc<Mutex<ServiceStatus>>) {
     let max = Duration::from_millis(config.max_backoff_ms.max(1000)).min(Duration::from_secs(60));
     let mut backoff = BACKOFF.0;
+    let now = || bridge.switch().map(|switch| switch.clock().now());
     loop {
         status.lock().state = "CONNECTING";
         let served = match connect(&config.target).await {
@@ -186,12 +193,15 @@ async fn active(bridge: Arc<Ofproto>, config: ServiceConfig, status: Arc<Mutex<S
                 {
                     let mut s = status.lock();
                     (s.connected, s.state) = (1, "ACTIVE");
+                    s.connected_at = now();
                 }
                 backoff = BACKOFF.0;
-                serve(&bridge, &config, stream).await
+                let served = serve(&bridge, &config, stream).await;
+                status.lock().disconnected_at = now();
+                served
             }
             Err(e) => {
-                tracing::info!(target: "rconn", "{}<->{}: connection attempt failed ({e})", bridge.name(), config.target);
+                tracing::info!(target: "rconn", "{}<->{}: connection attempt failed ({})", bridge.name(), config.target, errno_text(&e));
                 Err(e)
             }
         };
@@ -199,7 +209,7 @@ async fn active(bridge: Arc<Ofproto>, config: ServiceConfig, status: Arc<Mutex<S
             let mut s = status.lock();
             (s.connected, s.state) = (0, "BACKOFF");
             if let Err(e) = served {
-                s.last_error = Some(e.to_string());
+                s.last_error = Some(errno_text(&e));
             }
         }
         tokio::time::sleep(backoff).await;
@@ -280,10 +290,6 @@ async fn read_all(
     let mut probed = false;
     let probe = Duration::from_millis(config.probe_ms);
     loop {
-        // Requests wait while answers do: a peer that does not read is not served.
-        while peer.queued() > QUEUE_BYTES_MAX {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
         let n = if config.probe_ms == 0 {
             reader.read(&mut chunk).await?
         } else {
@@ -308,7 +314,12 @@ async fn read_all(
         }
         framer.push(&chunk[..n]);
         let mut budget = 0;
-        while let Some(message) = framer.next_message().map_err(io::Error::other)? {
+        loop {
+            // Requests wait while answers do: a peer that does not read is not served.
+            while peer.queued() > QUEUE_BYTES_MAX {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            let Some(message) = framer.next_message().map_err(io::Error::other)? else { break };
             if peer.version().is_some() {
                 bridge.handle(peer, message);
             } else {
