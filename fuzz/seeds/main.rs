@@ -36,9 +36,11 @@ fn main() -> io::Result<()> {
     let frames: Vec<Vec<u8>> = (0..300).map(|_| corpus::frames::frame(&mut rng)).collect();
     seeds.put_all("extract", &frames)?;
     for target in ["execute", "translate"] {
-        // What is drawn before the frame: enough for some actions and rules.
+        // What is drawn after the frame: enough for some actions and rules.
         let drawn = |rng: &mut Rng| (0..rng.below(160)).map(|_| rng.next_u64() as u8).collect::<Vec<u8>>();
-        seeds.put_all(target, frames.iter().map(|frame| [drawn(&mut rng), frame.clone()].concat()))?;
+        let seed =
+            |frame: &Vec<u8>| [(frame.len() as u16).to_be_bytes().to_vec(), frame.clone(), drawn(&mut rng)].concat();
+        seeds.put_all(target, frames.iter().map(seed))?;
     }
     seeds.put_all("pcap", frames.chunks(20).map(capture))?;
     seeds.put_all("match_text", (0..300).map(|_| corpus::matches::valid(&mut rng)))?;

@@ -33,10 +33,9 @@ impl<'a> Input<'a> {
         self.0.is_empty()
     }
 
-    /// Any field whose value fits in 128 bits.
+    /// Any field.
     pub fn field(&mut self) -> Field {
-        let field = FIELDS[self.number(1) as usize % FIELDS.len()].id;
-        if field.info().wire_bits > 128 { Field::Reg0 } else { field }
+        FIELDS[self.number(1) as usize % FIELDS.len()].id
     }
 
     /// A field, a value of it, and a mask: the whole field, or any bits.
@@ -51,10 +50,16 @@ impl<'a> Input<'a> {
     /// Bits of a field.
     pub fn subfield(&mut self) -> Subfield {
         let field = self.field();
-        let width = field.info().n_bits.min(64).max(1);
-        let offset = self.number(1) as u16 % width;
-        let n_bits = 1 + self.number(1) as u16 % (width - offset);
-        Subfield { field, offset: offset.into(), n_bits: n_bits.into() }
+        let width = field.info().n_bits;
+        let offset = self.number(2) as u16 % width;
+        let n_bits = 1 + self.number(1) as u16 % (width - offset).min(64);
+        Subfield { field, offset, n_bits }
+    }
+
+    /// A frame, behind its length: so that what follows it stays in place when it changes.
+    pub fn frame(&mut self) -> &'a [u8] {
+        let len = self.number(2) as usize % 2048;
+        self.take(len)
     }
 
     /// A match of up to four fields, most of them such that a packet of a small network agrees.

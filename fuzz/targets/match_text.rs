@@ -12,8 +12,12 @@ fuzz_target!(|bytes: &[u8]| {
     // Open vSwitch prints these under names that it does not read.
     let readable = printed.replace("gtpu_flags", "tun_gtpu_flags").replace("gtpu_msgtype", "tun_gtpu_msgtype");
     match parse_match(&readable, &NoNames) {
-        // Texts, not values: a field whose prerequisites the match lacks is not printed.
-        Ok(again) => assert_eq!(match_to_string(&again, &NoNames), printed, "{text}"),
+        // Texts, not values: a field whose prerequisites the match lacks is not printed, or only by `eth`.
+        Ok(again) => assert_eq!(without_eth(&match_to_string(&again, &NoNames)), without_eth(&printed), "{text}"),
         Err(e) => panic!("{text} was printed as {printed}: {e}"),
     }
 });
+
+fn without_eth(printed: &str) -> String {
+    printed.split(',').filter(|part| *part != "eth").collect::<Vec<_>>().join(",")
+}

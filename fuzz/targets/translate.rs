@@ -14,10 +14,11 @@ use xlate::{Bridge, Bundle, MacTable, Network, Port, PortConfig, PortOut, Rule, 
 
 fuzz_target!(|bytes: &[u8]| {
     let mut input = Input(bytes);
-    let network = network(&mut input);
+    let frame = input.frame();
     let in_port = PortNo(1 + input.below(4) as u32);
     let noise = input.number(8) as u64;
-    let (key, _) = extract(input.0, in_port);
+    let (key, _) = extract(frame, in_port);
+    let network = network(&mut input);
     let verdict = translate(&network, &key, true);
     let other = other_packet(&key, verdict.reads.mask(), noise);
     let again = translate(&network, &other, false);

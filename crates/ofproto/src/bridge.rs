@@ -112,6 +112,27 @@ pub struct BundleSpec {
     pub protected: bool,
 }
 
+impl State {
+    /// Whether ports and bundles are just these already.
+    fn is_made_of(&self, specs: &[PortSpec], bundles: &[BundleSpec]) -> bool {
+        self.bundles == bundles
+            && self.ports.len() == specs.len()
+            && specs.iter().all(|spec| self.ports.get(&spec.no).is_some_and(|port| port.spec.is_same(spec)))
+    }
+}
+
+impl PortSpec {
+    /// Whether it says the same, of the same device.
+    fn is_same(&self, other: &Self) -> bool {
+        let same_device = match (&self.device, &other.device) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            (None, None) => true,
+            _ => false,
+        };
+        same_device && (self.no, &self.name, self.out, self.mac) == (other.no, &other.name, other.out, other.mac)
+    }
+}
+
 /// How a set of ports changed.
 #[derive(Clone, Debug)]
 pub enum PortChange {
@@ -201,7 +222,14 @@ impl Ofproto {
     pub(crate) fn update_miss_to_controller(&self) {
         let mut on = false;
         self.connections.for_each(|peer| {
-            on |= peer.kind == PeerKind::Controller && peer.version().is_some_and(|v| v < openflow::Version::V13);
+            let state = peer.state.lock();
+            on |= match peer.kind {
+                PeerKind::Controller => true,
+                // One that has asked for packets, as `ovs-ofctl monitor` does.
+                PeerKind::Service => state.miss_send_len > 0,
+                PeerKind::Snoop => false,
+            } && state.controller_id == 0
+                && state.version.is_some_and(|v| v < openflow::Version::V13);
         });
         let old = std::mem::replace(&mut self.state.write().miss_to_controller, on);
         if old != on {
@@ -224,10 +252,13 @@ impl Ofproto {
     }
 
     /// Sets ports and bundles to exactly these, and returns what changed. A port keeps its configuration while its
-    /// number and name stay.
+    /// number and name stay. Cached flows are out of date only if something did change.
     pub fn set_ports(&self, specs: Vec<PortSpec>, bundles: Vec<BundleSpec>) -> Vec<PortChange> {
         let now = self.switch().map_or(0, |s| s.clock().now().0);
         let mut state = self.state.write();
+        if state.is_made_of(&specs, &bundles) {
+            return Vec::new();
+        }
         let mut old = std::mem::take(&mut state.ports);
         let mut changes = Vec::new();
         for spec in specs {
@@ -260,12 +291,17 @@ impl Ofproto {
         }
         state.bundles = bundles;
         drop(state);
+        self.rebuild();
+        // Nothing is learned on these ports any more. What they knew is forgotten.
+        let mut flushed = false;
         for change in &changes {
             if let PortChange::Deleted(port) = change {
-                self.macs.write().flush_port(port.spec.no);
+                flushed |= self.macs.write().flush_port(port.spec.no);
             }
         }
-        self.rebuild();
+        if flushed {
+            self.changed();
+        }
         changes
     }
 

@@ -48,7 +48,8 @@ impl Ofproto {
         let net = switch.network();
         let Some(bridge) = net.bridges.get(&self.id()) else { return };
         let mut verdict = translate_from(&net, bridge, key, start, false);
-        switch.apply(&verdict.effects, 1, packet.len() as u64, switch.clock().now());
+        let now = switch.clock().now();
+        switch.apply(&verdict.effects, 1, packet.len() as u64, now, crate::effects::Seen::Now);
         let port = match bridge.ports.get(&key.in_port()).map(|p| p.out) {
             Some(xlate::PortOut::Device(port)) => port,
             _ => base::DpPort::NONE,

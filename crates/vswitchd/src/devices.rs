@@ -64,7 +64,7 @@ impl Devices {
     pub fn iface_types(&self) -> Vec<&'static str> {
         let mut types = vec!["internal", "patch", "system"];
         if self.types.dummy {
-            types.extend(["dummy", "dummy-internal"]);
+            types.extend(["dummy", "dummy-internal", "dummy-pmd"]);
         }
         types
     }
@@ -122,7 +122,10 @@ impl Devices {
             ("dummy-pmd", _) if self.types.dummy => self.dummies.open(name, "dummy-pmd").map_err(text)?,
             ("internal", _) => self.linux()?.open_internal(name).map_err(text)?,
             ("system", _) => self.linux()?.open_system(name).map_err(text)?,
-            _ => return Err(format!("could not create \"{name}\": unknown interface type \"{kind}\"")),
+            // The text that Open vSwitch has for a type it does not know.
+            _ => {
+                return Err(format!("could not open network device {name} (Address family not supported by protocol)"));
+            }
         };
         device.set_options(options).map_err(text)?;
         // Whoever opens a device hears of its changes.

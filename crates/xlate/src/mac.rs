@@ -110,6 +110,18 @@ impl MacTable {
         changed
     }
 
+    /// Notes that `mac` was used on `port` until `used`, if that is where it is known to be. Nothing is learned: what the
+    /// datapath counted may be older than the entry's last move or removal.
+    pub fn refresh(&mut self, vlan: u16, mac: MacAddr, port: PortNo, used: Millis) {
+        let key = (vlan, mac);
+        if let Some(entry) = self.entries.get_mut(&key).filter(|e| e.port == port && e.used < used) {
+            self.by_use.remove(&(entry.used, entry.seq));
+            *entry = MacEntry { port, used, seq: self.next_seq };
+            self.by_use.insert((used, self.next_seq), key);
+            self.next_seq += 1;
+        }
+    }
+
     /// Removes entries that were not used for the aging time. Returns whether there were any.
     pub fn expire(&mut self, now: Millis) -> bool {
         let mut any = false;
@@ -210,6 +222,22 @@ mod tests {
         assert!(!t.expire(t0.after(301_000)));
         assert!(t.expire(t0.after(302_000)) && t.is_empty());
         assert_eq!(t.counters(), MacCounters { learned: 1, expired: 1, evicted: 0, moved: 1 });
+    }
+
+    #[test]
+    fn what_is_known_is_refreshed_and_nothing_else() {
+        let mut t = MacTable::default();
+        let t0 = Millis(1_000_000);
+        t.refresh(0, A, PortNo(1), t0);
+        assert!(t.is_empty());
+        t.learn(0, A, PortNo(1), t0);
+        t.learn(0, A, PortNo(2), t0.after(1000));
+        t.refresh(0, A, PortNo(1), t0.after(2000));
+        assert_eq!(t.lookup(0, A), Some(PortNo(2)));
+        t.refresh(0, A, PortNo(2), t0.after(3000));
+        t.refresh(0, A, PortNo(2), t0.after(2000));
+        assert!(!t.expire(t0.after(302_000)) && t.expire(t0.after(303_000)));
+        assert_eq!(t.counters().moved, 1);
     }
 
     #[test]

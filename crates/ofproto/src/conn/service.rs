@@ -5,6 +5,8 @@
 
 use super::peer::{Outgoing, Peer, PeerKind, QUEUE_BYTES_MAX};
 use crate::bridge::Ofproto;
+use base::Millis;
+use netdev::device::errno_text;
 use openflow::message::{Message, decode, encode};
 use openflow::stream::Framer;
 use openflow::switch::{ErrorReport, Hello};
@@ -16,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 /// The port that OpenFlow uses unless one is named.
@@ -24,6 +27,8 @@ pub const OFP_PORT: u16 = 6653;
 pub const SUPPORTED: [Version; 2] = [Version::V10, Version::V13];
 /// Back-off between attempts to connect, at first and at most.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(8));
+/// How long a connection that is over may take for what was queued before.
+const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
 
 /// How a connection is made and kept.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,6 +54,10 @@ pub struct ServiceStatus {
     pub state: &'static str,
     /// The last error.
     pub last_error: Option<String>,
+    /// When an active connection was last made, by the switch's clock.
+    pub connected_at: Option<Millis>,
+    /// When an active connection was last lost, by the switch's clock.
+    pub disconnected_at: Option<Millis>,
 }
 
 /// A listener or an active connection; dropping it ends it and closes its connections.
@@ -175,6 +184,7 @@ fn spawn_peer<S>(
 async fn active(bridge: Arc<Ofproto>, config: ServiceConfig, status: Arc<Mutex<ServiceStatus>>) {
     let max = Duration::from_millis(config.max_backoff_ms.max(1000)).min(Duration::from_secs(60));
     let mut backoff = BACKOFF.0;
+    let now = || bridge.switch().map(|switch| switch.clock().now());
     loop {
         status.lock().state = "CONNECTING";
         let served = match connect(&config.target).await {
@@ -183,12 +193,15 @@ async fn active(bridge: Arc<Ofproto>, config: ServiceConfig, status: Arc<Mutex<S
                 {
                     let mut s = status.lock();
                     (s.connected, s.state) = (1, "ACTIVE");
+                    s.connected_at = now();
                 }
                 backoff = BACKOFF.0;
-                serve(&bridge, &config, stream).await
+                let served = serve(&bridge, &config, stream).await;
+                status.lock().disconnected_at = now();
+                served
             }
             Err(e) => {
-                tracing::info!(target: "rconn", "{}<->{}: connection attempt failed ({e})", bridge.name(), config.target);
+                tracing::info!(target: "rconn", "{}<->{}: connection attempt failed ({})", bridge.name(), config.target, errno_text(&e));
                 Err(e)
             }
         };
@@ -196,7 +209,7 @@ async fn active(bridge: Arc<Ofproto>, config: ServiceConfig, status: Arc<Mutex<S
             let mut s = status.lock();
             (s.connected, s.state) = (0, "BACKOFF");
             if let Err(e) = served {
-                s.last_error = Some(e.to_string());
+                s.last_error = Some(errno_text(&e));
             }
         }
         tokio::time::sleep(backoff).await;
@@ -237,9 +250,18 @@ async fn serve<S: AsyncRead + AsyncWrite + Send>(
     {
         peer.send_bytes(encode(newest, 1, &Message::Hello(Hello { versions: config.versions })));
     }
-    tokio::select! {
+    let closing = Notify::new();
+    let mut writing = std::pin::pin!(write_all(bridge, &peer, writer, outgoing, &closing));
+    let read = tokio::select! {
         read = read_all(bridge, config, &peer, reader) => read,
-        written = write_all(bridge, &peer, writer, outgoing) => written,
+        written = &mut writing => return written,
+    };
+    // What is queued still leaves, such as the error that tells the peer why the connection ends, unless it does not
+    // read.
+    closing.notify_one();
+    match tokio::time::timeout(LAST_WORDS_MAX, writing).await {
+        Ok(written) => read.and(written),
+        Err(_) => read,
     }
 }
 
@@ -268,10 +290,6 @@ async fn read_all(
     let mut probed = false;
     let probe = Duration::from_millis(config.probe_ms);
     loop {
-        // Requests wait while answers do: a peer that does not read is not served.
-        while peer.queued() > QUEUE_BYTES_MAX {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
         let n = if config.probe_ms == 0 {
             reader.read(&mut chunk).await?
         } else {
@@ -296,7 +314,12 @@ async fn read_all(
         }
         framer.push(&chunk[..n]);
         let mut budget = 0;
-        while let Some(message) = framer.next_message().map_err(io::Error::other)? {
+        loop {
+            // Requests wait while answers do: a peer that does not read is not served.
+            while peer.queued() > QUEUE_BYTES_MAX {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            let Some(message) = framer.next_message().map_err(io::Error::other)? else { break };
             if peer.version().is_some() {
                 bridge.handle(peer, message);
             } else {
@@ -335,14 +358,24 @@ fn negotiate(bridge: &Arc<Ofproto>, config: &ServiceConfig, peer: &Arc<Peer>, me
     Ok(())
 }
 
+/// Writes what is queued, until the peer is gone or, once `closing` is notified, the queue is empty.
 async fn write_all(
     bridge: &Arc<Ofproto>,
     peer: &Arc<Peer>,
     writer: impl AsyncWrite,
     mut outgoing: Outgoing,
+    closing: &Notify,
 ) -> io::Result<()> {
     let mut writer = std::pin::pin!(writer);
-    while let Some(mut bytes) = outgoing.next().await {
+    loop {
+        let next = tokio::select! {
+            next = outgoing.next() => next,
+            () = closing.notified() => {
+                outgoing.close();
+                continue;
+            }
+        };
+        let Some(mut bytes) = next else { return Ok(()) };
         while bytes.len() < 64 << 10
             && let Some(more) = outgoing.try_next()
         {
@@ -352,5 +385,4 @@ async fn write_all(
         outgoing.sent(bytes.len());
         bridge.snoop(peer, &bytes);
     }
-    Ok(())
 }
