@@ -295,6 +295,7 @@ impl Ofproto {
         // Nothing is learned on these ports any more. What they knew is forgotten.
         let mut flushed = false;
         for change in &changes {
+            base::coverage!(ofproto_update_port);
             if let PortChange::Deleted(port) = change {
                 flushed |= self.macs.write().flush_port(port.spec.no);
             }
@@ -313,6 +314,7 @@ impl Ofproto {
             port.config = config;
             port.clone()
         };
+        base::coverage!(rev_port_toggled);
         self.rebuild();
         Some(port)
     }

@@ -242,6 +242,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Send>(
     stream: S,
 ) -> io::Result<()> {
     let (reader, writer) = tokio::io::split(stream);
+    base::coverage!(vconn_open);
     let (peer, outgoing) = Peer::new(config.kind, config.target.clone());
     bridge.connections().add(Arc::clone(&peer));
     let _guard = Registered { bridge, peer: &peer };
@@ -320,6 +321,7 @@ async fn read_all(
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             let Some(message) = framer.next_message().map_err(io::Error::other)? else { break };
+            base::coverage!(vconn_received);
             if peer.version().is_some() {
                 bridge.handle(peer, message);
             } else {
@@ -376,12 +378,15 @@ async fn write_all(
             }
         };
         let Some(mut bytes) = next else { return Ok(()) };
+        let mut messages = 1;
         while bytes.len() < 64 << 10
             && let Some(more) = outgoing.try_next()
         {
             bytes.extend_from_slice(&more);
+            messages += 1;
         }
         writer.write_all(&bytes).await?;
+        base::coverage!(vconn_sent, messages);
         outgoing.sent(bytes.len());
         bridge.snoop(peer, &bytes);
     }
