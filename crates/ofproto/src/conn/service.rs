@@ -223,7 +223,7 @@ async fn connect(target: &str) -> io::Result<Box<dyn Stream>> {
 }
 
 /// Serves one connection until it ends.
-async fn serve<S: AsyncRead + AsyncWrite + Send>(
+pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Send>(
     bridge: &Arc<Ofproto>,
     config: &ServiceConfig,
     stream: S,
@@ -300,8 +300,9 @@ async fn read_all(
             let Some(message) = framer.next_message().map_err(io::Error::other)? else { break };
             if peer.version().is_some() {
                 bridge.handle(peer, message);
-            } else {
-                negotiate(bridge, config, peer, message)?;
+            } else if let Err(e) = negotiate(bridge, config, peer, message) {
+                told(peer).await;
+                return Err(e);
             }
             // Others have their turn too.
             budget += 1;
@@ -310,6 +311,16 @@ async fn read_all(
             }
         }
     }
+}
+
+/// Waits until the peer has got what it was sent, or does not take it.
+async fn told(peer: &Peer) {
+    let all_sent = async {
+        while peer.queued() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let _ = tokio::time::timeout(Duration::from_secs(1), all_sent).await;
 }
 
 /// The first message must be a HELLO with a version in common.
