@@ -99,7 +99,9 @@ const MISSING: &[&str] = &[
 ];
 
 fn list_commands(_: &Context, _: &[String]) -> Result {
-    COMMANDS.iter().for_each(|c| println!("{}", c.name));
+    for c in COMMANDS {
+        println!("{}", c.name);
+    }
     Ok(())
 }
 

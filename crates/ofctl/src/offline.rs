@@ -15,9 +15,9 @@ use std::fs::File;
 use std::io::{self, Read};
 
 /// Prints a message given in hexadecimal.
-pub fn ofp_print(c: &Context, a: &[String]) -> Result {
+pub fn ofp_print(_: &Context, a: &[String]) -> Result {
     let bytes = hex(&a[0]).ok_or_else(|| fatal("trailing garbage following hex bytes"))?;
-    let verbosity = a.get(1).map_or(c.verbosity, |v| v.parse().unwrap_or(0));
+    let verbosity = a.get(1).map_or(2, |v| v.parse().unwrap_or(0));
     Out::default().put(&print(&bytes, Style::plain(verbosity)));
     Ok(())
 }
@@ -99,7 +99,9 @@ pub fn parse_flows_command(c: &Context, a: &[String]) -> Result {
     let protocol = (usable & c.protocols).first().ok_or_else(|| fatal("no usable protocol"))?;
     let mut out = Out::default();
     out.put(&format!("usable protocols: {usable}\nchosen protocol: {protocol}\n"));
-    all.into_iter().for_each(|p| flow_mod_in(c, p, protocol, &mut out));
+    for parsed in all {
+        flow_mod_in(c, parsed, protocol, &mut out);
+    }
     Ok(())
 }
 

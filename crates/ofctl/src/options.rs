@@ -130,7 +130,7 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
         log: Arc::clone(log),
     };
     let mut parser = Parser::new(args, &[OPTIONS, vlog::OPTIONS, daemon::OPTIONS]);
-    while let Some(found) = parser.next() {
+    for found in parser.by_ref() {
         let found = found.map_err(|e| {
             eprintln!("{e}");
             Exit::Code(1)
@@ -142,7 +142,7 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
                 return Ok(Parsed::Done);
             }
             "version" => {
-                print!("{}OpenFlow versions 0x1:0x4\n", cli::version_text(program));
+                println!("{}OpenFlow versions 0x1:0x4", cli::version_text(program));
                 return Ok(Parsed::Done);
             }
             "option" => {
@@ -204,6 +204,11 @@ fn versions(list: &str) -> Result<Versions> {
         let v = Version::from_name(name).ok_or_else(|| fatal(format!("Unknown OpenFlow version: \"{name}\"")))?;
         set |= 1 << v.wire();
     }
+    let newest = Versions::up_to(Version::V13.wire());
+    if set != 0 && set & newest.0 == 0 {
+        return Err(fatal(format!("{list}: versions after OpenFlow 1.3 are not supported yet")));
+    }
+    set &= newest.0;
     if set == 0 { Err(fatal("No OpenFlow versions specified")) } else { Ok(Versions(set)) }
 }
 

@@ -16,7 +16,7 @@ const ETHERNET_LEN: usize = 14;
 /// Bytes in hexadecimal, with blanks between at will; `None` where something else comes.
 pub fn hex(text: &str) -> Option<Vec<u8>> {
     let digits: Vec<u8> = text.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
-    if digits.len() % 2 != 0 {
+    if !digits.len().is_multiple_of(2) {
         return None;
     }
     digits

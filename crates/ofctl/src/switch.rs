@@ -176,10 +176,15 @@ pub fn port_names(c: &Context, switch: &str) -> Result<Names> {
 fn table_names(c: &Context, switch: &str) -> Result<Names> {
     let mut conn = open(c, switch, Target::Mgmt)?;
     let mut names = Names::default();
+    if matches!(conn.version, Version::V11 | Version::V12) {
+        // Their table statistics are in a form of their own, which this program does not read.
+        vconn::next_xid();
+        return Ok(names);
+    }
     let request = if conn.version < Version::V13 { StatsRequest::Table } else { StatsRequest::TableFeatures(vec![]) };
     match stats(&mut conn, request)? {
         StatsReply::Table(tables) => {
-            for t in tables.iter().filter(|t| t.name != format!("table{}", t.table_id) && t.name != "classifier") {
+            for t in &tables {
                 names.add_table(t.table_id, &t.name);
             }
         }

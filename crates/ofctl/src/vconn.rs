@@ -111,7 +111,7 @@ fn describe(versions: Versions) -> String {
     let newest = versions.newest().map_or(0, Version::wire);
     if newest > 1 && versions == Versions::up_to(newest) {
         format!("version 0x{newest:02x} and earlier")
-    } else if versions.0.count_ones() == 1 {
+    } else if versions.0.is_power_of_two() {
         format!("version {versions}")
     } else {
         format!("versions {versions}")
@@ -176,7 +176,7 @@ impl Vconn {
     /// The next message; `None` when the other side closed the connection.
     pub fn recv(&mut self) -> io::Result<Option<Vec<u8>>> {
         self.flush()?;
-        let mut buf = [0; 65536];
+        let mut buf = [0; 16384];
         loop {
             match self.framer.next_message() {
                 Ok(Some(msg)) => {

@@ -152,7 +152,7 @@ fn same_as_debians() {
     }
     fs::write(switch.dir.path().join("s.bin"), b"\x01\x05\x00\x08\x00\x00\x00\x01\x01\x02\x00\x0c\x00\x00\x00\x02abcd")
         .expect("a file of messages");
-    let lines = include_str!("peer/lines");
+    let lines = concat!(include_str!("peer/lines"), include_str!("peer/messages"), include_str!("peer/actions"));
     let mut differing = Vec::new();
     for line in lines.lines().filter(|l| !l.is_empty() && !l.starts_with('#')) {
         let args = words(line);

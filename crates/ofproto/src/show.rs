@@ -39,11 +39,14 @@ pub fn fdb_stats_show(bridge: &Ofproto) -> String {
 }
 
 /// `dpif/show`: the datapath's hits and misses, and the bridges with their ports. `kind` names the type of a port, as
-/// `dummy` or `patch: peer=p1`.
+/// `dummy` or `patch: peer=p1`. A datapath without bridges is not shown: to its users it is not there.
 pub fn dpif_show(switch: &Switch, dp_name: &str, kind: &dyn Fn(&str) -> String) -> String {
+    let mut bridges = switch.bridges();
+    if bridges.is_empty() {
+        return String::new();
+    }
     let stats = switch.dpif().map(|d| d.stats()).unwrap_or_default();
     let mut out = format!("{dp_name}: hit:{} missed:{}\n", stats.hit, stats.missed);
-    let mut bridges = switch.bridges();
     bridges.sort_by(|a, b| a.name().cmp(b.name()));
     for bridge in bridges {
         let _ = writeln!(out, "  {}:", bridge.name());

@@ -36,7 +36,8 @@ pub(crate) fn read_match10(r: &mut Reader<'_>) -> Result<Match> {
 
 /// `ofp_match` of OpenFlow 1.1 and later, with its padding.
 pub(crate) fn read_oxm_match(version: Version, r: &mut Reader<'_>) -> Result<Match> {
-    if version <= Version::V11 {
+    // OpenFlow 1.1 has a form of its own, and Open vSwitch uses the later one in it too.
+    if version <= Version::V11 && !r.0.starts_with(&[0, 1]) {
         return with(r, of_match::decode_of11);
     }
     with(r, |b| nxm::decode_oxm_match(b, Unknown::Refuse))
@@ -106,7 +107,28 @@ pub(crate) fn put_flow_actions(out: &mut Vec<u8>, version: Version, actions: &[A
 
 /// What is in a packet, on one line.
 pub(crate) fn describe_packet(data: &[u8], ports: &dyn PortNames, out: &mut String) {
-    let (key, _) = flow::extract::extract(data, base::PortNo(0));
-    flow::text::format_flow_key(&key, ports, out);
+    let (key, layers) = flow::extract::extract(data, base::PortNo(0));
+    // The packet by itself came in nowhere.
+    out.push_str(&flow::text::flow_key_to_string(&key, ports).replacen("in_port=0,", "", 1));
+    checksum(data, &key, layers.l4, out);
     out.push('\n');
+}
+
+/// The checksum of the transport header, if the packet has one, whole.
+fn checksum(data: &[u8], key: &flow::FlowKey, l4: Option<u16>, out: &mut String) {
+    let ip = matches!(key.eth_type(), 0x0800 | 0x86dd);
+    let (name, at, header_len) = match key.ip_proto() {
+        6 => ("tcp", 16, 20),
+        17 => ("udp", 6, 8),
+        132 => ("sctp", 8, 12),
+        1 => ("icmp", 2, 8),
+        58 => ("icmp6", 2, 4),
+        _ => return,
+    };
+    let Some(header) = l4.and_then(|at| data.get(usize::from(at)..)).and_then(|h| h.get(..header_len)) else { return };
+    if ip {
+        let n = if name == "sctp" { 4 } else { 2 };
+        let sum = header[at..at + n].iter().fold(0u32, |v, b| v << 8 | u32::from(*b));
+        out.push_str(&format!(" {name}_csum:{sum:x}"));
+    }
 }

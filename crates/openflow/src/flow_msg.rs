@@ -8,6 +8,7 @@ use crate::body::{
 };
 use crate::error::OfpError;
 use crate::flow_mod::{FlowFlags, FlowMod, FlowModCommand, GROUP_ANY};
+use crate::of_match::{OF10_LEN, of10_is_exact};
 use crate::wire::{Put, Reader, Result, patch_len};
 use base::PortNo;
 use flow::Match;
@@ -106,8 +107,13 @@ fn put_common10(fm: &FlowMod, table_id_ext: bool, out: &mut Vec<u8>) {
 /// Reads `OFPT_FLOW_MOD`. `table_id_ext`: whether Nicira's table_id extension is on (OpenFlow 1.0 only).
 pub(crate) fn decode_flow_mod(version: Version, table_id_ext: bool, r: &mut Reader<'_>) -> Result<FlowMod> {
     if version == V10 {
+        let exact = r.0.get(..OF10_LEN).is_some_and(of10_is_exact);
         let matching = read_match10(r)?;
         let mut fm = read_common10(r, table_id_ext)?;
+        if exact {
+            // A flow without wildcards has the highest priority, whatever it says (section 3.4).
+            fm.priority = u16::MAX;
+        }
         fm.matching = matching;
         fm.actions = read_flow_actions(V10, r)?;
         return Ok(fm);
@@ -149,8 +155,8 @@ pub(crate) fn encode_flow_mod(fm: &FlowMod, version: Version, table_id_ext: bool
     let add = fm.command == FlowModCommand::Add;
     out.put_u64(if add { fm.new_cookie } else { fm.cookie & fm.cookie_mask });
     out.put_u64(if add { 0 } else { fm.cookie_mask });
-    // Only deletion goes over all tables.
-    out.put_u8(fm.table_id.unwrap_or(if is_delete(fm.command) { ALL_TABLES } else { 0 }));
+    // Only deletion goes over all tables, and that only from OpenFlow 1.2 on.
+    out.put_u8(fm.table_id.unwrap_or(if is_delete(fm.command) && version > Version::V11 { ALL_TABLES } else { 0 }));
     out.put_u8(fm.command as u8);
     out.put_u16(fm.idle_timeout);
     out.put_u16(fm.hard_timeout);

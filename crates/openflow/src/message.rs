@@ -28,6 +28,7 @@ pub enum Form {
 
 /// An OpenFlow message.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(clippy::large_enum_variant, reason = "messages are handled one at a time, and requests are what is asked most")]
 pub enum Message {
     /// The first message of each side.
     Hello(Hello),

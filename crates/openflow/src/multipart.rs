@@ -368,7 +368,7 @@ impl ReplyWriter {
         let start = self.out.len();
         self.put(entry);
         let len = self.out.len() - start;
-        if self.out.len() <= usize::from(u16::MAX) {
+        if u16::try_from(self.out.len()).is_ok() {
             return None;
         }
         if self.head_len + len > usize::from(u16::MAX) {

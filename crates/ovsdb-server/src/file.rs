@@ -57,7 +57,8 @@ pub enum FileError {
     },
 }
 
-fn describe(error: &io::Error) -> String {
+/// What the operating system says, without the number that other programs' messages do not have.
+pub(crate) fn describe(error: &io::Error) -> String {
     error.to_string().split(" (os error").next().unwrap_or_default().to_owned()
 }
 

@@ -4,7 +4,10 @@
 //! printing, [`snapshot`] those that copy a database or change its schema, [`wait`] the one that waits for a database.
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::Write as _;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use cli::options::{Arg, HELP_AND_VERSION, Opt, Parser};
 use cli::table::{STYLE_OPTIONS, Style};
@@ -59,10 +62,29 @@ fn print_line(line: &str) {
     print_text(&format!("{line}\n"));
 }
 
+/// Standard output of the process that the user started, in the daemon that it has started: a monitor goes on printing
+/// there.
+static KEPT_OUTPUT: OnceLock<File> = OnceLock::new();
+
+/// Finds the output for [`print_text`] in a daemon, whose own standard output tells its parent that it has begun. The
+/// parent waits for that, so its output is still there to be opened.
+fn keep_output() -> Done {
+    let path = format!("/proc/{}/fd/1", std::os::unix::process::parent_id());
+    let output = File::options().append(true).open(&path);
+    let output = output.map_err(|error| format!("cannot print from the background ({path}: {error})"))?;
+    let _ = KEPT_OUTPUT.set(output);
+    Ok(())
+}
+
 fn print_text(text: &str) {
-    use std::io::Write as _;
-    let mut stdout = std::io::stdout().lock();
-    if stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_err() {
+    let printed = match KEPT_OUTPUT.get() {
+        Some(mut output) => output.write_all(text.as_bytes()),
+        None => {
+            let mut stdout = std::io::stdout().lock();
+            stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
+        }
+    };
+    if printed.is_err() {
         std::process::exit(1);
     }
 }
@@ -227,8 +249,12 @@ fn start(program: &str, log: &std::sync::Arc<vlog::Log>, args: Vec<OsString>) ->
     // A monitor detaches only once it has begun, which takes a process that is started for it.
     let wants_daemon = daemon_options.detach || daemon_options.monitor || daemon_options.pidfile.is_some();
     if wants_daemon && name.starts_with("monitor") {
+        let detach = daemon_options.detach;
         let started = daemon::start(&all_args, daemon_options, log);
         options.daemon = Some(started.map_err(|error| fail(error.to_string()))?);
+        if detach {
+            keep_output().map_err(fail)?;
+        }
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| fail(format!("cannot start: {error}")))?;

@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     if different == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Command lines, split at spaces; `DIR` is the server's folder, `SCHEMA` the schema.
+/// Command lines, split at spaces; `DIR` is the server's folder, `SCHEMA` the schema, `LOCK` a lock that nobody holds.
 const COMMANDS: &str = r#"
 list-dbs
 list-dbs unix:DIR/db.sock
@@ -100,9 +100,9 @@ monitor Queue foo
 monitor Queue dscp dscp
 monitor Queue !foo
 monitor-cond [["foo","==",1]] Queue
--t 2 lock l1
--t 2 steal l1
--t 2 unlock l1
+-t 2 lock LOCK
+-t 2 steal LOCK
+-t 2 unlock LOCK
 "#;
 
 /// Monitors during which rows are inserted, modified and deleted.
@@ -189,7 +189,9 @@ impl Server {
         let dir = self.dir.path().display().to_string();
         let schema = self.peers.join("usr/share/openvswitch/vswitch.ovsschema").display().to_string();
         let words = line.split(' ').filter(|word| !word.is_empty());
-        words.map(|word| word.replace("DIR", &dir).replace("SCHEMA", &schema)).collect()
+        // The server may not have noticed yet that the last holder of a lock is gone.
+        let lock = format!("l{}", ovsdb::Uuid::random()).replace('-', "_");
+        words.map(|word| word.replace("DIR", &dir).replace("SCHEMA", &schema).replace("LOCK", &lock)).collect()
     }
 
     fn compare_commands(&self) -> usize {

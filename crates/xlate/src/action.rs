@@ -152,7 +152,7 @@ impl Xlate<'_> {
         let mut mask = FlowKey::ZERO;
         mask.add_mask(sf.field, sf.mask());
         self.reads.note_mask(&mask);
-        (self.key.get(sf.field) & sf.mask()) >> sf.offset
+        (self.key.get(sf.field) & sf.mask()).checked_shr(sf.offset.into()).unwrap_or(0)
     }
 
     fn write_subfield(&mut self, sf: Subfield, value: u128) {

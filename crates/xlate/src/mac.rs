@@ -213,10 +213,12 @@ mod tests {
         assert!(t.learn(0, A, PortNo(1), t0));
         assert!(!t.learn(0, A, PortNo(1), t0.after(1000)));
         assert!(t.learn(0, A, PortNo(2), t0.after(2000)));
+        // A packet that is there is news, even within the same millisecond.
+        assert!(t.learn(0, A, PortNo(1), t0.after(2000)) && t.learn(0, A, PortNo(2), t0.after(2000)));
         assert_eq!((t.lookup(0, A), t.lookup(5, A)), (Some(PortNo(2)), None));
         assert!(!t.expire(t0.after(301_000)));
         assert!(t.expire(t0.after(302_000)) && t.is_empty());
-        assert_eq!(t.counters(), MacCounters { learned: 1, expired: 1, evicted: 0, moved: 1 });
+        assert_eq!(t.counters(), MacCounters { learned: 1, expired: 1, evicted: 0, moved: 3 });
     }
 
     #[test]

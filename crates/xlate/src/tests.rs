@@ -675,3 +675,19 @@ fn a_packet_out_to_the_tables_can_miss_to_the_controller() {
     let [DpAction::Controller(what)] = &verdict.actions[..] else { panic!("{:?}", verdict.actions) };
     assert_eq!((what.reason, what.cookie, what.table_miss), (0, 0, false));
 }
+
+#[test]
+fn bits_beyond_a_value_of_128_are_zero() {
+    let part = |field, offset| Subfield { field, offset, n_bits: 4 };
+    let src = part(Field::TunMetadata0, 900);
+    let net = network(&[(
+        0,
+        Match::ANY,
+        0,
+        vec![Action::RegMove { src, dst: part(Field::Reg1, 0) }, Action::StackPush(src), output(PortNo(2))],
+    )]);
+    let mut key = FlowKey::ZERO;
+    key.set_in_port(PortNo(1));
+    key.set(Field::Reg1, 0xff);
+    assert_eq!(translate(&net, &key, false).final_key.get(Field::Reg1), 0xf0);
+}

@@ -67,6 +67,11 @@ impl Outgoing {
         self.receiver.try_recv().ok()
     }
 
+    /// Takes no more messages: `next` returns those that are there, then `None`.
+    pub(crate) fn close(&mut self) {
+        self.receiver.close();
+    }
+
     /// `n` bytes have left.
     pub(crate) fn sent(&self, n: usize) {
         self.queued.fetch_sub(n, Ordering::Relaxed);

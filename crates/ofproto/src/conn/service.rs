@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 /// The port that OpenFlow uses unless one is named.
@@ -24,6 +25,8 @@ pub const OFP_PORT: u16 = 6653;
 pub const SUPPORTED: [Version; 2] = [Version::V10, Version::V13];
 /// Back-off between attempts to connect, at first and at most.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(8));
+/// How long a connection that is over may take for what was queued before.
+const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
 
 /// How a connection is made and kept.
 #[derive(Clone, Debug, PartialEq)]
@@ -237,9 +240,18 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Send>(
     {
         peer.send_bytes(encode(newest, 1, &Message::Hello(Hello { versions: config.versions })));
     }
-    tokio::select! {
+    let closing = Notify::new();
+    let mut writing = std::pin::pin!(write_all(bridge, &peer, writer, outgoing, &closing));
+    let read = tokio::select! {
         read = read_all(bridge, config, &peer, reader) => read,
-        written = write_all(bridge, &peer, writer, outgoing) => written,
+        written = &mut writing => return written,
+    };
+    // What is queued still leaves, such as the error that tells the peer why the connection ends, unless it does not
+    // read.
+    closing.notify_one();
+    match tokio::time::timeout(LAST_WORDS_MAX, writing).await {
+        Ok(written) => read.and(written),
+        Err(_) => read,
     }
 }
 
@@ -300,9 +312,8 @@ async fn read_all(
             let Some(message) = framer.next_message().map_err(io::Error::other)? else { break };
             if peer.version().is_some() {
                 bridge.handle(peer, message);
-            } else if let Err(e) = negotiate(bridge, config, peer, message) {
-                told(peer).await;
-                return Err(e);
+            } else {
+                negotiate(bridge, config, peer, message)?;
             }
             // Others have their turn too.
             budget += 1;
@@ -311,16 +322,6 @@ async fn read_all(
             }
         }
     }
-}
-
-/// Waits until the peer has got what it was sent, or does not take it.
-async fn told(peer: &Peer) {
-    let all_sent = async {
-        while peer.queued() > 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    let _ = tokio::time::timeout(Duration::from_secs(1), all_sent).await;
 }
 
 /// The first message must be a HELLO with a version in common.
@@ -347,14 +348,24 @@ fn negotiate(bridge: &Arc<Ofproto>, config: &ServiceConfig, peer: &Arc<Peer>, me
     Ok(())
 }
 
+/// Writes what is queued, until the peer is gone or, once `closing` is notified, the queue is empty.
 async fn write_all(
     bridge: &Arc<Ofproto>,
     peer: &Arc<Peer>,
     writer: impl AsyncWrite,
     mut outgoing: Outgoing,
+    closing: &Notify,
 ) -> io::Result<()> {
     let mut writer = std::pin::pin!(writer);
-    while let Some(mut bytes) = outgoing.next().await {
+    loop {
+        let next = tokio::select! {
+            next = outgoing.next() => next,
+            () = closing.notified() => {
+                outgoing.close();
+                continue;
+            }
+        };
+        let Some(mut bytes) = next else { return Ok(()) };
         while bytes.len() < 64 << 10
             && let Some(more) = outgoing.try_next()
         {
@@ -364,5 +375,4 @@ async fn write_all(
         outgoing.sent(bytes.len());
         bridge.snoop(peer, &bytes);
     }
-    Ok(())
 }

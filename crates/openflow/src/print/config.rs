@@ -11,6 +11,7 @@ const CAPABILITIES: [(u32, &str); 11] = [
     (c::FLOW_STATS, "FLOW_STATS"),
     (c::TABLE_STATS, "TABLE_STATS"),
     (c::PORT_STATS, "PORT_STATS"),
+    (c::STP, "STP"),
     (c::GROUP_STATS, "GROUP_STATS"),
     (c::IP_REASM, "IP_REASM"),
     (c::QUEUE_STATS, "QUEUE_STATS"),
@@ -18,7 +19,6 @@ const CAPABILITIES: [(u32, &str); 11] = [
     (c::PORT_BLOCKED, "PORT_BLOCKED"),
     (c::BUNDLES, "BUNDLES"),
     (c::FLOW_MONITORING, "FLOW_MONITORING"),
-    (c::STP, "STP"),
 ];
 
 /// Action types of OpenFlow 1.0, by number.
@@ -64,7 +64,7 @@ pub(super) fn actions(version: Version, bits: u32, out: &mut String) {
     } else {
         ACTIONS13.iter().filter(|(bit, _)| bits & 1 << bit != 0).map(|(_, name)| *name).collect()
     };
-    out.push_str(&names.join(" "));
+    out.push_str(&if names.is_empty() { "<none>".to_owned() } else { names.join(" ") });
 }
 
 pub(super) fn features(version: Version, f: &Features, style: Style<'_>, out: &mut String) {
@@ -109,7 +109,7 @@ pub(super) fn role(r: RoleMsg, out: &mut String) {
         Role::Primary => "primary",
         Role::Secondary => "secondary",
     });
-    if let Some(id) = r.generation_id {
+    if let Some(id) = r.generation_id.filter(|_| r.role != Role::NoChange) {
         put!(out, " generation_id={id}");
     }
 }
@@ -135,10 +135,8 @@ pub(super) fn group_mod(m: &GroupMod, out: &mut String) {
         _ => "cmd",
     };
     put!(out, "\n {command} group_id={}", m.group_id);
-    if m.command < 2 {
-        let ty = ["all", "select", "indirect", "ff"].get(usize::from(m.group_type)).copied().unwrap_or("unknown");
-        put!(out, ",type={ty}");
-    }
+    let ty = ["all", "select", "indirect", "ff"].get(usize::from(m.group_type)).copied().unwrap_or("unknown");
+    put!(out, ",type={ty}");
 }
 
 pub(super) fn meter_id(id: u32, out: &mut String) {
@@ -164,8 +162,8 @@ pub(super) fn meter_mod(m: &MeterMod, out: &mut String) {
     if m.command < 2 {
         out.push(' ');
         bit_names(m.flags.into(), &METER_FLAGS, out);
-        out.push_str(" bands=");
     }
+    out.push_str(" bands=");
 }
 
 pub(super) fn meter_features(f: &MeterFeatures, out: &mut String) {
@@ -192,7 +190,7 @@ pub(super) fn flow_format(n: u32, out: &mut String) {
     match n {
         0 => out.push_str(" format=openflow10"),
         2 => out.push_str(" format=nxm"),
-        n => put!(out, " format={n}"),
+        _ => out.push_str(" format=(unknown)"),
     }
 }
 
@@ -219,7 +217,5 @@ pub(super) fn async_config(a: &AsyncConfig, out: &mut String) {
         line("ROLE_STATUS", 0, &|_| None);
         line("TABLE_STATUS", 0, &|_| None);
         line("REQUESTFORWARD", 0, &|_| None);
-        out.pop();
     }
-    out.push('\n');
 }

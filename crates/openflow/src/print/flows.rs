@@ -2,7 +2,7 @@
 
 use super::{Style, duration};
 use crate::action::Action;
-use crate::flow_mod::{FlowFlags, FlowMod, FlowModCommand, GROUP_ANY};
+use crate::flow_mod::{FlowFlags, FlowMod, FlowModCommand};
 use crate::flow_msg::{FlowMonitorRequest, FlowRemoved, FlowRemovedReason, FlowStats, FlowStatsRequest};
 use base::PortNo;
 use flow::Match;
@@ -127,7 +127,8 @@ pub fn flow_mod(fm: &FlowMod, style: Style<'_>, out: &mut String) {
         FlowModCommand::Delete => "DEL",
         FlowModCommand::DeleteStrict => "DEL_STRICT",
     });
-    match fm.table_id {
+    // From OpenFlow 1.1 on, all tables is a table id too.
+    match fm.table_id.or((style.version > crate::Version::V10).then_some(0xff)) {
         None | Some(0) => {}
         Some(id) => {
             out.push_str(" table:");
@@ -162,9 +163,6 @@ pub fn flow_mod(fm: &FlowMod, style: Style<'_>, out: &mut String) {
         out.push_str("out_port:");
         style.port(fm.out_port, out);
         out.push(' ');
-    }
-    if fm.out_group != GROUP_ANY {
-        put!(out, "out_group:{} ", fm.out_group);
     }
     flags(fm.flags, out);
     actions(&fm.actions, style, out);
@@ -212,14 +210,12 @@ pub(super) fn flow_stats_request(q: &FlowStatsRequest, style: Style<'_>, out: &m
         out.push_str(" out_port=");
         style.port(q.out_port, out);
     }
-    if q.out_group != GROUP_ANY {
-        put!(out, " out_group={}", q.out_group);
-    }
+    let start = out.len();
     out.push(' ');
-    if q.cookie_mask != 0 {
-        put!(out, "cookie=0x{:x}/0x{:x} ", q.cookie, q.cookie_mask);
-    }
     format_match(&q.matching, style.ports, out);
+    if out.len() == start + 1 {
+        out.pop();
+    }
 }
 
 pub(super) fn flow_monitors(monitors: &[FlowMonitorRequest], style: Style<'_>, out: &mut String) {

@@ -27,6 +27,7 @@ use crate::switch::{ErrorReport, Hello, ReportedError};
 use crate::types;
 use base::PortNo;
 use flow::text::{NoNames, PortNames, format_port};
+use std::cmp::Ordering;
 use std::fmt::Write;
 
 /// Names of tables.
@@ -99,18 +100,25 @@ pub fn print(msg: &[u8], style: Style<'_>) -> String {
         return out;
     };
     let length = usize::from(u16::from_be_bytes([header[2], header[3]]));
-    if length > msg.len() {
-        put!(out, "(***truncated to {} bytes from {length}***)\n", msg.len());
-    } else if length < msg.len() {
-        put!(out, "(***only uses {length} bytes out of {}***)\n", msg.len());
-    } else {
-        match types::head(msg) {
+    match length.cmp(&msg.len()) {
+        Ordering::Greater => {
+            // What kind of message it is shows as soon as its headers are there.
+            let mut whole = msg.to_vec();
+            types::finish(&mut whole);
+            if let Ok(head) = types::head(&whole) {
+                self::header(head.row.name, head.version, head.xid, &mut out);
+                out.push('\n');
+            }
+            put!(out, "(***truncated to {} bytes from {length}***)\n", msg.len());
+        }
+        Ordering::Less => put!(out, "(***only uses {length} bytes out of {}***)\n", msg.len()),
+        Ordering::Equal => match types::head(msg) {
             Ok(_) => {
                 print_decodable(msg, style, &mut out);
                 return out;
             }
             Err(error) => put!(out, "{}", decode_error(error)),
-        }
+        },
     }
     hex_dump(msg, 0, &mut out);
     out
@@ -128,7 +136,21 @@ fn print_decodable(msg: &[u8], style: Style<'_>, out: &mut String) {
         out.push_str(if is_reply(head.row.name) { " flags=[more]" } else { "" });
     }
     let start = out.len();
-    match decode_with(msg, Options { flow_mod_table_id: true }) {
+    let decoded = match decode_with(msg, Options { flow_mod_table_id: true }) {
+        // Without a name for the error there is nothing to say.
+        Ok((v, xid, Message::Error(ErrorReport { error: ReportedError::Unknown(_), .. }))) => {
+            Err(DecodeError { error: OfpError::BrcBadLen, xid, version: Some(v) })
+        }
+        // A length that is wrong for this kind of message is seen before anything else.
+        Err(e) if e.error == OfpError::BrcBadLen => {
+            out.clear();
+            out.push_str(&decode_error(e.error));
+            hex_dump(msg, 0, out);
+            return;
+        }
+        decoded => decoded,
+    };
+    match decoded {
         Ok((version, _, message)) => {
             body(version, &message, style, out);
             if out.as_bytes().last() != Some(&b'\n') {
@@ -170,7 +192,7 @@ pub fn body(version: Version, message: &Message, style: Style<'_>, out: &mut Str
     let style = Style { version, ..style };
     match message {
         M::Hello(h) => hello(h, out),
-        M::Error(e) => error(version, e, style, out),
+        M::Error(e) => error(e, style, out),
         M::EchoRequest(data) | M::EchoReply(data) => {
             put!(out, " {} bytes of payload\n", data.len());
             if style.verbosity > 1 {
@@ -218,20 +240,13 @@ fn hello(h: &Hello, out: &mut String) {
     put!(out, "\n version bitmap: {}\n", h.versions);
 }
 
-fn error(version: Version, e: &ErrorReport, style: Style<'_>, out: &mut String) {
-    match e.error {
-        ReportedError::Known(known) => put!(out, " {}\n", known.name()),
-        ReportedError::Unknown(n) => {
-            out.push_str(" ***decode error: OFPBRC_UNKNOWN***\n");
-            let mut bytes = n.encode(version);
-            bytes.extend_from_slice(&e.data);
-            hex_dump(&bytes, 0, out);
-            return;
-        }
+fn error(e: &ErrorReport, style: Style<'_>, out: &mut String) {
+    if let ReportedError::Known(known) = e.error {
+        put!(out, " {}\n", known.name());
     }
     let hello_failed = matches!(e.error, ReportedError::Known(OfpError::HfcIncompatible | OfpError::HfcEperm));
     if hello_failed {
-        put!(out, "\"{}\"\n", String::from_utf8_lossy(&e.data).trim_end_matches('\0'));
+        put!(out, "{}\n", String::from_utf8_lossy(&e.data).trim_end_matches('\0'));
     } else {
         out.push_str(&print(&e.data, Style { verbosity: 1, ..style }));
     }
@@ -257,7 +272,8 @@ fn stats_request(_version: Version, request: &StatsRequest, style: Style<'_>, ou
         S::TableFeatures(t) => tables(t, &[], style, out),
         S::PortDesc => out.push_str(" port=ANY"),
         S::NxFlowMonitor(monitors) => flows::flow_monitors(monitors, style, out),
-        S::Desc | S::Table | S::GroupDesc | S::GroupFeatures | S::MeterFeatures => {}
+        S::GroupDesc => out.push_str(" group_id=ALL"),
+        S::Desc | S::Table | S::GroupFeatures | S::MeterFeatures => {}
     }
 }
 
@@ -278,11 +294,7 @@ pub fn stats_reply(version: Version, reply: &StatsReply, style: Style<'_>, out: 
             out.push('\n');
         }
         S::Aggregate(a) | S::NxAggregate(a) => {
-            out.push_str(" packet_count=");
-            counter(a.packet_count, out);
-            out.push_str(" byte_count=");
-            counter(a.byte_count, out);
-            put!(out, " flow_count={}", a.flow_count);
+            put!(out, " packet_count={} byte_count={} flow_count={}", a.packet_count, a.byte_count, a.flow_count);
         }
         S::Table(stats) => {
             let features: Vec<_> = stats.iter().map(|s| tables::features_of_stats(version, s)).collect();
@@ -347,15 +359,29 @@ fn duration(sec: u32, nsec: u32, out: &mut String) {
     }
 }
 
+/// Bytes in lines of 16, with their offset, in hexadecimal only.
+pub fn hex_lines(bytes: &[u8], out: &mut String) {
+    for (i, line) in bytes.chunks(16).enumerate() {
+        put!(out, "{:08x} ", 16 * i);
+        for (n, b) in line.iter().enumerate() {
+            put!(out, "{}{b:02x}", if n == 8 { '-' } else { ' ' });
+        }
+        out.push('\n');
+    }
+}
+
 /// Bytes in lines of 16, with their offset, in hexadecimal and as characters.
 pub fn hex_dump(bytes: &[u8], first: usize, out: &mut String) {
     for (i, line) in bytes.chunks(16).enumerate() {
         put!(out, "{:08x} ", first + 16 * i);
         for n in 0..16 {
-            let sep = if n == 8 { '-' } else { ' ' };
+            let sep = if n == 8 && line.len() >= 8 { '-' } else { ' ' };
             match line.get(n) {
                 Some(b) => put!(out, "{sep}{b:02x}"),
-                None => out.push_str("   "),
+                None => {
+                    out.push(sep);
+                    out.push_str("  ");
+                }
             }
         }
         out.push_str(" |");

@@ -1,6 +1,6 @@
 //! Packets to and from controllers.
 
-use super::{Style, hex_dump};
+use super::{Style, hex_lines};
 use crate::packet::{PacketIn, PacketInFormat, PacketOut, reason_name};
 use flow::Field;
 use flow::text::format_match;
@@ -59,8 +59,8 @@ pub(super) fn packet_in(p: &PacketIn, style: Style<'_>, out: &mut String) {
     if style.verbosity > 0 {
         crate::body::describe_packet(&p.data, style.ports, out);
     }
-    if style.verbosity > 1 {
-        hex_dump(&p.data, 0, out);
+    if style.verbosity > 2 {
+        hex_lines(&p.data, out);
     }
 }
 
@@ -76,8 +76,8 @@ pub(super) fn packet_out(p: &PacketOut, style: Style<'_>, out: &mut String) {
             if style.verbosity > 0 && !p.data.is_empty() {
                 out.push('\n');
                 crate::body::describe_packet(&p.data, style.ports, out);
-                if style.verbosity > 1 {
-                    hex_dump(&p.data, 0, out);
+                if style.verbosity > 2 {
+                    hex_lines(&p.data, out);
                 }
             }
         }

@@ -48,13 +48,11 @@ pub fn port_desc(p: &PortDesc, _style: Style<'_>, out: &mut String) {
     bit_names(p.config, &CONFIG, out);
     out.push_str("\n     state:      ");
     if p.state & ps::STP_MASK == ps::STP_BLOCK {
-        // The two bits of the spanning tree's state are one name.
-        let rest = p.state & !ps::STP_MASK;
-        if rest != 0 {
-            bit_names(rest, &STATE, out);
-            out.push(' ');
-        }
+        // The two bits of the spanning tree's state are one name, which has no blank after it.
         out.push_str("STP_BLOCK");
+        if p.state != ps::STP_BLOCK {
+            bit_names(p.state & !ps::STP_MASK, &STATE, out);
+        }
     } else {
         bit_names(p.state, &STATE, out);
     }
@@ -75,7 +73,9 @@ pub fn port_desc(p: &PortDesc, _style: Style<'_>, out: &mut String) {
 pub(super) fn port_descs(all: &[PortDesc], style: Style<'_>, out: &mut String) {
     let mut sorted: Vec<_> = all.iter().collect();
     sorted.sort_by_key(|p| p.port_no);
-    sorted.into_iter().for_each(|p| port_desc(p, style, out));
+    for p in sorted {
+        port_desc(p, style, out);
+    }
 }
 
 pub(super) fn port_status(s: &PortStatus, style: Style<'_>, out: &mut String) {

@@ -12,6 +12,8 @@ use std::fmt::Write;
 pub struct TableFormatter {
     previous: Option<(TableFeatures, Option<TableStats>)>,
     ditto: Option<(u8, u8)>,
+    /// The table before was one with a name and nothing else of its own; no blank line follows it.
+    named_ditto: bool,
 }
 
 /// All of `features`, with `stats` of the same tables if there are any.
@@ -42,7 +44,9 @@ pub(super) fn features_of_stats(version: Version, s: &TableStats) -> TableFeatur
         t.max_entries = s.max_entries;
         for (bit, fields) in WILDCARDS {
             if s.wildcards & bit != 0 {
-                fields.iter().for_each(|f| t.wildcard.insert(*f));
+                for f in fields {
+                    t.wildcard.insert(*f);
+                }
             }
         }
         for (shift, field) in [(8, Field::Ipv4Src), (14, Field::Ipv4Dst)] {
@@ -51,10 +55,6 @@ pub(super) fn features_of_stats(version: Version, s: &TableStats) -> TableFeatur
             }
         }
         t.matching = t.wildcard;
-        // The default names say nothing.
-        if t.name == format!("table{}", t.table_id) || t.name == "classifier" {
-            t.name.clear();
-        }
     }
     t
 }
@@ -90,9 +90,15 @@ impl TableFormatter {
             return;
         }
         self.flush(out);
-        put!(out, "\n  table {}", f.table_id);
+        out.push_str(if std::mem::take(&mut self.named_ditto) { "" } else { "\n" });
+        put!(out, "  table {}", f.table_id);
         if !f.name.is_empty() {
-            put!(out, " ({})", super::quoted_if_needed(&f.name));
+            put!(out, " ({:?})", f.name);
+        }
+        if same && same_stats {
+            out.push_str(": ditto\n");
+            self.named_ditto = true;
+            return;
         }
         out.push_str(":\n");
         if let Some(s) = stats {

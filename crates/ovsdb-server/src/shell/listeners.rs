@@ -11,7 +11,7 @@ use super::remotes::RemoteOptions;
 use super::server::Event;
 
 /// How soon an address on which listening failed is tried again.
-const LISTEN_RETRY: Duration = Duration::from_secs(10);
+pub(super) const LISTEN_RETRY: Duration = Duration::from_secs(10);
 /// How long to wait after accepting failed, e.g. for want of file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Shortest pause between attempts to connect, in milliseconds.
@@ -71,6 +71,11 @@ impl Endpoint {
             }
             Err(error) => (endpoint, Some(error)),
         }
+    }
+
+    /// Whether the address is in use.
+    pub(super) fn is_running(&self) -> bool {
+        self.task.is_some()
     }
 
     /// Whether the address is in use, or was tried so recently that it need not be tried again.

@@ -12,7 +12,7 @@ use tracing::{debug, info, warn};
 
 use super::connection::Peer;
 use super::handle::{Action, Command, Handle};
-use super::listeners::{Endpoint, Incoming};
+use super::listeners::{Endpoint, Incoming, LISTEN_RETRY};
 use super::remotes::{self, Report};
 use crate::core::{Core, Now, convert, load};
 use crate::file::{FileError, FileStorage, Opened};
@@ -263,7 +263,9 @@ impl Server {
         loop {
             let now = self.now();
             let deadline_ms = self.core.next_deadline_ms().unwrap_or(u64::MAX);
-            let pause = deadline_ms.saturating_sub(now.monotonic_ms).min(HOUSEKEEPING_MS);
+            let all_listen = self.endpoints.values().all(Endpoint::is_running);
+            let housekeeping_ms = if all_listen { HOUSEKEEPING_MS } else { LISTEN_RETRY.as_millis() as u64 };
+            let pause = deadline_ms.saturating_sub(now.monotonic_ms).min(housekeeping_ms);
             tokio::select! {
                 biased;
                 () = &mut shutdown => break,
@@ -355,6 +357,9 @@ impl Server {
     }
 
     fn addresses_may_have_changed(&self) -> bool {
+        if self.endpoints.values().any(|endpoint| !endpoint.is_settled()) {
+            return true;
+        }
         let from_columns = self.configured.iter().any(|remote| remote.starts_with("db:"));
         from_columns && self.seen.as_ref() != Some(&self.versions())
     }
@@ -394,6 +399,7 @@ impl Server {
             }
             let (endpoint, error) = Endpoint::start(&name, options, &self.events).await;
             if let Some(error) = error {
+                let error = crate::file::describe(&error);
                 warn!(target: "ovsdb_jsonrpc_server", "{name}: listen failed: {error}");
                 failures.push(format!("{name}: listen failed: {error}"));
             }

@@ -77,7 +77,8 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// Listens on a passive remote (`punix:` or `ptcp:`). A unix socket file that nobody listens on any more is replaced.
+    /// Listens on a passive remote (`punix:` or `ptcp:`). A unix socket file that is there already is
+    /// replaced, since one is left behind when a server is killed.
     pub async fn bind(remote: &Remote) -> io::Result<Self> {
         match remote {
             Remote::PassiveUnix(path) => {

@@ -1,0 +1,123 @@
+"""What the benchmarks share: hosts in namespaces, switches started in a directory of their own, and clean-up."""
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PEERS = pathlib.Path(os.environ.get("FLOWSTONE_PEERS", ROOT / ".cache" / "peers"))
+
+
+def run(*args, env=None, check=True, timeout=600):
+    """Runs a command and gives its standard output."""
+    done = subprocess.run([str(a) for a in args], capture_output=True, text=True, env=env, timeout=timeout, check=False)
+    if check and done.returncode != 0:
+        raise SystemExit(f"{' '.join(map(str, args))}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def programs(which):
+    """The folder with the ovs-* programs of `which`: ours (links to the release build) or the peer's."""
+    if which == "peer":
+        bin_dir = PEERS / "bin"
+        if not (bin_dir / "ovs-vswitchd").exists():
+            raise SystemExit(f"no peer in {PEERS}: run tests/peers/unpack.sh {PEERS}, or set FLOWSTONE_PEERS")
+        return bin_dir
+    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    binary = target / "release" / "flowstone"
+    if not binary.exists():
+        raise SystemExit(f"{binary} is not there: run cargo build --release -p flowstone")
+    links = pathlib.Path(tempfile.mkdtemp(prefix="flowstone-links-"))
+    run(binary, "links", links)
+    return links
+
+
+class Switch:
+    """ovsdb-server and ovs-vswitchd of ours or of the peer, in a run directory of their own."""
+
+    def __init__(self, which):
+        self.which = which
+        self.bin = programs(which)
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="flowstone-bench-"))
+        self.env = dict(os.environ, OVS_RUNDIR=str(self.dir), OVS_LOGDIR=str(self.dir), OVS_DBDIR=str(self.dir))
+        schema = ROOT / "crates/ovsdb/schemas/vswitch.ovsschema"
+        if which == "peer":
+            schema = PEERS / "usr/share/openvswitch/vswitch.ovsschema"
+        self("ovsdb-tool", "create", self.dir / "conf.db", schema)
+        self("ovsdb-server", self.dir / "conf.db", f"--remote=punix:{self.dir}/db.sock", "--detach", "--pidfile", "--log-file")
+        self("ovs-vsctl", "--no-wait", "init")
+
+    def start(self, *options):
+        """Starts the switch daemon."""
+        self("ovs-vswitchd", *options, "--detach", "--pidfile", "--log-file")
+
+    def __call__(self, program, *args, check=True):
+        return run(self.bin / program, *args, env=self.env, check=check)
+
+    def pid(self, daemon="ovs-vswitchd"):
+        return int((self.dir / f"{daemon}.pid").read_text())
+
+    def rss_bytes(self):
+        """Resident memory of the switch daemon."""
+        for line in pathlib.Path(f"/proc/{self.pid()}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+        raise SystemExit("no VmRSS")
+
+    def stop(self):
+        for daemon in ("ovs-vswitchd", "ovsdb-server"):
+            with contextlib.suppress(OSError, ValueError):
+                pid = self.pid(daemon)
+                os.kill(pid, 15)
+                for _ in range(100):
+                    os.kill(pid, 0)
+                    time.sleep(0.05)
+        shutil.rmtree(self.dir, ignore_errors=True)
+        if self.which != "peer":
+            shutil.rmtree(self.bin, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def hosts(n):
+    """`n` namespaces, each with a device e0 (10.98.0.N/24), whose other ends p0.. are in this namespace."""
+    tag = f"{os.getpid() % 100000}"
+    names = [f"fb{tag}h{i}" for i in range(n)]
+    ports = [f"fb{tag}p{i}" for i in range(n)]
+    try:
+        for i, (name, port) in enumerate(zip(names, ports)):
+            run("ip", "netns", "add", name)
+            run("ip", "link", "add", port, "type", "veth", "peer", "name", "e0", "netns", name)
+            run("ip", "-n", name, "addr", "add", f"10.98.0.{i + 1}/24", "dev", "e0")
+            for device in ("e0", "lo"):
+                run("ip", "-n", name, "link", "set", device, "up")
+            run("ip", "link", "set", port, "up")
+        yield names, ports
+    finally:
+        for name, port in zip(names, ports):
+            run("ip", "link", "del", port, check=False)
+            run("ip", "netns", "del", name, check=False)
+
+
+def wait_for_ping(name, address):
+    """Waits until `address` answers."""
+    for _ in range(40):
+        if subprocess.run(["ip", "netns", "exec", name, "ping", "-c1", "-W1", address], capture_output=True, check=False).returncode == 0:
+            return
+    raise SystemExit(f"{address} does not answer")
+
+
+def tcp_gbps(client, server, address, seconds):
+    """One TCP stream by iperf3: what the receiver got, in Gb/s."""
+    daemon = subprocess.Popen(["ip", "netns", "exec", server, "iperf3", "-s", "-1"], stdout=subprocess.DEVNULL)
+    time.sleep(0.5)
+    try:
+        out = run("ip", "netns", "exec", client, "iperf3", "-c", address, "-t", seconds, "-J", timeout=seconds + 30)
+        return json.loads(out)["end"]["sum_received"]["bits_per_second"] / 1e9
+    finally:
+        daemon.terminate()
+        daemon.wait()

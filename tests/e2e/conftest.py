@@ -1,0 +1,114 @@
+"""Fixtures: the programs under test, a running switch, and hosts on it.
+
+Environment: FLOWSTONE names the binary under test (by default the build in target/), FLOWSTONE_PEERS the folder with
+Debian's Open vSwitch that tests/peers/unpack.sh made. `./test e2e` sets both.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hosts import Host, Namespace
+from switch import TOP, Switch
+
+
+@pytest.fixture(scope="session", autouse=True)
+def root():
+    """Namespaces and packet sockets need it; a run without it would show nothing."""
+    assert os.geteuid() == 0, "the end-to-end tests run as root"
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory):
+    """A folder with the binary under test under every one of its names."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR", TOP / "target"))
+    binary = os.environ.get("FLOWSTONE", target / "debug/flowstone")
+    directory = tmp_path_factory.mktemp("bin")
+    subprocess.run([binary, "links", directory], check=True)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def peers():
+    """A folder with Debian's programs."""
+    directory = Path(os.environ.get("FLOWSTONE_PEERS", TOP / ".cache/peers")) / "bin"
+    assert (directory / "ovs-vsctl").exists(), f"no ovs-vsctl in {directory}: run tests/peers/unpack.sh first"
+    return directory
+
+
+class Making:
+    """What a test made, taken down in the reverse order; checks that no daemon died or panicked under the test."""
+
+    def __init__(self, programs, peers, tmp_path_factory):
+        self.programs = programs
+        self.peers = peers
+        self.tmp_path_factory = tmp_path_factory
+        self.switches = []
+        self.namespaces = []
+
+    def switch(self, start=True):
+        """A switch in a namespace and a run directory of its own."""
+        namespace = Namespace("sw")
+        self.namespaces.append(namespace)
+        switch = Switch(self.programs, self.peers, self.tmp_path_factory.mktemp("run"), namespace.name)
+        self.switches.append(switch)
+        if start:
+            switch.create_database()
+            switch.start_database()
+            switch.ours.vsctl("--no-wait", "init")
+            switch.start_switch("--enable-dummy", *([] if start == "kernel" else ["--disable-system"]))
+        return switch
+
+    def host(self, switch, number, kind=Host, **options):
+        """A host that is cabled to the switch but not yet a port of a bridge."""
+        host = kind(switch, number, **options)
+        self.namespaces.append(host)
+        return host
+
+    def end(self):
+        """Takes everything down, then says what was wrong with it."""
+        wrong = []
+        for switch in self.switches:
+            wrong += [f"process {pid} died" for pid in switch.started if not switch.lives(pid)]
+            switch.stop()
+            for program in ("ovs-vswitchd", "ovsdb-server"):
+                log = switch.log(program)
+                wrong += [line for line in log.splitlines() if "panicked" in line or "|EMER|" in line]
+        for namespace in reversed(self.namespaces):
+            namespace.delete()
+        assert not wrong, "\n".join(wrong)
+
+
+@pytest.fixture
+def making(programs, peers, tmp_path_factory):
+    made = Making(programs, peers, tmp_path_factory)
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="module")
+def module_making(programs, peers, tmp_path_factory):
+    """The same for what the tests of a file share."""
+    made = Making(programs, peers, tmp_path_factory)
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def switch(making):
+    """Running daemons that know dummy ports only."""
+    return making.switch()
+
+
+@pytest.fixture
+def kernel_switch(making):
+    """Running daemons that may open the kernel's devices."""
+    return making.switch(start="kernel")
+
+
+@pytest.fixture(params=["peers", "ours"])
+def tools(request, switch):
+    """A running switch's command line programs: Debian's, then ours."""
+    return getattr(switch, request.param)

@@ -1,0 +1,134 @@
+"""Hosts: network namespaces with one interface each, cabled to the switch's namespace by a veth pair."""
+
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from switch import Output, run
+
+HERE = Path(__file__).resolve().parent
+
+_numbers = itertools.count(1)
+
+
+def unique(word):
+    """A name for something system-wide that no other run of the tests uses at the same time."""
+    return f"fs{word}{os.getpid()}x{next(_numbers)}"
+
+
+class Namespace:
+    """A network namespace that is gone at the end, with all that is in it."""
+
+    def __init__(self, word):
+        self.name = unique(word)
+        run(["ip", "netns", "add", self.name])
+        run(["ip", "-n", self.name, "link", "set", "lo", "up"])
+
+    def words(self, *words):
+        return ["ip", "netns", "exec", self.name, *[str(word) for word in words]]
+
+    def run(self, *words, **options):
+        return run(self.words(*words), **options)
+
+    def delete(self):
+        """Ends what still runs inside, then removes the namespace."""
+        pids = run(["ip", "netns", "pids", self.name], check=False).out.split()
+        for pid in pids:
+            run(["kill", "-9", pid], check=False)
+        run(["ip", "netns", "delete", self.name], check=False)
+
+
+class Host(Namespace):
+    """A namespace with the interface e0, whose other end is `port` in the switch's namespace."""
+
+    def __init__(self, switch, number, mtu=1500, offloads=True):
+        super().__init__(f"h{number}")
+        self.number = number
+        self.port = f"p{number}"
+        self.address = f"10.1.0.{number}"
+        self.mac = f"02:00:00:00:00:{number:02x}"
+        self.mtu = mtu
+        run(
+            ["ip", "link", "add", self.port, "netns", switch.namespace, "mtu", mtu, "type", "veth"]
+            + ["peer", "name", "e0", "netns", self.name, "mtu", mtu, "address", self.mac]
+        )
+        run(["ip", "-n", switch.namespace, "link", "set", self.port, "up"])
+        run(["ip", "-n", self.name, "link", "set", "e0", "up"])
+        run(["ip", "-n", self.name, "addr", "add", f"{self.address}/24", "dev", "e0"])
+        if not offloads:
+            self.run("ethtool", "-K", "e0", "tx", "off", "tso", "off", "gso", "off", "gro", "off")
+
+    def ping(self, address, *words, check=True):
+        """One echo request that is answered, with as many tries as a busy machine may need."""
+        return self.run("ping", "-c", "1", "-w", "30", "-i", "0.2", *words, address, check=check)
+
+    def cannot_ping(self, address):
+        """No answer to a few echo requests."""
+        output = self.run("ping", "-c", "3", "-i", "0.2", "-W", "1", address, check=False)
+        assert output.code == 1 and " 0 received" in output.out, str(output)
+
+    def start(self, *words, **options):
+        """Starts a program in the background, with pipes; the namespace's end is its end too."""
+        options.setdefault("stdout", subprocess.PIPE)
+        options.setdefault("stderr", subprocess.PIPE)
+        return subprocess.Popen(self.words(*words), text=True, **options)
+
+    def start_python(self, script, *words):
+        """Starts one of the programs beside this file and waits for the line in which it says that it is ready."""
+        process = self.start(sys.executable, HERE / script, *words)
+        line = process.stdout.readline()
+        assert line == "ready\n", f"{script} is not ready: {line}{process.stderr.read()}"
+        return process
+
+    def python(self, script, *words, **options):
+        return self.run(sys.executable, HERE / script, *words, **options)
+
+
+class TaggingHost(Host):
+    """A host whose cable carries tagged frames.
+
+    Kernels without VLAN devices are common enough in test machines, so an edge bridge of the switch puts the tags on,
+    and a veth pair in the switch's namespace is the cable: `port` is its end for the bridge under test, over which the
+    frames go tagged, through the kernel."""
+
+    def __init__(self, switch, number, mtu=1500, offloads=True):
+        super().__init__(switch, number, mtu=mtu, offloads=offloads)
+        self.switch = switch
+        self.offloads = offloads
+        self.edge = f"edge{number}"
+        self.port, uplink, plain = f"t{number}", f"u{number}", self.port
+        run(
+            ["ip", "-n", switch.namespace, "link", "add", self.port, "mtu", mtu, "type", "veth"]
+            + ["peer", "name", uplink, "mtu", mtu]
+        )
+        for device in (self.port, uplink):
+            run(["ip", "-n", switch.namespace, "link", "set", device, "up"])
+        switch.vsctl("add-br", self.edge, "--", "add-port", self.edge, uplink, "--", "add-port", self.edge, plain)
+
+    def add_vlan(self, vid):
+        """An interface whose frames go tagged, with an address in a network of its own, which is returned."""
+        address = f"10.{vid % 250 + 2}.0.{self.number}"
+        port, device = f"p{self.number}v{vid}", f"e{vid}"
+        namespace = self.switch.namespace
+        run(
+            ["ip", "link", "add", port, "netns", namespace, "mtu", self.mtu, "type", "veth"]
+            + ["peer", "name", device, "netns", self.name, "mtu", self.mtu]
+        )
+        if not self.offloads:
+            self.run("ethtool", "-K", device, "tx", "off", "tso", "off", "gso", "off", "gro", "off")
+        run(["ip", "-n", namespace, "link", "set", port, "up"])
+        run(["ip", "-n", self.name, "link", "set", device, "up"])
+        run(["ip", "-n", self.name, "addr", "add", f"{address}/24", "dev", device])
+        self.switch.vsctl("add-port", self.edge, port, f"tag={vid}")
+        return address
+
+
+def finish(process, words="", check=True, timeout=300):
+    """Waits for the end of what `start` started and returns its `Output`."""
+    out, err = process.communicate(timeout=timeout)
+    done = subprocess.CompletedProcess(words, process.returncode, out, err)
+    output = Output([words or "background process"], done)
+    assert not check or output.code == 0, str(output)
+    return output

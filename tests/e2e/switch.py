@@ -1,0 +1,189 @@
+"""A switch under test: the daemons under their Open vSwitch names, in a run directory and a network namespace of their
+own, and the command line programs that talk to them.
+
+The namespace keeps the names of bridges and ports apart from those of the machine and of other tests, and takes
+whatever is left of them with it.
+"""
+
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+from waiting import until
+
+TOP = Path(__file__).resolve().parents[2]
+SCHEMA = TOP / "crates/ovsdb/schemas/vswitch.ovsschema"
+COMMAND_SECONDS_MAX = 300
+
+
+class Output:
+    """What a command left behind; equal outputs of two programs are equal strings."""
+
+    def __init__(self, words, done):
+        self.words = [str(word) for word in words]
+        self.code = done.returncode
+        self.out = done.stdout
+        self.err = done.stderr
+
+    def __str__(self):
+        return f"{' '.join(self.words)}\nexit code {self.code}\n{self.out}{self.err}"
+
+
+def run(words, check=True, **options):
+    """Runs a command to its end and returns its `Output`; with `check`, an exit code other than 0 fails the test."""
+    options.setdefault("timeout", COMMAND_SECONDS_MAX)
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False, **options)
+    output = Output(words, done)
+    assert not check or output.code == 0, str(output)
+    return output
+
+
+class Tools:
+    """The command line programs of one maker, pointed at one switch."""
+
+    def __init__(self, switch, directory):
+        self.switch = switch
+        self.directory = Path(directory)
+
+    def run(self, program, *words, check=True, **options):
+        words = [self.directory / program, *words]
+        return run(self.switch.inside(words), check=check, env=self.switch.environment, **options)
+
+    def vsctl(self, *words, **options):
+        """Runs ovs-vsctl and returns what it printed, without the last line end."""
+        return self.run("ovs-vsctl", "--timeout=60", *words, **options).out.rstrip("\n")
+
+    def ofctl(self, *words, **options):
+        return self.run("ovs-ofctl", *words, **options).out.rstrip("\n")
+
+    def appctl(self, *words, **options):
+        return self.run("ovs-appctl", "--timeout=60", *words, **options).out.rstrip("\n")
+
+    def ovsdb_client(self, *words, **options):
+        return self.run("ovsdb-client", *words, **options).out.rstrip("\n")
+
+    def flows(self, bridge, *words):
+        """The flows of a bridge as text, less what changes by itself (durations, counters, ages)."""
+        text = self.ofctl("dump-flows", bridge, *words)
+        lines = [line.strip() for line in text.splitlines() if "actions=" in line]
+        return sorted(re.sub(r"(duration|n_packets|n_bytes|idle_age|hard_age)=[^,]*, ?", "", line) for line in lines)
+
+    def n_packets(self, bridge, match):
+        """Packets counted by the flows that `match` selects."""
+        text = self.ofctl("dump-aggregate", bridge, match)
+        return int(re.search(r"packet_count=(\d+)", text).group(1))
+
+
+class Switch:
+    """`ovsdb-server` and `ovs-vswitchd`, started and ended by process id."""
+
+    def __init__(self, programs, peers, directory, namespace):
+        self.programs = Path(programs)
+        self.directory = Path(directory)
+        self.namespace = namespace
+        self.socket = self.directory / "db.sock"
+        self.database = self.directory / "conf.db"
+        # Every directory is named, so that nothing falls back to the system's own places.
+        self.environment = dict(
+            os.environ,
+            OVS_RUNDIR=str(self.directory),
+            OVS_LOGDIR=str(self.directory),
+            OVS_DBDIR=str(self.directory),
+            OVS_SYSCONFDIR=str(self.directory),
+            OVS_SYSLOG_METHOD="null",
+        )
+        self.ours = Tools(self, self.programs)
+        self.peers = Tools(self, peers)
+        # The programs of Open vSwitch are the judges; a test that wants ours says so.
+        self.vsctl = self.peers.vsctl
+        self.ofctl = self.peers.ofctl
+        self.appctl = self.peers.appctl
+        self.flows = self.peers.flows
+        self.started = []
+
+    def inside(self, words):
+        """The command line that runs `words` in the network namespace of the switch."""
+        return ["ip", "netns", "exec", self.namespace, *[str(word) for word in words]]
+
+    def create_database(self):
+        run([self.programs / "ovsdb-tool", "create", self.database, SCHEMA], env=self.environment)
+
+    def start_database(self, *words):
+        self._start(
+            "ovsdb-server", self.database, f"--remote=punix:{self.socket}", "--detach", "--pidfile", "--log-file", *words
+        )
+
+    def start_switch(self, *words):
+        self._start("ovs-vswitchd", "--detach", "--pidfile", "--log-file", "-vvconn", "-vconsole:warn", *words)
+
+    def _start(self, program, *words):
+        # The output goes to a file: a daemon that kept the pipe open would hold up whoever reads it to its end.
+        with open(self.directory / f"{program}.start", "wb+") as log:
+            command = self.inside([self.programs / program, *words])
+            done = subprocess.run(
+                command, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=120, check=False
+            )
+            log.seek(0)
+            assert done.returncode == 0, f"{program} did not start: {log.read().decode(errors='replace')}"
+        self.started.append(self.pid(program))
+
+    def pid(self, program):
+        """The process id in the daemon's pid file."""
+        return int((self.directory / f"{program}.pid").read_text())
+
+    def kill(self, program):
+        """kill -9, and waits until the process is gone."""
+        pid = self.pid(program)
+        os.kill(pid, signal.SIGKILL)
+        self.wait_gone(pid)
+
+    def wait_gone(self, pid):
+        until(lambda: not self.lives(pid), f"the end of process {pid}")
+        if pid in self.started:
+            self.started.remove(pid)
+
+    def lives(self, pid):
+        """Whether the process is there, is no zombie, and is one of ours (ids are used again)."""
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0]
+            return state != "Z" and b"flowstone" in os.readlink(f"/proc/{pid}/exe").encode()
+        except (OSError, IndexError):
+            return False
+
+    def stop(self):
+        """Ends the daemons: kindly, then not."""
+        for pid in reversed(list(self.started)):
+            if self.lives(pid):
+                os.kill(pid, signal.SIGTERM)
+                try:
+                    until(lambda pid=pid: not self.lives(pid), "the end of a daemon", deadline_s=20)
+                except AssertionError:
+                    os.kill(pid, signal.SIGKILL)
+        self.started.clear()
+
+    def log(self, program="ovs-vswitchd"):
+        """The daemon's log so far."""
+        path = self.directory / f"{program}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def control(self, program):
+        """The control socket of a daemon."""
+        return self.directory / f"{program}.{self.pid(program)}.ctl"
+
+    def management(self, bridge):
+        """The OpenFlow socket of a bridge."""
+        return self.directory / f"{bridge}.mgmt"
+
+    # Ways of setting things up that many tests share.
+
+    def add_dummy_bridge(self, bridge, *ports):
+        """A bridge of dummy ports p1, p2, ... in the order of their OpenFlow numbers, each writing what it sends to
+        NAME-tx.pcap."""
+        words = ["--", "add-br", bridge, "--", "set", "bridge", bridge, "datapath_type=dummy", "fail-mode=secure"]
+        for number, port in enumerate(ports, 1):
+            words += ["--", "add-port", bridge, port]
+            words += ["--", "set", "interface", port, "type=dummy", f"ofport_request={number}"]
+            words += [f"options:tx_pcap={self.directory / port}-tx.pcap"]
+        self.vsctl(*words[1:])
