@@ -236,7 +236,7 @@ async fn connect(target: &str) -> io::Result<Box<dyn Stream>> {
 }
 
 /// Serves one connection until it ends.
-async fn serve<S: AsyncRead + AsyncWrite + Send>(
+pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Send>(
     bridge: &Arc<Ofproto>,
     config: &ServiceConfig,
     stream: S,
