@@ -210,3 +210,28 @@ fn five_hundred_ports_at_once() {
     lab.del_bridge("br0");
     assert!(lab.switch.as_ref().unwrap().with.dummies.devices().is_empty());
 }
+
+#[test]
+fn a_bridge_is_replaced_by_one_of_its_name() {
+    let mut lab = Lab::new();
+    lab.add_bridge("br0");
+    lab.add_port("br0", "p", "dummy", &[]);
+    let (root, old) = (lab.root(), lab.uuid("Bridge", "br0"));
+    lab.change(|txn| {
+        txn.remove("Open_vSwitch", root, "bridges", &Datum::scalar(old));
+        let bridge = txn.insert("Bridge");
+        txn.set("Bridge", bridge, "name", Datum::scalar("br0"));
+        txn.set("Bridge", bridge, "datapath_type", Datum::scalar("dummy"));
+        let ports = [insert_port(txn, "br0", "internal", &[]), insert_port(txn, "p", "dummy", &[])];
+        txn.set("Bridge", bridge, "ports", Datum::set(ports));
+        txn.add("Open_vSwitch", root, "bridges", &Datum::scalar(bridge));
+    });
+    assert_ne!(lab.uuid("Bridge", "br0"), old);
+    assert_eq!((lab.error("br0").as_str(), lab.error("p").as_str()), ("", ""));
+    assert_eq!((lab.ofport("br0"), lab.ofport("p")), (65534, 1));
+    // From one type to another without a pause.
+    lab.set("Bridge", "br0", &[("datapath_type", Datum::scalar("netdev"))]);
+    assert!(lab.ofport("p") > 0, "{}", lab.error("p"));
+    lab.set("Bridge", "br0", &[("datapath_type", Datum::scalar("dummy"))]);
+    assert_eq!((lab.error("br0").as_str(), lab.error("p").as_str()), ("", ""));
+}

@@ -128,3 +128,29 @@ fn a_target_that_cannot_be_used_is_told() {
     assert!(row.map_get("status", "last_error").unwrap().contains("TLS"));
     assert_eq!(row.map_get("status", "state"), Some("VOID"));
 }
+
+#[test]
+fn a_listener_with_other_settings_keeps_its_address() {
+    let mut lab = Lab::new();
+    lab.add_bridge("br0");
+    // A port that is free now.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let uuid = add_controller(&mut lab, &format!("ptcp:{port}:127.0.0.1"), &[]);
+    let listens = |_: &vswitchd::devices::Devices| std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
+    lab.wait_for("the listener", listens);
+    lab.change(|txn| txn.set("Controller", uuid, "inactivity_probe", Datum::scalar(9000)));
+    lab.wait("no error", |db| db.row("Controller", uuid).is_some_and(|r| r.is_empty("status")));
+    lab.wait_for("the listener", listens);
+}
+
+#[test]
+fn an_address_that_is_taken_is_tried_again() {
+    let mut lab = Lab::new();
+    lab.add_bridge("br0");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let uuid = add_controller(&mut lab, &format!("ptcp:{port}:127.0.0.1"), &[]);
+    assert!(lab.idl.row("Controller", uuid).unwrap().map_get("status", "last_error").is_some());
+    drop(taken);
+    lab.wait("no error", |db| db.row("Controller", uuid).is_some_and(|r| r.is_empty("status")));
+}
