@@ -192,11 +192,11 @@ impl RunningBridge {
     /// names this interface as its own peer.
     pub fn connect(&mut self, spec: &BridgeSpec, peer_of: PeerOf<'_>) {
         let mac = identity::bridge_mac(self, spec);
-        if let Some(Ok(Behind::Device(local))) = self.interfaces.get(&spec.name).map(|r| &r.state)
-            && local.device.mac() != mac
-            && let Err(e) = local.device.set_mac(mac)
+        if let Some(local) = self.interfaces.get_mut(&spec.name)
+            && let Some(device) = local.device().filter(|device| device.mac() != mac)
         {
-            tracing::warn!(target: "bridge", "bridge {}: {e}", spec.name);
+            let error = device.set_mac(mac).err();
+            local.complain("hwaddr", error);
         }
         let mut ports = Vec::new();
         for (name, running) in &mut self.interfaces {

@@ -118,11 +118,14 @@ fn a_bridge_without_a_local_port_gets_one() {
     assert_eq!(lab.ofport("p"), 1);
 }
 
+/// A port's name and columns, and the mode, tag and trunks that it is to have.
+type VlanCase<'a> = (&'a str, &'a [(&'a str, Datum)], VlanMode, u16, &'a [u16]);
+
 #[test]
 fn vlans_become_bundles() {
     let mut lab = Lab::new();
     lab.add_bridge("br0");
-    let cases: &[(&str, &[(&str, Datum)], VlanMode, u16, &[u16])] = &[
+    let cases: &[VlanCase<'_>] = &[
         ("plain", &[], VlanMode::Trunk, 0, &[]),
         ("access", &[("tag", Datum::scalar(9))], VlanMode::Access, 9, &[]),
         ("trunk", &[("trunks", Datum::set([10_i64, 20]))], VlanMode::Trunk, 0, &[10, 20]),

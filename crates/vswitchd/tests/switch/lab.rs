@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use vswitchd::devices::{Devices, Types};
 use vswitchd::run::{Daemon, Options};
 
-const DEADLINE: Duration = Duration::from_secs(60);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Something that runs on a thread until it is dropped.
 pub(crate) struct Running<T> {
