@@ -1,6 +1,5 @@
-//! Rows read into plain values: what is honoured, what is corrected, what is warned of.
+//! Rows read into plain values: what is honoured, what is corrected, and what is warned of.
 
-<<<<<<< HEAD
 use super::*;
 use serde_json::{Value, json};
 
@@ -38,8 +37,6 @@ fn replica(bridge: &Value, port: &Value, interface: &Value, more: &Value) -> Rep
     replica.apply_updates2(&tables).unwrap();
     replica
 }
-=======
->>>>>>> refs/heads/docs
 
 fn bridge_of(bridge: &Value) -> (BridgeSpec, Vec<String>) {
     let desired = Desired::read(&replica(bridge, &json!({}), &json!({}), &json!({})));
