@@ -63,6 +63,8 @@ pub struct Controller {
 
 impl Drop for RunningBridge {
     fn drop(&mut self) {
+        // Connections that are about to end may hold the switch a little longer; devices are wanted again at once.
+        self.ofproto.set_ports(Vec::new(), Vec::new());
         self.dp.switch.del_bridge(self.ofproto.id());
     }
 }
@@ -107,7 +109,24 @@ impl RunningBridge {
     /// called for all bridges before any opens interfaces, which may be the same under another bridge.
     pub fn close_interfaces(&mut self, spec: &BridgeSpec) {
         let wanted: BTreeMap<&str, &InterfaceSpec> = interfaces(spec).map(|(_, i)| (i.name.as_str(), i)).collect();
+        let before = self.interfaces.len();
         self.interfaces.retain(|name, running| wanted.get(name.as_str()).is_some_and(|i| running.can_stay(i)));
+        if self.interfaces.len() < before {
+            self.forget_closed_ports();
+        }
+    }
+
+    /// Takes the ports of closed interfaces from the switch, which has their devices, too.
+    fn forget_closed_ports(&self) {
+        let stays = |port: &ofproto::OfPort| self.interfaces.contains_key(&port.spec.name);
+        let ports: Vec<_> = self.ofproto.ports().into_iter().filter(stays).map(|port| port.spec).collect();
+        let mut bundles = self.ofproto.bundles();
+        for bundle in &mut bundles {
+            bundle.ports.retain(|no| ports.iter().any(|port| port.no == *no));
+        }
+        bundles.retain(|bundle| !bundle.ports.is_empty());
+        let changes = self.ofproto.set_ports(ports, bundles);
+        self.ofproto.send_port_changes(&changes);
     }
 
     /// Opens the interfaces of the bridge's row that are not open, and gives all their settings and numbers. Patch
@@ -173,11 +192,11 @@ impl RunningBridge {
     /// names this interface as its own peer.
     pub fn connect(&mut self, spec: &BridgeSpec, peer_of: PeerOf<'_>) {
         let mac = identity::bridge_mac(self, spec);
-        if let Some(Ok(Behind::Device(local))) = self.interfaces.get(&spec.name).map(|r| &r.state)
-            && local.device.mac() != mac
-            && let Err(e) = local.device.set_mac(mac)
+        if let Some(local) = self.interfaces.get_mut(&spec.name)
+            && let Some(device) = local.device().filter(|device| device.mac() != mac)
         {
-            tracing::warn!(target: "bridge", "bridge {}: {e}", spec.name);
+            let error = device.set_mac(mac).err();
+            local.complain("hwaddr", error);
         }
         let mut ports = Vec::new();
         for (name, running) in &mut self.interfaces {
@@ -255,13 +274,18 @@ impl RunningBridge {
             .collect();
         self.controllers.retain(|uuid, running| wanted.get(uuid) == Some(&running.config));
         for (uuid, config) in wanted {
-            if !self.controllers.contains_key(&uuid) {
-                let service = Service::start(&self.ofproto, config.clone());
-                if let Err(e) = &service {
-                    tracing::error!(target: "connmgr", "{}: {e}", spec.name);
-                }
-                self.controllers.insert(uuid, Controller { config, service });
+            let error = match self.controllers.get(&uuid).map(|running| &running.service) {
+                Some(Ok(_)) => continue,
+                Some(Err(error)) => Some(error.clone()),
+                None => None,
+            };
+            let service = Service::start(&self.ofproto, config.clone());
+            if let Err(e) = &service
+                && error.as_ref() != Some(e)
+            {
+                tracing::error!(target: "connmgr", "{}: {e}", spec.name);
             }
+            self.controllers.insert(uuid, Controller { config, service });
         }
         let rule = match (spec.controllers.iter().any(|c| c.primary), spec.fail_secure) {
             (true, _) => Rule::Controllers,
@@ -273,6 +297,13 @@ impl RunningBridge {
             if rule == Rule::Standalone {
                 self.add_normal_flow(spec);
             }
+        }
+    }
+
+    /// Tries again what could not be listened on, for example because another still had the address.
+    pub fn retry_controllers(&mut self, spec: &BridgeSpec) {
+        if self.controllers.values().any(|controller| controller.service.is_err()) {
+            self.configure_controllers(spec);
         }
     }
 

@@ -3,8 +3,8 @@
 use crate::desired::{BridgeSpec, InterfaceSpec, PortSpec};
 use crate::devices::{Attached, Devices, Dp};
 use base::{MacAddr, PortNo};
-use netdev::Netdev;
 use netdev::status::LinkStatus;
+use netdev::{Netdev, NetdevError};
 use ovsdb::Uuid;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ pub struct RunningInterface {
     pub state: Result<Behind, String>,
     /// What is wrong with an interface that is there.
     flaw: Option<String>,
-    /// The settings that could not be made, so that this is said once.
-    refused: Option<String>,
+    /// Why settings could not be made, by setting, so that this is said once.
+    refused: BTreeMap<&'static str, String>,
     /// The MTU that it was given to follow the other interfaces.
     followed_mtu: Option<u32>,
     link: Option<Link>,
@@ -57,7 +57,7 @@ impl RunningInterface {
             ofport: None,
             state: Err(String::new()),
             flaw: None,
-            refused: None,
+            refused: BTreeMap::new(),
             followed_mtu: None,
             link: None,
         };
@@ -121,19 +121,21 @@ impl RunningInterface {
         if interface.mtu_request.is_some() {
             self.followed_mtu = None;
         }
-        let errors: Vec<String> =
-            [mac, mtu].into_iter().flatten().filter_map(Result::err).map(|e| e.to_string()).collect();
-        let refused = (!errors.is_empty()).then(|| errors.join("; "));
-        self.complain(refused);
+        self.complain("mac", mac.and_then(Result::err));
+        self.complain("mtu_request", mtu.and_then(Result::err));
     }
 
-    fn complain(&mut self, refused: Option<String>) {
-        if let Some(text) = &refused
-            && self.refused != refused
-        {
+    /// Logs that `setting` could not be made, unless that was said before. Without an error, it may be said again.
+    pub fn complain(&mut self, setting: &'static str, error: Option<NetdevError>) {
+        let Some(error) = error else {
+            self.refused.remove(setting);
+            return;
+        };
+        let text = error.to_string();
+        if self.refused.get(setting) != Some(&text) {
             tracing::warn!(target: "bridge", "{text}");
+            self.refused.insert(setting, text);
         }
-        self.refused = refused;
     }
 
     /// Whether its MTU says something of the network, and is not itself made to fit.
@@ -150,10 +152,9 @@ impl RunningInterface {
         if interface.mtu_request.is_some() || now == Some(mtu) {
             self.followed_mtu = (now == Some(mtu)).then_some(mtu);
         } else if self.followed_mtu != Some(mtu) || larger {
-            match device.set_mtu(mtu) {
-                Ok(()) => self.followed_mtu = Some(mtu),
-                Err(e) => self.complain(Some(e.to_string())),
-            }
+            let error = device.set_mtu(mtu).err();
+            self.followed_mtu = error.is_none().then_some(mtu);
+            self.complain("mtu", error);
         }
     }
 

@@ -118,6 +118,9 @@ impl Daemon {
                 () = tokio::time::sleep_until(next_stats) => {
                     next_stats = Instant::now() + Duration::from_millis(self.stats_interval_ms());
                     if self.configured {
+                        for (name, bridge) in &mut self.bridges {
+                            bridge.retry_controllers(&self.desired.bridges[name]);
+                        }
                         self.write(Report::All).await;
                     }
                 }

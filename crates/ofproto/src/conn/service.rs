@@ -240,7 +240,7 @@ async fn connect(target: &str) -> io::Result<Box<dyn Stream>> {
 }
 
 /// Serves one connection until it ends.
-async fn serve<S: AsyncRead + AsyncWrite + Send>(
+pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Send>(
     bridge: &Arc<Ofproto>,
     config: &ServiceConfig,
     stream: S,
@@ -399,6 +399,7 @@ async fn write_all(
         }
         writer.write_all(&bytes).await?;
         base::coverage!(vconn_sent, messages);
+        base::coverage!(rconn_sent, messages);
         outgoing.sent(bytes.len());
         bridge.snoop(peer, &bytes);
     }

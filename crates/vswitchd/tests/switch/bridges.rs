@@ -118,11 +118,14 @@ fn a_bridge_without_a_local_port_gets_one() {
     assert_eq!(lab.ofport("p"), 1);
 }
 
+/// A port's name and columns, and the mode, tag and trunks that it is to have.
+type VlanCase<'a> = (&'a str, &'a [(&'a str, Datum)], VlanMode, u16, &'a [u16]);
+
 #[test]
 fn vlans_become_bundles() {
     let mut lab = Lab::new();
     lab.add_bridge("br0");
-    let cases: &[(&str, &[(&str, Datum)], VlanMode, u16, &[u16])] = &[
+    let cases: &[VlanCase<'_>] = &[
         ("plain", &[], VlanMode::Trunk, 0, &[]),
         ("access", &[("tag", Datum::scalar(9))], VlanMode::Access, 9, &[]),
         ("trunk", &[("trunks", Datum::set([10_i64, 20]))], VlanMode::Trunk, 0, &[10, 20]),
@@ -209,4 +212,29 @@ fn five_hundred_ports_at_once() {
     assert_eq!(numbers, (1..=500).collect::<Vec<i64>>());
     lab.del_bridge("br0");
     assert!(lab.switch.as_ref().unwrap().with.dummies.devices().is_empty());
+}
+
+#[test]
+fn a_bridge_is_replaced_by_one_of_its_name() {
+    let mut lab = Lab::new();
+    lab.add_bridge("br0");
+    lab.add_port("br0", "p", "dummy", &[]);
+    let (root, old) = (lab.root(), lab.uuid("Bridge", "br0"));
+    lab.change(|txn| {
+        txn.remove("Open_vSwitch", root, "bridges", &Datum::scalar(old));
+        let bridge = txn.insert("Bridge");
+        txn.set("Bridge", bridge, "name", Datum::scalar("br0"));
+        txn.set("Bridge", bridge, "datapath_type", Datum::scalar("dummy"));
+        let ports = [insert_port(txn, "br0", "internal", &[]), insert_port(txn, "p", "dummy", &[])];
+        txn.set("Bridge", bridge, "ports", Datum::set(ports));
+        txn.add("Open_vSwitch", root, "bridges", &Datum::scalar(bridge));
+    });
+    assert_ne!(lab.uuid("Bridge", "br0"), old);
+    assert_eq!((lab.error("br0").as_str(), lab.error("p").as_str()), ("", ""));
+    assert_eq!((lab.ofport("br0"), lab.ofport("p")), (65534, 1));
+    // From one type to another without a pause.
+    lab.set("Bridge", "br0", &[("datapath_type", Datum::scalar("netdev"))]);
+    assert!(lab.ofport("p") > 0, "{}", lab.error("p"));
+    lab.set("Bridge", "br0", &[("datapath_type", Datum::scalar("dummy"))]);
+    assert_eq!((lab.error("br0").as_str(), lab.error("p").as_str()), ("", ""));
 }

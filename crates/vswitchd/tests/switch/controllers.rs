@@ -30,13 +30,19 @@ fn has_flows(lab: &Lab) -> bool {
     !flows(&lab.bridge("br0")).is_empty()
 }
 
+fn read_message(stream: &mut UnixStream) -> Vec<u8> {
+    let mut message = vec![0; 8];
+    stream.read_exact(&mut message).unwrap();
+    let len = usize::from(u16::from_be_bytes([message[2], message[3]]));
+    message.resize(len, 0);
+    stream.read_exact(&mut message[8..]).unwrap();
+    message
+}
+
 /// Waits for the switch's HELLO, and answers it.
 fn greet(listener: &UnixListener) -> UnixStream {
     let (mut stream, _) = listener.accept().unwrap();
-    let mut header = [0; 8];
-    stream.read_exact(&mut header).unwrap();
-    let rest = usize::from(u16::from_be_bytes([header[2], header[3]])) - header.len();
-    stream.read_exact(&mut vec![0; rest]).unwrap();
+    read_message(&mut stream);
     let hello = Hello { versions: Versions::of(&[Version::V13]) };
     stream.write_all(&encode(Version::V13, 0, &Message::Hello(hello))).unwrap();
     stream
@@ -73,6 +79,29 @@ fn a_controller_connects_and_goes() {
     assert!(row.map_get("status", "sec_since_disconnect").unwrap().parse::<u64>().unwrap() >= 1);
     del_controller(&mut lab, uuid);
     assert!(has_flows(&lab));
+}
+
+#[test]
+fn controllers_hear_of_links() {
+    let mut lab = Lab::new();
+    lab.add_bridge("br0");
+    lab.add_port("br0", "p", "dummy", &[]);
+    let path = lab.dir.path().join("controller");
+    let listener = UnixListener::bind(&path).unwrap();
+    let uuid = add_controller(&mut lab, &format!("unix:{}", path.display()), &[]);
+    let mut stream = greet(&listener);
+    lab.wait("role", |db| db.row("Controller", uuid).is_some_and(|r| r.string_opt("role").is_some()));
+    let device = lab.switch.as_ref().unwrap().with.dummies.find("p").unwrap();
+    netdev::Netdev::set_up(&*device, false).unwrap();
+    stream.set_read_timeout(Some(crate::lab::DEADLINE)).unwrap();
+    loop {
+        let message = read_message(&mut stream);
+        if let Ok((_, _, Message::PortStatus(status))) = openflow::message::decode(&message) {
+            assert_eq!(status.reason, openflow::port::PortReason::Modify);
+            assert_eq!(status.desc.name, "p");
+            break;
+        }
+    }
 }
 
 #[test]
@@ -127,4 +156,30 @@ fn a_target_that_cannot_be_used_is_told() {
     assert!(!row.boolean("is_connected"));
     assert!(row.map_get("status", "last_error").unwrap().contains("TLS"));
     assert_eq!(row.map_get("status", "state"), Some("VOID"));
+}
+
+#[test]
+fn a_listener_with_other_settings_keeps_its_address() {
+    let mut lab = Lab::new();
+    lab.add_bridge("br0");
+    // A port that is free now.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let uuid = add_controller(&mut lab, &format!("ptcp:{port}:127.0.0.1"), &[]);
+    let listens = |_: &vswitchd::devices::Devices| std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
+    lab.wait_for("the listener", listens);
+    lab.change(|txn| txn.set("Controller", uuid, "inactivity_probe", Datum::scalar(9000)));
+    lab.wait("no error", |db| db.row("Controller", uuid).is_some_and(|r| r.is_empty("status")));
+    lab.wait_for("the listener", listens);
+}
+
+#[test]
+fn an_address_that_is_taken_is_tried_again() {
+    let mut lab = Lab::new();
+    lab.add_bridge("br0");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let uuid = add_controller(&mut lab, &format!("ptcp:{port}:127.0.0.1"), &[]);
+    assert!(lab.idl.row("Controller", uuid).unwrap().map_get("status", "last_error").is_some());
+    drop(taken);
+    lab.wait("no error", |db| db.row("Controller", uuid).is_some_and(|r| r.is_empty("status")));
 }

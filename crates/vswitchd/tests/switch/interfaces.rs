@@ -171,7 +171,7 @@ fn mtu_and_address() {
     lab.set("Interface", "int", &[wanted.clone(), ("mtu_request", Datum::scalar(900))]);
     assert_eq!((mac(&lab, "int").as_str(), mtu(&lab, "int")), ("00:11:22:33:44:55", 900));
     // Only of internal interfaces, and not of the bridge's own.
-    lab.set("Interface", "p1", &[wanted.clone()]);
+    lab.set("Interface", "p1", std::slice::from_ref(&wanted));
     assert_ne!(mac(&lab, "p1"), "00:11:22:33:44:55");
     lab.set("Interface", "br0", &[wanted]);
     assert_ne!(mac(&lab, "br0"), "00:11:22:33:44:55");

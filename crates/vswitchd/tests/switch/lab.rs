@@ -14,11 +14,11 @@ use tokio::sync::oneshot;
 use vswitchd::devices::{Devices, Types};
 use vswitchd::run::{Daemon, Options};
 
-const DEADLINE: Duration = Duration::from_secs(60);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Something that runs on a thread until it is dropped.
-pub struct Running<T> {
-    pub with: T,
+pub(crate) struct Running<T> {
+    pub(crate) with: T,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -32,20 +32,20 @@ impl<T> Drop for Running<T> {
 }
 
 /// Everything of one test.
-pub struct Lab {
+pub(crate) struct Lab {
     // Dropped in this order.
-    pub switch: Option<Running<Arc<Devices>>>,
-    pub idl: Idl,
-    pub database: Option<Running<()>>,
-    pub runtime: tokio::runtime::Runtime,
-    pub dir: tempfile::TempDir,
+    pub(crate) switch: Option<Running<Arc<Devices>>>,
+    pub(crate) idl: Idl,
+    pub(crate) database: Option<Running<()>>,
+    pub(crate) runtime: tokio::runtime::Runtime,
+    pub(crate) dir: tempfile::TempDir,
 }
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-pub fn start_database(dir: &Path) -> Running<()> {
+pub(crate) fn start_database(dir: &Path) -> Running<()> {
     let schema = ovsdb::DatabaseSchema::parse(ovsdb::schemas::OPEN_VSWITCH).unwrap();
     let mut server = ovsdb_server::Server::builder()
         .database_file_or_new(dir.join("conf.db"), schema)
@@ -65,7 +65,7 @@ pub fn start_database(dir: &Path) -> Running<()> {
 }
 
 /// A switch on the database in `dir`, with its sockets in `rundir`.
-pub fn start_switch(dir: &Path, rundir: &Path) -> Running<Arc<Devices>> {
+pub(crate) fn start_switch(dir: &Path, rundir: &Path) -> Running<Arc<Devices>> {
     let types = Types { dummy: true, ..Types::default() };
     let remote = format!("unix:{}", dir.join("db.sock").display());
     let options = Options { remote, rundir: rundir.to_owned(), types };
@@ -86,14 +86,14 @@ pub fn start_switch(dir: &Path, rundir: &Path) -> Running<Arc<Devices>> {
 
 impl Lab {
     /// A database and a switch on it.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut lab = Self::without_switch();
         lab.start_switch();
         lab
     }
 
     /// A database with its one root row.
-    pub fn without_switch() -> Self {
+    pub(crate) fn without_switch() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let database = start_database(dir.path());
         let schema = ovsdb::DatabaseSchema::parse(ovsdb::schemas::OPEN_VSWITCH).unwrap();
@@ -108,13 +108,13 @@ impl Lab {
         lab
     }
 
-    pub fn start_switch(&mut self) {
+    pub(crate) fn start_switch(&mut self) {
         assert!(self.switch.is_none());
         self.switch = Some(start_switch(self.dir.path(), self.dir.path()));
     }
 
     /// Waits until a condition holds of the rows.
-    pub fn wait(&mut self, what: &str, holds: impl Fn(&Replica) -> bool) {
+    pub(crate) fn wait(&mut self, what: &str, holds: impl Fn(&Replica) -> bool) {
         let idl = &mut self.idl;
         let waited = self.runtime.block_on(async {
             tokio::time::timeout(DEADLINE, async {
@@ -129,7 +129,7 @@ impl Lab {
     }
 
     /// Waits until a condition holds of the running switch.
-    pub fn wait_for(&mut self, what: &str, holds: impl Fn(&Devices) -> bool) {
+    pub(crate) fn wait_for(&mut self, what: &str, holds: impl Fn(&Devices) -> bool) {
         let devices = Arc::clone(&self.switch.as_ref().unwrap().with);
         let waited = self.runtime.block_on(async {
             tokio::time::timeout(DEADLINE, async {
@@ -143,7 +143,7 @@ impl Lab {
     }
 
     /// Changes rows without waiting for the switch.
-    pub fn change_only<R>(&mut self, mut make: impl FnMut(&mut Transaction<'_>) -> R) -> R {
+    pub(crate) fn change_only<R>(&mut self, mut make: impl FnMut(&mut Transaction<'_>) -> R) -> R {
         let idl = &mut self.idl;
         self.runtime.block_on(async {
             tokio::time::timeout(DEADLINE, async {
@@ -163,7 +163,7 @@ impl Lab {
     }
 
     /// Changes rows and waits until the switch is as they say.
-    pub fn change<R>(&mut self, mut make: impl FnMut(&mut Transaction<'_>) -> R) -> R {
+    pub(crate) fn change<R>(&mut self, mut make: impl FnMut(&mut Transaction<'_>) -> R) -> R {
         let root = self.root();
         let next = self.idl.row("Open_vSwitch", root).unwrap().integer("next_cfg") + 1;
         let made = self.change_only(|txn| {
@@ -174,20 +174,20 @@ impl Lab {
         made
     }
 
-    pub fn root(&self) -> Uuid {
+    pub(crate) fn root(&self) -> Uuid {
         self.idl.rows("Open_vSwitch").next().unwrap().uuid()
     }
 
-    pub fn row(&self, table: &str, name: &str) -> Row<'_> {
+    pub(crate) fn row(&self, table: &str, name: &str) -> Row<'_> {
         named(self.idl.replica(), table, name).unwrap_or_else(|| panic!("{table} {name} is not there"))
     }
 
-    pub fn uuid(&self, table: &str, name: &str) -> Uuid {
+    pub(crate) fn uuid(&self, table: &str, name: &str) -> Uuid {
         self.row(table, name).uuid()
     }
 
     /// Sets columns of a row by its name, and waits.
-    pub fn set(&mut self, table: &str, name: &str, columns: &[(&str, Datum)]) {
+    pub(crate) fn set(&mut self, table: &str, name: &str, columns: &[(&str, Datum)]) {
         let uuid = self.uuid(table, name);
         self.change(|txn| {
             for (column, value) in columns {
@@ -197,7 +197,7 @@ impl Lab {
     }
 
     /// Adds a bridge of type dummy with its local port, and waits.
-    pub fn add_bridge(&mut self, name: &str) {
+    pub(crate) fn add_bridge(&mut self, name: &str) {
         let root = self.root();
         self.change(|txn| {
             let port = insert_port(txn, name, "internal", &[]);
@@ -209,13 +209,13 @@ impl Lab {
         });
     }
 
-    pub fn del_bridge(&mut self, name: &str) {
+    pub(crate) fn del_bridge(&mut self, name: &str) {
         let (root, uuid) = (self.root(), self.uuid("Bridge", name));
         self.change(|txn| txn.remove("Open_vSwitch", root, "bridges", &Datum::scalar(uuid)));
     }
 
     /// Adds a port with an interface of the same name, and waits.
-    pub fn add_port(&mut self, bridge: &str, name: &str, kind: &str, columns: &[(&str, Datum)]) {
+    pub(crate) fn add_port(&mut self, bridge: &str, name: &str, kind: &str, columns: &[(&str, Datum)]) {
         let bridge = self.uuid("Bridge", bridge);
         self.change(|txn| {
             let port = insert_port(txn, name, kind, columns);
@@ -223,41 +223,41 @@ impl Lab {
         });
     }
 
-    pub fn del_port(&mut self, bridge: &str, name: &str) {
+    pub(crate) fn del_port(&mut self, bridge: &str, name: &str) {
         let (bridge, port) = (self.uuid("Bridge", bridge), self.uuid("Port", name));
         self.change(|txn| txn.remove("Bridge", bridge, "ports", &Datum::scalar(port)));
     }
 
-    pub fn ofport(&self, interface: &str) -> i64 {
+    pub(crate) fn ofport(&self, interface: &str) -> i64 {
         self.row("Interface", interface).integer("ofport")
     }
 
-    pub fn error(&self, interface: &str) -> String {
+    pub(crate) fn error(&self, interface: &str) -> String {
         self.row("Interface", interface).string("error").to_owned()
     }
 
     /// The running bridge.
-    pub fn bridge(&self, name: &str) -> Arc<Ofproto> {
+    pub(crate) fn bridge(&self, name: &str) -> Arc<Ofproto> {
         running(&self.switch.as_ref().unwrap().with, name).unwrap_or_else(|| panic!("{name} does not run"))
     }
 
     /// The generation of cached flows of the dummy datapath: as long as it stays, they are used.
-    pub fn generation(&self) -> u64 {
+    pub(crate) fn generation(&self) -> u64 {
         self.switch.as_ref().unwrap().with.datapath("dummy").unwrap().switch.generation()
     }
 }
 
 /// A running bridge by its name.
-pub fn running(devices: &Devices, name: &str) -> Option<Arc<Ofproto>> {
+pub(crate) fn running(devices: &Devices, name: &str) -> Option<Arc<Ofproto>> {
     devices.datapaths().into_iter().find_map(|(_, dp)| dp.switch.bridge_named(name))
 }
 
-pub fn named<'a>(db: &'a Replica, table: &str, name: &str) -> Option<Row<'a>> {
+pub(crate) fn named<'a>(db: &'a Replica, table: &str, name: &str) -> Option<Row<'a>> {
     db.rows(table).find(|row| row.string("name") == name)
 }
 
 /// Inserts a port with one interface, which gets `columns`.
-pub fn insert_port(txn: &mut Transaction<'_>, name: &str, kind: &str, columns: &[(&str, Datum)]) -> Uuid {
+pub(crate) fn insert_port(txn: &mut Transaction<'_>, name: &str, kind: &str, columns: &[(&str, Datum)]) -> Uuid {
     let interface = txn.insert("Interface");
     txn.set("Interface", interface, "name", Datum::scalar(name));
     txn.set("Interface", interface, "type", Datum::scalar(kind));
@@ -271,7 +271,7 @@ pub fn insert_port(txn: &mut Transaction<'_>, name: &str, kind: &str, columns: &
 }
 
 /// The flows of a bridge, as `bridge/dump-flows` has them but for time and counters.
-pub fn flows(bridge: &Ofproto) -> Vec<String> {
+pub(crate) fn flows(bridge: &Ofproto) -> Vec<String> {
     let text = ofproto::show::dump_flows(bridge, &flow::text::NoNames);
     text.lines().map(|line| line.split(", ").filter(|part| !part.starts_with("duration")).collect()).collect()
 }
