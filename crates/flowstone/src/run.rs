@@ -32,6 +32,8 @@ struct CommandLine {
     types: Types,
     database: PathBuf,
     remotes: Vec<String>,
+    /// A log file in its usual place was asked for.
+    log_dir: Option<PathBuf>,
 }
 
 /// Runs both.
@@ -59,6 +61,7 @@ fn parse(args: Vec<OsString>, log: &Arc<vlog::Log>) -> Result<Option<CommandLine
         types: Types::default(),
         database: dirs::dbdir().join("conf.db"),
         remotes: Vec::new(),
+        log_dir: None,
     };
     for found in &mut parser {
         let found = found.map_err(|e| e.to_string())?;
@@ -78,6 +81,9 @@ fn parse(args: Vec<OsString>, log: &Arc<vlog::Log>) -> Result<Option<CommandLine
             ("disable-system", _) => line.types.no_system = true,
             (id, value) if line.daemon.accept(id, value) => {}
             (id, value) => {
+                if id == "log-file" && value.is_none() {
+                    line.log_dir = Some(dirs::logdir());
+                }
                 log.accept(id, value)?;
             }
         }
@@ -114,7 +120,7 @@ fn usage(log: &vlog::Log) -> String {
 
 fn serve(args: &[OsString], line: CommandLine, log: &Arc<vlog::Log>) -> Result<(), String> {
     let rundir = dirs::rundir();
-    for dir in [Some(rundir.as_path()), line.database.parent()].into_iter().flatten() {
+    for dir in [Some(rundir.as_path()), line.database.parent(), line.log_dir.as_deref()].into_iter().flatten() {
         std::fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     }
     let overwrite = line.daemon.overwrite_pidfile;
