@@ -61,9 +61,9 @@ class Making:
             switch.start_switch("--enable-dummy", *([] if start == "kernel" else ["--disable-system"]))
         return switch
 
-    def host(self, switch, number, **options):
+    def host(self, switch, number, kind=Host, **options):
         """A host that is cabled to the switch but not yet a port of a bridge."""
-        host = Host(switch, number, **options)
+        host = kind(switch, number, **options)
         self.namespaces.append(host)
         return host
 

@@ -60,14 +60,6 @@ class Host(Namespace):
         if not offloads:
             self.run("ethtool", "-K", "e0", "tx", "off", "tso", "off", "gso", "off", "gro", "off")
 
-    def add_vlan(self, vid):
-        """A tagged interface e0.VID with an address in a network of its own, which is returned."""
-        address = f"10.{vid % 250 + 2}.0.{self.number}"
-        run(["ip", "-n", self.name, "link", "add", "link", "e0", "name", f"e0.{vid}", "type", "vlan", "id", vid])
-        run(["ip", "-n", self.name, "link", "set", f"e0.{vid}", "up"])
-        run(["ip", "-n", self.name, "addr", "add", f"{address}/24", "dev", f"e0.{vid}"])
-        return address
-
     def ping(self, address, *words, check=True):
         """One echo request that is answered, with as many tries as a busy machine may need."""
         return self.run("ping", "-c", "1", "-w", "30", "-i", "0.2", *words, address, check=check)
@@ -92,6 +84,45 @@ class Host(Namespace):
 
     def python(self, script, *words, **options):
         return self.run(sys.executable, HERE / script, *words, **options)
+
+
+class TaggingHost(Host):
+    """A host whose cable carries tagged frames.
+
+    Kernels without VLAN devices are common enough in test machines, so an edge bridge of the switch puts the tags on,
+    and a veth pair in the switch's namespace is the cable: `port` is its end for the bridge under test, over which the
+    frames go tagged, through the kernel."""
+
+    def __init__(self, switch, number, mtu=1500, offloads=True):
+        super().__init__(switch, number, mtu=mtu, offloads=offloads)
+        self.switch = switch
+        self.offloads = offloads
+        self.edge = f"edge{number}"
+        self.port, uplink, plain = f"t{number}", f"u{number}", self.port
+        run(
+            ["ip", "-n", switch.namespace, "link", "add", self.port, "mtu", mtu, "type", "veth"]
+            + ["peer", "name", uplink, "mtu", mtu]
+        )
+        for device in (self.port, uplink):
+            run(["ip", "-n", switch.namespace, "link", "set", device, "up"])
+        switch.vsctl("add-br", self.edge, "--", "add-port", self.edge, uplink, "--", "add-port", self.edge, plain)
+
+    def add_vlan(self, vid):
+        """An interface whose frames go tagged, with an address in a network of its own, which is returned."""
+        address = f"10.{vid % 250 + 2}.0.{self.number}"
+        port, device = f"p{self.number}v{vid}", f"e{vid}"
+        namespace = self.switch.namespace
+        run(
+            ["ip", "link", "add", port, "netns", namespace, "mtu", self.mtu, "type", "veth"]
+            + ["peer", "name", device, "netns", self.name, "mtu", self.mtu]
+        )
+        if not self.offloads:
+            self.run("ethtool", "-K", device, "tx", "off", "tso", "off", "gso", "off", "gro", "off")
+        run(["ip", "-n", namespace, "link", "set", port, "up"])
+        run(["ip", "-n", self.name, "link", "set", device, "up"])
+        run(["ip", "-n", self.name, "addr", "add", f"{address}/24", "dev", device])
+        self.switch.vsctl("add-port", self.edge, port, f"tag={vid}")
+        return address
 
 
 def finish(process, words="", check=True, timeout=300):

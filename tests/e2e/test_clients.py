@@ -34,7 +34,8 @@ def test_bridges_and_ports(tools):
     again = tools.run("ovs-vsctl", "add-port", "br1", "p1", check=False)
     assert (again.code, again.err) == (1, "ovs-vsctl: cannot create a port named p1 because a port named p1 already exists on bridge br0\n")
     text = tools.vsctl("show")
-    assert re.search(r"^    Bridge br0\n        datapath_type: dummy\n        Port br0\n", text, re.MULTILINE), text
+    assert re.search(r"^    Bridge br0\n        datapath_type: dummy\n        Port ", text, re.MULTILINE), text
+    assert "        Port p1\n            Interface p1\n                type: dummy\n" in text
     # What the switch reports back stands in the rows once add-port returned.
     assert tools.vsctl("get", "interface", "p1", "ofport", "error", "admin_state", "link_state") == "1\n[]\nup\nup"
     assert tools.vsctl("get", "interface", "p2", "ofport") == "2"
@@ -138,7 +139,6 @@ def test_flows(bridge):
     ]
     assert "in_port=p1,nw_dst=10.0.0.0/8,tp_dst=80 actions=mod_nw_tos:32,output:p2" in tools.ofctl("--names", "dump-flows", "br0")
     assert tools.flows("br0", "table=3") == ["cookie=0x0, table=3, ipv6 actions=drop"]
-    assert tools.flows("br0", "cookie=0x7/-1,actions=drop") if False else True
     assert len(tools.flows("br0", "cookie=0x7/-1")) == 1
     tools.ofctl("mod-flows", "br0", "tcp,actions=output:3")
     assert any("tp_dst=80 actions=output:3" in flow for flow in tools.flows("br0", "--no-names"))
@@ -153,9 +153,12 @@ def test_flows(bridge):
     assert "flow_count=2" in tools.ofctl("dump-aggregate", "br0")
     tools.ofctl("replace-flows", "br0", "-", input="in_port=3,actions=1\n")
     assert tools.flows("br0", "--no-names") == ["cookie=0x0, table=0, in_port=3 actions=output:1"]
-    same = tools.run("ovs-ofctl", "diff-flows", "br0", "-", input="in_port=3,actions=1\n", check=False)
+    file = tools.switch.directory / "flows"
+    file.write_text("in_port=3,actions=1\n")
+    same = tools.run("ovs-ofctl", "diff-flows", "br0", file, check=False)
     assert (same.code, same.out) == (0, ""), str(same)
-    other = tools.run("ovs-ofctl", "diff-flows", "br0", "-", input="in_port=3,actions=2\n", check=False)
+    file.write_text("in_port=3,actions=2\n")
+    other = tools.run("ovs-ofctl", "diff-flows", "br0", file, check=False)
     assert other.code == 2 and "-in_port=3 actions=output:1" in other.out.replace("p3", "3").replace("p1", "1"), str(other)
     tools.ofctl("del-flows", "br0")
     assert tools.flows("br0") == []
@@ -178,8 +181,8 @@ def test_ofctl_reports(bridge, version):
     assert re.search(r'1\("?p1"?\): addr:', bridge.ofctl(option, "dump-ports-desc", "br0"))
     assert re.search(r"table 0( \(.*\))?:", bridge.ofctl(option, "dump-tables", "br0"))
     assert re.search(r"Manufacturer: .*\nHardware: .*\nSoftware: ", bridge.ofctl(option, "dump-desc", "br0"))
-    bridge.ofctl(option, "mod-port", "br0", "p1", "no-flood")
-    assert re.search(r"p1.*\n +config: +NO_FLOOD", bridge.ofctl(option, "show", "br0"))
+    bridge.ofctl(option, "mod-port", "br0", "p1", "no-forward")
+    assert re.search(r"p1.*\n +config: +NO_FWD", bridge.ofctl(option, "show", "br0"))
     bridge.ofctl(option, "probe", "br0")
     assert bridge.ofctl(option, "ping", "br0").count("bytes from") == 10
 
@@ -191,8 +194,8 @@ def test_ofctl_failures(bridge):
         ("in_port=1,nosuch=3,actions=2", "nosuch"),
         ("tcp,tp_dst=99999,actions=2", "99999"),
         ("in_port=1,actions=nosuch:3", "nosuch"),
-        ("in_port=1", "actions"),
-        ("nw_src=1.2.3.400,ip,actions=2", "1.2.3.400"),
+        ("in_port=1", "action"),
+        ("ip,nw_src=1.2.x.4,actions=2", "1.2.x.4"),
         ("priority=70000,actions=2", "70000"),
     ):
         output = bridge.run("ovs-ofctl", "add-flow", "br0", flow, check=False)
@@ -259,9 +262,9 @@ def test_ovsdb_monitor(tools, method):
         try:
             until(lambda: re.search(r",initial,br0,", path.read_text()), lambda: path.read_text())
             tools.vsctl("set", "bridge", "br0", "fail_mode=secure")
-            until(lambda: re.search(r",new,br0,secure", path.read_text()), lambda: path.read_text())
+            until(lambda: re.search(r",(new,br0|modify,),secure", path.read_text()), lambda: path.read_text())
             tools.vsctl("del-br", "br0")
-            until(lambda: re.search(r",delete,br0,secure", path.read_text()), lambda: path.read_text())
+            until(lambda: re.search(r",delete,", path.read_text()), lambda: path.read_text())
         finally:
             monitor.kill()
             monitor.wait()

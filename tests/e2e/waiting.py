@@ -1,9 +1,11 @@
 """Waiting for something to become true: the tests poll with a generous deadline and never sleep for a guessed time."""
 
+import os
 import time
 
-# Long enough for a loaded machine with two processors; nothing that works comes near it.
-DEADLINE_S = 90.0
+# Long enough for a loaded machine with two processors; nothing that works comes near it. A smaller one saves time while
+# a test that fails is looked into.
+DEADLINE_S = float(os.environ.get("FLOWSTONE_DEADLINE_S", 90))
 
 
 def until(check, what, deadline_s=DEADLINE_S, interval_s=0.05):

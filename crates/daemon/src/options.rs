@@ -46,6 +46,9 @@ pub struct DaemonOptions {
     pub user: Option<String>,
     /// Not an option but a property of the program: under `--user` it keeps the capabilities that network devices need.
     pub datapath_access: bool,
+    /// Not an option either: what the program prints to standard error is its work, and still gets out when it is
+    /// detached. Log messages do not.
+    pub keep_stderr: bool,
     /// `--unixctl`.
     pub unixctl: Option<String>,
 }

@@ -217,7 +217,9 @@ pub(crate) fn leave_terminal(options: &DaemonOptions, log: &vlog::Log) -> io::Re
     log.set_level(None, Some(vlog::Destination::Console), vlog::Level::Off);
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
-    rustix::stdio::dup2_stderr(&null)?;
+    if !options.keep_stderr {
+        rustix::stdio::dup2_stderr(&null)?;
+    }
     if !options.no_chdir {
         std::env::set_current_dir("/")?;
     }

@@ -48,7 +48,7 @@ pub struct ControllerUpcall {
     pub bridge: u32,
     /// Table of the flow that sent it.
     pub table: u8,
-    /// Cookie of that flow, or all ones if none.
+    /// Cookie of that flow; 0 if none matched, all ones for a packet-out.
     pub cookie: u64,
     /// `ofp_packet_in_reason`.
     pub reason: u8,
@@ -58,7 +58,8 @@ pub struct ControllerUpcall {
     pub controller_id: u16,
     /// For NXT_PACKET_IN2.
     pub userdata: Vec<u8>,
-    /// Whether it is the table-miss flow (OpenFlow 1.3), or no flow at all.
+    /// Whether a table-miss flow (OpenFlow 1.3 section 5.4) sent it: to versions before, such a flow is a flow as any
+    /// other, and its reason an action.
     pub table_miss: bool,
     /// Ingress port in the bridge's numbering.
     pub in_port: PortNo,

@@ -1,4 +1,11 @@
-//! Datapath actions as text, in the syntax of Open vSwitch's datapath flows: `set(eth(dst=...)),push_vlan(vid=7,pcp=0),2`.
+//! Datapath flows as text. Here are their actions, in the syntax of Open vSwitch: `set(eth(dst=...)),push_vlan(vid=7,pcp=0),2`;
+//! `key` writes keys with their masks and `parse` reads keys.
+
+mod key;
+mod parse;
+
+pub use key::{Detail, format_key, key_to_string};
+pub use parse::{KeyError, parse_key};
 
 use crate::action::DpAction;
 use base::{DpPort, MacAddr};
@@ -34,9 +41,12 @@ fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Opti
             }
             DpAction::Controller(c) => write!(
                 out,
-                "userspace(pid=0,controller(reason={},dont_send=0,continuation=0,recirc_id=0,rule_cookie={:#x},\
+                "userspace(pid=0,controller(reason={},dont_send=0,continuation=0,recirc_id=0,rule_cookie={},\
                  controller_id={},max_len={}))",
-                c.reason, c.cookie, c.controller_id, c.max_len
+                c.reason,
+                key::hex(c.cookie.into()),
+                c.controller_id,
+                c.max_len
             ),
             DpAction::Clone(inner) => {
                 out.push_str("clone(");
@@ -136,6 +146,107 @@ fn short_name(field: Field) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flow::{FlowKey, layout};
+    use proptest::prelude::*;
+
+    fn no_name(_: DpPort) -> Option<String> {
+        None
+    }
+
+    fn parse(text: &str) -> Result<FlowKey, KeyError> {
+        parse_key(text, &|_| None)
+    }
+
+    /// Keys that a whole mask writes back as they were.
+    const KEYS: &[&str] = &[
+        "recirc_id(0),in_port(1),packet_type(ns=0,id=0),eth(src=02:00:00:00:00:01,dst=02:00:00:00:00:02),eth_type(0x0800),\
+         ipv4(src=10.0.0.1,dst=10.0.0.2,proto=6,tos=0x20,ttl=64,frag=no),tcp(src=1,dst=2),tcp_flags(-fin+syn-rst-psh-ack-urg-ece-cwr-ns-[200]-[400]-[800])",
+        "recirc_id(0),in_port(4),packet_type(ns=0,id=0),eth(src=02:00:00:00:00:01,dst=02:00:00:00:00:02),eth_type(0x8100),\
+         vlan(vid=5,pcp=1),encap(eth_type(0x0806),arp(sip=1.1.1.1,tip=2.2.2.2,op=1,sha=02:00:00:00:00:01,tha=00:00:00:00:00:00))",
+        "recirc_id(0),in_port(4),packet_type(ns=0,id=0),eth(src=02:00:00:00:00:03,dst=02:00:00:00:00:01),eth_type(0x86dd),\
+         ipv6(src=fe80::1,dst=fe80::2,label=0,proto=58,tclass=0,hlimit=255,frag=no),icmpv6(type=135,code=0),\
+         nd(target=fe80::2,sll=02:00:00:00:00:03,tll=00:00:00:00:00:00)",
+        "recirc_id(0),in_port(4),packet_type(ns=0,id=0),eth(src=02:00:00:00:00:03,dst=02:00:00:00:00:01),eth_type(0x88a8),\
+         vlan(vid=7,pcp=0),encap(eth_type(0x8100),vlan(vid=8,pcp=3),encap(eth_type(0x1234)))",
+        "recirc_id(0),in_port(4),packet_type(ns=0,id=0),eth(src=02:00:00:00:00:03,dst=02:00:00:00:00:01),eth_type(0x8847),\
+         mpls(label=5,tc=2,ttl=64,bos=1)",
+    ];
+
+    #[test]
+    fn keys_there_and_back() {
+        for text in KEYS {
+            let positive = text.replace("-fin+syn-rst-psh-ack-urg-ece-cwr-ns-[200]-[400]-[800]", "syn");
+            let key = parse(&positive).unwrap();
+            assert_eq!(key_to_string(&key, &no_name), *text);
+        }
+    }
+
+    #[test]
+    fn only_what_is_matched() {
+        let key = parse(
+            "in_port(1),eth(src=02:00:00:00:00:01,dst=02:00:00:00:00:02),eth_type(0x0800),\
+             ipv4(src=10.0.0.0,proto=17,tos=0x20,frag=no),udp(dst=80)",
+        )
+        .unwrap();
+        let mut mask = FlowKey::ZERO;
+        for (field, bits) in [
+            (Field::EthType, 0xffff),
+            (Field::Ipv4Src, 0xffff_ff00),
+            (Field::IpProto, 0xff),
+            (Field::IpDscp, 0x3f),
+            (Field::IpFrag, 3),
+            (Field::UdpDst, 0xfff0),
+        ] {
+            mask.add_mask(field, bits);
+        }
+        let mut out = String::new();
+        format_key(&key, &mask, Detail::Matched, &|_| Some("p1".to_owned()), &mut out);
+        assert_eq!(
+            out,
+            "recirc_id(0),in_port(p1),packet_type(ns=0,id=0),eth_type(0x0800),\
+             ipv4(src=10.0.0.0/255.255.255.0,proto=17,tos=0x20/0xfc,frag=no),udp(dst=80/0xfff0)"
+        );
+        out.clear();
+        format_key(&key, &FlowKey::ZERO, Detail::All, &no_name, &mut out);
+        assert_eq!(
+            out,
+            "skb_priority(0/0),skb_mark(0/0),ct_state(0/0),ct_zone(0/0),ct_mark(0/0),ct_label(0/0),recirc_id(0),dp_hash(0/0),\
+             in_port(1),packet_type(ns=0,id=0),eth(src=02:00:00:00:00:01/00:00:00:00:00:00,dst=02:00:00:00:00:02/00:00:00:00:00:00),\
+             eth_type(0x0800/0x0000)"
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let error = |text: &str| parse(text).unwrap_err().to_string();
+        assert_eq!(error("in_port(1),eth(src=02:00:00:00:00:04),bogus(1)"), "syntax error at bogus(1)");
+        assert_eq!(error("xx"), "syntax error at xx");
+        assert_eq!(error("in_port(1"), "syntax error at in_port(1");
+        assert_eq!(error("in_port(nobody)"), "syntax error at in_port(nobody)");
+        assert_eq!(error("ipv4(tos=256)"), "syntax error at ipv4(tos=256)");
+        assert_eq!(error("recirc_id(1),recirc_id(2)"), "syntax error at recirc_id(2)");
+        assert_eq!(parse("in_port(1),eth()").unwrap().eth_type(), 0x5ff);
+        assert_eq!(parse_key("in_port(p9)", &|n| (n == "p9").then_some(DpPort(9))).unwrap().in_port().0, 9);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_an_answer(text in "(in_port|eth|vlan|encap|mpls|ipv4|nd|,|=|src|label|0x|[0-9()]|.){0,20}") {
+            let _ = parse(&text);
+        }
+
+        #[test]
+        fn any_key_and_mask_is_a_text(words in proptest::collection::vec(any::<u64>(), layout::WORDS), masks in proptest::collection::vec(any::<u64>(), layout::WORDS)) {
+            let (mut key, mut mask) = (FlowKey::ZERO, FlowKey::ZERO);
+            key.0.copy_from_slice(&words);
+            mask.0.copy_from_slice(&masks);
+            for detail in [Detail::Matched, Detail::All] {
+                let mut out = String::new();
+                format_key(&key, &mask, detail, &no_name, &mut out);
+                prop_assert_eq!(out.matches('(').count(), out.matches(')').count(), "{}", out);
+            }
+        }
+    }
 
     #[test]
     fn syntax() {

@@ -129,24 +129,7 @@ fn serve(args: &[OsString], line: CommandLine, log: &Arc<vlog::Log>) -> Result<(
         let mut switch = Daemon::new(Options { remote, rundir: rundir.clone(), types: line.types }, Clock::real())?;
         let commands = vswitchd::program::control_commands("ovs-vswitchd", log, started.shutdown(), &switch);
         tokio::spawn(bind(&rundir, "ovs-vswitchd", &commands)?.run());
-        let (configured, first) = oneshot::channel();
-        let mut configured = Some(configured);
-        let serving = switch.run(move || {
-            if let Some(configured) = configured.take() {
-                // Nobody waits for it any more if the process is told to end meanwhile.
-                let _ = configured.send(());
-            }
-        });
-        tokio::pin!(serving);
-        tokio::select! {
-            () = &mut serving => return Ok(()),
-            _ = first => started.ready(),
-            end = started.terminated(&commands) => return end.map(|_| ()).map_err(|e| e.to_string()),
-        }
-        tokio::select! {
-            () = serving => Ok(()),
-            end = started.terminated(&commands) => end.map(|_| ()).map_err(|e| e.to_string()),
-        }
+        vswitchd::program::until_the_end(&mut switch, &mut started, &commands).await
     });
     database.stop();
     drop(database_pid);

@@ -1,7 +1,6 @@
 //! Files of flows.
 
 use crate::error::{Result, fatal, strerror};
-use flow::text::NoNames;
 use openflow::ParsedFlow;
 use std::io::Read;
 
@@ -27,9 +26,9 @@ pub fn read_file(name: &str) -> Result<String> {
     }
 }
 
-/// Says in the log what a match lost when it was put in normal form, and puts it there.
+/// Says in the log what a match lost when it was put in normal form.
 pub fn normalize(flow: &mut ParsedFlow) {
-    if let Some(change) = flow.flow_mod.matching.normalize(&NoNames) {
+    if let Some(change) = flow.normalized.take() {
         for line in change.lines() {
             tracing::info!(target: "ofp_match", "{line}");
         }

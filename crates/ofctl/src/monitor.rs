@@ -190,9 +190,10 @@ impl Reader {
     }
 }
 
-/// Becomes a daemon if that was asked for.
+/// Becomes a daemon if that was asked for; the messages still go to standard error then.
 fn start(c: &Context) -> Result<daemon::Started> {
-    daemon::start(&c.command_line, c.daemon.clone(), &c.log).map_err(fatal)
+    let options = daemon::DaemonOptions { keep_stderr: true, ..c.daemon.clone() };
+    daemon::start(&c.command_line, options, &c.log).map_err(fatal)
 }
 
 /// Prints messages on one thread, and answers on the control socket on another, until either ends.

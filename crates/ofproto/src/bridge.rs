@@ -222,7 +222,14 @@ impl Ofproto {
     pub(crate) fn update_miss_to_controller(&self) {
         let mut on = false;
         self.connections.for_each(|peer| {
-            on |= peer.kind == PeerKind::Controller && peer.version().is_some_and(|v| v < openflow::Version::V13);
+            let state = peer.state.lock();
+            on |= match peer.kind {
+                PeerKind::Controller => true,
+                // One that has asked for packets, as `ovs-ofctl monitor` does.
+                PeerKind::Service => state.miss_send_len > 0,
+                PeerKind::Snoop => false,
+            } && state.controller_id == 0
+                && state.version.is_some_and(|v| v < openflow::Version::V13);
         });
         let old = std::mem::replace(&mut self.state.write().miss_to_controller, on);
         if old != on {
@@ -284,12 +291,18 @@ impl Ofproto {
         }
         state.bundles = bundles;
         drop(state);
+        self.rebuild();
+        // Nothing is learned on these ports any more. What they knew is forgotten.
+        let mut flushed = false;
         for change in &changes {
+            base::coverage!(ofproto_update_port);
             if let PortChange::Deleted(port) = change {
-                self.macs.write().flush_port(port.spec.no);
+                flushed |= self.macs.write().flush_port(port.spec.no);
             }
         }
-        self.rebuild();
+        if flushed {
+            self.changed();
+        }
         changes
     }
 
@@ -301,6 +314,7 @@ impl Ofproto {
             port.config = config;
             port.clone()
         };
+        base::coverage!(rev_port_toggled);
         self.rebuild();
         Some(port)
     }

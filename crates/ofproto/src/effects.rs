@@ -5,9 +5,19 @@ use base::Millis;
 use std::sync::atomic::Ordering;
 use xlate::Effect;
 
+/// How the switch knows of packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Seen {
+    /// One just came.
+    Now,
+    /// The datapath counted them some time ago. Whatever they were to teach was learned when their flow was made; what
+    /// has changed since is newer than they are.
+    Earlier,
+}
+
 impl Switch {
     /// Applies `effects` for `packets` packets of `bytes` bytes together, the last of which came at `now`.
-    pub fn apply(&self, effects: &[Effect], packets: u64, bytes: u64, now: Millis) {
+    pub(crate) fn apply(&self, effects: &[Effect], packets: u64, bytes: u64, now: Millis, seen: Seen) {
         if packets == 0 {
             return;
         }
@@ -24,14 +34,17 @@ impl Switch {
                     }
                 }
                 Effect::LearnMac { bridge, vlan, mac, port } => {
-                    let changed = self
-                        .network()
-                        .bridges
-                        .get(bridge)
-                        .filter(|b| b.ports.contains_key(port))
-                        .is_some_and(|b| b.macs.write().learn(*vlan, *mac, *port, now));
-                    if changed {
-                        self.changed();
+                    let net = self.network();
+                    let Some(bridge) = net.bridges.get(bridge).filter(|b| b.ports.contains_key(port)) else { continue };
+                    let mut macs = bridge.macs.write();
+                    match seen {
+                        Seen::Now if macs.learn(*vlan, *mac, *port, now) => {
+                            drop(macs);
+                            base::coverage!(rev_mac_learning);
+                            self.changed();
+                        }
+                        Seen::Now => {}
+                        Seen::Earlier => macs.refresh(*vlan, *mac, *port, now),
                     }
                 }
                 Effect::Patch { from, to } => {

@@ -10,6 +10,9 @@ use std::sync::Arc;
 use xlate::model::N_TABLES;
 use xlate::{Rule, RuleStats};
 
+/// The table that Open vSwitch keeps for itself: controllers can look at it, not change it.
+pub const INTERNAL_TABLE: u8 = 254;
+
 /// Why a flow is gone (`ofp_flow_removed_reason`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -121,6 +124,9 @@ impl Ofproto {
         if fm.table_id.is_some_and(|t| usize::from(t) >= N_TABLES) {
             return Err(OfpError::FmfcBadTableId);
         }
+        if fm.table_id == Some(INTERNAL_TABLE) {
+            return Err(OfpError::BrcEperm);
+        }
         let removed = match fm.command {
             FlowModCommand::Add => {
                 self.add(fm)?;
@@ -132,6 +138,7 @@ impl Ofproto {
             }
             FlowModCommand::Delete | FlowModCommand::DeleteStrict => self.delete(fm),
         };
+        base::coverage!(rev_flow_table);
         self.changed();
         Ok(removed)
     }
@@ -141,13 +148,13 @@ impl Ofproto {
         let table = self.tables().get(usize::from(table_id)).ok_or(OfpError::FmfcBadTableId)?;
         let now = self.now();
         let mut rules = table.rules.write();
-        if fm.flags.check_overlap && rules.overlaps(&fm.matching, fm.priority.into()) {
+        let old = rules.find(&fm.matching, fm.priority.into());
+        // What only takes another's place overlaps with nothing that the other did not.
+        if old.is_none() && fm.flags.check_overlap && rules.overlaps(&fm.matching, fm.priority.into()) {
             return Err(OfpError::FmfcOverlap);
         }
-        let stats = rules
-            .find(&fm.matching, fm.priority.into())
-            .filter(|_| !fm.flags.reset_counts)
-            .map_or_else(Arc::<RuleStats>::default, |old| Arc::clone(&old.stats));
+        let stats =
+            old.filter(|_| !fm.flags.reset_counts).map_or_else(Arc::<RuleStats>::default, |old| Arc::clone(&old.stats));
         let rule = Arc::new(Rule {
             minimatch: rules.compress(&fm.matching),
             priority: fm.priority,
@@ -212,8 +219,20 @@ impl Ofproto {
         Some(Removed { rule: gone, reason })
     }
 
+    /// Counts what the datapath forwarded by flows that are gone, and tells controllers of them. By now nothing more is
+    /// forwarded by them, so that the counts are final.
+    pub(crate) fn finish_removal(&self, removed: &[Removed]) {
+        if removed.iter().any(|r| r.rule.flags.send_flow_rem) {
+            if let Some(switch) = self.switch() {
+                switch.revalidate();
+            }
+            self.send_flows_removed(removed);
+        }
+    }
+
     /// Removes all flows without telling anybody.
     pub fn flush_flows(&self) {
+        base::coverage!(ofproto_flush);
         for rule in self.collect(&Criteria::any()) {
             self.remove_rule(&rule, RemovedReason::Delete);
         }

@@ -21,6 +21,8 @@ pub struct Switch {
     bridges: RwLock<BTreeMap<BridgeId, Arc<Ofproto>>>,
     next_bridge: AtomicU64,
     next_flow: AtomicU64,
+    /// Held while a snapshot is made and published, so that an older one does not come last.
+    rebuilding: Mutex<()>,
     pub(crate) remembered: Mutex<HashMap<FlowId, Remembered>>,
     /// Translations made so far.
     pub(crate) translations: AtomicU64,
@@ -37,6 +39,7 @@ impl Switch {
             bridges: RwLock::default(),
             next_bridge: AtomicU64::new(1),
             next_flow: AtomicU64::new(1),
+            rebuilding: Mutex::default(),
             remembered: Mutex::default(),
             translations: AtomicU64::new(0),
         })
@@ -112,6 +115,7 @@ impl Switch {
 
     /// Makes a new snapshot from the bridges as they are now, and publishes it.
     pub fn rebuild(&self) {
+        let rebuilding = self.rebuilding.lock();
         let mut net = Network::default();
         for (id, bridge) in self.bridges.read().iter() {
             let view = bridge.view();
@@ -123,6 +127,7 @@ impl Switch {
             net.bridges.insert(*id, Arc::new(view));
         }
         self.network.store(Arc::new(net));
+        drop(rebuilding);
         self.changed();
     }
 

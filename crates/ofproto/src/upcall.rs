@@ -1,5 +1,6 @@
 //! Packets that the datapath has no flow for, and packets that go to controllers: called on packet threads.
 
+use crate::effects::Seen;
 use crate::switch::Switch;
 use base::{DpPort, Millis};
 use dpif::{ControllerUpcall, DpAction, DpActions, DpFlow, DpFlowStats, FlowId, Upcall, UpcallHandler, UpcallReply};
@@ -32,14 +33,15 @@ pub(crate) fn dp_actions(verdict: &mut Verdict) -> DpActions {
 
 impl UpcallHandler for Switch {
     fn miss(&self, upcall: Upcall<'_>) -> UpcallReply {
+        base::coverage!(flow_extract);
         let now = self.clock().now();
         let (generation, mut verdict) = self.translate_now(upcall.key);
         let actions = dp_actions(&mut verdict);
         let effects: Arc<[xlate::Effect]> = std::mem::take(&mut verdict.effects).into();
-        self.apply(&effects, 1, upcall.packet.len() as u64, now);
+        self.apply(&effects, 1, upcall.packet.len() as u64, now, Seen::Now);
         // What made this packet learn something moved the generation: its flow would be out of date at once. The
-        // next packet's flow stays.
-        let install = (generation == self.generation() && verdict.error.is_none()).then(|| {
+        // next packet's flow stays. A translation that failed is remembered as any other: it costs the most to repeat.
+        let install = (generation == self.generation()).then(|| {
             let mask = verdict.reads.mask().clone();
             let key = upcall.key.masked(&mask);
             let id = self.new_flow_id();

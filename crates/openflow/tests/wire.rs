@@ -117,3 +117,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_load_into_a_field_wider_than_a_value_fills_it_with_zeros() {
+    let actions = parse_instructions("load:7->tun_metadata47", &flow::NoNames).expect("a field of 992 bits");
+    let values: Vec<u64> = actions
+        .iter()
+        .map(|action| match action {
+            openflow::Action::RegLoad { value, .. } => *value,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!((values[0], &values[1..]), (7, [0; 15].as_slice()));
+}

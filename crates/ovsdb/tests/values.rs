@@ -293,3 +293,12 @@ fn schemas_that_do_not_hold_together_are_refused() {
     );
     refused(json!({"t": {"columns": {"c": {"type": "integer"}}, "maxRows": 0}}), "maxRows must be at least 1");
 }
+
+#[test]
+fn a_real_is_the_same_after_it_was_written_and_read() {
+    for text in ["-9.223372033427389e+19", "1.7976931348623157e+308", "0.1", "123456789.12345679"] {
+        let value: serde_json::Value = serde_json::from_str(text).expect("a number");
+        assert_eq!(value.as_f64(), text.parse().ok());
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&value.to_string()).expect("our own"), value);
+    }
+}

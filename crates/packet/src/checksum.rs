@@ -207,6 +207,8 @@ pub fn verify(frame: &[u8]) -> Verdict {
             return if crc.to_le_bytes() == [a, b, c, d] { Verdict::Good } else { Verdict::Bad };
         }
         Some(Transport::Udp) if l4.get(6..8).is_none_or(|f| f == [0, 0]) => return whole,
+        // Not a protocol of IPv4.
+        Some(Transport::Icmpv6) if ip.version == 4 => return whole,
         Some(Transport::Tcp | Transport::Udp | Transport::Icmpv6) => wire::pseudo(frame, &ip).bytes(l4).finish(),
         Some(Transport::Icmp) => checksum(l4),
         None => return whole,
@@ -292,5 +294,14 @@ mod tests {
             finish(&mut packet);
             assert_eq!(packet.offload.checksum, Checksum::Unknown);
         }
+    }
+
+    #[test]
+    fn icmpv6_in_ipv4_has_no_checksum_that_could_be_checked() {
+        let mut frame =
+            [vec![2; 12], vec![8, 0, 0x45, 0, 0, 24, 0, 0, 0, 0, 64, 58], vec![0; 10], vec![135, 0, 1, 2]].concat();
+        let sum = checksum(&frame[14..34]);
+        frame[24..26].copy_from_slice(&sum.to_be_bytes());
+        assert_eq!(verify(&frame), Verdict::Good);
     }
 }

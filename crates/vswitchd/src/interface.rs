@@ -221,6 +221,10 @@ fn open(
     }
     devices
         .open(&interface.name, &interface.kind, &bridge.datapath_type, &interface.options)
-        .and_then(|device| Attached::new(&dp.datapath, device, None))
+        .and_then(|device| {
+            let by_name = || Attached::number_by_name(&interface.name);
+            let number = (bridge.datapath_type == "dummy").then(by_name).flatten();
+            Attached::new(&dp.datapath, device, number)
+        })
         .map(Behind::Device)
 }

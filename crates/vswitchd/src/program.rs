@@ -130,25 +130,35 @@ fn serve(args: &[OsString], command_line: CommandLine, log: &Arc<vlog::Log>) -> 
         if let Some(control) = control {
             tokio::spawn(control.run());
         }
-        // Whoever started the daemon with --detach is let go once the database was read and set up.
-        let (configured, first) = tokio::sync::oneshot::channel();
-        let mut configured = Some(configured);
-        let serving = switch.run(move || {
-            if let Some(configured) = configured.take() {
-                let _ = configured.send(());
-            }
-        });
-        tokio::pin!(serving);
-        tokio::select! {
-            () = &mut serving => return Ok(()),
-            _ = first => started.ready(),
-            end = started.terminated(&commands) => return end.map(|_| ()).map_err(|e| e.to_string()),
-        }
-        tokio::select! {
-            () = serving => Ok(()),
-            end = started.terminated(&commands) => end.map(|_| ()).map_err(|e| e.to_string()),
-        }
+        until_the_end(&mut switch, &mut started, &commands).await
     })
+}
+
+/// Serves until the daemon is told to end. Whoever started it with --detach is let go once the database was read and set
+/// up.
+pub async fn until_the_end(
+    switch: &mut Daemon,
+    started: &mut daemon::Started,
+    commands: &unixctl::Commands,
+) -> Result<(), String> {
+    let (configured, first) = tokio::sync::oneshot::channel();
+    let mut configured = Some(configured);
+    let serving = switch.run(move || {
+        if let Some(configured) = configured.take() {
+            // Nobody waits for it any more if the daemon is told to end meanwhile.
+            let _ = configured.send(());
+        }
+    });
+    tokio::pin!(serving);
+    tokio::select! {
+        () = &mut serving => return Ok(()),
+        _ = first => started.ready(),
+        end = started.terminated(commands) => return end.map(|_| ()).map_err(|e| e.to_string()),
+    }
+    tokio::select! {
+        () = serving => Ok(()),
+        end = started.terminated(commands) => end.map(|_| ()).map_err(|e| e.to_string()),
+    }
 }
 
 /// All control commands of a switch.
@@ -160,7 +170,7 @@ pub fn control_commands(
 ) -> unixctl::Commands {
     let commands = unixctl::Commands::new(cli::program::version_text(program).trim_end());
     let devices = Arc::clone(&switch.devices);
-    daemon::control::register(&commands, log, shutdown, move || memory(&devices));
+    daemon::control::register(&commands, log, shutdown, move || commands::usage(&devices));
     commands::register(&commands, &switch.devices);
     let shutdown = shutdown.clone();
     commands.register("exit", "[--cleanup]", 0..=1, move |args| {
@@ -173,19 +183,4 @@ pub fn control_commands(
         Ok(String::new())
     });
     commands
-}
-
-/// What `memory/show` reports.
-pub fn memory(devices: &crate::devices::Devices) -> Vec<(String, u64)> {
-    let mut ports = 0;
-    let mut rules = 0;
-    let mut flows = 0;
-    for (_, dp) in devices.datapaths() {
-        flows += dpif::Dpif::stats(&*dp.datapath).flows;
-        for bridge in dp.switch.bridges() {
-            ports += bridge.ports().len() as u64;
-            rules += bridge.n_flows() as u64;
-        }
-    }
-    vec![("ports".to_owned(), ports), ("rules".to_owned(), rules), ("udpif keys".to_owned(), flows)]
 }

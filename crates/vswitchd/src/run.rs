@@ -182,6 +182,7 @@ impl Daemon {
     }
 
     fn apply(&mut self) {
+        base::coverage!(bridge_reconfigure);
         let desired = &self.desired;
         self.bridges.retain(|name, running| {
             desired.bridges.get(name).is_some_and(|spec| spec.datapath_type == running.datapath_type)

@@ -1,7 +1,7 @@
 //! Carrying out a list of actions, and the order of an action set.
 
 use crate::trace::Kind;
-use crate::translate::{MAX_STACK, Xlate};
+use crate::translate::{MAX_ACTIONS, MAX_STACK, Xlate};
 use crate::verdict::TranslationError;
 use base::PortNo;
 use flow::{Field, FlowKey, Prereq};
@@ -11,12 +11,16 @@ impl Xlate<'_> {
     /// Carries out `actions` in order, until an `exit`.
     pub(crate) fn do_actions(&mut self, actions: &[Action]) {
         for action in actions {
-            if self.exit {
+            if self.exit || std::mem::take(&mut self.stop_list) {
                 return;
+            }
+            if self.n_actions > MAX_ACTIONS {
+                return self.fail(TranslationError::Actions);
             }
             self.tracer.note(Kind::Action, || crate::text::action(action));
             self.do_action(action);
         }
+        self.stop_list = false;
     }
 
     fn do_action(&mut self, action: &Action) {
@@ -24,17 +28,19 @@ impl Xlate<'_> {
             Action::Output { port, max_len } => self.output(*port, *max_len),
             Action::OutputReg { src, max_len } => {
                 let port = self.read_subfield(*src);
-                let port = u32::try_from(port).ok().and_then(|n| {
-                    if src.n_bits <= 16 { Some(PortNo::from_of10(n as u16)) } else { PortNo::from_of11(n) }
-                });
-                self.tracer.note(Kind::Detail, || format!("output port is {}", port.unwrap_or(PortNo::ANY)));
-                if let Some(port) = port {
-                    self.output(port, *max_len);
+                // Numbers are those of OpenFlow 1.0, however wide the field.
+                match u16::try_from(port) {
+                    Ok(n) => {
+                        self.tracer.note(Kind::Detail, || format!("output port is {n}"));
+                        self.output(PortNo::from_of10(n), *max_len);
+                    }
+                    Err(_) => self.tracer.note(Kind::Warning, || format!("output port {port} is out of range")),
                 }
             }
             Action::OutputTrunc { port, max_len } => self.output_truncated(*port, *max_len),
             Action::Controller(c) => self.send_to_controller(c.max_len, c.controller_id, c.reason, &c.userdata),
             Action::Enqueue { port, queue } => {
+                self.reads.note_field(Field::SkbPriority);
                 let old = self.key.get(Field::SkbPriority);
                 self.write(Field::SkbPriority, u128::from(*queue) + 1, u32::MAX.into());
                 self.output(*port, 0);
@@ -56,14 +62,9 @@ impl Xlate<'_> {
                 }
             }
             Action::PopVlan => self.pop_vlan(),
-            Action::PushVlan(tpid) => {
-                let inner = self.key.vlan_tci();
-                self.push_vlan(*tpid);
-                // The new tag starts with the id and priority of the one under it (OpenFlow 1.3 section 5.11).
-                if inner & 0x1000 != 0 {
-                    self.write(Field::VlanTci, inner.into(), 0xffff);
-                }
-            }
+            // The new tag starts with id and priority 0, as in Open vSwitch: it does not copy the one under it, which
+            // OpenFlow 1.3 section 5.11 asks for.
+            Action::PushVlan(tpid) => self.push_vlan(*tpid),
             Action::SetEthSrc(mac) => self.set_whole(Field::EthSrc, mac.to_u64().into()),
             Action::SetEthDst(mac) => self.set_whole(Field::EthDst, mac.to_u64().into()),
             Action::SetIpv4Src(ip) => self.set_whole(Field::Ipv4Src, ip.to_bits().into()),
@@ -104,8 +105,8 @@ impl Xlate<'_> {
             Action::Clone(inner) => {
                 let (set, stack) = (self.action_set.clone(), self.stack.clone());
                 self.on_a_copy(|x| x.do_actions(inner));
+                // An `exit` in there is one for all of the packet.
                 (self.action_set, self.stack) = (set, stack);
-                self.exit = self.error.is_some();
             }
             Action::Note(_) => {}
             Action::Exit => self.exit = true,
@@ -151,7 +152,7 @@ impl Xlate<'_> {
         let mut mask = FlowKey::ZERO;
         mask.add_mask(sf.field, sf.mask());
         self.reads.note_mask(&mask);
-        (self.key.get(sf.field) & sf.mask()) >> sf.offset
+        (self.key.get(sf.field) & sf.mask()).checked_shr(sf.offset.into()).unwrap_or(0)
     }
 
     fn write_subfield(&mut self, sf: Subfield, value: u128) {
@@ -168,12 +169,14 @@ impl Xlate<'_> {
             self.write(Field::IpTtl, ttl - 1, 0xff);
             return;
         }
-        self.tracer.note(Kind::Warning, || "TTL ran out".into());
+        let version = if self.key.eth_type() == flow::extract::ethertype::IPV6 { "IPv6" } else { "IPv4" };
+        self.tracer.note(Kind::Warning, || format!("{version} decrement TTL exception"));
         for id in controllers {
             self.send_to_controller(u16::MAX, *id, PacketInReason::InvalidTtl, &[]);
         }
         self.note_drop(base::DropReason::TtlExpired);
-        self.exit = true;
+        // Whoever came here by a resubmit goes on.
+        self.stop_list = true;
     }
 
     /// Whether the packet has what `prereq` asks for, recording what that is decided by.
@@ -217,6 +220,9 @@ impl Xlate<'_> {
     }
 }
 
+/// Where the actions that send the packet stand in an action set.
+const POSITION_OUTPUT: u8 = 10;
+
 /// Where an action stands in an action set (OpenFlow 1.3 section 5.10).
 fn set_position(action: &Action) -> u8 {
     match action {
@@ -229,7 +235,7 @@ fn set_position(action: &Action) -> u8 {
         | Action::OutputReg { .. }
         | Action::OutputTrunc { .. }
         | Action::Controller(_)
-        | Action::Enqueue { .. } => 10,
+        | Action::Enqueue { .. } => POSITION_OUTPUT,
         _ => 7,
     }
 }
@@ -242,15 +248,19 @@ fn replaces(new: &Action, old: &Action) -> bool {
         }
         (Action::RegLoad { .. } | Action::RegMove { .. }, _) | (_, Action::RegLoad { .. }) => false,
         _ => {
-            set_position(new) == 10 && set_position(old) == 10
+            set_position(new) == POSITION_OUTPUT && set_position(old) == POSITION_OUTPUT
                 || std::mem::discriminant(new) == std::mem::discriminant(old)
         }
     }
 }
 
-/// The actions of an action set in the order in which they are carried out; of several that send the packet, the last.
+/// The actions of an action set in the order in which they are carried out. Of several that send the packet, there is
+/// the last only, and a `resubmit` counts only if none does.
 pub(crate) fn set_in_order(set: &[Action]) -> Vec<Action> {
     let mut ordered = set.to_vec();
+    if set.iter().any(|a| set_position(a) == POSITION_OUTPUT) {
+        ordered.retain(|a| !matches!(a, Action::Resubmit { .. }));
+    }
     ordered.sort_by_key(set_position);
     ordered
 }

@@ -72,7 +72,9 @@ impl Xlate<'_> {
         let before = self.key.vlan_tci();
         let mut after = self.key.clone();
         after.set(field, after.get(field) & !mask | value & mask);
-        let tci = after.vlan_tci();
+        // These two have no bit for the tag's presence: to write them is to have a tag.
+        let implied = if matches!(field, Field::DlVlan | Field::DlVlanPcp) { 0x1000 } else { 0 };
+        let tci = after.vlan_tci() | implied;
         match (before & 0x1000 != 0, tci & 0x1000 != 0) {
             (true, true) => {
                 self.key.set_vlan_tci(tci);
@@ -99,10 +101,22 @@ impl Xlate<'_> {
     /// Pushes a tag with id and priority 0.
     pub(crate) fn push_vlan(&mut self, tpid: u16) {
         self.note_vlan_stack();
+        // A key has two tags. The third from outside is out of its sight, and must not be lost: the push cannot wait
+        // for a commit, which would compare what is in sight.
+        let full = self.key.vlan(1).1 & 0x1000 != 0;
+        if full {
+            self.commit();
+        }
         let (outer_tpid, outer) = self.key.vlan(0);
         self.key.set_vlan(1, outer_tpid, outer);
         self.key.set_vlan(0, tpid, 0x1000);
-        self.pending.vlan_stack = true;
+        if full {
+            self.base.set_vlan(1, outer_tpid, outer);
+            self.base.set_vlan(0, tpid, 0x1000);
+            self.emit(DpAction::PushVlan { tpid, tci: 0x1000 });
+        } else {
+            self.pending.vlan_stack = true;
+        }
     }
 
     /// Removes the outer tag, if there is one.
@@ -128,8 +142,12 @@ impl Xlate<'_> {
         }
     }
 
-    /// Both tags are moved as a whole: they count as read, and then as written.
+    /// Both tags are moved as a whole: they count as read, and then as written. What was written of them before, without
+    /// being read, is emitted first: the tags of `base`, which the next commit compares, are then known in all bits.
     fn note_vlan_stack(&mut self) {
+        if self.pending.fields.iter().any(|(f, _)| is_vlan(*f)) {
+            self.commit();
+        }
         for (word, bits) in [(layout::ETH_SRC, 0xffff), (layout::VLAN, 0xffff_ffff_ffff_0000)] {
             self.reads.note(word, bits);
             let mut mask = FlowKey::ZERO;

@@ -94,6 +94,9 @@ impl MacTable {
                 *entry = MacEntry { port, used: now.max(entry.used), seq };
                 self.by_use.insert((entry.used, seq), key);
                 self.counters.moved += u64::from(moved);
+                if moved {
+                    base::coverage!(mac_learning_moved);
+                }
                 moved
             }
             None => {
@@ -103,11 +106,24 @@ impl MacTable {
                 self.entries.insert(key, MacEntry { port, used: now, seq });
                 self.by_use.insert((now, seq), key);
                 self.counters.learned += 1;
+                base::coverage!(mac_learning_learned);
                 true
             }
         };
         debug_assert_eq!(self.entries.len(), self.by_use.len());
         changed
+    }
+
+    /// Notes that `mac` was used on `port` until `used`, if that is where it is known to be. Nothing is learned: what the
+    /// datapath counted may be older than the entry's last move or removal.
+    pub fn refresh(&mut self, vlan: u16, mac: MacAddr, port: PortNo, used: Millis) {
+        let key = (vlan, mac);
+        if let Some(entry) = self.entries.get_mut(&key).filter(|e| e.port == port && e.used < used) {
+            self.by_use.remove(&(entry.used, entry.seq));
+            *entry = MacEntry { port, used, seq: self.next_seq };
+            self.by_use.insert((used, self.next_seq), key);
+            self.next_seq += 1;
+        }
     }
 
     /// Removes entries that were not used for the aging time. Returns whether there were any.
@@ -120,6 +136,7 @@ impl MacTable {
             self.entries.remove(key);
             self.by_use.pop_first();
             self.counters.expired += 1;
+            base::coverage!(mac_learning_expired);
             any = true;
         }
         any
@@ -188,6 +205,7 @@ impl MacTable {
         let Some((_, key)) = self.by_use.pop_first() else { return false };
         self.entries.remove(&key);
         self.counters.evicted += 1;
+        base::coverage!(mac_learning_evicted);
         true
     }
 }
@@ -210,6 +228,22 @@ mod tests {
         assert!(!t.expire(t0.after(301_000)));
         assert!(t.expire(t0.after(302_000)) && t.is_empty());
         assert_eq!(t.counters(), MacCounters { learned: 1, expired: 1, evicted: 0, moved: 1 });
+    }
+
+    #[test]
+    fn what_is_known_is_refreshed_and_nothing_else() {
+        let mut t = MacTable::default();
+        let t0 = Millis(1_000_000);
+        t.refresh(0, A, PortNo(1), t0);
+        assert!(t.is_empty());
+        t.learn(0, A, PortNo(1), t0);
+        t.learn(0, A, PortNo(2), t0.after(1000));
+        t.refresh(0, A, PortNo(1), t0.after(2000));
+        assert_eq!(t.lookup(0, A), Some(PortNo(2)));
+        t.refresh(0, A, PortNo(2), t0.after(3000));
+        t.refresh(0, A, PortNo(2), t0.after(2000));
+        assert!(!t.expire(t0.after(302_000)) && t.expire(t0.after(303_000)));
+        assert_eq!(t.counters().moved, 1);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::model::{Port, PortOut};
 use crate::trace::Kind;
-use crate::translate::{MAX_DEPTH, Start, Xlate, bridge_of};
+use crate::translate::{MAX_DEPTH, Start, Xlate, bridge_of, trim};
 use crate::verdict::{Effect, TranslationError};
 use base::{DropReason, PortNo};
 use dpif::{ControllerUpcall, DpAction};
@@ -14,13 +14,16 @@ impl<'a> Xlate<'a> {
     pub(crate) fn output(&mut self, port: PortNo, max_len: u16) {
         match port {
             PortNo::IN_PORT => self.output_port(self.key.in_port(), true),
-            PortNo::TABLE => self.lookup(0, None, false),
+            // Only in a packet-out: it enters the pipeline, where a miss is a table miss.
+            PortNo::TABLE => self.lookup(0, None, true),
             PortNo::NORMAL => self.normal(),
             PortNo::FLOOD => self.output_all(true),
             PortNo::ALL => self.output_all(false),
             PortNo::CONTROLLER => {
                 let reason = if self.is_packet_out() {
                     PacketInReason::PacketOut
+                } else if self.in_action_set {
+                    PacketInReason::ActionSet
                 } else if self.rule_is_miss {
                     PacketInReason::NoMatch
                 } else {
@@ -72,17 +75,23 @@ impl<'a> Xlate<'a> {
         }
     }
 
-    /// Sends the first `max_len` bytes to a port.
+    /// Sends the first `max_len` bytes to a port. Only a device takes a part of a packet: reserved ports and patch ports
+    /// are passed over, as Open vSwitch does.
     pub(crate) fn output_truncated(&mut self, port: PortNo, max_len: u32) {
-        let before = self.actions.len();
+        if !port.is_real() {
+            self.tracer.note(Kind::Error, || format!("output_trunc does not support port: {port}"));
+            return self.note_drop(DropReason::NoPort);
+        }
+        if self.bridge.ports.get(&port).is_some_and(|p| !matches!(p.out, PortOut::Device(_))) {
+            self.tracer.note(Kind::Error, || format!("output_trunc does not support patch port {port}"));
+            return self.note_drop(DropReason::NoPort);
+        }
         self.commit();
         let at = self.actions.len();
         self.output(port, u16::MAX);
         if self.actions.len() > at {
             self.actions.insert(at, DpAction::Trunc(max_len));
             self.n_actions += 1;
-        } else {
-            debug_assert!(before <= at);
         }
     }
 
@@ -96,7 +105,8 @@ impl<'a> Xlate<'a> {
         }
         self.effects.push(Effect::Patch { from: (self.bridge.id, port.no), to: (peer_bridge, peer_port) });
         self.commit();
-        let (bridge, table) = (self.bridge, self.table);
+        let (bridge, table, in_action_set) = (self.bridge, self.table, self.in_action_set);
+        self.in_action_set = false;
         let set = std::mem::take(&mut self.action_set);
         let (rule, stack) = ((self.rule_cookie, self.rule_is_miss), std::mem::take(&mut self.stack));
         self.depth += 1;
@@ -109,7 +119,7 @@ impl<'a> Xlate<'a> {
         self.depth -= 1;
         // An exit over there ends that bridge's processing only.
         self.exit = self.error.is_some();
-        (self.bridge, self.table) = (bridge, table);
+        (self.bridge, self.table, self.in_action_set) = (bridge, table, in_action_set);
         (self.action_set, self.stack) = (set, stack);
         (self.rule_cookie, self.rule_is_miss) = rule;
     }
@@ -121,26 +131,26 @@ impl<'a> Xlate<'a> {
         let (key, base, written) = (self.key.clone(), self.base.clone(), self.reads.written().clone());
         let outer = std::mem::take(&mut self.actions);
         inner(self);
-        let actions = std::mem::replace(&mut self.actions, outer);
+        let mut actions = std::mem::replace(&mut self.actions, outer);
+        trim(&mut actions);
         self.pending = crate::commit::Pending::default();
         let changes = actions.iter().any(|a| {
             matches!(a, DpAction::Set { .. } | DpAction::PushVlan { .. } | DpAction::PopVlan | DpAction::Trunc(_))
         });
-        if changes
-            && actions.iter().any(|a| matches!(a, DpAction::Output(_) | DpAction::Controller(_) | DpAction::Clone(_)))
-        {
+        if changes {
             self.emit(DpAction::Clone(actions.into()));
-        } else if !changes {
+        } else {
             self.actions.extend(actions);
         }
         (self.key, self.base) = (key, base);
         self.reads.restore_written(written);
     }
 
+    /// Registers, metadata and tunnel fields belong to a bridge and do not cross to its neighbour.
     fn clear_registers(&mut self) {
-        use flow::layout::{REGS, TUN_ID};
+        use flow::layout::{REGS, SKB_PKT};
         let mut mask = flow::FlowKey::ZERO;
-        for word in REGS..TUN_ID {
+        for word in REGS..SKB_PKT {
             self.key.0[word] = 0;
             mask.0[word] = u64::MAX;
         }
@@ -159,7 +169,7 @@ impl<'a> Xlate<'a> {
         let upcall = ControllerUpcall {
             bridge: self.bridge.id,
             table: self.table,
-            cookie: if self.depth == 0 { u64::MAX } else { self.rule_cookie },
+            cookie: self.rule_cookie,
             reason: reason as u8,
             max_len,
             controller_id,

@@ -12,6 +12,14 @@ use std::sync::Arc;
 
 /// Two bridges with four ports each, port 3 a patch between them, port 4 an access port of VLAN 5.
 fn network(rules: &[(u8, Match, u16, Vec<Action>)]) -> Network {
+    network_and_peer(rules, &[Action::SetEthSrc(PEER_SRC), output(PortNo(1)), output(PortNo::NORMAL)])
+}
+
+/// What the second bridge sets as source address.
+const PEER_SRC: MacAddr = MacAddr([2, 9, 9, 9, 9, 9]);
+
+/// The same, and what the second bridge does.
+fn network_and_peer(rules: &[(u8, Match, u16, Vec<Action>)], peer: &[Action]) -> Network {
     let mut net = Network::default();
     for id in 0..2u32 {
         let tables = new_tables();
@@ -37,8 +45,6 @@ fn network(rules: &[(u8, Match, u16, Vec<Action>)]) -> Network {
         } else {
             let mut cls = tables[0].rules.write();
             let minimatch = cls.compress(&Match::ANY);
-            let actions =
-                vec![Action::SetEthSrc(MacAddr([2, 9, 9, 9, 9, 9])), output(PortNo(1)), output(PortNo::NORMAL)];
             cls.insert(Arc::new(Rule {
                 minimatch,
                 priority: 0,
@@ -48,7 +54,7 @@ fn network(rules: &[(u8, Match, u16, Vec<Action>)]) -> Network {
                 hard_timeout: 0,
                 importance: 0,
                 flags: openflow::flow_mod::FlowFlags::default(),
-                actions: actions.into(),
+                actions: peer.into(),
                 created: Millis(0),
                 modified: Millis(0),
                 stats: Arc::default(),
@@ -168,6 +174,7 @@ fn arb_action() -> impl Strategy<Value = Action> {
         1 => Just(Action::OutputTrunc { port: PortNo(2), max_len: 60 }),
         1 => Just(Action::Exit),
         1 => Just(Action::WriteActions(vec![output(PortNo(2)), Action::PopVlan])),
+        1 => Just(Action::WriteActions(vec![Action::SetEthDst(MacAddr([2, 7, 7, 7, 7, 7])), output(PortNo(4))])),
     ];
     prop_oneof![
         8 => leaf.clone(),
@@ -181,7 +188,7 @@ fn arb_rules() -> impl Strategy<Value = Vec<(u8, Match, u16, Vec<Action>)>> {
 }
 
 fn arb_key() -> impl Strategy<Value = FlowKey> {
-    (arb_match(), 0..5u8, 1..3u64, any::<bool>(), 0..3u64).prop_map(|(m, mac, ttl, tcp, port)| {
+    (arb_match(), 0..5u8, 1..3u64, any::<bool>(), 0..3u64, 0..4u16).prop_map(|(m, mac, ttl, tcp, port, inner)| {
         let mut key = m.key().clone();
         key.set(Field::Reg1, 0);
         key.set(Field::EthSrc, 0x0200_0000_0000 | u128::from(mac));
@@ -190,6 +197,9 @@ fn arb_key() -> impl Strategy<Value = FlowKey> {
         }
         if key.get(Field::VlanTci) != 0 {
             key.set_vlan(0, 0x8100, key.vlan_tci());
+            if inner > 0 {
+                key.set_vlan(1, 0x8100, 0x1000 | inner);
+            }
         }
         if key.eth_type() == 0x800 {
             key.set(Field::IpTtl, u128::from(ttl) * 32 - 31);
@@ -202,8 +212,13 @@ fn arb_key() -> impl Strategy<Value = FlowKey> {
     })
 }
 
+/// Cases a property, unless `PROPTEST_CASES` says otherwise.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(2000)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     /// A packet that agrees in the bits read has the same verdict: the cache may answer for it.
     #[test]
@@ -222,42 +237,133 @@ proptest! {
         prop_assert_eq!(verdict.error, again.error);
     }
 
-    /// The datapath's packet at each output is the one that the actions, carried out one by one, would have made.
+    /// The same with bits that packets have, so that values in the tables are met.
     #[test]
-    fn committed_late_is_as_good_as_at_once(actions in prop::collection::vec(arb_action(), 0..8), key in arb_key()) {
-        // Only what the naive interpreter below knows.
-        let actions: Vec<_> = actions.into_iter().filter(|a| !matches!(
-            a, Action::Output { port: PortNo::NORMAL | PortNo::FLOOD | PortNo::CONTROLLER | PortNo(3), .. }
-            | Action::OutputTrunc { .. } | Action::WriteActions(_) | Action::Resubmit { .. } | Action::Clone(_)
-            | Action::OutputReg { .. })).collect();
-        let net = network(&[(0, Match::ANY, 0, actions.clone())]);
+    fn unread_bits_of_another_packet_do_not_matter(rules in arb_rules(), key in arb_key(), other in arb_key()) {
+        let net = network(&rules);
         let verdict = translate(&net, &key, false);
-        let mut at_dp = key.clone();
-        let mut got = Vec::new();
-        execute(&verdict.actions, &mut at_dp, &mut got);
-        got.retain(|(port, _)| *port != u32::MAX);
-        prop_assert_eq!(got, naive(&actions, &key));
+        let mut mixed = other;
+        for ((bits, own), read) in mixed.0.iter_mut().zip(key.0).zip(verdict.reads.mask().0) {
+            *bits = own & read | *bits & !read;
+        }
+        mixed.set_in_port(key.in_port());
+        let again = translate(&net, &mixed, false);
+        prop_assert_eq!(&verdict.actions, &again.actions);
+        prop_assert_eq!(verdict.reads.order(), again.reads.order());
+    }
+
+    /// The datapath's packet at each output is the one that the actions, carried out one by one, would have made,
+    /// over tables, clones, action sets and a patch port.
+    #[test]
+    fn committed_late_is_as_good_as_at_once(rules in arb_rules(), key in arb_key(), noise in arb_key()) {
+        let rules = for_naive(rules);
+        let net = network_and_peer(&rules, &[Action::SetEthSrc(PEER_SRC), output(PortNo(1))]);
+        let verdict = translate(&net, &key, false);
+        prop_assert_eq!(verdict.error, None);
+        // What was not read may be anything.
+        let mut other = noise;
+        for ((bits, own), read) in other.0.iter_mut().zip(key.0).zip(verdict.reads.mask().0) {
+            *bits = own & read | *bits & !read;
+        }
+        other.set_in_port(key.in_port());
+        for key in [key, other] {
+            let mut got = Vec::new();
+            execute(&verdict.actions, &mut Wire::new(&key), &mut got);
+            got.retain(|(port, ..)| *port != u32::MAX);
+            let mut naive = Naive { rules: &rules, at: Wire::new(&key), ..Naive::new() };
+            naive.table(0);
+            naive.action_set();
+            prop_assert_eq!(got, naive.out);
+        }
     }
 }
 
-/// Carries datapath actions out on a key.
-fn execute(actions: &[DpAction], key: &mut FlowKey, out: &mut Vec<(u32, FlowKey)>) {
+/// Leaves what the naive interpreter knows: no NORMAL or controller, and look-ups in later tables only.
+fn for_naive(mut rules: Vec<(u8, Match, u16, Vec<Action>)>) -> Vec<(u8, Match, u16, Vec<Action>)> {
+    fn filter(actions: &mut Vec<Action>, table: u8) {
+        actions.retain_mut(|a| match a {
+            Action::Output { port: PortNo::NORMAL | PortNo::CONTROLLER, .. } | Action::OutputTrunc { .. } => false,
+            Action::Resubmit { table: t, .. } => {
+                *t = t.map(|t| t + table);
+                true
+            }
+            Action::Clone(inner) => {
+                filter(inner, table);
+                true
+            }
+            _ => true,
+        });
+    }
+    for (i, (table, _, priority, actions)) in rules.iter_mut().enumerate() {
+        // No two rules are as good as each other.
+        *priority = i as u16;
+        filter(actions, *table);
+    }
+    rules
+}
+
+/// A packet: its key, and VLAN tags inside of the two that the key has room for, outermost first.
+#[derive(Clone)]
+struct Wire {
+    key: FlowKey,
+    hidden: Vec<(u16, u16)>,
+}
+
+impl Wire {
+    fn new(key: &FlowKey) -> Self {
+        Self { key: key.clone(), hidden: Vec::new() }
+    }
+
+    fn push(&mut self, tpid: u16, tci: u16) {
+        let ((outer_tpid, outer), inner) = (self.key.vlan(0), self.key.vlan(1));
+        if inner.1 & 0x1000 != 0 {
+            self.hidden.insert(0, inner);
+        }
+        self.key.set_vlan(1, outer_tpid, outer);
+        self.key.set_vlan(0, tpid, tci | 0x1000);
+    }
+
+    /// Takes the outer tag off, and leaves those inside of the second where they are.
+    fn pop(&mut self) {
+        let (tpid, tci) = self.key.vlan(1);
+        self.key.set_vlan(0, tpid, tci);
+        self.key.set_vlan(1, 0, 0);
+    }
+
+    /// What goes out: all tags in order, and the rest of the headers.
+    fn sent(&self, port: u32) -> Sent {
+        let mut key = packet_part(&self.key);
+        let mut tags: Vec<_> = (0..2).map(|n| key.vlan(n)).filter(|(_, tci)| tci & 0x1000 != 0).collect();
+        tags.extend(&self.hidden);
+        key.set_vlan(0, 0, 0);
+        key.set_vlan(1, 0, 0);
+        (port, tags, key)
+    }
+}
+
+/// Port, tags, other headers.
+type Sent = (u32, Vec<(u16, u16)>, FlowKey);
+
+/// Carries datapath actions out on a packet.
+fn execute(actions: &[DpAction], wire: &mut Wire, out: &mut Vec<Sent>) {
     for action in actions {
         match action {
-            DpAction::Output(port) => out.push((port.0, packet_part(key))),
-            DpAction::Set { field, value, mask } => key.set(*field, key.get(*field) & !mask | value & mask),
-            DpAction::PushVlan { tpid, tci } => {
-                let (outer_tpid, outer) = key.vlan(0);
-                key.set_vlan(1, outer_tpid, outer);
-                key.set_vlan(0, *tpid, *tci | 0x1000);
+            DpAction::Output(port) => out.push(wire.sent(port.0)),
+            DpAction::Set { field, value, mask } => {
+                wire.key.set(*field, wire.key.get(*field) & !mask | value & mask);
             }
+            DpAction::PushVlan { tpid, tci } => wire.push(*tpid, *tci),
             DpAction::PopVlan => {
-                let (tpid, tci) = key.vlan(1);
-                key.set_vlan(0, tpid, tci);
-                key.set_vlan(1, 0, 0);
+                wire.pop();
+                // The datapath sees all of the packet.
+                if !wire.hidden.is_empty() {
+                    let n = if wire.key.vlan(0).1 & 0x1000 == 0 { 0 } else { 1 };
+                    let (tpid, tci) = wire.hidden.remove(0);
+                    wire.key.set_vlan(n, tpid, tci);
+                }
             }
-            DpAction::Controller(_) => out.push((u32::MAX, packet_part(key))),
-            DpAction::Clone(inner) => execute(inner, &mut key.clone(), out),
+            DpAction::Controller(_) => out.push(wire.sent(u32::MAX)),
+            DpAction::Clone(inner) => execute(inner, &mut wire.clone(), out),
             DpAction::Trunc(_) | DpAction::Drop(_) => {}
         }
     }
@@ -269,55 +375,97 @@ fn packet_part(key: &FlowKey) -> FlowKey {
     key
 }
 
-/// Actions one by one, each at once, with no thought of masks.
-fn naive(actions: &[Action], start: &FlowKey) -> Vec<(u32, FlowKey)> {
-    let mut key = start.clone();
-    let (mut out, mut stack) = (Vec::new(), Vec::new());
-    for action in actions {
+/// Tables looked up one rule after the other, actions carried out one by one, each at once, with no thought of masks.
+struct Naive<'a> {
+    rules: &'a [(u8, Match, u16, Vec<Action>)],
+    at: Wire,
+    stack: Vec<u128>,
+    set: Vec<Action>,
+    out: Vec<Sent>,
+    exit: bool,
+}
+
+impl Naive<'_> {
+    fn new() -> Self {
+        Self { rules: &[], at: Wire::new(&FlowKey::ZERO), stack: vec![], set: vec![], out: vec![], exit: false }
+    }
+
+    fn table(&mut self, table: u8) {
+        let matching = self.rules.iter().filter(|(t, m, ..)| *t == table && m.matches(&self.at.key));
+        if let Some((.., actions)) = matching.max_by_key(|(_, _, priority, _)| *priority) {
+            self.actions(actions);
+        }
+    }
+
+    fn action_set(&mut self) {
+        let set = std::mem::take(&mut self.set);
+        let pops: Vec<_> = set.iter().filter(|a| matches!(a, Action::PopVlan)).take(1).cloned().collect();
+        let last = |f: fn(&Action) -> bool| set.iter().rfind(|a| f(a)).cloned().into_iter();
+        self.actions(&pops);
+        self.actions(&last(|a| matches!(a, Action::SetEthDst(_))).collect::<Vec<_>>());
+        self.actions(&last(|a| matches!(a, Action::Output { .. })).collect::<Vec<_>>());
+    }
+
+    fn output(&mut self, port: u32) {
+        match port {
+            1 | 2 | 4 => self.out.push(self.at.sent(port)),
+            3 => {
+                let mut there = self.at.clone();
+                there.key.set(Field::EthSrc, PEER_SRC.to_u64().into());
+                self.out.push(there.sent(11));
+            }
+            _ => {}
+        }
+    }
+
+    fn actions(&mut self, actions: &[Action]) {
+        for action in actions {
+            if self.exit || !self.action(action) {
+                return;
+            }
+        }
+    }
+
+    /// Whether the list goes on.
+    fn action(&mut self, action: &Action) -> bool {
+        let in_port = self.at.key.in_port();
+        let key = &mut self.at.key;
         let is_ip = key.eth_type() == 0x800;
-        let tagged = key.vlan_tci() != 0;
-        let push = |key: &mut FlowKey, tpid, tci| {
-            let (outer_tpid, outer) = key.vlan(0);
-            key.set_vlan(1, outer_tpid, outer);
-            key.set_vlan(0, tpid, tci);
-        };
+        let tagged = key.vlan_tci() & 0x1000 != 0;
         match action {
-            Action::Output { port, .. } => {
-                let port = if *port == PortNo::IN_PORT { start.in_port() } else { *port };
-                let back = matches!(action, Action::Output { port: PortNo::IN_PORT, .. });
-                if port.0 < 5 && (back || port != start.in_port()) {
-                    out.push((port.0, packet_part(&key)));
+            Action::Output { port: PortNo::FLOOD, .. } => {
+                (1..5).filter(|n| *n != in_port.0).for_each(|n| self.output(n));
+            }
+            Action::Output { port: PortNo::IN_PORT, .. } => self.output(in_port.0),
+            Action::Output { port, .. } if *port != in_port => self.output(port.0),
+            Action::OutputReg { src, .. } => {
+                let port = key.get(src.field) as u32;
+                if port != in_port.0 {
+                    self.output(port);
                 }
             }
             Action::SetEthDst(mac) => key.set(Field::EthDst, mac.to_u64().into()),
             Action::SetVlanVid { vid, push_if_needed } => {
                 if !tagged && *push_if_needed {
-                    push(&mut key, 0x8100, 0x1000 | vid);
+                    self.at.push(0x8100, 0x1000 | vid);
                 } else if tagged {
                     key.set(Field::VlanVid, u128::from(*vid) | 0x1000);
                 }
             }
             Action::SetVlanPcp { pcp, push_if_needed } => {
                 if !tagged && *push_if_needed {
-                    push(&mut key, 0x8100, 0x1000);
+                    self.at.push(0x8100, 0x1000);
                 }
                 if tagged || *push_if_needed {
-                    key.set(Field::VlanPcp, (*pcp).into());
+                    self.at.key.set(Field::VlanPcp, (*pcp).into());
                 }
             }
-            Action::PopVlan if tagged => {
-                let (tpid, tci) = key.vlan(1);
-                key.set_vlan(0, tpid, tci);
-                key.set_vlan(1, 0, 0);
-            }
-            Action::PushVlan(tpid) => {
-                let tci = key.vlan_tci() | 0x1000;
-                push(&mut key, *tpid, tci);
-            }
+            Action::PopVlan if tagged => self.at.pop(),
+            Action::PushVlan(tpid) => self.at.push(*tpid, 0x1000),
             Action::DecTtl(_) if is_ip => {
                 let ttl = key.get(Field::IpTtl);
                 if ttl <= 1 {
-                    return out;
+                    return false;
                 }
                 key.set(Field::IpTtl, ttl - 1);
             }
@@ -333,19 +481,29 @@ fn naive(actions: &[Action], start: &FlowKey) -> Vec<(u32, FlowKey)> {
                 let mask = dst.mask();
                 key.set(dst.field, key.get(dst.field) & !mask | value << dst.offset);
             }
-            Action::StackPush(src) => stack.push(if is_ip { key.get(src.field) } else { 0 }),
+            Action::StackPush(src) => {
+                let value = if is_ip { key.get(src.field) } else { 0 };
+                self.stack.push(value);
+            }
             Action::StackPop(dst) => {
-                if let Some(v) = stack.pop()
+                if let Some(v) = self.stack.pop()
                     && is_ip
                 {
                     key.set(dst.field, v);
                 }
             }
-            Action::Exit => return out,
+            Action::Resubmit { table, .. } => self.table(table.expect("tables are named")),
+            Action::Clone(inner) => {
+                let saved = (self.at.clone(), self.stack.clone(), self.set.clone());
+                self.actions(inner);
+                (self.at, self.stack, self.set) = saved;
+            }
+            Action::WriteActions(actions) => self.set.extend(actions.iter().cloned()),
+            Action::Exit => self.exit = true,
             _ => {}
         }
+        true
     }
-    out
 }
 
 #[test]
@@ -379,4 +537,157 @@ fn a_learned_address_is_forwarded_and_others_flooded() {
     key.set(Field::EthDst, 0x0200_0000_0002);
     key.set_vlan(0, 0x8100, 0x1005);
     assert_eq!(translate(&net, &key, false).actions, [DpAction::PopVlan, DpAction::Output(DpPort(4))]);
+}
+
+#[test]
+fn bits_beyond_a_value_of_128_are_zero() {
+    let part = |field, offset| Subfield { field, offset, n_bits: 4 };
+    let src = part(Field::TunMetadata0, 900);
+    let net = network(&[(
+        0,
+        Match::ANY,
+        0,
+        vec![Action::RegMove { src, dst: part(Field::Reg1, 0) }, Action::StackPush(src), output(PortNo(2))],
+    )]);
+    let mut key = FlowKey::ZERO;
+    key.set_in_port(PortNo(1));
+    key.set(Field::Reg1, 0xff);
+    assert_eq!(translate(&net, &key, false).final_key.get(Field::Reg1), 0xf0);
+}
+
+/// The one flow `actions`, and what becomes of `key`.
+fn actions_for(key: &FlowKey, actions: Vec<Action>) -> Verdict {
+    translate(&network(&[(0, Match::ANY, 0, actions)]), key, false)
+}
+
+fn tagged(vid: u16) -> FlowKey {
+    let mut key = FlowKey::ZERO;
+    key.set_in_port(PortNo(1));
+    key.set_vlan(0, 0x8100, 0x1000 | vid);
+    key
+}
+
+#[test]
+fn an_id_written_unread_is_not_taken_for_the_packets_own_by_a_push() {
+    // The packet's id happens to be the one that is written: others, that the same megaflow covers, have another one.
+    let key = tagged(9);
+    let actions =
+        vec![Action::SetVlanVid { vid: 9, push_if_needed: true }, Action::PushVlan(0x8100), output(PortNo(2))];
+    let verdict = actions_for(&key, actions);
+    let mut other = key;
+    other.0[layout::ETH_SRC] ^= 0xfff & !verdict.reads.mask().0[layout::ETH_SRC];
+    let mut out = Vec::new();
+    execute(&verdict.actions, &mut Wire::new(&other), &mut out);
+    assert_eq!(out[0].1, [(0x8100, 0x1000), (0x8100, 0x1009)]);
+}
+
+#[test]
+fn a_third_tag_is_pushed_onto_the_two_that_are_there() {
+    let mut key = tagged(5);
+    key.set_vlan(1, 0x8100, 0x1006);
+    let verdict = actions_for(&key, vec![Action::PushVlan(0x88a8), output(PortNo(2))]);
+    assert_eq!(verdict.actions, [DpAction::PushVlan { tpid: 0x88a8, tci: 0x1000 }, DpAction::Output(DpPort(2))]);
+    let and_pop = vec![Action::PushVlan(0x88a8), Action::PopVlan, Action::PopVlan, output(PortNo(2))];
+    let verdict = actions_for(&key, and_pop);
+    assert!(!verdict.actions.iter().skip(1).any(|a| matches!(a, DpAction::PushVlan { .. })), "{:?}", verdict.actions);
+}
+
+#[test]
+fn changes_that_nobody_sees_are_no_actions() {
+    let actions = vec![Action::SetEthDst(MacAddr([2; 6])), output(PortNo(2)), Action::PopVlan, output(PortNo(77))];
+    assert_eq!(actions_for(&tagged(5), actions).actions.last(), Some(&DpAction::Output(DpPort(2))));
+    let verdict = actions_for(&tagged(5), vec![Action::SetEthDst(MacAddr([2; 6])), output(PortNo(3))]);
+    assert!(verdict.actions.len() > 1);
+    let in_vain =
+        actions_for(&tagged(5), vec![Action::SetEthDst(MacAddr([2; 6])), Action::Clone(vec![output(PortNo(77))])]);
+    assert_eq!((in_vain.actions.len(), in_vain.drop), (0, Some(base::DropReason::NoPort)));
+    let dropped = actions_for(&tagged(5), vec![Action::PopVlan, Action::PushVlan(0x8100), output(PortNo(77))]);
+    assert_eq!((dropped.actions.len(), dropped.drop), (0, Some(base::DropReason::NoPort)));
+}
+
+#[test]
+fn an_expired_ttl_ends_its_own_list_only() {
+    let mut key = FlowKey::ZERO;
+    key.set_in_port(PortNo(1));
+    key.set(Field::EthType, 0x800);
+    key.set(Field::IpTtl, 1);
+    let to_one = Action::Resubmit { in_port: None, table: Some(1) };
+    let net = network(&[
+        (
+            0,
+            Match::ANY,
+            0,
+            vec![to_one, output(PortNo(4)), Action::Clone(vec![Action::DecTtl(vec![0]), output(PortNo(2))])],
+        ),
+        (1, Match::ANY, 0, vec![Action::DecTtl(vec![0]), output(PortNo(2))]),
+    ]);
+    let outputs =
+        |v: &Verdict| v.actions.iter().filter(|a| matches!(a, DpAction::Output(_))).cloned().collect::<Vec<_>>();
+    let verdict = translate(&net, &key, false);
+    assert_eq!(outputs(&verdict), [DpAction::Output(DpPort(4))]);
+    assert_eq!(verdict.actions.len(), 3);
+}
+
+#[test]
+fn exit_in_a_clone_is_an_exit() {
+    let verdict =
+        actions_for(&tagged(5), vec![output(PortNo(4)), Action::Clone(vec![Action::Exit]), output(PortNo(2))]);
+    assert_eq!(verdict.actions, [DpAction::Output(DpPort(4))]);
+}
+
+#[test]
+fn truncation_is_for_devices() {
+    let cut = |port| Action::OutputTrunc { port, max_len: 60 };
+    let all =
+        [PortNo::NORMAL, PortNo::FLOOD, PortNo::ALL, PortNo::TABLE, PortNo::CONTROLLER, PortNo::IN_PORT, PortNo(3)];
+    let mut actions: Vec<_> = all.into_iter().map(cut).collect();
+    actions.push(cut(PortNo(2)));
+    let verdict = actions_for(&tagged(5), actions);
+    assert_eq!(verdict.actions, [DpAction::Trunc(60), DpAction::Output(DpPort(2))]);
+}
+
+#[test]
+fn output_by_register_takes_numbers_of_openflow_10() {
+    let reg = Subfield::whole(Field::Reg1);
+    let via = |value| vec![Action::RegLoad { dst: reg, value }, Action::OutputReg { src: reg, max_len: 0 }];
+    assert_eq!(actions_for(&tagged(5), via(0xfff8)).actions, [DpAction::Output(DpPort(1))]);
+    assert!(actions_for(&tagged(5), via(0xffff_fff8)).actions.is_empty());
+}
+
+#[test]
+fn of_an_action_set_an_output_goes_before_a_resubmit() {
+    let set = vec![output(PortNo(2)), Action::Resubmit { in_port: None, table: Some(1) }];
+    let net =
+        network(&[(0, Match::ANY, 0, vec![Action::WriteActions(set)]), (1, Match::ANY, 0, vec![output(PortNo(4))])]);
+    assert_eq!(translate(&net, &tagged(5), false).actions, [DpAction::Output(DpPort(2))]);
+}
+
+#[test]
+fn tunnel_fields_do_not_cross_a_patch() {
+    let actions = vec![Action::SetTunnel { id: 5, wide: false }, output(PortNo(3))];
+    let mut net = network(&[(0, Match::ANY, 0, actions)]);
+    let mut m = Match::ANY;
+    m.set(Field::TunId, 5);
+    let other = network(&[(0, m, 1, vec![output(PortNo(2))]), (0, Match::ANY, 0, vec![output(PortNo(1))])]);
+    Arc::get_mut(net.bridges.get_mut(&1).expect("two bridges")).expect("not shared").tables =
+        Arc::clone(&other.bridges[&0].tables);
+    assert_eq!(translate(&net, &tagged(5), false).actions, [DpAction::Output(DpPort(11))]);
+}
+
+#[test]
+fn writing_an_id_tags_a_packet() {
+    let mut key = FlowKey::ZERO;
+    key.set_in_port(PortNo(1));
+    let set = Action::SetField { field: Field::DlVlan, value: 5, mask: 0xfff };
+    let verdict = actions_for(&key, vec![set, output(PortNo(2))]);
+    assert_eq!(verdict.actions, [DpAction::PushVlan { tpid: 0x8100, tci: 0x1005 }, DpAction::Output(DpPort(2))]);
+}
+
+#[test]
+fn a_packet_out_to_the_tables_can_miss_to_the_controller() {
+    let mut net = network(&[]);
+    Arc::get_mut(net.bridges.get_mut(&0).expect("two bridges")).expect("not shared").miss_to_controller = true;
+    let verdict = translate_from(&net, &net.bridges[&0], &tagged(5), Start::Actions(&[output(PortNo::TABLE)]), false);
+    let [DpAction::Controller(what)] = &verdict.actions[..] else { panic!("{:?}", verdict.actions) };
+    assert_eq!((what.reason, what.cookie, what.table_miss), (0, 0, false));
 }

@@ -59,6 +59,7 @@ pub fn translate(net: &Network, key: &FlowKey, trace: bool) -> Verdict {
 
 /// Translates a packet in `bridge`. `key` holds the bridge's port number as ingress port.
 pub fn translate_from(net: &Network, bridge: &Bridge, key: &FlowKey, start: Start<'_>, trace: bool) -> Verdict {
+    base::coverage!(xlate_actions);
     let mut x = Xlate::new(net, bridge, key, trace);
     // Registers and metadata are no part of a packet: what they start with is given, and looking at them reads nothing.
     let mut given = FlowKey::ZERO;
@@ -95,6 +96,10 @@ pub(crate) struct Xlate<'a> {
     resubmits: u32,
     /// An `exit` or an error: nothing more is done in this bridge.
     pub(crate) exit: bool,
+    /// The list of actions in work is over, not those that it was reached from by a resubmit.
+    pub(crate) stop_list: bool,
+    /// The action set is carried out.
+    pub(crate) in_action_set: bool,
     pub(crate) error: Option<TranslationError>,
     pub(crate) drop: Option<DropReason>,
     initial_actions_seen: bool,
@@ -121,6 +126,8 @@ impl<'a> Xlate<'a> {
             depth: 0,
             resubmits: 0,
             exit: false,
+            stop_list: false,
+            in_action_set: false,
             error: None,
             drop: None,
             initial_actions_seen: false,
@@ -128,6 +135,7 @@ impl<'a> Xlate<'a> {
     }
 
     fn finish(mut self) -> Verdict {
+        trim(&mut self.actions);
         if self.error.is_some() {
             self.actions.clear();
             self.drop = Some(DropReason::TranslationError);
@@ -170,7 +178,9 @@ impl<'a> Xlate<'a> {
             self.tracer.reenter();
             self.tracer.enter(Kind::Table, || "--. Executing action set:".into());
             let set = std::mem::take(&mut self.action_set);
+            self.in_action_set = true;
             self.do_actions(&crate::action::set_in_order(&set));
+            self.in_action_set = false;
             self.tracer.leave();
             self.tracer.leave();
         }
@@ -237,7 +247,12 @@ impl<'a> Xlate<'a> {
         self.do_actions(&rule.actions);
         self.depth -= 1;
         self.tracer.leave();
-        (self.rule_cookie, self.rule_is_miss) = old;
+        if self.depth == 0 && !self.initial_actions_seen {
+            // The action set is carried out in the name of the pipeline's first rule.
+            self.rule_is_miss = old.1;
+        } else {
+            (self.rule_cookie, self.rule_is_miss) = old;
+        }
     }
 
     fn miss(&mut self, table: u8, pipeline: bool) {
@@ -245,8 +260,9 @@ impl<'a> Xlate<'a> {
         let no_packet_in = self.bridge.ports.get(&self.key.in_port()).is_some_and(|p| p.config.no_packet_in);
         if pipeline && self.bridge.miss_to_controller && !no_packet_in {
             self.tracer.note(Kind::Action, || "controller (table miss)".into());
-            self.rule_is_miss = true;
+            let old = (std::mem::replace(&mut self.rule_is_miss, false), std::mem::take(&mut self.rule_cookie));
             self.send_to_controller(u16::MAX, 0, PacketInReason::NoMatch, &[]);
+            (self.rule_is_miss, self.rule_cookie) = old;
         } else {
             self.tracer.note(Kind::Action, || "drop".into());
         }
@@ -257,6 +273,14 @@ impl<'a> Xlate<'a> {
     pub(crate) fn is_packet_out(&self) -> bool {
         self.initial_actions_seen && self.depth == 0
     }
+}
+
+/// Takes changes of the packet off the end of `actions`: nobody gets to see them.
+pub(crate) fn trim(actions: &mut Vec<DpAction>) {
+    let sends = |a: &DpAction| {
+        matches!(a, DpAction::Output(_) | DpAction::Controller(_) | DpAction::Clone(_) | DpAction::Drop(_))
+    };
+    actions.truncate(actions.iter().rposition(sends).map_or(0, |last| last + 1));
 }
 
 /// The bridge of this number, if it is (still) there.

@@ -1,3 +1,5 @@
+//! Option parsing: short and long options, abbreviations, and the words for what is wrong.
+
 use super::*;
 
 const TABLE: &[Opt] = &[

@@ -1,3 +1,5 @@
+//! Tables in each output format, compared with what the `ovs-*` programs print.
+
 use super::*;
 
 /// A set of strings, enough of a datum to tell the cell formats apart.

@@ -30,6 +30,8 @@ pub(crate) fn set(
         Field::MplsLabel => mpls(packet, headers, bits.shl(12)),
         Field::MplsTc => mpls(packet, headers, bits.shl(9)),
         Field::MplsTtl => mpls(packet, headers, bits),
+        // Keys have the low byte of the operation only; setting it whole sets both bytes, as larger ones are no more.
+        Field::ArpOp if bits.mask == 0xff => arp(packet, headers, 6, 2, Bits { value: value & 0xff, mask: 0xffff }),
         Field::ArpOp => arp(packet, headers, 6, 2, bits),
         Field::ArpSha => arp(packet, headers, 8, 6, bits),
         Field::ArpSpa => arp(packet, headers, 14, 4, bits),

@@ -294,7 +294,9 @@ impl Frame {
         let v6 = matches!(self.net, Net::V6 { .. });
         match &mut self.net {
             Net::Arp { op, sha, spa, tha, tpa } => match field {
-                Field::ArpOp => *op = all((*op).into()) as u16,
+                // The low byte; the whole of it makes the operation, whatever it was.
+                Field::ArpOp if mask & 0xff == 0xff => *op = value as u16 & 0xff,
+                Field::ArpOp => *op = put((*op).into(), 0, 0xff) as u16,
                 Field::ArpSha => *sha = put((*sha).into(), 0, (1 << 48) - 1) as u64,
                 Field::ArpTha => *tha = put((*tha).into(), 0, (1 << 48) - 1) as u64,
                 Field::ArpSpa => *spa = all((*spa).into()) as u32,

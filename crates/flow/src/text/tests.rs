@@ -1,3 +1,5 @@
+//! Matches as text, in and out, and what is said of text that is wrong.
+
 use super::*;
 use crate::extract::extract;
 use crate::{Field, Match};

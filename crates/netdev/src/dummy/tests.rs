@@ -1,3 +1,5 @@
+//! Dummy devices: injection, capture files, sockets between them.
+
 use super::*;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::sync::mpsc;

@@ -6,11 +6,11 @@ use crate::flow_table::{Removed, RemovedReason};
 use dpif::ControllerUpcall;
 use flow::{Field, Match};
 use netdev::LinkStatus;
-use openflow::PacketInReason;
 use openflow::flow_msg::{FlowRemoved, FlowRemovedReason};
 use openflow::message::{Form, Message};
 use openflow::packet::{PacketIn, PacketInFormat};
 use openflow::port::{PortDesc, PortReason, PortStatus, config, state};
+use openflow::{PacketInReason, Version};
 use packet::Packet;
 use std::sync::atomic::Ordering;
 use xlate::PortConfig;
@@ -20,15 +20,18 @@ impl Ofproto {
     pub(crate) fn packet_in(&self, what: &ControllerUpcall, packet: &Packet) {
         let mut encoded: Option<PacketIn> = None;
         self.connections().for_each(|peer| {
-            let (format, controller_id) = {
+            let (format, controller_id, version) = {
                 let state = peer.state.lock();
-                (state.packet_in_format, state.controller_id)
+                (state.packet_in_format, state.controller_id, state.version)
             };
-            if controller_id != what.controller_id || !peer.wants(|a| a.packet_in, what.reason.into()) {
+            let Some(version) = version else { return };
+            let reason = reason_for(version, what);
+            if controller_id != what.controller_id || !peer.wants(|a| a.packet_in, reason as u32) {
                 return;
             }
             if !peer.has_room() {
                 self.connections().packet_ins_lost.fetch_add(1, Ordering::Relaxed);
+                base::coverage!(packet_in_overflow);
                 return;
             }
             let message = encoded.get_or_insert_with(|| {
@@ -37,7 +40,8 @@ impl Ofproto {
                 packet::checksum::finish(&mut finished);
                 packet_in(what, &finished)
             });
-            peer.send(0, &Message::PacketIn(format, Box::new(message.clone())));
+            let message = PacketIn { reason, ..message.clone() };
+            peer.send(0, &Message::PacketIn(format, Box::new(message)));
         });
     }
 
@@ -109,6 +113,17 @@ fn flow_removed_form(peer: &Peer) -> Form {
     if nicira { Form::Nicira } else { Form::Standard }
 }
 
+/// The reason that a peer of this version hears: those that came with OpenFlow 1.4 are actions before it, and so is what
+/// a table-miss flow sends before OpenFlow 1.3, which does not know of such flows.
+fn reason_for(version: Version, what: &ControllerUpcall) -> PacketInReason {
+    match PacketInReason::from_wire(what.reason).unwrap_or(PacketInReason::Action) {
+        PacketInReason::NoMatch if what.table_miss && version < Version::V13 => PacketInReason::Action,
+        reason @ (PacketInReason::NoMatch | PacketInReason::Action | PacketInReason::InvalidTtl) => reason,
+        reason if version >= Version::V14 => reason,
+        _ => PacketInReason::Action,
+    }
+}
+
 fn packet_in(what: &ControllerUpcall, packet: &Packet) -> PacketIn {
     let mut metadata = Match::ANY;
     metadata.set(Field::InPortOxm, what.in_port.0.into());
@@ -119,17 +134,10 @@ fn packet_in(what: &ControllerUpcall, packet: &Packet) -> PacketIn {
             metadata.set(field, value);
         }
     }
-    let reasons = [
-        PacketInReason::NoMatch,
-        PacketInReason::Action,
-        PacketInReason::InvalidTtl,
-        PacketInReason::ActionSet,
-        PacketInReason::Group,
-        PacketInReason::PacketOut,
-    ];
     let len = packet.len().min(usize::from(what.max_len));
     PacketIn {
-        reason: reasons.get(usize::from(what.reason)).copied().unwrap_or(PacketInReason::Action),
+        // Told to each peer as its version has it.
+        reason: PacketInReason::Action,
         buffer_id: None,
         total_len: packet.len() as u32,
         table_id: what.table,

@@ -1,7 +1,7 @@
 //! What a message from a peer does.
 
 use super::asynchronous::port_desc;
-use super::peer::{Peer, PeerKind};
+use super::peer::Peer;
 use crate::bridge::{Ofproto, PortChange};
 use base::PortNo;
 use openflow::flow_mod::{FlowMod, FlowModCommand};
@@ -14,7 +14,7 @@ use openflow::{Limits, OfpError, Version, check};
 use packet::Packet;
 use xlate::Start;
 
-/// Flow tables that a switch tells of: 0 to 253. (Table 254 can be used, as in Open vSwitch, but is not announced.)
+/// Flow tables that a switch tells of: 0 to 253. (Table 254 is internal, as in Open vSwitch.)
 pub(crate) const N_TABLES_SHOWN: u8 = 254;
 
 /// Action types of OpenFlow 1.0 that are carried out: all twelve.
@@ -25,6 +25,7 @@ type Handled = Result<(), OfpError>;
 impl Ofproto {
     /// Handles one whole message after HELLO. Whatever is wrong with it is answered by an error message.
     pub(crate) fn handle(&self, peer: &Peer, bytes: &[u8]) {
+        base::coverage!(ofproto_recv_openflow);
         self.snoop(peer, bytes);
         let (options, version) = {
             let state = peer.state.lock();
@@ -48,14 +49,19 @@ impl Ofproto {
             Message::EchoRequest(data) => peer.send(xid, &Message::EchoReply(data)),
             Message::FeaturesRequest => peer.send(xid, &Message::FeaturesReply(Box::new(self.features(version)))),
             Message::GetConfigRequest => peer.send(xid, &Message::GetConfigReply(Self::config_of(peer, version))),
-            Message::SetConfig(config) => Self::set_config(peer, config)?,
+            Message::SetConfig(config) => {
+                Self::set_config(peer, config)?;
+                self.update_miss_to_controller();
+            }
             Message::BarrierRequest => peer.send(xid, &Message::BarrierReply),
             Message::PacketOut(out) => {
                 writable(peer)?;
                 self.packet_out(&out, version)?;
             }
-            Message::FlowMod(_, fm) => {
+            Message::FlowMod(_, mut fm) => {
                 writable(peer)?;
+                // Before OpenFlow 1.2 there is no flag for it: an addition counts from zero.
+                fm.flags.reset_counts |= version < Version::V12 && fm.command == FlowModCommand::Add;
                 self.handle_flow_mod(&fm, version)?;
             }
             Message::PortMod(pm) => {
@@ -96,7 +102,10 @@ impl Ofproto {
             Message::SetFlowFormat(_) => return Err(OfpError::BrcEperm),
             Message::FlowModTableId(on) => peer.state.lock().options.flow_mod_table_id = on,
             Message::SetPacketInFormat(format) => peer.state.lock().packet_in_format = format,
-            Message::SetControllerId(id) => peer.state.lock().controller_id = id,
+            Message::SetControllerId(id) => {
+                peer.state.lock().controller_id = id;
+                self.update_miss_to_controller();
+            }
             Message::StatsRequest { more: true, .. } => return Err(OfpError::BrcMultipartBufferOverflow),
             Message::StatsRequest { more: false, body } => self.stats(peer, version, xid, body)?,
             Message::FlowMonitorCancel(_)
@@ -158,7 +167,7 @@ impl Ofproto {
             check(&fm.actions, &fm.matching, &Limits::new(version, fm.table_id.unwrap_or(0)))?;
         }
         let removed = self.flow_mod(fm)?;
-        self.send_flows_removed(&removed);
+        self.finish_removal(&removed);
         // There are no buffers: a controller that names one is told so, and has its flow.
         if fm.buffer_id.is_some() && !matches!(fm.command, FlowModCommand::Delete | FlowModCommand::DeleteStrict) {
             return Err(OfpError::BrcBufferUnknown);
@@ -167,6 +176,7 @@ impl Ofproto {
     }
 
     fn packet_out(&self, out: &PacketOut, version: Version) -> Handled {
+        base::coverage!(ofproto_packet_out);
         if out.buffer_id.is_some() {
             return Err(OfpError::BrcBufferUnknown);
         }
@@ -199,14 +209,18 @@ impl Ofproto {
                 *value = pm.config & bit != 0;
             }
         }
-        if new.down != port.config.down
+        let is_down = port.spec.device.as_ref().map_or(port.config.down, |d| !d.status().admin_up);
+        if pm.mask & config::PORT_DOWN != 0
+            && new.down != is_down
             && let Some(device) = &port.spec.device
             && let Err(e) = device.set_up(!new.down)
         {
             tracing::warn!(target: "ofproto", "{}: {e}", self.name());
             return Err(OfpError::PmfcEperm);
         }
-        if let Some(port) = self.set_port_config(pm.port_no, new) {
+        if new != port.config
+            && let Some(port) = self.set_port_config(pm.port_no, new)
+        {
             self.send_port_changes(&[PortChange::Modified(port)]);
         }
         Ok(())
@@ -242,7 +256,7 @@ impl Ofproto {
 
 /// Secondaries may look, not change (OpenFlow 1.3 section 6.3.6).
 fn writable(peer: &Peer) -> Handled {
-    if peer.role() == Role::Secondary && peer.kind == PeerKind::Controller {
+    if peer.role() == Role::Secondary {
         return Err(OfpError::BrcIsSecondary);
     }
     Ok(())

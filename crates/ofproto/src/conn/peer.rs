@@ -67,6 +67,11 @@ impl Outgoing {
         self.receiver.try_recv().ok()
     }
 
+    /// Takes no more messages: `next` returns those that are there, then `None`.
+    pub(crate) fn close(&mut self) {
+        self.receiver.close();
+    }
+
     /// `n` bytes have left.
     pub(crate) fn sent(&self, n: usize) {
         self.queued.fetch_sub(n, Ordering::Relaxed);
@@ -108,6 +113,7 @@ impl Peer {
         if bytes.is_empty() {
             return;
         }
+        base::coverage!(rconn_queued);
         self.queued.fetch_add(bytes.len(), Ordering::Relaxed);
         // An error means that the connection is being closed: nobody is left to read it.
         let _ = self.out.send(bytes);

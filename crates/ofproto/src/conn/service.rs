@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 /// The port that OpenFlow uses unless one is named.
@@ -26,6 +27,8 @@ pub const OFP_PORT: u16 = 6653;
 pub const SUPPORTED: [Version; 2] = [Version::V10, Version::V13];
 /// Back-off between attempts to connect, at first and at most.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(8));
+/// How long a connection that is over may take for what was queued before.
+const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
 
 /// How a connection is made and kept.
 #[derive(Clone, Debug, PartialEq)]
@@ -239,6 +242,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Send>(
     stream: S,
 ) -> io::Result<()> {
     let (reader, writer) = tokio::io::split(stream);
+    base::coverage!(vconn_open);
     let (peer, outgoing) = Peer::new(config.kind, config.target.clone());
     bridge.connections().add(Arc::clone(&peer));
     let _guard = Registered { bridge, peer: &peer };
@@ -247,9 +251,18 @@ async fn serve<S: AsyncRead + AsyncWrite + Send>(
     {
         peer.send_bytes(encode(newest, 1, &Message::Hello(Hello { versions: config.versions })));
     }
-    tokio::select! {
+    let closing = Notify::new();
+    let mut writing = std::pin::pin!(write_all(bridge, &peer, writer, outgoing, &closing));
+    let read = tokio::select! {
         read = read_all(bridge, config, &peer, reader) => read,
-        written = write_all(bridge, &peer, writer, outgoing) => written,
+        written = &mut writing => return written,
+    };
+    // What is queued still leaves, such as the error that tells the peer why the connection ends, unless it does not
+    // read.
+    closing.notify_one();
+    match tokio::time::timeout(LAST_WORDS_MAX, writing).await {
+        Ok(written) => read.and(written),
+        Err(_) => read,
     }
 }
 
@@ -278,10 +291,6 @@ async fn read_all(
     let mut probed = false;
     let probe = Duration::from_millis(config.probe_ms);
     loop {
-        // Requests wait while answers do: a peer that does not read is not served.
-        while peer.queued() > QUEUE_BYTES_MAX {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
         let n = if config.probe_ms == 0 {
             reader.read(&mut chunk).await?
         } else {
@@ -306,7 +315,13 @@ async fn read_all(
         }
         framer.push(&chunk[..n]);
         let mut budget = 0;
-        while let Some(message) = framer.next_message().map_err(io::Error::other)? {
+        loop {
+            // Requests wait while answers do: a peer that does not read is not served.
+            while peer.queued() > QUEUE_BYTES_MAX {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            let Some(message) = framer.next_message().map_err(io::Error::other)? else { break };
+            base::coverage!(vconn_received);
             if peer.version().is_some() {
                 bridge.handle(peer, message);
             } else {
@@ -345,22 +360,35 @@ fn negotiate(bridge: &Arc<Ofproto>, config: &ServiceConfig, peer: &Arc<Peer>, me
     Ok(())
 }
 
+/// Writes what is queued, until the peer is gone or, once `closing` is notified, the queue is empty.
 async fn write_all(
     bridge: &Arc<Ofproto>,
     peer: &Arc<Peer>,
     writer: impl AsyncWrite,
     mut outgoing: Outgoing,
+    closing: &Notify,
 ) -> io::Result<()> {
     let mut writer = std::pin::pin!(writer);
-    while let Some(mut bytes) = outgoing.next().await {
+    loop {
+        let next = tokio::select! {
+            next = outgoing.next() => next,
+            () = closing.notified() => {
+                outgoing.close();
+                continue;
+            }
+        };
+        let Some(mut bytes) = next else { return Ok(()) };
+        let mut messages = 1;
         while bytes.len() < 64 << 10
             && let Some(more) = outgoing.try_next()
         {
             bytes.extend_from_slice(&more);
+            messages += 1;
         }
         writer.write_all(&bytes).await?;
+        base::coverage!(vconn_sent, messages);
+        base::coverage!(rconn_sent, messages);
         outgoing.sent(bytes.len());
         bridge.snoop(peer, &bytes);
     }
-    Ok(())
 }

@@ -156,7 +156,8 @@ impl Ofproto {
         tables
             .map(|(i, table)| TableStats {
                 table_id: i as u8,
-                name: format!("table{i}"),
+                // Tables have no names until somebody gives them one.
+                name: String::new(),
                 wildcards: WILDCARDS10,
                 max_entries: MAX_ENTRIES,
                 active_count: table.rules.read().len() as u32,

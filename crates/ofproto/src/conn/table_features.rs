@@ -43,7 +43,7 @@ fn of_table(table_id: u8) -> TableFeatures {
     let features = FlowFeatures { instructions: INSTRUCTIONS, next_tables, write: actions, apply: actions };
     TableFeatures {
         table_id,
-        name: format!("table{table_id}"),
+        name: String::new(),
         metadata_match: u64::MAX,
         metadata_write: u64::MAX,
         config: 0,

@@ -370,7 +370,7 @@ fn load(text: &str, out: &mut Vec<Action>) -> Result<(), ActionError> {
         let n_bits = (dst.n_bits - done).min(64);
         let part = Subfield { field: dst.field, offset: dst.offset + done, n_bits };
         let ones = u64::MAX >> (64 - n_bits);
-        out.push(Action::RegLoad { dst: part, value: (value >> done) as u64 & ones });
+        out.push(Action::RegLoad { dst: part, value: value.checked_shr(done.into()).unwrap_or(0) as u64 & ones });
     }
     Ok(())
 }

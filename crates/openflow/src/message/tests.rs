@@ -1,3 +1,5 @@
+//! Messages to bytes and back in each version, and bytes that are wrong.
+
 use super::*;
 use crate::action::{Action, PacketInReason};
 use crate::flow_mod::FlowModCommand;

@@ -1,3 +1,5 @@
+//! Each header parsed, emitted and truncated.
+
 use super::*;
 use base::MacAddr;
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! Rows read into plain values: what is honoured, what is corrected, and what is warned of.
+
 use super::*;
 use serde_json::{Value, json};
 

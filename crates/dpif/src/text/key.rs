@@ -1,0 +1,355 @@
+//! Key and mask of a datapath flow as text, in the syntax of Open vSwitch's datapath flows:
+//! `recirc_id(0),in_port(2),packet_type(ns=0,id=0),eth(dst=...),eth_type(0x0800),ipv4(src=...,frag=no)`.
+//!
+//! A header of which no bit is matched is left out, and so is a part of it; with [`Detail::All`] both are written, with
+//! an empty mask behind a `/`. A header that the key's Ethernet type or IP protocol does not have is never written.
+
+use base::{DpPort, MacAddr};
+use flow::extract::{FRAG_LATER, ethertype, ipproto};
+use flow::{Field, FlowKey, FlowMask, layout};
+use std::fmt::Write;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// How much of a flow to write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Detail {
+    /// What is matched.
+    Matched,
+    /// What could be matched too, with its empty mask.
+    All,
+}
+
+/// Writes the key and mask of a datapath flow, whose ingress port is the datapath's. `name` gives the name to print for
+/// that port, or `None` for its number.
+pub fn format_key(
+    key: &FlowKey,
+    mask: &FlowMask,
+    detail: Detail,
+    name: &dyn Fn(DpPort) -> Option<String>,
+    out: &mut String,
+) {
+    let mut w = Writer { key, mask, all: detail == Detail::All, out };
+    w.context(name);
+    w.ethernet();
+    w.payload();
+    let closing = w.key.vlan(0).1 & 0x1000 != 0 && w.mask.vlan(0).1 != 0;
+    let second = closing && w.key.vlan(1).1 & 0x1000 != 0 && w.mask.vlan(1).1 != 0;
+    for _ in 0..usize::from(closing) + usize::from(second) {
+        out.push(')');
+    }
+}
+
+/// [`format_key`] of a whole packet's key, with nothing left out that its protocols have.
+pub fn key_to_string(key: &FlowKey, name: &dyn Fn(DpPort) -> Option<String>) -> String {
+    let mut out = String::new();
+    format_key(key, &FlowKey([u64::MAX; layout::WORDS]), Detail::Matched, name, &mut out);
+    out
+}
+
+/// A number as C's `%#x` writes it: zero has no prefix.
+pub(super) fn hex(v: u128) -> String {
+    if v == 0 { "0".to_owned() } else { format!("{v:#x}") }
+}
+
+struct Writer<'a> {
+    key: &'a FlowKey,
+    mask: &'a FlowMask,
+    all: bool,
+    out: &'a mut String,
+}
+
+impl Writer<'_> {
+    fn comma(&mut self) {
+        if !self.out.is_empty() && !self.out.ends_with(['(', ' ', ',']) {
+            self.out.push(',');
+        }
+    }
+
+    /// One part of a header, or `None` if it is not to be written.
+    fn part(
+        &self,
+        name: &str,
+        field: Field,
+        text: fn(u128) -> String,
+        mask_text: fn(u128) -> String,
+    ) -> Option<String> {
+        let (value, mask) = (self.key.get(field), self.mask.get(field));
+        if mask == 0 && !self.all {
+            return None;
+        }
+        let assign = if name.is_empty() { String::new() } else { format!("{name}=") };
+        let full = field.info().full_mask();
+        let full = mask & full == full;
+        Some(if full {
+            format!("{assign}{}", text(value))
+        } else {
+            format!("{assign}{}/{}", text(value), mask_text(mask))
+        })
+    }
+
+    fn header(&mut self, name: &str, parts: &[Option<String>]) {
+        let parts: Vec<&str> = parts.iter().flatten().map(String::as_str).collect();
+        if !parts.is_empty() {
+            self.comma();
+            let _ = write!(self.out, "{name}({})", parts.join(","));
+        }
+    }
+
+    /// What does not stand in the packet.
+    fn context(&mut self, name: &dyn Fn(DpPort) -> Option<String>) {
+        for (title, field) in [("skb_priority", Field::SkbPriority), ("skb_mark", Field::PktMark)] {
+            let part = self.unless_zero(field, hex);
+            self.header(title, &[part]);
+        }
+        let state = self.unless_zero(Field::CtState, |_| String::new()).map(|_| self.flags(Field::CtState));
+        self.header("ct_state", &[state]);
+        let zone = self.unless_zero(Field::CtZone, hex);
+        self.header("ct_zone", &[zone]);
+        for (title, field) in [("ct_mark", Field::CtMark), ("ct_label", Field::CtLabel)] {
+            let part = self.unless_zero(field, hex);
+            self.header(title, &[part]);
+        }
+        self.comma();
+        let _ = write!(self.out, "recirc_id({})", hex(self.key.get(Field::RecircId)));
+        let hash = self.unless_zero(Field::DpHash, hex);
+        self.header("dp_hash", &[hash]);
+        let port = DpPort(self.key.in_port().0);
+        let _ = match name(port) {
+            Some(name) => write!(self.out, ",in_port({name})"),
+            None => write!(self.out, ",in_port({port})"),
+        };
+        let packet_type = self.key.get(Field::PacketType);
+        let _ = write!(self.out, ",packet_type(ns={},id={})", packet_type >> 16, hex(packet_type & 0xffff));
+    }
+
+    /// Metadata is written where it is matched to be something, or in a partial mask.
+    fn unless_zero(&self, field: Field, text: fn(u128) -> String) -> Option<String> {
+        // Of the connection state, only the bits with names are kept.
+        let full = if field == Field::CtState { 0xff } else { field.info().full_mask() };
+        if self.mask.get(field) & full == full && self.key.get(field) == 0 {
+            return self.all.then(|| text(0));
+        }
+        self.part("", field, text, hex)
+    }
+
+    fn ethernet(&mut self) {
+        let mac = |v: u128| MacAddr::from_u64(v as u64).to_string();
+        let parts = [self.part("src", Field::EthSrc, mac, mac), self.part("dst", Field::EthDst, mac, mac)];
+        self.header("eth", &parts);
+        for n in 0..2 {
+            let ((tpid, tci), (_, mask)) = (self.key.vlan(n), self.mask.vlan(n));
+            if mask == 0 {
+                break;
+            }
+            if tci & 0x1000 == 0 {
+                // That there is no tag follows from an Ethernet type, if that is matched.
+                if self.mask.eth_type() == 0 && n == 0 {
+                    self.comma();
+                    let _ = write!(self.out, "vlan(tci=0x{tci:04x}/0x{mask:04x})");
+                }
+                break;
+            }
+            self.comma();
+            let tpid = if tpid == 0 { 0x8100 } else { tpid };
+            let _ = write!(self.out, "eth_type(0x{tpid:04x}),vlan(");
+            self.vlan(tci, mask);
+            self.out.push_str("),encap(");
+        }
+        let mask = self.mask.eth_type();
+        if mask != 0 || self.all {
+            self.comma();
+            let _ = write!(self.out, "eth_type(0x{:04x}", self.key.eth_type());
+            self.out.push_str(&if mask == 0xffff { ")".to_owned() } else { format!("/0x{mask:04x})") });
+        }
+    }
+
+    fn vlan(&mut self, tci: u16, mask: u16) {
+        let (vid, vid_mask, pcp, pcp_mask) = (tci & 0xfff, mask & 0xfff, tci >> 13, mask >> 13);
+        let _ = write!(self.out, "vid={vid}");
+        if vid_mask != 0xfff {
+            let _ = write!(self.out, "/0x{vid_mask:x}");
+        }
+        let _ = write!(self.out, ",pcp={pcp}");
+        if pcp_mask != 7 {
+            let _ = write!(self.out, "/0x{pcp_mask:x}");
+        }
+    }
+
+    fn payload(&mut self) {
+        if self.mask.eth_type() != 0xffff {
+            return;
+        }
+        match self.key.eth_type() {
+            ethertype::IPV4 => self.ipv4(),
+            ethertype::IPV6 => self.ipv6(),
+            ethertype::ARP | ethertype::RARP => self.arp(),
+            ethertype::MPLS | ethertype::MPLS_MCAST => self.mpls(),
+            _ => {}
+        }
+    }
+
+    fn tos(&self, name: &str) -> Option<String> {
+        let join = |k: &FlowKey| k.get(Field::IpDscp) << 2 | k.get(Field::IpEcn);
+        let (value, mask) = (join(self.key), join(self.mask));
+        match mask {
+            0 if !self.all => None,
+            0xff => Some(format!("{name}={}", hex(value))),
+            _ => Some(format!("{name}={}/{}", hex(value), hex(mask))),
+        }
+    }
+
+    fn frag(&self) -> Option<String> {
+        let mask = self.mask.get(Field::IpFrag) as u8;
+        let frag = self.key.get(Field::IpFrag) as u8;
+        let name = match frag {
+            0 => "no",
+            f if f & FRAG_LATER != 0 => "later",
+            _ => "first",
+        };
+        // With its lower bit alone, all fragments are matched, or none.
+        let part = if mask & 3 == 3 || frag == 0 { String::new() } else { format!("/{}", hex(mask.into())) };
+        (mask != 0 || self.all).then(|| format!("frag={name}{part}"))
+    }
+
+    fn ipv4(&mut self) {
+        let ip = |v: u128| Ipv4Addr::from_bits(v as u32).to_string();
+        let parts = [
+            self.part("src", Field::Ipv4Src, ip, ip),
+            self.part("dst", Field::Ipv4Dst, ip, ip),
+            self.decimal("proto", Field::IpProto),
+            self.tos("tos"),
+            self.decimal("ttl", Field::IpTtl),
+            self.frag(),
+        ];
+        self.header("ipv4", &parts);
+        self.transport();
+    }
+
+    fn ipv6(&mut self) {
+        let ip = |v: u128| Ipv6Addr::from_bits(v).to_string();
+        let parts = [
+            self.part("src", Field::Ipv6Src, ip, ip),
+            self.part("dst", Field::Ipv6Dst, ip, ip),
+            self.part("label", Field::Ipv6Label, hex, hex),
+            self.decimal("proto", Field::IpProto),
+            self.tos("tclass"),
+            self.decimal("hlimit", Field::IpTtl),
+            self.frag(),
+        ];
+        self.header("ipv6", &parts);
+        self.transport();
+    }
+
+    fn decimal(&self, name: &str, field: Field) -> Option<String> {
+        self.part(name, field, |v| v.to_string(), hex)
+    }
+
+    fn transport(&mut self) {
+        if self.mask.ip_proto() != 0xff || self.key.get(Field::IpFrag) as u8 & FRAG_LATER != 0 {
+            return;
+        }
+        let v6 = self.key.eth_type() == ethertype::IPV6;
+        match self.key.ip_proto() {
+            ipproto::TCP => {
+                self.ports("tcp", Field::TcpSrc, Field::TcpDst);
+                let flags = (self.mask.get(Field::TcpFlags) != 0 || self.all).then(|| self.flags(Field::TcpFlags));
+                self.header("tcp_flags", &[flags]);
+            }
+            ipproto::UDP => self.ports("udp", Field::UdpSrc, Field::UdpDst),
+            ipproto::SCTP => self.ports("sctp", Field::SctpSrc, Field::SctpDst),
+            ipproto::ICMP if !v6 => {
+                let parts = [self.decimal("type", Field::Icmpv4Type), self.decimal("code", Field::Icmpv4Code)];
+                self.header("icmp", &parts);
+            }
+            ipproto::ICMPV6 if v6 => self.icmpv6(),
+            _ => {}
+        }
+    }
+
+    fn ports(&mut self, name: &str, src: Field, dst: Field) {
+        let parts = [self.decimal("src", src), self.decimal("dst", dst)];
+        self.header(name, &parts);
+    }
+
+    fn icmpv6(&mut self) {
+        let parts = [self.decimal("type", Field::Icmpv6Type), self.decimal("code", Field::Icmpv6Code)];
+        self.header("icmpv6", &parts);
+        let (kind, code) = (self.key.get(Field::Icmpv6Type), self.key.get(Field::Icmpv6Code));
+        if matches!(kind, 135 | 136) && code == 0 {
+            let mac = |v: u128| MacAddr::from_u64(v as u64).to_string();
+            let ip = |v: u128| Ipv6Addr::from_bits(v).to_string();
+            let parts = [
+                self.part("target", Field::NdTarget, ip, ip),
+                self.part("sll", Field::NdSll, mac, mac),
+                self.part("tll", Field::NdTll, mac, mac),
+            ];
+            self.header("nd", &parts);
+        }
+    }
+
+    fn arp(&mut self) {
+        let mac = |v: u128| MacAddr::from_u64(v as u64).to_string();
+        let ip = |v: u128| Ipv4Addr::from_bits(v as u32).to_string();
+        // The key holds the low byte of the operation alone.
+        let op_mask = self.mask.ip_proto();
+        let op = self.key.ip_proto();
+        let op = match op_mask {
+            0 if !self.all => None,
+            0xff => Some(format!("op={op}")),
+            _ => Some(format!("op={op}/{}", hex(op_mask.into()))),
+        };
+        let parts = [
+            self.part("sip", Field::ArpSpa, ip, ip),
+            self.part("tip", Field::ArpTpa, ip, ip),
+            op,
+            self.part("sha", Field::ArpSha, mac, mac),
+            self.part("tha", Field::ArpTha, mac, mac),
+        ];
+        self.header("arp", &parts);
+    }
+
+    fn mpls(&mut self) {
+        let mut entries = Vec::new();
+        for n in 0..3 {
+            let (lse, mask) = (self.key.mpls_lse(n), self.mask.mpls_lse(n));
+            if mask == 0 && !self.all {
+                break;
+            }
+            let whole = mask == u32::MAX;
+            let part = |shift: u32, width: u32| {
+                let bits = (1u32 << width) - 1;
+                let value = (lse >> shift & bits).to_string();
+                if whole { value } else { format!("{value}/{}", hex((mask >> shift & bits).into())) }
+            };
+            entries.push(format!("label={},tc={},ttl={},bos={}", part(12, 20), part(9, 3), part(0, 8), part(8, 1)));
+            if lse & 0x100 != 0 && mask & 0x100 != 0 {
+                break;
+            }
+        }
+        if !entries.is_empty() {
+            self.comma();
+            let _ = write!(self.out, "mpls({})", entries.join(","));
+        }
+    }
+
+    /// Flags that are matched, with their signs; `0/0` if none is.
+    fn flags(&self, field: Field) -> String {
+        let (value, mask) = (self.key.get(field), self.mask.get(field));
+        if mask == 0 {
+            return format!("{}/0", hex(value));
+        }
+        let names = if field == Field::CtState { CT_STATE } else { TCP_FLAGS };
+        let mut out = String::new();
+        for (bit, name) in names.iter().enumerate().filter(|(bit, _)| mask >> bit & 1 != 0) {
+            out.push(if value >> bit & 1 != 0 { '+' } else { '-' });
+            out.push_str(name);
+        }
+        out
+    }
+}
+
+/// Names of the bits of `ct_state`, lowest first.
+pub(super) const CT_STATE: &[&str] = &["new", "est", "rel", "rpl", "inv", "trk", "snat", "dnat"];
+/// Names of the TCP flags, lowest first.
+pub(super) const TCP_FLAGS: &[&str] =
+    &["fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr", "ns", "[200]", "[400]", "[800]"];

@@ -1,0 +1,291 @@
+//! The text of a datapath flow's key back into a key, as `ofproto/trace` and `netdev-dummy/receive` take it.
+
+use super::key::{CT_STATE, TCP_FLAGS};
+use base::{DpPort, MacAddr, PortNo};
+use flow::extract::{DL_TYPE_NONE, FRAG_ANY, FRAG_LATER, ethertype};
+use flow::{Field, FlowKey};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// What could not be read: the text from the header that is wrong to the end. The message is Open vSwitch's.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("syntax error at {0}")]
+pub struct KeyError(pub String);
+
+/// Reads a key without masks: headers with commas or blanks between, each once. What is not mentioned is zero, but
+/// that the ingress port is [`DpPort::NONE`], and that a packet without an Ethernet type is an 802.2 frame. `port` looks
+/// a port's name up.
+pub fn parse_key(text: &str, port: &dyn Fn(&str) -> Option<DpPort>) -> Result<FlowKey, KeyError> {
+    let mut reader = Reader { key: FlowKey::ZERO, tags: 0, eth_type: None, labels: 0, port };
+    reader.key.set_in_port(PortNo(DpPort::NONE.0));
+    let mut seen = Vec::new();
+    reader.headers(text, 0, &mut seen)?;
+    let eth_type = match reader.eth_type {
+        // The type of the tag itself, with nothing behind it.
+        Some(kind) => kind,
+        None => DL_TYPE_NONE,
+    };
+    reader.key.set(Field::EthType, eth_type.into());
+    Ok(reader.key)
+}
+
+struct Reader<'a> {
+    key: FlowKey,
+    /// VLAN tags so far.
+    tags: usize,
+    eth_type: Option<u16>,
+    labels: usize,
+    port: &'a dyn Fn(&str) -> Option<DpPort>,
+}
+
+/// Behind two tags nothing else is encapsulated.
+const DEPTH_MAX: usize = 3;
+
+impl Reader<'_> {
+    fn headers(&mut self, text: &str, depth: usize, seen: &mut Vec<String>) -> Result<(), KeyError> {
+        let mut rest = text;
+        loop {
+            rest = rest.trim_start_matches([',', ' ', '\t', '\r', '\n']);
+            if rest.is_empty() {
+                return Ok(());
+            }
+            let wrong = || KeyError(rest.to_owned());
+            let (name, tail) = rest.split_once('(').ok_or_else(wrong)?;
+            let end = closing(tail).ok_or_else(wrong)?;
+            let (body, after) = (&tail[..end], &tail[end + 1..]);
+            if name == "encap" {
+                if depth >= DEPTH_MAX || self.tags == 0 {
+                    return Err(wrong());
+                }
+                self.eth_type = None;
+                self.headers(body, depth + 1, seen)?;
+            } else {
+                let nested = matches!(name, "eth_type" | "vlan");
+                if !nested && seen.iter().any(|s| s == name) {
+                    return Err(wrong());
+                }
+                seen.push(name.to_owned());
+                self.header(name, body).ok_or_else(wrong)?;
+            }
+            rest = after;
+        }
+    }
+
+    fn header(&mut self, name: &str, body: &str) -> Option<()> {
+        match name {
+            "skb_priority" => self.number(Field::SkbPriority, body),
+            "skb_mark" => self.number(Field::PktMark, body),
+            "recirc_id" => self.number(Field::RecircId, body),
+            "dp_hash" => self.number(Field::DpHash, body),
+            "ct_zone" => self.number(Field::CtZone, body),
+            "ct_mark" => self.number(Field::CtMark, body),
+            "ct_label" => self.number(Field::CtLabel, body),
+            "ct_state" => self.flags(Field::CtState, CT_STATE, body),
+            "tcp_flags" => self.flags(Field::TcpFlags, TCP_FLAGS, body),
+            "in_port" => {
+                let port = number(body).and_then(|n| u32::try_from(n).ok()).map(DpPort);
+                let port = port.or_else(|| (self.port)(body))?;
+                self.key.set_in_port(PortNo(port.0));
+                Some(())
+            }
+            "packet_type" => pairs(body, |key, value| match key {
+                // Only Ethernet frames come in.
+                "ns" | "id" => (number(value)? == 0).then_some(()),
+                _ => None,
+            }),
+            "eth" => self.parts(body, &[("src", Field::EthSrc), ("dst", Field::EthDst)]),
+            "eth_type" => {
+                self.eth_type = Some(u16::try_from(number(body)?).ok()?);
+                Some(())
+            }
+            "vlan" => self.vlan(body),
+            "mpls" => self.mpls(body),
+            "ipv4" => self.ip(body, ethertype::IPV4),
+            "ipv6" => self.ip(body, ethertype::IPV6),
+            "tcp" => self.parts(body, &[("src", Field::TcpSrc), ("dst", Field::TcpDst)]),
+            "udp" => self.parts(body, &[("src", Field::UdpSrc), ("dst", Field::UdpDst)]),
+            "sctp" => self.parts(body, &[("src", Field::SctpSrc), ("dst", Field::SctpDst)]),
+            "icmp" => self.parts(body, &[("type", Field::Icmpv4Type), ("code", Field::Icmpv4Code)]),
+            "icmpv6" => self.parts(body, &[("type", Field::Icmpv6Type), ("code", Field::Icmpv6Code)]),
+            "nd" => self.parts(body, &[("target", Field::NdTarget), ("sll", Field::NdSll), ("tll", Field::NdTll)]),
+            "arp" => self.arp(body),
+            _ => None,
+        }
+    }
+
+    fn number(&mut self, field: Field, text: &str) -> Option<()> {
+        let value = number(text).filter(|v| *v <= field.info().full_mask())?;
+        self.key.set(field, value);
+        Some(())
+    }
+
+    fn parts(&mut self, body: &str, known: &[(&str, Field)]) -> Option<()> {
+        pairs(body, |name, value| {
+            let (_, field) = known.iter().find(|(known, _)| *known == name)?;
+            self.part(*field, value)
+        })
+    }
+
+    fn part(&mut self, field: Field, text: &str) -> Option<()> {
+        let value = match field {
+            Field::EthSrc | Field::EthDst | Field::ArpSha | Field::ArpTha | Field::NdSll | Field::NdTll => {
+                text.parse::<MacAddr>().ok()?.to_u64().into()
+            }
+            Field::Ipv4Src | Field::Ipv4Dst | Field::ArpSpa | Field::ArpTpa => {
+                text.parse::<Ipv4Addr>().ok()?.to_bits().into()
+            }
+            Field::Ipv6Src | Field::Ipv6Dst | Field::NdTarget => text.parse::<Ipv6Addr>().ok()?.to_bits(),
+            _ => number(text)?,
+        };
+        if value > field.info().full_mask() {
+            return None;
+        }
+        self.key.set(field, value);
+        Some(())
+    }
+
+    fn vlan(&mut self, body: &str) -> Option<()> {
+        let tpid = self.eth_type.filter(|t| matches!(*t, ethertype::VLAN | ethertype::QINQ))?;
+        if self.tags >= 2 {
+            return None;
+        }
+        let mut tci = 0x1000;
+        pairs(body, |name, value| {
+            let value = number(value)?;
+            match name {
+                "vid" if value <= 0xfff => tci |= value as u16,
+                "pcp" if value <= 7 => tci |= (value as u16) << 13,
+                "cfi" if value == 1 => {}
+                "tci" if value <= 0xffff => tci = value as u16 | 0x1000,
+                _ => return None,
+            }
+            Some(())
+        })?;
+        self.key.set_vlan(self.tags, tpid, tci);
+        self.tags += 1;
+        Some(())
+    }
+
+    fn mpls(&mut self, body: &str) -> Option<()> {
+        let mut lse = 0;
+        let mut begun = false;
+        let mut entries = Vec::new();
+        pairs(body, |name, value| {
+            let value = number(value)?;
+            let (shift, width) = match name {
+                "label" => (12, 20),
+                "tc" => (9, 3),
+                "ttl" => (0, 8),
+                "bos" => (8, 1),
+                _ => return None,
+            };
+            if name == "label" && begun {
+                entries.push(std::mem::take(&mut lse));
+            }
+            begun = true;
+            let value = u32::try_from(value).ok().filter(|v| *v < 1 << width)?;
+            lse |= value << shift;
+            Some(())
+        })?;
+        entries.push(lse);
+        if entries.len() > 3 {
+            return None;
+        }
+        for lse in entries {
+            self.key.set_mpls_lse(self.labels, lse);
+            self.labels += 1;
+        }
+        Some(())
+    }
+
+    fn ip(&mut self, body: &str, kind: u16) -> Option<()> {
+        let v6 = kind == ethertype::IPV6;
+        let (src, dst) = if v6 { (Field::Ipv6Src, Field::Ipv6Dst) } else { (Field::Ipv4Src, Field::Ipv4Dst) };
+        self.eth_type.get_or_insert(kind);
+        pairs(body, |name, value| match name {
+            "src" => self.part(src, value),
+            "dst" => self.part(dst, value),
+            "label" if v6 => self.part(Field::Ipv6Label, value),
+            "proto" => self.part(Field::IpProto, value),
+            "tos" | "tclass" if v6 == (name == "tclass") => {
+                let tos = number(value).filter(|v| *v <= 0xff)?;
+                self.key.set(Field::IpDscp, tos >> 2);
+                self.key.set(Field::IpEcn, tos & 3);
+                Some(())
+            }
+            "ttl" | "hlimit" if v6 == (name == "hlimit") => self.part(Field::IpTtl, value),
+            "frag" => {
+                let frag = match value {
+                    "no" => 0,
+                    "first" => FRAG_ANY,
+                    "later" => FRAG_ANY | FRAG_LATER,
+                    _ => return None,
+                };
+                self.key.set(Field::IpFrag, frag.into());
+                Some(())
+            }
+            _ => None,
+        })
+    }
+
+    fn arp(&mut self, body: &str) -> Option<()> {
+        self.eth_type.get_or_insert(ethertype::ARP);
+        pairs(body, |name, value| match name {
+            "sip" => self.part(Field::ArpSpa, value),
+            "tip" => self.part(Field::ArpTpa, value),
+            "op" => {
+                let op = number(value).filter(|v| *v <= 0xff)?;
+                self.key.set(Field::IpProto, op);
+                Some(())
+            }
+            "sha" => self.part(Field::ArpSha, value),
+            "tha" => self.part(Field::ArpTha, value),
+            _ => None,
+        })
+    }
+
+    fn flags(&mut self, field: Field, names: &[&str], text: &str) -> Option<()> {
+        let value = match number(text) {
+            Some(value) => value,
+            None => text.split(['|', '+']).filter(|s| !s.is_empty()).try_fold(0, |value, name| {
+                let bit = names.iter().position(|n| *n == name)?;
+                Some(value | 1u128 << bit)
+            })?,
+        };
+        if value > field.info().full_mask() {
+            return None;
+        }
+        self.key.set(field, value);
+        Some(())
+    }
+}
+
+/// Where the parenthesis that was opened before `text` closes.
+fn closing(text: &str) -> Option<usize> {
+    let mut depth = 0usize;
+    for (i, c) in text.char_indices() {
+        match c {
+            '(' => depth += 1,
+            ')' if depth == 0 => return Some(i),
+            ')' => depth -= 1,
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Calls `each` for the `name=value` pairs between commas; `None` as soon as one is no pair or `each` says so.
+fn pairs(body: &str, mut each: impl FnMut(&str, &str) -> Option<()>) -> Option<()> {
+    for pair in body.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+        let (name, value) = pair.split_once('=')?;
+        each(name, value)?;
+    }
+    Some(())
+}
+
+fn number(text: &str) -> Option<u128> {
+    let text = text.trim();
+    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => u128::from_str_radix(digits, 16).ok().filter(|_| !digits.starts_with('+')),
+        None => text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?,
+    }
+}

@@ -1,0 +1,165 @@
+//! Writes seeds and dictionaries: frames, messages and texts that the targets understand, the same in every run.
+//! `cargo run --example seeds DIR` makes a folder of seeds for each target in DIR, and dictionaries beside them; what
+//! of it adds coverage is then merged into `corpus/` (see the README).
+
+#[path = "../../crates/flow/tests/corpus/mod.rs"]
+mod corpus;
+mod texts;
+
+// Defines the functions that the instrumentation calls.
+use libfuzzer_sys as _;
+
+use base::rng::Rng;
+use openflow::{FlowMod, Form, Message, Options, Protocols, Version, encode_with, parse_flow_line};
+use std::path::{Path, PathBuf};
+use std::{env, fs, io};
+
+/// Where seeds go.
+struct Seeds {
+    dir: PathBuf,
+}
+
+impl Seeds {
+    fn put_all<T: AsRef<[u8]>>(&self, target: &str, seeds: impl IntoIterator<Item = T>) -> io::Result<()> {
+        let dir = self.dir.join(target);
+        fs::create_dir_all(&dir)?;
+        let before = fs::read_dir(&dir)?.count();
+        let mut seeds = seeds.into_iter().enumerate();
+        seeds.try_for_each(|(n, seed)| fs::write(dir.join(format!("{:03}", before + n)), seed))
+    }
+}
+
+fn main() -> io::Result<()> {
+    let dir = env::args().nth(1).expect("usage: seeds DIR");
+    let seeds = Seeds { dir: PathBuf::from(&dir) };
+    let mut rng = Rng::seeded(1);
+    let frames: Vec<Vec<u8>> = (0..300).map(|_| corpus::frames::frame(&mut rng)).collect();
+    seeds.put_all("extract", &frames)?;
+    for target in ["execute", "translate"] {
+        // What is drawn after the frame: enough for some actions and rules.
+        let drawn = |rng: &mut Rng| (0..rng.below(160)).map(|_| rng.next_u64() as u8).collect::<Vec<u8>>();
+        let seed =
+            |frame: &Vec<u8>| [(frame.len() as u16).to_be_bytes().to_vec(), frame.clone(), drawn(&mut rng)].concat();
+        seeds.put_all(target, frames.iter().map(seed))?;
+    }
+    seeds.put_all("pcap", frames.chunks(20).map(capture))?;
+    seeds.put_all("match_text", (0..300).map(|_| corpus::matches::valid(&mut rng)))?;
+    seeds.put_all("action_text", texts::actions())?;
+    seeds.put_all("flow_text", texts::flows().chain((0..100).map(|n| flow_of(n, &mut rng))))?;
+    let messages = messages(&mut rng, &frames);
+    seeds.put_all("openflow", &messages)?;
+    seeds.put_all("openflow_stream", messages.chunks(10).map(|chunk| [vec![0, 50], chunk.concat()].concat()))?;
+    seeds.put_all("openflow_match", matches(&mut rng))?;
+    for (target, texts) in texts::by_target() {
+        seeds.put_all(target, texts)?;
+    }
+    seeds.put_all(
+        "database_file",
+        texts::logs().into_iter().map(|log| log.iter().flat_map(ovsdb_server::log::encode).collect::<Vec<u8>>()),
+    )?;
+    seeds.put_all("netlink", (0..20).map(|_| link_message(&mut rng)))?;
+    dictionaries(Path::new(&dir))
+}
+
+fn flow_of(n: usize, rng: &mut Rng) -> String {
+    let actions: Vec<String> = texts::actions().collect();
+    format!("table={},priority={n},{} actions={}", n % 254, corpus::matches::valid(rng), actions[n % actions.len()])
+}
+
+fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut writer = netdev::pcap::Writer::new(&mut out).expect("memory");
+    for frame in frames {
+        writer.write_at(frame, std::time::Duration::from_secs(1)).expect("memory");
+    }
+    drop(writer);
+    out
+}
+
+/// Flow modifications in all formats that can carry them, requests, and packets in and out.
+fn messages(rng: &mut Rng, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let mut out = Vec::new();
+    for (n, text) in texts::flows().chain((0..60).map(|n| flow_of(n, rng))).enumerate() {
+        let Ok(parsed) = parse_flow_line(&text, &flow::NoNames) else { continue };
+        for protocol in parsed.usable.iter() {
+            let Some(version) = protocol.version() else { continue };
+            let form = if Protocols::NXM_ANY.contains(protocol) { Form::Nicira } else { Form::Standard };
+            let message = Message::FlowMod(form, Box::new(FlowMod { cookie: n as u64, ..parsed.flow_mod.clone() }));
+            out.push(encode_with(version, 1, &message, Options::default()));
+        }
+    }
+    for version in Version::ALL {
+        // Every type, with bodies of zeros and of a frame: the shapes that a fuzzer starts from.
+        for ty in 0..36u8 {
+            for body in [vec![0; 16], vec![0; 56], frames[usize::from(ty)].clone()] {
+                let len = (8 + body.len()) as u16;
+                out.push([vec![version.wire(), ty], len.to_be_bytes().to_vec(), vec![0, 0, 0, 1], body].concat());
+            }
+        }
+        let stats = if version == Version::V10 { 16 } else { 18 };
+        for kind in (0..20u16).chain([0xffff]) {
+            for ty in [stats, stats + 1] {
+                let mut message = vec![version.wire(), ty, 0, 16 + 56, 0, 0, 0, 1];
+                message.extend(kind.to_be_bytes());
+                message.resize(16 + 56, 0);
+                out.push(message);
+            }
+        }
+    }
+    out
+}
+
+/// Matches of texts in each of the formats on the wire.
+fn matches(rng: &mut Rng) -> Vec<Vec<u8>> {
+    let mut out = Vec::new();
+    for _ in 0..100 {
+        let text = corpus::matches::valid(rng);
+        let Ok(m) = flow::text::parse_match(&text, &flow::NoNames) else { continue };
+        let mut bytes = [const { Vec::new() }; 4];
+        openflow::nxm::encode(&mut bytes[0], &m, Some((1, 3)), openflow::nxm::Dialect::Nxm);
+        openflow::nxm::encode_oxm_match(&mut bytes[1], &m, Version::V15);
+        openflow::of_match::encode_of10(&mut bytes[2], &m);
+        openflow::of_match::encode_of11(&mut bytes[3], &m);
+        out.extend(bytes);
+    }
+    out
+}
+
+/// A message about a link, with attributes of any types and of lengths that fit.
+fn link_message(rng: &mut Rng) -> Vec<u8> {
+    let mut message = vec![0; 32];
+    message[4..6].copy_from_slice(&16u16.to_ne_bytes());
+    for _ in 0..rng.below(8) {
+        let len = rng.below(40) as u16;
+        message.extend((4 + len).to_ne_bytes());
+        message.extend((rng.below(24) as u16).to_ne_bytes());
+        message.extend((0..len.next_multiple_of(4)).map(|_| rng.next_u64() as u8));
+    }
+    let len = message.len() as u32;
+    message[..4].copy_from_slice(&len.to_ne_bytes());
+    message
+}
+
+/// The words of each text format, for libFuzzer to put in.
+fn dictionaries(dir: &Path) -> io::Result<()> {
+    let fields = || flow::field::FIELDS.iter().flat_map(|f| [f.name, f.alias]).filter(|name| !name.is_empty());
+    let protocols =
+        ["tcp", "udp", "icmp6", "ip", "ipv6", "arp", "sctp6", "mpls", "nsh", "/", "=", ",", "0x", "0xffff/0x1"];
+    let flow: Vec<&str> = fields().chain(protocols).chain(texts::FLOW_WORDS.iter().copied()).collect();
+    let lists: [(&[&str], Vec<&str>); 4] = [
+        (&["match_text"], fields().chain(protocols).collect()),
+        (&["flow_text", "action_text"], flow.into_iter().chain(texts::ACTION_WORDS.iter().copied()).collect()),
+        (&["transact", "session", "jsonrpc", "unixctl", "database_file"], texts::JSON_WORDS.to_vec()),
+        (&["schema"], texts::SCHEMA_WORDS.to_vec()),
+    ];
+    for (targets, mut words) in lists {
+        words.sort_unstable();
+        words.dedup();
+        for target in targets {
+            let lines: String =
+                words.iter().map(|w| format!("\"{}\"\n", w.replace('\\', "\\\\").replace('"', "\\\""))).collect();
+            fs::write(dir.join(format!("{target}.dict")), lines)?;
+        }
+    }
+    Ok(())
+}

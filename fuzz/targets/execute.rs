@@ -1,0 +1,94 @@
+//! Any frame through any list of datapath actions: it is sent or not, and right checksums stay right.
+#![no_main]
+
+use base::{Clock, DpPort, DropReason, PortNo};
+use datapath::{Config, Datapath};
+use dpif::text::format_actions;
+use dpif::{DpAction, Dpif};
+use flow::{compose, extract};
+use fuzz::Input;
+use libfuzzer_sys::fuzz_target;
+use netdev::{Netdev, Rx};
+use packet::checksum::{Verdict, verify};
+use packet::{Checksum, Packet};
+use std::cell::RefCell;
+use std::sync::Arc;
+
+/// A datapath with three ports, and the far ends of their wires.
+struct Bench {
+    datapath: Datapath,
+    far: Vec<Box<dyn Rx>>,
+}
+
+fn bench() -> Bench {
+    let datapath = Datapath::new(Config { threads: 0, ..Config::default() }, Clock::real()).expect("no threads");
+    let mut far = Vec::new();
+    for name in ["a", "b", "c"] {
+        let (near, end) = netdev::memory::pair(name, &format!("{name}-far")).expect("descriptors");
+        datapath.port_add(near, None).expect("a free number");
+        far.push(end.open_rx(0).expect("a queue"));
+    }
+    Bench { datapath, far }
+}
+
+thread_local! {
+    static BENCH: RefCell<Bench> = RefCell::new(bench());
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut input = Input(bytes);
+    let raw = input.frame();
+    let (key, _) = extract(raw, PortNo(1));
+    // A frame as it came, or a right one of the same kind.
+    let frame = if input.below(2) == 0 || key.eth_type() == 0 { raw.to_vec() } else { compose(&key, b"payload") };
+    let mut packet = Packet::from_slice(&frame);
+    packet.offload.checksum = match input.below(3) {
+        0 => Checksum::Unknown,
+        1 => Checksum::Good,
+        _ => Checksum::Partial { start: input.number(1) as u16, offset: input.number(1) as u16 },
+    };
+    let partial = matches!(packet.offload.checksum, Checksum::Partial { .. });
+    let actions: Arc<[DpAction]> = list(&mut input, 3).into();
+    format_actions(&actions, key.eth_type(), &|_| None);
+    let sent = BENCH.with_borrow_mut(|bench| {
+        let _ = bench.datapath.execute(DpPort(1), packet, &actions);
+        let mut sent = Vec::new();
+        for rx in &mut bench.far {
+            rx.recv_batch(&mut sent, usize::MAX).expect("memory");
+        }
+        sent
+    });
+    if !partial && verify(&frame) == Verdict::Good && !cuts(&actions) {
+        for packet in sent {
+            assert!(verify(packet.data()) != Verdict::Bad, "{frame:02x?} {actions:?} {:02x?}", packet.data());
+        }
+    }
+});
+
+/// Whether some packet is cut, so that its checksums are right no more.
+fn cuts(actions: &[DpAction]) -> bool {
+    actions.iter().any(|action| match action {
+        DpAction::Trunc(_) => true,
+        DpAction::Clone(inner) => cuts(inner),
+        _ => false,
+    })
+}
+
+fn list(input: &mut Input<'_>, depth: usize) -> Vec<DpAction> {
+    (0..input.below(8)).map(|_| action(input, depth)).collect()
+}
+
+fn action(input: &mut Input<'_>, depth: usize) -> DpAction {
+    match input.below(12) {
+        0 => DpAction::Output(DpPort(input.below(4) as u32)),
+        1 => DpAction::Trunc(input.number(2) as u32),
+        2 => DpAction::PushVlan { tpid: [0x8100, 0x88a8][input.below(2)], tci: input.number(2) as u16 },
+        3 => DpAction::PopVlan,
+        4 if depth > 0 => DpAction::Clone(list(input, depth - 1).into()),
+        5 => DpAction::Drop(DropReason::Action),
+        _ => {
+            let (field, value, mask) = input.masked();
+            DpAction::Set { field, value, mask }
+        }
+    }
+}

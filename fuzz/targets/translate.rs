@@ -1,0 +1,115 @@
+//! Any small tables and any packet: the translation ends, and packets that agree in the bits that it read have the same
+//! verdict, which is what the cache of verdicts rests on.
+#![no_main]
+
+use base::{DpPort, MacAddr, Millis, PortNo};
+use flow::{FlowKey, extract, layout};
+use fuzz::Input;
+use libfuzzer_sys::fuzz_target;
+use openflow::{Limits, Version};
+use parking_lot::RwLock;
+use std::sync::Arc;
+use xlate::model::{PriorityTags, new_tables};
+use xlate::{Bridge, Bundle, MacTable, Network, Port, PortConfig, PortOut, Rule, Table, VlanMode, translate};
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut input = Input(bytes);
+    let frame = input.frame();
+    let in_port = PortNo(1 + input.below(4) as u32);
+    let noise = input.number(8) as u64;
+    let (key, _) = extract(frame, in_port);
+    let network = network(&mut input);
+    let verdict = translate(&network, &key, true);
+    let other = other_packet(&key, verdict.reads.mask(), noise);
+    let again = translate(&network, &other, false);
+    assert_eq!(verdict.actions, again.actions, "{key:?}\n{other:?}");
+    assert_eq!(verdict.reads.order(), again.reads.order(), "{key:?}\n{other:?}");
+    assert_eq!((verdict.effects.len(), verdict.error), (again.effects.len(), again.error));
+});
+
+/// A packet that differs in bits of its headers that were not read.
+fn other_packet(key: &FlowKey, read: &FlowKey, noise: u64) -> FlowKey {
+    let mut rng = base::rng::Rng::seeded(noise);
+    let mut other = key.clone();
+    for word in layout::ETH_DST..flow::WORDS {
+        other.0[word] ^= rng.next_u64() & !read.0[word];
+    }
+    other
+}
+
+/// Two bridges of four ports, the third a patch between them, the fourth an access port.
+fn network(input: &mut Input<'_>) -> Network {
+    let mut network = Network::default();
+    for id in 0..2 {
+        let tables = new_tables();
+        for _ in 0..input.below(6) {
+            add_rule(&tables, input);
+        }
+        let out = |n| if n == 3 { PortOut::Patch(1 - id, PortNo(3)) } else { PortOut::Device(DpPort(10 * id + n)) };
+        let port = |n: u32| Port {
+            no: PortNo(n),
+            name: format!("p{n}"),
+            out: out(n),
+            config: PortConfig::default(),
+            bundle: Some(n as usize - 1),
+        };
+        let mut macs = MacTable::default();
+        macs.learn(0, MacAddr([2, 0, 0, 0, 0, 1]), PortNo(1), Millis(1));
+        macs.learn(5, MacAddr([2, 0, 0, 0, 0, 2]), PortNo(4), Millis(1));
+        network.ports.extend([1, 2, 4].map(|n| (DpPort(10 * id + n), (id, PortNo(n)))));
+        let bridge = Bridge {
+            id,
+            name: format!("br{id}"),
+            ports: (1..5).map(|n| (PortNo(n), port(n))).collect(),
+            bundles: (1..5).map(bundle).collect(),
+            tables,
+            macs: Arc::new(RwLock::new(macs)),
+            miss_to_controller: id == 1,
+            forward_bpdu: false,
+        };
+        network.bridges.insert(id, Arc::new(bridge));
+    }
+    network
+}
+
+fn bundle(n: u32) -> Bundle {
+    Bundle {
+        name: format!("p{n}"),
+        ports: vec![PortNo(n)],
+        mode: if n == 4 { VlanMode::Access } else { VlanMode::Trunk },
+        tag: if n == 4 { 5 } else { 0 },
+        trunks: None,
+        priority_tags: PriorityTags::Never,
+        protected: false,
+        floodable: true,
+    }
+}
+
+/// Adds a rule if a bridge would take it.
+fn add_rule(tables: &[Table], input: &mut Input<'_>) {
+    let table = input.below(4);
+    let mut matching = input.matching();
+    matching.normalize(&flow::NoNames);
+    let priority = input.below(4) as u16;
+    let actions = input.actions(2);
+
+    if openflow::check(&actions, &matching, &Limits::new(Version::V10, table as u8)).is_err() {
+        return;
+    }
+    let mut rules = tables[table].rules.write();
+    let minimatch = rules.compress(&matching);
+    rules.insert(Arc::new(Rule {
+        minimatch,
+        priority,
+        table: table as u8,
+        cookie: 0,
+        idle_timeout: 0,
+        hard_timeout: 0,
+        importance: 0,
+        flags: openflow::FlowFlags::default(),
+        actions: actions.into(),
+        created: Millis(0),
+        modified: Millis(0),
+        stats: Arc::default(),
+    }));
+}

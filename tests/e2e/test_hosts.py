@@ -1,0 +1,188 @@
+"""Real hosts in network namespaces: pings, VLANs, and transfers of which every byte is checked, while flows change."""
+
+import json
+import subprocess
+import threading
+
+import pytest
+
+from hosts import Host, TaggingHost, finish
+from waiting import until
+
+TCP_BYTES = 60_000_000
+UDP_DATAGRAMS = 4000
+
+
+def connect(switch, *hosts, bridge="br0"):
+    """A bridge with the hosts' cables as its ports, numbered like the hosts."""
+    words = ["add-br", bridge]
+    for host in hosts:
+        words += ["--", "add-port", bridge, host.port]
+        words += ["--", "set", "interface", host.port, f"ofport_request={host.number}"]
+    switch.vsctl(*words)
+
+
+class Churn:
+    """Flows added and deleted all the while, by two programs one after the other; none of them takes a packet away."""
+
+    def __init__(self, switch):
+        self.switch = switch
+        self.rounds = 0
+        self.stopping = threading.Event()
+        self.problem = None
+        self.thread = threading.Thread(target=self._run)
+
+    def _run(self):
+        # More specific and less specific than the traffic's own megaflows, with another way to the same place.
+        flows = "".join(
+            f"table=0,priority={1000 + n % 7},cookie=9,tcp,tp_dst={n},actions=normal\n"
+            f"table=0,priority={2000 + n % 5},cookie=9,udp,tp_src={n},nw_ttl=64,actions=resubmit(,5)\n"
+            for n in range(5000, 5300)
+        )
+        flows += "table=5,cookie=9,actions=normal\n"
+        try:
+            while not self.stopping.is_set():
+                self.switch.ofctl("add-flows", "br0", "-", input=flows)
+                self.switch.ofctl("del-flows", "br0", "cookie=9/-1,tcp")
+                self.switch.ofctl("del-flows", "br0", "table=0,cookie=9/-1")
+                self.rounds += 1
+        except AssertionError as problem:
+            self.problem = problem
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stopping.set()
+        self.thread.join()
+        assert self.problem is None, self.problem
+        assert self.rounds > 0
+
+
+def tcp_transfer(sender, receiver, address, count=TCP_BYTES):
+    sink = receiver.start_python("transfer.py", "tcp-sink", address, 6000)
+    sent = sender.python("transfer.py", "tcp-source", address, 6000, count).out
+    assert finish(sink).out == sent
+    assert sent.split()[0] == str(count)
+
+
+def udp_transfer(sender, receiver, address, length):
+    sink = receiver.start_python("transfer.py", "udp-sink", address, 5100)
+    sender.python("transfer.py", "udp-source", address, 5100, UDP_DATAGRAMS, length)
+    whole, spoilt = map(int, finish(sink).out.split())
+    assert spoilt == 0
+    # The sender does not wait for anybody, so that a full queue may drop some; most get through.
+    assert whole > UDP_DATAGRAMS // 4, f"{whole} of {UDP_DATAGRAMS} datagrams arrived"
+
+
+def iperf3(sender, receiver, address, *words):
+    server = receiver.start("iperf3", "--server", "--one-off", "--bind", address, "--forceflush")
+    until(lambda: "LISTEN" in receiver.run("ss", "-ltn", "sport = :5201").out, "iperf3 listening")
+    report = json.loads(sender.run("iperf3", "--client", address, "--json", "--time", "2", *words).out)
+    finish(server)
+    return report["end"]
+
+
+def assert_tagged(namespace, sender, address, vid):
+    """Another eye on the cable: pings of the sender pass there with the tag."""
+    words = ["tcpdump", "-i", sender.port, "-n", "-e", "-c", "1", "--immediate-mode", f"vlan {vid} and icmp"]
+    capture = subprocess.Popen(
+        namespace.words(*words), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    until(lambda: sender.ping(address) and capture.poll() is not None, "a tagged packet on the cable")
+    assert f"vlan {vid}," in capture.communicate()[0]
+
+
+def test_ping_between_all(making):
+    switch = making.switch(start="kernel")
+    hosts = [making.host(switch, number) for number in (1, 2, 3)]
+    connect(switch, *hosts)
+    for a in hosts:
+        for b in hosts:
+            if a is not b:
+                a.ping(b.address)
+                a.ping(b.address, "-s", "1472", "-M", "do")
+                a.ping(b.address, "-s", "8000")
+    table = switch.appctl("fdb/show", "br0")
+    for host in hosts:
+        assert f"{host.mac}" in table
+    # A flow stands in the way, and no longer.
+    switch.ofctl("add-flow", "br0", "priority=40000,icmp,in_port=1,actions=drop")
+    hosts[0].cannot_ping(hosts[1].address)
+    hosts[1].ping(hosts[2].address)
+    switch.ofctl("del-flows", "br0", "icmp")
+    hosts[0].ping(hosts[1].address)
+    # A port that is taken away and comes back.
+    switch.vsctl("del-port", "br0", "p2")
+    hosts[0].cannot_ping(hosts[1].address)
+    switch.vsctl("add-port", "br0", "p2")
+    hosts[0].ping(hosts[1].address)
+
+
+def test_local_port(making):
+    """The bridge's own port is a device of the switch's namespace that packets enter and leave."""
+    switch = making.switch(start="kernel")
+    host = making.host(switch, 1)
+    connect(switch, host)
+    namespace = making.namespaces[0]
+    namespace.run("ip", "addr", "add", "10.1.0.100/24", "dev", "br0")
+    namespace.run("ip", "link", "set", "br0", "up")
+    host.ping("10.1.0.100")
+    namespace.run("ping", "-c", "1", "-w", "30", host.address)
+
+
+def test_interface_rows(making):
+    switch = making.switch(start="kernel")
+    host = making.host(switch, 1, mtu=1400)
+    connect(switch, host)
+    assert switch.vsctl("get", "interface", "p1", "mtu", "admin_state", "link_state") == "1400\nup\nup"
+    index = making.namespaces[0].run("cat", "/sys/class/net/p1/ifindex").out.strip()
+    assert switch.vsctl("get", "interface", "p1", "ifindex") == index
+    making.namespaces[0].run("ip", "link", "set", "p1", "down")
+    until(lambda: switch.vsctl("get", "interface", "p1", "admin_state") == "down", "the port seen down")
+    making.namespaces[0].run("ip", "link", "set", "p1", "up")
+    until(lambda: switch.vsctl("get", "interface", "p1", "link_state") == "up", "the port seen up")
+
+
+@pytest.mark.parametrize("mtu", [1500, 9000])
+@pytest.mark.parametrize("tagged", [False, True], ids=["untagged", "tagged"])
+@pytest.mark.parametrize("offloads", [True, False], ids=["offloads", "no-offloads"])
+def test_transfers_under_changing_flows(making, mtu, tagged, offloads):
+    switch = making.switch(start="kernel")
+    kind = TaggingHost if tagged else Host
+    one, two = (making.host(switch, number, kind, mtu=mtu, offloads=offloads) for number in (1, 2))
+    connect(switch, one, two)
+    address = [host.add_vlan(5) for host in (one, two)][1] if tagged else two.address
+    with Churn(switch):
+        one.ping(address)
+        if tagged:
+            assert_tagged(making.namespaces[0], one, address, 5)
+        tcp_transfer(one, two, address)
+        # Whole datagrams, and datagrams that the sender cuts into fragments.
+        udp_transfer(one, two, address, mtu - 100)
+        udp_transfer(one, two, address, 2 * mtu)
+        end = iperf3(one, two, address)
+        assert end["sum_received"]["bytes"] > 0
+        end = iperf3(one, two, address, "--udp", "--bitrate", "50M")
+        assert end["sum"]["packets"] > end["sum"]["lost_packets"]
+
+
+def test_access_and_trunk_ports(making):
+    """Host 1 is in VLAN 5 without knowing it, host 2 tags; host 3 is in VLAN 6."""
+    switch = making.switch(start="kernel")
+    one, two, three = (making.host(switch, n, TaggingHost if n == 2 else Host) for n in (1, 2, 3))
+    connect(switch, one, two, three)
+    switch.vsctl("set", "port", "p1", "tag=5", "--", "set", "port", "p3", "tag=6", "--", "set", "port", "t2", "trunks=5,7")
+    tagged = two.add_vlan(5)
+    two.add_vlan(6)
+    one.run("ip", "addr", "add", f"10.7.0.{one.number}/24", "dev", "e0")
+    three.run("ip", "addr", "add", f"10.8.0.{three.number}/24", "dev", "e0")
+    with Churn(switch):
+        one.ping(tagged)
+        tcp_transfer(one, two, tagged)
+        udp_transfer(two, one, f"10.7.0.{one.number}", 1400)
+    one.cannot_ping(three.address)
+    two.cannot_ping(f"10.8.0.{three.number}")
+    switch.vsctl("set", "port", "t2", "trunks=5,6,7")
+    two.ping(f"10.8.0.{three.number}")

@@ -1,0 +1,87 @@
+"""Traffic whose every byte is checked: a program for the hosts' namespaces.
+
+usage: transfer.py tcp-sink ADDRESS PORT        receives one connection, prints bytes and SHA-256
+       transfer.py tcp-source ADDRESS PORT BYTES    sends that many, prints bytes and SHA-256
+       transfer.py udp-sink ADDRESS PORT        receives until the end mark, prints whole and spoilt datagrams
+       transfer.py udp-source ADDRESS PORT COUNT LENGTH
+
+A datagram is its number followed by bytes that follow from the number.
+"""
+
+import hashlib
+import random
+import socket
+import struct
+import sys
+import time
+
+CHUNK_LEN = 1 << 16
+END = 0xFFFFFFFF
+END_COPIES = 50
+
+
+def ready():
+    print("ready", flush=True)
+
+
+def tcp_sink(address, port):
+    with socket.create_server((address, int(port))) as server:
+        ready()
+        connection, _ = server.accept()
+        digest, total = hashlib.sha256(), 0
+        while data := connection.recv(CHUNK_LEN):
+            digest.update(data)
+            total += len(data)
+    print(total, digest.hexdigest())
+
+
+def tcp_source(address, port, count):
+    random_source = random.Random(1)
+    digest, left = hashlib.sha256(), int(count)
+    with socket.create_connection((address, int(port)), timeout=120) as connection:
+        while left:
+            # Lengths of all kinds: a few bytes, odd ones, and more than any segment.
+            data = random_source.randbytes(min(left, random_source.choice((7, 1449, 3001, CHUNK_LEN))))
+            connection.sendall(data)
+            digest.update(data)
+            left -= len(data)
+        connection.shutdown(socket.SHUT_WR)
+    print(int(count), digest.hexdigest())
+
+
+def datagram(number, length):
+    return struct.pack("!I", number) + random.Random(number).randbytes(length - 4)
+
+
+def udp_sink(address, port):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink:
+        sink.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+        sink.bind((address, int(port)))
+        sink.settimeout(120)
+        ready()
+        whole, spoilt = set(), 0
+        while True:
+            data = sink.recv(CHUNK_LEN)
+            number = struct.unpack_from("!I", data)[0] if len(data) >= 4 else None
+            if number == END:
+                break
+            if number is not None and data == datagram(number, len(data)):
+                whole.add(number)
+            else:
+                spoilt += 1
+    print(len(whole), spoilt)
+
+
+def udp_source(address, port, count, length):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as source:
+        for number in range(int(count)):
+            source.sendto(datagram(number, int(length)), (address, int(port)))
+        # The end mark may get lost on the way like any other.
+        for _ in range(END_COPIES):
+            time.sleep(0.02)
+            source.sendto(struct.pack("!I", END), (address, int(port)))
+    print(int(count))
+
+
+if __name__ == "__main__":
+    {"tcp-sink": tcp_sink, "tcp-source": tcp_source, "udp-sink": udp_sink, "udp-source": udp_source}[sys.argv[1]](*sys.argv[2:])

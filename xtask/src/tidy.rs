@@ -1,0 +1,98 @@
+//! The rules of the tree, checked: crate levels ([`levels`]), habits of files ([`files`]), and the code map.
+//!
+//! Only files that git tracks are looked at, so that what a build or a run leaves behind is never a finding.
+
+mod files;
+mod levels;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// One thing that breaks a rule.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Finding {
+    /// Relative to the root of the tree.
+    file: String,
+    /// Counted from 1.
+    line: usize,
+    what: String,
+}
+
+impl Finding {
+    fn new(file: impl Into<String>, line: usize, what: impl Into<String>) -> Self {
+        Finding { file: file.into(), line, what: what.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.file, self.line, self.what)
+    }
+}
+
+/// The root of the tree that this program was built from.
+pub(crate) fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().expect("the crate lies one folder below the root").to_owned()
+}
+
+/// All findings in the tree at `root`, in the order of files and lines; an error is a line of text that says what could
+/// not be looked at.
+pub(crate) fn check(root: &Path) -> Result<Vec<Finding>, String> {
+    let mut findings = Vec::new();
+    let crates = levels::crates(root)?;
+    levels::check(&crates, &mut findings);
+    check_code_map(root, &crates, &mut findings)?;
+    for file in tracked_files(root)? {
+        // A file may be tracked and deleted, not committed yet.
+        if let Ok(bytes) = std::fs::read(root.join(&file)) {
+            files::check(&file, &bytes, &mut findings);
+        }
+    }
+    findings.sort();
+    Ok(findings)
+}
+
+/// Each crate has a root file, and a line in ARCHITECTURE.md that names it in backquotes.
+fn check_code_map(root: &Path, crates: &[levels::Crate], findings: &mut Vec<Finding>) -> Result<(), String> {
+    let name = "ARCHITECTURE.md";
+    let map = std::fs::read_to_string(root.join(name)).map_err(|error| format!("{name}: {error}"))?;
+    for member in crates {
+        if !map.contains(&format!("`{}`", member.name)) {
+            findings.push(Finding::new(name, 1, format!("does not name crate `{}`", member.name)));
+        }
+        let source = Path::new(&member.manifest).with_file_name("src");
+        if !["lib.rs", "main.rs"].iter().any(|file| root.join(&source).join(file).is_file()) {
+            findings.push(Finding::new(&member.manifest, 1, "has neither src/lib.rs nor src/main.rs"));
+        }
+    }
+    Ok(())
+}
+
+fn tracked_files(root: &Path) -> Result<Vec<String>, String> {
+    let list = output(Command::new("git").arg("-C").arg(root).args(["ls-files", "-z"]))?;
+    Ok(list.split('\0').filter(|file| !file.is_empty()).map(str::to_owned).collect())
+}
+
+/// What a command printed; an error if it did not start or failed.
+fn output(command: &mut Command) -> Result<String, String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().map_err(|error| format!("{name}: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("{name}: {}", String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    String::from_utf8(output.stdout).map_err(|error| format!("{name}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tree_keeps_its_rules() {
+        let findings = check(&root()).expect("the tree can be looked at");
+        let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
+        assert!(lines.is_empty(), "\n{}", lines.join("\n"));
+    }
+}

@@ -1,0 +1,156 @@
+//! Habits of single files. Each rule is a function from the file's name and text to findings.
+//!
+//! The words that are looked for are put together by `concat!`, so that this file keeps the rules that it checks.
+
+use std::path::Path;
+
+use super::Finding;
+
+/// Lines of a Rust file before its tests; what outgrows it is two ideas.
+const LINES_MAX: usize = 700;
+/// Bytes of any file.
+const SIZE_MAX: usize = 1 << 20;
+/// The only crates that may say `unsafe`.
+const UNSAFE_IN: [&str; 4] = ["crates/netdev-linux/", "crates/netdev-afxdp/", "crates/netdev-vhost/", "crates/packet/"];
+/// Where Cargo.lock may say that packages come from.
+const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
+
+/// Words that say that something is not finished. The last is one only in Rust: elsewhere it is a template for mktemp.
+const UNFINISHED: [&str; 6] = [
+    concat!("to", "do!("),
+    concat!("unimple", "mented!("),
+    concat!("db", "g!("),
+    concat!("TO", "DO"),
+    concat!("FIX", "ME"),
+    concat!("XX", "X"),
+];
+/// Folders of one machine, and tools of authors.
+const FOREIGN: [&str; 4] =
+    [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("sub", "agent"), concat!("helper ", "agent")];
+
+/// Reports what is wrong with the tracked file `name` that holds `bytes`.
+pub(crate) fn check(name: &str, bytes: &[u8], findings: &mut Vec<Finding>) {
+    if bytes.len() > SIZE_MAX {
+        findings.push(Finding::new(name, 1, format!("has {} bytes, more than {SIZE_MAX}", bytes.len())));
+    }
+    // Binary files, such as the corpora of fuzz targets, have no habits but their size.
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    foreign(name, text, findings);
+    if Path::new(name).extension().is_some_and(|extension| extension == "rs") {
+        rust(name, text, findings);
+    } else if text.starts_with("#!") && text.lines().next().is_some_and(|line| line.ends_with("sh")) {
+        shell(name, text, findings);
+    }
+}
+
+fn foreign(name: &str, text: &str, findings: &mut Vec<Finding>) {
+    for (number, line) in (1..).zip(text.lines()) {
+        if let Some(word) = FOREIGN.iter().find(|&word| line.contains(word)) {
+            findings.push(Finding::new(name, number, format!("names '{word}'")));
+        }
+        if name.ends_with("Cargo.lock") && line.starts_with("source = ") && !line.contains(REGISTRY) {
+            findings.push(Finding::new(name, number, "takes a package from elsewhere than crates.io"));
+        }
+        if name.ends_with("requirements.txt") && line.contains("index-url") {
+            findings.push(Finding::new(name, number, "names a package index"));
+        }
+    }
+}
+
+fn rust(name: &str, text: &str, findings: &mut Vec<Finding>) {
+    if !text.starts_with("//!") {
+        findings.push(Finding::new(name, 1, "does not begin with a //! comment"));
+    }
+    let tests = format!("#[cfg({})]", "test");
+    let lines = text.lines().position(|line| line == tests).unwrap_or_else(|| text.lines().count());
+    if lines > LINES_MAX {
+        findings.push(Finding::new(name, LINES_MAX + 1, format!("has {lines} lines before its tests")));
+    }
+    let may_be_unsafe = UNSAFE_IN.iter().any(|prefix| name.starts_with(prefix));
+    for (number, line) in (1..).zip(text.lines()) {
+        if let Some(word) = UNFINISHED.iter().find(|word| contains_word(line, word)) {
+            findings.push(Finding::new(name, number, format!("says '{word}'")));
+        }
+        let line = line.trim_start();
+        if line.starts_with(concat!("#[ig", "nore")) {
+            findings.push(Finding::new(name, number, "leaves a test out"));
+        }
+        let keyword = concat!("uns", "afe");
+        if !may_be_unsafe && !line.starts_with("//") && contains_word(line, keyword) && !line.contains('"') {
+            findings.push(Finding::new(name, number, format!("{keyword} is for the crates of real ports alone")));
+        }
+    }
+}
+
+/// A script ends at the first command that fails, or, if it sums up failures itself, says so by leaving out only `-e`.
+fn shell(name: &str, text: &str, findings: &mut Vec<Finding>) {
+    let first = (1..).zip(text.lines()).find(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    match first {
+        Some((_, "set -euo pipefail" | "set -uo pipefail")) => {}
+        Some((number, _)) => findings.push(Finding::new(name, number, "does not start with set -euo pipefail")),
+        None => findings.push(Finding::new(name, 1, "is empty")),
+    }
+}
+
+/// Whether `word` stands in `line` without letters, digits or underscores around it.
+fn contains_word(line: &str, word: &str) -> bool {
+    let inner = |c: char| c.is_alphanumeric() || c == '_';
+    line.match_indices(word).any(|(start, _)| {
+        let end = start + word.len();
+        !line[..start].ends_with(inner) && (word.ends_with('(') || !line[end..].starts_with(inner))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(name: &str, text: &str) -> Vec<String> {
+        let mut findings = Vec::new();
+        check(name, text.as_bytes(), &mut findings);
+        findings.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn rust_files() {
+        assert!(found("crates/base/src/a.rs", "//! A.\nfn a() {}\n").is_empty());
+        let unfinished = format!("//! A.\nfn a() {{ {}) }}\n", UNFINISHED[0]);
+        assert_eq!(found("a.rs", &unfinished), [format!("a.rs:2: says '{}'", UNFINISHED[0])]);
+        assert_eq!(found("a.rs", "fn a() {}\n"), ["a.rs:1: does not begin with a //! comment"]);
+        let ignored = concat!("//! A.\n  #[ig", "nore = \"slow\"]\n");
+        assert_eq!(found("a.rs", ignored), ["a.rs:2: leaves a test out"]);
+    }
+
+    #[test]
+    fn length_is_counted_up_to_the_tests() {
+        let body = "//\n".repeat(LINES_MAX - 1);
+        let tests = format!("#[cfg({})]\n{}", "test", "//\n".repeat(LINES_MAX));
+        assert!(found("a.rs", &format!("//!\n{body}{tests}")).is_empty());
+        assert_eq!(found("a.rs", &format!("//!\n{body}//\n")), ["a.rs:701: has 701 lines before its tests"]);
+    }
+
+    #[test]
+    fn unsafe_code_has_its_crates() {
+        let text = concat!("//! A.\nuns", "afe fn a() {}\n");
+        assert!(found("crates/netdev-linux/src/sys.rs", text).is_empty());
+        assert_eq!(found("crates/flow/src/a.rs", text).len(), 1);
+    }
+
+    #[test]
+    fn shell_scripts() {
+        assert!(found("a", "#!/usr/bin/env bash\n# A.\nset -euo pipefail\n").is_empty());
+        let expected = ["a:2: does not start with set -euo pipefail"];
+        assert_eq!(found("a", "#!/bin/sh\nls\n"), expected);
+    }
+
+    #[test]
+    fn foreign_words() {
+        assert_eq!(found("a.md", FOREIGN[0]), [format!("a.md:1: names '{}'", FOREIGN[0])]);
+        assert_eq!(found("Cargo.lock", "source = \"git+https://example.org\"").len(), 1);
+    }
+
+    #[test]
+    fn large_files() {
+        assert_eq!(found("a.bin", &"a".repeat(SIZE_MAX + 1)), ["a.bin:1: has 1048577 bytes, more than 1048576"]);
+    }
+}
