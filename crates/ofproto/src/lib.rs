@@ -28,3 +28,6 @@ pub use bridge::{BundleSpec, Identity, OfPort, Ofproto, PortSpec};
 pub use conn::service::{Service, ServiceConfig, ServiceStatus};
 pub use flow_table::{Removed, RemovedReason};
 pub use switch::Switch;
+
+#[cfg(test)]
+mod tests;

@@ -539,22 +539,6 @@ fn a_learned_address_is_forwarded_and_others_flooded() {
     assert_eq!(translate(&net, &key, false).actions, [DpAction::PopVlan, DpAction::Output(DpPort(4))]);
 }
 
-#[test]
-fn bits_beyond_a_value_of_128_are_zero() {
-    let part = |field, offset| Subfield { field, offset, n_bits: 4 };
-    let src = part(Field::TunMetadata0, 900);
-    let net = network(&[(
-        0,
-        Match::ANY,
-        0,
-        vec![Action::RegMove { src, dst: part(Field::Reg1, 0) }, Action::StackPush(src), output(PortNo(2))],
-    )]);
-    let mut key = FlowKey::ZERO;
-    key.set_in_port(PortNo(1));
-    key.set(Field::Reg1, 0xff);
-    assert_eq!(translate(&net, &key, false).final_key.get(Field::Reg1), 0xf0);
-}
-
 /// The one flow `actions`, and what becomes of `key`.
 fn actions_for(key: &FlowKey, actions: Vec<Action>) -> Verdict {
     translate(&network(&[(0, Match::ANY, 0, actions)]), key, false)
@@ -690,4 +674,20 @@ fn a_packet_out_to_the_tables_can_miss_to_the_controller() {
     let verdict = translate_from(&net, &net.bridges[&0], &tagged(5), Start::Actions(&[output(PortNo::TABLE)]), false);
     let [DpAction::Controller(what)] = &verdict.actions[..] else { panic!("{:?}", verdict.actions) };
     assert_eq!((what.reason, what.cookie, what.table_miss), (0, 0, false));
+}
+
+#[test]
+fn bits_beyond_a_value_of_128_are_zero() {
+    let part = |field, offset| Subfield { field, offset, n_bits: 4 };
+    let src = part(Field::TunMetadata0, 900);
+    let net = network(&[(
+        0,
+        Match::ANY,
+        0,
+        vec![Action::RegMove { src, dst: part(Field::Reg1, 0) }, Action::StackPush(src), output(PortNo(2))],
+    )]);
+    let mut key = FlowKey::ZERO;
+    key.set_in_port(PortNo(1));
+    key.set(Field::Reg1, 0xff);
+    assert_eq!(translate(&net, &key, false).final_key.get(Field::Reg1), 0xf0);
 }

@@ -28,6 +28,11 @@ pub enum ExactError {
     Wildcard(String, String),
 }
 
+/// The bit of a tag's control information that says that there is one.
+const VLAN_PRESENT: u16 = 0x1000;
+/// Tag protocol id of an IEEE 802.1Q tag.
+const TPID_8021Q: u16 = 0x8100;
+
 /// Reads a key. Fields that are not mentioned are zero, but for the ingress port, which is [`PortNo::NONE`] then.
 pub fn parse_exact(text: &str, ports: &dyn PortNames) -> Result<FlowKey, ExactError> {
     let mut m = Match::ANY;
@@ -46,7 +51,13 @@ pub fn parse_exact(text: &str, ports: &dyn PortNames) -> Result<FlowKey, ExactEr
     if m.get(Field::InPortOxm).1 == 0 {
         m.set(Field::InPortOxm, PortNo::NONE.0.into());
     }
-    Ok(m.key().clone())
+    let mut key = m.key().clone();
+    // Text has no word for the protocol id of a tag: it is the usual one.
+    let (tpid, tci) = key.vlan(0);
+    if tci & VLAN_PRESENT != 0 && tpid == 0 {
+        key.set_vlan(0, TPID_8021Q, tci);
+    }
+    Ok(key)
 }
 
 fn set_once(m: &mut Match, field: Field, value: u128, what: &'static str) -> Result<(), ExactError> {

@@ -243,3 +243,10 @@ fn keys_and_megaflows() {
     assert_eq!(megaflow_to_string(&m, &NoNames), "recirc_id=0,eth,ip,in_port=1,nw_frag=no");
     assert_eq!(match_to_string(&Match::ANY, &NoNames), "");
 }
+
+#[test]
+fn a_tag_in_an_exact_flow_is_an_8021q_tag() {
+    let key = |text| parse_exact(text, &NoNames).expect("a flow");
+    assert_eq!(key("dl_vlan=5,dl_vlan_pcp=3").vlan(0), (0x8100, 0x7005));
+    assert_eq!(key("vlan_tci=0").vlan(0), (0, 0));
+}

@@ -8,6 +8,7 @@ use crate::bridge::Ofproto;
 use base::Millis;
 use netdev::device::errno_text;
 use openflow::message::{Message, decode, encode};
+use openflow::print::{Style, print};
 use openflow::stream::Framer;
 use openflow::switch::{ErrorReport, Hello};
 use openflow::versions::Versions;
@@ -20,6 +21,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use vlog::{RateLimit, dbg_rl};
 
 /// The port that OpenFlow uses unless one is named.
 pub const OFP_PORT: u16 = 6653;
@@ -29,6 +31,8 @@ pub const SUPPORTED: [Version; 2] = [Version::V10, Version::V13];
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(8));
 /// How long a connection that is over may take for what was queued before.
 const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
+/// Messages a minute that are logged, and in one burst.
+static MESSAGE_LIMIT: RateLimit = RateLimit::new(600, 600);
 
 /// How a connection is made and kept.
 #[derive(Clone, Debug, PartialEq)]
@@ -236,7 +240,7 @@ async fn connect(target: &str) -> io::Result<Box<dyn Stream>> {
 }
 
 /// Serves one connection until it ends.
-async fn serve<S: AsyncRead + AsyncWrite + Send>(
+pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Send>(
     bridge: &Arc<Ofproto>,
     config: &ServiceConfig,
     stream: S,
@@ -322,6 +326,7 @@ async fn read_all(
             }
             let Some(message) = framer.next_message().map_err(io::Error::other)? else { break };
             base::coverage!(vconn_received);
+            log_message(peer, "received", message);
             if peer.version().is_some() {
                 bridge.handle(peer, message);
             } else {
@@ -360,6 +365,11 @@ fn negotiate(bridge: &Arc<Ofproto>, config: &ServiceConfig, peer: &Arc<Peer>, me
     Ok(())
 }
 
+/// Every OpenFlow message is in the log at the level DBG of `vconn`, as far as the rate limit lets it.
+fn log_message(peer: &Peer, what: &str, message: &[u8]) {
+    dbg_rl!(&MESSAGE_LIMIT, target: "vconn", "{}: {what}: {}", peer.target, print(message, Style::plain(1)).trim_end());
+}
+
 /// Writes what is queued, until the peer is gone or, once `closing` is notified, the queue is empty.
 async fn write_all(
     bridge: &Arc<Ofproto>,
@@ -378,10 +388,12 @@ async fn write_all(
             }
         };
         let Some(mut bytes) = next else { return Ok(()) };
+        log_message(peer, "sent (Success)", &bytes);
         let mut messages = 1;
         while bytes.len() < 64 << 10
             && let Some(more) = outgoing.try_next()
         {
+            log_message(peer, "sent (Success)", &more);
             bytes.extend_from_slice(&more);
             messages += 1;
         }

@@ -1,0 +1,273 @@
+//! Connections: packet-ins, roles, negotiation, malformed messages, ports.
+
+use super::*;
+use crate::conn::service::{Service, ServiceConfig, serve};
+use openflow::PacketInReason;
+use openflow::action::ControllerAction;
+use openflow::packet::{PacketInFormat, PacketOut};
+use openflow::port::{PortMod, PortReason, config};
+use openflow::switch::{FragHandling, Hello, Role, RoleMsg, SwitchConfig};
+use openflow::versions::Versions;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+fn packet_ins(messages: Vec<Message>) -> Vec<openflow::packet::PacketIn> {
+    let of = |m| match m {
+        Message::PacketIn(_, p) => *p,
+        other => panic!("{other:?}"),
+    };
+    messages.into_iter().map(of).collect()
+}
+
+fn controller(max_len: u16) -> Action {
+    Action::Output { port: PortNo::CONTROLLER, max_len }
+}
+
+fn monitor(client: &Client, miss_send_len: u16) {
+    let config = SwitchConfig { frag: FragHandling::Normal, invalid_ttl_to_controller: None, miss_send_len };
+    assert!(client.send(&Message::SetConfig(config)).is_empty());
+}
+
+#[test]
+fn packet_ins_by_version_format_and_id() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    let (old, new) =
+        (Client::new(&br, PeerKind::Controller, Version::V10), Client::new(&br, PeerKind::Controller, Version::V13));
+    let silent = Client::new(&br, PeerKind::Service, Version::V13);
+    // A table-miss flow: no match for OpenFlow 1.3, a flow as any other before.
+    br.flow_mod(&FlowMod { new_cookie: 7, ..add(Match::ANY, 0, vec![controller(20)]) }).expect("adds");
+    lab.send("br-1", &[frame(1, 2)]);
+    let (o, n) = (packet_ins(old.waiting()), packet_ins(new.waiting()));
+    assert_eq!((o[0].reason, n[0].reason, n[0].cookie), (PacketInReason::Action, PacketInReason::NoMatch, 7));
+    assert_eq!((n[0].data.len(), n[0].total_len, n[0].metadata.key().in_port()), (20, 60, PortNo(1)));
+    // No flow at all: to whoever is of a version where that is what a miss does.
+    br.flow_mod(&command(FlowModCommand::Delete, Match::ANY)).expect("deletes");
+    lab.send("br-2", &[frame(1, 2)]);
+    let (o, n) = (packet_ins(old.waiting()), packet_ins(new.waiting()));
+    assert_eq!((o[0].reason, n[0].reason, n[0].cookie), (PacketInReason::NoMatch, PacketInReason::NoMatch, 0));
+    // By id, with userdata in the newest format.
+    let told = ControllerAction { controller_id: 5, userdata: vec![1, 2], ..ControllerAction::default() };
+    br.flow_mod(&add(Match::ANY, 1, vec![Action::Controller(Box::new(told))])).expect("adds");
+    lab.send("br-1", &[frame(1, 2)]);
+    assert!(old.waiting().is_empty() && new.waiting().is_empty());
+    assert!(old.send(&Message::SetControllerId(5)).is_empty());
+    assert!(old.send(&Message::SetPacketInFormat(PacketInFormat::Nxt2)).is_empty());
+    lab.send("br-1", &[frame(1, 2)]);
+    assert_eq!(packet_ins(old.waiting())[0].userdata, [1, 2]);
+    assert!(new.waiting().is_empty() && silent.waiting().is_empty());
+}
+
+#[test]
+fn a_monitor_that_asks_for_packets_gets_misses() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    let client = Client::new(&br, PeerKind::Service, Version::V10);
+    lab.send("br-1", &[frame(1, 2)]);
+    assert!(client.waiting().is_empty());
+    monitor(&client, 65534);
+    lab.send("br-1", &[frame(1, 2)]);
+    assert_eq!(packet_ins(client.waiting())[0].reason, PacketInReason::NoMatch);
+    monitor(&client, 0);
+    lab.send("br-1", &[frame(1, 2)]);
+    assert!(client.waiting().is_empty());
+}
+
+#[test]
+fn a_controller_that_does_not_read_loses_packets_not_memory() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let c = Client::new(&br, PeerKind::Controller, Version::V13);
+    br.flow_mod(&add(Match::ANY, 0, vec![controller(u16::MAX)])).expect("adds");
+    let mut big = frame(1, 2);
+    big.resize(1500, 0);
+    for _ in 0..40 {
+        lab.send("br-1", &vec![big.clone(); 100]);
+    }
+    let queued = c.peer.queued();
+    assert!(queued < crate::conn::peer::QUEUE_BYTES_MAX + 2000, "{queued}");
+    assert_eq!(c.waiting().len() as u64 + br.connections().packet_ins_lost(), 4000);
+}
+
+#[test]
+fn roles() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let (a, b) =
+        (Client::new(&br, PeerKind::Controller, Version::V13), Client::new(&br, PeerKind::Controller, Version::V13));
+    let ask = |c: &Client, role, generation_id| {
+        c.send(&Message::RoleRequest(Form::Standard, RoleMsg { role, generation_id }))
+    };
+    let role = |messages: Vec<Message>| match &messages[..] {
+        [Message::RoleReply(_, reply)] => (reply.role, reply.generation_id),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(role(ask(&a, Role::Primary, Some(5))), (Role::Primary, Some(5)));
+    assert_eq!(role(ask(&b, Role::Primary, Some(6))), (Role::Primary, Some(6)));
+    assert_eq!(role(ask(&a, Role::NoChange, None)).0, Role::Secondary);
+    assert_eq!(error_of(&ask(&a, Role::Primary, Some(5))), Some(OfpError::RrfcStale));
+    assert_eq!(error_of(&a.flow_mod(add(Match::ANY, 1, vec![]))), Some(OfpError::BrcIsSecondary));
+    // Secondaries hear of ports only.
+    br.flow_mod(&add(Match::ANY, 0, vec![controller(100)])).expect("adds");
+    lab.send("br-1", &[frame(1, 2)]);
+    assert_eq!((a.waiting().len(), b.waiting().len()), (0, 1));
+    br.send_port_changes(&[crate::bridge::PortChange::Modified(br.port(PortNo(1)).expect("there"))]);
+    assert_eq!((a.waiting().len(), b.waiting().len()), (1, 1));
+}
+
+#[test]
+fn packets_out_and_where_they_come_from() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 3);
+    let c = Client::new(&br, PeerKind::Service, Version::V13);
+    br.flow_mod(&add(in_port(1), 1, vec![output(3)])).expect("adds");
+    let out = |in_port, action| {
+        let error = error_of(&c.send(&Message::PacketOut(PacketOut {
+            buffer_id: None,
+            in_port,
+            actions: vec![action],
+            data: frame(1, 2),
+        })));
+        let counts = ["br-1", "br-2", "br-3"].map(|p| lab.received(p).len());
+        (error, counts)
+    };
+    let to = |port| Action::Output { port, max_len: 0 };
+    assert_eq!(out(PortNo::CONTROLLER, output(2)), (None, [0, 1, 0]));
+    assert_eq!(out(PortNo::NONE, to(PortNo::FLOOD)), (None, [1, 1, 1]));
+    assert_eq!(out(PortNo(1), to(PortNo::FLOOD)), (None, [0, 1, 1]));
+    assert_eq!(out(PortNo(1), output(1)), (None, [0, 0, 0]));
+    assert_eq!(out(PortNo(1), to(PortNo::IN_PORT)), (None, [1, 0, 0]));
+    assert_eq!(out(PortNo(1), to(PortNo::TABLE)), (None, [0, 0, 1]));
+    assert_eq!(out(PortNo(2), to(PortNo::TABLE)), (None, [0, 0, 0]));
+    assert_eq!(out(PortNo::FLOOD, output(1)).0, Some(OfpError::BrcBadPort));
+    assert_eq!(c.counts(), [(1, 1, 60)]);
+}
+
+#[test]
+fn port_modifications() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    let c = Client::new(&br, PeerKind::Controller, Version::V13);
+    br.flow_mod(&add(Match::ANY, 1, vec![output(2)])).expect("adds");
+    let port = br.port(PortNo(1)).expect("there");
+    let change = |no, hw_addr, config, mask| {
+        c.send(&Message::PortMod(PortMod { port_no: PortNo(no), hw_addr, config, mask, advertise: 0 }))
+    };
+    assert_eq!(error_of(&change(7, port.spec.mac, 0, 1)), Some(OfpError::PmfcBadPort));
+    assert_eq!(error_of(&change(1, MAC_A, 0, 1)), Some(OfpError::PmfcBadHwAddr));
+    let told = change(1, port.spec.mac, config::NO_RECV, config::NO_RECV);
+    assert!(
+        matches!(&told[..], [Message::PortStatus(s)] if s.reason == PortReason::Modify && s.desc.config == config::NO_RECV)
+    );
+    lab.send("br-1", &[frame(1, 2)]);
+    assert!(lab.received("br-2").is_empty());
+    // What changes nothing is told to nobody.
+    assert!(change(1, port.spec.mac, config::NO_RECV, config::NO_RECV).is_empty());
+    assert_eq!(change(1, port.spec.mac, 0, config::NO_RECV).len(), 1);
+    // A device that was taken down behind our back can be brought up.
+    lab.wire("br-1").near.set_up(false).expect("can");
+    change(1, port.spec.mac, 0, config::PORT_DOWN);
+    assert!(lab.wire("br-1").near.status().admin_up);
+}
+
+#[test]
+fn malformed_messages_get_their_errors_and_the_connection_goes_on() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let c = Client::new(&br, PeerKind::Service, Version::V13);
+    let error = |bytes: &[u8]| error_of(&c.bytes(bytes));
+    assert_eq!(error(&[4, 99, 0, 8, 0, 0, 0, 1]), Some(OfpError::BrcBadType));
+    assert_eq!(error(&[1, 5, 0, 8, 0, 0, 0, 1]), Some(OfpError::BrcBadVersion));
+    assert_eq!(error(&[4, 14, 0, 16, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]), Some(OfpError::BrcBadLen));
+    let stats = Message::StatsRequest { more: true, body: StatsRequest::Desc };
+    assert_eq!(error(&encode(Version::V13, 1, &stats)), Some(OfpError::BrcMultipartBufferOverflow));
+    assert!(matches!(&c.send(&Message::BarrierRequest)[..], [Message::BarrierReply]));
+    assert!(matches!(&c.send(&Message::EchoRequest(vec![7]))[..], [Message::EchoReply(d)] if d == &[7]));
+}
+
+fn service(versions: &[Version]) -> ServiceConfig {
+    ServiceConfig {
+        target: "test".into(),
+        kind: PeerKind::Service,
+        versions: Versions::of(versions),
+        probe_ms: 0,
+        max_backoff_ms: 1000,
+    }
+}
+
+/// What a connection answers to `bytes`, until it ends or waits for more.
+async fn talk(bridge: &Arc<Ofproto>, config: &ServiceConfig, bytes: &[u8], until: usize) -> Vec<u8> {
+    let (mut ours, theirs) = tokio::io::duplex(1 << 20);
+    ours.write_all(bytes).await.expect("room");
+    let mut answer = Vec::new();
+    let read = async { while answer.len() < until && ours.read_buf(&mut answer).await.expect("reads") > 0 {} };
+    // Serving may end first, with what was said before still to be read.
+    let mut serving = Box::pin(serve(bridge, config, theirs));
+    let mut read = Box::pin(read);
+    tokio::select! {
+        _ = &mut serving => {
+            drop(serving);
+            read.as_mut().await;
+        }
+        () = &mut read => {}
+    }
+    drop(read);
+    answer
+}
+
+#[tokio::test]
+async fn negotiation() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let hello = |v| encode(v, 1, &Message::Hello(Hello { versions: Versions::up_to(v.wire()) }));
+    let config = service(&[Version::V10, Version::V13]);
+    // A HELLO of 1.0 and a barrier: ours is of the newest version, the answer of the one in common.
+    let mut bytes = hello(Version::V10);
+    bytes.extend(encode(Version::V10, 2, &Message::BarrierRequest));
+    let answer = talk(&br, &config, &bytes, 24).await;
+    assert_eq!((answer[0], answer[1]), (4, 0));
+    assert_eq!(answer[answer.len() - 8..], [1, 19, 0, 8, 0, 0, 0, 2]);
+    // None in common: an error, and the end.
+    let answer = talk(&br, &service(&[Version::V13]), &hello(Version::V10), usize::MAX).await;
+    assert_eq!(answer[17], 1);
+    // No HELLO, or nonsense: the end.
+    for bytes in [encode(Version::V13, 1, &Message::BarrierRequest), vec![4, 0, 0, 3, 0, 0, 0, 0]] {
+        talk(&br, &config, &bytes, usize::MAX).await;
+    }
+    assert!(br.connections().all().is_empty());
+}
+
+#[tokio::test]
+async fn requests_in_one_piece_wait_for_each_others_answers() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    for n in 0..2000u32 {
+        let mut m = Match::ANY;
+        m.set(Field::EthDst, n.into());
+        br.flow_mod(&add(m, 1, vec![output(1)])).expect("adds");
+    }
+    let mut bytes = encode(Version::V10, 1, &Message::Hello(Hello { versions: Versions::of(&[Version::V10]) }));
+    for xid in 0..500 {
+        let body = StatsRequest::Flow(Default::default());
+        bytes.extend(encode(Version::V10, xid, &Message::StatsRequest { more: false, body }));
+    }
+    let (mut ours, theirs) = tokio::io::duplex(1 << 16);
+    let (config, bridge) = (service(&[Version::V10]), Arc::clone(&br));
+    let serving = tokio::spawn(async move { serve(&bridge, &config, theirs).await });
+    ours.write_all(&bytes).await.expect("taken");
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    let queued: Vec<_> = br.connections().all().iter().map(|p| p.queued()).collect();
+    assert!(queued[0] > 0 && queued[0] < 2 * crate::conn::peer::QUEUE_BYTES_MAX, "{queued:?}");
+    serving.abort();
+}
+
+#[tokio::test]
+async fn bad_targets_are_named() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let start = |target: &str| Service::start(&br, ServiceConfig { target: target.into(), ..service(&[Version::V10]) });
+    for bad in ["nonsense", "foo:bar", "ssl:1.2.3.4", "ptcp:x"] {
+        assert!(start(bad).expect_err("is bad").contains(bad), "{bad}");
+    }
+}

@@ -1,0 +1,165 @@
+//! What flow modifications do to tables, and how flows end.
+
+use super::*;
+use crate::flow_table::Criteria;
+use openflow::flow_mod::FlowFlags;
+use openflow::flow_msg::FlowRemovedReason;
+
+fn flags(f: impl FnOnce(&mut FlowFlags)) -> FlowFlags {
+    let mut flags = FlowFlags::default();
+    f(&mut flags);
+    flags
+}
+
+/// Priority, cookie and first output of all flows, by priority.
+fn flows(bridge: &Ofproto) -> Vec<(u16, u64, u32)> {
+    let out = |a: Option<&Action>| match a {
+        Some(Action::Output { port, .. }) => port.0,
+        _ => 0,
+    };
+    let mut all: Vec<_> =
+        bridge.collect(&Criteria::any()).iter().map(|r| (r.priority, r.cookie, out(r.actions.first()))).collect();
+    all.sort_unstable();
+    all
+}
+
+#[test]
+fn commands_and_whom_they_concern() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 3);
+    let c = Client::new(&br, PeerKind::Service, Version::V13);
+    let ok = |fm: FlowMod| assert_eq!(error_of(&c.flow_mod(fm)), None);
+    for (n, port) in [(1, 2), (2, 3), (3, 2)] {
+        ok(FlowMod { new_cookie: n.into(), ..add(in_port(n), n as u16, vec![output(port)]) });
+    }
+    // The same match and priority: replaced. Another priority: another flow.
+    ok(FlowMod { new_cookie: 9, ..add(in_port(1), 1, vec![output(3)]) });
+    ok(FlowMod { new_cookie: 8, ..add(in_port(1), 7, vec![output(3)]) });
+    assert_eq!(flows(&br), [(1, 9, 3), (2, 2, 3), (3, 3, 2), (7, 8, 3)]);
+    // Not strict: the priority does not matter; the cookie stays.
+    let modify = |command, m, actions| FlowMod { table_id: Some(0), matching: m, actions, ..FlowMod::new(command) };
+    ok(FlowMod { priority: 5, ..modify(FlowModCommand::Modify, in_port(1), vec![output(2)]) });
+    assert_eq!(flows(&br), [(1, 9, 2), (2, 2, 3), (3, 3, 2), (7, 8, 2)]);
+    ok(FlowMod { priority: 7, ..modify(FlowModCommand::ModifyStrict, in_port(1), vec![output(3)]) });
+    ok(FlowMod { priority: 5, ..modify(FlowModCommand::ModifyStrict, in_port(1), vec![output(1)]) });
+    ok(FlowMod { cookie: 3, cookie_mask: 3, ..modify(FlowModCommand::Modify, Match::ANY, vec![output(1)]) });
+    assert_eq!(flows(&br), [(1, 9, 2), (2, 2, 3), (3, 3, 1), (7, 8, 3)]);
+    // OpenFlow 1.3 adds nothing by modifying; 1.0 does, with the cookie given.
+    ok(modify(FlowModCommand::Modify, in_port(77), vec![output(1)]));
+    assert_eq!(flows(&br).len(), 4);
+    let old = Client::new(&br, PeerKind::Service, Version::V10);
+    let fm = FlowMod {
+        priority: 11,
+        new_cookie: 6,
+        modify_cookie: true,
+        table_id: None,
+        ..modify(FlowModCommand::Modify, in_port(77), vec![output(1)])
+    };
+    assert_eq!(error_of(&old.flow_mod(fm)), None);
+    assert_eq!(flows(&br)[4], (11, 6, 1));
+    // Deletions, by output port, strictly, and of all.
+    ok(FlowMod { out_port: PortNo(3), ..command(FlowModCommand::Delete, Match::ANY) });
+    assert_eq!(flows(&br), [(1, 9, 2), (3, 3, 1), (11, 6, 1)]);
+    ok(FlowMod { table_id: Some(0), priority: 2, ..command(FlowModCommand::DeleteStrict, in_port(3)) });
+    assert_eq!(flows(&br).len(), 3);
+    ok(FlowMod { table_id: Some(0), priority: 3, ..command(FlowModCommand::DeleteStrict, in_port(3)) });
+    assert_eq!(flows(&br).len(), 2);
+    ok(FlowMod { table_id: Some(1), ..command(FlowModCommand::Delete, Match::ANY) });
+    assert_eq!(flows(&br).len(), 2);
+    ok(command(FlowModCommand::Delete, Match::ANY));
+    assert!(flows(&br).is_empty());
+}
+
+#[test]
+fn what_is_refused() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 3);
+    let c = Client::new(&br, PeerKind::Service, Version::V13);
+    let refused = |fm: FlowMod| error_of(&c.flow_mod(fm));
+    assert_eq!(refused(FlowMod { table_id: Some(254), ..add(Match::ANY, 1, vec![]) }), Some(OfpError::BrcEperm));
+    assert_eq!(refused(add(in_port(1), 5, vec![])), None);
+    let overlap = |m, priority| FlowMod { flags: flags(|f| f.check_overlap = true), ..add(m, priority, vec![]) };
+    assert_eq!(refused(overlap(Match::ANY, 5)), Some(OfpError::FmfcOverlap));
+    assert_eq!(refused(overlap(Match::ANY, 6)), None);
+    assert_eq!(refused(overlap(in_port(2), 5)), None);
+    // A flow does not overlap with the one whose place it takes.
+    let mut m = Match::ANY;
+    m.set(Field::EthSrc, 1);
+    assert_eq!(refused(add(m, 5, vec![])), None);
+    assert_eq!(refused(overlap(in_port(1), 5)), None);
+    // No buffers: the flow is there, and the controller knows that its packet is not.
+    let before = br.n_flows();
+    let fm = FlowMod { buffer_id: Some(3), ..add(in_port(3), 1, vec![]) };
+    assert_eq!(refused(fm), Some(OfpError::BrcBufferUnknown));
+    assert_eq!(br.n_flows(), before + 1);
+    let secondary = Client::new(&br, PeerKind::Service, Version::V13);
+    secondary.peer.state.lock().role = openflow::switch::Role::Secondary;
+    assert_eq!(error_of(&secondary.flow_mod(add(in_port(9), 1, vec![]))), Some(OfpError::BrcIsSecondary));
+}
+
+#[test]
+fn timeouts_and_the_last_counts() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    let c = Client::new(&br, PeerKind::Controller, Version::V13);
+    let told = flags(|f| f.send_flow_rem = true);
+    let flow = |port, idle, hard, to| FlowMod {
+        idle_timeout: idle,
+        hard_timeout: hard,
+        flags: told,
+        new_cookie: 5,
+        ..add(in_port(port), port as u16, vec![output(to)])
+    };
+    c.flow_mod(flow(1, 10, 0, 2));
+    c.flow_mod(flow(2, 0, 15, 1));
+    for _ in 0..4 {
+        lab.send("br-1", &[frame(1, 2), frame(1, 3)]);
+        lab.send("br-2", &[frame(2, 1)]);
+        lab.clock.warp(3000);
+        lab.switch.housekeeping();
+    }
+    assert!(c.waiting().is_empty());
+    // At 15 s the hard timeout; packets that nobody asked about yet are in the counts.
+    lab.send("br-2", &[frame(2, 1)]);
+    lab.clock.warp(3000);
+    lab.switch.housekeeping();
+    let removed = |messages: Vec<Message>| -> Vec<_> {
+        let of = |m: Message| match m {
+            Message::FlowRemoved(_, r) => {
+                (r.reason, r.priority, r.cookie, r.packet_count, r.byte_count, r.duration_sec)
+            }
+            other => panic!("{other:?}"),
+        };
+        messages.into_iter().map(of).collect()
+    };
+    assert_eq!(removed(c.waiting()), [(FlowRemovedReason::HardTimeout, 2, 5, 5, 300, 15)]);
+    // The last packet of flow 1 came at 9 s.
+    lab.clock.warp(3999);
+    lab.switch.housekeeping();
+    assert!(c.waiting().is_empty());
+    lab.clock.warp(1);
+    lab.switch.housekeeping();
+    assert_eq!(removed(c.waiting()), [(FlowRemovedReason::IdleTimeout, 1, 5, 8, 480, 19)]);
+    // A deletion tells of packets that are still only in the datapath's books.
+    c.flow_mod(flow(1, 0, 0, 2));
+    lab.send("br-1", &vec![frame(1, 2); 50]);
+    let told = removed(c.flow_mod(command(FlowModCommand::Delete, Match::ANY)));
+    assert_eq!(told, [(FlowRemovedReason::Delete, 1, 5, 50, 3000, 0)]);
+    assert_eq!(br.n_flows(), 0);
+}
+
+#[test]
+fn no_packet_goes_by_an_old_flow() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 3);
+    let c = Client::new(&br, PeerKind::Service, Version::V13);
+    for round in 0..20 {
+        let (to, other) = if round % 2 == 0 { ("br-2", "br-3") } else { ("br-3", "br-2") };
+        c.flow_mod(add(in_port(1), 1, vec![output(2 + round % 2)]));
+        lab.send("br-1", &vec![frame(1, 2); 40]);
+        assert_eq!((lab.received(to).len(), lab.received(other).len()), (40, 0));
+    }
+    c.flow_mod(command(FlowModCommand::Delete, Match::ANY));
+    lab.send("br-1", &vec![frame(1, 2); 40]);
+    assert_eq!((lab.received("br-2").len(), lab.received("br-3").len()), (0, 0));
+}

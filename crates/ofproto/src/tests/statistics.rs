@@ -1,0 +1,144 @@
+//! Counts equal the packets sent, whatever happens to the flows meanwhile.
+
+use super::*;
+use dpif::Dpif;
+
+#[test]
+fn counts_survive_changes_and_purges() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 3);
+    let c = Client::new(&br, PeerKind::Service, Version::V13);
+    c.flow_mod(add(in_port(1), 1, vec![output(2)]));
+    c.flow_mod(add(in_port(3), 3, vec![output(2)]));
+    lab.send("br-1", &vec![frame(1, 2); 100]);
+    assert_eq!(c.counts(), [(1, 100, 6000), (3, 0, 0)]);
+    // Changed, purged, changed again, with packets in between that nobody has asked about.
+    lab.send("br-1", &vec![frame(1, 2); 100]);
+    let modify = FlowMod { actions: vec![output(3)], ..command(FlowModCommand::Modify, in_port(1)) };
+    c.flow_mod(FlowMod { table_id: Some(0), ..modify });
+    lab.send("br-1", &vec![frame(1, 2); 100]);
+    lab.switch.purge();
+    assert_eq!(lab.dp.stats().flows, 0);
+    lab.send("br-1", &vec![frame(1, 2); 100]);
+    c.flow_mod(add(in_port(1), 1, vec![output(2)]));
+    lab.send("br-1", &vec![frame(1, 2); 100]);
+    assert_eq!(c.counts(), [(1, 500, 30_000), (3, 0, 0)]);
+    // OpenFlow 1.0 counts anew, also what the datapath has not told of yet.
+    lab.send("br-1", &vec![frame(1, 2); 100]);
+    let old = Client::new(&br, PeerKind::Service, Version::V10);
+    old.flow_mod(FlowMod { table_id: None, ..add(in_port(1), 1, vec![output(2)]) });
+    assert_eq!(c.counts(), [(1, 0, 0), (3, 0, 0)]);
+    lab.send("br-1", &[frame(1, 2)]);
+    assert_eq!(c.counts()[0], (1, 1, 60));
+    let StatsReply::Table(tables) = c.ask(StatsRequest::Table) else { panic!("tables") };
+    assert_eq!((tables[0].lookup_count, tables[0].matched_count, tables[0].active_count), (601, 601, 2));
+}
+
+#[test]
+fn two_at_once_count_nothing_twice() {
+    // The handles of a flow that two callers dump at different moments: the older dump comes last.
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    br.flow_mod(&add(Match::ANY, 1, vec![output(2)])).expect("adds");
+    lab.send("br-1", &vec![frame(1, 2); 10]);
+    std::thread::scope(|s| {
+        for _ in 0..4 {
+            s.spawn(|| (0..200).for_each(|_| _ = lab.switch.revalidate()));
+        }
+        for _ in 0..100 {
+            lab.send("br-1", &vec![frame(1, 2); 10]);
+        }
+    });
+    lab.switch.revalidate();
+    let rules = br.collect(&crate::flow_table::Criteria::any());
+    assert_eq!(rules[0].stats.packets.load(std::sync::atomic::Ordering::Relaxed), 1010);
+}
+
+#[test]
+fn stations_are_learned_move_and_age() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 3);
+    br.flow_mod(&add(Match::ANY, 0, vec![normal()])).expect("adds");
+    let at = |vlan| br.macs().read().lookup(vlan, MAC_A);
+    lab.send("br-1", &vec![frame(1, 2); 3]);
+    assert_eq!(at(0), Some(PortNo(1)));
+    // The second station is unknown, and flooded to; its answer is not.
+    assert_eq!((lab.received("br-2").len(), lab.received("br-3").len()), (3, 3));
+    lab.send("br-2", &[frame(2, 1)]);
+    assert_eq!((lab.received("br-1").len(), lab.received("br-3").len()), (1, 0));
+    lab.send("br-1", &vec![frame(1, 2); 3]);
+    assert_eq!((lab.received("br-2").len(), lab.received("br-3").len()), (3, 0));
+    // It moves. What the datapath still has to tell of its old place does not move it back.
+    lab.clock.warp(10);
+    lab.send("br-3", &[frame(1, 2)]);
+    assert_eq!(at(0), Some(PortNo(3)));
+    let generation = lab.switch.generation();
+    lab.switch.revalidate();
+    assert_eq!((at(0), lab.switch.generation()), (Some(PortNo(3)), generation));
+    // A flush is one, too.
+    lab.send("br-3", &vec![frame(1, 2); 5]);
+    br.flush_macs();
+    lab.switch.revalidate();
+    assert!(br.macs().read().is_empty());
+    // Traffic through the cache keeps an entry; silence ends it.
+    for _ in 0..100 {
+        lab.send("br-3", &[frame(1, 2)]);
+        lab.clock.warp(5000);
+        lab.switch.housekeeping();
+    }
+    assert_eq!(at(0), Some(PortNo(3)));
+    lab.clock.warp(295_000);
+    lab.switch.housekeeping();
+    assert_eq!(at(0), None);
+}
+
+#[test]
+fn patch_ports_count_both_ways_and_lose_nothing() {
+    let mut lab = Lab::new();
+    let (a, b) = (lab.bridge("a", 1), lab.bridge("b", 1));
+    for (bridge, peer, name) in [(&a, &b, "a-9"), (&b, &a, "b-9")] {
+        let mut specs: Vec<_> = bridge.ports().into_iter().map(|p| p.spec).collect();
+        let out = PortOut::Patch(peer.id(), PortNo(9));
+        specs.push(PortSpec { no: PortNo(9), name: name.into(), out, device: None, mac: MAC_A });
+        set_ports(bridge, specs);
+        bridge.flow_mod(&add(Match::ANY, 0, vec![normal()])).expect("adds");
+    }
+    let (ca, cb) = (Client::new(&a, PeerKind::Service, Version::V13), Client::new(&b, PeerKind::Service, Version::V13));
+    lab.send("a-1", &vec![frame(1, 2); 20]);
+    lab.send("b-1", &vec![frame(2, 1); 30]);
+    assert_eq!((lab.received("b-1").len(), lab.received("a-1").len()), (20, 30));
+    assert_eq!((ca.counts(), cb.counts()), (vec![(0, 50, 3000)], vec![(0, 50, 3000)]));
+    let StatsReply::Port(ports) = ca.ask(StatsRequest::Port(PortNo(9))) else { panic!("ports") };
+    assert_eq!((ports[0].tx_packets, ports[0].rx_packets, ports[0].rx_bytes), (20, 30, 1800));
+}
+
+#[test]
+fn a_failed_translation_is_remembered() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    let again = Action::Resubmit { in_port: None, table: Some(0) };
+    br.flow_mod(&add(Match::ANY, 0, vec![output(2), again])).expect("adds");
+    lab.send("br-1", &vec![frame(1, 2); 100]);
+    assert_eq!((lab.switch.translations(), lab.received("br-2").len()), (1, 0));
+    assert!(lab.dp.drops().contains(&(base::DropReason::TranslationError, 100)));
+}
+
+#[test]
+fn twenty_thousand_flows_come_in_parts() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    for n in 0..20_000u32 {
+        let mut m = Match::ANY;
+        m.set(Field::EthDst, u128::from(n) * 7);
+        br.flow_mod(&FlowMod { new_cookie: n.into(), ..add(m, 1, vec![output(n % 9)]) }).expect("adds");
+    }
+    for version in [Version::V10, Version::V13] {
+        let c = Client::new(&br, PeerKind::Service, version);
+        let StatsReply::Flow(mut flows) = c.ask(StatsRequest::Flow(Default::default())) else { panic!("flows") };
+        flows.sort_unstable_by_key(|f| f.cookie);
+        assert!(flows.iter().map(|f| f.cookie).eq(0..20_000));
+        assert_eq!(flows[5].actions, [output(5)]);
+        let StatsReply::Aggregate(sum) = c.ask(StatsRequest::Aggregate(Default::default())) else { panic!("sums") };
+        assert_eq!(sum.flow_count, 20_000);
+    }
+}
