@@ -7,16 +7,20 @@ apt_lists() {
   fi
 }
 
+# install_packages PACKAGE...: without what they only recommend.
+install_packages() {
+  echo "installing $*"
+  apt_lists
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
 # need_packages COMMAND:PACKAGE...: installs the packages whose command is not there.
 need_packages() {
   local pair missing=()
   for pair in "$@"; do
     command -v "${pair%%:*}" >/dev/null 2>&1 || missing+=("${pair#*:}")
   done
-  [ ${#missing[@]} -eq 0 ] && return 0
-  echo "installing ${missing[*]}"
-  apt_lists
-  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  [ ${#missing[@]} -eq 0 ] || install_packages "${missing[@]}"
 }
 
 # need_root: network namespaces and packet sockets are for root alone.

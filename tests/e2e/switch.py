@@ -118,10 +118,14 @@ class Switch:
     def start_switch(self, *words):
         self._start("ovs-vswitchd", "--detach", "--pidfile", "--log-file", "-vvconn", "-vconsole:warn", *words)
 
-    def _start(self, program, *words):
+    def start_both(self, binary, *words):
+        """Database and switch in one process."""
+        self._start("ovs-vswitchd", *words, "--detach", "--log-file", "-vconsole:warn", command=[binary, "run"])
+
+    def _start(self, program, *words, command=None):
         # The output goes to a file: a daemon that kept the pipe open would hold up whoever reads it to its end.
         with open(self.directory / f"{program}.start", "wb+") as log:
-            command = self.inside([self.programs / program, *words])
+            command = self.inside([*(command or [self.programs / program]), *words])
             done = subprocess.run(
                 command, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=120, check=False
             )

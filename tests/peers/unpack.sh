@@ -27,7 +27,7 @@ apt_lists
 mapfile -t libraries < <(
   apt-cache depends --important "${packages[@]}" | awk '$1 == "Depends:" && $2 ~ /^lib/ { print $2 }' | sort -u
 )
-DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${libraries[@]}" >/dev/null
+install_packages "${libraries[@]}"
 
 rm -rf "$dir/deb" "$dir/bin" "$dir/complete"
 mkdir -p "$dir/deb" "$dir/bin"

@@ -73,12 +73,15 @@ impl Default for History {
 #[derive(Debug, Default)]
 struct Coverage {
     counters: Vec<&'static Counter>,
+    /// Totals of events that others count.
+    reported: BTreeMap<&'static str, u64>,
     histories: BTreeMap<&'static str, History>,
     /// Samples taken.
     ticks: usize,
 }
 
-static COVERAGE: Mutex<Coverage> = Mutex::new(Coverage { counters: Vec::new(), histories: BTreeMap::new(), ticks: 0 });
+static COVERAGE: Mutex<Coverage> =
+    Mutex::new(Coverage { counters: Vec::new(), reported: BTreeMap::new(), histories: BTreeMap::new(), ticks: 0 });
 
 fn lock() -> MutexGuard<'static, Coverage> {
     // Nothing below leaves the lists half changed.
@@ -87,7 +90,7 @@ fn lock() -> MutexGuard<'static, Coverage> {
 
 impl Coverage {
     fn totals(&self) -> BTreeMap<&'static str, u64> {
-        let mut totals: BTreeMap<&'static str, u64> = BTreeMap::new();
+        let mut totals = self.reported.clone();
         for counter in &self.counters {
             let total = totals.entry(counter.name).or_default();
             *total = total.wrapping_add(counter.total.load(Relaxed));
@@ -110,27 +113,65 @@ impl Coverage {
         self.ticks = self.ticks.wrapping_add(1);
     }
 
-    fn show(&self) -> String {
-        let totals = self.totals();
-        let mut hash: u32 = 0;
-        let mut lines = String::new();
+    fn rates(&self) -> Vec<Rate> {
         let last = self.ticks.wrapping_sub(1) % TICKS_A_MINUTE;
-        for (name, total) in &totals {
+        let rate = |(name, total)| {
             let empty = History::default();
             let history = self.histories.get(name).unwrap_or(&empty);
-            let seconds = history.ticks[last] as f64 / TICK_SECONDS as f64;
-            let minute = history.ticks.iter().sum::<u64>() as f64 / 60.0;
-            let hour = history.minutes.iter().sum::<u64>() as f64 / 3600.0;
+            Rate {
+                name,
+                total,
+                last_seconds: history.ticks[last] as f64 / TICK_SECONDS as f64,
+                last_minute: history.ticks.iter().sum::<u64>() as f64 / 60.0,
+                last_hour: history.minutes.iter().sum::<u64>() as f64 / 3600.0,
+            }
+        };
+        self.totals().into_iter().map(rate).collect()
+    }
+
+    fn show(&self) -> String {
+        let mut hash: u32 = 0;
+        let mut never = 0;
+        let mut lines = String::new();
+        for Rate { name, total, last_seconds, last_minute, last_hour } in self.rates() {
             // Writing to a string does not fail.
-            let _ = writeln!(lines, "{name:<24} {seconds:5.1}/sec {minute:9.3}/sec {hour:13.4}/sec   total: {total}");
+            let _ = writeln!(
+                lines,
+                "{name:<24} {last_seconds:5.1}/sec {last_minute:9.3}/sec {last_hour:13.4}/sec   total: {total}"
+            );
             hash =
                 name.bytes().fold(hash, |hash, byte| hash.rotate_left(5) ^ u32::from(byte)).wrapping_mul(0x9e37_79b9);
+            never += usize::from(total == 0);
         }
         format!(
-            "Event coverage, avg rate over last: 5 seconds, last minute, last hour,  hash={hash:08x}:\n{lines}{} events never hit\n",
-            totals.values().filter(|total| **total == 0).count()
+            "Event coverage, avg rate over last: 5 seconds, last minute, last hour,  hash={hash:08x}:\n{lines}{never} events never hit\n"
         )
     }
+}
+
+/// How often an event happened: in all, and a second.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rate {
+    /// The event.
+    pub name: &'static str,
+    /// Since the program began.
+    pub total: u64,
+    /// A second, in the last [`TICK_SECONDS`].
+    pub last_seconds: f64,
+    /// A second, in the last minute.
+    pub last_minute: f64,
+    /// A second, in the last hour.
+    pub last_hour: f64,
+}
+
+/// All events that were counted, by name.
+pub fn rates() -> Vec<Rate> {
+    lock().rates()
+}
+
+/// Brings in the total of an event that something else counts.
+pub fn set(name: &'static str, total: u64) {
+    lock().reported.insert(name, total);
 }
 
 /// Takes a sample of all counters; to be called every [`TICK_SECONDS`].

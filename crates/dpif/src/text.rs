@@ -41,9 +41,12 @@ fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Opti
             }
             DpAction::Controller(c) => write!(
                 out,
-                "userspace(pid=0,controller(reason={},dont_send=0,continuation=0,recirc_id=0,rule_cookie={:#x},\
+                "userspace(pid=0,controller(reason={},dont_send=0,continuation=0,recirc_id=0,rule_cookie={},\
                  controller_id={},max_len={}))",
-                c.reason, c.cookie, c.controller_id, c.max_len
+                c.reason,
+                key::hex(c.cookie.into()),
+                c.controller_id,
+                c.max_len
             ),
             DpAction::Clone(inner) => {
                 out.push_str("clone(");

@@ -112,6 +112,27 @@ pub struct BundleSpec {
     pub protected: bool,
 }
 
+impl State {
+    /// Whether ports and bundles are just these already.
+    fn is_made_of(&self, specs: &[PortSpec], bundles: &[BundleSpec]) -> bool {
+        self.bundles == bundles
+            && self.ports.len() == specs.len()
+            && specs.iter().all(|spec| self.ports.get(&spec.no).is_some_and(|port| port.spec.is_same(spec)))
+    }
+}
+
+impl PortSpec {
+    /// Whether it says the same, of the same device.
+    fn is_same(&self, other: &Self) -> bool {
+        let same_device = match (&self.device, &other.device) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            (None, None) => true,
+            _ => false,
+        };
+        same_device && (self.no, &self.name, self.out, self.mac) == (other.no, &other.name, other.out, other.mac)
+    }
+}
+
 /// How a set of ports changed.
 #[derive(Clone, Debug)]
 pub enum PortChange {
@@ -231,10 +252,13 @@ impl Ofproto {
     }
 
     /// Sets ports and bundles to exactly these, and returns what changed. A port keeps its configuration while its
-    /// number and name stay.
+    /// number and name stay. Cached flows are out of date only if something did change.
     pub fn set_ports(&self, specs: Vec<PortSpec>, bundles: Vec<BundleSpec>) -> Vec<PortChange> {
         let now = self.switch().map_or(0, |s| s.clock().now().0);
         let mut state = self.state.write();
+        if state.is_made_of(&specs, &bundles) {
+            return Vec::new();
+        }
         let mut old = std::mem::take(&mut state.ports);
         let mut changes = Vec::new();
         for spec in specs {
@@ -271,6 +295,7 @@ impl Ofproto {
         // Nothing is learned on these ports any more. What they knew is forgotten.
         let mut flushed = false;
         for change in &changes {
+            base::coverage!(ofproto_update_port);
             if let PortChange::Deleted(port) = change {
                 flushed |= self.macs.write().flush_port(port.spec.no);
             }
@@ -289,6 +314,7 @@ impl Ofproto {
             port.config = config;
             port.clone()
         };
+        base::coverage!(rev_port_toggled);
         self.rebuild();
         Some(port)
     }

@@ -40,6 +40,7 @@ impl Switch {
                     match seen {
                         Seen::Now if macs.learn(*vlan, *mac, *port, now) => {
                             drop(macs);
+                            base::coverage!(rev_mac_learning);
                             self.changed();
                         }
                         Seen::Now => {}

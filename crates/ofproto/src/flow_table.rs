@@ -138,6 +138,7 @@ impl Ofproto {
             }
             FlowModCommand::Delete | FlowModCommand::DeleteStrict => self.delete(fm),
         };
+        base::coverage!(rev_flow_table);
         self.changed();
         Ok(removed)
     }
@@ -231,6 +232,7 @@ impl Ofproto {
 
     /// Removes all flows without telling anybody.
     pub fn flush_flows(&self) {
+        base::coverage!(ofproto_flush);
         for rule in self.collect(&Criteria::any()) {
             self.remove_rule(&rule, RemovedReason::Delete);
         }

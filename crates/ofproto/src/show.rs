@@ -4,6 +4,7 @@ use crate::bridge::Ofproto;
 use crate::switch::Switch;
 use base::PortNo;
 use flow::text::{NoNames, PortNames, format_port};
+use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 use xlate::{PortOut, Rule};
@@ -18,6 +19,37 @@ pub fn fdb_show(bridge: &Ofproto) -> String {
         let _ = writeln!(out, "{port:>5}  {vlan:4}  {mac}  {:3}", now.since(entry.used) / 1000);
     }
     out
+}
+
+/// [`fdb_show`] as a list of objects.
+pub fn fdb_json(bridge: &Ofproto) -> Value {
+    let now = bridge.now();
+    let entry = |(vlan, mac, entry): (u16, base::MacAddr, xlate::mac::MacEntry)| {
+        json!({
+            "port": port_text(entry.port),
+            "vlan": vlan,
+            "mac": mac.to_string(),
+            "static": false,
+            "age": now.since(entry.used) / 1000,
+        })
+    };
+    bridge.macs().read().iter().map(entry).collect()
+}
+
+/// [`fdb_stats_show`] as an object.
+pub fn fdb_stats_json(bridge: &Ofproto) -> Value {
+    let macs = bridge.macs().read();
+    let c = macs.counters();
+    json!({
+        "bridge": bridge.name(),
+        "current": macs.len(),
+        "maximum": macs.max_entries(),
+        "static": 0,
+        "learned": c.learned,
+        "expired": c.expired,
+        "evicted": c.evicted,
+        "moved": c.moved,
+    })
 }
 
 /// `fdb/stats-show`.
@@ -64,18 +96,62 @@ pub fn dpif_show(switch: &Switch, dp_name: &str, kind: &dyn Fn(&str) -> String) 
     out
 }
 
+/// [`dpif_show`] as an object: bridges and their ports by name, and statistics.
+pub fn dpif_json(switch: &Switch, kind: &dyn Fn(&str) -> String) -> Value {
+    let stats = switch.dpif().map(|d| d.stats()).unwrap_or_default();
+    let mut bridges = Map::new();
+    for bridge in switch.bridges() {
+        let mut ports = Map::new();
+        for port in bridge.ports() {
+            let mut members = json!({"ofport": port.spec.no.to_of10(), "type": kind(&port.spec.name)});
+            if let (PortOut::Device(dp), Some(members)) = (port.spec.out, members.as_object_mut()) {
+                members.insert("port_no".to_owned(), dp.0.into());
+            }
+            ports.insert(port.spec.name.clone(), members);
+        }
+        ports.sort_keys();
+        bridges.insert(bridge.name().to_owned(), ports.into());
+    }
+    bridges.sort_keys();
+    json!({"bridges": bridges, "stats": {"n_hit": stats.hit, "n_missed": stats.missed}})
+}
+
 /// `bridge/dump-flows`: all flows of a bridge, table by table.
 pub fn dump_flows(bridge: &Ofproto, ports: &dyn PortNames) -> String {
     let mut out = String::new();
     let now = bridge.now();
+    each_rule(bridge, |rule| dump_rule(rule, now, ports, &mut out));
+    out
+}
+
+/// [`dump_flows`] as a list of objects.
+pub fn dump_flows_json(bridge: &Ofproto, ports: &dyn PortNames) -> Value {
+    let now = bridge.now();
+    let mut out = Vec::new();
+    each_rule(bridge, |rule| {
+        let mut text = String::new();
+        flow::text::format_match(&rule.minimatch.expand(), ports, &mut text);
+        out.push(json!({
+            "table": rule.table,
+            "priority": rule.priority,
+            "cookie": rule.cookie,
+            "duration": now.since(rule.created) / 1000,
+            "n_packets": rule.stats.packets.load(Ordering::Relaxed),
+            "n_bytes": rule.stats.bytes.load(Ordering::Relaxed),
+            "match": text,
+            "actions": openflow::actions_to_string(&rule.actions, ports, openflow::Version::V15),
+        }));
+    });
+    out.into()
+}
+
+/// Table by table, highest priority first.
+fn each_rule(bridge: &Ofproto, mut each: impl FnMut(&Rule)) {
     for table in bridge.tables() {
         let mut rules: Vec<_> = table.rules.read().iter().cloned().collect();
         rules.sort_by_key(|r| std::cmp::Reverse(r.priority));
-        for rule in rules {
-            dump_rule(&rule, now, ports, &mut out);
-        }
+        rules.iter().for_each(|rule| each(rule));
     }
-    out
 }
 
 fn dump_rule(rule: &Rule, now: base::Millis, ports: &dyn PortNames, out: &mut String) {

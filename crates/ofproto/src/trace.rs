@@ -1,45 +1,126 @@
 //! `ofproto/trace`: what would become of a packet, in words.
 
 use crate::bridge::Ofproto;
+use dpif::{DpAction, DpActions};
 use flow::text::{NoNames, PortNames};
 use flow::{FlowKey, Match};
+use serde_json::{Value, json};
 use std::fmt::Write;
-use xlate::{Start, translate_from};
+use xlate::trace::{Kind, Node};
+use xlate::{Effect, Start, translate_from};
+
+/// What a trace found.
+#[derive(Clone, Debug)]
+pub struct Traced {
+    /// The packet's key.
+    pub flow: String,
+    /// Bridges, tables and actions.
+    pub nodes: Vec<Node>,
+    /// The key after all actions; `None` if they left it as it was.
+    pub final_flow: Option<String>,
+    /// What another packet must agree in to be treated the same.
+    pub megaflow: String,
+    /// What the datapath does.
+    pub datapath_actions: String,
+    /// Why the translation was given up, if it was.
+    pub error: Option<String>,
+}
+
+impl Traced {
+    /// Laid out as Open vSwitch does.
+    pub fn text(&self) -> String {
+        let mut out = format!("Flow: {}\n", self.flow);
+        xlate::trace::format(&self.nodes, &mut out);
+        let last = self.final_flow.as_deref().unwrap_or("unchanged");
+        let _ = writeln!(out, "\nFinal flow: {last}");
+        let _ = writeln!(out, "Megaflow: {}", self.megaflow);
+        let _ = writeln!(out, "Datapath actions: {}", self.datapath_actions);
+        if let Some(error) = &self.error {
+            let _ = writeln!(out, "Translation failed ({error}), packet is dropped.");
+        }
+        out
+    }
+
+    /// The same as an object: `final-flow` is the whole key, changed or not, and `error` is there if there is one.
+    pub fn json(&self) -> Value {
+        let mut out = json!({
+            "flow": self.flow,
+            "trace": nodes_json(&self.nodes),
+            "final-flow": self.final_flow.as_ref().unwrap_or(&self.flow),
+            "megaflow": self.megaflow,
+            "datapath-actions": self.datapath_actions,
+        });
+        if let (Some(error), Some(members)) = (&self.error, out.as_object_mut()) {
+            members.insert("error".to_owned(), error.as_str().into());
+        }
+        out
+    }
+}
+
+fn nodes_json(nodes: &[Node]) -> Value {
+    let kind = |kind| match kind {
+        Kind::Bridge => "bridge",
+        Kind::Table => "table",
+        Kind::Action => "action",
+        Kind::Detail => "detail",
+        Kind::Warning => "warning",
+        Kind::Error => "error",
+    };
+    nodes
+        .iter()
+        .map(|node| {
+            let mut out = json!({"kind": kind(node.kind), "text": node.text.trim()});
+            if let (false, Some(members)) = (node.subs.is_empty(), out.as_object_mut()) {
+                members.insert("nodes".to_owned(), nodes_json(&node.subs));
+            }
+            out
+        })
+        .collect()
+}
 
 impl Ofproto {
-    /// Traces a packet with this key (ingress port in the bridge's numbering) and lays the result out as Open vSwitch
-    /// does: the flow, each table and action, the final flow, the megaflow, the datapath actions. Nothing is changed
-    /// by it. An error if the bridge is not part of a switch any more.
-    pub fn trace(&self, key: &FlowKey, names: bool) -> Result<String, String> {
+    /// Traces a packet with this key (ingress port in the bridge's numbering). Nothing is changed by it. An error if the
+    /// bridge is not part of a switch any more.
+    pub fn trace(&self, key: &FlowKey, names: bool) -> Result<Traced, String> {
         let switch = self.switch().ok_or("bridge is being removed")?;
         let net = switch.network();
         let bridge = net.bridges.get(&self.id()).ok_or("bridge is being removed")?;
         let ports: &dyn PortNames = if names { self } else { &NoNames };
         let mut verdict = translate_from(&net, bridge, key, Start::Tables, true);
-        let mut out = format!("Flow: {}\n", flow::text::flow_key_to_string(key, ports));
-        xlate::trace::format(&verdict.trace, &mut out);
-        out.push('\n');
-        let unchanged = verdict.final_key == *key;
-        let last =
-            if unchanged { "unchanged".into() } else { flow::text::flow_key_to_string(&verdict.final_key, ports) };
-        let _ = writeln!(out, "Final flow: {last}");
+        let text = |key: &FlowKey| flow::text::flow_key_to_string(key, ports);
         let megaflow = Match::new(key, verdict.reads.mask().clone());
-        let _ = writeln!(out, "Megaflow: {}", flow::text::megaflow_to_string(&megaflow, ports));
         let actions = crate::upcall::dp_actions(&mut verdict);
-        let text = dpif::text::format_actions(&actions, key.eth_type(), &|dp_port| {
+        let datapath_actions = dpif::text::format_actions(&actions, key.eth_type(), &|dp_port| {
             let (id, no) = net.ports.get(&dp_port)?;
             names.then(|| net.bridges.get(id)?.ports.get(no).map(|p| p.name.clone())).flatten()
         });
-        let _ = writeln!(out, "Datapath actions: {text}");
-        if let Some(error) = verdict.error {
-            let _ = writeln!(out, "Translation failed ({error}), packet is dropped.");
-        }
-        Ok(out)
+        Ok(Traced {
+            flow: text(key),
+            final_flow: (verdict.final_key != *key).then(|| text(&verdict.final_key)),
+            megaflow: flow::text::megaflow_to_string(&megaflow, ports),
+            datapath_actions,
+            error: verdict.error.map(|e| e.to_string()),
+            nodes: verdict.trace,
+        })
     }
 
-    /// Sends `packet`, whose key is `key`, through the bridge's tables as if it had come in on the key's port.
-    pub fn inject(&self, key: &FlowKey, packet: packet::Packet) {
-        self.run(key, packet, Start::Tables);
+    /// Does what a packet with this key causes beside its forwarding: addresses are learned and controllers hear of it,
+    /// but it is neither sent nor counted.
+    pub fn side_effects(&self, key: &FlowKey, packet: packet::Packet) {
+        let Some(switch) = self.switch() else { return };
+        let net = switch.network();
+        let Some(bridge) = net.bridges.get(&self.id()) else { return };
+        let verdict = translate_from(&net, bridge, key, Start::Tables, false);
+        let learned: Vec<Effect> =
+            verdict.effects.iter().filter(|e| matches!(e, Effect::LearnMac { .. })).cloned().collect();
+        switch.apply(&learned, 1, packet.len() as u64, switch.clock().now(), crate::effects::Seen::Now);
+        let unsent = without_output(&verdict.actions);
+        if unsent.iter().any(|a| matches!(a, DpAction::Controller(_) | DpAction::Clone(_)))
+            && let Some(dpif) = switch.dpif()
+            && let Err(e) = dpif.execute(base::DpPort::NONE, packet, &unsent)
+        {
+            tracing::debug!(target: "ofproto_dpif", "{}: {e}", self.name());
+        }
     }
 
     /// Translates `packet` from `start` on, applies the effects and has the datapath do the rest.
@@ -65,5 +146,55 @@ impl Ofproto {
     /// Parses a flow for a trace: every field that is not named is zero.
     pub fn parse_trace_flow(&self, text: &str) -> Result<FlowKey, String> {
         flow::text::parse_exact(text, self).map_err(|e| format!("Bad openflow flow syntax: {text}: {e}"))
+    }
+}
+
+fn without_output(actions: &[DpAction]) -> DpActions {
+    let keep = |action: &DpAction| match action {
+        DpAction::Output(_) | DpAction::Trunc(_) | DpAction::Drop(_) => None,
+        DpAction::Clone(inner) => Some(DpAction::Clone(without_output(inner))),
+        other => Some(other.clone()),
+    };
+    actions.iter().filter_map(keep).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_json() {
+        let node = |kind, text: &str, subs| Node { kind, text: text.to_owned(), subs };
+        let traced = Traced {
+            flow: "in_port=1".to_owned(),
+            nodes: vec![node(
+                Kind::Bridge,
+                "bridge(\"br0\")",
+                vec![node(Kind::Table, " 0. priority 0", vec![node(Kind::Action, "drop", vec![])])],
+            )],
+            final_flow: None,
+            megaflow: "recirc_id=0,eth".to_owned(),
+            datapath_actions: "drop".to_owned(),
+            error: Some("over 4096 resubmit actions".to_owned()),
+        };
+        assert_eq!(
+            traced.text(),
+            "Flow: in_port=1\n\nbridge(\"br0\")\n-------------\n 0. priority 0\n    drop\n\nFinal flow: unchanged\n\
+             Megaflow: recirc_id=0,eth\nDatapath actions: drop\n\
+             Translation failed (over 4096 resubmit actions), packet is dropped.\n"
+        );
+        assert_eq!(
+            traced.json(),
+            json!({
+                "flow": "in_port=1",
+                "trace": [{"kind": "bridge", "text": "bridge(\"br0\")", "nodes": [
+                    {"kind": "table", "text": "0. priority 0", "nodes": [{"kind": "action", "text": "drop"}]}
+                ]}],
+                "final-flow": "in_port=1",
+                "megaflow": "recirc_id=0,eth",
+                "datapath-actions": "drop",
+                "error": "over 4096 resubmit actions",
+            })
+        );
     }
 }

@@ -33,6 +33,7 @@ pub(crate) fn dp_actions(verdict: &mut Verdict) -> DpActions {
 
 impl UpcallHandler for Switch {
     fn miss(&self, upcall: Upcall<'_>) -> UpcallReply {
+        base::coverage!(flow_extract);
         let now = self.clock().now();
         let (generation, mut verdict) = self.translate_now(upcall.key);
         let actions = dp_actions(&mut verdict);

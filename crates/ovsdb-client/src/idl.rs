@@ -231,7 +231,14 @@ impl Idl {
             let sequence = self.session.sequence();
             let mut transaction = self.transaction();
             make(&mut transaction);
-            match transaction.commit().await? {
+            let outcome = transaction.commit().await?;
+            match &outcome {
+                Outcome::Unchanged => base::coverage!(txn_unchanged),
+                Outcome::Committed(_) => base::coverage!(txn_success),
+                Outcome::TryAgain => base::coverage!(txn_try_again),
+                Outcome::NotLocked => base::coverage!(txn_not_locked),
+            }
+            match outcome {
                 Outcome::TryAgain => {
                     while self.session.sequence() == sequence || !self.session.is_live() {
                         self.step().await?;

@@ -1,118 +1,18 @@
 //! What the database asks for, as plain values: no devices, no bridges, only rows read and checked.
 //!
 //! A value that cannot be used is left out with a warning, as Open vSwitch does, so that one bad row does not stop the
-//! others.
+//! others. So is one that asks for what is not supported: nothing is ignored without a word. Warnings are collected
+//! ([`Desired::warnings`]), so that each is logged when it comes up and not whenever the rows are read.
 
 use base::MacAddr;
 use openflow::Version;
 use openflow::versions::Versions;
 use ovsdb::Uuid;
 use ovsdb_client::{Replica, Row};
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use xlate::VlanMode;
 use xlate::model::PriorityTags;
-
-/// The columns that are read and written, table by table.
-pub const WANTED: &[(&str, &[&str])] = &[
-    (
-        "Open_vSwitch",
-        &[
-            "bridges",
-            "next_cfg",
-            "cur_cfg",
-            "ovs_version",
-            "db_version",
-            "system_type",
-            "system_version",
-            "datapath_types",
-            "iface_types",
-            "statistics",
-            "other_config",
-            "external_ids",
-            "dpdk_initialized",
-        ],
-    ),
-    (
-        "Bridge",
-        &[
-            "name",
-            "datapath_type",
-            "datapath_id",
-            "datapath_version",
-            "ports",
-            "controller",
-            "fail_mode",
-            "protocols",
-            "other_config",
-            "external_ids",
-            "status",
-            "mirrors",
-            "netflow",
-            "sflow",
-            "ipfix",
-            "stp_enable",
-            "rstp_enable",
-            "mcast_snooping_enable",
-            "flood_vlans",
-        ],
-    ),
-    (
-        "Port",
-        &[
-            "name",
-            "interfaces",
-            "tag",
-            "trunks",
-            "vlan_mode",
-            "other_config",
-            "protected",
-            "qos",
-            "status",
-            "statistics",
-            "fake_bridge",
-            "mac",
-        ],
-    ),
-    (
-        "Interface",
-        &[
-            "name",
-            "type",
-            "options",
-            "ofport",
-            "ofport_request",
-            "mac",
-            "mac_in_use",
-            "mtu",
-            "mtu_request",
-            "ifindex",
-            "admin_state",
-            "link_state",
-            "link_speed",
-            "link_resets",
-            "duplex",
-            "statistics",
-            "status",
-            "error",
-            "external_ids",
-            "other_config",
-            "ingress_policing_rate",
-        ],
-    ),
-    (
-        "Controller",
-        &[
-            "target",
-            "connection_mode",
-            "max_backoff",
-            "inactivity_probe",
-            "is_connected",
-            "role",
-            "status",
-            "other_config",
-        ],
-    ),
-];
 
 /// All of it.
 #[derive(Debug, Default)]
@@ -125,6 +25,8 @@ pub struct Desired {
     pub other_config: BTreeMap<String, String>,
     /// By name.
     pub bridges: BTreeMap<String, BridgeSpec>,
+    /// What cannot be used or is not supported, in whole lines.
+    pub warnings: BTreeSet<String>,
 }
 
 /// A Bridge row.
@@ -140,8 +42,20 @@ pub struct BridgeSpec {
     pub fail_secure: bool,
     /// OpenFlow versions.
     pub versions: Versions,
-    /// Bridge:other_config.
-    pub other_config: BTreeMap<String, String>,
+    /// Address of the local port and, unless a datapath id is given, origin of that.
+    pub hwaddr: Option<MacAddr>,
+    /// Datapath id.
+    pub datapath_id: Option<u64>,
+    /// Description for controllers.
+    pub dp_desc: Option<String>,
+    /// Serial number for controllers.
+    pub dp_sn: Option<String>,
+    /// Whether NORMAL forwards frames to reserved addresses.
+    pub forward_bpdu: bool,
+    /// Seconds until a learned address is forgotten.
+    pub mac_aging_secs: u32,
+    /// Most learned addresses.
+    pub mac_table_size: u32,
     /// Controllers.
     pub controllers: Vec<ControllerSpec>,
     /// By name.
@@ -155,6 +69,8 @@ pub struct ControllerSpec {
     pub uuid: Uuid,
     /// Connection method.
     pub target: String,
+    /// Whether it is a primary controller, not one for service.
+    pub primary: bool,
     /// Milliseconds between attempts at most.
     pub max_backoff_ms: u64,
     /// Milliseconds of silence until a probe, 0 for none.
@@ -178,14 +94,16 @@ pub struct PortSpec {
     pub priority_tags: PriorityTags,
     /// No traffic to other protected ports.
     pub protected: bool,
-    /// Its interfaces.
+    /// The address that it stands for when the bridge's is chosen, if not its interface's.
+    pub mac: Option<MacAddr>,
+    /// Its interfaces, by name.
     pub interfaces: Vec<InterfaceSpec>,
 }
 
 /// An Interface row.
 #[derive(Clone, Debug)]
 pub struct InterfaceSpec {
-    /// Row.
+    /// Row; zero if there is none.
     pub uuid: Uuid,
     /// Name.
     pub name: String,
@@ -197,21 +115,36 @@ pub struct InterfaceSpec {
     pub ofport_request: Option<u16>,
     /// Port number that it had before.
     pub ofport: Option<u16>,
-    /// Address asked for.
+    /// Address asked for, of an internal interface other than the bridge's own.
     pub mac: Option<MacAddr>,
     /// MTU asked for.
     pub mtu_request: Option<u32>,
 }
 
+/// Keys of other_config that Open vSwitch knows, that are not supported, and that change what the switch does. Keys
+/// that only tune it, or belong to a protocol that is switched on elsewhere, are not here.
+const UNSUPPORTED_KEYS: &[(&str, &[&str])] = &[
+    ("Open_vSwitch", &["flow-restore-wait", "vlan-limit", "enable-statistics", "ct-zone-limit"]),
+    ("Bridge", &["in-band-queue", "controller-queue-size"]),
+    ("Port", &["bond-primary", "lacp-system-id", "qinq-ethtype"]),
+    ("Interface", &["lacp-port-id", "lacp-aggregation-key"]),
+    ("Controller", &["dscp"]),
+];
+/// Booleans in other_config that are not supported when true.
+const UNSUPPORTED_FLAGS: &[(&str, &[&str])] = &[("Open_vSwitch", &["hw-offload", "dpdk-init", "userspace-tso-enable"])];
+
 impl Desired {
     /// Reads the replica.
     pub fn read(db: &Replica) -> Self {
         let Some(root) = db.rows("Open_vSwitch").next() else { return Self::default() };
+        let reader = Reader { db, warnings: RefCell::default() };
+        reader.keys("switch", &root);
+        reader.columns("switch", &root, &[("ssl", "TLS")]);
         let bridges = root
             .uuids("bridges")
             .into_iter()
             .filter_map(|uuid| db.row("Bridge", uuid))
-            .filter_map(|row| bridge(db, &row))
+            .filter_map(|row| reader.bridge(&row))
             .map(|b| (b.name.clone(), b))
             .collect();
         Self {
@@ -219,6 +152,7 @@ impl Desired {
             next_cfg: root.integer("next_cfg"),
             other_config: owned(&root, "other_config"),
             bridges,
+            warnings: reader.warnings.into_inner(),
         }
     }
 }
@@ -227,141 +161,323 @@ fn owned(row: &Row<'_>, column: &str) -> BTreeMap<String, String> {
     row.map(column).into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
 }
 
-fn bridge(db: &Replica, row: &Row<'_>) -> Option<BridgeSpec> {
-    let name = row.string("name").to_owned();
-    if name.contains('/') || name.is_empty() {
-        tracing::warn!(target: "bridge", "ignoring bridge with invalid name \"{name}\"");
-        return None;
-    }
-    for (column, what) in [
-        ("mirrors", "mirrors"),
-        ("netflow", "NetFlow"),
-        ("sflow", "sFlow"),
-        ("ipfix", "IPFIX"),
-        ("flood_vlans", "flood_vlans"),
-    ] {
-        if !row.is_empty(column) {
-            tracing::warn!(target: "bridge", "bridge {name}: {what} is configured, which is not supported");
-        }
-    }
-    for column in ["stp_enable", "rstp_enable", "mcast_snooping_enable"] {
-        if row.boolean(column) {
-            tracing::warn!(target: "bridge", "bridge {name}: {column} is set, which is not supported");
-        }
-    }
-    let ports = row
-        .uuids("ports")
-        .into_iter()
-        .filter_map(|uuid| db.row("Port", uuid))
-        .map(|port| self::port(db, &name, &port))
-        .map(|p| (p.name.clone(), p))
-        .collect();
-    let datapath_type = match row.string("datapath_type") {
-        "" => "system",
-        other => other,
-    };
-    Some(BridgeSpec {
-        uuid: row.uuid(),
-        datapath_type: datapath_type.to_owned(),
-        fail_secure: row.string_opt("fail_mode") == Some("secure"),
-        versions: versions(&name, &row.strings("protocols")),
-        other_config: owned(row, "other_config"),
-        controllers: row
-            .uuids("controller")
-            .into_iter()
-            .filter_map(|u| db.row("Controller", u))
-            .map(|r| controller(&r))
-            .collect(),
-        ports,
-        name,
-    })
+/// An address that a device can have.
+fn unicast(text: &str) -> Option<MacAddr> {
+    text.parse().ok().filter(|mac: &MacAddr| !mac.is_multicast() && !mac.is_zero())
 }
 
-fn versions(bridge: &str, protocols: &[&str]) -> Versions {
-    let supported = Versions::of(&ofproto::conn::service::SUPPORTED);
-    if protocols.is_empty() {
-        return supported;
+/// The rows, and what is wrong with them.
+struct Reader<'a> {
+    db: &'a Replica,
+    warnings: RefCell<BTreeSet<String>>,
+}
+
+impl Reader<'_> {
+    fn warn(&self, warning: String) {
+        self.warnings.borrow_mut().insert(warning);
     }
-    let named: Vec<Version> = protocols.iter().filter_map(|p| Version::from_name(p)).collect();
-    let set = Versions(Versions::of(&named).0 & supported.0);
-    if set.0.count_ones() as usize != protocols.len() {
-        tracing::warn!(
-            target: "bridge",
-            "bridge {bridge}: protocols {} are configured, of which only OpenFlow10 and OpenFlow13 are supported",
-            protocols.join(",")
+
+    /// Warns of keys of other_config that are not supported.
+    fn keys(&self, what: &str, row: &Row<'_>) {
+        let of =
+            |list: &'static [(&str, &[&str])]| list.iter().filter(|(t, _)| *t == row.table()).flat_map(|(_, k)| *k);
+        for key in of(UNSUPPORTED_KEYS) {
+            if row.map_get("other_config", key).is_some() {
+                self.warn(format!("{what}: other_config:{key} is set, which is not supported"));
+            }
+        }
+        for key in of(UNSUPPORTED_FLAGS) {
+            if row.map_get("other_config", key) == Some("true") {
+                self.warn(format!("{what}: other_config:{key} is set, which is not supported"));
+            }
+        }
+    }
+
+    /// Warns of columns that have a value and are not supported; each with what it configures.
+    fn columns(&self, what: &str, row: &Row<'_>, columns: &[(&str, &str)]) {
+        for (column, configures) in columns {
+            if !row.is_empty(column) {
+                self.warn(format!("{what}: {configures} is configured, which is not supported"));
+            }
+        }
+    }
+
+    fn bridge(&self, row: &Row<'_>) -> Option<BridgeSpec> {
+        let name = row.string("name").to_owned();
+        if name.contains('/') || name.is_empty() {
+            self.warn(format!("ignoring bridge with invalid name \"{name}\""));
+            return None;
+        }
+        let what = format!("bridge {name}");
+        self.keys(&what, row);
+        self.columns(
+            &what,
+            row,
+            &[
+                ("mirrors", "mirroring"),
+                ("netflow", "NetFlow"),
+                ("sflow", "sFlow"),
+                ("ipfix", "IPFIX"),
+                ("flood_vlans", "flood_vlans"),
+                ("auto_attach", "Auto Attach"),
+                ("flow_tables", "flow_tables"),
+            ],
         );
-    }
-    set
-}
-
-fn controller(row: &Row<'_>) -> ControllerSpec {
-    let ms = |column: &str, default: i64| row.integer_opt(column).unwrap_or(default).max(0) as u64;
-    ControllerSpec {
-        uuid: row.uuid(),
-        target: row.string("target").to_owned(),
-        max_backoff_ms: ms("max_backoff", 8000),
-        probe_ms: ms("inactivity_probe", 5000),
-    }
-}
-
-fn port(db: &Replica, bridge: &str, row: &Row<'_>) -> PortSpec {
-    let name = row.string("name").to_owned();
-    let tag = row.integer_opt("tag").filter(|t| (0..4096).contains(t)).map(|t| t as u16);
-    let trunks: Vec<u16> = row.integers("trunks").into_iter().filter_map(|v| u16::try_from(v).ok()).collect();
-    let mode = match row.string_opt("vlan_mode") {
-        Some("access") => VlanMode::Access,
-        Some("trunk") => VlanMode::Trunk,
-        Some("native-tagged") => VlanMode::NativeTagged,
-        Some("native-untagged") => VlanMode::NativeUntagged,
-        Some(other) => {
-            tracing::warn!(target: "bridge", "port {name}: vlan_mode {other} is not supported, falling back to trunk mode");
-            VlanMode::Trunk
+        for column in ["stp_enable", "rstp_enable", "mcast_snooping_enable"] {
+            if row.boolean(column) {
+                self.warn(format!("{what}: {column} is set, which is not supported"));
+            }
         }
-        None if tag.is_some() => VlanMode::Access,
-        None => VlanMode::Trunk,
-    };
-    if !row.is_empty("qos") {
-        tracing::warn!(target: "bridge", "port {name}: QoS is configured, which is not supported");
+        let mut ports: BTreeMap<String, PortSpec> = row
+            .uuids("ports")
+            .into_iter()
+            .filter_map(|uuid| self.db.row("Port", uuid))
+            .map(|port| self.port(&name, &port))
+            .map(|p| (p.name.clone(), p))
+            .collect();
+        if !ports.contains_key(&name) {
+            self.warn(format!("{what}: no port named {name}, synthesizing one"));
+            ports.insert(name.clone(), PortSpec::local(&name));
+        }
+        let datapath_type = match row.string("datapath_type") {
+            "" => "system",
+            other => other,
+        };
+        let text = |key: &str, len_max: usize| {
+            let text = row.map_get("other_config", key)?;
+            if text.len() > len_max {
+                self.warn(format!("{what}: {key} is longer than {len_max} bytes and will be cut"));
+            }
+            Some(text.to_owned())
+        };
+        Some(BridgeSpec {
+            uuid: row.uuid(),
+            datapath_type: datapath_type.to_owned(),
+            fail_secure: row.string_opt("fail_mode") == Some("secure"),
+            versions: self.versions(&what, &row.strings("protocols")),
+            hwaddr: self.checked(&what, row, "hwaddr", "an Ethernet address of one device", unicast),
+            datapath_id: self.checked(&what, row, "datapath-id", "0x and hex digits, or 16 of them", datapath_id),
+            dp_desc: text("dp-desc", 255),
+            dp_sn: text("dp-sn", 31),
+            forward_bpdu: self
+                .checked(&what, row, "forward-bpdu", "true or false", |v| v.parse().ok())
+                .unwrap_or(false),
+            mac_aging_secs: self.number(&what, row, "mac-aging-time").unwrap_or(xlate::mac::AGING_SECS),
+            mac_table_size: self.number(&what, row, "mac-table-size").unwrap_or(xlate::mac::TABLE_SIZE as u32),
+            controllers: row
+                .uuids("controller")
+                .into_iter()
+                .filter_map(|u| self.db.row("Controller", u))
+                .map(|r| self.controller(&name, &r))
+                .collect(),
+            ports,
+            name,
+        })
     }
-    let priority_tags = match row.map_get("other_config", "priority-tags") {
-        Some("always") => PriorityTags::Always,
-        Some("if-nonzero" | "true") => PriorityTags::IfNonzero,
-        _ => PriorityTags::Never,
-    };
-    PortSpec {
-        uuid: row.uuid(),
-        mode,
-        tag: tag.unwrap_or(0),
-        trunks,
-        priority_tags,
-        protected: row.boolean("protected"),
-        interfaces: row
+
+    /// A value of other_config, unless it is wrong.
+    fn checked<T>(
+        &self,
+        what: &str,
+        row: &Row<'_>,
+        key: &str,
+        expected: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Option<T> {
+        let text = row.map_get("other_config", key)?;
+        let value = parse(text);
+        if value.is_none() {
+            self.warn(format!("{what}: other_config:{key} is \"{text}\", which is not {expected}"));
+        }
+        value
+    }
+
+    fn number(&self, what: &str, row: &Row<'_>, key: &str) -> Option<u32> {
+        self.checked(what, row, key, "a number from 1", |v| v.parse().ok().filter(|n| *n > 0))
+    }
+
+    fn versions(&self, what: &str, protocols: &[&str]) -> Versions {
+        let supported = Versions::of(&ofproto::conn::service::SUPPORTED);
+        if protocols.is_empty() {
+            return supported;
+        }
+        let named: Vec<Version> = protocols.iter().filter_map(|p| Version::from_name(p)).collect();
+        let set = Versions(Versions::of(&named).0 & supported.0);
+        if set.0.count_ones() as usize != protocols.len() {
+            let protocols = protocols.join(",");
+            self.warn(format!("{what}: of protocols {protocols}, only OpenFlow10 and OpenFlow13 are supported"));
+        }
+        set
+    }
+
+    fn controller(&self, bridge: &str, row: &Row<'_>) -> ControllerSpec {
+        let target = row.string("target").to_owned();
+        let what = format!("bridge {bridge}: controller {target}");
+        self.keys(&what, row);
+        self.columns(
+            &what,
+            row,
+            &[
+                ("controller_rate_limit", "a rate limit"),
+                ("controller_burst_limit", "a burst limit"),
+                ("controller_queue_size", "a queue size"),
+            ],
+        );
+        if row.string_opt("connection_mode") == Some("in-band") {
+            self.warn(format!("{what}: in-band control is configured, which is not supported"));
+        }
+        if row.boolean_opt("enable_async_messages") == Some(false) {
+            self.warn(format!("{what}: enable_async_messages is false, which is not supported"));
+        }
+        let primary = match row.string_opt("type") {
+            Some(kind) => kind == "primary",
+            None => !(target.starts_with("ptcp:") || target.starts_with("pssl:") || target.starts_with("punix:")),
+        };
+        let ms = |column: &str, default: i64| row.integer_opt(column).unwrap_or(default).max(0) as u64;
+        ControllerSpec {
+            uuid: row.uuid(),
+            target,
+            primary,
+            max_backoff_ms: ms("max_backoff", 8000),
+            probe_ms: ms("inactivity_probe", 5000),
+        }
+    }
+
+    fn port(&self, bridge: &str, row: &Row<'_>) -> PortSpec {
+        let name = row.string("name").to_owned();
+        let what = format!("port {name}");
+        self.keys(&what, row);
+        self.columns(&what, row, &[("qos", "QoS")]);
+        if row.string_opt("lacp").is_some_and(|lacp| lacp != "off") {
+            self.warn(format!("{what}: LACP is configured, which is not supported"));
+        }
+        let tag = row.integer_opt("tag").filter(|t| (0..4096).contains(t)).map(|t| t as u16);
+        let trunks: Vec<u16> = row.integers("trunks").into_iter().filter_map(|v| u16::try_from(v).ok()).collect();
+        let mode = match row.string_opt("vlan_mode") {
+            Some("access") => VlanMode::Access,
+            Some("trunk") => VlanMode::Trunk,
+            Some("native-tagged") => VlanMode::NativeTagged,
+            Some("native-untagged") => VlanMode::NativeUntagged,
+            Some(other) => {
+                self.warn(format!("{what}: vlan_mode {other} is not supported, falling back to trunk mode"));
+                VlanMode::Trunk
+            }
+            None if tag.is_some() => VlanMode::Access,
+            None => VlanMode::Trunk,
+        };
+        let priority_tags = self.checked(&what, row, "priority-tags", "always, if-nonzero or never", |v| match v {
+            "always" => Some(PriorityTags::Always),
+            "if-nonzero" | "true" => Some(PriorityTags::IfNonzero),
+            "never" | "false" => Some(PriorityTags::Never),
+            _ => None,
+        });
+        let mut interfaces: Vec<InterfaceSpec> = row
             .uuids("interfaces")
             .into_iter()
-            .filter_map(|u| db.row("Interface", u))
-            .map(|r| interface(bridge, &r))
-            .collect(),
-        name,
+            .filter_map(|u| self.db.row("Interface", u))
+            .map(|r| self.interface(bridge, &r))
+            .collect();
+        interfaces.sort_by(|a, b| a.name.cmp(&b.name));
+        PortSpec {
+            uuid: row.uuid(),
+            mode,
+            tag: tag.unwrap_or(0),
+            trunks,
+            priority_tags: priority_tags.unwrap_or(PriorityTags::Never),
+            protected: row.boolean("protected"),
+            mac: row.string_opt("mac").and_then(unicast),
+            interfaces,
+            name,
+        }
+    }
+
+    fn interface(&self, bridge: &str, row: &Row<'_>) -> InterfaceSpec {
+        let name = row.string("name").to_owned();
+        let what = format!("interface {name}");
+        self.keys(&what, row);
+        self.columns(&what, row, &[("bfd", "BFD"), ("cfm_mpid", "CFM"), ("lldp", "LLDP")]);
+        if row.integer("ingress_policing_rate") != 0 || row.integer("ingress_policing_kpkts_rate") != 0 {
+            self.warn(format!("{what}: ingress policing is configured, which is not supported"));
+        }
+        let kind = match row.string("type") {
+            _ if name == bridge => "internal",
+            "" => "system",
+            other => other,
+        };
+        let number = |column: &str| {
+            row.integer_opt(column).and_then(|n| u16::try_from(n).ok()).filter(|n| (1..0xff00).contains(n))
+        };
+        let mtu_request = row.integer_opt("mtu_request").and_then(|m| u32::try_from(m).ok());
+        if kind == "patch" && mtu_request.is_some() {
+            self.warn(format!("{what}: mtu_request is ignored, a patch port has no MTU"));
+        }
+        InterfaceSpec {
+            uuid: row.uuid(),
+            kind: kind.to_owned(),
+            options: owned(row, "options"),
+            ofport_request: number("ofport_request"),
+            ofport: number("ofport"),
+            mac: self.interface_mac(&what, row, kind, name == bridge),
+            mtu_request,
+            name,
+        }
+    }
+
+    fn interface_mac(&self, what: &str, row: &Row<'_>, kind: &str, is_local: bool) -> Option<MacAddr> {
+        let text = row.string_opt("mac")?;
+        if is_local {
+            self.warn(format!("{what}: ignoring mac in Interface record, use other_config:hwaddr of the bridge"));
+            return None;
+        }
+        if kind != "internal" && kind != "dummy-internal" {
+            self.warn(format!("{what}: ignoring mac, which is for internal interfaces only"));
+            return None;
+        }
+        let mac = unicast(text);
+        if mac.is_none() {
+            self.warn(format!("{what}: mac is \"{text}\", which is not an Ethernet address of one device"));
+        }
+        mac
     }
 }
 
-fn interface(bridge: &str, row: &Row<'_>) -> InterfaceSpec {
-    let name = row.string("name").to_owned();
-    let kind = match row.string("type") {
-        _ if name == bridge => "internal",
-        "" => "system",
-        other => other,
-    };
-    let number =
-        |column: &str| row.integer_opt(column).and_then(|n| u16::try_from(n).ok()).filter(|n| (1..0xff00).contains(n));
-    InterfaceSpec {
-        uuid: row.uuid(),
-        kind: kind.to_owned(),
-        options: owned(row, "options"),
-        ofport_request: number("ofport_request"),
-        ofport: number("ofport"),
-        mac: row.string_opt("mac").and_then(|m| m.parse().ok()).filter(|m: &MacAddr| !m.is_multicast() && !m.is_zero()),
-        mtu_request: row.integer_opt("mtu_request").and_then(|m| u32::try_from(m).ok()),
-        name,
+impl PortSpec {
+    /// The port of a bridge whose rows have no local port.
+    fn local(name: &str) -> Self {
+        Self {
+            uuid: Uuid::ZERO,
+            name: name.to_owned(),
+            mode: VlanMode::Trunk,
+            tag: 0,
+            trunks: Vec::new(),
+            priority_tags: PriorityTags::Never,
+            protected: false,
+            mac: None,
+            interfaces: vec![InterfaceSpec {
+                uuid: Uuid::ZERO,
+                name: name.to_owned(),
+                kind: "internal".to_owned(),
+                options: BTreeMap::new(),
+                ofport_request: None,
+                ofport: None,
+                mac: None,
+                mtu_request: None,
+            }],
+        }
     }
 }
+
+/// A datapath id: 16 hex digits, or fewer after `0x`; not zero.
+fn datapath_id(text: &str) -> Option<u64> {
+    let digits = match text.strip_prefix("0x") {
+        Some(digits) => digits,
+        None if text.len() == 16 => text,
+        None => return None,
+    };
+    // from_str_radix takes a sign.
+    let hex = digits.bytes().all(|b| b.is_ascii_hexdigit());
+    u64::from_str_radix(digits, 16).ok().filter(|id| hex && *id != 0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -64,7 +64,7 @@ impl Devices {
     pub fn iface_types(&self) -> Vec<&'static str> {
         let mut types = vec!["internal", "patch", "system"];
         if self.types.dummy {
-            types.extend(["dummy", "dummy-internal"]);
+            types.extend(["dummy", "dummy-internal", "dummy-pmd"]);
         }
         types
     }
@@ -122,7 +122,10 @@ impl Devices {
             ("dummy-pmd", _) if self.types.dummy => self.dummies.open(name, "dummy-pmd").map_err(text)?,
             ("internal", _) => self.linux()?.open_internal(name).map_err(text)?,
             ("system", _) => self.linux()?.open_system(name).map_err(text)?,
-            _ => return Err(format!("could not create \"{name}\": unknown interface type \"{kind}\"")),
+            // The text that Open vSwitch has for a type it does not know.
+            _ => {
+                return Err(format!("could not open network device {name} (Address family not supported by protocol)"));
+            }
         };
         device.set_options(options).map_err(text)?;
         // Whoever opens a device hears of its changes.
@@ -143,6 +146,14 @@ pub struct Attached {
 }
 
 impl Attached {
+    /// The number that a device gets on a dummy datapath if it is free, so that tests can tell: the one that its name
+    /// ends in, past a hundred for `br0` and the like.
+    pub fn number_by_name(name: &str) -> Option<DpPort> {
+        let digits = &name[name.trim_end_matches(|c: char| c.is_ascii_digit()).len()..];
+        let base = if name.starts_with("br") { 100 } else { 0 };
+        digits.parse::<u32>().ok()?.checked_add(base).filter(|n| *n > 0).map(DpPort)
+    }
+
     /// Adds `device` to `datapath`, under number `requested` if that is free.
     pub fn new(datapath: &Arc<Datapath>, device: Arc<dyn Netdev>, requested: Option<DpPort>) -> Result<Self, String> {
         let port = datapath.port_add(Arc::clone(&device), requested).map_err(|e| e.to_string())?;
@@ -156,5 +167,17 @@ impl Drop for Attached {
         let _ = self.datapath.port_del(self.port);
         // The device, or its name, may be wanted again at once.
         self.datapath.synchronize();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dummy_ports_are_numbered_by_name() {
+        let number = |name| Attached::number_by_name(name).map(|n| n.0);
+        assert_eq!((number("p7"), number("br0"), number("br12")), (Some(7), Some(100), Some(112)));
+        assert_eq!((number("p"), number("p0"), number("p99999999999")), (None, None, None));
     }
 }

@@ -1,8 +1,10 @@
 //! Database rows to running bridges, ports and interfaces, and back: the program ovs-vswitchd.
 //!
 //! - [`desired`]: what the database asks for, as plain values;
+//! - [`columns`]: the columns that are read and written;
 //! - [`devices`]: devices by interface type, datapaths by type;
-//! - [`bridge`]: one running bridge, made to be what its row says;
+//! - [`bridge`]: one running bridge, made to be what its row says; [`interface`]: one interface of it; [`ofport`]: port
+//!   numbers; [`identity`]: addresses and names of bridges;
 //! - [`run`]: the loop that brings the two together, and the clock's work;
 //! - [`status`]: what is running, written back;
 //! - [`commands`]: the control commands.
@@ -10,9 +12,13 @@
 //! All of this runs on one thread, the control thread; packet threads are the datapath's.
 
 pub mod bridge;
+pub mod columns;
 pub mod commands;
 pub mod desired;
 pub mod devices;
+pub mod identity;
+pub mod interface;
+pub mod ofport;
 pub mod program;
 pub mod run;
 pub mod status;

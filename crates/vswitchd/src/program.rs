@@ -170,7 +170,7 @@ pub fn control_commands(
 ) -> unixctl::Commands {
     let commands = unixctl::Commands::new(cli::program::version_text(program).trim_end());
     let devices = Arc::clone(&switch.devices);
-    daemon::control::register(&commands, log, shutdown, move || memory(&devices));
+    daemon::control::register(&commands, log, shutdown, move || commands::usage(&devices));
     commands::register(&commands, &switch.devices);
     let shutdown = shutdown.clone();
     commands.register("exit", "[--cleanup]", 0..=1, move |args| {
@@ -183,19 +183,4 @@ pub fn control_commands(
         Ok(String::new())
     });
     commands
-}
-
-/// What `memory/show` reports.
-pub fn memory(devices: &crate::devices::Devices) -> Vec<(String, u64)> {
-    let mut ports = 0;
-    let mut rules = 0;
-    let mut flows = 0;
-    for (_, dp) in devices.datapaths() {
-        flows += dpif::Dpif::stats(&*dp.datapath).flows;
-        for bridge in dp.switch.bridges() {
-            ports += bridge.ports().len() as u64;
-            rules += bridge.n_flows() as u64;
-        }
-    }
-    vec![("ports".to_owned(), ports), ("rules".to_owned(), rules), ("udpif keys".to_owned(), flows)]
 }

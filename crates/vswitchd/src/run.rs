@@ -1,12 +1,13 @@
 //! The control thread's loop: database changes, link changes, the clock.
 
 use crate::bridge::RunningBridge;
-use crate::desired::{Desired, WANTED};
+use crate::columns;
+use crate::desired::Desired;
 use crate::devices::{Devices, Types};
 use crate::status;
 use base::Clock;
-use ovsdb_client::Idl;
-use std::collections::BTreeMap;
+use ovsdb_client::{Idl, LockState, Outcome};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,16 +41,46 @@ pub struct Daemon {
     /// Bridges that could not be made, and why.
     failed: BTreeMap<String, String>,
     links_changed: Arc<Notify>,
-    /// Woken by `exit`, `ofproto` commands and the like.
-    poke: Arc<Notify>,
     desired: Desired,
+    /// Warnings about `desired` that were logged.
+    warned: BTreeSet<String>,
     configured: bool,
+    /// Whether the database was followed and the lock was held when this was last looked at.
+    active: bool,
+    /// Whether another switch was seen to hold the lock.
+    contended: bool,
+    /// Whether the database may not have what was last to be written.
+    unwritten: bool,
+}
+
+/// The clock's work, as a task: whoever waits for the database does not hold it up. Ends when dropped.
+struct Housekeeping(tokio::task::JoinHandle<()>);
+
+impl Housekeeping {
+    fn start(devices: Arc<Devices>) -> Self {
+        Self(tokio::spawn(async move {
+            let mut tick = tokio::time::interval(REVALIDATE);
+            tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                tick.tick().await;
+                for (_, dp) in devices.datapaths() {
+                    dp.switch.housekeeping();
+                }
+            }
+        }))
+    }
+}
+
+impl Drop for Housekeeping {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl Daemon {
     /// A daemon that will connect to its database. Needs a tokio runtime.
     pub fn new(options: Options, clock: Clock) -> Result<Self, String> {
-        let mut idl = Idl::new(&options.remote, "Open_vSwitch", WANTED).map_err(|e| e.to_string())?;
+        let mut idl = Idl::new(&options.remote, "Open_vSwitch", columns::wanted()).map_err(|e| e.to_string())?;
         idl.set_lock(Some("ovs_vswitchd"));
         let links_changed = Arc::new(Notify::new());
         let devices = Arc::new(Devices::new(options.types, clock, Arc::clone(&links_changed)));
@@ -60,39 +91,37 @@ impl Daemon {
             bridges: BTreeMap::new(),
             failed: BTreeMap::new(),
             links_changed,
-            poke: Arc::new(Notify::new()),
             desired: Desired::default(),
+            warned: BTreeSet::new(),
             configured: false,
+            active: false,
+            contended: false,
+            unwritten: false,
         })
     }
 
     /// Serves for ever; `ready` is called once the first configuration is running.
     pub async fn run(&mut self, mut ready: impl FnMut()) {
-        let mut revalidate = tokio::time::interval(REVALIDATE);
-        revalidate.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let _housekeeping = Housekeeping::start(Arc::clone(&self.devices));
         let mut next_stats = Instant::now() + Duration::from_millis(STATS_MS);
         let mut was_ready = false;
         loop {
             tokio::select! {
                 // Fails only for programs that do not reconnect.
-                _ = self.idl.changed() => {
-                    // What changes together is worked on together; our own updates come back here, too.
-                    let changes = self.idl.take_changes();
-                    if !changes.is_empty() || !self.configured {
+                _ = self.idl.changed() => self.database_changed().await,
+                () = self.links_changed.notified() => {
+                    if self.configured {
+                        // Ports that could not be opened are tried again, those whose device is gone are closed.
                         self.reconfigure().await;
                     }
                 }
-                () = self.links_changed.notified() => {
-                    if self.configured {
-                        self.links_changed().await;
-                    }
-                }
-                () = self.poke.notified() => {}
-                _ = revalidate.tick() => self.housekeeping(),
                 () = tokio::time::sleep_until(next_stats) => {
                     next_stats = Instant::now() + Duration::from_millis(self.stats_interval_ms());
                     if self.configured {
-                        self.write_statistics().await;
+                        for (name, bridge) in &mut self.bridges {
+                            bridge.retry_controllers(&self.desired.bridges[name]);
+                        }
+                        self.write(Report::All).await;
                     }
                 }
             }
@@ -108,29 +137,57 @@ impl Daemon {
         wanted.unwrap_or(STATS_MS).max(STATS_MS)
     }
 
-    /// Makes everything as the database says, and writes back what is.
-    async fn reconfigure(&mut self) {
-        if !self.idl.is_live() || !self.idl.has_lock() {
-            return;
+    /// Contents, connection or lock changed. While the database is away, everything stays as it is; while another
+    /// switch holds the lock, nothing may run here.
+    async fn database_changed(&mut self) {
+        let changes = self.idl.take_changes();
+        let contended = self.idl.lock_state() == Some(LockState::Contended);
+        if contended && !self.contended {
+            tracing::error!(
+                target: "bridge",
+                "another ovs-vswitchd process is running, disabling this process (pid {}) until it goes away",
+                std::process::id()
+            );
+            self.bridges.clear();
+            self.configured = false;
         }
-        self.desired = Desired::read(self.idl.replica());
-        self.apply();
-        self.configured = true;
-        self.write_status().await;
+        self.contended = contended;
+        let active = self.idl.is_live() && self.idl.has_lock();
+        let resumed = active && !std::mem::replace(&mut self.active, active);
+        if !active {
+            self.active = false;
+        } else if resumed || self.unwritten || changes.iter().any(columns::configures) {
+            self.reconfigure().await;
+        }
     }
 
-    /// Devices came, went or changed: ports that could not be opened are tried again, those that are gone are closed.
-    async fn links_changed(&mut self) {
+    /// Makes everything as the database says, and writes back what is. While the database is away, it is taken to say
+    /// what it said last.
+    async fn reconfigure(&mut self) {
+        if self.idl.is_live() {
+            self.desired = Desired::read(self.idl.replica());
+            self.warn();
+        }
         self.apply();
-        self.write_status().await;
+        self.configured = true;
+        self.write(Report::Status).await;
+    }
+
+    /// Logs what is wrong with the configuration and was not wrong before.
+    fn warn(&mut self) {
+        for warning in self.desired.warnings.difference(&self.warned) {
+            tracing::warn!(target: "bridge", "{warning}");
+        }
+        self.warned.clone_from(&self.desired.warnings);
     }
 
     fn apply(&mut self) {
+        base::coverage!(bridge_reconfigure);
         let desired = &self.desired;
         self.bridges.retain(|name, running| {
             desired.bridges.get(name).is_some_and(|spec| spec.datapath_type == running.datapath_type)
         });
-        self.failed.clear();
+        let failed = std::mem::take(&mut self.failed);
         for (name, spec) in &desired.bridges {
             if !self.bridges.contains_key(name) {
                 match RunningBridge::new(spec, &self.devices, &self.options.rundir) {
@@ -138,14 +195,19 @@ impl Daemon {
                         self.bridges.insert(name.clone(), bridge);
                     }
                     Err(e) => {
-                        tracing::error!(target: "bridge", "failed to create bridge {name}: {e}");
+                        if failed.get(name) != Some(&e) {
+                            tracing::error!(target: "bridge", "failed to create bridge {name}: {e}");
+                        }
                         self.failed.insert(name.clone(), e);
                     }
                 }
             }
         }
         for (name, bridge) in &mut self.bridges {
-            bridge.configure_interfaces(&desired.bridges[name], &self.devices);
+            bridge.close_interfaces(&desired.bridges[name]);
+        }
+        for (name, bridge) in &mut self.bridges {
+            bridge.open_interfaces(&desired.bridges[name], &self.devices);
         }
         // A patch port's peer may be on any bridge of the same datapath.
         let mut patches: BTreeMap<(String, String), (u32, base::PortNo, String)> = BTreeMap::new();
@@ -170,35 +232,28 @@ impl Daemon {
         }
     }
 
-    async fn write_status(&mut self) {
-        let (desired, bridges, failed, devices) = (&self.desired, &self.bridges, &self.failed, &self.devices);
-        let outcome = self.idl.transact(|txn| status::write(txn, desired, bridges, failed, devices)).await;
-        if let Err(e) = outcome {
-            tracing::warn!(target: "bridge", "could not write status to the database: {e}");
-        }
-    }
-
-    async fn write_statistics(&mut self) {
+    async fn write(&mut self, report: Report) {
         if !self.idl.is_live() || !self.idl.has_lock() {
             return;
         }
-        let (desired, bridges, failed, devices) = (&self.desired, &self.bridges, &self.failed, &self.devices);
-        let outcome = self
-            .idl
-            .transact(|txn| {
-                status::write(txn, desired, bridges, failed, devices);
-                status::write_statistics(txn, bridges);
-            })
-            .await;
-        if let Err(e) = outcome {
-            tracing::warn!(target: "bridge", "could not write statistics to the database: {e}");
+        let mut txn = self.idl.transaction();
+        status::write(&mut txn, &self.desired, &self.bridges, &self.failed, &self.devices);
+        if report == Report::All {
+            status::write_statistics(&mut txn, &self.bridges);
+        }
+        // Without an outcome, the next change of the database, its coming back at the latest, is the time to try again.
+        match txn.commit().await {
+            Ok(outcome) => self.unwritten = matches!(outcome, Outcome::TryAgain),
+            Err(e) => tracing::warn!(target: "bridge", "could not write status to the database: {e}"),
         }
     }
+}
 
-    /// The clock's work: statistics, idle datapath flows, timeouts.
-    fn housekeeping(&self) {
-        for (_, dp) in self.devices.datapaths() {
-            dp.switch.housekeeping();
-        }
-    }
+/// What to write to the database.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Report {
+    /// What is running.
+    Status,
+    /// That, and its counters.
+    All,
 }

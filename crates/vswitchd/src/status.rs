@@ -1,14 +1,19 @@
 //! What is running, written back to the database.
 
-use crate::bridge::{RunningBridge, RunningInterface};
+use crate::bridge::RunningBridge;
 use crate::desired::Desired;
 use crate::devices::Devices;
+use crate::interface::RunningInterface;
 use base::PortNo;
 use netdev::Duplex;
 use ovsdb::{Datum, Uuid};
 use ovsdb_client::Transaction;
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
+
+/// Name and version of the operating system, read once.
+static SYSTEM: OnceLock<(Option<String>, Option<String>)> = OnceLock::new();
 
 /// Writes everything but statistics. Only what differs from the replica is sent.
 pub fn write(
@@ -26,7 +31,7 @@ pub fn write(
         set(txn, "dpdk_initialized", Datum::scalar(false));
         set(txn, "datapath_types", Datum::set(devices.datapath_types()));
         set(txn, "iface_types", Datum::set(devices.iface_types()));
-        let (system_type, system_version) = system();
+        let (system_type, system_version) = SYSTEM.get_or_init(system).clone();
         // What the administrator set stays.
         for (column, value) in [("system_type", system_type), ("system_version", system_version)] {
             if txn.datum("Open_vSwitch", root, column).is_some_and(Datum::is_empty)
@@ -38,19 +43,28 @@ pub fn write(
     }
     for (name, bridge) in bridges {
         let Some(spec) = desired.bridges.get(name) else { continue };
+        if !txn.contains("Bridge", spec.uuid) {
+            // Deleted since it was read; its end is to come.
+            continue;
+        }
         let id = format!("{:016x}", bridge.ofproto.identity().datapath_id);
         txn.set("Bridge", spec.uuid, "datapath_id", Datum::scalar(id));
         txn.set("Bridge", spec.uuid, "datapath_version", Datum::scalar("<built-in>"));
         for interface in bridge.interfaces.values() {
-            interface_status(txn, interface, bridge);
+            if txn.contains("Interface", interface.uuid) {
+                interface_status(txn, interface, bridge);
+            }
         }
         for (uuid, controller) in &bridge.controllers {
-            controller_status(txn, *uuid, controller, bridge);
+            if txn.contains("Controller", *uuid) {
+                controller_status(txn, *uuid, controller, bridge);
+            }
         }
     }
     for (name, error) in failed {
         let Some(spec) = desired.bridges.get(name) else { continue };
-        for interface in spec.ports.values().flat_map(|p| &p.interfaces) {
+        let rows = spec.ports.values().flat_map(|p| &p.interfaces);
+        for interface in rows.filter(|i| txn.contains("Interface", i.uuid)).collect::<Vec<_>>() {
             txn.set("Interface", interface.uuid, "ofport", Datum::scalar(-1));
             txn.set("Interface", interface.uuid, "error", Datum::scalar(error.as_str()));
         }
@@ -66,7 +80,7 @@ fn interface_status(txn: &mut Transaction<'_>, interface: &RunningInterface, bri
     let mut set = |column: &str, value: Datum| txn.set("Interface", uuid, column, value);
     let ofport = interface.ofport.map_or(-1, |p| i64::from(p.to_of10()));
     set("ofport", Datum::scalar(ofport));
-    set("error", optional(interface.state.as_ref().err().map(String::as_str)));
+    set("error", optional(interface.error()));
     let state = |on: bool| Datum::scalar(if on { "up" } else { "down" });
     match interface.device() {
         Some(device) => {
@@ -93,6 +107,9 @@ fn interface_status(txn: &mut Transaction<'_>, interface: &RunningInterface, bri
             set("link_resets", if up { Datum::scalar(0) } else { Datum::empty() });
             set("admin_state", if up { state(true) } else { Datum::empty() });
             set("link_state", if up { state(true) } else { Datum::empty() });
+            if !up {
+                set("statistics", Datum::empty());
+            }
         }
     }
 }
@@ -103,37 +120,53 @@ fn controller_status(
     controller: &crate::bridge::Controller,
     bridge: &RunningBridge,
 ) {
-    let mut map = BTreeMap::new();
+    let mut map: BTreeMap<String, String> = BTreeMap::new();
     let mut connected = false;
+    let mut role = None;
     match &controller.service {
+        // A listener has as many states as it has connections; none is reported.
+        Ok(service) if is_listener(&service.config.target) => {}
         Ok(service) => {
             let status = service.status();
+            let now = bridge.dp.switch.clock().now();
             connected = status.connected > 0;
             map.insert("state".to_owned(), status.state.to_owned());
+            if let Some(at) = status.connected_at {
+                map.insert("sec_since_connect".to_owned(), (now.since(at) / 1000).to_string());
+            }
+            if let Some(at) = status.disconnected_at {
+                map.insert("sec_since_disconnect".to_owned(), (now.since(at) / 1000).max(1).to_string());
+            }
             if let Some(error) = status.last_error {
                 map.insert("last_error".to_owned(), error);
             }
             let target = &service.config.target;
             let peer = bridge.ofproto.connections().all().into_iter().find(|p| p.target == *target);
-            let role = peer.filter(|p| p.version().is_some()).map(|p| match p.role() {
+            role = peer.filter(|p| p.version().is_some()).map(|p| match p.role() {
                 openflow::switch::Role::Primary => "master",
                 openflow::switch::Role::Secondary => "slave",
                 _ => "other",
             });
-            txn.set("Controller", uuid, "role", optional(role));
         }
         Err(error) => {
             map.insert("last_error".to_owned(), error.clone());
+            map.insert("state".to_owned(), "VOID".to_owned());
         }
     }
     txn.set("Controller", uuid, "is_connected", Datum::scalar(connected));
+    txn.set("Controller", uuid, "role", optional(role));
     txn.set("Controller", uuid, "status", Datum::map(map));
+}
+
+fn is_listener(target: &str) -> bool {
+    target.starts_with("ptcp:") || target.starts_with("punix:")
 }
 
 /// Writes counters of interfaces.
 pub fn write_statistics(txn: &mut Transaction<'_>, bridges: &BTreeMap<String, RunningBridge>) {
     for bridge in bridges.values() {
-        for interface in bridge.interfaces.values() {
+        let rows = bridge.interfaces.values().filter(|i| txn.contains("Interface", i.uuid)).collect::<Vec<_>>();
+        for interface in rows {
             let counters: BTreeMap<String, i64> = match interface.device() {
                 Some(device) => device.stats().columns().into_iter().map(|(k, v)| (k.to_owned(), v as i64)).collect(),
                 None => patch_counters(bridge, interface.ofport),

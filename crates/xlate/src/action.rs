@@ -169,7 +169,8 @@ impl Xlate<'_> {
             self.write(Field::IpTtl, ttl - 1, 0xff);
             return;
         }
-        self.tracer.note(Kind::Warning, || "TTL ran out".into());
+        let version = if self.key.eth_type() == flow::extract::ethertype::IPV6 { "IPv6" } else { "IPv4" };
+        self.tracer.note(Kind::Warning, || format!("{version} decrement TTL exception"));
         for id in controllers {
             self.send_to_controller(u16::MAX, *id, PacketInReason::InvalidTtl, &[]);
         }

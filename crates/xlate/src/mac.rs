@@ -90,6 +90,9 @@ impl MacTable {
                 *entry = MacEntry { port, used: now.max(entry.used), seq };
                 self.by_use.insert((entry.used, seq), key);
                 self.counters.moved += u64::from(moved);
+                if moved {
+                    base::coverage!(mac_learning_moved);
+                }
                 moved
             }
             None => {
@@ -99,6 +102,7 @@ impl MacTable {
                 self.entries.insert(key, MacEntry { port, used: now, seq });
                 self.by_use.insert((now, seq), key);
                 self.counters.learned += 1;
+                base::coverage!(mac_learning_learned);
                 true
             }
         };
@@ -128,6 +132,7 @@ impl MacTable {
             self.entries.remove(key);
             self.by_use.pop_first();
             self.counters.expired += 1;
+            base::coverage!(mac_learning_expired);
             any = true;
         }
         any
@@ -196,6 +201,7 @@ impl MacTable {
         let Some((_, key)) = self.by_use.pop_first() else { return false };
         self.entries.remove(&key);
         self.counters.evicted += 1;
+        base::coverage!(mac_learning_evicted);
         true
     }
 }

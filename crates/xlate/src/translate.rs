@@ -59,6 +59,7 @@ pub fn translate(net: &Network, key: &FlowKey, trace: bool) -> Verdict {
 
 /// Translates a packet in `bridge`. `key` holds the bridge's port number as ingress port.
 pub fn translate_from(net: &Network, bridge: &Bridge, key: &FlowKey, start: Start<'_>, trace: bool) -> Verdict {
+    base::coverage!(xlate_actions);
     let mut x = Xlate::new(net, bridge, key, trace);
     // Registers and metadata are no part of a packet: what they start with is given, and looking at them reads nothing.
     let mut given = FlowKey::ZERO;

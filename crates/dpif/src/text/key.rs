@@ -78,7 +78,8 @@ impl Writer<'_> {
             return None;
         }
         let assign = if name.is_empty() { String::new() } else { format!("{name}=") };
-        let full = mask == field.info().full_mask();
+        let full = field.info().full_mask();
+        let full = mask & full == full;
         Some(if full {
             format!("{assign}{}", text(value))
         } else {

@@ -105,6 +105,8 @@ fn applicable(key: &FlowKey) -> FlowMask {
         let shown = match f.id {
             // State of a lookup, not of the packet.
             Field::InPort | Field::ConjId | Field::ActsetOutput => false,
+            // Each register by itself, not as half of a wider one.
+            id if (Field::Xreg0..=Field::Xxreg3).contains(&id) => false,
             Field::TunErspanIdx | Field::TunErspanDir | Field::TunErspanHwid => tunnel && key.get(f.id) != 0,
             id if (Field::TunSrc..=Field::TunGtpuMsgtype).contains(&id) => tunnel,
             id => key.get(id) != 0,

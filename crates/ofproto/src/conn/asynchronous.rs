@@ -31,6 +31,7 @@ impl Ofproto {
             }
             if !peer.has_room() {
                 self.connections().packet_ins_lost.fetch_add(1, Ordering::Relaxed);
+                base::coverage!(packet_in_overflow);
                 return;
             }
             let message = encoded.get_or_insert_with(|| {

@@ -25,6 +25,7 @@ type Handled = Result<(), OfpError>;
 impl Ofproto {
     /// Handles one whole message after HELLO. Whatever is wrong with it is answered by an error message.
     pub(crate) fn handle(&self, peer: &Peer, bytes: &[u8]) {
+        base::coverage!(ofproto_recv_openflow);
         self.snoop(peer, bytes);
         let (options, version) = {
             let state = peer.state.lock();
@@ -175,6 +176,7 @@ impl Ofproto {
     }
 
     fn packet_out(&self, out: &PacketOut, version: Version) -> Handled {
+        base::coverage!(ofproto_packet_out);
         if out.buffer_id.is_some() {
             return Err(OfpError::BrcBufferUnknown);
         }

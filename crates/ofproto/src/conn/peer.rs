@@ -113,6 +113,7 @@ impl Peer {
         if bytes.is_empty() {
             return;
         }
+        base::coverage!(rconn_queued);
         self.queued.fetch_add(bytes.len(), Ordering::Relaxed);
         // An error means that the connection is being closed: nobody is left to read it.
         let _ = self.out.send(bytes);

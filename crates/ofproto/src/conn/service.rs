@@ -5,7 +5,10 @@
 
 use super::peer::{Outgoing, Peer, PeerKind, QUEUE_BYTES_MAX};
 use crate::bridge::Ofproto;
+use base::Millis;
+use netdev::device::errno_text;
 use openflow::message::{Message, decode, encode};
+use openflow::print::{Style, print};
 use openflow::stream::Framer;
 use openflow::switch::{ErrorReport, Hello};
 use openflow::versions::Versions;
@@ -18,6 +21,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use vlog::{RateLimit, dbg_rl};
 
 /// The port that OpenFlow uses unless one is named.
 pub const OFP_PORT: u16 = 6653;
@@ -27,6 +31,8 @@ pub const SUPPORTED: [Version; 2] = [Version::V10, Version::V13];
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(8));
 /// How long a connection that is over may take for what was queued before.
 const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
+/// Messages a minute that are logged, and in one burst.
+static MESSAGE_LIMIT: RateLimit = RateLimit::new(600, 600);
 
 /// How a connection is made and kept.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,6 +58,10 @@ pub struct ServiceStatus {
     pub state: &'static str,
     /// The last error.
     pub last_error: Option<String>,
+    /// When an active connection was last made, by the switch's clock.
+    pub connected_at: Option<Millis>,
+    /// When an active connection was last lost, by the switch's clock.
+    pub disconnected_at: Option<Millis>,
 }
 
 /// A listener or an active connection; dropping it ends it and closes its connections.
@@ -178,6 +188,7 @@ fn spawn_peer<S>(
 async fn active(bridge: Arc<Ofproto>, config: ServiceConfig, status: Arc<Mutex<ServiceStatus>>) {
     let max = Duration::from_millis(config.max_backoff_ms.max(1000)).min(Duration::from_secs(60));
     let mut backoff = BACKOFF.0;
+    let now = || bridge.switch().map(|switch| switch.clock().now());
     loop {
         status.lock().state = "CONNECTING";
         let served = match connect(&config.target).await {
@@ -186,12 +197,15 @@ async fn active(bridge: Arc<Ofproto>, config: ServiceConfig, status: Arc<Mutex<S
                 {
                     let mut s = status.lock();
                     (s.connected, s.state) = (1, "ACTIVE");
+                    s.connected_at = now();
                 }
                 backoff = BACKOFF.0;
-                serve(&bridge, &config, stream).await
+                let served = serve(&bridge, &config, stream).await;
+                status.lock().disconnected_at = now();
+                served
             }
             Err(e) => {
-                tracing::info!(target: "rconn", "{}<->{}: connection attempt failed ({e})", bridge.name(), config.target);
+                tracing::info!(target: "rconn", "{}<->{}: connection attempt failed ({})", bridge.name(), config.target, errno_text(&e));
                 Err(e)
             }
         };
@@ -199,7 +213,7 @@ async fn active(bridge: Arc<Ofproto>, config: ServiceConfig, status: Arc<Mutex<S
             let mut s = status.lock();
             (s.connected, s.state) = (0, "BACKOFF");
             if let Err(e) = served {
-                s.last_error = Some(e.to_string());
+                s.last_error = Some(errno_text(&e));
             }
         }
         tokio::time::sleep(backoff).await;
@@ -232,6 +246,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Send>(
     stream: S,
 ) -> io::Result<()> {
     let (reader, writer) = tokio::io::split(stream);
+    base::coverage!(vconn_open);
     let (peer, outgoing) = Peer::new(config.kind, config.target.clone());
     bridge.connections().add(Arc::clone(&peer));
     let _guard = Registered { bridge, peer: &peer };
@@ -310,6 +325,8 @@ async fn read_all(
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             let Some(message) = framer.next_message().map_err(io::Error::other)? else { break };
+            base::coverage!(vconn_received);
+            log_message(peer, "received", message);
             if peer.version().is_some() {
                 bridge.handle(peer, message);
             } else {
@@ -348,6 +365,11 @@ fn negotiate(bridge: &Arc<Ofproto>, config: &ServiceConfig, peer: &Arc<Peer>, me
     Ok(())
 }
 
+/// Every OpenFlow message is in the log at the level DBG of `vconn`, as far as the rate limit lets it.
+fn log_message(peer: &Peer, what: &str, message: &[u8]) {
+    dbg_rl!(&MESSAGE_LIMIT, target: "vconn", "{}: {what}: {}", peer.target, print(message, Style::plain(1)).trim_end());
+}
+
 /// Writes what is queued, until the peer is gone or, once `closing` is notified, the queue is empty.
 async fn write_all(
     bridge: &Arc<Ofproto>,
@@ -366,12 +388,18 @@ async fn write_all(
             }
         };
         let Some(mut bytes) = next else { return Ok(()) };
+        log_message(peer, "sent (Success)", &bytes);
+        let mut messages = 1;
         while bytes.len() < 64 << 10
             && let Some(more) = outgoing.try_next()
         {
+            log_message(peer, "sent (Success)", &more);
             bytes.extend_from_slice(&more);
+            messages += 1;
         }
         writer.write_all(&bytes).await?;
+        base::coverage!(vconn_sent, messages);
+        base::coverage!(rconn_sent, messages);
         outgoing.sent(bytes.len());
         bridge.snoop(peer, &bytes);
     }

@@ -1,0 +1,93 @@
+//! `dpif/`: datapaths as bridges see them, and `revalidator/`.
+
+use super::dpctl::{FlowFormat, flow_line};
+use super::{act, all_bridges, dp_name, find_bridge, show};
+use crate::devices::Devices;
+use ofproto::{Switch, show as texts};
+use serde_json::{Map, Value};
+use std::sync::Arc;
+use unixctl::{Commands, OutputFormat};
+
+pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
+    show(commands, devices, ("dpif/show", "", 0..=0), |d, _, format| Ok(dpif_show(d, format)));
+    show(commands, devices, ("dpif/dump-dps", "", 0..=0), |d, _, format| {
+        let kind = |bridge: &str| d.datapaths().into_iter().find(|(_, dp)| dp.switch.bridge_named(bridge).is_some());
+        let names = all_bridges(d).into_iter().filter_map(|b| Some(format!("{}@{}", kind(b.name())?.0, b.name())));
+        Ok(match format {
+            OutputFormat::Text => names.map(|n| n + "\n").collect::<String>().into(),
+            OutputFormat::Json => names.map(Value::from).collect::<Value>().into(),
+        })
+    });
+    show(commands, devices, ("dpif/dump-flows", "[-m] [--names | --no-names] bridge", 1..=4), dump_flows);
+    act(commands, devices, ("revalidator/purge", "", 0..=0), |d, _| {
+        d.datapaths().iter().for_each(|(_, dp)| dp.switch.purge());
+        Ok(String::new())
+    });
+    act(commands, devices, ("revalidator/wait", "", 0..=0), |d, _| {
+        d.datapaths().iter().for_each(|(_, dp)| {
+            dp.switch.revalidate();
+        });
+        Ok(String::new())
+    });
+}
+
+fn dpif_show(devices: &Devices, format: OutputFormat) -> super::Shown {
+    // A datapath that no bridge is on is not there for Open vSwitch.
+    let datapaths = devices.datapaths().into_iter().filter(|(_, dp)| !dp.switch.bridges().is_empty());
+    match format {
+        OutputFormat::Text => datapaths
+            .map(|(kind, dp)| texts::dpif_show(&dp.switch, &dp_name(&kind), &|name| kind_of(&dp.switch, name)))
+            .collect::<String>()
+            .into(),
+        OutputFormat::Json => {
+            let all: Map<_, _> = datapaths
+                .map(|(kind, dp)| (dp_name(&kind), texts::dpif_json(&dp.switch, &|name| kind_of(&dp.switch, name))))
+                .collect();
+            Value::from(all).into()
+        }
+    }
+}
+
+/// A port's type, as `dpif/show` puts it in parentheses.
+fn kind_of(switch: &Switch, name: &str) -> String {
+    let port = switch.bridges().into_iter().find_map(|b| b.port_named(name));
+    match port {
+        Some(port) => match (&port.spec.device, port.spec.out) {
+            (Some(device), _) => device.kind().to_owned(),
+            (None, xlate::PortOut::Patch(bridge, no)) => {
+                let peer = switch.bridge(bridge).and_then(|b| b.port(no));
+                peer.map_or_else(|| "patch".to_owned(), |p| format!("patch: peer={}", p.spec.name))
+            }
+            (None, _) => "patch".to_owned(),
+        },
+        None => "unknown".to_owned(),
+    }
+}
+
+fn dump_flows(devices: &Devices, args: &[String], format: OutputFormat) -> Result<super::Shown, String> {
+    let mut how = FlowFormat::default();
+    let mut bridges = Vec::new();
+    for arg in args {
+        if !how.accept(arg) {
+            bridges.push(arg);
+        }
+    }
+    // The last word is the bridge, whatever stands before it.
+    let name = bridges.pop().ok_or("no such bridge")?;
+    let bridge = find_bridge(devices, name).ok_or("no such bridge")?;
+    let (_, dp) = devices
+        .datapaths()
+        .into_iter()
+        .find(|(_, dp)| dp.switch.bridge(bridge.id()).is_some_and(|b| Arc::ptr_eq(&b, &bridge)))
+        .ok_or("no such bridge")?;
+    let entries = dpif::Dpif::flow_dump(&*dp.datapath).into_iter().filter(|entry| {
+        let port = base::DpPort(entry.flow.key.in_port().0);
+        dp.switch.port_of(port).is_some_and(|(id, _)| id == bridge.id())
+    });
+    Ok(match format {
+        OutputFormat::Text => {
+            entries.map(|e| flow_line(&dp, &e, FlowFormat { thread: false, ..how }) + "\n").collect::<String>().into()
+        }
+        OutputFormat::Json => entries.map(|e| super::dpctl::flow_json(&dp, &e, how)).collect::<Value>().into(),
+    })
+}

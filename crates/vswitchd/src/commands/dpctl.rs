@@ -1,0 +1,324 @@
+//! `dpctl/`: datapaths by themselves. What only a datapath in a kernel can do (adding datapaths, ports and flows by hand)
+//! is not there.
+
+use super::{act, dp_name, is_dp, port_name, show};
+use crate::devices::{Devices, Dp};
+use dpif::text::{Detail, format_actions, format_key};
+use dpif::{DpFlowEntry, Dpif};
+use flow::Match;
+use flow::text::MatchError;
+use serde_json::{Map, Value, json};
+use std::fmt::Write;
+use std::sync::Arc;
+use unixctl::{Commands, OutputFormat};
+
+pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
+    show(commands, devices, ("dpctl/dump-dps", "", 0..=0), |d, _, format| {
+        let names = d.datapaths().into_iter().map(|(kind, _)| dp_name(&kind));
+        Ok(match format {
+            OutputFormat::Text => names.map(|n| n + "\n").collect::<String>().into(),
+            OutputFormat::Json => names.map(Value::from).collect::<Value>().into(),
+        })
+    });
+    show(commands, devices, ("dpctl/show", "[-s] [dp...]", 0..=usize::MAX), show_datapaths);
+    let usage = "[-m] [--names] [dp] [filter=..] [type=..]";
+    show(commands, devices, ("dpctl/dump-flows", usage, 0..=6), dump_flows);
+    show(commands, devices, ("dpctl/get-flow", "[dp] ufid", 1..=2), get_flow);
+    act(commands, devices, ("dpctl/del-flows", "[dp]", 0..=1), |d, args| {
+        selected(d, args.first())?.iter().for_each(|(_, dp)| dp.switch.purge());
+        Ok(String::new())
+    });
+}
+
+/// The datapath of that name, or all.
+fn selected(devices: &Devices, name: Option<&String>) -> Result<Vec<(String, Dp)>, String> {
+    let mut datapaths = devices.datapaths();
+    if let Some(name) = name {
+        datapaths.retain(|(kind, _)| is_dp(name, kind));
+        if datapaths.is_empty() {
+            return Err("ovs-vswitchd: datapath not found (Invalid argument)".to_owned());
+        }
+    }
+    Ok(datapaths)
+}
+
+fn show_datapaths(devices: &Devices, args: &[String], format: OutputFormat) -> Result<super::Shown, String> {
+    let mut statistics = false;
+    let mut wanted = Vec::new();
+    for arg in args {
+        match arg.as_str() {
+            "-s" | "--statistics" => statistics = true,
+            option if option.starts_with('-') => return Err(format!("Unrecognized option {option}")),
+            _ => wanted.push(arg),
+        }
+    }
+    let mut datapaths = if wanted.is_empty() { devices.datapaths() } else { Vec::new() };
+    for name in wanted {
+        let error = |_| format!("ovs-vswitchd: opening datapath {name} failed (No such device)");
+        datapaths.extend(selected(devices, Some(name)).map_err(error)?);
+    }
+    Ok(match format {
+        OutputFormat::Text => {
+            let mut out = String::new();
+            for (kind, dp) in &datapaths {
+                datapath_text(&dp_name(kind), dp, statistics, &mut out);
+            }
+            out.into()
+        }
+        OutputFormat::Json => {
+            let all: Map<_, _> = datapaths.iter().map(|(kind, dp)| (dp_name(kind), datapath_json(dp))).collect();
+            Value::from(all).into()
+        }
+    })
+}
+
+/// Packets that a port dropped, coming in and going out.
+fn dropped(stats: &datapath::PortStats) -> (u64, u64) {
+    let sum = |drops: &[(base::DropReason, u64)]| drops.iter().map(|(_, n)| n).sum();
+    (sum(&stats.rx_drops), sum(&stats.tx_drops))
+}
+
+fn datapath_text(name: &str, dp: &Dp, statistics: bool, out: &mut String) {
+    let stats = dp.datapath.stats();
+    let _ = writeln!(out, "{name}:");
+    let _ = writeln!(out, "  lookups: hit:{} missed:{} lost:{}", stats.hit, stats.missed, stats.lost);
+    let _ = writeln!(out, "  flows: {}", stats.flows);
+    for port in dp.datapath.ports() {
+        let _ = writeln!(out, "  port {}: {} ({})", port.number, port.device.name(), port.device.kind());
+        if statistics {
+            let s = &port.stats;
+            let (rx_dropped, tx_dropped) = dropped(s);
+            let _ = writeln!(out, "    RX packets:{} errors:? dropped:{rx_dropped} overruns:? frame:?", s.rx_packets);
+            let _ = writeln!(out, "    TX packets:{} errors:? dropped:{tx_dropped} aborted:? carrier:?", s.tx_packets);
+            let _ = writeln!(out, "    collisions:?");
+            let _ = writeln!(
+                out,
+                "    RX bytes:{}{}  TX bytes:{}{}",
+                s.rx_bytes,
+                short(s.rx_bytes),
+                s.tx_bytes,
+                short(s.tx_bytes)
+            );
+        }
+    }
+}
+
+/// A number of bytes in a larger unit, in parentheses, from one KiB on.
+fn short(bytes: u64) -> String {
+    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let unit = units.into_iter().find(|(shift, _)| bytes >> shift > 0);
+    unit.map_or_else(String::new, |(shift, unit)| format!(" ({:.1} {unit})", bytes as f64 / (1u64 << shift) as f64))
+}
+
+fn datapath_json(dp: &Dp) -> Value {
+    let stats = dp.datapath.stats();
+    let port = |port: datapath::PortInfo| {
+        let (rx_dropped, tx_dropped) = dropped(&port.stats);
+        json!({
+            "port_no": port.number.0,
+            "name": port.device.name(),
+            "type": port.device.kind(),
+            "rx_packets": port.stats.rx_packets,
+            "rx_bytes": port.stats.rx_bytes,
+            "rx_dropped": rx_dropped,
+            "tx_packets": port.stats.tx_packets,
+            "tx_bytes": port.stats.tx_bytes,
+            "tx_dropped": tx_dropped,
+        })
+    };
+    json!({
+        "lookups": {"hit": stats.hit, "missed": stats.missed, "lost": stats.lost},
+        "flows": stats.flows,
+        "ports": dp.datapath.ports().into_iter().map(port).collect::<Value>(),
+    })
+}
+
+/// How flows are written.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct FlowFormat {
+    /// All fields and the flow's id.
+    pub(super) more: bool,
+    /// Names of ports.
+    pub(super) names: Option<bool>,
+    /// With the name of the datapath's implementation.
+    pub(super) thread: bool,
+}
+
+impl FlowFormat {
+    /// Takes an option, if it is one.
+    pub(super) fn accept(&mut self, option: &str) -> bool {
+        match option {
+            "-m" | "--more" => self.more = true,
+            "--names" => self.names = Some(true),
+            "--no-names" => self.names = Some(false),
+            _ => return false,
+        }
+        true
+    }
+}
+
+/// A flow's id as Open vSwitch writes one.
+fn ufid(entry: &DpFlowEntry) -> String {
+    let id = entry.id.0;
+    format!("00000000-0000-0000-{:04x}-{:012x}", id >> 48, id & 0xffff_ffff_ffff)
+}
+
+struct FlowTexts {
+    key: String,
+    used: String,
+    flags: String,
+    actions: String,
+}
+
+fn flow_texts(dp: &Dp, entry: &DpFlowEntry, how: FlowFormat) -> FlowTexts {
+    // With more to be told, names are told too.
+    let names = how.names.unwrap_or(how.more);
+    let name = |port| names.then(|| port_name(dp, port)).flatten();
+    let mut key = String::new();
+    let detail = if how.more { Detail::All } else { Detail::Matched };
+    format_key(&entry.flow.key, &entry.flow.mask, detail, &name, &mut key);
+    let now = dp.switch.clock().now();
+    let used = entry.stats.used.map_or_else(
+        || "never".to_owned(),
+        |used| {
+            let ms = now.since(used);
+            format!("{}.{:03}s", ms / 1000, ms % 1000)
+        },
+    );
+    let letters = "FSRP.UECN".chars();
+    let flags = letters.enumerate().filter(|(bit, _)| entry.stats.tcp_flags >> bit & 1 != 0).map(|(_, c)| c).collect();
+    let actions = format_actions(&entry.flow.actions, entry.flow.key.eth_type(), &name);
+    FlowTexts { key, used, flags, actions }
+}
+
+/// A flow as a line of a dump, without the end of the line.
+pub(super) fn flow_line(dp: &Dp, entry: &DpFlowEntry, how: FlowFormat) -> String {
+    let FlowTexts { key, used, flags, actions } = flow_texts(dp, entry, how);
+    let comma = if how.thread { "," } else { "" };
+    let id = if how.more { format!("ufid:{}{comma} ", ufid(entry)) } else { String::new() };
+    let flags = if flags.is_empty() { flags } else { format!(", flags:{flags}") };
+    let kind = if how.more && how.thread { ", dp:flowstone" } else { "" };
+    let (packets, bytes) = (entry.stats.packets, entry.stats.bytes);
+    format!("{id}{key}, packets:{packets}, bytes:{bytes}, used:{used}{flags}{kind}, actions:{actions}")
+}
+
+/// A flow as an object.
+pub(super) fn flow_json(dp: &Dp, entry: &DpFlowEntry, how: FlowFormat) -> Value {
+    let FlowTexts { key, flags, actions, .. } = flow_texts(dp, entry, how);
+    let used = entry.stats.used.map(|used| dp.switch.clock().now().since(used));
+    json!({
+        "ufid": ufid(entry),
+        "flow": key,
+        "packets": entry.stats.packets,
+        "bytes": entry.stats.bytes,
+        "used-ms-ago": used,
+        "tcp-flags": flags,
+        "actions": actions,
+    })
+}
+
+fn dump_flows(devices: &Devices, args: &[String], format: OutputFormat) -> Result<super::Shown, String> {
+    let mut how = FlowFormat { thread: true, ..FlowFormat::default() };
+    let (mut filter, mut nothing, mut name) = (None, false, None);
+    for arg in args {
+        if how.accept(arg) {
+            continue;
+        }
+        if let Some(text) = arg.strip_prefix("filter=") {
+            let parsed = flow::text::parse_match(text, &flow::text::NoNames);
+            let error = |e: MatchError| match e {
+                MatchError::MissingValue(key) | MatchError::UnknownKeyword(key) => format!("unknown field {key}"),
+                e => e.to_string(),
+            };
+            let failed = |e| format!("ovs-vswitchd: Failed to parse filter ({text}: {})", error(e));
+            filter = Some(parsed.map_err(failed)?);
+        } else if let Some(kinds) = arg.strip_prefix("type=") {
+            nothing = !any_of_ours(kinds)?;
+        } else if arg.starts_with('-') {
+            return Err(format!("Unrecognized option {arg}"));
+        } else {
+            name = Some(arg);
+        }
+    }
+    let mut lines = Vec::new();
+    let mut objects = Vec::new();
+    for (_, dp) in selected(devices, name)? {
+        let mut entries = dp.datapath.flow_dump();
+        entries.retain(|entry| !nothing && filter.as_ref().is_none_or(|f| within(&dp, entry, f)));
+        if !entries.is_empty() {
+            lines.push("flow-dump from the main thread:".to_owned());
+        }
+        match format {
+            OutputFormat::Text => lines.extend(entries.iter().map(|e| flow_line(&dp, e, how))),
+            OutputFormat::Json => objects.extend(entries.iter().map(|e| flow_json(&dp, e, how))),
+        }
+    }
+    Ok(match format {
+        OutputFormat::Text => lines.join("\n").into(),
+        OutputFormat::Json => Value::from(objects).into(),
+    })
+}
+
+/// Whether a list of flow types takes in flows that are forwarded here: nothing is offloaded.
+fn any_of_ours(kinds: &str) -> Result<bool, String> {
+    let mut any = false;
+    for kind in kinds.split(',') {
+        any |= match kind {
+            "ovs" | "all" | "non-offloaded" => true,
+            "tc" | "dpdk" | "offloaded" | "partially-offloaded" => false,
+            _ => return Err(format!("ovs-vswitchd: Failed to parse type ({kinds}) (Invalid argument)")),
+        };
+    }
+    Ok(any)
+}
+
+/// Whether a flow could be used by packets that `filter` matches. Ports in a filter are OpenFlow's.
+fn within(dp: &Dp, entry: &DpFlowEntry, filter: &Match) -> bool {
+    let mut key = entry.flow.key.clone();
+    if let Some((_, no)) = dp.switch.port_of(base::DpPort(key.in_port().0)) {
+        key.set_in_port(no);
+    }
+    let words = filter.key().0.iter().zip(filter.mask().0.iter()).zip(key.0.iter().zip(entry.flow.mask.0.iter()));
+    words.into_iter().all(|((want, wanted), (has, matched))| (want ^ has) & wanted & matched == 0)
+}
+
+fn get_flow(devices: &Devices, args: &[String], format: OutputFormat) -> Result<super::Shown, String> {
+    let (name, id) = match args {
+        [name, id] => (Some(name), id),
+        [id] => (None, id),
+        _ => return Err("ovs-vswitchd: parsing flow ufid".to_owned()),
+    };
+    let id = id.strip_prefix("ufid:").unwrap_or(id);
+    if id.len() != 36 || !id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-') {
+        return Err("ovs-vswitchd: parsing flow ufid".to_owned());
+    }
+    for (_, dp) in selected(devices, name)? {
+        if let Some(entry) = dp.datapath.flow_dump().iter().find(|entry| ufid(entry) == id) {
+            let how = FlowFormat { more: true, names: Some(false), thread: false };
+            return Ok(match format {
+                OutputFormat::Text => flow_line(&dp, entry, how).into(),
+                OutputFormat::Json => flow_json(&dp, entry, how).into(),
+            });
+        }
+    }
+    Err("ovs-vswitchd: getting flow (No such file or directory)".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_of_flows() {
+        assert_eq!(any_of_ours("all"), Ok(true));
+        assert_eq!(any_of_ours("tc,ovs"), Ok(true));
+        assert_eq!(any_of_ours("dpdk"), Ok(false));
+        assert_eq!(any_of_ours("x").unwrap_err(), "ovs-vswitchd: Failed to parse type (x) (Invalid argument)");
+    }
+
+    #[test]
+    fn sizes() {
+        assert_eq!((short(0), short(1023), short(1536)), (String::new(), String::new(), " (1.5 KiB)".to_owned()));
+        assert_eq!(short(5 << 40), " (5.0 TiB)");
+    }
+}

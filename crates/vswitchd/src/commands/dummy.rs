@@ -1,0 +1,80 @@
+//! `time/` and `netdev-dummy/`: what tests drive a switch with.
+
+use super::{act, compose};
+use crate::devices::Devices;
+use flow::text::NoNames;
+use std::sync::Arc;
+use unixctl::Commands;
+
+/// Bytes of payload in a packet that is made up, unless told otherwise.
+const PAYLOAD_LEN: usize = 64;
+
+pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
+    act(commands, devices, ("time/stop", "", 0..=0), |d, _| {
+        d.clock.stop();
+        Ok(String::new())
+    });
+    act(commands, devices, ("time/warp", "[large_msecs] msecs", 1..=2), warp);
+    if !devices.types.dummy {
+        return;
+    }
+    for (name, usage, least, most) in netdev::dummy::Registry::COMMANDS {
+        act(commands, devices, (name, usage, least..=most), move |d, args| match name {
+            "netdev-dummy/receive" => d.dummies.command_receive(args, &|text, len| {
+                let key = flow_of(text)?;
+                let payload = match len {
+                    0 => PAYLOAD_LEN,
+                    len => len.saturating_sub(flow::compose::compose(&key, &[]).len()),
+                };
+                Ok(compose(&key, &vec![0; payload.min(1 << 16)]))
+            }),
+            "netdev-dummy/set-admin-state" => d.dummies.command_set_admin_state(args),
+            _ => d.dummies.command_conn_state(args),
+        });
+    }
+}
+
+/// With two numbers, the first is gone over in steps of the second, and everything due happens in between.
+fn warp(devices: &Devices, args: &[String]) -> Result<String, String> {
+    let numbers: Option<Vec<u64>> = args.iter().map(|a| a.parse().ok().filter(|n| *n > 0)).collect();
+    let (total, step) = match numbers.ok_or("invalid MSECS")?[..] {
+        [total, step] => (total, step),
+        [total] => (total, total),
+        _ => return Err("invalid MSECS".to_owned()),
+    };
+    let mut left = total;
+    while left > 0 {
+        let by = left.min(step);
+        devices.clock.warp(by);
+        for (_, dp) in devices.datapaths() {
+            dp.switch.housekeeping();
+        }
+        left -= by;
+    }
+    Ok("warped".to_owned())
+}
+
+/// A flow as `netdev-dummy/receive` takes it: in the syntax of datapath flows, or in that of OpenFlow matches.
+fn flow_of(text: &str) -> Result<flow::FlowKey, String> {
+    // The port that is named does not matter: the packet comes in where the command says.
+    let key = dpif::text::parse_key(text, &|_| Some(base::DpPort::NONE));
+    match key {
+        Ok(key) => Ok(key),
+        Err(error) => flow::text::parse_exact(text, &NoNames).map_err(|_| error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_syntaxes() {
+        let one = flow_of("in_port(1),eth(src=02:00:00:00:00:01,dst=02:00:00:00:00:02),eth_type(0x0806)").unwrap();
+        let mut other = flow_of("arp,dl_src=02:00:00:00:00:01,dl_dst=02:00:00:00:00:02").unwrap();
+        other.set_in_port(one.in_port());
+        assert_eq!(one, other);
+        assert_eq!(flow_of("xx").unwrap_err(), "syntax error at xx");
+        assert_eq!(flow_of("in_port(1),bogus(1)").unwrap_err(), "syntax error at bogus(1)");
+    }
+}

@@ -1,0 +1,126 @@
+//! The control commands of the switch (ovs-vswitchd(8)), beside those of every daemon.
+//!
+//! - [`bridge`]: learned addresses, flows and lists of bridges; [`trace`]: `ofproto/trace`;
+//! - [`datapath`]: datapaths by bridge (`dpif/`); [`dpctl`]: datapaths by themselves; [`drops`]: why packets were dropped;
+//! - [`memory`]: `coverage/` and `memory/show`; [`dummy`]: dummy devices and the clock, for tests.
+//!
+//! Texts and errors are those of Open vSwitch, as scripts match them. A command that shows something has JSON for those
+//! who ask for it (`ovs-appctl --format json`).
+
+mod bridge;
+mod datapath;
+mod dpctl;
+mod drops;
+mod dummy;
+mod memory;
+mod trace;
+
+use crate::devices::{Devices, Dp};
+use base::DpPort;
+use ofproto::Ofproto;
+use serde_json::Value;
+use std::sync::Arc;
+use unixctl::{Arity, Call, Commands, OutputFormat};
+
+pub use memory::usage;
+
+/// Registers the commands.
+pub fn register(commands: &Commands, devices: &Arc<Devices>) {
+    bridge::register(commands, devices);
+    trace::register(commands, devices);
+    datapath::register(commands, devices);
+    dpctl::register(commands, devices);
+    drops::register(commands, devices);
+    memory::register(commands, devices);
+    dummy::register(commands, devices);
+}
+
+/// What a command shows, in the form that was asked for.
+enum Shown {
+    Text(String),
+    Json(Value),
+}
+
+impl From<String> for Shown {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<Value> for Shown {
+    fn from(value: Value) -> Self {
+        Self::Json(value)
+    }
+}
+
+/// Registers a command that has both a text and JSON.
+fn show(
+    commands: &Commands,
+    devices: &Arc<Devices>,
+    (name, usage, arity): (&str, &str, Arity),
+    handler: impl Fn(&Devices, &[String], OutputFormat) -> Result<Shown, String> + Send + Sync + 'static,
+) {
+    let devices = Arc::clone(devices);
+    commands.register_call(name, usage, arity, move |call: Call| match handler(&devices, call.args(), call.format()) {
+        Ok(Shown::Text(text)) => call.reply(Ok(text)),
+        Ok(Shown::Json(value)) => call.reply_json(value),
+        Err(error) => call.reply(Err(error)),
+    });
+}
+
+/// Registers a command that does something, and has a word for it at most.
+fn act(
+    commands: &Commands,
+    devices: &Arc<Devices>,
+    (name, usage, arity): (&str, &str, Arity),
+    handler: impl Fn(&Devices, &[String]) -> Result<String, String> + Send + Sync + 'static,
+) {
+    let devices = Arc::clone(devices);
+    commands.register(name, usage, arity, move |args| handler(&devices, args));
+}
+
+/// The bridge of this name, on whatever datapath.
+fn find_bridge(devices: &Devices, name: &str) -> Option<Arc<Ofproto>> {
+    devices.datapaths().into_iter().find_map(|(_, dp)| dp.switch.bridge_named(name))
+}
+
+/// All bridges, by name.
+fn all_bridges(devices: &Devices) -> Vec<Arc<Ofproto>> {
+    let mut all: Vec<_> = devices.datapaths().into_iter().flat_map(|(_, dp)| dp.switch.bridges()).collect();
+    all.sort_by(|a, b| a.name().cmp(b.name()));
+    all
+}
+
+/// A datapath's name, as `netdev@ovs-netdev`.
+fn dp_name(kind: &str) -> String {
+    format!("{kind}@ovs-{kind}")
+}
+
+/// Whether `name` is the datapath of type `kind`, with or without the type in front.
+fn is_dp(name: &str, kind: &str) -> bool {
+    name == dp_name(kind) || name == format!("ovs-{kind}")
+}
+
+/// The name of a datapath port.
+fn port_name(dp: &Dp, port: DpPort) -> Option<String> {
+    let (bridge, no) = dp.switch.port_of(port)?;
+    dp.switch.bridge(bridge)?.port(no).map(|p| p.spec.name)
+}
+
+/// The number of the datapath port of that name.
+fn port_number(dp: &Dp, name: &str) -> Option<DpPort> {
+    dp.datapath.ports().into_iter().find(|p| p.device.name() == name).map(|p| p.number)
+}
+
+/// A packet with this key and `payload` behind its headers.
+fn compose(key: &flow::FlowKey, payload: &[u8]) -> packet::Packet {
+    packet::Packet::from_slice(&flow::compose::compose(key, payload))
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u8>> =
+        text.chars().filter(|c| !c.is_ascii_whitespace()).map(|c| c.to_digit(16).map(|d| d as u8)).collect();
+    let digits = digits?;
+    let (pairs, rest) = digits.as_chunks::<2>();
+    rest.is_empty().then(|| pairs.iter().map(|[high, low]| high << 4 | low).collect())
+}

@@ -1,0 +1,180 @@
+//! `ofproto/trace`: reading what is to be traced.
+//!
+//! Flows come as OpenFlow matches with a bridge's name before them, or in the syntax of datapath flows, with or without a
+//! datapath's name. A packet behind the flow gives the headers, the flow the rest.
+
+use super::{compose, find_bridge, from_hex, is_dp, port_number, show};
+use crate::devices::{Devices, Dp};
+use flow::FlowKey;
+use ofproto::Ofproto;
+use std::sync::Arc;
+use unixctl::{Commands, OutputFormat};
+
+/// Bytes of payload in a packet that is made up, unless told otherwise.
+const PAYLOAD_LEN: usize = 64;
+
+pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
+    let usage = "{[dp_name] odp_flow | bridge br_flow} [OPTIONS...] [-generate|packet]";
+    show(commands, devices, ("ofproto/trace", usage, 1..=usize::MAX), |d, args, format| {
+        let request = Request::parse(args)?;
+        let (bridge, mut key) = request.subject(d)?;
+        let mut packet = None;
+        if let Some(text) = request.packet() {
+            let bytes = packet_bytes(text)?;
+            let (extracted, _) = flow::extract::extract(&bytes, key.in_port());
+            // What the flow says of metadata holds; what it says of headers, the packet says better.
+            key.0[flow::layout::ETH_DST..].copy_from_slice(&extracted.0[flow::layout::ETH_DST..]);
+            packet = Some(packet::Packet::from_slice(&bytes));
+        } else if request.generate {
+            packet = Some(compose(&key, &request.payload));
+        }
+        let traced = bridge.trace(&key, request.names)?;
+        if let Some(packet) = packet {
+            bridge.side_effects(&key, packet);
+        }
+        Ok(match format {
+            OutputFormat::Text => traced.text().into(),
+            OutputFormat::Json => traced.json().into(),
+        })
+    });
+}
+
+fn packet_bytes(text: &str) -> Result<Vec<u8>, String> {
+    let bytes = from_hex(text).ok_or("Trailing garbage in packet data")?;
+    if bytes.len() < 14 {
+        return Err("Packet data too short for Ethernet".to_owned());
+    }
+    Ok(bytes)
+}
+
+/// The command line, taken apart.
+#[derive(Debug)]
+struct Request<'a> {
+    names: bool,
+    generate: bool,
+    payload: Vec<u8>,
+    words: Vec<&'a str>,
+}
+
+impl<'a> Request<'a> {
+    fn parse(args: &'a [String]) -> Result<Self, String> {
+        let mut request = Self { names: false, generate: false, payload: vec![0; PAYLOAD_LEN], words: Vec::new() };
+        let mut args = args.iter().map(String::as_str);
+        while let Some(arg) = args.next() {
+            match arg {
+                "--names" => request.names = true,
+                "--no-names" => request.names = false,
+                "-generate" | "--generate" => request.generate = true,
+                "--l7" => {
+                    let text = args.next().ok_or("Missing argument for option --l7")?;
+                    request.payload = from_hex(text).ok_or("Invalid --l7 option")?;
+                }
+                "--l7-len" => {
+                    let text = args.next().ok_or("Missing argument for option --l7-len")?;
+                    let len = text.parse().ok().filter(|len| *len <= 64_000).ok_or("Invalid --l7-len option")?;
+                    request.payload = vec![0; len];
+                }
+                option if option.starts_with('-') => return Err(format!("{option}: unknown option")),
+                word => request.words.push(word),
+            }
+        }
+        match request.words.len() {
+            0 => Err("too few arguments".to_owned()),
+            1..=3 => Ok(request),
+            _ => Err("too many arguments".to_owned()),
+        }
+    }
+
+    /// The packet's digits, if there are any.
+    fn packet(&self) -> Option<&'a str> {
+        match self.words[..] {
+            [_, _, packet] => Some(packet),
+            [flow, packet] if is_dp_flow(flow) => Some(packet),
+            _ => None,
+        }
+    }
+
+    /// The bridge, and the key with the ingress port in its numbering.
+    fn subject(&self, devices: &Devices) -> Result<(Arc<Ofproto>, FlowKey), String> {
+        match self.words[..] {
+            [flow] => from_dp_flow(&devices.datapaths(), flow).map_err(|error| {
+                if error.starts_with("syntax") { format!("{error} (or the bridge name was omitted)") } else { error }
+            }),
+            [flow, _] if is_dp_flow(flow) => from_dp_flow(&devices.datapaths(), flow),
+            [name, flow, ..] if is_dp_flow(flow) => {
+                let mut datapaths = devices.datapaths();
+                datapaths.retain(|(kind, _)| is_dp(name, kind));
+                if datapaths.is_empty() {
+                    return Err("Cannot find the datapath".to_owned());
+                }
+                from_dp_flow(&datapaths, flow)
+            }
+            [name, flow, ..] => {
+                let bridge = find_bridge(devices, name).ok_or_else(|| format!("{name}: unknown bridge"))?;
+                let key = bridge.parse_trace_flow(flow)?;
+                Ok((bridge, key))
+            }
+            [] => Err("too few arguments".to_owned()),
+        }
+    }
+}
+
+/// Whether the text has the syntax of datapath flows. Names of ports may be any.
+fn is_dp_flow(text: &str) -> bool {
+    dpif::text::parse_key(text, &|_| Some(base::DpPort::NONE)).is_ok()
+}
+
+fn from_dp_flow(datapaths: &[(String, Dp)], text: &str) -> Result<(Arc<Ofproto>, FlowKey), String> {
+    let mut error = "no datapath".to_owned();
+    for (_, dp) in datapaths {
+        let mut key = match dpif::text::parse_key(text, &|name| port_number(dp, name)) {
+            Ok(key) => key,
+            Err(e) => {
+                error = e.to_string();
+                continue;
+            }
+        };
+        let port = base::DpPort(key.in_port().0);
+        let found = dp.switch.port_of(port).and_then(|(id, no)| Some((dp.switch.bridge(id)?, no)));
+        if let Some((bridge, no)) = found {
+            key.set_in_port(no);
+            return Ok((bridge, key));
+        }
+        error = format!("no OpenFlow port for datapath port {port}");
+    }
+    Err(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split(' ').map(str::to_owned).collect()
+    }
+
+    fn error(text: &str) -> String {
+        Request::parse(&words(text)).unwrap_err()
+    }
+
+    #[test]
+    fn options() {
+        let line = words("br0 -generate tcp --l7-len 5 --names");
+        let request = Request::parse(&line).unwrap();
+        assert_eq!((request.names, request.generate, request.payload.len()), (true, true, 5));
+        assert_eq!(request.words, ["br0", "tcp"]);
+        assert_eq!(request.packet(), None);
+        assert_eq!(error("--bad br0 in_port=1"), "--bad: unknown option");
+        assert_eq!(error("a b c d"), "too many arguments");
+        assert_eq!(error("-generate"), "too few arguments");
+    }
+
+    #[test]
+    fn packets() {
+        assert_eq!(Request::parse(&words("br0 in_port=1 00")).unwrap().packet(), Some("00"));
+        assert_eq!(Request::parse(&words("in_port(1) 00")).unwrap().packet(), Some("00"));
+        assert_eq!(packet_bytes("zz").unwrap_err(), "Trailing garbage in packet data");
+        assert_eq!(packet_bytes("0000").unwrap_err(), "Packet data too short for Ethernet");
+        assert_eq!(packet_bytes("0200 0000000102000000 0002 1234").unwrap().len(), 14);
+    }
+}

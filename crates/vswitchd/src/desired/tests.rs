@@ -1,0 +1,248 @@
+//! Rows read into plain values: what is honoured, what is corrected, and what is warned of.
+
+use super::*;
+use serde_json::{Value, json};
+
+/// A replica with one root row that has the bridge `br0`, which has `port` beside its own, of which `interface`.
+fn replica(bridge: &Value, port: &Value, interface: &Value, more: &Value) -> Replica {
+    let id = |n: u32| format!("00000000-0000-4000-8000-{n:012}");
+    let schema = ovsdb::DatabaseSchema::parse(ovsdb::schemas::OPEN_VSWITCH).unwrap();
+    let mut replica = Replica::new(&crate::columns::wanted());
+    assert_eq!(replica.bind(&schema), Vec::<String>::new());
+    let mut tables = json!({
+        "Open_vSwitch": { id(1): { "initial": { "bridges": ["uuid", id(2)], "next_cfg": 3 } } },
+        "Bridge": { id(2): { "initial": {
+            "name": "br0",
+            "ports": ["set", [["uuid", id(3)], ["uuid", id(5)]]],
+        } } },
+        "Port": {
+            id(3): { "initial": { "name": "br0", "interfaces": ["uuid", id(4)] } },
+            id(5): { "initial": { "name": "p", "interfaces": ["uuid", id(6)] } },
+        },
+        "Interface": {
+            id(4): { "initial": { "name": "br0" } },
+            id(6): { "initial": { "name": "p" } },
+        },
+    });
+    let mut merge = |table: &str, row: u32, with: &Value| {
+        let initial = tables[table][id(row)]["initial"].as_object_mut().unwrap();
+        initial.extend(with.as_object().unwrap().clone());
+    };
+    merge("Bridge", 2, bridge);
+    merge("Port", 5, port);
+    merge("Interface", 6, interface);
+    for (table, rows) in more.as_object().unwrap() {
+        tables[table] = rows.clone();
+    }
+    replica.apply_updates2(&tables).unwrap();
+    replica
+}
+
+fn bridge_of(bridge: &Value) -> (BridgeSpec, Vec<String>) {
+    let desired = Desired::read(&replica(bridge, &json!({}), &json!({}), &json!({})));
+    (desired.bridges["br0"].clone(), desired.warnings.into_iter().collect())
+}
+
+fn port_of(port: &Value) -> (PortSpec, Vec<String>) {
+    let desired = Desired::read(&replica(&json!({}), port, &json!({}), &json!({})));
+    (desired.bridges["br0"].ports["p"].clone(), desired.warnings.into_iter().collect())
+}
+
+fn interface_of(interface: &Value) -> (InterfaceSpec, Vec<String>) {
+    let desired = Desired::read(&replica(&json!({}), &json!({}), interface, &json!({})));
+    (desired.bridges["br0"].ports["p"].interfaces[0].clone(), desired.warnings.into_iter().collect())
+}
+
+fn other_config(pairs: &[(&str, &str)]) -> Value {
+    json!({ "other_config": ["map", pairs] })
+}
+
+#[test]
+fn nothing_in_an_empty_database() {
+    let desired = Desired::read(&Replica::new(&crate::columns::wanted()));
+    assert!(desired.root.is_none() && desired.bridges.is_empty() && desired.warnings.is_empty());
+}
+
+#[test]
+fn defaults() {
+    let (bridge, warnings) = bridge_of(&json!({}));
+    assert_eq!(warnings, Vec::<String>::new());
+    assert_eq!((bridge.datapath_type.as_str(), bridge.fail_secure), ("system", false));
+    assert_eq!((bridge.hwaddr, bridge.datapath_id, bridge.forward_bpdu), (None, None, false));
+    assert_eq!((bridge.mac_aging_secs, bridge.mac_table_size), (300, 8192));
+    let port = &bridge.ports["p"];
+    assert_eq!((port.mode, port.tag, port.trunks.len(), port.protected), (VlanMode::Trunk, 0, 0, false));
+    assert_eq!(port.interfaces[0].kind, "system");
+    assert_eq!(bridge.ports["br0"].interfaces[0].kind, "internal");
+}
+
+#[test]
+fn values_of_bridges() {
+    let (bridge, warnings) = bridge_of(&json!({
+        "datapath_type": "netdev",
+        "fail_mode": "secure",
+        "protocols": ["set", ["OpenFlow10", "OpenFlow13"]],
+        "other_config": ["map", [
+            ["hwaddr", "00:11:22:33:44:55"],
+            ["datapath-id", "00000000000000ff"],
+            ["dp-desc", "here"],
+            ["dp-sn", "9"],
+            ["forward-bpdu", "true"],
+            ["disable-in-band", "true"],
+            ["mac-aging-time", "60"],
+            ["mac-table-size", "100"],
+            ["a key of the user's", "x"],
+        ]],
+    }));
+    assert_eq!(warnings, Vec::<String>::new());
+    assert_eq!((bridge.datapath_type.as_str(), bridge.fail_secure), ("netdev", true));
+    assert_eq!(bridge.hwaddr.unwrap().to_string(), "00:11:22:33:44:55");
+    assert_eq!(bridge.datapath_id, Some(255));
+    assert_eq!((bridge.dp_desc.as_deref(), bridge.dp_sn.as_deref()), (Some("here"), Some("9")));
+    assert_eq!((bridge.forward_bpdu, bridge.mac_aging_secs, bridge.mac_table_size), (true, 60, 100));
+}
+
+#[test]
+fn bad_values_of_bridges_are_left_out() {
+    for (key, value) in [
+        ("hwaddr", "01:00:00:00:00:00"),
+        ("hwaddr", "00:00:00:00:00:00"),
+        ("hwaddr", "x"),
+        ("datapath-id", "12"),
+        ("datapath-id", "0x"),
+        ("datapath-id", "0x0"),
+        ("datapath-id", "0x+1"),
+        ("datapath-id", "0x11112222333344445"),
+        ("forward-bpdu", "yes"),
+        ("mac-aging-time", "0"),
+        ("mac-table-size", "-1"),
+    ] {
+        let (bridge, warnings) = bridge_of(&other_config(&[(key, value)]));
+        assert!(warnings.len() == 1 && warnings[0].contains(key), "{key}={value}: {warnings:?}");
+        assert_eq!((bridge.hwaddr, bridge.datapath_id, bridge.forward_bpdu), (None, None, false), "{key}={value}");
+        assert_eq!((bridge.mac_aging_secs, bridge.mac_table_size), (300, 8192), "{key}={value}");
+    }
+    let (_, warnings) = bridge_of(&other_config(&[("dp-sn", &"x".repeat(40))]));
+    assert_eq!(warnings.len(), 1);
+    let desired = Desired::read(&replica(&json!({"name": "a/b"}), &json!({}), &json!({}), &json!({})));
+    assert!(desired.bridges.is_empty());
+    assert_eq!(Vec::from_iter(desired.warnings), ["ignoring bridge with invalid name \"a/b\""]);
+}
+
+#[test]
+fn what_is_not_supported_is_said() {
+    let uuid = json!(["uuid", "00000000-0000-4000-8000-000000000099"]);
+    for bridge in [
+        json!({"stp_enable": true}),
+        json!({"rstp_enable": true}),
+        json!({"mcast_snooping_enable": true}),
+        json!({"mirrors": uuid}),
+        json!({"netflow": uuid}),
+        json!({"sflow": uuid}),
+        json!({"ipfix": uuid}),
+        json!({"auto_attach": uuid}),
+        json!({"flood_vlans": 3}),
+        json!({"protocols": "OpenFlow15"}),
+        other_config(&[("in-band-queue", "3")]),
+    ] {
+        let (_, warnings) = bridge_of(&bridge);
+        assert!(warnings.len() == 1 && warnings[0].starts_with("bridge br0: "), "{bridge}: {warnings:?}");
+    }
+    for port in [
+        json!({"qos": uuid}),
+        json!({"lacp": "active"}),
+        json!({"vlan_mode": "dot1q-tunnel"}),
+        other_config(&[("priority-tags", "sometimes")]),
+    ] {
+        let (_, warnings) = port_of(&port);
+        assert!(warnings.len() == 1 && warnings[0].starts_with("port p: "), "{port}: {warnings:?}");
+    }
+    for interface in [
+        json!({"ingress_policing_rate": 1000}),
+        json!({"bfd": ["map", [["enable", "true"]]]}),
+        json!({"cfm_mpid": 7}),
+        json!({"lldp": ["map", [["enable", "true"]]]}),
+        json!({"mac": "00:11:22:33:44:55"}),
+        json!({"type": "internal", "mac": "01:11:22:33:44:55"}),
+        json!({"type": "patch", "mtu_request": 1400}),
+    ] {
+        let (spec, warnings) = interface_of(&interface);
+        assert!(warnings.len() == 1 && warnings[0].starts_with("interface p: "), "{interface}: {warnings:?}");
+        assert_eq!(spec.mac, None);
+    }
+}
+
+#[test]
+fn values_of_ports_and_interfaces() {
+    let (port, warnings) = port_of(&json!({
+        "tag": 9,
+        "trunks": ["set", [1, 2]],
+        "vlan_mode": "native-untagged",
+        "protected": true,
+        "other_config": ["map", [["priority-tags", "if-nonzero"]]],
+    }));
+    assert_eq!(warnings, Vec::<String>::new());
+    assert_eq!((port.mode, port.tag, port.protected), (VlanMode::NativeUntagged, 9, true));
+    assert_eq!((port.trunks.as_slice(), port.priority_tags), (&[1, 2][..], PriorityTags::IfNonzero));
+    // A tag alone makes an access port.
+    assert_eq!(port_of(&json!({"tag": 9})).0.mode, VlanMode::Access);
+
+    let (interface, warnings) = interface_of(&json!({
+        "type": "internal",
+        "options": ["map", [["a", "b"]]],
+        "ofport_request": 8,
+        "ofport": 3,
+        "mac": "00:11:22:33:44:55",
+        "mtu_request": 1400,
+    }));
+    assert_eq!(warnings, Vec::<String>::new());
+    assert_eq!((interface.kind.as_str(), interface.options["a"].as_str()), ("internal", "b"));
+    assert_eq!((interface.ofport_request, interface.ofport, interface.mtu_request), (Some(8), Some(3), Some(1400)));
+    assert_eq!(interface.mac.unwrap().to_string(), "00:11:22:33:44:55");
+    // Numbers that no port has are none.
+    for (asked, had) in [(json!(["set", []]), -1), (json!(["set", []]), 65534)] {
+        let (interface, _) = interface_of(&json!({"ofport_request": asked, "ofport": had}));
+        assert_eq!((interface.ofport_request, interface.ofport), (None, None));
+    }
+}
+
+#[test]
+fn a_bridge_without_local_port() {
+    let id = "00000000-0000-4000-8000-000000000005";
+    let (bridge, warnings) = bridge_of(&json!({"ports": ["uuid", id]}));
+    assert_eq!(warnings, ["bridge br0: no port named br0, synthesizing one"]);
+    let local = &bridge.ports["br0"].interfaces[0];
+    assert_eq!((local.kind.as_str(), local.uuid.is_zero()), ("internal", true));
+}
+
+#[test]
+fn controllers() {
+    let id = "00000000-0000-4000-8000-000000000009";
+    let controller = |columns: &Value| {
+        let rows = json!({"Controller": {id: {"initial": columns}}});
+        let desired = Desired::read(&replica(&json!({"controller": ["uuid", id]}), &json!({}), &json!({}), &rows));
+        (desired.bridges["br0"].controllers[0].clone(), Vec::from_iter(desired.warnings))
+    };
+    for (target, kind, primary) in [
+        ("tcp:1.2.3.4", None, true),
+        ("ssl:1.2.3.4", None, true),
+        ("ptcp:1", None, false),
+        ("pssl:1", None, false),
+        ("tcp:1.2.3.4", Some("service"), false),
+        ("ptcp:1", Some("primary"), true),
+    ] {
+        let kind = kind.map_or_else(|| json!(["set", []]), |k| json!(k));
+        let (spec, warnings) = controller(&json!({"target": target, "type": kind}));
+        assert_eq!((spec.primary, spec.max_backoff_ms, spec.probe_ms), (primary, 8000, 5000), "{target}");
+        assert_eq!(warnings, Vec::<String>::new());
+    }
+    let (spec, _) = controller(&json!({"target": "tcp:1.2.3.4", "max_backoff": 2000, "inactivity_probe": 0}));
+    assert_eq!((spec.max_backoff_ms, spec.probe_ms), (2000, 0));
+    for columns in [
+        json!({"connection_mode": "in-band"}),
+        json!({"enable_async_messages": false}),
+        json!({"controller_rate_limit": 1000}),
+    ] {
+        assert_eq!(controller(&columns).1.len(), 1, "{columns}");
+    }
+}
