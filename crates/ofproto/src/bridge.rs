@@ -7,7 +7,7 @@ use crate::switch::Switch;
 use base::{MacAddr, PortNo};
 use netdev::Netdev;
 use parking_lot::RwLock;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use xlate::model::{PriorityTags, new_tables};
@@ -342,7 +342,8 @@ impl Ofproto {
     /// What translations see of it.
     pub(crate) fn view(&self) -> Bridge {
         let state = self.state.read();
-        let bundle_of = |no: PortNo| state.bundles.iter().position(|b| b.ports.contains(&no));
+        let members = state.bundles.iter().enumerate().flat_map(|(i, b)| b.ports.iter().map(move |no| (*no, i)));
+        let bundle_of: HashMap<PortNo, usize> = members.collect();
         let ports = state
             .ports
             .iter()
@@ -352,7 +353,7 @@ impl Ofproto {
                     name: port.spec.name.clone(),
                     out: port.spec.out,
                     config: port.config,
-                    bundle: bundle_of(*no),
+                    bundle: bundle_of.get(no).copied(),
                 };
                 (*no, view)
             })

@@ -79,7 +79,8 @@ impl<'a> Xlate<'a> {
     /// are passed over, as Open vSwitch does.
     pub(crate) fn output_truncated(&mut self, port: PortNo, max_len: u32) {
         if !port.is_real() {
-            self.tracer.note(Kind::Error, || format!("output_trunc does not support port: {port}"));
+            let what = if port == PortNo::IN_PORT { "patch port" } else { "port:" };
+            self.tracer.note(Kind::Error, || format!("output_trunc does not support {what} {port}"));
             return self.note_drop(DropReason::NoPort);
         }
         if self.bridge.ports.get(&port).is_some_and(|p| !matches!(p.out, PortOut::Device(_))) {
