@@ -276,6 +276,10 @@ impl Dpif for Datapath {
         self.shared.flows.dump()
     }
 
+    fn set_vlans_max(&self, tags: usize) {
+        self.shared.vlans_max.store(tags.clamp(1, flow::extract::VLANS), Ordering::Relaxed);
+    }
+
     fn set_generation(&self, generation: u64) {
         self.shared.flows.set_generation(generation);
     }

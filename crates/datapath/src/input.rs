@@ -2,8 +2,10 @@
 
 use base::{DropReason, PortNo};
 use flow::FlowKey;
+use flow::extract::extract_vlans;
 use netdev::pool;
 use packet::Batch;
+use std::sync::atomic::Ordering;
 
 use crate::port::Port;
 use crate::shared::{Shared, bump};
@@ -19,7 +21,9 @@ pub(crate) fn parse(shared: &Shared, port: &Port, batch: &mut Batch, keys: &mut 
         refuse_short(shared, port, batch);
     }
     keys.clear();
-    keys.extend(batch.iter().map(|p| flow::extract::extract(p.data(), PortNo(port.number.0)).0));
+    let vlans_max = shared.vlans_max.load(Ordering::Relaxed);
+    let number = PortNo(port.number.0);
+    keys.extend(batch.iter().map(|p| extract_vlans(p.data(), number, vlans_max).0));
 }
 
 #[cold]

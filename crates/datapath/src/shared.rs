@@ -1,7 +1,7 @@
 //! What all threads of a datapath share: the published port table, the flows, the handler above the seam, counters.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use base::drop::DropCounters;
@@ -27,6 +27,8 @@ pub(crate) struct Shared {
     pub(crate) lanes: Vec<LaneCounters>,
     /// Flows that were not installed for want of room.
     pub(crate) flows_refused: AtomicU64,
+    /// VLAN tags that keys tell of.
+    pub(crate) vlans_max: AtomicUsize,
     pub(crate) stopping: AtomicBool,
     /// The version of the port table that each thread uses.
     seen: Mutex<Vec<u64>>,
@@ -71,6 +73,7 @@ impl Shared {
             drops: DropCounters::default(),
             lanes: (0..lanes).map(|_| LaneCounters::default()).collect(),
             flows_refused: AtomicU64::new(0),
+            vlans_max: AtomicUsize::new(flow::extract::VLANS),
             stopping: AtomicBool::new(false),
             seen: Mutex::new(vec![0; config.threads.max(1)]),
             seen_moved: Condvar::new(),

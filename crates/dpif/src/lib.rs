@@ -154,6 +154,10 @@ pub trait Dpif: Send + Sync + Debug {
     /// All flows, each with its statistics.
     fn flow_dump(&self) -> Vec<DpFlowEntry>;
 
+    /// Sets how many VLAN tags keys tell of, 1 or 2, from now on: a further tag's protocol id is then the Ethernet type.
+    /// Who changes it moves the generation after it, as keys of before are not keys of after.
+    fn set_vlans_max(&self, tags: usize);
+
     /// Makes flows of `generation` the current ones. Generations rise: one below the current one changes nothing.
     /// A packet that comes in after the call is not forwarded by a flow of another generation.
     fn set_generation(&self, generation: u64);

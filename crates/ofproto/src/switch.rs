@@ -7,7 +7,7 @@ use base::{Clock, DpPort};
 use dpif::{Dpif, FlowId};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use xlate::{BridgeId, Network, PortOut};
 
@@ -26,6 +26,7 @@ pub struct Switch {
     pub(crate) remembered: Mutex<HashMap<FlowId, Remembered>>,
     /// Translations made so far.
     pub(crate) translations: AtomicU64,
+    vlans_max: AtomicUsize,
 }
 
 impl Switch {
@@ -42,6 +43,7 @@ impl Switch {
             rebuilding: Mutex::default(),
             remembered: Mutex::default(),
             translations: AtomicU64::new(0),
+            vlans_max: AtomicUsize::new(flow::extract::VLANS),
         })
     }
 
@@ -64,6 +66,27 @@ impl Switch {
     /// The snapshot that translations use now.
     pub fn network(&self) -> arc_swap::Guard<Arc<Network>> {
         self.network.load()
+    }
+
+    /// VLAN tags that keys tell of.
+    pub fn vlans_max(&self) -> usize {
+        self.vlans_max.load(Ordering::Relaxed)
+    }
+
+    /// Sets how many VLAN tags keys tell of, 1 or 2 (other_config:vlan-limit).
+    pub fn set_vlans_max(&self, tags: usize) {
+        let tags = tags.clamp(1, flow::extract::VLANS);
+        if self.vlans_max.swap(tags, Ordering::Relaxed) != tags {
+            if let Some(dpif) = self.dpif.get() {
+                dpif.set_vlans_max(tags);
+            }
+            self.changed();
+        }
+    }
+
+    /// The key of a frame, as the datapath would make it.
+    pub fn key_of(&self, frame: &[u8], in_port: base::PortNo) -> flow::FlowKey {
+        flow::extract::extract_vlans(frame, in_port, self.vlans_max()).0
     }
 
     /// The generation of datapath flows that is current.

@@ -23,6 +23,8 @@ pub struct Desired {
     pub next_cfg: i64,
     /// Open_vSwitch:other_config.
     pub other_config: BTreeMap<String, String>,
+    /// VLAN tags that keys tell of, 1 or 2 (other_config:vlan-limit).
+    pub vlans_max: usize,
     /// By name.
     pub bridges: BTreeMap<String, BridgeSpec>,
     /// What cannot be used or is not supported, in whole lines.
@@ -121,10 +123,13 @@ pub struct InterfaceSpec {
     pub mtu_request: Option<u32>,
 }
 
+/// VLAN tags that keys tell of unless other_config:vlan-limit says otherwise: what switches of before it did.
+const VLAN_LIMIT: usize = 1;
+
 /// Keys of other_config that Open vSwitch knows, that are not supported, and that change what the switch does. Keys
 /// that only tune it, or belong to a protocol that is switched on elsewhere, are not here.
 const UNSUPPORTED_KEYS: &[(&str, &[&str])] = &[
-    ("Open_vSwitch", &["flow-restore-wait", "vlan-limit", "enable-statistics", "ct-zone-limit"]),
+    ("Open_vSwitch", &["flow-restore-wait", "enable-statistics", "ct-zone-limit"]),
     ("Bridge", &["in-band-queue", "controller-queue-size"]),
     ("Port", &["bond-primary", "lacp-system-id", "qinq-ethtype"]),
     ("Interface", &["lacp-port-id", "lacp-aggregation-key"]),
@@ -140,6 +145,7 @@ impl Desired {
         let reader = Reader { db, warnings: RefCell::default() };
         reader.keys("switch", &root);
         reader.columns("switch", &root, &[("ssl", "TLS")]);
+        let vlan_limit = reader.checked("switch", &root, "vlan-limit", "a number", |v| v.parse::<usize>().ok());
         let bridges = root
             .uuids("bridges")
             .into_iter()
@@ -151,6 +157,11 @@ impl Desired {
             root: Some(root.uuid()),
             next_cfg: root.integer("next_cfg"),
             other_config: owned(&root, "other_config"),
+            // 0 stands for as many as there can be.
+            vlans_max: match vlan_limit.unwrap_or(VLAN_LIMIT) {
+                0 => flow::extract::VLANS,
+                tags => tags.min(flow::extract::VLANS),
+            },
             bridges,
             warnings: reader.warnings.into_inner(),
         }

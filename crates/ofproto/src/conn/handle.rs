@@ -184,7 +184,8 @@ impl Ofproto {
             return Err(OfpError::BrcBadPort);
         }
         let packet = Packet::from_slice(&out.data);
-        let mut key = flow::extract::extract(packet.data(), out.in_port).0;
+        let switch = self.switch().ok_or(OfpError::BrcEperm)?;
+        let mut key = switch.key_of(packet.data(), out.in_port);
         key.set_in_port(out.in_port);
         let exactly = flow::Match::new(&key, flow::FlowKey([u64::MAX; flow::WORDS]));
         check(&out.actions, &exactly, &Limits::new(version, 0))?;

@@ -21,7 +21,8 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
         let mut packet = None;
         if let Some(text) = request.packet() {
             let bytes = packet_bytes(text)?;
-            let (extracted, _) = flow::extract::extract(&bytes, key.in_port());
+            let switch = bridge.switch().ok_or("bridge is being removed")?;
+            let extracted = switch.key_of(&bytes, key.in_port());
             // What the flow says of metadata holds; what it says of headers, the packet says better.
             key.0[flow::layout::ETH_DST..].copy_from_slice(&extracted.0[flow::layout::ETH_DST..]);
             packet = Some(packet::Packet::from_slice(&bytes));

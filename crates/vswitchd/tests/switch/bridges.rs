@@ -238,3 +238,20 @@ fn a_bridge_is_replaced_by_one_of_its_name() {
     lab.set("Bridge", "br0", &[("datapath_type", Datum::scalar("dummy"))]);
     assert_eq!((lab.error("br0").as_str(), lab.error("p").as_str()), ("", ""));
 }
+
+#[test]
+fn keys_tell_of_as_many_tags_as_the_limit_says() {
+    let mut lab = Lab::new();
+    lab.add_bridge("br0");
+    let frame = [&[2u8; 12][..], &[0x81, 0, 0, 5, 0x81, 0, 0, 6, 8, 0]].concat();
+    let eth_type = |lab: &Lab| {
+        let switch = lab.bridge("br0").switch().expect("a running bridge is part of a switch");
+        switch.key_of(&frame, base::PortNo(1)).eth_type()
+    };
+    assert_eq!(eth_type(&lab), 0x8100);
+    let root = lab.root();
+    for (limit, want) in [("2", 0x800), ("1", 0x8100), ("0", 0x800), ("many", 0x8100)] {
+        lab.change(|txn| txn.set("Open_vSwitch", root, "other_config", Datum::map([("vlan-limit", limit)])));
+        assert_eq!(eth_type(&lab), want, "vlan-limit={limit}");
+    }
+}
