@@ -35,11 +35,8 @@ fn ip(args: &[&str]) -> bool {
 
 /// Whether devices can be made here. In a run for all, one that cannot is a failure.
 fn can_make_devices() -> bool {
-    let name = Veth::name("t");
-    let can = rustix::process::geteuid().is_root() && ip(&["link", "add", &name, "type", "dummy"]);
-    if can {
-        assert!(ip(&["link", "del", &name]));
-    } else {
+    let can = rustix::process::geteuid().is_root() && ip(&["-V"]);
+    if !can {
         assert!(std::env::var_os("CI").is_none(), "tests with kernel devices need root and ip(8)");
         println!("skipped: tests with kernel devices need root and ip(8)");
     }
