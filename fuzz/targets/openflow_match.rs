@@ -1,7 +1,7 @@
 //! Any bytes as a match, in each of the formats on the wire: it is written the same after it was read again.
 #![no_main]
 
-use flow::Match;
+use flow::{Field, Match};
 use libfuzzer_sys::fuzz_target;
 use openflow::bytes::Reader;
 use openflow::nxm::{self, Dialect, Unknown};
@@ -11,7 +11,10 @@ use openflow::{OfpError, Version};
 fuzz_target!(|bytes: &[u8]| {
     let _ = nxm::decode(bytes, Unknown::Skip);
     let _ = nxm::decode_nx_match(&mut Reader(bytes), bytes.first().map_or(0, |n| usize::from(*n)), Unknown::Refuse);
-    if let Ok((matching, cookie)) = nxm::decode(bytes, Unknown::Refuse) {
+    // NXM has no entry for packet types.
+    if let Ok((matching, cookie)) = nxm::decode(bytes, Unknown::Refuse)
+        && matching.mask().get(Field::PacketType) == 0
+    {
         let mut out = Vec::new();
         nxm::encode(&mut out, &matching, cookie, Dialect::Nxm);
         assert_eq!(nxm::decode(&out, Unknown::Refuse), Ok((matching, cookie)), "{out:02x?}");
@@ -44,6 +47,15 @@ fn written(
     decode: impl Fn(&mut Reader<'_>) -> Result<Match, OfpError>,
 ) {
     let out = encode(matching);
-    let again = decode(&mut Reader(&out)).expect("our own match");
+    let again = match decode(&mut Reader(&out)) {
+        Ok(again) => again,
+        // The priority of a tag that is not there: NXM can ask for that, which no packet has, and OXM cannot.
+        Err(OfpError::BmcBadPrereq)
+            if matching.key().vlan_tci() & 0x1000 == 0 && matching.mask().vlan_tci() & 0xe000 != 0 =>
+        {
+            return;
+        }
+        Err(e) => panic!("our own match: {e}"),
+    };
     assert_eq!(encode(&again), out, "{matching:?} {again:?}");
 }

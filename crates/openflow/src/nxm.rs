@@ -226,8 +226,16 @@ pub fn decode(bytes: &[u8], unknown: Unknown) -> Result<(Match, Option<Cookie>),
             Entry::Unknown(_) => return Err(OfpError::BmcBadField),
         }
     }
-    Ok((matching, cookie))
+    // A packet type that is not Ethernet's may come behind fields of Ethernet, which it takes the ground from.
+    if !prereq::satisfied(Field::EthType, &matching) && ETHERNET.iter().any(|f| matching.mask().get(*f) != 0) {
+        return Err(OfpError::BmcBadPrereq);
+    }
+    // A cookie of which no bit matters is none; twice is twice all the same.
+    Ok((matching, cookie.filter(|(_, mask)| *mask != 0)))
 }
+
+/// Fields that only an Ethernet packet has.
+const ETHERNET: [Field; 4] = [Field::EthSrc, Field::EthDst, Field::EthType, Field::VlanTci];
 
 fn add(matching: &mut Match, field: Field, value: u128, mask: u128) -> Result<(), OfpError> {
     if !mask_is_valid(field, mask) {

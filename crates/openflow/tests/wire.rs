@@ -130,3 +130,17 @@ fn a_load_into_a_field_wider_than_a_value_fills_it_with_zeros() {
         .collect();
     assert_eq!((values[0], &values[1..]), (7, [0; 15].as_slice()));
 }
+
+#[test]
+fn a_packet_type_takes_the_ground_from_fields_of_ethernet_before_it() {
+    use openflow::bytes::Reader;
+    use openflow::nxm::{Unknown, decode, decode_oxm_match};
+    // eth_dst, then packet_type=(1,0x86dd).
+    let entries = [&[0x80, 0, 6, 6][..], &[2; 6], &[0x80, 0, 0x58, 4, 0, 1, 0x86, 0xdd]].concat();
+    assert_eq!(decode(&entries, Unknown::Refuse), Err(openflow::OfpError::BmcBadPrereq));
+    let whole = [&[0, 1, 0, 22][..], &entries[..], &[0, 0]].concat();
+    assert_eq!(decode_oxm_match(&mut Reader(&whole), Unknown::Refuse), Err(openflow::OfpError::BmcBadPrereq));
+    // A cookie with a mask of zero is no cookie.
+    let cookie = [&[0, 1, 0x3d, 0x10][..], &[0; 16]].concat();
+    assert_eq!(decode(&cookie, Unknown::Refuse).map(|(_, cookie)| cookie), Ok(None));
+}
