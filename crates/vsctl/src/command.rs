@@ -105,17 +105,7 @@ const fn write(
     needs: fn(&mut Needs<'_>, &Command) -> Result<(), Failure>,
     run: fn(&mut Context<'_>, &Command, &mut Output) -> Result<(), Failure>,
 ) -> Spec {
-    Spec {
-        name,
-        args_min: args.0,
-        args_max: args.1,
-        arguments,
-        options,
-        needs,
-        run,
-        finish: None,
-        access: Access::Write,
-    }
+    Spec { access: Access::Write, ..read(name, args, arguments, options, needs, run) }
 }
 
 /// Every command, in the order of the manual page.
