@@ -161,6 +161,6 @@ fn apply(dp: &Dp, change: Change, options: Options, flow: &str, actions: &str) -
     };
     let generation = dp.switch.generation();
     let flow = DpFlow { key, mask, reads: Arc::new([]), actions, generation };
-    dp.datapath.flow_put(id, Arc::new(flow)).map_err(|e| format!("ovs-vswitchd: updating flow table ({e})"))?;
+    dp.datapath.flow_put(id, flow).map_err(|e| format!("ovs-vswitchd: updating flow table ({e})"))?;
     Ok(old.as_ref().map(statistics).unwrap_or_default())
 }
