@@ -25,7 +25,7 @@ impl Options {
     /// None of them.
     pub const NONE: Self = Self::from_bits(0);
 
-    const fn from_bits(bits: u8) -> Self {
+    pub(crate) const fn from_bits(bits: u8) -> Self {
         Self {
             priority_sorting: bits & 1 != 0,
             stages: bits & 2 != 0,
