@@ -16,6 +16,8 @@ bytes everywhere, so that figures of different switches and days can be compared
   tse-N      the same flows and packets, and N more of an attacker: each differs from what the flows ask for at a bit
              position of its own in each of the three fields, so that each denial is another mask (tuple space explosion)
   ct-N       N connections through connection tracking
+  setups-N   a pipeline of ten tables with N/10 flows each, whose flows ask for every bit of both MAC addresses, both IP
+             addresses and both ports; 200,000 packets, no two of which one cached flow can serve
 
 Packets are UDP in IPv4 in Ethernet, 60 bytes without frame check sequence (64 on a wire), checksums right. They come in
 at OpenFlow port 1; what is forwarded leaves by port 2.
@@ -217,6 +219,55 @@ def connections(n, _rng):
     return Workload([Packet(SOURCES + i, DESTINATIONS + 1, 1024 + i % 60_000, 2000) for i in range(n)], flows)
 
 
+SETUPS_PACKETS = 200_000
+
+
+def setups(n, rng):
+    """Each packet picks a source host, a destination host, a source port and a destination port, and in each table one
+    of the flows asks for exactly one of these (or, in the table of denials, for none)."""
+    per_table = n // 10
+    if not 20 <= per_table <= 10_000:
+        raise ValueError("setups-N: N is from 200 to 100,000")
+    source_macs, destination_macs = 256, 256 + per_table
+    source_ports, destination_ports = 1024, 20_000
+    text = lambda number: ":".join(f"{byte:02x}" for byte in mac(number))
+    flows = ["table=4,priority=1,actions=goto_table:5"]
+    for i in range(per_table):
+        source, destination = dotted(SOURCES + 1 + i), dotted(DESTINATIONS + 1 + i)
+        source_mac, destination_mac = text(source_macs + i), text(destination_macs + i)
+        flows += [
+            f"table=0,priority=10,in_port=1,dl_src={source_mac},actions=goto_table:1",
+            f"table=1,priority=10,ip,dl_src={source_mac},nw_src={source},actions=goto_table:2",
+            f"table=2,priority=10,udp,tp_src={source_ports + i},actions=goto_table:3",
+            f"table=3,priority=10,udp,tp_dst={destination_ports + i},actions=goto_table:4",
+            f"table=5,priority=10,dl_dst={destination_mac},actions=set_field:{i + 1}->reg0,goto_table:6",
+            f"table=6,priority=10,ip,nw_dst={destination},actions=goto_table:7",
+            f"table=7,priority=10,ip,dl_dst={destination_mac},nw_dst={destination},actions=goto_table:8",
+            f"table=8,priority=10,reg0={i + 1},actions=goto_table:9",
+            f"table=9,priority=10,ip,nw_dst={destination},actions=output:2",
+        ]
+        if i > 0:  # one place is taken by the flow that lets everything else pass
+            flows.append(
+                f"table=4,priority=10,tcp,nw_src={source},nw_dst={dotted(rng.getrandbits(32))},"
+                f"tp_src={rng.randrange(*PORTS)},tp_dst={rng.randrange(1, 1024)},actions=drop"
+            )
+    chosen = {}
+    while len(chosen) < SETUPS_PACKETS:
+        chosen[tuple(rng.randrange(per_table) for _ in range(4))] = None
+    packets = [
+        Packet(
+            SOURCES + 1 + source,
+            DESTINATIONS + 1 + destination,
+            source_ports + source_port,
+            destination_ports + destination_port,
+            source_mac=source_macs + source,
+            destination_mac=destination_macs + destination,
+        )
+        for source, destination, source_port, destination_port in chosen
+    ]
+    return Workload(packets, flows)
+
+
 KINDS = {
     "p2p": one_flow("in_port=1,actions=output:2"),
     "ip": one_flow("in_port=1,ip,nw_dst=11.0.0.0/8,actions=output:2"),
@@ -226,6 +277,7 @@ KINDS = {
     "victim": victim,
     "tse": tuple_space_explosion,
     "ct": connections,
+    "setups": setups,
 }
 
 
