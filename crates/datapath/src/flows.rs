@@ -151,7 +151,7 @@ mod tests {
         let mask = FlowKey::mask_of(Field::TcpDst);
         let mut key = FlowKey::ZERO;
         key.set(Field::TcpDst, port.into());
-        Arc::new(DpFlow { key, mask, actions: Arc::new([]), generation })
+        Arc::new(DpFlow { key, mask, reads: Arc::new([]), actions: Arc::new([]), generation })
     }
 
     #[test]

@@ -308,7 +308,7 @@ mod tests {
                 match op {
                     Op::Insert { mask, value, generation } => {
                         let (mask, value) = (spread(mask), spread(value));
-                        let flow = DpFlow { key: value.masked(&mask), mask, actions: Arc::new([]), generation };
+                        let flow = DpFlow { key: value.masked(&mask), mask, reads: Arc::new([]), actions: Arc::new([]), generation };
                         let flow = Arc::new(Megaflow::new(FlowId(n as u64), Arc::new(flow)));
                         let old = index.insert(flow.clone()).map(|f| f.id);
                         prop_assert_eq!(old, list.insert(flow));
@@ -340,7 +340,7 @@ mod tests {
         let mut index = TupleSpace::default();
         for (id, mask) in [(1, 0x0f), (2, 0xf0)] {
             let mask = spread(mask);
-            let flow = DpFlow { key: mask.clone(), mask, actions: Arc::new([]), generation: 0 };
+            let flow = DpFlow { key: mask.clone(), mask, reads: Arc::new([]), actions: Arc::new([]), generation: 0 };
             index.insert(Arc::new(Megaflow::new(FlowId(id), Arc::new(flow))));
         }
         let mut probes = 0;

@@ -12,7 +12,7 @@ pub mod text;
 pub use action::{ControllerUpcall, DpAction, DpActions};
 
 use base::{DpPort, DropReason, Millis};
-use flow::{FlowKey, FlowMask};
+use flow::{FlowKey, FlowMask, Step};
 use packet::Packet;
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -29,6 +29,9 @@ pub struct DpFlow {
     pub key: FlowKey,
     /// Bits that matter. The ingress port is always matched whole.
     pub mask: FlowMask,
+    /// How the computation behind it came to look at these bits, in order: an index may be built along it. Each bit of
+    /// `mask` stands in a step; empty if there was no such computation (a flow put there by hand).
+    pub reads: Arc<[Step]>,
     /// What to do.
     pub actions: DpActions,
     /// The state of the switch that this was computed from: a flow of another generation than the datapath's current

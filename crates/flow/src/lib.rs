@@ -24,5 +24,5 @@ pub use key::{FlowKey, FlowMask};
 pub use layout::{Stage, WORDS};
 pub use matches::Match;
 pub use normalize::Normalized;
-pub use reads::Reads;
+pub use reads::{Reads, Step};
 pub use text::{MatchError, NoNames, PortNames};

@@ -3,13 +3,60 @@
 use super::field::Field;
 use super::key::{FlowKey, FlowMask};
 
+/// One step of a computation that reads a key: what it looked at next, given all that it had seen before.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Step {
+    /// These bits of a word, all at once.
+    Bits {
+        /// Which word.
+        word: u8,
+        /// Which of its bits.
+        bits: u64,
+    },
+    /// The first `len` bits of the `width` bits that stand in a word from bit `shift` (counted from the least
+    /// significant) on: looked at one after the other, from the most significant down, so that how many were looked at
+    /// is decided by their own values.
+    Prefix {
+        /// Which word.
+        word: u8,
+        /// Place of the least significant bit.
+        shift: u8,
+        /// Bits in all, 1 to 64.
+        width: u8,
+        /// Bits looked at, 1 to `width`.
+        len: u8,
+    },
+}
+
+impl Step {
+    /// The word that it looks into.
+    pub const fn word(self) -> usize {
+        match self {
+            Self::Bits { word, .. } | Self::Prefix { word, .. } => word as usize,
+        }
+    }
+
+    /// The bits of that word that it looks at.
+    pub const fn bits(self) -> u64 {
+        match self {
+            Self::Bits { bits, .. } => bits,
+            Self::Prefix { shift, width, len, .. } => prefix_bits(shift, width, len),
+        }
+    }
+}
+
+/// The first `len` bits of the `width` bits from bit `shift` on.
+const fn prefix_bits(shift: u8, width: u8, len: u8) -> u64 {
+    if len == 0 { 0 } else { (u64::MAX >> (64 - len)) << (width - len) << shift }
+}
+
 /// Bits of the packet's key that a computation looked at, each recorded once, when it was first read. Bits that the
 /// computation itself wrote before are not the packet's any more: reading those records nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Reads {
     mask: FlowMask,
     written: FlowMask,
-    order: Vec<(u8, u64)>,
+    order: Vec<Step>,
 }
 
 impl Reads {
@@ -24,10 +71,25 @@ impl Reads {
         if new != 0 {
             self.mask.0[word] |= new;
             match self.order.last_mut() {
-                Some((w, b)) if usize::from(*w) == word => *b |= new,
-                _ => self.order.push((word as u8, new)),
+                Some(Step::Bits { word: w, bits }) if usize::from(*w) == word => *bits |= new,
+                _ => self.order.push(Step::Bits { word: word as u8, bits: new }),
             }
         }
+    }
+
+    /// Records that the first `len` bits of the `width` bits from bit `shift` of word `word` on were read one by one, the
+    /// most significant first. Where some of them were overwritten before, the rest is read at once.
+    pub fn note_prefix(&mut self, word: usize, shift: u8, width: u8, len: u8) {
+        let bits = prefix_bits(shift, width, len);
+        let new = bits & !self.mask.0[word] & !self.written.0[word];
+        if new == 0 {
+            return;
+        }
+        if bits & self.written.0[word] != 0 {
+            return self.note(word, new);
+        }
+        self.mask.0[word] |= new;
+        self.order.push(Step::Prefix { word: word as u8, shift, width, len });
     }
 
     /// Records that all bits of `mask` were read.
@@ -71,8 +133,9 @@ impl Reads {
         &self.written
     }
 
-    /// What was read, in order: word and bits. A bit stands in one entry only.
-    pub fn order(&self) -> &[(u8, u64)] {
+    /// What was read, in order. Each step looks at a bit, at least, that none before it looked at; a prefix may begin
+    /// with bits that are known already.
+    pub fn order(&self) -> &[Step] {
         &self.order
     }
 }
@@ -88,10 +151,29 @@ mod tests {
         r.note(3, 0xff);
         r.note(4, 1);
         r.note(3, 0x1ff);
-        assert_eq!(r.order(), [(3, 0xff), (4, 1), (3, 0x100)]);
+        let bits = |word, bits| Step::Bits { word, bits };
+        assert_eq!(r.order(), [bits(3, 0xff), bits(4, 1), bits(3, 0x100)]);
         r.write_field(Field::EthSrc);
         r.note_field(Field::EthSrc);
         assert_eq!(r.order().len(), 3);
         assert_eq!(r.mask().0[3], 0x1ff);
+    }
+
+    #[test]
+    fn prefixes() {
+        let step = Step::Prefix { word: 5, shift: 16, width: 32, len: 8 };
+        assert_eq!((step.word(), step.bits()), (5, 0xff00_0000 << 16));
+        assert_eq!(Step::Prefix { word: 5, shift: 0, width: 64, len: 64 }.bits(), u64::MAX);
+        let mut r = Reads::new();
+        r.note_prefix(5, 16, 32, 8);
+        r.note_prefix(5, 16, 32, 4);
+        r.note_prefix(5, 16, 32, 12);
+        r.note_prefix(5, 16, 32, 0);
+        assert_eq!(r.order(), [step, Step::Prefix { word: 5, shift: 16, width: 32, len: 12 }]);
+        let mut written = FlowMask::ZERO;
+        written.0[6] = 0x80;
+        r.write_mask(&written);
+        r.note_prefix(6, 0, 8, 3);
+        assert_eq!(r.order()[2..], [Step::Bits { word: 6, bits: 0x60 }]);
     }
 }

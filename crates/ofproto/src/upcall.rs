@@ -46,7 +46,16 @@ impl UpcallHandler for Switch {
             let key = upcall.key.masked(&mask);
             let id = self.new_flow_id();
             self.remember(id, effects, now);
-            (id, Arc::new(DpFlow { key, mask, actions: Arc::clone(&actions), generation }))
+            (
+                id,
+                Arc::new(DpFlow {
+                    key,
+                    mask,
+                    reads: verdict.reads.order().into(),
+                    actions: Arc::clone(&actions),
+                    generation,
+                }),
+            )
         });
         UpcallReply { actions, install }
     }

@@ -25,4 +25,4 @@ mod tests;
 pub use mac::MacTable;
 pub use model::{Bridge, BridgeId, Bundle, Network, Port, PortConfig, PortOut, Rule, RuleStats, Table, VlanMode};
 pub use translate::{Start, translate, translate_from};
-pub use verdict::{Effect, TranslationError, Verdict};
+pub use verdict::{Dependency, Effect, Lookup, TranslationError, Verdict};

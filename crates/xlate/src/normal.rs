@@ -3,7 +3,7 @@
 use crate::model::{Bundle, PriorityTags, VlanMode};
 use crate::trace::Kind;
 use crate::translate::Xlate;
-use crate::verdict::Effect;
+use crate::verdict::{Dependency, Effect};
 use base::{DropReason, MacAddr, PortNo};
 use flow::{Field, layout};
 
@@ -34,6 +34,7 @@ impl Xlate<'_> {
         let src = MacAddr::from_u64(self.key.get(Field::EthSrc) as u64);
         if !src.is_multicast() {
             self.effects.push(Effect::LearnMac { bridge: bridge.id, vlan, mac: src, port: in_port });
+            self.dependencies.push(Dependency::Mac { bridge: bridge.id, vlan, mac: src });
         }
         self.normal_forward(Some(in_bundle), vlan);
     }
@@ -71,6 +72,7 @@ impl Xlate<'_> {
         let dst = MacAddr::from_u64(self.key.get(Field::EthDst) as u64);
         if !dst.is_multicast() {
             let port = bridge.macs.read().lookup(vlan, dst);
+            self.dependencies.push(Dependency::Mac { bridge: bridge.id, vlan, mac: dst });
             match port.and_then(|p| bridge.ports.get(&p)).and_then(|p| p.bundle) {
                 Some(out) if Some(out) == in_bundle => {
                     self.tracer.note(Kind::Detail, || "learned port is input port, dropping".into());

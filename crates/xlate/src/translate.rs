@@ -7,7 +7,7 @@
 use crate::commit::Pending;
 use crate::model::{Bridge, BridgeId, Network, Rule};
 use crate::trace::{Kind, Tracer};
-use crate::verdict::{Effect, TranslationError, Verdict};
+use crate::verdict::{Dependency, Effect, Lookup, TranslationError, Verdict};
 use base::{DpPort, DropReason, PortNo};
 use dpif::DpAction;
 use flow::{Field, FlowKey, Reads, layout};
@@ -48,6 +48,7 @@ pub fn translate(net: &Network, key: &FlowKey, trace: bool) -> Verdict {
                 actions: Vec::new(),
                 reads,
                 effects: Vec::new(),
+                dependencies: Vec::new(),
                 error: Some(TranslationError::Port),
                 drop: Some(DropReason::NoPort),
                 final_key: key.clone(),
@@ -85,6 +86,7 @@ pub(crate) struct Xlate<'a> {
     pub(crate) actions: Vec<DpAction>,
     pub(crate) n_actions: usize,
     pub(crate) effects: Vec<Effect>,
+    pub(crate) dependencies: Vec<Dependency>,
     pub(crate) tracer: Tracer,
     pub(crate) table: u8,
     pub(crate) rule_cookie: u64,
@@ -117,6 +119,7 @@ impl<'a> Xlate<'a> {
             actions: Vec::new(),
             n_actions: 0,
             effects: Vec::new(),
+            dependencies: Vec::new(),
             tracer: Tracer::new(trace),
             table: 0,
             rule_cookie: u64::MAX,
@@ -148,6 +151,7 @@ impl<'a> Xlate<'a> {
             actions: self.actions,
             reads: self.reads,
             effects: self.effects,
+            dependencies: self.dependencies,
             error: self.error,
             drop: self.drop,
             final_key: self.key,
@@ -159,6 +163,7 @@ impl<'a> Xlate<'a> {
     pub(crate) fn in_bridge(&mut self, bridge: &'a Bridge, start: Start<'_>) {
         self.bridge = bridge;
         self.table = 0;
+        self.dependencies.push(Dependency::Bridge(bridge.id));
         self.tracer.enter(Kind::Bridge, || format!("bridge(\"{}\")", bridge.name));
         let in_port = self.key.in_port();
         let config = bridge.ports.get(&in_port).map(|p| p.config);
@@ -231,7 +236,22 @@ impl<'a> Xlate<'a> {
             .get(usize::from(table))
             .and_then(|t| t.rules.read().lookup(&self.key, &mut self.reads).cloned());
         self.effects.push(Effect::Lookup { bridge: self.bridge.id, table, matched: rule.is_some() });
+        self.dependencies.push(Dependency::Lookup(Lookup {
+            bridge: self.bridge.id,
+            table,
+            found: rule.as_ref().map(|r| r.priority),
+            written: self.written(),
+        }));
         rule
+    }
+
+    /// What of the key is not the packet's any more: word, bits, values. The ingress port is the bridge's, not the
+    /// packet's: it counts as written.
+    fn written(&self) -> Box<[(u8, u64, u64)]> {
+        let in_port = FlowKey::mask_of(Field::InPortOxm);
+        let bits = self.reads.written().0.iter().zip(&in_port.0).map(|(w, p)| w | p);
+        let words = bits.enumerate().filter(|(_, bits)| *bits != 0);
+        words.map(|(word, bits)| (word as u8, bits, self.key.0[word] & bits)).collect()
     }
 
     fn follow(&mut self, rule: &Arc<Rule>) {

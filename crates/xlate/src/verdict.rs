@@ -16,6 +16,8 @@ pub struct Verdict {
     pub reads: Reads,
     /// What should happen beside.
     pub effects: Vec<Effect>,
+    /// What the verdict rests on beside the packet: while none of it changes, neither does the verdict.
+    pub dependencies: Vec<Dependency>,
     /// Set if the translation was given up; the actions are empty then.
     pub error: Option<TranslationError>,
     /// Why nothing is sent, if so.
@@ -58,6 +60,46 @@ pub enum Effect {
         /// Where it arrived.
         to: (BridgeId, PortNo),
     },
+}
+
+/// Something other than the packet that a verdict rests on.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Dependency {
+    /// The configuration of a bridge: its ports, bundles and settings.
+    Bridge(BridgeId),
+    /// What is in a flow table, as far as this look-up could tell.
+    Lookup(Lookup),
+    /// Where an address is, or that it is not known.
+    Mac {
+        /// Bridge that knows.
+        bridge: BridgeId,
+        /// VLAN.
+        vlan: u16,
+        /// Address.
+        mac: MacAddr,
+    },
+    /// A group, or that there is none of this number.
+    Group {
+        /// Its bridge.
+        bridge: BridgeId,
+        /// Its number.
+        group: u32,
+    },
+}
+
+/// A look-up in a flow table. All packets of a megaflow have the key here in common, in the bits that the verdict read
+/// of the packet or wrote before: a rule that contradicts one of these bits cannot be what the look-up finds.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Lookup {
+    /// Bridge of the table.
+    pub bridge: BridgeId,
+    /// The table.
+    pub table: u8,
+    /// Priority of the rule found. Only one at least as high can take its place.
+    pub found: Option<u16>,
+    /// What the actions had written to the key until then: word, bits, values of these bits. All else is as in the
+    /// packet.
+    pub written: Box<[(u8, u64, u64)]>,
 }
 
 /// Why a translation was given up.

@@ -184,7 +184,7 @@ impl UpcallHandler for TestHandler {
         let install = mask.map(|mask| {
             let id = FlowId(self.next_id.fetch_add(1, Ordering::Relaxed));
             let key = upcall.key.masked(&mask);
-            (id, Arc::new(DpFlow { key, mask, actions: actions.clone(), generation }))
+            (id, Arc::new(DpFlow { key, mask, reads: Arc::new([]), actions: actions.clone(), generation }))
         });
         UpcallReply { actions, install }
     }
