@@ -27,6 +27,34 @@ def run(*args, env=None, check=True, timeout=600):
     return done.stdout
 
 
+def need_root():
+    """Namespaces, packet sockets and huge pages are for root alone."""
+    if os.geteuid() != 0:
+        raise SystemExit("run this as root (namespaces, packet sockets and huge pages need it)")
+
+
+def need_peer_with_dpdk():
+    """Unpacks the peer into its usual place if it is not there; a folder that was named has to be complete."""
+    if (PEERS / "bin" / "ovs-vswitchd-dpdk").exists():
+        return
+    if "FLOWSTONE_PEERS" in os.environ:
+        raise SystemExit(f"no ovs-vswitchd-dpdk in {PEERS}/bin: run tests/peers/unpack.sh {PEERS} dpdk")
+    print(f"unpacking Open vSwitch with DPDK into {PEERS}", file=sys.stderr)
+    run(ROOT / "tests/peers/unpack.sh", PEERS, "dpdk")
+
+
+def need_programs(*names):
+    """Says which program is missing before anything is set up."""
+    missing = [name for name in names if shutil.which(name) is None]
+    if missing:
+        raise SystemExit(f"not installed: {', '.join(missing)}")
+
+
+def say(text):
+    """Progress, for whoever waits."""
+    print(text, file=sys.stderr, flush=True)
+
+
 def programs(which):
     """The folder with the ovs-* programs of `which`: ours (links to the release build) or the peer's."""
     if which == "peer":

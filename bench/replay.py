@@ -10,6 +10,10 @@ import re
 import time
 
 import common
+import workload
+from report import middle
+
+PEER, OURS = "ovs-dpdk", "flowstone"
 
 # The thread that moves packets; everything else of the switch is kept off it unless a benchmark wants otherwise.
 PACKET_CORE = 1
@@ -22,7 +26,7 @@ HUGE_PAGE_MIB = 2
 
 
 class Replay:
-    """One bridge between a replaying port and a swallowing one; `which` is "flowstone" or "ovs-dpdk"."""
+    """One bridge between a replaying port and a swallowing one; `which` is `OURS` or `PEER`."""
 
     def __init__(self, which, inverse_probability=INVERSE_PROBABILITY, one_core=False, memory_mib=512):
         """With `one_core` the whole daemon stays on the core of the packet thread, which shows what a core can do in
@@ -31,18 +35,17 @@ class Replay:
         self.made = contextlib.ExitStack()
         with contextlib.ExitStack() as made:
             daemon = "ovs-vswitchd"
-            if which == "ovs-dpdk":
+            if which == PEER:
                 daemon = "ovs-vswitchd-dpdk"
-                if not (common.PEERS / "bin" / daemon).exists():
-                    raise SystemExit(f"no {daemon} in {common.PEERS}/bin: run tests/peers/unpack.sh {common.PEERS} dpdk")
+                common.need_peer_with_dpdk()
                 made.enter_context(huge_pages(memory_mib + 128))
-            self.switch = common.Switch("peer" if which == "ovs-dpdk" else "ours", daemon)
+            self.switch = common.Switch("peer" if which == PEER else "ours", daemon)
             made.callback(self.switch.stop)
             config = {
                 "emc-insert-inv-prob": inverse_probability,
                 "pmd-cpu-mask": hex(1 << PACKET_CORE),
             }
-            if which == "ovs-dpdk":
+            if which == PEER:
                 config |= self._dpdk(made, memory_mib, PACKET_CORE if one_core else CONTROL_CORE)
             self.vsctl("--no-wait", "set", "Open_vSwitch", ".", *(f"other_config:{k}={v}" for k, v in config.items()))
             self.switch.start(core=PACKET_CORE if one_core else None)
@@ -86,7 +89,7 @@ class Replay:
     def add_output(self):
         """Port 2, which swallows packets."""
         options = ["type=null"]
-        if self.which == "ovs-dpdk":
+        if self.which == PEER:
             options = ["type=dpdk", "options:dpdk-devargs=net_null0,no-rx=1", "options:n_rxq=1"]
         self._add_port("out0", 2, options)
 
@@ -94,7 +97,7 @@ class Replay:
         """Port 1, which replays; packets come from this moment on."""
         pcap = pathlib.Path(pcap).resolve()
         options = ["type=replay", f"options:pcap={pcap}"]
-        if self.which == "ovs-dpdk":
+        if self.which == PEER:
             options = ["type=dpdk", f"options:dpdk-devargs=net_pcap0,rx_pcap={pcap},infinite_rx=1"]
         self._add_port("in0", 1, options)
 
@@ -128,6 +131,24 @@ def measure(which, pcap, flows, seconds=5.0, inverse_probability=INVERSE_PROBABI
         if not stats.get("packets received"):
             raise SystemExit(f"{which}: no packets came in\n{replay.switch.log_tail()}")
         return figures(which, stats, elapsed_s)
+
+
+def in_turns(name, directory, options, inverse_probability):
+    """One workload, both switches in turns: for each the medians of cycles a packet and Mpps, and every single figure."""
+    pcap, flows = workload.write(name, directory)
+    turns = {PEER: [], OURS: []}
+    for round_number in range(options.rounds):
+        for which, found in turns.items():
+            common.say(f"{name}, inverse probability {inverse_probability}, round {round_number + 1}: {which}")
+            found.append(measure(which, pcap, flows, options.seconds, inverse_probability))
+    return {
+        which: {
+            "cycles_per_packet": middle(one["cycles_per_packet"] for one in found),
+            "mpps": middle(one["mpps"] for one in found),
+            "rounds": found,
+        }
+        for which, found in turns.items()
+    }
 
 
 def figures(which, stats, elapsed_s):

@@ -8,11 +8,9 @@
 # Environment: FLOWSTONE_PEERS, a folder that `tests/peers/unpack.sh DIR dpdk` filled (.cache/peers, which is filled if
 # it has to be).
 set -euo pipefail
-top=$(cd "$(dirname "$0")/../.." && pwd)
 case ${1:-} in -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;; esac
 if [ $# -lt 2 ] || [ $# -gt 4 ]; then
   echo "usage: ovs_dpdk.sh PCAP FLOWS [SECONDS] [INVERSE_PROBABILITY]" >&2
   exit 2
 fi
-if [ -z "${FLOWSTONE_PEERS:-}" ]; then "$top/tests/peers/unpack.sh" "$top/.cache/peers" dpdk >&2; fi
-exec "$top/bench/datapath" --switch ovs-dpdk "$@"
+exec "$(dirname "$0")/../datapath" --switch ovs-dpdk "$@"
