@@ -33,6 +33,17 @@ def need_root():
         raise SystemExit("run this as root (namespaces, packet sockets and huge pages need it)")
 
 
+def own_network():
+    """Starts this program again in a network namespace of its own: devices that switches make do not meet those of
+    another switch, and are gone with the last process."""
+    if os.environ.get("FLOWSTONE_BENCH_NETWORK") != "own":
+        need_root()
+        need_programs("unshare", "ip", "taskset")
+        os.environ["FLOWSTONE_BENCH_NETWORK"] = "own"
+        os.execvp("unshare", ["unshare", "--net", sys.executable, *sys.argv])
+    run("ip", "link", "set", "lo", "up")
+
+
 def need_peer_with_dpdk():
     """Unpacks the peer into its usual place if it is not there; a folder that was named has to be complete."""
     if (PEERS / "bin" / "ovs-vswitchd-dpdk").exists():

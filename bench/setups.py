@@ -51,15 +51,12 @@ def measure(options):
 def setups(which, pcap, flows):
     """One turn of one switch."""
     with Replay(which, one_core=True, memory_mib=MEMORY_MIB) as replay:
-        limits = {"flow-limit": FLOW_LIMIT, "max-idle": 1000 * PATIENCE_S}
-        replay.vsctl("set", "Open_vSwitch", ".", *(f"other_config:{k}={v}" for k, v in limits.items()))
+        raise_limits(replay)
         replay.add_output()
         replay.add_flows(flows)
-        # The limit in force starts low and would only grow with time.
-        replay.appctl("upcall/set-flow-limit", FLOW_LIMIT)
         replay.add_input(pcap)
         samples = watch(replay)
-        cached = re.search(r"\(current (\d+)\)", replay.appctl("upcall/show"))
+        cached = cached_flows(replay)
     (start_s, first, hits_before), (end_s, last, hits_after) = samples[0], samples[-1]
     if end_s - start_s < 0.1:
         raise SystemExit(f"{which}: all flows were set up before they could be counted")
@@ -68,8 +65,25 @@ def setups(which, pcap, flows):
         "setups": last - first,
         "seconds": round(end_s - start_s, 3),
         "hits": hits_after - hits_before,
-        "cached_flows": int(cached[1]) if cached else None,
+        "cached_flows": cached,
     }
+
+
+def raise_limits(replay):
+    """Makes room for all flows, and keeps them."""
+    limits = {"flow-limit": FLOW_LIMIT, "max-idle": 1000 * PATIENCE_S}
+    replay.vsctl("set", "Open_vSwitch", ".", *(f"other_config:{k}={v}" for k, v in limits.items()))
+    # The limit in force starts low and would only grow with time.
+    replay.appctl("upcall/set-flow-limit", FLOW_LIMIT)
+
+
+def cached_flows(replay):
+    """How many megaflows there are."""
+    text = replay.appctl("upcall/show")
+    current = re.search(r"\(current (\d+)\)", text)
+    if current is None:
+        raise SystemExit(f"{replay.which}: upcall/show does not say how many flows there are:\n{text}")
+    return int(current[1])
 
 
 def watch(replay):

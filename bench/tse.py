@@ -15,7 +15,7 @@ import time
 
 import common
 import workload
-from replay import INVERSE_PROBABILITY, OURS, PEER, in_turns
+from replay import CONTROL_CORE, INVERSE_PROBABILITY, OURS, PACKET_CORE, PEER, in_turns
 from report import Report, Table, middle, ratio
 
 ATTACKERS = 4000
@@ -26,7 +26,8 @@ VICTIM, ATTACK = f"victim-{ATTACKERS}", f"tse-{ATTACKERS}"
 LOSS_MAX = 0.001
 # The search for a rate ends when its bounds are as near as this.
 PRECISION = 0.02
-PPS_MAX = 4_000_000
+RATE_FIRST, RATE_LAST = 50_000.0, 100.0
+TRIES = 3
 # A sender that misses its rate by more than this cannot show that the rate is free of loss.
 SENDER_SLACK = 0.02
 
@@ -121,7 +122,7 @@ class Ports:
             self.sender, self.receiver, self.other = names
             self.switch = common.Switch(which)
             made.callback(self.switch.stop)
-            self.switch.start()
+            self.switch.start(core=PACKET_CORE)
             words = ["add-br", "br0", "--", "set", "Bridge", "br0", "datapath_type=netdev", "fail-mode=secure"]
             for number, device in enumerate(devices, 1):
                 words += ["--", "add-port", "br0", device, "--", "set", "Interface", device, f"ofport_request={number}"]
@@ -150,27 +151,34 @@ class Ports:
 
     def loss_free_pps(self, traffic, pcap, seconds):
         """The highest rate that arrives whole, by bisection between one that does and one that does not."""
-        good, bad = 0.0, None
-        rate = 50_000.0
-        while bad is None or bad - good > PRECISION * bad:
+        good, bad, rate = 0.0, None, RATE_FIRST
+        while bad is None or (bad - good > PRECISION * bad and bad > RATE_LAST):
+            reached, passed = self.best_trial(traffic, pcap, rate, seconds)
+            if passed:
+                good = max(good, reached)
+            if not passed or reached < rate * (1 - SENDER_SLACK):
+                bad = rate
+            rate = 2 * rate if bad is None else (good + bad) / 2
+        return good
+
+    def best_trial(self, traffic, pcap, rate, seconds):
+        """The rate reached, and whether it was free of loss in one of a few tries: what else the machine does takes its
+        moments from each."""
+        best = 0.0, False
+        for _ in range(TRIES):
             reached, lost = self.trial(traffic, pcap, rate, seconds)
             common.say(f"  {rate:,.0f} a second: {reached:,.0f} sent, {lost:.3%} lost")
             if lost < LOSS_MAX:
-                good = max(good, min(reached, rate))
-            if lost >= LOSS_MAX or reached < rate * (1 - SENDER_SLACK):
-                bad = rate
-            if bad is not None and bad < 100:
-                break
-            rate = min(2 * rate, PPS_MAX) if bad is None else (good + bad) / 2
-            if bad is None and good >= PPS_MAX * (1 - SENDER_SLACK):
-                break
-        return good
+                best = max(best, (reached, True), key=lambda one: (one[1], one[0]))
+                if reached >= rate * (1 - SENDER_SLACK):
+                    break
+        return best
 
     def trial(self, traffic, pcap, rate, seconds):
         """Sends at `rate`; the rate reached, and the part of the packets that did not arrive."""
         with inside(self.receiver, traffic, "count", "e0") as counter:
             counter.stdout.readline()  # ready
-            sender = common.run("ip", "netns", "exec", self.sender, traffic, "send", "e0", pcap, rate, seconds)
+            sender = common.run(*beginning(self.sender), traffic, "send", "e0", pcap, rate, seconds)
             sent = json.loads(sender)
             time.sleep(0.2)  # what is on its way
             received = json.loads(counter.communicate(timeout=30)[0])["received"]
@@ -179,10 +187,15 @@ class Ports:
         return sent["pps"], max(0.0, 1 - received / sent["sent"])
 
 
+def beginning(namespace):
+    """How a command in a namespace starts; senders stay off the core of the switch."""
+    return ["ip", "netns", "exec", namespace, "taskset", "-c", str(CONTROL_CORE)]
+
+
 @contextlib.contextmanager
 def inside(namespace, *words):
     """A program in a namespace, with pipes; it ends with the block."""
-    words = ["ip", "netns", "exec", namespace, *map(str, words)]
+    words = [*beginning(namespace), *map(str, words)]
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         yield process

@@ -226,8 +226,8 @@ def setups(n, rng):
     """Each packet picks a source host, a destination host, a source port and a destination port, and in each table one
     of the flows asks for exactly one of these (or, in the table of denials, for none)."""
     per_table = n // 10
-    if not 20 <= per_table <= 10_000:
-        raise ValueError("setups-N: N is from 200 to 100,000")
+    if not 30 <= per_table <= 10_000:
+        raise ValueError("setups-N: N is from 300 to 100,000")
     source_macs, destination_macs = 256, 256 + per_table
     source_ports, destination_ports = 1024, 20_000
     text = lambda number: ":".join(f"{byte:02x}" for byte in mac(number))
