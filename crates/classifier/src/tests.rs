@@ -9,6 +9,7 @@ struct TestRule {
     minimatch: MiniMatch,
     full: Match,
     priority: u32,
+    versions: Versions,
 }
 
 impl Rule for TestRule {
@@ -17,6 +18,9 @@ impl Rule for TestRule {
     }
     fn priority(&self) -> u32 {
         self.priority
+    }
+    fn versions(&self) -> &Versions {
+        &self.versions
     }
 }
 
@@ -67,46 +71,47 @@ fn arb_op() -> impl Strategy<Value = Op> {
 proptest! {
     #[test]
     fn agrees_with_a_list(ops in prop::collection::vec(arb_op(), 1..80)) {
-        let mut cls = Classifier::new();
+        let cls = Classifier::new();
         let mut list: Vec<Arc<TestRule>> = Vec::new();
         for op in ops {
             match op {
                 Op::Insert(m, priority) => {
-                    let rule = Arc::new(TestRule { minimatch: cls.compress(&m), full: m.clone(), priority });
+                    let rule = Arc::new(TestRule { minimatch: cls.compress(&m), full: m.clone(), priority, versions: Versions::new(0) });
                     prop_assert_eq!(rule.minimatch.expand(), m.clone());
                     let old = list.iter().position(|r| r.full == m && r.priority == priority).map(|i| list.remove(i));
                     list.push(Arc::clone(&rule));
-                    let replaced = cls.insert(rule);
-                    prop_assert_eq!(replaced.map(|r| Arc::as_ptr(&r)), old.map(|r| Arc::as_ptr(&r)));
+                    cls.insert(rule);
+                    prop_assert!(old.is_none_or(|old| cls.remove(&old)));
                 }
                 Op::Remove(m, priority) => {
                     let old = list.iter().position(|r| r.full == m && r.priority == priority).map(|i| list.remove(i));
-                    let removed = cls.remove(&MiniMatch::new(&m), priority);
-                    prop_assert_eq!(removed.map(|r| Arc::as_ptr(&r)), old.map(|r| Arc::as_ptr(&r)));
+                    let found = cls.find(&m, priority, LATEST);
+                    prop_assert_eq!(found.map(|r| Arc::as_ptr(&r)), old.as_ref().map(Arc::as_ptr));
+                    prop_assert!(old.is_none_or(|old| cls.remove(&old) && !cls.remove(&old)));
                 }
                 Op::Lookup(key) => {
                     let want = list.iter().filter(|r| r.full.matches(&key)).map(|r| r.priority).max();
                     let mut reads = Reads::new();
-                    let got = cls.lookup(&key, &mut reads);
-                    prop_assert_eq!(got.map(|r| r.priority), want);
-                    prop_assert!(got.is_none_or(|r| r.full.matches(&key)));
+                    let got = cls.lookup(&key, LATEST, &mut reads);
+                    prop_assert_eq!(got.as_ref().map(|r| r.priority), want);
+                    prop_assert!(got.as_ref().is_none_or(|r| r.full.matches(&key)));
                     // Every key that agrees in the bits read gets a rule of the same priority: flip the other bits.
                     let other = FlowKey(std::array::from_fn(|i| key.0[i] ^ !reads.mask().0[i]));
-                    let again = cls.lookup(&other, &mut Reads::new());
+                    let again = cls.lookup(&other, LATEST, &mut Reads::new());
                     prop_assert_eq!(again.map(|r| r.priority), want);
                 }
                 Op::Within(m) => {
                     let mut want: Vec<_> = list.iter().filter(|r| m.contains(&r.full)).map(Arc::as_ptr).collect();
-                    let mut got: Vec<_> = cls.iter_within(&m).map(Arc::as_ptr).collect();
+                    let mut got: Vec<_> = cls.within(&m, LATEST).iter().map(Arc::as_ptr).collect();
                     want.sort();
                     got.sort();
                     prop_assert_eq!(got, want);
                 }
             }
             prop_assert_eq!(cls.len(), list.len());
-            prop_assert_eq!(cls.iter().count(), list.len());
+            prop_assert_eq!(cls.rules(LATEST).len(), list.len());
             for r in &list {
-                prop_assert!(cls.find(&r.full, r.priority).is_some_and(|f| Arc::ptr_eq(f, r)));
+                prop_assert!(cls.find(&r.full, r.priority, LATEST).is_some_and(|f| Arc::ptr_eq(&f, r)));
             }
         }
     }
@@ -114,16 +119,16 @@ proptest! {
 
 #[test]
 fn a_higher_tuple_spares_the_lower_masks() {
-    let mut cls = Classifier::new();
+    let cls = Classifier::new();
     let (mut high, mut low) = (Match::ANY, Match::ANY);
     high.set(Field::InPort, 1);
     low.set(Field::TcpDst, 80);
     for (m, priority) in [(&high, 10), (&low, 5)] {
         let minimatch = cls.compress(m);
-        cls.insert(Arc::new(TestRule { minimatch, full: m.clone(), priority }));
+        cls.insert(Arc::new(TestRule { minimatch, full: m.clone(), priority, versions: Versions::new(0) }));
     }
     let mut reads = Reads::new();
-    assert_eq!(cls.lookup(high.key(), &mut reads).map(|r| r.priority), Some(10));
+    assert_eq!(cls.lookup(high.key(), LATEST, &mut reads).map(|r| r.priority), Some(10));
     assert_eq!(reads.mask(), high.mask());
     assert_eq!((cls.len(), cls.n_masks(), cls.is_empty()), (2, 2, false));
 }

@@ -77,43 +77,36 @@ impl<R: Rule> Tuple<R> {
         slot.map_or(&[], Slot::rules)
     }
 
-    pub(crate) fn insert(&mut self, rule: Arc<R>) -> Option<Arc<R>> {
+    pub(crate) fn insert(&mut self, rule: Arc<R>) {
         let priority = rule.priority();
         let hash = Self::hash(&self.hasher, rule.minimatch().values());
         let hasher = &self.hasher;
         let found = self.slots.find_mut(hash, |s| s.rules()[0].minimatch().values() == rule.minimatch().values());
-        let old = match found {
+        match found {
             None => {
                 let rehash = |s: &Slot<R>| Self::hash(hasher, s.rules()[0].minimatch().values());
                 self.slots.insert_unique(hash, Slot::One([rule]), rehash);
-                None
             }
-            Some(slot) => match slot.rules().binary_search_by(|r| priority.cmp(&r.priority())) {
-                Ok(i) => Some(match slot {
-                    Slot::One(one) => std::mem::replace(&mut one[0], rule),
-                    Slot::Many(many) => std::mem::replace(&mut many[i], rule),
-                }),
-                Err(i) => {
-                    let mut many = slot.rules().to_vec();
-                    many.insert(i, rule);
-                    *slot = Slot::Many(many);
-                    None
-                }
-            },
-        };
-        if old.is_none() {
-            self.n_rules += 1;
-            *self.priorities.entry(priority).or_default() += 1;
+            Some(slot) => {
+                let mut many = slot.rules().to_vec();
+                many.insert(many.partition_point(|r| r.priority() > priority), rule);
+                *slot = Slot::Many(many);
+            }
         }
-        old
+        self.n_rules += 1;
+        *self.priorities.entry(priority).or_default() += 1;
     }
 
-    pub(crate) fn remove(&mut self, m: &MiniMatch, priority: u32) -> Option<Arc<R>> {
-        let hash = Self::hash(&self.hasher, m.values());
-        let mut entry = self.slots.find_entry(hash, |s| s.rules()[0].minimatch().values() == m.values()).ok()?;
+    pub(crate) fn remove(&mut self, rule: &Arc<R>) -> bool {
+        let values = rule.minimatch().values();
+        let hash = Self::hash(&self.hasher, values);
+        let Ok(mut entry) = self.slots.find_entry(hash, |s| s.rules()[0].minimatch().values() == values) else {
+            return false;
+        };
         let rules = entry.get().rules();
-        let i = rules.iter().position(|r| r.priority() == priority)?;
-        let old = Arc::clone(&rules[i]);
+        let Some(i) = rules.iter().position(|r| Arc::ptr_eq(r, rule)) else {
+            return false;
+        };
         if rules.len() == 1 {
             entry.remove();
         } else {
@@ -125,13 +118,14 @@ impl<R: Rule> Tuple<R> {
             };
         }
         self.n_rules -= 1;
+        let priority = rule.priority();
         if let Some(n) = self.priorities.get_mut(&priority) {
             *n -= 1;
             if *n == 0 {
                 self.priorities.remove(&priority);
             }
         }
-        Some(old)
+        true
     }
 
     fn hash(hasher: &FixedState, values: &[u64]) -> u64 {

@@ -263,13 +263,21 @@ impl Dpif for Datapath {
         failed.map_or(Ok(()), |reason| Err(DpifError::Dropped(reason)))
     }
 
-    fn flow_put(&self, id: FlowId, flow: Arc<DpFlow>) -> Result<(), DpifError> {
+    fn flow_put(&self, id: FlowId, flow: DpFlow) -> Result<(), DpifError> {
         let handler = self.shared.handler();
         if self.shared.install(handler.as_deref(), id, flow) { Ok(()) } else { Err(DpifError::TooManyFlows) }
     }
 
     fn flow_del(&self, id: FlowId) -> Result<DpFlowStats, DpifError> {
         self.shared.flows.del(id)
+    }
+
+    fn flow_get(&self, id: FlowId) -> Option<DpFlowEntry> {
+        self.shared.flows.entry(id)
+    }
+
+    fn flow_stats(&self, each: &mut dyn FnMut(FlowId, DpFlowStats)) {
+        self.shared.flows.stats(each);
     }
 
     fn flow_dump(&self) -> Vec<DpFlowEntry> {

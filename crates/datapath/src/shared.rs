@@ -103,11 +103,11 @@ impl Shared {
     }
 
     /// Installs a flow and tells the handler which flows left for it, or that it did not get in.
-    pub(crate) fn install(&self, handler: Option<&dyn UpcallHandler>, id: FlowId, flow: Arc<DpFlow>) -> bool {
+    pub(crate) fn install(&self, handler: Option<&dyn UpcallHandler>, id: FlowId, flow: DpFlow) -> bool {
         match self.flows.put(id, flow) {
             Installed::Yes(gone) => {
-                if let (Some(old), Some(handler)) = (gone, handler) {
-                    handler.flow_gone(old.id, old.stats());
+                if let Some(handler) = handler {
+                    gone.iter().for_each(|old| handler.flow_gone(old.id, old.stats()));
                 }
                 true
             }
@@ -115,6 +115,14 @@ impl Shared {
                 bump(&self.flows_refused, 1);
                 false
             }
+        }
+    }
+
+    /// Puts the flows' index in order and tells the handler which flows left for it.
+    pub(crate) fn tune(&self) {
+        let gone = self.flows.tune();
+        if let Some(handler) = self.handler().filter(|_| !gone.is_empty()) {
+            gone.iter().for_each(|old| handler.flow_gone(old.id, old.stats()));
         }
     }
 

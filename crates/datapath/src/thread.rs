@@ -159,7 +159,7 @@ impl Worker {
         };
         for mut group in self.groups.drain(..) {
             let n = group.packets.len();
-            exec.run(&mut group.packets, &group.flow.flow.actions);
+            exec.run(&mut group.packets, &group.flow.actions);
             self.unsettled -= n;
         }
         for (key, packet) in self.misses.drain(..) {
@@ -176,7 +176,7 @@ impl Worker {
         bump(&shared.lanes[self.index].batches, 1);
         self.batches += 1;
         if self.batches.is_multiple_of(TUNE_EVERY_BATCHES) {
-            shared.flows.tune();
+            shared.tune();
         }
     }
 
@@ -216,7 +216,7 @@ fn hit(shared: &Shared, lane: usize, key: &FlowKey, packet: &Packet) -> Option<D
     let flow = flow?;
     flow.count(packet.len(), tcp_flags(key), shared.clock.now());
     bump(&counters.hit, 1);
-    Some(flow.flow.actions.clone())
+    Some(flow.actions.clone())
 }
 
 /// The TCP flags of a packet by its key; none if it is no TCP.

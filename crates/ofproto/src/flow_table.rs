@@ -2,6 +2,7 @@
 
 use crate::bridge::Ofproto;
 use base::PortNo;
+use classifier::{LATEST, Versions};
 use flow::Match;
 use openflow::OfpError;
 use openflow::action::Action;
@@ -109,13 +110,12 @@ impl Ofproto {
             None => 0..N_TABLES,
         };
         for table in self.tables().get(tables).unwrap_or(&[]) {
-            let rules = table.rules.read();
             match criteria.strict_priority {
-                Some(priority) => found
-                    .extend(rules.find(&criteria.matching, priority.into()).filter(|r| criteria.admits(r)).cloned()),
-                None => found.extend(rules.iter_within(&criteria.matching).filter(|r| criteria.admits(r)).cloned()),
+                Some(priority) => found.extend(table.rules.find(&criteria.matching, priority.into(), LATEST)),
+                None => found.extend(table.rules.within(&criteria.matching, LATEST)),
             }
         }
+        found.retain(|r| criteria.admits(r));
         found
     }
 
@@ -147,14 +147,14 @@ impl Ofproto {
         let table_id = fm.table_id.unwrap_or(0);
         let table = self.tables().get(usize::from(table_id)).ok_or(OfpError::FmfcBadTableId)?;
         let now = self.now();
-        let mut rules = table.rules.write();
-        let old = rules.find(&fm.matching, fm.priority.into());
+        let rules = &table.rules;
+        let old = rules.find(&fm.matching, fm.priority.into(), LATEST);
         // What only takes another's place overlaps with nothing that the other did not.
-        if old.is_none() && fm.flags.check_overlap && rules.overlaps(&fm.matching, fm.priority.into()) {
+        if old.is_none() && fm.flags.check_overlap && rules.overlaps(&fm.matching, fm.priority.into(), LATEST) {
             return Err(OfpError::FmfcOverlap);
         }
-        let stats =
-            old.filter(|_| !fm.flags.reset_counts).map_or_else(Arc::<RuleStats>::default, |old| Arc::clone(&old.stats));
+        let kept = old.as_ref().filter(|_| !fm.flags.reset_counts);
+        let stats = kept.map_or_else(Arc::<RuleStats>::default, |old| Arc::clone(&old.stats));
         let rule = Arc::new(Rule {
             minimatch: rules.compress(&fm.matching),
             priority: fm.priority,
@@ -167,10 +167,13 @@ impl Ofproto {
             actions: fm.actions.clone().into(),
             created: now,
             modified: now,
+            versions: Versions::new(0),
             stats,
         });
         self.expirable.insert(&rule);
-        if let Some(old) = rules.insert(rule) {
+        rules.insert(rule);
+        if let Some(old) = old {
+            rules.remove(&old);
             self.expirable.remove(&old);
         }
         Ok(())
@@ -191,12 +194,15 @@ impl Ofproto {
                 cookie: if fm.modify_cookie { fm.new_cookie } else { old.cookie },
                 actions: Arc::clone(&actions),
                 modified: now,
+                versions: Versions::new(0),
                 stats,
                 ..*old
             });
             self.expirable.remove(&old);
             self.expirable.insert(&rule);
-            self.tables()[usize::from(old.table)].rules.write().insert(rule);
+            let rules = &self.tables()[usize::from(old.table)].rules;
+            rules.insert(rule);
+            rules.remove(&old);
         }
         Ok(())
     }
@@ -209,14 +215,8 @@ impl Ofproto {
     /// Removes a rule, if it is (still) in its table.
     pub(crate) fn remove_rule(&self, rule: &Arc<Rule>, reason: RemovedReason) -> Option<Removed> {
         self.expirable.remove(rule);
-        let mut rules = self.tables().get(usize::from(rule.table))?.rules.write();
-        let gone = rules.remove(&rule.minimatch, rule.priority.into())?;
-        if !Arc::ptr_eq(&gone, rule) {
-            // It was replaced meanwhile.
-            rules.insert(gone);
-            return None;
-        }
-        Some(Removed { rule: gone, reason })
+        let rules = &self.tables().get(usize::from(rule.table))?.rules;
+        rules.remove(rule).then(|| Removed { rule: Arc::clone(rule), reason })
     }
 
     /// Counts what the datapath forwarded by flows that are gone, and tells controllers of them. By now nothing more is
@@ -241,7 +241,7 @@ impl Ofproto {
 
     /// Flows in all tables.
     pub fn n_flows(&self) -> usize {
-        self.tables().iter().map(|t| t.rules.read().len()).sum()
+        self.tables().iter().map(|t| t.rules.len()).sum()
     }
 
     pub(crate) fn now(&self) -> base::Millis {

@@ -102,7 +102,8 @@ impl Switch {
         }
     }
 
-    pub(crate) fn new_flow_id(&self) -> FlowId {
+    /// An id for a datapath flow that no other has or had.
+    pub fn new_flow_id(&self) -> FlowId {
         FlowId(self.next_flow.fetch_add(1, Ordering::Relaxed))
     }
 
