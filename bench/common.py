@@ -1,5 +1,6 @@
 """What the benchmarks share: hosts in namespaces, switches started in a directory of their own, and clean-up."""
 
+import atexit
 import contextlib
 import json
 import os
@@ -16,7 +17,12 @@ PEERS = pathlib.Path(os.environ.get("FLOWSTONE_PEERS", ROOT / ".cache" / "peers"
 
 
 # A benchmark that is told to end takes down what it made, as after Ctrl-C.
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+def _told_to_end(*_):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(143)
+
+
+signal.signal(signal.SIGTERM, _told_to_end)
 
 
 def run(*args, env=None, check=True, timeout=600):
@@ -73,8 +79,10 @@ def programs(which):
         if not (bin_dir / "ovs-vswitchd").exists():
             raise SystemExit(f"no peer in {PEERS}: run tests/peers/unpack.sh {PEERS}, or set FLOWSTONE_PEERS")
         return bin_dir
+    binary = our_binary()
     links = pathlib.Path(tempfile.mkdtemp(prefix="flowstone-links-"))
-    run(our_binary(), "links", links)
+    atexit.register(shutil.rmtree, links, ignore_errors=True)
+    run(binary, "links", links)
     return links
 
 
@@ -103,8 +111,15 @@ class Switch:
         self.env = dict(os.environ, OVS_SYSLOG_METHOD="null")
         for place in ("OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"):
             self.env[place] = str(self.dir)
+        try:
+            self._start_database()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start_database(self):
         schema = ROOT / "crates/ovsdb/schemas/vswitch.ovsschema"
-        if which == "peer":
+        if self.which == "peer":
             schema = PEERS / "usr/share/openvswitch/vswitch.ovsschema"
         self("ovsdb-tool", "create", self.dir / "conf.db", schema)
         self("ovsdb-server", self.dir / "conf.db", f"--remote=punix:{self.dir}/db.sock", "--detach", "--pidfile", "--log-file")
@@ -143,8 +158,6 @@ class Switch:
         for daemon in (self.daemon, "ovsdb-server"):
             self.end(daemon)
         shutil.rmtree(self.dir, ignore_errors=True)
-        if self.which != "peer":
-            shutil.rmtree(self.bin, ignore_errors=True)
 
 
 def end_process(pid, patience_s=10):

@@ -25,7 +25,7 @@ VICTIM, ATTACK = f"victim-{ATTACKERS}", f"tse-{ATTACKERS}"
 # A rate counts as free of loss below this part; with none at all, one stray packet would decide.
 LOSS_MAX = 0.001
 # The search for a rate ends when its bounds are as near as this.
-PRECISION = 0.02
+PRECISION = 0.03
 RATE_FIRST, RATE_LAST = 50_000.0, 100.0
 TRIES = 3
 # A sender that misses its rate by more than this cannot show that the rate is free of loss.
@@ -35,7 +35,7 @@ SENDER_SLACK = 0.02
 def add_arguments(arguments):
     arguments.add_argument("--no-memory", action="store_true", help="leave out the packets from memory")
     arguments.add_argument("--no-ports", action="store_true", help="leave out the real ports")
-    arguments.add_argument("--trial-seconds", type=float, default=2, help="how long a rate is tried on real ports (2)")
+    arguments.add_argument("--trial-seconds", type=float, default=1.5, help="how long a rate is tried on real ports (1.5)")
 
 
 def measure(options):
