@@ -73,17 +73,18 @@ def raise_limits(replay):
     """Makes room for all flows, and keeps them."""
     limits = {"flow-limit": FLOW_LIMIT, "max-idle": 1000 * PATIENCE_S}
     replay.vsctl("set", "Open_vSwitch", ".", *(f"other_config:{k}={v}" for k, v in limits.items()))
-    # The limit in force starts low and would only grow with time.
-    replay.appctl("upcall/set-flow-limit", FLOW_LIMIT)
+    # In Open vSwitch the limit in force starts low and grows with time.
+    if "upcall/set-flow-limit" in replay.appctl("list-commands"):
+        replay.appctl("upcall/set-flow-limit", FLOW_LIMIT)
 
 
 def cached_flows(replay):
     """How many megaflows there are."""
-    text = replay.appctl("upcall/show")
-    current = re.search(r"\(current (\d+)\)", text)
-    if current is None:
-        raise SystemExit(f"{replay.which}: upcall/show does not say how many flows there are:\n{text}")
-    return int(current[1])
+    text = replay.appctl("dpctl/show")
+    flows = re.search(r"^\s+flows: (\d+)", text, re.MULTILINE)
+    if flows is None:
+        raise SystemExit(f"{replay.which}: dpctl/show does not say how many flows there are:\n{text}")
+    return int(flows[1])
 
 
 def watch(replay):
