@@ -5,6 +5,7 @@ The example `rules` of the crate classifier measures; every object that it print
 """
 
 import examples
+from replay import PACKET_CORE
 from report import Report
 
 # NSDI'15, section 7.2: half a million flows in 10 tuples, classifications a second on one core.
@@ -12,7 +13,7 @@ PAPER_CLASSIFICATIONS_PER_S = 680_000
 
 
 def measure(_options):
-    found = examples.run("classifier", "rules")
+    found = examples.run("classifier", "rules", core=PACKET_CORE)
     return Report(
         examples.tables("the classifier on one core", found),
         {"rows": found, "paper": {"classifications_per_s": PAPER_CLASSIFICATIONS_PER_S}},

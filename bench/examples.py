@@ -1,24 +1,28 @@
 """Measurements that are Rust programs: examples of a crate, which print one JSON object a line."""
 
 import json
-import os
 import subprocess
 
 import common
 from report import Table
 
 
-def run(package, example, *words):
-    """Builds and runs an example and gives the objects that it printed."""
-    manifest = common.ROOT / "Cargo.toml"
-    command = ["cargo", "run", "--release", "-q", "-p", package, "--example", example, "--manifest-path", manifest]
-    if words:
-        command += ["--", *words]
-    common.say(f"running the example {example} of {package}")
-    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, env=os.environ, check=False)
+def run(package, example, *words, core=None):
+    """Builds an example, runs it (with `core`, on that one core), and gives the objects that it printed."""
+    which = ["--release", "-q", "-p", package, "--example", example, "--manifest-path", common.ROOT / "Cargo.toml"]
+    source = f"the example {example} of {package}"
+    common.say(f"building and running {source}")
+    finish(["cargo", "build", *which], source)
+    pinned = [] if core is None else ["taskset", "-c", core]
+    return objects(finish([*pinned, "cargo", "run", *which, "--", *words], source), source)
+
+
+def finish(command, source):
+    """Runs a command to its end and gives what it printed; what it has to say besides goes through."""
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
-        raise SystemExit(f"the example {example} of {package} ended with status {done.returncode}")
-    return objects(done.stdout, f"the example {example} of {package}")
+        raise SystemExit(f"{source} ended with status {done.returncode}")
+    return done.stdout
 
 
 def objects(text, source):

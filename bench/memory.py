@@ -39,8 +39,15 @@ def measure(options):
             figures[what] = {"rounds": turns, "median": {PEER: peer, OURS: ours}, "ratio": ratio(ours, peer)}
             rows.append([what.replace("_", " "), peer, ours, ratio(ours, peer)])
     tables = [Table("resident memory of the switch daemon", ["what", "Open vSwitch", "Flowstone", "ratio"], rows)]
-    figures["types"] = examples.run("datapath", "memory")
-    return Report(tables + examples.tables("by type", figures["types"]), figures)
+    notes = []
+    try:
+        figures["types"] = examples.run("datapath", "memory")
+        tables += examples.tables("by type", figures["types"])
+    except SystemExit as end:
+        if isinstance(end.code, int):  # told to end, by a signal
+            raise
+        notes.append(f"By type: nothing, {end.code}.")
+    return Report(tables, figures, notes)
 
 
 def five_tuples(count):

@@ -8,6 +8,7 @@ The example `nsdi15` of the crate ofproto simulates the connections and prints t
 """
 
 import examples
+from replay import PACKET_CORE
 from report import Report, Table
 
 # The paper's Table 1: thousands of transactions a second (on its machine), cached flows, masks.
@@ -29,7 +30,7 @@ def add_arguments(arguments):
 
 def measure(options):
     words = [] if options.connections is None else ["--connections", options.connections]
-    found = examples.run("ofproto", "nsdi15", *words)
+    found = examples.run("ofproto", "nsdi15", *words, core=PACKET_CORE)
     return Report(
         [table_1(found), table_2(found)],
         {"rows": found, "paper": {"table_1": PAPER_TABLE_1, "table_2": list(PAPER_TABLE_2.items())}},

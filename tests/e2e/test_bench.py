@@ -4,14 +4,14 @@ import hashlib
 import sys
 
 import pytest
-
 from switch import TOP
 
 sys.path.insert(0, str(TOP / "bench"))
 
 import examples  # noqa: E402
-import report  # noqa: E402
+import nsdi15  # noqa: E402
 import replay  # noqa: E402
+import report  # noqa: E402
 import workload  # noqa: E402
 
 # SHA-256 of NAME.pcap and of NAME.flows, seed 1.
@@ -137,3 +137,12 @@ def test_lines_of_examples():
     for text in ("", "words\n", "[1]\n"):
         with pytest.raises(SystemExit):
             examples.objects(text, "it")
+
+
+def test_nsdi15_beside_the_paper():
+    found = [
+        {"table": 1, "optimizations": "all", "flows": 16, "masks": 9, "packets_per_second": 5.5e6},
+        {"table": 2, "microflows": "enabled", "optimizations": "enabled", "tuples_per_packet": 1.5},
+    ]
+    assert nsdi15.table_1(found).rows == [["all", 15, 16, 14, 9, 117, 5.5e6]]
+    assert nsdi15.table_2(found).rows == [["enabled", "enabled", 1.68, 1.5, None, 120, None]]
