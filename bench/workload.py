@@ -300,6 +300,16 @@ def pcap(packets, rng):
     return b"".join(records)
 
 
+def packets_in(path):
+    """How many packets a capture file in little-endian byte order holds."""
+    data = pathlib.Path(path).read_bytes()
+    count, at = 0, 24
+    while at + 16 <= len(data):
+        at += 16 + struct.unpack_from("<I", data, at + 8)[0]
+        count += 1
+    return count
+
+
 def files(name, seed=1):
     """The bytes of NAME.pcap and of NAME.flows; ValueError for a name that means nothing."""
     parts = re.fullmatch(r"([a-z0-9]+)-([1-9][0-9]*)([km]?)", name)

@@ -97,6 +97,7 @@ def test_workload_seed_and_names(tmp_path):
     assert workload.files("masks-10", seed=2) != workload.files("masks-10")
     pcap, flows = workload.write("masks-10", tmp_path / "new")
     assert (pcap.read_bytes(), flows.read_bytes()) == workload.files("masks-10")
+    assert workload.packets_in(pcap) == 4096
     for name in ("masks", "masks-0", "masks-1x", "other-1", "../masks-1", "setups-10", "setups-200"):
         with pytest.raises(ValueError):
             workload.files(name)
