@@ -12,11 +12,12 @@ use packet::Packet;
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::exact::Exact;
 use crate::execute::Executor;
 use crate::output::Outputs;
 use crate::poll;
 use crate::port::{PORTS_MAX, Port, PortInfo, PortStats, PortTable};
-use crate::shared::Shared;
+use crate::shared::{LaneCounters, Shared};
 use crate::thread::Worker;
 use crate::upcall::{Server, UpcallStats};
 
@@ -41,18 +42,36 @@ impl Default for Config {
 }
 
 /// What a packet thread has done so far.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ThreadStats {
     /// Packets received.
     pub packets: u64,
     /// Batches that they came in.
     pub batches: u64,
+    /// Batches of one packet, of two, and so on.
+    pub batch_sizes: Vec<u64>,
+    /// Packets that the microflow cache had the flow for.
+    pub exact_hits: u64,
+    /// Packets that the megaflow index had the flow for.
+    pub megaflow_hits: u64,
+    /// Look-ups in parts of the index: nodes of the tree or tables of tuple space search.
+    pub probes: u64,
+    /// Packets that no flow covered.
+    pub misses: u64,
+    /// Of these, packets that were dropped, as the queue of their port was full.
+    pub lost: u64,
+    /// Packets that were decided about afresh.
+    pub checks: u64,
+    /// Of these, packets whose flow was wrong.
+    pub checks_failed: u64,
     /// Rounds over the thread's queues.
     pub rounds: u64,
     /// Times that the thread went to sleep.
     pub sleeps: u64,
     /// Nanoseconds in rounds that moved packets.
     pub busy_ns: u64,
+    /// Nanoseconds in rounds that moved none, and asleep.
+    pub idle_ns: u64,
     /// Panics in processing; each lost the packets of a batch.
     pub panics: u64,
 }
@@ -230,16 +249,29 @@ impl Datapath {
 
     /// What each packet thread has done.
     pub fn thread_stats(&self) -> Vec<ThreadStats> {
-        let lanes = &self.shared.lanes[..self.shared.caller_lane()];
-        let stats = lanes.iter().map(|c| ThreadStats {
-            packets: c.packets.load(Ordering::Relaxed),
-            batches: c.batches.load(Ordering::Relaxed),
-            rounds: c.rounds.load(Ordering::Relaxed),
-            sleeps: c.sleeps.load(Ordering::Relaxed),
-            busy_ns: c.busy_ns.load(Ordering::Relaxed),
-            panics: c.panics.load(Ordering::Relaxed),
-        });
-        stats.collect()
+        self.shared.lanes[..self.shared.caller_lane()].iter().map(LaneCounters::thread_stats).collect()
+    }
+
+    /// Takes one packet in so many into the microflow cache, from now on; 0 turns the cache off.
+    pub fn set_microflow_inverse_probability(&self, n: u32) {
+        self.shared.inverse_probability.store(n, Ordering::Relaxed);
+    }
+
+    /// Bytes of an entry of the microflow cache, with its key.
+    pub const fn microflow_entry_bytes() -> usize {
+        Exact::entry_bytes()
+    }
+
+    /// Has every `every`-th packet that a flow covers decided about afresh, from now on, to find errors
+    /// ([`UpcallHandler::check`]); 0 for none.
+    pub fn set_self_check(&self, every: u64) {
+        self.shared.check_every.store(every, Ordering::Relaxed);
+    }
+
+    /// Pins packet threads to these processors, one each, in turn; none lets them go.
+    pub fn set_cpus(&self, cpus: &[usize]) {
+        self.shared.cpus.store(Arc::new(cpus.to_vec()));
+        self.wake();
     }
 
     /// Without threads: one round over all ports, on the caller's thread. Returns how many packets came in. (With

@@ -4,6 +4,7 @@
 //!
 //! - [`poll`]: the loop of a packet thread; [`thread`]: what a thread owns and one round of its work;
 //! - [`input`]: a batch of frames becomes keys;
+//! - [`exact`]: the microflow cache, a hint which megaflow an exact key takes;
 //! - [`flows`], [`megaflow`]: the index of cached verdicts behind its lock;
 //! - [`upcall`]: what no flow covers goes up through a bounded queue of its port, to threads that ask the
 //!   [`dpif::UpcallHandler`];
@@ -16,6 +17,7 @@
 //! [`base::DropReason`].
 
 mod datapath;
+mod exact;
 mod execute;
 mod flows;
 mod input;
