@@ -47,10 +47,11 @@ class Replay:
                 "emc-insert-inv-prob": inverse_probability,
                 "pmd-cpu-mask": hex(1 << PACKET_CORE),
             }
+            rest = PACKET_CORE if one_core else CONTROL_CORE
             if which == PEER:
-                config |= self._dpdk(made, memory_mib, PACKET_CORE if one_core else CONTROL_CORE)
+                config |= self._dpdk(made, memory_mib, rest)
             self.vsctl("--no-wait", "set", "Open_vSwitch", ".", *(f"other_config:{k}={v}" for k, v in config.items()))
-            self.switch.start(core=PACKET_CORE if one_core else None)
+            self.switch.start(core=rest)
             self.vsctl("add-br", "br0", "--", "set", "Bridge", "br0", "datapath_type=netdev", "fail-mode=secure")
             self.made = made.pop_all()
 
