@@ -12,6 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::datapath::Config;
 use crate::flows::{Flows, Installed};
 use crate::port::{Port, PortTable};
+use crate::upcall::Upcalls;
 
 /// Shared state; see the module's text.
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) ports: ArcSwap<PortTable>,
     pub(crate) flows: Flows,
+    pub(crate) upcalls: Upcalls,
     handler: ArcSwapOption<Handler>,
     /// Drops of all ports and of packets that came from none.
     pub(crate) drops: DropCounters,
@@ -69,6 +71,7 @@ impl Shared {
             clock,
             ports: ArcSwap::default(),
             flows: Flows::new(config.flow_limit),
+            upcalls: Upcalls::default(),
             handler: ArcSwapOption::empty(),
             drops: DropCounters::default(),
             lanes: (0..lanes).map(|_| LaneCounters::default()).collect(),

@@ -50,6 +50,9 @@ pub use action::{Action, ControllerAction, Learn, LearnDst, LearnSpec, LearnSrc,
 pub use error::OfpError;
 pub use flow_mod::{FlowFlags, FlowMod, FlowModCommand};
 pub use flow_text::{FlowTextError, ParsedFlow, parse_flow, parse_flow_filter, parse_flow_line};
+pub use group::{
+    Bucket, GroupCommand, GroupKind, GroupMod, GroupTextError, ParsedGroup, parse_group, parse_group_line,
+};
 pub use message::{DecodeError, Form, Message, Options, Xid, decode, decode_with, encode, encode_with};
 pub use protocol::Protocols;
 pub use version::Version;

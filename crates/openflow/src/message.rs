@@ -181,7 +181,7 @@ fn body(head: &types::Head<'_>, options: Options) -> Result<Message> {
         Kind::PacketOut => M::PacketOut(PacketOut::decode(v, r)?),
         Kind::FlowMod => M::FlowMod(Form::Standard, Box::new(flow_msg::decode_flow_mod(v, tid, r)?)),
         Kind::NxFlowMod => M::FlowMod(Form::Nicira, Box::new(flow_msg::decode_nx_flow_mod(tid, r)?)),
-        Kind::GroupMod => M::GroupMod(GroupMod::decode(r)?),
+        Kind::GroupMod => M::GroupMod(GroupMod::decode(v, head.row.is_nicira(), r)?),
         Kind::PortMod => M::PortMod(PortMod::decode(v, r)?),
         Kind::TableMod => M::TableMod(decode_table_mod(r)?),
         Kind::MeterMod => M::MeterMod(MeterMod::decode(r)?),
@@ -330,7 +330,7 @@ fn put_body(message: &Message, v: Version, options: Options, out: &mut Vec<u8>) 
         M::PacketOut(m) => m.encode(v, out),
         M::FlowMod(Form::Standard, m) => flow_msg::encode_flow_mod(m, v, tid, out),
         M::FlowMod(Form::Nicira, m) => flow_msg::encode_nx_flow_mod(m, tid, out),
-        M::GroupMod(m) => m.encode(out),
+        M::GroupMod(m) => m.encode(v, out),
         M::PortMod(m) => m.encode(v, out),
         M::TableMod(m) => {
             out.put_u8(m.table_id);

@@ -119,6 +119,13 @@ pub struct Row {
     last: Version,
 }
 
+impl Row {
+    /// Whether this is Nicira's form of the message.
+    pub fn is_nicira(&self) -> bool {
+        matches!(self.place, Place::Nicira(_) | Place::NiciraRequest(_) | Place::NiciraReply(_))
+    }
+}
+
 const fn row(kind: Kind, name: &'static str, place: Place, first: Version, last: Version) -> Row {
     Row { kind, name, place, first, last }
 }
@@ -142,7 +149,8 @@ static ROWS: &[Row] = &[
     row(K::PortStatus, "OFPT_PORT_STATUS", T(12), V10, V13),
     row(K::PacketOut, "OFPT_PACKET_OUT", T(13), V10, V14),
     row(K::FlowMod, "OFPT_FLOW_MOD", T(14), V10, V15),
-    row(K::GroupMod, "OFPT_GROUP_MOD", T(15), V11, V14),
+    row(K::GroupMod, "OFPT_GROUP_MOD", T(15), V11, V15),
+    row(K::GroupMod, "NXT_GROUP_MOD", Nx(31), V10, V14),
     row(K::PortMod, "OFPT_PORT_MOD", T(15), V10, V10),
     row(K::PortMod, "OFPT_PORT_MOD", T(16), V11, V13),
     row(K::TableMod, "OFPT_TABLE_MOD", T(17), V11, V13),
@@ -188,8 +196,8 @@ static ROWS: &[Row] = &[
     row(K::QueueReply, "OFPST_QUEUE reply", Rep(5), V10, V13),
     row(K::GroupRequest, "OFPST_GROUP request", Req(6), V11, V15),
     row(K::GroupReply, "OFPST_GROUP reply", Rep(6), V11, V15),
-    row(K::GroupDescRequest, "OFPST_GROUP_DESC request", Req(7), V11, V14),
-    row(K::GroupDescReply, "OFPST_GROUP_DESC reply", Rep(7), V11, V14),
+    row(K::GroupDescRequest, "OFPST_GROUP_DESC request", Req(7), V11, V15),
+    row(K::GroupDescReply, "OFPST_GROUP_DESC reply", Rep(7), V11, V15),
     row(K::GroupFeaturesRequest, "OFPST_GROUP_FEATURES request", Req(8), V12, V15),
     row(K::GroupFeaturesReply, "OFPST_GROUP_FEATURES reply", Rep(8), V12, V15),
     row(K::MeterRequest, "OFPST_METER request", Req(9), V13, V15),
@@ -206,6 +214,12 @@ static ROWS: &[Row] = &[
     row(K::NxFlowReply, "NXST_FLOW reply", NxRep(0), V10, V15),
     row(K::NxAggregateRequest, "NXST_AGGREGATE request", NxReq(1), V10, V15),
     row(K::NxAggregateReply, "NXST_AGGREGATE reply", NxRep(1), V10, V15),
+    row(K::GroupRequest, "NXST_GROUP request", NxReq(7), V10, V10),
+    row(K::GroupReply, "NXST_GROUP reply", NxRep(7), V10, V10),
+    row(K::GroupDescRequest, "NXST_GROUP_DESC request", NxReq(8), V10, V10),
+    row(K::GroupDescReply, "NXST_GROUP_DESC reply", NxRep(8), V10, V10),
+    row(K::GroupFeaturesRequest, "NXST_GROUP_FEATURES request", NxReq(9), V10, V10),
+    row(K::GroupFeaturesReply, "NXST_GROUP_FEATURES reply", NxRep(9), V10, V10),
     row(K::NxFlowMonitorRequest, "NXST_FLOW_MONITOR request", NxReq(2), V10, V13),
 ];
 
