@@ -182,6 +182,19 @@ impl Megaflow {
         *mask = masks.share(mask.clone());
     }
 
+    /// It is to match these bits.
+    pub(crate) fn narrow(&mut self, mask: Sparse) {
+        *self.mask.get_mut() = Arc::new(mask);
+    }
+
+    /// Another mask for an installed flow, shared with others.
+    pub(crate) fn set_mask(&self, mask: Sparse, masks: &mut Shared<Sparse>) {
+        let mut own = self.mask.lock();
+        let new = masks.share(Arc::new(mask));
+        masks.release(&own);
+        *own = new;
+    }
+
     /// It shares its lists no more.
     pub(crate) fn unshare(&self, reads: &mut Shared<[Step]>, masks: &mut Shared<Sparse>) {
         reads.release(&self.reads);

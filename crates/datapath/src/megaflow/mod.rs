@@ -4,6 +4,7 @@
 
 pub mod flow;
 mod share;
+pub mod tree;
 pub mod tuple_space;
 
 use std::borrow::Borrow;
@@ -14,6 +15,7 @@ use ::flow::FlowKey;
 use smallvec::SmallVec;
 
 pub use self::flow::{Megaflow, Sparse};
+pub use tree::Tree;
 pub use tuple_space::TupleSpace;
 
 /// What an index answers about a key.
