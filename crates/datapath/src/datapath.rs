@@ -18,6 +18,7 @@ use crate::poll;
 use crate::port::{PORTS_MAX, Port, PortInfo, PortStats, PortTable};
 use crate::shared::Shared;
 use crate::thread::Worker;
+use crate::upcall::{Server, UpcallStats};
 
 /// How a datapath is to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,11 +29,14 @@ pub struct Config {
     pub flow_limit: u64,
     /// Rounds without a packet after which a thread sleeps.
     pub empty_rounds_max: u32,
+    /// Threads that answer misses, where there are packet threads; 0 for as many as the machine has processors beside
+    /// one, one at least.
+    pub handlers: usize,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { threads: 1, flow_limit: 200_000, empty_rounds_max: 16 }
+        Self { threads: 1, flow_limit: 200_000, empty_rounds_max: 16, handlers: 0 }
     }
 }
 
@@ -61,7 +65,8 @@ pub struct Datapath {
     ports_changing: Mutex<()>,
     threads: Mutex<Vec<PacketThread>>,
     /// The one worker of a datapath without threads.
-    stepped: Option<Mutex<Worker>>,
+    stepped: Option<Mutex<(Worker, Server)>>,
+    handlers: Mutex<Vec<JoinHandle<()>>>,
     /// Transmit batches for callers of `execute`, kept for their memory.
     outputs: Mutex<Vec<Outputs>>,
 }
@@ -76,19 +81,55 @@ impl Datapath {
     /// A datapath without ports. Fails if a thread cannot be started.
     pub fn new(config: Config, clock: Clock) -> Result<Self, DpifError> {
         let shared = Arc::new(Shared::new(config.clone(), clock));
-        let stepped = (config.threads == 0).then(|| Mutex::new(Worker::new(shared.clone(), 0)));
+        let stepped =
+            (config.threads == 0).then(|| Mutex::new((Worker::new(shared.clone(), 0), Server::new(shared.clone(), 0))));
         let datapath = Self {
             shared,
             ports_changing: Mutex::new(()),
             threads: Mutex::default(),
             stepped,
+            handlers: Mutex::default(),
             outputs: Mutex::default(),
         };
         for index in 0..config.threads {
             let thread = datapath.start(index).map_err(|e| DpifError::Device(format!("packet thread: {e}")))?;
             datapath.threads.lock().push(thread);
         }
+        datapath.set_handlers(config.handlers)?;
         Ok(datapath)
+    }
+
+    /// Sets how many threads answer misses, from now on: 0 for as many as the machine has processors beside one, one at
+    /// least. (Without packet threads there are none.) Not to be called from an [`UpcallHandler`].
+    pub fn set_handlers(&self, wanted: usize) -> Result<(), DpifError> {
+        if self.stepped.is_some() {
+            return Ok(());
+        }
+        let mut handlers = self.handlers.lock();
+        let automatic = || std::thread::available_parallelism().map_or(1, |n| n.get().saturating_sub(1).max(1));
+        let n = if wanted == 0 { automatic() } else { wanted };
+        self.shared.upcalls.set_handlers(n);
+        while handlers.len() > n {
+            let ended = handlers.pop().map(JoinHandle::join);
+            debug_assert!(ended.is_none_or(|joined| joined.is_ok()), "panics are caught");
+        }
+        while handlers.len() < n {
+            let server = Server::new(self.shared.clone(), handlers.len());
+            let thread = std::thread::Builder::new().name(format!("handler{}", handlers.len()));
+            let handle = thread.spawn(|| server.run());
+            handlers.push(handle.map_err(|e| DpifError::Device(format!("handler thread: {e}")))?);
+        }
+        Ok(())
+    }
+
+    /// Waits until no packet waits to go up. Packets that packet threads have not looked at yet do not count.
+    pub fn settle(&self) {
+        self.shared.upcalls.wait_idle();
+    }
+
+    /// What went up, by port, and who answers.
+    pub fn upcall_stats(&self) -> UpcallStats {
+        self.shared.upcalls.stats()
     }
 
     fn start(&self, index: usize) -> std::io::Result<PacketThread> {
@@ -134,6 +175,7 @@ impl Datapath {
         let table = self.shared.ports.load_full();
         table.port(number).ok_or(DpifError::NoPort(number))?;
         self.publish(table.without(number));
+        self.shared.upcalls.forget(number);
         Ok(())
     }
 
@@ -141,7 +183,7 @@ impl Datapath {
     /// while holding a lock that one takes.
     pub fn synchronize(&self) {
         match &self.stepped {
-            Some(worker) => worker.lock().sync(),
+            Some(stepped) => stepped.lock().0.sync(),
             None => self.shared.wait_seen(self.shared.ports.load().version),
         }
     }
@@ -203,10 +245,12 @@ impl Datapath {
     /// Without threads: one round over all ports, on the caller's thread. Returns how many packets came in. (With
     /// threads it does nothing.) Not to be called from an [`UpcallHandler`].
     pub fn run_once(&self) -> usize {
-        let Some(worker) = &self.stepped else { return 0 };
-        let mut worker = worker.lock();
+        let Some(stepped) = &self.stepped else { return 0 };
+        let (worker, server) = &mut *stepped.lock();
         worker.retry_broken();
-        worker.round()
+        let received = worker.round();
+        server.drain();
+        received
     }
 
     /// Without threads: rounds until one brings no packet, at most `rounds_max`. Returns how many packets came in.
@@ -225,14 +269,21 @@ impl Datapath {
                 let _ = thread.handle.join();
             }
         }
+        self.shared.upcalls.set_handlers(0);
+        for handler in std::mem::take(&mut *self.handlers.lock()) {
+            if handler.thread().id() != std::thread::current().id() {
+                let _ = handler.join();
+            }
+        }
+        self.shared.upcalls.clear();
         self.shared.set_handler(None);
         let _changing = self.ports_changing.lock();
         let none = self.shared.ports.load().emptied();
         self.shared.ports.store(Arc::new(none));
-        if let Some(worker) = &self.stepped
-            && let Some(mut worker) = worker.try_lock()
+        if let Some(stepped) = &self.stepped
+            && let Some(mut stepped) = stepped.try_lock()
         {
-            worker.sync();
+            stepped.0.sync();
         }
     }
 }
@@ -263,13 +314,21 @@ impl Dpif for Datapath {
         failed.map_or(Ok(()), |reason| Err(DpifError::Dropped(reason)))
     }
 
-    fn flow_put(&self, id: FlowId, flow: Arc<DpFlow>) -> Result<(), DpifError> {
+    fn flow_put(&self, id: FlowId, flow: DpFlow) -> Result<(), DpifError> {
         let handler = self.shared.handler();
         if self.shared.install(handler.as_deref(), id, flow) { Ok(()) } else { Err(DpifError::TooManyFlows) }
     }
 
     fn flow_del(&self, id: FlowId) -> Result<DpFlowStats, DpifError> {
         self.shared.flows.del(id)
+    }
+
+    fn flow_get(&self, id: FlowId) -> Option<DpFlowEntry> {
+        self.shared.flows.entry(id)
+    }
+
+    fn flow_stats(&self, each: &mut dyn FnMut(FlowId, DpFlowStats)) {
+        self.shared.flows.stats(each);
     }
 
     fn flow_dump(&self) -> Vec<DpFlowEntry> {

@@ -5,7 +5,8 @@
 //! - [`poll`]: the loop of a packet thread; [`thread`]: what a thread owns and one round of its work;
 //! - [`input`]: a batch of frames becomes keys;
 //! - [`flows`], [`megaflow`]: the index of cached verdicts behind its lock;
-//! - [`upcall`]: what no flow covers goes up through [`dpif::UpcallHandler`];
+//! - [`upcall`]: what no flow covers goes up through a bounded queue of its port, to threads that ask the
+//!   [`dpif::UpcallHandler`];
 //! - [`execute`]: actions on packets, those of the same verdict together;
 //! - [`output`]: per-port transmit batches.
 //!
@@ -28,3 +29,4 @@ mod upcall;
 
 pub use datapath::{Config, Datapath, ThreadStats};
 pub use port::{PortInfo, PortStats};
+pub use upcall::{HandlerStats, PortUpcalls, UpcallStats};

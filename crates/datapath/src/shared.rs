@@ -12,6 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::datapath::Config;
 use crate::flows::{Flows, Installed};
 use crate::port::{Port, PortTable};
+use crate::upcall::Upcalls;
 
 /// Shared state; see the module's text.
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) ports: ArcSwap<PortTable>,
     pub(crate) flows: Flows,
+    pub(crate) upcalls: Upcalls,
     handler: ArcSwapOption<Handler>,
     /// Drops of all ports and of packets that came from none.
     pub(crate) drops: DropCounters,
@@ -69,6 +71,7 @@ impl Shared {
             clock,
             ports: ArcSwap::default(),
             flows: Flows::new(config.flow_limit),
+            upcalls: Upcalls::default(),
             handler: ArcSwapOption::empty(),
             drops: DropCounters::default(),
             lanes: (0..lanes).map(|_| LaneCounters::default()).collect(),
@@ -103,11 +106,11 @@ impl Shared {
     }
 
     /// Installs a flow and tells the handler which flows left for it, or that it did not get in.
-    pub(crate) fn install(&self, handler: Option<&dyn UpcallHandler>, id: FlowId, flow: Arc<DpFlow>) -> bool {
+    pub(crate) fn install(&self, handler: Option<&dyn UpcallHandler>, id: FlowId, flow: DpFlow) -> bool {
         match self.flows.put(id, flow) {
             Installed::Yes(gone) => {
-                if let (Some(old), Some(handler)) = (gone, handler) {
-                    handler.flow_gone(old.id, old.stats());
+                if let Some(handler) = handler {
+                    gone.iter().for_each(|old| handler.flow_gone(old.id, old.stats()));
                 }
                 true
             }
@@ -115,6 +118,14 @@ impl Shared {
                 bump(&self.flows_refused, 1);
                 false
             }
+        }
+    }
+
+    /// Puts the flows' index in order and tells the handler which flows left for it.
+    pub(crate) fn tune(&self) {
+        let gone = self.flows.tune();
+        if let Some(handler) = self.handler().filter(|_| !gone.is_empty()) {
+            gone.iter().for_each(|old| handler.flow_gone(old.id, old.stats()));
         }
     }
 

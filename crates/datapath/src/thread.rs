@@ -10,15 +10,16 @@ use std::sync::atomic::Ordering;
 use base::DropReason;
 use dpif::DpActions;
 use flow::{Field, FlowKey};
+use netdev::pool;
 use packet::buf::BATCH_MAX;
 use packet::{Batch, Packet};
 
 use crate::execute::Executor;
+use crate::input;
 use crate::megaflow::Megaflow;
 use crate::output::Outputs;
 use crate::port::{Port, PortTable};
 use crate::shared::{Shared, bump};
-use crate::{input, upcall};
 
 /// The index is tuned after this many batches.
 const TUNE_EVERY_BATCHES: u64 = 4096;
@@ -49,7 +50,7 @@ pub(crate) struct Worker {
     batch: Batch,
     keys: Vec<FlowKey>,
     groups: Vec<Group>,
-    misses: Vec<(FlowKey, Packet)>,
+    misses: Batch,
 }
 
 /// Packets of a batch that the same flow covers.
@@ -72,7 +73,7 @@ impl Worker {
             batch: Batch::new(),
             keys: Vec::new(),
             groups: Vec::new(),
-            misses: Vec::new(),
+            misses: Batch::new(),
         }
     }
 
@@ -159,24 +160,20 @@ impl Worker {
         };
         for mut group in self.groups.drain(..) {
             let n = group.packets.len();
-            exec.run(&mut group.packets, &group.flow.flow.actions);
+            exec.run(&mut group.packets, &group.flow.actions);
             self.unsettled -= n;
         }
-        for (key, packet) in self.misses.drain(..) {
-            // The answer to an earlier miss of this batch may cover it.
-            match hit(&shared, self.index, &key, &packet) {
-                Some(actions) => {
-                    self.batch.push(packet);
-                    exec.run(&mut self.batch, &actions);
-                }
-                None => upcall::miss(&mut exec, self.index, &key, packet, &mut self.batch),
-            }
-            self.unsettled -= 1;
+        self.unsettled -= self.misses.len();
+        if !self.misses.is_empty() {
+            let left = shared.upcalls.queue(port.number, &mut self.misses);
+            bump(&shared.lanes[self.index].lost, left as u64);
+            shared.count_drop(Some(port), DropReason::UpcallQueueFull, left as u64);
+            pool::recycle_all(&mut self.misses);
         }
         bump(&shared.lanes[self.index].batches, 1);
         self.batches += 1;
         if self.batches.is_multiple_of(TUNE_EVERY_BATCHES) {
-            shared.flows.tune();
+            shared.tune();
         }
     }
 
@@ -190,7 +187,7 @@ impl Worker {
         let reader = self.shared.flows.reader();
         for (packet, key) in self.batch.drain(..).zip(&self.keys) {
             let Some(flow) = reader.lookup(key, &mut probes) else {
-                self.misses.push((key.clone(), packet));
+                self.misses.push(packet);
                 continue;
             };
             hits += 1;
@@ -207,7 +204,7 @@ impl Worker {
 }
 
 /// Looks up a single packet and counts it.
-fn hit(shared: &Shared, lane: usize, key: &FlowKey, packet: &Packet) -> Option<DpActions> {
+pub(crate) fn hit(shared: &Shared, lane: usize, key: &FlowKey, packet: &Packet) -> Option<DpActions> {
     let counters = &shared.lanes[lane];
     let mut probes = 0;
     let reader = shared.flows.reader();
@@ -216,7 +213,7 @@ fn hit(shared: &Shared, lane: usize, key: &FlowKey, packet: &Packet) -> Option<D
     let flow = flow?;
     flow.count(packet.len(), tcp_flags(key), shared.clock.now());
     bump(&counters.hit, 1);
-    Some(flow.flow.actions.clone())
+    Some(flow.actions.clone())
 }
 
 /// The TCP flags of a packet by its key; none if it is no TCP.

@@ -3,9 +3,11 @@
 
 mod key;
 mod parse;
+mod parse_actions;
 
 pub use key::{Detail, format_key, key_to_string};
-pub use parse::{KeyError, parse_key};
+pub use parse::{KeyError, parse_flow, parse_key};
+pub use parse_actions::{ActionsError, parse_actions};
 
 use crate::action::DpAction;
 use base::{DpPort, MacAddr};
@@ -60,7 +62,7 @@ fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Opti
                     .iter()
                     .take_while(|a| matches!(a, DpAction::Set { field, .. } if header_of(*field, eth_type) == header))
                     .count();
-                let parts: Vec<String> = rest[..used].iter().filter_map(part).collect();
+                let parts: Vec<String> = rest[..used].iter().filter_map(|set| part(set, header == "ipv6")).collect();
                 write!(out, "set({header}({}))", parts.join(","))
             }
         };
@@ -91,8 +93,8 @@ fn header_of(field: Field, eth_type: u16) -> &'static str {
     }
 }
 
-/// `key=value/mask` within the header's parentheses; the mask only where bits are missing.
-fn part(action: &DpAction) -> Option<String> {
+/// `key=value/mask` within the header's parentheses (IPv6's, if `v6`); the mask only where bits are missing.
+fn part(action: &DpAction, v6: bool) -> Option<String> {
     let DpAction::Set { field, value, mask } = action else { return None };
     let whole = *mask == field.info().full_mask();
     let masked = |v: String, m: String| if whole { v } else { format!("{v}/{m}") };
@@ -110,8 +112,9 @@ fn part(action: &DpAction) -> Option<String> {
             let ip = |v: u128| Ipv6Addr::from_bits(v).to_string();
             format!("{}={}", short_name(*field), masked(ip(*value), ip(*mask)))
         }
-        Field::IpDscp => format!("tos={}/{}", hex(value << 2), hex(mask << 2)),
-        Field::IpEcn => format!("tos={}/{}", hex(*value), hex(*mask)),
+        Field::IpDscp => format!("{}={}/{}", if v6 { "tclass" } else { "tos" }, hex(value << 2), hex(mask << 2)),
+        Field::IpEcn => format!("{}={}/{}", if v6 { "tclass" } else { "tos" }, hex(*value), hex(*mask)),
+        Field::IpTtl if v6 => format!("hlimit={}", masked(value.to_string(), hex(*mask))),
         Field::VlanTci if mask & 0xefff == 0xefff => format!("vid={},pcp={}", value & 0xfff, value >> 13),
         Field::VlanTci if *mask == 0xfff => format!("vid={value}"),
         Field::VlanTci if *mask == 0xe000 => format!("pcp={}", value >> 13),
@@ -217,6 +220,30 @@ mod tests {
     }
 
     #[test]
+    fn flows_with_masks() {
+        for text in [
+            "recirc_id(0),in_port(1),packet_type(ns=0,id=0),eth(src=02:00:00:00:00:00/ff:ff:ff:00:00:00),eth_type(0x0800),\
+             ipv4(dst=10.0.0.0/255.0.0.0,tos=0x20/0xfc,frag=no)",
+            "recirc_id(0),in_port(1),packet_type(ns=0,id=0),eth_type(0x8100),vlan(vid=5,pcp=0/0x0),encap(eth_type(0x0800),\
+             ipv4(proto=6,frag=no),tcp_flags(+syn-ack))",
+            "ct_mark(0x1/0xf),recirc_id(0),in_port(2),packet_type(ns=0,id=0),eth_type(0x86dd),ipv6(src=fe80::/ffff::,frag=no)",
+        ] {
+            let (key, mask) = parse_flow(&text.replace(",pcp=0/0x0", ",pcp=0/0"), &|_| None).unwrap();
+            let mut out = String::new();
+            format_key(&key, &mask, Detail::Matched, &no_name, &mut out);
+            assert_eq!(out, text);
+        }
+        let (key, mask) = parse_flow("in_port(1),eth(),eth_type(0x0806),arp()", &|_| None).unwrap();
+        assert_eq!((key.in_port().0, key.eth_type(), mask.eth_type()), (1, 0x806, 0xffff));
+        assert!(mask.get(Field::EthSrc) == 0 && mask.get(Field::ArpSpa) == 0);
+        assert_eq!(
+            parse_flow("ipv4(tos=1/256)", &|_| None).unwrap_err().to_string(),
+            "syntax error at ipv4(tos=1/256)"
+        );
+        assert!(parse("ipv4(tos=1/255)").is_err());
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         let error = |text: &str| parse(text).unwrap_err().to_string();
         assert_eq!(error("in_port(1),eth(src=02:00:00:00:00:04),bogus(1)"), "syntax error at bogus(1)");
@@ -231,8 +258,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_an_answer(text in "(in_port|eth|vlan|encap|mpls|ipv4|nd|,|=|src|label|0x|[0-9()]|.){0,20}") {
+        fn any_text_is_an_answer(text in "(in_port|eth|vlan|encap|mpls|ipv4|nd|tcp_flags|set|clone|push_vlan|trunc|,|=|/|src|label|0x|[0-9()+-]|.){0,20}") {
             let _ = parse(&text);
+            let _ = parse_flow(&text, &|_| None);
+            let _ = parse_actions(&text, &|_| None);
         }
 
         #[test]

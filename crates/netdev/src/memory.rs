@@ -1,5 +1,5 @@
 //! Ports without anything behind them but memory: two ends of a wire, a port that swallows, and a port that plays
-//! frames.
+//! frames. The last two are interface types, `null` and `replay`, with which the datapath alone can be measured.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -12,7 +12,7 @@ use packet::{Batch, Packet};
 use parking_lot::Mutex;
 
 use crate::change::Changes;
-use crate::device::{Netdev, NetdevError, Rx, SendReport, Tx};
+use crate::device::{Netdev, NetdevError, Options, Rx, SendReport, Tx};
 use crate::pcap::{self, PcapError};
 use crate::pool;
 use crate::queue::FrameQueue;
@@ -33,6 +33,8 @@ pub struct Memory {
     source: Source,
     /// Where sent frames go; nowhere if `None`.
     sink: Option<Arc<FrameQueue>>,
+    /// What a port of a row was made from.
+    options: Option<Options>,
 }
 
 #[derive(Debug)]
@@ -85,6 +87,28 @@ pub fn replay_pcap(name: &str, path: impl AsRef<Path>, times: u64) -> Result<Arc
     Ok(replay(name, records?.iter().map(|record| Packet::from_slice(&record.frame)).collect(), times))
 }
 
+/// Opens a port of interface type `null` (no options) or `replay`: `pcap` names the capture file that is read into
+/// memory, `times` says how often its frames are played (for ever, if it is not there).
+pub fn open(name: &str, kind: &str, options: &Options) -> Result<Arc<Memory>, NetdevError> {
+    let bad = |option, problem: String| NetdevError::Option { name: name.to_owned(), option, problem };
+    let mut port = match kind {
+        "null" => null(name).map_err(|source| NetdevError::Open { name: name.to_owned(), source })?,
+        "replay" => {
+            let path = options.get("pcap").ok_or_else(|| bad("pcap", "is needed: a capture file".to_owned()))?;
+            let times = match options.get("times") {
+                None => u64::MAX,
+                Some(text) => text.parse().map_err(|_| bad("times", format!("'{text}' is not a number of times")))?,
+            };
+            replay_pcap(name, path, times).map_err(|e| bad("pcap", format!("{path}: {e}")))?
+        }
+        _ => return Err(bad("type", format!("'{kind}' is neither null nor replay"))),
+    };
+    if let Some(port) = Arc::get_mut(&mut port) {
+        port.options = Some(options.clone());
+    }
+    Ok(port)
+}
+
 impl Memory {
     fn new(name: &str, kind: &'static str, source: Source, sink: Option<Arc<FrameQueue>>) -> Self {
         use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -99,6 +123,7 @@ impl Memory {
             counters: Arc::default(),
             source,
             sink,
+            options: None,
         }
     }
 
@@ -116,6 +141,14 @@ impl Netdev for Memory {
 
     fn kind(&self) -> &'static str {
         self.kind
+    }
+
+    fn set_options(&self, options: &Options) -> Result<(), NetdevError> {
+        if self.options.as_ref().is_some_and(|made_from| made_from != options) {
+            let problem = "a port in memory stays what it was made from".to_owned();
+            return Err(NetdevError::Option { name: self.name.clone(), option: "options", problem });
+        }
+        Ok(())
     }
 
     fn open_rx(&self, queue: usize) -> Result<Box<dyn Rx>, NetdevError> {
@@ -333,5 +366,28 @@ mod tests {
         port.open_rx(0).expect("rx").recv_batch(&mut out, 9).expect("receive");
         assert_eq!(out, [Packet::from_slice(&[3; 60])]);
         assert!(replay_pcap("r", dir.path().join("none"), 1).is_err());
+    }
+
+    #[test]
+    fn ports_of_rows() {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("x.pcap");
+        pcap::Writer::append(&path).expect("open").write(&[3; 60]).expect("write");
+        let options = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let file = path.to_str().expect("path");
+        let twice: Options = options(&[("pcap", file), ("times", "2")]);
+        let port = open("r", "replay", &twice).expect("port");
+        let mut out = Batch::new();
+        port.open_rx(0).expect("rx").recv_batch(&mut out, 9).expect("receive");
+        assert_eq!(out.len(), 2);
+        assert!(port.set_options(&twice).is_ok() && port.set_options(&options(&[("pcap", file)])).is_err());
+        let refused = |kind, pairs: &[(&str, &str)]| open("r", kind, &options(pairs)).expect_err("refused").to_string();
+        assert_eq!(refused("replay", &[]), "r: option pcap: is needed: a capture file");
+        assert_eq!(
+            refused("replay", &[("pcap", file), ("times", "x")]),
+            "r: option times: 'x' is not a number of times"
+        );
+        assert!(refused("replay", &[("pcap", "/nowhere")]).starts_with("r: option pcap: /nowhere: "));
+        assert!(open("n", "null", &Options::new()).is_ok());
     }
 }

@@ -62,7 +62,7 @@ impl Devices {
 
     /// The names of the interface types, for Open_vSwitch:iface_types.
     pub fn iface_types(&self) -> Vec<&'static str> {
-        let mut types = vec!["internal", "patch", "system"];
+        let mut types = vec!["internal", "null", "patch", "replay", "system"];
         if self.types.dummy {
             types.extend(["dummy", "dummy-internal", "dummy-pmd"]);
         }
@@ -121,6 +121,7 @@ impl Devices {
             ("dummy", _) if self.types.dummy => self.dummies.open(name, "dummy").map_err(text)?,
             ("dummy-pmd", _) if self.types.dummy => self.dummies.open(name, "dummy-pmd").map_err(text)?,
             ("internal", _) => self.linux()?.open_internal(name).map_err(text)?,
+            ("null" | "replay", _) => netdev::memory::open(name, kind, options).map_err(text)?,
             ("system", _) => self.linux()?.open_system(name).map_err(text)?,
             // The text that Open vSwitch has for a type it does not know.
             _ => {

@@ -1,9 +1,10 @@
-//! The text of a datapath flow's key back into a key, as `ofproto/trace` and `netdev-dummy/receive` take it.
+//! The text of a datapath flow's key back into a key, as `ofproto/trace` and `netdev-dummy/receive` take it, or into a
+//! key and a mask, as `dpctl/add-flow` does.
 
 use super::key::{CT_STATE, TCP_FLAGS};
 use base::{DpPort, MacAddr, PortNo};
 use flow::extract::{DL_TYPE_NONE, FRAG_ANY, FRAG_LATER, ethertype};
-use flow::{Field, FlowKey};
+use flow::{Field, FlowKey, FlowMask};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// What could not be read: the text from the header that is wrong to the end. The message is Open vSwitch's.
@@ -15,10 +16,8 @@ pub struct KeyError(pub String);
 /// that the ingress port is [`DpPort::NONE`], and that a packet without an Ethernet type is an 802.2 frame. `port` looks
 /// a port's name up.
 pub fn parse_key(text: &str, port: &dyn Fn(&str) -> Option<DpPort>) -> Result<FlowKey, KeyError> {
-    let mut reader = Reader { key: FlowKey::ZERO, tags: 0, eth_type: None, labels: 0, port };
-    reader.key.set_in_port(PortNo(DpPort::NONE.0));
-    let mut seen = Vec::new();
-    reader.headers(text, 0, &mut seen)?;
+    let mut reader = Reader::new(port, Masks::None);
+    reader.headers(text, 0, &mut Vec::new())?;
     let eth_type = match reader.eth_type {
         // The type of the tag itself, with nothing behind it.
         Some(kind) => kind,
@@ -28,8 +27,30 @@ pub fn parse_key(text: &str, port: &dyn Fn(&str) -> Option<DpPort>) -> Result<Fl
     Ok(reader.key)
 }
 
-struct Reader<'a> {
-    key: FlowKey,
+/// Reads a flow: a key whose values may each have a mask behind a `/`. What is mentioned without one matters whole, what
+/// is not mentioned does not matter, but for the ingress port. The key is zero where the mask is.
+pub fn parse_flow(text: &str, port: &dyn Fn(&str) -> Option<DpPort>) -> Result<(FlowKey, FlowMask), KeyError> {
+    let mut reader = Reader::new(port, Masks::Some);
+    reader.headers(text, 0, &mut Vec::new())?;
+    reader.mask.add_mask(Field::InPortOxm, u32::MAX.into());
+    if let Some(kind) = reader.eth_type {
+        reader.key.set(Field::EthType, kind.into());
+        reader.mask.add_mask(Field::EthType, 0xffff);
+    }
+    Ok((reader.key.masked(&reader.mask), reader.mask))
+}
+
+/// Whether a value may have a mask behind it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Masks {
+    None,
+    Some,
+}
+
+pub(super) struct Reader<'a> {
+    pub(super) key: FlowKey,
+    pub(super) mask: FlowMask,
+    masks: Masks,
     /// VLAN tags so far.
     tags: usize,
     eth_type: Option<u16>,
@@ -40,8 +61,33 @@ struct Reader<'a> {
 /// Behind two tags nothing else is encapsulated.
 const DEPTH_MAX: usize = 3;
 
-impl Reader<'_> {
-    fn headers(&mut self, text: &str, depth: usize, seen: &mut Vec<String>) -> Result<(), KeyError> {
+impl<'a> Reader<'a> {
+    pub(super) fn new(port: &'a dyn Fn(&str) -> Option<DpPort>, masks: Masks) -> Self {
+        let mut key = FlowKey::ZERO;
+        key.set_in_port(PortNo(DpPort::NONE.0));
+        Self { key, mask: FlowKey::ZERO, masks, tags: 0, eth_type: None, labels: 0, port }
+    }
+
+    /// Lets a tag come first.
+    pub(super) fn behind_a_tag(&mut self) {
+        self.eth_type = Some(ethertype::VLAN);
+    }
+
+    /// A value, and its mask or `whole`.
+    fn masked(&self, text: &str, whole: u128, read: impl Fn(&str) -> Option<u128>) -> Option<(u128, u128)> {
+        let (value, mask) = match text.split_once('/') {
+            Some((value, mask)) if self.masks == Masks::Some => (read(value)?, read(mask)?),
+            _ => (read(text)?, whole),
+        };
+        (value <= whole && mask <= whole).then_some((value, mask))
+    }
+
+    fn set(&mut self, field: Field, (value, mask): (u128, u128)) {
+        self.key.set(field, value);
+        self.mask.add_mask(field, mask);
+    }
+
+    pub(super) fn headers(&mut self, text: &str, depth: usize, seen: &mut Vec<String>) -> Result<(), KeyError> {
         let mut rest = text;
         loop {
             rest = rest.trim_start_matches([',', ' ', '\t', '\r', '\n']);
@@ -113,8 +159,8 @@ impl Reader<'_> {
     }
 
     fn number(&mut self, field: Field, text: &str) -> Option<()> {
-        let value = number(text).filter(|v| *v <= field.info().full_mask())?;
-        self.key.set(field, value);
+        let both = self.masked(text, field.info().full_mask(), number)?;
+        self.set(field, both);
         Some(())
     }
 
@@ -126,20 +172,18 @@ impl Reader<'_> {
     }
 
     fn part(&mut self, field: Field, text: &str) -> Option<()> {
-        let value = match field {
+        let read = |text: &str| match field {
             Field::EthSrc | Field::EthDst | Field::ArpSha | Field::ArpTha | Field::NdSll | Field::NdTll => {
-                text.parse::<MacAddr>().ok()?.to_u64().into()
+                Some(text.parse::<MacAddr>().ok()?.to_u64().into())
             }
             Field::Ipv4Src | Field::Ipv4Dst | Field::ArpSpa | Field::ArpTpa => {
-                text.parse::<Ipv4Addr>().ok()?.to_bits().into()
+                Some(text.parse::<Ipv4Addr>().ok()?.to_bits().into())
             }
-            Field::Ipv6Src | Field::Ipv6Dst | Field::NdTarget => text.parse::<Ipv6Addr>().ok()?.to_bits(),
-            _ => number(text)?,
+            Field::Ipv6Src | Field::Ipv6Dst | Field::NdTarget => Some(text.parse::<Ipv6Addr>().ok()?.to_bits()),
+            _ => number(text),
         };
-        if value > field.info().full_mask() {
-            return None;
-        }
-        self.key.set(field, value);
+        let both = self.masked(text, field.info().full_mask(), read)?;
+        self.set(field, both);
         Some(())
     }
 
@@ -148,29 +192,32 @@ impl Reader<'_> {
         if self.tags >= 2 {
             return None;
         }
-        let mut tci = 0x1000;
-        pairs(body, |name, value| {
-            let value = number(value)?;
-            match name {
-                "vid" if value <= 0xfff => tci |= value as u16,
-                "pcp" if value <= 7 => tci |= (value as u16) << 13,
-                "cfi" if value == 1 => {}
-                "tci" if value <= 0xffff => tci = value as u16 | 0x1000,
-                _ => return None,
+        let (mut tci, mut bits) = (0x1000, 0x1000);
+        let all = [("vid", 0, 0xfff), ("pcp", 13, 7), ("cfi", 12, 1), ("tci", 0, 0xffff)];
+        pairs(body, |name, text| {
+            let (_, shift, whole) = *all.iter().find(|(known, ..)| *known == name)?;
+            let (value, mask) = self.masked(text, whole, number)?;
+            // A tag that is there has this bit.
+            if name == "cfi" && value != 1 {
+                return None;
             }
+            tci |= (value as u16) << shift;
+            bits |= (mask as u16) << shift;
             Some(())
         })?;
+        let tci = if self.masks == Masks::Some { tci & bits } else { tci };
         self.key.set_vlan(self.tags, tpid, tci);
+        let (old, _) = self.mask.vlan(self.tags);
+        self.mask.set_vlan(self.tags, old | 0xffff, bits);
         self.tags += 1;
         Some(())
     }
 
     fn mpls(&mut self, body: &str) -> Option<()> {
-        let mut lse = 0;
+        let (mut lse, mut bits) = (0, 0);
         let mut begun = false;
         let mut entries = Vec::new();
-        pairs(body, |name, value| {
-            let value = number(value)?;
+        pairs(body, |name, text| {
             let (shift, width) = match name {
                 "label" => (12, 20),
                 "tc" => (9, 3),
@@ -178,20 +225,22 @@ impl Reader<'_> {
                 "bos" => (8, 1),
                 _ => return None,
             };
+            let (value, mask) = self.masked(text, (1 << width) - 1, number)?;
             if name == "label" && begun {
-                entries.push(std::mem::take(&mut lse));
+                entries.push((std::mem::take(&mut lse), std::mem::take(&mut bits)));
             }
             begun = true;
-            let value = u32::try_from(value).ok().filter(|v| *v < 1 << width)?;
-            lse |= value << shift;
+            lse |= (value as u32) << shift;
+            bits |= (mask as u32) << shift;
             Some(())
         })?;
-        entries.push(lse);
+        entries.push((lse, bits));
         if entries.len() > 3 {
             return None;
         }
-        for lse in entries {
+        for (lse, bits) in entries {
             self.key.set_mpls_lse(self.labels, lse);
+            self.mask.set_mpls_lse(self.labels, bits);
             self.labels += 1;
         }
         Some(())
@@ -207,9 +256,9 @@ impl Reader<'_> {
             "label" if v6 => self.part(Field::Ipv6Label, value),
             "proto" => self.part(Field::IpProto, value),
             "tos" | "tclass" if v6 == (name == "tclass") => {
-                let tos = number(value).filter(|v| *v <= 0xff)?;
-                self.key.set(Field::IpDscp, tos >> 2);
-                self.key.set(Field::IpEcn, tos & 3);
+                let (tos, mask) = self.masked(value, 0xff, number)?;
+                self.set(Field::IpDscp, (tos >> 2, mask >> 2));
+                self.set(Field::IpEcn, (tos & 3, mask & 3));
                 Some(())
             }
             "ttl" | "hlimit" if v6 == (name == "hlimit") => self.part(Field::IpTtl, value),
@@ -220,7 +269,7 @@ impl Reader<'_> {
                     "later" => FRAG_ANY | FRAG_LATER,
                     _ => return None,
                 };
-                self.key.set(Field::IpFrag, frag.into());
+                self.set(Field::IpFrag, (frag.into(), 3));
                 Some(())
             }
             _ => None,
@@ -233,8 +282,8 @@ impl Reader<'_> {
             "sip" => self.part(Field::ArpSpa, value),
             "tip" => self.part(Field::ArpTpa, value),
             "op" => {
-                let op = number(value).filter(|v| *v <= 0xff)?;
-                self.key.set(Field::IpProto, op);
+                let op = self.masked(value, 0xff, number)?;
+                self.set(Field::IpProto, op);
                 Some(())
             }
             "sha" => self.part(Field::ArpSha, value),
@@ -244,23 +293,44 @@ impl Reader<'_> {
     }
 
     fn flags(&mut self, field: Field, names: &[&str], text: &str) -> Option<()> {
-        let value = match number(text) {
-            Some(value) => value,
-            None => text.split(['|', '+']).filter(|s| !s.is_empty()).try_fold(0, |value, name| {
-                let bit = names.iter().position(|n| *n == name)?;
-                Some(value | 1u128 << bit)
-            })?,
+        let whole = field.info().full_mask();
+        let bit = |name: &str| Some(1u128 << names.iter().position(|n| *n == name)?);
+        let list = |text: &str| {
+            text.split(['|', '+']).filter(|s| !s.is_empty()).try_fold(0, |all, name| Some(all | bit(name)?))
         };
-        if value > field.info().full_mask() {
-            return None;
-        }
-        self.key.set(field, value);
+        let read = |text: &str| number(text).or_else(|| list(text));
+        // `+syn-ack`: these set, those not, the others do not matter.
+        let both = if self.masks == Masks::Some && text.starts_with(['+', '-']) {
+            signed(text, bit)?
+        } else {
+            self.masked(text, whole, read)?
+        };
+        self.set(field, both);
         Some(())
     }
 }
 
+/// Names with signs before them, as a value and a mask.
+fn signed(text: &str, bit: impl Fn(&str) -> Option<u128>) -> Option<(u128, u128)> {
+    let (mut value, mut mask) = (0, 0);
+    let mut rest = text;
+    while !rest.is_empty() {
+        let set = match rest.as_bytes()[0] {
+            b'+' => true,
+            b'-' => false,
+            _ => return None,
+        };
+        let end = rest[1..].find(['+', '-']).map_or(rest.len(), |at| at + 1);
+        let bits = bit(&rest[1..end])?;
+        mask |= bits;
+        value |= if set { bits } else { 0 };
+        rest = &rest[end..];
+    }
+    Some((value, mask))
+}
+
 /// Where the parenthesis that was opened before `text` closes.
-fn closing(text: &str) -> Option<usize> {
+pub(super) fn closing(text: &str) -> Option<usize> {
     let mut depth = 0usize;
     for (i, c) in text.char_indices() {
         match c {
@@ -274,7 +344,7 @@ fn closing(text: &str) -> Option<usize> {
 }
 
 /// Calls `each` for the `name=value` pairs between commas; `None` as soon as one is no pair or `each` says so.
-fn pairs(body: &str, mut each: impl FnMut(&str, &str) -> Option<()>) -> Option<()> {
+pub(super) fn pairs(body: &str, mut each: impl FnMut(&str, &str) -> Option<()>) -> Option<()> {
     for pair in body.split(',').map(str::trim).filter(|p| !p.is_empty()) {
         let (name, value) = pair.split_once('=')?;
         each(name, value)?;
@@ -282,7 +352,7 @@ fn pairs(body: &str, mut each: impl FnMut(&str, &str) -> Option<()>) -> Option<(
     Some(())
 }
 
-fn number(text: &str) -> Option<u128> {
+pub(super) fn number(text: &str) -> Option<u128> {
     let text = text.trim();
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => u128::from_str_radix(digits, 16).ok().filter(|_| !digits.starts_with('+')),

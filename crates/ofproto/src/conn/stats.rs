@@ -160,7 +160,7 @@ impl Ofproto {
                 name: String::new(),
                 wildcards: WILDCARDS10,
                 max_entries: MAX_ENTRIES,
-                active_count: table.rules.read().len() as u32,
+                active_count: table.rules.len() as u32,
                 lookup_count: table.lookups.load(Ordering::Relaxed),
                 matched_count: table.matched.load(Ordering::Relaxed),
             })

@@ -1,7 +1,7 @@
 //! The control commands of the switch (ovs-vswitchd(8)), beside those of every daemon.
 //!
 //! - [`bridge`]: learned addresses, flows and lists of bridges; [`trace`]: `ofproto/trace`;
-//! - [`datapath`]: datapaths by bridge (`dpif/`); [`dpctl`]: datapaths by themselves; [`drops`]: why packets were dropped;
+//! - [`datapath`]: datapaths by bridge (`dpif/`); [`dpctl`]: datapaths by themselves, [`dpctl_flows`]: their flows changed by hand; [`drops`]: why packets were dropped;
 //! - [`memory`]: `coverage/` and `memory/show`; [`dummy`]: dummy devices and the clock, for tests.
 //!
 //! Texts and errors are those of Open vSwitch, as scripts match them. A command that shows something has JSON for those
@@ -10,6 +10,7 @@
 mod bridge;
 mod datapath;
 mod dpctl;
+mod dpctl_flows;
 mod drops;
 mod dummy;
 mod memory;
@@ -30,6 +31,7 @@ pub fn register(commands: &Commands, devices: &Arc<Devices>) {
     trace::register(commands, devices);
     datapath::register(commands, devices);
     dpctl::register(commands, devices);
+    dpctl_flows::register(commands, devices);
     drops::register(commands, devices);
     memory::register(commands, devices);
     dummy::register(commands, devices);

@@ -1,6 +1,7 @@
 //! Interfaces: numbers, types, patch ports, errors, settings and status.
 
 use crate::lab::{Lab, insert_port};
+use dpif::Dpif;
 use ovsdb::Datum;
 use xlate::PortOut;
 
@@ -198,4 +199,23 @@ fn own_reports_and_unrelated_changes_leave_cached_flows_alone() {
     assert_eq!(lab.generation(), generation);
     lab.set("Port", "p2", &[("tag", Datum::scalar(5))]);
     assert_ne!(lab.generation(), generation);
+}
+
+#[test]
+fn frames_of_a_file_are_replayed_into_a_port_that_swallows() {
+    let mut lab = Lab::new();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("frames.pcap");
+    netdev::pcap::Writer::append(&path).unwrap().write(&[2; 60]).unwrap();
+    lab.add_bridge("br0");
+    lab.add_port("br0", "out", "null", &[]);
+    lab.add_port("br0", "in", "replay", &[]);
+    assert_eq!(lab.error("in"), "in: option pcap: is needed: a capture file");
+    let options = [("pcap", path.to_str().unwrap()), ("times", "5")];
+    lab.set("Interface", "in", &[("options", Datum::map(options))]);
+    assert_eq!(lab.error("in"), "");
+    lab.wait_for("the frames", |devices| {
+        let stats = |dp: &vswitchd::devices::Dp| dp.datapath.stats();
+        devices.datapaths().iter().any(|(_, dp)| stats(dp).hit + stats(dp).missed == 5)
+    });
 }

@@ -1,6 +1,10 @@
 //! Flows that the datapath remembers, seen from above: their statistics are brought to the rules that made them, and
 //! those that are idle or out of date are removed.
 
+mod change;
+
+pub use change::{Change, RuleChange};
+
 use crate::effects::Seen;
 use crate::switch::Switch;
 use crate::upcall::used_or;
@@ -92,7 +96,7 @@ impl Switch {
 
     /// Removes all datapath flows, keeping their statistics.
     pub fn purge(&self) {
-        self.changed();
+        self.changed(Change::Everything);
         self.revalidate();
     }
 }

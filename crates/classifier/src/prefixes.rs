@@ -1,0 +1,191 @@
+//! Prefix tracking (NSDI'15, section 5.4): the tries of a table's prefix fields, and how a look-up uses them.
+//!
+//! Each trie holds, for every rule that matches its field, the leading bits of the match. A look-up walks a trie down
+//! along the key, as far as the tuples ask: when a tuple's mask has the first `len` bits of the field and no rule has a
+//! prefix of that length on the key's way, the tuple holds no rule for the key. Only the bits on the way were read.
+//!
+//! A tuple's fields are asked in an order that depends on nothing but what has been read: first those that answer from
+//! where the walk stands already, then the others, in the order of the table's prefix fields.
+
+use crate::options::MAX_PREFIXES;
+use crate::trie::{Bits, Cursor, Trie};
+use flow::{Field, FlowKey, FlowMask, Loc, Reads, Stage};
+use std::ops::Range;
+
+/// For each prefix field of the table, the leading bits of it that a tuple's mask has.
+pub(crate) type Lens = [u8; MAX_PREFIXES];
+
+/// The tries of a table.
+#[derive(Debug)]
+pub(crate) struct Prefixes(Vec<PrefixField>);
+
+/// The walks of one look-up.
+#[derive(Debug)]
+pub(crate) struct Walks([Option<Cursor>; MAX_PREFIXES]);
+
+impl Walks {
+    pub(crate) fn new() -> Self {
+        Self([None; MAX_PREFIXES])
+    }
+}
+
+#[derive(Debug)]
+struct PrefixField {
+    field: Field,
+    place: Place,
+    trie: FieldTrie,
+}
+
+/// Where a field stands.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// `width` bits of a word, from bit `shift` on.
+    Narrow { word: usize, shift: u8, width: u8 },
+    /// Two words.
+    Wide { word: usize },
+}
+
+#[derive(Debug)]
+enum FieldTrie {
+    Short(Trie<u32>),
+    Long(Trie<u128>),
+}
+
+impl Prefixes {
+    /// Empty tries for these fields. (Fields that stand in no word have none.)
+    pub(crate) fn new(fields: &[Field]) -> Self {
+        Self(fields.iter().take(MAX_PREFIXES).filter_map(|f| PrefixField::new(*f)).collect())
+    }
+
+    pub(crate) fn fields(&self) -> impl Iterator<Item = Field> {
+        self.0.iter().map(|f| f.field)
+    }
+
+    /// What a mask has of the fields.
+    pub(crate) fn lens(&self, mask: &FlowMask) -> Lens {
+        let mut lens = Lens::default();
+        for (len, field) in lens.iter_mut().zip(&self.0) {
+            *len = field.place.value(mask).leading_ones() as u8;
+        }
+        lens
+    }
+
+    /// Adds a rule of a tuple with these lengths.
+    pub(crate) fn insert(&mut self, lens: &Lens, value: impl Fn(usize) -> u64) {
+        for (field, len) in self.0.iter_mut().zip(lens).filter(|(_, len)| **len > 0) {
+            let bits = field.place.value_by(&value);
+            match &mut field.trie {
+                FieldTrie::Short(trie) => trie.insert(Bits::from_top(bits), *len),
+                FieldTrie::Long(trie) => trie.insert(Bits::from_top(bits), *len),
+            }
+        }
+    }
+
+    /// Removes a rule of a tuple with these lengths.
+    pub(crate) fn remove(&mut self, lens: &Lens, value: impl Fn(usize) -> u64) {
+        for (field, len) in self.0.iter_mut().zip(lens).filter(|(_, len)| **len > 0) {
+            let bits = field.place.value_by(&value);
+            match &mut field.trie {
+                FieldTrie::Short(trie) => trie.remove(Bits::from_top(bits), *len),
+                FieldTrie::Long(trie) => trie.remove(Bits::from_top(bits), *len),
+            }
+        }
+    }
+
+    /// Whether some trie of a field in `stage` tells that a tuple with these lengths holds no rule for `key`, recording
+    /// what was read to tell.
+    pub(crate) fn exclude(
+        &self,
+        lens: &Lens,
+        stage: Stage,
+        key: &FlowKey,
+        walks: &mut Walks,
+        reads: &mut Reads,
+    ) -> bool {
+        let words = stage.words();
+        let asked = |(field, len): &(&PrefixField, &u8)| **len > 0 && field.place.is_in(&words);
+        let fields = || self.0.iter().zip(lens).zip(0..);
+        for ((field, len), i) in fields().filter(|(f, _)| asked(f)) {
+            let at = walks.0[i].get_or_insert_with(|| field.trie.start());
+            if field.trie.known(at, *len) == Some(false) {
+                return true;
+            }
+        }
+        fields().filter(|(f, _)| asked(f)).any(|((field, len), i)| {
+            let at = walks.0[i].get_or_insert_with(|| field.trie.start());
+            let there = field.trie.advance(at, field.place.value(key), *len);
+            field.place.note(at.read, reads);
+            !there
+        })
+    }
+}
+
+impl PrefixField {
+    fn new(field: Field) -> Option<Self> {
+        let place = match field.info().loc {
+            Loc::Bits { word, shift, width } => Place::Narrow { word: word.into(), shift, width },
+            Loc::Wide(word) => Place::Wide { word },
+            _ => return None,
+        };
+        let trie = match place {
+            Place::Narrow { width: ..=32, .. } => FieldTrie::Short(Trie::new()),
+            _ => FieldTrie::Long(Trie::new()),
+        };
+        Some(Self { field, place, trie })
+    }
+}
+
+impl FieldTrie {
+    fn start(&self) -> Cursor {
+        match self {
+            Self::Short(trie) => trie.start(),
+            Self::Long(trie) => trie.start(),
+        }
+    }
+
+    fn known(&self, at: &Cursor, len: u8) -> Option<bool> {
+        match self {
+            Self::Short(trie) => trie.known(at, len),
+            Self::Long(trie) => trie.known(at, len),
+        }
+    }
+
+    fn advance(&self, at: &mut Cursor, value: u128, len: u8) -> bool {
+        match self {
+            Self::Short(trie) => trie.advance(at, Bits::from_top(value), len),
+            Self::Long(trie) => trie.advance(at, Bits::from_top(value), len),
+        }
+    }
+}
+
+impl Place {
+    fn is_in(self, words: &Range<usize>) -> bool {
+        let (Self::Narrow { word, .. } | Self::Wide { word }) = self;
+        words.contains(&word)
+    }
+
+    /// The field's bits, left aligned.
+    fn value(self, key: &FlowKey) -> u128 {
+        self.value_by(|word| key.0[word])
+    }
+
+    fn value_by(self, at: impl Fn(usize) -> u64) -> u128 {
+        match self {
+            Self::Narrow { word, shift, width } => {
+                let top = at(word) << (64 - shift - width);
+                u128::from(top & u64::MAX << (64 - width)) << 64
+            }
+            Self::Wide { word } => u128::from(at(word)) << 64 | u128::from(at(word + 1)),
+        }
+    }
+
+    fn note(self, read: u8, reads: &mut Reads) {
+        match self {
+            Self::Narrow { word, shift, width } => reads.note_prefix(word, shift, width, read),
+            Self::Wide { word } => {
+                reads.note_prefix(word, 0, 64, read.min(64));
+                reads.note_prefix(word + 1, 0, 64, read.saturating_sub(64));
+            }
+        }
+    }
+}

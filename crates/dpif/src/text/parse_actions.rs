@@ -1,0 +1,160 @@
+//! The text of datapath actions back into actions, as `dpctl/add-flow` takes them: what [`super::format_actions`]
+//! writes, but for packets that go to controllers, of which the text does not say enough.
+
+use super::parse::{Masks, Reader, closing, number, pairs};
+use crate::action::DpAction;
+use base::{DpPort, DropReason};
+use flow::Field;
+use flow::extract::ethertype;
+
+/// Actions within actions at most.
+const DEPTH_MAX: usize = 8;
+
+/// What could not be read: the text from the action that is wrong to the end.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("syntax error at {0}")]
+pub struct ActionsError(pub String);
+
+/// Reads a list of actions with commas or blanks between. `port` looks a port's name up.
+pub fn parse_actions(text: &str, port: &dyn Fn(&str) -> Option<DpPort>) -> Result<Vec<DpAction>, ActionsError> {
+    list(text, port, 0)
+}
+
+fn list(text: &str, port: &dyn Fn(&str) -> Option<DpPort>, depth: usize) -> Result<Vec<DpAction>, ActionsError> {
+    let mut actions = Vec::new();
+    let mut rest = text;
+    loop {
+        rest = rest.trim_start_matches([',', ' ', '\t', '\r', '\n']);
+        if rest.is_empty() {
+            return Ok(actions);
+        }
+        let wrong = || ActionsError(rest.to_owned());
+        let end = rest.find([',', '(', ' ', '\t', '\r', '\n']).unwrap_or(rest.len());
+        let (name, tail) = rest.split_at(end);
+        let (body, after) = match tail.strip_prefix('(') {
+            Some(inside) => {
+                let end = closing(inside).ok_or_else(wrong)?;
+                (Some(&inside[..end]), &inside[end + 1..])
+            }
+            None => (None, tail),
+        };
+        match (name, body) {
+            ("clone", Some(inside)) if depth < DEPTH_MAX => {
+                actions.push(DpAction::Clone(list(inside, port, depth + 1)?.into()));
+            }
+            ("set", Some(inside)) => actions.extend(set(inside, port).ok_or_else(wrong)?),
+            _ => actions.push(one(name, body, port).ok_or_else(wrong)?),
+        }
+        rest = after;
+    }
+}
+
+fn one(name: &str, body: Option<&str>, port: &dyn Fn(&str) -> Option<DpPort>) -> Option<DpAction> {
+    match (name, body) {
+        ("drop", None) => Some(DpAction::Drop(DropReason::Action)),
+        ("pop_vlan", None) => Some(DpAction::PopVlan),
+        ("trunc", Some(body)) => number(body).and_then(|len| u32::try_from(len).ok()).map(DpAction::Trunc),
+        ("push_vlan", Some(body)) => {
+            let (mut tpid, mut tci) = (ethertype::VLAN, 0x1000);
+            pairs(body, |name, value| {
+                let value = number(value)?;
+                match name {
+                    "tpid" if value == u128::from(ethertype::VLAN) || value == u128::from(ethertype::QINQ) => {
+                        tpid = value as u16;
+                    }
+                    "vid" if value <= 0xfff => tci |= value as u16,
+                    "pcp" if value <= 7 => tci |= (value as u16) << 13,
+                    "cfi" if value == 1 => {}
+                    _ => return None,
+                }
+                Some(())
+            })?;
+            Some(DpAction::PushVlan { tpid, tci })
+        }
+        (_, Some(_)) => None,
+        (name, None) => {
+            let number = number(name).and_then(|n| u32::try_from(n).ok()).map(DpPort);
+            number.or_else(|| port(name)).map(DpAction::Output)
+        }
+    }
+}
+
+/// Which fields can be set in a header.
+fn fields_of(header: &str) -> Option<&'static [Field]> {
+    Some(match header {
+        "eth" => &[Field::EthDst, Field::EthSrc],
+        "ipv4" => &[Field::Ipv4Src, Field::Ipv4Dst, Field::IpDscp, Field::IpEcn, Field::IpTtl],
+        "ipv6" => &[Field::Ipv6Src, Field::Ipv6Dst, Field::Ipv6Label, Field::IpDscp, Field::IpEcn, Field::IpTtl],
+        "tcp" => &[Field::TcpSrc, Field::TcpDst],
+        "udp" => &[Field::UdpSrc, Field::UdpDst],
+        "sctp" => &[Field::SctpSrc, Field::SctpDst],
+        "icmp" => &[Field::Icmpv4Type, Field::Icmpv4Code],
+        "icmpv6" => &[Field::Icmpv6Type, Field::Icmpv6Code],
+        "arp" => &[Field::ArpOp, Field::ArpSpa, Field::ArpTpa, Field::ArpSha, Field::ArpTha],
+        "nd" => &[Field::NdTarget, Field::NdSll, Field::NdTll],
+        "mpls" => &[Field::MplsLabel, Field::MplsTc, Field::MplsBos, Field::MplsTtl],
+        "vlan" => &[Field::VlanTci],
+        "skb_priority" => &[Field::SkbPriority],
+        "skb_mark" => &[Field::PktMark],
+        _ => return None,
+    })
+}
+
+fn set(text: &str, port: &dyn Fn(&str) -> Option<DpPort>) -> Option<Vec<DpAction>> {
+    let (header, _) = text.split_once('(')?;
+    let fields = fields_of(header.trim())?;
+    let mut reader = Reader::new(port, Masks::Some);
+    reader.behind_a_tag();
+    reader.headers(text, 0, &mut Vec::new()).ok()?;
+    let mut actions = Vec::new();
+    for field in fields {
+        // That there is a tag is not to be set.
+        let settable = if *field == Field::VlanTci { 0xefff } else { u128::MAX };
+        let mask = reader.mask.get(*field) & settable;
+        if mask != 0 {
+            actions.push(DpAction::Set { field: *field, value: reader.key.get(*field) & mask, mask });
+        }
+    }
+    (!actions.is_empty()).then_some(actions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::format_actions;
+
+    fn parse(text: &str) -> Result<Vec<DpAction>, ActionsError> {
+        parse_actions(text, &|name| (name == "eth0").then_some(DpPort(1)))
+    }
+
+    #[test]
+    fn there_and_back() {
+        for text in [
+            "set(eth(dst=00:00:00:00:00:09,src=00:00:00:00:00:10/00:00:00:00:00:f0)),set(ipv4(ttl=63)),push_vlan(vid=7,pcp=1),2,\
+             clone(pop_vlan,3)",
+            "push_vlan(tpid=0x88a8,vid=1,pcp=0),trunc(64),4",
+            "set(ipv4(src=10.0.0.0/255.0.0.0,dst=1.2.3.4)),set(udp(dst=53)),5",
+            "set(ipv4(tos=0x20/0xfc)),set(skb_priority(0x5)),set(vlan(vid=9)),1",
+            "drop",
+        ] {
+            let actions = parse(text).unwrap();
+            assert_eq!(format_actions(&actions, 0x800, &|_| None), text);
+        }
+        let v6 = "set(ipv6(dst=fe80::1,tclass=0x20/0xfc,hlimit=3)),1";
+        assert_eq!(format_actions(&parse(v6).unwrap(), 0x86dd, &|_| None), v6);
+        assert_eq!(parse("eth0 2").unwrap(), [DpAction::Output(DpPort(1)), DpAction::Output(DpPort(2))]);
+        assert_eq!(parse("").unwrap(), []);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let error = |text: &str| parse(text).unwrap_err().to_string();
+        assert_eq!(error("1,eth9,2"), "syntax error at eth9,2");
+        assert_eq!(error("set(eth())"), "syntax error at set(eth())");
+        assert_eq!(error("set(ct(1))"), "syntax error at set(ct(1))");
+        assert_eq!(error("trunc(x)"), "syntax error at trunc(x)");
+        assert_eq!(error("clone(1"), "syntax error at clone(1");
+        assert_eq!(error("userspace(pid=0)"), "syntax error at userspace(pid=0)");
+        assert!(parse(&("clone(".repeat(500) + &")".repeat(500))).is_err());
+    }
+}
