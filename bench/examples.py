@@ -43,11 +43,13 @@ def objects(text, source):
 
 
 def tables(title, found):
-    """Tables of objects, one for each set of keys, in the order in which they came."""
+    """Tables of objects, one for each set of keys (and each `measure`, if they say what it is), as they came."""
     kinds = {}
     for one in found:
-        kinds.setdefault(tuple(one), []).append(list(one.values()))
+        measure = one.get("measure")
+        row = {key: value for key, value in one.items() if key != "measure"}
+        kinds.setdefault((measure, *row), []).append(list(row.values()))
     return [
-        Table(title if i == 0 else f"{title}, {i + 1}", [key.replace("_", " ") for key in keys], rows)
-        for i, (keys, rows) in enumerate(kinds.items())
+        Table(f"{title}: {measure}" if measure else title, [key.replace("_", " ") for key in keys], rows)
+        for (measure, *keys), rows in kinds.items()
     ]

@@ -25,6 +25,8 @@ SETTLE_S_MIN, SETTLE_S_MAX = 2, 30
 
 HUGE_PAGES = pathlib.Path("/proc/sys/vm/nr_hugepages")
 HUGE_PAGE_MIB = 2
+HUGE_PAGES_TRIES = 10
+COMPACT_MEMORY = pathlib.Path("/proc/sys/vm/compact_memory")
 
 
 class Replay:
@@ -47,10 +49,11 @@ class Replay:
                 "emc-insert-inv-prob": inverse_probability,
                 "pmd-cpu-mask": hex(1 << PACKET_CORE),
             }
+            rest = PACKET_CORE if one_core else CONTROL_CORE
             if which == PEER:
-                config |= self._dpdk(made, memory_mib, PACKET_CORE if one_core else CONTROL_CORE)
+                config |= self._dpdk(made, memory_mib, rest)
             self.vsctl("--no-wait", "set", "Open_vSwitch", ".", *(f"other_config:{k}={v}" for k, v in config.items()))
-            self.switch.start(core=PACKET_CORE if one_core else None)
+            self.switch.start(core=rest)
             self.vsctl("add-br", "br0", "--", "set", "Bridge", "br0", "datapath_type=netdev", "fail-mode=secure")
             self.made = made.pop_all()
 
@@ -198,9 +201,15 @@ def huge_pages(mib):
     if missing <= 0:
         yield
         return
-    HUGE_PAGES.write_text(str(reserved + missing))
     try:
-        if int(HUGE_PAGES.read_text()) < reserved + missing:
+        for _ in range(HUGE_PAGES_TRIES):
+            HUGE_PAGES.write_text(str(reserved + missing))
+            if int(HUGE_PAGES.read_text()) >= reserved + missing:
+                break
+            # Free memory may be there in pieces only.
+            COMPACT_MEMORY.write_text("1")
+            time.sleep(1)
+        else:
             raise SystemExit(f"the kernel has no {mib} MiB left for huge pages")
         yield
     finally:

@@ -135,6 +135,8 @@ def test_tables():
 def test_lines_of_examples():
     found = examples.objects('{"rules": 1, "ns": 2.5}\n\n{"rules": 2, "ns": 3}\n{"bytes": 4}\n', "it")
     assert [len(table.rows) for table in examples.tables("title", found)] == [2, 1]
+    (table,) = examples.tables("title", [{"measure": "update", "rules": 5}])
+    assert (table.title, table.header, table.rows) == ("title: update", ["rules"], [[5]])
     for text in ("", "words\n", "[1]\n"):
         with pytest.raises(SystemExit):
             examples.objects(text, "it")

@@ -8,7 +8,7 @@
 //! - [`switch`], [`port`], [`queue`], [`packet`], [`flow_msg`], [`table`], [`group`]: the messages' contents, by topic.
 //! - [`multipart`]: statistics; answers in parts, written one message at a time and put together again.
 //! - [`nxm`], [`of_match`], [`prereq`]: matches as entries, as fixed structures, and what their fields presuppose.
-//! - [`print`]: messages as text.
+//! - [`mod@print`]: messages as text.
 //! - [`bytes`], [`wire`]: reading and writing numbers.
 //! - [`action`]: what a flow does to a packet, as values ([`Action`]), bytes and text.
 //! - [`flow_mod`], [`flow_text`]: a change to the flow tables, as a value and as text.

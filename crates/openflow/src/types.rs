@@ -30,6 +30,7 @@ pub enum Kind {
     PacketOut,
     FlowMod,
     GroupMod,
+    NxGroupMod,
     PortMod,
     TableMod,
     MeterMod,
@@ -119,13 +120,6 @@ pub struct Row {
     last: Version,
 }
 
-impl Row {
-    /// Whether this is Nicira's form of the message.
-    pub fn is_nicira(&self) -> bool {
-        matches!(self.place, Place::Nicira(_) | Place::NiciraRequest(_) | Place::NiciraReply(_))
-    }
-}
-
 const fn row(kind: Kind, name: &'static str, place: Place, first: Version, last: Version) -> Row {
     Row { kind, name, place, first, last }
 }
@@ -150,7 +144,7 @@ static ROWS: &[Row] = &[
     row(K::PacketOut, "OFPT_PACKET_OUT", T(13), V10, V14),
     row(K::FlowMod, "OFPT_FLOW_MOD", T(14), V10, V15),
     row(K::GroupMod, "OFPT_GROUP_MOD", T(15), V11, V15),
-    row(K::GroupMod, "NXT_GROUP_MOD", Nx(31), V10, V14),
+    row(K::NxGroupMod, "NXT_GROUP_MOD", Nx(31), V10, V14),
     row(K::PortMod, "OFPT_PORT_MOD", T(15), V10, V10),
     row(K::PortMod, "OFPT_PORT_MOD", T(16), V11, V13),
     row(K::TableMod, "OFPT_TABLE_MOD", T(17), V11, V13),

@@ -9,6 +9,7 @@ use crate::action::check::check_ports;
 use crate::body::{put_actions, read_actions};
 use crate::bytes;
 use crate::error::OfpError;
+use crate::message::Form;
 use crate::nxm::{self, Dialect, Entry};
 use crate::version::Version;
 use crate::wire::{Put, Reader, Result, pad8, patch_len};
@@ -33,11 +34,11 @@ fn is_extended(version: Version) -> bool {
 }
 
 impl GroupMod {
-    /// Reads a change; `nicira` if it came as Nicira's message, which versions other than 1.0 may have too.
+    /// Reads a change in this form of the message.
     ///
     /// Errors: `OFPGMFC_BAD_TYPE`, `OFPGMFC_BAD_COMMAND`, `OFPGMFC_BAD_BUCKET`, `OFPGMFC_BAD_WATCH`,
     /// `OFPGMFC_INVALID_GROUP`, `OFPGMFC_WATCH_UNSUPPORTED`, those of properties and of actions.
-    pub(crate) fn decode(version: Version, nicira: bool, r: &mut Reader<'_>) -> Result<Self> {
+    pub(crate) fn decode(version: Version, form: Form, r: &mut Reader<'_>) -> Result<Self> {
         // The form of OpenFlow 1.1 is in units of 8 bytes.
         if !r.len().is_multiple_of(8) {
             return Err(OfpError::BrcBadLen);
@@ -48,7 +49,7 @@ impl GroupMod {
         let known_kind = GroupKind::from_wire(kind).unwrap_or_default();
         let mut gm = Self::new(GroupCommand::from_wire(command).unwrap_or(GroupCommand::Add), group_id);
         gm.kind = known_kind;
-        if nicira || is_extended(version) {
+        if form == Form::Nicira || is_extended(version) {
             let buckets_len = usize::from(r.u16()?);
             r.skip(2)?;
             gm.command_bucket_id = r.u32()?;
@@ -94,12 +95,19 @@ impl GroupMod {
         })
     }
 
+    /// In which form `version` has the message: OpenFlow 1.0 in Nicira's, and so the versions up to 1.4 the commands that
+    /// they lack.
+    pub(crate) fn form(&self, version: Version) -> Form {
+        let lacks = version < Version::V15 && self.command.is_of_buckets();
+        if version == Version::V10 || lacks { Form::Nicira } else { Form::Standard }
+    }
+
     pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
         out.put_u16(self.command as u16);
         out.put_u8(self.kind as u8);
         out.put_u8(0);
         out.put_u32(self.group_id);
-        if !is_extended(version) {
+        if self.form(version) == Form::Standard && !is_extended(version) {
             self.buckets.iter().for_each(|b| put_bucket(b, version, out));
             return;
         }

@@ -151,6 +151,18 @@ fn buckets_without_an_id_get_the_smallest_that_are_free() {
 }
 
 #[test]
+fn commands_of_buckets_are_nicira_messages_before_openflow_15() {
+    let text = "group_id=1,command_bucket_id=last,bucket=bucket_id:4,output:1";
+    let gm = parse_group(text, GroupCommand::InsertBucket, &NoNames).expect("a group").group_mod;
+    let message = Message::GroupMod(gm);
+    for (version, ty) in [(Version::V10, 4), (Version::V13, 4), (Version::V15, 15)] {
+        let bytes = encode(version, 1, &message);
+        assert_eq!(bytes[1], ty, "{version}");
+        assert_eq!(decode(&bytes), Ok((version, 1, message.clone())));
+    }
+}
+
+#[test]
 fn one_group_can_be_asked_for_where_the_version_can() {
     for (version, asked) in [(Version::V10, 7), (Version::V13, GROUP_ALL), (Version::V15, 7)] {
         let message = Message::StatsRequest { more: false, body: StatsRequest::GroupDesc(7) };
