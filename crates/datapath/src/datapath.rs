@@ -76,10 +76,36 @@ pub struct ThreadStats {
     pub panics: u64,
 }
 
+impl ThreadStats {
+    /// What was done since it had done `before`.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let sizes = self.batch_sizes.iter().zip(before.batch_sizes.iter().chain(std::iter::repeat(&0)));
+        Self {
+            packets: self.packets - before.packets,
+            batches: self.batches - before.batches,
+            batch_sizes: sizes.map(|(now, before)| now - before).collect(),
+            exact_hits: self.exact_hits - before.exact_hits,
+            megaflow_hits: self.megaflow_hits.saturating_sub(before.megaflow_hits),
+            probes: self.probes - before.probes,
+            misses: self.misses - before.misses,
+            lost: self.lost - before.lost,
+            checks: self.checks - before.checks,
+            checks_failed: self.checks_failed - before.checks_failed,
+            rounds: self.rounds - before.rounds,
+            sleeps: self.sleeps - before.sleeps,
+            busy_ns: self.busy_ns - before.busy_ns,
+            idle_ns: self.idle_ns - before.idle_ns,
+            panics: self.panics - before.panics,
+        }
+    }
+}
+
 /// A datapath; see the crate's text.
 #[derive(Debug)]
 pub struct Datapath {
     shared: Arc<Shared>,
+    began: std::time::Instant,
     /// Held while ports are added and removed.
     ports_changing: Mutex<()>,
     threads: Mutex<Vec<PacketThread>>,
@@ -104,6 +130,7 @@ impl Datapath {
             (config.threads == 0).then(|| Mutex::new((Worker::new(shared.clone(), 0), Server::new(shared.clone(), 0))));
         let datapath = Self {
             shared,
+            began: std::time::Instant::now(),
             ports_changing: Mutex::new(()),
             threads: Mutex::default(),
             stepped,
@@ -139,6 +166,11 @@ impl Datapath {
             handlers.push(handle.map_err(|e| DpifError::Device(format!("handler thread: {e}")))?);
         }
         Ok(())
+    }
+
+    /// How long it has been there.
+    pub fn uptime(&self) -> std::time::Duration {
+        self.began.elapsed()
     }
 
     /// Waits until no packet waits to go up. Packets that packet threads have not looked at yet do not count.

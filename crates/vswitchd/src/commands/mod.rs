@@ -2,7 +2,7 @@
 //!
 //! - [`bridge`]: learned addresses, flows and lists of bridges; [`trace`]: `ofproto/trace`;
 //! - [`datapath`]: datapaths by bridge (`dpif/`); [`dpctl`]: datapaths by themselves, [`dpctl_flows`]: their flows changed by hand; [`drops`]: why packets were dropped;
-//! - [`memory`]: `coverage/` and `memory/show`; [`dummy`]: dummy devices and the clock, for tests.
+//! - [`pmd`]: packet threads; [`memory`]: `coverage/` and `memory/show`; [`dummy`]: dummy devices and the clock, for tests.
 //!
 //! Texts and errors are those of Open vSwitch, as scripts match them. A command that shows something has JSON for those
 //! who ask for it (`ovs-appctl --format json`).
@@ -14,6 +14,7 @@ mod dpctl_flows;
 mod drops;
 mod dummy;
 mod memory;
+mod pmd;
 mod trace;
 
 use crate::devices::{Devices, Dp};
@@ -34,6 +35,7 @@ pub fn register(commands: &Commands, devices: &Arc<Devices>) {
     dpctl_flows::register(commands, devices);
     drops::register(commands, devices);
     memory::register(commands, devices);
+    pmd::register(commands, devices);
     dummy::register(commands, devices);
 }
 
