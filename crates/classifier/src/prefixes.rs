@@ -107,7 +107,7 @@ impl Prefixes {
         let fields = || self.0.iter().zip(lens).zip(0..);
         for ((field, len), i) in fields().filter(|(f, _)| asked(f)) {
             let at = walks.0[i].get_or_insert_with(|| field.trie.start());
-            if field.trie.known(at, *len) == Some(false) {
+            if field.trie.known(at, field.place.value(key), *len) == Some(false) {
                 return true;
             }
         }
@@ -143,10 +143,10 @@ impl FieldTrie {
         }
     }
 
-    fn known(&self, at: &Cursor, len: u8) -> Option<bool> {
+    fn known(&self, at: &Cursor, value: u128, len: u8) -> Option<bool> {
         match self {
-            Self::Short(trie) => trie.known(at, len),
-            Self::Long(trie) => trie.known(at, len),
+            Self::Short(trie) => trie.known(at, Bits::from_top(value), len),
+            Self::Long(trie) => trie.known(at, Bits::from_top(value), len),
         }
     }
 
