@@ -108,16 +108,7 @@ fn measure(n: usize) {
             None => random_match(i / 2 % TUPLES.len(), &mut rng).key().clone(),
         })
         .collect();
-    for (name, options) in [
-        ("all", Options::ALL),
-        ("none", Options::NONE),
-        ("prio", Options { priority_sorting: true, ..Options::NONE }),
-        ("p+stages", Options { priority_sorting: true, stages: true, ..Options::NONE }),
-        ("p+tries", Options { priority_sorting: true, prefix_tries: true, ..Options::NONE }),
-        ("p+ports", Options { priority_sorting: true, ports_trie: true, ..Options::NONE }),
-        ("p+part", Options { priority_sorting: true, partitions: true, ..Options::NONE }),
-        ("p+stages+tries", Options { priority_sorting: true, stages: true, prefix_tries: true, ..Options::NONE }),
-    ] {
+    for (name, options) in [("all", Options::ALL), ("none", Options::NONE)] {
         cls.set_options(options);
         let (mut done, mut found, mut bits) = (0u64, 0u64, 0u64);
         let start = Instant::now();

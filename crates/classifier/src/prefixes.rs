@@ -12,16 +12,16 @@ use crate::trie::{Bits, Cursor, Trie};
 use flow::{Field, FlowKey, FlowMask, Loc, Reads, Stage};
 use std::ops::Range;
 
-/// For each prefix field of the table, the leading bits of it that a tuple's mask has.
-pub(crate) type Lens = [u8; MAX_PREFIXES];
+/// What a tuple's mask has of the table's prefix fields: number of the field, and leading bits, at least 1.
+pub(crate) type Lens = Vec<(u8, u8)>;
 
 /// The tries of a table.
 #[derive(Debug)]
 pub(crate) struct Prefixes(Vec<PrefixField>);
 
-/// The walks of one look-up.
+/// The walks of one look-up, with the bits of the key that each follows.
 #[derive(Debug)]
-pub(crate) struct Walks([Option<Cursor>; MAX_PREFIXES]);
+pub(crate) struct Walks([Option<(Cursor, u128)>; MAX_PREFIXES]);
 
 impl Walks {
     pub(crate) fn new() -> Self {
@@ -61,18 +61,18 @@ impl Prefixes {
         self.0.iter().map(|f| f.field)
     }
 
-    /// What a mask has of the fields.
-    pub(crate) fn lens(&self, mask: &FlowMask) -> Lens {
-        let mut lens = Lens::default();
-        for (len, field) in lens.iter_mut().zip(&self.0) {
-            *len = field.place.value(mask).leading_ones() as u8;
-        }
-        lens
+    /// What a mask has of the fields in `stage`.
+    pub(crate) fn lens(&self, mask: &FlowMask, stage: Stage) -> Lens {
+        let words = stage.words();
+        let here = (0..).zip(&self.0).filter(|(_, field)| field.place.is_in(&words));
+        let lens = here.map(|(i, field)| (i, field.place.value(mask).leading_ones() as u8));
+        lens.filter(|(_, len)| *len > 0).collect()
     }
 
-    /// Adds a rule of a tuple with these lengths.
-    pub(crate) fn insert(&mut self, lens: &Lens, value: impl Fn(usize) -> u64) {
-        for (field, len) in self.0.iter_mut().zip(lens).filter(|(_, len)| **len > 0) {
+    /// Adds what a rule has of the fields.
+    pub(crate) fn insert(&mut self, lens: &[(u8, u8)], value: impl Fn(usize) -> u64) {
+        for (i, len) in lens {
+            let field = &mut self.0[usize::from(*i)];
             let bits = field.place.value_by(&value);
             match &mut field.trie {
                 FieldTrie::Short(trie) => trie.insert(Bits::from_top(bits), *len),
@@ -81,9 +81,10 @@ impl Prefixes {
         }
     }
 
-    /// Removes a rule of a tuple with these lengths.
-    pub(crate) fn remove(&mut self, lens: &Lens, value: impl Fn(usize) -> u64) {
-        for (field, len) in self.0.iter_mut().zip(lens).filter(|(_, len)| **len > 0) {
+    /// Removes what a rule has of the fields.
+    pub(crate) fn remove(&mut self, lens: &[(u8, u8)], value: impl Fn(usize) -> u64) {
+        for (i, len) in lens {
+            let field = &mut self.0[usize::from(*i)];
             let bits = field.place.value_by(&value);
             match &mut field.trie {
                 FieldTrie::Short(trie) => trie.remove(Bits::from_top(bits), *len),
@@ -92,28 +93,19 @@ impl Prefixes {
         }
     }
 
-    /// Whether some trie of a field in `stage` tells that a tuple with these lengths holds no rule for `key`, recording
-    /// what was read to tell.
-    pub(crate) fn exclude(
-        &self,
-        lens: &Lens,
-        stage: Stage,
-        key: &FlowKey,
-        walks: &mut Walks,
-        reads: &mut Reads,
-    ) -> bool {
-        let words = stage.words();
-        let asked = |(field, len): &(&PrefixField, &u8)| **len > 0 && field.place.is_in(&words);
-        let fields = || self.0.iter().zip(lens).zip(0..);
-        for ((field, len), i) in fields().filter(|(f, _)| asked(f)) {
-            let at = walks.0[i].get_or_insert_with(|| field.trie.start());
-            if field.trie.known(at, field.place.value(key), *len) == Some(false) {
+    /// Whether a trie tells that a tuple with these lengths holds no rule for `key`, recording what was read to tell.
+    pub(crate) fn exclude(&self, lens: &[(u8, u8)], key: &FlowKey, walks: &mut Walks, reads: &mut Reads) -> bool {
+        for (i, len) in lens {
+            let (field, walk) = (&self.0[usize::from(*i)], &mut walks.0[usize::from(*i)]);
+            let (at, value) = walk.get_or_insert_with(|| (field.trie.start(), field.place.value(key)));
+            if field.trie.known(at, *value, *len) == Some(false) {
                 return true;
             }
         }
-        fields().filter(|(f, _)| asked(f)).any(|((field, len), i)| {
-            let at = walks.0[i].get_or_insert_with(|| field.trie.start());
-            let there = field.trie.advance(at, field.place.value(key), *len);
+        lens.iter().any(|(i, len)| {
+            let (field, walk) = (&self.0[usize::from(*i)], &mut walks.0[usize::from(*i)]);
+            let (at, value) = walk.get_or_insert_with(|| (field.trie.start(), field.place.value(key)));
+            let there = field.trie.advance(at, *value, *len);
             field.place.note(at.read, reads);
             !there
         })
@@ -143,7 +135,7 @@ impl FieldTrie {
         }
     }
 
-    fn known(&self, at: &Cursor, value: u128, len: u8) -> Option<bool> {
+    fn known(&self, at: &mut Cursor, value: u128, len: u8) -> Option<bool> {
         match self {
             Self::Short(trie) => trie.known(at, Bits::from_top(value), len),
             Self::Long(trie) => trie.known(at, Bits::from_top(value), len),

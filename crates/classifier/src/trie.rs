@@ -114,8 +114,10 @@ pub(crate) struct Cursor {
     link: Link,
     /// Bits of the key that were read.
     pub(crate) read: u8,
-    /// Which lengths of prefixes were met in nodes: bit `len - 1`.
-    lens: u128,
+    /// Which lengths of prefixes were met: bit `len - 1`.
+    met: u128,
+    /// Which were asked for and are not there.
+    absent: u128,
 }
 
 impl<W: Bits> Trie<W> {
@@ -125,58 +127,78 @@ impl<W: Bits> Trie<W> {
 
     /// Where a walk begins.
     pub(crate) fn start(&self) -> Cursor {
-        Cursor { link: self.root, read: 0, lens: 0 }
+        Cursor { link: self.root, read: 0, met: 0, absent: 0 }
     }
 
-    /// Whether a prefix of `len` bits begins `key`, the key that `at` has followed, if that can be told without another
-    /// bit of it.
-    pub(crate) fn known(&self, at: &Cursor, key: W, len: u8) -> Option<bool> {
-        if len == 0 || at.lens >> (len - 1) & 1 != 0 {
-            return Some(true);
+    /// Whether a prefix of `len` bits, at least 1, begins `key`, the key that `at` has followed, if that can be told
+    /// without another bit of it.
+    pub(crate) fn known(&self, at: &mut Cursor, key: W, len: u8) -> Option<bool> {
+        let bit = 1 << (len - 1);
+        if (at.met | at.absent) & bit != 0 {
+            return Some(at.met & bit != 0);
         }
-        match at.link.target() {
-            Target::Nothing => Some(false),
+        let possible = match at.link.target() {
+            Target::Nothing => false,
             Target::Node(i) => {
                 let node = &self.nodes[i];
                 let passed = if at.read < node.len { len < node.len } else { len <= node.len };
-                (passed || node.max_len < len).then_some(false)
+                !passed && node.max_len >= len
             }
             Target::Bucket(b) => {
                 let bits = at.read.min(len);
-                let possible = self.buckets[b].iter().any(|e| e.len == len && key.common(e.value) >= bits);
-                if possible && len > at.read { None } else { Some(possible) }
+                let there = self.buckets[b].iter().any(|e| e.len == len && key.common(e.value) >= bits);
+                if there && len <= at.read {
+                    at.met |= bit;
+                    return Some(true);
+                }
+                there
             }
+        };
+        if possible {
+            return None;
         }
+        at.absent |= bit;
+        Some(false)
     }
 
-    /// Whether a prefix of `len` bits begins `key`, the key that `at` has followed, reading on until that can be told.
+    /// Whether a prefix of `len` bits, at least 1, begins `key`, the key that `at` has followed, reading on until that
+    /// can be told.
     pub(crate) fn advance(&self, at: &mut Cursor, key: W, len: u8) -> bool {
-        loop {
-            if let Some(known) = self.known(at, key, len) {
-                return known;
-            }
+        let bit = 1 << (len - 1);
+        while (at.met | at.absent) & bit == 0 {
             match at.link.target() {
-                Target::Nothing => return false,
+                Target::Nothing => at.absent |= bit,
                 Target::Node(i) => {
                     let node = &self.nodes[i];
-                    let common = key.common(node.value);
-                    if at.read == node.len {
+                    let to_come = if at.read < node.len { len >= node.len } else { len > node.len };
+                    if !to_come || node.max_len < len {
+                        at.absent |= bit;
+                    } else if at.read == node.len {
                         at.link = node.children[key.bit(node.len)];
                         self.agree(at, node.len + 1);
-                    } else if common < node.len {
-                        at.link = NONE;
-                        at.read = common + 1;
                     } else {
-                        self.agree(at, node.len);
+                        let common = key.common(node.value);
+                        if common < node.len {
+                            at.link = NONE;
+                            at.read = common + 1;
+                        } else {
+                            self.agree(at, node.len);
+                        }
                     }
                 }
                 Target::Bucket(b) => {
                     let entries = self.buckets[b].iter().filter(|e| e.len == len);
-                    let common = entries.map(|e| key.common(e.value).min(len)).max().unwrap_or(0);
-                    at.read = len.min(common + 1);
+                    let common = entries.map(|e| key.common(e.value).min(len)).max();
+                    at.read = at.read.max(common.map_or(0, |c| len.min(c + 1)));
+                    if common == Some(len) {
+                        at.met |= bit;
+                    } else {
+                        at.absent |= bit;
+                    }
                 }
             }
         }
+        at.met & bit != 0
     }
 
     /// The key that `at` follows agrees in `bits` bits with what it has come to.
@@ -186,7 +208,7 @@ impl<W: Bits> Trie<W> {
             && self.nodes[i].len == bits
             && self.nodes[i].count > 0
         {
-            at.lens |= 1 << (bits - 1);
+            at.met |= 1 << (bits - 1);
         }
     }
 
@@ -471,13 +493,13 @@ mod tests {
                 for len in lens {
                     let there = |key: u32| list.contains(&(key.truncated(len), len));
                     prop_assert_eq!(trie.advance(&mut at, key, len), there(key));
-                    prop_assert_eq!(trie.known(&at, key, len), Some(there(key)));
+                    prop_assert_eq!(trie.known(&mut at.clone(), key, len), Some(there(key)));
                     prop_assert!(at.read >= read && at.read <= read.max(len));
                     read = at.read;
                     // The bits that were not read do not matter.
                     let other = key ^ !u32::MAX.truncated(read);
                     prop_assert_eq!(there(other), there(key));
-                    prop_assert_eq!(trie.known(&at, other, len), Some(there(key)));
+                    prop_assert_eq!(trie.known(&mut at.clone(), other, len), Some(there(key)));
                 }
             }
         }
