@@ -5,11 +5,12 @@
 //! prefix of that length on the key's way, the tuple holds no rule for the key. Only the bits on the way were read.
 //!
 //! A tuple's fields are asked in an order that depends on nothing but what has been read: first those that answer from
-//! where the walk stands already, then the others, in the order of the table's prefix fields.
+//! where the walk stands already, then those whose bits have been read anyway, then those that have few prefixes of the
+//! length, as they are the most likely to exclude the tuple, and by few bits.
 
 use crate::options::MAX_PREFIXES;
 use crate::trie::{Bits, Cursor, Trie};
-use flow::{Field, FlowKey, FlowMask, Loc, Reads, Stage};
+use flow::{Field, FlowKey, FlowMask, Loc, Reads, Stage, Step};
 use std::ops::Range;
 
 /// What a tuple's mask has of the table's prefix fields: number of the field, and leading bits, at least 1.
@@ -26,6 +27,11 @@ pub(crate) struct Walks([Option<(Cursor, u128)>; MAX_PREFIXES]);
 impl Walks {
     pub(crate) fn new() -> Self {
         Self([None; MAX_PREFIXES])
+    }
+
+    fn of(&mut self, i: u8, field: &PrefixField, key: &FlowKey) -> (&mut Cursor, u128) {
+        let (at, value) = self.0[usize::from(i)].get_or_insert_with(|| (field.trie.start(), field.place.value(key)));
+        (at, *value)
     }
 }
 
@@ -95,20 +101,36 @@ impl Prefixes {
 
     /// Whether a trie tells that a tuple with these lengths holds no rule for `key`, recording what was read to tell.
     pub(crate) fn exclude(&self, lens: &[(u8, u8)], key: &FlowKey, walks: &mut Walks, reads: &mut Reads) -> bool {
-        for (i, len) in lens {
-            let (field, walk) = (&self.0[usize::from(*i)], &mut walks.0[usize::from(*i)]);
-            let (at, value) = walk.get_or_insert_with(|| (field.trie.start(), field.place.value(key)));
-            if field.trie.known(at, *value, *len) == Some(false) {
+        let known = lens.iter().any(|(i, len)| {
+            let field = &self.0[usize::from(*i)];
+            let (at, value) = walks.of(*i, field, key);
+            field.trie.known(at, value, *len) == Some(false)
+        });
+        if known {
+            return true;
+        }
+        let mut asked = 0u8;
+        while let Some((i, len)) = self.next_to_ask(lens, asked, reads) {
+            asked |= 1 << i;
+            let field = &self.0[usize::from(i)];
+            let (at, value) = walks.of(i, field, key);
+            let there = field.trie.advance(at, value, len);
+            field.place.note(at.read, reads);
+            if !there {
                 return true;
             }
         }
-        lens.iter().any(|(i, len)| {
-            let (field, walk) = (&self.0[usize::from(*i)], &mut walks.0[usize::from(*i)]);
-            let (at, value) = walk.get_or_insert_with(|| (field.trie.start(), field.place.value(key)));
-            let there = field.trie.advance(at, *value, *len);
-            field.place.note(at.read, reads);
-            !there
-        })
+        false
+    }
+
+    /// Which field to ask next: `asked` has a bit for each that was asked.
+    fn next_to_ask(&self, lens: &[(u8, u8)], asked: u8, reads: &Reads) -> Option<(u8, u8)> {
+        let left = lens.iter().filter(|(i, _)| asked >> i & 1 == 0);
+        let cost = |(i, len): &&(u8, u8)| {
+            let field = &self.0[usize::from(*i)];
+            (!field.place.is_read(*len, reads), field.trie.n_of_len(*len))
+        };
+        if lens.len() == 1 { left.copied().next() } else { left.min_by_key(cost).copied() }
     }
 }
 
@@ -142,6 +164,13 @@ impl FieldTrie {
         }
     }
 
+    fn n_of_len(&self, len: u8) -> u32 {
+        match self {
+            Self::Short(trie) => trie.n_of_len(len),
+            Self::Long(trie) => trie.n_of_len(len),
+        }
+    }
+
     fn advance(&self, at: &mut Cursor, value: u128, len: u8) -> bool {
         match self {
             Self::Short(trie) => trie.advance(at, Bits::from_top(value), len),
@@ -168,6 +197,22 @@ impl Place {
                 u128::from(top & u64::MAX << (64 - width)) << 64
             }
             Self::Wide { word } => u128::from(at(word)) << 64 | u128::from(at(word + 1)),
+        }
+    }
+
+    /// Whether the first `len` bits are read already, or are not the packet's any more.
+    fn is_read(self, len: u8, reads: &Reads) -> bool {
+        let known = |step: Step| {
+            let word = step.word();
+            step.bits() & !reads.mask().0[word] & !reads.written().0[word] == 0
+        };
+        match self {
+            Self::Narrow { word, shift, width } => known(Step::Prefix { word: word as u8, shift, width, len }),
+            Self::Wide { word } => {
+                let word = word as u8;
+                known(Step::Prefix { word, shift: 0, width: 64, len: len.min(64) })
+                    && known(Step::Prefix { word: word + 1, shift: 0, width: 64, len: len.saturating_sub(64) })
+            }
         }
     }
 

@@ -105,6 +105,8 @@ pub(crate) struct Trie<W> {
     root: Link,
     free_nodes: Vec<u32>,
     free_buckets: Vec<u32>,
+    /// How many different prefixes there are of each length.
+    n_by_len: Vec<u32>,
 }
 
 /// How far a key has been followed through a trie.
@@ -122,7 +124,19 @@ pub(crate) struct Cursor {
 
 impl<W: Bits> Trie<W> {
     pub(crate) fn new() -> Self {
-        Self { nodes: Vec::new(), buckets: Vec::new(), root: NONE, free_nodes: Vec::new(), free_buckets: Vec::new() }
+        Self {
+            nodes: Vec::new(),
+            buckets: Vec::new(),
+            root: NONE,
+            free_nodes: Vec::new(),
+            free_buckets: Vec::new(),
+            n_by_len: Vec::new(),
+        }
+    }
+
+    /// How many different prefixes of this length there are.
+    pub(crate) fn n_of_len(&self, len: u8) -> u32 {
+        self.n_by_len.get(usize::from(len)).copied().unwrap_or(0)
     }
 
     /// Where a walk begins.
@@ -214,36 +228,47 @@ impl<W: Bits> Trie<W> {
 
     /// Adds the prefix of `len` bits, at least 1, of `value`.
     pub(crate) fn insert(&mut self, value: W, len: u8) {
-        let value = value.truncated(len);
+        if self.add(value.truncated(len), len) == 1 {
+            let at = usize::from(len);
+            self.n_by_len.resize(self.n_by_len.len().max(at + 1), 0);
+            self.n_by_len[at] += 1;
+        }
+    }
+
+    /// Adds a prefix and returns how often it is there now.
+    fn add(&mut self, value: W, len: u8) -> u32 {
         let entry = Entry { value, count: 1, len };
         let mut place = None;
         loop {
             match self.follow(place).target() {
                 Target::Nothing => {
                     let bucket = self.new_bucket(vec![entry]);
-                    return self.set(place, bucket);
+                    self.set(place, bucket);
+                    return 1;
                 }
                 Target::Bucket(b) => {
                     let bucket = &mut self.buckets[b];
-                    match bucket.iter_mut().find(|e| e.value == value && e.len == len) {
-                        Some(same) => same.count += 1,
-                        None => bucket.push(entry),
+                    if let Some(same) = bucket.iter_mut().find(|e| e.value == value && e.len == len) {
+                        same.count += 1;
+                        return same.count;
                     }
+                    bucket.push(entry);
                     if bucket.len() > SPLIT {
                         self.split(place, b);
                     }
-                    return;
+                    return 1;
                 }
                 Target::Node(i) => {
                     let common = value.common(self.nodes[i].value).min(len);
                     if common < self.nodes[i].len {
-                        return self.fork(place, i, common, entry);
+                        self.fork(place, i, common, entry);
+                        return 1;
                     }
                     let node = &mut self.nodes[i];
                     node.max_len = node.max_len.max(len);
                     if len == node.len {
                         node.count += 1;
-                        return;
+                        return node.count;
                     }
                     place = Some((i, value.bit(node.len)));
                 }
@@ -289,16 +314,24 @@ impl<W: Bits> Trie<W> {
 
     /// Removes the prefix of `len` bits of `value`, once.
     pub(crate) fn remove(&mut self, value: W, len: u8) {
-        let value = value.truncated(len);
+        if self.take(value.truncated(len), len) == Some(0) {
+            self.n_by_len[usize::from(len)] -= 1;
+        }
+    }
+
+    /// Removes a prefix once and returns how often it is there still, if it was there.
+    fn take(&mut self, value: W, len: u8) -> Option<u32> {
+        let left;
         let mut path = Vec::new();
         let mut place = None;
         loop {
             match self.follow(place).target() {
-                Target::Nothing => return,
+                Target::Nothing => return None,
                 Target::Bucket(b) => {
                     let bucket = &mut self.buckets[b];
-                    let Some(at) = bucket.iter().position(|e| e.value == value && e.len == len) else { return };
+                    let at = bucket.iter().position(|e| e.value == value && e.len == len)?;
                     bucket[at].count -= 1;
+                    left = bucket[at].count;
                     if bucket[at].count == 0 {
                         bucket.swap_remove(at);
                     }
@@ -311,11 +344,12 @@ impl<W: Bits> Trie<W> {
                 Target::Node(i) => {
                     let node = &mut self.nodes[i];
                     if node.len > len || value.common(node.value) < node.len || (node.len == len && node.count == 0) {
-                        return;
+                        return None;
                     }
                     path.push((place, i));
                     if node.len == len {
                         node.count -= 1;
+                        left = node.count;
                         break;
                     }
                     place = Some((i, value.bit(node.len)));
@@ -325,6 +359,7 @@ impl<W: Bits> Trie<W> {
         while let Some((place, i)) = path.pop() {
             self.tidy(place, i);
         }
+        Some(left)
     }
 
     /// Below node `i` something was removed: the node goes if it does not fork, or becomes a bucket, or has a longest
@@ -486,6 +521,9 @@ mod tests {
             let (nodes, buckets, prefixes) = trie.check();
             prop_assert_eq!(prefixes, distinct.len());
             prop_assert!(buckets <= nodes + 1);
+            for len in 1..=32 {
+                prop_assert_eq!(trie.n_of_len(len) as usize, distinct.iter().filter(|(_, l)| *l == len).count());
+            }
             for (v, lens) in keys {
                 let key = spread(v);
                 let mut at = trie.start();
