@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::execute::Executor;
+use crate::megaflow::IndexKind;
 use crate::output::Outputs;
 use crate::poll;
 use crate::port::{PORTS_MAX, Port, PortInfo, PortStats, PortTable};
@@ -28,11 +29,13 @@ pub struct Config {
     pub flow_limit: u64,
     /// Rounds without a packet after which a thread sleeps.
     pub empty_rounds_max: u32,
+    /// Which structure finds flows.
+    pub index: IndexKind,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { threads: 1, flow_limit: 200_000, empty_rounds_max: 16 }
+        Self { threads: 1, flow_limit: 200_000, empty_rounds_max: 16, index: IndexKind::default() }
     }
 }
 
@@ -278,6 +281,8 @@ impl Dpif for Datapath {
 
     fn flow_stats(&self, each: &mut dyn FnMut(FlowId, DpFlowStats)) {
         self.shared.flows.stats(each);
+        // Who asks does so now and then, and is no packet thread.
+        while self.shared.tune() {}
     }
 
     fn flow_dump(&self) -> Vec<DpFlowEntry> {

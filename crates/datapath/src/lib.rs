@@ -26,5 +26,7 @@ mod shared;
 mod thread;
 mod upcall;
 
+pub use megaflow::IndexKind;
+
 pub use datapath::{Config, Datapath, ThreadStats};
 pub use port::{PortInfo, PortStats};

@@ -372,7 +372,7 @@ impl Core {
             self.n_narrowed -= usize::from(old.narrowed);
             return Some(old);
         }
-        let Some(flow) = leaf.flow().cloned() else { return None };
+        let flow = leaf.flow().cloned()?;
         let index = self.leaves.add(leaf);
         let new = Ref::leaf(index);
         match spot {
@@ -429,7 +429,7 @@ impl Core {
                 Kind::Inner(_) | Kind::None => return None,
             }
         };
-        if !self.leaves.items[leaf].flow().is_some_and(|f| std::ptr::eq(&**f, flow)) {
+        if !self.leaves.items[leaf].flow().is_some_and(|f| std::ptr::eq(Arc::as_ptr(f), flow)) {
             return None;
         }
         let removed = self.leaves.take(leaf);

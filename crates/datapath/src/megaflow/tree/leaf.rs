@@ -18,7 +18,8 @@ pub(super) struct Leaf {
     pub(super) narrowed: bool,
     bits: [u64; INLINE],
     values: [u64; INLINE],
-    /// What does not fit: word, bits, value.
+    /// What does not fit: word, bits, value. Rarely there, so that one word has to do for it.
+    #[expect(clippy::box_collection)]
     rest: Option<Box<Vec<(u8, u64, u64)>>>,
     generation: u64,
     flow: Option<Arc<Megaflow>>,

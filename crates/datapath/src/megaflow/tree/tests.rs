@@ -58,7 +58,7 @@ impl Program {
                     state = mix(&[state, value & bits]);
                 }
                 _ => {
-                    let rules = (0..1 + choice % 4).map(|i| mix(&[state, 2, i]));
+                    let rules = (0..=choice % 4).map(|i| mix(&[state, 2, i]));
                     let len = rules.map(|rule| {
                         let (len, value_of_rule) = (1 + rule as u32 % u32::from(WIDTH), rule >> 8 & 0x3f);
                         let same = ((value ^ value_of_rule) << (64 - WIDTH)).leading_zeros();
@@ -293,7 +293,7 @@ proptest! {
         let mut program = Program { seed, late: 0 };
         let (mut tree, mut next) = (Tree::default(), 0);
         for change in 0..5 {
-            if change % 2 == 0 { program.seed = mix(&[seed, change]) } else { program.late = change };
+            if change % 2 == 0 { program.seed = mix(&[seed, change]) } else { program.late = change }
             let flows: Vec<_> = tree.iter().cloned().collect();
             for flow in flows {
                 if tree.remove(&flow) {
