@@ -57,6 +57,12 @@ impl Leaf {
             && self.rest.as_ref().is_none_or(|rest| rest.iter().all(|(w, b, v)| key.0[usize::from(*w)] & b == *v))
     }
 
+    /// Loads what [`Leaf::answer`] looks at.
+    #[inline]
+    pub(super) fn touch(&self) -> u64 {
+        self.bits[0] ^ self.generation
+    }
+
     /// Its flow, if it is of `generation` and covers `key`.
     #[inline]
     pub(super) fn answer(&self, key: &FlowKey, generation: u64) -> Option<&Arc<Megaflow>> {
