@@ -86,5 +86,5 @@ pub trait MegaflowIndex: Default + Debug + Send + Sync {
 
 /// Bytes of what flows share.
 fn shared_bytes(reads: &Shared<[Step]>, masks: &Shared<Sparse>) -> usize {
-    reads.bytes(|r| size_of_val(r)) + masks.bytes(|m| size_of::<Sparse>() + m.heap_bytes())
+    reads.bytes(size_of_val) + masks.bytes(|m| size_of::<Sparse>() + m.heap_bytes())
 }

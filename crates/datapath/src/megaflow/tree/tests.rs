@@ -342,9 +342,9 @@ fn ageing(seed: u64) {
     let (mut tree, mut next) = (Tree::default(), 0);
     for change in 0..5 {
         if change % 2 == 0 {
-            program.seed = mix(&[seed, change])
+            program.seed = mix(&[seed, change]);
         } else {
-            program.late = change
+            program.late = change;
         }
         let flows: Vec<_> = tree.iter().cloned().collect();
         for flow in flows {
