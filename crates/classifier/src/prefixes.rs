@@ -5,27 +5,33 @@
 //! prefix of that length on the key's way, the tuple holds no rule for the key. Only the bits on the way were read.
 //!
 //! A tuple's fields are asked in an order that depends on nothing but what has been read: first those that answer from
-//! where the walk stands already, then the others, in the order of the table's prefix fields.
+//! where the walk stands already, then those whose bits have been read anyway, then those that have few prefixes of the
+//! length, as they are the most likely to exclude the tuple, and by few bits.
 
 use crate::options::MAX_PREFIXES;
 use crate::trie::{Bits, Cursor, Trie};
-use flow::{Field, FlowKey, FlowMask, Loc, Reads, Stage};
+use flow::{Field, FlowKey, FlowMask, Loc, Reads, Stage, Step};
 use std::ops::Range;
 
-/// For each prefix field of the table, the leading bits of it that a tuple's mask has.
-pub(crate) type Lens = [u8; MAX_PREFIXES];
+/// What a tuple's mask has of the table's prefix fields: number of the field, and leading bits, at least 1.
+pub(crate) type Lens = Vec<(u8, u8)>;
 
 /// The tries of a table.
 #[derive(Debug)]
 pub(crate) struct Prefixes(Vec<PrefixField>);
 
-/// The walks of one look-up.
+/// The walks of one look-up, with the bits of the key that each follows.
 #[derive(Debug)]
-pub(crate) struct Walks([Option<Cursor>; MAX_PREFIXES]);
+pub(crate) struct Walks([Option<(Cursor, u128)>; MAX_PREFIXES]);
 
 impl Walks {
     pub(crate) fn new() -> Self {
         Self([None; MAX_PREFIXES])
+    }
+
+    fn of(&mut self, i: u8, field: &PrefixField, key: &FlowKey) -> (&mut Cursor, u128) {
+        let (at, value) = self.0[usize::from(i)].get_or_insert_with(|| (field.trie.start(), field.place.value(key)));
+        (at, *value)
     }
 }
 
@@ -61,18 +67,18 @@ impl Prefixes {
         self.0.iter().map(|f| f.field)
     }
 
-    /// What a mask has of the fields.
-    pub(crate) fn lens(&self, mask: &FlowMask) -> Lens {
-        let mut lens = Lens::default();
-        for (len, field) in lens.iter_mut().zip(&self.0) {
-            *len = field.place.value(mask).leading_ones() as u8;
-        }
-        lens
+    /// What a mask has of the fields in `stage`.
+    pub(crate) fn lens(&self, mask: &FlowMask, stage: Stage) -> Lens {
+        let words = stage.words();
+        let here = (0..).zip(&self.0).filter(|(_, field)| field.place.is_in(&words));
+        let lens = here.map(|(i, field)| (i, field.place.value(mask).leading_ones() as u8));
+        lens.filter(|(_, len)| *len > 0).collect()
     }
 
-    /// Adds a rule of a tuple with these lengths.
-    pub(crate) fn insert(&mut self, lens: &Lens, value: impl Fn(usize) -> u64) {
-        for (field, len) in self.0.iter_mut().zip(lens).filter(|(_, len)| **len > 0) {
+    /// Adds what a rule has of the fields.
+    pub(crate) fn insert(&mut self, lens: &[(u8, u8)], value: impl Fn(usize) -> u64) {
+        for (i, len) in lens {
+            let field = &mut self.0[usize::from(*i)];
             let bits = field.place.value_by(&value);
             match &mut field.trie {
                 FieldTrie::Short(trie) => trie.insert(Bits::from_top(bits), *len),
@@ -81,9 +87,10 @@ impl Prefixes {
         }
     }
 
-    /// Removes a rule of a tuple with these lengths.
-    pub(crate) fn remove(&mut self, lens: &Lens, value: impl Fn(usize) -> u64) {
-        for (field, len) in self.0.iter_mut().zip(lens).filter(|(_, len)| **len > 0) {
+    /// Removes what a rule has of the fields.
+    pub(crate) fn remove(&mut self, lens: &[(u8, u8)], value: impl Fn(usize) -> u64) {
+        for (i, len) in lens {
+            let field = &mut self.0[usize::from(*i)];
             let bits = field.place.value_by(&value);
             match &mut field.trie {
                 FieldTrie::Short(trie) => trie.remove(Bits::from_top(bits), *len),
@@ -92,31 +99,38 @@ impl Prefixes {
         }
     }
 
-    /// Whether some trie of a field in `stage` tells that a tuple with these lengths holds no rule for `key`, recording
-    /// what was read to tell.
-    pub(crate) fn exclude(
-        &self,
-        lens: &Lens,
-        stage: Stage,
-        key: &FlowKey,
-        walks: &mut Walks,
-        reads: &mut Reads,
-    ) -> bool {
-        let words = stage.words();
-        let asked = |(field, len): &(&PrefixField, &u8)| **len > 0 && field.place.is_in(&words);
-        let fields = || self.0.iter().zip(lens).zip(0..);
-        for ((field, len), i) in fields().filter(|(f, _)| asked(f)) {
-            let at = walks.0[i].get_or_insert_with(|| field.trie.start());
-            if field.trie.known(at, *len) == Some(false) {
+    /// Whether a trie tells that a tuple with these lengths holds no rule for `key`, recording what was read to tell.
+    pub(crate) fn exclude(&self, lens: &[(u8, u8)], key: &FlowKey, walks: &mut Walks, reads: &mut Reads) -> bool {
+        let known = lens.iter().any(|(i, len)| {
+            let field = &self.0[usize::from(*i)];
+            let (at, value) = walks.of(*i, field, key);
+            field.trie.known(at, value, *len) == Some(false)
+        });
+        if known {
+            return true;
+        }
+        let mut asked = 0u8;
+        while let Some((i, len)) = self.next_to_ask(lens, asked, reads) {
+            asked |= 1 << i;
+            let field = &self.0[usize::from(i)];
+            let (at, value) = walks.of(i, field, key);
+            let there = field.trie.advance(at, value, len);
+            field.place.note(at.read, reads);
+            if !there {
                 return true;
             }
         }
-        fields().filter(|(f, _)| asked(f)).any(|((field, len), i)| {
-            let at = walks.0[i].get_or_insert_with(|| field.trie.start());
-            let there = field.trie.advance(at, field.place.value(key), *len);
-            field.place.note(at.read, reads);
-            !there
-        })
+        false
+    }
+
+    /// Which field to ask next: `asked` has a bit for each that was asked.
+    fn next_to_ask(&self, lens: &[(u8, u8)], asked: u8, reads: &Reads) -> Option<(u8, u8)> {
+        let left = lens.iter().filter(|(i, _)| asked >> i & 1 == 0);
+        let cost = |(i, len): &&(u8, u8)| {
+            let field = &self.0[usize::from(*i)];
+            (!field.place.is_read(*len, reads), field.trie.n_of_len(*len))
+        };
+        if lens.len() == 1 { left.copied().next() } else { left.min_by_key(cost).copied() }
     }
 }
 
@@ -143,10 +157,17 @@ impl FieldTrie {
         }
     }
 
-    fn known(&self, at: &Cursor, len: u8) -> Option<bool> {
+    fn known(&self, at: &mut Cursor, value: u128, len: u8) -> Option<bool> {
         match self {
-            Self::Short(trie) => trie.known(at, len),
-            Self::Long(trie) => trie.known(at, len),
+            Self::Short(trie) => trie.known(at, Bits::from_top(value), len),
+            Self::Long(trie) => trie.known(at, Bits::from_top(value), len),
+        }
+    }
+
+    fn n_of_len(&self, len: u8) -> u32 {
+        match self {
+            Self::Short(trie) => trie.n_of_len(len),
+            Self::Long(trie) => trie.n_of_len(len),
         }
     }
 
@@ -176,6 +197,22 @@ impl Place {
                 u128::from(top & u64::MAX << (64 - width)) << 64
             }
             Self::Wide { word } => u128::from(at(word)) << 64 | u128::from(at(word + 1)),
+        }
+    }
+
+    /// Whether the first `len` bits are read already, or are not the packet's any more.
+    fn is_read(self, len: u8, reads: &Reads) -> bool {
+        let known = |step: Step| {
+            let word = step.word();
+            step.bits() & !reads.mask().0[word] & !reads.written().0[word] == 0
+        };
+        match self {
+            Self::Narrow { word, shift, width } => known(Step::Prefix { word: word as u8, shift, width, len }),
+            Self::Wide { word } => {
+                let word = word as u8;
+                known(Step::Prefix { word, shift: 0, width: 64, len: len.min(64) })
+                    && known(Step::Prefix { word: word + 1, shift: 0, width: 64, len: len.saturating_sub(64) })
+            }
         }
     }
 

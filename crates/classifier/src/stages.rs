@@ -2,6 +2,7 @@
 //! look-up asks whether the tuple holds any rule whose words agree so far. A stage that has no word in the mask takes no
 //! part, and the last one that has is the tuple's table itself.
 
+use crate::prefixes::Lens;
 use flow::Stage;
 use hashbrown::HashTable;
 
@@ -14,6 +15,14 @@ pub(crate) struct Part {
     pub(crate) stage: Stage,
     /// What is there up to this stage; nothing for the last part.
     pub(crate) index: Option<StageIndex>,
+    /// What the mask has of prefix fields in this stage.
+    pub(crate) prefixes: Lens,
+}
+
+impl Part {
+    fn last(end: usize, stage: Stage) -> Self {
+        Self { end, stage, index: None, prefixes: Lens::new() }
+    }
 }
 
 /// Splits the words of a mask, which are in key order, by stages. A mask without words has one empty part.
@@ -25,13 +34,13 @@ pub(crate) fn parts(words: impl Iterator<Item = usize>) -> Vec<Part> {
             Some(part) if part.stage == stage => part.end = i + 1,
             Some(part) => {
                 part.index = Some(StageIndex::default());
-                parts.push(Part { end: i + 1, stage, index: None });
+                parts.push(Part::last(i + 1, stage));
             }
-            None => parts.push(Part { end: i + 1, stage, index: None }),
+            None => parts.push(Part::last(i + 1, stage)),
         }
     }
     if parts.is_empty() {
-        parts.push(Part { end: 0, stage: Stage::Metadata, index: None });
+        parts.push(Part::last(0, Stage::Metadata));
     }
     parts
 }

@@ -5,7 +5,7 @@
 
 use crate::partition::Partition;
 use crate::ports::PortsTrie;
-use crate::prefixes::{Lens, Prefixes, Walks};
+use crate::prefixes::{Prefixes, Walks};
 use crate::stages::{self, Part};
 use crate::{MiniMask, MiniMatch, Options, Rule};
 use flow::{FlowKey, Reads, Stage, layout};
@@ -25,7 +25,6 @@ pub(crate) struct Tuple<R> {
     parts: Vec<Part>,
     /// With the place of `metadata` among the mask's words.
     partition: Option<(usize, Partition)>,
-    prefixes: Lens,
     /// With the place of the ports among the mask's words.
     ports: Option<(usize, PortsTrie)>,
 }
@@ -43,13 +42,14 @@ impl<R: Rule> Tuple<R> {
     pub(crate) fn new(mask: Arc<MiniMask>, prefixes: &Prefixes, hasher: &FixedState) -> Self {
         let whole = mask.expand();
         let tp = mask.words().position(|(word, _)| word == layout::TP);
+        let mut parts = stages::parts(mask.words().map(|(word, _)| word));
+        parts.iter_mut().for_each(|part| part.prefixes = prefixes.lens(&whole, part.stage));
         Self {
             rules: HashTable::new(),
             priorities: BTreeMap::new(),
             hasher: hasher.clone(),
-            parts: stages::parts(mask.words().map(|(word, _)| word)),
+            parts,
             partition: Partition::new(mask.words(), hasher),
-            prefixes: prefixes.lens(&whole),
             ports: tp.zip(PortsTrie::new(&whole)),
             mask,
         }
@@ -103,7 +103,7 @@ impl<R: Rule> Tuple<R> {
         let mut words = self.mask.words();
         let mut begin = 0;
         for part in &self.parts {
-            if options.prefix_tries && prefixes.exclude(&self.prefixes, part.stage, key, walks, reads) {
+            if options.prefix_tries && prefixes.exclude(&part.prefixes, key, walks, reads) {
                 return None;
             }
             if options.ports_trie
@@ -130,7 +130,6 @@ impl<R: Rule> Tuple<R> {
 
     pub(crate) fn insert(&mut self, rule: Arc<R>, prefixes: &mut Prefixes) {
         let values = rule.minimatch().values();
-        self.track(rule.minimatch(), prefixes);
         let mut hasher = self.hasher.build_hasher();
         let mut begin = 0;
         for part in &mut self.parts {
@@ -139,6 +138,7 @@ impl<R: Rule> Tuple<R> {
             if let Some(index) = &mut part.index {
                 index.insert(hasher.finish());
             }
+            prefixes.insert(&part.prefixes, |word| word_of(rule.minimatch(), word));
         }
         if let Some((at, partition)) = &mut self.partition {
             partition.insert(values[*at]);
@@ -158,8 +158,6 @@ impl<R: Rule> Tuple<R> {
             Ok(entry) => drop(entry.remove()),
             Err(_) => return false,
         }
-        let at = |word| word_of(rule.minimatch(), word);
-        prefixes.remove(&self.prefixes, at);
         let mut hasher = self.hasher.build_hasher();
         let mut begin = 0;
         for part in &mut self.parts {
@@ -168,6 +166,7 @@ impl<R: Rule> Tuple<R> {
             if let Some(index) = &mut part.index {
                 index.remove(hasher.finish());
             }
+            prefixes.remove(&part.prefixes, |word| word_of(rule.minimatch(), word));
         }
         if let Some((at, partition)) = &mut self.partition {
             partition.remove(values[*at]);
@@ -187,15 +186,13 @@ impl<R: Rule> Tuple<R> {
 
     /// Takes over new prefix fields, into whose tries all rules go.
     pub(crate) fn set_prefixes(&mut self, prefixes: &mut Prefixes) {
-        self.prefixes = prefixes.lens(&self.mask.expand());
-        for rule in &self.rules {
-            self.track(rule.minimatch(), prefixes);
+        let whole = self.mask.expand();
+        for part in &mut self.parts {
+            part.prefixes = prefixes.lens(&whole, part.stage);
+            for rule in &self.rules {
+                prefixes.insert(&part.prefixes, |word| word_of(rule.minimatch(), word));
+            }
         }
-    }
-
-    /// Puts a match into the tries of the prefix fields.
-    fn track(&self, m: &MiniMatch, prefixes: &mut Prefixes) {
-        prefixes.insert(&self.prefixes, |word| word_of(m, word));
     }
 }
 

@@ -14,6 +14,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::exact::Exact;
 use crate::execute::Executor;
+use crate::megaflow::IndexKind;
 use crate::output::Outputs;
 use crate::poll;
 use crate::port::{PORTS_MAX, Port, PortInfo, PortStats, PortTable};
@@ -33,11 +34,13 @@ pub struct Config {
     /// Threads that answer misses, where there are packet threads; 0 for as many as the machine has processors beside
     /// one, one at least.
     pub handlers: usize,
+    /// Which structure finds flows.
+    pub index: IndexKind,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { threads: 1, flow_limit: 200_000, empty_rounds_max: 16, handlers: 0 }
+        Self { threads: 1, flow_limit: 200_000, empty_rounds_max: 16, handlers: 0, index: IndexKind::default() }
     }
 }
 
@@ -393,6 +396,8 @@ impl Dpif for Datapath {
 
     fn flow_stats(&self, each: &mut dyn FnMut(FlowId, DpFlowStats)) {
         self.shared.flows.stats(each);
+        // Who asks does so now and then, and is no packet thread.
+        while self.shared.tune() {}
     }
 
     fn flow_dump(&self) -> Vec<DpFlowEntry> {

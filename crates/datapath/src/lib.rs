@@ -29,6 +29,8 @@ mod shared;
 mod thread;
 mod upcall;
 
+pub use megaflow::IndexKind;
+
 pub use datapath::{Config, Datapath, ThreadStats};
 pub use port::{PortInfo, PortStats};
 pub use upcall::{HandlerStats, PortUpcalls, UpcallStats};

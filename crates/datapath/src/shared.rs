@@ -113,7 +113,7 @@ impl Shared {
         Self {
             clock,
             ports: ArcSwap::default(),
-            flows: Flows::new(config.flow_limit),
+            flows: Flows::new(config.index, config.flow_limit),
             upcalls: Upcalls::default(),
             handler: ArcSwapOption::empty(),
             drops: DropCounters::default(),
@@ -167,12 +167,14 @@ impl Shared {
         }
     }
 
-    /// Puts the flows' index in order and tells the handler which flows left for it.
-    pub(crate) fn tune(&self) {
-        let gone = self.flows.tune();
+    /// Puts the flows' index in order, a part at a time, and tells the handler which flows left for it. Returns whether
+    /// there is more to do.
+    pub(crate) fn tune(&self) -> bool {
+        let (gone, more) = self.flows.tune();
         if let Some(handler) = self.handler().filter(|_| !gone.is_empty()) {
             gone.iter().for_each(|old| handler.flow_gone(old.id, old.stats()));
         }
+        more
     }
 
     /// Says that thread `thread` uses the port table of `version` from now on.

@@ -6,7 +6,7 @@ mod random;
 
 use crate::*;
 use flow::field::FIELDS;
-use flow::{Loc, Step};
+use flow::{FlowMask, Loc, Step};
 
 #[derive(Debug)]
 pub(super) struct TestRule {
@@ -103,8 +103,9 @@ struct Lookup {
 }
 
 impl Lookup {
-    fn new(cls: &Cls, key: &FlowKey, version: u64) -> Self {
+    fn new(cls: &Cls, key: &FlowKey, version: u64, written: &FlowMask) -> Self {
         let mut reads = Reads::new();
+        reads.write_mask(written);
         let found = cls.lookup(key, version, &mut reads);
         Self { key: key.clone(), version, found, reads }
     }

@@ -29,6 +29,8 @@ struct Table<'a> {
     cls: Cls,
     list: Vec<Arc<TestRule>>,
     version: u64,
+    /// What the look-ups come with as overwritten: it is zero in all keys, and reading it is none.
+    written: FlowMask,
     /// Look-ups since the last change.
     recent: Vec<Lookup>,
     counts: &'a Counts,
@@ -36,7 +38,7 @@ struct Table<'a> {
 
 impl Table<'_> {
     fn step(&mut self, tape: &mut Tape<'_>) -> Result<(), TestCaseError> {
-        match tape.below(18) {
+        match tape.below(20) {
             0..=5 => {
                 let full = tape.a_match();
                 let priority = tape.below(5) as u32;
@@ -74,7 +76,14 @@ impl Table<'_> {
                 full.set(Field::ConjId, id.into());
                 self.insert(&full, tape.below(5) as u32, self.version, Vec::new());
             }
-            13 => return self.queries(&tape.a_match(), tape.below(5) as u32),
+            13 => {
+                let fields = [Field::Ipv4Dst, Field::Metadata, Field::TcpSrc, Field::TunId, Field::Ipv6Dst];
+                self.written = fields.get(tape.below(8)).map_or(FlowKey::ZERO, |f| FlowKey::mask_of(*f));
+                // Often part of the field only.
+                let part = u64::MAX >> (tape.byte() & 0x3f);
+                self.written.0.iter_mut().for_each(|w| *w &= part);
+            }
+            14 => return self.queries(&tape.a_match(), tape.below(5) as u32),
             _ => {
                 let key = tape.key(&self.list);
                 let version = [self.version, self.version + 1, self.version.saturating_sub(1), LATEST][tape.below(4)];
@@ -99,7 +108,7 @@ impl Table<'_> {
     /// Looks `key` up, then keys that differ in what was not read: all of it, and as `other` has it.
     fn lookup(&mut self, key: &FlowKey, version: u64, other: &FlowKey) -> Result<(), TestCaseError> {
         let first = self.lookup_one(key, version)?;
-        let unread = FlowKey(first.reads.mask().0.map(|w| !w));
+        let unread = FlowKey(std::array::from_fn(|i| !first.reads.mask().0[i] & !self.written.0[i]));
         for from in [FlowKey(key.0.map(|w| !w)), other.clone()] {
             let mut key = key.clone();
             overlay(&mut key, &from, &unread);
@@ -120,8 +129,12 @@ impl Table<'_> {
     }
 
     fn lookup_one(&self, key: &FlowKey, version: u64) -> Result<Lookup, TestCaseError> {
+        let given = FlowKey(self.written.0.map(|w| !w));
+        let key = &key.masked(&given);
         let want = linear(&self.list, key, version);
-        let lookup = Lookup::new(&self.cls, key, version);
+        let lookup = Lookup::new(&self.cls, key, version, &self.written);
+        prop_assert_eq!(lookup.reads.written(), &self.written);
+        prop_assert!(lookup.reads.mask().masked(&self.written).is_zero());
         prop_assert_eq!(lookup.found.is_some(), !want.is_empty());
         count(&self.counts.lookups, 1);
         if let Some(found) = &lookup.found {
@@ -168,7 +181,8 @@ fn agrees_with_a_linear_search() {
     let result = TestRunner::new(config).run(&prop::collection::vec(any::<u8>(), 0..900), |bytes| {
         let mut tape = Tape(&bytes);
         let counts = &counts;
-        let mut table = Table { cls: Cls::new(), list: Vec::new(), version: 1, recent: Vec::new(), counts };
+        let written = FlowMask::ZERO;
+        let mut table = Table { cls: Cls::new(), list: Vec::new(), version: 1, written, recent: Vec::new(), counts };
         while !tape.0.is_empty() {
             table.step(&mut tape)?;
         }

@@ -175,6 +175,11 @@ impl Megaflow {
         self.gone.store(true, Ordering::Release);
     }
 
+    /// Bytes that it takes, less what it shares with others, and its actions.
+    pub fn bytes(&self) -> usize {
+        2 * size_of::<usize>() + size_of::<Self>() + self.key.heap_bytes()
+    }
+
     /// Makes it share its lists with other flows that have the same.
     pub(crate) fn share(&mut self, reads: &mut Shared<[Step]>, masks: &mut Shared<Sparse>) {
         self.reads = reads.share(self.reads.clone());

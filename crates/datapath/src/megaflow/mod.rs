@@ -1,7 +1,9 @@
 //! The index of cached verdicts: which flow covers a key.
 //!
-//! [`MegaflowIndex`] is the seam: another structure may take this one's place without a change elsewhere.
+//! [`MegaflowIndex`] is the seam. Behind it stand the decision tree ([`tree`]), and tuple space search ([`tuple_space`])
+//! as its twin in tests and benchmarks.
 
+mod any;
 pub mod flow;
 mod share;
 pub mod tree;
@@ -11,8 +13,13 @@ use std::borrow::Borrow;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use ::flow::FlowKey;
+use ::flow::{FlowKey, Step};
 use smallvec::SmallVec;
+
+use share::Shared;
+
+pub(crate) use any::AnyIndex;
+pub use any::IndexKind;
 
 pub use self::flow::{Megaflow, Sparse};
 pub use tree::Tree;
@@ -70,6 +77,14 @@ pub trait MegaflowIndex: Default + Debug + Send + Sync {
     /// Distinct masks.
     fn n_masks(&self) -> usize;
 
+    /// Bytes of memory, with the flows' ([`Megaflow::bytes`]).
+    fn bytes(&self) -> usize;
+
     /// Puts itself in order. To be called now and then. Returns flows that are not needed beside others, and out.
     fn tune(&mut self) -> Vec<Arc<Megaflow>>;
+}
+
+/// Bytes of what flows share.
+fn shared_bytes(reads: &Shared<[Step]>, masks: &Shared<Sparse>) -> usize {
+    reads.bytes(size_of_val) + masks.bytes(|m| size_of::<Sparse>() + m.heap_bytes())
 }

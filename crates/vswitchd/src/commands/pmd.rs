@@ -1,6 +1,6 @@
 //! `dpif-netdev/pmd-*`: what packet threads have done, and `upcall/show`'s side of the datapath.
 //!
-//! Cycles are those of the time stamp counter, computed from times by the frequency that the kernel tells of.
+//! Cycles are those of the time stamp counter, computed from times by its frequency.
 
 use super::{act, dp_name, is_dp, show};
 use crate::devices::{Devices, Dp};
@@ -8,7 +8,7 @@ use datapath::ThreadStats;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fmt::Write;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use unixctl::{Commands, OutputFormat};
 
@@ -136,14 +136,9 @@ fn measured(devices: &Devices, cleared: &Cleared, request: &Request<'_>) -> Resu
     Ok(all)
 }
 
-/// Cycles of the time stamp counter in a nanosecond.
+/// Cycles of the time stamp counter in a nanosecond; nanoseconds where there is no such counter.
 fn cycles_per_ns() -> f64 {
-    static FREQUENCY: OnceLock<f64> = OnceLock::new();
-    *FREQUENCY.get_or_init(|| {
-        let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let mhz = info.lines().find(|line| line.starts_with("cpu MHz")).and_then(|line| line.split(':').nth(1));
-        mhz.and_then(|mhz| mhz.trim().parse::<f64>().ok()).unwrap_or(1000.0) / 1000.0
-    })
+    netdev_linux::tsc::cycles_per_ns().unwrap_or(1.0)
 }
 
 fn ratio(a: u64, b: u64) -> f64 {

@@ -15,15 +15,16 @@ const SLOTS_MIN: usize = 4;
 pub(super) type Test = (u8, u64);
 
 /// See the module's text. Invariants: children are in `table` if there are two or more, and in `only` if there is one;
-/// places in `table` up to a child's own are occupied, and less than three quarters of all are.
+/// places in `table` up to a child's own are occupied, and at most half of all are.
 #[derive(Debug)]
-#[repr(align(64))]
 pub(super) struct Bits {
     /// Children.
     pub(super) n: u32,
     /// The child, if there is one.
     pub(super) only: Ref,
     n_tests: u8,
+    /// A bit for each test in which all children have the same values.
+    same: u8,
     words: [u8; TESTS_MAX],
     bits: [u64; TESTS_MAX],
     seed: u64,
@@ -53,6 +54,7 @@ impl Bits {
             n: 1,
             only,
             n_tests: tests.len() as u8,
+            same: u8::MAX,
             words: [0; TESTS_MAX],
             bits: [0; TESTS_MAX],
             seed,
@@ -66,6 +68,20 @@ impl Bits {
 
     pub(super) fn tests(&self) -> impl Iterator<Item = Test> + '_ {
         self.words.iter().copied().zip(self.bits).take(usize::from(self.n_tests))
+    }
+
+    /// Notes where the keys of two children differ, as `differ` tells word by word.
+    pub(super) fn note_difference(&mut self, differ: impl Fn(usize) -> u64) {
+        for i in 0..TESTS_MAX {
+            if differ(self.words[i].into()) & self.bits[i] != 0 {
+                self.same &= !(1 << i);
+            }
+        }
+    }
+
+    /// Whether all children have the same values in the first `n` tests.
+    pub(super) fn all_same(&self, n: usize) -> bool {
+        self.same.trailing_ones() as usize >= n
     }
 
     /// The hash of a key's values. Pairs of words are mixed side by side, each by a product of two factors that nobody
@@ -106,12 +122,18 @@ impl Bits {
         Ref::NONE
     }
 
+    /// Loads where [`Bits::find`] begins.
+    #[inline]
+    pub(super) fn touch(&self, hash: u64) -> u64 {
+        self.table.get(hash as usize & self.table.len().wrapping_sub(1)).map_or(0, |slot| slot.hash)
+    }
+
     /// Adds a child. `first` is the hash of the child that is there already, if it is one.
     pub(super) fn add(&mut self, hash: u64, child: Ref, first: u64) {
         if self.n == 1 {
             self.table = vec![FREE; SLOTS_MIN].into();
             self.put(Slot { hash: first, child: self.only });
-        } else if (self.n as usize + 1) * 4 > self.table.len() * 3 {
+        } else if (self.n as usize + 1) * 2 > self.table.len() {
             self.resize(self.table.len() * 2);
         }
         self.put(Slot { hash, child });

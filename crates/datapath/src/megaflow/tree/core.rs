@@ -27,8 +27,9 @@ use super::part::{Piece, part};
 use super::prefix::{Prefix, PrefixField, Probe, Tries};
 use super::slab::{Kind, Ref, Slab};
 
-/// A node.
+/// A node. Two lines of memory.
 #[derive(Debug, Default)]
+#[repr(align(64))]
 pub(super) enum Node {
     /// A free place.
     #[default]
@@ -252,27 +253,35 @@ impl Core {
         let Node::Bits(bits) = &self.nodes.items[node] else { return };
         let tests: SmallVec<[Test; TESTS_MAX]> = bits.tests().collect();
         let mut upper: SmallVec<[Test; TESTS_MAX]> = SmallVec::new();
-        let mut lower: SmallVec<[Test; TESTS_MAX]> = SmallVec::new();
         for (i, (word, bits)) in tests.iter().copied().enumerate() {
+            // What was tested above may be tested again.
+            let bits = bits & !wanted.tested.0[usize::from(word)];
             // In nodes that grew for this flow, all that they test is its own.
             let next = bits & if wanted.grown { wanted.mask.0[usize::from(word)] } else { wanted.next_bits(word) };
-            let there = if next == 0 && i == 0 { bits } else { next };
+            let there = if next == 0 && upper.is_empty() { bits } else { next };
             wanted.test(word.into(), there);
             if there != 0 {
                 upper.push((word, there));
             }
             if there != bits {
+                let mut lower: SmallVec<[Test; TESTS_MAX]> = SmallVec::new();
                 lower.push((word, bits & !there));
                 lower.extend_from_slice(&tests[i + 1..]);
-                self.split(node, &upper, &lower);
+                self.split(node, &upper, &lower, i + usize::from(there != 0));
                 return;
             }
         }
     }
 
-    /// Splits a node of bits in two levels.
-    fn split(&mut self, node: usize, upper: &[Test], lower: &[Test]) {
+    /// Splits a node of bits in two levels, in the `at`-th of its tests.
+    fn split(&mut self, node: usize, upper: &[Test], lower: &[Test], at: usize) {
         let Node::Bits(old) = std::mem::take(&mut self.nodes.items[node]) else { return };
+        if old.n > 1 && old.all_same(at) {
+            // However many children it has, they stay in it, and are not told apart above it.
+            let below = Ref::node(self.nodes.add(Node::Bits(old)));
+            self.nodes.items[node] = Node::Bits(Bits::new(upper, below, self.seed()));
+            return;
+        }
         let mut groups: HashMap<SmallVec<[u64; TESTS_MAX]>, Vec<Ref>, RandomState> = HashMap::default();
         for child in old.children() {
             let values = upper.iter().map(|(word, bits)| self.word(child, usize::from(*word)) & bits);
@@ -309,6 +318,7 @@ impl Core {
                     continue 'seed;
                 }
                 node.add(hash, *child, first_hash);
+                node.note_difference(|w| self.word(first, w) ^ self.word(*child, w));
             }
             return node;
         }
@@ -372,7 +382,7 @@ impl Core {
             self.n_narrowed -= usize::from(old.narrowed);
             return Some(old);
         }
-        let Some(flow) = leaf.flow().cloned() else { return None };
+        let flow = leaf.flow().cloned()?;
         let index = self.leaves.add(leaf);
         let new = Ref::leaf(index);
         match spot {
@@ -381,6 +391,8 @@ impl Core {
                 let Node::Bits(mut bits) = std::mem::take(&mut self.nodes.items[node]) else { return None };
                 let first = if bits.n == 1 { bits.hash(|w| self.word(bits.only, w)) } else { 0 };
                 let hash = bits.hash(|w| flow.key.word(w));
+                let other = bits.children().next().unwrap_or(Ref::NONE);
+                bits.note_difference(|w| self.word(other, w) ^ flow.key.word(w));
                 bits.add(hash, new, first);
                 self.nodes.items[node] = Node::Bits(bits);
             }
@@ -429,7 +441,7 @@ impl Core {
                 Kind::Inner(_) | Kind::None => return None,
             }
         };
-        if !self.leaves.items[leaf].flow().is_some_and(|f| std::ptr::eq(&**f, flow)) {
+        if !self.leaves.items[leaf].flow().is_some_and(|f| std::ptr::eq(Arc::as_ptr(f), flow)) {
             return None;
         }
         let removed = self.leaves.take(leaf);
@@ -490,4 +502,4 @@ impl Core {
     }
 }
 
-const _: () = assert!(WORDS <= u8::MAX as usize);
+const _: () = assert!(WORDS <= u8::MAX as usize && size_of::<Node>() == 128);

@@ -18,7 +18,8 @@ pub(super) struct Leaf {
     pub(super) narrowed: bool,
     bits: [u64; INLINE],
     values: [u64; INLINE],
-    /// What does not fit: word, bits, value.
+    /// What does not fit: word, bits, value. Rarely there, so that one word has to do for it.
+    #[expect(clippy::box_collection)]
     rest: Option<Box<Vec<(u8, u64, u64)>>>,
     generation: u64,
     flow: Option<Arc<Megaflow>>,
@@ -54,6 +55,12 @@ impl Leaf {
         }
         differ == 0
             && self.rest.as_ref().is_none_or(|rest| rest.iter().all(|(w, b, v)| key.0[usize::from(*w)] & b == *v))
+    }
+
+    /// Loads what [`Leaf::answer`] looks at.
+    #[inline]
+    pub(super) fn touch(&self) -> u64 {
+        self.bits[0] ^ self.generation
     }
 
     /// Its flow, if it is of `generation` and covers `key`.

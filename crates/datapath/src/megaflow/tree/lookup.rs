@@ -14,6 +14,10 @@ use super::slab::{Kind, Ref};
 /// Keys that go down together.
 const BATCH: usize = 32;
 
+/// With more children or leaves than this, a batch first loads what all of its keys need there, and then looks at it:
+/// so that the loads, which miss the caches, wait together and not one after the other for a branch on the one before.
+const LARGE: usize = 2048;
+
 impl Core {
     /// What a key is led to by a node.
     #[inline]
@@ -81,19 +85,40 @@ impl Core {
             n += usize::from(found.is_none());
         }
         *probes += n as u64;
+        let mut hashes = [0; BATCH];
         while n > 0 {
-            let mut left = 0;
+            let (mut left, mut pending, mut touched) = (0, 0u32, 0);
             for w in 0..n {
-                let i = usize::from(walking[w]);
-                let (Some(at), Some(key)) = (at.get_mut(i), keys.get(i)) else { continue };
-                if let Kind::Node(node) = at.kind() {
-                    *at = self.step(node, key.borrow());
-                    walking[left] = i as u8;
-                    left += 1;
+                let i = usize::from(walking[w]) & (BATCH - 1);
+                let Some(key) = keys.get(i).map(K::borrow) else { continue };
+                let Kind::Node(node) = at[i].kind() else { continue };
+                walking[left] = i as u8;
+                left += 1;
+                match self.nodes.items.get(node) {
+                    Some(Node::Bits(bits)) if bits.n as usize > LARGE => {
+                        hashes[i] = bits.hash(|w| key.0.get(w).copied().unwrap_or(0));
+                        touched ^= bits.touch(hashes[i]);
+                        pending |= 1 << i;
+                    }
+                    _ => at[i] = self.step(node, key),
+                }
+            }
+            std::hint::black_box(touched);
+            while pending != 0 {
+                let i = pending.trailing_zeros() as usize;
+                pending &= pending - 1;
+                if let Kind::Node(node) = at[i].kind()
+                    && let Some(Node::Bits(bits)) = self.nodes.items.get(node)
+                {
+                    at[i] = bits.find(hashes[i]);
                 }
             }
             *probes += left as u64;
             n = left;
+        }
+        if self.leaves.items.len() > LARGE {
+            let leaf = |at: &Ref| if let Kind::Leaf(leaf) = at.kind() { self.leaves.items.get(leaf) } else { None };
+            std::hint::black_box(at.iter().filter_map(leaf).fold(0, |touched, leaf| touched ^ leaf.touch()));
         }
         for ((at, key), found) in at.into_iter().zip(keys).zip(found) {
             if found.is_none() {

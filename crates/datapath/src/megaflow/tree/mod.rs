@@ -17,7 +17,7 @@
 //! **Ageing.** As tables change, nodes that old flows needed may narrow new ones for as long as the old stay. The tree
 //! counts flows that are narrower than their own reads; past a quarter of all, it is built anew from each flow's own
 //! reads: a new tree beside the old one takes over the flows, some with each insertion and more with each
-//! [`MegaflowIndex::tune`], so that nobody waits for all of it. Meanwhile a look-up asks the new one and then the old
+//! [`MegaflowIndex::tune`], so that nobody waits for all of it at once. Meanwhile a look-up asks the new one and then the old
 //! one. Flows that cover each other in the new tree are one flow there: the one of the later generation, or the wider,
 //! or the one that came first.
 //!
@@ -46,7 +46,7 @@ use super::{Found, Inserted, Megaflow, MegaflowIndex, Sparse};
 const NARROWED_MIN: usize = 8;
 /// Flows that move to the new tree with an insertion, and with [`MegaflowIndex::tune`].
 const MOVES_INSERT: usize = 8;
-const MOVES_TUNE: usize = 1000;
+const MOVES_TUNE: usize = 256;
 
 /// See the module's text.
 #[derive(Debug, Default)]
@@ -69,19 +69,16 @@ pub struct Shape {
     pub inner: usize,
     /// Flows that are narrower than their own reads.
     pub narrowed: usize,
-    /// Bytes of nodes and leaves, without the flows.
-    pub bytes: usize,
 }
 
 impl Tree {
     /// How it is built.
     pub fn shape(&self) -> Shape {
-        let mut shape = Shape { nodes: 0, inner: 0, narrowed: 0, bytes: 0 };
+        let mut shape = Shape { nodes: 0, inner: 0, narrowed: 0 };
         for core in self.cores() {
             shape.nodes += core.nodes.len();
             shape.inner += core.tries.len();
             shape.narrowed += core.n_narrowed;
-            shape.bytes += core.bytes();
         }
         shape
     }
@@ -205,6 +202,11 @@ impl MegaflowIndex for Tree {
 
     fn n_masks(&self) -> usize {
         self.masks.len()
+    }
+
+    fn bytes(&self) -> usize {
+        let cores: usize = self.cores().map(Core::bytes).sum();
+        cores + super::shared_bytes(&self.reads, &self.masks) + self.iter().map(|f| f.bytes()).sum::<usize>()
     }
 
     fn tune(&mut self) -> Vec<Arc<Megaflow>> {

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use base::rng::Rng;
 use dpif::{DpFlow, FlowId};
 use flow::{FlowKey, Reads, Step};
-use proptest::prelude::*;
 
 use super::core::Node;
 use super::prefix::{Prefix, PrefixField, Probe, Tries};
@@ -15,7 +14,7 @@ use super::slab::{Kind, Ref};
 use super::*;
 use crate::megaflow::TupleSpace;
 
-const WORDS: [usize; 4] = [52, 63, 68, 79];
+const WORDS: [usize; 9] = [52, 63, 68, 79, 40, 64, 73, 80, 82];
 const WIDTH: u8 = 6;
 
 /// A number made of others.
@@ -37,28 +36,30 @@ struct Program {
 impl Program {
     /// What it reads of a key, and what it decides.
     fn run(self, key: &FlowKey) -> (Reads, u64) {
+        // Some read few words, others many, more than a node or a leaf has room for.
+        let (words, depth_max) = if self.seed.is_multiple_of(3) { (&WORDS[..], 14) } else { (&WORDS[..4], 7) };
         let mut reads = Reads::new();
         let mut state = mix(&[self.seed]);
         let mut last = usize::MAX;
-        for depth in 0..7 {
+        for depth in 0..depth_max {
             if state.is_multiple_of(2) && depth > 0 {
                 state = mix(&[state, self.late]);
             }
             let choice = mix(&[state, 1]);
             // Adjacent reads of one word are one step, whose order is lost: a program here has none.
-            let at = choice as usize % WORDS.len();
-            let word = WORDS[if WORDS[at] == last { (at + 1) % WORDS.len() } else { at }];
+            let at = choice as usize % words.len();
+            let word = words[if words[at] == last { (at + 1) % words.len() } else { at }];
             last = word;
             let value = key.0[word] >> 8;
             match choice >> 8 & 7 {
-                0 => break,
-                1..=3 => {
+                0 if depth > depth_max / 3 => break,
+                0..=3 => {
                     let bits = (choice >> 16 & 0x3f).max(1);
                     reads.note(word, bits << 8);
                     state = mix(&[state, value & bits]);
                 }
                 _ => {
-                    let rules = (0..1 + choice % 4).map(|i| mix(&[state, 2, i]));
+                    let rules = (0..=choice % 4).map(|i| mix(&[state, 2, i]));
                     let len = rules.map(|rule| {
                         let (len, value_of_rule) = (1 + rule as u32 % u32::from(WIDTH), rule >> 8 & 0x3f);
                         let same = ((value ^ value_of_rule) << (64 - WIDTH)).leading_zeros();
@@ -173,145 +174,195 @@ fn ask(tree: &mut Tree, program: Program, key: &FlowKey, generation: u64, next: 
     })
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(30))]
+/// Runs a test with many seeds. A failure names its seed.
+fn cases(n: u64, case: impl Fn(u64) + std::panic::RefUnwindSafe) {
+    let n = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(n);
+    for seed in 0..n {
+        if let Err(panic) = std::panic::catch_unwind(|| case(seed)) {
+            println!("with seed {seed}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+    println!("{n} cases");
+}
 
-    /// Under one program the tree is that program: nothing is narrowed, each answer is right.
-    #[test]
-    fn a_tree_of_one_program(seed: u64) {
-        let program = Program { seed, late: 0 };
-        let mut rng = Rng::seeded(seed);
-        let (mut tree, mut next) = (Tree::default(), 0);
-        let mut outcome = HashMap::new();
-        for _ in 0..100 {
-            let key = random_key(&mut rng);
-            let id = ask(&mut tree, program, &key, 0, &mut next);
-            let right = program.run(&key).1;
-            prop_assert_eq!(*outcome.entry(id).or_insert(right), right);
+/// Keys from all over what a flow covers lead to it.
+fn check_region(tree: &Tree, flow: &Megaflow, rng: &mut Rng) {
+    let DpFlow { key, mask, .. } = flow.entry().flow;
+    for _ in 0..4 {
+        let mut other = random_key(rng);
+        for w in 0..other.0.len() {
+            other.0[w] = key.0[w] | other.0[w] & !mask.0[w];
         }
-        check(&tree);
-        check_disjoint(&tree);
-        prop_assert_eq!(tree.shape().narrowed, 0);
-        let mut tuples = TupleSpace::default();
-        for flow in tree.iter() {
-            prop_assert!(tuples.insert(Megaflow::new(flow.id, flow.entry().flow)).replaced.is_empty());
+        assert_eq!(tree.lookup(&other, flow.generation, &mut 0).map(|f| f.id), Some(flow.id));
+    }
+}
+
+/// Under one program the tree is that program: nothing is narrowed, each answer is right.
+#[test]
+fn a_tree_of_one_program() {
+    cases(40, one_program);
+}
+
+fn one_program(seed: u64) {
+    let program = Program { seed, late: 0 };
+    let mut rng = Rng::seeded(seed);
+    let (mut tree, mut next) = (Tree::default(), 0);
+    let mut outcome = HashMap::new();
+    for _ in 0..100 {
+        let key = random_key(&mut rng);
+        let id = ask(&mut tree, program, &key, 0, &mut next);
+        let right = program.run(&key).1;
+        assert_eq!(*outcome.entry(id).or_insert(right), right);
+    }
+    check(&tree);
+    check_disjoint(&tree);
+    assert_eq!(tree.shape().narrowed, 0);
+    let mut tuples = TupleSpace::default();
+    for flow in tree.iter() {
+        assert!(tuples.insert(Megaflow::new(flow.id, flow.entry().flow)).replaced.is_empty());
+    }
+    assert_eq!(tuples.n_masks(), tree.n_masks());
+    for _ in 0..100 {
+        let key = random_key(&mut rng);
+        let found = tree.lookup(&key, 0, &mut 0).map(|f| f.id);
+        assert_eq!(found, tuples.lookup(&key, 0, &mut 0).map(|f| f.id));
+        assert_eq!(found.into_iter().collect::<Vec<_>>(), covering(&tree, &key, 0));
+    }
+    tree.iter().for_each(|flow| check_region(&tree, flow, &mut rng));
+    let flows: Vec<_> = tree.iter().cloned().collect();
+    for flow in flows {
+        assert!(tree.remove(&flow));
+        assert!(!tree.remove(&flow));
+    }
+    check(&tree);
+    assert_eq!((tree.shape().nodes, tree.shape().inner, tree.len()), (0, 0, 0));
+}
+
+/// Programs, generations and flows put by hand change between look-ups, flows leave, the tree is built anew: each
+/// flow covers what its reads say or less, its own packet always, and no other's.
+#[test]
+fn a_tree_of_changing_programs() {
+    cases(40, changing_programs);
+}
+
+fn changing_programs(seed: u64) {
+    let mut rng = Rng::seeded(seed);
+    let (mut tree, mut next, mut generation) = (Tree::default(), 0, 0);
+    let mut program = Program { seed, late: 0 };
+    // What must be installed.
+    let mut live: HashMap<FlowId, DpFlow> = HashMap::new();
+    let gone =
+        |live: &mut HashMap<FlowId, DpFlow>, out: &[Arc<Megaflow>]| out.iter().all(|f| live.remove(&f.id).is_some());
+    for turn in 0..400 {
+        match rng.below(40) {
+            0 => program.late = rng.below(1 << 40),
+            1 => program.seed = mix(&[program.seed, turn]),
+            2 => generation += 1,
+            3..=6 if !live.is_empty() => {
+                let flow = tree.iter().nth(rng.below(live.len() as u64) as usize).cloned().expect("there");
+                assert!(tree.remove(&flow));
+                live.remove(&flow.id);
+            }
+            7 => tree.rebuild(),
+            8 | 9 => {
+                let out = tree.tune();
+                assert!(gone(&mut live, &out));
+            }
+            10..=14 if !live.is_empty() => {
+                // Put again with fresh reads, and its old id.
+                let flow = tree.iter().nth(rng.below(live.len() as u64) as usize).cloned().expect("there");
+                assert!(tree.remove(&flow));
+                let fresh = program.flow(&flow.key.expand(), generation);
+                let inserted = tree.insert(Megaflow::continuing(&flow, fresh.clone()));
+                live.insert(flow.id, fresh);
+                assert!(gone(&mut live, &inserted.replaced));
+            }
+            kind => {
+                let key = random_key(&mut rng);
+                if kind > 16 && tree.lookup(&key, generation, &mut 0).is_some() {
+                    continue;
+                }
+                let mut flow = program.flow(&key, generation);
+                if kind == 15 {
+                    flow.reads = Arc::new([]);
+                }
+                next += 1;
+                let inserted = tree.insert(Megaflow::new(FlowId(next), flow.clone()));
+                live.insert(FlowId(next), flow);
+                assert!(gone(&mut live, &inserted.replaced));
+                let found = tree.lookup(&key, generation, &mut 0).map(|f| f.id);
+                assert_eq!(found, Some(FlowId(next)));
+            }
         }
-        prop_assert_eq!(tuples.n_masks(), tree.n_masks());
-        for _ in 0..100 {
+        if turn % 20 == 0 {
+            check(&tree);
+            check_disjoint(&tree);
             let key = random_key(&mut rng);
-            let found = tree.lookup(&key, 0, &mut 0).map(|f| f.id);
-            prop_assert_eq!(found, tuples.lookup(&key, 0, &mut 0).map(|f| f.id));
-            prop_assert_eq!(found.into_iter().collect::<Vec<_>>(), covering(&tree, &key, 0));
+            let found = tree.lookup(&key, generation, &mut 0).map(|f| f.id);
+            let right = covering(&tree, &key, generation);
+            assert!(found.map_or(right.is_empty(), |id| right.contains(&id)));
+        }
+    }
+    while tree.is_rebuilding() {
+        assert!(gone(&mut live, &tree.tune()));
+    }
+    check(&tree);
+    check_disjoint(&tree);
+    // Tuple space search over the same flows, as narrow as they are installed.
+    let mut tuples = TupleSpace::default();
+    for flow in tree.iter() {
+        assert!(tuples.insert(Megaflow::new(flow.id, flow.entry().flow)).replaced.is_empty());
+    }
+    for generation in 0..=generation {
+        let key = random_key(&mut rng);
+        let [found, right] = [tree.lookup(&key, generation, &mut 0), tuples.lookup(&key, generation, &mut 0)];
+        assert_eq!(found.map(|f| f.id), right.map(|f| f.id));
+    }
+    assert_eq!(tree.len(), live.len());
+    for flow in tree.iter() {
+        let (DpFlow { key, mask, generation, .. }, entry) = (&live[&flow.id], flow.entry());
+        assert!(mask.0.iter().zip(entry.flow.mask.0).all(|(own, installed)| own & !installed == 0));
+        assert!(key.eq_masked(&entry.flow.key, &entry.flow.mask));
+        assert_eq!(tree.lookup(key, *generation, &mut 0).map(|f| f.id), Some(flow.id));
+        check_region(&tree, flow, &mut rng);
+    }
+}
+
+/// After tables changed, and each flow was computed afresh, the tree is about as large as one of these tables alone.
+#[test]
+fn an_aged_tree_becomes_young() {
+    cases(40, ageing);
+}
+
+fn ageing(seed: u64) {
+    let mut rng = Rng::seeded(seed);
+    let traffic: Vec<FlowKey> = (0..250).map(|_| random_key(&mut rng)).collect();
+    let mut program = Program { seed, late: 0 };
+    let (mut tree, mut next) = (Tree::default(), 0);
+    for change in 0..5 {
+        if change % 2 == 0 {
+            program.seed = mix(&[seed, change]);
+        } else {
+            program.late = change;
         }
         let flows: Vec<_> = tree.iter().cloned().collect();
         for flow in flows {
-            prop_assert!(tree.remove(&flow));
-            prop_assert!(!tree.remove(&flow));
-        }
-        check(&tree);
-        prop_assert_eq!((tree.shape().nodes, tree.shape().inner, tree.len()), (0, 0, 0));
-    }
-
-    /// Programs, generations and flows put by hand change between look-ups, flows leave, the tree is built anew: each
-    /// flow covers what its reads say or less, its own packet always, and no other's.
-    #[test]
-    fn a_tree_of_changing_programs(seed: u64) {
-        let mut rng = Rng::seeded(seed);
-        let (mut tree, mut next, mut generation) = (Tree::default(), 0, 0);
-        let mut program = Program { seed, late: 0 };
-        // What must be installed.
-        let mut live: HashMap<FlowId, DpFlow> = HashMap::new();
-        let gone = |live: &mut HashMap<FlowId, DpFlow>, out: &[Arc<Megaflow>]| {
-            out.iter().all(|f| live.remove(&f.id).is_some())
-        };
-        for turn in 0..400 {
-            match rng.below(40) {
-                0 => program.late = rng.below(1 << 40),
-                1 => program.seed = mix(&[program.seed, turn]),
-                2 => generation += 1,
-                3..=6 if !live.is_empty() => {
-                    let flow = tree.iter().nth(rng.below(live.len() as u64) as usize).cloned().expect("there");
-                    prop_assert!(tree.remove(&flow));
-                    live.remove(&flow.id);
-                }
-                7 => tree.rebuild(),
-                8 | 9 => {
-                    let out = tree.tune();
-                    prop_assert!(gone(&mut live, &out));
-                }
-                10..=14 if !live.is_empty() => {
-                    // Put again with fresh reads, and its old id.
-                    let flow = tree.iter().nth(rng.below(live.len() as u64) as usize).cloned().expect("there");
-                    prop_assert!(tree.remove(&flow));
-                    let fresh = program.flow(&flow.key.expand(), generation);
-                    let inserted = tree.insert(Megaflow::continuing(&flow, fresh.clone()));
-                    live.insert(flow.id, fresh);
-                    prop_assert!(gone(&mut live, &inserted.replaced));
-                }
-                kind => {
-                    let key = random_key(&mut rng);
-                    if kind > 16 && tree.lookup(&key, generation, &mut 0).is_some() {
-                        continue;
-                    }
-                    let mut flow = program.flow(&key, generation);
-                    if kind == 15 {
-                        flow.reads = Arc::new([]);
-                    }
-                    next += 1;
-                    let inserted = tree.insert(Megaflow::new(FlowId(next), flow.clone()));
-                    live.insert(FlowId(next), flow);
-                    prop_assert!(gone(&mut live, &inserted.replaced));
-                    let found = tree.lookup(&key, generation, &mut 0).map(|f| f.id);
-                    prop_assert_eq!(found, Some(FlowId(next)));
-                }
-            }
-            if turn % 20 == 0 {
-                check(&tree);
-                check_disjoint(&tree);
-                let key = random_key(&mut rng);
-                let found = tree.lookup(&key, generation, &mut 0).map(|f| f.id);
-                let right = covering(&tree, &key, generation);
-                prop_assert!(found.map_or(right.is_empty(), |id| right.contains(&id)));
+            if tree.remove(&flow) {
+                tree.insert(Megaflow::continuing(&flow, program.flow(&flow.key.expand(), 0)));
             }
         }
-        prop_assert_eq!(tree.len(), live.len());
-        for flow in tree.iter() {
-            let (DpFlow { key, mask, generation, .. }, entry) = (&live[&flow.id], flow.entry());
-            prop_assert!(mask.0.iter().zip(entry.flow.mask.0).all(|(own, installed)| own & !installed == 0));
-            prop_assert!(key.eq_masked(&entry.flow.key, &entry.flow.mask));
-            if !tree.is_rebuilding() {
-                prop_assert_eq!(tree.lookup(key, *generation, &mut 0).map(|f| f.id), Some(flow.id));
-            }
-        }
-    }
-
-    /// After tables changed, and each flow was computed afresh, the tree is about as large as one of these tables alone.
-    #[test]
-    fn an_aged_tree_becomes_young(seed: u64) {
-        let mut rng = Rng::seeded(seed);
-        let traffic: Vec<FlowKey> = (0..250).map(|_| random_key(&mut rng)).collect();
-        let mut program = Program { seed, late: 0 };
-        let (mut tree, mut next) = (Tree::default(), 0);
-        for change in 0..5 {
-            if change % 2 == 0 { program.seed = mix(&[seed, change]) } else { program.late = change };
-            let flows: Vec<_> = tree.iter().cloned().collect();
-            for flow in flows {
-                if tree.remove(&flow) {
-                    tree.insert(Megaflow::continuing(&flow, program.flow(&flow.key.expand(), 0)));
-                }
-            }
-            for key in &traffic {
-                ask(&mut tree, program, key, 0, &mut next);
-                tree.tune();
-            }
-        }
-        check(&tree);
-        let (mut fresh, mut next) = (Tree::default(), 0);
         for key in &traffic {
-            ask(&mut fresh, program, key, 0, &mut next);
+            ask(&mut tree, program, key, 0, &mut next);
+            tree.tune();
         }
-        prop_assert!(tree.len() <= 2 * fresh.len() + NARROWED_MIN, "{} flows, fresh {}", tree.len(), fresh.len());
     }
+    check(&tree);
+    let (mut fresh, mut next) = (Tree::default(), 0);
+    for key in &traffic {
+        ask(&mut fresh, program, key, 0, &mut next);
+    }
+    assert!(tree.len() <= 2 * fresh.len() + NARROWED_MIN, "{} flows, fresh {}", tree.len(), fresh.len());
 }
 
 /// The children of a prefix node, against a list.
