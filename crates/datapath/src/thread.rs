@@ -33,11 +33,27 @@ pub(crate) struct Queue {
     pub(crate) port: Arc<Port>,
     /// Its index at the port.
     pub(crate) index: usize,
+    /// Rounds for which it is passed over, and for how many it was last.
+    rest: u32,
+    rested: u32,
+}
+
+/// Rounds for which a queue without packets is passed over at most.
+const REST_MAX: u32 = 8;
+
+impl Queue {
+    /// Takes note that `n` packets were there, and whether the last round had any.
+    fn found(&mut self, n: usize, busy: bool) {
+        self.rested = if n > 0 || !busy { 0 } else { (self.rested * 2 + 1).min(REST_MAX) };
+        self.rest = self.rested;
+    }
 }
 
 /// What one packet thread owns.
 #[derive(Debug)]
 pub(crate) struct Worker {
+    /// The last round moved packets.
+    busy: bool,
     pub(crate) shared: Arc<Shared>,
     /// Which thread, and which lane.
     pub(crate) index: usize,
@@ -61,6 +77,7 @@ pub(crate) struct Worker {
 impl Worker {
     pub(crate) fn new(shared: Arc<Shared>, index: usize) -> Self {
         Self {
+            busy: false,
             shared,
             index,
             ports: Arc::default(),
@@ -84,7 +101,11 @@ impl Worker {
         let ports = self.ports.clone();
         let mut received = 0;
         for at in 0..self.queues.len() {
+            if self.is_resting(at) {
+                continue;
+            }
             let n = self.receive(at);
+            self.queues[at].found(n, self.busy);
             if n > 0 {
                 received += n;
                 let port = self.queues[at].port.clone();
@@ -92,10 +113,23 @@ impl Worker {
             }
         }
         self.outputs.flush(&self.shared, &ports);
+        self.busy = received > 0;
         let counters = &self.shared.lanes[self.index];
         bump(&counters.packets, received as u64);
         bump(&counters.rounds, 1);
         received
+    }
+
+    /// Whether a queue is passed over in this round: one that had nothing lately, while others have much. (To ask a
+    /// device costs a system call.) Before the thread sleeps, all are asked.
+    fn is_resting(&mut self, at: usize) -> bool {
+        let queue = &mut self.queues[at];
+        if !self.busy {
+            (queue.rest, queue.rested) = (0, 0);
+        }
+        let rests = queue.rest > 0;
+        queue.rest = queue.rest.saturating_sub(1);
+        rests
     }
 
     /// Takes over the published port table, if it is another than ours.
@@ -110,7 +144,7 @@ impl Worker {
         self.queues.clear();
         for port in self.ports.iter() {
             let ours = port.rx.iter().enumerate().filter(|(_, q)| q.thread == self.index);
-            self.queues.extend(ours.map(|(index, _)| Queue { port: port.clone(), index }));
+            self.queues.extend(ours.map(|(index, _)| Queue { port: port.clone(), index, rest: 0, rested: 0 }));
         }
         self.shared.saw(self.index, self.ports.version);
     }
@@ -124,7 +158,7 @@ impl Worker {
 
     /// Fills `self.batch` from a queue. A queue with an error rests.
     fn receive(&mut self, at: usize) -> usize {
-        let Queue { port, index } = &self.queues[at];
+        let Queue { port, index, .. } = &self.queues[at];
         let queue = &port.rx[*index];
         self.batch.clear();
         if queue.broken.load(Ordering::Relaxed) {
