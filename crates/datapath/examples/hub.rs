@@ -24,15 +24,10 @@ impl UpcallHandler for Hub {
         mask.add_mask(Field::EthDst, u128::MAX >> 80);
         let others = (1..=self.ports).map(DpPort).filter(|p| *p != upcall.port);
         let actions: Arc<[DpAction]> = others.map(DpAction::Output).collect();
-        let flow = DpFlow {
-            key: upcall.key.masked(&mask),
-            mask,
-            reads: Arc::new([]),
-            actions: actions.clone(),
-            generation: 0,
-        };
+        let flow =
+            DpFlow { key: upcall.key.clone(), mask, reads: Arc::new([]), actions: actions.clone(), generation: 0 };
         let id = FlowId(self.next_id.fetch_add(1, Ordering::Relaxed));
-        UpcallReply { actions, install: Some((id, Arc::new(flow))) }
+        UpcallReply { actions, install: Some((id, flow)) }
     }
 
     fn controller(&self, _port: DpPort, _what: &ControllerUpcall, _packet: &Packet) {}

@@ -7,6 +7,7 @@
 //! Invariants: locks are taken in the order shard, index, and no two shards at once. The index decides what is
 //! installed; a shard may, for a moment, name a flow that has just been replaced.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,10 +15,11 @@ use dpif::{DpFlow, DpFlowEntry, DpFlowStats, DpifError, FlowId};
 use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
-use crate::megaflow::{Megaflow, MegaflowIndex, TupleSpace};
+use crate::megaflow::{AnyIndex, Found, IndexKind, Inserted, Megaflow};
+use smallvec::SmallVec;
 
-/// Which structure finds flows.
-pub(crate) type Index = TupleSpace;
+/// Flows at most, whatever is configured: what an index has numbers for.
+const FLOWS_MAX: u64 = 1 << 24;
 
 /// With 200,000 flows, some 3,000 stand in each.
 const SHARDS: usize = 64;
@@ -27,7 +29,7 @@ type Shard = Mutex<HashMap<FlowId, Arc<Megaflow>>>;
 /// All flows of a datapath.
 #[derive(Debug)]
 pub(crate) struct Flows {
-    index: RwLock<Index>,
+    index: RwLock<AnyIndex>,
     by_id: [Shard; SHARDS],
     generation: AtomicU64,
     limit: AtomicU64,
@@ -36,32 +38,50 @@ pub(crate) struct Flows {
 /// What became of a flow to be installed.
 #[derive(Debug)]
 pub(crate) enum Installed {
-    /// It is there, in place of the one of the same key and mask. One of the same id goes on in it.
-    Yes(Option<Arc<Megaflow>>),
+    /// It is there, in place of these, which are out. One of the same id goes on in it.
+    Yes(SmallVec<[Arc<Megaflow>; 1]>),
     /// There is no room.
     Full,
 }
 
 /// The flows, held still for one batch.
 pub(crate) struct Reader<'a> {
-    index: RwLockReadGuard<'a, Index>,
+    index: RwLockReadGuard<'a, AnyIndex>,
     generation: u64,
 }
 
 impl Reader<'_> {
     /// The current flow that covers `key`.
-    pub(crate) fn lookup(&self, key: &flow::FlowKey, probes: &mut u64) -> Option<&Arc<Megaflow>> {
+    pub(crate) fn lookup(&self, key: &flow::FlowKey, probes: &mut u64) -> Found<'_> {
         self.index.lookup(key, self.generation, probes)
     }
 }
 
+impl Reader<'_> {
+    /// The generation that is current.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The current flows that cover many keys, each written to its key's place in `found`; places that have an answer
+    /// are passed over.
+    pub(crate) fn lookup_batch<'s: 'f, 'f, K: Borrow<flow::FlowKey>>(
+        &'s self,
+        keys: &[K],
+        found: &mut [Found<'f>],
+        probes: &mut u64,
+    ) {
+        self.index.lookup_batch(keys, self.generation, found, probes);
+    }
+}
+
 impl Flows {
-    pub(crate) fn new(limit: u64) -> Self {
+    pub(crate) fn new(kind: IndexKind, limit: u64) -> Self {
         Self {
-            index: RwLock::default(),
+            index: RwLock::new(AnyIndex::new(kind)),
             by_id: std::array::from_fn(|_| Shard::default()),
             generation: AtomicU64::new(0),
-            limit: AtomicU64::new(limit),
+            limit: AtomicU64::new(limit.min(FLOWS_MAX)),
         }
     }
 
@@ -81,22 +101,24 @@ impl Flows {
     }
 
     pub(crate) fn set_limit(&self, limit: u64) {
-        self.limit.store(limit, Ordering::Relaxed);
+        self.limit.store(limit.min(FLOWS_MAX), Ordering::Relaxed);
     }
 
-    pub(crate) fn put(&self, id: FlowId, flow: Arc<DpFlow>) -> Installed {
+    pub(crate) fn put(&self, id: FlowId, flow: DpFlow) -> Installed {
         let mut shard = self.shard(id).lock();
         let old = shard.get(&id).cloned();
         let limit = self.limit.load(Ordering::Relaxed);
         let mut index = self.index.write();
         let old = old.filter(|old| index.remove(old));
-        let flow = Arc::new(match &old {
+        let flow = match &old {
             Some(old) => Megaflow::continuing(old, flow),
             None => Megaflow::new(id, flow),
-        });
-        let gone = index.insert(flow.clone());
-        if old.is_none() && gone.is_none() && index.len() as u64 > limit {
+        };
+        let Inserted { flow, replaced } = index.insert(flow);
+        old.iter().chain(&replaced).for_each(|f| f.set_gone());
+        if old.is_none() && replaced.is_empty() && index.len() as u64 > limit {
             index.remove(&flow);
+            flow.set_gone();
             drop(index);
             shard.remove(&id);
             return Installed::Full;
@@ -104,20 +126,43 @@ impl Flows {
         drop(index);
         shard.insert(id, flow);
         drop(shard);
-        if let Some(gone) = &gone {
-            let mut shard = self.shard(gone.id).lock();
-            if shard.get(&gone.id).is_some_and(|f| Arc::ptr_eq(f, gone)) {
-                shard.remove(&gone.id);
-            }
+        replaced.iter().for_each(|gone| self.forget(gone));
+        Installed::Yes(replaced)
+    }
+
+    /// Takes the id of a flow that the index has let go of.
+    fn forget(&self, gone: &Arc<Megaflow>) {
+        let mut shard = self.shard(gone.id).lock();
+        if shard.get(&gone.id).is_some_and(|f| Arc::ptr_eq(f, gone)) {
+            shard.remove(&gone.id);
         }
-        Installed::Yes(gone)
     }
 
     pub(crate) fn del(&self, id: FlowId) -> Result<DpFlowStats, DpifError> {
         let mut shard = self.shard(id).lock();
         let flow = shard.remove(&id).ok_or(DpifError::NoFlow)?;
+        let mut index = self.index.write();
         // If another took its place this moment, whoever put that one reports it.
-        if self.index.write().remove(&flow) { Ok(flow.stats()) } else { Err(DpifError::NoFlow) }
+        if !index.remove(&flow) {
+            return Err(DpifError::NoFlow);
+        }
+        flow.set_gone();
+        drop(index);
+        Ok(flow.stats())
+    }
+
+    pub(crate) fn entry(&self, id: FlowId) -> Option<DpFlowEntry> {
+        let flow = self.shard(id).lock().get(&id).cloned();
+        flow.map(|f| f.entry())
+    }
+
+    /// See [`dpif::Dpif::flow_stats`].
+    pub(crate) fn stats(&self, each: &mut dyn FnMut(FlowId, DpFlowStats)) {
+        let mut flows = Vec::new();
+        for shard in &self.by_id {
+            flows.extend(shard.lock().values().map(|f| (f.id, f.stats())));
+            flows.drain(..).for_each(|(id, stats)| each(id, stats));
+        }
     }
 
     pub(crate) fn dump(&self) -> Vec<DpFlowEntry> {
@@ -134,11 +179,16 @@ impl Flows {
         (index.len() as u64, index.n_masks() as u64)
     }
 
-    /// Tunes the index, if nobody holds it.
-    pub(crate) fn tune(&self) {
-        if let Some(mut index) = self.index.try_write() {
-            index.tune();
-        }
+    /// Tunes the index, if nobody holds it. Returns flows that are out, to be reported, and whether there is more to
+    /// do.
+    pub(crate) fn tune(&self) -> (Vec<Arc<Megaflow>>, bool) {
+        let Some(mut index) = self.index.try_write() else { return (Vec::new(), false) };
+        let gone = index.tune();
+        let more = index.is_untidy();
+        gone.iter().for_each(|f| f.set_gone());
+        drop(index);
+        gone.iter().for_each(|f| self.forget(f));
+        (gone, more)
     }
 }
 
@@ -147,23 +197,31 @@ mod tests {
     use super::*;
     use flow::{Field, FlowKey};
 
-    fn flow(port: u16, generation: u64) -> Arc<DpFlow> {
+    fn flow(port: u16, generation: u64) -> DpFlow {
         let mask = FlowKey::mask_of(Field::TcpDst);
         let mut key = FlowKey::ZERO;
         key.set(Field::TcpDst, port.into());
-        Arc::new(DpFlow { key, mask, reads: Arc::new([]), actions: Arc::new([]), generation })
+        DpFlow { key, mask, reads: Arc::new([]), actions: Arc::new([]), generation }
     }
+
+    const KINDS: [IndexKind; 2] = [IndexKind::TupleSpace, IndexKind::Tree];
 
     #[test]
     fn put_replaces_and_the_limit_holds() {
-        let flows = Flows::new(2);
-        assert!(matches!(flows.put(FlowId(1), flow(80, 0)), Installed::Yes(None)));
-        assert!(matches!(flows.put(FlowId(2), flow(80, 0)), Installed::Yes(Some(gone)) if gone.id == FlowId(1)));
-        assert!(matches!(flows.put(FlowId(2), flow(81, 0)), Installed::Yes(None)));
+        for kind in KINDS {
+            replacing(kind);
+        }
+    }
+
+    fn replacing(kind: IndexKind) {
+        let flows = Flows::new(kind, 2);
+        assert!(matches!(flows.put(FlowId(1), flow(80, 0)), Installed::Yes(gone) if gone.is_empty()));
+        assert!(matches!(flows.put(FlowId(2), flow(80, 0)), Installed::Yes(gone) if gone[0].id == FlowId(1)));
+        assert!(matches!(flows.put(FlowId(2), flow(81, 0)), Installed::Yes(gone) if gone.is_empty()));
         assert_eq!(flows.counts(), (1, 1));
         assert!(matches!(flows.put(FlowId(3), flow(82, 0)), Installed::Yes(_)));
         assert!(matches!(flows.put(FlowId(4), flow(83, 0)), Installed::Full));
-        assert!(matches!(flows.put(FlowId(5), flow(82, 0)), Installed::Yes(Some(gone)) if gone.id == FlowId(3)));
+        assert!(matches!(flows.put(FlowId(5), flow(82, 0)), Installed::Yes(gone) if gone[0].id == FlowId(3)));
         assert!(flows.del(FlowId(4)).is_err());
         assert!(flows.del(FlowId(2)).is_ok());
         assert_eq!(flows.dump().len(), 1);
@@ -174,18 +232,30 @@ mod tests {
 
     #[test]
     fn a_full_table_still_takes_a_flow_in_place_of_itself() {
-        let flows = Flows::new(2);
+        for kind in KINDS {
+            full(kind);
+        }
+    }
+
+    fn full(kind: IndexKind) {
+        let flows = Flows::new(kind, 2);
         for id in [1, 2] {
             flows.put(FlowId(id), flow(id as u16, 0));
         }
         flows.set_limit(1);
-        assert!(matches!(flows.put(FlowId(1), flow(7, 0)), Installed::Yes(None)));
+        assert!(matches!(flows.put(FlowId(1), flow(7, 0)), Installed::Yes(gone) if gone.is_empty()));
         assert_eq!(flows.counts(), (2, 1));
     }
 
     #[test]
     fn threads_that_change_flows_leave_ids_and_index_in_agreement() {
-        let flows = Flows::new(u64::MAX);
+        for kind in KINDS {
+            changing(kind);
+        }
+    }
+
+    fn changing(kind: IndexKind) {
+        let flows = Flows::new(kind, u64::MAX);
         let reported = AtomicU64::new(0);
         std::thread::scope(|scope| {
             for thread in 0..4u64 {
@@ -194,8 +264,8 @@ mod tests {
                     let mut rng = base::rng::Rng::seeded(thread);
                     for n in 0..5000 {
                         let id = FlowId(n * 4 + thread);
-                        if let Installed::Yes(Some(_)) = flows.put(id, flow(rng.below(64) as u16, 0)) {
-                            reported.fetch_add(1, Ordering::Relaxed);
+                        if let Installed::Yes(gone) = flows.put(id, flow(rng.below(64) as u16, 0)) {
+                            reported.fetch_add(gone.len() as u64, Ordering::Relaxed);
                         }
                         if rng.below(4) == 0 && flows.del(FlowId(rng.below(n + 1) * 4 + rng.below(4))).is_ok() {
                             reported.fetch_add(1, Ordering::Relaxed);

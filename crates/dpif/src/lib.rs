@@ -25,12 +25,15 @@ pub struct FlowId(pub u64);
 /// current, so that there is no priority.
 #[derive(Clone, Debug)]
 pub struct DpFlow {
-    /// Values; zero outside of `mask`.
+    /// The whole key of the packet that it was made for. Bits outside of `mask` do not matter to the flow, but an
+    /// index may narrow the flow to some of them, and then what it installs still covers that packet.
     pub key: FlowKey,
     /// Bits that matter. The ingress port is always matched whole.
     pub mask: FlowMask,
     /// How the computation behind it came to look at these bits, in order: an index may be built along it. Each bit of
-    /// `mask` stands in a step; empty if there was no such computation (a flow put there by hand).
+    /// `mask` stands in a step; empty if there was no such computation (a flow put there by hand). A flow that was
+    /// narrowed may be widened again to all that these reads tell. So who finds an installed flow still right by a new
+    /// computation has to put it again, with the new reads, if these are not all among the old.
     pub reads: Arc<[Step]>,
     /// What to do.
     pub actions: DpActions,
@@ -57,8 +60,8 @@ pub struct DpFlowStats {
 pub struct DpFlowEntry {
     /// Its id.
     pub id: FlowId,
-    /// What it is.
-    pub flow: Arc<DpFlow>,
+    /// What it is, as it is installed: with the mask that it was narrowed to, and a key that is zero outside of it.
+    pub flow: DpFlow,
     /// What it has done.
     pub stats: DpFlowStats,
 }
@@ -81,7 +84,7 @@ pub struct UpcallReply {
     pub actions: DpActions,
     /// A flow to remember, with the id that [`UpcallHandler`] chose for it; `None` if this packet's case must not be
     /// remembered.
-    pub install: Option<(FlowId, Arc<DpFlow>)>,
+    pub install: Option<(FlowId, DpFlow)>,
 }
 
 /// The switch above the seam, called on packet threads: it must not block for long, and never on I/O.
@@ -92,10 +95,19 @@ pub trait UpcallHandler: Send + Sync + Debug {
     /// An action sends the packet, as it is at that point, to a controller.
     fn controller(&self, port: DpPort, what: &ControllerUpcall, packet: &Packet);
 
-    /// A flow left the datapath without [`Dpif::flow_del`]: another of the same key and mask took its place. Its last
-    /// statistics. Also called, with statistics of zero, for a flow that [`UpcallHandler::miss`] asked for and that was
-    /// not installed, for the limit on flows. The packet of a miss is not in the statistics of its flow.
+    /// A flow left the datapath without [`Dpif::flow_del`]: another that covers the packet that it was made for took
+    /// its place, or the datapath found it wrong. Its last statistics. Also called, with statistics of zero, for a flow
+    /// that [`UpcallHandler::miss`] asked for and that was not installed, for the limit on flows. The packet of a miss
+    /// is not in the statistics of its flow.
     fn flow_gone(&self, id: FlowId, stats: DpFlowStats);
+
+    /// Whether what the datapath is about to do with a packet that a flow covers is what would be decided afresh: asked
+    /// for a sample of packets, to find errors. After `false` the flow is removed, and reported by
+    /// [`UpcallHandler::flow_gone`]; the answer must be `true` where state just changes under the question.
+    fn check(&self, port: DpPort, key: &FlowKey, id: FlowId, actions: &DpActions) -> bool {
+        let _ = (port, key, id, actions);
+        true
+    }
 }
 
 /// Statistics of a datapath.
@@ -146,15 +158,23 @@ pub trait Dpif: Send + Sync + Debug {
     /// why it, or a copy of it, was dropped, if the actions themselves did not say so; all drops are counted.
     fn execute(&self, port: DpPort, packet: Packet, actions: &DpActions) -> Result<(), DpifError>;
 
-    /// Installs a flow under an id of the caller's; a flow with the same key and mask is replaced, and reported by
-    /// [`UpcallHandler::flow_gone`] on the caller's thread. A flow of the same id is
-    /// replaced too, and its statistics go on in the new one.
-    fn flow_put(&self, id: FlowId, flow: Arc<DpFlow>) -> Result<(), DpifError>;
+    /// Installs a flow under an id of the caller's. A flow that covers the packet that this one was made for is
+    /// replaced, and reported by [`UpcallHandler::flow_gone`] on the caller's thread. A flow of the same id is replaced
+    /// too, in match, reads and actions, and its statistics go on in the new one.
+    fn flow_put(&self, id: FlowId, flow: DpFlow) -> Result<(), DpifError>;
 
     /// Removes a flow and returns its last statistics.
     fn flow_del(&self, id: FlowId) -> Result<DpFlowStats, DpifError>;
 
-    /// All flows, each with its statistics.
+    /// A flow with its statistics, if it is installed.
+    fn flow_get(&self, id: FlowId) -> Option<DpFlowEntry>;
+
+    /// The statistics of all flows, in no order. Flows that come or go meanwhile may be left out or told of. No lock is
+    /// held while `each` runs: it may call any method. To be called now and then: the datapath puts its flows in
+    /// order then, and may report some by [`UpcallHandler::flow_gone`] that others took the place of.
+    fn flow_stats(&self, each: &mut dyn FnMut(FlowId, DpFlowStats));
+
+    /// All flows, each with its statistics: for shows, as each takes the room of a whole key and mask.
     fn flow_dump(&self) -> Vec<DpFlowEntry>;
 
     /// Sets how many VLAN tags keys tell of, 1 or 2, from now on: a further tag's protocol id is then the Ethernet type.

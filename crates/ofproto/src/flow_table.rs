@@ -1,6 +1,7 @@
 //! Flow modifications (OpenFlow 1.3 section 6.4), all called on the control thread.
 
 use crate::bridge::Ofproto;
+use crate::revalidate::{Change, RuleChange};
 use base::PortNo;
 use classifier::{LATEST, Versions};
 use flow::Match;
@@ -139,7 +140,6 @@ impl Ofproto {
             FlowModCommand::Delete | FlowModCommand::DeleteStrict => self.delete(fm),
         };
         base::coverage!(rev_flow_table);
-        self.changed();
         Ok(removed)
     }
 
@@ -171,11 +171,13 @@ impl Ofproto {
             stats,
         });
         self.expirable.insert(&rule);
-        rules.insert(rule);
+        rules.insert(Arc::clone(&rule));
+        let what = if old.is_some() { RuleChange::Replaced } else { RuleChange::Added };
         if let Some(old) = old {
             rules.remove(&old);
             self.expirable.remove(&old);
         }
+        self.rule_changed(rule, what);
         Ok(())
     }
 
@@ -201,8 +203,9 @@ impl Ofproto {
             self.expirable.remove(&old);
             self.expirable.insert(&rule);
             let rules = &self.tables()[usize::from(old.table)].rules;
-            rules.insert(rule);
+            rules.insert(Arc::clone(&rule));
             rules.remove(&old);
+            self.rule_changed(rule, RuleChange::Replaced);
         }
         Ok(())
     }
@@ -216,7 +219,15 @@ impl Ofproto {
     pub(crate) fn remove_rule(&self, rule: &Arc<Rule>, reason: RemovedReason) -> Option<Removed> {
         self.expirable.remove(rule);
         let rules = &self.tables().get(usize::from(rule.table))?.rules;
-        rules.remove(rule).then(|| Removed { rule: Arc::clone(rule), reason })
+        rules.remove(rule).then(|| {
+            self.rule_changed(Arc::clone(rule), RuleChange::Removed);
+            Removed { rule: Arc::clone(rule), reason }
+        })
+    }
+
+    /// Tells that a table is not as it was: `rule` came into it or left it just before.
+    fn rule_changed(&self, rule: Arc<Rule>, what: RuleChange) {
+        self.changed(Change::Rule { bridge: self.id(), table: rule.table, rule, what });
     }
 
     /// Counts what the datapath forwarded by flows that are gone, and tells controllers of them. By now nothing more is
@@ -236,7 +247,6 @@ impl Ofproto {
         for rule in self.collect(&Criteria::any()) {
             self.remove_rule(&rule, RemovedReason::Delete);
         }
-        self.changed();
     }
 
     /// Flows in all tables.

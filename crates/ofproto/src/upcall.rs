@@ -43,18 +43,17 @@ impl UpcallHandler for Switch {
         // next packet's flow stays. A translation that failed is remembered as any other: it costs the most to repeat.
         let install = (generation == self.generation()).then(|| {
             let mask = verdict.reads.mask().clone();
-            let key = upcall.key.masked(&mask);
             let id = self.new_flow_id();
             self.remember(id, effects, now);
             (
                 id,
-                Arc::new(DpFlow {
-                    key,
+                DpFlow {
+                    key: upcall.key.clone(),
                     mask,
                     reads: verdict.reads.order().into(),
                     actions: Arc::clone(&actions),
                     generation,
-                }),
+                },
             )
         });
         UpcallReply { actions, install }
