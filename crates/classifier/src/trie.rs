@@ -134,6 +134,11 @@ impl<W: Bits> Trie<W> {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.root == NONE && self.n_by_len.iter().all(|n| *n == 0)
+    }
+
     /// How many different prefixes of this length there are.
     pub(crate) fn n_of_len(&self, len: u8) -> u32 {
         self.n_by_len.get(usize::from(len)).copied().unwrap_or(0)
