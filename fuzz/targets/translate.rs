@@ -96,7 +96,7 @@ fn add_rule(tables: &[Table], input: &mut Input<'_>) {
     if openflow::check(&actions, &matching, &Limits::new(Version::V10, table as u8)).is_err() {
         return;
     }
-    let mut rules = tables[table].rules.write();
+    let rules = &tables[table].rules;
     let minimatch = rules.compress(&matching);
     rules.insert(Arc::new(Rule {
         minimatch,
@@ -110,6 +110,7 @@ fn add_rule(tables: &[Table], input: &mut Input<'_>) {
         actions: actions.into(),
         created: Millis(0),
         modified: Millis(0),
+        versions: classifier::Versions::new(0),
         stats: Arc::default(),
     }));
 }

@@ -1,19 +1,47 @@
 //! Tuple space search with priorities: a rule, and the bits that finding it read.
 //!
-//! Rules whose matches have the same mask share a [`tuple`]: a hash table keyed by the masked words of the key. A
-//! look-up probes the tuples in the order of their highest priority and stops as soon as no tuple that is left can hold
-//! a better rule (NSDI'15, section 5.2), so that only the masks of tuples that were probed are recorded as read.
+//! Rules whose matches have the same mask share a [`tuple`]: a hash table keyed by the masked words of the key. A look-up
+//! goes through the tuples in the order of their highest priority, stops as soon as none that is left can hold a better
+//! rule (NSDI'15, section 5.2), and passes over those that an [`index`] of theirs tells to hold nothing for its key. What
+//! it reads of the key on the way it records, in order: these bits become the mask of a cached flow, so that the art is to
+//! read little. Each way to read less has a file of its own, and can be switched off ([`Options`]):
+//!
+//! - [`stages`]: the words of a tuple are hashed in four stages, and the first that has no rule ends it;
+//! - [`prefixes`]: tries on address fields tell which prefix lengths can match; [`trie`] is the structure;
+//! - [`ports`]: the same for transport ports, by tuple;
+//! - [`partition`]: tuples whose rules all match on `metadata` are passed over by its value.
+//!
+//! Beside that: [`conjunction`] for conjunctive matches, [`versions`] for changes that are seen whole or not at all, and
+//! [`left_right`], by which look-ups never wait for a change.
 //!
 //! Invariants:
-//! - `tuples` is sorted by descending highest priority, and no tuple is empty;
-//! - within a bucket, rules have the same match and descending, distinct priorities.
+//! - what a look-up finds depends on the bits that it recorded, the version and the rules, and on nothing else; so does
+//!   what it reads next on the bits recorded until then, so that look-ups in fixed rules are walks in one decision tree;
+//! - options change what is read, never what is found;
+//! - a change takes (expected) time that does not grow with the number of rules.
 
+mod conjunction;
+mod index;
+mod left_right;
 mod mini;
+mod options;
+mod partition;
+mod ports;
+mod prefixes;
+mod stages;
+mod trie;
 mod tuple;
+mod versions;
 
+pub use conjunction::Conjunction;
 pub use mini::{MiniMask, MiniMatch};
+pub use options::{DEFAULT_PREFIXES, MAX_PREFIXES, Options, PREFIX_FIELDS, PrefixError};
+pub use versions::{LATEST, Versions};
 
-use flow::{FlowKey, Match, Reads};
+use flow::{Field, FlowKey, Match, Reads};
+use index::{Change, Index};
+use left_right::LeftRight;
+use options::AtomicOptions;
 use std::sync::Arc;
 use tuple::Tuple;
 
@@ -23,14 +51,19 @@ pub trait Rule {
     fn minimatch(&self) -> &MiniMatch;
     /// Higher wins.
     fn priority(&self) -> u32;
+    /// In which versions of the table it is there.
+    fn versions(&self) -> &Versions;
+    /// The clauses that it satisfies. A rule that has some is not found itself.
+    fn conjunctions(&self) -> &[Conjunction] {
+        &[]
+    }
 }
 
-/// A set of rules, at most one for each pair of match and priority.
+/// A set of rules. See the top of this file.
 #[derive(Debug)]
 pub struct Classifier<R> {
-    tuples: Vec<Tuple<R>>,
-    n_rules: usize,
-    seed: u64,
+    index: LeftRight<Index<R>, Change<R>>,
+    options: AtomicOptions,
 }
 
 impl<R: Rule> Default for Classifier<R> {
@@ -42,122 +75,103 @@ impl<R: Rule> Default for Classifier<R> {
 impl<R: Rule> Classifier<R> {
     /// An empty classifier. Its hashes are seeded at random, so that no sender can aim at one bucket.
     pub fn new() -> Self {
-        Self { tuples: Vec::new(), n_rules: 0, seed: base::rng::Rng::from_entropy().next_u64() }
+        let seed = base::rng::Rng::from_entropy().next_u64();
+        Self { index: LeftRight::new([Index::new(seed), Index::new(seed)]), options: AtomicOptions::default() }
     }
 
-    /// Rules in it.
+    /// Rules in it, of whatever version.
     pub fn len(&self) -> usize {
-        self.n_rules
+        self.index.read().len()
     }
 
     /// Whether it holds no rule.
     pub fn is_empty(&self) -> bool {
-        self.n_rules == 0
+        self.len() == 0
     }
 
     /// Distinct masks.
     pub fn n_masks(&self) -> usize {
-        self.tuples.len()
+        self.index.read().n_masks()
+    }
+
+    /// The optimisations in use.
+    pub fn options(&self) -> Options {
+        self.options.load()
+    }
+
+    /// Switches optimisations on and off, as of the next look-up.
+    pub fn set_options(&self, options: Options) {
+        self.options.store(options);
+    }
+
+    /// The fields that have prefix tries.
+    pub fn prefixes(&self) -> Vec<Field> {
+        self.index.read().prefixes()
+    }
+
+    /// Chooses the fields that have prefix tries, [`MAX_PREFIXES`] at most. Costs time in proportion to the rules.
+    pub fn set_prefixes(&self, fields: &[Field]) -> Result<(), PrefixError> {
+        options::check_prefixes(fields)?;
+        self.index.write(Change::SetPrefixes(fields.to_vec()));
+        Ok(())
     }
 
     /// The compressed form of a match, which shares its mask with the rules that have the same.
     pub fn compress(&self, m: &Match) -> MiniMatch {
-        match self.tuple_of(m) {
-            Some(tuple) => MiniMatch::with_mask(Arc::clone(tuple.mask()), m.key()),
-            None => MiniMatch::new(m),
-        }
+        let mask = MiniMask::new(m.mask());
+        let shared = self.index.read().mask(&mask).cloned();
+        MiniMatch::with_mask(shared.unwrap_or_else(|| Arc::new(mask)), m.key())
     }
 
-    /// Adds a rule and returns the one of the same match and priority that it replaces.
-    pub fn insert(&mut self, rule: Arc<R>) -> Option<Arc<R>> {
-        let at = self.tuples.iter().position(|t| t.mask().same_bits(rule.minimatch().mask()));
-        let at = at.unwrap_or_else(|| {
-            self.tuples.push(Tuple::new(Arc::clone(rule.minimatch().mask()), self.seed));
-            self.tuples.len() - 1
-        });
-        let before = self.tuples[at].max_priority();
-        let old = self.tuples[at].insert(rule);
-        if old.is_none() {
-            self.n_rules += 1;
-        }
-        if self.tuples[at].max_priority() != before || self.tuples[at].len() == 1 {
-            self.resort(at);
-        }
-        old
+    /// Adds a rule, beside rules of the same match and priority.
+    pub fn insert(&self, rule: Arc<R>) {
+        self.index.write(Change::Insert(rule));
     }
 
-    /// Removes the rule of this match and priority.
-    pub fn remove(&mut self, m: &MiniMatch, priority: u32) -> Option<Arc<R>> {
-        let at = self.tuples.iter().position(|t| t.mask().same_bits(m.mask()))?;
-        let before = self.tuples[at].max_priority();
-        let old = self.tuples[at].remove(m, priority)?;
-        self.n_rules -= 1;
-        if self.tuples[at].len() == 0 {
-            self.tuples.remove(at);
-        } else if self.tuples[at].max_priority() != before {
-            self.resort(at);
-        }
-        Some(old)
+    /// Removes this very rule, for look-ups of all versions. Whether it was there.
+    pub fn remove(&self, rule: &Arc<R>) -> bool {
+        self.index.write(Change::Remove(Arc::clone(rule)))
     }
 
-    /// The rule of this match and priority.
-    pub fn find(&self, m: &Match, priority: u32) -> Option<&Arc<R>> {
-        let tuple = self.tuple_of(m)?;
-        tuple.bucket(m.key()).iter().find(|r| r.priority() == priority)
+    /// The rule of this match and priority that is there in `version`.
+    pub fn find(&self, m: &Match, priority: u32, version: u64) -> Option<Arc<R>> {
+        let wanted = MiniMatch::new(m);
+        let index = self.index.read();
+        let rules = index.same_match(m, wanted.values());
+        let there = rules.filter(|r| r.priority() == priority && r.versions().visible_in(version));
+        there.max_by_key(|r| r.versions().added()).cloned()
     }
 
-    /// The rule of the highest priority that matches `key` (any one of them, if several overlap with that priority),
-    /// recording what was read of the key.
-    pub fn lookup(&self, key: &FlowKey, reads: &mut Reads) -> Option<&Arc<R>> {
-        let mut best: Option<&Arc<R>> = None;
-        for tuple in &self.tuples {
-            if best.is_some_and(|b| b.priority() >= tuple.max_priority()) {
-                break;
-            }
-            for (word, bits) in tuple.mask().words() {
-                reads.note(word, bits);
-            }
-            if let Some(rule) = tuple.bucket(key).first()
-                && best.is_none_or(|b| rule.priority() > b.priority())
-            {
-                best = Some(rule);
-            }
-        }
-        best
+    /// The rule of the highest priority that matches `key` among those that are there in `version`, recording what was
+    /// read of the key. Of several with that priority, it is always the same one while the rules are the same.
+    pub fn lookup(&self, key: &FlowKey, version: u64, reads: &mut Reads) -> Option<Arc<R>> {
+        self.index.read().lookup(key, version, self.options.load(), reads).cloned()
     }
 
-    /// All rules, tuple by tuple.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<R>> {
-        self.tuples.iter().flat_map(Tuple::iter)
+    /// All rules that are there in `version`, tuple by tuple.
+    pub fn rules(&self, version: u64) -> Vec<Arc<R>> {
+        let index = self.index.read();
+        index.tuples().flat_map(Tuple::iter).filter(|r| r.versions().visible_in(version)).cloned().collect()
     }
 
     /// All rules that match a subset of what `m` matches (OpenFlow's non-strict matching, 1.3 section 6.4).
-    pub fn iter_within<'a>(&'a self, m: &'a Match) -> impl Iterator<Item = &'a Arc<R>> {
-        self.tuples
-            .iter()
-            .filter(|t| t.mask().covers(m.mask()))
-            .flat_map(Tuple::iter)
-            .filter(|r| r.minimatch().is_within(m))
+    pub fn within(&self, m: &Match, version: u64) -> Vec<Arc<R>> {
+        let index = self.index.read();
+        let rules = index.tuples().filter(|t| t.mask().covers(m.mask())).flat_map(Tuple::iter);
+        rules.filter(|r| r.versions().visible_in(version) && r.minimatch().is_within(m)).cloned().collect()
     }
 
     /// Whether a rule of `priority` exists that some packet could match together with `m`, other than one of the very
     /// same match (OFPFF_CHECK_OVERLAP).
-    pub fn overlaps(&self, m: &Match, priority: u32) -> bool {
-        self.iter().filter(|r| r.priority() == priority).any(|r| {
-            let other = r.minimatch().expand();
-            other != *m && other.overlaps(m)
+    pub fn overlaps(&self, m: &Match, priority: u32, version: u64) -> bool {
+        let index = self.index.read();
+        let mut rules = index.tuples().filter(|t| t.has_priority(priority)).flat_map(Tuple::iter);
+        rules.any(|r| {
+            r.priority() == priority
+                && r.versions().visible_in(version)
+                && r.minimatch().overlaps(m)
+                && r.minimatch().expand() != *m
         })
-    }
-
-    fn tuple_of(&self, m: &Match) -> Option<&Tuple<R>> {
-        self.tuples.iter().find(|t| t.mask().is(m.mask()))
-    }
-
-    /// Moves the tuple at `at` to where its highest priority belongs.
-    fn resort(&mut self, at: usize) {
-        let tuple = self.tuples.remove(at);
-        let to = self.tuples.partition_point(|t| t.max_priority() >= tuple.max_priority());
-        self.tuples.insert(to, tuple);
     }
 }
 

@@ -58,8 +58,13 @@ impl Reader<'_> {
 }
 
 impl Reader<'_> {
-    /// The current flows that cover many keys, each written to its key's place in `found`.
-    #[allow(dead_code)]
+    /// The generation that is current.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The current flows that cover many keys, each written to its key's place in `found`; places that have an answer
+    /// are passed over.
     pub(crate) fn lookup_batch<'s: 'f, 'f, K: Borrow<flow::FlowKey>>(
         &'s self,
         keys: &[K],

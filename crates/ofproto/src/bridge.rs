@@ -3,6 +3,7 @@
 use crate::conn::Connections;
 use crate::conn::peer::PeerKind;
 use crate::expire::Expirable;
+use crate::revalidate::Change;
 use crate::switch::Switch;
 use base::{MacAddr, PortNo};
 use netdev::Netdev;
@@ -188,15 +189,15 @@ impl Ofproto {
         self.switch.upgrade()
     }
 
-    pub(crate) fn changed(&self) {
+    pub(crate) fn changed(&self, change: Change) {
         if let Some(switch) = self.switch() {
-            switch.changed();
+            switch.changed(change);
         }
     }
 
     fn rebuild(&self) {
         if let Some(switch) = self.switch() {
-            switch.rebuild();
+            switch.rebuild(self.id);
         }
     }
 
@@ -240,14 +241,14 @@ impl Ofproto {
     /// Sets the limits of the MAC table.
     pub fn configure_macs(&self, max_entries: usize, aging_secs: u32) {
         if self.macs.write().configure(max_entries, aging_secs) {
-            self.changed();
+            self.changed(Change::Bridge(self.id));
         }
     }
 
     /// Forgets learned addresses.
     pub fn flush_macs(&self) {
         if self.macs.write().flush() {
-            self.changed();
+            self.changed(Change::Bridge(self.id));
         }
     }
 
@@ -301,7 +302,7 @@ impl Ofproto {
             }
         }
         if flushed {
-            self.changed();
+            self.changed(Change::Bridge(self.id));
         }
         changes
     }

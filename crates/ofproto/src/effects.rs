@@ -1,5 +1,6 @@
 //! What packets cause beside their forwarding, applied.
 
+use crate::revalidate::Change;
 use crate::switch::Switch;
 use base::Millis;
 use std::sync::atomic::Ordering;
@@ -37,14 +38,17 @@ impl Switch {
                     let net = self.network();
                     let Some(bridge) = net.bridges.get(bridge).filter(|b| b.ports.contains_key(port)) else { continue };
                     let mut macs = bridge.macs.write();
-                    match seen {
-                        Seen::Now if macs.learn(*vlan, *mac, *port, now) => {
-                            drop(macs);
-                            base::coverage!(rev_mac_learning);
-                            self.changed();
+                    if seen == Seen::Earlier {
+                        macs.refresh(*vlan, *mac, *port, now);
+                        continue;
+                    }
+                    let evicted = macs.makes_room_for(*vlan, *mac);
+                    if macs.learn(*vlan, *mac, *port, now) {
+                        drop(macs);
+                        base::coverage!(rev_mac_learning);
+                        for (vlan, mac) in evicted.into_iter().chain([(*vlan, *mac)]) {
+                            self.changed(Change::Mac { bridge: bridge.id, vlan, mac });
                         }
-                        Seen::Now => {}
-                        Seen::Earlier => macs.refresh(*vlan, *mac, *port, now),
                     }
                 }
                 Effect::Patch { from, to } => {

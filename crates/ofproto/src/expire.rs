@@ -2,6 +2,7 @@
 
 use crate::bridge::Ofproto;
 use crate::flow_table::{Removed, RemovedReason};
+use crate::revalidate::Change;
 use base::Millis;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -44,15 +45,17 @@ impl Ofproto {
     /// Removes flows and learned addresses whose time is over, and returns the flows. Statistics should have been
     /// pushed just before ([`crate::Switch::revalidate`]), or idle timeouts come early.
     pub fn expire(&self, now: Millis) -> Vec<Removed> {
-        if self.macs().write().expire(now) {
-            self.changed();
+        let aged = {
+            let mut macs = self.macs().write();
+            let aged = macs.aged(now);
+            macs.expire(now);
+            aged
+        };
+        for (vlan, mac) in aged {
+            self.changed(Change::Mac { bridge: self.id(), vlan, mac });
         }
         let over: Vec<_> =
             self.expirable.0.lock().values().filter_map(|r| Some((Arc::clone(r), expired(r, now)?))).collect();
-        let removed: Vec<_> = over.into_iter().filter_map(|(rule, reason)| self.remove_rule(&rule, reason)).collect();
-        if !removed.is_empty() {
-            self.changed();
-        }
-        removed
+        over.into_iter().filter_map(|(rule, reason)| self.remove_rule(&rule, reason)).collect()
     }
 }

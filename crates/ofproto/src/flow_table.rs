@@ -1,7 +1,9 @@
 //! Flow modifications (OpenFlow 1.3 section 6.4), all called on the control thread.
 
 use crate::bridge::Ofproto;
+use crate::revalidate::{Change, RuleChange};
 use base::PortNo;
+use classifier::{LATEST, Versions};
 use flow::Match;
 use openflow::OfpError;
 use openflow::action::Action;
@@ -109,13 +111,12 @@ impl Ofproto {
             None => 0..N_TABLES,
         };
         for table in self.tables().get(tables).unwrap_or(&[]) {
-            let rules = table.rules.read();
             match criteria.strict_priority {
-                Some(priority) => found
-                    .extend(rules.find(&criteria.matching, priority.into()).filter(|r| criteria.admits(r)).cloned()),
-                None => found.extend(rules.iter_within(&criteria.matching).filter(|r| criteria.admits(r)).cloned()),
+                Some(priority) => found.extend(table.rules.find(&criteria.matching, priority.into(), LATEST)),
+                None => found.extend(table.rules.within(&criteria.matching, LATEST)),
             }
         }
+        found.retain(|r| criteria.admits(r));
         found
     }
 
@@ -139,7 +140,6 @@ impl Ofproto {
             FlowModCommand::Delete | FlowModCommand::DeleteStrict => self.delete(fm),
         };
         base::coverage!(rev_flow_table);
-        self.changed();
         Ok(removed)
     }
 
@@ -147,14 +147,14 @@ impl Ofproto {
         let table_id = fm.table_id.unwrap_or(0);
         let table = self.tables().get(usize::from(table_id)).ok_or(OfpError::FmfcBadTableId)?;
         let now = self.now();
-        let mut rules = table.rules.write();
-        let old = rules.find(&fm.matching, fm.priority.into());
+        let rules = &table.rules;
+        let old = rules.find(&fm.matching, fm.priority.into(), LATEST);
         // What only takes another's place overlaps with nothing that the other did not.
-        if old.is_none() && fm.flags.check_overlap && rules.overlaps(&fm.matching, fm.priority.into()) {
+        if old.is_none() && fm.flags.check_overlap && rules.overlaps(&fm.matching, fm.priority.into(), LATEST) {
             return Err(OfpError::FmfcOverlap);
         }
-        let stats =
-            old.filter(|_| !fm.flags.reset_counts).map_or_else(Arc::<RuleStats>::default, |old| Arc::clone(&old.stats));
+        let kept = old.as_ref().filter(|_| !fm.flags.reset_counts);
+        let stats = kept.map_or_else(Arc::<RuleStats>::default, |old| Arc::clone(&old.stats));
         let rule = Arc::new(Rule {
             minimatch: rules.compress(&fm.matching),
             priority: fm.priority,
@@ -167,12 +167,17 @@ impl Ofproto {
             actions: fm.actions.clone().into(),
             created: now,
             modified: now,
+            versions: Versions::new(0),
             stats,
         });
         self.expirable.insert(&rule);
-        if let Some(old) = rules.insert(rule) {
+        rules.insert(Arc::clone(&rule));
+        let what = if old.is_some() { RuleChange::Replaced } else { RuleChange::Added };
+        if let Some(old) = old {
+            rules.remove(&old);
             self.expirable.remove(&old);
         }
+        self.rule_changed(rule, what);
         Ok(())
     }
 
@@ -191,12 +196,16 @@ impl Ofproto {
                 cookie: if fm.modify_cookie { fm.new_cookie } else { old.cookie },
                 actions: Arc::clone(&actions),
                 modified: now,
+                versions: Versions::new(0),
                 stats,
                 ..*old
             });
             self.expirable.remove(&old);
             self.expirable.insert(&rule);
-            self.tables()[usize::from(old.table)].rules.write().insert(rule);
+            let rules = &self.tables()[usize::from(old.table)].rules;
+            rules.insert(Arc::clone(&rule));
+            rules.remove(&old);
+            self.rule_changed(rule, RuleChange::Replaced);
         }
         Ok(())
     }
@@ -209,14 +218,16 @@ impl Ofproto {
     /// Removes a rule, if it is (still) in its table.
     pub(crate) fn remove_rule(&self, rule: &Arc<Rule>, reason: RemovedReason) -> Option<Removed> {
         self.expirable.remove(rule);
-        let mut rules = self.tables().get(usize::from(rule.table))?.rules.write();
-        let gone = rules.remove(&rule.minimatch, rule.priority.into())?;
-        if !Arc::ptr_eq(&gone, rule) {
-            // It was replaced meanwhile.
-            rules.insert(gone);
-            return None;
-        }
-        Some(Removed { rule: gone, reason })
+        let rules = &self.tables().get(usize::from(rule.table))?.rules;
+        rules.remove(rule).then(|| {
+            self.rule_changed(Arc::clone(rule), RuleChange::Removed);
+            Removed { rule: Arc::clone(rule), reason }
+        })
+    }
+
+    /// Tells that a table is not as it was: `rule` came into it or left it just before.
+    fn rule_changed(&self, rule: Arc<Rule>, what: RuleChange) {
+        self.changed(Change::Rule { bridge: self.id(), table: rule.table, rule, what });
     }
 
     /// Counts what the datapath forwarded by flows that are gone, and tells controllers of them. By now nothing more is
@@ -236,12 +247,11 @@ impl Ofproto {
         for rule in self.collect(&Criteria::any()) {
             self.remove_rule(&rule, RemovedReason::Delete);
         }
-        self.changed();
     }
 
     /// Flows in all tables.
     pub fn n_flows(&self) -> usize {
-        self.tables().iter().map(|t| t.rules.read().len()).sum()
+        self.tables().iter().map(|t| t.rules.len()).sum()
     }
 
     pub(crate) fn now(&self) -> base::Millis {

@@ -27,6 +27,7 @@ pub mod upcall;
 pub use bridge::{BundleSpec, Identity, OfPort, Ofproto, PortSpec};
 pub use conn::service::{Service, ServiceConfig, ServiceStatus};
 pub use flow_table::{Removed, RemovedReason};
+pub use revalidate::{Change, RuleChange};
 pub use switch::Switch;
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! All bridges over one datapath.
 
 use crate::bridge::Ofproto;
-use crate::revalidate::Remembered;
+use crate::revalidate::{Change, Remembered};
 use arc_swap::ArcSwap;
 use base::{Clock, DpPort};
 use dpif::{Dpif, FlowId};
 use parking_lot::{Mutex, RwLock};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use xlate::{BridgeId, Network, PortOut};
@@ -80,7 +80,7 @@ impl Switch {
             if let Some(dpif) = self.dpif.get() {
                 dpif.set_vlans_max(tags);
             }
-            self.changed();
+            self.changed(Change::Everything);
         }
     }
 
@@ -94,15 +94,18 @@ impl Switch {
         self.generation.load(Ordering::SeqCst)
     }
 
-    /// Something that translations look at has changed: flows computed before are not used any more.
-    pub fn changed(&self) {
+    /// Something that translations look at has changed: flows that were computed from it before are to be computed
+    /// again. To be called after the change.
+    pub fn changed(&self, change: Change) {
+        let _ = change;
         let generation = self.generation.fetch_add(1, Ordering::SeqCst) + 1;
         if let Some(dpif) = self.dpif.get() {
             dpif.set_generation(generation);
         }
     }
 
-    pub(crate) fn new_flow_id(&self) -> FlowId {
+    /// An id for a datapath flow that no other has or had.
+    pub fn new_flow_id(&self) -> FlowId {
         FlowId(self.next_flow.fetch_add(1, Ordering::Relaxed))
     }
 
@@ -111,14 +114,14 @@ impl Switch {
         let id = self.next_bridge.fetch_add(1, Ordering::Relaxed) as BridgeId;
         let bridge = Arc::new(Ofproto::new(id, name, self));
         self.bridges.write().insert(id, Arc::clone(&bridge));
-        self.rebuild();
+        self.rebuild(id);
         bridge
     }
 
     /// Removes a bridge.
     pub fn del_bridge(&self, id: BridgeId) {
         self.bridges.write().remove(&id);
-        self.rebuild();
+        self.rebuild(id);
     }
 
     /// The bridge of this number.
@@ -136,8 +139,8 @@ impl Switch {
         self.bridges.read().values().cloned().collect()
     }
 
-    /// Makes a new snapshot from the bridges as they are now, and publishes it.
-    pub fn rebuild(&self) {
+    /// Makes a new snapshot from the bridges as they are now, of which `changed` is not as it was, and publishes it.
+    pub(crate) fn rebuild(&self, changed: BridgeId) {
         let rebuilding = self.rebuilding.lock();
         let mut net = Network::default();
         for (id, bridge) in self.bridges.read().iter() {
@@ -149,9 +152,15 @@ impl Switch {
             }
             net.bridges.insert(*id, Arc::new(view));
         }
-        self.network.store(Arc::new(net));
+        let old = self.network.swap(Arc::new(net));
         drop(rebuilding);
-        self.changed();
+        self.changed(Change::Bridge(changed));
+        // What came in on a port that another bridge has taken was that bridge's until now.
+        let net = self.network();
+        let moved =
+            old.ports.iter().filter(|(port, (bridge, _))| net.ports.get(port).is_none_or(|now| now.0 != *bridge));
+        let others: BTreeSet<BridgeId> = moved.map(|(_, (bridge, _))| *bridge).filter(|id| *id != changed).collect();
+        others.into_iter().for_each(|id| self.changed(Change::Bridge(id)));
     }
 
     /// Translations made so far.

@@ -82,11 +82,16 @@ impl Ofproto {
     /// Traces a packet with this key (ingress port in the bridge's numbering). Nothing is changed by it. An error if the
     /// bridge is not part of a switch any more.
     pub fn trace(&self, key: &FlowKey, names: bool) -> Result<Traced, String> {
+        self.trace_from(key, Start::Tables, names)
+    }
+
+    /// [`Ofproto::trace`] from `start` on: with the actions of a packet-out, for instance.
+    pub fn trace_from(&self, key: &FlowKey, start: Start<'_>, names: bool) -> Result<Traced, String> {
         let switch = self.switch().ok_or("bridge is being removed")?;
         let net = switch.network();
         let bridge = net.bridges.get(&self.id()).ok_or("bridge is being removed")?;
         let ports: &dyn PortNames = if names { self } else { &NoNames };
-        let mut verdict = translate_from(&net, bridge, key, Start::Tables, true);
+        let mut verdict = translate_from(&net, bridge, key, start, true);
         let text = |key: &FlowKey| flow::text::flow_key_to_string(key, ports);
         let megaflow = Match::new(key, verdict.reads.mask().clone());
         let actions = crate::upcall::dp_actions(&mut verdict);
@@ -106,11 +111,11 @@ impl Ofproto {
 
     /// Does what a packet with this key causes beside its forwarding: addresses are learned and controllers hear of it,
     /// but it is neither sent nor counted.
-    pub fn side_effects(&self, key: &FlowKey, packet: packet::Packet) {
+    pub fn side_effects(&self, key: &FlowKey, start: Start<'_>, packet: packet::Packet) {
         let Some(switch) = self.switch() else { return };
         let net = switch.network();
         let Some(bridge) = net.bridges.get(&self.id()) else { return };
-        let verdict = translate_from(&net, bridge, key, Start::Tables, false);
+        let verdict = translate_from(&net, bridge, key, start, false);
         let learned: Vec<Effect> =
             verdict.effects.iter().filter(|e| matches!(e, Effect::LearnMac { .. })).cloned().collect();
         switch.apply(&learned, 1, packet.len() as u64, switch.clock().now(), crate::effects::Seen::Now);

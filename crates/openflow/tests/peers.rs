@@ -162,6 +162,16 @@ const ACTIONS: &[&str] = &[
     "resubmit(,4)",
     "clone(output:1,mod_vlan_vid:4)",
     "clone(clone(2),3)",
+    "group:5",
+    "learn()",
+    "learn(table=3,idle_timeout=5,hard_timeout=6,priority=7,cookie=0x12,send_flow_rem,delete_learned)",
+    "learn(fin_idle_timeout=3,fin_hard_timeout=4,in_port)",
+    "learn(limit=5,result_dst=reg0[1],reg1=5)",
+    "learn(limit=5,NXM_OF_IN_PORT[],output:NXM_OF_IN_PORT[])",
+    "learn(result_dst=tun_erspan_idx[3])",
+    "learn(reg2[3..7]=reg1[0..4],reg3[0..15]=0x5,load:reg1->reg2,load:0x11->reg3[0..7],load:0->reg4)",
+    "learn(in_port=LOCAL,metadata=3,pkt_mark=0,output:reg0[0..15])",
+    "learn(xxreg0=0x112222333344445555666677778888,load:0x5->xxreg1[10..111])",
     "note:01.02",
     "note:",
     "exit",
@@ -180,6 +190,8 @@ const IP_ACTIONS: &[&str] = &[
 ];
 
 const TCP_ACTIONS: &[&str] = &[
+    "fin_timeout(idle_timeout=5,hard_timeout=6)",
+    "fin_timeout()",
     "mod_nw_src:1.2.3.4",
     "mod_nw_dst:1.2.3.4",
     "set_field:1.2.3.4->ip_src",
@@ -205,6 +217,17 @@ const INSTRUCTIONS: &[&str] = &[
 fn pick<'a>(rng: &mut Rng, list: &[&'a str]) -> &'a str {
     list[rng.below(list.len() as u64) as usize]
 }
+
+/// Actions that stand alone, or need what a flow of TCP has.
+const WHOLE_LISTS: &[&str] = &[
+    "conjunction(5,1/2)",
+    "conjunction(5,1/2),conjunction(4294967295,64/64),note:03",
+    "learn(eth_type=0x800,nw_proto=6,tcp_src=80,NXM_OF_IP_SRC[]=NXM_OF_IP_DST[],load:tcp_dst->reg0[0..15])",
+    "learn(NXM_OF_VLAN_TCI[0..11],NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],load:NXM_OF_IN_PORT[]->NXM_NX_REG0[0..15])",
+    "learn(eth_type=0x86dd,ipv6_src=fe80::1),learn(eth_type=0x806,arp_op=1,arp_spa=1.2.3.4,arp_sha=eth_src)",
+    "learn(eth_src=1:2:3:4:5:6,vlan_vid=3,vlan_tci=0x1005,eth_dst[40]=1,load:5->eth_dst[1..7])",
+    "write_actions(group:5,output:1)",
+];
 
 /// Flows that are well-formed: fields and actions of the lists, with settings of all kinds.
 fn flows(n: usize) -> Vec<String> {
@@ -236,6 +259,9 @@ fn flows(n: usize) -> Vec<String> {
             }
             if rng.below(3) == 0 {
                 actions.push(pick(&mut rng, INSTRUCTIONS));
+            }
+            if matching.starts_with("tcp") && rng.below(3) == 0 {
+                actions = vec![pick(&mut rng, WHOLE_LISTS)];
             }
             format!("{},{},actions={}", pick(&mut rng, &settings), matching, actions.join(","))
         })
@@ -445,6 +471,86 @@ const DOUBTFUL: &[&str] = &[
     "actions=output:1,drop",
     "actions=drop:1",
     "actions=nat",
+    "actions=learn(table=255)",
+    "actions=learn(table=300)",
+    "actions=learn(table)",
+    "actions=learn(foo)",
+    "actions=learn(foo=1)",
+    "actions=learn(result_dst=reg0)",
+    "actions=learn(result_dst=foo)",
+    "actions=learn(result_dst=eth_type[0])",
+    "actions=learn(eth_dst=foo)",
+    "actions=learn(eth_dst=eth_src[0..3])",
+    "actions=learn(eth_dst[0..3]=0x55)",
+    "actions=learn(reg0[0..3]=0x55)",
+    "actions=learn(reg0[4..15]=0x5/0x1)",
+    "actions=learn(reg0=0x5/0x1)",
+    "actions=learn(eth_dst=01:02:03:04:05:06/ff:00:00:00:00:00)",
+    "actions=learn(nw_src=1.2.3.4)",
+    "actions=learn(eth_type=0x800,nw_src[0..7]=1.2.3.4)",
+    "actions=learn(load)",
+    "actions=learn(load:5)",
+    "actions=learn(load:5->)",
+    "actions=learn(load:5->foo)",
+    "actions=learn(load:x->reg0)",
+    "actions=learn(load:16->reg0[0..3])",
+    "actions=learn(load:reg1->reg0[0..3])",
+    "actions=learn(load:reg1)",
+    "actions=learn(load:5->eth_type)",
+    "actions=learn(load:5->tcp_src)",
+    "actions=learn(load:0x100000000->reg0)",
+    "actions=learn(output)",
+    "actions=learn(output:foo)",
+    "actions=learn(output:1)",
+    "actions=learn(dl_vlan=5)",
+    "actions=learn(nsh_si=5)",
+    "actions=learn(tun_erspan_idx=reg0[0..19])",
+    "actions=learn(load:5->tun_erspan_idx)",
+    "actions=learn(eth_type=0x800,nw_proto=6,tcp_flags=+syn)",
+    "actions=learn(ip)",
+    "actions=learn(tcp,tcp_src=5)",
+    "actions=learn(eth_type=0x800,tcp_src=5)",
+    "actions=learn(reg0[3)",
+    "actions=learn(metadata=x)",
+    "actions=learn(actset_output=5)",
+    "actions=learn(ipv6_label=5,eth_type=0x86dd)",
+    "actions=learn(eth_dst = eth_src)",
+    "actions=learn(eth_type=0x800,ip_src=udp_src)",
+    "actions=learn(eth_type=0x800,ip_src=ip_dst)",
+    "actions=learn(priority=70000,idle_timeout=x,cookie=x,limit=x)",
+    "actions=conjunction",
+    "actions=conjunction(1,2)",
+    "actions=conjunction(1,2/1)",
+    "actions=conjunction(1,0/2)",
+    "actions=conjunction(1,3/2)",
+    "actions=conjunction(1,1/65)",
+    "actions=conjunction(1, 1 / 2 )",
+    "actions=conjunction(1,1/2,3)",
+    "actions=conjunction(x,1/2)",
+    "actions=conjunction(-1,257/258)",
+    "actions=output:1,conjunction(1,1/2)",
+    "actions=note:01,conjunction(1,1/2)",
+    "actions=goto_table:3,conjunction(1,1/2)",
+    "actions=clear_actions,clear_actions,conjunction(1,1/2)",
+    "actions=write_actions(conjunction(1,1/2))",
+    "actions=clone(conjunction(1,1/2),output:1)",
+    "actions=conjunction(1,1/2),clone(conjunction(1,1/2),output:1)",
+    "actions=conjunction(1,1/2),mod_vlan_vid:3",
+    "actions=conjunction(1,1/2),load:3->reg0",
+    "actions=conjunction(1,1/2),output:reg0",
+    "actions=conjunction(1,1/2),strip_vlan",
+    "tcp,actions=fin_timeout(idle_timeout=70000)",
+    "tcp,actions=fin_timeout(foo=3)",
+    "tcp,actions=fin_timeout(idle_timeout)",
+    "udp,actions=fin_timeout:3",
+    "udp,actions=fin_timeout(hard_timeout=3)",
+    "tcp6,actions=fin_timeout(hard_timeout=3)",
+    "actions=group",
+    "actions=group:x",
+    "actions=group:4294967296",
+    "actions=group:all",
+    "actions=clone(group:5,learn())",
+    "actions=write_actions(learn())",
     "actions=1,2 3",
     "actions=output:1,,2",
 ];
@@ -478,7 +584,7 @@ fn our_answer(bytes: &[u8], version: Version) -> String {
 }
 
 /// Ours and theirs where the difference is on purpose or of no use to anyone.
-const TOLERATED: [(&str, &str); 9] = [
+const TOLERATED: [(&str, &str); 11] = [
     // Which of the two an unknown field gets there depends on a hash table's buckets.
     ("OFPBAC_BAD_SET_TYPE", "OFPBAC_BAD_SET_LEN"),
     ("OFPBAC_BAD_SET_LEN", "OFPBAC_BAD_SET_TYPE"),
@@ -492,6 +598,9 @@ const TOLERATED: [(&str, &str); 9] = [
     ("OFPBPC_BAD_TYPE", "OFPBPC_BAD_LEN"),
     // Unknown flags together with the emergency flag of OpenFlow 1.0.
     ("OFPFMFC_TABLE_FULL", "OFPFMFC_BAD_FLAGS"),
+    // The same flags, or bits beyond a field, where the actions are in the wrong order besides.
+    ("OFPFMFC_BAD_FLAGS", "OFPBAC_UNSUPPORTED_ORDER"),
+    ("OFPBAC_BAD_SET_LEN", "OFPBAC_UNSUPPORTED_ORDER"),
 ];
 
 #[test]

@@ -4,6 +4,7 @@
 //! others. So is one that asks for what is not supported: nothing is ignored without a word. Warnings are collected
 //! ([`Desired::warnings`]), so that each is logged when it comes up and not whenever the rows are read.
 
+use crate::tuning::Tuning;
 use base::MacAddr;
 use openflow::Version;
 use openflow::versions::Versions;
@@ -23,8 +24,8 @@ pub struct Desired {
     pub next_cfg: i64,
     /// Open_vSwitch:other_config.
     pub other_config: BTreeMap<String, String>,
-    /// VLAN tags that keys tell of, 1 or 2 (other_config:vlan-limit).
-    pub vlans_max: usize,
+    /// Caches, threads and limits.
+    pub tuning: Tuning,
     /// By name.
     pub bridges: BTreeMap<String, BridgeSpec>,
     /// What cannot be used or is not supported, in whole lines.
@@ -123,9 +124,6 @@ pub struct InterfaceSpec {
     pub mtu_request: Option<u32>,
 }
 
-/// VLAN tags that keys tell of unless other_config:vlan-limit says otherwise: what switches of before it did.
-const VLAN_LIMIT: usize = 1;
-
 /// Keys of other_config that Open vSwitch knows, that are not supported, and that change what the switch does. Keys
 /// that only tune it, or belong to a protocol that is switched on elsewhere, are not here.
 const UNSUPPORTED_KEYS: &[(&str, &[&str])] = &[
@@ -145,7 +143,6 @@ impl Desired {
         let reader = Reader { db, warnings: RefCell::default() };
         reader.keys("switch", &root);
         reader.columns("switch", &root, &[("ssl", "TLS")]);
-        let vlan_limit = reader.checked("switch", &root, "vlan-limit", "a number", |v| v.parse::<usize>().ok());
         let bridges = root
             .uuids("bridges")
             .into_iter()
@@ -157,11 +154,7 @@ impl Desired {
             root: Some(root.uuid()),
             next_cfg: root.integer("next_cfg"),
             other_config: owned(&root, "other_config"),
-            // 0 stands for as many as there can be.
-            vlans_max: match vlan_limit.unwrap_or(VLAN_LIMIT) {
-                0 => flow::extract::VLANS,
-                tags => tags.min(flow::extract::VLANS),
-            },
+            tuning: Tuning::read(&root, &|warning| reader.warn(warning)),
             bridges,
             warnings: reader.warnings.into_inner(),
         }

@@ -109,6 +109,8 @@ impl Xlate<'_> {
                 (self.action_set, self.stack) = (set, stack);
             }
             Action::Note(_) => {}
+            // Flows with these are refused.
+            Action::Group(_) | Action::Conjunction { .. } | Action::Learn(_) | Action::FinTimeout { .. } => {}
             Action::Exit => self.exit = true,
             Action::ClearActions => self.action_set.clear(),
             Action::WriteActions(actions) => {

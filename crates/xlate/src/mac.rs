@@ -122,6 +122,18 @@ impl MacTable {
         }
     }
 
+    /// The entry that is removed if this one is learned now.
+    pub fn makes_room_for(&self, vlan: u16, mac: MacAddr) -> Option<(u16, MacAddr)> {
+        let full = self.entries.len() >= self.max_entries && !self.entries.contains_key(&(vlan, mac));
+        full.then(|| self.by_use.first_key_value().map(|(_, key)| *key)).flatten()
+    }
+
+    /// The entries that [`MacTable::expire`] removes.
+    pub fn aged(&self, now: Millis) -> Vec<(u16, MacAddr)> {
+        let aged = self.by_use.iter().take_while(|((used, _), _)| now.since(*used) >= self.aging_ms);
+        aged.map(|(_, key)| *key).collect()
+    }
+
     /// Removes entries that were not used for the aging time. Returns whether there were any.
     pub fn expire(&mut self, now: Millis) -> bool {
         let mut any = false;
@@ -223,6 +235,7 @@ mod tests {
         assert!(t.learn(0, A, PortNo(1), t0.after(2000)) && t.learn(0, A, PortNo(2), t0.after(2000)));
         assert_eq!((t.lookup(0, A), t.lookup(5, A)), (Some(PortNo(2)), None));
         assert!(!t.expire(t0.after(301_000)));
+        assert_eq!((t.aged(t0.after(301_999)), t.aged(t0.after(302_000))), (vec![], vec![(0, A)]));
         assert!(t.expire(t0.after(302_000)) && t.is_empty());
         assert_eq!(t.counters(), MacCounters { learned: 1, expired: 1, evicted: 0, moved: 3 });
     }
@@ -251,6 +264,8 @@ mod tests {
             t.learn(0, MacAddr::local_from(i), PortNo(1), Millis(100 + i));
         }
         t.learn(0, MacAddr::local_from(0), PortNo(1), Millis(200));
+        assert_eq!(t.makes_room_for(0, MacAddr::local_from(0)), None);
+        assert_eq!(t.makes_room_for(0, MacAddr::local_from(99)), Some((0, MacAddr::local_from(1))));
         t.learn(0, MacAddr::local_from(99), PortNo(2), Millis(300));
         assert_eq!(t.len(), 10);
         assert!(t.lookup(0, MacAddr::local_from(0)).is_some() && t.lookup(0, MacAddr::local_from(1)).is_none());

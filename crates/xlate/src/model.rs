@@ -3,7 +3,7 @@
 
 use crate::mac::MacTable;
 use base::{DpPort, Millis, PortNo};
-use classifier::{Classifier, MiniMatch};
+use classifier::{Classifier, MiniMatch, Versions};
 use openflow::Action;
 use openflow::flow_mod::FlowFlags;
 use parking_lot::RwLock;
@@ -154,7 +154,7 @@ impl Bundle {
 #[derive(Debug, Default)]
 pub struct Table {
     /// Its rules.
-    pub rules: RwLock<Classifier<Rule>>,
+    pub rules: Classifier<Rule>,
     /// Packets looked up here.
     pub lookups: AtomicU64,
     /// Packets that found a rule.
@@ -186,6 +186,8 @@ pub struct Rule {
     pub created: Millis,
     /// When it was last modified: the hard timeout runs from here.
     pub modified: Millis,
+    /// In which versions of the table it is there.
+    pub versions: Versions,
     /// What it has done, shared with the rules that it replaced.
     pub stats: Arc<RuleStats>,
 }
@@ -217,6 +219,10 @@ impl classifier::Rule for Rule {
 
     fn priority(&self) -> u32 {
         self.priority.into()
+    }
+
+    fn versions(&self) -> &Versions {
+        &self.versions
     }
 }
 

@@ -25,7 +25,7 @@ fn network_and_peer(rules: &[(u8, Match, u16, Vec<Action>)], peer: &[Action]) ->
         let tables = new_tables();
         if id == 0 {
             for (table, m, priority, actions) in rules {
-                let mut cls = tables[usize::from(*table)].rules.write();
+                let cls = &tables[usize::from(*table)].rules;
                 let minimatch = cls.compress(m);
                 cls.insert(Arc::new(Rule {
                     minimatch,
@@ -39,11 +39,12 @@ fn network_and_peer(rules: &[(u8, Match, u16, Vec<Action>)], peer: &[Action]) ->
                     actions: actions.clone().into(),
                     created: Millis(0),
                     modified: Millis(0),
+                    versions: classifier::Versions::new(0),
                     stats: Arc::default(),
                 }));
             }
         } else {
-            let mut cls = tables[0].rules.write();
+            let cls = &tables[0].rules;
             let minimatch = cls.compress(&Match::ANY);
             cls.insert(Arc::new(Rule {
                 minimatch,
@@ -57,6 +58,7 @@ fn network_and_peer(rules: &[(u8, Match, u16, Vec<Action>)], peer: &[Action]) ->
                 actions: peer.into(),
                 created: Millis(0),
                 modified: Millis(0),
+                versions: classifier::Versions::new(0),
                 stats: Arc::default(),
             }));
         }

@@ -234,7 +234,7 @@ impl<'a> Xlate<'a> {
             .bridge
             .tables
             .get(usize::from(table))
-            .and_then(|t| t.rules.read().lookup(&self.key, &mut self.reads).cloned());
+            .and_then(|t| t.rules.lookup(&self.key, classifier::LATEST, &mut self.reads));
         self.effects.push(Effect::Lookup { bridge: self.bridge.id, table, matched: rule.is_some() });
         self.dependencies.push(Dependency::Lookup(Lookup {
             bridge: self.bridge.id,

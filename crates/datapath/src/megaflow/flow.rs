@@ -124,10 +124,10 @@ impl Megaflow {
         }
     }
 
-    /// Counts a packet of `len` bytes with these TCP flags.
-    pub fn count(&self, len: usize, tcp_flags: u16, now: Millis) {
-        self.packets.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(len as u64, Ordering::Relaxed);
+    /// Counts packets of `bytes` bytes together, with these TCP flags among them.
+    pub fn count(&self, packets: u64, bytes: u64, tcp_flags: u16, now: Millis) {
+        self.packets.fetch_add(packets, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
         if self.used.load(Ordering::Relaxed) != now.0 {
             self.used.store(now.0, Ordering::Relaxed);
         }

@@ -44,7 +44,7 @@ pub trait MegaflowIndex: Default + Debug + Send + Sync {
     fn lookup(&self, key: &FlowKey, generation: u64, probes: &mut u64) -> Found<'_>;
 
     /// Looks up many keys: faster than one after the other. Writes an answer for each key to the same place of `found`
-    /// (as many as the shorter of both has).
+    /// (as many as the shorter of both has); where there is an answer already, the key is passed over.
     fn lookup_batch<'a, K: Borrow<FlowKey>>(
         &'a self,
         keys: &[K],
@@ -52,7 +52,7 @@ pub trait MegaflowIndex: Default + Debug + Send + Sync {
         found: &mut [Found<'a>],
         probes: &mut u64,
     ) {
-        for (key, found) in keys.iter().zip(found) {
+        for (key, found) in keys.iter().zip(found).filter(|(_, found)| found.is_none()) {
             *found = self.lookup(key.borrow(), generation, probes);
         }
     }

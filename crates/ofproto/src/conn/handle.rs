@@ -10,7 +10,7 @@ use openflow::packet::PacketOut;
 use openflow::port::{PortMod, config};
 use openflow::queue::QueueGetConfigReply;
 use openflow::switch::{ErrorReport, Features, FragHandling, Role, RoleMsg, SwitchConfig, capability};
-use openflow::{Limits, OfpError, Version, check};
+use openflow::{Action, Limits, OfpError, Version, check};
 use packet::Packet;
 use xlate::Start;
 
@@ -164,6 +164,7 @@ impl Ofproto {
 
     fn handle_flow_mod(&self, fm: &FlowMod, version: Version) -> Handled {
         if !matches!(fm.command, FlowModCommand::Delete | FlowModCommand::DeleteStrict) {
+            refuse_unsupported(&fm.actions)?;
             check(&fm.actions, &fm.matching, &Limits::new(version, fm.table_id.unwrap_or(0)))?;
         }
         let removed = self.flow_mod(fm)?;
@@ -188,6 +189,7 @@ impl Ofproto {
         let mut key = switch.key_of(packet.data(), out.in_port);
         key.set_in_port(out.in_port);
         let exactly = flow::Match::new(&key, flow::FlowKey([u64::MAX; flow::WORDS]));
+        refuse_unsupported(&out.actions)?;
         check(&out.actions, &exactly, &Limits::new(version, 0))?;
         self.run(&key, packet, Start::Actions(&out.actions));
         Ok(())
@@ -261,4 +263,14 @@ fn writable(peer: &Peer) -> Handled {
         return Err(OfpError::BrcIsSecondary);
     }
     Ok(())
+}
+
+/// Refuses actions that are understood and cannot be carried out.
+fn refuse_unsupported(actions: &[Action]) -> Handled {
+    actions.iter().try_for_each(|action| match action {
+        Action::Group(_) => Err(OfpError::BacBadType),
+        Action::Conjunction { .. } | Action::Learn(_) | Action::FinTimeout { .. } => Err(OfpError::BacBadVendorType),
+        Action::Clone(nested) | Action::WriteActions(nested) => refuse_unsupported(nested),
+        _ => Ok(()),
+    })
 }

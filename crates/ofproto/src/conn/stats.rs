@@ -60,7 +60,7 @@ impl Ofproto {
                 reply(StatsReply::Queue(Vec::new()));
             }
             StatsRequest::Group(_) => reply(StatsReply::Group(Vec::new())),
-            StatsRequest::GroupDesc => reply(StatsReply::GroupDesc(Vec::new())),
+            StatsRequest::GroupDesc(_) => reply(StatsReply::GroupDesc(Vec::new())),
             StatsRequest::Meter(_) => reply(StatsReply::Meter(Vec::new())),
             StatsRequest::MeterConfig(_) => reply(StatsReply::MeterConfig(Vec::new())),
             // A switch without groups or meters has no features of theirs.
@@ -160,7 +160,7 @@ impl Ofproto {
                 name: String::new(),
                 wildcards: WILDCARDS10,
                 max_entries: MAX_ENTRIES,
-                active_count: table.rules.read().len() as u32,
+                active_count: table.rules.len() as u32,
                 lookup_count: table.lookups.load(Ordering::Relaxed),
                 matched_count: table.matched.load(Ordering::Relaxed),
             })

@@ -54,6 +54,11 @@ pub enum Misplaced {
     /// A field of connection tracking is set, which only `ct` may do.
     #[error("cannot set CT fields outside of ct action")]
     ConnectionField,
+    /// A flow of conjunctions does something else besides.
+    #[error(
+        "\"conjunction\" actions may be used along with \"note\" but not any other kind of action (such as the \"{0}\" action used here)"
+    )]
+    WithConjunction(&'static str),
 }
 
 impl From<Misplaced> for OfpError {
@@ -62,6 +67,7 @@ impl From<Misplaced> for OfpError {
             Misplaced::Instruction(_) => Self::BicUnsupInst,
             Misplaced::Duplicate(_) | Misplaced::Order(..) => Self::BacUnsupportedOrder,
             Misplaced::ConnectionField => Self::BacBadSetArgument,
+            Misplaced::WithConjunction(_) => Self::NxbacBadConjunction,
         }
     }
 }
@@ -70,6 +76,10 @@ impl From<Misplaced> for OfpError {
 pub fn verify(actions: &[Action], allowed: Allowed) -> Result<(), Misplaced> {
     let mut last = Stage::Apply;
     for action in actions {
+        if let Action::Conjunction { .. } = action {
+            let other = actions.iter().find(|a| !matches!(a, Action::Conjunction { .. } | Action::Note(_)));
+            return other.map_or(Ok(()), |a| Err(Misplaced::WithConjunction(a.name())));
+        }
         let stage = Stage::of(action);
         if stage != Stage::Apply && allowed == Allowed::Actions {
             return Err(Misplaced::Instruction(stage.name()));
@@ -155,6 +165,7 @@ pub fn is_allowed_in_set(action: &Action) -> bool {
     let other = matches!(
         action,
         Action::Output { .. }
+            | Action::Group(_)
             | Action::Resubmit { .. }
             | Action::PopVlan
             | Action::PushVlan(_)
@@ -225,6 +236,8 @@ impl Checker<'_> {
             }
             Action::RegMove { src, dst } => source(*src, m).and_then(|()| destination(*dst, m)),
             Action::StackPop(dst) => destination(*dst, m),
+            Action::FinTimeout { .. } => self.consistent(m.meets(Prereq::Tcp)),
+            Action::Learn(learn) => learn.check(m),
             Action::Clone(nested) => self.list(nested, &mut m.clone()),
             // What the packet is when the action set is executed cannot be known.
             Action::WriteActions(set) => Checker { strict: false, ..*self }.list(set, &mut m.clone()),
@@ -235,26 +248,38 @@ impl Checker<'_> {
             }
             Action::Controller(_) | Action::SetQueue(_) | Action::PopQueue | Action::SetEthSrc(_) => Ok(()),
             Action::SetEthDst(_) | Action::SetTunnel { .. } | Action::Resubmit { .. } | Action::Note(_) => Ok(()),
-            Action::Exit | Action::ClearActions | Action::WriteMetadata { .. } => Ok(()),
+            Action::Group(_)
+            | Action::Conjunction { .. }
+            | Action::Exit
+            | Action::ClearActions
+            | Action::WriteMetadata { .. } => Ok(()),
         }
     }
 
     fn output_port(&self, port: PortNo) -> Result<(), OfpError> {
-        const RESERVED: [PortNo; 7] = [
-            PortNo::IN_PORT,
-            PortNo::TABLE,
-            PortNo::NORMAL,
-            PortNo::FLOOD,
-            PortNo::ALL,
-            PortNo::CONTROLLER,
-            PortNo::LOCAL,
-        ];
-        let ok = RESERVED.contains(&port) || port.0 < self.limits.max_ports;
-        if ok { Ok(()) } else { Err(OfpError::BacBadOutPort) }
+        check_port(port, self.limits.max_ports)
     }
 }
 
-fn source(part: Subfield, m: &Match) -> Result<(), OfpError> {
+/// Checks the ports of a list that has no match to be checked against.
+///
+/// Errors: `OFPBAC_BAD_OUT_PORT`.
+pub(crate) fn check_ports(actions: &[Action]) -> Result<(), OfpError> {
+    actions.iter().try_for_each(|action| match action {
+        Action::Output { port, .. } | Action::OutputTrunc { port, .. } => check_port(*port, PortNo::MAX.0),
+        Action::Clone(nested) => check_ports(nested),
+        _ => Ok(()),
+    })
+}
+
+fn check_port(port: PortNo, max_ports: u32) -> Result<(), OfpError> {
+    const RESERVED: [PortNo; 7] =
+        [PortNo::IN_PORT, PortNo::TABLE, PortNo::NORMAL, PortNo::FLOOD, PortNo::ALL, PortNo::CONTROLLER, PortNo::LOCAL];
+    let ok = RESERVED.contains(&port) || port.0 < max_ports;
+    if ok { Ok(()) } else { Err(OfpError::BacBadOutPort) }
+}
+
+pub(super) fn source(part: Subfield, m: &Match) -> Result<(), OfpError> {
     let n_bits = part.field.info().n_bits;
     if part.n_bits == 0 || u32::from(part.offset) + u32::from(part.n_bits) > u32::from(n_bits) {
         Err(OfpError::BacBadSetLen)
@@ -265,7 +290,7 @@ fn source(part: Subfield, m: &Match) -> Result<(), OfpError> {
     }
 }
 
-fn destination(part: Subfield, m: &Match) -> Result<(), OfpError> {
+pub(super) fn destination(part: Subfield, m: &Match) -> Result<(), OfpError> {
     source(part, m)?;
     if part.field.info().writable { Ok(()) } else { Err(OfpError::BacBadSetArgument) }
 }

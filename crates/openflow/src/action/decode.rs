@@ -4,7 +4,7 @@
 //! What cannot be a flow's action whatever the flow is refused here; what depends on the flow is [`super::check`]'s
 //! business. An unknown type is told from a bad length, as Open vSwitch tells them: type first.
 
-use super::{Action, ControllerAction, PacketInReason, Subfield};
+use super::{Action, ControllerAction, PacketInReason, Subfield, learn};
 use crate::bytes::Reader;
 use crate::error::OfpError;
 use crate::nxm::{self, Entry, Header};
@@ -19,6 +19,9 @@ const MAX_DEPTH: usize = 16;
 
 const VENDOR: u16 = 0xffff;
 const LEN: OfpError = OfpError::BacBadLen;
+
+/// How many clauses a conjunction may have.
+pub(super) const N_CLAUSES: RangeInclusive<u8> = 2..=64;
 const MUST_BE_ZERO: OfpError = OfpError::NxbrcMustBeZero;
 
 /// Reads a list of actions to the end of `bytes`.
@@ -82,7 +85,7 @@ impl Known {
             (0..=11, Version::V10) => Ok(Self::Of10(ty)),
             // The actions of 1.1 that 1.2 has replaced by set_field still work there.
             (1..=10, _) if version >= Version::V11 => Ok(Self::Of11(ty)),
-            (0 | 17 | 18 | 21 | 23 | 24, _) if version >= Version::V11 => Ok(Self::Of11(ty)),
+            (0 | 17 | 18 | 21..=24, _) if version >= Version::V11 => Ok(Self::Of11(ty)),
             (25, _) if version >= Version::V12 => Ok(Self::Of11(ty)),
             (28, Version::V15) => Ok(Self::Of11(ty)),
             _ => Err(OfpError::BacBadType),
@@ -92,9 +95,9 @@ impl Known {
     /// Whether `version` has this action of Nicira's: some gave way to actions of OpenFlow's own.
     fn is_nicira(n: u16, version: Version) -> bool {
         match n {
-            4 | 18 => version == Version::V10,
+            4 | 18 | 40 => version == Version::V10,
             6 | 7 | 33 => version < Version::V15,
-            1 | 2 | 5 | 8 | 9 | 14 | 15 | 17 | 20..=22 | 27 | 28 | 32 | 37 | 39 | 42 => true,
+            1 | 2 | 5 | 8 | 9 | 14..=17 | 19..=22 | 27 | 28 | 32 | 34 | 37 | 39 | 42 | 45 => true,
             _ => false,
         }
     }
@@ -111,6 +114,8 @@ impl Known {
             Self::Of11(_) => 8..=8,
             Self::Nicira(7 | 9 | 15 | 27 | 28 | 32) => 24..=24,
             Self::Nicira(22) => 32..=32,
+            Self::Nicira(learn::NXAST_LEARN) => 32..=MAX,
+            Self::Nicira(learn::NXAST_LEARN2) => 40..=MAX,
             Self::Nicira(6 | 8 | 21 | 33 | 37 | 42) => 16..=MAX,
             Self::OnfCopyField => 24..=MAX,
             Self::Nicira(_) => 16..=16,
@@ -186,6 +191,7 @@ fn of11(n: u16, mut r: Reader<'_>, version: Version) -> Result<Action, OfpError>
         },
         18 => Action::PopVlan,
         21 => Action::SetQueue(r.u32().ok_or(LEN)?),
+        22 => Action::Group(r.u32().ok_or(LEN)?),
         23 => Action::SetIpTtl(r.u8().ok_or(LEN)?),
         24 => Action::DecTtl(vec![0]),
         25 => return set_field(r, version >= Version::V15),
@@ -225,19 +231,19 @@ fn header_field(r: &mut Reader<'_>) -> Result<Field, OfpError> {
 }
 
 /// A field named by four bytes of header, in the older of Nicira's actions, which do not care for the mask bit.
-fn short_header_field(r: &mut Reader<'_>) -> Result<Field, OfpError> {
+pub(super) fn short_header_field(r: &mut Reader<'_>) -> Result<Field, OfpError> {
     let mut word = Reader(r.take(4).ok_or(LEN)?);
     let header = Header::decode(&mut word).map_err(|_| OfpError::BacBadSetType)?;
     placed(header.field().ok_or(OfpError::BacBadSetType)?)
 }
 
 /// Tunnel options have no place without a TLV table.
-fn placed(field: Field) -> Result<Field, OfpError> {
+pub(super) fn placed(field: Field) -> Result<Field, OfpError> {
     if let Loc::TunMetadata(_) = field.info().loc { Err(OfpError::NxfmfcInvalidTlvField) } else { Ok(field) }
 }
 
 /// The subfield, if it lies within its field.
-fn subfield(field: Field, offset: u16, n_bits: u16) -> Result<Subfield, OfpError> {
+pub(super) fn subfield(field: Field, offset: u16, n_bits: u16) -> Result<Subfield, OfpError> {
     let fits = n_bits > 0 && usize::from(offset) + usize::from(n_bits) <= usize::from(field.info().n_bits.max(offset));
     if fits { Ok(Subfield { field, offset, n_bits }) } else { Err(OfpError::BacBadSetLen) }
 }
@@ -306,8 +312,13 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
             let max_len = r.u16().ok_or(LEN)?;
             if r.is_zero() { Ok(Action::OutputReg { src, max_len }) } else { Err(OfpError::BacBadArgument) }
         }
+        learn::NXAST_LEARN | learn::NXAST_LEARN2 => learn::decode(r, n == learn::NXAST_LEARN2),
         17 => Ok(Action::Exit),
         18 => Ok(Action::DecTtl(vec![0])),
+        19 => {
+            let (idle_timeout, hard_timeout) = (r.u16().ok_or(LEN)?, r.u16().ok_or(LEN)?);
+            Ok(Action::FinTimeout { idle_timeout, hard_timeout })
+        }
         20 => {
             let (max_len, controller_id, reason) = (r.u16().ok_or(LEN)?, r.u16().ok_or(LEN)?, r.u8().ok_or(LEN)?);
             let reason = PacketInReason::from_wire(reason).ok_or(OfpError::BacBadArgument)?;
@@ -343,6 +354,7 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
             if r.is_zero() { Ok(Action::OutputReg { src, max_len }) } else { Err(MUST_BE_ZERO) }
         }
         33 => set_field(r, true),
+        34 => conjunction(r),
         37 => controller2(r),
         39 => {
             let port = PortNo::from_of10(r.u16().ok_or(LEN)?);
@@ -351,6 +363,10 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
                 return Err(OfpError::BacBadArgument);
             }
             Ok(Action::OutputTrunc { port, max_len })
+        }
+        40 => {
+            r.take(2).ok_or(LEN)?;
+            Ok(Action::Group(r.u32().ok_or(LEN)?))
         }
         42 if depth < MAX_DEPTH => {
             r.take(6).ok_or(LEN)?;
@@ -364,6 +380,14 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
 fn resubmit(port: u16, table: u8) -> Action {
     let port = PortNo::from_of10(port);
     Action::Resubmit { in_port: (port != PortNo::IN_PORT).then_some(port), table: (table != 0xff).then_some(table) }
+}
+
+fn conjunction(mut r: Reader<'_>) -> Result<Action, OfpError> {
+    let (clause, n_clauses) = (r.u8().ok_or(LEN)?, r.u8().ok_or(LEN)?);
+    if !N_CLAUSES.contains(&n_clauses) || clause >= n_clauses {
+        return Err(OfpError::NxbacBadConjunction);
+    }
+    Ok(Action::Conjunction { id: r.u32().ok_or(LEN)?, clause, n_clauses })
 }
 
 /// `NXAST_CONTROLLER2`: a list of properties.

@@ -130,6 +130,21 @@ impl Encoder {
             Action::Resubmit { in_port, table } => {
                 resubmit(out, in_port.unwrap_or(PortNo::IN_PORT), table.unwrap_or(0xff));
             }
+            Action::Group(id) if self.of10() => nicira(out, 40, |b| {
+                b.put_zeros(2);
+                b.put_u32(*id);
+            }),
+            Action::Group(id) => standard(out, 22, |b| b.put_u32(*id)),
+            Action::Conjunction { id, clause, n_clauses } => nicira(out, 34, |b| {
+                b.put_u8(*clause);
+                b.put_u8(*n_clauses);
+                b.put_u32(*id);
+            }),
+            Action::Learn(learn) => learn.encode(out),
+            Action::FinTimeout { idle_timeout, hard_timeout } => nicira(out, 19, |b| {
+                b.put_u16(*idle_timeout);
+                b.put_u16(*hard_timeout);
+            }),
             Action::Clone(actions) => nicira(out, 42, |b| {
                 b.put_zeros(6);
                 Self { version: self.version, tagged: self.tagged, ip_proto: self.ip_proto }.list(b, actions);
@@ -270,7 +285,7 @@ pub(super) fn standard(out: &mut Vec<u8>, ty: u16, body: impl FnOnce(&mut Vec<u8
     finish(out, start);
 }
 
-fn nicira(out: &mut Vec<u8>, subtype: u16, body: impl FnOnce(&mut Vec<u8>)) {
+pub(super) fn nicira(out: &mut Vec<u8>, subtype: u16, body: impl FnOnce(&mut Vec<u8>)) {
     standard(out, 0xffff, |b| {
         b.put_u32(field::NICIRA);
         b.put_u16(subtype);
@@ -294,7 +309,7 @@ fn header(field: Field, dialect: Dialect) -> Option<Header> {
     Header::of(field, false, dialect)
 }
 
-fn put_header(out: &mut Vec<u8>, field: Field, dialect: Dialect) {
+pub(super) fn put_header(out: &mut Vec<u8>, field: Field, dialect: Dialect) {
     if let Some(header) = header(field, dialect) {
         header.encode(out);
     }

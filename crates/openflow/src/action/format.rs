@@ -104,6 +104,17 @@ pub fn format_action(out: &mut String, action: &Action, ports: &dyn PortNames, v
             }
             out.push(')');
         }
+        Action::Group(id) => put!("group:{id}"),
+        Action::Conjunction { id, clause, n_clauses } => {
+            put!("conjunction({id},{}/{n_clauses})", u16::from(*clause) + 1);
+        }
+        Action::Learn(learn) => learn.format(out, ports),
+        Action::FinTimeout { idle_timeout, hard_timeout } => {
+            let parts = [("idle_timeout", idle_timeout), ("hard_timeout", hard_timeout)];
+            let parts: Vec<String> =
+                parts.into_iter().filter(|(_, n)| **n != 0).map(|(name, n)| format!("{name}={n}")).collect();
+            put!("fin_timeout({})", parts.join(","));
+        }
         Action::Clone(actions) => {
             out.push_str("clone(");
             format_actions(out, actions, ports, version);

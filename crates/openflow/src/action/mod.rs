@@ -6,12 +6,16 @@ pub mod decode;
 pub mod encode;
 pub mod format;
 pub mod instruction;
+mod learn;
 pub mod parse;
 mod subfield;
+
+pub use learn::{Learn, LearnDst, LearnSpec, LearnSrc};
 
 use base::{MacAddr, PortNo};
 use flow::Field;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 /// Some bits of a field, as `NXM_NX_REG0[4..7]`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -212,6 +216,27 @@ pub enum Action {
         /// In this table instead of the current one.
         table: Option<u8>,
     },
+    /// Run a group (OpenFlow 1.1; in OpenFlow 1.0 an action of Nicira's).
+    Group(u32),
+    /// The flow is a clause of a conjunctive match: `conjunction(id,k/n)` (NXAST_CONJUNCTION). Stands with others of its
+    /// kind and notes only.
+    Conjunction {
+        /// The `conj_id` of the flow that the whole conjunction leads to.
+        id: u32,
+        /// Which clause: k - 1.
+        clause: u8,
+        /// How many clauses there are: 2 to 64.
+        n_clauses: u8,
+    },
+    /// Add or change a flow (NXAST_LEARN, NXAST_LEARN2).
+    Learn(Arc<Learn>),
+    /// When a FIN or RST of TCP passes, the flow's timeouts become these if they are longer (NXAST_FIN_TIMEOUT).
+    FinTimeout {
+        /// Seconds without a packet; 0: unchanged.
+        idle_timeout: u16,
+        /// Seconds; 0: unchanged.
+        hard_timeout: u16,
+    },
     /// Run the actions on a copy of the packet.
     Clone(Vec<Action>),
     /// Nothing; carries bytes (NXAST_NOTE).
@@ -234,6 +259,51 @@ pub enum Action {
 }
 
 impl Action {
+    /// What Open vSwitch calls the action where it names one.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Output { .. } => "output",
+            Self::OutputReg { .. } => "output_reg",
+            Self::OutputTrunc { .. } => "output_trunc",
+            Self::Controller(_) => "controller",
+            Self::Enqueue { .. } => "enqueue",
+            Self::SetQueue(_) => "set_queue",
+            Self::PopQueue => "pop_queue",
+            Self::SetVlanVid { .. } => "set_vlan_vid",
+            Self::SetVlanPcp { .. } => "set_vlan_pcp",
+            Self::PopVlan => "strip_vlan",
+            Self::PushVlan(_) => "push_vlan",
+            Self::SetEthSrc(_) => "mod_dl_src",
+            Self::SetEthDst(_) => "mod_dl_dst",
+            Self::SetIpv4Src(_) => "mod_nw_src",
+            Self::SetIpv4Dst(_) => "mod_nw_dst",
+            Self::SetIpDscp(_) => "mod_nw_tos",
+            Self::SetIpEcn(_) => "mod_nw_ecn",
+            Self::SetIpTtl(_) => "mod_nw_ttl",
+            Self::SetL4Src(_) => "mod_tp_src",
+            Self::SetL4Dst(_) => "mod_tp_dst",
+            // Open vSwitch makes no difference between the two.
+            Self::SetField { .. } | Self::RegLoad { .. } => "set_field",
+            Self::RegMove { .. } => "move",
+            Self::StackPush(_) => "push",
+            Self::StackPop(_) => "pop",
+            Self::DecTtl(_) => "dec_ttl",
+            Self::SetTunnel { .. } => "set_tunnel",
+            Self::Resubmit { .. } => "resubmit",
+            Self::Group(_) => "group",
+            Self::Conjunction { .. } => "conjunction",
+            Self::Learn(_) => "learn",
+            Self::FinTimeout { .. } => "fin_timeout",
+            Self::Clone(_) => "clone",
+            Self::Note(_) => "note",
+            Self::Exit => "exit",
+            Self::ClearActions => "clear_actions",
+            Self::WriteActions(_) => "write_actions",
+            Self::WriteMetadata { .. } => "write_metadata",
+            Self::GotoTable(_) => "goto_table",
+        }
+    }
+
     /// Whether this is an instruction rather than an action of a list.
     pub fn is_instruction(&self) -> bool {
         matches!(self, Self::ClearActions | Self::WriteActions(_) | Self::WriteMetadata { .. } | Self::GotoTable(_))

@@ -3,7 +3,8 @@
 //! The messages are those of `ovs-ofctl`, which scripts match: one line that names the offending part.
 
 use super::check::{Allowed, verify};
-use super::{Action, ControllerAction, PacketInReason, Subfield};
+use super::decode::N_CLAUSES;
+use super::{Action, ControllerAction, PacketInReason, Subfield, learn};
 use base::{MacAddr, PortNo};
 use flow::text::{format_value, next_key_value, parse_port, parse_value};
 use flow::{Field, Format, PortNames};
@@ -41,7 +42,7 @@ pub(crate) fn parse_uint(text: &str, bits: u32) -> Option<u64> {
     u64::from_str_radix(digits, radix).ok().filter(|n| bits >= 64 || n >> bits == 0)
 }
 
-fn error<T>(message: impl Into<String>) -> Result<T, ActionError> {
+pub(super) fn error<T>(message: impl Into<String>) -> Result<T, ActionError> {
     Err(ActionError(message.into()))
 }
 
@@ -62,7 +63,7 @@ fn u64_of(text: &str) -> Result<u64, ActionError> {
 }
 
 /// A table's number; 255 stands for no table.
-fn table_of(text: &str) -> Option<u8> {
+pub(super) fn table_of(text: &str) -> Option<u8> {
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
@@ -71,7 +72,6 @@ const UNSUPPORTED: &[&str] = &[
     "bundle",
     "bundle_load",
     "check_pkt_larger",
-    "conjunction",
     "ct",
     "ct_clear",
     "debug_recirc",
@@ -81,9 +81,6 @@ const UNSUPPORTED: &[&str] = &[
     "decap",
     "delete_field",
     "encap",
-    "fin_timeout",
-    "group",
-    "learn",
     "meter",
     "multipath",
     "pop_mpls",
@@ -164,6 +161,10 @@ impl Parser<'_> {
             "set_tunnel" => Action::SetTunnel { id: u64_of(value)?, wide: false },
             "set_tunnel64" => Action::SetTunnel { id: u64_of(value)?, wide: true },
             "resubmit" => self.resubmit(value)?,
+            "group" => Action::Group(group(value)?),
+            "conjunction" => conjunction(value)?,
+            "learn" => learn::parse(value, self.ports)?,
+            "fin_timeout" => fin_timeout(value)?,
             "clone" => Action::Clone(self.nested(value)?),
             "note" => note(value)?,
             "exit" => Action::Exit,
@@ -375,7 +376,7 @@ fn load(text: &str, out: &mut Vec<Action>) -> Result<(), ActionError> {
     Ok(())
 }
 
-fn parse_u128(text: &str) -> Option<u128> {
+pub(super) fn parse_u128(text: &str) -> Option<u128> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(hex) if !hex.starts_with('+') => u128::from_str_radix(hex, 16).ok(),
         Some(_) => None,
@@ -384,6 +385,11 @@ fn parse_u128(text: &str) -> Option<u128> {
 }
 
 fn move_fields(text: &str) -> Result<Action, ActionError> {
+    move_parts(text).map(|(src, dst)| Action::RegMove { src, dst })
+}
+
+/// `SRC->DST`, of the same width.
+pub(super) fn move_parts(text: &str) -> Result<(Subfield, Subfield), ActionError> {
     let (src, rest) = Subfield::parse_front(text)?;
     let Some(dst) = rest.strip_prefix("->") else {
         return error(format!("{text}: missing `->' following source"));
@@ -393,7 +399,55 @@ fn move_fields(text: &str) -> Result<Action, ActionError> {
         let widths = format!("source field is {} bits wide but destination is {} bits wide", src.n_bits, dst.n_bits);
         return error(format!("{text}: {widths}"));
     }
-    Ok(Action::RegMove { src, dst })
+    Ok((src, dst))
+}
+
+/// The number of a group: of one of more than 32 bits, the low bits count.
+fn group(text: &str) -> Result<u32, ActionError> {
+    if text.is_empty() {
+        return error("missing required numeric argument");
+    }
+    u64_of(text).map(|n| n as u32)
+}
+
+/// `ID,K/N`, with blanks between if the writer likes.
+fn conjunction(text: &str) -> Result<Action, ActionError> {
+    let Some((id, k, n_clauses)) = conjunction_parts(text) else {
+        return error("\"conjunction\" syntax is \"conjunction(id,i/n)\"");
+    };
+    match () {
+        () if n_clauses < *N_CLAUSES.start() => error("conjunction must have at least 2 clauses"),
+        () if n_clauses > *N_CLAUSES.end() => error("conjunction must have at most 64 clauses"),
+        () if k < 1 => error("clause index must be positive"),
+        () if k > n_clauses => error("clause index must be less than or equal to number of clauses"),
+        () => Ok(Action::Conjunction { id, clause: k - 1, n_clauses }),
+    }
+}
+
+/// The three numbers, of which as many low bits count as they have.
+fn conjunction_parts(text: &str) -> Option<(u32, u8, u8)> {
+    let (id, rest) = text.split_once(',')?;
+    let (k, n) = rest.split_once('/')?;
+    let id = id.trim();
+    let id = match id.strip_prefix('-') {
+        Some(id) => parse_uint(id, 64)?.wrapping_neg(),
+        None => parse_uint(id, 64)?,
+    };
+    let decimal = |s: &str| s.trim().parse::<u64>().ok().filter(|_| !s.trim().starts_with('+'));
+    Some((id as u32, decimal(k)? as u8, decimal(n)? as u8))
+}
+
+fn fin_timeout(text: &str) -> Result<Action, ActionError> {
+    let (mut idle_timeout, mut hard_timeout, mut rest) = (0, 0, text);
+    while let Some((key, value)) = next_key_value(&mut rest) {
+        let value = value.unwrap_or("");
+        match key {
+            "idle_timeout" => idle_timeout = u16_of(value, key)?,
+            "hard_timeout" => hard_timeout = u16_of(value, key)?,
+            _ => return error(format!("invalid key '{key}' in 'fin_timeout' argument")),
+        }
+    }
+    Ok(Action::FinTimeout { idle_timeout, hard_timeout })
 }
 
 fn stack(text: &str) -> Result<Subfield, ActionError> {

@@ -1,10 +1,10 @@
-//! `dpctl/`: datapaths by themselves. What only a datapath in a kernel can do (adding datapaths, ports and flows by hand)
-//! is not there.
+//! `dpctl/`: datapaths by themselves. What only a datapath in a kernel can do (adding datapaths and ports by hand) is
+//! not there; flows are put there by hand in `dpctl_flows`.
 
-use super::{act, dp_name, is_dp, port_name, show};
+use super::{dp_name, is_dp, port_name, show};
 use crate::devices::{Devices, Dp};
 use dpif::text::{Detail, format_actions, format_key};
-use dpif::{DpFlowEntry, Dpif};
+use dpif::{DpFlowEntry, DpFlowStats, Dpif};
 use flow::Match;
 use flow::text::MatchError;
 use serde_json::{Map, Value, json};
@@ -24,14 +24,10 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     let usage = "[-m] [--names] [dp] [filter=..] [type=..]";
     show(commands, devices, ("dpctl/dump-flows", usage, 0..=6), dump_flows);
     show(commands, devices, ("dpctl/get-flow", "[dp] ufid", 1..=2), get_flow);
-    act(commands, devices, ("dpctl/del-flows", "[dp]", 0..=1), |d, args| {
-        selected(d, args.first())?.iter().for_each(|(_, dp)| dp.switch.purge());
-        Ok(String::new())
-    });
 }
 
 /// The datapath of that name, or all.
-fn selected(devices: &Devices, name: Option<&String>) -> Result<Vec<(String, Dp)>, String> {
+pub(super) fn selected(devices: &Devices, name: Option<&str>) -> Result<Vec<(String, Dp)>, String> {
     let mut datapaths = devices.datapaths();
     if let Some(name) = name {
         datapaths.retain(|(kind, _)| is_dp(name, kind));
@@ -55,7 +51,7 @@ fn show_datapaths(devices: &Devices, args: &[String], format: OutputFormat) -> R
     let mut datapaths = if wanted.is_empty() { devices.datapaths() } else { Vec::new() };
     for name in wanted {
         let error = |_| format!("ovs-vswitchd: opening datapath {name} failed (No such device)");
-        datapaths.extend(selected(devices, Some(name)).map_err(error)?);
+        datapaths.extend(selected(devices, Some(name.as_str())).map_err(error)?);
     }
     Ok(match format {
         OutputFormat::Text => {
@@ -165,7 +161,6 @@ fn ufid(entry: &DpFlowEntry) -> String {
 
 struct FlowTexts {
     key: String,
-    used: String,
     flags: String,
     actions: String,
 }
@@ -177,29 +172,38 @@ fn flow_texts(dp: &Dp, entry: &DpFlowEntry, how: FlowFormat) -> FlowTexts {
     let mut key = String::new();
     let detail = if how.more { Detail::All } else { Detail::Matched };
     format_key(&entry.flow.key, &entry.flow.mask, detail, &name, &mut key);
+    let actions = format_actions(&entry.flow.actions, entry.flow.key.eth_type(), &name);
+    FlowTexts { key, flags: flags_text(&entry.stats), actions }
+}
+
+/// The TCP flags that a flow has seen, a letter each.
+fn flags_text(stats: &DpFlowStats) -> String {
+    "FSRP.UECN".chars().enumerate().filter(|(bit, _)| stats.tcp_flags >> bit & 1 != 0).map(|(_, c)| c).collect()
+}
+
+/// What a flow has done, as `packets:3, bytes:180, used:0.512s, flags:S.`.
+pub(super) fn flow_stats_text(dp: &Dp, stats: &DpFlowStats) -> String {
     let now = dp.switch.clock().now();
-    let used = entry.stats.used.map_or_else(
+    let used = stats.used.map_or_else(
         || "never".to_owned(),
         |used| {
             let ms = now.since(used);
             format!("{}.{:03}s", ms / 1000, ms % 1000)
         },
     );
-    let letters = "FSRP.UECN".chars();
-    let flags = letters.enumerate().filter(|(bit, _)| entry.stats.tcp_flags >> bit & 1 != 0).map(|(_, c)| c).collect();
-    let actions = format_actions(&entry.flow.actions, entry.flow.key.eth_type(), &name);
-    FlowTexts { key, used, flags, actions }
+    let flags = flags_text(stats);
+    let flags = if flags.is_empty() { flags } else { format!(", flags:{flags}") };
+    format!("packets:{}, bytes:{}, used:{used}{flags}", stats.packets, stats.bytes)
 }
 
 /// A flow as a line of a dump, without the end of the line.
 pub(super) fn flow_line(dp: &Dp, entry: &DpFlowEntry, how: FlowFormat) -> String {
-    let FlowTexts { key, used, flags, actions } = flow_texts(dp, entry, how);
+    let FlowTexts { key, actions, .. } = flow_texts(dp, entry, how);
     let comma = if how.thread { "," } else { "" };
     let id = if how.more { format!("ufid:{}{comma} ", ufid(entry)) } else { String::new() };
-    let flags = if flags.is_empty() { flags } else { format!(", flags:{flags}") };
     let kind = if how.more && how.thread { ", dp:flowstone" } else { "" };
-    let (packets, bytes) = (entry.stats.packets, entry.stats.bytes);
-    format!("{id}{key}, packets:{packets}, bytes:{bytes}, used:{used}{flags}{kind}, actions:{actions}")
+    let stats = flow_stats_text(dp, &entry.stats);
+    format!("{id}{key}, {stats}{kind}, actions:{actions}")
 }
 
 /// A flow as an object.
@@ -242,7 +246,7 @@ fn dump_flows(devices: &Devices, args: &[String], format: OutputFormat) -> Resul
     }
     let mut lines = Vec::new();
     let mut objects = Vec::new();
-    for (_, dp) in selected(devices, name)? {
+    for (_, dp) in selected(devices, name.map(String::as_str))? {
         let mut entries = dp.datapath.flow_dump();
         entries.retain(|entry| !nothing && filter.as_ref().is_none_or(|f| within(&dp, entry, f)));
         if !entries.is_empty() {
@@ -292,7 +296,7 @@ fn get_flow(devices: &Devices, args: &[String], format: OutputFormat) -> Result<
     if id.len() != 36 || !id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-') {
         return Err("ovs-vswitchd: parsing flow ufid".to_owned());
     }
-    for (_, dp) in selected(devices, name)? {
+    for (_, dp) in selected(devices, name.map(String::as_str))? {
         if let Some(entry) = dp.datapath.flow_dump().iter().find(|entry| ufid(entry) == id) {
             let how = FlowFormat { more: true, names: Some(false), thread: false };
             return Ok(match format {

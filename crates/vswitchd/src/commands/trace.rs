@@ -1,14 +1,16 @@
-//! `ofproto/trace`: reading what is to be traced.
+//! `ofproto/trace` and `ofproto/trace-packet-out`: reading what is to be traced.
 //!
 //! Flows come as OpenFlow matches with a bridge's name before them, or in the syntax of datapath flows, with or without a
-//! datapath's name. A packet behind the flow gives the headers, the flow the rest.
+//! datapath's name. A packet behind the flow gives the headers, the flow the rest. The actions of a packet-out come last.
 
 use super::{compose, find_bridge, from_hex, is_dp, port_number, show};
 use crate::devices::{Devices, Dp};
 use flow::FlowKey;
 use ofproto::Ofproto;
+use openflow::Version;
 use std::sync::Arc;
 use unixctl::{Commands, OutputFormat};
+use xlate::Start;
 
 /// Bytes of payload in a packet that is made up, unless told otherwise.
 const PAYLOAD_LEN: usize = 64;
@@ -16,27 +18,13 @@ const PAYLOAD_LEN: usize = 64;
 pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     let usage = "{[dp_name] odp_flow | bridge br_flow} [OPTIONS...] [-generate|packet]";
     show(commands, devices, ("ofproto/trace", usage, 1..=usize::MAX), |d, args, format| {
-        let request = Request::parse(args)?;
-        let (bridge, mut key) = request.subject(d)?;
-        let mut packet = None;
-        if let Some(text) = request.packet() {
-            let bytes = packet_bytes(text)?;
-            let switch = bridge.switch().ok_or("bridge is being removed")?;
-            let extracted = switch.key_of(&bytes, key.in_port());
-            // What the flow says of metadata holds; what it says of headers, the packet says better.
-            key.0[flow::layout::ETH_DST..].copy_from_slice(&extracted.0[flow::layout::ETH_DST..]);
-            packet = Some(packet::Packet::from_slice(&bytes));
-        } else if request.generate {
-            packet = Some(compose(&key, &request.payload));
-        }
-        let traced = bridge.trace(&key, request.names)?;
-        if let Some(packet) = packet {
-            bridge.side_effects(&key, packet);
-        }
-        Ok(match format {
-            OutputFormat::Text => traced.text().into(),
-            OutputFormat::Json => traced.json().into(),
-        })
+        Request::parse(args)?.run(d, None, format)
+    });
+    let usage = "[-consistent] {[dp_name] odp_flow | bridge br_flow} [OPTIONS...] [-generate|packet] actions";
+    show(commands, devices, ("ofproto/trace-packet-out", usage, 2..=usize::MAX), |d, args, format| {
+        let (text, args) = args.split_last().ok_or("too few arguments")?;
+        let actions = openflow::parse_actions(text, &flow::text::NoNames).map_err(|e| e.to_string())?;
+        Request::parse(args)?.run(d, Some(&actions), format)
     });
 }
 
@@ -53,19 +41,26 @@ fn packet_bytes(text: &str) -> Result<Vec<u8>, String> {
 struct Request<'a> {
     names: bool,
     generate: bool,
+    /// A packet-out is refused if its actions do not fit its flow, as OpenFlow 1.1 and later do it.
+    consistent: bool,
     payload: Vec<u8>,
     words: Vec<&'a str>,
 }
 
 impl<'a> Request<'a> {
     fn parse(args: &'a [String]) -> Result<Self, String> {
-        let mut request = Self { names: false, generate: false, payload: vec![0; PAYLOAD_LEN], words: Vec::new() };
+        let mut request =
+            Self { names: false, generate: false, consistent: false, payload: vec![0; PAYLOAD_LEN], words: Vec::new() };
         let mut args = args.iter().map(String::as_str);
         while let Some(arg) = args.next() {
             match arg {
                 "--names" => request.names = true,
                 "--no-names" => request.names = false,
                 "-generate" | "--generate" => request.generate = true,
+                "-consistent" | "--consistent" => request.consistent = true,
+                // What connection tracking would find, should the packet come through it again. No action leads there
+                // yet: there is nothing that one more state than needed could change.
+                "--ct-next" => connection_state(args.next().ok_or("Missing argument for option --ct-next")?)?,
                 "--l7" => {
                     let text = args.next().ok_or("Missing argument for option --l7")?;
                     request.payload = from_hex(text).ok_or("Invalid --l7 option")?;
@@ -84,6 +79,46 @@ impl<'a> Request<'a> {
             1..=3 => Ok(request),
             _ => Err("too many arguments".to_owned()),
         }
+    }
+
+    /// Traces it: through the tables, or from the actions of a packet-out on.
+    fn run(
+        &self,
+        devices: &Devices,
+        actions: Option<&[openflow::Action]>,
+        format: OutputFormat,
+    ) -> Result<super::Shown, String> {
+        if self.consistent && actions.is_none() {
+            return Err("-consistent: unknown option".to_owned());
+        }
+        let (bridge, mut key) = self.subject(devices)?;
+        let mut packet = None;
+        if let Some(text) = self.packet() {
+            let bytes = packet_bytes(text)?;
+            let switch = bridge.switch().ok_or("bridge is being removed")?;
+            let extracted = switch.key_of(&bytes, key.in_port());
+            // What the flow says of metadata holds; what it says of headers, the packet says better.
+            key.0[flow::layout::ETH_DST..].copy_from_slice(&extracted.0[flow::layout::ETH_DST..]);
+            packet = Some(packet::Packet::from_slice(&bytes));
+        } else if self.generate {
+            packet = Some(compose(&key, &self.payload));
+        }
+        if let Some(actions) = actions {
+            let exactly = flow::Match::new(&key, FlowKey([u64::MAX; flow::WORDS]));
+            // Before OpenFlow 1.1, actions that do not fit do nothing.
+            let version = if self.consistent { Version::V13 } else { Version::V10 };
+            let limits = openflow::Limits::new(version, 0);
+            openflow::check(actions, &exactly, &limits).map_err(|e| format!("Bad actions: {}", e.name()))?;
+        }
+        let start = actions.map_or(Start::Tables, Start::Actions);
+        let traced = bridge.trace_from(&key, start, self.names)?;
+        if let Some(packet) = packet {
+            bridge.side_effects(&key, start, packet);
+        }
+        Ok(match format {
+            OutputFormat::Text => traced.text().into(),
+            OutputFormat::Json => traced.json().into(),
+        })
     }
 
     /// The packet's digits, if there are any.
@@ -118,6 +153,29 @@ impl<'a> Request<'a> {
             [] => Err("too few arguments".to_owned()),
         }
     }
+}
+
+/// Checks a list of flags of connection tracking, between commas or blanks.
+fn connection_state(text: &str) -> Result<(), String> {
+    const NAMES: [&str; 8] = ["new", "est", "rel", "rpl", "inv", "trk", "snat", "dnat"];
+    let words: Vec<&str> = text.split([',', ' ']).filter(|flag| !flag.is_empty()).collect();
+    if let Some(unknown) = words.iter().find(|flag| !NAMES.contains(flag)) {
+        return Err(format!("{unknown}: unknown connection tracking state flag"));
+    }
+    let flags: Vec<&str> = NAMES.into_iter().filter(|name| words.contains(name)).collect();
+    let has = |flag| flags.contains(&flag);
+    let wrong = if !has("trk") && !flags.is_empty() {
+        "If \"trk\" is unset, no other flags are set"
+    } else if has("inv") && flags.len() > 2 {
+        "when \"inv\" is set, only \"trk\" may also be set"
+    } else if has("new") && has("est") {
+        "\"new\" and \"est\" are mutually exclusive"
+    } else if has("new") && has("rpl") {
+        "\"new\" and \"rpy\" are mutually exclusive"
+    } else {
+        return Ok(());
+    };
+    Err(format!("{}: invalid connection state: {wrong}", flags.join("|")))
 }
 
 /// Whether the text has the syntax of datapath flows. Names of ports may be any.
@@ -165,6 +223,17 @@ mod tests {
         assert_eq!((request.names, request.generate, request.payload.len()), (true, true, 5));
         assert_eq!(request.words, ["br0", "tcp"]);
         assert_eq!(request.packet(), None);
+        assert!(Request::parse(&words("br0 in_port=1 --ct-next trk,new --ct-next est,trk")).is_ok());
+        assert_eq!(error("br0 in_port=1 --ct-next"), "Missing argument for option --ct-next");
+        assert_eq!(error("br0 in_port=1 --ct-next bogus"), "bogus: unknown connection tracking state flag");
+        assert_eq!(
+            error("br0 in_port=1 --ct-next new"),
+            "new: invalid connection state: If \"trk\" is unset, no other flags are set"
+        );
+        assert_eq!(
+            error("br0 in_port=1 --ct-next trk,new,est"),
+            "new|est|trk: invalid connection state: \"new\" and \"est\" are mutually exclusive"
+        );
         assert_eq!(error("--bad br0 in_port=1"), "--bad: unknown option");
         assert_eq!(error("a b c d"), "too many arguments");
         assert_eq!(error("-generate"), "too few arguments");

@@ -1,0 +1,512 @@
+//! The `learn` action, which adds or changes a flow as packets pass (NXAST_LEARN and NXAST_LEARN2): its value, bytes and
+//! text, and what of it depends on the flow.
+
+use super::check::{destination, source};
+use super::decode::{placed, short_header_field, subfield};
+use super::encode::{nicira, put_header};
+use super::parse::{ActionError, error, parse_u128, table_of};
+use super::{Action, Subfield};
+use crate::bytes::{Put, Reader};
+use crate::error::OfpError;
+use crate::flow_mod::FlowMod;
+use crate::nxm::{Dialect, Header};
+use flow::text::{format_value, next_key_value, parse_value};
+use flow::{Field, Loc, Match, MatchError, PortNames};
+use std::fmt::Write;
+use std::sync::Arc;
+
+const LEN: OfpError = OfpError::BacBadLen;
+
+/// The numbers of the two forms on the wire. The second has a limit and a place for the result.
+pub(super) const NXAST_LEARN: u16 = 16;
+pub(super) const NXAST_LEARN2: u16 = 45;
+
+const SEND_FLOW_REM: u16 = 1;
+const DELETE_LEARNED: u16 = 2;
+const WRITE_RESULT: u16 = 4;
+
+/// Bits of a specification's header: its width, where the value comes from, and what is done with it.
+const N_BITS: u16 = 0x3ff;
+const SRC_IMMEDIATE: u16 = 1 << 13;
+const DST_LOAD: u16 = 1 << 11;
+const DST_OUTPUT: u16 = 2 << 11;
+const DST: u16 = 3 << 11;
+
+/// What `learn` adds: a flow's settings, and how its match and actions come about.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Learn {
+    /// Seconds without a packet until the learned flow goes; 0: never.
+    pub idle_timeout: u16,
+    /// Seconds until the learned flow goes; 0: never.
+    pub hard_timeout: u16,
+    /// Priority of the learned flow.
+    pub priority: u16,
+    /// Cookie of the learned flow.
+    pub cookie: u64,
+    /// Table of the learned flow, not 255.
+    pub table: u8,
+    /// The idle timeout in seconds once a TCP connection ends; 0: unchanged.
+    pub fin_idle_timeout: u16,
+    /// The hard timeout in seconds once a TCP connection ends; 0: unchanged.
+    pub fin_hard_timeout: u16,
+    /// Whether controllers are told when the learned flow goes.
+    pub send_flow_rem: bool,
+    /// Whether what was learned goes with the last flow that has this action.
+    pub delete_learned: bool,
+    /// How many flows of this cookie the table may have for another to be learned; 0: any number.
+    pub limit: u32,
+    /// The bit that tells whether the limit let the flow be learned.
+    pub result_dst: Option<Subfield>,
+    /// Match and actions.
+    pub specs: Vec<LearnSpec>,
+}
+
+/// A part of a learned flow's match, or one of its actions.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct LearnSpec {
+    /// Where the value comes from.
+    pub src: LearnSrc,
+    /// What is done with it.
+    pub dst: LearnDst,
+    /// How many bits it has: those of the subfields in `src` and `dst`.
+    pub n_bits: u16,
+}
+
+/// Where a value of [`LearnSpec`] comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum LearnSrc {
+    /// From the packet that is learned from.
+    Field(Subfield),
+    /// Always the same, right aligned.
+    Immediate(u128),
+}
+
+/// What is done with a value of [`LearnSpec`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum LearnDst {
+    /// The learned flow matches it.
+    Match(Subfield),
+    /// The learned flow writes it (`load`).
+    Load(Subfield),
+    /// The learned flow sends to the port of this number.
+    Output,
+}
+
+impl Default for Learn {
+    /// What `learn()` means without arguments.
+    fn default() -> Self {
+        Self {
+            idle_timeout: 0,
+            hard_timeout: 0,
+            priority: FlowMod::DEFAULT_PRIORITY,
+            cookie: 0,
+            table: 1,
+            fin_idle_timeout: 0,
+            fin_hard_timeout: 0,
+            send_flow_rem: false,
+            delete_learned: false,
+            limit: 0,
+            result_dst: None,
+            specs: Vec::new(),
+        }
+    }
+}
+
+/// Whether Nicira's actions can name `field` in four bytes, as specifications do.
+fn has_short_header(field: Field) -> bool {
+    Header::of(field, false, Dialect::Nxm).is_some_and(|h| h.class != 0xffff)
+}
+
+/// All ones in the low `n_bits`.
+fn ones(n_bits: u16) -> u128 {
+    if n_bits >= 128 { u128::MAX } else { (1 << n_bits) - 1 }
+}
+
+// ---- bytes ----
+
+/// Reads the action's body, after the subtype.
+pub(super) fn decode(mut r: Reader<'_>, second: bool) -> Result<Action, OfpError> {
+    let mut learn = Learn {
+        idle_timeout: r.u16().ok_or(LEN)?,
+        hard_timeout: r.u16().ok_or(LEN)?,
+        priority: r.u16().ok_or(LEN)?,
+        cookie: r.u64().ok_or(LEN)?,
+        ..Learn::default()
+    };
+    let flags = r.u16().ok_or(LEN)?;
+    learn.table = r.u8().ok_or(LEN)?;
+    let pad = r.u8().ok_or(LEN)?;
+    learn.fin_idle_timeout = r.u16().ok_or(LEN)?;
+    learn.fin_hard_timeout = r.u16().ok_or(LEN)?;
+    let known = SEND_FLOW_REM | DELETE_LEARNED | if second { WRITE_RESULT } else { 0 };
+    if pad != 0 || learn.table == 0xff || flags & !known != 0 {
+        return Err(OfpError::BacBadArgument);
+    }
+    learn.send_flow_rem = flags & SEND_FLOW_REM != 0;
+    learn.delete_learned = flags & DELETE_LEARNED != 0;
+    if second {
+        learn.limit = r.u32().ok_or(LEN)?;
+        let offset = r.u16().ok_or(LEN)?;
+        if r.u16().ok_or(LEN)? != 0 {
+            return Err(OfpError::NxbacMustBeZero);
+        }
+        if flags & WRITE_RESULT != 0 {
+            let header = Header::decode(&mut r)?;
+            let field = placed(header.field().ok_or(OfpError::BmcBadField)?)?;
+            if !field.info().writable {
+                return Err(OfpError::BacBadSetArgument);
+            }
+            learn.result_dst = Some(subfield(field, offset, 1)?);
+        } else if offset != 0 {
+            return Err(OfpError::BacBadArgument);
+        }
+    }
+    while r.len() >= 2 {
+        let mut rest = r;
+        let header = rest.u16().ok_or(LEN)?;
+        if header == 0 {
+            break;
+        }
+        learn.specs.push(decode_spec(header, &mut rest)?);
+        r = rest;
+    }
+    if r.is_zero() { Ok(Action::Learn(Arc::new(learn))) } else { Err(OfpError::BacBadArgument) }
+}
+
+fn decode_spec(header: u16, r: &mut Reader<'_>) -> Result<LearnSpec, OfpError> {
+    let (n_bits, dst) = (header & N_BITS, header & DST);
+    let immediate = header & SRC_IMMEDIATE != 0;
+    if dst == DST || dst == DST_OUTPUT && immediate {
+        return Err(OfpError::BacBadArgument);
+    }
+    // In units of 16 bits; an immediate value that is too wide for any field is refused with its destination.
+    let immediate_len = usize::from(n_bits.div_ceil(16)) * 2;
+    let min_len = if immediate { immediate_len } else { 6 } + if dst == DST_OUTPUT { 0 } else { 6 };
+    if r.len() < min_len {
+        return Err(LEN);
+    }
+    let part = |r: &mut Reader<'_>| -> Result<Subfield, OfpError> {
+        let field = short_header_field(r)?;
+        subfield(field, r.u16().ok_or(LEN)?, n_bits)
+    };
+    let src = if immediate {
+        let bytes = r.take(immediate_len).ok_or(LEN)?;
+        let value = bytes.iter().fold(0u128, |v, b| v << 8 | u128::from(*b));
+        LearnSrc::Immediate(value & ones(n_bits))
+    } else {
+        LearnSrc::Field(part(r)?)
+    };
+    let dst = match dst {
+        0 => LearnDst::Match(part(r)?),
+        DST_LOAD => LearnDst::Load(part(r)?),
+        _ => LearnDst::Output,
+    };
+    Ok(LearnSpec { src, dst, n_bits })
+}
+
+impl Learn {
+    /// Appends the action; the second form if the first cannot say it all.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        let second = self.limit != 0 || self.result_dst.is_some();
+        nicira(out, if second { NXAST_LEARN2 } else { NXAST_LEARN }, |b| {
+            for n in [self.idle_timeout, self.hard_timeout, self.priority] {
+                b.put_u16(n);
+            }
+            b.put_u64(self.cookie);
+            let flag = |set: bool, flag: u16| if set { flag } else { 0 };
+            b.put_u16(
+                flag(self.send_flow_rem, SEND_FLOW_REM)
+                    | flag(self.delete_learned, DELETE_LEARNED)
+                    | flag(self.result_dst.is_some(), WRITE_RESULT),
+            );
+            b.put_u8(self.table);
+            b.put_u8(0);
+            b.put_u16(self.fin_idle_timeout);
+            b.put_u16(self.fin_hard_timeout);
+            if second {
+                b.put_u32(self.limit);
+                b.put_u16(self.result_dst.map_or(0, |dst| dst.offset));
+                b.put_u16(0);
+            }
+            if let Some(dst) = self.result_dst {
+                put_header(b, dst.field, Dialect::Nxm);
+            }
+            self.specs.iter().for_each(|spec| spec.encode(b));
+        });
+    }
+
+    /// Checks the action for a flow that matches `m`, and makes of the specifications one after another what the
+    /// learned flow matches, as each may need what those before it match.
+    ///
+    /// Errors: `OFPBAC_MATCH_INCONSISTENT`, `OFPBAC_BAD_SET_LEN`, `OFPBAC_BAD_SET_ARGUMENT`.
+    pub(super) fn check(&self, m: &Match) -> Result<(), OfpError> {
+        let mut learned = Match::ANY;
+        for spec in &self.specs {
+            if let LearnSrc::Field(src) = spec.src {
+                source(src, m)?;
+            }
+            match (spec.dst, spec.src) {
+                (LearnDst::Match(dst), src) => {
+                    source(dst, &learned)?;
+                    if let LearnSrc::Immediate(value) = src {
+                        let value = value.checked_shl(dst.offset.into()).unwrap_or(0);
+                        learned.set_masked(dst.field, value & dst.mask(), dst.mask());
+                    }
+                }
+                (LearnDst::Load(dst), _) => destination(dst, &learned)?,
+                (LearnDst::Output, _) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl LearnSpec {
+    fn encode(self, out: &mut Vec<u8>) {
+        let part = |out: &mut Vec<u8>, part: Subfield| {
+            put_header(out, part.field, Dialect::Nxm);
+            out.put_u16(part.offset);
+        };
+        let dst = match self.dst {
+            LearnDst::Match(_) => 0,
+            LearnDst::Load(_) => DST_LOAD,
+            LearnDst::Output => DST_OUTPUT,
+        };
+        let src = if let LearnSrc::Immediate(_) = self.src { SRC_IMMEDIATE } else { 0 };
+        out.put_u16(self.n_bits & N_BITS | src | dst);
+        match self.src {
+            LearnSrc::Field(src) => part(out, src),
+            LearnSrc::Immediate(value) => out.put_uint(value, usize::from(self.n_bits.div_ceil(16)) * 2),
+        }
+        match self.dst {
+            LearnDst::Match(dst) | LearnDst::Load(dst) => part(out, dst),
+            LearnDst::Output => {}
+        }
+    }
+}
+
+// ---- text ----
+
+/// A number as the C library's `strtoull` has it: what stands at the front, 0 if that is none.
+fn leading_number(text: &str, radix: u32) -> u64 {
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let digits = digits.chars().map_while(|c| c.to_digit(radix));
+    let n = digits.fold(0u64, |n, d| n.saturating_mul(radix.into()).saturating_add(d.into()));
+    if negative { n.wrapping_neg() } else { n }
+}
+
+fn cookie_of(text: &str) -> u64 {
+    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(hex) => leading_number(hex, 16),
+        None if text.starts_with('0') => leading_number(text, 8),
+        None => leading_number(text, 10),
+    }
+}
+
+/// Reads the arguments of `learn`. Numbers are taken as far as they are numbers, as `ovs-ofctl` does.
+pub(super) fn parse(text: &str, ports: &dyn PortNames) -> Result<Action, ActionError> {
+    let mut learn = Learn::default();
+    let u16_of = |text: &str| leading_number(text, 10) as u16;
+    let mut rest = text;
+    while let Some((name, value)) = next_key_value(&mut rest) {
+        let value = value.unwrap_or("");
+        match name {
+            "table" => match table_of(value) {
+                Some(255) => return error(format!("{text}: table id 255 not valid for `learn' action")),
+                Some(table) => learn.table = table,
+                None => return error(format!("unknown table \"{value}\"")),
+            },
+            "priority" => learn.priority = u16_of(value),
+            "idle_timeout" => learn.idle_timeout = u16_of(value),
+            "hard_timeout" => learn.hard_timeout = u16_of(value),
+            "fin_idle_timeout" => learn.fin_idle_timeout = u16_of(value),
+            "fin_hard_timeout" => learn.fin_hard_timeout = u16_of(value),
+            "cookie" => learn.cookie = cookie_of(value),
+            "send_flow_rem" => learn.send_flow_rem = true,
+            "delete_learned" => learn.delete_learned = true,
+            "limit" => learn.limit = leading_number(value, 10) as u32,
+            "result_dst" => learn.result_dst = Some(result_dst(value)?),
+            _ => learn.specs.push(parse_spec(text, name, value, ports)?),
+        }
+    }
+    Ok(Action::Learn(Arc::new(learn)))
+}
+
+fn result_dst(text: &str) -> Result<Subfield, ActionError> {
+    let dst = Subfield::parse(text)?;
+    if !dst.field.info().writable {
+        return error(format!("{text} is read-only"));
+    }
+    if dst.n_bits == 1 { Ok(dst) } else { error("result_dst in 'learn' action must be a single bit") }
+}
+
+fn parse_spec(all: &str, name: &str, value: &str, ports: &dyn PortNames) -> Result<LearnSpec, ActionError> {
+    if let Ok(dst) = Subfield::parse(name) {
+        return parse_match(all, name, dst, value, ports);
+    }
+    match name {
+        "load" => parse_load(name, value),
+        "output" => {
+            let src = short(value, Subfield::parse(value)?)?;
+            Ok(LearnSpec { src: LearnSrc::Field(src), dst: LearnDst::Output, n_bits: src.n_bits })
+        }
+        _ => error(format!("{all}: unknown keyword {name}")),
+    }
+}
+
+/// The subfield, if specifications can name its field.
+fn short(all: &str, part: Subfield) -> Result<Subfield, ActionError> {
+    if let Loc::TunMetadata(_) = part.field.info().loc {
+        return Err(ActionError(MatchError::NoTlvTable { field: part.field.name() }.to_string()));
+    }
+    if has_short_header(part.field) {
+        return Ok(part);
+    }
+    error(format!("{all}: experimenter OXM field '{}' not supported", part.field.name()))
+}
+
+/// `FIELD`, `FIELD=FIELD` or `FIELD=VALUE`.
+fn parse_match(
+    all: &str,
+    name: &str,
+    dst: Subfield,
+    value: &str,
+    ports: &dyn PortNames,
+) -> Result<LearnSpec, ActionError> {
+    let dst = short(all, dst)?;
+    let spec = |src| LearnSpec { src, dst: LearnDst::Match(dst), n_bits: dst.n_bits };
+    if value.is_empty() {
+        return Ok(spec(LearnSrc::Field(dst)));
+    }
+    let not_a_field = match Subfield::parse(value) {
+        Ok(src) if src.n_bits == dst.n_bits => return Ok(spec(LearnSrc::Field(short(all, src)?))),
+        Ok(src) => {
+            // The widths stand the wrong way around, as in `ovs-ofctl`.
+            let (a, b) = (src.n_bits, dst.n_bits);
+            return error(format!("{all}: bit widths of {name} ({a}) and {value} ({b}) differ"));
+        }
+        Err(e) => e,
+    };
+    match immediate(all, dst, value, ports) {
+        Ok(value) => Ok(spec(LearnSrc::Immediate(value))),
+        Err(not_a_value) => {
+            let what = format!("{name} value {value} cannot be parsed as a subfield ({not_a_field})");
+            error(format!("{all}: {what} or an immediate value ({not_a_value})"))
+        }
+    }
+}
+
+/// The value of a whole field as the field is written, of some of its bits as a number.
+fn immediate(all: &str, dst: Subfield, text: &str, ports: &dyn PortNames) -> Result<u128, ActionError> {
+    let info = dst.field.info();
+    if dst == Subfield::whole(dst.field) {
+        let (value, mask) = parse_value(dst.field, text, ports).map_err(|e| ActionError(e.to_string()))?;
+        let exact = mask & info.full_mask() == info.full_mask();
+        return if exact && value & !ones(dst.n_bits) == 0 {
+            Ok(value)
+        } else {
+            error(format!("{text}: wildcards not allowed here"))
+        };
+    }
+    let wire = if info.wire_bits >= 128 { u128::MAX } else { (1 << info.wire_bits) - 1 };
+    let Some(value) = parse_u128(text).filter(|v| v & !wire == 0) else {
+        return error(format!("{all}: cannot parse integer value"));
+    };
+    if value & !ones(dst.n_bits) != 0 {
+        let mut shown = String::new();
+        format_value(dst.field, value, info.full_mask(), &flow::NoNames, &mut shown);
+        return error(format!("{all}: value {shown} does not fit into {} bits", dst.n_bits));
+    }
+    Ok(value)
+}
+
+/// `VALUE->FIELD` or `FIELD->FIELD`.
+fn parse_load(name: &str, text: &str) -> Result<LearnSpec, ActionError> {
+    let Some((value, dst)) = text.split_once("->") else {
+        return error(format!("{name}: missing `->' in `{text}'"));
+    };
+    let Some(value) = parse_u128(value) else {
+        let (src, dst) = super::parse::move_parts(text)?;
+        let (src, dst) = (short(text, src)?, short(text, dst)?);
+        return Ok(LearnSpec { src: LearnSrc::Field(src), dst: LearnDst::Load(dst), n_bits: src.n_bits });
+    };
+    let dst = short(text, Subfield::parse(dst)?)?;
+    if value & !ones(dst.n_bits) != 0 {
+        return error(format!("{text}: value does not fit into {} bits", dst.n_bits));
+    }
+    Ok(LearnSpec { src: LearnSrc::Immediate(value), dst: LearnDst::Load(dst), n_bits: dst.n_bits })
+}
+
+/// `0x` and hexadecimal digits, but plain `0`.
+fn hex(value: u128) -> String {
+    if value == 0 { "0".into() } else { format!("{value:#x}") }
+}
+
+impl Learn {
+    /// Appends the action.
+    pub(super) fn format(&self, out: &mut String, ports: &dyn PortNames) {
+        // Writing to a string cannot fail.
+        macro_rules! put {
+            ($($arg:tt)*) => {{ let _ = write!(out, $($arg)*); }};
+        }
+        put!("learn(table={}", self.table);
+        for (name, seconds) in [
+            ("idle_timeout", self.idle_timeout),
+            ("hard_timeout", self.hard_timeout),
+            ("fin_idle_timeout", self.fin_idle_timeout),
+            ("fin_hard_timeout", self.fin_hard_timeout),
+        ] {
+            if seconds != 0 {
+                put!(",{name}={seconds}");
+            }
+        }
+        if self.priority != FlowMod::DEFAULT_PRIORITY {
+            put!(",priority={}", self.priority);
+        }
+        if self.send_flow_rem {
+            out.push_str(",send_flow_rem");
+        }
+        if self.delete_learned {
+            out.push_str(",delete_learned");
+        }
+        if self.cookie != 0 {
+            put!(",cookie={:#x}", self.cookie);
+        }
+        if self.limit != 0 {
+            put!(",limit={}", self.limit);
+        }
+        if let Some(dst) = self.result_dst {
+            put!(",result_dst={dst}");
+        }
+        for spec in &self.specs {
+            out.push(',');
+            spec.format(out, ports);
+        }
+        out.push(')');
+    }
+}
+
+impl LearnSpec {
+    fn format(self, out: &mut String, ports: &dyn PortNames) {
+        let _ = match (self.dst, self.src) {
+            (LearnDst::Match(dst), LearnSrc::Field(src)) if src == dst => write!(out, "{dst}"),
+            (LearnDst::Match(dst), LearnSrc::Field(src)) => write!(out, "{dst}={src}"),
+            (LearnDst::Match(dst), LearnSrc::Immediate(value)) if dst == Subfield::whole(dst.field) => {
+                let _ = write!(out, "{}=", dst.field.name());
+                format_value(dst.field, value, dst.field.info().full_mask(), ports, out);
+                Ok(())
+            }
+            (LearnDst::Match(dst), LearnSrc::Immediate(value)) => write!(out, "{dst}={}", hex(value)),
+            (LearnDst::Load(dst), LearnSrc::Field(src)) => write!(out, "load:{src}->{dst}"),
+            (LearnDst::Load(dst), LearnSrc::Immediate(value)) => write!(out, "load:{}->{dst}", hex(value)),
+            (LearnDst::Output, LearnSrc::Field(src)) => write!(out, "output:{src}"),
+            (LearnDst::Output, LearnSrc::Immediate(value)) => write!(out, "output:{}", hex(value)),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+//! `dpctl/add-flow` and its relatives: datapath flows put, changed and taken away by hand (ovs-dpctl(8)).
+
+use super::dpctl::{flow_stats_text, selected};
+use super::{act, port_number};
+use crate::devices::{Devices, Dp};
+use dpif::text::{parse_actions, parse_flow};
+use dpif::{DpFlow, DpFlowEntry, Dpif};
+use flow::{FlowKey, FlowMask};
+use std::sync::Arc;
+use unixctl::Commands;
+
+/// What is to be done with a flow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Change {
+    Add,
+    Modify,
+    Delete,
+}
+
+/// Options before the words.
+#[derive(Clone, Copy, Debug, Default)]
+struct Options {
+    statistics: bool,
+    clear: bool,
+    may_create: bool,
+}
+
+pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
+    let options = 0..=6;
+    act(commands, devices, ("dpctl/add-flow", "[dp] flow actions", options.clone()), |d, a| one(d, Change::Add, a));
+    act(commands, devices, ("dpctl/mod-flow", "[dp] flow actions", options.clone()), |d, a| one(d, Change::Modify, a));
+    act(commands, devices, ("dpctl/del-flow", "[dp] flow", options.clone()), |d, a| one(d, Change::Delete, a));
+    act(commands, devices, ("dpctl/add-flows", "[dp] file", options.clone()), |d, a| file(d, Change::Add, a));
+    act(commands, devices, ("dpctl/mod-flows", "[dp] file", options.clone()), |d, a| file(d, Change::Modify, a));
+    act(commands, devices, ("dpctl/del-flows", "[dp] [file]", options), |d, args| {
+        let (options, words) = parse_options(args)?;
+        match words[..] {
+            [] => purge(d, None),
+            [name] if selected(d, Some(name)).is_ok() => purge(d, Some(name)),
+            _ => lines(d, Change::Delete, options, &words),
+        }
+    });
+}
+
+fn purge(devices: &Devices, name: Option<&str>) -> Result<String, String> {
+    for (_, dp) in selected(devices, name)? {
+        dp.switch.purge();
+        for entry in dp.datapath.flow_dump() {
+            // One that is gone meanwhile is gone.
+            let _ = dp.datapath.flow_del(entry.id);
+        }
+    }
+    Ok(String::new())
+}
+
+fn parse_options(args: &[String]) -> Result<(Options, Vec<&str>), String> {
+    let (mut options, mut words) = (Options::default(), Vec::new());
+    for arg in args {
+        match arg.as_str() {
+            "-s" | "--statistics" => options.statistics = true,
+            "--clear" => options.clear = true,
+            "--may-create" => options.may_create = true,
+            option if option.starts_with('-') && option.len() > 1 => {
+                return Err(format!("Unrecognized option {option}"));
+            }
+            word => words.push(word),
+        }
+    }
+    Ok((options, words))
+}
+
+/// The datapath that is meant: of this name, or the only one.
+fn datapath(devices: &Devices, name: Option<&str>) -> Result<Dp, String> {
+    let mut found = selected(devices, name)?;
+    match found.len() {
+        1 => Ok(found.remove(0).1),
+        0 => Err("ovs-vswitchd: no datapaths exist".to_owned()),
+        _ => Err("ovs-vswitchd: multiple datapaths, specify one".to_owned()),
+    }
+}
+
+fn one(devices: &Devices, change: Change, args: &[String]) -> Result<String, String> {
+    let (options, words) = parse_options(args)?;
+    let (name, flow, actions) = match (change, &words[..]) {
+        (Change::Delete, [flow]) => (None, *flow, ""),
+        (Change::Delete, [name, flow]) => (Some(*name), *flow, ""),
+        (Change::Add | Change::Modify, [flow, actions]) => (None, *flow, *actions),
+        (Change::Add | Change::Modify, [name, flow, actions]) => (Some(*name), *flow, *actions),
+        _ => return Err("ovs-vswitchd: a flow, and but for del-flow its actions, are to be given".to_owned()),
+    };
+    apply(&datapath(devices, name)?, change, options, flow, actions)
+}
+
+fn file(devices: &Devices, change: Change, args: &[String]) -> Result<String, String> {
+    let (options, words) = parse_options(args)?;
+    lines(devices, change, options, &words)
+}
+
+/// Each line of a file: `[add|modify|delete] flow [actions]`, with blanks between. Stops at the first that fails.
+fn lines(devices: &Devices, change: Change, options: Options, words: &[&str]) -> Result<String, String> {
+    let (name, path) = match words {
+        [path] => (None, *path),
+        [name, path] => (Some(*name), *path),
+        _ => return Err("ovs-vswitchd: a file is to be given".to_owned()),
+    };
+    let dp = datapath(devices, name)?;
+    let text = std::fs::read_to_string(path).map_err(|e| format!("ovs-vswitchd: {path}: open failed ({e})"))?;
+    let mut out = String::new();
+    for (n, line) in text.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if line.is_empty() {
+            continue;
+        }
+        let (change, line) = match line.split_once(char::is_whitespace) {
+            Some(("add", rest)) => (Change::Add, rest.trim()),
+            Some(("modify", rest)) => (Change::Modify, rest.trim()),
+            Some(("delete", rest)) => (Change::Delete, rest.trim()),
+            _ => (change, line),
+        };
+        let (flow, actions) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        if actions.is_empty() && change != Change::Delete {
+            return Err(format!("ovs-vswitchd: {path}:{}: no actions", n + 1));
+        }
+        let done = apply(&dp, change, options, flow, actions.trim());
+        out += &done.map_err(|e| format!("{e} ({path}:{})", n + 1))?;
+    }
+    Ok(out)
+}
+
+/// The flow of this very match, as it is installed.
+fn find(dp: &Dp, key: &FlowKey, mask: &FlowMask) -> Option<DpFlowEntry> {
+    let same = |e: &DpFlowEntry| e.flow.mask == *mask && e.flow.key.eq_masked(key, mask);
+    dp.datapath.flow_dump().into_iter().find(same)
+}
+
+fn apply(dp: &Dp, change: Change, options: Options, flow: &str, actions: &str) -> Result<String, String> {
+    let number = |name: &str| port_number(dp, name);
+    let invalid = |what: &str| format!("ovs-vswitchd: parsing {what} (Invalid argument)");
+    let parsed = parse_flow(flow, &number).map_err(|e| invalid(&format!("flow key ({e})")));
+    let (key, mask) = parsed?;
+    let old = find(dp, &key, &mask);
+    let missing = |doing: &str| format!("ovs-vswitchd: {doing} (No such file or directory)");
+    let statistics = |entry: &DpFlowEntry| {
+        if options.statistics { format!("{}\n", flow_stats_text(dp, &entry.stats)) } else { String::new() }
+    };
+    if change == Change::Delete {
+        let mut old = old.ok_or_else(|| missing("deleting flow") + "\nPerhaps you need to specify a UFID?")?;
+        old.stats = dp.datapath.flow_del(old.id).map_err(|_| missing("deleting flow"))?;
+        return Ok(statistics(&old));
+    }
+    let actions: dpif::DpActions = parse_actions(actions, &number).map_err(|_| invalid("actions"))?.into();
+    let id = match (change, &old) {
+        (Change::Add, Some(_)) => return Err("ovs-vswitchd: updating flow table (File exists)".to_owned()),
+        (Change::Modify, None) if !options.may_create => return Err(missing("updating flow table")),
+        (Change::Modify, Some(old)) if !options.clear => old.id,
+        (_, Some(old)) => {
+            let _ = dp.datapath.flow_del(old.id);
+            dp.switch.new_flow_id()
+        }
+        (_, None) => dp.switch.new_flow_id(),
+    };
+    let generation = dp.switch.generation();
+    let flow = DpFlow { key, mask, reads: Arc::new([]), actions, generation };
+    dp.datapath.flow_put(id, flow).map_err(|e| format!("ovs-vswitchd: updating flow table ({e})"))?;
+    Ok(old.as_ref().map(statistics).unwrap_or_default())
+}
