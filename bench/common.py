@@ -1,16 +1,28 @@
 """What the benchmarks share: hosts in namespaces, switches started in a directory of their own, and clean-up."""
 
+import atexit
 import contextlib
 import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PEERS = pathlib.Path(os.environ.get("FLOWSTONE_PEERS", ROOT / ".cache" / "peers"))
+
+
+# A benchmark that is told to end takes down what it made, as after Ctrl-C.
+def _told_to_end(*_):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(143)
+
+
+signal.signal(signal.SIGTERM, _told_to_end)
 
 
 def run(*args, env=None, check=True, timeout=600):
@@ -21,6 +33,45 @@ def run(*args, env=None, check=True, timeout=600):
     return done.stdout
 
 
+def need_root():
+    """Namespaces, packet sockets and huge pages are for root alone."""
+    if os.geteuid() != 0:
+        raise SystemExit("run this as root (namespaces, packet sockets and huge pages need it)")
+
+
+def own_network():
+    """Starts this program again in a network namespace of its own: devices that switches make do not meet those of
+    another switch, and are gone with the last process."""
+    if os.environ.get("FLOWSTONE_BENCH_NETWORK") != "own":
+        need_root()
+        need_programs("unshare", "ip", "taskset")
+        os.environ["FLOWSTONE_BENCH_NETWORK"] = "own"
+        os.execvp("unshare", ["unshare", "--net", sys.executable, *sys.argv])
+    run("ip", "link", "set", "lo", "up")
+
+
+def need_peer_with_dpdk():
+    """Unpacks the peer into its usual place if it is not there; a folder that was named has to be complete."""
+    if (PEERS / "bin" / "ovs-vswitchd-dpdk").exists():
+        return
+    if "FLOWSTONE_PEERS" in os.environ:
+        raise SystemExit(f"no ovs-vswitchd-dpdk in {PEERS}/bin: run tests/peers/unpack.sh {PEERS} dpdk")
+    print(f"unpacking Open vSwitch with DPDK into {PEERS}", file=sys.stderr)
+    run(ROOT / "tests/peers/unpack.sh", PEERS, "dpdk")
+
+
+def need_programs(*names):
+    """Says which program is missing before anything is set up."""
+    missing = [name for name in names if shutil.which(name) is None]
+    if missing:
+        raise SystemExit(f"not installed: {', '.join(missing)}")
+
+
+def say(text):
+    """Progress, for whoever waits."""
+    print(text, file=sys.stderr, flush=True)
+
+
 def programs(which):
     """The folder with the ovs-* programs of `which`: ours (links to the release build) or the peer's."""
     if which == "peer":
@@ -28,39 +79,68 @@ def programs(which):
         if not (bin_dir / "ovs-vswitchd").exists():
             raise SystemExit(f"no peer in {PEERS}: run tests/peers/unpack.sh {PEERS}, or set FLOWSTONE_PEERS")
         return bin_dir
-    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    binary = target / "release" / "flowstone"
-    if not binary.exists():
-        raise SystemExit(f"{binary} is not there: run cargo build --release -p flowstone")
+    binary = our_binary()
     links = pathlib.Path(tempfile.mkdtemp(prefix="flowstone-links-"))
+    atexit.register(shutil.rmtree, links, ignore_errors=True)
     run(binary, "links", links)
     return links
+
+
+def our_binary():
+    """The path of the binary under measurement: FLOWSTONE, or the release build, which is made if it is missing."""
+    if "FLOWSTONE" in os.environ:
+        binary = pathlib.Path(os.environ["FLOWSTONE"]).resolve()
+        if not binary.exists():
+            raise SystemExit(f"FLOWSTONE: {binary} is not there")
+        return binary
+    binary = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "flowstone"
+    if not binary.exists():
+        print(f"building {binary}", file=sys.stderr)
+        run("cargo", "build", "--release", "-q", "-p", "flowstone", "--manifest-path", ROOT / "Cargo.toml", timeout=3600)
+    return binary
 
 
 class Switch:
     """ovsdb-server and ovs-vswitchd of ours or of the peer, in a run directory of their own."""
 
-    def __init__(self, which):
+    def __init__(self, which, daemon="ovs-vswitchd"):
         self.which = which
+        self.daemon = daemon
         self.bin = programs(which)
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="flowstone-bench-"))
-        self.env = dict(os.environ, OVS_RUNDIR=str(self.dir), OVS_LOGDIR=str(self.dir), OVS_DBDIR=str(self.dir))
+        self.env = dict(os.environ, OVS_SYSLOG_METHOD="null")
+        for place in ("OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"):
+            self.env[place] = str(self.dir)
+        try:
+            self._start_database()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start_database(self):
         schema = ROOT / "crates/ovsdb/schemas/vswitch.ovsschema"
-        if which == "peer":
+        if self.which == "peer":
             schema = PEERS / "usr/share/openvswitch/vswitch.ovsschema"
         self("ovsdb-tool", "create", self.dir / "conf.db", schema)
         self("ovsdb-server", self.dir / "conf.db", f"--remote=punix:{self.dir}/db.sock", "--detach", "--pidfile", "--log-file")
         self("ovs-vsctl", "--no-wait", "init")
 
-    def start(self, *options):
-        """Starts the switch daemon."""
-        self("ovs-vswitchd", *options, "--detach", "--pidfile", "--log-file")
+    def start(self, *options, core=None):
+        """Starts the switch daemon; with `core`, all of its threads on that one core."""
+        pinned = [] if core is None else ["taskset", "-c", core]
+        run(*pinned, self.bin / self.daemon, *options, "--detach", "--pidfile", "--log-file", env=self.env)
+
+    def log_tail(self, lines=15):
+        """The end of the switch daemon's log, for messages."""
+        with contextlib.suppress(OSError):
+            return "\n".join((self.dir / f"{self.daemon}.log").read_text().splitlines()[-lines:])
+        return "(no log)"
 
     def __call__(self, program, *args, check=True):
         return run(self.bin / program, *args, env=self.env, check=check)
 
-    def pid(self, daemon="ovs-vswitchd"):
-        return int((self.dir / f"{daemon}.pid").read_text())
+    def pid(self, daemon=None):
+        return int((self.dir / f"{daemon or self.daemon}.pid").read_text())
 
     def rss_bytes(self):
         """Resident memory of the switch daemon."""
@@ -69,17 +149,33 @@ class Switch:
                 return int(line.split()[1]) * 1024
         raise SystemExit("no VmRSS")
 
+    def end(self, daemon):
+        """Ends one of the two daemons, if it runs."""
+        with contextlib.suppress(OSError, ValueError):
+            end_process(self.pid(daemon))
+
     def stop(self):
-        for daemon in ("ovs-vswitchd", "ovsdb-server"):
-            with contextlib.suppress(OSError, ValueError):
-                pid = self.pid(daemon)
-                os.kill(pid, 15)
-                for _ in range(100):
-                    os.kill(pid, 0)
-                    time.sleep(0.05)
+        for daemon in (self.daemon, "ovsdb-server"):
+            self.end(daemon)
         shutil.rmtree(self.dir, ignore_errors=True)
-        if self.which != "peer":
-            shutil.rmtree(self.bin, ignore_errors=True)
+
+
+def end_process(pid, patience_s=10):
+    """Ends a process: kindly, then not."""
+
+    def lives():
+        try:
+            return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0] not in "ZX"
+        except OSError:
+            return False
+
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        os.kill(pid, number)
+        deadline = time.monotonic() + patience_s
+        while lives() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if not lives():
+            return
 
 
 @contextlib.contextmanager

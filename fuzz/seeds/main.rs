@@ -10,6 +10,8 @@ mod texts;
 use libfuzzer_sys as _;
 
 use base::rng::Rng;
+use openflow::group::{BucketStats, GroupDesc, GroupStats, parse_group_line};
+use openflow::multipart::StatsReply;
 use openflow::{FlowMod, Form, Message, Options, Protocols, Version, encode_with, parse_flow_line};
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
@@ -46,6 +48,7 @@ fn main() -> io::Result<()> {
     seeds.put_all("match_text", (0..300).map(|_| corpus::matches::valid(&mut rng)))?;
     seeds.put_all("action_text", texts::actions())?;
     seeds.put_all("flow_text", texts::flows().chain((0..100).map(|n| flow_of(n, &mut rng))))?;
+    seeds.put_all("group_text", texts::groups())?;
     let messages = messages(&mut rng, &frames);
     seeds.put_all("openflow", &messages)?;
     seeds.put_all("openflow_stream", messages.chunks(10).map(|chunk| [vec![0, 50], chunk.concat()].concat()))?;
@@ -86,6 +89,20 @@ fn messages(rng: &mut Rng, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
             let form = if Protocols::NXM_ANY.contains(protocol) { Form::Nicira } else { Form::Standard };
             let message = Message::FlowMod(form, Box::new(FlowMod { cookie: n as u64, ..parsed.flow_mod.clone() }));
             out.push(encode_with(version, 1, &message, Options::default()));
+        }
+    }
+    for text in texts::groups() {
+        let Ok(parsed) = parse_group_line(&text, &flow::NoNames) else { continue };
+        let gm = parsed.group_mod;
+        let (kind, group_id) = (gm.kind, gm.group_id);
+        let desc = GroupDesc { kind, group_id, buckets: gm.buckets.clone(), properties: gm.properties.clone() };
+        let stats =
+            GroupStats { group_id, buckets: vec![BucketStats::default(); gm.buckets.len()], ..GroupStats::default() };
+        let replies = [StatsReply::GroupDesc(vec![desc.clone(), desc]), StatsReply::Group(vec![stats.clone(), stats])];
+        let replies = replies.map(|body| Message::StatsReply { more: false, body });
+        for version in [Version::V10, Version::V13, Version::V15] {
+            out.push(encode_with(version, 1, &Message::GroupMod(gm.clone()), Options::default()));
+            out.extend(replies.iter().map(|m| encode_with(version, 1, m, Options::default())));
         }
     }
     for version in Version::ALL {
@@ -146,7 +163,9 @@ fn dictionaries(dir: &Path) -> io::Result<()> {
     let protocols =
         ["tcp", "udp", "icmp6", "ip", "ipv6", "arp", "sctp6", "mpls", "nsh", "/", "=", ",", "0x", "0xffff/0x1"];
     let flow: Vec<&str> = fields().chain(protocols).chain(texts::FLOW_WORDS.iter().copied()).collect();
-    let lists: [(&[&str], Vec<&str>); 4] = [
+    let groups = texts::GROUP_WORDS.iter().chain(texts::ACTION_WORDS).copied().chain(fields()).collect();
+    let lists: [(&[&str], Vec<&str>); 5] = [
+        (&["group_text"], groups),
         (&["match_text"], fields().chain(protocols).collect()),
         (&["flow_text", "action_text"], flow.into_iter().chain(texts::ACTION_WORDS.iter().copied()).collect()),
         (&["transact", "session", "jsonrpc", "unixctl", "database_file"], texts::JSON_WORDS.to_vec()),

@@ -67,6 +67,16 @@ pub(crate) const ACTION_WORDS: &[&str] = &[
     "clone(",
     ")",
     "note:",
+    "group:",
+    "conjunction(",
+    "1/2",
+    "learn(",
+    "delete_learned",
+    "limit=",
+    "result_dst=",
+    "fin_idle_timeout=",
+    "fin_hard_timeout=",
+    "fin_timeout(",
     "exit",
     "clear_actions",
     "write_actions(",
@@ -202,6 +212,12 @@ pub(crate) fn actions() -> impl Iterator<Item = String> {
         "push:NXM_NX_REG0[],pop:NXM_NX_REG1[0..3],dec_ttl,dec_ttl(1,2)",
         "set_tunnel:5,set_tunnel64:0x123456789a,resubmit:3,resubmit(,4),resubmit(5,6)",
         "clone(mod_nw_ttl:1,output:1,clone(output:2)),note:01.02.03,exit",
+        "conjunction(5,1/2),conjunction(4294967295,64/64),note:03",
+        "learn(table=3,idle_timeout=5,hard_timeout=6,priority=7,cookie=0x12,send_flow_rem,delete_learned,in_port)",
+        "learn(limit=5,result_dst=reg0[1],fin_idle_timeout=3,fin_hard_timeout=4,NXM_OF_VLAN_TCI[0..11],output:in_port)",
+        "learn(eth_type=0x800,nw_proto=6,ip_src=10.0.0.1,eth_dst=eth_src,reg2[3..7]=reg1[0..4],reg3[0..15]=0x5)",
+        "learn(load:reg1->reg2,load:0x11->reg3[0..7],load:0x5->xxreg1[10..111],xxreg0=0x112222333344445555)",
+        "group:5,fin_timeout(idle_timeout=5,hard_timeout=6),write_actions(group:7)",
         "output:1,clear_actions,write_actions(output:2,pop_vlan),write_metadata:0x5/0xff,goto_table:9",
     ]
     .into_iter()
@@ -219,6 +235,46 @@ pub(crate) fn flows() -> impl Iterator<Item = String> {
     ];
     let matches = ["", "in_port=1,", "tcp,", "udp6,tp_src=5,", "arp,", "dl_vlan=3,ip,", "icmp6,", "reg1=1/3,"];
     let simple = actions().enumerate().map(move |(n, a)| format!("{}actions={a}", matches[n % matches.len()]));
+    others.into_iter().map(str::to_owned).chain(simple)
+}
+
+/// Words of groups beside those of actions.
+pub(crate) const GROUP_WORDS: &[&str] = &[
+    "add_or_mod ",
+    "insert_bucket ",
+    "remove_bucket ",
+    "group_id=",
+    "type=all",
+    "type=select",
+    "type=indirect",
+    "type=ff",
+    ",bucket=",
+    "weight:",
+    "watch_port:",
+    "watch_group:",
+    "bucket_id:",
+    "command_bucket_id=",
+    "first",
+    "last",
+    "selection_method=hash",
+    "selection_method=dp_hash",
+    "selection_method_param=",
+    "fields(",
+];
+
+/// Groups, most of them additions.
+pub(crate) fn groups() -> impl Iterator<Item = String> {
+    let others = [
+        "modify group_id=1,type=select,selection_method=hash,selection_method_param=7,fields(ip_src,tcp_dst=0xff)",
+        "add_or_mod group_id=4294967040,type=select,selection_method=dp_hash,bucket=weight:5,1,bucket=weight=0,2",
+        "delete group_id=all",
+        "insert_bucket group_id=5,command_bucket_id=first,bucket=bucket_id:9,output:2,bucket=bucket_id:7,drop",
+        "remove_bucket group_id=5,command_bucket_id=last",
+        "group_id=3,type=ff,bucket=watch_port:1,1,bucket=watch_group:7,watch_port:LOCAL,actions=2,3",
+    ];
+    let kinds = ["all", "select", "indirect"];
+    let simple =
+        actions().enumerate().map(move |(n, a)| format!("group_id={n},type={},bucket={a}", kinds[n % kinds.len()]));
     others.into_iter().map(str::to_owned).chain(simple)
 }
 

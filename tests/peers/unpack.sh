@@ -2,10 +2,11 @@
 # Lays out Debian's Open vSwitch in DIR without installing it: its programs serve the tests as clients and oracles,
 # and none of its services starts. Of the system, only shared libraries are added.
 #
-# usage: tests/peers/unpack.sh [DIR]      (root; DIR is .cache/peers of this clone by default)
+# usage: tests/peers/unpack.sh [DIR [dpdk]]      (root; DIR is .cache/peers of this clone by default)
+#   dpdk   also the switch daemon that is built with DPDK, for measurements: DIR/bin/ovs-vswitchd-dpdk
 #
 # DIR/bin links the programs, DIR/usr/share/openvswitch has the schemas, DIR/usr/share/man the manual pages.
-# A DIR that was finished before is left as it is.
+# A DIR that was finished before, with what is asked for, is left as it is.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd)
 # shellcheck source=tests/packages.sh
@@ -13,10 +14,27 @@ top=$(cd "$(dirname "$0")/../.." && pwd)
 
 dir=${1:-$top/.cache/peers}
 packages=(openvswitch-common openvswitch-switch)
+programs=(ovs-vswitchd ovsdb-server ovsdb-client ovsdb-tool ovs-vsctl ovs-ofctl ovs-appctl ovs-dpctl)
+case ${2:-} in
+  "") ;;
+  dpdk)
+    packages+=(openvswitch-switch-dpdk)
+    programs+=(ovs-vswitchd-dpdk)
+    ;;
+  *) echo "unpack.sh: unknown word '$2' (dpdk)" >&2; exit 2 ;;
+esac
+
+# first_that_fails: the first of the programs that does not start, or nothing.
+first_that_fails() {
+  local program
+  for program in "${programs[@]}"; do
+    "$dir/bin/$program" --version >/dev/null 2>&1 || { echo "$program"; break; }
+  done
+}
 
 mkdir -p "$dir"
 dir=$(cd "$dir" && pwd)
-if [ -e "$dir/complete" ] && "$dir/bin/ovs-vswitchd" --version >/dev/null 2>&1; then
+if [ -e "$dir/complete" ] && [ -z "$(first_that_fails)" ]; then
   head -1 "$dir/complete"
   exit 0
 fi
@@ -27,6 +45,12 @@ apt_lists
 mapfile -t libraries < <(
   apt-cache depends --important "${packages[@]}" | awk '$1 == "Depends:" && $2 ~ /^lib/ { print $2 }' | sort -u
 )
+# DPDK's drivers are plugins, which nothing depends on; their names end in the same number as the libraries'.
+for library in "${libraries[@]}"; do
+  case $library in
+    librte-eal*) abi=${library#librte-eal}; libraries+=("librte-mempool-ring$abi" "librte-net-null$abi" "librte-net-pcap$abi") ;;
+  esac
+done
 install_packages "${libraries[@]}"
 
 rm -rf "$dir/deb" "$dir/bin" "$dir/complete"
@@ -36,16 +60,15 @@ mkdir -p "$dir/deb" "$dir/bin"
 for archive in "$dir"/deb/*.deb; do
   dpkg-deb -x "$archive" "$dir"
 done
-for program in "$dir"/usr/bin/* "$dir"/usr/sbin/* "$dir/usr/lib/openvswitch-switch/ovs-vswitchd"; do
+for program in "$dir"/usr/bin/* "$dir"/usr/sbin/* "$dir"/usr/lib/openvswitch-switch*/ovs-vswitchd*; do
   if [ -f "$program" ] && [ -x "$program" ]; then
     ln -sf "$program" "$dir/bin/"
   fi
 done
 
-for program in ovs-vswitchd ovsdb-server ovsdb-client ovsdb-tool ovs-vsctl ovs-ofctl ovs-appctl ovs-dpctl; do
-  if ! "$dir/bin/$program" --version >/dev/null; then
-    echo "unpack.sh: $program was unpacked but does not start" >&2
-    exit 1
-  fi
-done
+failing=$(first_that_fails)
+if [ -n "$failing" ]; then
+  echo "unpack.sh: $failing was unpacked but does not start" >&2
+  exit 1
+fi
 "$dir/bin/ovs-vswitchd" --version | head -1 | tee "$dir/complete"

@@ -27,23 +27,10 @@ impl MiniMask {
         mask
     }
 
-    /// Whether this is `mask`.
-    pub fn is(&self, mask: &FlowMask) -> bool {
-        let mut left = mask.0.iter().filter(|w| **w != 0).count();
-        self.words().all(|(i, bits)| {
-            left = left.wrapping_sub(1);
-            mask.0[i] == bits
-        }) && left == 0
-    }
-
     /// Whether all bits of `mask` are in this one.
     pub fn covers(&self, mask: &FlowMask) -> bool {
         let own = self.expand();
         mask.0.iter().zip(&own.0).all(|(m, o)| m & !o == 0)
-    }
-
-    pub(crate) fn same_bits(&self, other: &Self) -> bool {
-        self.0 == other.0
     }
 }
 
@@ -87,5 +74,10 @@ impl MiniMatch {
     /// Whether everything that matches `self` matches `m`, given that `self`'s mask covers `m`'s.
     pub(crate) fn is_within(&self, m: &Match) -> bool {
         self.mask.words().zip(&self.values).all(|((i, _), value)| (value ^ m.key().0[i]) & m.mask().0[i] == 0)
+    }
+
+    /// Whether some key matches both `self` and `m`.
+    pub(crate) fn overlaps(&self, m: &Match) -> bool {
+        self.mask.words().zip(&self.values).all(|((i, bits), value)| (value ^ m.key().0[i]) & bits & m.mask().0[i] == 0)
     }
 }

@@ -1,49 +1,57 @@
 //! One tuple: the rules that share a mask, in a hash table keyed by the masked words.
+//!
+//! The table holds the rules themselves, one word each; rules of the same match (other priorities, other versions) stand
+//! in it side by side. Beside it are the indexes by which a look-up can tell early that there is nothing for its key.
 
-use crate::{MiniMask, MiniMatch, Rule};
-use flow::FlowKey;
+use crate::partition::Partition;
+use crate::ports::PortsTrie;
+use crate::prefixes::{Prefixes, Walks};
+use crate::stages::{self, Part};
+use crate::{MiniMask, MiniMatch, Options, Rule};
+use flow::{FlowKey, Reads, Stage, layout};
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
-/// Rules of one match, by descending priority. Nearly always one.
-type Bucket<R> = Vec<Arc<R>>;
-
-#[derive(Debug)]
-enum Slot<R> {
-    One([Arc<R>; 1]),
-    Many(Bucket<R>),
-}
-
-impl<R> Slot<R> {
-    fn rules(&self) -> &[Arc<R>] {
-        match self {
-            Self::One(one) => one,
-            Self::Many(many) => many,
-        }
-    }
-}
-
 #[derive(Debug)]
 pub(crate) struct Tuple<R> {
     mask: Arc<MiniMask>,
-    slots: HashTable<Slot<R>>,
+    rules: HashTable<Arc<R>>,
     /// How many rules have each priority.
-    priorities: BTreeMap<u32, usize>,
-    n_rules: usize,
+    priorities: BTreeMap<u32, u32>,
     hasher: FixedState,
+    parts: Vec<Part>,
+    /// With the place of `metadata` among the mask's words.
+    partition: Option<(usize, Partition)>,
+    /// With the place of the ports among the mask's words.
+    ports: Option<(usize, PortsTrie)>,
+}
+
+/// What a look-up carries from tuple to tuple.
+pub(crate) struct Search<'a> {
+    pub(crate) key: &'a FlowKey,
+    pub(crate) options: Options,
+    pub(crate) prefixes: &'a Prefixes,
+    pub(crate) walks: Walks,
+    pub(crate) reads: &'a mut Reads,
 }
 
 impl<R: Rule> Tuple<R> {
-    pub(crate) fn new(mask: Arc<MiniMask>, seed: u64) -> Self {
+    pub(crate) fn new(mask: Arc<MiniMask>, prefixes: &Prefixes, hasher: &FixedState) -> Self {
+        let whole = mask.expand();
+        let tp = mask.words().position(|(word, _)| word == layout::TP);
+        let mut parts = stages::parts(mask.words().map(|(word, _)| word));
+        parts.iter_mut().for_each(|part| part.prefixes = prefixes.lens(&whole, part.stage));
         Self {
-            mask,
-            slots: HashTable::new(),
+            rules: HashTable::new(),
             priorities: BTreeMap::new(),
-            n_rules: 0,
-            hasher: FixedState::with_seed(seed),
+            hasher: hasher.clone(),
+            parts,
+            partition: Partition::new(mask.words(), hasher),
+            ports: tp.zip(PortsTrie::new(&whole)),
+            mask,
         }
     }
 
@@ -51,73 +59,121 @@ impl<R: Rule> Tuple<R> {
         &self.mask
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.n_rules
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rules.is_empty()
     }
 
-    /// Highest priority of a rule here; 0 if there is none.
-    pub(crate) fn max_priority(&self) -> u32 {
-        self.priorities.last_key_value().map_or(0, |(p, _)| *p)
+    /// Highest priority of a rule here.
+    pub(crate) fn max_priority(&self) -> Option<u32> {
+        self.priorities.last_key_value().map(|(p, _)| *p)
+    }
+
+    pub(crate) fn has_priority(&self, priority: u32) -> bool {
+        self.priorities.contains_key(&priority)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<R>> {
-        self.slots.iter().flat_map(Slot::rules)
+        self.rules.iter()
     }
 
-    /// The rules whose values are those of `key`, best first.
-    pub(crate) fn bucket(&self, key: &FlowKey) -> &[Arc<R>] {
-        let mut h = self.hasher.build_hasher();
-        for (i, bits) in self.mask.words() {
-            h.write_u64(key.0[i] & bits);
+    /// The rules whose match is that of `values`, the masked words.
+    pub(crate) fn same_match<'a>(&'a self, values: &'a [u64]) -> impl Iterator<Item = &'a Arc<R>> {
+        self.rules.iter_hash(hash(&self.hasher, values)).filter(move |r| r.minimatch().values() == values)
+    }
+
+    /// The rules that match `key`, whose masked words have this hash.
+    pub(crate) fn matching(&self, hash: u64, key: &FlowKey) -> impl Iterator<Item = &Arc<R>> {
+        self.rules.iter_hash(hash).filter(move |r| {
+            let values = r.minimatch().values().iter();
+            self.mask.words().zip(values).all(|((word, bits), value)| key.0[word] & bits == *value)
+        })
+    }
+
+    /// The hash of the key's masked words, unless one of the indexes tells that the tuple has no rule for it. Records what
+    /// was read of the key.
+    pub(crate) fn hash_of(&self, search: &mut Search<'_>) -> Option<u64> {
+        let Search { key, options, prefixes, walks, reads } = search;
+        if options.partitions
+            && let Some((_, partition)) = &self.partition
+            && partition.excludes(key, reads)
+        {
+            return None;
         }
-        let slot = self.slots.find(h.finish(), |slot| {
-            let values = slot.rules()[0].minimatch().values();
-            self.mask.words().zip(values).all(|((i, bits), v)| key.0[i] & bits == *v)
-        });
-        slot.map_or(&[], Slot::rules)
-    }
-
-    pub(crate) fn insert(&mut self, rule: Arc<R>) {
-        let priority = rule.priority();
-        let hash = Self::hash(&self.hasher, rule.minimatch().values());
-        let hasher = &self.hasher;
-        let found = self.slots.find_mut(hash, |s| s.rules()[0].minimatch().values() == rule.minimatch().values());
-        match found {
-            None => {
-                let rehash = |s: &Slot<R>| Self::hash(hasher, s.rules()[0].minimatch().values());
-                self.slots.insert_unique(hash, Slot::One([rule]), rehash);
+        let mut hasher = self.hasher.build_hasher();
+        let mut words = self.mask.words();
+        let mut begin = 0;
+        for part in &self.parts {
+            if options.prefix_tries && prefixes.exclude(&part.prefixes, key, walks, reads) {
+                return None;
             }
-            Some(slot) => {
-                let mut many = slot.rules().to_vec();
-                many.insert(many.partition_point(|r| r.priority() > priority), rule);
-                *slot = Slot::Many(many);
+            if options.ports_trie
+                && part.stage == Stage::L4
+                && let Some((_, ports)) = &self.ports
+                && ports.excludes(key, reads)
+            {
+                return None;
+            }
+            for (word, bits) in words.by_ref().take(part.end - begin) {
+                reads.note(word, bits);
+                hasher.write_u64(key.0[word] & bits);
+            }
+            begin = part.end;
+            if options.stages
+                && let Some(index) = &part.index
+                && !index.contains(hasher.finish())
+            {
+                return None;
             }
         }
-        self.n_rules += 1;
-        *self.priorities.entry(priority).or_default() += 1;
+        Some(hasher.finish())
     }
 
-    pub(crate) fn remove(&mut self, rule: &Arc<R>) -> bool {
+    pub(crate) fn insert(&mut self, rule: Arc<R>, prefixes: &mut Prefixes) {
         let values = rule.minimatch().values();
-        let hash = Self::hash(&self.hasher, values);
-        let Ok(mut entry) = self.slots.find_entry(hash, |s| s.rules()[0].minimatch().values() == values) else {
-            return false;
-        };
-        let rules = entry.get().rules();
-        let Some(i) = rules.iter().position(|r| Arc::ptr_eq(r, rule)) else {
-            return false;
-        };
-        if rules.len() == 1 {
-            entry.remove();
-        } else {
-            let mut many = rules.to_vec();
-            many.remove(i);
-            *entry.get_mut() = match <[Arc<R>; 1]>::try_from(many) {
-                Ok(one) => Slot::One(one),
-                Err(many) => Slot::Many(many),
-            };
+        let mut hasher = self.hasher.build_hasher();
+        let mut begin = 0;
+        for part in &mut self.parts {
+            values[begin..part.end].iter().for_each(|v| hasher.write_u64(*v));
+            begin = part.end;
+            if let Some(index) = &mut part.index {
+                index.insert(hasher.finish());
+            }
+            prefixes.insert(&part.prefixes, |word| word_of(rule.minimatch(), word));
         }
-        self.n_rules -= 1;
+        if let Some((at, partition)) = &mut self.partition {
+            partition.insert(values[*at]);
+        }
+        if let Some((at, ports)) = &mut self.ports {
+            ports.insert(values[*at]);
+        }
+        *self.priorities.entry(rule.priority()).or_default() += 1;
+        let hashes = &self.hasher;
+        self.rules.insert_unique(hasher.finish(), rule, |r| hash(hashes, r.minimatch().values()));
+    }
+
+    /// Removes this very rule. Whether it was there.
+    pub(crate) fn remove(&mut self, rule: &Arc<R>, prefixes: &mut Prefixes) -> bool {
+        let values = rule.minimatch().values();
+        match self.rules.find_entry(hash(&self.hasher, values), |r| Arc::ptr_eq(r, rule)) {
+            Ok(entry) => drop(entry.remove()),
+            Err(_) => return false,
+        }
+        let mut hasher = self.hasher.build_hasher();
+        let mut begin = 0;
+        for part in &mut self.parts {
+            values[begin..part.end].iter().for_each(|v| hasher.write_u64(*v));
+            begin = part.end;
+            if let Some(index) = &mut part.index {
+                index.remove(hasher.finish());
+            }
+            prefixes.remove(&part.prefixes, |word| word_of(rule.minimatch(), word));
+        }
+        if let Some((at, partition)) = &mut self.partition {
+            partition.remove(values[*at]);
+        }
+        if let Some((at, ports)) = &mut self.ports {
+            ports.remove(values[*at]);
+        }
         let priority = rule.priority();
         if let Some(n) = self.priorities.get_mut(&priority) {
             *n -= 1;
@@ -128,11 +184,26 @@ impl<R: Rule> Tuple<R> {
         true
     }
 
-    fn hash(hasher: &FixedState, values: &[u64]) -> u64 {
-        let mut h = hasher.build_hasher();
-        for v in values {
-            h.write_u64(*v);
+    /// Takes over new prefix fields, into whose tries all rules go.
+    pub(crate) fn set_prefixes(&mut self, prefixes: &mut Prefixes) {
+        let whole = self.mask.expand();
+        for part in &mut self.parts {
+            part.prefixes = prefixes.lens(&whole, part.stage);
+            for rule in &self.rules {
+                prefixes.insert(&part.prefixes, |word| word_of(rule.minimatch(), word));
+            }
         }
-        h.finish()
     }
+}
+
+/// A word of a match's key.
+fn word_of(m: &MiniMatch, word: usize) -> u64 {
+    let mut words = m.mask().words().zip(m.values());
+    words.find(|((w, _), _)| *w == word).map_or(0, |(_, value)| *value)
+}
+
+fn hash(hasher: &FixedState, values: &[u64]) -> u64 {
+    let mut hasher = hasher.build_hasher();
+    values.iter().for_each(|v| hasher.write_u64(*v));
+    hasher.finish()
 }

@@ -12,12 +12,15 @@ use packet::Packet;
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::exact::Exact;
 use crate::execute::Executor;
+use crate::megaflow::IndexKind;
 use crate::output::Outputs;
 use crate::poll;
 use crate::port::{PORTS_MAX, Port, PortInfo, PortStats, PortTable};
-use crate::shared::Shared;
+use crate::shared::{LaneCounters, Shared};
 use crate::thread::Worker;
+use crate::upcall::{Server, UpcallStats};
 
 /// How a datapath is to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,40 +31,90 @@ pub struct Config {
     pub flow_limit: u64,
     /// Rounds without a packet after which a thread sleeps.
     pub empty_rounds_max: u32,
+    /// Threads that answer misses, where there are packet threads; 0 for as many as the machine has processors beside
+    /// one, one at least.
+    pub handlers: usize,
+    /// Which structure finds flows.
+    pub index: IndexKind,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { threads: 1, flow_limit: 200_000, empty_rounds_max: 16 }
+        Self { threads: 1, flow_limit: 200_000, empty_rounds_max: 16, handlers: 0, index: IndexKind::default() }
     }
 }
 
 /// What a packet thread has done so far.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ThreadStats {
     /// Packets received.
     pub packets: u64,
     /// Batches that they came in.
     pub batches: u64,
+    /// Batches of one packet, of two, and so on.
+    pub batch_sizes: Vec<u64>,
+    /// Packets that the microflow cache had the flow for.
+    pub exact_hits: u64,
+    /// Packets that the megaflow index had the flow for.
+    pub megaflow_hits: u64,
+    /// Look-ups in parts of the index: nodes of the tree or tables of tuple space search.
+    pub probes: u64,
+    /// Packets that no flow covered.
+    pub misses: u64,
+    /// Of these, packets that were dropped, as the queue of their port was full.
+    pub lost: u64,
+    /// Packets that were decided about afresh.
+    pub checks: u64,
+    /// Of these, packets whose flow was wrong.
+    pub checks_failed: u64,
     /// Rounds over the thread's queues.
     pub rounds: u64,
     /// Times that the thread went to sleep.
     pub sleeps: u64,
     /// Nanoseconds in rounds that moved packets.
     pub busy_ns: u64,
+    /// Nanoseconds in rounds that moved none, and asleep.
+    pub idle_ns: u64,
     /// Panics in processing; each lost the packets of a batch.
     pub panics: u64,
+}
+
+impl ThreadStats {
+    /// What was done since it had done `before`.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let sizes = self.batch_sizes.iter().zip(before.batch_sizes.iter().chain(std::iter::repeat(&0)));
+        Self {
+            packets: self.packets - before.packets,
+            batches: self.batches - before.batches,
+            batch_sizes: sizes.map(|(now, before)| now - before).collect(),
+            exact_hits: self.exact_hits - before.exact_hits,
+            megaflow_hits: self.megaflow_hits.saturating_sub(before.megaflow_hits),
+            probes: self.probes - before.probes,
+            misses: self.misses - before.misses,
+            lost: self.lost - before.lost,
+            checks: self.checks - before.checks,
+            checks_failed: self.checks_failed - before.checks_failed,
+            rounds: self.rounds - before.rounds,
+            sleeps: self.sleeps - before.sleeps,
+            busy_ns: self.busy_ns - before.busy_ns,
+            idle_ns: self.idle_ns - before.idle_ns,
+            panics: self.panics - before.panics,
+        }
+    }
 }
 
 /// A datapath; see the crate's text.
 #[derive(Debug)]
 pub struct Datapath {
     shared: Arc<Shared>,
+    began: std::time::Instant,
     /// Held while ports are added and removed.
     ports_changing: Mutex<()>,
     threads: Mutex<Vec<PacketThread>>,
     /// The one worker of a datapath without threads.
-    stepped: Option<Mutex<Worker>>,
+    stepped: Option<Mutex<(Worker, Server)>>,
+    handlers: Mutex<Vec<JoinHandle<()>>>,
     /// Transmit batches for callers of `execute`, kept for their memory.
     outputs: Mutex<Vec<Outputs>>,
 }
@@ -76,19 +129,61 @@ impl Datapath {
     /// A datapath without ports. Fails if a thread cannot be started.
     pub fn new(config: Config, clock: Clock) -> Result<Self, DpifError> {
         let shared = Arc::new(Shared::new(config.clone(), clock));
-        let stepped = (config.threads == 0).then(|| Mutex::new(Worker::new(shared.clone(), 0)));
+        let stepped =
+            (config.threads == 0).then(|| Mutex::new((Worker::new(shared.clone(), 0), Server::new(shared.clone(), 0))));
         let datapath = Self {
             shared,
+            began: std::time::Instant::now(),
             ports_changing: Mutex::new(()),
             threads: Mutex::default(),
             stepped,
+            handlers: Mutex::default(),
             outputs: Mutex::default(),
         };
         for index in 0..config.threads {
             let thread = datapath.start(index).map_err(|e| DpifError::Device(format!("packet thread: {e}")))?;
             datapath.threads.lock().push(thread);
         }
+        datapath.set_handlers(config.handlers)?;
         Ok(datapath)
+    }
+
+    /// Sets how many threads answer misses, from now on: 0 for as many as the machine has processors beside one, one at
+    /// least. (Without packet threads there are none.) Not to be called from an [`UpcallHandler`].
+    pub fn set_handlers(&self, wanted: usize) -> Result<(), DpifError> {
+        if self.stepped.is_some() {
+            return Ok(());
+        }
+        let mut handlers = self.handlers.lock();
+        let automatic = || std::thread::available_parallelism().map_or(1, |n| n.get().saturating_sub(1).max(1));
+        let n = if wanted == 0 { automatic() } else { wanted };
+        self.shared.upcalls.set_handlers(n);
+        while handlers.len() > n {
+            let ended = handlers.pop().map(JoinHandle::join);
+            debug_assert!(ended.is_none_or(|joined| joined.is_ok()), "panics are caught");
+        }
+        while handlers.len() < n {
+            let server = Server::new(self.shared.clone(), handlers.len());
+            let thread = std::thread::Builder::new().name(format!("handler{}", handlers.len()));
+            let handle = thread.spawn(|| server.run());
+            handlers.push(handle.map_err(|e| DpifError::Device(format!("handler thread: {e}")))?);
+        }
+        Ok(())
+    }
+
+    /// How long it has been there.
+    pub fn uptime(&self) -> std::time::Duration {
+        self.began.elapsed()
+    }
+
+    /// Waits until no packet waits to go up. Packets that packet threads have not looked at yet do not count.
+    pub fn settle(&self) {
+        self.shared.upcalls.wait_idle();
+    }
+
+    /// What went up, by port, and who answers.
+    pub fn upcall_stats(&self) -> UpcallStats {
+        self.shared.upcalls.stats()
     }
 
     fn start(&self, index: usize) -> std::io::Result<PacketThread> {
@@ -134,6 +229,7 @@ impl Datapath {
         let table = self.shared.ports.load_full();
         table.port(number).ok_or(DpifError::NoPort(number))?;
         self.publish(table.without(number));
+        self.shared.upcalls.forget(number);
         Ok(())
     }
 
@@ -141,7 +237,7 @@ impl Datapath {
     /// while holding a lock that one takes.
     pub fn synchronize(&self) {
         match &self.stepped {
-            Some(worker) => worker.lock().sync(),
+            Some(stepped) => stepped.lock().0.sync(),
             None => self.shared.wait_seen(self.shared.ports.load().version),
         }
     }
@@ -188,25 +284,40 @@ impl Datapath {
 
     /// What each packet thread has done.
     pub fn thread_stats(&self) -> Vec<ThreadStats> {
-        let lanes = &self.shared.lanes[..self.shared.caller_lane()];
-        let stats = lanes.iter().map(|c| ThreadStats {
-            packets: c.packets.load(Ordering::Relaxed),
-            batches: c.batches.load(Ordering::Relaxed),
-            rounds: c.rounds.load(Ordering::Relaxed),
-            sleeps: c.sleeps.load(Ordering::Relaxed),
-            busy_ns: c.busy_ns.load(Ordering::Relaxed),
-            panics: c.panics.load(Ordering::Relaxed),
-        });
-        stats.collect()
+        self.shared.lanes[..self.shared.caller_lane()].iter().map(LaneCounters::thread_stats).collect()
+    }
+
+    /// Takes one packet in so many into the microflow cache, from now on; 0 turns the cache off.
+    pub fn set_microflow_inverse_probability(&self, n: u32) {
+        self.shared.inverse_probability.store(n, Ordering::Relaxed);
+    }
+
+    /// Bytes of an entry of the microflow cache, with its key.
+    pub const fn microflow_entry_bytes() -> usize {
+        Exact::entry_bytes()
+    }
+
+    /// Has every `every`-th packet that a flow covers decided about afresh, from now on, to find errors
+    /// ([`UpcallHandler::check`]); 0 for none.
+    pub fn set_self_check(&self, every: u64) {
+        self.shared.check_every.store(every, Ordering::Relaxed);
+    }
+
+    /// Pins packet threads to these processors, one each, in turn; none lets them go.
+    pub fn set_cpus(&self, cpus: &[usize]) {
+        self.shared.cpus.store(Arc::new(cpus.to_vec()));
+        self.wake();
     }
 
     /// Without threads: one round over all ports, on the caller's thread. Returns how many packets came in. (With
     /// threads it does nothing.) Not to be called from an [`UpcallHandler`].
     pub fn run_once(&self) -> usize {
-        let Some(worker) = &self.stepped else { return 0 };
-        let mut worker = worker.lock();
+        let Some(stepped) = &self.stepped else { return 0 };
+        let (worker, server) = &mut *stepped.lock();
         worker.retry_broken();
-        worker.round()
+        let received = worker.round();
+        server.drain();
+        received
     }
 
     /// Without threads: rounds until one brings no packet, at most `rounds_max`. Returns how many packets came in.
@@ -225,14 +336,21 @@ impl Datapath {
                 let _ = thread.handle.join();
             }
         }
+        self.shared.upcalls.set_handlers(0);
+        for handler in std::mem::take(&mut *self.handlers.lock()) {
+            if handler.thread().id() != std::thread::current().id() {
+                let _ = handler.join();
+            }
+        }
+        self.shared.upcalls.clear();
         self.shared.set_handler(None);
         let _changing = self.ports_changing.lock();
         let none = self.shared.ports.load().emptied();
         self.shared.ports.store(Arc::new(none));
-        if let Some(worker) = &self.stepped
-            && let Some(mut worker) = worker.try_lock()
+        if let Some(stepped) = &self.stepped
+            && let Some(mut stepped) = stepped.try_lock()
         {
-            worker.sync();
+            stepped.0.sync();
         }
     }
 }
@@ -278,6 +396,8 @@ impl Dpif for Datapath {
 
     fn flow_stats(&self, each: &mut dyn FnMut(FlowId, DpFlowStats)) {
         self.shared.flows.stats(each);
+        // Who asks does so now and then, and is no packet thread.
+        while self.shared.tune() {}
     }
 
     fn flow_dump(&self) -> Vec<DpFlowEntry> {

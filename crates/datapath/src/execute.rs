@@ -101,7 +101,11 @@ impl Executor<'_> {
 
     /// Sends the packets out of a port: themselves if this is their last use, else copies.
     fn output(&mut self, packets: &mut Batch, port: DpPort, trunc: Option<usize>, last: bool) {
-        if last {
+        if last && trunc.is_none() {
+            if let Err(reason) = self.outputs.push_all(self.shared, self.ports, self.from, port, packets) {
+                self.failed = Some(reason);
+            }
+        } else if last {
             for packet in packets.drain(..) {
                 self.output_one(packet, port, trunc);
             }

@@ -15,11 +15,11 @@ use dpif::{DpFlow, DpFlowEntry, DpFlowStats, DpifError, FlowId};
 use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
-use crate::megaflow::{Found, Inserted, Megaflow, MegaflowIndex, TupleSpace};
+use crate::megaflow::{AnyIndex, Found, IndexKind, Inserted, Megaflow};
 use smallvec::SmallVec;
 
-/// Which structure finds flows.
-pub(crate) type Index = TupleSpace;
+/// Flows at most, whatever is configured: what an index has numbers for.
+const FLOWS_MAX: u64 = 1 << 24;
 
 /// With 200,000 flows, some 3,000 stand in each.
 const SHARDS: usize = 64;
@@ -29,7 +29,7 @@ type Shard = Mutex<HashMap<FlowId, Arc<Megaflow>>>;
 /// All flows of a datapath.
 #[derive(Debug)]
 pub(crate) struct Flows {
-    index: RwLock<Index>,
+    index: RwLock<AnyIndex>,
     by_id: [Shard; SHARDS],
     generation: AtomicU64,
     limit: AtomicU64,
@@ -46,7 +46,7 @@ pub(crate) enum Installed {
 
 /// The flows, held still for one batch.
 pub(crate) struct Reader<'a> {
-    index: RwLockReadGuard<'a, Index>,
+    index: RwLockReadGuard<'a, AnyIndex>,
     generation: u64,
 }
 
@@ -58,8 +58,13 @@ impl Reader<'_> {
 }
 
 impl Reader<'_> {
-    /// The current flows that cover many keys, each written to its key's place in `found`.
-    #[allow(dead_code)]
+    /// The generation that is current.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The current flows that cover many keys, each written to its key's place in `found`; places that have an answer
+    /// are passed over.
     pub(crate) fn lookup_batch<'s: 'f, 'f, K: Borrow<flow::FlowKey>>(
         &'s self,
         keys: &[K],
@@ -71,12 +76,12 @@ impl Reader<'_> {
 }
 
 impl Flows {
-    pub(crate) fn new(limit: u64) -> Self {
+    pub(crate) fn new(kind: IndexKind, limit: u64) -> Self {
         Self {
-            index: RwLock::default(),
+            index: RwLock::new(AnyIndex::new(kind)),
             by_id: std::array::from_fn(|_| Shard::default()),
             generation: AtomicU64::new(0),
-            limit: AtomicU64::new(limit),
+            limit: AtomicU64::new(limit.min(FLOWS_MAX)),
         }
     }
 
@@ -96,7 +101,7 @@ impl Flows {
     }
 
     pub(crate) fn set_limit(&self, limit: u64) {
-        self.limit.store(limit, Ordering::Relaxed);
+        self.limit.store(limit.min(FLOWS_MAX), Ordering::Relaxed);
     }
 
     pub(crate) fn put(&self, id: FlowId, flow: DpFlow) -> Installed {
@@ -174,14 +179,16 @@ impl Flows {
         (index.len() as u64, index.n_masks() as u64)
     }
 
-    /// Tunes the index, if nobody holds it. Returns flows that are out, to be reported.
-    pub(crate) fn tune(&self) -> Vec<Arc<Megaflow>> {
-        let Some(mut index) = self.index.try_write() else { return Vec::new() };
+    /// Tunes the index, if nobody holds it. Returns flows that are out, to be reported, and whether there is more to
+    /// do.
+    pub(crate) fn tune(&self) -> (Vec<Arc<Megaflow>>, bool) {
+        let Some(mut index) = self.index.try_write() else { return (Vec::new(), false) };
         let gone = index.tune();
+        let more = index.is_untidy();
         gone.iter().for_each(|f| f.set_gone());
         drop(index);
         gone.iter().for_each(|f| self.forget(f));
-        gone
+        (gone, more)
     }
 }
 
@@ -197,9 +204,17 @@ mod tests {
         DpFlow { key, mask, reads: Arc::new([]), actions: Arc::new([]), generation }
     }
 
+    const KINDS: [IndexKind; 2] = [IndexKind::TupleSpace, IndexKind::Tree];
+
     #[test]
     fn put_replaces_and_the_limit_holds() {
-        let flows = Flows::new(2);
+        for kind in KINDS {
+            replacing(kind);
+        }
+    }
+
+    fn replacing(kind: IndexKind) {
+        let flows = Flows::new(kind, 2);
         assert!(matches!(flows.put(FlowId(1), flow(80, 0)), Installed::Yes(gone) if gone.is_empty()));
         assert!(matches!(flows.put(FlowId(2), flow(80, 0)), Installed::Yes(gone) if gone[0].id == FlowId(1)));
         assert!(matches!(flows.put(FlowId(2), flow(81, 0)), Installed::Yes(gone) if gone.is_empty()));
@@ -217,7 +232,13 @@ mod tests {
 
     #[test]
     fn a_full_table_still_takes_a_flow_in_place_of_itself() {
-        let flows = Flows::new(2);
+        for kind in KINDS {
+            full(kind);
+        }
+    }
+
+    fn full(kind: IndexKind) {
+        let flows = Flows::new(kind, 2);
         for id in [1, 2] {
             flows.put(FlowId(id), flow(id as u16, 0));
         }
@@ -228,7 +249,13 @@ mod tests {
 
     #[test]
     fn threads_that_change_flows_leave_ids_and_index_in_agreement() {
-        let flows = Flows::new(u64::MAX);
+        for kind in KINDS {
+            changing(kind);
+        }
+    }
+
+    fn changing(kind: IndexKind) {
+        let flows = Flows::new(kind, u64::MAX);
         let reported = AtomicU64::new(0);
         std::thread::scope(|scope| {
             for thread in 0..4u64 {

@@ -2,7 +2,7 @@
 
 use base::{DropReason, PortNo};
 use flow::FlowKey;
-use flow::extract::extract_vlans;
+use flow::extract::extract_into;
 use netdev::pool;
 use packet::Batch;
 use std::sync::atomic::Ordering;
@@ -13,17 +13,20 @@ use crate::shared::{Shared, bump};
 /// An Ethernet header, in bytes: less is no frame.
 const FRAME_MIN: usize = 14;
 
-/// Fills `keys` with the key of each packet of `batch`, in order, after dropping those that are no frames.
+/// Makes the first of `keys` those of the packets of `batch`, in order, after dropping those that are no frames.
 pub(crate) fn parse(shared: &Shared, port: &Port, batch: &mut Batch, keys: &mut Vec<FlowKey>) {
     bump(&port.counters.rx_packets, batch.len() as u64);
     bump(&port.counters.rx_bytes, batch.iter().map(|p| p.len() as u64).sum());
     if batch.iter().any(|p| p.len() < FRAME_MIN) {
         refuse_short(shared, port, batch);
     }
-    keys.clear();
+    // What is there already is used again: only what a packet can have is written anew.
+    keys.resize(batch.len().max(keys.len()), FlowKey::ZERO);
     let vlans_max = shared.vlans_max.load(Ordering::Relaxed);
     let number = PortNo(port.number.0);
-    keys.extend(batch.iter().map(|p| extract_vlans(p.data(), number, vlans_max).0));
+    for (key, packet) in keys.iter_mut().zip(batch.iter()) {
+        extract_into(key, packet.data(), number, vlans_max);
+    }
 }
 
 #[cold]

@@ -4,8 +4,10 @@
 //!
 //! - [`poll`]: the loop of a packet thread; [`thread`]: what a thread owns and one round of its work;
 //! - [`input`]: a batch of frames becomes keys;
+//! - [`exact`]: the microflow cache, a hint which megaflow an exact key takes;
 //! - [`flows`], [`megaflow`]: the index of cached verdicts behind its lock;
-//! - [`upcall`]: what no flow covers goes up through [`dpif::UpcallHandler`];
+//! - [`upcall`]: what no flow covers goes up through a bounded queue of its port, to threads that ask the
+//!   [`dpif::UpcallHandler`];
 //! - [`execute`]: actions on packets, those of the same verdict together;
 //! - [`output`]: per-port transmit batches.
 //!
@@ -15,6 +17,7 @@
 //! [`base::DropReason`].
 
 mod datapath;
+mod exact;
 mod execute;
 mod flows;
 mod input;
@@ -26,5 +29,8 @@ mod shared;
 mod thread;
 mod upcall;
 
+pub use megaflow::IndexKind;
+
 pub use datapath::{Config, Datapath, ThreadStats};
 pub use port::{PortInfo, PortStats};
+pub use upcall::{HandlerStats, PortUpcalls, UpcallStats};

@@ -51,6 +51,36 @@ impl Outputs {
         Err(reason)
     }
 
+    /// Takes packets for port `to`, as [`Outputs::push`] does; none are left in `packets`. Returns why one of them may not
+    /// leave there, if so.
+    pub(crate) fn push_all(
+        &mut self,
+        shared: &Shared,
+        ports: &PortTable,
+        from: Option<&Port>,
+        to: DpPort,
+        packets: &mut Batch,
+    ) -> Result<(), DropReason> {
+        let Some(port) = ports.port(to).filter(|port| packets.iter().all(|packet| port.fits(packet))) else {
+            let pushed = packets.drain(..).map(|packet| self.push(shared, ports, from, to, packet));
+            return pushed.fold(Ok(()), Result::and);
+        };
+        let at = port.number.0 as usize;
+        if at >= self.batches.len() {
+            self.batches.resize_with(at + 1, Batch::new);
+        }
+        let batch = &mut self.batches[at];
+        if batch.is_empty() && !packets.is_empty() {
+            self.touched.push(port.number);
+        }
+        batch.append(packets);
+        if batch.len() >= EARLY {
+            send(shared, port, self.lane, batch);
+            self.touched.retain(|p| *p != port.number);
+        }
+        Ok(())
+    }
+
     fn queue(&mut self, shared: &Shared, port: &Port, packet: Packet) {
         let at = port.number.0 as usize;
         if at >= self.batches.len() {

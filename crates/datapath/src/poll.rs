@@ -9,6 +9,8 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use std::sync::Arc;
 
 use crate::shared::bump;
 use crate::thread::Worker;
@@ -23,11 +25,24 @@ const ASK_MS: i64 = 1;
 /// Runs `worker` until the datapath shuts down; `wake` is its event descriptor.
 pub(crate) fn run(mut worker: Worker, wake: &OwnedFd) {
     let (mut empty_rounds, mut futile) = (0, 0);
+    let mut cpus = Arc::new(Vec::new());
+    let mut since = Instant::now();
     while !worker.shared.stopping.load(Ordering::Acquire) {
-        if busy_round(&mut worker) {
+        let busy = busy_round(&mut worker);
+        let now = Instant::now();
+        let counters = &worker.shared.lanes[worker.index];
+        bump(if busy { &counters.busy_ns } else { &counters.idle_ns }, (now - since).as_nanos() as u64);
+        since = now;
+        if busy {
             (empty_rounds, futile) = (0, 0);
             continue;
         }
+        let wanted = worker.shared.cpus.load();
+        if !Arc::ptr_eq(&wanted, &cpus) {
+            cpus = Arc::clone(&wanted);
+            pin(worker.index, &cpus);
+        }
+        drop(wanted);
         empty_rounds += 1;
         if empty_rounds > worker.shared.config.empty_rounds_max {
             empty_rounds = 0;
@@ -40,10 +55,21 @@ pub(crate) fn run(mut worker: Worker, wake: &OwnedFd) {
     worker.shared.saw(worker.index, u64::MAX);
 }
 
-/// One round, timed. Returns whether a packet came in. A panic above the seam costs the packets of its batch, not
+/// Pins the calling packet thread, number `index`, to one of `cpus`; lets it go if there are none.
+fn pin(index: usize, cpus: &[usize]) {
+    let mut set = CpuSet::new();
+    match cpus.get(index % cpus.len().max(1)) {
+        Some(cpu) if *cpu < CpuSet::MAX_CPU => set.set(*cpu),
+        _ => (0..CpuSet::MAX_CPU).for_each(|cpu| set.set(cpu)),
+    }
+    if let Err(error) = sched_setaffinity(None, &set) {
+        tracing::warn!(thread = index, ?cpus, %error, "cannot pin a packet thread");
+    }
+}
+
+/// One round. Returns whether a packet came in. A panic above the seam costs the packets of its batch, not
 /// the thread.
 fn busy_round(worker: &mut Worker) -> bool {
-    let start = Instant::now();
     let received = catch_unwind(AssertUnwindSafe(|| worker.round()));
     match received {
         Ok(0) => return false,
@@ -54,7 +80,6 @@ fn busy_round(worker: &mut Worker) -> bool {
             tracing::error!(thread = worker.index, "packet processing panicked; the packets of its batch are lost");
         }
     }
-    bump(&worker.shared.lanes[worker.index].busy_ns, start.elapsed().as_nanos() as u64);
     true
 }
 

@@ -56,6 +56,7 @@ pub(crate) struct PortCounters {
     pub(crate) rx_bytes: AtomicU64,
     pub(crate) tx_packets: AtomicU64,
     pub(crate) tx_bytes: AtomicU64,
+    pub(crate) tx_batches: AtomicU64,
     /// Drops of packets that came in here.
     pub(crate) rx_drops: DropCounters,
     /// Drops by the device when it was to send.
@@ -73,6 +74,8 @@ pub struct PortStats {
     pub tx_packets: u64,
     /// Bytes in them.
     pub tx_bytes: u64,
+    /// Batches that they left in.
+    pub tx_batches: u64,
     /// Packets that came in here and were dropped, by reason.
     pub rx_drops: Vec<(DropReason, u64)>,
     /// Packets that the device dropped when it was to send them, by reason.
@@ -144,6 +147,7 @@ impl Port {
         drop(tx);
         self.counters.tx_packets.fetch_add(report.sent, Ordering::Relaxed);
         self.counters.tx_bytes.fetch_add(report.sent_bytes, Ordering::Relaxed);
+        self.counters.tx_batches.fetch_add(1, Ordering::Relaxed);
         for (reason, n) in &report.dropped {
             self.counters.tx_drops.add(*reason, *n);
         }
@@ -163,6 +167,7 @@ impl Port {
             rx_bytes: c.rx_bytes.load(Ordering::Relaxed),
             tx_packets: c.tx_packets.load(Ordering::Relaxed),
             tx_bytes: c.tx_bytes.load(Ordering::Relaxed),
+            tx_batches: c.tx_batches.load(Ordering::Relaxed),
             rx_drops: c.rx_drops.nonzero().collect(),
             tx_drops: c.tx_drops.nonzero().collect(),
         }

@@ -1,17 +1,19 @@
 //! What all threads of a datapath share: the published port table, the flows, the handler above the seam, counters.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use base::drop::DropCounters;
 use base::{Clock, DropReason};
 use dpif::{DpFlow, FlowId, UpcallHandler};
+use packet::buf::BATCH_MAX;
 use parking_lot::{Condvar, Mutex};
 
-use crate::datapath::Config;
+use crate::datapath::{Config, ThreadStats};
 use crate::flows::{Flows, Installed};
 use crate::port::{Port, PortTable};
+use crate::upcall::Upcalls;
 
 /// Shared state; see the module's text.
 #[derive(Debug)]
@@ -20,6 +22,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) ports: ArcSwap<PortTable>,
     pub(crate) flows: Flows,
+    pub(crate) upcalls: Upcalls,
     handler: ArcSwapOption<Handler>,
     /// Drops of all ports and of packets that came from none.
     pub(crate) drops: DropCounters,
@@ -30,6 +33,12 @@ pub(crate) struct Shared {
     /// VLAN tags that keys tell of.
     pub(crate) vlans_max: AtomicUsize,
     pub(crate) stopping: AtomicBool,
+    /// Processors that packet threads are pinned to.
+    pub(crate) cpus: ArcSwap<Vec<usize>>,
+    /// See [`crate::exact`].
+    pub(crate) inverse_probability: AtomicU32,
+    /// Every so many cached packets, one is decided about afresh; 0 for none.
+    pub(crate) check_every: AtomicU64,
     /// The version of the port table that each thread uses.
     seen: Mutex<Vec<u64>>,
     seen_moved: Condvar,
@@ -53,6 +62,16 @@ pub(crate) struct LaneCounters {
     pub(crate) missed: AtomicU64,
     pub(crate) lost: AtomicU64,
     pub(crate) probes: AtomicU64,
+    /// Of `hit`, those that the microflow cache had.
+    pub(crate) exact_hit: AtomicU64,
+    /// Packets that no flow covered, lost ones included. (`missed` counts those that were asked about.)
+    pub(crate) misses: AtomicU64,
+    pub(crate) checks: AtomicU64,
+    pub(crate) checks_failed: AtomicU64,
+    /// Batches of one packet, of two, and so on.
+    pub(crate) batch_sizes: [AtomicU64; BATCH_MAX],
+    /// Nanoseconds in rounds that moved nothing, and asleep.
+    pub(crate) idle_ns: AtomicU64,
 }
 
 /// Adds to a counter that only the caller writes.
@@ -62,19 +81,49 @@ pub(crate) fn bump(counter: &AtomicU64, n: u64) {
     }
 }
 
+impl LaneCounters {
+    /// What a packet thread has done.
+    pub(crate) fn thread_stats(&self) -> ThreadStats {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let hits = load(&self.hit);
+        let exact_hits = load(&self.exact_hit);
+        ThreadStats {
+            packets: load(&self.packets),
+            batches: load(&self.batches),
+            batch_sizes: self.batch_sizes.iter().map(load).collect(),
+            exact_hits,
+            megaflow_hits: hits.saturating_sub(exact_hits),
+            probes: load(&self.probes),
+            misses: load(&self.misses),
+            lost: load(&self.lost),
+            checks: load(&self.checks),
+            checks_failed: load(&self.checks_failed),
+            rounds: load(&self.rounds),
+            sleeps: load(&self.sleeps),
+            busy_ns: load(&self.busy_ns),
+            idle_ns: load(&self.idle_ns),
+            panics: load(&self.panics),
+        }
+    }
+}
+
 impl Shared {
     pub(crate) fn new(config: Config, clock: Clock) -> Self {
         let lanes = config.threads.max(1) + 1;
         Self {
             clock,
             ports: ArcSwap::default(),
-            flows: Flows::new(config.flow_limit),
+            flows: Flows::new(config.index, config.flow_limit),
+            upcalls: Upcalls::default(),
             handler: ArcSwapOption::empty(),
             drops: DropCounters::default(),
             lanes: (0..lanes).map(|_| LaneCounters::default()).collect(),
             flows_refused: AtomicU64::new(0),
             vlans_max: AtomicUsize::new(flow::extract::VLANS),
             stopping: AtomicBool::new(false),
+            cpus: ArcSwap::default(),
+            inverse_probability: AtomicU32::new(crate::exact::INVERSE_PROBABILITY),
+            check_every: AtomicU64::new(0),
             seen: Mutex::new(vec![0; config.threads.max(1)]),
             seen_moved: Condvar::new(),
             config,
@@ -118,12 +167,14 @@ impl Shared {
         }
     }
 
-    /// Puts the flows' index in order and tells the handler which flows left for it.
-    pub(crate) fn tune(&self) {
-        let gone = self.flows.tune();
+    /// Puts the flows' index in order, a part at a time, and tells the handler which flows left for it. Returns whether
+    /// there is more to do.
+    pub(crate) fn tune(&self) -> bool {
+        let (gone, more) = self.flows.tune();
         if let Some(handler) = self.handler().filter(|_| !gone.is_empty()) {
             gone.iter().for_each(|old| handler.flow_gone(old.id, old.stats()));
         }
+        more
     }
 
     /// Says that thread `thread` uses the port table of `version` from now on.

@@ -1,20 +1,313 @@
-//! Packets that no flow covers go up, one at a time, on the packet thread itself.
+//! Packets that no flow covers go up: through a queue for each port, bounded, which handler threads serve in turn.
 //!
-//! This is where bounded queues, fair between ports, are to stand once the slow path has threads of its own; until
-//! then a miss is answered before the next packet moves, and cannot pile up.
+//! A packet thread only puts packets into the queue of the port where they came in; when that is full it drops them and
+//! counts the drop there. Handler threads go round the ports that have packets waiting and take a batch from one of them
+//! at a time, so that a port with many misses delays another's by no more than its own batch. A port is served by one
+//! handler at a time: its packets keep their order among themselves. (A packet that finds the flow that an earlier one
+//! has brought may overtake it; Open vSwitch's kernel datapath lets it, too.)
+//!
+//! A handler looks each packet up first: the answer to an earlier miss may cover it. What is left is translated, the
+//! flow is remembered, and the packet takes its actions. No lock is held while the switch above thinks.
+//!
+//! Invariants: `ring` names just the ports that have packets waiting and that nobody serves, each once; `waiting` counts
+//! the packets of all queues.
 
-use base::DropReason;
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use base::{DpPort, DropReason, PortNo};
 use dpif::{DpFlowStats, Upcall};
 use flow::FlowKey;
+use flow::extract::extract_into;
 use netdev::pool;
 use packet::{Batch, Packet};
+use parking_lot::{Condvar, Mutex};
 
 use crate::execute::Executor;
-use crate::shared::bump;
+use crate::output::Outputs;
+use crate::shared::{Shared, bump};
+use crate::thread::hit;
+
+/// Packets that wait at a port at most.
+pub(crate) const PORT_PACKETS_MAX: usize = 1024;
+/// Packets that wait at all ports together at most.
+pub(crate) const PACKETS_MAX: usize = 16 * PORT_PACKETS_MAX;
+/// Packets of a port that are served before it is another port's turn.
+const TURN: usize = 32;
+
+/// The queues of all ports.
+#[derive(Debug, Default)]
+pub(crate) struct Upcalls {
+    state: Mutex<State>,
+    /// There is something to be served, or to end for.
+    work: Condvar,
+    /// Nothing waits and nobody serves.
+    idle: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    ports: BTreeMap<DpPort, Queue>,
+    ring: VecDeque<DpPort>,
+    waiting: usize,
+    /// Batches in work.
+    serving: usize,
+    /// Handlers asleep.
+    asleep: usize,
+    /// Handlers of this index and above end.
+    n_handlers: usize,
+    handlers: Vec<HandlerStats>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    packets: VecDeque<Packet>,
+    in_work: bool,
+    stats: PortUpcalls,
+}
+
+/// What went up from a port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PortUpcalls {
+    /// Packets that wait now.
+    pub waiting: u64,
+    /// Most packets that ever waited.
+    pub waiting_max: u64,
+    /// Packets taken into the queue.
+    pub queued: u64,
+    /// Packets taken out of it to be served.
+    pub served: u64,
+    /// Packets dropped as the queue was full.
+    pub dropped: u64,
+}
+
+/// What a handler thread has done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct HandlerStats {
+    /// Packets served.
+    pub packets: u64,
+    /// Batches that they came in.
+    pub batches: u64,
+    /// Panics of the switch above, each of which lost the rest of a batch.
+    pub panics: u64,
+}
+
+/// What goes up, by port, and who serves it.
+#[derive(Clone, Debug, Default)]
+pub struct UpcallStats {
+    /// Ports from which packets ever went up.
+    pub ports: Vec<(DpPort, PortUpcalls)>,
+    /// Handler threads; without threads, the caller of `run_once`.
+    pub handlers: Vec<HandlerStats>,
+}
+
+impl Upcalls {
+    /// Puts packets of `port` into its queue, as many as there is room for, and takes them out of `packets`. Returns
+    /// how many were left.
+    pub(crate) fn queue(&self, port: DpPort, packets: &mut Batch) -> usize {
+        let mut state = self.state.lock();
+        let State { ports, ring, waiting, asleep, .. } = &mut *state;
+        let queue = ports.entry(port).or_default();
+        let room = (PORT_PACKETS_MAX - queue.packets.len()).min(PACKETS_MAX - *waiting);
+        let n = packets.len().min(room);
+        if n > 0 && queue.packets.is_empty() && !queue.in_work {
+            ring.push_back(port);
+        }
+        queue.packets.extend(packets.drain(..n));
+        *waiting += n;
+        let left = packets.len();
+        let stats = &mut queue.stats;
+        stats.queued += n as u64;
+        stats.dropped += left as u64;
+        stats.waiting_max = stats.waiting_max.max(queue.packets.len() as u64);
+        let wake = *asleep > 0 && !ring.is_empty();
+        drop(state);
+        if wake {
+            self.work.notify_one();
+        }
+        left
+    }
+
+    /// Takes the next batch that is to be served, if there is one.
+    fn take(state: &mut State, batch: &mut Batch) -> Option<DpPort> {
+        let port = state.ring.pop_front()?;
+        let queue = state.ports.get_mut(&port)?;
+        let n = queue.packets.len().min(TURN);
+        batch.extend(queue.packets.drain(..n));
+        queue.in_work = true;
+        queue.stats.served += n as u64;
+        state.waiting -= n;
+        state.serving += 1;
+        Some(port)
+    }
+
+    /// Says that a batch of `port` is done: it is another's turn.
+    fn done(&self, port: DpPort, handler: usize, packets: u64, panicked: bool) {
+        let mut state = self.state.lock();
+        state.serving -= 1;
+        if let Some(queue) = state.ports.get_mut(&port) {
+            queue.in_work = false;
+            if !queue.packets.is_empty() {
+                state.ring.push_back(port);
+            }
+        }
+        if state.handlers.len() <= handler {
+            state.handlers.resize_with(handler + 1, HandlerStats::default);
+        }
+        let stats = &mut state.handlers[handler];
+        stats.batches += 1;
+        stats.packets += packets;
+        stats.panics += u64::from(panicked);
+        if state.serving == 0 && state.waiting == 0 {
+            self.idle.notify_all();
+        }
+    }
+
+    /// Sets how many handler threads go on; those of a higher index end.
+    pub(crate) fn set_handlers(&self, n: usize) {
+        let mut state = self.state.lock();
+        state.n_handlers = n;
+        state.handlers.resize_with(n.max(1), HandlerStats::default);
+        drop(state);
+        self.work.notify_all();
+    }
+
+    /// Waits until nothing waits and nobody serves.
+    pub(crate) fn wait_idle(&self) {
+        let mut state = self.state.lock();
+        while state.n_handlers > 0 && (state.serving > 0 || state.waiting > 0) {
+            self.idle.wait(&mut state);
+        }
+    }
+
+    /// Throws away what waits.
+    pub(crate) fn clear(&self) {
+        let mut state = self.state.lock();
+        for queue in state.ports.values_mut() {
+            queue.packets.drain(..).for_each(pool::recycle);
+        }
+        state.ring.clear();
+        state.waiting = 0;
+        self.idle.notify_all();
+    }
+
+    pub(crate) fn stats(&self) -> UpcallStats {
+        let state = self.state.lock();
+        let port = |(port, queue): (&DpPort, &Queue)| {
+            (*port, PortUpcalls { waiting: queue.packets.len() as u64, ..queue.stats })
+        };
+        UpcallStats { ports: state.ports.iter().map(port).collect(), handlers: state.handlers.clone() }
+    }
+
+    /// Forgets a port that is gone. What still waits there is served.
+    pub(crate) fn forget(&self, port: DpPort) {
+        let mut state = self.state.lock();
+        if state.ports.get(&port).is_some_and(|q| q.packets.is_empty() && !q.in_work) {
+            state.ports.remove(&port);
+        }
+    }
+}
+
+/// Who serves queues: a handler thread, or the caller of `run_once`.
+#[derive(Debug)]
+pub(crate) struct Server {
+    shared: Arc<Shared>,
+    index: usize,
+    outputs: Outputs,
+    // Kept for their memory.
+    batch: Batch,
+    one: Batch,
+    key: FlowKey,
+}
+
+impl Server {
+    pub(crate) fn new(shared: Arc<Shared>, index: usize) -> Self {
+        let outputs = Outputs::new(shared.caller_lane());
+        Self { shared, index, outputs, batch: Batch::new(), one: Batch::new(), key: FlowKey::ZERO }
+    }
+
+    /// The life of a handler thread.
+    pub(crate) fn run(mut self) {
+        let shared = Arc::clone(&self.shared);
+        loop {
+            let mut state = shared.upcalls.state.lock();
+            let port = loop {
+                if self.index >= state.n_handlers {
+                    return;
+                }
+                if let Some(port) = Upcalls::take(&mut state, &mut self.batch) {
+                    break port;
+                }
+                state.asleep += 1;
+                shared.upcalls.work.wait(&mut state);
+                state.asleep -= 1;
+            };
+            // One who puts packets there wakes a single handler.
+            if state.asleep > 0 && !state.ring.is_empty() {
+                shared.upcalls.work.notify_one();
+            }
+            drop(state);
+            self.serve(port);
+        }
+    }
+
+    /// Serves all that waits, on the caller's thread.
+    pub(crate) fn drain(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        loop {
+            let taken = Upcalls::take(&mut shared.upcalls.state.lock(), &mut self.batch);
+            let Some(port) = taken else { return };
+            self.serve(port);
+        }
+    }
+
+    /// Serves a batch of `port`.
+    fn serve(&mut self, port: DpPort) {
+        let n = self.batch.len() as u64;
+        let served = catch_unwind(AssertUnwindSafe(|| self.answer(port)));
+        if served.is_err() {
+            let lost = self.batch.len() as u64 + 1;
+            self.shared.count_drop(None, DropReason::TranslationError, lost);
+            bump(&self.shared.lanes[self.shared.caller_lane()].panics, 1);
+            tracing::error!(handler = self.index, "a miss panicked; the rest of its batch is lost");
+            pool::recycle_all(&mut self.batch);
+        }
+        self.shared.upcalls.done(port, self.index, n, served.is_err());
+    }
+
+    fn answer(&mut self, number: DpPort) {
+        let shared = Arc::clone(&self.shared);
+        let ports = shared.ports.load_full();
+        let lane = shared.caller_lane();
+        let vlans_max = shared.vlans_max.load(Ordering::Relaxed);
+        let mut exec = Executor {
+            shared: &shared,
+            ports: &ports,
+            in_port: number,
+            from: ports.port(number).map(|p| &**p),
+            outputs: &mut self.outputs,
+            failed: None,
+        };
+        self.batch.reverse();
+        while let Some(packet) = self.batch.pop() {
+            extract_into(&mut self.key, packet.data(), PortNo(number.0), vlans_max);
+            match hit(&shared, lane, &self.key, &packet) {
+                Some(actions) => {
+                    self.one.push(packet);
+                    exec.run(&mut self.one, &actions);
+                }
+                None => miss(&mut exec, lane, &self.key, packet, &mut self.one),
+            }
+        }
+        self.outputs.flush(&shared, &ports);
+    }
+}
 
 /// Asks the handler about `packet`, remembers the flow that it answers with, and executes its actions.
 /// `one` is an empty batch to work in.
-pub(crate) fn miss(exec: &mut Executor<'_>, lane: usize, key: &FlowKey, packet: Packet, one: &mut Batch) {
+fn miss(exec: &mut Executor<'_>, lane: usize, key: &FlowKey, packet: Packet, one: &mut Batch) {
     let (shared, counters) = (exec.shared, &exec.shared.lanes[lane]);
     let Some(handler) = shared.handler() else {
         bump(&counters.lost, 1);

@@ -31,7 +31,9 @@ pub struct DpFlow {
     /// Bits that matter. The ingress port is always matched whole.
     pub mask: FlowMask,
     /// How the computation behind it came to look at these bits, in order: an index may be built along it. Each bit of
-    /// `mask` stands in a step; empty if there was no such computation (a flow put there by hand).
+    /// `mask` stands in a step; empty if there was no such computation (a flow put there by hand). A flow that was
+    /// narrowed may be widened again to all that these reads tell. So who finds an installed flow still right by a new
+    /// computation has to put it again, with the new reads, if these are not all among the old.
     pub reads: Arc<[Step]>,
     /// What to do.
     pub actions: DpActions,
@@ -168,7 +170,8 @@ pub trait Dpif: Send + Sync + Debug {
     fn flow_get(&self, id: FlowId) -> Option<DpFlowEntry>;
 
     /// The statistics of all flows, in no order. Flows that come or go meanwhile may be left out or told of. No lock is
-    /// held while `each` runs: it may call any method.
+    /// held while `each` runs: it may call any method. To be called now and then: the datapath puts its flows in
+    /// order then, and may report some by [`UpcallHandler::flow_gone`] that others took the place of.
     fn flow_stats(&self, each: &mut dyn FnMut(FlowId, DpFlowStats));
 
     /// All flows, each with its statistics: for shows, as each takes the room of a whole key and mask.

@@ -97,12 +97,21 @@ pub fn extract(frame: &[u8], in_port: PortNo) -> (FlowKey, Layers) {
 /// of a further tag is then the Ethernet type.
 pub fn extract_vlans(frame: &[u8], in_port: PortNo, vlans_max: usize) -> (FlowKey, Layers) {
     let mut key = FlowKey::ZERO;
-    let mut layers = Layers { end: frame.len(), ..Layers::default() };
+    let layers = extract_into(&mut key, frame, in_port, vlans_max);
+    (key, layers)
+}
+
+/// As [`extract_vlans`], into a key that is used again and again: one whose metadata is zero but for the ingress port.
+/// Nothing else of what stood in it matters.
+#[inline]
+pub fn extract_into(key: &mut FlowKey, frame: &[u8], in_port: PortNo, vlans_max: usize) -> Layers {
+    key.0[layout::ETH_DST..].fill(0);
     key.0[layout::PORTS] = u64::from(in_port.0) << 32;
+    let mut layers = Layers { end: frame.len(), ..Layers::default() };
     let mut rest = frame;
-    let Some(eth) = take::<12>(&mut rest) else { return (key, layers) };
+    let Some(eth) = take::<12>(&mut rest) else { return layers };
     if rest.len() < 2 {
-        return (key, layers);
+        return layers;
     }
     let tags = vlan_tags(&mut rest, vlans_max.min(VLANS));
     let dl_type = ether_type(&mut rest);
@@ -114,18 +123,18 @@ pub fn extract_vlans(frame: &[u8], in_port: PortNo, vlans_max: usize) -> (FlowKe
     let at = frame.len() - rest.len();
     layers.l3 = u16::try_from(at).ok();
     match dl_type {
-        ethertype::IPV4 => ipv4(&mut key, &mut layers, frame.len(), rest),
-        ethertype::IPV6 => ipv6(&mut key, &mut layers, frame.len(), rest),
-        ethertype::ARP | ethertype::RARP => arp(&mut key, rest),
+        ethertype::IPV4 => ipv4(key, &mut layers, frame.len(), rest),
+        ethertype::IPV6 => ipv6(key, &mut layers, frame.len(), rest),
+        ethertype::ARP | ethertype::RARP => arp(key, rest),
         ethertype::MPLS | ethertype::MPLS_MCAST => {
             layers.l2_5 = layers.l3;
-            let labels = mpls(&mut key, rest);
+            let labels = mpls(key, rest);
             layers.l3 = labels.and_then(|n| u16::try_from(at + n * 4).ok());
         }
-        ethertype::NSH => nsh(&mut key, rest),
+        ethertype::NSH => nsh(key, rest),
         _ => {}
     }
-    (key, layers)
+    layers
 }
 
 /// Takes `N` bytes off the front of `rest`, if it has them.

@@ -85,7 +85,7 @@ impl Reads {
         if new == 0 {
             return;
         }
-        if bits & self.written.0[word] != 0 {
+        if prefix_bits(shift, width, width) & self.written.0[word] != 0 {
             return self.note(word, new);
         }
         self.mask.0[word] |= new;
@@ -175,5 +175,9 @@ mod tests {
         r.write_mask(&written);
         r.note_prefix(6, 0, 8, 3);
         assert_eq!(r.order()[2..], [Step::Bits { word: 6, bits: 0x60 }]);
+        written.0[7] = 1;
+        r.write_mask(&written);
+        r.note_prefix(7, 0, 16, 2);
+        assert_eq!(r.order()[3..], [Step::Bits { word: 7, bits: 0xc000 }]);
     }
 }

@@ -53,7 +53,12 @@ fn offsets_point_at_the_headers() {
     let mut rng = Rng::seeded(5);
     for _ in 0..20_000 {
         let frame = corpus::frames::frame(&mut rng);
-        let (_, layers) = extract(&frame, PortNo(1));
+        let (key, layers) = extract(&frame, PortNo(1));
+        let mut used = flow::FlowKey([0; flow::WORDS]);
+        used.0[flow::layout::ETH_DST..].fill(u64::MAX);
+        used.set_in_port(PortNo(9));
+        assert_eq!(flow::extract::extract_into(&mut used, &frame, PortNo(1), 2), layers);
+        assert_eq!(used, key);
         let at = |o: Option<u16>| o.map_or(0, usize::from);
         assert!(at(layers.l2_5) <= frame.len() && at(layers.l3) <= frame.len());
         assert!(at(layers.l4) <= layers.end && layers.end <= frame.len());

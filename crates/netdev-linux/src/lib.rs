@@ -31,6 +31,7 @@ mod ring;
 mod sys;
 pub mod system;
 mod transmit;
+pub mod tsc;
 mod vnet;
 
 pub use host::Linux;

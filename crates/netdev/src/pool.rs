@@ -23,6 +23,7 @@ struct Pool {
 }
 
 impl Pool {
+    #[inline]
     fn give(&mut self, packet: Packet) {
         let size = packet.headroom() + packet.len();
         if size <= SMALL {
@@ -40,6 +41,7 @@ thread_local! {
 }
 
 /// A packet with a copy of `frame`, its headroom and no marks, in a buffer of the pool if there is one.
+#[inline]
 pub fn filled(frame: &[u8]) -> Packet {
     let kept = POOL.with_borrow_mut(|pool| {
         let small = packet::buf::HEADROOM + frame.len() <= SMALL;
@@ -64,6 +66,7 @@ pub fn buffer(len: usize) -> Vec<u8> {
 }
 
 /// Gives a packet's buffer back.
+#[inline]
 pub fn recycle(packet: Packet) {
     POOL.with_borrow_mut(|pool| pool.give(packet));
 }

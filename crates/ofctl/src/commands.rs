@@ -2,7 +2,7 @@
 
 use crate::error::{Result, fatal};
 use crate::options::Context;
-use crate::{flow_change, flow_dump, flow_set, monitor, offline, packet_out, ports, query};
+use crate::{flow_change, flow_dump, flow_set, groups, monitor, offline, packet_out, ports, query};
 
 /// Whether a command changes something.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -55,9 +55,15 @@ const COMMANDS: &[Command] = &[
     command("mod-table", 3, 3, Writes, ports::mod_table),
     command("get-frags", 1, 1, Reads, query::get_frags),
     command("set-frags", 2, 2, Writes, query::set_frags),
-    command("dump-groups", 1, 2, Reads, query::dump_groups),
-    command("dump-group-stats", 1, 2, Reads, query::dump_group_stats),
-    command("dump-group-features", 1, 1, Reads, query::dump_group_features),
+    command("add-group", 1, 2, Writes, groups::add_group),
+    command("add-groups", 2, 2, Writes, groups::add_groups),
+    command("mod-group", 1, 2, Writes, groups::mod_group),
+    command("del-groups", 1, 2, Writes, groups::del_groups),
+    command("insert-buckets", 1, 2, Writes, groups::insert_buckets),
+    command("remove-buckets", 1, 2, Writes, groups::remove_buckets),
+    command("dump-groups", 1, 2, Reads, groups::dump_groups),
+    command("dump-group-stats", 1, 2, Reads, groups::dump_group_stats),
+    command("dump-group-features", 1, 1, Reads, groups::dump_group_features),
     command("dump-meters", 1, 2, Reads, query::dump_meters),
     command("meter-stats", 1, 2, Reads, query::meter_stats),
     command("meter-features", 1, 1, Reads, query::meter_features),
@@ -75,12 +81,6 @@ const COMMANDS: &[Command] = &[
 
 /// Commands of ovs-ofctl that are not there yet.
 const MISSING: &[&str] = &[
-    "add-group",
-    "add-groups",
-    "mod-group",
-    "del-groups",
-    "insert-buckets",
-    "remove-buckets",
     "add-meter",
     "mod-meter",
     "del-meter",

@@ -58,7 +58,8 @@ impl<'a> Sender<'a> {
     }
 }
 
-fn no_bundles(c: &Context) -> Result {
+/// Bundles, which would make changes all at once, are not there.
+pub(crate) fn no_bundles(c: &Context) -> Result {
     if c.bundle { Err(fatal("--bundle is not supported: OpenFlow 1.4 bundles are not implemented")) } else { Ok(()) }
 }
 

@@ -34,6 +34,8 @@ pub struct Context {
     pub verbosity: u8,
     /// `--strict`.
     pub strict: bool,
+    /// `--may-create`.
+    pub may_create: bool,
     /// `--readd`.
     pub readd: bool,
     /// `--read-only`.
@@ -117,6 +119,7 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
         protocols: Protocols::ANY,
         verbosity: 0,
         strict: false,
+        may_create: false,
         readd: false,
         read_only: false,
         bundle: false,
@@ -177,7 +180,7 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
                 "" | "always" | "yes" | "force" | "auto" | "tty" | "if-tty" | "never" | "no" | "none" => {}
                 other => return Err(fatal(format!("incorrect value `{other}' for --color"))),
             },
-            "may-create" => {}
+            "may-create" => c.may_create = true,
             "private-key" | "certificate" | "ca-cert" | "bootstrap-ca-cert" | "peer-ca-cert" => {}
             id if c.daemon.accept(id, Some(value.as_str()).filter(|v| !v.is_empty())) => {}
             id => logging(log, id, &value)?,

@@ -161,37 +161,6 @@ pub fn set_frags(c: &Context, a: &[String]) -> Result {
     Ok(())
 }
 
-/// Descriptions of groups.
-pub fn dump_groups(c: &Context, a: &[String]) -> Result {
-    let mut conn = open_of11(c, &a[0])?;
-    dump_stats(c, &a[0], &mut conn, S::GroupDesc)
-}
-
-/// Counters of groups.
-pub fn dump_group_stats(c: &Context, a: &[String]) -> Result {
-    let id = match a.get(1).map(String::as_str) {
-        None | Some("all" | "ALL" | "group_id=all") => openflow::group::GROUP_ALL,
-        Some(text) => number_of(text, "group_id", "group_id")?,
-    };
-    crate::switch::accepted_names(c, &a[0])?;
-    let mut conn = open_of11(c, &a[0])?;
-    dump_stats(c, &a[0], &mut conn, S::Group(id))
-}
-
-/// What groups there could be.
-pub fn dump_group_features(c: &Context, a: &[String]) -> Result {
-    let mut conn = open_of11(c, &a[0])?;
-    dump_stats(c, &a[0], &mut conn, S::GroupFeatures)
-}
-
-/// Groups of OpenFlow 1.0 are an extension that this program does not speak.
-fn open_of11(c: &Context, switch: &str) -> Result<Vconn> {
-    if !intersect(c.protocols, Protocols::OF11_UP) {
-        return Err(fatal("group commands need OpenFlow 1.1 or later ('-O OpenFlow13')"));
-    }
-    open(c, switch, Target::Mgmt)
-}
-
 fn open_of13(c: &Context, switch: &str) -> Result<Vconn> {
     if !intersect(c.protocols, Protocols::OF13_UP) {
         return Err(not_allowed(Protocols::OF13_UP, c.protocols));

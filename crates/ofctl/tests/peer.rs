@@ -146,13 +146,32 @@ fn same_as_debians() {
             "table=0,priority=10,ip,nw_dst=1.2.3.4,actions=output:1\ntable=2,ip,actions=output:2\narp,actions=drop\n",
         ),
         ("f4", "table=0,priority=10,ip,nw_dst=1.2.3.4,actions=output:2\ntable=2,ip,actions=output:2\n"),
+        (
+            "g1",
+            "add_or_mod group_id=1,type=all,bucket=1\nadd_or_mod group_id=2,type=select,bucket=2\n# c\n\n\
+             modify group_id=2,type=select,bucket=1 # x\ndelete group_id=1\nadd_or_mod group_id=3,type=indirect,bucket=2\n",
+        ),
+        (
+            "g2",
+            "insert_bucket group_id=2,command_bucket_id=first,bucket=bucket_id:7,1\nremove_bucket group_id=2,command_bucket_id=7\n",
+        ),
+        ("g3", "group_id=1,type=all,bucket=1\n bogus\n"),
+        (
+            "g4",
+            "add_or_mod group_id=11,type=all,bucket=1\ngroup_id=11,type=all,bucket=1\ngroup_id=12,type=all,bucket=1\n",
+        ),
         ("f5", "add table=1,ip,actions=1\ntable=1,arp,actions=2\nmodify table=1,ip,actions=3\ndelete table=4\n"),
     ] {
         fs::write(switch.dir.path().join(name), text).expect("a file of flows");
     }
     fs::write(switch.dir.path().join("s.bin"), b"\x01\x05\x00\x08\x00\x00\x00\x01\x01\x02\x00\x0c\x00\x00\x00\x02abcd")
         .expect("a file of messages");
-    let lines = concat!(include_str!("peer/lines"), include_str!("peer/messages"), include_str!("peer/actions"));
+    let lines = concat!(
+        include_str!("peer/lines"),
+        include_str!("peer/messages"),
+        include_str!("peer/actions"),
+        include_str!("peer/groups")
+    );
     let mut differing = Vec::new();
     for line in lines.lines().filter(|l| !l.is_empty() && !l.starts_with('#')) {
         let args = words(line);

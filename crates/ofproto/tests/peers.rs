@@ -1,6 +1,7 @@
 //! Translations against those of Open vSwitch: generated tables and packets, `ofproto/trace` of `ovs-vswitchd` on one
 //! side and ours on the other. Compared is what leaves by which port, with which headers; the form of the datapath
-//! actions may differ.
+//! actions may differ. Of the megaflows, ours are to hold for every packet that they match, by what Open vSwitch says
+//! of it, and are to be no narrower than theirs, on average.
 //!
 //! The programs are taken from the folder `$FLOWSTONE_PEERS` (`bin/`, and the schema under `usr/share/openvswitch`).
 //! Without that variable the test is skipped, but under `CI=true` it fails.
@@ -8,7 +9,7 @@
 use base::rng::Rng;
 use base::{Clock, DpPort, MacAddr, PortNo};
 use dpif::DpAction;
-use flow::text::NoNames;
+use flow::text::{NoNames, parse_match};
 use flow::{Field, FlowKey};
 use ofproto::{BundleSpec, Ofproto, PortSpec, Switch};
 use openflow::{FlowModCommand, parse_flow};
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use xlate::{PortOut, Start, VlanMode, translate_from};
 
 const TABLES: u64 = 60;
-const PACKETS: u64 = 8;
+const PACKETS: u64 = 12;
 /// OpenFlow and datapath port numbers are the same here, but for LOCAL.
 const LOCAL_DP: u32 = 100;
 
@@ -129,6 +130,15 @@ fn ours() -> (Arc<Switch>, Arc<Ofproto>) {
     let bundles = specs.iter().map(bundle).collect();
     bridge.set_ports(specs, bundles);
     (switch, bridge)
+}
+
+/// Bits of a mask over what a packet is, without what is the same for all (recirculation, packet type).
+fn bits(mask: &FlowKey) -> u64 {
+    let mut mask = mask.clone();
+    for field in [Field::RecircId, Field::PacketType] {
+        mask.set(field, 0);
+    }
+    mask.0.iter().map(|word| u64::from(word.count_ones())).sum()
 }
 
 fn pick<'a>(rng: &mut Rng, of: &[&'a str]) -> &'a str {
@@ -339,6 +349,8 @@ fn translations_agree_with_open_vswitch() {
     let Some(peers) = peers() else { return };
     let peer = Peer::start(&peers);
     let (mut flows, mut traces, mut wrong) = (0, 0, Vec::new());
+    // Bits that our megaflows match, and theirs; packets that another's megaflow of ours covers.
+    let (mut width, mut covered) = ((0, 0), 0);
     for seed in 0..TABLES {
         let rng = &mut Rng::seeded(seed);
         let (switch, bridge) = ours();
@@ -346,6 +358,7 @@ fn translations_agree_with_open_vswitch() {
         let of13 = seed % 2 == 1;
         let version = if of13 { "OpenFlow13" } else { "OpenFlow10" };
         let mut table = String::new();
+        let mut cached: Vec<(FlowKey, FlowKey, Vec<DpAction>, Vec<Seen>)> = Vec::new();
         for _ in 0..8 {
             let text = random_flow(rng, of13);
             // What it does not take is of no interest here.
@@ -359,12 +372,13 @@ fn translations_agree_with_open_vswitch() {
         for _ in 0..PACKETS {
             let packet = random_packet(rng);
             let trace = peer.run("ovs-appctl", &["ofproto/trace", "br0", &packet]).expect("traces");
-            let theirs = trace.lines().find_map(|l| l.strip_prefix("Datapath actions: ")).expect("actions");
+            let line = |title: &str| trace.lines().find_map(|l| l.strip_prefix(title)).expect("a line");
+            let theirs = line("Datapath actions: ").to_owned();
             let key = bridge.parse_trace_flow(&packet).expect("a packet");
             let net = switch.network();
             let verdict = translate_from(&net, &net.bridges[&bridge.id()], &key, Start::Tables, false);
             let (mut expected, mut got) = (Vec::new(), Vec::new());
-            Wire::new(&key).theirs(theirs, &mut expected);
+            Wire::new(&key).theirs(&theirs, &mut expected);
             Wire::new(&key).ours(&verdict.actions, &mut got);
             // The order in which ports are flooded is nobody's concern.
             expected.sort_unstable();
@@ -374,9 +388,33 @@ fn translations_agree_with_open_vswitch() {
             if expected != got && got.iter().all(|(_, tags, _)| tags.len() < 3) {
                 wrong.push(format!("{table}  {packet}\n  theirs: {theirs}\n  ours:   {:?}\n", verdict.actions));
             }
+            let megaflow = line("Megaflow: ");
+            let matched = parse_match(megaflow, &NoNames).unwrap_or_else(|e| panic!("{megaflow}: {e}"));
+            width.0 += bits(verdict.reads.mask());
+            width.1 += bits(matched.mask());
+            cached.push((key, verdict.reads.mask().clone(), verdict.actions, expected));
+        }
+        for (i, (made_for, mask, actions, _)) in cached.iter().enumerate() {
+            let others = cached.iter().enumerate().filter(|(j, (key, ..))| *j != i && key.eq_masked(made_for, mask));
+            for (_, (key, .., expected)) in others {
+                let mut got = Vec::new();
+                Wire::new(key).ours(actions, &mut got);
+                got.sort_unstable();
+                covered += 1;
+                if *expected != got && got.iter().all(|(_, tags, _)| tags.len() < 3) {
+                    wrong.push(format!("{table}  too wide: {key:?} is covered by the megaflow of {made_for:?}\n"));
+                }
+            }
         }
     }
-    println!("{traces} traces over {flows} flows");
+    println!(
+        "{traces} traces over {flows} flows; bits matched on average: ours {}, theirs {}; {covered} packets covered by \
+         another's megaflow",
+        width.0 / traces,
+        width.1 / traces
+    );
+    assert!(width.0 <= width.1, "our megaflows match {} bits, theirs {}", width.0, width.1);
+    assert!(covered > 100, "{covered} packets");
     assert!(flows > TABLES * 3, "only {flows} flows were taken");
     assert!(wrong.is_empty(), "{} of {traces} differ:\n{}", wrong.len(), wrong[..wrong.len().min(5)].join("\n"));
 }

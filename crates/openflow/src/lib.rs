@@ -8,7 +8,7 @@
 //! - [`switch`], [`port`], [`queue`], [`packet`], [`flow_msg`], [`table`], [`group`]: the messages' contents, by topic.
 //! - [`multipart`]: statistics; answers in parts, written one message at a time and put together again.
 //! - [`nxm`], [`of_match`], [`prereq`]: matches as entries, as fixed structures, and what their fields presuppose.
-//! - [`print`]: messages as text.
+//! - [`mod@print`]: messages as text.
 //! - [`bytes`], [`wire`]: reading and writing numbers.
 //! - [`action`]: what a flow does to a packet, as values ([`Action`]), bytes and text.
 //! - [`flow_mod`], [`flow_text`]: a change to the flow tables, as a value and as text.
@@ -50,6 +50,9 @@ pub use action::{Action, ControllerAction, Learn, LearnDst, LearnSpec, LearnSrc,
 pub use error::OfpError;
 pub use flow_mod::{FlowFlags, FlowMod, FlowModCommand};
 pub use flow_text::{FlowTextError, ParsedFlow, parse_flow, parse_flow_filter, parse_flow_line};
+pub use group::{
+    Bucket, GroupCommand, GroupKind, GroupMod, GroupTextError, ParsedGroup, parse_group, parse_group_line,
+};
 pub use message::{DecodeError, Form, Message, Options, Xid, decode, decode_with, encode, encode_with};
 pub use protocol::Protocols;
 pub use version::Version;

@@ -181,7 +181,8 @@ fn body(head: &types::Head<'_>, options: Options) -> Result<Message> {
         Kind::PacketOut => M::PacketOut(PacketOut::decode(v, r)?),
         Kind::FlowMod => M::FlowMod(Form::Standard, Box::new(flow_msg::decode_flow_mod(v, tid, r)?)),
         Kind::NxFlowMod => M::FlowMod(Form::Nicira, Box::new(flow_msg::decode_nx_flow_mod(tid, r)?)),
-        Kind::GroupMod => M::GroupMod(GroupMod::decode(r)?),
+        Kind::GroupMod => M::GroupMod(GroupMod::decode(v, Form::Standard, r)?),
+        Kind::NxGroupMod => M::GroupMod(GroupMod::decode(v, Form::Nicira, r)?),
         Kind::PortMod => M::PortMod(PortMod::decode(v, r)?),
         Kind::TableMod => M::TableMod(decode_table_mod(r)?),
         Kind::MeterMod => M::MeterMod(MeterMod::decode(r)?),
@@ -238,7 +239,7 @@ fn decode_table_mod(r: &mut Reader<'_>) -> Result<TableMod> {
 }
 
 impl Message {
-    /// Which message this is.
+    /// Which message this is. (Of a change to groups, Nicira's form is a kind of its own, but that depends on the version.)
     pub fn kind(&self) -> Kind {
         use Form::{Nicira, Standard};
         match self {
@@ -305,7 +306,11 @@ pub fn encode_with(version: Version, xid: Xid, message: &Message, options: Optio
         return msg;
     }
     let more = matches!(message, Message::StatsRequest { more: true, .. });
-    let Some(mut msg) = types::begin(v, xid, message.kind(), more) else { return Vec::new() };
+    let kind = match message {
+        Message::GroupMod(m) if m.form(v) == Form::Nicira => Kind::NxGroupMod,
+        _ => message.kind(),
+    };
+    let Some(mut msg) = types::begin(v, xid, kind, more) else { return Vec::new() };
     let out = &mut msg;
     put_body(message, v, options, out);
     types::finish(out);
@@ -330,7 +335,7 @@ fn put_body(message: &Message, v: Version, options: Options, out: &mut Vec<u8>) 
         M::PacketOut(m) => m.encode(v, out),
         M::FlowMod(Form::Standard, m) => flow_msg::encode_flow_mod(m, v, tid, out),
         M::FlowMod(Form::Nicira, m) => flow_msg::encode_nx_flow_mod(m, tid, out),
-        M::GroupMod(m) => m.encode(out),
+        M::GroupMod(m) => m.encode(v, out),
         M::PortMod(m) => m.encode(v, out),
         M::TableMod(m) => {
             out.put_u8(m.table_id);

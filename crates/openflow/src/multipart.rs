@@ -4,7 +4,7 @@
 use crate::Version::{self, V10};
 use crate::error::OfpError;
 use crate::flow_msg::{FlowMonitorRequest, FlowStats, FlowStatsRequest};
-use crate::group::{GROUP_ALL, GroupFeatures, METER_ALL, MeterFeatures};
+use crate::group::{GROUP_ALL, GroupDesc, GroupFeatures, GroupStats, METER_ALL, MeterFeatures};
 use crate::port::{PortDesc, PortStats, put_port, read_port};
 use crate::queue::{QueueStats, QueueStatsRequest};
 use crate::table::{TableFeatures, TableStats};
@@ -29,8 +29,8 @@ pub enum StatsRequest {
     Queue(QueueStatsRequest),
     /// A group's counters, [`GROUP_ALL`] for all.
     Group(u32),
-    /// Groups.
-    GroupDesc,
+    /// A group, [`GROUP_ALL`] for all, which OpenFlow 1.1 to 1.4 always ask for.
+    GroupDesc(u32),
     /// What groups there could be.
     GroupFeatures,
     /// A meter's counters, [`METER_ALL`] for all.
@@ -70,7 +70,7 @@ impl StatsRequest {
             Self::Port(_) => Kind::PortRequest,
             Self::Queue(_) => Kind::QueueRequest,
             Self::Group(_) => Kind::GroupRequest,
-            Self::GroupDesc => Kind::GroupDescRequest,
+            Self::GroupDesc(_) => Kind::GroupDescRequest,
             Self::GroupFeatures => Kind::GroupFeaturesRequest,
             Self::Meter(_) => Kind::MeterRequest,
             Self::MeterConfig(_) => Kind::MeterConfigRequest,
@@ -99,7 +99,8 @@ impl StatsRequest {
             Kind::PortRequest => decode_port_request(version, r).map(Self::Port),
             Kind::QueueRequest => QueueStatsRequest::decode(version, r).map(Self::Queue),
             Kind::GroupRequest => id(r).map(Self::Group),
-            Kind::GroupDescRequest => fixed(r, Self::GroupDesc),
+            Kind::GroupDescRequest if names_groups(version) => id(r).map(Self::GroupDesc),
+            Kind::GroupDescRequest => fixed(r, Self::GroupDesc(GROUP_ALL)),
             Kind::GroupFeaturesRequest => fixed(r, Self::GroupFeatures),
             Kind::MeterRequest => id(r).map(Self::Meter),
             Kind::MeterConfigRequest => id(r).map(Self::MeterConfig),
@@ -121,15 +122,15 @@ impl StatsRequest {
                 out.zeros(if version == V10 { 6 } else { 4 });
             }
             Self::Queue(q) => q.encode(version, out),
-            Self::Group(id) | Self::Meter(id) | Self::MeterConfig(id) => {
+            Self::GroupDesc(_) if !names_groups(version) => {}
+            Self::Group(id) | Self::GroupDesc(id) | Self::Meter(id) | Self::MeterConfig(id) => {
                 out.put_u32(*id);
                 out.zeros(4);
             }
             Self::TableFeatures(tables) => tables.iter().for_each(|t| t.encode(version, out)),
             Self::NxFlow(q) | Self::NxAggregate(q) => q.encode_nx(out),
             Self::NxFlowMonitor(monitors) => monitors.iter().for_each(|m| m.encode(out)),
-            Self::Desc | Self::Table | Self::GroupDesc | Self::GroupFeatures | Self::MeterFeatures | Self::PortDesc => {
-            }
+            Self::Desc | Self::Table | Self::GroupFeatures | Self::MeterFeatures | Self::PortDesc => {}
         }
     }
 
@@ -142,6 +143,11 @@ impl StatsRequest {
     pub fn all_meters() -> Self {
         Self::Meter(METER_ALL)
     }
+}
+
+/// Whether a request for descriptions of groups says of which.
+fn names_groups(version: Version) -> bool {
+    version == V10 || version >= Version::V15
 }
 
 fn decode_port_request(version: Version, r: &mut Reader<'_>) -> Result<PortNo> {
@@ -202,10 +208,10 @@ pub enum StatsReply {
     Port(Vec<PortStats>),
     /// Queues.
     Queue(Vec<QueueStats>),
-    /// Groups' counters, as bytes.
-    Group(Vec<u8>),
-    /// Groups, as bytes.
-    GroupDesc(Vec<u8>),
+    /// Groups' counters.
+    Group(Vec<GroupStats>),
+    /// Groups.
+    GroupDesc(Vec<GroupDesc>),
     /// What groups there could be.
     GroupFeatures(GroupFeatures),
     /// Meters' counters, as bytes.
@@ -255,8 +261,8 @@ impl StatsReply {
             Kind::TableReply => list(r, |r| TableStats::decode(version, r)).map(Self::Table),
             Kind::PortReply => list(r, |r| PortStats::decode(version, r)).map(Self::Port),
             Kind::QueueReply => list(r, |r| QueueStats::decode(version, r)).map(Self::Queue),
-            Kind::GroupReply => Ok(Self::Group(r.rest().to_vec())),
-            Kind::GroupDescReply => Ok(Self::GroupDesc(r.rest().to_vec())),
+            Kind::GroupReply => list(r, |r| GroupStats::decode(version, r)).map(Self::Group),
+            Kind::GroupDescReply => list(r, |r| GroupDesc::decode(version, r)).map(Self::GroupDesc),
             Kind::GroupFeaturesReply => GroupFeatures::decode(r).map(Self::GroupFeatures),
             Kind::MeterReply => Ok(Self::Meter(r.rest().to_vec())),
             Kind::MeterConfigReply => Ok(Self::MeterConfig(r.rest().to_vec())),
@@ -283,7 +289,9 @@ impl StatsReply {
             Self::Table(v) => all(&mut v.iter().map(Entry::Table)),
             Self::Port(v) => all(&mut v.iter().map(Entry::Port)),
             Self::Queue(v) => all(&mut v.iter().map(Entry::Queue)),
-            Self::Group(b) | Self::GroupDesc(b) | Self::Meter(b) | Self::MeterConfig(b) => {
+            Self::Group(v) => all(&mut v.iter().map(Entry::Group)),
+            Self::GroupDesc(v) => all(&mut v.iter().map(Entry::GroupDesc)),
+            Self::Meter(b) | Self::MeterConfig(b) => {
                 all(&mut std::iter::once(Entry::Bytes(b)));
             }
             Self::GroupFeatures(f) => all(&mut std::iter::once(Entry::GroupFeatures(f))),
@@ -302,10 +310,9 @@ impl StatsReply {
             (Self::Table(a), Self::Table(b)) => a.extend(b),
             (Self::Port(a), Self::Port(b)) => a.extend(b),
             (Self::Queue(a), Self::Queue(b)) => a.extend(b),
-            (Self::Group(a), Self::Group(b))
-            | (Self::GroupDesc(a), Self::GroupDesc(b))
-            | (Self::Meter(a), Self::Meter(b))
-            | (Self::MeterConfig(a), Self::MeterConfig(b)) => a.extend(b),
+            (Self::Group(a), Self::Group(b)) => a.extend(b),
+            (Self::GroupDesc(a), Self::GroupDesc(b)) => a.extend(b),
+            (Self::Meter(a), Self::Meter(b)) | (Self::MeterConfig(a), Self::MeterConfig(b)) => a.extend(b),
             (Self::TableFeatures(a), Self::TableFeatures(b)) => a.extend(b),
             (Self::PortDesc(a), Self::PortDesc(b)) => a.extend(b),
             _ => return Err(OfpError::BrcBadStat),
@@ -336,6 +343,8 @@ pub enum Entry<'a> {
     Table(&'a TableStats),
     Port(&'a PortStats),
     Queue(&'a QueueStats),
+    Group(&'a GroupStats),
+    GroupDesc(&'a GroupDesc),
     GroupFeatures(&'a GroupFeatures),
     MeterFeatures(&'a MeterFeatures),
     TableFeatures(&'a TableFeatures),
@@ -406,6 +415,8 @@ impl ReplyWriter {
             Entry::Table(t) => t.encode(version, out),
             Entry::Port(p) => p.encode(version, out),
             Entry::Queue(q) => q.encode(version, out),
+            Entry::Group(g) => g.encode(version, out),
+            Entry::GroupDesc(g) => g.encode(version, out),
             Entry::GroupFeatures(f) => f.encode(out),
             Entry::MeterFeatures(f) => f.encode(out),
             Entry::TableFeatures(t) => t.encode(version, out),

@@ -137,7 +137,12 @@ impl Protocols {
             Ok(()) => Self::ANY,
             Err(_) => Self::OF10_ANY | Self::NXM_ANY,
         };
-        Ok(actions.iter().fold(consistent, |set, a| set & Self::of_action(a)))
+        Ok(consistent & Self::of_action_list(actions))
+    }
+
+    /// The formats that can carry these actions, whatever the match.
+    pub(crate) fn of_action_list(actions: &[Action]) -> Self {
+        actions.iter().fold(Self::ANY, |set, a| set & Self::of_action(a))
     }
 
     fn of_action(action: &Action) -> Self {
@@ -145,9 +150,7 @@ impl Protocols {
             Action::PushVlan(_) => Self::OF11_UP,
             Action::WriteMetadata { .. } => Self::EXTENDED | Self::OF11_STD,
             Action::SetField { field, .. } => Self::of_field(*field, field.info().full_mask()),
-            Action::Clone(actions) | Action::WriteActions(actions) => {
-                actions.iter().fold(Self::ANY, |set, a| set & Self::of_action(a))
-            }
+            Action::Clone(actions) | Action::WriteActions(actions) => Self::of_action_list(actions),
             _ => Self::ANY,
         }
     }

@@ -4,7 +4,9 @@
 //! others. So is one that asks for what is not supported: nothing is ignored without a word. Warnings are collected
 //! ([`Desired::warnings`]), so that each is logged when it comes up and not whenever the rows are read.
 
+use crate::tuning::Tuning;
 use base::MacAddr;
+use flow::Field;
 use openflow::Version;
 use openflow::versions::Versions;
 use ovsdb::Uuid;
@@ -23,8 +25,8 @@ pub struct Desired {
     pub next_cfg: i64,
     /// Open_vSwitch:other_config.
     pub other_config: BTreeMap<String, String>,
-    /// VLAN tags that keys tell of, 1 or 2 (other_config:vlan-limit).
-    pub vlans_max: usize,
+    /// Caches, threads and limits.
+    pub tuning: Tuning,
     /// By name.
     pub bridges: BTreeMap<String, BridgeSpec>,
     /// What cannot be used or is not supported, in whole lines.
@@ -58,6 +60,8 @@ pub struct BridgeSpec {
     pub mac_aging_secs: u32,
     /// Most learned addresses.
     pub mac_table_size: u32,
+    /// Fields whose prefixes are tracked, by table, where they are not the usual ones.
+    pub prefixes: BTreeMap<u8, Vec<Field>>,
     /// Controllers.
     pub controllers: Vec<ControllerSpec>,
     /// By name.
@@ -123,9 +127,6 @@ pub struct InterfaceSpec {
     pub mtu_request: Option<u32>,
 }
 
-/// VLAN tags that keys tell of unless other_config:vlan-limit says otherwise: what switches of before it did.
-const VLAN_LIMIT: usize = 1;
-
 /// Keys of other_config that Open vSwitch knows, that are not supported, and that change what the switch does. Keys
 /// that only tune it, or belong to a protocol that is switched on elsewhere, are not here.
 const UNSUPPORTED_KEYS: &[(&str, &[&str])] = &[
@@ -145,7 +146,6 @@ impl Desired {
         let reader = Reader { db, warnings: RefCell::default() };
         reader.keys("switch", &root);
         reader.columns("switch", &root, &[("ssl", "TLS")]);
-        let vlan_limit = reader.checked("switch", &root, "vlan-limit", "a number", |v| v.parse::<usize>().ok());
         let bridges = root
             .uuids("bridges")
             .into_iter()
@@ -157,11 +157,7 @@ impl Desired {
             root: Some(root.uuid()),
             next_cfg: root.integer("next_cfg"),
             other_config: owned(&root, "other_config"),
-            // 0 stands for as many as there can be.
-            vlans_max: match vlan_limit.unwrap_or(VLAN_LIMIT) {
-                0 => flow::extract::VLANS,
-                tags => tags.min(flow::extract::VLANS),
-            },
+            tuning: Tuning::read(&root, &|warning| reader.warn(warning)),
             bridges,
             warnings: reader.warnings.into_inner(),
         }
@@ -231,7 +227,6 @@ impl Reader<'_> {
                 ("ipfix", "IPFIX"),
                 ("flood_vlans", "flood_vlans"),
                 ("auto_attach", "Auto Attach"),
-                ("flow_tables", "flow_tables"),
             ],
         );
         for column in ["stp_enable", "rstp_enable", "mcast_snooping_enable"] {
@@ -275,6 +270,7 @@ impl Reader<'_> {
                 .unwrap_or(false),
             mac_aging_secs: self.number(&what, row, "mac-aging-time").unwrap_or(xlate::mac::AGING_SECS),
             mac_table_size: self.number(&what, row, "mac-table-size").unwrap_or(xlate::mac::TABLE_SIZE as u32),
+            prefixes: self.flow_tables(&what, row),
             controllers: row
                 .uuids("controller")
                 .into_iter()
@@ -284,6 +280,32 @@ impl Reader<'_> {
             ports,
             name,
         })
+    }
+
+    /// The prefix fields of tables that have a row. `none` stands for no field.
+    fn flow_tables(&self, what: &str, bridge: &Row<'_>) -> BTreeMap<u8, Vec<Field>> {
+        let mut tables = BTreeMap::new();
+        for (number, uuid) in bridge.map_integer_uuid("flow_tables") {
+            let Some(row) = self.db.row("Flow_Table", uuid) else { continue };
+            let what = format!("{what}: table {number}");
+            let columns = ["name", "flow_limit", "overflow_policy", "groups"].map(|column| (column, column));
+            self.columns(&what, &row, &columns);
+            let Ok(number) = u8::try_from(number) else { continue };
+            let names = row.strings("prefixes");
+            let mut fields = Vec::new();
+            for name in names.iter().filter(|name| **name != "none") {
+                let known = Field::from_name(name).filter(|field| classifier::PREFIX_FIELDS.contains(field));
+                match known {
+                    Some(field) if fields.len() < classifier::MAX_PREFIXES => fields.push(field),
+                    Some(_) => self.warn(format!("{what}: more than {} prefix fields", classifier::MAX_PREFIXES)),
+                    None => self.warn(format!("{what}: {name} is no prefix field")),
+                }
+            }
+            if !names.is_empty() {
+                tables.insert(number, fields);
+            }
+        }
+        tables
     }
 
     /// A value of other_config, unless it is wrong.

@@ -22,6 +22,7 @@ pub mod ofport;
 pub mod program;
 pub mod run;
 pub mod status;
+pub mod tuning;
 
 pub use program::main;
 

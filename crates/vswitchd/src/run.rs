@@ -204,7 +204,7 @@ impl Daemon {
             }
         }
         for (_, dp) in self.devices.datapaths() {
-            dp.switch.set_vlans_max(desired.vlans_max);
+            desired.tuning.apply(&dp);
         }
         for (name, bridge) in &mut self.bridges {
             bridge.close_interfaces(&desired.bridges[name]);

@@ -9,13 +9,20 @@
 
 use crate::translate::Xlate;
 use dpif::DpAction;
-use flow::{Field, FlowKey, Loc, layout};
+use flow::{Field, FlowKey, FlowMask, Loc, layout};
+
+/// The outer tag's protocol id in word [`layout::VLAN`].
+const OUTER_TPID: u64 = 0xffff << 48;
+/// The inner tag in that word.
+const INNER_TAG: u64 = 0xffff_ffff << 16;
 
 /// Header fields written and not yet emitted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pending {
     fields: Vec<(Field, u128)>,
     vlan_stack: bool,
+    /// The datapath's outer tag is not known in all bits: nothing that depends on them may be decided by it.
+    outer_unread: bool,
 }
 
 impl Pending {
@@ -71,6 +78,10 @@ impl Xlate<'_> {
         self.reads.note(layout::ETH_SRC, 0x1000);
         let before = self.key.vlan_tci();
         let mut after = self.key.clone();
+        if before & 0x1000 == 0 {
+            // Without a tag, nothing else of it was read.
+            after.set_vlan_tci(0);
+        }
         after.set(field, after.get(field) & !mask | value & mask);
         // These two have no bit for the tag's presence: to write them is to have a tag.
         let implied = if matches!(field, Field::DlVlan | Field::DlVlanPcp) { 0x1000 } else { 0 };
@@ -100,16 +111,24 @@ impl Xlate<'_> {
 
     /// Pushes a tag with id and priority 0.
     pub(crate) fn push_vlan(&mut self, tpid: u16) {
-        self.note_vlan_stack();
+        let tagged = self.has_vlan();
+        self.begin_vlan_stack();
+        if tagged {
+            self.reads.note(layout::ETH_SRC, 0xffff);
+            self.reads.note(layout::VLAN, OUTER_TPID);
+            self.read_inner_tag();
+        }
         // A key has two tags. The third from outside is out of its sight, and must not be lost: the push cannot wait
         // for a commit, which would compare what is in sight.
-        let full = self.key.vlan(1).1 & 0x1000 != 0;
+        let full = tagged && self.key.vlan(1).1 & 0x1000 != 0;
         if full {
             self.commit();
         }
-        let (outer_tpid, outer) = self.key.vlan(0);
+        // Where there was no tag, what else stands there was not read.
+        let (outer_tpid, outer) = if tagged { self.key.vlan(0) } else { (0, 0) };
         self.key.set_vlan(1, outer_tpid, outer);
         self.key.set_vlan(0, tpid, 0x1000);
+        self.tags_are_written();
         if full {
             self.base.set_vlan(1, outer_tpid, outer);
             self.base.set_vlan(0, tpid, 0x1000);
@@ -122,34 +141,60 @@ impl Xlate<'_> {
     /// Removes the outer tag, if there is one.
     pub(crate) fn pop_vlan(&mut self) {
         if self.has_vlan() {
-            self.note_vlan_stack();
-            let (inner_tpid, inner) = self.key.vlan(1);
+            self.begin_vlan_stack();
+            self.read_inner_tag();
+            let tag = self.key.vlan(1);
+            let (inner_tpid, inner) = if tag.1 & 0x1000 == 0 { (0, 0) } else { tag };
             self.key.set_vlan(0, inner_tpid, inner);
             self.key.set_vlan(1, 0, 0);
+            self.tags_are_written();
             self.pending.vlan_stack = true;
         }
     }
 
-    /// Gives the packet the tags of `key` again.
-    pub(crate) fn restore_vlans(&mut self, key: &FlowKey) {
-        if (0..2).any(|n| key.vlan(n) != self.key.vlan(n)) {
-            self.note_vlan_stack();
+    /// Gives the packet the tags of `before` again, of which the bits `written` had been overwritten by then.
+    pub(crate) fn restore_vlans(&mut self, before: &FlowKey, written: &FlowMask) {
+        if (0..2).any(|n| before.vlan(n) != self.key.vlan(n)) {
+            self.begin_vlan_stack();
+            // Tags of the packet come back: from now on they count as read.
+            let now = self.reads.written().clone();
+            self.reads.restore_written(written.clone());
+            self.reads.note(layout::ETH_SRC, 0xffff);
+            self.reads.note(layout::VLAN, OUTER_TPID | INNER_TAG);
+            self.reads.restore_written(now);
             for n in 0..2 {
-                let (tpid, tci) = key.vlan(n);
+                let (tpid, tci) = before.vlan(n);
                 self.key.set_vlan(n, tpid, tci);
             }
+            self.tags_are_written();
             self.pending.vlan_stack = true;
         }
     }
 
-    /// Both tags are moved as a whole: they count as read, and then as written. What was written of them before, without
-    /// being read, is emitted first: the tags of `base`, which the next commit compares, are then known in all bits.
-    fn note_vlan_stack(&mut self) {
+    /// Before tags are moved: what was written of them without being read is emitted, so that `base` has the tags that
+    /// the next commit compares; and it is noted whether all of the outer one is known.
+    fn begin_vlan_stack(&mut self) {
         if self.pending.fields.iter().any(|(f, _)| is_vlan(*f)) {
             self.commit();
         }
-        for (word, bits) in [(layout::ETH_SRC, 0xffff), (layout::VLAN, 0xffff_ffff_ffff_0000)] {
-            self.reads.note(word, bits);
+        if !self.pending.vlan_stack {
+            let (read, written) = (self.reads.mask(), self.reads.written());
+            let unknown = |word: usize, bits: u64| bits & !read.0[word] & !written.0[word] != 0;
+            self.pending.outer_unread = unknown(layout::ETH_SRC, 0xffff) || unknown(layout::VLAN, OUTER_TPID);
+        }
+    }
+
+    /// Reads whether there is an inner tag, and the whole of one that is there.
+    fn read_inner_tag(&mut self) {
+        self.reads.note(layout::VLAN, 0x1000 << 16);
+        if self.key.vlan(1).1 & 0x1000 != 0 {
+            self.reads.note(layout::VLAN, INNER_TAG);
+        }
+    }
+
+    /// Tags that were moved are not where they stand in the packet: they count as written.
+    fn tags_are_written(&mut self) {
+        for (word, bits) in [(layout::ETH_SRC, 0xffff), (layout::VLAN, OUTER_TPID | INNER_TAG)] {
             let mut mask = FlowKey::ZERO;
             mask.0[word] = bits;
             self.reads.write_mask(&mask);
@@ -177,14 +222,16 @@ impl Xlate<'_> {
     }
 
     fn commit_vlans(&mut self) {
+        // There is no inner tag without an outer one.
         let tags = |key: &FlowKey| -> Vec<(u16, u16)> {
-            (0..2).map(|n| key.vlan(n)).filter(|(_, tci)| tci & 0x1000 != 0).collect()
+            (0..2).map(|n| key.vlan(n)).take_while(|(_, tci)| tci & 0x1000 != 0).collect()
         };
         let (have, want) = (tags(&self.base), tags(&self.key));
-        // Tags that are the same, counted from the inside, stay.
-        let same = have.iter().rev().zip(want.iter().rev()).take_while(|(a, b)| a == b).count();
+        // Tags that are the same, counted from the inside, stay. One that is not known is none of them.
+        let known = have.len() - usize::from(self.pending.outer_unread && !have.is_empty());
+        let same = have.iter().rev().take(known).zip(want.iter().rev()).take_while(|(a, b)| a == b).count();
         let (n_have, n_want) = (have.len() - same, want.len() - same);
-        if n_have == n_want && n_have == 1 && have[0].0 == want[0].0 {
+        if n_have == n_want && n_have == 1 && !self.pending.outer_unread && have[0].0 == want[0].0 {
             let (old, new) = (have[0].1, want[0].1);
             self.emit(DpAction::Set { field: Field::VlanTci, value: new.into(), mask: (old ^ new).into() });
         } else {

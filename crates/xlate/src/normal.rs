@@ -105,7 +105,8 @@ impl Xlate<'_> {
             return self.note_drop(DropReason::VlanMismatch);
         }
         let Some(port) = bundle.ports.first().copied() else { return };
-        let (key, pcp) = (self.key.clone(), self.key.vlan_tci() & 0xe000);
+        let (key, written) = (self.key.clone(), self.reads.written().clone());
+        let pcp = key.vlan_tci() & 0xe000;
         let vid = match bundle.mode {
             VlanMode::Access => 0,
             VlanMode::NativeUntagged if vlan == bundle.tag => 0,
@@ -124,6 +125,6 @@ impl Xlate<'_> {
             (false, false) => {}
         }
         self.output_port(port, false);
-        self.restore_vlans(&key);
+        self.restore_vlans(&key, &written);
     }
 }

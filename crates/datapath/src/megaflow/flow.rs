@@ -124,10 +124,10 @@ impl Megaflow {
         }
     }
 
-    /// Counts a packet of `len` bytes with these TCP flags.
-    pub fn count(&self, len: usize, tcp_flags: u16, now: Millis) {
-        self.packets.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(len as u64, Ordering::Relaxed);
+    /// Counts packets of `bytes` bytes together, with these TCP flags among them.
+    pub fn count(&self, packets: u64, bytes: u64, tcp_flags: u16, now: Millis) {
+        self.packets.fetch_add(packets, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
         if self.used.load(Ordering::Relaxed) != now.0 {
             self.used.store(now.0, Ordering::Relaxed);
         }
@@ -175,11 +175,29 @@ impl Megaflow {
         self.gone.store(true, Ordering::Release);
     }
 
+    /// Bytes that it takes, less what it shares with others, and its actions.
+    pub fn bytes(&self) -> usize {
+        2 * size_of::<usize>() + size_of::<Self>() + self.key.heap_bytes()
+    }
+
     /// Makes it share its lists with other flows that have the same.
     pub(crate) fn share(&mut self, reads: &mut Shared<[Step]>, masks: &mut Shared<Sparse>) {
         self.reads = reads.share(self.reads.clone());
         let mask = self.mask.get_mut();
         *mask = masks.share(mask.clone());
+    }
+
+    /// It is to match these bits.
+    pub(crate) fn narrow(&mut self, mask: Sparse) {
+        *self.mask.get_mut() = Arc::new(mask);
+    }
+
+    /// Another mask for an installed flow, shared with others.
+    pub(crate) fn set_mask(&self, mask: Sparse, masks: &mut Shared<Sparse>) {
+        let mut own = self.mask.lock();
+        let new = masks.share(Arc::new(mask));
+        masks.release(&own);
+        *own = new;
     }
 
     /// It shares its lists no more.

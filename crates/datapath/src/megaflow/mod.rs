@@ -1,19 +1,28 @@
 //! The index of cached verdicts: which flow covers a key.
 //!
-//! [`MegaflowIndex`] is the seam: another structure may take this one's place without a change elsewhere.
+//! [`MegaflowIndex`] is the seam. Behind it stand the decision tree ([`tree`]), and tuple space search ([`tuple_space`])
+//! as its twin in tests and benchmarks.
 
+mod any;
 pub mod flow;
 mod share;
+pub mod tree;
 pub mod tuple_space;
 
 use std::borrow::Borrow;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use ::flow::FlowKey;
+use ::flow::{FlowKey, Step};
 use smallvec::SmallVec;
 
+use share::Shared;
+
+pub(crate) use any::AnyIndex;
+pub use any::IndexKind;
+
 pub use self::flow::{Megaflow, Sparse};
+pub use tree::Tree;
 pub use tuple_space::TupleSpace;
 
 /// What an index answers about a key.
@@ -35,7 +44,7 @@ pub trait MegaflowIndex: Default + Debug + Send + Sync {
     fn lookup(&self, key: &FlowKey, generation: u64, probes: &mut u64) -> Found<'_>;
 
     /// Looks up many keys: faster than one after the other. Writes an answer for each key to the same place of `found`
-    /// (as many as the shorter of both has).
+    /// (as many as the shorter of both has); where there is an answer already, the key is passed over.
     fn lookup_batch<'a, K: Borrow<FlowKey>>(
         &'a self,
         keys: &[K],
@@ -43,7 +52,7 @@ pub trait MegaflowIndex: Default + Debug + Send + Sync {
         found: &mut [Found<'a>],
         probes: &mut u64,
     ) {
-        for (key, found) in keys.iter().zip(found) {
+        for (key, found) in keys.iter().zip(found).filter(|(_, found)| found.is_none()) {
             *found = self.lookup(key.borrow(), generation, probes);
         }
     }
@@ -68,6 +77,14 @@ pub trait MegaflowIndex: Default + Debug + Send + Sync {
     /// Distinct masks.
     fn n_masks(&self) -> usize;
 
+    /// Bytes of memory, with the flows' ([`Megaflow::bytes`]).
+    fn bytes(&self) -> usize;
+
     /// Puts itself in order. To be called now and then. Returns flows that are not needed beside others, and out.
     fn tune(&mut self) -> Vec<Arc<Megaflow>>;
+}
+
+/// Bytes of what flows share.
+fn shared_bytes(reads: &Shared<[Step]>, masks: &Shared<Sparse>) -> usize {
+    reads.bytes(size_of_val) + masks.bytes(|m| size_of::<Sparse>() + m.heap_bytes())
 }

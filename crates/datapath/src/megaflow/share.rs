@@ -39,4 +39,11 @@ impl<T: Eq + Hash + ?Sized> Shared<T> {
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
+
+    /// Bytes, of values too.
+    pub(crate) fn bytes(&self, of: impl Fn(&T) -> usize) -> usize {
+        // Each value stands behind two counts.
+        let values = self.0.keys().map(|v| of(v) + 2 * size_of::<usize>());
+        self.0.allocation_size() + values.sum::<usize>()
+    }
 }

@@ -148,6 +148,14 @@ impl MegaflowIndex for TupleSpace {
         self.masks.len()
     }
 
+    fn bytes(&self) -> usize {
+        let tuples = self.tuples.iter().flatten().map(|t| t.flows.allocation_size() + size_of_val(&*t.words));
+        let flows = self.iter().map(|f| f.bytes());
+        let own = self.tuples.capacity() * size_of::<Option<Tuple>>() + self.order.capacity() * size_of::<usize>();
+        let shared = super::shared_bytes(&self.reads, &self.masks);
+        own + self.by_mask.allocation_size() + shared + tuples.chain(flows).sum::<usize>()
+    }
+
     fn tune(&mut self) -> Vec<Arc<Megaflow>> {
         let hits = |place: &usize| self.tuples[*place].as_ref().map_or(0, |t| t.hits.load(Ordering::Relaxed));
         let mut order: Vec<(u64, usize)> = self.order.iter().map(|p| (hits(p), *p)).collect();

@@ -60,7 +60,7 @@ impl Ofproto {
                 reply(StatsReply::Queue(Vec::new()));
             }
             StatsRequest::Group(_) => reply(StatsReply::Group(Vec::new())),
-            StatsRequest::GroupDesc => reply(StatsReply::GroupDesc(Vec::new())),
+            StatsRequest::GroupDesc(_) => reply(StatsReply::GroupDesc(Vec::new())),
             StatsRequest::Meter(_) => reply(StatsReply::Meter(Vec::new())),
             StatsRequest::MeterConfig(_) => reply(StatsReply::MeterConfig(Vec::new())),
             // A switch without groups or meters has no features of theirs.

@@ -257,18 +257,26 @@ impl Checker<'_> {
     }
 
     fn output_port(&self, port: PortNo) -> Result<(), OfpError> {
-        const RESERVED: [PortNo; 7] = [
-            PortNo::IN_PORT,
-            PortNo::TABLE,
-            PortNo::NORMAL,
-            PortNo::FLOOD,
-            PortNo::ALL,
-            PortNo::CONTROLLER,
-            PortNo::LOCAL,
-        ];
-        let ok = RESERVED.contains(&port) || port.0 < self.limits.max_ports;
-        if ok { Ok(()) } else { Err(OfpError::BacBadOutPort) }
+        check_port(port, self.limits.max_ports)
     }
+}
+
+/// Checks the ports of a list that has no match to be checked against.
+///
+/// Errors: `OFPBAC_BAD_OUT_PORT`.
+pub(crate) fn check_ports(actions: &[Action]) -> Result<(), OfpError> {
+    actions.iter().try_for_each(|action| match action {
+        Action::Output { port, .. } | Action::OutputTrunc { port, .. } => check_port(*port, PortNo::MAX.0),
+        Action::Clone(nested) => check_ports(nested),
+        _ => Ok(()),
+    })
+}
+
+fn check_port(port: PortNo, max_ports: u32) -> Result<(), OfpError> {
+    const RESERVED: [PortNo; 7] =
+        [PortNo::IN_PORT, PortNo::TABLE, PortNo::NORMAL, PortNo::FLOOD, PortNo::ALL, PortNo::CONTROLLER, PortNo::LOCAL];
+    let ok = RESERVED.contains(&port) || port.0 < max_ports;
+    if ok { Ok(()) } else { Err(OfpError::BacBadOutPort) }
 }
 
 pub(super) fn source(part: Subfield, m: &Match) -> Result<(), OfpError> {

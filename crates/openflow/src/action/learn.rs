@@ -507,3 +507,6 @@ impl LearnSpec {
         };
     }
 }
+
+#[cfg(test)]
+mod tests;

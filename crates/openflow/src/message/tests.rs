@@ -4,7 +4,7 @@ use super::*;
 use crate::action::{Action, PacketInReason};
 use crate::flow_mod::FlowModCommand;
 use crate::flow_msg::{FlowRemovedReason, FlowStats, FlowStatsRequest};
-use crate::group::{GroupFeatures, MeterFeatures};
+use crate::group::{GroupCommand, GroupFeatures, MeterFeatures};
 use crate::multipart::{AggregateStats, Entry, Reassembly, ReplyWriter, SwitchDesc};
 use crate::port::{PortDesc, PortReason, PortStats};
 use crate::queue::{QueueConfig, QueueStats, QueueStatsRequest};
@@ -269,7 +269,7 @@ fn of13() -> impl Strategy<Value = Message> {
             body: StatsReply::Desc(Box::new(SwitchDesc { manufacturer: "m".into(), ..SwitchDesc::default() }))
         }),
         Just(Message::MeterMod(MeterMod { command: 0, flags: 1, meter_id: 5, bands: vec![1, 2, 3] })),
-        Just(Message::GroupMod(GroupMod { command: 2, group_type: 0, group_id: 5, buckets: vec![] })),
+        Just(Message::GroupMod(GroupMod::new(GroupCommand::Delete, 5))),
     ]
 }
 

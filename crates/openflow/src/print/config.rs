@@ -2,7 +2,7 @@
 
 use super::{Style, bit_names};
 use crate::Version::{self, V10, V11, V12};
-use crate::group::{GroupFeatures, GroupMod, MeterFeatures, MeterMod};
+use crate::group::{MeterFeatures, MeterMod};
 use crate::packet;
 use crate::switch::{AsyncConfig, Features, FragHandling, Role, RoleMsg, SwitchConfig, TableMod, capability as c};
 use std::fmt::Write;
@@ -127,18 +127,6 @@ pub(super) fn table_mod(version: Version, m: &TableMod, style: Style<'_>, out: &
     }
 }
 
-pub(super) fn group_mod(m: &GroupMod, out: &mut String) {
-    let command = match m.command {
-        0 => "ADD",
-        1 => "MOD",
-        2 => "DEL",
-        _ => "cmd",
-    };
-    put!(out, "\n {command} group_id={}", m.group_id);
-    let ty = ["all", "select", "indirect", "ff"].get(usize::from(m.group_type)).copied().unwrap_or("unknown");
-    put!(out, ",type={ty}");
-}
-
 pub(super) fn meter_id(id: u32, out: &mut String) {
     match id {
         crate::group::METER_ALL => out.push_str("meter=all"),
@@ -173,17 +161,6 @@ pub(super) fn meter_features(f: &MeterFeatures, out: &mut String) {
     out.push_str("\ncapabilities: ");
     bit_names(f.capabilities, &METER_FLAGS, out);
     out.push('\n');
-}
-
-pub(super) fn group_features(version: Version, f: &GroupFeatures, out: &mut String) {
-    put!(out, "\n Group table:\n    Types:  0x{:x}\n    Capabilities:  0x{:x}\n", f.types, f.capabilities);
-    for (i, name) in ["all", "select", "indirect", "fast failover"].into_iter().enumerate() {
-        if f.types & 1 << i != 0 {
-            put!(out, "    {name} group:\n       max_groups={:#x}\n       actions: ", f.max_groups[i]);
-            actions(version, f.actions[i], out);
-            out.push('\n');
-        }
-    }
 }
 
 pub(super) fn flow_format(n: u32, out: &mut String) {

@@ -9,6 +9,7 @@ macro_rules! put {
 
 mod config;
 mod flows;
+mod groups;
 mod packets;
 mod ports;
 mod tables;
@@ -211,7 +212,7 @@ pub fn body(version: Version, message: &Message, style: Style<'_>, out: &mut Str
         M::PortStatus(s) => ports::port_status(s, style, out),
         M::PortMod(m) => ports::port_mod(m, style, out),
         M::TableMod(m) => config::table_mod(version, m, style, out),
-        M::GroupMod(m) => config::group_mod(m, out),
+        M::GroupMod(m) => groups::group_mod(m, style, out),
         M::MeterMod(m) => config::meter_mod(m, out),
         M::QueueGetConfigRequest(port) => {
             out.push_str(" port=");
@@ -261,10 +262,10 @@ fn stats_request(_version: Version, request: &StatsRequest, style: Style<'_>, ou
             style.port(*port, out);
         }
         S::Queue(q) => ports::queue_stats_request(q, style, out),
-        S::Group(id) => match *id {
-            crate::group::GROUP_ALL => out.push_str(" group_id=ALL"),
-            id => put!(out, " group_id={id}"),
-        },
+        S::Group(id) | S::GroupDesc(id) => {
+            out.push_str(" group_id=");
+            groups::group_id(*id, out);
+        }
         S::Meter(id) | S::MeterConfig(id) => {
             out.push(' ');
             config::meter_id(*id, out);
@@ -272,7 +273,6 @@ fn stats_request(_version: Version, request: &StatsRequest, style: Style<'_>, ou
         S::TableFeatures(t) => tables(t, &[], style, out),
         S::PortDesc => out.push_str(" port=ANY"),
         S::NxFlowMonitor(monitors) => flows::flow_monitors(monitors, style, out),
-        S::GroupDesc => out.push_str(" group_id=ALL"),
         S::Desc | S::Table | S::GroupFeatures | S::MeterFeatures => {}
     }
 }
@@ -302,9 +302,11 @@ pub fn stats_reply(version: Version, reply: &StatsReply, style: Style<'_>, out: 
         }
         S::Port(all) => ports::port_stats(all, style, out),
         S::Queue(all) => ports::queue_stats(all, style, out),
-        S::GroupFeatures(f) => config::group_features(version, f, out),
+        S::GroupFeatures(f) => groups::group_features(version, f, out),
         S::MeterFeatures(f) => config::meter_features(f, out),
-        S::Group(bytes) | S::GroupDesc(bytes) | S::Meter(bytes) | S::MeterConfig(bytes) => {
+        S::Group(all) => groups::group_stats(all, out),
+        S::GroupDesc(all) => groups::group_descs(all, style, out),
+        S::Meter(bytes) | S::MeterConfig(bytes) => {
             out.push('\n');
             if !bytes.is_empty() {
                 hex_dump(bytes, 0, out);

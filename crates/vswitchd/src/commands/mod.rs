@@ -1,19 +1,21 @@
 //! The control commands of the switch (ovs-vswitchd(8)), beside those of every daemon.
 //!
-//! - [`bridge`]: learned addresses, flows and lists of bridges; [`trace`]: `ofproto/trace`;
+//! - [`bridge`]: learned addresses, flows and lists of bridges; [`classifier`]: how tables are searched; [`trace`]: `ofproto/trace`;
 //! - [`datapath`]: datapaths by bridge (`dpif/`); [`dpctl`]: datapaths by themselves, [`dpctl_flows`]: their flows changed by hand; [`drops`]: why packets were dropped;
-//! - [`memory`]: `coverage/` and `memory/show`; [`dummy`]: dummy devices and the clock, for tests.
+//! - [`pmd`]: packet threads; [`memory`]: `coverage/` and `memory/show`; [`dummy`]: dummy devices and the clock, for tests.
 //!
 //! Texts and errors are those of Open vSwitch, as scripts match them. A command that shows something has JSON for those
 //! who ask for it (`ovs-appctl --format json`).
 
 mod bridge;
+mod classifier;
 mod datapath;
 mod dpctl;
 mod dpctl_flows;
 mod drops;
 mod dummy;
 mod memory;
+mod pmd;
 mod trace;
 
 use crate::devices::{Devices, Dp};
@@ -28,12 +30,14 @@ pub use memory::usage;
 /// Registers the commands.
 pub fn register(commands: &Commands, devices: &Arc<Devices>) {
     bridge::register(commands, devices);
+    classifier::register(commands, devices);
     trace::register(commands, devices);
     datapath::register(commands, devices);
     dpctl::register(commands, devices);
     dpctl_flows::register(commands, devices);
     drops::register(commands, devices);
     memory::register(commands, devices);
+    pmd::register(commands, devices);
     dummy::register(commands, devices);
 }
 

@@ -1,0 +1,55 @@
+"""Measurements that are Rust programs: examples of a crate, which print one JSON object a line."""
+
+import json
+import subprocess
+
+import common
+from report import Table
+
+
+def run(package, example, *words, core=None):
+    """Builds an example, runs it (with `core`, on that one core), and gives the objects that it printed."""
+    which = ["--release", "-q", "-p", package, "--example", example, "--manifest-path", common.ROOT / "Cargo.toml"]
+    source = f"the example {example} of {package}"
+    common.say(f"building and running {source}")
+    finish(["cargo", "build", *which], source)
+    pinned = [] if core is None else ["taskset", "-c", core]
+    return objects(finish([*pinned, "cargo", "run", *which, "--", *words], source), source)
+
+
+def finish(command, source):
+    """Runs a command to its end and gives what it printed; what it has to say besides goes through."""
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"{source} ended with status {done.returncode}")
+    return done.stdout
+
+
+def objects(text, source):
+    """The objects in lines of JSON; SystemExit names a line that is none."""
+    found = []
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            raise SystemExit(f"{source} printed a line that is not JSON: {line}") from None
+        if not isinstance(found[-1], dict):
+            raise SystemExit(f"{source} printed a line that is no JSON object: {line}")
+    if not found:
+        raise SystemExit(f"{source} printed nothing")
+    return found
+
+
+def tables(title, found):
+    """Tables of objects, one for each set of keys (and each `measure`, if they say what it is), as they came."""
+    kinds = {}
+    for one in found:
+        measure = one.get("measure")
+        row = {key: value for key, value in one.items() if key != "measure"}
+        kinds.setdefault((measure, *row), []).append(list(row.values()))
+    return [
+        Table(f"{title}: {measure}" if measure else title, [key.replace("_", " ") for key in keys], rows)
+        for (measure, *keys), rows in kinds.items()
+    ]

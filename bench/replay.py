@@ -1,0 +1,216 @@
+"""A switch whose packets come from memory: port 1 replays a capture file for ever, port 2 swallows all it gets, and one
+pinned thread carries packets from the one to the other. What is measured is the datapath, without any device.
+
+Ours and Open vSwitch with DPDK are set up and read out by the same code; only the ports differ.
+"""
+
+import contextlib
+import pathlib
+import re
+import time
+
+import common
+import workload
+from report import middle
+
+PEER, OURS = "ovs-dpdk", "flowstone"
+
+# The thread that moves packets; everything else of the switch is kept off it unless a benchmark wants otherwise.
+PACKET_CORE = 1
+CONTROL_CORE = 0
+# What Open vSwitch as it comes uses: one packet in 100 puts its flow into the microflow cache.
+INVERSE_PROBABILITY = 100
+
+SETTLE_S_MIN, SETTLE_S_MAX = 2, 30
+
+HUGE_PAGES = pathlib.Path("/proc/sys/vm/nr_hugepages")
+HUGE_PAGE_MIB = 2
+HUGE_PAGES_TRIES = 10
+COMPACT_MEMORY = pathlib.Path("/proc/sys/vm/compact_memory")
+
+
+class Replay:
+    """One bridge between a replaying port and a swallowing one; `which` is `OURS` or `PEER`."""
+
+    def __init__(self, which, inverse_probability=INVERSE_PROBABILITY, one_core=False, memory_mib=512):
+        """With `one_core` the whole daemon stays on the core of the packet thread, which shows what a core can do in
+        all; `memory_mib` is DPDK's, and has to hold the packets."""
+        self.which = which
+        self.made = contextlib.ExitStack()
+        with contextlib.ExitStack() as made:
+            daemon = "ovs-vswitchd"
+            if which == PEER:
+                daemon = "ovs-vswitchd-dpdk"
+                common.need_peer_with_dpdk()
+                made.enter_context(huge_pages(memory_mib + 128))
+            self.switch = common.Switch("peer" if which == PEER else "ours", daemon)
+            made.callback(self.switch.stop)
+            config = {
+                "emc-insert-inv-prob": inverse_probability,
+                "pmd-cpu-mask": hex(1 << PACKET_CORE),
+            }
+            rest = PACKET_CORE if one_core else CONTROL_CORE
+            if which == PEER:
+                config |= self._dpdk(made, memory_mib, rest)
+            self.vsctl("--no-wait", "set", "Open_vSwitch", ".", *(f"other_config:{k}={v}" for k, v in config.items()))
+            self.switch.start(core=rest)
+            self.vsctl("add-br", "br0", "--", "set", "Bridge", "br0", "datapath_type=netdev", "fail-mode=secure")
+            self.made = made.pop_all()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.made.close()
+
+    def _dpdk(self, made, memory_mib, control_core):
+        """DPDK's options. Its files go into the switch's own directory, so that runs do not meet and nothing stays."""
+        pages = self.switch.dir / "pages"
+        pages.mkdir()
+        common.run("mount", "-t", "hugetlbfs", "none", pages)
+        made.callback(self._unmount, pages)
+        self.switch.env["RUNTIME_DIRECTORY"] = str(self.switch.dir)
+        return {
+            "dpdk-init": "true",
+            "dpdk-socket-mem": memory_mib,
+            "dpdk-lcore-mask": hex(1 << control_core),
+            "dpdk-extra": f"--no-pci --huge-dir={pages} --file-prefix={self.switch.dir.name}",
+        }
+
+    def _unmount(self, pages):
+        # The daemon has to let go of the pages before they can be unmounted.
+        self.switch.end(self.switch.daemon)
+        common.run("umount", pages, check=False)
+
+    def vsctl(self, *words):
+        return self.switch("ovs-vsctl", "--timeout=120", *words)
+
+    def appctl(self, *words):
+        return self.switch("ovs-appctl", "--timeout=120", "-t", self.switch.daemon, *words)
+
+    def add_flows(self, path):
+        self.switch("ovs-ofctl", "-O", "OpenFlow13", "add-flows", "br0", path)
+
+    def add_output(self):
+        """Port 2, which swallows packets."""
+        options = ["type=null"]
+        if self.which == PEER:
+            options = ["type=dpdk", "options:dpdk-devargs=net_null0,no-rx=1", "options:n_rxq=1"]
+        self._add_port("out0", 2, options)
+
+    def add_input(self, pcap):
+        """Port 1, which replays; packets come from this moment on."""
+        pcap = pathlib.Path(pcap).resolve()
+        options = ["type=replay", f"options:pcap={pcap}"]
+        if self.which == PEER:
+            options = ["type=dpdk", f"options:dpdk-devargs=net_pcap0,rx_pcap={pcap},infinite_rx=1"]
+        self._add_port("in0", 1, options)
+
+    def _add_port(self, name, number, options):
+        words = ["add-port", "br0", name, "--", "set", "Interface", name, f"ofport_request={number}", *options]
+        self.vsctl(*words)
+        ofport, error = self.vsctl("get", "Interface", name, "ofport", "error").splitlines()
+        if ofport != str(number):
+            raise SystemExit(f"{self.which}: port {name} is not there: {error}\n{self.switch.log_tail()}")
+
+    def clear_stats(self):
+        self.appctl("dpif-netdev/pmd-stats-clear")
+
+    def stats(self):
+        """What the packet thread counted since `clear_stats`."""
+        return parse_stats(self.appctl("dpif-netdev/pmd-stats-show"))
+
+
+def measure(which, pcap, flows, seconds=5.0, inverse_probability=INVERSE_PROBABILITY):
+    """Packets a second and what they cost, once caches have filled."""
+    with Replay(which, inverse_probability) as replay:
+        replay.add_output()
+        replay.add_flows(flows)
+        replay.add_input(pcap)
+        settle(replay, 2 * workload.packets_in(pcap))
+        replay.clear_stats()
+        start = time.monotonic()
+        time.sleep(seconds)
+        stats = replay.stats()
+        elapsed_s = time.monotonic() - start
+        if not stats.get("packets received"):
+            raise SystemExit(f"{which}: no packets came in\n{replay.switch.log_tail()}")
+        return figures(which, stats, elapsed_s)
+
+
+def settle(replay, packets):
+    """Two seconds, and longer where so many packets take longer: every packet is to have been there more than once."""
+    start = time.monotonic()
+    time.sleep(SETTLE_S_MIN)
+    while replay.stats().get("packets received", 0) < packets and time.monotonic() - start < SETTLE_S_MAX:
+        time.sleep(0.1)
+
+
+def in_turns(name, directory, options, inverse_probability):
+    """One workload, both switches in turns: for each the medians of cycles a packet and Mpps, and every single figure."""
+    pcap, flows = workload.write(name, directory)
+    turns = {PEER: [], OURS: []}
+    for round_number in range(options.rounds):
+        for which, found in turns.items():
+            common.say(f"{name}, inverse probability {inverse_probability}, round {round_number + 1}: {which}")
+            found.append(measure(which, pcap, flows, options.seconds, inverse_probability))
+    return {
+        which: {
+            "cycles_per_packet": middle(one["cycles_per_packet"] for one in found),
+            "mpps": middle(one["mpps"] for one in found),
+            "rounds": found,
+        }
+        for which, found in turns.items()
+    }
+
+
+def figures(which, stats, elapsed_s):
+    """The measurement as it is printed; `None` for what a switch does not count."""
+    return {
+        "peer": which,
+        "mpps": round(stats["packets received"] / elapsed_s / 1e6, 4),
+        "cycles_per_packet": stats.get("avg processing cycles per packet", stats.get("avg cycles per packet")),
+        "emc_hits": stats.get("emc hits"),
+        "smc_hits": stats.get("smc hits"),
+        "megaflow_hits": stats.get("megaflow hits"),
+        "subtable_lookups_per_hit": stats.get("avg. subtable lookups per megaflow hit"),
+        "misses": stats.get("miss with success upcall"),
+    }
+
+
+def parse_stats(text):
+    """The counters in `dpif-netdev/pmd-stats-show`, of the thread that received most."""
+    threads = []
+    for line in text.splitlines():
+        if not line.startswith((" ", "\t")):
+            threads.append({})
+            continue
+        name, _, value = line.strip().partition(": ")
+        number = re.match(r"\d+(\.\d+)?", value)
+        if number and threads:
+            threads[-1][name] = float(number[0]) if number[1] else int(number[0])
+    return max(threads, key=lambda thread: thread.get("packets received", 0), default={})
+
+
+@contextlib.contextmanager
+def huge_pages(mib):
+    """At least so much memory in free huge pages; what had to be reserved for it is given back."""
+    reserved = int(HUGE_PAGES.read_text())
+    free = int(re.search(r"HugePages_Free:\s+(\d+)", pathlib.Path("/proc/meminfo").read_text())[1])
+    missing = -(-mib // HUGE_PAGE_MIB) - free
+    if missing <= 0:
+        yield
+        return
+    try:
+        for _ in range(HUGE_PAGES_TRIES):
+            HUGE_PAGES.write_text(str(reserved + missing))
+            if int(HUGE_PAGES.read_text()) >= reserved + missing:
+                break
+            # Free memory may be there in pieces only.
+            COMPACT_MEMORY.write_text("1")
+            time.sleep(1)
+        else:
+            raise SystemExit(f"the kernel has no {mib} MiB left for huge pages")
+        yield
+    finally:
+        HUGE_PAGES.write_text(str(reserved))

@@ -1,0 +1,108 @@
+"""Flow set-ups a second: every packet is of a connection that the switch has not seen and that no cached flow covers, so
+it goes through ten tables, and what that finds is cached.
+
+The whole daemon is pinned to one core: packet thread, upcalls, cached flows' upkeep (or, with --spread, the packet thread
+to a core of its own: a switch that translates on other threads then need not share theirs with the endless replay). The packets come from memory; what
+is counted is the misses that were answered, from the first that are seen until nine tenths of the packets are known
+(then the replay begins again, and packets start to hit).
+"""
+
+import pathlib
+import re
+import tempfile
+import time
+
+import common
+import workload
+from replay import OURS, PEER, Replay
+from report import Report, Table, middle, ratio
+
+RULES = (1_000, 10_000, 100_000)
+# More than the packets can make: neither switch is to refuse or evict a flow while it is measured.
+FLOW_LIMIT = 1_000_000
+# DPDK's memory for so many packets.
+MEMORY_MIB = 1024
+PATIENCE_S = 120
+
+
+def add_arguments(arguments):
+    arguments.add_argument("--rules", type=int, nargs="+", default=RULES, metavar="N", help="(1000 10000 100000)")
+    arguments.add_argument("--spread", action="store_true", help="all but the packet thread on another core")
+
+
+def measure(options):
+    figures, rows = {}, []
+    with tempfile.TemporaryDirectory(prefix="flowstone-bench-") as directory:
+        for rules in options.rules:
+            name = f"setups-{rules}"
+            paths = workload.write(name, directory)
+            turns = figures[name] = {PEER: [], OURS: []}
+            for round_number in range(options.rounds):
+                for which, found in turns.items():
+                    found.append(setups(which, *paths, one_core=not options.spread))
+                    common.say(f"{name}, round {round_number + 1}, {which}: {found[-1]}")
+            for path in paths:
+                pathlib.Path(path).unlink()
+            peer, ours = (middle(one["setups_per_s"] for one in found) for found in turns.values())
+            figures[name] = {"rounds": turns, "setups_per_s": {PEER: peer, OURS: ours}, "ratio": ratio(ours, peer)}
+            rows.append([rules, peer, ours, ratio(ours, peer)])
+    header = ["rules in 10 tables", "Open vSwitch", "Flowstone", "ratio"]
+    where = "the packet thread on a core of its own" if options.spread else "all on one core"
+    return Report([Table(f"flow set-ups a second, {where}", header, rows)], figures)
+
+
+def setups(which, pcap, flows, one_core=True):
+    """One turn of one switch."""
+    with Replay(which, one_core=one_core, memory_mib=MEMORY_MIB) as replay:
+        raise_limits(replay)
+        replay.add_output()
+        replay.add_flows(flows)
+        replay.add_input(pcap)
+        samples = watch(replay)
+        cached = cached_flows(replay)
+    (start_s, first, hits_before), (end_s, last, hits_after) = samples[0], samples[-1]
+    if end_s - start_s < 0.1:
+        raise SystemExit(f"{which}: all flows were set up before they could be counted")
+    return {
+        "setups_per_s": round((last - first) / (end_s - start_s)),
+        "setups": last - first,
+        "seconds": round(end_s - start_s, 3),
+        "hits": hits_after - hits_before,
+        "cached_flows": cached,
+    }
+
+
+def raise_limits(replay):
+    """Makes room for all flows, and keeps them."""
+    limits = {"flow-limit": FLOW_LIMIT, "max-idle": 1000 * PATIENCE_S}
+    replay.vsctl("set", "Open_vSwitch", ".", *(f"other_config:{k}={v}" for k, v in limits.items()))
+    # In Open vSwitch the limit in force starts low and grows with time.
+    if "upcall/set-flow-limit" in replay.appctl("list-commands"):
+        replay.appctl("upcall/set-flow-limit", FLOW_LIMIT)
+
+
+def cached_flows(replay):
+    """How many megaflows there are."""
+    text = replay.appctl("dpctl/show")
+    flows = re.search(r"^\s+flows: (\d+)", text, re.MULTILINE)
+    if flows is None:
+        raise SystemExit(f"{replay.which}: dpctl/show does not say how many flows there are:\n{text}")
+    return int(flows[1])
+
+
+def watch(replay):
+    """Samples (time, misses answered, hits) from the first miss until nearly all packets are known."""
+    samples = []
+    give_up_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < give_up_s:
+        before_s = time.monotonic()
+        stats = replay.stats()
+        # The counters are read when the command is answered, somewhere in between.
+        at_s = (before_s + time.monotonic()) / 2
+        misses = stats.get("miss with success upcall", 0)
+        if misses > 0.9 * workload.SETUPS_PACKETS and samples:
+            return samples
+        if misses:
+            hits = sum(stats.get(f"{cache} hits", 0) for cache in ("emc", "smc", "megaflow"))
+            samples.append((at_s, misses, hits))
+    raise SystemExit(f"{replay.which}: only {samples[-1:]} in {PATIENCE_S} seconds\n{replay.switch.log_tail()}")

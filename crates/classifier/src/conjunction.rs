@@ -1,0 +1,70 @@
+//! Conjunctive matches (ovs-fields(7), "conj_id").
+//!
+//! Rules with the action `conjunction(id, k/n)` are clauses: such a rule is never found itself. When a key satisfies all
+//! `n` clauses of an id by rules of one priority, the table is searched once more with `conj_id` set to the id and
+//! without regard to clauses, and what that finds is the answer; if it finds nothing, it is as if the conjunctive match
+//! had not been there.
+//!
+//! Where the manual leaves the outcome open, it is fixed here, so that it does not depend on the order of tuples: an
+//! ordinary rule goes before a conjunctive match of the same priority; of several ids satisfied at one priority the lowest
+//! goes first; clauses of one id that disagree about `n` belong to different matches.
+
+use std::collections::BTreeMap;
+
+/// One clause of a conjunctive match: the action `conjunction(id, k/n)` of ovs-actions(7).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Conjunction {
+    /// The value that `conj_id` takes when all clauses are satisfied.
+    pub id: u32,
+    /// Which clause, from 0 on: `k - 1`.
+    pub clause: u8,
+    /// How many there are, 2 to 64.
+    pub n_clauses: u8,
+}
+
+/// Clauses that a key satisfies, with the priorities of their rules.
+#[derive(Debug, Default)]
+pub(crate) struct Clauses(Vec<(u32, Conjunction)>);
+
+impl Clauses {
+    /// Adds those of a rule of this priority.
+    pub(crate) fn add(&mut self, priority: u32, clauses: &[Conjunction]) {
+        self.0.extend(clauses.iter().map(|c| (priority, *c)));
+    }
+
+    /// The ids whose clauses are all satisfied by rules of one priority higher than `above`, in the order in which they
+    /// are to be tried.
+    pub(crate) fn satisfied(&self, above: Option<u32>) -> impl Iterator<Item = u32> + use<> {
+        // By descending priority, then id: the clauses satisfied, one bit each.
+        let mut seen: BTreeMap<(std::cmp::Reverse<u32>, u32, u8), u64> = BTreeMap::new();
+        for (priority, c) in &self.0 {
+            if above.is_none_or(|above| *priority > above) && c.clause < c.n_clauses && c.n_clauses <= 64 {
+                *seen.entry((std::cmp::Reverse(*priority), c.id, c.n_clauses)).or_default() |= 1 << c.clause;
+            }
+        }
+        seen.into_iter().filter(|((_, _, n), clauses)| *clauses == u64::MAX >> (64 - n)).map(|((_, id, _), _)| id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_in_order_of_priority() {
+        let c = |id, clause, n_clauses| Conjunction { id, clause, n_clauses };
+        let mut clauses = Clauses::default();
+        clauses.add(5, &[c(1, 0, 2), c(2, 0, 2)]);
+        clauses.add(5, &[c(2, 1, 2)]);
+        clauses.add(7, &[c(9, 0, 3), c(9, 2, 3), c(1, 1, 2)]);
+        clauses.add(7, &[c(9, 1, 3)]);
+        clauses.add(3, &[c(4, 63, 64), c(4, 70, 64), c(4, 0, 0), c(6, 0, 200)]);
+        let satisfied = |above| clauses.satisfied(above).collect::<Vec<_>>();
+        assert_eq!(satisfied(None), [9, 2]);
+        assert_eq!(satisfied(Some(5)), [9]);
+        assert!(satisfied(Some(7)).is_empty());
+        let mut all = Clauses::default();
+        all.add(0, &(0..64).map(|i| c(8, i, 64)).collect::<Vec<_>>());
+        assert_eq!(all.satisfied(None).collect::<Vec<_>>(), [8]);
+    }
+}

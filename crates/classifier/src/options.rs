@@ -1,0 +1,140 @@
+//! What can be switched at run time: the optimisations, and the fields with prefix tries.
+
+use flow::Field;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Which optimisations a look-up uses. What it finds is the same with each of them on or off; what it reads of the key is
+/// more without.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Options {
+    /// Tuples in the order of their highest priority, until none left can hold a better rule.
+    pub priority_sorting: bool,
+    /// Tuples in stages: a tuple that holds nothing for the first words of a key is left after these.
+    pub stages: bool,
+    /// Tuples are passed over if the tries of the prefix fields hold nothing for them.
+    pub prefix_tries: bool,
+    /// The same for transport ports.
+    pub ports_trie: bool,
+    /// Tuples are passed over if none of their rules has the key's metadata.
+    pub partitions: bool,
+}
+
+impl Options {
+    /// All of them.
+    pub const ALL: Self = Self::from_bits(0x1f);
+    /// None of them.
+    pub const NONE: Self = Self::from_bits(0);
+
+    pub(crate) const fn from_bits(bits: u8) -> Self {
+        Self {
+            priority_sorting: bits & 1 != 0,
+            stages: bits & 2 != 0,
+            prefix_tries: bits & 4 != 0,
+            ports_trie: bits & 8 != 0,
+            partitions: bits & 16 != 0,
+        }
+    }
+
+    fn bits(self) -> u8 {
+        let all = [self.priority_sorting, self.stages, self.prefix_tries, self.ports_trie, self.partitions];
+        all.iter().rev().fold(0, |bits, on| bits << 1 | u8::from(*on))
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self::ALL
+    }
+}
+
+/// [`Options`] that can be read while they are changed.
+#[derive(Debug)]
+pub(crate) struct AtomicOptions(AtomicU8);
+
+impl Default for AtomicOptions {
+    fn default() -> Self {
+        Self(AtomicU8::new(Options::ALL.bits()))
+    }
+}
+
+impl AtomicOptions {
+    pub(crate) fn load(&self) -> Options {
+        Options::from_bits(self.0.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn store(&self, options: Options) {
+        self.0.store(options.bits(), Ordering::Relaxed);
+    }
+}
+
+/// Prefix fields of a table at most.
+pub const MAX_PREFIXES: usize = 4;
+
+/// The prefix fields of a table for which nobody has chosen any.
+pub const DEFAULT_PREFIXES: [Field; MAX_PREFIXES] = [Field::Ipv4Src, Field::Ipv4Dst, Field::Ipv6Src, Field::Ipv6Dst];
+
+/// Fields that can be prefix fields (Flow_Table:prefixes in ovs-vswitchd.conf.db(5)).
+pub const PREFIX_FIELDS: [Field; 9] = [
+    Field::TunId,
+    Field::TunSrc,
+    Field::TunDst,
+    Field::TunIpv6Src,
+    Field::TunIpv6Dst,
+    Field::Ipv4Src,
+    Field::Ipv4Dst,
+    Field::Ipv6Src,
+    Field::Ipv6Dst,
+];
+
+/// Why prefix fields cannot be set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PrefixError {
+    /// More than [`MAX_PREFIXES`].
+    #[error("at most {MAX_PREFIXES} prefix fields are supported")]
+    TooMany,
+    /// A field that is none of [`PREFIX_FIELDS`].
+    #[error("{0} cannot be a prefix field")]
+    Unsupported(Field),
+    /// The same field twice.
+    #[error("prefix field {0} is given twice")]
+    Duplicate(Field),
+}
+
+/// Whether these can be the prefix fields of a table.
+pub(crate) fn check_prefixes(fields: &[Field]) -> Result<(), PrefixError> {
+    for (i, field) in fields.iter().enumerate() {
+        if !PREFIX_FIELDS.contains(field) {
+            return Err(PrefixError::Unsupported(*field));
+        }
+        if fields[..i].contains(field) {
+            return Err(PrefixError::Duplicate(*field));
+        }
+    }
+    if fields.len() > MAX_PREFIXES { Err(PrefixError::TooMany) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_kept() {
+        let kept = AtomicOptions::default();
+        assert_eq!(kept.load(), Options::ALL);
+        for bits in 0..32 {
+            let options = Options::from_bits(bits);
+            kept.store(options);
+            assert_eq!((kept.load(), options.bits()), (options, bits));
+        }
+    }
+
+    #[test]
+    fn prefix_fields_are_checked() {
+        let check = |fields: &[Field]| check_prefixes(fields).map_err(|e| e.to_string());
+        assert_eq!(check(&DEFAULT_PREFIXES), Ok(()));
+        assert_eq!(check(&[]), Ok(()));
+        assert_eq!(check(&[Field::TcpSrc]), Err("tcp_src cannot be a prefix field".into()));
+        assert_eq!(check(&[Field::TunId, Field::TunId]), Err("prefix field tun_id is given twice".into()));
+        assert_eq!(check(&PREFIX_FIELDS[..5]), Err("at most 4 prefix fields are supported".into()));
+    }
+}

@@ -1,0 +1,117 @@
+//! Prefix tracking on transport ports: how much of the ports tells that a tuple holds no rule for them.
+//!
+//! Each tuple that matches on ports has a trie of its own, over the leading bits of the source port and then those of the
+//! destination port that its mask has. (One for all tuples would mix up protocols: the type of an ICMP message stands
+//! where a source port does.) All values in a tuple's trie have the same length, so that a sorted set answers what a trie
+//! would: a key leaves the trie one bit after the longest prefix that it has in common with its neighbours in the set.
+//!
+//! The trie is asked when all stages before L4 have matched: what the ports mean has been read by then.
+
+use flow::{FlowKey, FlowMask, Reads, layout};
+use std::collections::BTreeMap;
+
+/// Where the source port stands in [`layout::TP`].
+const SRC_SHIFT: u8 = 48;
+/// Where the destination port stands.
+const DST_SHIFT: u8 = 32;
+
+/// The values of the ports in the rules of a tuple.
+#[derive(Debug)]
+pub(crate) struct PortsTrie {
+    /// Leading bits of the source port that the mask has.
+    src_len: u8,
+    /// The same for the destination port.
+    dst_len: u8,
+    /// Values, right aligned, and how many rules have them.
+    values: BTreeMap<u32, u32>,
+}
+
+impl PortsTrie {
+    /// For a tuple of this mask, if it has leading bits of a port.
+    pub(crate) fn new(mask: &FlowMask) -> Option<Self> {
+        let len = |shift: u8| ((mask.0[layout::TP] >> shift) as u16).leading_ones() as u8;
+        let trie = Self { src_len: len(SRC_SHIFT), dst_len: len(DST_SHIFT), values: BTreeMap::new() };
+        (trie.src_len + trie.dst_len > 0).then_some(trie)
+    }
+
+    /// Whether no rule of the tuple is for the ports of `key`, recording what of them was read to tell.
+    pub(crate) fn excludes(&self, key: &FlowKey, reads: &mut Reads) -> bool {
+        let len = self.src_len + self.dst_len;
+        let value = self.value(key.0[layout::TP]);
+        let below = self.values.range(..=value).next_back();
+        let above = self.values.range(value..).next();
+        let common = |(other, _): (&u32, &u32)| (value ^ other).leading_zeros() as u8 + len - 32;
+        let common = below.into_iter().chain(above).map(common).max();
+        // With no value at all, nothing is read.
+        let read = common.map_or(0, |c| len.min(c + 1));
+        reads.note_prefix(layout::TP, SRC_SHIFT, 16, read.min(self.src_len));
+        reads.note_prefix(layout::TP, DST_SHIFT, 16, read.saturating_sub(self.src_len));
+        common != Some(len)
+    }
+
+    pub(crate) fn insert(&mut self, tp: u64) {
+        *self.values.entry(self.value(tp)).or_default() += 1;
+    }
+
+    pub(crate) fn remove(&mut self, tp: u64) {
+        let value = self.value(tp);
+        if let Some(n) = self.values.get_mut(&value) {
+            *n -= 1;
+            if *n == 0 {
+                self.values.remove(&value);
+            }
+        }
+    }
+
+    /// The leading bits of source and destination port in the word [`layout::TP`], one behind the other.
+    fn value(&self, tp: u64) -> u32 {
+        let leading = |shift: u8, len: u8| ((tp >> shift) as u16 as u32) >> (16 - len);
+        leading(SRC_SHIFT, self.src_len) << self.dst_len | leading(DST_SHIFT, self.dst_len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flow::{Field, Match};
+
+    fn read(trie: &PortsTrie, src: u16, dst: u16) -> (bool, u128, u128) {
+        let mut key = FlowKey::ZERO;
+        key.set(Field::TcpSrc, src.into());
+        key.set(Field::TcpDst, dst.into());
+        let mut reads = Reads::new();
+        let out = trie.excludes(&key, &mut reads);
+        (out, reads.mask().get(Field::TcpSrc), reads.mask().get(Field::TcpDst))
+    }
+
+    #[test]
+    fn only_what_decides_is_read() {
+        let mut m = Match::ANY;
+        m.set(Field::TcpDst, 80);
+        let mut trie = PortsTrie::new(m.mask()).unwrap();
+        assert_eq!(read(&trie, 1, 80), (true, 0, 0));
+        trie.insert(m.key().0[layout::TP]);
+        assert_eq!(read(&trie, 1, 80), (false, 0, 0xffff));
+        assert_eq!(read(&trie, 1, 81), (true, 0, 0xffff));
+        assert_eq!(read(&trie, 1, 443), (true, 0, 0xff00));
+        assert_eq!(read(&trie, 1, 0x8000), (true, 0, 0x8000));
+        trie.remove(m.key().0[layout::TP]);
+        assert_eq!(read(&trie, 1, 80), (true, 0, 0));
+    }
+
+    #[test]
+    fn a_pair_of_ports_is_one_value() {
+        let mut trie: Option<PortsTrie> = None;
+        for (src, dst) in [(0x100, 80), (0x200, 443)] {
+            let mut m = Match::ANY;
+            m.set_masked(Field::UdpSrc, src, 0xff00);
+            m.set(Field::UdpDst, dst);
+            trie.get_or_insert_with(|| PortsTrie::new(m.mask()).unwrap()).insert(m.key().0[layout::TP]);
+        }
+        let trie = trie.unwrap();
+        assert_eq!(read(&trie, 0x1ff, 80), (false, 0xff00, 0xffff));
+        assert_eq!(read(&trie, 0x1ff, 443), (true, 0xff00, 0xff00));
+        assert_eq!(read(&trie, 0x8000, 443), (true, 0x8000, 0));
+        assert!(PortsTrie::new(&FlowMask::ZERO).is_none());
+    }
+}

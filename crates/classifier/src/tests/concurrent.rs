@@ -1,0 +1,56 @@
+//! Look-ups while rules change.
+
+use super::*;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+/// A bundle replaces both rules of the table; each look-up of both, in one version, finds two of the same bundle. At any
+/// moment there is a rule to be found.
+#[test]
+fn bundles_are_seen_whole() {
+    const BUNDLES: u64 = 3_000;
+    let cls = Cls::new();
+    let matches = [matching("in_port=1"), matching("tcp,tp_dst=80,nw_src=10.0.0.0/8,nw_dst=10.0.0.1")];
+    let current = AtomicU64::new(0);
+    let mut rules: Vec<_> = matches.iter().map(|m| add_rule(&cls, m, 1, 0, Vec::new())).collect();
+    let done = AtomicBool::new(false);
+    thread::scope(|s| {
+        let readers: Vec<_> = (0..2)
+            .map(|_| {
+                s.spawn(|| {
+                    let mut n = 0u64;
+                    while !done.load(Ordering::Relaxed) {
+                        let version = current.load(Ordering::Acquire);
+                        let added = [0, 1].map(|i| {
+                            let rule = cls.lookup(matches[i].key(), version, &mut Reads::new());
+                            rule.map(|r| r.versions.added())
+                        });
+                        // A version that is over may have lost its rules; the rules of two versions never mix.
+                        for added in added.into_iter().flatten() {
+                            assert_eq!(added, version);
+                        }
+                        if current.load(Ordering::Acquire) == version {
+                            assert_eq!(added, [Some(version); 2]);
+                        }
+                        n += 1;
+                    }
+                    n
+                })
+            })
+            .collect();
+        for version in 1..=BUNDLES {
+            let new: Vec<_> = matches.iter().map(|m| add_rule(&cls, m, 1, version, Vec::new())).collect();
+            for old in &rules {
+                old.versions.remove_in(version);
+            }
+            current.store(version, Ordering::Release);
+            for old in std::mem::replace(&mut rules, new) {
+                assert!(cls.remove(&old));
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+        let lookups: u64 = readers.into_iter().map(|r| r.join().expect("a reader failed")).sum();
+        println!("{BUNDLES} bundles during {lookups} pairs of look-ups");
+    });
+    assert_eq!((cls.len(), cls.n_masks()), (2, 2));
+}

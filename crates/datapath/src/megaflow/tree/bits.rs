@@ -1,0 +1,244 @@
+//! A node that tests a group of bits: its children by a hash of their values.
+//!
+//! Only hashes of 64 bits are stored and compared, as leaves compare all bits of their flows anyway. That is exact
+//! because the hashes of a node's children are distinct: should two collide, the node gets another seed. A key whose
+//! values no child has may be led to a leaf by accident, and does not match it.
+
+use super::slab::Ref;
+
+/// Tests at most; more follow in a node below.
+pub(super) const TESTS_MAX: usize = 6;
+
+const SLOTS_MIN: usize = 4;
+
+/// Bits of a word.
+pub(super) type Test = (u8, u64);
+
+/// See the module's text. Invariants: children are in `table` if there are two or more, and in `only` if there is one;
+/// places in `table` up to a child's own are occupied, and at most half of all are.
+#[derive(Debug)]
+pub(super) struct Bits {
+    /// Children.
+    pub(super) n: u32,
+    /// The child, if there is one.
+    pub(super) only: Ref,
+    n_tests: u8,
+    /// A bit for each test in which all children have the same values.
+    same: u8,
+    words: [u8; TESTS_MAX],
+    bits: [u64; TESTS_MAX],
+    seed: u64,
+    table: Box<[Slot]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    hash: u64,
+    /// None: the place is free.
+    child: Ref,
+    /// Where look-ups go on.
+    fast: Ref,
+}
+
+const FREE: Slot = Slot { hash: 0, child: Ref::NONE, fast: Ref::NONE };
+
+/// Both halves of a product, in one.
+#[inline]
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
+}
+
+impl Bits {
+    /// A node with one child. `tests` are at most [`TESTS_MAX`], in the order in which they may be split.
+    pub(super) fn new(tests: &[Test], only: Ref, seed: u64) -> Self {
+        let mut node = Self {
+            n: 1,
+            only,
+            n_tests: tests.len() as u8,
+            same: u8::MAX,
+            words: [0; TESTS_MAX],
+            bits: [0; TESTS_MAX],
+            seed,
+            table: Box::default(),
+        };
+        for (i, (word, bits)) in tests.iter().enumerate() {
+            (node.words[i], node.bits[i]) = (*word, *bits);
+        }
+        node
+    }
+
+    pub(super) fn tests(&self) -> impl Iterator<Item = Test> + '_ {
+        self.words.iter().copied().zip(self.bits).take(usize::from(self.n_tests))
+    }
+
+    /// Notes where the keys of two children differ, as `differ` tells word by word.
+    pub(super) fn note_difference(&mut self, differ: impl Fn(usize) -> u64) {
+        for i in 0..TESTS_MAX {
+            if differ(self.words[i].into()) & self.bits[i] != 0 {
+                self.same &= !(1 << i);
+            }
+        }
+    }
+
+    /// Whether all children have the same values in the first `n` tests.
+    pub(super) fn all_same(&self, n: usize) -> bool {
+        self.same.trailing_ones() as usize >= n
+    }
+
+    /// The hash of a key's values. Pairs of words are mixed side by side, each by a product of two factors that nobody
+    /// outside knows.
+    #[inline]
+    pub(super) fn hash(&self, word: impl Fn(usize) -> u64) -> u64 {
+        const MIX: [u64; TESTS_MAX] = [
+            0x9e37_79b9_7f4a_7c15,
+            0xc2b2_ae3d_27d4_eb4f,
+            0x1656_67b1_9e37_79f9,
+            0xd6e8_feb8_6659_fd93,
+            0xa076_1d64_78bd_642f,
+            0xe703_7ed1_a0b4_28db,
+        ];
+        let (seed, turned) = (self.seed, self.seed.rotate_left(32));
+        let masked = |i: usize| word(usize::from(self.words[i])) & self.bits[i];
+        let mut hash = 0;
+        let mut i = 0;
+        while i < usize::from(self.n_tests) && i + 1 < TESTS_MAX {
+            // Past the last test, bits are zero.
+            hash ^= fold(masked(i) ^ seed ^ MIX[i], masked(i + 1) ^ turned ^ MIX[i + 1]);
+            i += 2;
+        }
+        fold(hash ^ seed, MIX[0])
+    }
+
+    /// The child of a key; of two or more children.
+    pub(super) fn find(&self, hash: u64) -> Ref {
+        self.slot(hash).map_or(Ref::NONE, |slot| slot.child)
+    }
+
+    /// Where a look-up goes on; of two or more children.
+    #[inline]
+    pub(super) fn find_fast(&self, hash: u64) -> Ref {
+        self.slot(hash).map_or(Ref::NONE, |slot| slot.fast)
+    }
+
+    /// The slot of a hash, or a free one.
+    #[inline]
+    fn slot(&self, hash: u64) -> Option<&Slot> {
+        let mask = self.table.len().wrapping_sub(1);
+        let mut at = hash as usize & mask;
+        while let Some(slot) = self.table.get(at) {
+            if slot.hash == hash || slot.child.is_none() {
+                return Some(slot);
+            }
+            at = (at + 1) & mask;
+        }
+        None
+    }
+
+    /// Says where look-ups of a child go on.
+    pub(super) fn set_fast(&mut self, hash: u64, fast: Ref) {
+        if let Some(at) = self.position(hash) {
+            self.table[at].fast = fast;
+        }
+    }
+
+    /// Loads where [`Bits::find`] begins.
+    #[inline]
+    pub(super) fn touch(&self, hash: u64) -> u64 {
+        self.table.get(hash as usize & self.table.len().wrapping_sub(1)).map_or(0, |slot| slot.hash)
+    }
+
+    /// Adds a child, each with where look-ups go on. `first` is the hash of the child that is there already, and where
+    /// look-ups go on from it, if it is one.
+    pub(super) fn add(&mut self, hash: u64, child: (Ref, Ref), first: (u64, Ref)) {
+        if self.n == 1 {
+            self.table = vec![FREE; SLOTS_MIN].into();
+            self.put(Slot { hash: first.0, child: self.only, fast: first.1 });
+        } else if (self.n as usize + 1) * 2 > self.table.len() {
+            self.resize(self.table.len() * 2);
+        }
+        self.put(Slot { hash, child: child.0, fast: child.1 });
+        self.n += 1;
+    }
+
+    fn resize(&mut self, slots: usize) {
+        let old = std::mem::replace(&mut self.table, vec![FREE; slots].into());
+        for slot in old.into_iter().filter(|s| !s.child.is_none()) {
+            self.put(slot);
+        }
+    }
+
+    fn put(&mut self, slot: Slot) {
+        let mask = self.table.len() - 1;
+        let mut at = slot.hash as usize & mask;
+        while !self.table[at].child.is_none() {
+            at = (at + 1) & mask;
+        }
+        self.table[at] = slot;
+    }
+
+    fn position(&self, hash: u64) -> Option<usize> {
+        let mask = self.table.len().checked_sub(1)?;
+        let mut at = hash as usize & mask;
+        while !self.table[at].child.is_none() {
+            if self.table[at].hash == hash {
+                return Some(at);
+            }
+            at = (at + 1) & mask;
+        }
+        None
+    }
+
+    /// Puts `new` in the place of a child. (Where look-ups go on from it is to be said again.)
+    pub(super) fn replace(&mut self, hash: u64, new: Ref) {
+        if self.n == 1 {
+            self.only = new;
+        } else if let Some(at) = self.position(hash) {
+            (self.table[at].child, self.table[at].fast) = (new, new);
+        }
+    }
+
+    /// Removes a child of two or more.
+    pub(super) fn remove(&mut self, hash: u64) {
+        let Some(mut hole) = self.position(hash) else { return };
+        let mask = self.table.len() - 1;
+        let mut at = hole;
+        loop {
+            at = (at + 1) & mask;
+            let Slot { hash, child, .. } = self.table[at];
+            if child.is_none() {
+                break;
+            }
+            // It may move back to the hole unless its own place lies between the two.
+            if (at.wrapping_sub(hash as usize) & mask) >= (at.wrapping_sub(hole) & mask) {
+                self.table[hole] = self.table[at];
+                hole = at;
+            }
+        }
+        self.table[hole] = FREE;
+        self.n -= 1;
+        if self.n == 1 {
+            let left = self.children().next();
+            self.only = left.unwrap_or(Ref::NONE);
+            self.table = Box::default();
+        } else if self.table.len() > SLOTS_MIN && (self.n as usize) * 8 < self.table.len() {
+            self.resize(self.table.len() / 2);
+        }
+    }
+
+    pub(super) fn children(&self) -> impl Iterator<Item = Ref> + '_ {
+        let only = self.table.is_empty().then_some(self.only);
+        only.into_iter().chain(self.table.iter().map(|s| s.child).filter(|c| !c.is_none()))
+    }
+
+    /// Children of two or more, with where look-ups go on from them.
+    #[cfg(test)]
+    pub(super) fn fast(&self) -> impl Iterator<Item = (Ref, Ref)> + '_ {
+        self.table.iter().filter(|s| !s.child.is_none()).map(|s| (s.child, s.fast))
+    }
+
+    /// Bytes on the heap.
+    pub(super) fn heap_bytes(&self) -> usize {
+        size_of_val(&*self.table)
+    }
+}

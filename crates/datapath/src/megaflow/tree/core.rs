@@ -1,0 +1,550 @@
+//! The tree itself: nodes, leaves, and the way to a flow's place, which changes nodes on the way.
+//!
+//! Invariants:
+//!
+//! 1. What the nodes on the way to a leaf test are bits of its flow's mask, and the flow's key has the values that lead
+//!    there. So a key that a flow covers is led to its leaf.
+//! 2. Any two leaves part at a node, where their flows have different values in bits of both masks. So flows are
+//!    disjoint.
+//! 3. A leaf is compared in all bits of its flow's mask. So no look-up answers with a flow that does not cover its key,
+//!    even where 1 or 2 were broken.
+//! 4. Beside a reference to a child stands where look-ups go on from it ([`Core::fast`]): past nodes of one child and
+//!    prefix nodes, at the next node of bits that tells flows apart, inner node of a trie, or leaf.
+//! 5. The only child of a node is no leaf: what tells flows apart is needed for two at least. (Nodes with one child
+//!    keep the order of reads for flows to come. A look-up passes them without a test.)
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use flow::layout::WORDS;
+use flow::{FlowKey, FlowMask, Step};
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+
+use super::super::Megaflow;
+use super::bits::{Bits, TESTS_MAX, Test};
+use super::leaf::Leaf;
+use super::part::{Piece, part};
+use super::prefix::{Prefix, PrefixField, Probe, Tries};
+use super::slab::{Kind, Ref, Slab};
+
+/// A node. Two lines of memory.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) enum Node {
+    /// A free place.
+    #[default]
+    Free,
+    Bits(Bits),
+    Prefix(Prefix),
+}
+
+impl Node {
+    /// Its child, if it has one.
+    fn only(&self) -> Option<Ref> {
+        match self {
+            Self::Bits(b) if b.n == 1 => Some(b.only),
+            Self::Prefix(p) if p.n == 1 => Some(p.root),
+            _ => None,
+        }
+    }
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) root: Ref,
+    /// Where look-ups begin.
+    pub(super) entrance: Ref,
+    pub(super) nodes: Slab<Node>,
+    pub(super) leaves: Slab<Leaf>,
+    pub(super) tries: Tries,
+    /// Leaves whose flows are narrower than their own reads.
+    pub(super) n_narrowed: usize,
+    /// Seeds come from here, different in each process.
+    seeds: RandomState,
+    n_seeds: u64,
+}
+
+impl Default for Core {
+    fn default() -> Self {
+        Self {
+            root: Ref::NONE,
+            entrance: Ref::NONE,
+            nodes: Slab::default(),
+            leaves: Slab::default(),
+            tries: Tries::default(),
+            n_narrowed: 0,
+            seeds: RandomState::default(),
+            n_seeds: 0,
+        }
+    }
+}
+
+/// A flow on its way to its place.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    pub(super) key: FlowKey,
+    /// What it matches: its own reads, and what it was narrowed to on the way.
+    pub(super) mask: FlowMask,
+    /// What the nodes on the way test.
+    pub(super) tested: FlowMask,
+    pub(super) steps: Arc<[Step]>,
+    own: FlowMask,
+    /// Whether it came to a leaf, so that the nodes that follow lead to that leaf and to it alone.
+    grown: bool,
+}
+
+impl Wanted {
+    pub(super) fn new(flow: &Megaflow) -> Self {
+        let mut mask = FlowMask::ZERO;
+        for step in flow.reads.iter() {
+            mask.0[step.word()] |= step.bits();
+        }
+        let own = mask.clone();
+        Self { key: flow.key.expand(), mask, tested: FlowMask::ZERO, steps: flow.reads.clone(), own, grown: false }
+    }
+
+    pub(super) fn is_narrowed(&self) -> bool {
+        self.mask != self.own
+    }
+
+    fn len_of(&self, field: PrefixField) -> u32 {
+        len_at(&self.steps, self.mask.0[usize::from(field.word)], &self.tested, field)
+    }
+
+    /// The bits of a word that it reads next.
+    fn next_bits(&self, word: u8) -> u64 {
+        let left = |step: &&Step| step.bits() & !self.tested.0[step.word()] != 0;
+        match self.steps.iter().find(left) {
+            Some(Step::Bits { word: w, bits }) if *w == word => *bits,
+            _ => 0,
+        }
+    }
+
+    /// Narrows it to these bits, and notes that they are tested.
+    pub(super) fn test(&mut self, word: usize, bits: u64) {
+        self.mask.0[word] |= bits;
+        self.tested.0[word] |= bits;
+    }
+}
+
+/// How much of `field` a flow with these reads and this word of its mask looks at, after what was `tested`: as much as
+/// its next step that looks into the field says, or, if none does, what its mask has.
+pub(super) fn len_at(steps: &[Step], mask: u64, tested: &FlowMask, field: PrefixField) -> u32 {
+    let here = |step: &Step| match *step {
+        Step::Prefix { word, shift, width, len } => {
+            let same = PrefixField { word, shift, width } == field;
+            (same && step.bits() & !tested.0[step.word()] != 0).then_some(len.into())
+        }
+        Step::Bits { .. } => None,
+    };
+    steps.iter().find_map(here).unwrap_or_else(|| field.len_in(mask))
+}
+
+/// Where a flow belongs.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Spot {
+    /// The tree is empty.
+    Root,
+    /// A child of this node of bits.
+    Bits(usize),
+    /// A child of this prefix node with a prefix of `len` bits.
+    Prefix { node: usize, len: u32, apart: u32 },
+    /// Here is a leaf that covers its key.
+    Covered(usize),
+}
+
+impl Core {
+    fn seed(&mut self) -> u64 {
+        self.n_seeds += 1;
+        self.seeds.hash_one(self.n_seeds)
+    }
+
+    /// Any flow below a reference.
+    fn any(&self, mut at: Ref) -> Option<&Arc<Megaflow>> {
+        loop {
+            at = match at.kind() {
+                Kind::Leaf(leaf) => return self.leaves.items[leaf].flow(),
+                Kind::Node(node) => match &self.nodes.items[node] {
+                    Node::Bits(b) => b.children().next()?,
+                    Node::Prefix(p) => self.tries.any(p.root),
+                    Node::Free => return None,
+                },
+                Kind::Inner(_) => self.tries.any(at),
+                Kind::None => return None,
+            };
+        }
+    }
+
+    /// Where look-ups go on from a child.
+    pub(super) fn fast(&self, mut at: Ref) -> Ref {
+        while let Kind::Node(node) = at.kind() {
+            at = match &self.nodes.items[node] {
+                Node::Bits(b) if b.n == 1 => b.only,
+                Node::Prefix(p) if p.n == 1 => p.root,
+                Node::Prefix(p) => return p.root,
+                _ => return at,
+            };
+        }
+        at
+    }
+
+    /// Says anew where look-ups go on, all along the way that a key's words lead.
+    pub(super) fn refresh(&mut self, word: impl Fn(usize) -> u64 + Copy) {
+        let mut at = self.root;
+        self.entrance = self.fast(at);
+        while let Kind::Node(node) = at.kind() {
+            at = self.child(node, word);
+            let fast = self.fast(at);
+            match &mut self.nodes.items[node] {
+                Node::Bits(bits) if bits.n > 1 => bits.set_fast(bits.hash(word), fast),
+                Node::Prefix(prefix) if prefix.n > 1 && !at.is_none() => {
+                    let value = prefix.field.value(word(prefix.field.word.into()));
+                    self.tries.set_fast(prefix, value, at, fast);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// A word of the key of any flow below a reference.
+    fn word(&self, at: Ref, word: usize) -> u64 {
+        self.any(at).map_or(0, |flow| flow.key.word(word))
+    }
+
+    /// The leaf that a key is led to, and covers it.
+    pub(super) fn covering(&self, key: &FlowKey) -> Option<usize> {
+        match self.descend(key, &mut 0).kind() {
+            Kind::Leaf(leaf) if self.leaves.items[leaf].covers(key) => Some(leaf),
+            _ => None,
+        }
+    }
+
+    /// Goes to the place of a flow, narrowing it by what it has to be narrowed by, and splitting nodes where it reads
+    /// on in another way than the flows below them. Unless it is covered, [`Core::fill`] must follow.
+    pub(super) fn place(&mut self, wanted: &mut Wanted) -> Spot {
+        let mut parent = None;
+        let mut at = self.root;
+        loop {
+            match at.kind() {
+                Kind::Leaf(leaf) => {
+                    // What has grown tells the two apart. Were it not so, the new flow would win, and no harm be done.
+                    debug_assert!(!wanted.grown, "parted from {:?} by nothing", self.leaves.items[leaf]);
+                    if wanted.grown || self.leaves.items[leaf].covers(&wanted.key) {
+                        return Spot::Covered(leaf);
+                    }
+                    wanted.grown = true;
+                    let new = self.grow(leaf, wanted);
+                    self.replace(parent, |w| wanted.key.0[w], at, new);
+                    at = new;
+                }
+                Kind::Node(node) => match self.enter(node, wanted) {
+                    Ok(child) => {
+                        parent = Some(node);
+                        at = child;
+                    }
+                    Err(spot) => return spot,
+                },
+                Kind::Inner(_) | Kind::None => return Spot::Root,
+            }
+        }
+    }
+
+    /// One step down from a node, or where in it the flow belongs.
+    fn enter(&mut self, node: usize, wanted: &mut Wanted) -> Result<Ref, Spot> {
+        match &self.nodes.items[node] {
+            Node::Bits(_) => {
+                self.agree(node, wanted);
+                self.enter_bits(node, wanted).ok_or(Spot::Bits(node))
+            }
+            Node::Prefix(prefix) => {
+                let field = prefix.field;
+                let word = usize::from(field.word);
+                let value_of = |at| field.value(self.word(at, word));
+                match self.tries.probe(prefix, field.value(wanted.key.0[word]), value_of) {
+                    Probe::Covered(child, len) => {
+                        wanted.test(word, field.bits(len));
+                        Ok(child)
+                    }
+                    Probe::Apart(apart) => {
+                        let len = wanted.len_of(field).max(apart + 1);
+                        wanted.test(word, field.bits(len));
+                        Err(Spot::Prefix { node, len, apart })
+                    }
+                }
+            }
+            Node::Free => Err(Spot::Root),
+        }
+    }
+
+    /// Makes a node of bits one that tests nothing that the flow does not match, nor in another order than the flow
+    /// reads: splits it after what they have in common. Where they disagree at once, the node's first test goes before
+    /// what the flow reads, and narrows it if it does not match these bits at all.
+    ///
+    /// (Were a flow let through that matches the node's bits but reads them late, flows that agree with it so far and
+    /// do not get to read them would be narrowed for nothing.)
+    fn agree(&mut self, node: usize, wanted: &mut Wanted) {
+        let Node::Bits(bits) = &self.nodes.items[node] else { return };
+        let tests: SmallVec<[Test; TESTS_MAX]> = bits.tests().collect();
+        let mut upper: SmallVec<[Test; TESTS_MAX]> = SmallVec::new();
+        for (i, (word, bits)) in tests.iter().copied().enumerate() {
+            // What was tested above may be tested again.
+            let bits = bits & !wanted.tested.0[usize::from(word)];
+            // In nodes that grew for this flow, all that they test is its own.
+            let next = bits & if wanted.grown { wanted.mask.0[usize::from(word)] } else { wanted.next_bits(word) };
+            let there = if next == 0 && upper.is_empty() { bits } else { next };
+            wanted.test(word.into(), there);
+            if there != 0 {
+                upper.push((word, there));
+            }
+            if there != bits {
+                let mut lower: SmallVec<[Test; TESTS_MAX]> = SmallVec::new();
+                lower.push((word, bits & !there));
+                lower.extend_from_slice(&tests[i + 1..]);
+                self.split(node, &upper, &lower, i + usize::from(there != 0));
+                return;
+            }
+        }
+    }
+
+    /// Splits a node of bits in two levels, in the `at`-th of its tests.
+    fn split(&mut self, node: usize, upper: &[Test], lower: &[Test], at: usize) {
+        let Node::Bits(old) = std::mem::take(&mut self.nodes.items[node]) else { return };
+        if old.n > 1 && old.all_same(at) {
+            // However many children it has, they stay in it, and are not told apart above it.
+            let below = Ref::node(self.nodes.add(Node::Bits(old)));
+            self.nodes.items[node] = Node::Bits(Bits::new(upper, below, self.seed()));
+            return;
+        }
+        let mut groups: HashMap<SmallVec<[u64; TESTS_MAX]>, Vec<Ref>, RandomState> = HashMap::default();
+        for child in old.children() {
+            let values = upper.iter().map(|(word, bits)| self.word(child, usize::from(*word)) & bits);
+            groups.entry(values.collect()).or_default().push(child);
+        }
+        let mut below = groups.into_values().map(|children| {
+            // A leaf alone compares the rest itself; the order of reads above other nodes is kept.
+            if let [leaf] = children[..]
+                && leaf.is_leaf()
+            {
+                return leaf;
+            }
+            let seed = self.seed();
+            let node = self.bits_node(Bits::new(lower, children[0], seed), &children[1..]);
+            Ref::node(self.nodes.add(Node::Bits(node)))
+        });
+        let first = below.next().unwrap_or(Ref::NONE);
+        let rest: Vec<Ref> = below.collect();
+        let seed = self.seed();
+        self.nodes.items[node] = Node::Bits(self.bits_node(Bits::new(upper, first, seed), &rest));
+    }
+
+    /// Adds children of different values to a node of one child. Takes another seed until no hashes collide.
+    fn bits_node(&mut self, mut node: Bits, more: &[Ref]) -> Bits {
+        let first = node.only;
+        'seed: loop {
+            let tests: SmallVec<[Test; TESTS_MAX]> = node.tests().collect();
+            let first_hash = node.hash(|w| self.word(first, w));
+            for child in more {
+                let hash = node.hash(|w| self.word(*child, w));
+                if hash == first_hash || node.n > 1 && !node.find(hash).is_none() {
+                    let seed = self.seed();
+                    node = Bits::new(&tests, first, seed);
+                    continue 'seed;
+                }
+                node.add(hash, (*child, self.fast(*child)), (first_hash, self.fast(first)));
+                node.note_difference(|w| self.word(first, w) ^ self.word(*child, w));
+            }
+            return node;
+        }
+    }
+
+    /// The child of a node of bits that has the flow's values.
+    fn enter_bits(&mut self, node: usize, wanted: &Wanted) -> Option<Ref> {
+        loop {
+            let Node::Bits(bits) = &self.nodes.items[node] else { return None };
+            let hash = bits.hash(|w| wanted.key.0[w]);
+            let child = if bits.n == 1 { bits.only } else { bits.find(hash) };
+            if child.is_none() {
+                return None;
+            }
+            let same = |(word, b): Test| (self.word(child, word.into()) ^ wanted.key.0[usize::from(word)]) & b == 0;
+            if bits.tests().all(same) {
+                return Some(child);
+            }
+            if bits.hash(|w| self.word(child, w)) != hash {
+                return None;
+            }
+            // Other values of the same hash.
+            let children: Vec<Ref> = bits.children().collect();
+            let tests: SmallVec<[Test; TESTS_MAX]> = bits.tests().collect();
+            let seed = self.seed();
+            self.nodes.items[node] = Node::Bits(self.bits_node(Bits::new(&tests, children[0], seed), &children[1..]));
+        }
+    }
+
+    /// Nodes that tell a leaf from a flow that it does not cover, with the leaf below.
+    fn grow(&mut self, leaf: usize, wanted: &mut Wanted) -> Ref {
+        let Some(flow) = self.leaves.items[leaf].flow().cloned() else { return Ref::leaf(leaf) };
+        let mut pieces = part(&flow, wanted);
+        let mut below = Ref::leaf(leaf);
+        while let Some(piece) = pieces.pop() {
+            let node = match piece {
+                Piece::Prefix(field, len) => Node::Prefix(Prefix::new(field, len, below)),
+                Piece::Bits(test) => {
+                    let mut tests: SmallVec<[Test; TESTS_MAX]> = SmallVec::new();
+                    tests.push(test);
+                    while tests.len() < TESTS_MAX
+                        && let Some(Piece::Bits(test)) = pieces.last()
+                    {
+                        tests.push(*test);
+                        pieces.pop();
+                    }
+                    tests.reverse();
+                    Node::Bits(Bits::new(&tests, below, self.seed()))
+                }
+            };
+            below = Ref::node(self.nodes.add(node));
+        }
+        below
+    }
+
+    /// Puts a leaf to its place. Returns the leaf that it replaces.
+    pub(super) fn fill(&mut self, spot: Spot, leaf: Leaf) -> Option<Leaf> {
+        self.n_narrowed += usize::from(leaf.narrowed);
+        if let Spot::Covered(old) = spot {
+            let old = std::mem::replace(&mut self.leaves.items[old], leaf);
+            self.n_narrowed -= usize::from(old.narrowed);
+            if let Some(flow) = old.flow() {
+                self.refresh(|w| flow.key.word(w));
+            }
+            return Some(old);
+        }
+        let flow = leaf.flow().cloned()?;
+        let index = self.leaves.add(leaf);
+        let new = Ref::leaf(index);
+        match spot {
+            Spot::Root => self.root = new,
+            Spot::Bits(node) => {
+                let Node::Bits(mut bits) = std::mem::take(&mut self.nodes.items[node]) else { return None };
+                let first = if bits.n == 1 { bits.hash(|w| self.word(bits.only, w)) } else { 0 };
+                let hash = bits.hash(|w| flow.key.word(w));
+                let other = bits.children().next().unwrap_or(Ref::NONE);
+                bits.note_difference(|w| self.word(other, w) ^ flow.key.word(w));
+                bits.add(hash, (new, new), (first, self.fast(bits.only)));
+                self.nodes.items[node] = Node::Bits(bits);
+            }
+            Spot::Prefix { node, len, apart } => {
+                let Node::Prefix(mut prefix) = std::mem::take(&mut self.nodes.items[node]) else { return None };
+                let field = prefix.field;
+                let word = usize::from(field.word);
+                let value = field.value(flow.key.word(word));
+                let other = field.value(self.word(self.tries.nearest(&prefix, value, apart), word));
+                let first = prefix.root;
+                self.tries.add(&mut prefix, value, len, new, apart, other);
+                if prefix.n == 2 {
+                    self.tries.set_fast(&prefix, other, first, self.fast(first));
+                }
+                self.nodes.items[node] = Node::Prefix(prefix);
+            }
+            Spot::Covered(_) => {}
+        }
+        self.refresh(|w| flow.key.word(w));
+        None
+    }
+
+    /// Puts `new` in the place of the child `old` of `parent`, or of the root. `word` tells the values that lead there.
+    fn replace(&mut self, parent: Option<usize>, word: impl Fn(usize) -> u64, old: Ref, new: Ref) {
+        let Some(parent) = parent else {
+            self.root = new;
+            return;
+        };
+        match &mut self.nodes.items[parent] {
+            Node::Bits(bits) => bits.replace(bits.hash(&word), new),
+            Node::Prefix(prefix) => {
+                let value = prefix.field.value(word(prefix.field.word.into()));
+                self.tries.replace(prefix, value, old, new);
+            }
+            Node::Free => {}
+        }
+    }
+
+    /// Takes a flow out, and nodes that are not needed any more.
+    pub(super) fn remove(&mut self, flow: &Megaflow) -> Option<Arc<Megaflow>> {
+        let word = |w: usize| flow.key.word(w);
+        let mut path: SmallVec<[usize; 16]> = SmallVec::new();
+        let mut at = self.root;
+        let leaf = loop {
+            match at.kind() {
+                Kind::Leaf(leaf) => break leaf,
+                Kind::Node(node) => {
+                    path.push(node);
+                    at = self.child(node, word);
+                }
+                Kind::Inner(_) | Kind::None => return None,
+            }
+        };
+        if !self.leaves.items[leaf].flow().is_some_and(|f| std::ptr::eq(Arc::as_ptr(f), flow)) {
+            return None;
+        }
+        let removed = self.leaves.take(leaf);
+        self.n_narrowed -= usize::from(removed.narrowed);
+        let Some(parent) = path.last() else {
+            (self.root, self.entrance) = (Ref::NONE, Ref::NONE);
+            return removed.into_flow();
+        };
+        match &mut self.nodes.items[*parent] {
+            Node::Bits(bits) => bits.remove(bits.hash(word)),
+            Node::Prefix(prefix) => {
+                let value = prefix.field.value(word(prefix.field.word.into()));
+                self.tries.remove(prefix, value, at);
+            }
+            Node::Free => {}
+        }
+        // A leaf that is left alone moves up, to the first node that tells it from others.
+        while let Some(node) = path.pop()
+            && let Some(only) = self.nodes.items[node].only()
+            && only.is_leaf()
+        {
+            self.nodes.take(node);
+            self.replace(path.last().copied(), word, Ref::node(node), only);
+        }
+        self.refresh(word);
+        removed.into_flow()
+    }
+
+    /// The child of a node that values lead to.
+    fn child(&self, node: usize, word: impl Fn(usize) -> u64) -> Ref {
+        match &self.nodes.items[node] {
+            Node::Bits(bits) if bits.n == 1 => bits.only,
+            Node::Bits(bits) => bits.find(bits.hash(word)),
+            Node::Prefix(prefix) => self.tries.find(prefix, word(prefix.field.word.into())),
+            Node::Free => Ref::NONE,
+        }
+    }
+
+    /// Takes out all that is left, leaf by leaf from the end on: the flow of the last leaf.
+    pub(super) fn pop(&mut self) -> Option<Arc<Megaflow>> {
+        let flow = loop {
+            match self.leaves.items.last()?.flow() {
+                Some(flow) => break flow.clone(),
+                None => self.leaves.pop_free(),
+            }
+        };
+        self.remove(&flow)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Megaflow>> {
+        self.leaves.items.iter().filter_map(Leaf::flow)
+    }
+
+    /// Bytes of nodes and leaves.
+    pub(super) fn bytes(&self) -> usize {
+        let tables = self.nodes.items.iter().map(|n| if let Node::Bits(b) = n { b.heap_bytes() } else { 0 });
+        let rests = self.leaves.items.iter().map(Leaf::heap_bytes);
+        self.nodes.bytes() + self.leaves.bytes() + self.tries.bytes() + tables.chain(rests).sum::<usize>()
+    }
+}
+
+const _: () = assert!(WORDS <= u8::MAX as usize && size_of::<Node>() == 128);

@@ -1,0 +1,84 @@
+//! A leaf: a flow, beside all that a look-up compares.
+
+use std::sync::Arc;
+
+use flow::FlowKey;
+
+use super::super::{Megaflow, Sparse};
+
+/// Words of a mask that stand in the leaf itself.
+const INLINE: usize = 6;
+
+/// See the module's text. Two lines of memory. `flow` is `None` in a free place.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct Leaf {
+    words: [u8; INLINE],
+    /// Whether the flow's mask is more than its own reads.
+    pub(super) narrowed: bool,
+    bits: [u64; INLINE],
+    values: [u64; INLINE],
+    /// What does not fit: word, bits, value. Rarely there, so that one word has to do for it.
+    #[expect(clippy::box_collection)]
+    rest: Option<Box<Vec<(u8, u64, u64)>>>,
+    generation: u64,
+    flow: Option<Arc<Megaflow>>,
+}
+
+impl Leaf {
+    /// A leaf for `flow` as it is to be installed: with `mask`.
+    pub(super) fn new(flow: Arc<Megaflow>, mask: &Sparse, narrowed: bool) -> Self {
+        let mut leaf = Self { narrowed, generation: flow.generation, ..Self::default() };
+        for (i, (word, bits)) in mask.iter().enumerate() {
+            let value = flow.key.word(word) & bits;
+            if i < INLINE {
+                (leaf.words[i], leaf.bits[i], leaf.values[i]) = (word as u8, bits, value);
+            } else {
+                leaf.rest.get_or_insert_default().push((word as u8, bits, value));
+            }
+        }
+        if let Some(rest) = &mut leaf.rest {
+            rest.shrink_to_fit();
+        }
+        leaf.flow = Some(flow);
+        leaf
+    }
+
+    /// Whether its flow covers `key`, whatever its generation.
+    #[inline]
+    pub(super) fn covers(&self, key: &FlowKey) -> bool {
+        let mut differ = 0;
+        for i in 0..INLINE {
+            // Where there is no more word, bits are zero.
+            let word = key.0.get(usize::from(self.words[i])).copied().unwrap_or(0);
+            differ |= (word ^ self.values[i]) & self.bits[i];
+        }
+        differ == 0
+            && self.rest.as_ref().is_none_or(|rest| rest.iter().all(|(w, b, v)| key.0[usize::from(*w)] & b == *v))
+    }
+
+    /// Loads what [`Leaf::answer`] looks at.
+    #[inline]
+    pub(super) fn touch(&self) -> u64 {
+        self.bits[0] ^ self.generation
+    }
+
+    /// Its flow, if it is of `generation` and covers `key`.
+    #[inline]
+    pub(super) fn answer(&self, key: &FlowKey, generation: u64) -> Option<&Arc<Megaflow>> {
+        if self.generation == generation && self.covers(key) { self.flow.as_ref() } else { None }
+    }
+
+    pub(super) fn flow(&self) -> Option<&Arc<Megaflow>> {
+        self.flow.as_ref()
+    }
+
+    pub(super) fn into_flow(self) -> Option<Arc<Megaflow>> {
+        self.flow
+    }
+
+    /// Bytes on the heap, without the flow.
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.rest.as_ref().map_or(0, |r| size_of_val(&**r) + r.capacity() * size_of::<(u8, u64, u64)>())
+    }
+}

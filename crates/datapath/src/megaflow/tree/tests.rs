@@ -1,0 +1,485 @@
+//! Random decision procedures ("programs") stand for translations: they read bits and prefixes of a key, each next read
+//! chosen by what was read before. Twins are a linear search over what is installed, and tuple space search.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use base::rng::Rng;
+use dpif::{DpFlow, FlowId};
+use flow::{FlowKey, Reads, Step};
+
+use super::core::Node;
+use super::prefix::{Prefix, PrefixField, Probe, Tries};
+use super::slab::{Kind, Ref};
+use super::*;
+use crate::megaflow::TupleSpace;
+
+const WORDS: [usize; 9] = [52, 63, 68, 79, 40, 64, 73, 80, 82];
+const WIDTH: u8 = 6;
+
+/// A number made of others.
+fn mix(parts: &[u64]) -> u64 {
+    parts.iter().fold(0x243f_6a88_85a3_08d3, |h, p| {
+        let product = u128::from(h ^ p ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
+        product as u64 ^ (product >> 64) as u64
+    })
+}
+
+/// A decision procedure. Two with different `late` decide alike until they have read something that `late` is mixed
+/// with, in about half of all cases.
+#[derive(Clone, Copy, Debug)]
+struct Program {
+    seed: u64,
+    late: u64,
+}
+
+impl Program {
+    /// What it reads of a key, and what it decides.
+    fn run(self, key: &FlowKey) -> (Reads, u64) {
+        // Some read few words, others many, more than a node or a leaf has room for.
+        let (words, depth_max) = if self.seed.is_multiple_of(3) { (&WORDS[..], 14) } else { (&WORDS[..4], 7) };
+        let mut reads = Reads::new();
+        let mut state = mix(&[self.seed]);
+        let mut last = usize::MAX;
+        for depth in 0..depth_max {
+            if state.is_multiple_of(2) && depth > 0 {
+                state = mix(&[state, self.late]);
+            }
+            let choice = mix(&[state, 1]);
+            // Adjacent reads of one word are one step, whose order is lost: a program here has none.
+            let at = choice as usize % words.len();
+            let word = words[if words[at] == last { (at + 1) % words.len() } else { at }];
+            last = word;
+            let value = key.0[word] >> 8;
+            match choice >> 8 & 7 {
+                0 if depth > depth_max / 3 => break,
+                0..=3 => {
+                    let bits = (choice >> 16 & 0x3f).max(1);
+                    reads.note(word, bits << 8);
+                    state = mix(&[state, value & bits]);
+                }
+                _ => {
+                    let rules = (0..=choice % 4).map(|i| mix(&[state, 2, i]));
+                    let len = rules.map(|rule| {
+                        let (len, value_of_rule) = (1 + rule as u32 % u32::from(WIDTH), rule >> 8 & 0x3f);
+                        let same = ((value ^ value_of_rule) << (64 - WIDTH)).leading_zeros();
+                        if same >= len { len } else { same + 1 }
+                    });
+                    let len = len.max().unwrap_or(1);
+                    reads.note_prefix(word, 8, WIDTH, len as u8);
+                    state = mix(&[state, 3, len.into(), (value & 0x3f) >> (u32::from(WIDTH) - len)]);
+                }
+            }
+        }
+        (reads, mix(&[state, 4]))
+    }
+
+    fn flow(self, key: &FlowKey, generation: u64) -> DpFlow {
+        let (reads, _) = self.run(key);
+        let (mask, reads) = (reads.mask().clone(), reads.order().into());
+        DpFlow { key: key.clone(), mask, reads, actions: Arc::new([]), generation }
+    }
+}
+
+/// A key whose relevant bits are random, mostly of few values, and whose others are random too.
+fn random_key(rng: &mut Rng) -> FlowKey {
+    let mut key = FlowKey::ZERO;
+    let few = rng.below(2) == 0;
+    for word in WORDS {
+        let value = if few { [0, 1, 32, 33, 63][rng.below(5) as usize] } else { rng.below(64) };
+        key.0[word] = value << 8 | rng.below(4) << 40;
+    }
+    key
+}
+
+/// What is installed, as a list.
+fn covering(tree: &Tree, key: &FlowKey, generation: u64) -> Vec<FlowId> {
+    let entries = tree.iter().filter(|f| f.generation == generation).map(|f| f.entry());
+    entries.filter(|e| e.flow.key.eq_masked(key, &e.flow.mask)).map(|e| e.id).collect()
+}
+
+/// Checks the invariants of the tree's text.
+fn check(tree: &Tree) {
+    for core in tree.cores() {
+        let (mut leaves, mut nodes) = (0, 0);
+        assert_eq!(core.entrance, core.fast(core.root));
+        let mut todo = vec![(core.root, FlowKey::ZERO, false)];
+        while let Some((at, tested, alone)) = todo.pop() {
+            match at.kind() {
+                Kind::None => assert_eq!(core.leaves.len(), 0),
+                Kind::Inner(_) => panic!("an inner node outside of a prefix node"),
+                Kind::Leaf(leaf) => {
+                    assert!(!alone, "a node for one leaf");
+                    leaves += 1;
+                    let flow = core.leaves.items[leaf].flow().expect("a leaf has a flow");
+                    let mask = flow.mask().expand();
+                    assert!(tested.0.iter().zip(mask.0).all(|(t, m)| t & !m == 0), "tests what it does not match");
+                    assert!(flow.reads.iter().all(|s| s.bits() & !mask.0[s.word()] == 0), "wider than its reads");
+                    assert_eq!(core.descend(&flow.key.expand(), &mut 0), at);
+                }
+                Kind::Node(node) => {
+                    nodes += 1;
+                    let mut tested = tested.clone();
+                    match &core.nodes.items[node] {
+                        Node::Free => panic!("a free node"),
+                        Node::Bits(bits) => {
+                            bits.tests().for_each(|(w, b)| tested.0[usize::from(w)] |= b);
+                            assert_eq!(bits.children().count(), bits.n as usize);
+                            assert!(bits.fast().all(|(child, fast)| core.fast(child) == fast));
+                            todo.extend(bits.children().map(|c| (c, tested.clone(), bits.n == 1)));
+                        }
+                        Node::Prefix(prefix) => {
+                            let children = core.tries.children(prefix);
+                            assert_eq!(children.len(), prefix.n as usize);
+                            for (child, len, fast) in children {
+                                assert!(prefix.n == 1 || core.fast(child) == fast);
+                                let mut tested = tested.clone();
+                                tested.0[usize::from(prefix.field.word)] |= prefix.field.bits(len);
+                                todo.push((child, tested, prefix.n == 1));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        assert_eq!((leaves, nodes), (core.leaves.len(), core.nodes.len()));
+        let narrowed = core.leaves.items.iter().filter(|l| l.flow().is_some() && l.narrowed).count();
+        assert_eq!(narrowed, core.n_narrowed);
+    }
+    let masks: std::collections::HashSet<Sparse> = tree.iter().map(|f| (*f.mask()).clone()).collect();
+    assert_eq!(tree.n_masks(), masks.len());
+    assert_eq!(tree.iter().count(), tree.len());
+}
+
+/// Checks that no key matches two flows.
+fn check_disjoint(tree: &Tree) {
+    for core in tree.cores() {
+        let flows: Vec<DpFlow> = core.iter().map(|f| f.entry().flow).collect();
+        for (i, a) in flows.iter().enumerate() {
+            for b in &flows[..i] {
+                let differ = (0..a.key.0.len()).any(|w| (a.key.0[w] ^ b.key.0[w]) & a.mask.0[w] & b.mask.0[w] != 0);
+                assert!(differ, "flows overlap");
+            }
+        }
+    }
+}
+
+/// Looks up `key`, alone and in a batch, and installs what `program` decides if nothing covers it.
+fn ask(tree: &mut Tree, program: Program, key: &FlowKey, generation: u64, next: &mut u64) -> FlowId {
+    let mut found = [None; 3];
+    tree.lookup_batch(&[&FlowKey::ZERO, key, key], generation, &mut found, &mut 0);
+    let alone = tree.lookup(key, generation, &mut 0).map(|f| f.id);
+    if let Some(answer) = found[1] {
+        // An answer that is there stays.
+        let mut found = [Some(answer)];
+        tree.lookup_batch(&[&FlowKey([u64::MAX; flow::layout::WORDS])], generation, &mut found, &mut 0);
+        assert!(found[0].is_some_and(|f| f.id == answer.id));
+    }
+    assert_eq!([found[1], found[2]].map(|f| f.map(|f| f.id)), [alone, alone]);
+    alone.unwrap_or_else(|| {
+        *next += 1;
+        tree.insert(Megaflow::new(FlowId(*next), program.flow(key, generation)));
+        FlowId(*next)
+    })
+}
+
+/// Runs a test with many seeds. A failure names its seed.
+fn cases(n: u64, case: impl Fn(u64) + std::panic::RefUnwindSafe) {
+    let n = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(n);
+    for seed in 0..n {
+        if let Err(panic) = std::panic::catch_unwind(|| case(seed)) {
+            println!("with seed {seed}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+    println!("{n} cases");
+}
+
+/// Keys from all over what a flow covers lead to it.
+fn check_region(tree: &Tree, flow: &Megaflow, rng: &mut Rng) {
+    let DpFlow { key, mask, .. } = flow.entry().flow;
+    for _ in 0..4 {
+        let mut other = random_key(rng);
+        for w in 0..other.0.len() {
+            other.0[w] = key.0[w] | other.0[w] & !mask.0[w];
+        }
+        assert_eq!(tree.lookup(&other, flow.generation, &mut 0).map(|f| f.id), Some(flow.id));
+    }
+}
+
+/// Under one program the tree is that program: nothing is narrowed, each answer is right.
+#[test]
+fn a_tree_of_one_program() {
+    cases(40, one_program);
+}
+
+fn one_program(seed: u64) {
+    let program = Program { seed, late: 0 };
+    let mut rng = Rng::seeded(seed);
+    let (mut tree, mut next) = (Tree::default(), 0);
+    let mut outcome = HashMap::new();
+    for _ in 0..100 {
+        let key = random_key(&mut rng);
+        let id = ask(&mut tree, program, &key, 0, &mut next);
+        let right = program.run(&key).1;
+        assert_eq!(*outcome.entry(id).or_insert(right), right);
+    }
+    check(&tree);
+    check_disjoint(&tree);
+    assert_eq!(tree.shape().narrowed, 0);
+    let mut tuples = TupleSpace::default();
+    for flow in tree.iter() {
+        assert!(tuples.insert(Megaflow::new(flow.id, flow.entry().flow)).replaced.is_empty());
+    }
+    assert_eq!(tuples.n_masks(), tree.n_masks());
+    for _ in 0..100 {
+        let key = random_key(&mut rng);
+        let found = tree.lookup(&key, 0, &mut 0).map(|f| f.id);
+        assert_eq!(found, tuples.lookup(&key, 0, &mut 0).map(|f| f.id));
+        assert_eq!(found.into_iter().collect::<Vec<_>>(), covering(&tree, &key, 0));
+    }
+    tree.iter().for_each(|flow| check_region(&tree, flow, &mut rng));
+    let flows: Vec<_> = tree.iter().cloned().collect();
+    for flow in flows {
+        assert!(tree.remove(&flow));
+        assert!(!tree.remove(&flow));
+    }
+    check(&tree);
+    assert_eq!((tree.shape().nodes, tree.shape().inner, tree.len()), (0, 0, 0));
+}
+
+/// Programs, generations and flows put by hand change between look-ups, flows leave, the tree is built anew: each
+/// flow covers what its reads say or less, its own packet always, and no other's.
+#[test]
+fn a_tree_of_changing_programs() {
+    cases(40, changing_programs);
+}
+
+fn changing_programs(seed: u64) {
+    let mut rng = Rng::seeded(seed);
+    let (mut tree, mut next, mut generation) = (Tree::default(), 0, 0);
+    let mut program = Program { seed, late: 0 };
+    // What must be installed.
+    let mut live: HashMap<FlowId, DpFlow> = HashMap::new();
+    let gone =
+        |live: &mut HashMap<FlowId, DpFlow>, out: &[Arc<Megaflow>]| out.iter().all(|f| live.remove(&f.id).is_some());
+    for turn in 0..400 {
+        match rng.below(40) {
+            0 => program.late = rng.below(1 << 40),
+            1 => program.seed = mix(&[program.seed, turn]),
+            2 => generation += 1,
+            3..=6 if !live.is_empty() => {
+                let flow = tree.iter().nth(rng.below(live.len() as u64) as usize).cloned().expect("there");
+                assert!(tree.remove(&flow));
+                live.remove(&flow.id);
+            }
+            7 => tree.rebuild(),
+            8 | 9 => {
+                let out = tree.tune();
+                assert!(gone(&mut live, &out));
+            }
+            10..=14 if !live.is_empty() => {
+                // Put again with fresh reads, and its old id.
+                let flow = tree.iter().nth(rng.below(live.len() as u64) as usize).cloned().expect("there");
+                assert!(tree.remove(&flow));
+                let fresh = program.flow(&flow.key.expand(), generation);
+                let inserted = tree.insert(Megaflow::continuing(&flow, fresh.clone()));
+                live.insert(flow.id, fresh);
+                assert!(gone(&mut live, &inserted.replaced));
+            }
+            kind => {
+                let key = random_key(&mut rng);
+                if kind > 16 && tree.lookup(&key, generation, &mut 0).is_some() {
+                    continue;
+                }
+                let mut flow = program.flow(&key, generation);
+                if kind == 15 {
+                    flow.reads = Arc::new([]);
+                }
+                next += 1;
+                let inserted = tree.insert(Megaflow::new(FlowId(next), flow.clone()));
+                live.insert(FlowId(next), flow);
+                assert!(gone(&mut live, &inserted.replaced));
+                let found = tree.lookup(&key, generation, &mut 0).map(|f| f.id);
+                assert_eq!(found, Some(FlowId(next)));
+            }
+        }
+        if turn % 20 == 0 {
+            check(&tree);
+            check_disjoint(&tree);
+            let key = random_key(&mut rng);
+            let found = tree.lookup(&key, generation, &mut 0).map(|f| f.id);
+            let right = covering(&tree, &key, generation);
+            assert!(found.map_or(right.is_empty(), |id| right.contains(&id)));
+        }
+    }
+    while tree.is_rebuilding() {
+        assert!(gone(&mut live, &tree.tune()));
+    }
+    check(&tree);
+    check_disjoint(&tree);
+    // Tuple space search over the same flows, as narrow as they are installed.
+    let mut tuples = TupleSpace::default();
+    for flow in tree.iter() {
+        assert!(tuples.insert(Megaflow::new(flow.id, flow.entry().flow)).replaced.is_empty());
+    }
+    for generation in 0..=generation {
+        let key = random_key(&mut rng);
+        let [found, right] = [tree.lookup(&key, generation, &mut 0), tuples.lookup(&key, generation, &mut 0)];
+        assert_eq!(found.map(|f| f.id), right.map(|f| f.id));
+    }
+    assert_eq!(tree.len(), live.len());
+    for flow in tree.iter() {
+        let (DpFlow { key, mask, generation, .. }, entry) = (&live[&flow.id], flow.entry());
+        assert!(mask.0.iter().zip(entry.flow.mask.0).all(|(own, installed)| own & !installed == 0));
+        assert!(key.eq_masked(&entry.flow.key, &entry.flow.mask));
+        assert_eq!(tree.lookup(key, *generation, &mut 0).map(|f| f.id), Some(flow.id));
+        check_region(&tree, flow, &mut rng);
+    }
+}
+
+/// After tables changed, and each flow was computed afresh, the tree is about as large as one of these tables alone.
+#[test]
+fn an_aged_tree_becomes_young() {
+    cases(40, ageing);
+}
+
+fn ageing(seed: u64) {
+    let mut rng = Rng::seeded(seed);
+    let traffic: Vec<FlowKey> = (0..250).map(|_| random_key(&mut rng)).collect();
+    let mut program = Program { seed, late: 0 };
+    let (mut tree, mut next) = (Tree::default(), 0);
+    for change in 0..5 {
+        if change % 2 == 0 {
+            program.seed = mix(&[seed, change]);
+        } else {
+            program.late = change;
+        }
+        let flows: Vec<_> = tree.iter().cloned().collect();
+        for flow in flows {
+            if tree.remove(&flow) {
+                tree.insert(Megaflow::continuing(&flow, program.flow(&flow.key.expand(), 0)));
+            }
+        }
+        for key in &traffic {
+            ask(&mut tree, program, key, 0, &mut next);
+            tree.tune();
+        }
+    }
+    check(&tree);
+    let (mut fresh, mut next) = (Tree::default(), 0);
+    for key in &traffic {
+        ask(&mut fresh, program, key, 0, &mut next);
+    }
+    assert!(tree.len() <= 2 * fresh.len() + NARROWED_MIN, "{} flows, fresh {}", tree.len(), fresh.len());
+}
+
+/// The children of a prefix node, against a list.
+#[test]
+fn prefixes_agree_with_a_list() {
+    let mut cases = 0;
+    for seed in 0..300 {
+        let mut rng = Rng::seeded(seed);
+        let width = 1 + rng.below(64) as u8;
+        let shift = rng.below(65 - u64::from(width)) as u8;
+        let field = PrefixField { word: 7, shift, width };
+        let narrow = rng.below(2) == 0;
+        let random = |rng: &mut Rng| {
+            let value = rng.next_u64() & rng.next_u64();
+            field.value(if narrow { value & 0x0f0f_0000_0000_0f0f } else { value })
+        };
+        let mut tries = Tries::default();
+        let mut list: Vec<(u64, u32, Ref)> = Vec::new();
+        let mut node: Option<Prefix> = None;
+        for n in 0..200 {
+            let value = random(&mut rng);
+            if rng.below(3) == 0 && list.len() > 1 {
+                let (value, _, child) = list.swap_remove(rng.below(list.len() as u64) as usize);
+                tries.remove(node.as_mut().expect("there is a node"), value, child);
+            } else if let Some(node) = &mut node {
+                let value_of = |list: &[(u64, u32, Ref)], r| list.iter().find(|c| c.2 == r).map_or(0, |c| c.0);
+                let common = |c: &(u64, u32, Ref)| (c.0 ^ value).leading_zeros();
+                match tries.probe(node, value, |r| value_of(&list, r)) {
+                    Probe::Covered(child, len) => {
+                        assert!(list.iter().any(|c| c.2 == child && c.1 == len && common(c) >= len));
+                    }
+                    Probe::Apart(apart) => {
+                        assert!(list.iter().all(|c| common(c) < c.1));
+                        assert_eq!(Some(apart), list.iter().map(common).max());
+                        let len = (apart + 1).max(rng.below(u64::from(width)) as u32 + 1).min(width.into());
+                        let child = Ref::leaf(n);
+                        let other = value_of(&list, tries.any(tries.nearest(node, value, apart)));
+                        tries.add(node, value, len, child, apart, other);
+                        list.push((value, len, child));
+                    }
+                }
+            } else {
+                let len = 1 + rng.below(u64::from(width)) as u32;
+                node = Some(Prefix::new(field, len, Ref::leaf(n)));
+                list.push((value, len, Ref::leaf(n)));
+            }
+            let node = node.as_ref().expect("there is a node");
+            assert_eq!((node.n as usize, tries.children(node).len()), (list.len(), list.len()));
+            for (value, len, child) in &list {
+                let below = if *len == 64 { 0 } else { rng.next_u64() >> len };
+                let word = (value & !(u64::MAX.checked_shr(*len).unwrap_or(0)) | below) >> (64 - u32::from(width));
+                assert_eq!(tries.find(node, word << shift), *child);
+                cases += 1;
+            }
+        }
+    }
+    println!("{cases} look-ups");
+}
+
+/// A table of children by hash, with hashes that crowd together.
+#[test]
+fn a_table_agrees_with_a_map() {
+    let mut rng = Rng::seeded(1);
+    let mut node = bits::Bits::new(&[(1, 1)], Ref::leaf(0), 1);
+    let mut map = HashMap::from([(0, Ref::leaf(0))]);
+    for n in 1..20_000 {
+        let hash = rng.below(300) | rng.below(4) << 60;
+        if !map.contains_key(&hash) {
+            let first = map.keys().next().copied().unwrap_or_default();
+            node.add(hash, (Ref::leaf(n), Ref::NONE), (first, Ref::NONE));
+            map.insert(hash, Ref::leaf(n));
+        } else if map.len() > 1 {
+            node.remove(hash);
+            map.remove(&hash);
+        }
+        assert_eq!(node.n as usize, map.len());
+        let find = |hash| if node.n == 1 { node.only } else { node.find(hash) };
+        assert!(map.iter().all(|(hash, child)| find(*hash) == *child));
+    }
+}
+
+#[test]
+fn flows_by_hand_and_in_the_way_of_others() {
+    let step = |word, bits| Step::Bits { word, bits };
+    let flow = |id, key: [u64; 2], steps: &[Step]| {
+        let (mut wide, mut mask) = (FlowKey::ZERO, FlowKey::ZERO);
+        (wide.0[52], wide.0[68]) = (key[0], key[1]);
+        steps.iter().for_each(|s| mask.0[s.word()] |= s.bits());
+        Megaflow::new(FlowId(id), DpFlow { key: wide, mask, reads: steps.into(), actions: Arc::new([]), generation: 0 })
+    };
+    let mut tree = Tree::default();
+    let both = [step(52, 0xff), step(68, 0xff)];
+    assert!(tree.insert(flow(1, [1, 1], &both)).replaced.is_empty());
+    assert!(tree.insert(flow(2, [1, 2], &both)).replaced.is_empty());
+    // Wider than what is there, and beside it: narrowed until it is apart.
+    let wide = tree.insert(flow(3, [1, 3], &both[..1]));
+    assert!(wide.replaced.is_empty());
+    assert_eq!(wide.flow.entry().flow.mask.0[68], 0xff);
+    assert_eq!(tree.shape().narrowed, 1);
+    // A flow whose packet another covers takes its place.
+    let inserted = tree.insert(flow(4, [1, 1], &both[..1]));
+    assert_eq!(inserted.replaced.iter().map(|f| f.id).collect::<Vec<_>>(), [FlowId(1)]);
+    check(&tree);
+    // Built anew, one of the two that read the same is enough, and it covers what the narrow one does.
+    tree.rebuild();
+    let mut out = tree.tune();
+    out.sort_by_key(|f| f.id);
+    check(&tree);
+    assert_eq!(out.len(), 2);
+    assert_eq!((tree.len(), tree.shape().narrowed), (1, 0));
+}

@@ -1,0 +1,458 @@
+//! Groups as bytes: the two forms of changes and descriptions, counters, and features.
+
+use super::{
+    BUCKET_ALL, BUCKET_FIRST, BUCKET_LAST, BUCKET_MAX, Bucket, BucketStats, GroupCommand, GroupDesc, GroupFeatures,
+    GroupKind, GroupMod, GroupProperties, GroupStats,
+};
+use crate::action::Action;
+use crate::action::check::check_ports;
+use crate::body::{put_actions, read_actions};
+use crate::bytes;
+use crate::error::OfpError;
+use crate::message::Form;
+use crate::nxm::{self, Dialect, Entry};
+use crate::version::Version;
+use crate::wire::{Put, Reader, Result, pad8, patch_len};
+use base::PortNo;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Netronome's experimenter id, and the number of its property of groups.
+const NTR: u32 = 0x154d;
+const NTR_SELECTION_METHOD: u32 = 1;
+/// Bytes of a selection method's name, with the zero at its end.
+const METHOD_LEN: usize = 16;
+
+const EXPERIMENTER: u16 = 0xffff;
+const WEIGHT: u16 = 0;
+const WATCH_PORT: u16 = 1;
+const WATCH_GROUP: u16 = 2;
+
+/// Whether groups have the form of OpenFlow 1.5 in messages of `version`. (In OpenFlow 1.0 they are Nicira's.)
+fn is_extended(version: Version) -> bool {
+    version == Version::V10 || version >= Version::V15
+}
+
+impl GroupMod {
+    /// Reads a change in this form of the message.
+    ///
+    /// Errors: `OFPGMFC_BAD_TYPE`, `OFPGMFC_BAD_COMMAND`, `OFPGMFC_BAD_BUCKET`, `OFPGMFC_BAD_WATCH`,
+    /// `OFPGMFC_INVALID_GROUP`, `OFPGMFC_WATCH_UNSUPPORTED`, those of properties and of actions.
+    pub(crate) fn decode(version: Version, form: Form, r: &mut Reader<'_>) -> Result<Self> {
+        // The form of OpenFlow 1.1 is in units of 8 bytes.
+        if !r.len().is_multiple_of(8) {
+            return Err(OfpError::BrcBadLen);
+        }
+        let (command, kind) = (r.u16()?, r.u8()?);
+        r.skip(1)?;
+        let group_id = r.u32()?;
+        let known_kind = GroupKind::from_wire(kind).unwrap_or_default();
+        let mut gm = Self::new(GroupCommand::from_wire(command).unwrap_or(GroupCommand::Add), group_id);
+        gm.kind = known_kind;
+        if form == Form::Nicira || is_extended(version) {
+            let buckets_len = usize::from(r.u16()?);
+            r.skip(2)?;
+            gm.command_bucket_id = r.u32()?;
+            let mut buckets = r.sub(buckets_len)?;
+            gm.buckets = read_extended_buckets(version, known_kind, &mut buckets)?;
+            gm.properties = GroupProperties::decode(r, known_kind)?;
+            check_command_bucket(command, gm.command_bucket_id)?;
+        } else {
+            gm.buckets = read_buckets(version, r)?;
+            if command > GroupCommand::Delete as u16 && command != GroupCommand::AddOrModify as u16 {
+                return Err(OfpError::GmfcBadCommand);
+            }
+            if version >= Version::V13 && gm.command == GroupCommand::Delete && !gm.buckets.is_empty() {
+                return Err(OfpError::GmfcInvalidGroup);
+            }
+        }
+        if GroupKind::from_wire(kind).is_none() {
+            return Err(OfpError::GmfcBadType);
+        }
+        if GroupCommand::from_wire(command).is_none() {
+            return Err(OfpError::GmfcBadCommand);
+        }
+        gm.check()?;
+        Ok(gm)
+    }
+
+    /// Checks what its kind asks of a group.
+    ///
+    /// Errors: `OFPGMFC_INVALID_GROUP`, `OFPGMFC_BAD_BUCKET`, `OFPGMFC_WATCH_UNSUPPORTED`.
+    fn check(&self) -> Result<()> {
+        if self.kind == GroupKind::Indirect && self.command != GroupCommand::Delete && self.buckets.len() != 1 {
+            return Err(OfpError::GmfcInvalidGroup);
+        }
+        if self.command == GroupCommand::RemoveBucket && !self.buckets.is_empty() {
+            return Err(OfpError::GmfcBadBucket);
+        }
+        self.buckets.iter().try_for_each(|bucket| match self.kind {
+            GroupKind::Select => Ok(()),
+            _ if bucket.weight != 0 => Err(OfpError::GmfcInvalidGroup),
+            GroupKind::FastFailover if !bucket.has_liveness() => Err(OfpError::GmfcInvalidGroup),
+            GroupKind::All | GroupKind::Indirect if bucket.has_liveness() => Err(OfpError::GmfcWatchUnsupported),
+            _ => Ok(()),
+        })
+    }
+
+    /// In which form `version` has the message: OpenFlow 1.0 in Nicira's, and so the versions up to 1.4 the commands that
+    /// they lack.
+    pub(crate) fn form(&self, version: Version) -> Form {
+        let lacks = version < Version::V15 && self.command.is_of_buckets();
+        if version == Version::V10 || lacks { Form::Nicira } else { Form::Standard }
+    }
+
+    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        out.put_u16(self.command as u16);
+        out.put_u8(self.kind as u8);
+        out.put_u8(0);
+        out.put_u32(self.group_id);
+        if self.form(version) == Form::Standard && !is_extended(version) {
+            self.buckets.iter().for_each(|b| put_bucket(b, version, out));
+            return;
+        }
+        let len_at = out.len();
+        out.put_u16(0);
+        out.zeros(2);
+        out.put_u32(self.command_bucket_id);
+        let start = out.len();
+        self.buckets.iter().for_each(|b| put_extended_bucket(b, self.kind, version, out));
+        set_len(out, len_at, start);
+        self.properties.encode(version, out);
+    }
+}
+
+/// Writes the length of what was appended since `start` at `at`.
+fn set_len(out: &mut [u8], at: usize, start: usize) {
+    let len = (out.len() - start) as u16;
+    if let Some(place) = out.get_mut(at..at + 2) {
+        place.copy_from_slice(&len.to_be_bytes());
+    }
+}
+
+/// Which bucket a command can be about.
+fn check_command_bucket(command: u16, id: u32) -> Result<()> {
+    let ok = match GroupCommand::from_wire(command) {
+        Some(GroupCommand::RemoveBucket) => id <= BUCKET_MAX || id >= BUCKET_FIRST,
+        Some(GroupCommand::InsertBucket) => id <= BUCKET_MAX || id == BUCKET_FIRST || id == BUCKET_LAST,
+        _ => id == BUCKET_ALL,
+    };
+    if ok { Ok(()) } else { Err(OfpError::GmfcBadBucket) }
+}
+
+// ---- buckets ----
+
+/// A bucket's bytes, without the length that they begin with.
+fn bucket_body<'a>(r: &mut Reader<'a>, head_len: usize) -> Result<Reader<'a>> {
+    let bad = |_| OfpError::GmfcBadBucket;
+    let len = usize::from(r.clone().u16().map_err(bad)?);
+    if len < head_len {
+        return Err(OfpError::GmfcBadBucket);
+    }
+    let mut body = r.sub(len).map_err(bad)?;
+    body.skip(2).map_err(bad)?;
+    Ok(body)
+}
+
+fn bucket_actions(version: Version, r: &mut Reader<'_>) -> Result<Arc<[Action]>> {
+    let actions = read_actions(version, r)?;
+    check_ports(&actions)?;
+    Ok(actions.into())
+}
+
+fn watched_port(n: u32) -> Result<PortNo> {
+    PortNo::from_of11(n).ok_or(OfpError::GmfcBadWatch)
+}
+
+/// Buckets of OpenFlow 1.1 to 1.4, to the end of `r`.
+fn read_buckets(version: Version, r: &mut Reader<'_>) -> Result<Vec<Bucket>> {
+    let mut buckets = Vec::new();
+    while !r.is_empty() {
+        let mut body = bucket_body(r, 16)?;
+        let (weight, watch_port, watch_group) = (body.u16()?, body.u32()?, body.u32()?);
+        body.skip(4)?;
+        let actions = bucket_actions(version, &mut body)?;
+        let bucket_id = buckets.len() as u32;
+        buckets.push(Bucket { weight, watch_port: watched_port(watch_port)?, watch_group, actions, bucket_id });
+    }
+    Ok(buckets)
+}
+
+fn put_bucket(bucket: &Bucket, version: Version, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.put_u16(0);
+    out.put_u16(bucket.weight);
+    out.put_u32(bucket.watch_port.0);
+    out.put_u32(bucket.watch_group);
+    out.zeros(4);
+    put_actions(out, version, &bucket.actions);
+    patch_len(out, start, 0);
+}
+
+/// Buckets of OpenFlow 1.5, to the end of `r`.
+fn read_extended_buckets(version: Version, kind: GroupKind, r: &mut Reader<'_>) -> Result<Vec<Bucket>> {
+    let mut buckets = Vec::new();
+    let mut ids = HashSet::new();
+    while !r.is_empty() {
+        let mut body = bucket_body(r, 8)?;
+        let actions_len = usize::from(body.u16()?);
+        let mut bucket = Bucket { bucket_id: body.u32()?, ..Bucket::new(kind) };
+        let mut actions = body.sub(actions_len).map_err(|_| OfpError::GmfcBadBucket)?;
+        bucket.actions = bucket_actions(version, &mut actions)?;
+        while !body.is_empty() {
+            let (ty, mut value) = property(&mut body)?;
+            match ty {
+                WEIGHT => bucket.weight = bucket_property(&mut value, |v| v.u16())?,
+                WATCH_PORT => bucket.watch_port = watched_port(bucket_property(&mut value, |v| v.u32())?)?,
+                WATCH_GROUP => bucket.watch_group = bucket_property(&mut value, |v| v.u32())?,
+                _ => return Err(OfpError::BpcBadType),
+            }
+        }
+        if bucket.bucket_id > BUCKET_MAX || !ids.insert(bucket.bucket_id) {
+            return Err(OfpError::GmfcBadBucket);
+        }
+        buckets.push(bucket);
+    }
+    Ok(buckets)
+}
+
+/// A property's value, which takes 4 bytes.
+fn bucket_property<T>(value: &mut Reader<'_>, read: impl FnOnce(&mut Reader<'_>) -> Result<T>) -> Result<T> {
+    if value.len() == 4 { read(value) } else { Err(OfpError::BpcBadLen) }
+}
+
+fn put_extended_bucket(bucket: &Bucket, kind: GroupKind, version: Version, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.zeros(4);
+    out.put_u32(bucket.bucket_id);
+    let actions = out.len();
+    put_actions(out, version, &bucket.actions);
+    set_len(out, start + 2, actions);
+    if kind == GroupKind::Select || bucket.weight != 0 {
+        out.put_u16(WEIGHT);
+        out.put_u16(8);
+        out.put_u16(bucket.weight);
+        out.zeros(2);
+    }
+    let mut watch = |ty: u16, n: u32| {
+        out.put_u16(ty);
+        out.put_u16(8);
+        out.put_u32(n);
+    };
+    if bucket.watch_port != PortNo::ANY {
+        watch(WATCH_PORT, bucket.watch_port.0);
+    }
+    if bucket.watch_group != super::GROUP_ANY {
+        watch(WATCH_GROUP, bucket.watch_group);
+    }
+    patch_len(out, start, 0);
+}
+
+// ---- properties ----
+
+/// Takes a property with its padding off the front of `r`: its type, and what comes after its length.
+fn property<'a>(r: &mut Reader<'a>) -> Result<(u16, Reader<'a>)> {
+    let bad = |_| OfpError::BpcBadLen;
+    let mut header = r.clone();
+    let (ty, len) = (header.u16().map_err(bad)?, usize::from(header.u16().map_err(bad)?));
+    if len < 4 {
+        return Err(OfpError::BpcBadLen);
+    }
+    let whole = r.bytes(len.next_multiple_of(8)).map_err(bad)?;
+    Ok((ty, Reader(whole.get(4..len).unwrap_or_default())))
+}
+
+impl GroupProperties {
+    /// Reads properties to the end of `r`, for a group of `kind`.
+    fn decode(r: &mut Reader<'_>, kind: GroupKind) -> Result<Self> {
+        let mut properties = Self::default();
+        while !r.is_empty() {
+            let (ty, mut value) = property(r)?;
+            if ty != EXPERIMENTER {
+                return Err(OfpError::BpcBadType);
+            }
+            let bad = |_| OfpError::BpcBadLen;
+            let (experimenter, exp_type) = (value.u32().map_err(bad)?, value.u32().map_err(bad)?);
+            if (experimenter, exp_type) != (NTR, NTR_SELECTION_METHOD) {
+                return Err(OfpError::BpcBadExpType);
+            }
+            if kind != GroupKind::Select {
+                return Err(OfpError::BpcBadValue);
+            }
+            properties = Self::decode_method(&mut value)?;
+        }
+        Ok(properties)
+    }
+
+    fn decode_method(r: &mut Reader<'_>) -> Result<Self> {
+        let bad = |_| OfpError::BpcBadLen;
+        r.skip(4).map_err(bad)?;
+        let name = r.bytes(METHOD_LEN).map_err(bad)?;
+        let selection_method_param = r.u64().map_err(bad)?;
+        let end = name.iter().position(|b| *b == 0).unwrap_or(METHOD_LEN);
+        let method = match name.get(..end) {
+            Some(b"hash") => "hash",
+            Some(b"dp_hash") => "dp_hash",
+            _ => return Err(OfpError::BpcBadValue),
+        };
+        if method != "hash" && !r.is_empty() {
+            return Err(OfpError::BpcBadValue);
+        }
+        let mut fields = Vec::new();
+        let mut entries = bytes::Reader(r.rest());
+        while !entries.is_empty() {
+            let Entry::Field { field, value, has_mask: false, .. } = nxm::decode_entry(&mut entries)? else {
+                return Err(OfpError::BmcBadField);
+            };
+            // What stands for a value is a mask.
+            let mask = value & field.info().full_mask();
+            if mask == 0 || !nxm::mask_is_valid(field, value) {
+                return Err(OfpError::BmcBadMask);
+            }
+            if fields.iter().any(|(f, _)| *f == field) {
+                return Err(OfpError::BmcDupField);
+            }
+            fields.push((field, mask));
+        }
+        fields.sort_by_key(|(field, _)| *field as usize);
+        Ok(Self { selection_method: method.to_owned(), selection_method_param, fields })
+    }
+
+    fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        if self.selection_method.is_empty() {
+            return;
+        }
+        let start = out.len();
+        out.put_u16(EXPERIMENTER);
+        out.put_u16(0);
+        out.put_u32(NTR);
+        out.put_u32(NTR_SELECTION_METHOD);
+        out.zeros(4);
+        out.put_str(&self.selection_method, METHOD_LEN);
+        out.put_u64(self.selection_method_param);
+        for (field, mask) in &self.fields {
+            let wire = ones(field.info().wire_bytes());
+            let whole = *mask == field.info().full_mask();
+            nxm::put_entry_as(out, *field, if whole { wire } else { *mask }, None, Dialect::of(version));
+        }
+        patch_len(out, start, 2);
+        pad8(out, start);
+    }
+}
+
+/// All bits of `n` bytes.
+fn ones(n: usize) -> u128 {
+    if n >= 16 { u128::MAX } else { (1 << (8 * n)) - 1 }
+}
+
+// ---- answers ----
+
+impl GroupDesc {
+    pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
+        let bad = |_| OfpError::BrcBadLen;
+        let extended = is_extended(version);
+        let len = usize::from(r.clone().u16()?);
+        if len < if extended { 16 } else { 8 } {
+            return Err(OfpError::BrcBadLen);
+        }
+        let mut body = r.sub(len).map_err(bad)?;
+        body.skip(2)?;
+        let kind = body.u8()?;
+        body.skip(1)?;
+        let group_id = body.u32()?;
+        let kind = GroupKind::from_wire(kind).ok_or(OfpError::GmfcBadType)?;
+        let mut desc = Self { kind, group_id, buckets: Vec::new(), properties: GroupProperties::default() };
+        if extended {
+            let buckets_len = usize::from(body.u16()?);
+            body.skip(6)?;
+            let mut buckets = body.sub(buckets_len).map_err(bad)?;
+            desc.buckets = read_extended_buckets(version, kind, &mut buckets)?;
+            desc.properties = GroupProperties::decode(&mut body, kind)?;
+        } else {
+            desc.buckets = read_buckets(version, &mut body)?;
+        }
+        Ok(desc)
+    }
+
+    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.put_u16(0);
+        out.put_u8(self.kind as u8);
+        out.put_u8(0);
+        out.put_u32(self.group_id);
+        if is_extended(version) {
+            out.zeros(8);
+            let buckets = out.len();
+            self.buckets.iter().for_each(|b| put_extended_bucket(b, self.kind, version, out));
+            set_len(out, start + 8, buckets);
+            self.properties.encode(version, out);
+        } else {
+            self.buckets.iter().for_each(|b| put_bucket(b, version, out));
+        }
+        patch_len(out, start, 0);
+    }
+}
+
+/// Whether counters of groups say how long the group has existed.
+fn has_duration(version: Version) -> bool {
+    !matches!(version, Version::V11 | Version::V12)
+}
+
+impl GroupStats {
+    pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
+        let len = usize::from(r.clone().u16()?);
+        let head_len = if has_duration(version) { 40 } else { 32 };
+        if len < head_len {
+            return Err(OfpError::BrcBadLen);
+        }
+        let mut body = r.sub(len)?;
+        body.skip(4)?;
+        let (group_id, ref_count) = (body.u32()?, body.u32()?);
+        body.skip(4)?;
+        let (packet_count, byte_count) = (body.u64()?, body.u64()?);
+        let (duration_sec, duration_nsec) =
+            if has_duration(version) { (body.u32()?, body.u32()?) } else { (u32::MAX, u32::MAX) };
+        let mut buckets = Vec::new();
+        while !body.is_empty() {
+            buckets.push(BucketStats { packet_count: body.u64()?, byte_count: body.u64()? });
+        }
+        Ok(Self { group_id, ref_count, packet_count, byte_count, duration_sec, duration_nsec, buckets })
+    }
+
+    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.zeros(4);
+        out.put_u32(self.group_id);
+        out.put_u32(self.ref_count);
+        out.zeros(4);
+        out.put_u64(self.packet_count);
+        out.put_u64(self.byte_count);
+        if has_duration(version) {
+            out.put_u32(self.duration_sec);
+            out.put_u32(self.duration_nsec);
+        }
+        for bucket in &self.buckets {
+            out.put_u64(bucket.packet_count);
+            out.put_u64(bucket.byte_count);
+        }
+        patch_len(out, start, 0);
+    }
+}
+
+impl GroupFeatures {
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        let (types, capabilities) = (r.u32()?, r.u32()?);
+        let mut four = || -> Result<[u32; 4]> { Ok([r.u32()?, r.u32()?, r.u32()?, r.u32()?]) };
+        let (max_groups, actions) = (four()?, four()?);
+        r.finish()?;
+        Ok(Self { types, capabilities, max_groups, actions })
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u32(self.types);
+        out.put_u32(self.capabilities);
+        for n in self.max_groups.into_iter().chain(self.actions) {
+            out.put_u32(n);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Groups: changes, descriptions, counters, features.
+
+use super::{Style, duration};
+use crate::Version::{self, V10, V15};
+use crate::action::format::format_actions;
+use crate::group::{
+    BUCKET_ALL, BUCKET_FIRST, BUCKET_LAST, Bucket, GROUP_ALL, GROUP_ANY, GroupCommand, GroupDesc, GroupFeatures,
+    GroupKind, GroupMod, GroupProperties, GroupStats,
+};
+use base::PortNo;
+use flow::text::format_value;
+use std::fmt::Write;
+
+/// A group's number in a request.
+pub(super) fn group_id(id: u32, out: &mut String) {
+    match id {
+        GROUP_ALL => out.push_str("ALL"),
+        GROUP_ANY => out.push_str("ANY"),
+        id => put!(out, "{id}"),
+    }
+}
+
+pub(super) fn group_mod(m: &GroupMod, style: Style<'_>, out: &mut String) {
+    let command = match m.command {
+        GroupCommand::Add => "ADD",
+        GroupCommand::Modify => "MOD",
+        GroupCommand::Delete => "DEL",
+        GroupCommand::InsertBucket => "INSERT_BUCKET",
+        GroupCommand::RemoveBucket => "REMOVE_BUCKET",
+        GroupCommand::AddOrModify => "ADD_OR_MOD",
+    };
+    put!(out, "\n {command} ");
+    if m.command.is_of_buckets() {
+        out.push_str("command_bucket_id:");
+        match m.command_bucket_id {
+            BUCKET_FIRST => out.push_str("first"),
+            BUCKET_LAST => out.push_str("last"),
+            BUCKET_ALL => out.push_str("all"),
+            id => put!(out, "{id}"),
+        }
+        out.push(',');
+    }
+    put!(out, "group_id={}", m.group_id);
+    if !m.command.is_of_buckets() {
+        put!(out, ",type={}", m.kind.name());
+    }
+    properties(&m.properties, style, out);
+    m.buckets.iter().for_each(|b| bucket(b, m.kind, style, out));
+}
+
+fn properties(p: &GroupProperties, style: Style<'_>, out: &mut String) {
+    if p.selection_method.is_empty() {
+        return;
+    }
+    put!(out, ",selection_method={}", p.selection_method);
+    if p.selection_method_param != 0 {
+        put!(out, ",selection_method_param={}", p.selection_method_param);
+    }
+    let one = |(field, mask): &(flow::Field, u128), out: &mut String| {
+        out.push_str(field.name());
+        let full = field.info().full_mask();
+        if *mask != full {
+            // The mask is written as a value of the field.
+            out.push('=');
+            format_value(*field, *mask, full, style.ports, out);
+        }
+    };
+    match p.fields.as_slice() {
+        [] => {}
+        [field] => {
+            out.push_str(",fields=");
+            one(field, out);
+        }
+        fields => {
+            out.push_str(",fields(");
+            for (i, field) in fields.iter().enumerate() {
+                out.push_str(if i > 0 { "," } else { "" });
+                one(field, out);
+            }
+            out.push(')');
+        }
+    }
+}
+
+fn bucket(b: &Bucket, kind: GroupKind, style: Style<'_>, out: &mut String) {
+    out.push_str(",bucket=");
+    if b.bucket_id != BUCKET_ALL && (style.version == V10 || style.version >= V15) {
+        put!(out, "bucket_id:{},", b.bucket_id);
+    }
+    if b.weight != kind.default_weight() {
+        put!(out, "weight:{},", b.weight);
+    }
+    if b.watch_port != PortNo::ANY {
+        out.push_str("watch_port:");
+        style.port(b.watch_port, out);
+        out.push(',');
+    }
+    if b.watch_group != GROUP_ANY {
+        put!(out, "watch_group:{},", b.watch_group);
+    }
+    out.push_str("actions=");
+    format_actions(out, &b.actions, style.ports, style.version);
+}
+
+pub(super) fn group_descs(all: &[GroupDesc], style: Style<'_>, out: &mut String) {
+    for g in all {
+        put!(out, "\n group_id={},type={}", g.group_id, g.kind.name());
+        properties(&g.properties, style, out);
+        g.buckets.iter().for_each(|b| bucket(b, g.kind, style, out));
+    }
+    out.push('\n');
+}
+
+pub(super) fn group_stats(all: &[GroupStats], out: &mut String) {
+    for g in all {
+        put!(out, "\n group_id={},", g.group_id);
+        if g.duration_sec != u32::MAX {
+            out.push_str("duration=");
+            duration(g.duration_sec, g.duration_nsec, out);
+            out.push_str("s,");
+        }
+        let (packets, bytes) = (g.packet_count, g.byte_count);
+        put!(out, "ref_count={},packet_count={packets},byte_count={bytes}", g.ref_count);
+        for (i, b) in g.buckets.iter().enumerate() {
+            put!(out, ",bucket{i}:packet_count={},byte_count={}", b.packet_count, b.byte_count);
+        }
+    }
+    out.push('\n');
+}
+
+pub(super) fn group_features(version: Version, f: &GroupFeatures, out: &mut String) {
+    put!(out, "\n Group table:\n    Types:  0x{:x}\n    Capabilities:  0x{:x}\n", f.types, f.capabilities);
+    for (i, name) in ["all", "select", "indirect", "fast failover"].into_iter().enumerate() {
+        if f.types & 1 << i != 0 {
+            put!(out, "    {name} group:\n       max_groups={:#x}\n       actions: ", f.max_groups[i]);
+            super::config::actions(version, f.actions[i], out);
+            out.push('\n');
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What Open_vSwitch:other_config says of caches, threads and limits, for all datapaths.
+
+use crate::devices::Dp;
+use ovsdb_client::Row;
+
+/// Settings; see ovs-vswitchd.conf.db(5) for the keys, but for `self-check`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tuning {
+    /// `vlan-limit`: VLAN tags that keys tell of, 1 or 2.
+    pub vlans_max: usize,
+    /// `emc-insert-inv-prob`: one in so many packets enters the microflow cache, 0 for none.
+    pub microflow_inverse_probability: u32,
+    /// `n-handler-threads`: threads that answer misses, 0 for as many as fit the machine.
+    pub handlers: usize,
+    /// `pmd-cpu-mask`: processors that packet threads are pinned to; none lets them go.
+    pub cpus: Vec<usize>,
+    /// `self-check`: every so many cached packets, one is decided about afresh; 0 for none.
+    pub self_check: u64,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self { vlans_max: 1, microflow_inverse_probability: 100, handlers: 0, cpus: Vec::new(), self_check: 0 }
+    }
+}
+
+impl Tuning {
+    /// Reads the row; `warn` is told of values that cannot be used.
+    pub fn read(row: &Row<'_>, warn: &dyn Fn(String)) -> Self {
+        let default = Self::default();
+        let number = |key: &str, max: u64| {
+            let text = row.map_get("other_config", key)?;
+            let value = text.parse::<u64>().ok().filter(|n| *n <= max);
+            if value.is_none() {
+                warn(format!("switch: other_config:{key} is \"{text}\", which is not a number up to {max}"));
+            }
+            value
+        };
+        let cpus = row.map_get("other_config", "pmd-cpu-mask").map(|text| {
+            parse_cpus(text).unwrap_or_else(|| {
+                warn(format!("switch: other_config:pmd-cpu-mask is \"{text}\", which is not a hexadecimal number"));
+                Vec::new()
+            })
+        });
+        Self {
+            // 0 stands for as many as there can be.
+            vlans_max: match number("vlan-limit", u64::MAX) {
+                None => default.vlans_max,
+                Some(0) => flow::extract::VLANS,
+                Some(tags) => flow::extract::VLANS.min(usize::try_from(tags).unwrap_or(usize::MAX)),
+            },
+            microflow_inverse_probability: number("emc-insert-inv-prob", u32::MAX.into())
+                .map_or(default.microflow_inverse_probability, |n| n as u32),
+            handlers: number("n-handler-threads", 64).map_or(default.handlers, |n| n as usize),
+            cpus: cpus.unwrap_or_default(),
+            self_check: number("self-check", u64::MAX).unwrap_or(default.self_check),
+        }
+    }
+
+    /// Makes a datapath be so.
+    pub fn apply(&self, dp: &Dp) {
+        dp.switch.set_vlans_max(self.vlans_max);
+        dp.datapath.set_microflow_inverse_probability(self.microflow_inverse_probability);
+        dp.datapath.set_cpus(&self.cpus);
+        dp.datapath.set_self_check(self.self_check);
+        if let Err(e) = dp.datapath.set_handlers(self.handlers) {
+            tracing::warn!(target: "bridge", "{e}");
+        }
+    }
+}
+
+/// The processors of a mask in hexadecimal, with or without `0x`.
+fn parse_cpus(text: &str) -> Option<Vec<usize>> {
+    let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).unwrap_or(text);
+    if digits.is_empty() || digits.len() > 256 {
+        return None;
+    }
+    let mut cpus = Vec::new();
+    for (place, digit) in digits.chars().rev().enumerate() {
+        let bits = digit.to_digit(16)?;
+        cpus.extend((0..4).filter(|bit| bits >> bit & 1 != 0).map(|bit| place * 4 + bit));
+    }
+    Some(cpus)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_of_processors() {
+        assert_eq!(parse_cpus("0x2"), Some(vec![1]));
+        assert_eq!(parse_cpus("F0"), Some(vec![4, 5, 6, 7]));
+        assert_eq!(parse_cpus("0"), Some(vec![]));
+        assert_eq!((parse_cpus("0x"), parse_cpus("xyz"), parse_cpus("")), (None, None, None));
+    }
+}

@@ -1,0 +1,151 @@
+"""What the benchmarks stand on: workloads are the same bytes everywhere, and what switches print is understood."""
+
+import hashlib
+import sys
+
+import pytest
+from switch import TOP
+
+sys.path.insert(0, str(TOP / "bench"))
+
+import examples  # noqa: E402
+import nsdi15  # noqa: E402
+import replay  # noqa: E402
+import report  # noqa: E402
+import workload  # noqa: E402
+
+# SHA-256 of NAME.pcap and of NAME.flows, seed 1.
+PINNED = {
+    "p2p-1": (
+        "ea680aa9283700992c0fc7ac82f226ad7000b8b1c71ebd720ca62bc4c241f2af",
+        "bc1ce3ffabe2d1c7373073211a1b62313f2cac58fa0aeba4258bb6cdeea79e03",
+    ),
+    "ip-1k": (
+        "0ba648cd8c5e5556dfe69ffd6281e1500ce472a7c9ea477dc2356fc01ce1c448",
+        "9c006232b6613517c3670a2603293622f43cd2372956ac0a1e51bbdbdad156c7",
+    ),
+    "masks-1": (
+        "1cd691e3936ef52e290a6c7732d9504c7f04a5fee1f8bb63d06d3b7210eac9aa",
+        "a20f262f21fdd0632bf85e23030725f37520009d431d9e311b264baa51643c8d",
+    ),
+    "masks-50": (
+        "c82b01e71b223a78b5a0cc717b392c19d78024ee0670cf3786abe9430c5fea38",
+        "181722baea645ea4f22e51f2a59784d9f3433013b8d36ebce4030c2349967eb4",
+    ),
+    "masks-200": (
+        "9a5344940556ca46e48f944275943bc1044d55e12b89837bdc18cb95163a3cf7",
+        "13863ec67d83bbd804d8fadb84610020f252508348f3a841b244daa29f950011",
+    ),
+    "normal-1k": (
+        "5a8a69ad04bc49b66d04e21ae60f20b6c4761bd35f8b11c5d7853f60be5d9b79",
+        "1081078d7f0b0a1de4a9049001732500c28dae5ee1a4aad97894a5b671e6327f",
+    ),
+    "acl-1000": (
+        "f8f6b8cd16943f1a2d546742d9b3892983d9472485795ed94c9ea3537e0bf850",
+        "4b612b7def5070d03dc1e9f727ffd490642fdda428a9bce8e5a3c12c54a6b00f",
+    ),
+    "victim-4000": (
+        "b8c3ca28d28af0f73bbc57e7d5c53957a697febc65b3a9d409e3b766835e1fee",
+        "6833121ec1ab20876771c044bf71cda4d1a0739da7a42404b97da456dd13bc6b",
+    ),
+    "tse-4000": (
+        "ecc4a189f5e43e2c08564d13bff925ebc2f11143237d1e06402c70251bea14d8",
+        "6833121ec1ab20876771c044bf71cda4d1a0739da7a42404b97da456dd13bc6b",
+    ),
+    "ct-1000": (
+        "b1a807a3a158a5e1aab517d4ea2ce920c044fdb7ecb39421dad2773bbbddab0c",
+        "cce12f6dd38667f97e3d80777d92315e2f79e97593fda06b369876b09f4caeb8",
+    ),
+    "setups-1000": (
+        "c0ed237406ba83e0ef39e62ba3006158ef4e7ce6fa2df2a09fd3b5c641597b13",
+        "5bf28a3cc126d1283ca6cefde6b282f474a39009ff372f790a6df2ecc343b408",
+    ),
+}
+
+# As Open vSwitch 3.1 with DPDK prints it.
+PMD_STATS = """\
+pmd thread numa_id 0 core_id 1:
+  packets received: 4789376
+  packet recirculations: 0
+  avg. datapath passes per packet: 1.00
+  phwol hits: 0
+  mfex opt hits: 0
+  simple match hits: 0
+  emc hits: 1024
+  smc hits: 0
+  megaflow hits: 4788352
+  avg. subtable lookups per megaflow hit: 5.50
+  miss with success upcall: 7
+  miss with failed upcall: 0
+  avg. packets per output batch: 32.00
+  idle cycles: 0 (0.00%)
+  processing cycles: 4508604032 (100.00%)
+  avg cycles per packet: 941.38 (4508604032/4789376)
+  avg processing cycles per packet: 941.38 (4508604032/4789376)
+main thread:
+  packets received: 12
+  emc hits: 3
+"""
+
+
+@pytest.mark.parametrize("name", PINNED)
+def test_workload_bytes(name):
+    assert tuple(hashlib.sha256(content).hexdigest() for content in workload.files(name)) == PINNED[name]
+
+
+def test_workload_seed_and_names(tmp_path):
+    assert workload.files("masks-10", seed=2) != workload.files("masks-10")
+    pcap, flows = workload.write("masks-10", tmp_path / "new")
+    assert (pcap.read_bytes(), flows.read_bytes()) == workload.files("masks-10")
+    assert workload.packets_in(pcap) == 4096
+    for name in ("masks", "masks-0", "masks-1x", "other-1", "../masks-1", "setups-10", "setups-200"):
+        with pytest.raises(ValueError):
+            workload.files(name)
+
+
+def test_setups_packets_share_no_megaflow():
+    packets, _flows = workload.files("setups-300")
+    frames = {packets[at + 16 : at + 76] for at in range(24, len(packets), 76)}
+    assert len(frames) == workload.SETUPS_PACKETS
+
+
+def test_pmd_stats():
+    stats = replay.parse_stats(PMD_STATS)
+    assert replay.figures("ovs-dpdk", stats, 2.0) == {
+        "peer": "ovs-dpdk",
+        "mpps": 2.3947,
+        "cycles_per_packet": 941.38,
+        "emc_hits": 1024,
+        "smc_hits": 0,
+        "megaflow_hits": 4788352,
+        "subtable_lookups_per_hit": 5.5,
+        "misses": 7,
+    }
+    assert replay.parse_stats("") == {}
+    assert replay.parse_stats("  packets received: 1\n") == {}
+
+
+def test_tables():
+    table = report.Table("what", ["name", "figure"], [["a", 1234567], ["b", None], ["c", 0.5]])
+    assert table.text() == "what:\n  name     figure\n  ----  ---------\n  a     1,234,567\n  b             -\n  c          0.50"
+    assert (report.ratio(1, 3), report.ratio(None, 3), report.ratio(1, 0)) == (0.333, None, None)
+    assert (report.middle([3, 1, 2]), report.middle([1, 2]), report.middle([1, None])) == (2, 1.5, None)
+
+
+def test_lines_of_examples():
+    found = examples.objects('{"rules": 1, "ns": 2.5}\n\n{"rules": 2, "ns": 3}\n{"bytes": 4}\n', "it")
+    assert [len(table.rows) for table in examples.tables("title", found)] == [2, 1]
+    (table,) = examples.tables("title", [{"measure": "update", "rules": 5}])
+    assert (table.title, table.header, table.rows) == ("title: update", ["rules"], [[5]])
+    for text in ("", "words\n", "[1]\n"):
+        with pytest.raises(SystemExit):
+            examples.objects(text, "it")
+
+
+def test_nsdi15_beside_the_paper():
+    found = [
+        {"table": 1, "optimizations": "all", "flows": 16, "masks": 9, "packets_per_second": 5.5e6},
+        {"table": 2, "microflows": "enabled", "optimizations": "enabled", "tuples_per_packet": 1.5},
+    ]
+    assert nsdi15.table_1(found).rows == [["all", 15, 16, 14, 9, 117, 5.5e6]]
+    assert nsdi15.table_2(found).rows == [["enabled", "enabled", 1.68, 1.5, None, 120, None]]
