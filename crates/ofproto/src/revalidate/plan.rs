@@ -238,6 +238,9 @@ impl Hash for Plan {
     }
 }
 
+/// Rules of a table, and what became of each.
+type ChangedRules = Vec<(Arc<Rule>, RuleChange)>;
+
 /// Changes that came together, by place.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
@@ -245,7 +248,7 @@ pub(crate) struct Changes {
     pub(crate) places: HashSet<Place>,
     pub(crate) macs: HashSet<(BridgeId, u16, MacAddr)>,
     /// Single rules, by table; the table is in `places` instead if there are too many.
-    pub(crate) rules: HashMap<(BridgeId, u8), Vec<(Arc<Rule>, RuleChange)>>,
+    pub(crate) rules: HashMap<(BridgeId, u8), ChangedRules>,
     /// A rule is gone: flows may match more closely than they need to.
     pub(crate) loosened: bool,
 }
