@@ -2,6 +2,7 @@
 //! whose other end is the test.
 
 mod connections;
+mod dependencies;
 mod flow_mods;
 mod statistics;
 
