@@ -7,7 +7,7 @@
 use super::*;
 use crate::Extent;
 use base::rng::Rng;
-use dpif::{DpAction, Dpif, DpFlowEntry};
+use dpif::{DpAction, DpFlowEntry, Dpif};
 use flow::{FlowKey, FlowMask};
 use openflow::flow_text::parse_flow_line;
 use std::fmt::Write;
@@ -39,8 +39,12 @@ fn pick<'a>(rng: &mut Rng, choices: &[&'a str]) -> &'a str {
 fn random_match(rng: &mut Rng) -> String {
     let mut text = String::new();
     for _ in 0..rng.below(3) {
-        text += pick(rng, &["in_port=1,", "in_port=2,", "in_port=9,", "dl_src=02:00:00:00:00:01,", "dl_vlan=5,", "reg0=1,"]);
-        text += pick(rng, &["", "dl_dst=02:00:00:00:00:02,", "dl_dst=01:00:00:00:00:00/01:00:00:00:00:00,", "reg0=2/6,"]);
+        text += pick(
+            rng,
+            &["in_port=1,", "in_port=2,", "in_port=9,", "dl_src=02:00:00:00:00:01,", "dl_vlan=5,", "reg0=1,"],
+        );
+        text +=
+            pick(rng, &["", "dl_dst=02:00:00:00:00:02,", "dl_dst=01:00:00:00:00:00/01:00:00:00:00:00,", "reg0=2/6,"]);
     }
     text += pick(
         rng,
@@ -233,12 +237,14 @@ impl World {
         if specs.iter().any(|s| s.no == PortNo(2)) {
             specs.retain(|s| s.no != PortNo(2));
         } else {
-            let info = self.lab.dp.ports().into_iter().find(|p| p.device.name() == name).expect("the datapath keeps it");
+            let info =
+                self.lab.dp.ports().into_iter().find(|p| p.device.name() == name).expect("the datapath keeps it");
             let out = PortOut::Device(info.number);
             specs.push(PortSpec { no: PortNo(2), name, out, device: None, mac: MAC_A });
         }
         let access = self.rng.below(2) == 0;
-        let _ = writeln!(self.done, "ports {bridge} {:?} access {access}", specs.iter().map(|s| s.no).collect::<Vec<_>>());
+        let _ =
+            writeln!(self.done, "ports {bridge} {:?} access {access}", specs.iter().map(|s| s.no).collect::<Vec<_>>());
         let bundles = specs.iter().map(bundle).map(|b| {
             let (mode, tag) = if access && b.ports == [PortNo(2)] { (VlanMode::Access, 5) } else { (b.mode, b.tag) };
             BundleSpec { mode, tag, ..b }
@@ -253,10 +259,12 @@ impl World {
         let report = self.lab.switch.pass(extent);
         assert_eq!(report.mended, 0, "{}", self.done);
         let entries = self.lab.dp.flow_dump();
-        let samples: Vec<FlowKey> = (0..8).map(|_| {
-            let frame = random_frame(&mut self.rng);
-            self.lab.switch.key_of(&frame, PortNo(0))
-        }).collect();
+        let samples: Vec<FlowKey> = (0..8)
+            .map(|_| {
+                let frame = random_frame(&mut self.rng);
+                self.lab.switch.key_of(&frame, PortNo(0))
+            })
+            .collect();
         for entry in &entries {
             self.compared.0 += 1;
             self.compare(entry, &entry.flow.key);

@@ -4,6 +4,7 @@
 mod connections;
 mod dependencies;
 mod flow_mods;
+mod revalidation;
 mod statistics;
 
 use crate::conn::peer::{Outgoing, Peer, PeerKind};
