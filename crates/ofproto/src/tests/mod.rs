@@ -2,7 +2,9 @@
 //! whose other end is the test.
 
 mod connections;
+mod dependencies;
 mod flow_mods;
+mod revalidation;
 mod statistics;
 
 use crate::conn::peer::{Outgoing, Peer, PeerKind};
