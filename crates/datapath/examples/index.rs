@@ -35,11 +35,14 @@ fn read_len(value: u32, width: u32, rules: &[(u32, u32)]) -> (u32, bool) {
     (len, matched)
 }
 
+/// A translation, by what it reads.
+type Read = Box<dyn Fn(&FlowKey, &mut Reads)>;
+
 /// What is looked up, and what a translation reads of it after the port, Ethernet type, VLAN and protocol.
 struct Workload {
     name: String,
     keys: Vec<FlowKey>,
-    read: Box<dyn Fn(&FlowKey, &mut Reads)>,
+    read: Read,
 }
 
 fn key(src: u32, dst: u32, sport: u16, dport: u16) -> FlowKey {

@@ -122,6 +122,7 @@ impl Tree {
                 && !prevails(&flow, there)
             {
                 flow.unshare(&mut self.reads, &mut self.masks);
+                self.core.refresh(|w| wanted.key.0[w]);
                 out.push(flow);
                 continue;
             }

@@ -102,6 +102,7 @@ fn covering(tree: &Tree, key: &FlowKey, generation: u64) -> Vec<FlowId> {
 fn check(tree: &Tree) {
     for core in tree.cores() {
         let (mut leaves, mut nodes) = (0, 0);
+        assert_eq!(core.entrance, core.fast(core.root));
         let mut todo = vec![(core.root, FlowKey::ZERO, false)];
         while let Some((at, tested, alone)) = todo.pop() {
             match at.kind() {
@@ -124,12 +125,14 @@ fn check(tree: &Tree) {
                         Node::Bits(bits) => {
                             bits.tests().for_each(|(w, b)| tested.0[usize::from(w)] |= b);
                             assert_eq!(bits.children().count(), bits.n as usize);
+                            assert!(bits.fast().all(|(child, fast)| core.fast(child) == fast));
                             todo.extend(bits.children().map(|c| (c, tested.clone(), bits.n == 1)));
                         }
                         Node::Prefix(prefix) => {
                             let children = core.tries.children(prefix);
                             assert_eq!(children.len(), prefix.n as usize);
-                            for (child, len) in children {
+                            for (child, len, fast) in children {
+                                assert!(prefix.n == 1 || core.fast(child) == fast);
                                 let mut tested = tested.clone();
                                 tested.0[usize::from(prefix.field.word)] |= prefix.field.bits(len);
                                 todo.push((child, tested, prefix.n == 1));
@@ -432,7 +435,7 @@ fn a_table_agrees_with_a_map() {
         let hash = rng.below(300) | rng.below(4) << 60;
         if !map.contains_key(&hash) {
             let first = map.keys().next().copied().unwrap_or_default();
-            node.add(hash, Ref::leaf(n), first);
+            node.add(hash, (Ref::leaf(n), Ref::NONE), (first, Ref::NONE));
             map.insert(hash, Ref::leaf(n));
         } else if map.len() > 1 {
             node.remove(hash);
