@@ -26,9 +26,9 @@ use packet::{Batch, Packet};
 use parking_lot::{Condvar, Mutex};
 
 use crate::execute::Executor;
+use crate::forward::hit;
 use crate::output::Outputs;
 use crate::shared::{Shared, bump};
-use crate::thread::hit;
 
 /// Packets that wait at a port at most.
 pub(crate) const PORT_PACKETS_MAX: usize = 1024;

@@ -248,6 +248,22 @@ impl Ofproto {
         }
     }
 
+    /// Chooses the fields of a table whose prefixes are tracked (Flow_Table:prefixes); `None` for the usual ones.
+    pub fn set_prefixes(&self, table: u8, fields: Option<&[flow::Field]>) {
+        let Some(table) = self.tables.get(usize::from(table)) else { return };
+        let fields = fields.unwrap_or(&classifier::DEFAULT_PREFIXES);
+        if table.rules.prefixes() != fields && table.rules.set_prefixes(fields).is_ok() {
+            self.searched_otherwise();
+        }
+    }
+
+    /// Look-ups find what they found before, but read other bits: cached flows are made anew.
+    pub fn searched_otherwise(&self) {
+        if let Some(switch) = self.switch() {
+            switch.changed(crate::Change::Bridge(self.id));
+        }
+    }
+
     /// Sets the limits of the MAC table.
     pub fn configure_macs(&self, max_entries: usize, aging_secs: u32) {
         if self.macs.write().configure(max_entries, aging_secs) {

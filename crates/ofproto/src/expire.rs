@@ -42,6 +42,11 @@ fn expired(rule: &Rule, now: Millis) -> Option<RemovedReason> {
 }
 
 impl Ofproto {
+    /// Whether the time of a flow is over, as far as statistics have told.
+    pub(crate) fn is_due(&self, now: Millis) -> bool {
+        self.expirable.0.lock().values().any(|rule| expired(rule, now).is_some())
+    }
+
     /// Removes flows and learned addresses whose time is over, and returns the flows. Statistics should have been
     /// pushed just before ([`crate::Switch::revalidate`]), or idle timeouts come early.
     pub fn expire(&self, now: Millis) -> Vec<Removed> {

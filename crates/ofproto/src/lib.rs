@@ -9,9 +9,9 @@
 //!   [`revalidate`]: statistics, and flows that are out of date.
 //!
 //! Invariants:
-//! - tables, ports and MAC entries change first, the switch's generation moves after it ([`Switch::changed`]), and a
-//!   datapath flow carries the generation that was read *before* its translation: so a flow computed from anything
-//!   older than the last change is never used;
+//! - tables, ports and MAC entries change first, [`Switch::changed`] is told of it after, and a datapath flow is
+//!   remembered with the number that the last change had *before* its translation: so a flow that was computed from
+//!   anything older than a change does not outlive the next pass of [`revalidate`];
 //! - flow tables and groups change in a [`Transaction`], of which translations see all or nothing.
 
 pub mod bridge;
@@ -31,7 +31,7 @@ pub mod upcall;
 pub use bridge::{BundleSpec, Identity, OfPort, Ofproto, PortSpec};
 pub use conn::service::{Service, ServiceConfig, ServiceStatus};
 pub use flow_table::{Removed, RemovedReason};
-pub use revalidate::{Change, RuleChange};
+pub use revalidate::{Change, Extent, Limits, PassReport, RevalidatorStatus, RuleChange};
 pub use switch::Switch;
 pub use transaction::Transaction;
 

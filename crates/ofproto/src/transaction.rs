@@ -122,12 +122,19 @@ impl Transaction<'_> {
     /// Puts a rule into its table, in the place of `old` if that is given.
     pub(crate) fn put(&mut self, rule: Arc<Rule>, old: Option<&Arc<Rule>>) -> Result<(), OfpError> {
         self.table(rule.table)?.rules.insert(Arc::clone(&rule));
-        let what = if old.is_some() { RuleChange::Replaced } else { RuleChange::Added };
-        if let Some(old) = old {
-            self.mark_gone(old);
-        }
         self.added.push(Arc::clone(&rule));
-        self.note(rule, what);
+        let Some(old) = old else {
+            self.note(rule, RuleChange::Added);
+            return Ok(());
+        };
+        self.mark_gone(old);
+        if old.conjunctions.is_empty() == rule.conjunctions.is_empty() {
+            self.note(rule, RuleChange::Replaced);
+        } else {
+            // One that look-ups find and one that they do not are not in each other's place.
+            self.note(Arc::clone(old), RuleChange::Removed);
+            self.note(rule, RuleChange::Added);
+        }
         Ok(())
     }
 

@@ -79,6 +79,7 @@ impl PartialEq for Packet {
 
 impl Packet {
     /// A copy of `frame` with [`HEADROOM`] in front.
+    #[inline]
     pub fn from_slice(frame: &[u8]) -> Self {
         let mut bytes = Vec::with_capacity(HEADROOM + frame.len());
         bytes.resize(HEADROOM, 0);
@@ -97,8 +98,10 @@ impl Packet {
     }
 
     /// Empties the packet for reuse, keeping its memory, and fills it with a copy of `frame`.
+    #[inline]
     pub fn refill(&mut self, frame: &[u8]) {
-        self.bytes.clear();
+        // Whatever stands in the headroom is overwritten before it is part of a frame.
+        self.bytes.truncate(HEADROOM);
         self.bytes.resize(HEADROOM, 0);
         self.bytes.extend_from_slice(frame);
         self.start = HEADROOM;
@@ -106,26 +109,31 @@ impl Packet {
     }
 
     /// The frame.
+    #[inline]
     pub fn data(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
 
     /// The frame, to be written.
+    #[inline]
     pub fn data_mut(&mut self) -> &mut [u8] {
         &mut self.bytes[self.start..]
     }
 
     /// Bytes of the frame.
+    #[inline]
     pub fn len(&self) -> usize {
         self.bytes.len() - self.start
     }
 
     /// Whether the frame has no bytes.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Bytes free in front of the frame.
+    #[inline]
     pub fn headroom(&self) -> usize {
         self.start
     }

@@ -36,9 +36,11 @@ struct Slot {
     hash: u64,
     /// None: the place is free.
     child: Ref,
+    /// Where look-ups go on.
+    fast: Ref,
 }
 
-const FREE: Slot = Slot { hash: 0, child: Ref::NONE };
+const FREE: Slot = Slot { hash: 0, child: Ref::NONE, fast: Ref::NONE };
 
 /// Both halves of a product, in one.
 #[inline]
@@ -109,17 +111,35 @@ impl Bits {
     }
 
     /// The child of a key; of two or more children.
-    #[inline]
     pub(super) fn find(&self, hash: u64) -> Ref {
+        self.slot(hash).map_or(Ref::NONE, |slot| slot.child)
+    }
+
+    /// Where a look-up goes on; of two or more children.
+    #[inline]
+    pub(super) fn find_fast(&self, hash: u64) -> Ref {
+        self.slot(hash).map_or(Ref::NONE, |slot| slot.fast)
+    }
+
+    /// The slot of a hash, or a free one.
+    #[inline]
+    fn slot(&self, hash: u64) -> Option<&Slot> {
         let mask = self.table.len().wrapping_sub(1);
         let mut at = hash as usize & mask;
         while let Some(slot) = self.table.get(at) {
             if slot.hash == hash || slot.child.is_none() {
-                return slot.child;
+                return Some(slot);
             }
             at = (at + 1) & mask;
         }
-        Ref::NONE
+        None
+    }
+
+    /// Says where look-ups of a child go on.
+    pub(super) fn set_fast(&mut self, hash: u64, fast: Ref) {
+        if let Some(at) = self.position(hash) {
+            self.table[at].fast = fast;
+        }
     }
 
     /// Loads where [`Bits::find`] begins.
@@ -128,15 +148,16 @@ impl Bits {
         self.table.get(hash as usize & self.table.len().wrapping_sub(1)).map_or(0, |slot| slot.hash)
     }
 
-    /// Adds a child. `first` is the hash of the child that is there already, if it is one.
-    pub(super) fn add(&mut self, hash: u64, child: Ref, first: u64) {
+    /// Adds a child, each with where look-ups go on. `first` is the hash of the child that is there already, and where
+    /// look-ups go on from it, if it is one.
+    pub(super) fn add(&mut self, hash: u64, child: (Ref, Ref), first: (u64, Ref)) {
         if self.n == 1 {
             self.table = vec![FREE; SLOTS_MIN].into();
-            self.put(Slot { hash: first, child: self.only });
+            self.put(Slot { hash: first.0, child: self.only, fast: first.1 });
         } else if (self.n as usize + 1) * 2 > self.table.len() {
             self.resize(self.table.len() * 2);
         }
-        self.put(Slot { hash, child });
+        self.put(Slot { hash, child: child.0, fast: child.1 });
         self.n += 1;
     }
 
@@ -157,7 +178,7 @@ impl Bits {
     }
 
     fn position(&self, hash: u64) -> Option<usize> {
-        let mask = self.table.len() - 1;
+        let mask = self.table.len().checked_sub(1)?;
         let mut at = hash as usize & mask;
         while !self.table[at].child.is_none() {
             if self.table[at].hash == hash {
@@ -168,12 +189,12 @@ impl Bits {
         None
     }
 
-    /// Puts `new` in the place of a child.
+    /// Puts `new` in the place of a child. (Where look-ups go on from it is to be said again.)
     pub(super) fn replace(&mut self, hash: u64, new: Ref) {
         if self.n == 1 {
             self.only = new;
         } else if let Some(at) = self.position(hash) {
-            self.table[at].child = new;
+            (self.table[at].child, self.table[at].fast) = (new, new);
         }
     }
 
@@ -184,7 +205,7 @@ impl Bits {
         let mut at = hole;
         loop {
             at = (at + 1) & mask;
-            let Slot { hash, child } = self.table[at];
+            let Slot { hash, child, .. } = self.table[at];
             if child.is_none() {
                 break;
             }
@@ -208,6 +229,12 @@ impl Bits {
     pub(super) fn children(&self) -> impl Iterator<Item = Ref> + '_ {
         let only = self.table.is_empty().then_some(self.only);
         only.into_iter().chain(self.table.iter().map(|s| s.child).filter(|c| !c.is_none()))
+    }
+
+    /// Children of two or more, with where look-ups go on from them.
+    #[cfg(test)]
+    pub(super) fn fast(&self) -> impl Iterator<Item = (Ref, Ref)> + '_ {
+        self.table.iter().filter(|s| !s.child.is_none()).map(|s| (s.child, s.fast))
     }
 
     /// Bytes on the heap.

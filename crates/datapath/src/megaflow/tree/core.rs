@@ -8,7 +8,9 @@
 //!    disjoint.
 //! 3. A leaf is compared in all bits of its flow's mask. So no look-up answers with a flow that does not cover its key,
 //!    even where 1 or 2 were broken.
-//! 4. The only child of a node is no leaf: what tells flows apart is needed for two at least. (Nodes with one child
+//! 4. Beside a reference to a child stands where look-ups go on from it ([`Core::fast`]): past nodes of one child and
+//!    prefix nodes, at the next node of bits that tells flows apart, inner node of a trie, or leaf.
+//! 5. The only child of a node is no leaf: what tells flows apart is needed for two at least. (Nodes with one child
 //!    keep the order of reads for flows to come. A look-up passes them without a test.)
 
 use std::hash::BuildHasher;
@@ -53,6 +55,8 @@ impl Node {
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) root: Ref,
+    /// Where look-ups begin.
+    pub(super) entrance: Ref,
     pub(super) nodes: Slab<Node>,
     pub(super) leaves: Slab<Leaf>,
     pub(super) tries: Tries,
@@ -67,6 +71,7 @@ impl Default for Core {
     fn default() -> Self {
         Self {
             root: Ref::NONE,
+            entrance: Ref::NONE,
             nodes: Slab::default(),
             leaves: Slab::default(),
             tries: Tries::default(),
@@ -170,6 +175,37 @@ impl Core {
                 Kind::Inner(_) => self.tries.any(at),
                 Kind::None => return None,
             };
+        }
+    }
+
+    /// Where look-ups go on from a child.
+    pub(super) fn fast(&self, mut at: Ref) -> Ref {
+        while let Kind::Node(node) = at.kind() {
+            at = match &self.nodes.items[node] {
+                Node::Bits(b) if b.n == 1 => b.only,
+                Node::Prefix(p) if p.n == 1 => p.root,
+                Node::Prefix(p) => return p.root,
+                _ => return at,
+            };
+        }
+        at
+    }
+
+    /// Says anew where look-ups go on, all along the way that a key's words lead.
+    pub(super) fn refresh(&mut self, word: impl Fn(usize) -> u64 + Copy) {
+        let mut at = self.root;
+        self.entrance = self.fast(at);
+        while let Kind::Node(node) = at.kind() {
+            at = self.child(node, word);
+            let fast = self.fast(at);
+            match &mut self.nodes.items[node] {
+                Node::Bits(bits) if bits.n > 1 => bits.set_fast(bits.hash(word), fast),
+                Node::Prefix(prefix) if prefix.n > 1 && !at.is_none() => {
+                    let value = prefix.field.value(word(prefix.field.word.into()));
+                    self.tries.set_fast(prefix, value, at, fast);
+                }
+                _ => {}
+            }
         }
     }
 
@@ -317,7 +353,7 @@ impl Core {
                     node = Bits::new(&tests, first, seed);
                     continue 'seed;
                 }
-                node.add(hash, *child, first_hash);
+                node.add(hash, (*child, self.fast(*child)), (first_hash, self.fast(first)));
                 node.note_difference(|w| self.word(first, w) ^ self.word(*child, w));
             }
             return node;
@@ -380,6 +416,9 @@ impl Core {
         if let Spot::Covered(old) = spot {
             let old = std::mem::replace(&mut self.leaves.items[old], leaf);
             self.n_narrowed -= usize::from(old.narrowed);
+            if let Some(flow) = old.flow() {
+                self.refresh(|w| flow.key.word(w));
+            }
             return Some(old);
         }
         let flow = leaf.flow().cloned()?;
@@ -393,7 +432,7 @@ impl Core {
                 let hash = bits.hash(|w| flow.key.word(w));
                 let other = bits.children().next().unwrap_or(Ref::NONE);
                 bits.note_difference(|w| self.word(other, w) ^ flow.key.word(w));
-                bits.add(hash, new, first);
+                bits.add(hash, (new, new), (first, self.fast(bits.only)));
                 self.nodes.items[node] = Node::Bits(bits);
             }
             Spot::Prefix { node, len, apart } => {
@@ -402,11 +441,16 @@ impl Core {
                 let word = usize::from(field.word);
                 let value = field.value(flow.key.word(word));
                 let other = field.value(self.word(self.tries.nearest(&prefix, value, apart), word));
+                let first = prefix.root;
                 self.tries.add(&mut prefix, value, len, new, apart, other);
+                if prefix.n == 2 {
+                    self.tries.set_fast(&prefix, other, first, self.fast(first));
+                }
                 self.nodes.items[node] = Node::Prefix(prefix);
             }
             Spot::Covered(_) => {}
         }
+        self.refresh(|w| flow.key.word(w));
         None
     }
 
@@ -447,7 +491,7 @@ impl Core {
         let removed = self.leaves.take(leaf);
         self.n_narrowed -= usize::from(removed.narrowed);
         let Some(parent) = path.last() else {
-            self.root = Ref::NONE;
+            (self.root, self.entrance) = (Ref::NONE, Ref::NONE);
             return removed.into_flow();
         };
         match &mut self.nodes.items[*parent] {
@@ -466,6 +510,7 @@ impl Core {
             self.nodes.take(node);
             self.replace(path.last().copied(), word, Ref::node(node), only);
         }
+        self.refresh(word);
         removed.into_flow()
     }
 

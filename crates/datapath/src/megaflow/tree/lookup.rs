@@ -19,26 +19,24 @@ const BATCH: usize = 32;
 const LARGE: usize = 2048;
 
 impl Core {
-    /// What a key is led to by a node.
+    /// What a key is led to by a node, or by an inner node and those below it. Counts levels.
     #[inline]
-    fn step(&self, node: usize, key: &FlowKey) -> Ref {
+    fn step(&self, at: Ref, key: &FlowKey, probes: &mut u64) -> Ref {
+        let word = |w: usize| key.0.get(w).copied().unwrap_or(0);
+        let Kind::Node(node) = at.kind() else { return self.tries.descend(at, word, probes) };
+        *probes += 1;
         match self.nodes.items.get(node) {
-            Some(Node::Bits(bits)) if bits.n == 1 => bits.only,
-            Some(Node::Bits(bits)) => bits.find(bits.hash(|w| key.0.get(w).copied().unwrap_or(0))),
-            Some(Node::Prefix(prefix)) => {
-                self.tries.find(prefix, key.0.get(usize::from(prefix.field.word)).copied().unwrap_or(0))
-            }
+            Some(Node::Bits(bits)) => bits.find_fast(bits.hash(word)),
             _ => Ref::NONE,
         }
     }
 
-    /// The leaf that a key is led to, or none. Counts nodes.
+    /// The leaf that a key is led to, or none. Counts levels.
     #[inline]
     pub(super) fn descend(&self, key: &FlowKey, probes: &mut u64) -> Ref {
-        let mut at = self.root;
-        while let Kind::Node(node) = at.kind() {
-            *probes += 1;
-            at = self.step(node, key);
+        let mut at = self.entrance;
+        while !at.is_leaf() && !at.is_none() {
+            at = self.step(at, key, probes);
         }
         at
     }
@@ -76,7 +74,7 @@ impl Core {
         found: &mut [Found<'a>],
         probes: &mut u64,
     ) {
-        let mut at = [self.root; BATCH];
+        let mut at = [self.entrance; BATCH];
         // Which keys are still on their way.
         let mut walking = [0u8; BATCH];
         let mut n = 0;
@@ -91,16 +89,21 @@ impl Core {
             for w in 0..n {
                 let i = usize::from(walking[w]) & (BATCH - 1);
                 let Some(key) = keys.get(i).map(K::borrow) else { continue };
-                let Kind::Node(node) = at[i].kind() else { continue };
+                if at[i].is_leaf() || at[i].is_none() {
+                    continue;
+                }
                 walking[left] = i as u8;
                 left += 1;
-                match self.nodes.items.get(node) {
-                    Some(Node::Bits(bits)) if bits.n as usize > LARGE => {
-                        hashes[i] = bits.hash(|w| key.0.get(w).copied().unwrap_or(0));
-                        touched ^= bits.touch(hashes[i]);
-                        pending |= 1 << i;
-                    }
-                    _ => at[i] = self.step(node, key),
+                if let Kind::Node(node) = at[i].kind()
+                    && let Some(Node::Bits(bits)) = self.nodes.items.get(node)
+                    && bits.n as usize > LARGE
+                {
+                    hashes[i] = bits.hash(|w| key.0.get(w).copied().unwrap_or(0));
+                    touched ^= bits.touch(hashes[i]);
+                    pending |= 1 << i;
+                    *probes += 1;
+                } else {
+                    at[i] = self.step(at[i], key, probes);
                 }
             }
             std::hint::black_box(touched);
@@ -110,10 +113,9 @@ impl Core {
                 if let Kind::Node(node) = at[i].kind()
                     && let Some(Node::Bits(bits)) = self.nodes.items.get(node)
                 {
-                    at[i] = bits.find(hashes[i]);
+                    at[i] = bits.find_fast(hashes[i]);
                 }
             }
-            *probes += left as u64;
             n = left;
         }
         if self.leaves.items.len() > LARGE {

@@ -122,6 +122,7 @@ impl Tree {
                 && !prevails(&flow, there)
             {
                 flow.unshare(&mut self.reads, &mut self.masks);
+                self.core.refresh(|w| wanted.key.0[w]);
                 out.push(flow);
                 continue;
             }
@@ -159,7 +160,6 @@ impl MegaflowIndex for Tree {
         found: &mut [Found<'a>],
         probes: &mut u64,
     ) {
-        found.fill(None);
         for core in self.cores() {
             core.lookup_batch(keys, generation, found, probes);
         }

@@ -52,6 +52,9 @@ impl PrefixField {
 /// Inner nodes of all prefix nodes.
 #[derive(Debug, Default)]
 pub(super) struct Tries {
+    /// Where look-ups go on: all that these read, with `fields`.
+    fast: Vec<Places>,
+    fields: Vec<PrefixField>,
     inner: Vec<Places>,
     /// Lengths of the children that stand in the same places of `inner`.
     lens: Vec<[u8; 16]>,
@@ -61,6 +64,14 @@ pub(super) struct Tries {
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Places([Ref; 16]);
+
+/// What stands in a place: inner node or child, where look-ups go on from it, and the length of a child.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    at: Ref,
+    fast: Ref,
+    len: u8,
+}
 
 /// How a value stands to the children of a prefix node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,16 +105,41 @@ impl Prefix {
 }
 
 impl Tries {
-    /// The child that a word is led to.
+    /// Where a look-up that came to an inner node goes on after this one and inner nodes below it. Counts levels.
     #[inline]
+    pub(super) fn descend(&self, mut at: Ref, word: impl Fn(usize) -> u64, levels: &mut u64) -> Ref {
+        let Some(mut field) = self.fields.get(at.inner_index()).copied() else { return Ref::NONE };
+        let mut value = field.value(word(field.word.into()));
+        while at.is_inner() {
+            let index = at.inner_index();
+            let (Some(next), Some(places)) = (self.fields.get(index), self.fast.get(index)) else { return Ref::NONE };
+            // Rarely, so that the way down does not wait for it.
+            if *next != field {
+                field = *next;
+                value = field.value(word(field.word.into()));
+            }
+            at = places.0[place(value, at.nibble())];
+            *levels += 1;
+        }
+        at
+    }
+
+    /// The child that a word is led to.
     pub(super) fn find(&self, node: &Prefix, word: u64) -> Ref {
         let value = node.field.value(word);
         let mut at = node.root;
         while at.is_inner() {
-            let Some(inner) = self.inner.get(at.inner_index()) else { return Ref::NONE };
-            at = inner.0[place(value, at.nibble())];
+            at = self.inner[at.inner_index()].0[place(value, at.nibble())];
         }
         at
+    }
+
+    /// Says where look-ups go on from a child of two or more that has this value.
+    pub(super) fn set_fast(&mut self, node: &Prefix, value: u64, child: Ref, fast: Ref) {
+        if let Some((inner, _)) = self.holder(node, value, child) {
+            let places = self.fast[inner].0.iter_mut().zip(self.inner[inner].0);
+            places.filter(|(_, at)| *at == child).for_each(|(place, _)| *place = fast);
+        }
     }
 
     /// How `value` stands to the children. `value_of` tells a child's value.
@@ -142,50 +178,64 @@ impl Tries {
     /// What a value that is `apart` from all children is to stand beside: the child or inner node, below which all are
     /// as near to it as that; or the inner node that it is to stand in.
     pub(super) fn nearest(&self, node: &Prefix, value: u64, apart: u32) -> Ref {
-        self.way(node, value, apart).0
+        self.way(node, value, apart).0.at
     }
 
-    /// [`Tries::nearest`], the length of that child, and the place that refers to it if it is not the root.
-    fn way(&self, node: &Prefix, value: u64, apart: u32) -> (Ref, u8, Option<(usize, usize)>) {
-        let (mut at, mut len, mut parent) = (node.root, node.len, None);
-        while at.is_inner() && at.nibble() < apart / 4 {
-            let (inner, place) = (at.inner_index(), place(value, at.nibble()));
+    /// [`Tries::nearest`], and the place that refers to it if it is not the root.
+    fn way(&self, node: &Prefix, value: u64, apart: u32) -> (Entry, Option<(usize, usize)>) {
+        let (mut entry, mut parent) = (Entry { at: node.root, fast: node.root, len: node.len }, None);
+        while entry.at.is_inner() && entry.at.nibble() < apart / 4 {
+            let (inner, place) = (entry.at.inner_index(), place(value, entry.at.nibble()));
             parent = Some((inner, place));
-            (at, len) = (self.inner[inner].0[place], self.lens[inner][place]);
+            entry = self.entry(inner, place);
         }
-        (at, len, parent)
+        (entry, parent)
+    }
+
+    fn entry(&self, inner: usize, place: usize) -> Entry {
+        Entry { at: self.inner[inner].0[place], fast: self.fast[inner].0[place], len: self.lens[inner][place] }
+    }
+
+    fn set(&mut self, inner: usize, place: usize, entry: Entry) {
+        self.inner[inner].0[place] = entry.at;
+        self.fast[inner].0[place] = entry.fast;
+        self.lens[inner][place] = entry.len;
     }
 
     /// Adds a child with a prefix of `len` bits, which [`Tries::probe`] found to be `apart` from all others; `other` is
-    /// a value below [`Tries::nearest`].
+    /// a value below [`Tries::nearest`]. Where look-ups go on from the first child of two, and from this one, is to be said
+    /// after.
     pub(super) fn add(&mut self, node: &mut Prefix, value: u64, len: u32, child: Ref, apart: u32, other: u64) {
         let nibble = apart / 4;
-        let (at, at_len, parent) = self.way(node, value, apart);
-        let target = if at.is_inner() && at.nibble() == nibble {
-            at.inner_index()
+        let (entry, parent) = self.way(node, value, apart);
+        let target = if entry.at.is_inner() && entry.at.nibble() == nibble {
+            entry.at.inner_index()
         } else {
-            let target = self.alloc();
+            let target = self.alloc(node.field);
             // All below an inner node agree in the bits before its own.
-            let other_len = if at.is_inner() { 64 } else { at_len.into() };
-            self.fill(target, places(other, other_len, nibble), at, at_len);
+            let other_len = if entry.at.is_inner() { 64 } else { entry.len.into() };
+            self.fill(target, places(other, other_len, nibble), entry);
             let new = Ref::inner(target, nibble);
             match parent {
-                Some((inner, place)) => self.inner[inner].0[place] = new,
+                Some((inner, place)) => self.set(inner, place, Entry { at: new, fast: new, len: 0 }),
                 None => node.root = new,
             }
             target
         };
-        self.fill(target, places(value, len, nibble), child, len as u8);
+        self.fill(target, places(value, len, nibble), Entry { at: child, fast: child, len: len as u8 });
         node.n += 1;
     }
 
-    /// Puts `new` in the place of the child `old`, which has this value.
+    /// Puts `new` in the place of the child `old`, which has this value. (Where look-ups go on is to be said again.)
     pub(super) fn replace(&mut self, node: &mut Prefix, value: u64, old: Ref, new: Ref) {
         if node.root == old {
             node.root = new;
         } else if let Some((inner, _)) = self.holder(node, value, old) {
-            for place in self.inner[inner].0.iter_mut().filter(|r| **r == old) {
-                *place = new;
+            for place in 0..16 {
+                let entry = self.entry(inner, place);
+                if entry.at == old {
+                    self.set(inner, place, Entry { at: new, fast: new, len: entry.len });
+                }
             }
         }
     }
@@ -193,14 +243,16 @@ impl Tries {
     /// Removes a child, of two or more, that has this value.
     pub(super) fn remove(&mut self, node: &mut Prefix, value: u64, child: Ref) {
         let Some((inner, parent)) = self.holder(node, value, child) else { return };
-        let mut left = (Ref::NONE, 0);
+        let free = Entry { at: Ref::NONE, fast: Ref::NONE, len: 0 };
+        let mut left = free;
         let mut several = false;
-        for (place, len) in self.inner[inner].0.iter_mut().zip(&self.lens[inner]) {
-            if *place == child {
-                *place = Ref::NONE;
-            } else if !place.is_none() {
-                several |= !left.0.is_none() && left.0 != *place;
-                left = (*place, *len);
+        for place in 0..16 {
+            let entry = self.entry(inner, place);
+            if entry.at == child {
+                self.set(inner, place, free);
+            } else if !entry.at.is_none() {
+                several |= !left.at.is_none() && left.at != entry.at;
+                left = entry;
             }
         }
         node.n -= 1;
@@ -208,8 +260,8 @@ impl Tries {
             return;
         }
         match parent {
-            Some((inner, place)) => (self.inner[inner].0[place], self.lens[inner][place]) = left,
-            None => (node.root, node.len) = left,
+            Some((inner, place)) => self.set(inner, place, left),
+            None => (node.root, node.len) = (left.at, left.len),
         }
         self.free.push(inner as u32);
     }
@@ -230,35 +282,39 @@ impl Tries {
 
     /// All children, with the lengths of their prefixes.
     #[cfg(test)]
-    pub(super) fn children(&self, node: &Prefix) -> Vec<(Ref, u32)> {
-        let (mut children, mut todo) = (Vec::new(), vec![(node.root, node.len)]);
-        while let Some((at, len)) = todo.pop() {
+    pub(super) fn children(&self, node: &Prefix) -> Vec<(Ref, u32, Ref)> {
+        let mut todo = vec![Entry { at: node.root, fast: node.root, len: node.len }];
+        let mut children = Vec::new();
+        while let Some(Entry { at, fast, len }) = todo.pop() {
             if at.is_inner() {
-                let inner = at.inner_index();
-                todo.extend(self.inner[inner].0.iter().copied().zip(self.lens[inner]).filter(|(r, _)| !r.is_none()));
-            } else if !children.contains(&(at, len.into())) {
-                children.push((at, len.into()));
+                assert_eq!(at, fast);
+                let entries = (0..16).map(|place| self.entry(at.inner_index(), place));
+                todo.extend(entries.filter(|e| !e.at.is_none()));
+            } else if !children.contains(&(at, len.into(), fast)) {
+                children.push((at, len.into(), fast));
             }
         }
         children
     }
 
-    fn fill(&mut self, inner: usize, places: std::ops::Range<usize>, child: Ref, len: u8) {
+    fn fill(&mut self, inner: usize, places: std::ops::Range<usize>, entry: Entry) {
         for place in places {
             debug_assert!(self.inner[inner].0[place].is_none(), "prefixes are disjoint");
-            (self.inner[inner].0[place], self.lens[inner][place]) = (child, len);
+            self.set(inner, place, entry);
         }
     }
 
-    fn alloc(&mut self) -> usize {
+    fn alloc(&mut self, field: PrefixField) -> usize {
         let empty = Places([Ref::NONE; 16]);
-        if let Some(index) = self.free.pop() {
-            self.inner[index as usize] = empty;
-            return index as usize;
+        let index = self.free.pop().map_or(self.inner.len(), |index| index as usize);
+        if index == self.inner.len() {
+            self.inner.push(empty);
+            self.fast.push(empty);
+            self.lens.push([0; 16]);
+            self.fields.push(field);
         }
-        self.inner.push(empty);
-        self.lens.push([0; 16]);
-        self.inner.len() - 1
+        (self.inner[index], self.fast[index], self.lens[index], self.fields[index]) = (empty, empty, [0; 16], field);
+        index
     }
 
     /// Inner nodes.
@@ -268,6 +324,7 @@ impl Tries {
 
     /// Bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.inner.capacity() * (size_of::<Places>() + 16) + self.free.capacity() * size_of::<u32>()
+        self.inner.capacity() * (2 * size_of::<Places>() + size_of::<PrefixField>() + 16)
+            + self.free.capacity() * size_of::<u32>()
     }
 }

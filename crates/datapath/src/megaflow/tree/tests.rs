@@ -102,6 +102,7 @@ fn covering(tree: &Tree, key: &FlowKey, generation: u64) -> Vec<FlowId> {
 fn check(tree: &Tree) {
     for core in tree.cores() {
         let (mut leaves, mut nodes) = (0, 0);
+        assert_eq!(core.entrance, core.fast(core.root));
         let mut todo = vec![(core.root, FlowKey::ZERO, false)];
         while let Some((at, tested, alone)) = todo.pop() {
             match at.kind() {
@@ -124,12 +125,14 @@ fn check(tree: &Tree) {
                         Node::Bits(bits) => {
                             bits.tests().for_each(|(w, b)| tested.0[usize::from(w)] |= b);
                             assert_eq!(bits.children().count(), bits.n as usize);
+                            assert!(bits.fast().all(|(child, fast)| core.fast(child) == fast));
                             todo.extend(bits.children().map(|c| (c, tested.clone(), bits.n == 1)));
                         }
                         Node::Prefix(prefix) => {
                             let children = core.tries.children(prefix);
                             assert_eq!(children.len(), prefix.n as usize);
-                            for (child, len) in children {
+                            for (child, len, fast) in children {
+                                assert!(prefix.n == 1 || core.fast(child) == fast);
                                 let mut tested = tested.clone();
                                 tested.0[usize::from(prefix.field.word)] |= prefix.field.bits(len);
                                 todo.push((child, tested, prefix.n == 1));
@@ -166,6 +169,12 @@ fn ask(tree: &mut Tree, program: Program, key: &FlowKey, generation: u64, next: 
     let mut found = [None; 3];
     tree.lookup_batch(&[&FlowKey::ZERO, key, key], generation, &mut found, &mut 0);
     let alone = tree.lookup(key, generation, &mut 0).map(|f| f.id);
+    if let Some(answer) = found[1] {
+        // An answer that is there stays.
+        let mut found = [Some(answer)];
+        tree.lookup_batch(&[&FlowKey([u64::MAX; flow::layout::WORDS])], generation, &mut found, &mut 0);
+        assert!(found[0].is_some_and(|f| f.id == answer.id));
+    }
     assert_eq!([found[1], found[2]].map(|f| f.map(|f| f.id)), [alone, alone]);
     alone.unwrap_or_else(|| {
         *next += 1;
@@ -432,7 +441,7 @@ fn a_table_agrees_with_a_map() {
         let hash = rng.below(300) | rng.below(4) << 60;
         if !map.contains_key(&hash) {
             let first = map.keys().next().copied().unwrap_or_default();
-            node.add(hash, Ref::leaf(n), first);
+            node.add(hash, (Ref::leaf(n), Ref::NONE), (first, Ref::NONE));
             map.insert(hash, Ref::leaf(n));
         } else if map.len() > 1 {
             node.remove(hash);
