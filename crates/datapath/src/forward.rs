@@ -103,7 +103,7 @@ impl Forwarder {
         if !self.misses.is_empty() {
             self.unsettled -= self.misses.len();
             bump_own(&counters.misses, self.misses.len() as u64);
-            let left = shared.upcalls.queue(port.number, &mut self.misses);
+            let left = shared.upcalls.queue(port.id, &mut self.misses);
             if left > 0 {
                 bump_own(&counters.lost, left as u64);
                 shared.count_drop(Some(port), DropReason::UpcallQueueFull, left as u64);
