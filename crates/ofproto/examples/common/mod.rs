@@ -15,6 +15,9 @@ use xlate::{PortOut, VlanMode};
 /// Frames that a wire is given at once.
 const BURST: usize = 1024;
 
+/// A port, and the far end of its wire.
+type Wire = (Arc<Memory>, Box<dyn Rx>, Box<dyn Tx>);
+
 /// The switch, and the far ends of its wires. It moves on the caller's thread.
 pub(crate) struct Bench {
     /// The switch.
@@ -23,7 +26,7 @@ pub(crate) struct Bench {
     pub(crate) dp: Arc<Datapath>,
     /// Its bridge.
     pub(crate) bridge: Arc<Ofproto>,
-    wires: Vec<(Arc<Memory>, Box<dyn Rx>, Box<dyn Tx>)>,
+    wires: Vec<Wire>,
     /// Time in which the datapath had packets to work on.
     pub(crate) busy: Duration,
     /// Packets sent into it.

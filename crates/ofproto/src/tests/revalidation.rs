@@ -195,9 +195,9 @@ fn a_translation_older_than_a_pass_is_not_installed() {
     let now = lab.clock.now();
     assert!(!lab.switch.remember(FlowId(999), &key, translated.fresh, now));
     let mut verdict = lab.switch.translate_now(&key);
-    let (plan, uses) = Plan::of(&mut verdict.verdict);
+    let (plan, effects, uses) = Plan::of(&mut verdict.verdict);
     let seq = lab.switch.last_change();
-    let fresh = Fresh { plan, uses, actions: Arc::new([]), seq, generation: lab.switch.generation() };
+    let fresh = Fresh { plan, effects, uses, actions: Arc::new([]), seq, generation: lab.switch.generation() };
     assert!(lab.switch.remember(FlowId(999), &key, fresh, now));
 }
 
