@@ -51,6 +51,7 @@ fn network(input: &mut Input<'_>) -> Network {
             name: format!("p{n}"),
             out: out(n),
             config: PortConfig::default(),
+            live: true,
             bundle: Some(n as usize - 1),
         };
         let mut macs = MacTable::default();
@@ -107,9 +108,10 @@ fn add_rule(tables: &[Table], input: &mut Input<'_>) {
         hard_timeout: 0,
         importance: 0,
         flags: openflow::FlowFlags::default(),
+        conjunctions: xlate::model::conjunctions_of(&actions),
         actions: actions.into(),
         created: Millis(0),
-        modified: Millis(0),
+        modified: 0.into(),
         versions: classifier::Versions::new(0),
         stats: Arc::default(),
     }));

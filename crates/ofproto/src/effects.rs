@@ -67,6 +67,20 @@ impl Switch {
                         }
                     }
                 }
+                Effect::Group(group) => group.counters.add(packets, bytes),
+                Effect::Bucket(group, i) => {
+                    group.buckets.get(*i).iter().for_each(|b| b.counters.add(packets, bytes));
+                }
+                Effect::Learn(learned) => {
+                    if let Some(bridge) = self.bridge(learned.bridge) {
+                        bridge.learn(learned, now, seen);
+                    }
+                }
+                Effect::FinTimeout { bridge, rule, idle_timeout, hard_timeout } => {
+                    if let Some(bridge) = self.bridge(*bridge) {
+                        bridge.fin_timeout(rule, *idle_timeout, *hard_timeout);
+                    }
+                }
                 Effect::Patch { from, to } => {
                     if let Some(port) = self.bridge(from.0).and_then(|b| b.port(from.1)) {
                         port.patch.add_tx(packets, bytes);

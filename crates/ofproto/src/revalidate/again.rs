@@ -1,7 +1,7 @@
 //! One flow, translated again.
 
 use super::book::{Fresh, Known};
-use super::plan::{Effects, Plan, Uses, same_effects, whole};
+use super::plan::{Effects, Plan, Uses, whole};
 use crate::switch::Switch;
 use dpif::{DpActions, DpFlow, DpFlowEntry, Dpif, FlowId};
 use flow::{FlowKey, FlowMask};
@@ -81,7 +81,7 @@ impl Switch {
         let Translated { flow, mask, fresh } = translated;
         let same = fresh.actions == job.actions;
         if same && fresh.plan.mask == job.plan.mask {
-            if fresh.uses != job.uses || !same_effects(&fresh.effects, &job.effects) {
+            if fresh.uses != job.uses || fresh.effects != job.effects {
                 // Other rules are to be told of its packets from now on.
                 let entry = dpif.flow_get(job.id);
                 entry.iter().for_each(|entry| self.settle(entry));
@@ -117,7 +117,7 @@ impl Switch {
         let as_known = fresh.actions == job.actions
             && fresh.plan.same_but_mask(&job.plan)
             && fresh.uses == job.uses
-            && same_effects(&fresh.effects, &job.effects);
+            && fresh.effects == job.effects;
         if learned && as_known {
             if mask == installed || !covers(&installed, &mask) {
                 // It may read more by now, of rules that none of the flow's packets can match.
@@ -183,7 +183,10 @@ impl Switch {
 impl Plan {
     /// Whether all but what was read is the same.
     fn same_but_mask(&self, other: &Self) -> bool {
-        self.lookups == other.lookups && self.bridges == other.bridges && self.groups == other.groups
+        self.lookups == other.lookups
+            && self.tables == other.tables
+            && self.bridges == other.bridges
+            && self.groups == other.groups
     }
 }
 

@@ -6,7 +6,7 @@
 //! - a flow is entered only if its translation began after all changes whose pass has begun (`begun`): so a pass that
 //!   asks the book which flows its changes can affect misses none.
 
-use super::plan::{Changes, Effects, Place, Plan, Uses, same_effects};
+use super::plan::{Changes, Effects, Place, Plan, Uses};
 use base::{MacAddr, Millis};
 use dpif::{DpActions, DpFlowStats, FlowId};
 use flow::FlowKey;
@@ -97,7 +97,7 @@ const EFFECTS_MAX: usize = 8;
 impl PlanEntry {
     /// The same effects as others have, if they are known.
     fn share(&mut self, effects: Effects) -> Effects {
-        if let Some(known) = self.effects.iter().find(|known| same_effects(known, &effects)) {
+        if let Some(known) = self.effects.iter().find(|known| **known == effects) {
             return Arc::clone(known);
         }
         if self.effects.len() >= EFFECTS_MAX {
@@ -168,7 +168,7 @@ impl Book {
     pub(crate) fn update(&mut self, id: FlowId, fresh: Fresh) -> bool {
         let Some(known) = self.flows.get_mut(&id) else { return false };
         (known.actions, known.seq, known.generation) = (fresh.actions, fresh.seq, fresh.generation);
-        if *known.plan == fresh.plan && known.uses == fresh.uses && same_effects(&known.effects, &fresh.effects) {
+        if *known.plan == fresh.plan && known.uses == fresh.uses && known.effects == fresh.effects {
             return true;
         }
         let (plan, uses) = (Arc::clone(&known.plan), Arc::clone(&known.uses));

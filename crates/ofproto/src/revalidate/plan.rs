@@ -21,6 +21,8 @@ pub(crate) struct Plan {
     pub(crate) mask: Box<[(u8, u64)]>,
     /// Look-ups in flow tables.
     pub(crate) lookups: Box<[Lookup]>,
+    /// Flow tables of which everything matters.
+    pub(crate) tables: Box<[(BridgeId, u8)]>,
     /// Bridges passed.
     pub(crate) bridges: Box<[BridgeId]>,
     /// Groups used.
@@ -57,9 +59,11 @@ impl Plan {
     /// addresses.
     pub(crate) fn of(verdict: &mut Verdict) -> (Self, Effects, Uses) {
         let (mut lookups, mut bridges, mut groups, mut uses) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut tables = Vec::new();
         for dependency in verdict.dependencies.drain(..) {
             match dependency {
                 Dependency::Bridge(bridge) => push_new(&mut bridges, bridge),
+                Dependency::Table { bridge, table } => push_new(&mut tables, (bridge, table)),
                 Dependency::Group { bridge, group } => push_new(&mut groups, (bridge, group)),
                 Dependency::Mac { bridge, vlan, mac } => {
                     push_new(&mut uses, MacUse { mac: (bridge, vlan, mac), learned: None });
@@ -85,6 +89,7 @@ impl Plan {
             hash: 0,
             mask: words(verdict.reads.mask()),
             lookups: lookups.into(),
+            tables: tables.into(),
             bridges: bridges.into(),
             groups: groups.into(),
         };
@@ -94,12 +99,14 @@ impl Plan {
 
     fn make_hash(&self) -> u64 {
         static SEED: OnceLock<foldhash::fast::RandomState> = OnceLock::new();
-        SEED.get_or_init(Default::default).hash_one((&self.mask, &self.lookups, &self.bridges, &self.groups))
+        let all = (&self.mask, &self.lookups, &self.tables, &self.bridges, &self.groups);
+        SEED.get_or_init(Default::default).hash_one(all)
     }
 
     /// Where something can change that flows of this plan rest on.
     pub(crate) fn places(&self) -> impl Iterator<Item = Place> + '_ {
         let tables = self.lookups.iter().map(|l| Place::Table(l.bridge, l.table));
+        let tables = tables.chain(self.tables.iter().map(|(b, t)| Place::Table(*b, *t)));
         let groups = self.groups.iter().map(|(b, g)| Place::Group(*b, *g));
         let none = self.bridges.is_empty().then_some(Place::NoBridge);
         tables.chain(groups).chain(self.bridges.iter().map(|b| Place::Bridge(*b))).chain(none)
@@ -113,6 +120,9 @@ impl Plan {
         (rule, what): (&Rule, RuleChange),
         key: &dyn Fn(usize) -> u64,
     ) -> bool {
+        if self.tables.contains(&(bridge, table)) {
+            return true;
+        }
         let mut lookups = self.lookups.iter().filter(|l| (l.bridge, l.table) == (bridge, table));
         lookups.any(|lookup| priority_matters(lookup, rule, what) && !self.contradicts(lookup, rule, key))
     }
@@ -152,6 +162,7 @@ impl Plan {
             + size_of_val(&*self.mask)
             + size_of_val(&*self.lookups)
             + written
+            + size_of_val(&*self.tables)
             + size_of_val(&*self.bridges)
             + size_of_val(&*self.groups)
     }
@@ -200,29 +211,12 @@ fn push_new<T: PartialEq>(list: &mut Vec<T>, item: T) {
     }
 }
 
-/// Whether two effects are the same on the same things.
-fn same_effect(a: &Effect, b: &Effect) -> bool {
-    match (a, b) {
-        (Effect::Rule(a), Effect::Rule(b)) => Arc::ptr_eq(a, b),
-        (
-            Effect::Lookup { bridge: b1, table: t1, matched: m1 },
-            Effect::Lookup { bridge: b2, table: t2, matched: m2 },
-        ) => (b1, t1, m1) == (b2, t2, m2),
-        (Effect::Patch { from: f1, to: t1 }, Effect::Patch { from: f2, to: t2 }) => (f1, t1) == (f2, t2),
-        _ => false,
-    }
-}
-
-/// Whether two lists of effects are the same.
-pub(crate) fn same_effects(a: &[Effect], b: &[Effect]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_effect(a, b))
-}
-
 impl PartialEq for Plan {
     fn eq(&self, other: &Self) -> bool {
         self.hash == other.hash
             && self.mask == other.mask
             && self.lookups == other.lookups
+            && self.tables == other.tables
             && self.bridges == other.bridges
             && self.groups == other.groups
     }
