@@ -367,7 +367,7 @@ mod tests {
                 let mut seen: Vec<FlowId> = Vec::new();
                 found.iter().flatten().for_each(|f| {
                     if !seen.contains(&f.id) {
-                        seen.push(f.id)
+                        seen.push(f.id);
                     }
                 });
                 assert_eq!(groups.flows().map(|f| f.id).collect::<Vec<_>>(), seen);

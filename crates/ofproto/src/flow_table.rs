@@ -140,7 +140,7 @@ impl Ofproto {
             rules.iter().for_each(|(rule, reason)| t.remove(rule, *reason));
             Ok(())
         });
-        removed.map(|(_, removed)| removed).unwrap_or_default()
+        removed.map(|((), removed)| removed).unwrap_or_default()
     }
 
     /// Counts what the datapath forwarded by flows that are gone, and tells controllers of them. By now nothing more is
