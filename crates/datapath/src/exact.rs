@@ -1,16 +1,17 @@
 //! The microflow cache: which megaflow the packets of one exact key take (NSDI'15, section 6). Each packet thread has one
 //! of its own, of fixed size, and nobody else looks into it.
 //!
-//! It is a hint only. An entry names the megaflow that was found for its key; one that has left the index since, or
-//! is of another generation, is no answer, and the next one takes its place. Nothing has to be told to the cache when
-//! flows change.
+//! It is a hint only. An entry remembers the hash of a whole key, and names the megaflow that was found for it. Before
+//! that is an answer it has to cover the key that is asked about, be installed still, and be of the current generation;
+//! if not, the index is asked, and the next entry takes the place. Nothing has to be told to the cache when flows
+//! change, and keys whose hashes collide cost time, not truth.
 //!
-//! A key has two places, by its hash; a new entry takes one that is free or, by chance, one of the two. Whether a key
-//! gets in at all is a matter of chance too, one in so many, so that a few large flows are not pushed out by many small
-//! ones.
+//! A key has one set of places, which share a line of memory; a new entry takes one that is free or, by chance, any.
+//! Whether a key gets in at all is a matter of chance too, one in so many, so that a few large flows are not pushed out
+//! by many small ones.
 //!
-//! The cache is consulted only while it pays. Of each [`WINDOW`] of packets it is counted how many it had; if they were
-//! too few, it is passed over for some windows, then tried for one.
+//! The cache is consulted only while it pays ([`Judge`]): whether it does depends on what it has and on what a walk of
+//! the index costs, so that both ways are measured now and then.
 
 use std::sync::Arc;
 
@@ -19,239 +20,245 @@ use flow::{FlowKey, layout};
 
 use crate::megaflow::Megaflow;
 
-/// Entries, a power of two, as many as Open vSwitch's cache has.
+/// Entries, as many as Open vSwitch's cache has.
 const ENTRIES: usize = 8192;
+/// Entries of a set.
+const WAYS: usize = 4;
 /// One in how many keys gets in, unless configured otherwise (other_config:emc-insert-inv-prob).
 pub(crate) const INVERSE_PROBABILITY: u32 = 100;
-/// Packets after which it is judged whether the cache pays.
-const WINDOW: u32 = 4096;
-/// What it must have of a window, at least: a hit saves a walk of the index, a miss costs a comparison.
-const HITS_MIN: u32 = WINDOW / 4;
-/// Windows that are passed over after one that did not pay.
-const REST: u32 = 15;
-/// Words of a key that packets fresh from a port differ in, beside the ingress port: headers.
-const HEADERS: usize = layout::WORDS - layout::ETH_DST;
+/// One in how many keys gets in at most while the cache is not consulted, so that filling it costs next to nothing.
+const RESTING_INVERSE_PROBABILITY: u32 = 64;
+/// Sets that [`Exact::sweep`] looks at.
+const SWEEP: usize = 8;
 
-#[derive(Debug)]
-struct Entry {
-    /// 0 for an entry that is free.
-    hash: u64,
-    in_port: u32,
-    headers: [u64; HEADERS],
-    flow: Option<Arc<Megaflow>>,
+const ETH_TYPE_IPV4: u16 = 0x0800;
+
+/// A line of memory.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Set {
+    hashes: [u64; WAYS],
+    flows: [Option<Arc<Megaflow>>; WAYS],
 }
 
 /// A cache; see the module's text.
 #[derive(Debug)]
 pub(crate) struct Exact {
-    entries: Vec<Entry>,
-    seed: [u64; 2],
-    inverse_probability: u32,
-    /// Packets and hits of this window, and windows to be passed over.
-    asked: u32,
-    hits: u32,
-    rest: u32,
+    /// None until the first entry; else a power of two.
+    sets: Vec<Set>,
+    n_sets: usize,
+    seeds: [u64; 3],
+    swept: usize,
+}
+
+impl Exact {
+    /// An empty cache. Its places are chosen by a secret, so that no sender can aim at one.
+    pub(crate) fn new() -> Self {
+        Self::with_sets(ENTRIES / WAYS)
+    }
+
+    /// `n_sets` is a power of two.
+    fn with_sets(n_sets: usize) -> Self {
+        let mut rng = Rng::from_entropy();
+        Self { sets: Vec::new(), n_sets, seeds: std::array::from_fn(|_| rng.next_u64()), swept: 0 }
+    }
+
+    /// Forgets all.
+    pub(crate) fn clear(&mut self) {
+        self.sets = Vec::new();
+    }
+
+    /// The hash of all words of a key that a packet fresh from a port can have.
+    #[inline]
+    pub(crate) fn hash(&self, key: &FlowKey) -> u64 {
+        let [a, b, c] = self.seeds;
+        let w = &key.0;
+        let l2 = fold(w[layout::ETH_DST] ^ a, w[layout::ETH_SRC] ^ b);
+        let ip = fold(w[layout::IPV4] ^ b, w[layout::TP] ^ c);
+        let rest = fold(w[layout::IP_MISC] ^ c, w[layout::VLAN] ^ a);
+        let hash = fold(l2 ^ ip.rotate_left(21) ^ rest.rotate_left(42), w[layout::PORTS] ^ b);
+        if key.eth_type() == ETH_TYPE_IPV4 && w[layout::L4_MISC] == 0 { hash } else { self.hash_more(key, hash) }
+    }
+
+    /// Adds the words that TCP and UDP over IPv4 do not have.
+    fn hash_more(&self, key: &FlowKey, hash: u64) -> u64 {
+        let words = [layout::MPLS01..layout::IPV4, layout::IPV6_SRC..layout::IP_MISC, layout::ARP_SHA..layout::TP];
+        let words = words.into_iter().flatten().chain(layout::ND_TARGET..layout::WORDS);
+        words.fold(hash, |hash, word| fold(hash ^ self.seeds[0], key.0[word] ^ self.seeds[2]).wrapping_add(hash))
+    }
+
+    /// The megaflow that packets of this key and hash take, if it is known.
+    #[inline]
+    pub(crate) fn get(&self, key: &FlowKey, hash: u64, generation: u64) -> Option<&Arc<Megaflow>> {
+        let set = self.sets.get(self.place(hash))?;
+        let way = set.hashes.iter().position(|h| *h == hash)?;
+        set.flows[way].as_ref().filter(|f| f.generation == generation && !f.is_gone() && covers(f, key))
+    }
+
+    /// Takes note that a packet whose key has this hash takes `flow`. `chance` decides which other entry has to go.
+    pub(crate) fn insert(&mut self, hash: u64, flow: &Arc<Megaflow>, chance: &mut Chance) {
+        if self.sets.is_empty() {
+            self.sets.resize_with(self.n_sets, Set::default);
+        }
+        let place = self.place(hash);
+        let Some(set) = self.sets.get_mut(place) else { return };
+        let known = set.hashes.iter().zip(&set.flows).position(|(h, f)| *h == hash && f.is_some());
+        let free = || set.flows.iter().position(|f| f.as_ref().is_none_or(|f| f.is_gone()));
+        let way = known.or_else(free).unwrap_or_else(|| chance.below(WAYS as u64) as usize);
+        set.hashes[way] = hash;
+        set.flows[way] = Some(Arc::clone(flow));
+    }
+
+    /// Lets go of flows that are not installed any more, in a part of the cache, so that their memory is not held for
+    /// ever. To be called now and then.
+    pub(crate) fn sweep(&mut self) {
+        for _ in 0..SWEEP.min(self.sets.len()) {
+            self.swept = (self.swept + 1) % self.sets.len();
+            let Set { hashes, flows } = &mut self.sets[self.swept];
+            for (hash, flow) in hashes.iter_mut().zip(flows) {
+                if flow.as_ref().is_some_and(|f| f.is_gone()) {
+                    (*hash, *flow) = (0, None);
+                }
+            }
+        }
+    }
+
+    /// The upper half, as the lower one finds places in tables of the index.
+    fn place(&self, hash: u64) -> usize {
+        (hash >> 32) as usize & (self.n_sets - 1)
+    }
+
+    /// Bytes of an entry.
+    pub(crate) const fn entry_bytes() -> usize {
+        size_of::<Set>() / WAYS
+    }
+}
+
+/// Whether all that a flow's computation read is the same in `key`.
+fn covers(flow: &Megaflow, key: &FlowKey) -> bool {
+    flow.reads.iter().all(|step| (flow.key.word(step.word()) ^ key.0[step.word()]) & step.bits() == 0)
+}
+
+/// Both halves of a product, folded into one.
+#[inline]
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
 }
 
 /// What chance decides: apart from the cache, whose answers are in use when it is asked.
 #[derive(Debug)]
 pub(crate) struct Chance {
     rng: Rng,
+    /// 0 for never.
+    inverse_probability: u32,
+    /// Packets until one gets in.
+    skip: usize,
 }
 
 impl Chance {
     /// Chance that nobody can foresee.
     pub(crate) fn new() -> Self {
-        Self { rng: Rng::from_entropy() }
+        Self { rng: Rng::from_entropy(), inverse_probability: INVERSE_PROBABILITY, skip: 0 }
     }
 
-    /// True once in `n` times.
-    pub(crate) fn one_in(&mut self, n: u32) -> bool {
-        n <= 1 || self.rng.below(n.into()) == 0
-    }
-}
-
-impl Exact {
-    /// An empty cache. Its places are chosen by a secret, so that no sender can aim at one.
-    pub(crate) fn new() -> Self {
-        let mut rng = Rng::from_entropy();
-        let seed = [rng.next_u64() | 1, rng.next_u64() | 1];
-        Self { entries: Vec::new(), seed, inverse_probability: INVERSE_PROBABILITY, asked: 0, hits: 0, rest: 0 }
-    }
-
-    /// Lets in one in so many keys from now on, 0 for none: then the cache is not consulted either.
-    pub(crate) fn set_inverse_probability(&mut self, n: u32) {
-        if self.inverse_probability != n {
-            self.inverse_probability = n;
-            self.rest = 0;
-            self.entries = Vec::new();
-        }
-    }
-
-    /// Whether the next `n` packets, a batch, are worth asking about.
-    pub(crate) fn pays(&mut self, n: u32) -> bool {
-        if self.inverse_probability == 0 {
+    /// Lets in one in so many from now on, 0 for none. Returns whether that is a change.
+    pub(crate) fn set_inverse_probability(&mut self, n: u32) -> bool {
+        if self.inverse_probability == n {
             return false;
         }
-        self.asked += n;
-        if self.asked >= WINDOW {
-            let paid = self.hits >= HITS_MIN;
-            (self.asked, self.hits) = (0, 0);
-            self.rest = if self.rest > 0 {
-                self.rest - 1
-            } else if paid {
-                0
-            } else {
-                REST
-            };
-        }
-        self.rest == 0
+        (self.inverse_probability, self.skip) = (n, 0);
+        true
     }
 
-    /// One in how many keys is to get in.
-    pub(crate) fn inverse_probability(&self) -> u32 {
-        self.inverse_probability
+    /// Whether nothing gets in: then there is nothing to be consulted either.
+    pub(crate) fn is_never(&self) -> bool {
+        self.inverse_probability == 0
     }
 
-    /// The hash of a key. Never 0.
-    pub(crate) fn hash(&self, key: &FlowKey) -> u64 {
-        let (pairs, last) = key.0[layout::ETH_DST..].as_chunks::<2>();
-        let (mut a, mut b) = (self.seed[0] ^ key.0[layout::PORTS], self.seed[1]);
-        for [x, y] in pairs {
-            a = fold(a ^ x, self.seed[1] ^ y);
-            std::mem::swap(&mut a, &mut b);
-        }
-        let rest = last.first().copied().unwrap_or(0);
-        fold(a ^ rest, b ^ 0x9e37_79b9_7f4a_7c15) | 1
-    }
-
-    /// The megaflow that a packet of this key and hash took, if it is still there in this generation.
-    pub(crate) fn get(&self, key: &FlowKey, hash: u64, generation: u64) -> Option<&Arc<Megaflow>> {
-        if self.entries.is_empty() {
+    /// The next of `n` packets to get in, from number `at` on, which moves behind it.
+    #[inline]
+    pub(crate) fn next_of(&mut self, n: usize, at: &mut usize, consulted: bool) -> Option<usize> {
+        let left = n - *at;
+        if self.skip >= left || self.is_never() {
+            self.skip = self.skip.saturating_sub(left);
             return None;
         }
-        let place = self.places(hash).into_iter().find(|place| self.entries[*place].is(key, hash))?;
-        self.entries[place].flow.as_ref().filter(|flow| !flow.is_gone() && flow.generation == generation)
+        let one_in = self.inverse_probability.max(if consulted { 1 } else { RESTING_INVERSE_PROBABILITY });
+        let chosen = *at + self.skip;
+        *at = chosen + 1;
+        // From 0 to twice the mean.
+        self.skip = self.below(u64::from(one_in) * 2 - 1) as usize;
+        Some(chosen)
     }
 
-    /// Takes note of `n` hits.
-    pub(crate) fn count_hits(&mut self, n: u32) {
-        self.hits += n;
+    fn below(&mut self, n: u64) -> u64 {
+        self.rng.below(n)
     }
+}
 
-    /// Takes note that a packet of this key takes `flow`. `chance` decides which of two other entries has to go.
-    pub(crate) fn insert(&mut self, key: &FlowKey, hash: u64, flow: &Arc<Megaflow>, chance: &mut Chance) {
-        if self.entries.is_empty() {
-            let free = || Entry { hash: 0, in_port: 0, headers: [0; HEADERS], flow: None };
-            self.entries = std::iter::repeat_with(free).take(ENTRIES).collect();
+/// Decides whether the cache is consulted. Time goes in windows of packets: in the first of a period look-ups do without
+/// the cache, in the second they consult it first, and for the rest they go the way that took less time. The cache has
+/// to be better by a sixteenth.
+#[derive(Debug, Default)]
+pub(crate) struct Judge {
+    window: usize,
+    /// Packets of this window so far.
+    packets: u64,
+    /// What they cost, in 1/16 ns, and the cheapest batch's cost of a packet, if there was one.
+    spent: u64,
+    least: Option<u64>,
+    /// What a packet cost in the first two windows.
+    costs: [u64; 2],
+    pays: bool,
+}
+
+impl Judge {
+    /// Packets.
+    const WINDOW: u64 = 4096;
+    /// Windows.
+    const PERIOD: usize = 32;
+
+    /// Whether the next batch is to consult the cache.
+    pub(crate) fn consults(&self) -> bool {
+        match self.window {
+            0 => false,
+            1 => true,
+            _ => self.pays,
         }
-        let places = self.places(hash);
-        let known = places.into_iter().find(|place| self.entries[*place].is(key, hash));
-        let free = || places.into_iter().find(|place| self.entries[*place].flow.is_none());
-        let place = known.or_else(free).unwrap_or(places[(chance.rng.next_u64() & 1) as usize]);
-        let entry = &mut self.entries[place];
-        entry.hash = hash;
-        entry.in_port = key.in_port().0;
-        entry.headers.copy_from_slice(&key.0[layout::ETH_DST..]);
-        entry.flow = Some(Arc::clone(flow));
     }
 
-    fn places(&self, hash: u64) -> [usize; 2] {
-        let mask = self.entries.len() - 1;
-        [hash as usize >> 1 & mask, (hash >> 32) as usize & mask]
+    /// Whether the next batch's time is wanted.
+    pub(crate) fn is_measuring(&self) -> bool {
+        self.window < self.costs.len()
     }
 
-    /// Bytes of an entry.
-    pub(crate) const fn entry_bytes() -> usize {
-        size_of::<Entry>()
+    /// Takes note of a batch of `packets` packets, and of the nanoseconds that its look-ups took, if they are wanted.
+    /// Returns whether a window ends.
+    pub(crate) fn count(&mut self, packets: usize, ns: u64) -> bool {
+        let packets = packets as u64;
+        self.packets += packets;
+        if self.is_measuring() && packets > 0 {
+            let cost = ns * 16 / packets;
+            let least = self.least.map_or(cost, |least| least.min(cost));
+            self.least = Some(least);
+            // What took much longer was most likely interrupted.
+            self.spent += cost.min(least * 8) * packets;
+        }
+        if self.packets < Self::WINDOW {
+            return false;
+        }
+        if let Some(cost) = self.costs.get_mut(self.window) {
+            *cost = self.spent / self.packets;
+        }
+        if self.window == 1 {
+            self.pays = self.costs[1] * 16 < self.costs[0] * 15;
+        }
+        (self.packets, self.spent, self.least) = (0, 0, None);
+        self.window = (self.window + 1) % Self::PERIOD;
+        true
     }
-}
-
-impl Entry {
-    fn is(&self, key: &FlowKey, hash: u64) -> bool {
-        self.hash == hash && self.in_port == key.in_port().0 && self.headers[..] == key.0[layout::ETH_DST..]
-    }
-}
-
-/// Both halves of a product, folded into one.
-fn fold(a: u64, b: u64) -> u64 {
-    let product = u128::from(a) * u128::from(b);
-    product as u64 ^ (product >> 64) as u64
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use base::PortNo;
-    use dpif::{DpFlow, FlowId};
-    use flow::Field;
-
-    fn key(n: u64) -> FlowKey {
-        let mut key = FlowKey::ZERO;
-        key.set_in_port(PortNo((n % 3) as u32));
-        key.set(Field::EthDst, n.into());
-        key.set(Field::TcpDst, (n >> 3).into());
-        key
-    }
-
-    fn megaflow(id: u64, generation: u64) -> Arc<Megaflow> {
-        let flow = DpFlow { key: key(id), mask: FlowKey::ZERO, reads: Arc::new([]), actions: Arc::new([]), generation };
-        Arc::new(Megaflow::new(FlowId(id), flow))
-    }
-
-    fn id(cache: &Exact, n: u64, generation: u64) -> Option<u64> {
-        let hash = cache.hash(&key(n));
-        cache.get(&key(n), hash, generation).map(|flow| flow.id.0)
-    }
-
-    fn put(cache: &mut Exact, n: u64, flow: &Arc<Megaflow>) {
-        let hash = cache.hash(&key(n));
-        cache.insert(&key(n), hash, flow, &mut Chance::new());
-    }
-
-    #[test]
-    fn what_left_or_is_old_is_no_answer() {
-        let mut cache = Exact::new();
-        cache.set_inverse_probability(1);
-        let (a, b) = (megaflow(1, 5), megaflow(2, 5));
-        put(&mut cache, 1, &a);
-        put(&mut cache, 2, &b);
-        assert_eq!((id(&cache, 1, 5), id(&cache, 2, 5), id(&cache, 3, 5)), (Some(1), Some(2), None));
-        a.set_gone();
-        assert_eq!((id(&cache, 1, 5), id(&cache, 2, 5), id(&cache, 2, 6)), (None, Some(2), None));
-        let c = megaflow(3, 5);
-        put(&mut cache, 1, &c);
-        assert_eq!((id(&cache, 1, 5), Arc::strong_count(&a)), (Some(3), 1));
-    }
-
-    #[test]
-    fn answers_are_those_of_a_map_of_any_size() {
-        let mut cache = Exact::new();
-        let mut rng = Rng::seeded(7);
-        let flows: Vec<_> = (0..50).map(|n| megaflow(n, 0)).collect();
-        let mut naive = std::collections::HashMap::new();
-        let mut hits = 0;
-        for _ in 0..200_000 {
-            let n = rng.below(30_000);
-            if let Some(found) = id(&cache, n, 0) {
-                assert_eq!(naive.get(&n), Some(&found));
-                hits += 1;
-            }
-            let flow = &flows[(n % 50) as usize];
-            put(&mut cache, n, flow);
-            naive.insert(n, flow.id.0);
-        }
-        assert!(hits > 10_000, "{hits} hits");
-    }
-
-    #[test]
-    fn a_cache_that_does_not_pay_rests() {
-        let mut cache = Exact::new();
-        assert!(cache.pays(32));
-        let asked = (0..WINDOW / 32 * (REST + 1) * 4).filter(|_| cache.pays(32)).count() as u32 * 32;
-        assert!(asked > WINDOW && asked < WINDOW * 7, "{asked}");
-        cache.set_inverse_probability(0);
-        assert!(!cache.pays(32));
-        assert!(Exact::entry_bytes() <= 192);
-    }
-}
+mod tests;

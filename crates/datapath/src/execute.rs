@@ -101,30 +101,22 @@ impl Executor<'_> {
 
     /// Sends the packets out of a port: themselves if this is their last use, else copies.
     fn output(&mut self, packets: &mut Batch, port: DpPort, trunc: Option<usize>, last: bool) {
-        if last && trunc.is_none() {
-            if let Err(reason) = self.outputs.push_all(self.shared, self.ports, self.from, port, packets) {
-                self.failed = Some(reason);
+        let result = if last {
+            if let Some(len) = trunc {
+                packets.iter_mut().for_each(|p| p.truncate(len));
             }
-        } else if last {
-            for packet in packets.drain(..) {
-                self.output_one(packet, port, trunc);
-            }
+            self.outputs.push_all(self.shared, self.ports, self.from, port, packets)
         } else {
-            for packet in packets.iter() {
-                let copy = match trunc {
-                    Some(len) if len < packet.len() => pool::filled(&packet.data()[..len]),
-                    _ => copy_of(packet),
-                };
-                self.output_one(copy, port, None);
+            let mut copies = std::mem::take(&mut self.outputs.copies);
+            match trunc {
+                Some(len) => copies.extend(packets.iter().map(|p| cut_copy_of(p, len))),
+                None => pool::copy_all(packets, &mut copies),
             }
-        }
-    }
-
-    fn output_one(&mut self, mut packet: Packet, port: DpPort, trunc: Option<usize>) {
-        if let Some(len) = trunc {
-            packet.truncate(len);
-        }
-        if let Err(reason) = self.outputs.push(self.shared, self.ports, self.from, port, packet) {
+            let result = self.outputs.push_all(self.shared, self.ports, self.from, port, &mut copies);
+            self.outputs.copies = copies;
+            result
+        };
+        if let Err(reason) = result {
             self.failed = Some(reason);
         }
     }
@@ -146,7 +138,7 @@ impl Executor<'_> {
         if last {
             return self.steps(packets, actions, depth + 1);
         }
-        let mut copies: Batch = packets.iter().map(copy_of).collect();
+        let mut copies: Batch = packets.iter().map(pool::copy).collect();
         let fate = self.steps(&mut copies, actions, depth + 1);
         pool::recycle_all(&mut copies);
         fate
@@ -178,10 +170,9 @@ fn set_all(packet: &mut Packet, sets: &[DpAction]) -> Result<(), DropReason> {
     Ok(())
 }
 
-fn copy_of(packet: &Packet) -> Packet {
-    let mut copy = pool::filled(packet.data());
-    copy.offload = packet.offload;
-    copy
+/// A copy of the first `len` bytes.
+fn cut_copy_of(packet: &Packet, len: usize) -> Packet {
+    if len < packet.len() { pool::filled(&packet.data()[..len]) } else { pool::copy(packet) }
 }
 
 #[cfg(test)]

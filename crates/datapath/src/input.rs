@@ -15,9 +15,14 @@ const FRAME_MIN: usize = 14;
 
 /// Makes the first of `keys` those of the packets of `batch`, in order, after dropping those that are no frames.
 pub(crate) fn parse(shared: &Shared, port: &Port, batch: &mut Batch, keys: &mut Vec<FlowKey>) {
+    let (mut bytes, mut least) = (0, FRAME_MIN);
+    for packet in batch.iter() {
+        bytes += packet.len() as u64;
+        least = least.min(packet.len());
+    }
     bump(&port.counters.rx_packets, batch.len() as u64);
-    bump(&port.counters.rx_bytes, batch.iter().map(|p| p.len() as u64).sum());
-    if batch.iter().any(|p| p.len() < FRAME_MIN) {
+    bump(&port.counters.rx_bytes, bytes);
+    if least < FRAME_MIN {
         refuse_short(shared, port, batch);
     }
     // What is there already is used again: only what a packet can have is written anew.

@@ -3,6 +3,7 @@
 //! A packet's way, one file a step, top to bottom:
 //!
 //! - [`poll`]: the loop of a packet thread; [`thread`]: what a thread owns and one round of its work;
+//! - [`forward`]: a batch from its keys to its actions;
 //! - [`input`]: a batch of frames becomes keys;
 //! - [`exact`]: the microflow cache, a hint which megaflow an exact key takes;
 //! - [`flows`], [`megaflow`]: the index of cached verdicts behind its lock;
@@ -20,6 +21,7 @@ mod datapath;
 mod exact;
 mod execute;
 mod flows;
+mod forward;
 mod input;
 pub mod megaflow;
 mod output;

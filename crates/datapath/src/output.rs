@@ -22,6 +22,8 @@ pub(crate) struct Outputs {
     batches: Vec<Batch>,
     /// Numbers of the ports with packets.
     touched: Vec<DpPort>,
+    /// Empty, kept for its memory, for who makes copies to push.
+    pub(crate) copies: Batch,
 }
 
 impl Outputs {
@@ -29,30 +31,8 @@ impl Outputs {
         Self { lane, ..Self::default() }
     }
 
-    /// Takes a packet for port `to`. Returns why not, if it may not leave there; drops are counted.
-    pub(crate) fn push(
-        &mut self,
-        shared: &Shared,
-        ports: &PortTable,
-        from: Option<&Port>,
-        to: DpPort,
-        packet: Packet,
-    ) -> Result<(), DropReason> {
-        let reason = match ports.port(to) {
-            None => DropReason::NoPort,
-            Some(port) if !port.fits(&packet) => DropReason::TooBig,
-            Some(port) => {
-                self.queue(shared, port, packet);
-                return Ok(());
-            }
-        };
-        shared.count_drop(from, reason, 1);
-        pool::recycle(packet);
-        Err(reason)
-    }
-
-    /// Takes packets for port `to`, as [`Outputs::push`] does; none are left in `packets`. Returns why one of them may not
-    /// leave there, if so.
+    /// Takes all of `packets` for port `to`. Returns why some were dropped, if they may not leave there; drops are
+    /// counted.
     pub(crate) fn push_all(
         &mut self,
         shared: &Shared,
@@ -61,27 +41,29 @@ impl Outputs {
         to: DpPort,
         packets: &mut Batch,
     ) -> Result<(), DropReason> {
-        let Some(port) = ports.port(to).filter(|port| packets.iter().all(|packet| port.fits(packet))) else {
-            let pushed = packets.drain(..).map(|packet| self.push(shared, ports, from, to, packet));
-            return pushed.fold(Ok(()), Result::and);
+        let before = packets.len();
+        let (result, port) = match ports.port(to) {
+            None => {
+                pool::recycle_all(packets);
+                (Err(DropReason::NoPort), None)
+            }
+            Some(port) if packets.iter().all(|p| port.fits(p)) => (Ok(()), Some(port)),
+            Some(port) => {
+                packets.retain_mut(|p| port.fits(p) || refuse(p));
+                (Err(DropReason::TooBig), Some(port))
+            }
         };
-        let at = port.number.0 as usize;
-        if at >= self.batches.len() {
-            self.batches.resize_with(at + 1, Batch::new);
+        if let Err(reason) = result {
+            shared.count_drop(from, reason, (before - packets.len()) as u64);
         }
-        let batch = &mut self.batches[at];
-        if batch.is_empty() && !packets.is_empty() {
-            self.touched.push(port.number);
+        if let Some(port) = port.filter(|_| !packets.is_empty()) {
+            self.queue(shared, port, packets);
         }
-        batch.append(packets);
-        if batch.len() >= EARLY {
-            send(shared, port, self.lane, batch);
-            self.touched.retain(|p| *p != port.number);
-        }
-        Ok(())
+        result
     }
 
-    fn queue(&mut self, shared: &Shared, port: &Port, packet: Packet) {
+    /// Takes the packets, which are some.
+    fn queue(&mut self, shared: &Shared, port: &Port, packets: &mut Batch) {
         let at = port.number.0 as usize;
         if at >= self.batches.len() {
             self.batches.resize_with(at + 1, Batch::new);
@@ -89,8 +71,10 @@ impl Outputs {
         let batch = &mut self.batches[at];
         if batch.is_empty() {
             self.touched.push(port.number);
+            std::mem::swap(batch, packets);
+        } else {
+            batch.append(packets);
         }
-        batch.push(packet);
         if batch.len() >= EARLY {
             send(shared, port, self.lane, batch);
             self.touched.retain(|p| *p != port.number);
@@ -110,6 +94,12 @@ impl Outputs {
             }
         }
     }
+}
+
+#[cold]
+fn refuse(packet: &mut Packet) -> bool {
+    pool::recycle(std::mem::take(packet));
+    false
 }
 
 fn send(shared: &Shared, port: &Port, lane: usize, batch: &mut Batch) {

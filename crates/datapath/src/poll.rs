@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::sync::Arc;
 
-use crate::shared::bump;
+use crate::shared::bump_own;
 use crate::thread::Worker;
 
 /// A queue that rests after an error is asked again after this long without a packet.
@@ -31,7 +31,7 @@ pub(crate) fn run(mut worker: Worker, wake: &OwnedFd) {
         let busy = busy_round(&mut worker);
         let now = Instant::now();
         let counters = &worker.shared.lanes[worker.index];
-        bump(if busy { &counters.busy_ns } else { &counters.idle_ns }, (now - since).as_nanos() as u64);
+        bump_own(if busy { &counters.busy_ns } else { &counters.idle_ns }, (now - since).as_nanos() as u64);
         since = now;
         if busy {
             (empty_rounds, futile) = (0, 0);
@@ -76,7 +76,7 @@ fn busy_round(worker: &mut Worker) -> bool {
         Ok(_) => {}
         Err(_) => {
             worker.count_lost();
-            bump(&worker.shared.lanes[worker.index].panics, 1);
+            bump_own(&worker.shared.lanes[worker.index].panics, 1);
             tracing::error!(thread = worker.index, "packet processing panicked; the packets of its batch are lost");
         }
     }
@@ -86,7 +86,7 @@ fn busy_round(worker: &mut Worker) -> bool {
 /// Sleeps until a frame waits or somebody wakes us. With `distrust`, descriptors that said again and again that a
 /// frame waits where none did are not asked, and the sleep is short. Returns whether a queue's descriptor ended it.
 fn sleep(worker: &Worker, wake: &OwnedFd, distrust: bool) -> bool {
-    bump(&worker.shared.lanes[worker.index].sleeps, 1);
+    bump_own(&worker.shared.lanes[worker.index].sleeps, 1);
     let handles: Vec<_> = worker.queues.iter().map(|q| &q.port.rx[q.index]).collect();
     let broken = handles.iter().any(|q| q.broken.load(Ordering::Relaxed));
     let sound: Vec<_> = handles.iter().filter(|q| !q.broken.load(Ordering::Relaxed)).map(|q| q.handle.lock()).collect();

@@ -48,7 +48,8 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 struct Handler(Arc<dyn UpcallHandler>);
 
-/// What one lane did. Written by its owner only, and apart from other lanes' cache lines.
+/// What one lane did: written by its packet thread only ([`bump_own`]), but for the last one, which is of all others
+/// ([`bump`]). Apart from other lanes' cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct LaneCounters {
@@ -74,7 +75,15 @@ pub(crate) struct LaneCounters {
     pub(crate) idle_ns: AtomicU64,
 }
 
-/// Adds to a counter that only the caller writes.
+/// Adds to a counter of a packet thread's lane, which nobody but that thread writes.
+#[inline]
+pub(crate) fn bump_own(counter: &AtomicU64, n: u64) {
+    if n > 0 {
+        counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+}
+
+/// Adds to a counter that others write too.
 pub(crate) fn bump(counter: &AtomicU64, n: u64) {
     if n > 0 {
         counter.fetch_add(n, Ordering::Relaxed);

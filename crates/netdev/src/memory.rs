@@ -250,11 +250,10 @@ impl Rx for ReplayRx {
     fn recv_batch(&mut self, out: &mut Batch, max: usize) -> io::Result<usize> {
         let before = out.len();
         while out.len() - before < max && self.times > 0 {
-            let Some(frame) = self.frames.get(self.at) else { break };
-            let mut packet = pool::filled(frame.data());
-            packet.offload = frame.offload;
-            out.push(packet);
-            self.at += 1;
+            let wanted = max - (out.len() - before);
+            let Some(next) = self.frames.get(self.at..).map(|left| &left[..left.len().min(wanted)]) else { break };
+            pool::copy_all(next, out);
+            self.at += next.len();
             if self.at == self.frames.len() {
                 (self.at, self.times) = (0, self.times - 1);
             }
@@ -281,6 +280,11 @@ struct MemoryTx {
 impl Tx for MemoryTx {
     fn send_batch(&mut self, batch: &mut Batch) -> SendReport {
         let mut report = SendReport::default();
+        let whole = batch.iter().all(|p| p.len() >= ETH_HEADER_LEN);
+        if whole && self.sink.is_none() {
+            (report.sent, report.sent_bytes) = (batch.len() as u64, batch.iter().map(|p| p.len() as u64).sum());
+            pool::recycle_all(batch);
+        }
         for packet in batch.drain(..) {
             let len = packet.len();
             if len < ETH_HEADER_LEN {

@@ -56,6 +56,31 @@ pub fn filled(frame: &[u8]) -> Packet {
     }
 }
 
+/// Appends a copy of each of `packets`, marks included, to `batch`, in buffers of the pool as far as there are any.
+pub fn copy_all(packets: &[Packet], batch: &mut Batch) {
+    let small = packets.iter().all(|p| packet::buf::HEADROOM + p.len() <= SMALL);
+    let before = batch.len();
+    if small {
+        POOL.with_borrow_mut(|pool| {
+            let kept = pool.small.len() - packets.len().min(pool.small.len());
+            batch.extend(pool.small.drain(kept..));
+        });
+    }
+    let (reused, new) = packets.split_at(batch.len() - before);
+    for (copy, packet) in batch[before..].iter_mut().zip(reused) {
+        copy.refill(packet.data());
+        copy.offload = packet.offload;
+    }
+    batch.extend(new.iter().map(copy));
+}
+
+/// A copy of `packet`, marks included, in a buffer of the pool if there is one.
+pub fn copy(packet: &Packet) -> Packet {
+    let mut copy = filled(packet.data());
+    copy.offload = packet.offload;
+    copy
+}
+
 /// An empty buffer with room for `len` bytes, of the pool if there is one, for a device to read a frame into.
 pub fn buffer(len: usize) -> Vec<u8> {
     let kept = POOL.with_borrow_mut(|pool| if len <= SMALL { pool.small.pop() } else { pool.large.pop() });
@@ -73,7 +98,17 @@ pub fn recycle(packet: Packet) {
 
 /// Empties `batch` and gives the buffers back.
 pub fn recycle_all(batch: &mut Batch) {
-    POOL.with_borrow_mut(|pool| batch.drain(..).for_each(|packet| pool.give(packet)));
+    if batch.is_empty() {
+        return;
+    }
+    POOL.with_borrow_mut(|pool| {
+        let small = batch.iter().all(|p| p.headroom() + p.len() <= SMALL);
+        if small && pool.small.len() + batch.len() <= SMALL_KEPT {
+            pool.small.append(batch);
+        } else {
+            batch.drain(..).for_each(|packet| pool.give(packet));
+        }
+    });
 }
 
 #[cfg(test)]
@@ -89,6 +124,22 @@ mod tests {
         let q = filled(&[2; 14]);
         assert_eq!(q, Packet::from_slice(&[2; 14]));
         assert_eq!(q.headroom(), packet::buf::HEADROOM);
+    }
+
+    #[test]
+    fn copies_are_whole_whether_there_are_buffers_or_not() {
+        let mut packets: Vec<Packet> = (1..9).map(|n| Packet::from_slice(&vec![n; usize::from(n) * 20])).collect();
+        packets[3].offload.checksum = packet::Checksum::Good;
+        let mut out = vec![Packet::from_slice(&[0; 14])];
+        for kept in [0, 3, 100] {
+            POOL.with_borrow_mut(|pool| pool.small = vec![Packet::from_slice(&[9; 99]); kept]);
+            copy_all(&packets, &mut out);
+            assert_eq!((out.len(), &out[1..]), (9, &packets[..]));
+            out.truncate(1);
+        }
+        packets.push(Packet::from_slice(&vec![1; SMALL]));
+        copy_all(&packets, &mut out);
+        assert_eq!(out[1..], packets);
     }
 
     #[test]

@@ -100,7 +100,8 @@ impl Packet {
     /// Empties the packet for reuse, keeping its memory, and fills it with a copy of `frame`.
     #[inline]
     pub fn refill(&mut self, frame: &[u8]) {
-        self.bytes.clear();
+        // Whatever stands in the headroom is overwritten before it is part of a frame.
+        self.bytes.truncate(HEADROOM);
         self.bytes.resize(HEADROOM, 0);
         self.bytes.extend_from_slice(frame);
         self.start = HEADROOM;

@@ -53,7 +53,13 @@ impl Ofproto {
                 Self::set_config(peer, config)?;
                 self.update_miss_to_controller();
             }
-            Message::BarrierRequest => peer.send(xid, &Message::BarrierReply),
+            Message::BarrierRequest => {
+                // What came before it has been carried out: in the cached flows too.
+                if let Some(switch) = self.switch() {
+                    switch.pass(crate::Extent::Changes);
+                }
+                peer.send(xid, &Message::BarrierReply);
+            }
             Message::PacketOut(out) => {
                 writable(peer)?;
                 self.packet_out(&out, version)?;

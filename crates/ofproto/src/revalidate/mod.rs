@@ -185,6 +185,11 @@ impl Switch {
         self.revalidation.signal.wake();
     }
 
+    /// The limits on flows as they are set.
+    pub fn limits(&self) -> Limits {
+        self.revalidation.limiter.limits()
+    }
+
     /// Sets the limits on flows; see [`Limits`].
     pub fn set_limits(&self, limits: Limits) {
         self.revalidation.limiter.set(limits);

@@ -1,0 +1,113 @@
+//! What a packet costs in the datapath alone: `replay WHAT [MILLISECONDS] [INVERSE_PROBABILITY]` plays packets from
+//! memory through a datapath into a port that swallows, on this thread, and prints a line of JSON.
+//!
+//! WHAT is a workload (`masks-200`, `flows-1000`, `victim-4000`, `tse-4000`), or a capture file, whose packets are told
+//! apart by addresses, protocol and ports. One key in INVERSE_PROBABILITY gets into the microflow cache (0, the default:
+//! none, and the cache is off). Time is taken in slices; the cheapest one and the middle one are told, as whatever else
+//! runs on the machine only adds to them. Cycles are those of the time stamp counter, by the frequency in /proc/cpuinfo,
+//! or by `MHZ=...` in the environment. `CPU=...` pins the thread; `SLICES=...` instead of a time gives a fixed amount of
+//! work, to be counted by `perf stat` or `valgrind --tool=callgrind`; `INDEX=tuple-space` takes the other index.
+
+#[path = "support/mod.rs"]
+#[allow(dead_code, reason = "each example uses its part of this")]
+mod support;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use base::{Clock, DpPort};
+use datapath::{Config, Datapath, IndexKind};
+use dpif::Dpif;
+use flow::Field;
+use netdev::memory;
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use support::{Forward, fields, workload};
+
+/// Packets of a slice, about: short, so that some slices are not disturbed by anything.
+const SLICE: usize = 4096;
+
+const TUPLE: &[Field] = &[Field::EthSrc, Field::EthDst, Field::Ipv4Src, Field::Ipv4Dst, Field::UdpSrc, Field::UdpDst];
+
+fn variable<T: std::str::FromStr>(name: &str) -> Option<T> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+fn mhz() -> Option<f64> {
+    let of_file = || {
+        let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+        text.lines().find_map(|line| line.strip_prefix("cpu MHz")?.split_once(": ")?.1.parse().ok())
+    };
+    variable("MHZ").or_else(of_file)
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut args = std::env::args().skip(1);
+    let what = args.next().ok_or("usage: replay WHAT [MILLISECONDS] [INVERSE_PROBABILITY]")?;
+    let ms = args.next().map_or(Ok(500), |ms| ms.parse())?;
+    let inverse_probability = args.next().map_or(Ok(0), |n| n.parse())?;
+    if let Some(cpu) = variable("CPU") {
+        let mut set = CpuSet::new();
+        set.set(cpu);
+        sched_setaffinity(None, &set)?;
+    }
+    let (input, read) = match workload(&what) {
+        Some((frames, read)) => (memory::replay("in", frames, u64::MAX), read),
+        None if Path::new(&what).exists() => (memory::replay_pcap("in", &what, u64::MAX)?, fields(TUPLE)),
+        None => return Err(format!("{what}: neither a workload nor a file").into()),
+    };
+    let index = match variable::<String>("INDEX").as_deref() {
+        Some("tuple-space") => IndexKind::TupleSpace,
+        _ => IndexKind::Tree,
+    };
+    let dp = Datapath::new(Config { threads: 0, index, flow_limit: 2_000_000, ..Config::default() }, Clock::real())?;
+    dp.set_microflow_inverse_probability(inverse_probability);
+    dp.set_handler(Forward::to(DpPort(2), read));
+    dp.port_add(input, None)?;
+    dp.port_add(memory::null("out")?, None)?;
+
+    // Until every packet has a flow, and the index has been tuned to them.
+    let warm: usize = variable("WARM").unwrap_or(100 * SLICE);
+    let mut n = 0;
+    let mut missed = u64::MAX;
+    while n < warm || dp.stats().missed != missed {
+        missed = dp.stats().missed;
+        n += slice(&dp, warm.max(SLICE));
+    }
+    dp.flow_stats(&mut |_, _| ());
+    let before = dp.thread_stats().remove(0);
+    let slices: Option<usize> = variable("SLICES");
+    let (mut times, begin) = (Vec::new(), Instant::now());
+    while slices.map_or(begin.elapsed() < Duration::from_millis(ms), |n| times.len() < n) {
+        let start = Instant::now();
+        let packets = slice(&dp, SLICE);
+        times.push(start.elapsed().as_nanos() as f64 / packets as f64);
+    }
+    times.sort_by(f64::total_cmp);
+    let (best, middle) = (times[0], times[times.len() / 2]);
+    let stats = dp.thread_stats().remove(0).since(&before);
+    let cycles = mhz().map_or(String::new(), |mhz| {
+        format!(", \"cycles\": {:.0}, \"cycles_middle\": {:.0}", best * mhz / 1e3, middle * mhz / 1e3)
+    });
+    let of_packets = |n: u64| n as f64 / stats.packets as f64;
+    let dp_stats = dp.stats();
+    println!(
+        "{{\"workload\": \"{what}\", \"packets\": {}, \"ns\": {best:.1}, \"ns_middle\": {middle:.1}{cycles}, \"flows\": {}, \
+         \"masks\": {}, \"exact_hits\": {:.3}, \"probes\": {:.2}, \"misses\": {:.3}}}",
+        stats.packets,
+        dp_stats.flows,
+        dp_stats.masks,
+        of_packets(stats.exact_hits),
+        of_packets(stats.probes),
+        of_packets(stats.misses),
+    );
+    Ok(())
+}
+
+fn slice(dp: &Datapath, packets: usize) -> usize {
+    let mut n = 0;
+    while n < packets {
+        n += dp.run_once();
+    }
+    n
+}

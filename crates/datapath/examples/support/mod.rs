@@ -1,0 +1,167 @@
+//! Packets and the verdicts on them, for the examples that measure: what bench/workload.py makes for the whole switch,
+//! without a switch.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::DpPort;
+use base::rng::Rng;
+use dpif::{ControllerUpcall, DpAction, DpActions, DpFlow, DpFlowStats, FlowId, Upcall, UpcallHandler, UpcallReply};
+use flow::{Field, FlowKey, Reads, layout};
+use packet::Packet;
+
+/// What is read of a key after ingress port, Ethernet type, VLAN, protocol and fragment bits.
+pub(crate) type Read = Box<dyn Fn(&FlowKey, &mut Reads) + Send + Sync>;
+
+/// Prefix rules on a field: value (aligned to the right) and length.
+type Rules = Vec<(u32, u32)>;
+
+/// An Ethernet, IPv4 and UDP frame of 60 bytes.
+pub(crate) fn frame(src: u32, dst: u32, sport: u16, dport: u16) -> Packet {
+    let mut frame = vec![0; 60];
+    frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
+    frame[14..24].copy_from_slice(&[0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17]);
+    frame[26..30].copy_from_slice(&src.to_be_bytes());
+    frame[30..34].copy_from_slice(&dst.to_be_bytes());
+    frame[34..36].copy_from_slice(&sport.to_be_bytes());
+    frame[36..38].copy_from_slice(&dport.to_be_bytes());
+    frame[38..40].copy_from_slice(&26u16.to_be_bytes());
+    Packet::from_slice(&frame)
+}
+
+/// How many of the `width` bits of `value` are read to tell which rules it matches, and whether it matches one.
+fn read_len(value: u32, width: u32, rules: &[(u32, u32)]) -> (u32, bool) {
+    let (mut len, mut matched) = (0, false);
+    for (rule, plen) in rules {
+        let same = ((value ^ rule) << (32 - width)).leading_zeros();
+        matched |= same >= *plen;
+        len = len.max((*plen).min(same + 1));
+    }
+    (len, matched)
+}
+
+/// Records the first `len` bits of `field`, which stands in one word.
+fn read_prefix(reads: &mut Reads, field: Field, len: u32) {
+    let mask = FlowKey::mask_of(field);
+    let (word, bits) = mask.0.iter().enumerate().find(|(_, b)| **b != 0).expect("a field has bits");
+    reads.note_prefix(word, bits.trailing_zeros() as u8, bits.count_ones() as u8, len as u8);
+}
+
+/// `n` rules of as many masks, and packets for each.
+fn masks(n: u32, rng: &mut Rng) -> (Vec<Packet>, Read) {
+    let top = |bits: u32, i: u32| i.wrapping_add(1).wrapping_mul(2_654_435_761) >> (32 - bits) << (32 - bits);
+    let (mut srcs, mut dsts, mut frames): (Rules, Rules, Vec<_>) = Default::default();
+    for i in 0..n {
+        let (slen, dlen) = (9 + i % 23, 9 + i / 23 % 23);
+        let (s, d) = (top(slen, i), top(dlen, 31 * i + 7));
+        srcs.push((s, slen));
+        dsts.push((d, dlen));
+        for _ in 0..(4096 / n).max(1) {
+            let low = [slen, dlen].map(|len| rng.below(1 << (32 - len)) as u32);
+            frames.push(frame(s | low[0], d | low[1], any_port(rng), any_port(rng)));
+        }
+    }
+    let read = move |key: &FlowKey, reads: &mut Reads| {
+        read_prefix(reads, Field::Ipv4Src, read_len(key.get(Field::Ipv4Src) as u32, 32, &srcs).0);
+        read_prefix(reads, Field::Ipv4Dst, read_len(key.get(Field::Ipv4Dst) as u32, 32, &dsts).0);
+    };
+    (frames, Box::new(read))
+}
+
+/// A list that allows by source address, destination port or source port: `n` packets that the first of them allows,
+/// and `attack` that differ from each of the three in a bit of their own.
+fn whitelist(n: u32, attack: u32, rng: &mut Rng) -> (Vec<Packet>, Read) {
+    let (allow, dport, sport) = (0x0a00_000a, 80, 12345);
+    let mut frames: Vec<_> =
+        (0..n).map(|_| frame(allow, rng.next_u64() as u32, any_port(rng), any_port(rng))).collect();
+    for i in 0..attack {
+        let i = i.wrapping_mul(4099) % (32 * 16 * 16);
+        let mut flip = |value: u32, width: u32, bit: u32| {
+            let low = (1u64 << (width - 1 - bit)) - 1;
+            (u64::from(value ^ 1 << (width - 1 - bit)) & !low | rng.next_u64() & low) as u32
+        };
+        let (s, d) = (flip(allow, 32, i / 256), flip(dport, 16, i / 16 % 16));
+        frames.push(frame(s, 7, flip(sport, 16, i % 16) as u16, d as u16));
+    }
+    let read = move |key: &FlowKey, reads: &mut Reads| {
+        let fields = [(Field::Ipv4Src, 32, allow), (Field::UdpDst, 16, dport), (Field::UdpSrc, 16, sport)];
+        for (field, width, rule) in fields {
+            let (len, matched) = read_len(key.get(field) as u32, width, &[(rule, width)]);
+            read_prefix(reads, field, len);
+            if matched {
+                return;
+            }
+        }
+    };
+    (frames, Box::new(read))
+}
+
+fn any_port(rng: &mut Rng) -> u16 {
+    1024 + rng.below(64_000) as u16
+}
+
+/// Reads the whole of some fields.
+pub(crate) fn fields(fields: &'static [Field]) -> Read {
+    Box::new(move |_, reads| fields.iter().for_each(|f| reads.note_field(*f)))
+}
+
+/// Shuffled packets and what is read of them: `masks-N`, `victim-N`, `tse-N`, or `flows-N`: N flows of one mask.
+pub(crate) fn workload(name: &str) -> Option<(Vec<Packet>, Read)> {
+    let (kind, n) = name.split_once('-')?;
+    let n: u32 = n.parse().ok().filter(|n| (1..=1_000_000).contains(n))?;
+    let mut rng = Rng::seeded(1);
+    let (mut frames, read) = match kind {
+        "masks" => masks(n, &mut rng),
+        "victim" => whitelist(n, 0, &mut rng),
+        "tse" => whitelist(n, n, &mut rng),
+        "flows" => {
+            let frames = (0..n.max(4096)).map(|i| frame(0x0a00_0000 + i % n, 0x0b00_0000 + i % n, 1000, 2000));
+            (frames.collect(), fields(&[Field::Ipv4Src, Field::Ipv4Dst]))
+        }
+        _ => return None,
+    };
+    for i in (1..frames.len()).rev() {
+        frames.swap(i, rng.below(i as u64 + 1) as usize);
+    }
+    Some((frames, read))
+}
+
+/// Forwards all packets to one port, remembering what a list of reads says.
+pub(crate) struct Forward {
+    read: Read,
+    actions: DpActions,
+    next_id: AtomicU64,
+}
+
+impl Forward {
+    /// All to `port`.
+    pub(crate) fn to(port: DpPort, read: Read) -> Arc<Self> {
+        Arc::new(Self { read, actions: [DpAction::Output(port)].into(), next_id: AtomicU64::new(1) })
+    }
+}
+
+impl std::fmt::Debug for Forward {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Forward")
+    }
+}
+
+impl UpcallHandler for Forward {
+    fn miss(&self, upcall: Upcall<'_>) -> UpcallReply {
+        let mut reads = Reads::new();
+        reads.note(layout::PORTS, 0xffff_ffff << 32);
+        reads.note(layout::ETH_DST, 0xffff);
+        reads.note(layout::ETH_SRC, 0x1000);
+        reads.note_field(Field::IpProto);
+        reads.note_field(Field::IpFrag);
+        (self.read)(upcall.key, &mut reads);
+        let (mask, reads) = (reads.mask().clone(), reads.order().into());
+        let id = FlowId(self.next_id.fetch_add(1, Ordering::Relaxed));
+        let flow = DpFlow { key: upcall.key.clone(), mask, reads, actions: self.actions.clone(), generation: 0 };
+        UpcallReply { actions: self.actions.clone(), install: Some((id, flow)) }
+    }
+
+    fn controller(&self, _port: DpPort, _what: &ControllerUpcall, _packet: &Packet) {}
+
+    fn flow_gone(&self, _id: FlowId, _stats: DpFlowStats) {}
+}

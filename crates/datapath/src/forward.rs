@@ -1,0 +1,394 @@
+//! A batch on its way: its flows looked up, its packets counted, those of the same flow executed together, and those
+//! that no flow covers handed on to go up.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use base::DropReason;
+use dpif::DpActions;
+use flow::{FlowKey, layout};
+use netdev::pool;
+use packet::buf::BATCH_MAX;
+use packet::{Batch, Packet};
+use smallvec::SmallVec;
+
+use crate::exact::{Chance, Exact, Judge};
+use crate::execute::Executor;
+use crate::input;
+use crate::megaflow::{Found, Megaflow};
+use crate::output::Outputs;
+use crate::port::{Port, PortTable};
+use crate::shared::{LaneCounters, Shared, bump, bump_own};
+
+/// The index is tuned after this many batches.
+const TUNE_EVERY_BATCHES: u64 = 4096;
+const PROTO_TCP: u8 = 6;
+
+/// What a packet thread needs to move batches.
+#[derive(Debug)]
+pub(crate) struct Forwarder {
+    /// Which lane.
+    lane: usize,
+    outputs: Outputs,
+    batches: u64,
+    exact: Exact,
+    chance: Chance,
+    judge: Judge,
+    /// Packets since the last one that was checked.
+    unchecked: u64,
+    /// Packets of the batch in work that have not run through their actions yet.
+    unsettled: usize,
+    // Kept for their memory.
+    batch: Batch,
+    keys: Vec<FlowKey>,
+    groups: Vec<Batch>,
+    misses: Batch,
+}
+
+impl Forwarder {
+    pub(crate) fn new(lane: usize) -> Self {
+        Self {
+            lane,
+            outputs: Outputs::new(lane),
+            batches: 0,
+            exact: Exact::new(),
+            chance: Chance::new(),
+            judge: Judge::default(),
+            unchecked: 0,
+            unsettled: 0,
+            batch: Batch::new(),
+            keys: Vec::new(),
+            groups: Vec::new(),
+            misses: Batch::new(),
+        }
+    }
+
+    /// Takes over what is configured.
+    pub(crate) fn configure(&mut self, shared: &Shared) {
+        if self.chance.set_inverse_probability(shared.inverse_probability.load(Ordering::Relaxed)) {
+            self.exact.clear();
+            self.judge = Judge::default();
+        }
+    }
+
+    /// The batch to be filled and then processed, empty.
+    pub(crate) fn batch(&mut self) -> &mut Batch {
+        pool::recycle_all(&mut self.batch);
+        &mut self.batch
+    }
+
+    /// Forgets the batch in work. Returns how many of its packets had not run through their actions.
+    pub(crate) fn give_up(&mut self) -> u64 {
+        [&mut self.batch, &mut self.misses].into_iter().chain(&mut self.groups).for_each(pool::recycle_all);
+        std::mem::take(&mut self.unsettled) as u64
+    }
+
+    /// Sends what processing has gathered.
+    pub(crate) fn flush(&mut self, shared: &Shared, ports: &PortTable) {
+        self.outputs.flush(shared, ports);
+    }
+
+    /// Moves the packets of the batch, which came in at `port`, to where they are to go.
+    pub(crate) fn process(&mut self, shared: &Shared, ports: &PortTable, port: &Port) {
+        input::parse(shared, port, &mut self.batch, &mut self.keys);
+        let n = self.batch.len();
+        if n == 0 {
+            return;
+        }
+        self.unsettled = n;
+        let counters = &shared.lanes[self.lane];
+        self.check_some(shared, counters, port);
+        self.forward(shared, ports, port);
+        if !self.misses.is_empty() {
+            self.unsettled -= self.misses.len();
+            bump_own(&counters.misses, self.misses.len() as u64);
+            let left = shared.upcalls.queue(port.id, &mut self.misses);
+            if left > 0 {
+                bump_own(&counters.lost, left as u64);
+                shared.count_drop(Some(port), DropReason::UpcallQueueFull, left as u64);
+                pool::recycle_all(&mut self.misses);
+            }
+        }
+        bump_own(&counters.batches, 1);
+        bump_own(&counters.batch_sizes[n - 1], 1);
+        self.batches += 1;
+        if self.batches.is_multiple_of(TUNE_EVERY_BATCHES) {
+            shared.tune();
+        }
+    }
+
+    /// Looks up the packets of the batch, counts them and runs those that a flow covers through its actions, those of
+    /// the same flow together and in their order; the others become misses. All this happens in the same state of the
+    /// flows: whatever a control thread removes has its last statistics.
+    fn forward(&mut self, shared: &Shared, ports: &PortTable, port: &Port) {
+        let n = self.batch.len().min(BATCH_MAX);
+        let keys = &self.keys[..n];
+        let reader = shared.flows.reader();
+        let mut found: [Found<'_>; BATCH_MAX] = [None; BATCH_MAX];
+        let mut hashes = [0; BATCH_MAX];
+        let (mut exact_hits, mut probes) = (0, 0);
+        let cached = !self.chance.is_never();
+        let consulted = cached && self.judge.consults();
+        let mut timer = (cached && self.judge.is_measuring()).then(Instant::now);
+        if consulted {
+            for (key, hash) in keys.iter().zip(&mut hashes) {
+                *hash = self.exact.hash(key);
+            }
+            for ((key, hash), found) in keys.iter().zip(hashes).zip(&mut found) {
+                *found = self.exact.get(key, hash, reader.generation());
+                exact_hits += usize::from(found.is_some());
+            }
+        }
+        let mut learned: SmallVec<[(usize, Arc<Megaflow>); 4]> = SmallVec::new();
+        if exact_hits < n {
+            let known = if exact_hits > 0 { found.map(|found| found.is_some()) } else { [false; BATCH_MAX] };
+            reader.lookup_batch(keys, &mut found[..n], &mut probes);
+            let mut at = 0;
+            while let Some(i) = self.chance.next_of(n, &mut at, consulted) {
+                if let (false, Some(flow)) = (known[i], found[i]) {
+                    learned.push((i, Arc::clone(flow)));
+                }
+            }
+        }
+        let looked_up_ns = timer.as_mut().map_or(0, lap);
+        let groups = Groups::of(&found[..n]);
+        let mut totals = [Total::default(); BATCH_MAX];
+        if self.groups.len() < groups.n {
+            self.groups.resize_with(groups.n, Batch::new);
+        }
+        groups.sort(&mut self.batch, keys, &mut self.groups, &mut self.misses, &mut totals);
+        let now = shared.clock.now();
+        let mut exec = Executor {
+            shared,
+            ports,
+            in_port: port.number,
+            from: Some(port),
+            outputs: &mut self.outputs,
+            failed: None,
+        };
+        for ((flow, total), packets) in groups.flows().zip(&totals).zip(&mut self.groups) {
+            flow.count(total.packets, total.bytes, total.tcp_flags, now);
+            exec.run(packets, &flow.actions);
+            self.unsettled -= total.packets as usize;
+        }
+        drop(reader);
+        let counters = &shared.lanes[self.lane];
+        bump_own(&counters.hit, (n - self.misses.len()) as u64);
+        bump_own(&counters.exact_hit, exact_hits as u64);
+        bump_own(&counters.probes, probes);
+        timer.as_mut().map(lap);
+        for (i, flow) in learned {
+            let hash = if consulted { hashes[i] } else { self.exact.hash(&self.keys[i]) };
+            self.exact.insert(hash, &flow, &mut self.chance);
+        }
+        if cached && self.judge.count(n, looked_up_ns + timer.as_mut().map_or(0, lap)) {
+            self.exact.sweep();
+        }
+    }
+
+    /// Has the switch above decide about every so many packets of the batch afresh, if that is configured, and removes
+    /// flows that are wrong: before any packet takes them.
+    fn check_some(&mut self, shared: &Shared, counters: &LaneCounters, port: &Port) {
+        let every = shared.check_every.load(Ordering::Relaxed);
+        if every == 0 {
+            return;
+        }
+        let n = self.batch.len() as u64;
+        let mut at = (every - 1).saturating_sub(self.unchecked);
+        while at < n {
+            self.check(shared, counters, port, at as usize);
+            at = at.saturating_add(every);
+        }
+        self.unchecked = every - 1 - (at - n);
+    }
+
+    fn check(&self, shared: &Shared, counters: &LaneCounters, port: &Port, at: usize) {
+        let key = &self.keys[at];
+        let reader = shared.flows.reader();
+        let known =
+            if self.judge.consults() { self.exact.get(key, self.exact.hash(key), reader.generation()) } else { None };
+        let Some(flow) = known.or_else(|| reader.lookup(key, &mut 0)).cloned() else { return };
+        drop(reader);
+        let Some(handler) = shared.handler() else { return };
+        bump_own(&counters.checks, 1);
+        if handler.check(port.number, key, flow.id, &flow.actions) {
+            return;
+        }
+        bump_own(&counters.checks_failed, 1);
+        if let Ok(stats) = shared.flows.del(flow.id) {
+            handler.flow_gone(flow.id, stats);
+        }
+    }
+}
+
+/// Nanoseconds since `timer`, which begins anew.
+fn lap(timer: &mut Instant) -> u64 {
+    let now = Instant::now();
+    let spent = now - std::mem::replace(timer, now);
+    spent.as_nanos() as u64
+}
+
+/// Which packets of a batch the same flow covers.
+struct Groups<'a> {
+    flows: [Found<'a>; BATCH_MAX],
+    n: usize,
+    /// The group of each packet, or [`NO_GROUP`].
+    of: [u8; BATCH_MAX],
+    /// Whether all packets are of one group.
+    is_one: bool,
+}
+
+const NO_GROUP: u8 = u8::MAX;
+/// Places in which a flow's group is looked for, more than a batch has packets.
+const PLACES: usize = 2 * BATCH_MAX;
+
+impl<'a> Groups<'a> {
+    #[inline]
+    fn of(found: &[Found<'a>]) -> Self {
+        let mut groups = Self { flows: [None; BATCH_MAX], n: 0, of: [NO_GROUP; BATCH_MAX], is_one: false };
+        if let Some(Some(first)) = found.first()
+            && found.iter().all(|f| f.is_some_and(|f| Arc::ptr_eq(f, first)))
+        {
+            groups.flows[0] = Some(first);
+            (groups.n, groups.is_one) = (1, true);
+            return groups;
+        }
+        let mut places = [NO_GROUP; PLACES];
+        for (flow, of) in found.iter().zip(&mut groups.of) {
+            let Some(flow) = flow else { continue };
+            // Megaflows are apart from each other by more than their smallest bits.
+            let mut place = Arc::as_ptr(flow).addr() / 64 % PLACES;
+            loop {
+                let group = places[place];
+                if group == NO_GROUP {
+                    (places[place], *of) = (groups.n as u8, groups.n as u8);
+                    groups.flows[groups.n] = Some(flow);
+                    groups.n += 1;
+                    break;
+                }
+                if groups.flows[usize::from(group)].is_some_and(|other| Arc::ptr_eq(other, flow)) {
+                    *of = group;
+                    break;
+                }
+                place = (place + 1) % PLACES;
+            }
+        }
+        groups
+    }
+
+    /// Parts a batch into its groups, of which there are enough, and the misses, and adds up what each group is.
+    fn sort(
+        &self,
+        batch: &mut Batch,
+        keys: &[FlowKey],
+        groups: &mut [Batch],
+        misses: &mut Batch,
+        totals: &mut [Total; BATCH_MAX],
+    ) {
+        if self.is_one {
+            for (packet, key) in batch.iter().zip(keys) {
+                totals[0].add(packet, key);
+            }
+            std::mem::swap(batch, &mut groups[0]);
+            return;
+        }
+        for ((packet, key), group) in batch.drain(..).zip(keys).zip(self.of) {
+            if group == NO_GROUP {
+                misses.push(packet);
+            } else {
+                totals[usize::from(group)].add(&packet, key);
+                groups[usize::from(group)].push(packet);
+            }
+        }
+    }
+
+    fn flows(&self) -> impl Iterator<Item = &'a Arc<Megaflow>> {
+        self.flows[..self.n].iter().flatten().copied()
+    }
+}
+
+/// What a group of packets adds to its flow's statistics.
+#[derive(Clone, Copy, Default)]
+struct Total {
+    packets: u64,
+    bytes: u64,
+    tcp_flags: u16,
+}
+
+impl Total {
+    #[inline]
+    fn add(&mut self, packet: &Packet, key: &FlowKey) {
+        self.packets += 1;
+        self.bytes += packet.len() as u64;
+        self.tcp_flags |= tcp_flags(key);
+    }
+}
+
+/// Looks up a single packet and counts it.
+pub(crate) fn hit(shared: &Shared, lane: usize, key: &FlowKey, packet: &Packet) -> Option<DpActions> {
+    let counters = &shared.lanes[lane];
+    let mut probes = 0;
+    let reader = shared.flows.reader();
+    let flow = reader.lookup(key, &mut probes);
+    bump(&counters.probes, probes);
+    let flow = flow?;
+    flow.count(1, packet.len() as u64, tcp_flags(key), shared.clock.now());
+    bump(&counters.hit, 1);
+    Some(flow.actions.clone())
+}
+
+/// The TCP flags of a packet by its key; none if it is no TCP.
+#[inline]
+fn tcp_flags(key: &FlowKey) -> u16 {
+    let ip = matches!(key.eth_type(), 0x0800 | 0x86dd);
+    if ip && key.ip_proto() == PROTO_TCP { (key.0[layout::TP] >> 16) as u16 & 0xfff } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dpif::{DpFlow, FlowId};
+
+    #[test]
+    fn groups_are_those_of_a_map() {
+        let flow = |id| {
+            let (key, mask) = (FlowKey::ZERO, FlowKey::ZERO);
+            let flow = DpFlow { key, mask, reads: Arc::new([]), actions: Arc::new([]), generation: 0 };
+            Arc::new(Megaflow::new(FlowId(id), flow))
+        };
+        let flows: Vec<_> = (0..40).map(flow).collect();
+        let mut rng = base::rng::Rng::seeded(3);
+        for n in 1..=BATCH_MAX {
+            for kinds in [1, 2, 5, 40] {
+                let mut pick = || flows.get(rng.below(kinds + u64::from(kinds > 1)) as usize);
+                let found: Vec<Found<'_>> = (0..n).map(|_| pick()).collect();
+                let groups = Groups::of(&found);
+                let mut seen: Vec<FlowId> = Vec::new();
+                found.iter().flatten().for_each(|f| {
+                    if !seen.contains(&f.id) {
+                        seen.push(f.id)
+                    }
+                });
+                assert_eq!(groups.flows().map(|f| f.id).collect::<Vec<_>>(), seen);
+                for (i, flow) in found.iter().enumerate().filter(|_| !groups.is_one) {
+                    let of = flow.map_or(NO_GROUP, |f| seen.iter().position(|id| *id == f.id).expect("seen") as u8);
+                    assert_eq!(groups.of[i], of);
+                }
+                assert!(kinds > 1 || groups.is_one);
+            }
+        }
+    }
+
+    #[test]
+    fn flags_are_those_of_the_field() {
+        let mut key = FlowKey::ZERO;
+        key.set(flow::Field::EthType, 0x86dd);
+        key.set(flow::Field::IpProto, 6);
+        key.set(flow::Field::TcpFlags, 0xabc);
+        key.set(flow::Field::TcpSrc, 0xffff);
+        assert_eq!(tcp_flags(&key), 0xabc);
+        key.set(flow::Field::IpProto, 17);
+        assert_eq!(tcp_flags(&key), 0);
+    }
+}
