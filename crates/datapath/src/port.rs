@@ -121,6 +121,13 @@ impl Port {
         Ok(Self { id, number: id.number, device, rx, tx, mtu, mtu_seq, counters: PortCounters::default() })
     }
 
+    /// Whether frames of `len` bytes may leave here whatever else they are.
+    #[inline]
+    pub(crate) fn fits_len(&self, len: usize) -> bool {
+        let mtu = self.mtu.load(Ordering::Relaxed) as usize;
+        mtu == 0 || len <= mtu.saturating_add(ETHERNET_HEADER)
+    }
+
     /// Whether a frame may leave here: it fits the MTU (VLAN tags do not count), or the device will cut it.
     pub(crate) fn fits(&self, packet: &packet::Packet) -> bool {
         self.fits_mtu(packet) || {
@@ -131,12 +138,9 @@ impl Port {
     }
 
     fn fits_mtu(&self, packet: &packet::Packet) -> bool {
-        let mtu = self.mtu.load(Ordering::Relaxed) as usize;
-        let room = mtu.saturating_add(ETHERNET_HEADER);
-        mtu == 0
-            || packet.len() <= room
+        self.fits_len(packet.len())
             || packet.offload.gso.is_some()
-            || packet.len() <= room + VLAN_HEADER * vlan_tags(packet.data())
+            || self.fits_len(packet.len() - VLAN_HEADER * vlan_tags(packet.data()))
     }
 
     /// Reads the MTU again if the device changed since.

@@ -2,14 +2,16 @@
 //!
 //! A packet thread only puts packets into the queue of the port where they came in; when that is full it drops them and
 //! counts the drop there. Handler threads go round the ports that have packets waiting and take a batch from one of them
-//! at a time, so that a port with many misses delays another's by no more than its own batch. A port is served by one
+//! at a time, so that a port with many misses delays another's by no more than its own batch; and while a port offers far
+//! more than it gets, others have seven turns for its one. A port is served by one
 //! handler at a time: its packets keep their order among themselves. (A packet that finds the flow that an earlier one
 //! has brought may overtake it; Open vSwitch's kernel datapath lets it, too.)
 //!
 //! A handler looks each packet up first: the answer to an earlier miss may cover it. What is left is translated, the
 //! flow is remembered, and the packet takes its actions. No lock is held while the switch above thinks.
 //!
-//! Invariants: `ring` names just the ports that have packets waiting and that nobody serves, each once; `waiting` counts
+//! Invariants: `ring` and `flooded` together name just the ports that have packets waiting and that nobody serves, each
+//! once; `waiting` counts
 //! the packets of all queues. A queue belongs to one life of a port: packets of a port that is gone are dropped, and
 //! never taken for those of another that has its number.
 
@@ -41,6 +43,10 @@ pub(crate) const PACKETS_MAX: usize = 16 * PORT_PACKETS_MAX;
 const PORT_PACKETS_MIN: usize = TURN;
 /// Packets of a port that are served before it is another port's turn.
 const TURN: usize = 32;
+/// A port floods if its full queue has dropped more than this since its last turn: it offers four times what it gets.
+const FLOOD: usize = 3 * TURN;
+/// Turns of other ports for one of a port that floods, while both have packets waiting.
+const CALM_TURNS: u32 = 7;
 
 /// The queues of all ports.
 #[derive(Debug, Default)]
@@ -56,6 +62,10 @@ pub(crate) struct Upcalls {
 struct State {
     ports: BTreeMap<PortId, Queue>,
     ring: VecDeque<PortId>,
+    /// The same, of ports that flood.
+    flooded: VecDeque<PortId>,
+    /// Turns of `ring` since the last one of `flooded`.
+    calm_turns: u32,
     waiting: usize,
     /// Batches in work.
     serving: usize,
@@ -70,6 +80,8 @@ struct State {
 struct Queue {
     packets: VecDeque<Packet>,
     in_work: bool,
+    /// Packets dropped, as it alone was full, since it was last put into a ring.
+    overflow: usize,
     /// The port is gone.
     removed: bool,
     stats: PortUpcalls,
@@ -110,28 +122,59 @@ pub struct UpcallStats {
     pub handlers: Vec<HandlerStats>,
 }
 
+impl State {
+    /// Lets a port whose queue has packets have a turn.
+    fn enter(&mut self, port: PortId) {
+        let Some(queue) = self.ports.get_mut(&port) else { return };
+        let floods = std::mem::take(&mut queue.overflow) > FLOOD;
+        let ring = if floods { &mut self.flooded } else { &mut self.ring };
+        ring.push_back(port);
+    }
+
+    /// Whether it is no port's turn.
+    fn is_idle(&self) -> bool {
+        self.ring.is_empty() && self.flooded.is_empty()
+    }
+
+    /// Whose turn it is.
+    fn turn(&mut self) -> Option<PortId> {
+        if self.flooded.is_empty() {
+            return self.ring.pop_front();
+        }
+        if self.calm_turns < CALM_TURNS
+            && let Some(port) = self.ring.pop_front()
+        {
+            self.calm_turns += 1;
+            return Some(port);
+        }
+        self.calm_turns = 0;
+        self.flooded.pop_front()
+    }
+}
+
 impl Upcalls {
     /// Puts packets of `port` into its queue, as many as there is room for, and takes them out of `packets`. Returns
     /// how many were left.
     pub(crate) fn queue(&self, port: PortId, packets: &mut Batch) -> usize {
         let mut state = self.state.lock();
-        let State { ports, ring, waiting, asleep, .. } = &mut *state;
-        let queue = ports.entry(port).or_default();
-        let at_all = PACKETS_MAX.saturating_sub(*waiting);
+        let at_all = PACKETS_MAX.saturating_sub(state.waiting);
+        let queue = state.ports.entry(port).or_default();
         let own = queue.packets.len();
         let room = (PORT_PACKETS_MAX - own).min(at_all.max(PORT_PACKETS_MIN.saturating_sub(own)));
         let n = packets.len().min(room);
-        if n > 0 && queue.packets.is_empty() && !queue.in_work {
-            ring.push_back(port);
-        }
+        let enters = n > 0 && own == 0 && !queue.in_work;
+        queue.overflow += (own + packets.len()).saturating_sub(PORT_PACKETS_MAX);
         queue.packets.extend(packets.drain(..n));
-        *waiting += n;
         let left = packets.len();
         let stats = &mut queue.stats;
         stats.queued += n as u64;
         stats.dropped += left as u64;
         stats.waiting_max = stats.waiting_max.max(queue.packets.len() as u64);
-        let wake = *asleep > 0 && !ring.is_empty();
+        state.waiting += n;
+        if enters {
+            state.enter(port);
+        }
+        let wake = state.asleep > 0 && !state.is_idle();
         drop(state);
         if wake {
             self.work.notify_one();
@@ -141,7 +184,7 @@ impl Upcalls {
 
     /// Takes the next batch that is to be served, if there is one.
     fn take(state: &mut State, batch: &mut Batch) -> Option<PortId> {
-        let port = state.ring.pop_front()?;
+        let port = state.turn()?;
         let queue = state.ports.get_mut(&port)?;
         let n = queue.packets.len().min(TURN);
         batch.extend(queue.packets.drain(..n));
@@ -159,7 +202,7 @@ impl Upcalls {
         if let Some(queue) = state.ports.get_mut(&port) {
             queue.in_work = false;
             if !queue.packets.is_empty() {
-                state.ring.push_back(port);
+                state.enter(port);
             } else if queue.removed {
                 state.ports.remove(&port);
             }
@@ -200,6 +243,7 @@ impl Upcalls {
             queue.packets.drain(..).for_each(pool::recycle);
         }
         state.ring.clear();
+        state.flooded.clear();
         state.waiting = 0;
         self.idle.notify_all();
     }
@@ -223,6 +267,7 @@ impl Upcalls {
             state.ports.remove(&port);
         }
         state.ring.retain(|p| *p != port);
+        state.flooded.retain(|p| *p != port);
         state.waiting -= n;
         if state.serving == 0 && state.waiting == 0 {
             self.idle.notify_all();
@@ -274,7 +319,7 @@ impl Server {
                 state.asleep -= 1;
             };
             // One who puts packets there wakes a single handler.
-            if state.asleep > 0 && !state.ring.is_empty() {
+            if state.asleep > 0 && !state.is_idle() {
                 shared.upcalls.work.notify_one();
             }
             drop(state);
@@ -388,6 +433,31 @@ mod tests {
     }
 
     #[test]
+    fn a_flood_leaves_others_most_turns() {
+        let upcalls = Upcalls::default();
+        let mut served = [0u32; 3];
+        for _ in 0..1000 {
+            upcalls.queue(id(0), &mut packets(PORT_PACKETS_MAX + 1));
+            upcalls.queue(id(1), &mut packets(10));
+            upcalls.queue(id(2), &mut packets(TURN));
+            let mut batch = Batch::new();
+            let port = Upcalls::take(&mut upcalls.state.lock(), &mut batch).expect("there is some");
+            served[port.number.0 as usize] += 1;
+            upcalls.done(port, 0, 0, false);
+        }
+        assert!(served[0] >= 1000 / 8 && served[0] <= 1000 / 8 + 2, "{served:?}");
+        assert!(served[1].abs_diff(served[2]) <= 2, "{served:?}");
+        // Alone it has all turns.
+        assert!((0..100).all(|_| {
+            upcalls.forget(id(1));
+            upcalls.forget(id(2));
+            upcalls.queue(id(0), &mut packets(PORT_PACKETS_MAX + 1));
+            let port = Upcalls::take(&mut upcalls.state.lock(), &mut Batch::new());
+            port.inspect(|port| upcalls.done(*port, 0, 0, false)) == Some(id(0))
+        }));
+    }
+
+    #[test]
     fn queues_hold_what_a_list_holds() {
         let (upcalls, mut rng) = (Upcalls::default(), Rng::seeded(1));
         let (mut queued, mut served, mut dropped, mut forgotten) = (0, 0, 0, 0);
@@ -420,7 +490,7 @@ mod tests {
             assert_eq!(state.waiting, queued - served - forgotten);
             assert_eq!(state.serving, in_work.len());
             let ready = |(_, q): &(&PortId, &Queue)| !q.in_work && !q.packets.is_empty();
-            let mut ring: Vec<PortId> = state.ring.iter().copied().collect();
+            let mut ring: Vec<PortId> = state.ring.iter().chain(&state.flooded).copied().collect();
             ring.sort();
             assert_eq!(ring, state.ports.iter().filter(ready).map(|(port, _)| *port).collect::<Vec<_>>());
         }
