@@ -21,7 +21,7 @@ fn add_flow(br: &Ofproto, text: &str) {
 }
 
 fn group(br: &Ofproto, command: GroupCommand, text: &str) -> Result<Vec<Removed>, OfpError> {
-    br.transaction(|t| t.group_mod(&gm(command, text))).map(|(_, removed)| removed)
+    br.transaction(|t| t.group_mod(&gm(command, text))).map(|((), removed)| removed)
 }
 
 /// Table, priority and actions of all flows.
