@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use base::DropReason;
 use dpif::DpActions;
-use flow::{FlowKey, layout};
+use flow::FlowKey;
 use netdev::pool;
 use packet::buf::BATCH_MAX;
 use packet::{Batch, Packet};
@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 
 use crate::exact::{Chance, Exact, Judge};
 use crate::execute::Executor;
+use crate::group::{Groups, Total};
 use crate::input;
 use crate::megaflow::{Found, Megaflow};
 use crate::output::Outputs;
@@ -23,7 +24,6 @@ use crate::shared::{LaneCounters, Shared, bump, bump_own};
 
 /// The index is tuned after this many batches.
 const TUNE_EVERY_BATCHES: u64 = 4096;
-const PROTO_TCP: u8 = 6;
 
 /// What a packet thread needs to move batches.
 #[derive(Debug)]
@@ -42,7 +42,8 @@ pub(crate) struct Forwarder {
     // Kept for their memory.
     batch: Batch,
     keys: Vec<FlowKey>,
-    groups: Vec<Batch>,
+    /// Packets by what is to be done with them.
+    lists: Vec<Batch>,
     misses: Batch,
 }
 
@@ -59,7 +60,7 @@ impl Forwarder {
             unsettled: 0,
             batch: Batch::new(),
             keys: Vec::new(),
-            groups: Vec::new(),
+            lists: Vec::new(),
             misses: Batch::new(),
         }
     }
@@ -80,7 +81,7 @@ impl Forwarder {
 
     /// Forgets the batch in work. Returns how many of its packets had not run through their actions.
     pub(crate) fn give_up(&mut self) -> u64 {
-        [&mut self.batch, &mut self.misses].into_iter().chain(&mut self.groups).for_each(pool::recycle_all);
+        [&mut self.batch, &mut self.misses].into_iter().chain(&mut self.lists).for_each(pool::recycle_all);
         std::mem::take(&mut self.unsettled) as u64
     }
 
@@ -153,12 +154,11 @@ impl Forwarder {
         }
         let looked_up_ns = timer.as_mut().map_or(0, lap);
         let groups = Groups::of(&found[..n]);
-        let mut totals = [Total::default(); BATCH_MAX];
-        if self.groups.len() < groups.n {
-            self.groups.resize_with(groups.n, Batch::new);
-        }
-        groups.sort(&mut self.batch, keys, &mut self.groups, &mut self.misses, &mut totals);
         let now = shared.clock.now();
+        for (flow, total) in groups.totals(&self.batch, keys) {
+            flow.count(total.packets, total.bytes, total.tcp_flags, now);
+        }
+        groups.sort(&mut self.batch, &mut self.lists, &mut self.misses);
         let mut exec = Executor {
             shared,
             ports,
@@ -167,10 +167,10 @@ impl Forwarder {
             outputs: &mut self.outputs,
             failed: None,
         };
-        for ((flow, total), packets) in groups.flows().zip(&totals).zip(&mut self.groups) {
-            flow.count(total.packets, total.bytes, total.tcp_flags, now);
-            exec.run(packets, &flow.actions);
-            self.unsettled -= total.packets as usize;
+        for (actions, packets) in groups.lists().zip(&mut self.lists) {
+            let n = packets.len();
+            exec.run(packets, actions);
+            self.unsettled -= n;
         }
         drop(reader);
         let counters = &shared.lanes[self.lane];
@@ -229,102 +229,6 @@ fn lap(timer: &mut Instant) -> u64 {
     spent.as_nanos() as u64
 }
 
-/// Which packets of a batch the same flow covers.
-struct Groups<'a> {
-    flows: [Found<'a>; BATCH_MAX],
-    n: usize,
-    /// The group of each packet, or [`NO_GROUP`].
-    of: [u8; BATCH_MAX],
-    /// Whether all packets are of one group.
-    is_one: bool,
-}
-
-const NO_GROUP: u8 = u8::MAX;
-/// Places in which a flow's group is looked for, more than a batch has packets.
-const PLACES: usize = 2 * BATCH_MAX;
-
-impl<'a> Groups<'a> {
-    #[inline]
-    fn of(found: &[Found<'a>]) -> Self {
-        let mut groups = Self { flows: [None; BATCH_MAX], n: 0, of: [NO_GROUP; BATCH_MAX], is_one: false };
-        if let Some(Some(first)) = found.first()
-            && found.iter().all(|f| f.is_some_and(|f| Arc::ptr_eq(f, first)))
-        {
-            groups.flows[0] = Some(first);
-            (groups.n, groups.is_one) = (1, true);
-            return groups;
-        }
-        let mut places = [NO_GROUP; PLACES];
-        for (flow, of) in found.iter().zip(&mut groups.of) {
-            let Some(flow) = flow else { continue };
-            // Megaflows are apart from each other by more than their smallest bits.
-            let mut place = Arc::as_ptr(flow).addr() / 64 % PLACES;
-            loop {
-                let group = places[place];
-                if group == NO_GROUP {
-                    (places[place], *of) = (groups.n as u8, groups.n as u8);
-                    groups.flows[groups.n] = Some(flow);
-                    groups.n += 1;
-                    break;
-                }
-                if groups.flows[usize::from(group)].is_some_and(|other| Arc::ptr_eq(other, flow)) {
-                    *of = group;
-                    break;
-                }
-                place = (place + 1) % PLACES;
-            }
-        }
-        groups
-    }
-
-    /// Parts a batch into its groups, of which there are enough, and the misses, and adds up what each group is.
-    fn sort(
-        &self,
-        batch: &mut Batch,
-        keys: &[FlowKey],
-        groups: &mut [Batch],
-        misses: &mut Batch,
-        totals: &mut [Total; BATCH_MAX],
-    ) {
-        if self.is_one {
-            for (packet, key) in batch.iter().zip(keys) {
-                totals[0].add(packet, key);
-            }
-            std::mem::swap(batch, &mut groups[0]);
-            return;
-        }
-        for ((packet, key), group) in batch.drain(..).zip(keys).zip(self.of) {
-            if group == NO_GROUP {
-                misses.push(packet);
-            } else {
-                totals[usize::from(group)].add(&packet, key);
-                groups[usize::from(group)].push(packet);
-            }
-        }
-    }
-
-    fn flows(&self) -> impl Iterator<Item = &'a Arc<Megaflow>> {
-        self.flows[..self.n].iter().flatten().copied()
-    }
-}
-
-/// What a group of packets adds to its flow's statistics.
-#[derive(Clone, Copy, Default)]
-struct Total {
-    packets: u64,
-    bytes: u64,
-    tcp_flags: u16,
-}
-
-impl Total {
-    #[inline]
-    fn add(&mut self, packet: &Packet, key: &FlowKey) {
-        self.packets += 1;
-        self.bytes += packet.len() as u64;
-        self.tcp_flags |= tcp_flags(key);
-    }
-}
-
 /// Looks up a single packet and counts it.
 pub(crate) fn hit(shared: &Shared, lane: usize, key: &FlowKey, packet: &Packet) -> Option<DpActions> {
     let counters = &shared.lanes[lane];
@@ -333,10 +237,13 @@ pub(crate) fn hit(shared: &Shared, lane: usize, key: &FlowKey, packet: &Packet) 
     let flow = reader.lookup(key, &mut probes);
     bump(&counters.probes, probes);
     let flow = flow?;
-    flow.count(1, packet.len() as u64, tcp_flags(key), shared.clock.now());
+    let mut total = Total::default();
+    total.add(packet, key);
+    flow.count(total.packets, total.bytes, total.tcp_flags, shared.clock.now());
     bump(&counters.hit, 1);
     Some(flow.actions.clone())
 }
+<<<<<<< HEAD
 
 /// The TCP flags of a packet by its key; none if it is no TCP.
 #[inline]
@@ -392,3 +299,5 @@ mod tests {
         assert_eq!(tcp_flags(&key), 0);
     }
 }
+=======
+>>>>>>> refs/heads/dpt
