@@ -5,14 +5,13 @@
 use base::{DpPort, MacAddr, Millis, PortNo};
 use flow::{FlowKey, extract, layout};
 use fuzz::Input;
-use libfuzzer_sys::fuzz_target;
 use openflow::{Limits, Version};
 use parking_lot::RwLock;
 use std::sync::Arc;
 use xlate::model::{PriorityTags, new_tables};
 use xlate::{Bridge, Bundle, MacTable, Network, Port, PortConfig, PortOut, Rule, Table, VlanMode, translate};
 
-fuzz_target!(|bytes: &[u8]| {
+fuzz::target!(|bytes: &[u8]| {
     let mut input = Input(bytes);
     let frame = input.frame();
     let in_port = PortNo(1 + input.below(4) as u32);

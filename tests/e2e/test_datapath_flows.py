@@ -93,3 +93,30 @@ def test_threads_and_searches_can_be_seen(dummies, switch):
     assert "no optimisation 'bogus'" in refused(switch, "classifier/set", "br0", "bogus", "on")
     switch.vsctl("set", "bridge", "br0", "flow_tables:0=@t", "--", "--id=@t", "create", "flow_table", "prefixes=nw_dst")
     assert "prefixes ip_dst\n" in switch.appctl("classifier/show", "br0") + "\n"
+
+
+def test_prefixes_are_no_longer_than_they_need_be(dummies, switch):
+    """The four flows of the NSDI'15 paper's experiment, and one like its example of prefixes (sections 5.4 and 7)."""
+
+    def prefix(packet):
+        megaflow = re.search("Megaflow: (.*)", switch.appctl("ofproto/trace", "br0", f"in_port=1,{packet}"))[1]
+        assert "tp_" not in megaflow and "nw_src" not in megaflow
+        return re.search("nw_dst=([^,]*)", megaflow)[1]
+
+    dummies.flows(
+        "priority=1,arp,actions=NORMAL",
+        "priority=2,ip,nw_dst=11.1.1.1/16,actions=NORMAL",
+        "priority=3,tcp,nw_dst=9.1.1.1,tcp_src=10,tcp_dst=10,actions=NORMAL",
+        "priority=4,ip,nw_dst=9.1.1.1/24,actions=NORMAL",
+    )
+    assert prefix("tcp,nw_dst=11.1.2.3,tp_src=5,tp_dst=6") == "11.1.0.0/16"
+    assert prefix("tcp,nw_dst=9.1.1.1,tp_src=10,tp_dst=10") == "9.1.1.0/24"
+    assert prefix("tcp,nw_dst=9.1.1.7,tp_src=1,tp_dst=1") == "9.1.1.0/24"
+    # 8.0.0.0/7 and 11.0.0.0/8 are taken.
+    assert prefix("tcp,nw_dst=10.3.2.1,tp_src=5,tp_dst=6") == "10.0.0.0/8"
+    switch.ofctl("del-flows", "br0")
+    dummies.flows("priority=1,ip,nw_dst=10.1.0.0/16,actions=1", "priority=5,ip,nw_dst=10.1.3.0/24,actions=2",
+                  "priority=6,ip,nw_dst=10.1.4.5,actions=drop", "priority=0,actions=drop")
+    # 10.3 differs from 10.1 in its fifteenth bit.
+    assert prefix("ip,nw_dst=10.3.5.6") == "10.2.0.0/15"
+    assert prefix("ip,nw_dst=10.1.9.9") == "10.1.8.0/21"

@@ -17,7 +17,7 @@ use crate::execute::Executor;
 use crate::megaflow::IndexKind;
 use crate::output::Outputs;
 use crate::poll;
-use crate::port::{PORTS_MAX, Port, PortInfo, PortStats, PortTable};
+use crate::port::{PORTS_MAX, Port, PortId, PortInfo, PortStats, PortTable};
 use crate::shared::{LaneCounters, Shared};
 use crate::thread::Worker;
 use crate::upcall::{Server, UpcallStats};
@@ -217,7 +217,8 @@ impl Datapath {
             load[thread] += 1;
             thread
         };
-        let port = Port::open(number, device, self.shared.lanes.len(), least_loaded)?;
+        let port =
+            Port::open(PortId { number, since: table.version + 1 }, device, self.shared.lanes.len(), least_loaded)?;
         self.publish(table.with(Arc::new(port)));
         Ok(number)
     }
@@ -227,9 +228,10 @@ impl Datapath {
     pub fn port_del(&self, number: DpPort) -> Result<(), DpifError> {
         let _changing = self.ports_changing.lock();
         let table = self.shared.ports.load_full();
-        table.port(number).ok_or(DpifError::NoPort(number))?;
+        let id = table.port(number).ok_or(DpifError::NoPort(number))?.id;
         self.publish(table.without(number));
-        self.shared.upcalls.forget(number);
+        let dropped = self.shared.upcalls.forget(id);
+        self.shared.count_drop(None, DropReason::NoPort, dropped as u64);
         Ok(())
     }
 

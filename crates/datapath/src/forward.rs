@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use base::DropReason;
 use dpif::DpActions;
-use flow::{FlowKey, layout};
+use flow::FlowKey;
 use netdev::pool;
 use packet::buf::BATCH_MAX;
 use packet::{Batch, Packet};
@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 
 use crate::exact::{Chance, Exact, Judge};
 use crate::execute::Executor;
+use crate::group::{Groups, Total};
 use crate::input;
 use crate::megaflow::{Found, Megaflow};
 use crate::output::Outputs;
@@ -23,7 +24,6 @@ use crate::shared::{LaneCounters, Shared, bump, bump_own};
 
 /// The index is tuned after this many batches.
 const TUNE_EVERY_BATCHES: u64 = 4096;
-const PROTO_TCP: u8 = 6;
 
 /// What a packet thread needs to move batches.
 #[derive(Debug)]
@@ -42,7 +42,8 @@ pub(crate) struct Forwarder {
     // Kept for their memory.
     batch: Batch,
     keys: Vec<FlowKey>,
-    groups: Vec<Batch>,
+    /// Packets by what is to be done with them.
+    lists: Vec<Batch>,
     misses: Batch,
 }
 
@@ -59,7 +60,7 @@ impl Forwarder {
             unsettled: 0,
             batch: Batch::new(),
             keys: Vec::new(),
-            groups: Vec::new(),
+            lists: Vec::new(),
             misses: Batch::new(),
         }
     }
@@ -80,7 +81,7 @@ impl Forwarder {
 
     /// Forgets the batch in work. Returns how many of its packets had not run through their actions.
     pub(crate) fn give_up(&mut self) -> u64 {
-        [&mut self.batch, &mut self.misses].into_iter().chain(&mut self.groups).for_each(pool::recycle_all);
+        [&mut self.batch, &mut self.misses].into_iter().chain(&mut self.lists).for_each(pool::recycle_all);
         std::mem::take(&mut self.unsettled) as u64
     }
 
@@ -103,7 +104,7 @@ impl Forwarder {
         if !self.misses.is_empty() {
             self.unsettled -= self.misses.len();
             bump_own(&counters.misses, self.misses.len() as u64);
-            let left = shared.upcalls.queue(port.number, &mut self.misses);
+            let left = shared.upcalls.queue(port.id, &mut self.misses);
             if left > 0 {
                 bump_own(&counters.lost, left as u64);
                 shared.count_drop(Some(port), DropReason::UpcallQueueFull, left as u64);
@@ -153,12 +154,11 @@ impl Forwarder {
         }
         let looked_up_ns = timer.as_mut().map_or(0, lap);
         let groups = Groups::of(&found[..n]);
-        let mut totals = [Total::default(); BATCH_MAX];
-        if self.groups.len() < groups.n {
-            self.groups.resize_with(groups.n, Batch::new);
-        }
-        groups.sort(&mut self.batch, keys, &mut self.groups, &mut self.misses, &mut totals);
         let now = shared.clock.now();
+        for (flow, total) in groups.totals(&self.batch, keys) {
+            flow.count(total.packets, total.bytes, total.tcp_flags, now);
+        }
+        groups.sort(&mut self.batch, &mut self.lists, &mut self.misses);
         let mut exec = Executor {
             shared,
             ports,
@@ -167,10 +167,10 @@ impl Forwarder {
             outputs: &mut self.outputs,
             failed: None,
         };
-        for ((flow, total), packets) in groups.flows().zip(&totals).zip(&mut self.groups) {
-            flow.count(total.packets, total.bytes, total.tcp_flags, now);
-            exec.run(packets, &flow.actions);
-            self.unsettled -= total.packets as usize;
+        for (actions, packets) in groups.lists().zip(&mut self.lists) {
+            let n = packets.len();
+            exec.run(packets, actions);
+            self.unsettled -= n;
         }
         drop(reader);
         let counters = &shared.lanes[self.lane];
@@ -229,102 +229,6 @@ fn lap(timer: &mut Instant) -> u64 {
     spent.as_nanos() as u64
 }
 
-/// Which packets of a batch the same flow covers.
-struct Groups<'a> {
-    flows: [Found<'a>; BATCH_MAX],
-    n: usize,
-    /// The group of each packet, or [`NO_GROUP`].
-    of: [u8; BATCH_MAX],
-    /// Whether all packets are of one group.
-    is_one: bool,
-}
-
-const NO_GROUP: u8 = u8::MAX;
-/// Places in which a flow's group is looked for, more than a batch has packets.
-const PLACES: usize = 2 * BATCH_MAX;
-
-impl<'a> Groups<'a> {
-    #[inline]
-    fn of(found: &[Found<'a>]) -> Self {
-        let mut groups = Self { flows: [None; BATCH_MAX], n: 0, of: [NO_GROUP; BATCH_MAX], is_one: false };
-        if let Some(Some(first)) = found.first()
-            && found.iter().all(|f| f.is_some_and(|f| Arc::ptr_eq(f, first)))
-        {
-            groups.flows[0] = Some(first);
-            (groups.n, groups.is_one) = (1, true);
-            return groups;
-        }
-        let mut places = [NO_GROUP; PLACES];
-        for (flow, of) in found.iter().zip(&mut groups.of) {
-            let Some(flow) = flow else { continue };
-            // Megaflows are apart from each other by more than their smallest bits.
-            let mut place = Arc::as_ptr(flow).addr() / 64 % PLACES;
-            loop {
-                let group = places[place];
-                if group == NO_GROUP {
-                    (places[place], *of) = (groups.n as u8, groups.n as u8);
-                    groups.flows[groups.n] = Some(flow);
-                    groups.n += 1;
-                    break;
-                }
-                if groups.flows[usize::from(group)].is_some_and(|other| Arc::ptr_eq(other, flow)) {
-                    *of = group;
-                    break;
-                }
-                place = (place + 1) % PLACES;
-            }
-        }
-        groups
-    }
-
-    /// Parts a batch into its groups, of which there are enough, and the misses, and adds up what each group is.
-    fn sort(
-        &self,
-        batch: &mut Batch,
-        keys: &[FlowKey],
-        groups: &mut [Batch],
-        misses: &mut Batch,
-        totals: &mut [Total; BATCH_MAX],
-    ) {
-        if self.is_one {
-            for (packet, key) in batch.iter().zip(keys) {
-                totals[0].add(packet, key);
-            }
-            std::mem::swap(batch, &mut groups[0]);
-            return;
-        }
-        for ((packet, key), group) in batch.drain(..).zip(keys).zip(self.of) {
-            if group == NO_GROUP {
-                misses.push(packet);
-            } else {
-                totals[usize::from(group)].add(&packet, key);
-                groups[usize::from(group)].push(packet);
-            }
-        }
-    }
-
-    fn flows(&self) -> impl Iterator<Item = &'a Arc<Megaflow>> {
-        self.flows[..self.n].iter().flatten().copied()
-    }
-}
-
-/// What a group of packets adds to its flow's statistics.
-#[derive(Clone, Copy, Default)]
-struct Total {
-    packets: u64,
-    bytes: u64,
-    tcp_flags: u16,
-}
-
-impl Total {
-    #[inline]
-    fn add(&mut self, packet: &Packet, key: &FlowKey) {
-        self.packets += 1;
-        self.bytes += packet.len() as u64;
-        self.tcp_flags |= tcp_flags(key);
-    }
-}
-
 /// Looks up a single packet and counts it.
 pub(crate) fn hit(shared: &Shared, lane: usize, key: &FlowKey, packet: &Packet) -> Option<DpActions> {
     let counters = &shared.lanes[lane];
@@ -333,62 +237,9 @@ pub(crate) fn hit(shared: &Shared, lane: usize, key: &FlowKey, packet: &Packet) 
     let flow = reader.lookup(key, &mut probes);
     bump(&counters.probes, probes);
     let flow = flow?;
-    flow.count(1, packet.len() as u64, tcp_flags(key), shared.clock.now());
+    let mut total = Total::default();
+    total.add(packet, key);
+    flow.count(total.packets, total.bytes, total.tcp_flags, shared.clock.now());
     bump(&counters.hit, 1);
     Some(flow.actions.clone())
-}
-
-/// The TCP flags of a packet by its key; none if it is no TCP.
-#[inline]
-fn tcp_flags(key: &FlowKey) -> u16 {
-    let ip = matches!(key.eth_type(), 0x0800 | 0x86dd);
-    if ip && key.ip_proto() == PROTO_TCP { (key.0[layout::TP] >> 16) as u16 & 0xfff } else { 0 }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use dpif::{DpFlow, FlowId};
-
-    #[test]
-    fn groups_are_those_of_a_map() {
-        let flow = |id| {
-            let (key, mask) = (FlowKey::ZERO, FlowKey::ZERO);
-            let flow = DpFlow { key, mask, reads: Arc::new([]), actions: Arc::new([]), generation: 0 };
-            Arc::new(Megaflow::new(FlowId(id), flow))
-        };
-        let flows: Vec<_> = (0..40).map(flow).collect();
-        let mut rng = base::rng::Rng::seeded(3);
-        for n in 1..=BATCH_MAX {
-            for kinds in [1, 2, 5, 40] {
-                let mut pick = || flows.get(rng.below(kinds + u64::from(kinds > 1)) as usize);
-                let found: Vec<Found<'_>> = (0..n).map(|_| pick()).collect();
-                let groups = Groups::of(&found);
-                let mut seen: Vec<FlowId> = Vec::new();
-                found.iter().flatten().for_each(|f| {
-                    if !seen.contains(&f.id) {
-                        seen.push(f.id)
-                    }
-                });
-                assert_eq!(groups.flows().map(|f| f.id).collect::<Vec<_>>(), seen);
-                for (i, flow) in found.iter().enumerate().filter(|_| !groups.is_one) {
-                    let of = flow.map_or(NO_GROUP, |f| seen.iter().position(|id| *id == f.id).expect("seen") as u8);
-                    assert_eq!(groups.of[i], of);
-                }
-                assert!(kinds > 1 || groups.is_one);
-            }
-        }
-    }
-
-    #[test]
-    fn flags_are_those_of_the_field() {
-        let mut key = FlowKey::ZERO;
-        key.set(flow::Field::EthType, 0x86dd);
-        key.set(flow::Field::IpProto, 6);
-        key.set(flow::Field::TcpFlags, 0xabc);
-        key.set(flow::Field::TcpSrc, 0xffff);
-        assert_eq!(tcp_flags(&key), 0xabc);
-        key.set(flow::Field::IpProto, 17);
-        assert_eq!(tcp_flags(&key), 0);
-    }
 }

@@ -3,7 +3,7 @@
 //! A packet's way, one file a step, top to bottom:
 //!
 //! - [`poll`]: the loop of a packet thread; [`thread`]: what a thread owns and one round of its work;
-//! - [`forward`]: a batch from its keys to its actions;
+//! - [`forward`]: a batch from its keys to its actions; [`group`]: what of it belongs together;
 //! - [`input`]: a batch of frames becomes keys;
 //! - [`exact`]: the microflow cache, a hint which megaflow an exact key takes;
 //! - [`flows`], [`megaflow`]: the index of cached verdicts behind its lock;
@@ -22,6 +22,7 @@ mod exact;
 mod execute;
 mod flows;
 mod forward;
+mod group;
 mod input;
 pub mod megaflow;
 mod output;

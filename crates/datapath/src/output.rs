@@ -42,12 +42,13 @@ impl Outputs {
         packets: &mut Batch,
     ) -> Result<(), DropReason> {
         let before = packets.len();
+        let longest = packets.iter().map(Packet::len).max().unwrap_or(0);
         let (result, port) = match ports.port(to) {
             None => {
                 pool::recycle_all(packets);
                 (Err(DropReason::NoPort), None)
             }
-            Some(port) if packets.iter().all(|p| port.fits(p)) => (Ok(()), Some(port)),
+            Some(port) if port.fits_len(longest) || packets.iter().all(|p| port.fits(p)) => (Ok(()), Some(port)),
             Some(port) => {
                 packets.retain_mut(|p| port.fits(p) || refuse(p));
                 (Err(DropReason::TooBig), Some(port))

@@ -36,8 +36,17 @@ pub(crate) struct RxQueue {
     pub(crate) broken: AtomicBool,
 }
 
+/// Which port, and in which of its number's lives.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct PortId {
+    pub(crate) number: DpPort,
+    /// The version of the first table that has it.
+    pub(crate) since: u64,
+}
+
 /// A port of the datapath.
 pub(crate) struct Port {
+    pub(crate) id: PortId,
     pub(crate) number: DpPort,
     pub(crate) device: Arc<dyn Netdev>,
     pub(crate) rx: Vec<RxQueue>,
@@ -96,7 +105,7 @@ pub struct PortInfo {
 impl Port {
     /// Opens `device` for `lanes` senders; `thread_of` says which thread is to own a receive queue.
     pub(crate) fn open(
-        number: DpPort,
+        id: PortId,
         device: Arc<dyn Netdev>,
         lanes: usize,
         mut thread_of: impl FnMut() -> usize,
@@ -109,7 +118,14 @@ impl Port {
             rx.push(RxQueue { handle, thread: thread_of(), broken: AtomicBool::new(false) });
         }
         let (mtu, mtu_seq) = (AtomicU32::new(device.mtu().unwrap_or(0)), AtomicU64::new(device.change_seq()));
-        Ok(Self { number, device, rx, tx, mtu, mtu_seq, counters: PortCounters::default() })
+        Ok(Self { id, number: id.number, device, rx, tx, mtu, mtu_seq, counters: PortCounters::default() })
+    }
+
+    /// Whether frames of `len` bytes may leave here whatever else they are.
+    #[inline]
+    pub(crate) fn fits_len(&self, len: usize) -> bool {
+        let mtu = self.mtu.load(Ordering::Relaxed) as usize;
+        mtu == 0 || len <= mtu.saturating_add(ETHERNET_HEADER)
     }
 
     /// Whether a frame may leave here: it fits the MTU (VLAN tags do not count), or the device will cut it.
@@ -122,12 +138,9 @@ impl Port {
     }
 
     fn fits_mtu(&self, packet: &packet::Packet) -> bool {
-        let mtu = self.mtu.load(Ordering::Relaxed) as usize;
-        let room = mtu.saturating_add(ETHERNET_HEADER);
-        mtu == 0
-            || packet.len() <= room
+        self.fits_len(packet.len())
             || packet.offload.gso.is_some()
-            || packet.len() <= room + VLAN_HEADER * vlan_tags(packet.data())
+            || self.fits_len(packet.len() - VLAN_HEADER * vlan_tags(packet.data()))
     }
 
     /// Reads the MTU again if the device changed since.

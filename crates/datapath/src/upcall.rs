@@ -2,15 +2,18 @@
 //!
 //! A packet thread only puts packets into the queue of the port where they came in; when that is full it drops them and
 //! counts the drop there. Handler threads go round the ports that have packets waiting and take a batch from one of them
-//! at a time, so that a port with many misses delays another's by no more than its own batch. A port is served by one
+//! at a time, so that a port with many misses delays another's by no more than its own batch; and while a port offers far
+//! more than it gets, others have seven turns for its one. A port is served by one
 //! handler at a time: its packets keep their order among themselves. (A packet that finds the flow that an earlier one
 //! has brought may overtake it; Open vSwitch's kernel datapath lets it, too.)
 //!
 //! A handler looks each packet up first: the answer to an earlier miss may cover it. What is left is translated, the
 //! flow is remembered, and the packet takes its actions. No lock is held while the switch above thinks.
 //!
-//! Invariants: `ring` names just the ports that have packets waiting and that nobody serves, each once; `waiting` counts
-//! the packets of all queues.
+//! Invariants: `ring` and `flooded` together name just the ports that have packets waiting and that nobody serves, each
+//! once; `waiting` counts
+//! the packets of all queues. A queue belongs to one life of a port: packets of a port that is gone are dropped, and
+//! never taken for those of another that has its number.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,14 +31,22 @@ use parking_lot::{Condvar, Mutex};
 use crate::execute::Executor;
 use crate::forward::hit;
 use crate::output::Outputs;
+use crate::port::PortId;
 use crate::shared::{Shared, bump};
 
 /// Packets that wait at a port at most.
 pub(crate) const PORT_PACKETS_MAX: usize = 1024;
-/// Packets that wait at all ports together at most.
+/// Packets that wait at all ports together at most, but for [`PORT_PACKETS_MIN`].
 pub(crate) const PACKETS_MAX: usize = 16 * PORT_PACKETS_MAX;
+/// Packets that may wait at a port, however many wait at others: a turn's, so that no number of ports with floods of
+/// misses shuts out another one.
+const PORT_PACKETS_MIN: usize = TURN;
 /// Packets of a port that are served before it is another port's turn.
 const TURN: usize = 32;
+/// A port floods if its full queue has dropped more than this since its last turn: it offers four times what it gets.
+const FLOOD: usize = 3 * TURN;
+/// Turns of other ports for one of a port that floods, while both have packets waiting.
+const CALM_TURNS: u32 = 7;
 
 /// The queues of all ports.
 #[derive(Debug, Default)]
@@ -49,8 +60,12 @@ pub(crate) struct Upcalls {
 
 #[derive(Debug, Default)]
 struct State {
-    ports: BTreeMap<DpPort, Queue>,
-    ring: VecDeque<DpPort>,
+    ports: BTreeMap<PortId, Queue>,
+    ring: VecDeque<PortId>,
+    /// The same, of ports that flood.
+    flooded: VecDeque<PortId>,
+    /// Turns of `ring` since the last one of `flooded`.
+    calm_turns: u32,
     waiting: usize,
     /// Batches in work.
     serving: usize,
@@ -65,6 +80,10 @@ struct State {
 struct Queue {
     packets: VecDeque<Packet>,
     in_work: bool,
+    /// Packets dropped, as it alone was full, since it was last put into a ring.
+    overflow: usize,
+    /// The port is gone.
+    removed: bool,
     stats: PortUpcalls,
 }
 
@@ -103,26 +122,59 @@ pub struct UpcallStats {
     pub handlers: Vec<HandlerStats>,
 }
 
+impl State {
+    /// Lets a port whose queue has packets have a turn.
+    fn enter(&mut self, port: PortId) {
+        let Some(queue) = self.ports.get_mut(&port) else { return };
+        let floods = std::mem::take(&mut queue.overflow) > FLOOD;
+        let ring = if floods { &mut self.flooded } else { &mut self.ring };
+        ring.push_back(port);
+    }
+
+    /// Whether it is no port's turn.
+    fn is_idle(&self) -> bool {
+        self.ring.is_empty() && self.flooded.is_empty()
+    }
+
+    /// Whose turn it is.
+    fn turn(&mut self) -> Option<PortId> {
+        if self.flooded.is_empty() {
+            return self.ring.pop_front();
+        }
+        if self.calm_turns < CALM_TURNS
+            && let Some(port) = self.ring.pop_front()
+        {
+            self.calm_turns += 1;
+            return Some(port);
+        }
+        self.calm_turns = 0;
+        self.flooded.pop_front()
+    }
+}
+
 impl Upcalls {
     /// Puts packets of `port` into its queue, as many as there is room for, and takes them out of `packets`. Returns
     /// how many were left.
-    pub(crate) fn queue(&self, port: DpPort, packets: &mut Batch) -> usize {
+    pub(crate) fn queue(&self, port: PortId, packets: &mut Batch) -> usize {
         let mut state = self.state.lock();
-        let State { ports, ring, waiting, asleep, .. } = &mut *state;
-        let queue = ports.entry(port).or_default();
-        let room = (PORT_PACKETS_MAX - queue.packets.len()).min(PACKETS_MAX - *waiting);
+        let at_all = PACKETS_MAX.saturating_sub(state.waiting);
+        let queue = state.ports.entry(port).or_default();
+        let own = queue.packets.len();
+        let room = (PORT_PACKETS_MAX - own).min(at_all.max(PORT_PACKETS_MIN.saturating_sub(own)));
         let n = packets.len().min(room);
-        if n > 0 && queue.packets.is_empty() && !queue.in_work {
-            ring.push_back(port);
-        }
+        let enters = n > 0 && own == 0 && !queue.in_work;
+        queue.overflow += (own + packets.len()).saturating_sub(PORT_PACKETS_MAX);
         queue.packets.extend(packets.drain(..n));
-        *waiting += n;
         let left = packets.len();
         let stats = &mut queue.stats;
         stats.queued += n as u64;
         stats.dropped += left as u64;
         stats.waiting_max = stats.waiting_max.max(queue.packets.len() as u64);
-        let wake = *asleep > 0 && !ring.is_empty();
+        state.waiting += n;
+        if enters {
+            state.enter(port);
+        }
+        let wake = state.asleep > 0 && !state.is_idle();
         drop(state);
         if wake {
             self.work.notify_one();
@@ -131,8 +183,8 @@ impl Upcalls {
     }
 
     /// Takes the next batch that is to be served, if there is one.
-    fn take(state: &mut State, batch: &mut Batch) -> Option<DpPort> {
-        let port = state.ring.pop_front()?;
+    fn take(state: &mut State, batch: &mut Batch) -> Option<PortId> {
+        let port = state.turn()?;
         let queue = state.ports.get_mut(&port)?;
         let n = queue.packets.len().min(TURN);
         batch.extend(queue.packets.drain(..n));
@@ -144,13 +196,15 @@ impl Upcalls {
     }
 
     /// Says that a batch of `port` is done: it is another's turn.
-    fn done(&self, port: DpPort, handler: usize, packets: u64, panicked: bool) {
+    fn done(&self, port: PortId, handler: usize, packets: u64, panicked: bool) {
         let mut state = self.state.lock();
         state.serving -= 1;
         if let Some(queue) = state.ports.get_mut(&port) {
             queue.in_work = false;
             if !queue.packets.is_empty() {
-                state.ring.push_back(port);
+                state.enter(port);
+            } else if queue.removed {
+                state.ports.remove(&port);
             }
         }
         if state.handlers.len() <= handler {
@@ -189,23 +243,43 @@ impl Upcalls {
             queue.packets.drain(..).for_each(pool::recycle);
         }
         state.ring.clear();
+        state.flooded.clear();
         state.waiting = 0;
         self.idle.notify_all();
     }
 
     pub(crate) fn stats(&self) -> UpcallStats {
         let state = self.state.lock();
-        let port = |(port, queue): (&DpPort, &Queue)| {
-            (*port, PortUpcalls { waiting: queue.packets.len() as u64, ..queue.stats })
+        let port = |(port, queue): (&PortId, &Queue)| {
+            (port.number, PortUpcalls { waiting: queue.packets.len() as u64, ..queue.stats })
         };
         UpcallStats { ports: state.ports.iter().map(port).collect(), handlers: state.handlers.clone() }
     }
 
-    /// Forgets a port that is gone. What still waits there is served.
-    pub(crate) fn forget(&self, port: DpPort) {
+    /// Forgets a port that is gone. Returns how many packets waited there.
+    pub(crate) fn forget(&self, port: PortId) -> usize {
         let mut state = self.state.lock();
-        if state.ports.get(&port).is_some_and(|q| q.packets.is_empty() && !q.in_work) {
+        let Some(queue) = state.ports.get_mut(&port) else { return 0 };
+        let n = queue.packets.len();
+        queue.packets.drain(..).for_each(pool::recycle);
+        queue.removed = true;
+        if !queue.in_work {
             state.ports.remove(&port);
+        }
+        state.ring.retain(|p| *p != port);
+        state.flooded.retain(|p| *p != port);
+        state.waiting -= n;
+        if state.serving == 0 && state.waiting == 0 {
+            self.idle.notify_all();
+        }
+        n
+    }
+
+    /// Says that the port of packets that were taken to be served is gone: a packet thread that had not heard of it yet
+    /// has queued them.
+    fn is_gone(&self, port: PortId) {
+        if let Some(queue) = self.state.lock().ports.get_mut(&port) {
+            queue.removed = true;
         }
     }
 }
@@ -245,7 +319,7 @@ impl Server {
                 state.asleep -= 1;
             };
             // One who puts packets there wakes a single handler.
-            if state.asleep > 0 && !state.ring.is_empty() {
+            if state.asleep > 0 && !state.is_idle() {
                 shared.upcalls.work.notify_one();
             }
             drop(state);
@@ -264,7 +338,7 @@ impl Server {
     }
 
     /// Serves a batch of `port`.
-    fn serve(&mut self, port: DpPort) {
+    fn serve(&mut self, port: PortId) {
         let n = self.batch.len() as u64;
         let served = catch_unwind(AssertUnwindSafe(|| self.answer(port)));
         if served.is_err() {
@@ -277,22 +351,27 @@ impl Server {
         self.shared.upcalls.done(port, self.index, n, served.is_err());
     }
 
-    fn answer(&mut self, number: DpPort) {
+    fn answer(&mut self, id: PortId) {
         let shared = Arc::clone(&self.shared);
         let ports = shared.ports.load_full();
+        let Some(port) = ports.port(id.number).filter(|p| p.id == id) else {
+            shared.count_drop(None, DropReason::NoPort, self.batch.len() as u64);
+            shared.upcalls.is_gone(id);
+            return pool::recycle_all(&mut self.batch);
+        };
         let lane = shared.caller_lane();
         let vlans_max = shared.vlans_max.load(Ordering::Relaxed);
         let mut exec = Executor {
             shared: &shared,
             ports: &ports,
-            in_port: number,
-            from: ports.port(number).map(|p| &**p),
+            in_port: id.number,
+            from: Some(port),
             outputs: &mut self.outputs,
             failed: None,
         };
         self.batch.reverse();
         while let Some(packet) = self.batch.pop() {
-            extract_into(&mut self.key, packet.data(), PortNo(number.0), vlans_max);
+            extract_into(&mut self.key, packet.data(), PortNo(id.number.0), vlans_max);
             match hit(&shared, lane, &self.key, &packet) {
                 Some(actions) => {
                     self.one.push(packet);
@@ -325,4 +404,96 @@ fn miss(exec: &mut Executor<'_>, lane: usize, key: &FlowKey, packet: Packet, one
     }
     one.push(packet);
     exec.run(one, &reply.actions);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::rng::Rng;
+
+    fn id(n: u32) -> PortId {
+        PortId { number: DpPort(n), since: 1 }
+    }
+
+    fn packets(n: usize) -> Batch {
+        vec![Packet::from_slice(&[0; 14]); n]
+    }
+
+    #[test]
+    fn full_queues_do_not_shut_out_another() {
+        let upcalls = Upcalls::default();
+        let mut left = 0;
+        for n in 0..40 {
+            left += upcalls.queue(id(n), &mut packets(2000));
+        }
+        assert_eq!(40 * 2000 - left, PACKETS_MAX + 24 * PORT_PACKETS_MIN);
+        assert_eq!(upcalls.queue(id(99), &mut packets(20)), 0);
+        assert_eq!(upcalls.queue(id(99), &mut packets(20)), 8);
+        assert_eq!(upcalls.queue(id(0), &mut packets(1)), 1);
+    }
+
+    #[test]
+    fn a_flood_leaves_others_most_turns() {
+        let upcalls = Upcalls::default();
+        let mut served = [0u32; 3];
+        for _ in 0..1000 {
+            upcalls.queue(id(0), &mut packets(PORT_PACKETS_MAX + 1));
+            upcalls.queue(id(1), &mut packets(10));
+            upcalls.queue(id(2), &mut packets(TURN));
+            let mut batch = Batch::new();
+            let port = Upcalls::take(&mut upcalls.state.lock(), &mut batch).expect("there is some");
+            served[port.number.0 as usize] += 1;
+            upcalls.done(port, 0, 0, false);
+        }
+        assert!(served[0] >= 1000 / 8 && served[0] <= 1000 / 8 + 2, "{served:?}");
+        assert!(served[1].abs_diff(served[2]) <= 2, "{served:?}");
+        // Alone it has all turns.
+        assert!((0..100).all(|_| {
+            upcalls.forget(id(1));
+            upcalls.forget(id(2));
+            upcalls.queue(id(0), &mut packets(PORT_PACKETS_MAX + 1));
+            let port = Upcalls::take(&mut upcalls.state.lock(), &mut Batch::new());
+            port.inspect(|port| upcalls.done(*port, 0, 0, false)) == Some(id(0))
+        }));
+    }
+
+    #[test]
+    fn queues_hold_what_a_list_holds() {
+        let (upcalls, mut rng) = (Upcalls::default(), Rng::seeded(1));
+        let (mut queued, mut served, mut dropped, mut forgotten) = (0, 0, 0, 0);
+        let mut in_work = Vec::new();
+        for _ in 0..20_000 {
+            let port = id(rng.below(5) as u32);
+            match rng.below(7) {
+                0..3 => {
+                    let n = rng.below(400) as usize;
+                    let left = upcalls.queue(port, &mut packets(n));
+                    (queued, dropped) = (queued + n - left, dropped + left);
+                }
+                3..5 => {
+                    let mut batch = Batch::new();
+                    if let Some(port) = Upcalls::take(&mut upcalls.state.lock(), &mut batch) {
+                        assert!((1..=TURN).contains(&batch.len()) && !in_work.contains(&port));
+                        served += batch.len();
+                        in_work.push(port);
+                    }
+                }
+                5 if !in_work.is_empty() => {
+                    let port = in_work.swap_remove(rng.below(in_work.len() as u64) as usize);
+                    upcalls.done(port, 0, 1, false);
+                }
+                _ if rng.below(50) == 0 => forgotten += upcalls.forget(port),
+                _ => {}
+            }
+            let state = upcalls.state.lock();
+            assert_eq!(state.waiting, state.ports.values().map(|q| q.packets.len()).sum::<usize>());
+            assert_eq!(state.waiting, queued - served - forgotten);
+            assert_eq!(state.serving, in_work.len());
+            let ready = |(_, q): &(&PortId, &Queue)| !q.in_work && !q.packets.is_empty();
+            let mut ring: Vec<PortId> = state.ring.iter().chain(&state.flooded).copied().collect();
+            ring.sort();
+            assert_eq!(ring, state.ports.iter().filter(ready).map(|(port, _)| *port).collect::<Vec<_>>());
+        }
+        assert!(dropped > 0 && forgotten > 0);
+    }
 }

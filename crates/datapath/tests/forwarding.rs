@@ -259,3 +259,79 @@ fn a_port_gets_one_batch_a_round() {
     assert_eq!((a.sent().len(), b.sent().len()), (1, 32));
     assert_eq!(dp.stats().missed, 2);
 }
+
+#[test]
+fn every_so_many_packets_one_is_decided_about_afresh() {
+    for (every, batches) in [(1, 1), (7, 3), (32, 2), (100, 5)] {
+        let dp = stepped();
+        let (a, b) = two_ports(&dp);
+        let handler = TestHandler::always(vec![DpAction::Output(DpPort(2))]);
+        dp.set_handler(handler.clone());
+        a.receive(&numbered_frame(0, 60));
+        dp.run_until_idle(10);
+        dp.set_self_check(every);
+        (0..320).for_each(|n| a.receive(&numbered_frame(n, 60)));
+        dp.run_until_idle(100);
+        let expected = 320 / every;
+        assert_eq!(handler.checked.lock().len() as u64, expected);
+        assert_eq!((dp.thread_stats()[0].checks, dp.thread_stats()[0].checks_failed), (expected, 0));
+
+        // One that is wrong is not used for the packet that showed it, nor later.
+        handler.check_says.store(false, Ordering::SeqCst);
+        let (misses, failed) = (handler.misses.load(Ordering::Relaxed), dp.thread_stats()[0].checks_failed);
+        b.sent();
+        (0..every * batches).for_each(|n| a.receive(&numbered_frame(n as u32, 60)));
+        dp.run_until_idle(100);
+        let found = dp.thread_stats()[0].checks_failed - failed;
+        assert!(found >= 1 && found <= batches, "{found} of every {every}");
+        assert_eq!(handler.gone.lock().len() as u64, found);
+        assert!(handler.misses.load(Ordering::Relaxed) > misses);
+        assert_eq!(b.sent().len() as u64, every * batches);
+    }
+}
+
+#[test]
+fn verdicts_do_not_depend_on_the_microflow_cache() {
+    let run = |inverse_probability| {
+        let dp = stepped();
+        let (a, b) = two_ports(&dp);
+        dp.set_microflow_inverse_probability(inverse_probability);
+        let handler = TestHandler::new(Box::new(|_, key| {
+            let dst = key.get(Field::EthDst);
+            let set = DpAction::Set { field: Field::EthSrc, value: dst * 3, mask: u128::MAX };
+            let mut mask = plain_mask();
+            mask.add_mask(Field::EthDst, 0xffff_ffff_ffff);
+            ([set, DpAction::Output(DpPort(2))].into(), Some(mask))
+        }));
+        dp.set_handler(handler);
+        let mut rng = base::rng::Rng::seeded(5);
+        for round in 0..300 {
+            for n in 0..100 {
+                let mut frame = numbered_frame(n, 60);
+                frame[5] = rng.below(50) as u8;
+                a.receive(&frame);
+            }
+            dp.run_until_idle(100);
+            if round % 50 == 49 {
+                let ids: Vec<_> = dp.flow_dump().iter().map(|e| e.id).filter(|id| id.0 % 3 == 0).collect();
+                ids.into_iter().for_each(|id| _ = dp.flow_del(id).expect("there"));
+            }
+        }
+        let stats = dp.thread_stats().remove(0);
+        assert_eq!(stats.exact_hits + stats.megaflow_hits + stats.misses, 30_000);
+        (b.sent(), stats.exact_hits)
+    };
+    let (without, hits) = run(0);
+    assert_eq!((without.len(), hits), (30_000, 0));
+    for probability in [1, 100] {
+        let (with, hits) = run(probability);
+        assert!(probability > 1 || hits > 1000, "{hits} hits");
+        // What went up takes its place behind what did not: the order between flows is not fixed.
+        let sorted = |packets: &[Packet]| {
+            let mut all: Vec<Vec<u8>> = packets.iter().map(|p| p.data().to_vec()).collect();
+            all.sort();
+            all
+        };
+        assert!(sorted(&with) == sorted(&without));
+    }
+}

@@ -3,7 +3,7 @@
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use base::{Clock, DpPort, DropReason};
 use common::{TestHandler, TestPort, numbered_frame};
@@ -53,7 +53,7 @@ fn an_old_generation_is_never_used_under_traffic() {
     let dp = Arc::new(Datapath::new(Config::default(), Clock::real()).expect("starts"));
     let (a, b) = (TestPort::new("a"), TestPort::new("b"));
     // The actions of generation g write g into the destination address.
-    let generation = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let generation = Arc::new(AtomicU64::new(0));
     let now = generation.clone();
     let handler = TestHandler::new(Box::new(move |_, _| {
         let set =
@@ -159,6 +159,42 @@ fn a_port_with_many_misses_does_not_hold_up_another() {
     assert_eq!(dp.drops(), [(DropReason::UpcallQueueFull, dropped)]);
     assert_eq!((dp.stats().lost, dp.stats().missed), (dropped, taken + 40));
     assert_eq!(dp.port_stats(DpPort(1)).expect("there").rx_drops, [(DropReason::UpcallQueueFull, dropped)]);
+}
+
+#[test]
+fn what_waits_at_a_port_goes_with_it() {
+    let gate = Arc::new(parking_lot::Mutex::new(()));
+    let asked = Arc::new(AtomicU64::new(0));
+    let dp = Datapath::new(Config { handlers: 1, ..Config::default() }, Clock::real()).expect("starts");
+    let (locked, count) = (gate.clone(), asked.clone());
+    dp.set_handler(TestHandler::new(Box::new(move |_, _| {
+        count.fetch_add(1, Ordering::SeqCst);
+        drop(locked.lock());
+        ([DpAction::Output(DpPort(2))].into(), None)
+    })));
+    let (old, out, new) = (TestPort::new("old"), TestPort::new("out"), TestPort::new("new"));
+    for port in [&old, &out] {
+        dp.port_add(port.clone(), None).expect("opens");
+    }
+    let closed = gate.lock();
+    (0..200).for_each(|n| old.receive(&numbered_frame(n, 60)));
+    let of = |port: u32| dp.upcall_stats().ports.into_iter().find(|(p, _)| p.0 == port).map(|(_, s)| s);
+    wait_until(|| of(1).is_some_and(|s| s.queued == 200) && asked.load(Ordering::SeqCst) == 1);
+    let waiting = of(1).map_or(0, |s| s.waiting);
+    assert!((200 - 32..200).contains(&waiting), "{waiting} wait");
+    dp.port_del(DpPort(1)).expect("there");
+    assert_eq!(dp.drops(), [(DropReason::NoPort, waiting)]);
+    dp.synchronize();
+    assert_eq!(dp.port_add(new.clone(), Some(DpPort(1))).expect("opens"), DpPort(1));
+    new.receive(&numbered_frame(1000, 60));
+    wait_until(|| of(1).is_some_and(|s| s.queued == 1) || dp.upcall_stats().ports.len() > 1);
+    drop(closed);
+    dp.settle();
+    // What was in work already, and the new port's.
+    assert_eq!((asked.load(Ordering::SeqCst), out.sent().len() as u64), (200 - waiting + 1, 200 - waiting + 1));
+    assert_eq!(dp.drops(), [(DropReason::NoPort, waiting)]);
+    assert_eq!(of(1).map(|s| (s.waiting, s.queued, s.served)), Some((0, 1, 1)));
+    assert_eq!(dp.upcall_stats().ports.len(), 1);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What packets cause beside their forwarding, applied.
 
-use crate::revalidate::{Change, Plan, Uses};
+use crate::revalidate::{Change, Uses};
 use crate::switch::Switch;
 use base::Millis;
 use std::sync::atomic::Ordering;
@@ -17,12 +17,12 @@ pub(crate) enum Seen {
 }
 
 impl Switch {
-    /// Applies what a flow with this plan and these addresses causes, for packets that the datapath counted.
-    pub(crate) fn push(&self, plan: &Plan, uses: &Uses, packets: u64, bytes: u64, used: Millis) {
+    /// Applies what a flow with these effects and addresses causes, for packets that the datapath counted.
+    pub(crate) fn push(&self, effects: &[Effect], uses: &Uses, packets: u64, bytes: u64, used: Millis) {
         if packets == 0 {
             return;
         }
-        self.apply(&plan.effects, packets, bytes, used, Seen::Earlier);
+        self.apply(effects, packets, bytes, used, Seen::Earlier);
         let net = self.network();
         for seen in uses.iter() {
             let (bridge, vlan, mac) = seen.mac;

@@ -33,7 +33,7 @@ impl Translation {
     /// What datapath and book are to hold of it; with `exact`, as a flow for this very key.
     pub(crate) fn finish(mut self, exact: bool, key: &FlowKey) -> Translated {
         let actions = dp_actions(&mut self.verdict);
-        let (plan, uses) = Plan::of(&mut self.verdict);
+        let (plan, effects, uses) = Plan::of(&mut self.verdict);
         let mask = self.verdict.reads.mask().clone();
         let flow = DpFlow {
             key: key.clone(),
@@ -42,7 +42,7 @@ impl Translation {
             actions: Arc::clone(&actions),
             generation: self.generation,
         };
-        let fresh = Fresh { plan, uses, actions, seq: self.seq, generation: self.generation };
+        let fresh = Fresh { plan, effects, uses, actions, seq: self.seq, generation: self.generation };
         Translated { flow, mask, fresh }
     }
 }

@@ -101,9 +101,13 @@ impl Packet {
     #[inline]
     pub fn refill(&mut self, frame: &[u8]) {
         // Whatever stands in the headroom is overwritten before it is part of a frame.
-        self.bytes.truncate(HEADROOM);
-        self.bytes.resize(HEADROOM, 0);
-        self.bytes.extend_from_slice(frame);
+        if self.bytes.len() >= HEADROOM + frame.len() {
+            self.bytes.truncate(HEADROOM + frame.len());
+            self.bytes[HEADROOM..].copy_from_slice(frame);
+        } else {
+            self.bytes.resize(HEADROOM, 0);
+            self.bytes.extend_from_slice(frame);
+        }
         self.start = HEADROOM;
         self.offload = Offload::default();
     }

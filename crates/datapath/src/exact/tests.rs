@@ -153,7 +153,7 @@ fn translate(key: &FlowKey, generation: u64) -> DpFlow {
     reads.note_field(Field::InPortOxm);
     let port = key.in_port().0 as u64 + generation;
     reads.note_prefix(layout::ETH_DST, 16, 48, if port.is_multiple_of(2) { 47 } else { 46 });
-    if port % 2 == 0 {
+    if port.is_multiple_of(2) {
         verdict += (key.0[layout::ETH_DST] >> 17) % 2;
     }
     if (key.0[layout::ETH_DST] >> 18 & 1) == port % 2 {

@@ -149,6 +149,9 @@ pub struct TestHandler {
     pub misses: AtomicU64,
     pub gone: Mutex<Vec<(FlowId, DpFlowStats)>>,
     pub packet_ins: Mutex<Vec<(DpPort, Vec<u8>)>>,
+    /// Keys that were asked about by [`UpcallHandler::check`], and the answer.
+    pub checked: Mutex<Vec<FlowKey>>,
+    pub check_says: AtomicBool,
 }
 
 impl TestHandler {
@@ -160,6 +163,8 @@ impl TestHandler {
             misses: AtomicU64::new(0),
             gone: Mutex::default(),
             packet_ins: Mutex::default(),
+            checked: Mutex::default(),
+            check_says: AtomicBool::new(true),
         })
     }
 
@@ -195,6 +200,11 @@ impl UpcallHandler for TestHandler {
 
     fn flow_gone(&self, id: FlowId, stats: DpFlowStats) {
         self.gone.lock().push((id, stats));
+    }
+
+    fn check(&self, _port: DpPort, key: &FlowKey, _id: FlowId, _actions: &DpActions) -> bool {
+        self.checked.lock().push(key.clone());
+        self.check_says.load(Ordering::SeqCst)
     }
 }
 

@@ -1,7 +1,7 @@
 //! One flow, translated again.
 
 use super::book::{Fresh, Known};
-use super::plan::{Plan, Uses, whole};
+use super::plan::{Effects, Plan, Uses, whole};
 use crate::switch::Switch;
 use dpif::{DpActions, DpFlow, DpFlowEntry, Dpif, FlowId};
 use flow::{FlowKey, FlowMask};
@@ -14,6 +14,7 @@ pub(crate) struct Job {
     pub(crate) id: FlowId,
     pub(crate) key: FlowKey,
     pub(crate) plan: Arc<Plan>,
+    pub(crate) effects: Effects,
     pub(crate) uses: Uses,
     pub(crate) actions: DpActions,
     /// Packets since the pass before.
@@ -41,6 +42,7 @@ impl Job {
             id,
             key: known.key(),
             plan: Arc::clone(&known.plan),
+            effects: Arc::clone(&known.effects),
             uses: Arc::clone(&known.uses),
             actions: Arc::clone(&known.actions),
             recent: known.recent,
@@ -79,7 +81,7 @@ impl Switch {
         let Translated { flow, mask, fresh } = translated;
         let same = fresh.actions == job.actions;
         if same && fresh.plan.mask == job.plan.mask {
-            if fresh.plan != *job.plan || fresh.uses != job.uses {
+            if fresh.uses != job.uses || fresh.effects != job.effects {
                 // Other rules are to be told of its packets from now on.
                 let entry = dpif.flow_get(job.id);
                 entry.iter().for_each(|entry| self.settle(entry));
@@ -112,7 +114,11 @@ impl Switch {
             return None;
         }
         let installed = whole(&job.plan.mask);
-        if learned && fresh.actions == job.actions && fresh.plan.same_but_mask(&job.plan) && fresh.uses == job.uses {
+        let as_known = fresh.actions == job.actions
+            && fresh.plan.same_but_mask(&job.plan)
+            && fresh.uses == job.uses
+            && fresh.effects == job.effects;
+        if learned && as_known {
             if mask == installed || !covers(&installed, &mask) {
                 // It may read more by now, of rules that none of the flow's packets can match.
                 return None;
@@ -153,9 +159,9 @@ impl Switch {
         let Some(known) = book.get_mut(entry.id) else { return };
         let (packets, bytes) = known.take(entry.stats);
         known.recent += packets;
-        let (plan, uses, installed) = (Arc::clone(&known.plan), Arc::clone(&known.uses), known.installed);
+        let (effects, uses, installed) = (Arc::clone(&known.effects), Arc::clone(&known.uses), known.installed);
         drop(book);
-        self.push(&plan, &uses, packets, bytes, crate::upcall::used_or(&entry.stats, installed));
+        self.push(&effects, &uses, packets, bytes, crate::upcall::used_or(&entry.stats, installed));
     }
 
     /// Puts another flow in the place of the one of this id. `false` if that one has left meanwhile.
@@ -181,7 +187,6 @@ impl Plan {
             && self.tables == other.tables
             && self.bridges == other.bridges
             && self.groups == other.groups
-            && self.effects == other.effects
     }
 }
 

@@ -6,7 +6,7 @@
 //! - a flow is entered only if its translation began after all changes whose pass has begun (`begun`): so a pass that
 //!   asks the book which flows its changes can affect misses none.
 
-use super::plan::{Changes, Place, Plan, Uses};
+use super::plan::{Changes, Effects, Place, Plan, Uses};
 use base::{MacAddr, Millis};
 use dpif::{DpActions, DpFlowStats, FlowId};
 use flow::FlowKey;
@@ -19,6 +19,7 @@ use xlate::BridgeId;
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) plan: Arc<Plan>,
+    pub(crate) effects: Effects,
     pub(crate) uses: Uses,
     key: PacketKey,
     pub(crate) actions: DpActions,
@@ -39,6 +40,7 @@ pub(crate) struct Known {
 #[derive(Debug)]
 pub(crate) struct Fresh {
     pub(crate) plan: Plan,
+    pub(crate) effects: Effects,
     pub(crate) uses: Uses,
     pub(crate) actions: DpActions,
     pub(crate) seq: u64,
@@ -85,6 +87,25 @@ impl Known {
 #[derive(Debug)]
 struct PlanEntry {
     flows: HashSet<FlowId>,
+    /// The effects of some of them, to be shared by others.
+    effects: Vec<Effects>,
+}
+
+/// Lists of effects that are remembered with a plan.
+const EFFECTS_MAX: usize = 8;
+
+impl PlanEntry {
+    /// The same effects as others have, if they are known.
+    fn share(&mut self, effects: Effects) -> Effects {
+        if let Some(known) = self.effects.iter().find(|known| **known == effects) {
+            return Arc::clone(known);
+        }
+        if self.effects.len() >= EFFECTS_MAX {
+            self.effects.remove(0);
+        }
+        self.effects.push(Arc::clone(&effects));
+        effects
+    }
 }
 
 /// All of them.
@@ -125,9 +146,10 @@ impl Book {
         if fresh.seq < self.begun {
             return false;
         }
-        let plan = self.adopt(id, fresh.plan, &fresh.uses);
+        let (plan, effects) = self.adopt(id, fresh.plan, fresh.effects, &fresh.uses);
         let known = Known {
             plan,
+            effects,
             uses: fresh.uses,
             key: PacketKey::new(key),
             actions: fresh.actions,
@@ -146,14 +168,14 @@ impl Book {
     pub(crate) fn update(&mut self, id: FlowId, fresh: Fresh) -> bool {
         let Some(known) = self.flows.get_mut(&id) else { return false };
         (known.actions, known.seq, known.generation) = (fresh.actions, fresh.seq, fresh.generation);
-        if *known.plan == fresh.plan && known.uses == fresh.uses {
+        if *known.plan == fresh.plan && known.uses == fresh.uses && known.effects == fresh.effects {
             return true;
         }
         let (plan, uses) = (Arc::clone(&known.plan), Arc::clone(&known.uses));
         self.release(id, &plan, &uses);
-        let plan = self.adopt(id, fresh.plan, &fresh.uses);
+        let (plan, effects) = self.adopt(id, fresh.plan, fresh.effects, &fresh.uses);
         if let Some(known) = self.flows.get_mut(&id) {
-            (known.plan, known.uses) = (plan, fresh.uses);
+            (known.plan, known.effects, known.uses) = (plan, effects, fresh.uses);
         }
         true
     }
@@ -166,22 +188,23 @@ impl Book {
         Some(known)
     }
 
-    fn adopt(&mut self, id: FlowId, plan: Plan, uses: &Uses) -> Arc<Plan> {
+    fn adopt(&mut self, id: FlowId, plan: Plan, effects: Effects, uses: &Uses) -> (Arc<Plan>, Effects) {
         for mac in uses.iter() {
             self.by_mac.entry(mac.mac).or_default().insert(id);
         }
         match self.plans.entry(Arc::new(plan)) {
             Entry::Occupied(mut known) => {
                 known.get_mut().flows.insert(id);
-                Arc::clone(known.key())
+                let effects = known.get_mut().share(effects);
+                (Arc::clone(known.key()), effects)
             }
             Entry::Vacant(new) => {
                 let plan = Arc::clone(new.key());
-                new.insert(PlanEntry { flows: HashSet::from([id]) });
+                new.insert(PlanEntry { flows: HashSet::from([id]), effects: vec![Arc::clone(&effects)] });
                 for place in plan.places() {
                     self.by_place.entry(place).or_default().insert(ByAddress(Arc::clone(&plan)));
                 }
-                plan
+                (plan, effects)
             }
         }
     }
@@ -237,29 +260,30 @@ impl Book {
     }
 
     /// Flows that `changes` may affect; those with a `true` certainly have to be translated again, of the others
-    /// [`Book::affects`] knows.
-    pub(crate) fn candidates(&self, changes: &Changes) -> Vec<(FlowId, bool)> {
+    /// [`Book::affects`] knows. Beside them, how many flows rest on something of the kind that changed.
+    pub(crate) fn candidates(&self, changes: &Changes) -> (Vec<(FlowId, bool)>, usize) {
         if changes.everything {
-            return self.flows.keys().map(|id| (*id, true)).collect();
+            return (self.flows.keys().map(|id| (*id, true)).collect(), self.flows.len());
         }
-        let mut ids: HashMap<FlowId, bool> = HashMap::new();
         let of_place = |place: &Place| {
             let plans = self.by_place.get(place).into_iter().flatten();
-            plans.filter_map(|plan| self.plans.get(&plan.0))
+            plans.filter_map(|plan| Some((&plan.0, self.plans.get(&plan.0)?)))
         };
-        for (bridge, table) in changes.rules.keys() {
-            for plan in of_place(&Place::Table(*bridge, *table)) {
-                for id in &plan.flows {
-                    ids.entry(*id).or_insert(false);
+        let (mut ids, mut passed_over) = (HashMap::new(), 0);
+        for (table, rules) in &changes.rules {
+            for (plan, entry) in of_place(&Place::Table(table.0, table.1)) {
+                if rules.iter().any(|(rule, what)| plan.rule_may_matter(*table, (rule, *what))) {
+                    ids.extend(entry.flows.iter().map(|id| (*id, false)));
+                } else {
+                    passed_over += entry.flows.len();
                 }
             }
         }
-        let certain = changes.places.iter().flat_map(of_place).flat_map(|plan| &plan.flows);
+        let certain = changes.places.iter().flat_map(of_place).flat_map(|(_, entry)| &entry.flows);
         let by_mac = changes.macs.iter().filter_map(|mac| self.by_mac.get(mac)).flatten();
-        for id in certain.chain(by_mac).chain(&self.late) {
-            ids.insert(*id, true);
-        }
-        ids.into_iter().collect()
+        ids.extend(certain.chain(by_mac).chain(&self.late).map(|id| (*id, true)));
+        let n = ids.len() + passed_over;
+        (ids.into_iter().collect(), n)
     }
 
     /// Whether a flow may be another after these changes of rules.
@@ -293,6 +317,7 @@ impl Book {
                 + size_of::<FlowId>() * (1 + k.uses.len())
                 + size_of_val(&*k.key.words)
                 + size_of_val(&*k.uses)
+                + size_of_val(&*k.effects) / Arc::strong_count(&k.effects).saturating_sub(1).max(1)
         });
         flows.sum::<usize>() + self.plans.keys().map(|p| p.bytes()).sum::<usize>()
     }

@@ -134,7 +134,7 @@ impl Switch {
         if let Some(mut known) = known {
             let (packets, bytes) = known.take(stats);
             let used = crate::upcall::used_or(&stats, known.installed);
-            self.push(&known.plan, &known.uses, packets, bytes, used);
+            self.push(&known.effects, &known.uses, packets, bytes, used);
         }
     }
 

@@ -78,12 +78,12 @@ impl Switch {
         let state = &self.revalidation;
         let (changes, seq) = state.take();
         *loosened |= changes.loosened;
-        let candidates = {
+        let (candidates, n) = {
             let mut book = state.book.lock();
             book.begin(seq);
-            if changes.is_empty() && book.late.is_empty() { Vec::new() } else { book.candidates(&changes) }
+            if changes.is_empty() && book.late.is_empty() { Default::default() } else { book.candidates(&changes) }
         };
-        report.candidates += candidates.len();
+        report.candidates += n;
         let slow = state.limiter.is_slow();
         for chunk in candidates.chunks(CHUNK) {
             let jobs = jobs(&state.book.lock(), chunk, &changes, seq);
@@ -150,9 +150,9 @@ impl Switch {
                 left += 1;
             }
             if packets > 0 {
-                let (plan, uses) = (Arc::clone(&known.plan), Arc::clone(&known.uses));
+                let (effects, uses) = (Arc::clone(&known.effects), Arc::clone(&known.uses));
                 drop(book);
-                self.push(&plan, &uses, packets, bytes, used);
+                self.push(&effects, &uses, packets, bytes, used);
             }
         });
         for id in doomed {

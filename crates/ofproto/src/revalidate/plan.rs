@@ -27,8 +27,6 @@ pub(crate) struct Plan {
     pub(crate) bridges: Box<[BridgeId]>,
     /// Groups used.
     pub(crate) groups: Box<[(BridgeId, u32)]>,
-    /// Effects but for addresses.
-    pub(crate) effects: Box<[Effect]>,
 }
 
 /// An address that a flow learns, or that it looked for.
@@ -39,6 +37,9 @@ pub(crate) struct MacUse {
     /// Where the flow's packets show it to be.
     pub(crate) learned: Option<PortNo>,
 }
+
+/// What a flow causes, but for addresses.
+pub(crate) type Effects = Arc<[Effect]>;
 
 /// The addresses of a flow.
 pub(crate) type Uses = Arc<[MacUse]>;
@@ -54,8 +55,9 @@ pub(crate) enum Place {
 }
 
 impl Plan {
-    /// What `verdict` rests on, taken out of it: the shared part and the addresses.
-    pub(crate) fn of(verdict: &mut Verdict) -> (Self, Uses) {
+    /// What `verdict` rests on, taken out of it: the shared part, the effects and the
+    /// addresses.
+    pub(crate) fn of(verdict: &mut Verdict) -> (Self, Effects, Uses) {
         let (mut lookups, mut bridges, mut groups, mut uses) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut tables = Vec::new();
         for dependency in verdict.dependencies.drain(..) {
@@ -90,22 +92,15 @@ impl Plan {
             tables: tables.into(),
             bridges: bridges.into(),
             groups: groups.into(),
-            effects: effects.into(),
         };
         plan.hash = plan.make_hash();
-        (plan, uses.into())
+        (plan, effects.into(), uses.into())
     }
 
     fn make_hash(&self) -> u64 {
         static SEED: OnceLock<foldhash::fast::RandomState> = OnceLock::new();
-        let mut state = SEED.get_or_init(Default::default).build_hasher();
-        (&self.mask, &self.lookups, &self.tables, &self.bridges, &self.groups).hash(&mut state);
-        for effect in &self.effects {
-            if let Effect::Rule(rule) = effect {
-                state.write_usize(Arc::as_ptr(rule).addr());
-            }
-        }
-        state.finish()
+        let all = (&self.mask, &self.lookups, &self.tables, &self.bridges, &self.groups);
+        SEED.get_or_init(Default::default).hash_one(all)
     }
 
     /// Where something can change that flows of this plan rest on.
@@ -130,6 +125,12 @@ impl Plan {
         }
         let mut lookups = self.lookups.iter().filter(|l| (l.bridge, l.table) == (bridge, table));
         lookups.any(|lookup| priority_matters(lookup, rule, what) && !self.contradicts(lookup, rule, key))
+    }
+
+    /// Whether some flow of this plan may not be what it was after this change of a rule in a table, whatever its key.
+    pub(crate) fn rule_may_matter(&self, (bridge, table): (BridgeId, u8), (rule, what): (&Rule, RuleChange)) -> bool {
+        let mut lookups = self.lookups.iter().filter(|l| (l.bridge, l.table) == (bridge, table));
+        self.tables.contains(&(bridge, table)) || lookups.any(|lookup| priority_matters(lookup, rule, what))
     }
 
     /// Whether no packet of the flow can have matched `rule` at this look-up.
@@ -164,7 +165,6 @@ impl Plan {
             + size_of_val(&*self.tables)
             + size_of_val(&*self.bridges)
             + size_of_val(&*self.groups)
-            + size_of_val(&*self.effects)
     }
 }
 
@@ -219,7 +219,6 @@ impl PartialEq for Plan {
             && self.tables == other.tables
             && self.bridges == other.bridges
             && self.groups == other.groups
-            && self.effects == other.effects
     }
 }
 
@@ -231,8 +230,8 @@ impl Hash for Plan {
     }
 }
 
-/// Rules of a table, and what became of each.
-type ChangedRules = Vec<(Arc<Rule>, RuleChange)>;
+/// Rules of one table, and what became of them.
+type RuleChanges = Vec<(Arc<Rule>, RuleChange)>;
 
 /// Changes that came together, by place.
 #[derive(Debug, Default)]
@@ -241,7 +240,7 @@ pub(crate) struct Changes {
     pub(crate) places: HashSet<Place>,
     pub(crate) macs: HashSet<(BridgeId, u16, MacAddr)>,
     /// Single rules, by table; the table is in `places` instead if there are too many.
-    pub(crate) rules: HashMap<(BridgeId, u8), ChangedRules>,
+    pub(crate) rules: HashMap<(BridgeId, u8), RuleChanges>,
     /// A rule is gone: flows may match more closely than they need to.
     pub(crate) loosened: bool,
 }

@@ -43,8 +43,6 @@ pub struct RevalidatorStatus {
     pub self_check_failed: u64,
     /// Different sets of dependencies among the flows.
     pub plans: u64,
-    /// Bytes that is known of flows takes, roughly.
-    pub bytes: u64,
 }
 
 #[derive(Debug, Default)]
@@ -81,9 +79,9 @@ impl Switch {
     /// How revalidation is doing.
     pub fn revalidator_status(&self) -> RevalidatorStatus {
         let state = &self.revalidation;
-        let (flows, plans, bytes) = {
+        let (flows, plans) = {
             let book = state.book.lock();
-            (book.len() as u64, book.n_plans() as u64, book.bytes() as u64)
+            (book.len() as u64, book.n_plans() as u64)
         };
         let (seen, c) = (state.limiter.seen(), &state.counters);
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -106,7 +104,11 @@ impl Switch {
             self_checks: of(&c.self_checks),
             self_check_failed: of(&c.self_check_failed),
             plans,
-            bytes,
         }
+    }
+
+    /// Bytes that are taken by what is known of flows, roughly. Looks at each of them.
+    pub fn remembered_bytes(&self) -> usize {
+        self.revalidation.book.lock().bytes()
     }
 }

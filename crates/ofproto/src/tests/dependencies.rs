@@ -126,6 +126,7 @@ fn random_frame(rng: &mut Rng) -> Vec<u8> {
 impl World {
     fn new(seed: u64) -> Self {
         let mut lab = Lab::new();
+        lab.dp.set_self_check(1);
         let bridges = ["a", "b"].map(|name| lab.bridge(name, 3));
         for (i, name) in ["a-9", "b-9"].into_iter().enumerate() {
             let mut specs: Vec<_> = bridges[i].ports().into_iter().map(|p| p.spec).collect();
@@ -323,7 +324,7 @@ fn plain(actions: &[DpAction]) -> Vec<DpAction> {
 
 #[test]
 fn what_is_cached_is_what_would_be_decided_afresh() {
-    let (mut compared, mut flows, mut translated) = ((0, 0), (0, 0), 0);
+    let (mut compared, mut flows, mut translated, mut checks) = ((0, 0), (0, 0), 0, 0);
     for seed in 0..cases() {
         let mut world = World::new(seed);
         for _ in 0..STEPS {
@@ -336,10 +337,14 @@ fn what_is_cached_is_what_would_be_decided_afresh() {
         assert!(now <= 2 * anew, "{now} flows, where a cache built anew has {anew}; {}", world.done);
         compared = (compared.0 + world.compared.0, compared.1 + world.compared.1);
         flows = (flows.0 + now, flows.1 + anew);
-        translated += world.lab.switch.revalidator_status().translated;
+        let status = world.lab.switch.revalidator_status();
+        assert_eq!((status.mended, status.self_check_failed), (0, 0), "{}", world.done);
+        translated += status.translated;
+        checks += status.self_checks;
     }
     println!(
-        "{} sequences of {STEPS} steps: {} flows compared in {} packets, {translated} re-translated; {} flows, built anew {}",
+        "{} sequences of {STEPS} steps: {} flows compared in {} packets, {translated} re-translated, {checks} packets checked by \
+         themselves; {} flows, built anew {}",
         cases(),
         compared.0,
         compared.1,

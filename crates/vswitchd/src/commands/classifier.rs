@@ -43,7 +43,7 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
         if wanted.is_empty() {
             return Err(format!("no optimisation '{name}': there are {} and all", names()));
         }
-        for table in bridge.tables() {
+        for table in bridge.tables().iter() {
             let mut options = table.rules.options();
             wanted.iter().for_each(|(_, of)| *of(&mut options) = on);
             table.rules.set_options(options);
