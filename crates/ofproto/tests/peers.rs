@@ -16,6 +16,7 @@ use openflow::{FlowModCommand, GroupCommand, parse_flow, parse_group};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use xlate::{PortOut, Start, VlanMode, translate_from};
 
 const TABLES: u64 = 60;
@@ -52,7 +53,9 @@ impl Drop for Peer {
 
 impl Peer {
     fn start(peers: &Path) -> Self {
-        let dir = std::env::temp_dir().join(format!("flowstone-ofproto-peers-{}", std::process::id()));
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        let n = STARTED.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("flowstone-ofproto-peers-{}-{n}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a temporary folder");
         let mut peer = Self { bin: peers.join("bin"), dir, daemons: Vec::new() };
         let (db, sock) = (peer.path("conf.db"), format!("unix:{}", peer.path("db.sock")));
@@ -472,4 +475,165 @@ fn translations_agree_with_open_vswitch() {
     assert!(covered > 100, "{covered} packets");
     assert!(flows > TABLES * 3, "only {flows} flows were taken");
     assert!(wrong.is_empty(), "{} of {traces} differ:\n{}", wrong.len(), wrong[..wrong.len().min(5)].join("\n"));
+}
+
+/// What flows with `learn` match, and what these may learn by it besides.
+const LEARNERS: [(&str, [&str; 3]); 3] = [
+    ("", ["NXM_OF_IN_PORT[]", "reg3=5", "eth_type=0x806"]),
+    ("ip,", ["eth_type=0x800,NXM_OF_IP_SRC[]=NXM_OF_IP_DST[]", "eth_type=0x800,nw_proto=17", "NXM_OF_ETH_TYPE[]"]),
+    (
+        "tcp,",
+        [
+            "eth_type=0x800,nw_proto=6,NXM_OF_TCP_DST[]=NXM_OF_TCP_SRC[]",
+            "eth_type=0x800,nw_proto=6,NXM_OF_IP_DST[8..31]=NXM_OF_IP_SRC[8..31],NXM_OF_TCP_SRC[]",
+            "load:NXM_OF_TCP_SRC[]->NXM_NX_REG5[16..31]",
+        ],
+    ),
+];
+/// What any flow may learn.
+const LEARNED: [&str; 12] = [
+    "NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[]",
+    "NXM_OF_VLAN_TCI[0..11]",
+    "NXM_OF_VLAN_TCI[]",
+    "NXM_OF_ETH_SRC[0..23]=NXM_OF_ETH_DST[24..47]",
+    "NXM_NX_REG0[0..15]=NXM_OF_ETH_TYPE[]",
+    "load:NXM_OF_IN_PORT[]->NXM_NX_REG1[0..15]",
+    "load:5->NXM_NX_REG2[]",
+    "load:NXM_OF_ETH_SRC[]->NXM_OF_ETH_DST[]",
+    "load:NXM_OF_VLAN_TCI[0..11]->NXM_NX_REG4[4..15]",
+    "output:NXM_OF_IN_PORT[]",
+    "output:NXM_NX_REG0[0..15]",
+    "output:NXM_NX_REG1[]",
+];
+const SETTINGS: [&str; 9] = [
+    "idle_timeout=5",
+    "hard_timeout=77",
+    "priority=9",
+    "cookie=0x7",
+    "limit=2",
+    "fin_idle_timeout=3,fin_hard_timeout=4",
+    "send_flow_rem",
+    "table=11",
+    "result_dst=NXM_NX_REG0[0]",
+];
+
+fn random_learner(rng: &mut Rng) -> String {
+    let (m, own) = LEARNERS[rng.below(3) as usize];
+    let mut args = vec!["table=10"];
+    args.extend((0..rng.below(3)).map(|_| pick(rng, &SETTINGS)).collect::<Vec<_>>());
+    args.push(pick(rng, &own));
+    args.extend((0..rng.below(4)).map(|_| pick(rng, &LEARNED)).collect::<Vec<_>>());
+    let before =
+        pick(rng, &["", "", "mod_vlan_vid:9,", "load:0xfffb->NXM_NX_REG0[0..15],", "load:0x77->NXM_NX_REG1[],"]);
+    let port = pick(rng, &["", "in_port=1,", "in_port=2,"]);
+    format!("priority={},{port}{m}actions={before}learn({})", rng.below(60_000), args.join(","))
+}
+
+/// An Ethernet frame: TCP, UDP, ARP or something else, with a tag or not.
+fn random_frame(rng: &mut Rng) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 1 + rng.below(3) as u8, 2, 0, 0, 0, 0, 1 + rng.below(3) as u8];
+    if rng.below(3) == 0 {
+        frame.extend([0x81, 0, 0x60, 5]);
+    }
+    match rng.below(4) {
+        0 => frame.extend([0x88, 0xb5]),
+        1 => frame.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 1, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 10, 0, 0, 2]),
+        n => {
+            let (proto, len) = if n == 2 { (6, 40) } else { (17, 28) };
+            frame.extend([8, 0, 0x45, 0, 0, len, 0, 0, 0, 0, 64, proto, 0, 0]);
+            frame.extend([10, 0, 0, 1 + rng.below(3) as u8, 10, 0, 0, 9, 0, 5, 0, 1 + rng.below(3) as u8]);
+            frame.extend(if n == 2 {
+                &[0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 0, 9, 0, 0, 0, 0][..]
+            } else {
+                &[0, 8, 0, 0]
+            });
+        }
+    }
+    frame.resize(frame.len().max(60), 0);
+    frame
+}
+
+/// A learned flow in words: what `ovs-ofctl dump-flows` tells of it (not its flags, in OpenFlow 1.0).
+fn in_words(fm: &openflow::FlowMod) -> String {
+    format!(
+        "table={:?} priority={} cookie={:#x} idle={} hard={} {} actions={}",
+        fm.table_id,
+        fm.priority,
+        fm.new_cookie,
+        fm.idle_timeout,
+        fm.hard_timeout,
+        flow::text::match_to_string(&fm.matching, &NoNames),
+        openflow::actions_to_string(&fm.actions, &NoNames, openflow::Version::V10),
+    )
+}
+
+fn learned_by_them(peer: &Peer) -> Vec<String> {
+    let mut all = Vec::new();
+    for table in ["table=10", "table=11"] {
+        let dump = peer.run("ovs-ofctl", &["--no-stats", "dump-flows", "br0", table]).expect("dumps");
+        for line in dump.lines().filter(|l| l.contains("actions=")) {
+            let line = line.trim().replace(" actions=", ",actions=");
+            let parsed = parse_flow(&line, FlowModCommand::Add, &NoNames).unwrap_or_else(|e| panic!("{line}: {e}"));
+            all.push(in_words(&parsed.flow_mod));
+        }
+    }
+    all.sort();
+    all
+}
+
+fn learned_by_us(bridge: &Ofproto) -> Vec<String> {
+    let words = |rule: &Arc<xlate::Rule>| {
+        let mut fm = openflow::FlowMod::new(FlowModCommand::Add);
+        fm.table_id = Some(rule.table);
+        (fm.priority, fm.new_cookie) = (rule.priority, rule.cookie);
+        (fm.idle_timeout, fm.hard_timeout) = (rule.idle_timeout, rule.hard_timeout);
+        fm.matching = rule.minimatch.expand();
+        fm.actions = rule.actions.to_vec();
+        in_words(&fm)
+    };
+    let rules = bridge.collect(&ofproto::flow_table::Criteria::any());
+    let mut all: Vec<_> = rules.iter().filter(|r| r.table >= 10).map(words).collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn packets_teach_the_same_flows_as_in_open_vswitch() {
+    let Some(peers) = peers() else { return };
+    let peer = Peer::start(&peers);
+    let (mut learned, mut learners) = (0, 0);
+    for seed in 0..40 {
+        let rng = &mut Rng::seeded(1000 + seed);
+        let (_switch, bridge) = ours();
+        peer.run("ovs-ofctl", &["del-flows", "br0"]).expect("deletes");
+        let mut flows = String::new();
+        for _ in 0..3 {
+            let text = random_learner(rng);
+            if peer.run("ovs-ofctl", &["add-flow", "br0", &text]).is_ok() {
+                let parsed = parse_flow(&text, FlowModCommand::Add, &NoNames).unwrap_or_else(|e| panic!("{text}: {e}"));
+                bridge.flow_mod(&parsed.flow_mod).unwrap_or_else(|e| panic!("{text}: {e}"));
+                flows += &format!("  {text}\n");
+                learners += 1;
+            }
+        }
+        for _ in 0..6 {
+            let (port, frame) = (1 + rng.below(3) as u32, random_frame(rng));
+            let hex: String = frame.iter().map(|b| format!("{b:02x}")).collect();
+            peer.run("ovs-appctl", &["netdev-dummy/receive", &format!("p{port}"), &hex]).expect("receives");
+            let mut key = bridge.switch().expect("lives").key_of(&frame, PortNo(port));
+            key.set_in_port(PortNo(port));
+            bridge.side_effects(&key, Start::Tables, packet::Packet::from_slice(&frame));
+            let want = learned_by_us(&bridge);
+            // Theirs come when their threads have come to it.
+            let theirs = (0..100).map(|_| learned_by_them(&peer)).find(|theirs| *theirs == want);
+            assert!(
+                theirs.is_some(),
+                "{flows}port {port}: {hex}\ntheirs: {:#?}\nours: {want:#?}",
+                learned_by_them(&peer)
+            );
+        }
+        learned += learned_by_us(&bridge).len();
+    }
+    println!("{learned} flows learned by {learners}");
+    assert!(learned > 60, "{learned} flows learned by {learners}");
 }

@@ -44,6 +44,10 @@ impl Xlate<'_> {
             ..FlowMod::new(FlowModCommand::ModifyStrict)
         };
         flow.flags.send_flow_rem = learn.send_flow_rem;
+        let (idle_timeout, hard_timeout) = (learn.fin_idle_timeout, learn.fin_hard_timeout);
+        if idle_timeout != 0 || hard_timeout != 0 {
+            flow.actions.push(Action::FinTimeout { idle_timeout, hard_timeout });
+        }
         for spec in &learn.specs {
             let value = match spec.src {
                 LearnSrc::Field(src) => self.read_subfield(src),
@@ -66,15 +70,13 @@ impl Xlate<'_> {
                     // Numbers are those of OpenFlow 1.0, however wide the field.
                     let port = u16::try_from(value).map(PortNo::from_of10);
                     let sendable = |p: &PortNo| {
-                        p.is_real() || [PortNo::IN_PORT, PortNo::FLOOD, PortNo::LOCAL, PortNo::ALL].contains(p)
+                        p.is_real()
+                            || *p == PortNo(0)
+                            || [PortNo::IN_PORT, PortNo::FLOOD, PortNo::LOCAL, PortNo::ALL].contains(p)
                     };
                     flow.actions.extend(port.ok().filter(sendable).map(|port| Action::Output { port, max_len: 0 }));
                 }
             }
-        }
-        let (idle_timeout, hard_timeout) = (learn.fin_idle_timeout, learn.fin_hard_timeout);
-        if idle_timeout != 0 || hard_timeout != 0 {
-            flow.actions.push(Action::FinTimeout { idle_timeout, hard_timeout });
         }
         flow
     }
