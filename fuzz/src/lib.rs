@@ -1,10 +1,26 @@
 //! What the fuzz targets share: values drawn from the fuzzer's bytes, front to back, so that a change of one byte
 //! changes one value. Where the bytes have ended, all values are zero.
 
+pub mod fixed;
+
+pub use libfuzzer_sys;
+
 use base::PortNo;
 use flow::field::FIELDS;
 use flow::{Field, Match};
 use openflow::{Action, Subfield};
+
+/// A target: what is done with the bytes. Its inputs are libFuzzer's, or those of a fixed run (see [`fixed`]).
+#[macro_export]
+macro_rules! target {
+    (|$bytes:ident: &[u8]| $body:block) => {
+        $crate::libfuzzer_sys::fuzz_target!(|$bytes: &[u8]| $body);
+        $crate::libfuzzer_sys::fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, _seed: u32| {
+            $crate::fixed::next_input(data, max_size)
+                .unwrap_or_else(|| $crate::libfuzzer_sys::fuzzer_mutate(data, size, max_size))
+        });
+    };
+}
 
 /// The bytes not drawn yet.
 #[derive(Clone, Copy, Debug)]

@@ -2,10 +2,9 @@
 #![no_main]
 
 use flow::NoNames;
-use libfuzzer_sys::fuzz_target;
 use openflow::{Version, actions_to_string, parse_actions, parse_instructions};
 
-fuzz_target!(|bytes: &[u8]| {
+fuzz::target!(|bytes: &[u8]| {
     let Some(text) = fuzz::text(bytes) else { return };
     let _ = parse_actions(text, &NoNames);
     let Ok(actions) = parse_instructions(text, &NoNames) else { return };

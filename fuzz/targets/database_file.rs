@@ -1,12 +1,11 @@
 //! Any bytes as a database file: the sound part is read, and written again it is the same.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use ovsdb_server::journal::{Style, snapshot};
 use ovsdb_server::{load, log};
 use serde_json::Value;
 
-fuzz_target!(|bytes: &[u8]| {
+fuzz::target!(|bytes: &[u8]| {
     let parsed = log::parse(bytes);
     assert!(parsed.sound_length <= bytes.len());
     assert_eq!(parsed.error.is_none(), parsed.sound_length == bytes.len());

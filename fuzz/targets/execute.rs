@@ -7,7 +7,6 @@ use dpif::text::format_actions;
 use dpif::{DpAction, Dpif};
 use flow::{compose, extract};
 use fuzz::Input;
-use libfuzzer_sys::fuzz_target;
 use netdev::{Netdev, Rx};
 use packet::checksum::{Verdict, verify};
 use packet::{Checksum, Packet};
@@ -35,7 +34,7 @@ thread_local! {
     static BENCH: RefCell<Bench> = RefCell::new(bench());
 }
 
-fuzz_target!(|bytes: &[u8]| {
+fuzz::target!(|bytes: &[u8]| {
     let mut input = Input(bytes);
     let raw = input.frame();
     let (key, _) = extract(raw, PortNo(1));

@@ -5,12 +5,11 @@
 use base::PortNo;
 use flow::text::{NoNames, flow_key_to_string};
 use flow::{Field, compose, extract};
-use libfuzzer_sys::fuzz_target;
 use packet::checksum::{finish, verify};
 use packet::segment::segment;
 use packet::{Checksum, Gso, GsoKind, Packet};
 
-fuzz_target!(|bytes: &[u8]| {
+fuzz::target!(|bytes: &[u8]| {
     let (key, layers) = extract(bytes, PortNo(7));
     let at = |offset: Option<u16>| offset.map_or(0, usize::from);
     assert!(layers.end <= bytes.len() && at(layers.l3).max(at(layers.l2_5)) <= bytes.len());

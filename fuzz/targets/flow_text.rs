@@ -3,13 +3,12 @@
 #![no_main]
 
 use flow::NoNames;
-use libfuzzer_sys::fuzz_target;
 use openflow::flow_mod::FlowModCommand;
 use openflow::print::{Style, print};
 use openflow::{Form, Message, Options, Protocols};
 use openflow::{decode_with, encode_with, parse_flow, parse_flow_filter, parse_flow_line};
 
-fuzz_target!(|bytes: &[u8]| {
+fuzz::target!(|bytes: &[u8]| {
     let Some(text) = fuzz::text(bytes) else { return };
     let _ = parse_flow_filter(text, &NoNames);
     let _ = parse_flow(text, FlowModCommand::ModifyStrict, &NoNames);

@@ -3,11 +3,10 @@
 #![no_main]
 
 use flow::NoNames;
-use libfuzzer_sys::fuzz_target;
 use openflow::print::{Style, print};
 use openflow::{GroupCommand, Message, Version, decode, encode, parse_group, parse_group_line};
 
-fuzz_target!(|bytes: &[u8]| {
+fuzz::target!(|bytes: &[u8]| {
     let Some(text) = fuzz::text(bytes) else { return };
     for command in [GroupCommand::Delete, GroupCommand::InsertBucket, GroupCommand::RemoveBucket] {
         let _ = parse_group(text, command, &NoNames);

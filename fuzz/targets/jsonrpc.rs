@@ -2,10 +2,9 @@
 #![no_main]
 
 use fuzz::Input;
-use libfuzzer_sys::fuzz_target;
 use ovsdb::jsonrpc::{FrameError, Framer, Limits, Message, Remote, decode};
 
-fuzz_target!(|bytes: &[u8]| {
+fuzz::target!(|bytes: &[u8]| {
     let mut input = Input(bytes);
     let piece = 1 + input.number(1) as usize;
     let limits = Limits { bytes_max: 4000, depth_max: 120 };

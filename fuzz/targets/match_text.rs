@@ -2,16 +2,16 @@
 #![no_main]
 
 use flow::text::{NoNames, match_to_string, parse_match};
-use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| {
+fuzz::target!(|bytes: &[u8]| {
     let Some(text) = fuzz::text(bytes) else { return };
     let Ok(mut matching) = parse_match(text, &NoNames) else { return };
     matching.normalize(&NoNames);
     let printed = match_to_string(&matching, &NoNames);
-    // Open vSwitch prints these under names that it does not read, and one in digits that it reads as others.
+    // As Open vSwitch prints them: two under names that it does not read, one in digits that it reads as others, and one
+    // value, which no packet has, without a name. (The tests of the flow crate hold each field to no more than that.)
     let readable = printed.replace("gtpu_flags", "tun_gtpu_flags").replace("gtpu_msgtype", "tun_gtpu_msgtype");
-    let readable = readable.replace("tun_tos=", "tun_tos=0x");
+    let readable = readable.replace("tun_tos=", "tun_tos=0x").replace("nw_frag=<error>", "nw_frag[0..1]=2");
     match parse_match(&readable, &NoNames) {
         // Texts, not values: a field whose prerequisites the match lacks is not printed, or only by `eth`.
         Ok(again) => assert_eq!(without_eth(&match_to_string(&again, &NoNames)), without_eth(&printed), "{text}"),

@@ -1,10 +1,9 @@
 //! Any bytes as a datagram from the kernel's netlink.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use netdev_linux::netlink::messages;
 
-fuzz_target!(|bytes: &[u8]| {
+fuzz::target!(|bytes: &[u8]| {
     // Each message takes at least its header.
     assert!(messages(bytes).len() <= bytes.len() / 16);
 });

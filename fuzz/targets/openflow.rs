@@ -2,11 +2,10 @@
 //! written the same after it was read again.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use openflow::print::{Style, print};
 use openflow::{Options, decode_with, encode_with};
 
-fuzz_target!(|bytes: &[u8]| {
+fuzz::target!(|bytes: &[u8]| {
     for verbosity in 0..3 {
         print(bytes, Style::plain(verbosity));
     }

@@ -2,13 +2,12 @@
 #![no_main]
 
 use flow::{Field, Match};
-use libfuzzer_sys::fuzz_target;
 use openflow::bytes::Reader;
 use openflow::nxm::{self, Dialect, Unknown};
 use openflow::of_match;
 use openflow::{OfpError, Version};
 
-fuzz_target!(|bytes: &[u8]| {
+fuzz::target!(|bytes: &[u8]| {
     let _ = nxm::decode(bytes, Unknown::Skip);
     let _ = nxm::decode_nx_match(&mut Reader(bytes), bytes.first().map_or(0, |n| usize::from(*n)), Unknown::Refuse);
     // NXM has no entry for packet types.

@@ -2,10 +2,9 @@
 #![no_main]
 
 use fuzz::Input;
-use libfuzzer_sys::fuzz_target;
 use openflow::stream::{Framer, StreamError};
 
-fuzz_target!(|bytes: &[u8]| {
+fuzz::target!(|bytes: &[u8]| {
     let mut input = Input(bytes);
     let seed = input.number(2) as usize;
     let whole = messages([input.0].into_iter());

@@ -1,10 +1,9 @@
 //! Any bytes as a capture file: its frames read the same when they were written.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use netdev::pcap::{Reader, Writer};
 
-fuzz_target!(|bytes: &[u8]| {
+fuzz::target!(|bytes: &[u8]| {
     let Ok(reader) = Reader::new(bytes) else { return };
     let frames: Vec<_> = reader.map_while(Result::ok).map(|record| record.frame).collect();
     let mut out = Vec::new();

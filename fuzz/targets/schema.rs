@@ -1,10 +1,9 @@
 //! Any text as a database schema: one that is understood reads the same when it was written.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use ovsdb::DatabaseSchema;
 
-fuzz_target!(|bytes: &[u8]| {
+fuzz::target!(|bytes: &[u8]| {
     let Some(text) = fuzz::text(bytes) else { return };
     let Ok(schema) = DatabaseSchema::parse(text) else { return };
     let json = schema.to_json();

@@ -1,7 +1,6 @@
 //! Any JSON-RPC messages from two clients of a database server.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use ovsdb::UuidSource;
 use ovsdb::jsonrpc::{Limits, Message, decode};
 use ovsdb_server::storage::Memory;
@@ -21,7 +20,7 @@ static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
         "kid": {"indexes": [["name"]], "columns": {"name": {"type": "string", "mutable": false}}}}})
 });
 
-fuzz_target!(|bytes: &[u8]| {
+fuzz::target!(|bytes: &[u8]| {
     let log = Memory::new();
     let mut core = Core::new(UuidSource::seeded(1));
     core.add_database(&[SCHEMA.clone()], Box::new(log.clone()), None, Now::default()).expect("our own schema");

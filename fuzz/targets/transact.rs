@@ -2,7 +2,6 @@
 //! reads the same from its record in a database file.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use ovsdb::{DatabaseSchema, UuidSource, schemas};
 use ovsdb_server::journal::{self, Style, Unknown};
 use ovsdb_server::{Caller, Database, Outcome, execute};
@@ -13,7 +12,7 @@ use std::sync::{Arc, LazyLock};
 static SCHEMA: LazyLock<Arc<DatabaseSchema>> =
     LazyLock::new(|| Arc::new(DatabaseSchema::parse(schemas::OPEN_VSWITCH).expect("our own schema")));
 
-fuzz_target!(|bytes: &[u8]| {
+fuzz::target!(|bytes: &[u8]| {
     let mut uuids = UuidSource::seeded(1);
     let mut database = Database::new(Arc::clone(&SCHEMA));
     let locks = BTreeSet::new();

@@ -5,14 +5,13 @@
 use base::{DpPort, MacAddr, Millis, PortNo};
 use flow::{FlowKey, extract, layout};
 use fuzz::Input;
-use libfuzzer_sys::fuzz_target;
 use openflow::{Limits, Version};
 use parking_lot::RwLock;
 use std::sync::Arc;
 use xlate::model::{PriorityTags, new_tables};
 use xlate::{Bridge, Bundle, MacTable, Network, Port, PortConfig, PortOut, Rule, Table, VlanMode, translate};
 
-fuzz_target!(|bytes: &[u8]| {
+fuzz::target!(|bytes: &[u8]| {
     let mut input = Input(bytes);
     let frame = input.frame();
     let in_port = PortNo(1 + input.below(4) as u32);
@@ -51,6 +50,7 @@ fn network(input: &mut Input<'_>) -> Network {
             name: format!("p{n}"),
             out: out(n),
             config: PortConfig::default(),
+            live: true,
             bundle: Some(n as usize - 1),
         };
         let mut macs = MacTable::default();
@@ -107,9 +107,10 @@ fn add_rule(tables: &[Table], input: &mut Input<'_>) {
         hard_timeout: 0,
         importance: 0,
         flags: openflow::FlowFlags::default(),
+        conjunctions: xlate::model::conjunctions_of(&actions),
         actions: actions.into(),
         created: Millis(0),
-        modified: Millis(0),
+        modified: 0.into(),
         versions: classifier::Versions::new(0),
         stats: Arc::default(),
     }));

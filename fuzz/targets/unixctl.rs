@@ -1,10 +1,9 @@
 //! Any stream of bytes on a control socket: requests read the same when they were written.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use unixctl::decode;
 
-fuzz_target!(|bytes: &[u8]| {
+fuzz::target!(|bytes: &[u8]| {
     for request in decode(bytes).unwrap_or_default() {
         let again = decode(&request.to_bytes()).expect("our own request");
         assert_eq!(again, [request]);

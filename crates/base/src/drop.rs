@@ -40,8 +40,18 @@ drop_reasons! {
     OutputError = "output-error",
     /// The queue to the slow path is full.
     UpcallQueueFull = "upcall-queue-full",
-    /// The slow path failed on this packet (resubmit depth or count, action size).
+    /// The slow path failed on this packet, for a reason that none of the following names.
     TranslationError = "translation-error",
+    /// Tables, groups or patch ports lead to each other without end.
+    RecursionTooDeep = "recursion-too-deep",
+    /// The tables ask for more look-ups than a packet is allowed.
+    TooManyResubmits = "too-many-resubmits",
+    /// The tables push more values than a packet's stack has room for.
+    StackTooDeep = "stack-too-deep",
+    /// The tables ask for more actions than a datapath takes.
+    TooManyActions = "too-many-actions",
+    /// The group that the actions name is gone, or none of its buckets is live.
+    NoGroup = "no-group",
     /// The VLAN of the frame is not one that the port carries.
     VlanMismatch = "vlan-mismatch",
     /// Sent to a reserved address that a bridge does not forward.

@@ -82,6 +82,15 @@ impl<R: Rule> Index<R> {
         self.prefixes.fields().collect()
     }
 
+    /// Whether nothing is left of rules that were removed.
+    #[cfg(test)]
+    pub(crate) fn is_clean(&self) -> bool {
+        self.order.is_empty()
+            && self.by_mask.is_empty()
+            && self.free.len() == self.tuples.len()
+            && self.prefixes.are_empty()
+    }
+
     /// The shared mask, if there is a rule with it.
     pub(crate) fn mask(&self, mask: &MiniMask) -> Option<&Arc<MiniMask>> {
         self.by_mask.get_key_value(mask).map(|(mask, _)| mask)

@@ -67,6 +67,14 @@ impl Prefixes {
         self.0.iter().map(|f| f.field)
     }
 
+    #[cfg(test)]
+    pub(crate) fn are_empty(&self) -> bool {
+        self.0.iter().all(|field| match &field.trie {
+            FieldTrie::Short(trie) => trie.is_empty(),
+            FieldTrie::Long(trie) => trie.is_empty(),
+        })
+    }
+
     /// What a mask has of the fields in `stage`.
     pub(crate) fn lens(&self, mask: &FlowMask, stage: Stage) -> Lens {
         let words = stage.words();

@@ -1,5 +1,5 @@
-//! Look-up cost of both megaflow indexes over workloads that are known for their masks: `index [SECONDS]` prints a line
-//! of JSON for each index and workload.
+//! Look-up cost of both megaflow indexes over workloads that are known for their masks: `index [SECONDS [NAME]]` prints a
+//! line of JSON for each index and workload (whose name begins with NAME).
 //!
 //! - `masks-N`: N rules that each match prefixes of source and destination addresses of a length of their own;
 //! - `victim`, `tse`: a whitelist by source address, destination port and source port, without and with 4,000 packets
@@ -251,7 +251,8 @@ fn main() {
     let mut works: Vec<Workload> = [1, 10, 50, 200].into_iter().map(|n| masks(n, rng)).collect();
     works.extend([whitelist("victim", 0, rng), whitelist("tse", 4000, rng)]);
     works.extend([exact(1000, rng), exact(100_000, rng), prefix(1000, rng), prefix(100_000, rng)]);
-    for work in &works {
+    let only = std::env::args().nth(2).unwrap_or_default();
+    for work in works.iter().filter(|w| w.name.starts_with(&only)) {
         run::<TupleSpace>("tuple-space", work, seconds);
         run::<Tree>("tree", work, seconds);
     }

@@ -21,6 +21,31 @@ pub(crate) struct Queue {
     pub(crate) port: Arc<Port>,
     /// Its index at the port.
     pub(crate) index: usize,
+    /// Rounds for which it is passed over from now on, and for how many it was last.
+    rest: u32,
+    rested: u32,
+}
+
+/// Rounds for which a queue without packets is passed over at most, while others have some.
+const REST_MAX: u32 = 8;
+
+impl Queue {
+    /// Whether it is passed over in this round: it had nothing lately, while others had (`busy`). To ask a device costs
+    /// a system call. Before the thread sleeps, all are asked.
+    fn is_resting(&mut self, busy: bool) -> bool {
+        if !busy {
+            (self.rest, self.rested) = (0, 0);
+        }
+        let rests = self.rest > 0;
+        self.rest = self.rest.saturating_sub(1);
+        rests
+    }
+
+    /// Takes note of whether something was there.
+    fn asked(&mut self, found: bool, busy: bool) {
+        self.rested = if found || !busy { 0 } else { (self.rested * 2 + 1).min(REST_MAX) };
+        self.rest = self.rested;
+    }
 }
 
 /// What one packet thread owns.
@@ -32,29 +57,36 @@ pub(crate) struct Worker {
     /// The port table in use, and the queues in it that are ours.
     ports: Arc<PortTable>,
     pub(crate) queues: Vec<Queue>,
+    /// The last round moved packets.
+    busy: bool,
     forwarder: Forwarder,
 }
 
 impl Worker {
     pub(crate) fn new(shared: Arc<Shared>, index: usize) -> Self {
-        Self { shared, index, ports: Arc::default(), queues: Vec::new(), forwarder: Forwarder::new(index) }
+        Self { shared, index, ports: Arc::default(), queues: Vec::new(), busy: false, forwarder: Forwarder::new(index) }
     }
 
     /// One round: at most one batch from each queue. Returns how many packets came in.
     pub(crate) fn round(&mut self) -> usize {
         self.sync();
-        let Self { shared, ports, queues, forwarder, .. } = self;
+        let Self { shared, ports, queues, busy, forwarder, .. } = self;
         forwarder.configure(shared);
         let mut received = 0;
-        for queue in queues.iter() {
+        for queue in queues.iter_mut() {
+            if queue.is_resting(*busy) {
+                continue;
+            }
             let batch = forwarder.batch();
             receive(queue, batch);
+            queue.asked(!batch.is_empty(), *busy);
             if !batch.is_empty() {
                 received += batch.len();
                 forwarder.process(shared, ports, &queue.port);
             }
         }
         forwarder.flush(shared, ports);
+        *busy = received > 0;
         let counters = &shared.lanes[self.index];
         bump_own(&counters.packets, received as u64);
         bump_own(&counters.rounds, 1);
@@ -72,7 +104,7 @@ impl Worker {
         self.queues.clear();
         for port in self.ports.iter() {
             let ours = port.rx.iter().enumerate().filter(|(_, q)| q.thread == self.index);
-            self.queues.extend(ours.map(|(index, _)| Queue { port: port.clone(), index }));
+            self.queues.extend(ours.map(|(index, _)| Queue { port: port.clone(), index, rest: 0, rested: 0 }));
         }
         self.shared.saw(self.index, self.ports.version);
     }
@@ -92,7 +124,7 @@ impl Worker {
 }
 
 /// Fills `batch`, which is empty, from a queue. A queue with an error rests.
-fn receive(Queue { port, index }: &Queue, batch: &mut Batch) {
+fn receive(Queue { port, index, .. }: &Queue, batch: &mut Batch) {
     let queue = &port.rx[*index];
     if queue.broken.load(Ordering::Relaxed) {
         return;

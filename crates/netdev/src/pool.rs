@@ -41,6 +41,7 @@ thread_local! {
 }
 
 /// A packet with a copy of `frame`, its headroom and no marks, in a buffer of the pool if there is one.
+#[inline]
 pub fn filled(frame: &[u8]) -> Packet {
     let kept = POOL.with_borrow_mut(|pool| {
         let small = packet::buf::HEADROOM + frame.len() <= SMALL;
@@ -90,6 +91,7 @@ pub fn buffer(len: usize) -> Vec<u8> {
 }
 
 /// Gives a packet's buffer back.
+#[inline]
 pub fn recycle(packet: Packet) {
     POOL.with_borrow_mut(|pool| pool.give(packet));
 }

@@ -5,14 +5,15 @@ use crate::conn::peer::PeerKind;
 use crate::expire::Expirable;
 use crate::revalidate::Change;
 use crate::switch::Switch;
+use crate::transaction::Writer;
 use base::{MacAddr, PortNo};
 use netdev::Netdev;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use xlate::model::{PriorityTags, new_tables};
-use xlate::{Bridge, BridgeId, Bundle, MacTable, Port, PortConfig, PortOut, Table, VlanMode};
+use xlate::{Bridge, BridgeId, Bundle, MacTable, Port, PortConfig, PortOut, Tables, VlanMode};
 
 /// A bridge.
 #[derive(Debug)]
@@ -20,7 +21,8 @@ pub struct Ofproto {
     id: BridgeId,
     name: String,
     switch: Weak<Switch>,
-    tables: Arc<[Table]>,
+    pub(crate) tables: Arc<Tables>,
+    pub(crate) writer: Mutex<Writer>,
     macs: Arc<RwLock<MacTable>>,
     state: RwLock<State>,
     pub(crate) expirable: Expirable,
@@ -79,6 +81,13 @@ pub struct OfPort {
     pub patch: Arc<PatchCounters>,
     /// When it was added, in milliseconds of the switch's clock.
     pub created_ms: u64,
+}
+
+impl OfPort {
+    /// Whether it and its link are up.
+    fn is_live(&self) -> bool {
+        !self.config.down && self.spec.device.as_ref().is_none_or(|device| device.status().carrier)
+    }
 }
 
 /// What went through a patch port.
@@ -152,6 +161,7 @@ impl Ofproto {
             name: name.to_owned(),
             switch: Arc::downgrade(switch),
             tables: new_tables(),
+            writer: Mutex::default(),
             macs: Arc::default(),
             state: RwLock::default(),
             expirable: Expirable::default(),
@@ -170,7 +180,7 @@ impl Ofproto {
     }
 
     /// Its flow tables.
-    pub fn tables(&self) -> &[Table] {
+    pub fn tables(&self) -> &Tables {
         &self.tables
     }
 
@@ -235,6 +245,22 @@ impl Ofproto {
         let old = std::mem::replace(&mut self.state.write().miss_to_controller, on);
         if old != on {
             self.rebuild();
+        }
+    }
+
+    /// Chooses the fields of a table whose prefixes are tracked (Flow_Table:prefixes); `None` for the usual ones.
+    pub fn set_prefixes(&self, table: u8, fields: Option<&[flow::Field]>) {
+        let Some(table) = self.tables.get(usize::from(table)) else { return };
+        let fields = fields.unwrap_or(&classifier::DEFAULT_PREFIXES);
+        if table.rules.prefixes() != fields && table.rules.set_prefixes(fields).is_ok() {
+            self.searched_otherwise();
+        }
+    }
+
+    /// Look-ups find what they found before, but read other bits: cached flows are made anew.
+    pub fn searched_otherwise(&self) {
+        if let Some(switch) = self.switch() {
+            switch.changed(crate::Change::Bridge(self.id));
         }
     }
 
@@ -320,6 +346,19 @@ impl Ofproto {
         Some(port)
     }
 
+    /// Notes that links of ports may be up or down that were not: groups watch them.
+    pub(crate) fn links_changed(&self) {
+        let view = self.switch().and_then(|s| s.network().bridges.get(&self.id).cloned());
+        let state = self.state.read();
+        let changed = view.is_some_and(|view| {
+            view.ports.values().any(|port| state.ports.get(&port.no).is_some_and(|p| p.is_live() != port.live))
+        });
+        drop(state);
+        if changed {
+            self.rebuild();
+        }
+    }
+
     /// Its ports, by number.
     pub fn ports(&self) -> Vec<OfPort> {
         self.state.read().ports.values().cloned().collect()
@@ -354,6 +393,7 @@ impl Ofproto {
                     name: port.spec.name.clone(),
                     out: port.spec.out,
                     config: port.config,
+                    live: port.is_live(),
                     bundle: bundle_of.get(no).copied(),
                 };
                 (*no, view)

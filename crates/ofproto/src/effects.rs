@@ -1,6 +1,6 @@
 //! What packets cause beside their forwarding, applied.
 
-use crate::revalidate::Change;
+use crate::revalidate::{Change, Uses};
 use crate::switch::Switch;
 use base::Millis;
 use std::sync::atomic::Ordering;
@@ -17,6 +17,22 @@ pub(crate) enum Seen {
 }
 
 impl Switch {
+    /// Applies what a flow with these effects and addresses causes, for packets that the datapath counted.
+    pub(crate) fn push(&self, effects: &[Effect], uses: &Uses, packets: u64, bytes: u64, used: Millis) {
+        if packets == 0 {
+            return;
+        }
+        self.apply(effects, packets, bytes, used, Seen::Earlier);
+        let net = self.network();
+        for seen in uses.iter() {
+            let (bridge, vlan, mac) = seen.mac;
+            let Some(port) = seen.learned else { continue };
+            if let Some(bridge) = net.bridges.get(&bridge).filter(|b| b.ports.contains_key(&port)) {
+                bridge.macs.write().refresh(vlan, mac, port, used);
+            }
+        }
+    }
+
     /// Applies `effects` for `packets` packets of `bytes` bytes together, the last of which came at `now`.
     pub(crate) fn apply(&self, effects: &[Effect], packets: u64, bytes: u64, now: Millis, seen: Seen) {
         if packets == 0 {
@@ -49,6 +65,20 @@ impl Switch {
                         for (vlan, mac) in evicted.into_iter().chain([(*vlan, *mac)]) {
                             self.changed(Change::Mac { bridge: bridge.id, vlan, mac });
                         }
+                    }
+                }
+                Effect::Group(group) => group.counters.add(packets, bytes),
+                Effect::Bucket(group, i) => {
+                    group.buckets.get(*i).iter().for_each(|b| b.counters.add(packets, bytes));
+                }
+                Effect::Learn(learned) => {
+                    if let Some(bridge) = self.bridge(learned.bridge) {
+                        bridge.learn(learned, now, seen);
+                    }
+                }
+                Effect::FinTimeout { bridge, rule, idle_timeout, hard_timeout } => {
+                    if let Some(bridge) = self.bridge(*bridge) {
+                        bridge.fin_timeout(rule, *idle_timeout, *hard_timeout);
                     }
                 }
                 Effect::Patch { from, to } => {

@@ -32,7 +32,7 @@ impl Expirable {
 fn expired(rule: &Rule, now: Millis) -> Option<RemovedReason> {
     let over = |secs: u16, since: Millis| secs != 0 && now.since(since) >= u64::from(secs) * 1000;
     let used = Millis(rule.stats.used.load(Ordering::Relaxed)).max(rule.created);
-    if over(rule.hard_timeout, rule.modified) {
+    if over(rule.hard_timeout, rule.modified()) {
         Some(RemovedReason::HardTimeout)
     } else if over(rule.idle_timeout, used) {
         Some(RemovedReason::IdleTimeout)
@@ -42,6 +42,11 @@ fn expired(rule: &Rule, now: Millis) -> Option<RemovedReason> {
 }
 
 impl Ofproto {
+    /// Whether the time of a flow is over, as far as statistics have told.
+    pub(crate) fn is_due(&self, now: Millis) -> bool {
+        self.expirable.0.lock().values().any(|rule| expired(rule, now).is_some())
+    }
+
     /// Removes flows and learned addresses whose time is over, and returns the flows. Statistics should have been
     /// pushed just before ([`crate::Switch::revalidate`]), or idle timeouts come early.
     pub fn expire(&self, now: Millis) -> Vec<Removed> {
@@ -56,6 +61,7 @@ impl Ofproto {
         }
         let over: Vec<_> =
             self.expirable.0.lock().values().filter_map(|r| Some((Arc::clone(r), expired(r, now)?))).collect();
-        over.into_iter().filter_map(|(rule, reason)| self.remove_rule(&rule, reason)).collect()
+        self.reap();
+        if over.is_empty() { Vec::new() } else { self.remove_rules(&over) }
     }
 }

@@ -1,15 +1,16 @@
-//! Flow modifications (OpenFlow 1.3 section 6.4), all called on the control thread.
+//! Flow modifications (OpenFlow 1.3 section 6.4).
 
 use crate::bridge::Ofproto;
-use crate::revalidate::{Change, RuleChange};
+use crate::transaction::{Transaction, groups_of};
 use base::PortNo;
 use classifier::{LATEST, Versions};
 use flow::Match;
-use openflow::OfpError;
 use openflow::action::Action;
 use openflow::flow_mod::{FlowMod, FlowModCommand, GROUP_ANY};
+use openflow::group::GROUP_ALL;
+use openflow::{GroupCommand, GroupMod, OfpError};
 use std::sync::Arc;
-use xlate::model::N_TABLES;
+use xlate::model::{N_TABLES, conjunctions_of};
 use xlate::{Rule, RuleStats};
 
 /// The table that Open vSwitch keeps for itself: controllers can look at it, not change it.
@@ -25,6 +26,8 @@ pub enum RemovedReason {
     HardTimeout = 1,
     /// Deleted by a flow modification.
     Delete = 2,
+    /// A group that it led to was deleted.
+    GroupDelete = 3,
 }
 
 /// A flow that is gone.
@@ -86,7 +89,7 @@ impl Criteria {
     fn admits(&self, rule: &Rule) -> bool {
         (rule.cookie ^ self.cookie) & self.cookie_mask == 0
             && (self.out_port == PortNo::ANY || rule.actions.iter().any(|a| outputs_to(a, self.out_port)))
-            && self.out_group == GROUP_ANY
+            && (self.out_group == GROUP_ANY || groups_of(&rule.actions).any(|group| group == self.out_group))
     }
 }
 
@@ -105,6 +108,12 @@ fn outputs_to(action: &Action, port: PortNo) -> bool {
 impl Ofproto {
     /// Flows that meet `criteria`, table by table.
     pub fn collect(&self, criteria: &Criteria) -> Vec<Arc<Rule>> {
+        let view = self.tables().view();
+        self.collect_in(criteria, view.version)
+    }
+
+    /// The same in a version of the tables.
+    pub(crate) fn collect_in(&self, criteria: &Criteria, version: u64) -> Vec<Arc<Rule>> {
         let mut found = Vec::new();
         let tables = match criteria.table_id {
             Some(t) => usize::from(t)..usize::from(t) + 1,
@@ -112,8 +121,8 @@ impl Ofproto {
         };
         for table in self.tables().get(tables).unwrap_or(&[]) {
             match criteria.strict_priority {
-                Some(priority) => found.extend(table.rules.find(&criteria.matching, priority.into(), LATEST)),
-                None => found.extend(table.rules.within(&criteria.matching, LATEST)),
+                Some(priority) => found.extend(table.rules.find(&criteria.matching, priority.into(), version)),
+                None => found.extend(table.rules.within(&criteria.matching, version)),
             }
         }
         found.retain(|r| criteria.admits(r));
@@ -122,32 +131,84 @@ impl Ofproto {
 
     /// Carries out a flow modification whose actions have been checked, and returns the flows that it removed.
     pub fn flow_mod(&self, fm: &FlowMod) -> Result<Vec<Removed>, OfpError> {
+        Ok(self.transaction(|t| t.flow_mod(fm))?.1)
+    }
+
+    /// Removes rules, as far as they are (still) in their tables.
+    pub(crate) fn remove_rules(&self, rules: &[(Arc<Rule>, RemovedReason)]) -> Vec<Removed> {
+        let removed = self.transaction(|t| {
+            rules.iter().for_each(|(rule, reason)| t.remove(rule, *reason));
+            Ok(())
+        });
+        removed.map(|((), removed)| removed).unwrap_or_default()
+    }
+
+    /// Counts what the datapath forwarded by flows that are gone, and tells controllers of them. By now nothing more is
+    /// forwarded by them, so that the counts are final.
+    pub(crate) fn finish_removal(&self, removed: &[Removed]) {
+        if removed.iter().any(|r| r.rule.flags.send_flow_rem) {
+            if let Some(switch) = self.switch() {
+                switch.revalidate();
+            }
+            self.send_flows_removed(removed);
+        }
+    }
+
+    /// Removes all flows and groups without telling anybody.
+    pub fn flush_flows(&self) {
+        base::coverage!(ofproto_flush);
+        let groups = GroupMod::new(GroupCommand::Delete, GROUP_ALL);
+        let _ = self.transaction(|t| {
+            for rule in self.collect_in(&Criteria::any(), LATEST) {
+                t.remove(&rule, RemovedReason::Delete);
+            }
+            t.group_mod(&groups)
+        });
+    }
+
+    /// Flows in all tables.
+    pub fn n_flows(&self) -> usize {
+        self.tables().iter().map(|t| t.n_active() as usize).sum()
+    }
+
+    pub(crate) fn now(&self) -> base::Millis {
+        self.switch().map(|s| s.clock().now()).unwrap_or_default()
+    }
+}
+
+impl Transaction<'_> {
+    /// Carries out a flow modification whose actions have been checked, but for the groups that they name.
+    ///
+    /// Errors: `OFPFMFC_BAD_TABLE_ID`, `OFPBRC_EPERM` for the table that the switch keeps for itself, `OFPFMFC_OVERLAP`,
+    /// `OFPBAC_BAD_OUT_GROUP`.
+    pub fn flow_mod(&mut self, fm: &FlowMod) -> Result<(), OfpError> {
         if fm.table_id.is_some_and(|t| usize::from(t) >= N_TABLES) {
             return Err(OfpError::FmfcBadTableId);
         }
         if fm.table_id == Some(INTERNAL_TABLE) {
             return Err(OfpError::BrcEperm);
         }
-        let removed = match fm.command {
+        match fm.command {
             FlowModCommand::Add => {
-                self.add(fm)?;
-                Vec::new()
+                self.check_groups(&fm.actions)?;
+                self.add(fm)
             }
             FlowModCommand::Modify | FlowModCommand::ModifyStrict => {
-                self.modify(fm)?;
-                Vec::new()
+                self.check_groups(&fm.actions)?;
+                self.modify(fm)
             }
-            FlowModCommand::Delete | FlowModCommand::DeleteStrict => self.delete(fm),
-        };
-        base::coverage!(rev_flow_table);
-        Ok(removed)
+            FlowModCommand::Delete | FlowModCommand::DeleteStrict => {
+                for rule in self.bridge.collect_in(&Criteria::of(fm), LATEST) {
+                    self.remove(&rule, RemovedReason::Delete);
+                }
+                Ok(())
+            }
+        }
     }
 
-    fn add(&self, fm: &FlowMod) -> Result<(), OfpError> {
+    fn add(&mut self, fm: &FlowMod) -> Result<(), OfpError> {
         let table_id = fm.table_id.unwrap_or(0);
-        let table = self.tables().get(usize::from(table_id)).ok_or(OfpError::FmfcBadTableId)?;
-        let now = self.now();
-        let rules = &table.rules;
+        let rules = &self.table(table_id)?.rules;
         let old = rules.find(&fm.matching, fm.priority.into(), LATEST);
         // What only takes another's place overlaps with nothing that the other did not.
         if old.is_none() && fm.flags.check_overlap && rules.overlaps(&fm.matching, fm.priority.into(), LATEST) {
@@ -165,96 +226,57 @@ impl Ofproto {
             importance: fm.importance,
             flags: fm.flags,
             actions: fm.actions.clone().into(),
-            created: now,
-            modified: now,
-            versions: Versions::new(0),
+            created: self.now,
+            modified: self.now.0.into(),
+            versions: Versions::new(self.version()),
+            conjunctions: conjunctions_of(&fm.actions),
             stats,
         });
-        self.expirable.insert(&rule);
-        rules.insert(Arc::clone(&rule));
-        let what = if old.is_some() { RuleChange::Replaced } else { RuleChange::Added };
-        if let Some(old) = old {
-            rules.remove(&old);
-            self.expirable.remove(&old);
-        }
-        self.rule_changed(rule, what);
-        Ok(())
+        self.put(rule, old.as_ref())
     }
 
-    fn modify(&self, fm: &FlowMod) -> Result<(), OfpError> {
-        let found = self.collect(&Criteria::of(fm));
+    fn modify(&mut self, fm: &FlowMod) -> Result<(), OfpError> {
+        let found = self.bridge.collect_in(&Criteria::of(fm), LATEST);
         if found.is_empty() {
             // OpenFlow 1.0 and 1.1 add what is not there to be modified.
             return if fm.modify_cookie && fm.cookie_mask == 0 { self.add(fm) } else { Ok(()) };
         }
         let actions: Arc<[Action]> = fm.actions.clone().into();
-        let now = self.now();
         for old in found {
             let stats = if fm.flags.reset_counts { Arc::default() } else { Arc::clone(&old.stats) };
             let rule = Arc::new(Rule {
                 minimatch: old.minimatch.clone(),
                 cookie: if fm.modify_cookie { fm.new_cookie } else { old.cookie },
                 actions: Arc::clone(&actions),
-                modified: now,
-                versions: Versions::new(0),
+                modified: self.now.0.into(),
+                versions: Versions::new(self.version()),
+                conjunctions: conjunctions_of(&actions),
                 stats,
                 ..*old
             });
-            self.expirable.remove(&old);
-            self.expirable.insert(&rule);
-            let rules = &self.tables()[usize::from(old.table)].rules;
-            rules.insert(Arc::clone(&rule));
-            rules.remove(&old);
-            self.rule_changed(rule, RuleChange::Replaced);
+            self.put(rule, Some(&old))?;
         }
         Ok(())
     }
 
-    fn delete(&self, fm: &FlowMod) -> Vec<Removed> {
-        let found = self.collect(&Criteria::of(fm));
-        found.iter().filter_map(|rule| self.remove_rule(rule, RemovedReason::Delete)).collect()
-    }
-
-    /// Removes a rule, if it is (still) in its table.
-    pub(crate) fn remove_rule(&self, rule: &Arc<Rule>, reason: RemovedReason) -> Option<Removed> {
-        self.expirable.remove(rule);
-        let rules = &self.tables().get(usize::from(rule.table))?.rules;
-        rules.remove(rule).then(|| {
-            self.rule_changed(Arc::clone(rule), RuleChange::Removed);
-            Removed { rule: Arc::clone(rule), reason }
-        })
-    }
-
-    /// Tells that a table is not as it was: `rule` came into it or left it just before.
-    fn rule_changed(&self, rule: Arc<Rule>, what: RuleChange) {
-        self.changed(Change::Rule { bridge: self.id(), table: rule.table, rule, what });
-    }
-
-    /// Counts what the datapath forwarded by flows that are gone, and tells controllers of them. By now nothing more is
-    /// forwarded by them, so that the counts are final.
-    pub(crate) fn finish_removal(&self, removed: &[Removed]) {
-        if removed.iter().any(|r| r.rule.flags.send_flow_rem) {
-            if let Some(switch) = self.switch() {
-                switch.revalidate();
-            }
-            self.send_flows_removed(removed);
+    /// Lowers the timeouts of a rule to these, in seconds; 0 leaves one as it is.
+    pub(crate) fn lower_timeouts(&mut self, old: &Arc<Rule>, idle: u16, hard: u16) -> Result<(), OfpError> {
+        let lower = |old: u16, new: u16| if new != 0 && (old == 0 || new < old) { new } else { old };
+        let (idle, hard) = (lower(old.idle_timeout, idle), lower(old.hard_timeout, hard));
+        if !old.versions.visible_in(LATEST) || (idle, hard) == (old.idle_timeout, old.hard_timeout) {
+            return Ok(());
         }
-    }
-
-    /// Removes all flows without telling anybody.
-    pub fn flush_flows(&self) {
-        base::coverage!(ofproto_flush);
-        for rule in self.collect(&Criteria::any()) {
-            self.remove_rule(&rule, RemovedReason::Delete);
-        }
-    }
-
-    /// Flows in all tables.
-    pub fn n_flows(&self) -> usize {
-        self.tables().iter().map(|t| t.rules.len()).sum()
-    }
-
-    pub(crate) fn now(&self) -> base::Millis {
-        self.switch().map(|s| s.clock().now()).unwrap_or_default()
+        let rule = Arc::new(Rule {
+            minimatch: old.minimatch.clone(),
+            actions: Arc::clone(&old.actions),
+            idle_timeout: idle,
+            hard_timeout: hard,
+            modified: old.modified().0.into(),
+            versions: Versions::new(self.version()),
+            conjunctions: old.conjunctions.clone(),
+            stats: Arc::clone(&old.stats),
+            ..**old
+        });
+        self.put(rule, Some(old))
     }
 }

@@ -2,33 +2,38 @@
 //!
 //! - [`switch`]: [`Switch`], all bridges over one datapath, and the snapshot that translations look at;
 //! - [`bridge`]: [`Ofproto`], one bridge: ports, bundles, identity;
-//! - [`flow_table`]: flow modifications; [`expire`]: timeouts;
+//! - [`transaction`]: changes of tables and groups, several at once; [`flow_table`]: flow modifications; [`groups`]: the
+//!   group table; [`learn`]: flows that packets teach; [`expire`]: timeouts;
 //! - [`conn`]: OpenFlow connections;
 //! - [`upcall`]: packets that the datapath has no flow for; [`effects`]: what a packet causes beside forwarding;
 //!   [`revalidate`]: statistics, and flows that are out of date.
 //!
 //! Invariants:
-//! - tables, ports and MAC entries change first, the switch's generation moves after it ([`Switch::changed`]), and a
-//!   datapath flow carries the generation that was read *before* its translation: so a flow computed from anything
-//!   older than the last change is never used;
-//! - flow tables are changed by the control thread only, so that a look at several rules there is consistent.
+//! - tables, ports and MAC entries change first, [`Switch::changed`] is told of it after, and a datapath flow is
+//!   remembered with the number that the last change had *before* its translation: so a flow that was computed from
+//!   anything older than a change does not outlive the next pass of [`revalidate`];
+//! - flow tables and groups change in a [`Transaction`], of which translations see all or nothing.
 
 pub mod bridge;
 pub mod conn;
 pub mod effects;
 pub mod expire;
 pub mod flow_table;
+pub mod groups;
+pub mod learn;
 pub mod revalidate;
 pub mod show;
 pub mod switch;
 pub mod trace;
+pub mod transaction;
 pub mod upcall;
 
 pub use bridge::{BundleSpec, Identity, OfPort, Ofproto, PortSpec};
 pub use conn::service::{Service, ServiceConfig, ServiceStatus};
 pub use flow_table::{Removed, RemovedReason};
-pub use revalidate::{Change, RuleChange};
+pub use revalidate::{Change, Extent, Limits, PassReport, RevalidatorStatus, RuleChange};
 pub use switch::Switch;
+pub use transaction::Transaction;
 
 #[cfg(test)]
 mod tests;

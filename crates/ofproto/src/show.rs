@@ -147,8 +147,9 @@ pub fn dump_flows_json(bridge: &Ofproto, ports: &dyn PortNames) -> Value {
 
 /// Table by table, highest priority first.
 fn each_rule(bridge: &Ofproto, mut each: impl FnMut(&Rule)) {
-    for table in bridge.tables() {
-        let mut rules = table.rules.rules(classifier::LATEST);
+    let view = bridge.tables().view();
+    for table in bridge.tables().iter() {
+        let mut rules = table.rules.rules(view.version);
         rules.sort_by_key(|r| std::cmp::Reverse(r.priority));
         rules.iter().for_each(|rule| each(rule));
     }

@@ -1,12 +1,12 @@
 //! All bridges over one datapath.
 
 use crate::bridge::Ofproto;
-use crate::revalidate::{Change, Remembered};
+use crate::revalidate::{Change, State};
 use arc_swap::ArcSwap;
 use base::{Clock, DpPort};
 use dpif::{Dpif, FlowId};
 use parking_lot::{Mutex, RwLock};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use xlate::{BridgeId, Network, PortOut};
@@ -23,7 +23,7 @@ pub struct Switch {
     next_flow: AtomicU64,
     /// Held while a snapshot is made and published, so that an older one does not come last.
     rebuilding: Mutex<()>,
-    pub(crate) remembered: Mutex<HashMap<FlowId, Remembered>>,
+    pub(crate) revalidation: State,
     /// Translations made so far.
     pub(crate) translations: AtomicU64,
     vlans_max: AtomicUsize,
@@ -41,7 +41,7 @@ impl Switch {
             next_bridge: AtomicU64::new(1),
             next_flow: AtomicU64::new(1),
             rebuilding: Mutex::default(),
-            remembered: Mutex::default(),
+            revalidation: State::default(),
             translations: AtomicU64::new(0),
             vlans_max: AtomicUsize::new(flow::extract::VLANS),
         })
@@ -80,6 +80,8 @@ impl Switch {
             if let Some(dpif) = self.dpif.get() {
                 dpif.set_vlans_max(tags);
             }
+            // Keys of before are no keys of after.
+            self.new_generation();
             self.changed(Change::Everything);
         }
     }
@@ -94,14 +96,23 @@ impl Switch {
         self.generation.load(Ordering::SeqCst)
     }
 
-    /// Something that translations look at has changed: flows that were computed from it before are to be computed
-    /// again. To be called after the change.
-    pub fn changed(&self, change: Change) {
-        let _ = change;
+    /// Ends all flows at once: no packet that comes in after the call is forwarded by one of before.
+    pub(crate) fn new_generation(&self) {
         let generation = self.generation.fetch_add(1, Ordering::SeqCst) + 1;
         if let Some(dpif) = self.dpif.get() {
             dpif.set_generation(generation);
         }
+    }
+
+    /// Something that translations look at has changed: flows that rest on it are to be translated again, which the
+    /// next pass of revalidation does. To be called after the change.
+    pub fn changed(&self, change: Change) {
+        self.revalidation.changed(change);
+    }
+
+    /// The number of the last change: as long as it stays, so does every verdict.
+    pub fn last_change(&self) -> u64 {
+        self.revalidation.seq()
     }
 
     /// An id for a datapath flow that no other has or had.
@@ -171,5 +182,11 @@ impl Switch {
     /// The bridge and port that a datapath port is.
     pub fn port_of(&self, port: DpPort) -> Option<(BridgeId, base::PortNo)> {
         self.network.load().ports.get(&port).copied()
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        self.revalidation.stop();
     }
 }

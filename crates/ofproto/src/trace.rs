@@ -61,6 +61,7 @@ fn nodes_json(nodes: &[Node]) -> Value {
     let kind = |kind| match kind {
         Kind::Bridge => "bridge",
         Kind::Table => "table",
+        Kind::Bucket => "bucket",
         Kind::Action => "action",
         Kind::Detail => "detail",
         Kind::Warning => "warning",
@@ -104,7 +105,7 @@ impl Ofproto {
             final_flow: (verdict.final_key != *key).then(|| text(&verdict.final_key)),
             megaflow: flow::text::megaflow_to_string(&megaflow, ports),
             datapath_actions,
-            error: verdict.error.map(|e| e.to_string()),
+            error: verdict.error.map(|e| e.summary().to_owned()),
             nodes: verdict.trace,
         })
     }
@@ -116,8 +117,12 @@ impl Ofproto {
         let net = switch.network();
         let Some(bridge) = net.bridges.get(&self.id()) else { return };
         let verdict = translate_from(&net, bridge, key, start, false);
-        let learned: Vec<Effect> =
-            verdict.effects.iter().filter(|e| matches!(e, Effect::LearnMac { .. })).cloned().collect();
+        let learned: Vec<Effect> = verdict
+            .effects
+            .iter()
+            .filter(|e| matches!(e, Effect::LearnMac { .. } | Effect::Learn(_)))
+            .cloned()
+            .collect();
         switch.apply(&learned, 1, packet.len() as u64, switch.clock().now(), crate::effects::Seen::Now);
         let unsent = without_output(&verdict.actions);
         if unsent.iter().any(|a| matches!(a, DpAction::Controller(_) | DpAction::Clone(_)))
@@ -180,13 +185,13 @@ mod tests {
             final_flow: None,
             megaflow: "recirc_id=0,eth".to_owned(),
             datapath_actions: "drop".to_owned(),
-            error: Some("over 4096 resubmit actions".to_owned()),
+            error: Some("Too many resubmits".to_owned()),
         };
         assert_eq!(
             traced.text(),
             "Flow: in_port=1\n\nbridge(\"br0\")\n-------------\n 0. priority 0\n    drop\n\nFinal flow: unchanged\n\
              Megaflow: recirc_id=0,eth\nDatapath actions: drop\n\
-             Translation failed (over 4096 resubmit actions), packet is dropped.\n"
+             Translation failed (Too many resubmits), packet is dropped.\n"
         );
         assert_eq!(
             traced.json(),
@@ -198,7 +203,7 @@ mod tests {
                 "final-flow": "in_port=1",
                 "megaflow": "recirc_id=0,eth",
                 "datapath-actions": "drop",
-                "error": "over 4096 resubmit actions",
+                "error": "Too many resubmits",
             })
         );
     }

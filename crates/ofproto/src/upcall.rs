@@ -1,22 +1,49 @@
-//! Packets that the datapath has no flow for, and packets that go to controllers: called on packet threads.
+//! Packets that the datapath has no flow for, packets that go to controllers, and packets that are checked: called on
+//! the datapath's threads, several at a time.
 
 use crate::effects::Seen;
+use crate::revalidate::{Fresh, Plan, Translated};
 use crate::switch::Switch;
 use base::{DpPort, Millis};
 use dpif::{ControllerUpcall, DpAction, DpActions, DpFlow, DpFlowStats, FlowId, Upcall, UpcallHandler, UpcallReply};
+use flow::FlowKey;
 use packet::Packet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use xlate::{Verdict, translate};
 
+/// A translation, with what was current before it began.
+pub(crate) struct Translation {
+    seq: u64,
+    generation: u64,
+    pub(crate) verdict: Verdict,
+}
+
 impl Switch {
-    /// Translates a packet that came in on a datapath port, as the tables are now. The generation to give to a flow
-    /// made of it comes with it.
-    fn translate_now(&self, key: &flow::FlowKey) -> (u64, Verdict) {
-        let generation = self.generation();
+    /// Translates a packet that came in on a datapath port, as the tables are now.
+    pub(crate) fn translate_now(&self, key: &FlowKey) -> Translation {
+        let (seq, generation) = (self.revalidation.seq(), self.generation());
         let net = self.network();
         self.translations.fetch_add(1, Ordering::Relaxed);
-        (generation, translate(&net, key, false))
+        Translation { seq, generation, verdict: translate(&net, key, false) }
+    }
+}
+
+impl Translation {
+    /// What datapath and book are to hold of it; with `exact`, as a flow for this very key.
+    pub(crate) fn finish(mut self, exact: bool, key: &FlowKey) -> Translated {
+        let actions = dp_actions(&mut self.verdict);
+        let (plan, effects, uses) = Plan::of(&mut self.verdict);
+        let mask = self.verdict.reads.mask().clone();
+        let flow = DpFlow {
+            key: key.clone(),
+            mask: if exact { FlowKey([u64::MAX; flow::layout::WORDS]) } else { mask.clone() },
+            reads: self.verdict.reads.order().into(),
+            actions: Arc::clone(&actions),
+            generation: self.generation,
+        };
+        let fresh = Fresh { plan, effects, uses, actions, seq: self.seq, generation: self.generation };
+        Translated { flow, mask, fresh }
     }
 }
 
@@ -35,27 +62,14 @@ impl UpcallHandler for Switch {
     fn miss(&self, upcall: Upcall<'_>) -> UpcallReply {
         base::coverage!(flow_extract);
         let now = self.clock().now();
-        let (generation, mut verdict) = self.translate_now(upcall.key);
-        let actions = dp_actions(&mut verdict);
-        let effects: Arc<[xlate::Effect]> = std::mem::take(&mut verdict.effects).into();
-        self.apply(&effects, 1, upcall.packet.len() as u64, now, Seen::Now);
-        // What made this packet learn something moved the generation: its flow would be out of date at once. The
-        // next packet's flow stays. A translation that failed is remembered as any other: it costs the most to repeat.
-        let install = (generation == self.generation()).then(|| {
-            let mask = verdict.reads.mask().clone();
-            let id = self.new_flow_id();
-            self.remember(id, effects, now);
-            (
-                id,
-                DpFlow {
-                    key: upcall.key.clone(),
-                    mask,
-                    reads: verdict.reads.order().into(),
-                    actions: Arc::clone(&actions),
-                    generation,
-                },
-            )
-        });
+        let translation = self.translate_now(upcall.key);
+        self.apply(&translation.verdict.effects, 1, upcall.packet.len() as u64, now, Seen::Now);
+        // What this packet taught is a change as any other, and the flow is older than it: the next pass looks at it
+        // once more. A translation that failed is remembered as any other: it costs the most to repeat.
+        let Translated { flow, fresh, .. } = translation.finish(self.is_exact(), upcall.key);
+        let actions = Arc::clone(&fresh.actions);
+        let id = self.new_flow_id();
+        let install = self.remember(id, upcall.key, fresh, now).then_some((id, flow));
         UpcallReply { actions, install }
     }
 
@@ -67,6 +81,10 @@ impl UpcallHandler for Switch {
 
     fn flow_gone(&self, id: FlowId, stats: DpFlowStats) {
         self.forget(id, stats);
+    }
+
+    fn check(&self, _port: DpPort, key: &FlowKey, id: FlowId, actions: &DpActions) -> bool {
+        self.check_flow(key, id, actions)
     }
 }
 

@@ -36,16 +36,18 @@ impl ErrorNumber {
     }
 
     /// Reads the body of an error message: the number, and how many bytes it took. The rest is the offending message.
+    /// There is no experimenter 0, whose errors would be taken for OpenFlow's own.
     pub fn decode(version: Version, body: &[u8]) -> Option<(Self, usize)> {
         let u16_at = |i: usize| Some(u16::from_be_bytes(body.get(i..i + 2)?.try_into().ok()?));
         let u32_at = |i: usize| Some(u32::from_be_bytes(body.get(i..i + 4)?.try_into().ok()?));
         let (ty, code) = (u16_at(0)?, u16_at(2)?);
+        let vendor = || u32_at(4).filter(|vendor| *vendor != 0);
         match (version, ty, code) {
             (Version::V10 | Version::V11, NXET_VENDOR, 0) => {
-                Some((Self { vendor: u32_at(4)?, ty: u16_at(8)?, code: u16_at(10)? }, 12))
+                Some((Self { vendor: vendor()?, ty: u16_at(8)?, code: u16_at(10)? }, 12))
             }
             (Version::V10 | Version::V11, ..) => Some((Self { vendor: 0, ty, code }, 4)),
-            (_, OFPET_EXPERIMENTER, _) => Some((Self { vendor: u32_at(4)?, ty: code, code: 0 }, 8)),
+            (_, OFPET_EXPERIMENTER, _) => Some((Self { vendor: vendor()?, ty: code, code: 0 }, 8)),
             _ => Some((Self { vendor: 0, ty, code }, 4)),
         }
     }
@@ -335,5 +337,13 @@ mod tests {
         assert_eq!(OfpError::BmcBadPrereq.to_string(), "OFPBMC_BAD_PREREQ");
         let number = OfpError::BmcBadPrereq.number(Version::V10).expect("in the table");
         assert_eq!(number.encode(Version::V10), [0xb0, 0xc2, 0, 0, 0, 0, 0x23, 0x20, 0, 1, 1, 4]);
+    }
+
+    #[test]
+    fn there_is_no_experimenter_0() {
+        assert_eq!(ErrorNumber::decode(Version::V14, &[0xff, 0xff, 0, 5, 0, 0, 0, 0]), None);
+        assert_eq!(ErrorNumber::decode(Version::V10, &[0xb0, 0xc2, 0, 0, 0, 0, 0, 0, 0, 1, 1, 4]), None);
+        let other = ErrorNumber { vendor: 1, ty: 5, code: 0 };
+        assert_eq!(ErrorNumber::decode(Version::V14, &[0xff, 0xff, 0, 5, 0, 0, 0, 1]), Some((other, 8)));
     }
 }

@@ -79,6 +79,7 @@ impl PartialEq for Packet {
 
 impl Packet {
     /// A copy of `frame` with [`HEADROOM`] in front.
+    #[inline]
     pub fn from_slice(frame: &[u8]) -> Self {
         let mut bytes = Vec::with_capacity(HEADROOM + frame.len());
         bytes.resize(HEADROOM, 0);

@@ -221,6 +221,9 @@ impl RunningBridge {
         self.add_link_changes(&mut changes);
         self.ofproto.send_port_changes(&changes);
         self.ofproto.set_forward_bpdu(spec.forward_bpdu);
+        for table in 0..=u8::MAX {
+            self.ofproto.set_prefixes(table, spec.prefixes.get(&table).map(Vec::as_slice));
+        }
         self.ofproto.configure_macs(spec.mac_table_size as usize, spec.mac_aging_secs);
         self.ofproto.set_identity(identity::identity(spec, mac));
     }

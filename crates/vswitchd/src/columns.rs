@@ -46,6 +46,7 @@ const TABLES: &[Table] = &[
         ],
         &["datapath_id", "datapath_version"],
     ),
+    ("Flow_Table", &["name", "flow_limit", "overflow_policy", "groups", "prefixes"], &[]),
     (
         "Port",
         &[

@@ -6,6 +6,7 @@
 
 use crate::tuning::Tuning;
 use base::MacAddr;
+use flow::Field;
 use openflow::Version;
 use openflow::versions::Versions;
 use ovsdb::Uuid;
@@ -59,6 +60,8 @@ pub struct BridgeSpec {
     pub mac_aging_secs: u32,
     /// Most learned addresses.
     pub mac_table_size: u32,
+    /// Fields whose prefixes are tracked, by table, where they are not the usual ones.
+    pub prefixes: BTreeMap<u8, Vec<Field>>,
     /// Controllers.
     pub controllers: Vec<ControllerSpec>,
     /// By name.
@@ -224,7 +227,6 @@ impl Reader<'_> {
                 ("ipfix", "IPFIX"),
                 ("flood_vlans", "flood_vlans"),
                 ("auto_attach", "Auto Attach"),
-                ("flow_tables", "flow_tables"),
             ],
         );
         for column in ["stp_enable", "rstp_enable", "mcast_snooping_enable"] {
@@ -268,6 +270,7 @@ impl Reader<'_> {
                 .unwrap_or(false),
             mac_aging_secs: self.number(&what, row, "mac-aging-time").unwrap_or(xlate::mac::AGING_SECS),
             mac_table_size: self.number(&what, row, "mac-table-size").unwrap_or(xlate::mac::TABLE_SIZE as u32),
+            prefixes: self.flow_tables(&what, row),
             controllers: row
                 .uuids("controller")
                 .into_iter()
@@ -277,6 +280,32 @@ impl Reader<'_> {
             ports,
             name,
         })
+    }
+
+    /// The prefix fields of tables that have a row. `none` stands for no field.
+    fn flow_tables(&self, what: &str, bridge: &Row<'_>) -> BTreeMap<u8, Vec<Field>> {
+        let mut tables = BTreeMap::new();
+        for (number, uuid) in bridge.map_integer_uuid("flow_tables") {
+            let Some(row) = self.db.row("Flow_Table", uuid) else { continue };
+            let what = format!("{what}: table {number}");
+            let columns = ["name", "flow_limit", "overflow_policy", "groups"].map(|column| (column, column));
+            self.columns(&what, &row, &columns);
+            let Ok(number) = u8::try_from(number) else { continue };
+            let names = row.strings("prefixes");
+            let mut fields = Vec::new();
+            for name in names.iter().filter(|name| **name != "none") {
+                let known = Field::from_name(name).filter(|field| classifier::PREFIX_FIELDS.contains(field));
+                match known {
+                    Some(field) if fields.len() < classifier::MAX_PREFIXES => fields.push(field),
+                    Some(_) => self.warn(format!("{what}: more than {} prefix fields", classifier::MAX_PREFIXES)),
+                    None => self.warn(format!("{what}: {name} is no prefix field")),
+                }
+            }
+            if !names.is_empty() {
+                tables.insert(number, fields);
+            }
+        }
+        tables
     }
 
     /// A value of other_config, unless it is wrong.

@@ -83,6 +83,7 @@ impl Devices {
         let switch = Switch::new(self.clock.clone());
         datapath.set_handler(Arc::clone(&switch) as Arc<dyn dpif::UpcallHandler>);
         switch.attach(Arc::clone(&datapath) as Arc<dyn dpif::Dpif>);
+        switch.start_revalidator().map_err(|e| format!("could not start revalidator thread: {e}"))?;
         let dp = Dp { datapath, switch };
         datapaths.insert(kind.to_owned(), dp.clone());
         Ok(dp)

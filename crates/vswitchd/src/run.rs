@@ -233,6 +233,10 @@ impl Daemon {
             }
             bridge.configure_controllers(spec);
         }
+        // Who waits for the configuration waits for cached flows to follow it.
+        for (_, dp) in self.devices.datapaths() {
+            dp.switch.pass(ofproto::Extent::Changes);
+        }
     }
 
     async fn write(&mut self, report: Report) {

@@ -1,6 +1,7 @@
 //! What Open_vSwitch:other_config says of caches, threads and limits, for all datapaths.
 
 use crate::devices::Dp;
+use ofproto::Limits;
 use ovsdb_client::Row;
 
 /// Settings; see ovs-vswitchd.conf.db(5) for the keys, but for `self-check`.
@@ -14,13 +15,22 @@ pub struct Tuning {
     pub handlers: usize,
     /// `pmd-cpu-mask`: processors that packet threads are pinned to; none lets them go.
     pub cpus: Vec<usize>,
+    /// `flow-limit`, `max-idle`, `max-revalidator`, `min-revalidate-pps`: see [`Limits`].
+    pub limits: Limits,
     /// `self-check`: every so many cached packets, one is decided about afresh; 0 for none.
     pub self_check: u64,
 }
 
 impl Default for Tuning {
     fn default() -> Self {
-        Self { vlans_max: 1, microflow_inverse_probability: 100, handlers: 0, cpus: Vec::new(), self_check: 0 }
+        Self {
+            vlans_max: 1,
+            microflow_inverse_probability: 100,
+            handlers: 0,
+            cpus: Vec::new(),
+            limits: Limits::default(),
+            self_check: 0,
+        }
     }
 }
 
@@ -53,6 +63,14 @@ impl Tuning {
                 .map_or(default.microflow_inverse_probability, |n| n as u32),
             handlers: number("n-handler-threads", 64).map_or(default.handlers, |n| n as usize),
             cpus: cpus.unwrap_or_default(),
+            limits: Limits {
+                flow_limit: number("flow-limit", u32::MAX.into()).unwrap_or(default.limits.flow_limit),
+                max_idle_ms: number("max-idle", u32::MAX.into()).unwrap_or(default.limits.max_idle_ms),
+                max_revalidator_ms: number("max-revalidator", u32::MAX.into())
+                    .unwrap_or(default.limits.max_revalidator_ms),
+                min_revalidate_pps: number("min-revalidate-pps", u32::MAX.into())
+                    .unwrap_or(default.limits.min_revalidate_pps),
+            },
             self_check: number("self-check", u64::MAX).unwrap_or(default.self_check),
         }
     }
@@ -63,6 +81,8 @@ impl Tuning {
         dp.datapath.set_microflow_inverse_probability(self.microflow_inverse_probability);
         dp.datapath.set_cpus(&self.cpus);
         dp.datapath.set_self_check(self.self_check);
+        dp.datapath.set_flow_limit(self.limits.flow_limit);
+        dp.switch.set_limits(self.limits);
         if let Err(e) = dp.datapath.set_handlers(self.handlers) {
             tracing::warn!(target: "bridge", "{e}");
         }

@@ -1,29 +1,15 @@
 //! Carrying out a list of actions, and the order of an action set.
 
 use crate::trace::Kind;
-use crate::translate::{MAX_ACTIONS, MAX_STACK, Xlate};
+use crate::translate::{MAX_SET, MAX_STACK, Xlate};
 use crate::verdict::TranslationError;
 use base::PortNo;
 use flow::{Field, FlowKey, Prereq};
 use openflow::{Action, PacketInReason, Subfield};
 
 impl Xlate<'_> {
-    /// Carries out `actions` in order, until an `exit`.
-    pub(crate) fn do_actions(&mut self, actions: &[Action]) {
-        for action in actions {
-            if self.exit || std::mem::take(&mut self.stop_list) {
-                return;
-            }
-            if self.n_actions > MAX_ACTIONS {
-                return self.fail(TranslationError::Actions);
-            }
-            self.tracer.note(Kind::Action, || crate::text::action(action));
-            self.do_action(action);
-        }
-        self.stop_list = false;
-    }
-
-    fn do_action(&mut self, action: &Action) {
+    /// Carries out one action.
+    pub(crate) fn do_action(&mut self, action: &Action) {
         match action {
             Action::Output { port, max_len } => self.output(*port, *max_len),
             Action::OutputReg { src, max_len } => {
@@ -100,22 +86,31 @@ impl Xlate<'_> {
             Action::SetTunnel { id, .. } => self.write(Field::TunId, (*id).into(), u64::MAX.into()),
             Action::Resubmit { in_port, table } => {
                 let port = in_port.filter(|p| *p != PortNo::IN_PORT);
-                self.lookup(table.unwrap_or(self.table), port, false);
+                self.resubmit(table.unwrap_or(self.table), port, false);
             }
             Action::Clone(inner) => {
+                if self.is_over_limits() {
+                    return;
+                }
                 let (set, stack) = (self.action_set.clone(), self.stack.clone());
                 self.on_a_copy(|x| x.do_actions(inner));
                 // An `exit` in there is one for all of the packet.
                 (self.action_set, self.stack) = (set, stack);
             }
             Action::Note(_) => {}
-            // Flows with these are refused.
-            Action::Group(_) | Action::Conjunction { .. } | Action::Learn(_) | Action::FinTimeout { .. } => {}
+            Action::Group(id) => self.group(*id),
+            Action::Learn(learn) => self.learn(learn),
+            Action::FinTimeout { idle_timeout, hard_timeout } => self.fin_timeout(*idle_timeout, *hard_timeout),
+            // A rule with this is never found.
+            Action::Conjunction { .. } => {}
             Action::Exit => self.exit = true,
             Action::ClearActions => self.action_set.clear(),
             Action::WriteActions(actions) => {
                 for action in actions {
                     self.action_set.retain(|a| !replaces(action, a));
+                    if self.action_set.len() >= MAX_SET {
+                        return self.fail(TranslationError::Actions);
+                    }
                     self.action_set.push(action.clone());
                 }
                 self.tracer.note(Kind::Detail, || {
@@ -126,7 +121,7 @@ impl Xlate<'_> {
             Action::WriteMetadata { value, mask } => {
                 self.write(Field::Metadata, (*value).into(), (*mask).into());
             }
-            Action::GotoTable(table) => self.lookup(*table, None, true),
+            Action::GotoTable(table) => self.resubmit(*table, None, true),
         }
     }
 
@@ -147,7 +142,7 @@ impl Xlate<'_> {
         }
     }
 
-    fn read_subfield(&mut self, sf: Subfield) -> u128 {
+    pub(crate) fn read_subfield(&mut self, sf: Subfield) -> u128 {
         if !self.has(sf.field.info().prereq) {
             return 0;
         }
@@ -157,7 +152,7 @@ impl Xlate<'_> {
         (self.key.get(sf.field) & sf.mask()).checked_shr(sf.offset.into()).unwrap_or(0)
     }
 
-    fn write_subfield(&mut self, sf: Subfield, value: u128) {
+    pub(crate) fn write_subfield(&mut self, sf: Subfield, value: u128) {
         self.set_if_present(sf.field, value.checked_shl(sf.offset.into()).unwrap_or(0) & sf.mask(), sf.mask());
     }
 
@@ -182,7 +177,7 @@ impl Xlate<'_> {
     }
 
     /// Whether the packet has what `prereq` asks for, recording what that is decided by.
-    fn has(&mut self, prereq: Prereq) -> bool {
+    pub(crate) fn has(&mut self, prereq: Prereq) -> bool {
         let eth = self.key.eth_type();
         let is_ip = eth == 0x0800 || eth == 0x86dd;
         match prereq {
@@ -224,6 +219,8 @@ impl Xlate<'_> {
 
 /// Where the actions that send the packet stand in an action set.
 const POSITION_OUTPUT: u8 = 10;
+/// Where a group stands.
+const POSITION_GROUP: u8 = 11;
 
 /// Where an action stands in an action set (OpenFlow 1.3 section 5.10).
 fn set_position(action: &Action) -> u8 {
@@ -233,6 +230,7 @@ fn set_position(action: &Action) -> u8 {
         Action::DecTtl(_) => 6,
         Action::SetQueue(_) | Action::PopQueue => 8,
         Action::Resubmit { .. } | Action::Clone(_) => 9,
+        Action::Group(_) => POSITION_GROUP,
         Action::Output { .. }
         | Action::OutputReg { .. }
         | Action::OutputTrunc { .. }
@@ -257,12 +255,20 @@ fn replaces(new: &Action, old: &Action) -> bool {
 }
 
 /// The actions of an action set in the order in which they are carried out. Of several that send the packet, there is
-/// the last only, and a `resubmit` counts only if none does.
+/// the last only; none of them if there is a group; and a `resubmit` counts only if neither is there.
 pub(crate) fn set_in_order(set: &[Action]) -> Vec<Action> {
-    let mut ordered = set.to_vec();
-    if set.iter().any(|a| set_position(a) == POSITION_OUTPUT) {
-        ordered.retain(|a| !matches!(a, Action::Resubmit { .. }));
+    let mut ordered: Vec<Action> = Vec::with_capacity(set.len());
+    for (i, action) in set.iter().enumerate() {
+        if !set[i + 1..].iter().any(|later| replaces(later, action)) {
+            ordered.push(action.clone());
+        }
     }
+    let there = |position| ordered.iter().any(|a| set_position(a) == position);
+    let (group, output) = (there(POSITION_GROUP), there(POSITION_OUTPUT));
+    ordered.retain(|a| match set_position(a) {
+        POSITION_OUTPUT => !group,
+        _ => !((group || output) && matches!(a, Action::Resubmit { .. })),
+    });
     ordered.sort_by_key(set_position);
     ordered
 }

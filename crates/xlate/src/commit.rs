@@ -68,6 +68,7 @@ impl Xlate<'_> {
         let old = self.key.get(field);
         self.key.set(field, old & !mask | value & mask);
         self.reads.write_mask(&key_mask(field, mask));
+        self.written = None;
         if is_in_packet(field) {
             self.pending.add(field, mask);
         }
@@ -76,6 +77,7 @@ impl Xlate<'_> {
     /// Writes a field of the outer tag's control information: setting the presence bit pushes a tag, clearing it pops.
     fn write_vlan(&mut self, field: Field, value: u128, mask: u128) {
         self.reads.note(layout::ETH_SRC, 0x1000);
+        self.written = None;
         let before = self.key.vlan_tci();
         let mut after = self.key.clone();
         if before & 0x1000 == 0 {
@@ -194,6 +196,7 @@ impl Xlate<'_> {
 
     /// Tags that were moved are not where they stand in the packet: they count as written.
     fn tags_are_written(&mut self) {
+        self.written = None;
         for (word, bits) in [(layout::ETH_SRC, 0xffff), (layout::VLAN, OUTER_TPID | INNER_TAG)] {
             let mut mask = FlowKey::ZERO;
             mask.0[word] = bits;
@@ -251,7 +254,23 @@ impl Xlate<'_> {
 
     /// Appends a datapath action.
     pub(crate) fn emit(&mut self, action: DpAction) {
-        self.n_actions += 1;
+        self.action_bytes += size_of_action(&action);
         self.actions.push(action);
+    }
+}
+
+/// Bytes that an action takes in the messages that Open vSwitch has for it, about: what limits how many there may be.
+pub(crate) fn size_of_action(action: &DpAction) -> usize {
+    match action {
+        DpAction::Output(_) | DpAction::Trunc(_) | DpAction::PushVlan { .. } | DpAction::Drop(_) => 8,
+        DpAction::PopVlan => 4,
+        DpAction::Set { field, .. } => match field.info().loc {
+            Loc::Bits { word, .. } if usize::from(word) < layout::IPV4 => 32,
+            Loc::Wide(_) => 88,
+            _ => 32,
+        },
+        DpAction::Controller(what) => 64 + what.userdata.len(),
+        // What is inside has been counted.
+        DpAction::Clone(_) => 4,
     }
 }

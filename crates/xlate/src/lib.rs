@@ -1,19 +1,26 @@
 //! `translate`: one pure function from tables and a flow key to actions, reads and effects.
 //!
 //! - [`model`]: what a translation looks at: bridges, ports, bundles, tables, rules ([`Network`]).
+//! - [`tables`]: flow tables and groups in versions; [`groups`]: groups.
 //! - [`mac`]: the MAC learning table.
 //! - [`verdict`]: what comes out: datapath actions, reads in order, effects, and a trace if one was asked for.
-//! - [`translate`](mod@translate): the pipeline; one file a kind of action under `action/`.
+//! - [`translate`](mod@translate): one translation; `pipeline`: look-ups and lists of actions; `action` and the files
+//!   named after actions: what these do.
 //!
 //! A translation changes nothing: what should happen beside forwarding is returned as [`Effect`]s, which the caller
 //! applies (live traffic), applies for statistics only (revalidation), or ignores (a trace).
 
 mod action;
 mod commit;
+mod group;
+pub mod groups;
+mod learn;
 pub mod mac;
 pub mod model;
 mod normal;
 mod output;
+mod pipeline;
+pub mod tables;
 mod text;
 pub mod trace;
 pub mod translate;
@@ -22,7 +29,9 @@ pub mod verdict;
 #[cfg(test)]
 mod tests;
 
+pub use groups::{Counters, Group, GroupBucket, Groups};
 pub use mac::MacTable;
-pub use model::{Bridge, BridgeId, Bundle, Network, Port, PortConfig, PortOut, Rule, RuleStats, Table, VlanMode};
+pub use model::{Bridge, BridgeId, Bundle, Network, Port, PortConfig, PortOut, Rule, RuleStats, VlanMode};
+pub use tables::{Table, Tables, View};
 pub use translate::{Start, translate, translate_from};
-pub use verdict::{Dependency, Effect, Lookup, TranslationError, Verdict};
+pub use verdict::{Dependency, Effect, Learned, Lookup, TranslationError, Verdict};

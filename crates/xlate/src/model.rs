@@ -2,17 +2,17 @@
 //! or ports change. Flow tables and MAC tables live longer than a snapshot and are shared by successive ones.
 
 use crate::mac::MacTable;
+pub use crate::tables::{N_TABLES, Table, Tables, View, new_tables};
 use base::{DpPort, Millis, PortNo};
-use classifier::{Classifier, MiniMatch, Versions};
+use classifier::{Conjunction, MiniMatch, Versions};
+use flow::layout::CONJ_CTMARK;
+use flow::{Field, FlowKey};
 use openflow::Action;
 use openflow::flow_mod::FlowFlags;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Flow tables of a bridge: 0 to 254. (255 means "all" in OpenFlow.)
-pub const N_TABLES: usize = 255;
 
 /// A bridge's number, unique for the life of the process.
 pub type BridgeId = u32;
@@ -37,8 +37,8 @@ pub struct Bridge {
     pub ports: BTreeMap<PortNo, Port>,
     /// What NORMAL forwards between: index is the bundle's id within this snapshot.
     pub bundles: Vec<Bundle>,
-    /// Flow tables.
-    pub tables: Arc<[Table]>,
+    /// Flow tables and groups.
+    pub tables: Arc<Tables>,
     /// Learned addresses.
     pub macs: Arc<RwLock<MacTable>>,
     /// Whether a packet that matches no flow goes to the controllers (a controller of OpenFlow 1.2 or earlier is
@@ -59,6 +59,8 @@ pub struct Port {
     pub out: PortOut,
     /// Its OpenFlow configuration.
     pub config: PortConfig,
+    /// Whether packets sent there arrive: what groups watch. (It is up, and its link is.)
+    pub live: bool,
     /// The bundle it is in, as index into [`Bridge::bundles`].
     pub bundle: Option<usize>,
 }
@@ -150,17 +152,6 @@ impl Bundle {
     }
 }
 
-/// One flow table.
-#[derive(Debug, Default)]
-pub struct Table {
-    /// Its rules.
-    pub rules: Classifier<Rule>,
-    /// Packets looked up here.
-    pub lookups: AtomicU64,
-    /// Packets that found a rule.
-    pub matched: AtomicU64,
-}
-
 /// A flow of an OpenFlow table. It does not change: a modification replaces it by another that shares its statistics.
 #[derive(Debug)]
 pub struct Rule {
@@ -184,10 +175,12 @@ pub struct Rule {
     pub actions: Arc<[Action]>,
     /// When it was added.
     pub created: Millis,
-    /// When it was last modified: the hard timeout runs from here.
-    pub modified: Millis,
+    /// When it was last modified or learned, in milliseconds of the switch's clock: the hard timeout runs from here.
+    pub modified: AtomicU64,
     /// In which versions of the table it is there.
     pub versions: Versions,
+    /// The clauses of conjunctive matches that its actions say it is ([`conjunctions_of`]).
+    pub conjunctions: Box<[Conjunction]>,
     /// What it has done, shared with the rules that it replaced.
     pub stats: Arc<RuleStats>,
 }
@@ -212,6 +205,35 @@ impl RuleStats {
     }
 }
 
+impl Rule {
+    /// When it was last modified or learned.
+    pub fn modified(&self) -> Millis {
+        Millis(self.modified.load(Ordering::Relaxed))
+    }
+
+    /// Notes that it was learned once more, as it is.
+    pub fn refresh(&self, now: Millis) {
+        self.modified.fetch_max(now.0, Ordering::Relaxed);
+    }
+
+    /// Whether it matches on `conj_id`: what a packet has there is not its own.
+    pub fn matches_conj_id(&self) -> bool {
+        let bits = |word, bits| word == CONJ_CTMARK && bits & FlowKey::mask_of(Field::ConjId).0[CONJ_CTMARK] != 0;
+        self.minimatch.mask().words().any(|(word, mask)| bits(word, mask))
+    }
+}
+
+/// The clauses of conjunctive matches among `actions`.
+pub fn conjunctions_of(actions: &[Action]) -> Box<[Conjunction]> {
+    let clause = |action: &Action| match action {
+        Action::Conjunction { id, clause, n_clauses } => {
+            Some(Conjunction { id: *id, clause: *clause, n_clauses: *n_clauses })
+        }
+        _ => None,
+    };
+    actions.iter().filter_map(clause).collect()
+}
+
 impl classifier::Rule for Rule {
     fn minimatch(&self) -> &MiniMatch {
         &self.minimatch
@@ -224,9 +246,8 @@ impl classifier::Rule for Rule {
     fn versions(&self) -> &Versions {
         &self.versions
     }
-}
 
-/// [`N_TABLES`] empty tables.
-pub fn new_tables() -> Arc<[Table]> {
-    (0..N_TABLES).map(|_| Table::default()).collect()
+    fn conjunctions(&self) -> &[Conjunction] {
+        &self.conjunctions
+    }
 }

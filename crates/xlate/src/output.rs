@@ -2,8 +2,8 @@
 
 use crate::model::{Port, PortOut};
 use crate::trace::Kind;
-use crate::translate::{MAX_DEPTH, Start, Xlate, bridge_of, trim};
-use crate::verdict::{Effect, TranslationError};
+use crate::translate::{Start, Xlate, bridge_of, trim};
+use crate::verdict::Effect;
 use base::{DropReason, PortNo};
 use dpif::{ControllerUpcall, DpAction};
 use openflow::PacketInReason;
@@ -15,13 +15,15 @@ impl<'a> Xlate<'a> {
         match port {
             PortNo::IN_PORT => self.output_port(self.key.in_port(), true),
             // Only in a packet-out: it enters the pipeline, where a miss is a table miss.
-            PortNo::TABLE => self.lookup(0, None, true),
+            PortNo::TABLE => self.resubmit(0, None, true),
             PortNo::NORMAL => self.normal(),
             PortNo::FLOOD => self.output_all(true),
             PortNo::ALL => self.output_all(false),
             PortNo::CONTROLLER => {
                 let reason = if self.is_packet_out() {
                     PacketInReason::PacketOut
+                } else if self.in_group {
+                    PacketInReason::Group
                 } else if self.in_action_set {
                     PacketInReason::ActionSet
                 } else if self.rule_is_miss {
@@ -92,7 +94,7 @@ impl<'a> Xlate<'a> {
         self.output(port, u16::MAX);
         if self.actions.len() > at {
             self.actions.insert(at, DpAction::Trunc(max_len));
-            self.n_actions += 1;
+            self.action_bytes += crate::commit::size_of_action(&DpAction::Trunc(max_len));
         }
     }
 
@@ -101,37 +103,43 @@ impl<'a> Xlate<'a> {
         let Some(peer) = bridge_of(self.net, peer_bridge) else {
             return self.note_drop(DropReason::NoPort);
         };
-        if self.depth >= MAX_DEPTH {
-            return self.fail(TranslationError::Depth);
+        if !self.count_resubmit() {
+            return;
         }
         self.effects.push(Effect::Patch { from: (self.bridge.id, port.no), to: (peer_bridge, peer_port) });
         self.commit();
-        let (bridge, table, in_action_set) = (self.bridge, self.table, self.in_action_set);
-        self.in_action_set = false;
+        let here = (self.bridge, self.table, self.in_action_set, self.in_group);
+        (self.in_action_set, self.in_group) = (false, false);
+        let view = Arc::clone(&self.view);
         let set = std::mem::take(&mut self.action_set);
-        let (rule, stack) = ((self.rule_cookie, self.rule_is_miss), std::mem::take(&mut self.stack));
-        self.depth += 1;
+        let rule = (self.rule.take(), self.rule_cookie, self.rule_is_miss);
+        let stack = std::mem::take(&mut self.stack);
+        (self.depth, self.level) = (self.depth + 1, self.level + 1);
         self.on_a_copy(|x| {
             x.key.set_in_port(peer_port);
             x.reads.write_field(flow::Field::InPortOxm);
+            x.written = None;
             x.clear_registers();
             x.in_bridge(peer, Start::Tables);
         });
-        self.depth -= 1;
+        (self.depth, self.level) = (self.depth - 1, self.level - 1);
         // An exit over there ends that bridge's processing only.
         self.exit = self.error.is_some();
-        (self.bridge, self.table, self.in_action_set) = (bridge, table, in_action_set);
-        (self.action_set, self.stack) = (set, stack);
-        (self.rule_cookie, self.rule_is_miss) = rule;
+        (self.bridge, self.table, self.in_action_set, self.in_group) = here;
+        (self.view, self.action_set, self.stack) = (view, set, stack);
+        (self.rule, self.rule_cookie, self.rule_is_miss) = rule;
     }
 
     /// Runs `inner` such that the packet is afterwards what it was before: if `inner` made the datapath change its
     /// packet, its actions become a `Clone`.
     pub(crate) fn on_a_copy(&mut self, inner: impl FnOnce(&mut Xlate<'a>)) {
         self.commit();
-        let (key, base, written) = (self.key.clone(), self.base.clone(), self.reads.written().clone());
+        let before = Box::new((self.key.clone(), self.base.clone(), self.reads.written().clone()));
+        let list = self.written.clone();
         let outer = std::mem::take(&mut self.actions);
+        self.copies += 1;
         inner(self);
+        self.copies -= 1;
         let mut actions = std::mem::replace(&mut self.actions, outer);
         trim(&mut actions);
         self.pending = crate::commit::Pending::default();
@@ -143,8 +151,10 @@ impl<'a> Xlate<'a> {
         } else {
             self.actions.extend(actions);
         }
-        (self.key, self.base) = (key, base);
+        let written;
+        (self.key, self.base, written) = *before;
         self.reads.restore_written(written);
+        self.written = list;
     }
 
     /// Registers, metadata and tunnel fields belong to a bridge and do not cross to its neighbour.
@@ -156,6 +166,7 @@ impl<'a> Xlate<'a> {
             mask.0[word] = u64::MAX;
         }
         self.reads.write_mask(&mask);
+        self.written = None;
     }
 
     /// Sends the packet as it is now to controllers.

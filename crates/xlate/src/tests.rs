@@ -38,8 +38,9 @@ fn network_and_peer(rules: &[(u8, Match, u16, Vec<Action>)], peer: &[Action]) ->
                     flags: openflow::flow_mod::FlowFlags::default(),
                     actions: actions.clone().into(),
                     created: Millis(0),
-                    modified: Millis(0),
+                    modified: 0.into(),
                     versions: classifier::Versions::new(0),
+                    conjunctions: Box::default(),
                     stats: Arc::default(),
                 }));
             }
@@ -57,8 +58,9 @@ fn network_and_peer(rules: &[(u8, Match, u16, Vec<Action>)], peer: &[Action]) ->
                 flags: openflow::flow_mod::FlowFlags::default(),
                 actions: peer.into(),
                 created: Millis(0),
-                modified: Millis(0),
+                modified: 0.into(),
                 versions: classifier::Versions::new(0),
+                conjunctions: Box::default(),
                 stats: Arc::default(),
             }));
         }
@@ -71,7 +73,7 @@ fn network_and_peer(rules: &[(u8, Match, u16, Vec<Action>)], peer: &[Action]) ->
             .map(|n| {
                 let no = PortNo(n);
                 let bundle = Some(n as usize - 1);
-                (no, Port { no, name: format!("p{n}"), out: out(n), config: PortConfig::default(), bundle })
+                (no, Port { no, name: format!("p{n}"), out: out(n), config: PortConfig::default(), live: true, bundle })
             })
             .collect();
         let bundles = (1..5u32)
@@ -692,4 +694,57 @@ fn bits_beyond_a_value_of_128_are_zero() {
     key.set_in_port(PortNo(1));
     key.set(Field::Reg1, 0xff);
     assert_eq!(translate(&net, &key, false).final_key.get(Field::Reg1), 0xf0);
+}
+
+fn at_port(port: u32) -> FlowKey {
+    let mut key = FlowKey::ZERO;
+    key.set_in_port(PortNo(port));
+    key
+}
+
+fn to(table: u8) -> Action {
+    Action::Resubmit { in_port: None, table: Some(table) }
+}
+
+#[test]
+fn later_tables_cost_no_depth_and_no_stack() {
+    // Up through 200 tables and back to the start, nested as deep as it goes.
+    let rules: Vec<_> =
+        (0..200).map(|t| (t, Match::ANY, 0, vec![to(if t == 199 { 0 } else { t + 1 }), output(PortNo(2))])).collect();
+    let verdict = translate(&network(&rules), &at_port(1), false);
+    assert_eq!(
+        (verdict.error, verdict.drop),
+        (Some(TranslationError::Resubmits), Some(base::DropReason::TooManyResubmits))
+    );
+    let up = translate(&network(&rules[..199]), &at_port(1), false);
+    assert_eq!((up.error, up.actions.len()), (None, 199));
+}
+
+#[test]
+fn clones_within_clones_end() {
+    let rules: Vec<_> = (0..200).map(|t| (t, Match::ANY, 0, vec![Action::Clone(vec![to((t + 1) % 200)])])).collect();
+    let verdict = translate(&network(&rules), &at_port(1), false);
+    assert_eq!(
+        (verdict.error, verdict.drop),
+        (Some(TranslationError::Depth), Some(base::DropReason::RecursionTooDeep))
+    );
+}
+
+#[test]
+fn each_limit_has_its_own_reason() {
+    let many = |action: Action| {
+        let net = network(&[(0, Match::ANY, 0, vec![to(1); 70]), (1, Match::ANY, 0, vec![action; 70])]);
+        let verdict = translate(&net, &at_port(1), true);
+        let mut text = String::new();
+        trace::format(&verdict.trace, &mut text);
+        (verdict.drop, verdict.error.map(TranslationError::summary), text)
+    };
+    let (drop, summary, text) = many(Action::StackPush(Subfield::whole(Field::Reg0)));
+    assert_eq!((drop, summary), (Some(base::DropReason::StackTooDeep), Some("Stack too deep")));
+    assert!(text.ends_with(">>>> resubmits yielded over 64 kB of stack <<<<\n"), "{text}");
+    let (drop, summary, text) = many(Action::Controller(Box::default()));
+    assert_eq!((drop, summary), (Some(base::DropReason::TooManyActions), Some("Too many actions")));
+    assert!(text.ends_with(">>>> resubmits yielded over 64 kB of actions <<<<\n"), "{text}");
+    let (drop, ..) = many(output(PortNo(2)));
+    assert_eq!(drop, None);
 }

@@ -9,6 +9,8 @@ pub enum Kind {
     Bridge,
     /// A table look-up and its result.
     Table,
+    /// A bucket of a group.
+    Bucket,
     /// An action that was carried out.
     Action,
     /// What came of it.
@@ -48,12 +50,13 @@ fn format_level(nodes: &[Node], level: usize, out: &mut String) {
                 write!(out, "\n{:branch$}{text}\n{:branch$}{line}\n", "", "")
             }
             Kind::Table => writeln!(out, "{:branch$}{text}", ""),
-            Kind::Action => writeln!(out, "{:inner$}{text}", ""),
+            Kind::Bucket | Kind::Action => writeln!(out, "{:inner$}{text}", ""),
             Kind::Detail => writeln!(out, "{:inner$} -> {text}", ""),
             Kind::Warning => writeln!(out, "{:inner$} >> {text}", ""),
             Kind::Error => writeln!(out, "{:inner$} >>>> {text} <<<<", ""),
         };
-        format_level(&node.subs, level + 2 * more, out);
+        let deeper = if node.kind == Kind::Bucket { 1 } else { more };
+        format_level(&node.subs, level + 2 * deeper, out);
     }
 }
 
@@ -114,7 +117,7 @@ impl Tracer {
 }
 
 fn is_branch(kind: Kind) -> bool {
-    matches!(kind, Kind::Bridge | Kind::Table)
+    matches!(kind, Kind::Bridge | Kind::Table | Kind::Bucket)
 }
 
 #[cfg(test)]

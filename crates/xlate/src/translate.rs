@@ -6,22 +6,31 @@
 
 use crate::commit::Pending;
 use crate::model::{Bridge, BridgeId, Network, Rule};
+use crate::pipeline::Frame;
+use crate::tables::View;
 use crate::trace::{Kind, Tracer};
-use crate::verdict::{Dependency, Effect, Lookup, TranslationError, Verdict};
-use base::{DpPort, DropReason, PortNo};
+use crate::verdict::{Dependency, Effect, TranslationError, Verdict};
+use base::{DpPort, DropReason};
 use dpif::DpAction;
 use flow::{Field, FlowKey, Reads, layout};
-use openflow::{Action, PacketInReason};
+use openflow::Action;
 use std::sync::Arc;
 
-/// Nested look-ups at most.
+/// Steps at most that could be without end, nested in each other: look-ups in the same table or an earlier one, groups,
+/// patch ports (ovs-actions(7), "Recursion too deep").
 pub const MAX_DEPTH: u32 = 64;
-/// Look-ups at most, in one translation.
+/// Look-ups at most, in one translation; buckets of groups count as well.
 pub const MAX_RESUBMITS: u32 = 4096;
 /// Values on the stack at most.
 pub const MAX_STACK: usize = 4096;
-/// Datapath actions at most, nested ones included.
-pub const MAX_ACTIONS: usize = 4096;
+/// Size of the datapath actions at most, in bytes as Open vSwitch counts them.
+pub const MAX_ACTION_BYTES: usize = 1 << 16;
+/// Actions carried out at most.
+pub const MAX_STEPS: u32 = 1 << 18;
+/// Actions in an action set at most.
+pub(crate) const MAX_SET: usize = 1024;
+/// Copies of the packet at most that are worked on inside of each other: what bounds the stack of the thread.
+pub(crate) const MAX_COPIES: u32 = 96;
 
 /// Where a translation begins.
 #[derive(Clone, Copy, Debug)]
@@ -62,9 +71,11 @@ pub fn translate(net: &Network, key: &FlowKey, trace: bool) -> Verdict {
 pub fn translate_from(net: &Network, bridge: &Bridge, key: &FlowKey, start: Start<'_>, trace: bool) -> Verdict {
     base::coverage!(xlate_actions);
     let mut x = Xlate::new(net, bridge, key, trace);
-    // Registers and metadata are no part of a packet: what they start with is given, and looking at them reads nothing.
+    // Registers, metadata and `conj_id` are no part of a packet: what they start with is given, and looking at them reads
+    // nothing.
     let mut given = FlowKey::ZERO;
     given.0[layout::REGS..layout::TUN_ID].fill(u64::MAX);
+    given.add_mask(Field::ConjId, u32::MAX.into());
     x.reads.write_mask(&given);
     // Which bridge this is depends on the port, and how headers are read on the Ethernet type.
     x.reads.note_field(Field::InPortOxm);
@@ -77,6 +88,10 @@ pub fn translate_from(net: &Network, bridge: &Bridge, key: &FlowKey, start: Star
 pub(crate) struct Xlate<'a> {
     pub(crate) net: &'a Network,
     pub(crate) bridge: &'a Bridge,
+    /// The tables of `bridge` as they are to this translation.
+    pub(crate) view: Arc<View>,
+    /// The same of all bridges so far.
+    views: Vec<(BridgeId, Arc<View>)>,
     /// The packet as it would be now.
     pub(crate) key: FlowKey,
     /// The packet as the datapath has it after `actions`.
@@ -84,27 +99,42 @@ pub(crate) struct Xlate<'a> {
     pub(crate) reads: Reads,
     pub(crate) pending: Pending,
     pub(crate) actions: Vec<DpAction>,
-    pub(crate) n_actions: usize,
+    /// Size of all actions so far, nested ones included.
+    pub(crate) action_bytes: usize,
     pub(crate) effects: Vec<Effect>,
     pub(crate) dependencies: Vec<Dependency>,
     pub(crate) tracer: Tracer,
     pub(crate) table: u8,
+    /// The rule whose actions are carried out.
+    pub(crate) rule: Option<Arc<Rule>>,
     pub(crate) rule_cookie: u64,
     /// The rule is a table-miss rule: priority 0, matches all (OpenFlow 1.3 section 5.4).
     pub(crate) rule_is_miss: bool,
     pub(crate) action_set: Vec<Action>,
     pub(crate) stack: Vec<u128>,
+    /// See [`MAX_DEPTH`].
     pub(crate) depth: u32,
+    /// Rules and buckets inside of which this is.
+    pub(crate) level: u32,
+    /// See [`MAX_COPIES`].
+    pub(crate) copies: u32,
     resubmits: u32,
+    steps: u32,
+    /// What an action asked to be carried out next, before what stands behind it.
+    pub(crate) next: Option<Frame<'static>>,
+    /// What was written to the key until now, as dependencies tell it; `None` if that has to be made anew.
+    pub(crate) written: Option<Arc<[(u8, u64, u64)]>>,
     /// An `exit` or an error: nothing more is done in this bridge.
     pub(crate) exit: bool,
     /// The list of actions in work is over, not those that it was reached from by a resubmit.
     pub(crate) stop_list: bool,
     /// The action set is carried out.
     pub(crate) in_action_set: bool,
+    /// A group's bucket is.
+    pub(crate) in_group: bool,
     pub(crate) error: Option<TranslationError>,
     pub(crate) drop: Option<DropReason>,
-    initial_actions_seen: bool,
+    pub(crate) initial_actions_seen: bool,
 }
 
 impl<'a> Xlate<'a> {
@@ -112,25 +142,34 @@ impl<'a> Xlate<'a> {
         Self {
             net,
             bridge,
+            view: Arc::default(),
+            views: Vec::new(),
             key: key.clone(),
             base: key.clone(),
             reads: Reads::new(),
             pending: Pending::default(),
             actions: Vec::new(),
-            n_actions: 0,
+            action_bytes: 0,
             effects: Vec::new(),
             dependencies: Vec::new(),
             tracer: Tracer::new(trace),
             table: 0,
+            rule: None,
             rule_cookie: u64::MAX,
             rule_is_miss: false,
             action_set: Vec::new(),
             stack: Vec::new(),
             depth: 0,
+            level: 0,
+            copies: 0,
             resubmits: 0,
+            steps: 0,
+            next: None,
+            written: None,
             exit: false,
             stop_list: false,
             in_action_set: false,
+            in_group: false,
             error: None,
             drop: None,
             initial_actions_seen: false,
@@ -139,9 +178,9 @@ impl<'a> Xlate<'a> {
 
     fn finish(mut self) -> Verdict {
         trim(&mut self.actions);
-        if self.error.is_some() {
+        if let Some(error) = self.error {
             self.actions.clear();
-            self.drop = Some(DropReason::TranslationError);
+            self.drop = Some(error.drop_reason());
         } else if self.actions.is_empty() {
             self.drop = Some(self.drop.unwrap_or(DropReason::Action));
         } else {
@@ -162,6 +201,7 @@ impl<'a> Xlate<'a> {
     /// Processes the packet in `bridge`, from its ingress port on. The caller restores what it needs afterwards.
     pub(crate) fn in_bridge(&mut self, bridge: &'a Bridge, start: Start<'_>) {
         self.bridge = bridge;
+        self.view = self.view_of(bridge);
         self.table = 0;
         self.dependencies.push(Dependency::Bridge(bridge.id));
         self.tracer.enter(Kind::Bridge, || format!("bridge(\"{}\")", bridge.name));
@@ -172,7 +212,7 @@ impl<'a> Xlate<'a> {
                 self.tracer.note(Kind::Warning, || "port is configured not to receive".into());
                 self.drop = Some(DropReason::PortDown);
             }
-            Start::Tables => self.lookup(0, None, true),
+            Start::Tables => self.first_lookup(),
             Start::Actions(actions) => {
                 self.initial_actions_seen = true;
                 self.do_actions(actions);
@@ -199,99 +239,55 @@ impl<'a> Xlate<'a> {
         self.exit = true;
     }
 
-    /// Looks the packet up in `table`, as if it had come in on `in_port` if that is given, and carries out what is
-    /// found. `pipeline` says that this is the pipeline's own step (the first table or `goto_table`), after which a
-    /// miss is a table miss; a resubmit that finds nothing does nothing.
-    pub(crate) fn lookup(&mut self, table: u8, in_port: Option<PortNo>, pipeline: bool) {
-        if self.depth >= MAX_DEPTH {
-            return self.fail(TranslationError::Depth);
+    /// The tables of `bridge`, in the version that they had when the packet came there first.
+    fn view_of(&mut self, bridge: &Bridge) -> Arc<View> {
+        if let Some((_, view)) = self.views.iter().find(|(id, _)| *id == bridge.id) {
+            return Arc::clone(view);
         }
-        if self.resubmits >= MAX_RESUBMITS {
-            return self.fail(TranslationError::Resubmits);
+        let view = bridge.tables.view();
+        self.views.push((bridge.id, Arc::clone(&view)));
+        view
+    }
+
+    /// Gives the translation up if it has used up what it may. Whether it has.
+    pub(crate) fn is_over_limits(&mut self) -> bool {
+        if self.error.is_some() {
+            return true;
         }
-        if self.n_actions > MAX_ACTIONS {
-            return self.fail(TranslationError::Actions);
-        }
+        let over = if self.depth >= MAX_DEPTH || self.copies >= MAX_COPIES {
+            TranslationError::Depth
+        } else if self.resubmits >= MAX_RESUBMITS {
+            TranslationError::Resubmits
+        } else if self.action_bytes > MAX_ACTION_BYTES {
+            TranslationError::Actions
+        } else {
+            return false;
+        };
+        self.fail(over);
+        true
+    }
+
+    /// Counts a look-up or what costs as much, and gives the translation up if it may not have another.
+    pub(crate) fn count_resubmit(&mut self) -> bool {
+        let ok = !self.is_over_limits();
         self.resubmits += 1;
-        let (old_table, old_port) = (self.table, self.key.in_port());
-        self.table = table;
-        if let Some(port) = in_port {
-            self.key.set_in_port(port);
-        }
-        let rule = self.find_rule(table);
-        if in_port.is_some() {
-            self.key.set_in_port(old_port);
-        }
-        match rule {
-            Some(rule) => self.follow(&rule),
-            None => self.miss(table, pipeline),
-        }
-        self.table = old_table;
+        ok
     }
 
-    fn find_rule(&mut self, table: u8) -> Option<Arc<Rule>> {
-        let rule = self
-            .bridge
-            .tables
-            .get(usize::from(table))
-            .and_then(|t| t.rules.lookup(&self.key, classifier::LATEST, &mut self.reads));
-        self.effects.push(Effect::Lookup { bridge: self.bridge.id, table, matched: rule.is_some() });
-        self.dependencies.push(Dependency::Lookup(Lookup {
-            bridge: self.bridge.id,
-            table,
-            found: rule.as_ref().map(|r| r.priority),
-            written: self.written(),
-        }));
-        rule
-    }
-
-    /// What of the key is not the packet's any more: word, bits, values. The ingress port is the bridge's, not the
-    /// packet's: it counts as written.
-    fn written(&self) -> Box<[(u8, u64, u64)]> {
-        let in_port = FlowKey::mask_of(Field::InPortOxm);
-        let bits = self.reads.written().0.iter().zip(&in_port.0).map(|(w, p)| w | p);
-        let words = bits.enumerate().filter(|(_, bits)| *bits != 0);
-        words.map(|(word, bits)| (word as u8, bits, self.key.0[word] & bits)).collect()
-    }
-
-    fn follow(&mut self, rule: &Arc<Rule>) {
-        let old = (self.rule_cookie, self.rule_is_miss);
-        self.rule_cookie = rule.cookie;
-        self.rule_is_miss = rule.priority == 0 && rule.minimatch.values().is_empty();
-        self.effects.push(Effect::Rule(Arc::clone(rule)));
-        self.tracer.enter(Kind::Table, || rule_header(rule));
-        self.depth += 1;
-        if rule.actions.is_empty() {
-            self.tracer.note(Kind::Action, || "drop".into());
+    /// Counts an action, and gives the translation up if it may not have another.
+    pub(crate) fn count_step(&mut self) -> bool {
+        self.steps += 1;
+        if self.steps > MAX_STEPS {
+            self.fail(TranslationError::Steps);
+        } else if self.action_bytes > MAX_ACTION_BYTES {
+            self.fail(TranslationError::Actions);
         }
-        self.do_actions(&rule.actions);
-        self.depth -= 1;
-        self.tracer.leave();
-        if self.depth == 0 && !self.initial_actions_seen {
-            // The action set is carried out in the name of the pipeline's first rule.
-            self.rule_is_miss = old.1;
-        } else {
-            (self.rule_cookie, self.rule_is_miss) = old;
-        }
-    }
-
-    fn miss(&mut self, table: u8, pipeline: bool) {
-        self.tracer.enter(Kind::Table, || format!("{table:2}. No match."));
-        let no_packet_in = self.bridge.ports.get(&self.key.in_port()).is_some_and(|p| p.config.no_packet_in);
-        if pipeline && self.bridge.miss_to_controller && !no_packet_in {
-            self.tracer.note(Kind::Action, || "controller (table miss)".into());
-            let old = (std::mem::replace(&mut self.rule_is_miss, false), std::mem::take(&mut self.rule_cookie));
-            self.send_to_controller(u16::MAX, 0, PacketInReason::NoMatch, &[]);
-            (self.rule_is_miss, self.rule_cookie) = old;
-        } else {
-            self.tracer.note(Kind::Action, || "drop".into());
-        }
-        self.tracer.leave();
+        self.error.is_none()
     }
 
     /// Whether a packet-out's actions are carried out, not a flow's.
     pub(crate) fn is_packet_out(&self) -> bool {
-        self.initial_actions_seen && self.depth == 0
+        self.initial_actions_seen && self.level == 0
     }
 }
 
@@ -306,18 +302,4 @@ pub(crate) fn trim(actions: &mut Vec<DpAction>) {
 /// The bridge of this number, if it is (still) there.
 pub(crate) fn bridge_of(net: &Network, id: BridgeId) -> Option<&Bridge> {
     net.bridges.get(&id).map(Arc::as_ref)
-}
-
-fn rule_header(rule: &Rule) -> String {
-    let mut text = format!("{:2}. ", rule.table);
-    let m = crate::text::flow_match(&rule.minimatch.expand());
-    if !m.is_empty() {
-        text += &m;
-        text += ", ";
-    }
-    text += &format!("priority {}", rule.priority);
-    if rule.cookie != 0 {
-        text += &format!(", cookie {:#x}", rule.cookie);
-    }
-    text
 }

@@ -1,10 +1,12 @@
 //! What a translation returns.
 
+use crate::groups::Group;
 use crate::model::{BridgeId, Rule};
 use crate::trace::Node;
 use base::{DropReason, MacAddr, PortNo};
 use dpif::DpAction;
 use flow::{FlowKey, Reads};
+use openflow::FlowMod;
 use std::sync::Arc;
 
 /// The answer to "what becomes of this packet".
@@ -60,7 +62,61 @@ pub enum Effect {
         /// Where it arrived.
         to: (BridgeId, PortNo),
     },
+    /// A group was used.
+    Group(Arc<Group>),
+    /// A bucket of a group was used: its place in the group's list.
+    Bucket(Arc<Group>, usize),
+    /// A flow is to be learned.
+    Learn(Arc<Learned>),
+    /// A TCP connection ends: this flow's timeouts become these, in seconds, if they are longer (0: as they are).
+    FinTimeout {
+        /// Bridge of the flow.
+        bridge: BridgeId,
+        /// The flow.
+        rule: Arc<Rule>,
+        /// Seconds without a packet.
+        idle_timeout: u16,
+        /// Seconds.
+        hard_timeout: u16,
+    },
 }
+
+/// A flow to be learned from a packet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Learned {
+    /// Bridge that learns.
+    pub bridge: BridgeId,
+    /// The flow, as a strict modification that adds what is not there.
+    pub flow: FlowMod,
+    /// With how many flows of its cookie the table takes no more; 0: it takes any number.
+    pub limit: u32,
+}
+
+impl PartialEq for Effect {
+    /// Whether two effects are the same, on the very same things.
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Rule(a), Self::Rule(b)) => Arc::ptr_eq(a, b),
+            (Self::Lookup { bridge, table, matched }, Self::Lookup { bridge: b, table: t, matched: m }) => {
+                (bridge, table, matched) == (b, t, m)
+            }
+            (Self::LearnMac { bridge, vlan, mac, port }, Self::LearnMac { bridge: b, vlan: v, mac: m, port: p }) => {
+                (bridge, vlan, mac, port) == (b, v, m, p)
+            }
+            (Self::Patch { from, to }, Self::Patch { from: f, to: t }) => (from, to) == (f, t),
+            (Self::Group(a), Self::Group(b)) => Arc::ptr_eq(a, b),
+            (Self::Bucket(a, i), Self::Bucket(b, j)) => Arc::ptr_eq(a, b) && i == j,
+            (Self::Learn(a), Self::Learn(b)) => a == b,
+            (
+                Self::FinTimeout { bridge, rule, idle_timeout, hard_timeout },
+                Self::FinTimeout { bridge: b, rule: r, idle_timeout: i, hard_timeout: h },
+            ) => (bridge, idle_timeout, hard_timeout) == (b, i, h) && Arc::ptr_eq(rule, r),
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Effect {}
 
 /// Something other than the packet that a verdict rests on.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -69,6 +125,13 @@ pub enum Dependency {
     Bridge(BridgeId),
     /// What is in a flow table, as far as this look-up could tell.
     Lookup(Lookup),
+    /// Whatever is in a flow table.
+    Table {
+        /// Bridge of the table.
+        bridge: BridgeId,
+        /// The table.
+        table: u8,
+    },
     /// Where an address is, or that it is not known.
     Mac {
         /// Bridge that knows.
@@ -95,17 +158,18 @@ pub struct Lookup {
     pub bridge: BridgeId,
     /// The table.
     pub table: u8,
-    /// Priority of the rule found. Only one at least as high can take its place.
+    /// Priority of the rule found. Only one at least as high can take its place. `None` if none was found, and of one that
+    /// matches `conj_id` too: it was found by way of clauses that have priorities of their own.
     pub found: Option<u16>,
     /// What the actions had written to the key until then: word, bits, values of these bits. All else is as in the
     /// packet.
-    pub written: Box<[(u8, u64, u64)]>,
+    pub written: Arc<[(u8, u64, u64)]>,
 }
 
-/// Why a translation was given up.
+/// Why a translation was given up. As text: the line that stands in a trace where it happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TranslationError {
-    /// Tables or patch ports nested too deep.
+    /// Tables, groups or patch ports nested too deep.
     #[error("over max translation depth {}", crate::translate::MAX_DEPTH)]
     Depth,
     /// Too many look-ups.
@@ -115,9 +179,36 @@ pub enum TranslationError {
     #[error("resubmits yielded over {} kB of stack", crate::translate::MAX_STACK * 16 / 1024)]
     Stack,
     /// The list of datapath actions is longer than a datapath takes.
-    #[error("resubmits yielded over {} datapath actions", crate::translate::MAX_ACTIONS)]
+    #[error("resubmits yielded over {} kB of actions", crate::translate::MAX_ACTION_BYTES / 1024)]
     Actions,
+    /// The tables have more actions carried out than any that make sense.
+    #[error("resubmits carried out over {} actions", crate::translate::MAX_STEPS)]
+    Steps,
     /// The packet came in on a port that no bridge has.
     #[error("unknown ingress port")]
     Port,
+}
+
+impl TranslationError {
+    /// What it is called at the end of a trace.
+    pub fn summary(self) -> &'static str {
+        match self {
+            Self::Depth => "Recursion too deep",
+            Self::Resubmits => "Too many resubmits",
+            Self::Stack => "Stack too deep",
+            Self::Actions | Self::Steps => "Too many actions",
+            Self::Port => "unknown ingress port",
+        }
+    }
+
+    /// The reason under which the packets are counted that it costs.
+    pub fn drop_reason(self) -> DropReason {
+        match self {
+            Self::Depth => DropReason::RecursionTooDeep,
+            Self::Resubmits => DropReason::TooManyResubmits,
+            Self::Stack => DropReason::StackTooDeep,
+            Self::Actions | Self::Steps => DropReason::TooManyActions,
+            Self::Port => DropReason::NoPort,
+        }
+    }
 }

@@ -100,7 +100,7 @@ fn prefixes_of_ipv6_reach_into_the_second_word_only_if_they_must() {
     assert_eq!(read("2001:db8:1::1"), (Some(128), 128));
 }
 
-/// The bug of which NSDI'15 tells in section 7.1: type and code of an ICMP message stand where TCP has its ports, and one
+/// The bug of which NSDI'15 tells: type and code of an ICMP message stand where TCP has its ports, and one
 /// rule for ICMP made every megaflow of TCP match on its ports.
 #[test]
 fn a_match_on_icmp_leaves_tcp_ports_alone() {
@@ -125,7 +125,7 @@ fn a_match_on_icmp_leaves_tcp_ports_alone() {
     assert_eq!(lookup(&cls, "tcp,tp_src=7,tp_dst=443").1.mask().get(Field::TcpDst), 0xff00);
 }
 
-/// NSDI'15 section 5.4, the last paragraph: few bits of a port tell that it is none of those in an ACL.
+/// NSDI'15 section 5.4: few bits of a port tell that it is none of those in an ACL.
 #[test]
 fn ports_are_read_as_far_as_they_decide() {
     let cls = Cls::new();

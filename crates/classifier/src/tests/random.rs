@@ -194,6 +194,14 @@ fn agrees_with_a_linear_search() {
             let (key, other) = (tape.key(&table.list), tape.key(&table.list));
             table.lookup(&key, LATEST, &other)?;
         }
+        for rule in std::mem::take(&mut table.list) {
+            prop_assert!(table.cls.remove(&rule));
+            prop_assert_eq!(
+                Arc::strong_count(&rule),
+                1 + table.recent.iter().filter(|l| l.found() == Some(Arc::as_ptr(&rule))).count()
+            );
+        }
+        prop_assert!(table.cls.index.read().is_clean() && table.cls.is_empty());
         count(&counts.tables, 1);
         Ok(())
     });

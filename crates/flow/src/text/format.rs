@@ -3,7 +3,7 @@
 use super::PortNames;
 use super::flags::{self, Flags};
 use super::parse::next_key_value;
-use super::value::{format_frag, format_ipv4, format_ipv6, format_mac};
+use super::value::{format_ipv4, format_ipv6, format_mac};
 use crate::extract::{FRAG_LATER, ethertype, ipproto};
 use crate::field::{FIELDS, Field};
 use crate::key::{FlowKey, FlowMask};
@@ -359,12 +359,23 @@ impl Writer<'_> {
                 let _ = write!(self.out, "mpls_lse{n}={},", self.key.mpls_lse(n));
             }
         }
-        let frag = self.mask.get(Field::IpFrag);
-        if frag != 0 {
-            self.out.push_str("nw_frag=");
-            format_frag(self.key.get(Field::IpFrag), frag, self.out);
-            self.out.push(',');
-        }
+        self.fragment();
+    }
+
+    /// By what the bits that are matched say: bit 0 of a fragment, bit 1 of one that is not the first. A later fragment
+    /// that is none has no name.
+    fn fragment(&mut self) {
+        let value = self.key.get(Field::IpFrag);
+        let name = match (self.mask.get(Field::IpFrag), value & 1 != 0, value & 2 != 0) {
+            (0, ..) => return,
+            (1, true, _) => "yes",
+            (1 | 3, false, false) => "no",
+            (2, _, false) => "not_later",
+            (3, true, false) => "first",
+            (2, ..) | (3, true, true) => "later",
+            _ => "<error>",
+        };
+        let _ = write!(self.out, "nw_frag={name},");
     }
 
     fn nsh(&mut self) {

@@ -72,6 +72,19 @@ fn flags_and_fragments() {
     ok("tun_flags=oam", "tun_flags=+oam");
     ok("tun_flags=0", "tun_flags=-oam");
     ok("ip,ip_frag=not_later", "ip,nw_frag=not_later");
+    // Bits of it: names where the whole would have others, and none for a later fragment that is none.
+    for (bits, name) in [
+        ("[0]=0", "no"),
+        ("[0]=1", "yes"),
+        ("[1]=0", "not_later"),
+        ("[1]=1", "later"),
+        ("[0..1]=0", "no"),
+        ("[0..1]=1", "first"),
+        ("[0..1]=2", "<error>"),
+        ("[]=3", "later"),
+    ] {
+        ok(&format!("ip,nw_frag{bits}"), &format!("ip,nw_frag={name}"));
+    }
     err("ct_state=+foo", "foo: unknown ct_state flag(s)");
     err("ct_state=+trk|new", "trk|new: unknown ct_state flag(s)");
     err("ct_state=+trk+trk", "trk: Each ct_state flag can be specified only once");

@@ -328,7 +328,7 @@ pub fn format_value(field: Field, value: u128, mask: u128, ports: &dyn PortNames
     }
 }
 
-pub(crate) fn format_frag(value: u128, mask: u128, out: &mut String) {
+fn format_frag(value: u128, mask: u128, out: &mut String) {
     let name = FRAGS.iter().find(|(_, v, m)| *v == value & mask && *m == mask & 3).map_or("<error>", |f| f.0);
     out.push_str(name);
 }

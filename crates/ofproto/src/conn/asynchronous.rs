@@ -60,6 +60,7 @@ impl Ofproto {
                     RemovedReason::IdleTimeout => FlowRemovedReason::IdleTimeout,
                     RemovedReason::HardTimeout => FlowRemovedReason::HardTimeout,
                     RemovedReason::Delete => FlowRemovedReason::Delete,
+                    RemovedReason::GroupDelete => FlowRemovedReason::GroupDelete,
                 },
                 table_id: Some(rule.table),
                 duration_sec: (age / 1000) as u32,
@@ -79,6 +80,9 @@ impl Ofproto {
 
     /// Tells controllers of ports that came, went or changed.
     pub fn send_port_changes(&self, changes: &[PortChange]) {
+        if changes.iter().any(|c| matches!(c, PortChange::Modified(_))) {
+            self.links_changed();
+        }
         for change in changes {
             let (reason, port) = match change {
                 PortChange::Added(p) => (PortReason::Add, p),

@@ -3,6 +3,7 @@
 use super::asynchronous::port_desc;
 use super::peer::Peer;
 use crate::bridge::{Ofproto, PortChange};
+use crate::groups::check_groups;
 use base::PortNo;
 use openflow::flow_mod::{FlowMod, FlowModCommand};
 use openflow::message::{Message, decode_with};
@@ -10,7 +11,7 @@ use openflow::packet::PacketOut;
 use openflow::port::{PortMod, config};
 use openflow::queue::QueueGetConfigReply;
 use openflow::switch::{ErrorReport, Features, FragHandling, Role, RoleMsg, SwitchConfig, capability};
-use openflow::{Action, Limits, OfpError, Version, check};
+use openflow::{Limits, OfpError, Version, check};
 use packet::Packet;
 use xlate::Start;
 
@@ -53,7 +54,13 @@ impl Ofproto {
                 Self::set_config(peer, config)?;
                 self.update_miss_to_controller();
             }
-            Message::BarrierRequest => peer.send(xid, &Message::BarrierReply),
+            Message::BarrierRequest => {
+                // What came before it has been carried out: in the cached flows too.
+                if let Some(switch) = self.switch() {
+                    switch.pass(crate::Extent::Changes);
+                }
+                peer.send(xid, &Message::BarrierReply);
+            }
             Message::PacketOut(out) => {
                 writable(peer)?;
                 self.packet_out(&out, version)?;
@@ -75,9 +82,10 @@ impl Ofproto {
                     return Err(OfpError::TmfcBadConfig);
                 }
             }
-            Message::GroupMod(_) => {
+            Message::GroupMod(gm) => {
                 writable(peer)?;
-                return Err(OfpError::GmfcBadType);
+                let ((), removed) = self.transaction(|t| t.group_mod(&gm))?;
+                self.finish_removal(&removed);
             }
             Message::MeterMod(_) => {
                 writable(peer)?;
@@ -126,9 +134,7 @@ impl Ofproto {
     fn features(&self, version: Version) -> Features {
         let mut capabilities =
             capability::FLOW_STATS | capability::TABLE_STATS | capability::PORT_STATS | capability::QUEUE_STATS;
-        if version == Version::V10 {
-            capabilities |= capability::ARP_MATCH_IP;
-        }
+        capabilities |= if version == Version::V10 { capability::ARP_MATCH_IP } else { capability::GROUP_STATS };
         Features {
             datapath_id: self.identity().datapath_id,
             n_buffers: 0,
@@ -164,7 +170,6 @@ impl Ofproto {
 
     fn handle_flow_mod(&self, fm: &FlowMod, version: Version) -> Handled {
         if !matches!(fm.command, FlowModCommand::Delete | FlowModCommand::DeleteStrict) {
-            refuse_unsupported(&fm.actions)?;
             check(&fm.actions, &fm.matching, &Limits::new(version, fm.table_id.unwrap_or(0)))?;
         }
         let removed = self.flow_mod(fm)?;
@@ -189,8 +194,8 @@ impl Ofproto {
         let mut key = switch.key_of(packet.data(), out.in_port);
         key.set_in_port(out.in_port);
         let exactly = flow::Match::new(&key, flow::FlowKey([u64::MAX; flow::WORDS]));
-        refuse_unsupported(&out.actions)?;
         check(&out.actions, &exactly, &Limits::new(version, 0))?;
+        check_groups(&out.actions, &self.tables().view().groups)?;
         self.run(&key, packet, Start::Actions(&out.actions));
         Ok(())
     }
@@ -263,14 +268,4 @@ fn writable(peer: &Peer) -> Handled {
         return Err(OfpError::BrcIsSecondary);
     }
     Ok(())
-}
-
-/// Refuses actions that are understood and cannot be carried out.
-fn refuse_unsupported(actions: &[Action]) -> Handled {
-    actions.iter().try_for_each(|action| match action {
-        Action::Group(_) => Err(OfpError::BacBadType),
-        Action::Conjunction { .. } | Action::Learn(_) | Action::FinTimeout { .. } => Err(OfpError::BacBadVendorType),
-        Action::Clone(nested) | Action::WriteActions(nested) => refuse_unsupported(nested),
-        _ => Ok(()),
-    })
 }

@@ -59,17 +59,17 @@ impl Ofproto {
                 }
                 reply(StatsReply::Queue(Vec::new()));
             }
-            StatsRequest::Group(_) => reply(StatsReply::Group(Vec::new())),
-            StatsRequest::GroupDesc(_) => reply(StatsReply::GroupDesc(Vec::new())),
+            StatsRequest::Group(id) => {
+                self.push_stats();
+                reply(StatsReply::Group(self.group_stats(id)));
+            }
+            StatsRequest::GroupDesc(id) => reply(StatsReply::GroupDesc(self.group_descs(id))),
             StatsRequest::Meter(_) => reply(StatsReply::Meter(Vec::new())),
             StatsRequest::MeterConfig(_) => reply(StatsReply::MeterConfig(Vec::new())),
-            // A switch without groups or meters has no features of theirs.
-            StatsRequest::GroupFeatures => reply(StatsReply::GroupFeatures(openflow::group::GroupFeatures {
-                types: 0,
-                capabilities: 0,
-                max_groups: [0; 4],
-                actions: [0; 4],
-            })),
+            StatsRequest::GroupFeatures => {
+                reply(StatsReply::GroupFeatures(crate::groups::features(table_features::ACTIONS)));
+            }
+            // A switch without meters has no features of theirs.
             StatsRequest::MeterFeatures => reply(StatsReply::MeterFeatures(openflow::group::MeterFeatures {
                 max_meters: 0,
                 band_types: 0,
@@ -123,7 +123,7 @@ impl Ofproto {
             hard_timeout: rule.hard_timeout,
             importance: rule.importance,
             idle_age: Some(secs(now.since(used))),
-            hard_age: Some(secs(now.since(rule.modified))),
+            hard_age: Some(secs(now.since(rule.modified()))),
             flags: rule.flags,
             packet_count: rule.stats.packets.load(Ordering::Relaxed),
             byte_count: rule.stats.bytes.load(Ordering::Relaxed),
@@ -160,7 +160,7 @@ impl Ofproto {
                 name: String::new(),
                 wildcards: WILDCARDS10,
                 max_entries: MAX_ENTRIES,
-                active_count: table.rules.len() as u32,
+                active_count: table.n_active() as u32,
                 lookup_count: table.lookups.load(Ordering::Relaxed),
                 matched_count: table.matched.load(Ordering::Relaxed),
             })

@@ -1,102 +1,198 @@
-//! Flows that the datapath remembers, seen from above: their statistics are brought to the rules that made them, and
-//! those that are idle or out of date are removed.
+//! Flows that the datapath remembers, seen from above: those that a change can affect are translated again, their
+//! statistics are brought to the rules that made them, and those that are idle or too many are removed.
+//!
+//! - [`change`]: what can change; [`plan`]: what a verdict rests on; [`book`]: the installed flows, found by that;
+//! - [`pass`]: one pass: changes first, then statistics; [`again`]: one flow, translated again;
+//! - [`limits`]: how many flows there may be; [`thread`]: when passes run; [`check`]: verdicts held against fresh ones;
+//! - [`status`]: what there is to be seen of it.
+//!
+//! Every change has a number. A flow is entered into the book with the number of the last change before its
+//! translation began. A pass takes the changes since the one before together, forbids the book flows that are older than
+//! these, and translates again what the book finds under them: so no flow that rests on something older outlives the
+//! pass, however the threads interleave. Until then, which is a matter of milliseconds, packets may be forwarded as they
+//! were before the change, as they would have been had they come a little earlier.
 
+mod again;
+mod book;
 mod change;
+mod check;
+mod limits;
+mod pass;
+mod plan;
+mod status;
+mod thread;
 
 pub use change::{Change, RuleChange};
+pub use limits::Limits;
+pub use pass::{Extent, PassReport};
+pub use status::RevalidatorStatus;
 
-use crate::effects::Seen;
+pub(crate) use again::Translated;
+pub(crate) use book::Fresh;
+pub(crate) use plan::{Plan, Uses};
+
 use crate::switch::Switch;
-use crate::upcall::used_or;
 use base::Millis;
+use book::Book;
 use dpif::{DpFlowStats, FlowId};
-use std::collections::HashSet;
+use flow::FlowKey;
+use limits::Limiter;
+use parking_lot::Mutex;
+use plan::Changes;
 use std::sync::Arc;
-use xlate::Effect;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Milliseconds without a packet until a datapath flow is removed (other_config:max-idle).
-pub const MAX_IDLE_MS: u64 = 10_000;
-
-/// What is known of an installed flow.
+/// Everything that revalidation keeps.
 #[derive(Debug)]
-pub(crate) struct Remembered {
-    effects: Arc<[Effect]>,
-    /// Packets and bytes that were brought to the rules already. They only rise: of two dumps that are worked through at
-    /// the same time, the older one brings nothing.
-    pushed: (u64, u64),
-    installed: Millis,
+pub(crate) struct State {
+    book: Mutex<Book>,
+    pending: Mutex<Changes>,
+    /// The number of the last change.
+    seq: AtomicU64,
+    /// The last change that a pass has dealt with whole.
+    done: AtomicU64,
+    /// Held during a pass.
+    passing: Mutex<Passing>,
+    limiter: Limiter,
+    signal: Arc<thread::Signal>,
+    paused: AtomicBool,
+    exact: AtomicBool,
+    counters: status::Counters,
 }
 
-impl Remembered {
-    /// What `stats` have beyond what was brought to the rules, which they are from now on.
-    fn take(&mut self, stats: DpFlowStats) -> (u64, u64) {
-        let new = (stats.packets.saturating_sub(self.pushed.0), stats.bytes.saturating_sub(self.pushed.1));
-        self.pushed = (self.pushed.0 + new.0, self.pushed.1 + new.1);
-        new
+/// What passes know of each other.
+#[derive(Debug, Default)]
+struct Passing {
+    number: u64,
+    /// Rounds since the last full pass.
+    since_full: u64,
+    /// A rule has gone since the last full pass.
+    loosened: bool,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            book: Mutex::default(),
+            pending: Mutex::default(),
+            seq: AtomicU64::new(1),
+            done: AtomicU64::new(1),
+            passing: Mutex::default(),
+            limiter: Limiter::default(),
+            signal: Arc::default(),
+            paused: AtomicBool::new(false),
+            exact: AtomicBool::new(false),
+            counters: status::Counters::default(),
+        }
+    }
+}
+
+impl State {
+    /// Notes a change that has been made.
+    pub(crate) fn changed(&self, change: Change) {
+        let mut pending = self.pending.lock();
+        pending.add(change);
+        self.seq.fetch_add(1, Ordering::SeqCst);
+        drop(pending);
+        self.signal.wake();
+    }
+
+    /// The number of the last change: to be read before a translation begins.
+    pub(crate) fn seq(&self) -> u64 {
+        self.seq.load(Ordering::SeqCst)
+    }
+
+    /// Ends the thread, if there is one.
+    pub(crate) fn stop(&self) {
+        self.signal.stop();
+    }
+
+    /// The changes since the last call, and the number of the last of them.
+    fn take(&self) -> (Changes, u64) {
+        let mut pending = self.pending.lock();
+        (std::mem::take(&mut *pending), self.seq())
     }
 }
 
 impl Switch {
-    /// Notes that a flow with these effects is being installed.
-    pub(crate) fn remember(&self, id: FlowId, effects: Arc<[Effect]>, now: Millis) {
-        let known = Remembered { effects, pushed: (0, 0), installed: now };
-        self.remembered.lock().insert(id, known);
+    /// Notes that a flow made for a packet with `key` is about to be installed. Whether it may be: not if it may be out
+    /// of date already, nor if there are too many flows.
+    pub(crate) fn remember(&self, id: FlowId, key: &FlowKey, fresh: Fresh, now: Millis) -> bool {
+        let state = &self.revalidation;
+        let mut book = state.book.lock();
+        if book.len() as u64 >= state.limiter.flow_limit() {
+            drop(book);
+            base::coverage!(upcall_flow_limit_hit);
+            return false;
+        }
+        book.enter(id, key, fresh, now)
     }
 
     /// Notes that a flow is gone, and pushes what it did since the last time.
     pub(crate) fn forget(&self, id: FlowId, stats: DpFlowStats) {
-        let known = self.remembered.lock().remove(&id);
+        let known = self.revalidation.book.lock().remove(id);
         if let Some(mut known) = known {
             let (packets, bytes) = known.take(stats);
-            self.apply(&known.effects, packets, bytes, used_or(&stats, known.installed), Seen::Earlier);
+            let used = crate::upcall::used_or(&stats, known.installed);
+            self.push(&known.effects, &known.uses, packets, bytes, used);
         }
-    }
-
-    /// One round over all datapath flows: pushes statistics, removes flows that are idle or of an old generation.
-    /// Returns how many flows are left.
-    pub fn revalidate(&self) -> usize {
-        let Some(dpif) = self.dpif() else { return 0 };
-        let now = self.clock().now();
-        let dump = dpif.flow_dump();
-        let mut left = HashSet::with_capacity(dump.len());
-        for entry in dump {
-            let ((packets, bytes), installed, effects) = match self.remembered.lock().get_mut(&entry.id) {
-                Some(known) => (known.take(entry.stats), known.installed, Arc::clone(&known.effects)),
-                // Gone since the dump, or put there by hand.
-                None => continue,
-            };
-            let used = used_or(&entry.stats, installed);
-            self.apply(&effects, packets, bytes, used, Seen::Earlier);
-            let idle = now.since(used) >= MAX_IDLE_MS;
-            if idle || entry.flow.generation != self.generation() {
-                match dpif.flow_del(entry.id) {
-                    Ok(stats) => self.forget(entry.id, stats),
-                    // Another takes its place this moment, and its last statistics are about to be reported.
-                    Err(_) => _ = left.insert(entry.id),
-                }
-            } else {
-                left.insert(entry.id);
-            }
-        }
-        // What was announced and never got in, as the datapath was full.
-        let fresh = |known: &Remembered| now.since(known.installed) < MAX_IDLE_MS;
-        self.remembered.lock().retain(|id, known| left.contains(id) || fresh(known));
-        left.len()
     }
 
     /// What the clock asks for: statistics pushed, idle flows and those out of time removed.
     pub fn housekeeping(&self) {
-        self.revalidate();
         let now = self.clock().now();
+        // A thread of its own sees to the rest, but timeouts are told by the latest statistics.
+        let due = || self.bridges().iter().any(|b| b.is_due(now));
+        if !self.revalidation.signal.has_thread() || due() {
+            self.revalidate();
+        }
         for bridge in self.bridges() {
             let removed = bridge.expire(now);
             bridge.finish_removal(&removed);
         }
     }
 
-    /// Removes all datapath flows, keeping their statistics.
+    /// Removes all datapath flows, keeping their statistics. No packet that comes in after the call has begun is
+    /// forwarded by one of them.
     pub fn purge(&self) {
-        self.changed(Change::Everything);
-        self.revalidate();
+        self.new_generation();
+        self.pass(Extent::Round);
+    }
+
+    /// From now on flows match as little as their verdicts rest on (`true`, as it is at first), or the whole key of
+    /// their packet. All flows of before are removed.
+    pub fn set_megaflows(&self, on: bool) {
+        self.revalidation.exact.store(!on, Ordering::SeqCst);
+        self.purge();
+    }
+
+    /// Whether flows match whole keys.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.revalidation.exact.load(Ordering::SeqCst)
+    }
+
+    /// Flows stay as they are, whatever changes, until [`Switch::resume_revalidators`]. Statistics go on, and
+    /// [`Switch::purge`] works.
+    pub fn pause_revalidators(&self) {
+        self.revalidation.paused.store(true, Ordering::SeqCst);
+        // A pass that has begun comes to its end.
+        drop(self.revalidation.passing.lock());
+    }
+
+    /// Ends [`Switch::pause_revalidators`].
+    pub fn resume_revalidators(&self) {
+        self.revalidation.paused.store(false, Ordering::SeqCst);
+        self.revalidation.signal.wake();
+    }
+
+    /// The limits on flows as they are set.
+    pub fn limits(&self) -> Limits {
+        self.revalidation.limiter.limits()
+    }
+
+    /// Sets the limits on flows; see [`Limits`].
+    pub fn set_limits(&self, limits: Limits) {
+        self.revalidation.limiter.set(limits);
+        self.revalidation.signal.wake();
     }
 }

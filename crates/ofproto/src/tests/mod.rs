@@ -1,8 +1,11 @@
 //! A switch on a datapath without threads, in virtual time, with wires in the test's hands; and OpenFlow connections
 //! whose other end is the test.
 
+mod changes;
 mod connections;
+mod dependencies;
 mod flow_mods;
+mod revalidation;
 mod statistics;
 
 use crate::conn::peer::{Outgoing, Peer, PeerKind};
@@ -73,8 +76,14 @@ impl Lab {
         &self.wires.iter().find(|(n, _)| n == name).expect("a wire of this name").1
     }
 
-    /// Sends frames into a port and lets the datapath work.
+    /// Sends frames into a port after all changes have been dealt with, and lets the datapath work.
     fn send(&self, port: &str, frames: &[Vec<u8>]) {
+        self.switch.pass(crate::Extent::Changes);
+        self.send_at_once(port, frames);
+    }
+
+    /// Sends frames into a port and lets the datapath work.
+    fn send_at_once(&self, port: &str, frames: &[Vec<u8>]) {
         let mut batch = frames.iter().map(|f| Packet::from_slice(f)).collect();
         self.wire(port).tx.lock().send_batch(&mut batch);
         self.dp.run_until_idle(1000);

@@ -120,7 +120,7 @@ fn a_failed_translation_is_remembered() {
     br.flow_mod(&add(Match::ANY, 0, vec![output(2), again])).expect("adds");
     lab.send("br-1", &vec![frame(1, 2); 100]);
     assert_eq!((lab.switch.translations(), lab.received("br-2").len()), (1, 0));
-    assert!(lab.dp.drops().contains(&(base::DropReason::TranslationError, 100)));
+    assert!(lab.dp.drops().contains(&(base::DropReason::RecursionTooDeep, 100)));
 }
 
 #[test]

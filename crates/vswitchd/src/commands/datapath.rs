@@ -1,7 +1,7 @@
-//! `dpif/`: datapaths as bridges see them, and `revalidator/`.
+//! `dpif/`: datapaths as bridges see them.
 
 use super::dpctl::{FlowFormat, flow_line};
-use super::{act, all_bridges, dp_name, find_bridge, show};
+use super::{all_bridges, dp_name, find_bridge, show};
 use crate::devices::Devices;
 use ofproto::{Switch, show as texts};
 use serde_json::{Map, Value};
@@ -19,16 +19,6 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
         })
     });
     show(commands, devices, ("dpif/dump-flows", "[-m] [--names | --no-names] bridge", 1..=4), dump_flows);
-    act(commands, devices, ("revalidator/purge", "", 0..=0), |d, _| {
-        d.datapaths().iter().for_each(|(_, dp)| dp.switch.purge());
-        Ok(String::new())
-    });
-    act(commands, devices, ("revalidator/wait", "", 0..=0), |d, _| {
-        d.datapaths().iter().for_each(|(_, dp)| {
-            dp.switch.revalidate();
-        });
-        Ok(String::new())
-    });
 }
 
 fn dpif_show(devices: &Devices, format: OutputFormat) -> super::Shown {

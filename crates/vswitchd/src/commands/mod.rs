@@ -1,6 +1,6 @@
 //! The control commands of the switch (ovs-vswitchd(8)), beside those of every daemon.
 //!
-//! - [`bridge`]: learned addresses, flows and lists of bridges; [`trace`]: `ofproto/trace`;
+//! - [`bridge`]: learned addresses, flows and lists of bridges; [`classifier`]: how tables are searched; [`trace`]: `ofproto/trace`; [`upcall`]: `upcall/` and `revalidator/`;
 //! - [`datapath`]: datapaths by bridge (`dpif/`); [`dpctl`]: datapaths by themselves, [`dpctl_flows`]: their flows changed by hand; [`drops`]: why packets were dropped;
 //! - [`pmd`]: packet threads; [`memory`]: `coverage/` and `memory/show`; [`dummy`]: dummy devices and the clock, for tests.
 //!
@@ -8,6 +8,7 @@
 //! who ask for it (`ovs-appctl --format json`).
 
 mod bridge;
+mod classifier;
 mod datapath;
 mod dpctl;
 mod dpctl_flows;
@@ -16,6 +17,7 @@ mod dummy;
 mod memory;
 mod pmd;
 mod trace;
+mod upcall;
 
 use crate::devices::{Devices, Dp};
 use base::DpPort;
@@ -29,7 +31,9 @@ pub use memory::usage;
 /// Registers the commands.
 pub fn register(commands: &Commands, devices: &Arc<Devices>) {
     bridge::register(commands, devices);
+    classifier::register(commands, devices);
     trace::register(commands, devices);
+    upcall::register(commands, devices);
     datapath::register(commands, devices);
     dpctl::register(commands, devices);
     dpctl_flows::register(commands, devices);

@@ -109,10 +109,10 @@ fn service_controllers_do_not_take_over() {
     let mut lab = Lab::new();
     lab.add_bridge("br0");
     let path = lab.dir.path().join("service");
-    let generation = lab.generation();
+    let change = lab.last_change();
     let uuid = add_controller(&mut lab, &format!("punix:{}", path.display()), &[]);
     assert!(has_flows(&lab));
-    assert_eq!(lab.generation(), generation);
+    assert_eq!(lab.last_change(), change);
     assert!(path.exists());
     assert!(lab.idl.row("Controller", uuid).unwrap().is_empty("status"));
     // The type overrides what the target suggests.

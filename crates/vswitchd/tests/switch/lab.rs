@@ -241,9 +241,9 @@ impl Lab {
         running(&self.switch.as_ref().unwrap().with, name).unwrap_or_else(|| panic!("{name} does not run"))
     }
 
-    /// The generation of cached flows of the dummy datapath: as long as it stays, they are used.
-    pub(crate) fn generation(&self) -> u64 {
-        self.switch.as_ref().unwrap().with.datapath("dummy").unwrap().switch.generation()
+    /// The number of the last change that could affect cached flows of the dummy datapath.
+    pub(crate) fn last_change(&self) -> u64 {
+        self.switch.as_ref().unwrap().with.datapath("dummy").unwrap().switch.last_change()
     }
 }
 

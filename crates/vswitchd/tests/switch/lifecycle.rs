@@ -85,7 +85,6 @@ fn bridges_and_flows_outlast_the_database() {
     let bridge = lab.bridge("br0");
     bridge.flow_mod(&fm).unwrap();
     let before = flows(&bridge).len();
-    let generation = lab.generation();
     lab.database = None;
     // Links still change meanwhile.
     let device = lab.switch.as_ref().unwrap().with.dummies.find("p1").unwrap();
@@ -96,7 +95,7 @@ fn bridges_and_flows_outlast_the_database() {
         crate::lab::named(db, "Interface", "p1").is_some_and(|r| r.string("admin_state") == "down")
     });
     assert!(std::sync::Arc::ptr_eq(&bridge, &lab.bridge("br0")));
-    assert_eq!((flows(&bridge).len(), lab.generation()), (before, generation));
+    assert_eq!(flows(&bridge).len(), before);
     lab.add_port("br0", "p2", "dummy", &[]);
     assert_eq!((lab.ofport("p1"), lab.ofport("p2")), (1, 2));
 }

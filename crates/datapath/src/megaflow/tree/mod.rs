@@ -160,7 +160,6 @@ impl MegaflowIndex for Tree {
         found: &mut [Found<'a>],
         probes: &mut u64,
     ) {
-        found.fill(None);
         for core in self.cores() {
             core.lookup_batch(keys, generation, found, probes);
         }

@@ -108,10 +108,17 @@ impl Tries {
     /// Where a look-up that came to an inner node goes on after this one and inner nodes below it. Counts levels.
     #[inline]
     pub(super) fn descend(&self, mut at: Ref, word: impl Fn(usize) -> u64, levels: &mut u64) -> Ref {
+        let Some(mut field) = self.fields.get(at.inner_index()).copied() else { return Ref::NONE };
+        let mut value = field.value(word(field.word.into()));
         while at.is_inner() {
             let index = at.inner_index();
-            let (Some(field), Some(places)) = (self.fields.get(index), self.fast.get(index)) else { return Ref::NONE };
-            at = places.0[place(field.value(word(field.word.into())), at.nibble())];
+            let (Some(next), Some(places)) = (self.fields.get(index), self.fast.get(index)) else { return Ref::NONE };
+            // Rarely, so that the way down does not wait for it.
+            if *next != field {
+                field = *next;
+                value = field.value(word(field.word.into()));
+            }
+            at = places.0[place(value, at.nibble())];
             *levels += 1;
         }
         at

@@ -169,6 +169,12 @@ fn ask(tree: &mut Tree, program: Program, key: &FlowKey, generation: u64, next: 
     let mut found = [None; 3];
     tree.lookup_batch(&[&FlowKey::ZERO, key, key], generation, &mut found, &mut 0);
     let alone = tree.lookup(key, generation, &mut 0).map(|f| f.id);
+    if let Some(answer) = found[1] {
+        // An answer that is there stays.
+        let mut found = [Some(answer)];
+        tree.lookup_batch(&[&FlowKey([u64::MAX; flow::layout::WORDS])], generation, &mut found, &mut 0);
+        assert!(found[0].is_some_and(|f| f.id == answer.id));
+    }
     assert_eq!([found[1], found[2]].map(|f| f.map(|f| f.id)), [alone, alone]);
     alone.unwrap_or_else(|| {
         *next += 1;

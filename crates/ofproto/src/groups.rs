@@ -1,0 +1,189 @@
+//! The group table of a bridge (OpenFlow 1.3 section 6.5): changes, and what is told of it.
+//!
+//! As in Open vSwitch, buckets may name groups that do not exist (yet), or each other: packets that go around in circles
+//! end at the limit on depth. Flows may not, and go with the last of the groups that they name.
+
+use crate::bridge::Ofproto;
+use crate::flow_table::{Criteria, RemovedReason};
+use crate::transaction::Transaction;
+use openflow::group::{
+    BUCKET_ALL, BUCKET_FIRST, BUCKET_LAST, Bucket, BucketStats, GROUP_ALL, GROUP_ANY, GROUP_MAX, GroupDesc,
+    GroupFeatures, GroupStats,
+};
+use openflow::{Action, GroupCommand, GroupMod, OfpError};
+use std::collections::HashSet;
+use std::sync::Arc;
+use xlate::{Group, GroupBucket};
+
+/// `OFPGFC_SELECT_WEIGHT`, `OFPGFC_SELECT_LIVENESS` and `OFPGFC_CHAINING`.
+const CAPABILITIES: u32 = 7;
+
+impl Transaction<'_> {
+    /// Changes the group table.
+    ///
+    /// Errors: `OFPGMFC_GROUP_EXISTS`, `OFPGMFC_UNKNOWN_GROUP`, `OFPGMFC_INVALID_GROUP`, `OFPGMFC_UNKNOWN_BUCKET`,
+    /// `OFPGMFC_BUCKET_EXISTS`.
+    pub fn group_mod(&mut self, gm: &GroupMod) -> Result<(), OfpError> {
+        let old = self.groups.get(gm.group_id).cloned();
+        match (gm.command, old) {
+            (GroupCommand::Delete, _) => {
+                self.delete_groups(gm.group_id);
+                Ok(())
+            }
+            (GroupCommand::Add, Some(_)) => Err(OfpError::GmfcGroupExists),
+            (GroupCommand::Add | GroupCommand::AddOrModify, None) if gm.group_id > GROUP_MAX => {
+                Err(OfpError::GmfcInvalidGroup)
+            }
+            (GroupCommand::Add | GroupCommand::AddOrModify, None) => {
+                self.put_group(gm, gm.buckets.iter().map(new_bucket).collect(), None);
+                Ok(())
+            }
+            (GroupCommand::Modify | GroupCommand::AddOrModify, Some(old)) => {
+                self.put_group(gm, gm.buckets.iter().map(new_bucket).collect(), Some(&old));
+                Ok(())
+            }
+            (GroupCommand::Modify | GroupCommand::InsertBucket | GroupCommand::RemoveBucket, None) => {
+                Err(OfpError::GmfcUnknownGroup)
+            }
+            (GroupCommand::InsertBucket, Some(old)) => self.insert_buckets(gm, &old),
+            (GroupCommand::RemoveBucket, Some(old)) => self.remove_buckets(gm, &old),
+        }
+    }
+
+    /// Makes a group of these buckets; of the kind of `gm`, or of `old` if the command is about buckets.
+    fn put_group(&mut self, gm: &GroupMod, buckets: Vec<GroupBucket>, old: Option<&Group>) {
+        let kept = old.filter(|_| gm.command.is_of_buckets());
+        let group = Group {
+            id: gm.group_id,
+            kind: kept.map_or(gm.kind, |old| old.kind),
+            buckets,
+            properties: kept.map_or_else(|| gm.properties.clone(), |old| old.properties.clone()),
+            created: old.map_or(self.now, |old| old.created),
+            counters: Arc::default(),
+        };
+        self.note_group(group.id);
+        Arc::make_mut(&mut self.groups).insert(Arc::new(group));
+    }
+
+    fn insert_buckets(&mut self, gm: &GroupMod, old: &Group) -> Result<(), OfpError> {
+        let new: HashSet<u32> = gm.buckets.iter().map(|b| b.bucket_id).collect();
+        if old.buckets.iter().any(|b| new.contains(&b.bucket.bucket_id)) {
+            return Err(OfpError::GmfcBucketExists);
+        }
+        let at = match gm.command_bucket_id {
+            BUCKET_FIRST => 0,
+            BUCKET_LAST => old.buckets.len(),
+            id => find_bucket(old, id)? + 1,
+        };
+        let mut buckets = old.buckets.clone();
+        buckets.splice(at..at, gm.buckets.iter().map(new_bucket));
+        self.put_group(gm, buckets, Some(old));
+        Ok(())
+    }
+
+    fn remove_buckets(&mut self, gm: &GroupMod, old: &Group) -> Result<(), OfpError> {
+        let mut buckets = old.buckets.clone();
+        match gm.command_bucket_id {
+            BUCKET_ALL => buckets.clear(),
+            BUCKET_FIRST if !buckets.is_empty() => _ = buckets.remove(0),
+            BUCKET_LAST if !buckets.is_empty() => _ = buckets.pop(),
+            BUCKET_FIRST | BUCKET_LAST => {}
+            id => _ = buckets.remove(find_bucket(old, id)?),
+        }
+        self.put_group(gm, buckets, Some(old));
+        Ok(())
+    }
+
+    /// Deletes a group, or all, and the flows that lead there.
+    fn delete_groups(&mut self, id: u32) {
+        let ids = match id {
+            GROUP_ALL => self.groups.all().iter().map(|group| group.id).collect(),
+            id => vec![id],
+        };
+        let mut used = false;
+        for id in ids {
+            if Arc::make_mut(&mut self.groups).remove(id).is_some() {
+                used |= self.has_references(id);
+                self.note_group(id);
+            }
+        }
+        if used {
+            let criteria = Criteria::any();
+            for rule in self.bridge.collect_in(&criteria, classifier::LATEST) {
+                if self.check_groups(&rule.actions).is_err() {
+                    self.remove(&rule, RemovedReason::GroupDelete);
+                }
+            }
+        }
+    }
+
+    /// Checks that all groups that actions lead to are there.
+    ///
+    /// Errors: `OFPBAC_BAD_OUT_GROUP`.
+    pub(crate) fn check_groups(&self, actions: &[Action]) -> Result<(), OfpError> {
+        check_groups(actions, &self.groups)
+    }
+}
+
+/// See [`Transaction::check_groups`].
+pub(crate) fn check_groups(actions: &[Action], groups: &xlate::Groups) -> Result<(), OfpError> {
+    actions.iter().try_for_each(|action| match action {
+        Action::Group(id) if groups.get(*id).is_none() => Err(OfpError::BacBadOutGroup),
+        Action::Clone(inner) | Action::WriteActions(inner) => check_groups(inner, groups),
+        _ => Ok(()),
+    })
+}
+
+fn new_bucket(bucket: &Bucket) -> GroupBucket {
+    GroupBucket { bucket: bucket.clone(), counters: Arc::default() }
+}
+
+fn find_bucket(group: &Group, id: u32) -> Result<usize, OfpError> {
+    group.buckets.iter().position(|b| b.bucket.bucket_id == id).ok_or(OfpError::GmfcUnknownBucket)
+}
+
+impl Ofproto {
+    /// The group of this number, or all of them.
+    pub fn groups(&self, id: u32) -> Vec<Arc<Group>> {
+        let view = self.tables().view();
+        match id {
+            GROUP_ALL | GROUP_ANY => view.groups.all(),
+            id => view.groups.get(id).cloned().into_iter().collect(),
+        }
+    }
+
+    pub(crate) fn group_descs(&self, id: u32) -> Vec<GroupDesc> {
+        let desc = |group: &Arc<Group>| GroupDesc {
+            kind: group.kind,
+            group_id: group.id,
+            buckets: group.buckets.iter().map(|b| b.bucket.clone()).collect(),
+            properties: group.properties.clone(),
+        };
+        self.groups(id).iter().map(desc).collect()
+    }
+
+    pub(crate) fn group_stats(&self, id: u32) -> Vec<GroupStats> {
+        let groups = self.groups(id);
+        let (now, writer) = (self.now(), self.writer.lock());
+        let stats = |group: &Arc<Group>| {
+            let age = now.since(group.created);
+            let bucket =
+                |b: &GroupBucket| BucketStats { packet_count: b.counters.packets(), byte_count: b.counters.bytes() };
+            GroupStats {
+                group_id: group.id,
+                ref_count: u32::try_from(writer.references(group.id)).unwrap_or(u32::MAX),
+                packet_count: group.counters.packets(),
+                byte_count: group.counters.bytes(),
+                duration_sec: (age / 1000) as u32,
+                duration_nsec: (age % 1000) as u32 * 1_000_000,
+                buckets: group.buckets.iter().map(bucket).collect(),
+            }
+        };
+        groups.iter().map(stats).collect()
+    }
+}
+
+/// What groups there can be: all kinds, any number.
+pub(crate) fn features(actions: u32) -> GroupFeatures {
+    GroupFeatures { types: 0xf, capabilities: CAPABILITIES, max_groups: [GROUP_MAX; 4], actions: [actions; 4] }
+}

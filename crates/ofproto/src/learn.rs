@@ -1,0 +1,43 @@
+//! Flows that packets teach (the `learn` and `fin_timeout` actions of ovs-actions(7)). Called on whatever thread has the
+//! packet.
+
+use crate::bridge::Ofproto;
+use crate::effects::Seen;
+use base::Millis;
+use classifier::LATEST;
+use std::sync::Arc;
+use xlate::{Learned, Rule};
+
+impl Ofproto {
+    /// Learns a flow from packets the last of which came at `used`. A flow that is there already, as it is to be, has its
+    /// hard timeout begin anew, and nothing else changes. What packets of some time ago taught is learned again only if
+    /// nothing has been removed from the table since.
+    pub(crate) fn learn(&self, learned: &Learned, used: Millis, seen: Seen) {
+        let Learned { flow, limit, .. } = learned;
+        let Some(table) = flow.table_id.and_then(|t| self.tables().get(usize::from(t))) else { return };
+        if let Some(rule) = table.rules.find(&flow.matching, flow.priority.into(), self.tables().view().version)
+            && *rule.actions == *flow.actions
+            && rule.cookie == flow.new_cookie
+        {
+            return rule.refresh(used);
+        }
+        let result = self.transaction(|t| {
+            let table_id = flow.table_id.unwrap_or_default();
+            let late = seen == Seen::Earlier && t.writer.removals.get(&table_id).is_some_and(|at| *at >= used);
+            let there = table.rules.find(&flow.matching, flow.priority.into(), LATEST).is_some();
+            let full = *limit != 0 && table.n_with_cookie(flow.new_cookie) >= u64::from(*limit);
+            if late || full && !there { Ok(()) } else { t.flow_mod(flow) }
+        });
+        if let Err(error) = result {
+            tracing::debug!(target: "ofproto", "{}: a flow cannot be learned: {error}", self.name());
+        }
+    }
+
+    /// Lowers the timeouts of a rule, as its connection has ended.
+    pub(crate) fn fin_timeout(&self, rule: &Arc<Rule>, idle_timeout: u16, hard_timeout: u16) {
+        let lower = |old: u16, new: u16| new != 0 && (old == 0 || new < old);
+        if lower(rule.idle_timeout, idle_timeout) || lower(rule.hard_timeout, hard_timeout) {
+            let _ = self.transaction(|t| t.lower_timeouts(rule, idle_timeout, hard_timeout));
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! One flow, translated again.
+
+use super::book::{Fresh, Known};
+use super::plan::{Effects, Plan, Uses, whole};
+use crate::switch::Switch;
+use dpif::{DpActions, DpFlow, DpFlowEntry, Dpif, FlowId};
+use flow::{FlowKey, FlowMask};
+use std::sync::Arc;
+use xlate::Network;
+
+/// A flow as the book has it.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) id: FlowId,
+    pub(crate) key: FlowKey,
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) effects: Effects,
+    pub(crate) uses: Uses,
+    pub(crate) actions: DpActions,
+    /// Packets since the pass before.
+    pub(crate) recent: u64,
+}
+
+/// What became of a flow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    /// It stays as it is in the datapath.
+    Kept,
+    /// It came to match less closely.
+    Widened,
+    /// Its actions are others.
+    Changed,
+    /// It is removed.
+    Removed,
+    /// The datapath does not have it yet.
+    Late,
+}
+
+impl Job {
+    pub(crate) fn of(id: FlowId, known: &Known) -> Self {
+        Self {
+            id,
+            key: known.key(),
+            plan: Arc::clone(&known.plan),
+            effects: Arc::clone(&known.effects),
+            uses: Arc::clone(&known.uses),
+            actions: Arc::clone(&known.actions),
+            recent: known.recent,
+        }
+    }
+}
+
+/// A translation made now: for the datapath, and for the book.
+pub(crate) struct Translated {
+    pub(crate) flow: DpFlow,
+    /// The bits that it read, which the flow may match more closely than.
+    pub(crate) mask: FlowMask,
+    pub(crate) fresh: Fresh,
+}
+
+impl Switch {
+    /// Whatever is known of a flow, computed anew; and whether all that it is to teach is known.
+    fn translate_again(&self, key: &FlowKey) -> (Translated, bool) {
+        let translation = self.translate_now(key);
+        let learned = |translated: &Translated| is_learned(&self.network(), &translated.fresh.uses);
+        let translated = translation.finish(self.is_exact(), key);
+        let learned = learned(&translated);
+        (translated, learned)
+    }
+
+    /// Translates a flow again that a change can affect, and makes book and datapath agree with what comes out.
+    pub(crate) fn again(&self, dpif: &Arc<dyn Dpif>, job: &Job) -> Outcome {
+        let (translated, learned) = self.translate_again(&job.key);
+        if !self.is_there(dpif, job.id) {
+            return Outcome::Late;
+        }
+        if !learned {
+            // Its next packet teaches what it has to.
+            return if self.remove_flow(dpif, job.id) { Outcome::Removed } else { Outcome::Late };
+        }
+        let Translated { flow, mask, fresh } = translated;
+        let same = fresh.actions == job.actions;
+        if same && fresh.plan.mask == job.plan.mask {
+            if fresh.uses != job.uses || fresh.effects != job.effects {
+                // Other rules are to be told of its packets from now on.
+                let entry = dpif.flow_get(job.id);
+                entry.iter().for_each(|entry| self.settle(entry));
+            }
+            self.revalidation.book.lock().update(job.id, fresh);
+            return Outcome::Kept;
+        }
+        let Some(entry) = dpif.flow_get(job.id) else {
+            self.come_back(job.id);
+            return Outcome::Late;
+        };
+        if !covers(&entry.flow.mask, &mask) {
+            // Its packets are not all treated alike any more.
+            return if self.remove_flow(dpif, job.id) { Outcome::Removed } else { Outcome::Late };
+        }
+        self.settle(&entry);
+        if self.replace(dpif, job.id, flow, fresh) {
+            if same { Outcome::Widened } else { Outcome::Changed }
+        } else {
+            Outcome::Removed
+        }
+    }
+
+    /// Translates a flow again that no change can have affected since change `seq`. Returns what had to be done to it.
+    pub(crate) fn verify(&self, dpif: &Arc<dyn Dpif>, job: &Job, seq: u64) -> Option<Outcome> {
+        let (translated, learned) = self.translate_again(&job.key);
+        let Translated { flow, mask, fresh } = translated;
+        if self.revalidation.seq() != seq || fresh.generation != self.generation() {
+            // What is new may come from what has just changed: the next pass knows.
+            return None;
+        }
+        let installed = whole(&job.plan.mask);
+        let as_known = fresh.actions == job.actions
+            && fresh.plan.same_but_mask(&job.plan)
+            && fresh.uses == job.uses
+            && fresh.effects == job.effects;
+        if learned && as_known {
+            if mask == installed || !covers(&installed, &mask) {
+                // It may read more by now, of rules that none of the flow's packets can match.
+                return None;
+            }
+            self.settle(&dpif.flow_get(job.id)?);
+            return self.replace(dpif, job.id, flow, fresh).then_some(Outcome::Widened);
+        }
+        // Only what is in the datapath can be wrong, and if the book has it otherwise it is another by now.
+        let entry = dpif.flow_get(job.id)?;
+        if !self.is_as_known(job) {
+            return None;
+        }
+        self.report_mended(job, &fresh, &entry, learned);
+        self.remove_flow(dpif, job.id).then_some(Outcome::Removed)
+    }
+
+    /// Whether the book still has a flow as it was.
+    fn is_as_known(&self, job: &Job) -> bool {
+        let book = self.revalidation.book.lock();
+        book.get(job.id).is_some_and(|k| Arc::ptr_eq(&k.plan, &job.plan) && Arc::ptr_eq(&k.actions, &job.actions))
+    }
+
+    /// Whether the datapath has a flow by now, if it was late.
+    fn is_there(&self, dpif: &Arc<dyn Dpif>, id: FlowId) -> bool {
+        if !self.revalidation.book.lock().late.contains(&id) {
+            return true;
+        }
+        let there = dpif.flow_get(id).is_some();
+        if there {
+            self.revalidation.book.lock().late.remove(&id);
+        }
+        there
+    }
+
+    /// Pushes what a flow did until now to the rules that it was made by.
+    fn settle(&self, entry: &DpFlowEntry) {
+        let mut book = self.revalidation.book.lock();
+        let Some(known) = book.get_mut(entry.id) else { return };
+        let (packets, bytes) = known.take(entry.stats);
+        known.recent += packets;
+        let (effects, uses, installed) = (Arc::clone(&known.effects), Arc::clone(&known.uses), known.installed);
+        drop(book);
+        self.push(&effects, &uses, packets, bytes, crate::upcall::used_or(&entry.stats, installed));
+    }
+
+    /// Puts another flow in the place of the one of this id. `false` if that one has left meanwhile.
+    fn replace(&self, dpif: &Arc<dyn Dpif>, id: FlowId, flow: DpFlow, fresh: Fresh) -> bool {
+        let state = &self.revalidation;
+        if !state.book.lock().update(id, fresh) {
+            return false;
+        }
+        let put = dpif.flow_put(id, flow);
+        if put.is_ok() && state.book.lock().get(id).is_some() {
+            return true;
+        }
+        // It left between the two, with its last statistics: this one has none yet to speak of.
+        self.remove_flow(dpif, id);
+        false
+    }
+}
+
+impl Plan {
+    /// Whether all but what was read is the same.
+    fn same_but_mask(&self, other: &Self) -> bool {
+        self.lookups == other.lookups
+            && self.tables == other.tables
+            && self.bridges == other.bridges
+            && self.groups == other.groups
+    }
+}
+
+/// Whether all bits of `inner` are in `outer`.
+fn covers(outer: &FlowMask, inner: &FlowMask) -> bool {
+    outer.0.iter().zip(&inner.0).all(|(o, i)| i & !o == 0)
+}
+
+/// Whether the addresses that a flow's packets teach are known to be where the packets show them.
+fn is_learned(net: &Network, uses: &Uses) -> bool {
+    uses.iter().all(|u| {
+        let (bridge, vlan, mac) = u.mac;
+        let Some(port) = u.learned else { return true };
+        let bridge = net.bridges.get(&bridge).filter(|b| b.ports.contains_key(&port));
+        bridge.is_none_or(|b| b.macs.read().lookup(vlan, mac) == Some(port))
+    })
+}

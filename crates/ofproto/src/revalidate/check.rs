@@ -1,0 +1,105 @@
+//! Cached verdicts held against fresh ones, and the words for a difference: all that it takes to do it again.
+
+use super::again::Job;
+use super::book::Fresh;
+use super::plan::{Plan, whole};
+use crate::switch::Switch;
+use dpif::{DpAction, DpActions, DpFlowEntry, FlowId};
+use flow::text::NoNames;
+use flow::{FlowKey, Match};
+use std::fmt::Write;
+use std::sync::atomic::Ordering;
+
+impl Switch {
+    /// Whether a packet's cached actions are what a translation makes of it now. `true` also where that cannot be
+    /// told, as something is just changing.
+    pub(crate) fn check_flow(&self, key: &FlowKey, id: FlowId, actions: &DpActions) -> bool {
+        let state = &self.revalidation;
+        let seq = state.seq();
+        let settled = || state.done.load(Ordering::SeqCst) == seq && state.seq() == seq;
+        if !settled() || state.paused.load(Ordering::SeqCst) {
+            return true;
+        }
+        let translated = self.translate_now(key).finish(self.is_exact(), key);
+        state.counters.self_checks.fetch_add(1, Ordering::Relaxed);
+        if same_for_other_packet(&translated.fresh.actions, actions) {
+            return true;
+        }
+        // Put there by hand, or it is another by now.
+        let known = state.book.lock().get(id).map(|known| Job::of(id, known));
+        let Some(job) = known.filter(|job| job.actions == *actions) else { return true };
+        if !settled() || translated.fresh.generation != self.generation() {
+            return true;
+        }
+        state.counters.self_check_failed.fetch_add(1, Ordering::Relaxed);
+        base::coverage!(self_check_failed);
+        tracing::error!(
+            target: "ofproto_dpif_upcall",
+            "self-check: a packet is forwarded otherwise than it should be: {}",
+            self.tell(key, &job, actions, &translated.fresh.actions, &translated.fresh.plan)
+        );
+        false
+    }
+
+    /// Logs a flow that a full pass found wrong.
+    pub(crate) fn report_mended(&self, job: &Job, fresh: &Fresh, entry: &DpFlowEntry, learned: bool) {
+        let more = if learned { "" } else { "; it would teach an address that is not known to be there" };
+        tracing::error!(
+            target: "ofproto_dpif_upcall",
+            "full pass: a flow is not what it should be: {}; installed as {:?}{more}",
+            self.tell(&job.key, job, &job.actions, &fresh.actions, &fresh.plan),
+            entry.flow.mask,
+        );
+    }
+
+    /// A packet's key, its flow, what is done and what should be, and how to see it.
+    fn tell(&self, key: &FlowKey, job: &Job, cached: &DpActions, fresh: &DpActions, fresh_plan: &Plan) -> String {
+        let actions = |a: &DpActions| dpif::text::format_actions(a, key.eth_type(), &|_| None);
+        let flow = Match::new(&job.key, whole(&job.plan.mask));
+        let mut out = format!(
+            "packet {}; flow {} {}; cached actions {}; fresh actions {}; rests on {:?} {:?}; would rest on {:?} {:?}",
+            flow::text::flow_key_to_string(key, &NoNames),
+            job.id.0,
+            flow::text::megaflow_to_string(&flow, &NoNames),
+            actions(cached),
+            actions(fresh),
+            job.plan.lookups,
+            job.uses,
+            fresh_plan.lookups,
+            fresh_plan.bridges,
+        );
+        for lookup in &fresh_plan.lookups {
+            let rules = self.bridge(lookup.bridge).map_or(0, |b| b.tables()[usize::from(lookup.table)].rules.len());
+            let _ = write!(out, "; bridge {} table {}: {rules} rules", lookup.bridge, lookup.table);
+        }
+        if let Some((bridge, port)) = self.port_of(base::DpPort(key.in_port().0))
+            && let Some(bridge) = self.bridge(bridge)
+        {
+            let mut key = key.clone();
+            key.set_in_port(port);
+            let text = flow::text::flow_key_to_string(&key, &NoNames);
+            let _ = write!(out, "; ovs-appctl ofproto/trace {} '{text}'", bridge.name());
+        }
+        let _ = write!(out, "; change {}", self.revalidation.seq());
+        out
+    }
+}
+
+/// Whether two lists of actions are the same, one of them made for another packet of the same flow: what a packet-in
+/// tells of a packet beside registers differs from one to the other.
+fn same_for_other_packet(a: &[DpAction], b: &[DpAction]) -> bool {
+    a.len() == b.len()
+        && a.iter().zip(b).all(|pair| match pair {
+            (DpAction::Clone(a), DpAction::Clone(b)) => same_for_other_packet(a, b),
+            (DpAction::Controller(a), DpAction::Controller(b)) => {
+                let registers = flow::layout::REGS..flow::layout::TUN_ID;
+                let alike = |m: &FlowKey| (m.0[registers.clone()].to_vec(), m.in_port());
+                alike(&a.metadata) == alike(&b.metadata) && {
+                    let mut other = (**b).clone();
+                    other.metadata = a.metadata.clone();
+                    **a == other
+                }
+            }
+            (a, b) => a == b,
+        })
+}

@@ -1,0 +1,376 @@
+//! Transactions, groups, and flows that packets teach.
+
+use super::*;
+use crate::Removed;
+use crate::flow_table::Criteria;
+use flow::text::{NoNames, parse_exact};
+use openflow::group::GROUP_ALL;
+use openflow::{GroupCommand, GroupMod, parse_flow, parse_group};
+use xlate::{Start, translate_from};
+
+fn fm(command: FlowModCommand, text: &str) -> FlowMod {
+    parse_flow(text, command, &NoNames).expect(text).flow_mod
+}
+
+fn gm(command: GroupCommand, text: &str) -> GroupMod {
+    parse_group(text, command, &NoNames).expect(text).group_mod
+}
+
+fn add_flow(br: &Ofproto, text: &str) {
+    br.flow_mod(&fm(FlowModCommand::Add, text)).expect(text);
+}
+
+fn group(br: &Ofproto, command: GroupCommand, text: &str) -> Result<Vec<Removed>, OfpError> {
+    br.transaction(|t| t.group_mod(&gm(command, text))).map(|((), removed)| removed)
+}
+
+/// Table, priority and actions of all flows.
+fn flows(br: &Ofproto) -> Vec<String> {
+    let text = |r: &Arc<xlate::Rule>| {
+        let m = flow::text::match_to_string(&r.minimatch.expand(), &NoNames);
+        let actions = openflow::actions_to_string(&r.actions, &NoNames, Version::V10);
+        format!("{} {} {m} {actions}", r.table, r.priority)
+    };
+    let mut all: Vec<_> = br.collect(&Criteria::any()).iter().map(text).collect();
+    all.sort();
+    all
+}
+
+fn datapath_actions(br: &Ofproto, key: &str) -> String {
+    let key = parse_exact(key, &NoNames).expect("a flow");
+    br.trace(&key, false).expect("traces").datapath_actions
+}
+
+#[test]
+fn a_transaction_is_seen_whole_or_not_at_all() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 3);
+    add_flow(&br, "priority=1,actions=output:1");
+    let before = br.tables().view();
+    let ((), removed) = br
+        .transaction(|t| {
+            t.flow_mod(&fm(FlowModCommand::Delete, "table=0"))?;
+            t.group_mod(&gm(GroupCommand::Add, "group_id=1,type=all,bucket=output:2"))?;
+            t.flow_mod(&fm(FlowModCommand::Add, "priority=2,actions=group:1"))?;
+            t.flow_mod(&fm(FlowModCommand::Add, "priority=3,actions=output:3"))?;
+            assert_eq!((flows(&br).len(), br.groups(GROUP_ALL).len()), (1, 0), "not yet");
+            t.flow_mod(&fm(FlowModCommand::DeleteStrict, "priority=3"))
+        })
+        .expect("no error");
+    // The one of before and the one that never was.
+    assert_eq!(removed.len(), 2);
+    assert_eq!(flows(&br), ["0 2  group:1"]);
+    // Who began before sees what was before.
+    let mut reads = flow::Reads::new();
+    let found = br.tables()[0].rules.lookup(&flow::FlowKey::ZERO, before.version, &mut reads).expect("a rule");
+    assert_eq!((found.priority, before.groups.len()), (1, 0));
+    assert_eq!((br.tables()[0].rules.len(), br.n_flows()), (3, 1));
+    // When nobody does any more, it goes.
+    drop(before);
+    br.reap();
+    assert_eq!(br.tables()[0].rules.len(), 1);
+}
+
+#[test]
+fn a_transaction_that_fails_leaves_nothing_behind() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 3);
+    add_flow(&br, "priority=1,idle_timeout=5,actions=output:1");
+    let version = br.tables().view().version;
+    let result = br.transaction(|t| {
+        t.group_mod(&gm(GroupCommand::Add, "group_id=1,type=all,bucket=output:2"))?;
+        t.flow_mod(&fm(FlowModCommand::Add, "priority=1,actions=group:1"))?;
+        t.flow_mod(&fm(FlowModCommand::Delete, "table=0"))?;
+        t.flow_mod(&fm(FlowModCommand::Add, "priority=5,actions=group:2"))
+    });
+    assert_eq!(result.map(|_| ()), Err(OfpError::BacBadOutGroup));
+    assert_eq!(flows(&br), ["0 1  output:1"]);
+    assert_eq!((br.tables().view().version, br.groups(GROUP_ALL).len()), (version, 0));
+    assert_eq!((br.tables()[0].rules.len(), br.n_flows()), (1, 1));
+    // It has kept its timeout.
+    lab.clock.warp(6000);
+    assert_eq!(br.expire(lab.clock.now()).len(), 1);
+}
+
+#[test]
+fn groups_change_and_are_counted() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 4);
+    let c = Client::new(&br, PeerKind::Service, Version::V13);
+    let change = |command, text: &str| error_of(&c.send(&Message::GroupMod(gm(command, text))));
+    use GroupCommand::{Add, Delete, Modify};
+    let flow = |text: &str| error_of(&c.flow_mod(fm(FlowModCommand::Add, text)));
+    assert_eq!(flow("actions=group:1"), Some(OfpError::BacBadOutGroup));
+    assert_eq!(flow("actions=write_actions(group:1)"), Some(OfpError::BacBadOutGroup));
+    assert_eq!(change(Modify, "group_id=1,type=all"), Some(OfpError::GmfcUnknownGroup));
+    assert_eq!(change(Add, "group_id=1,type=all,bucket=output:2,bucket=mod_dl_src:02:00:00:00:00:07,output:3"), None);
+    assert_eq!(change(Add, "group_id=1,type=all"), Some(OfpError::GmfcGroupExists));
+    assert_eq!(change(Add, "group_id=2,type=indirect,bucket=group:1"), None);
+    assert_eq!(flow("in_port=1,actions=group:2,output:4"), None);
+    lab.send("br-1", &[frame(1, 2), frame(1, 2)]);
+    let from = |port: &str| lab.received(port).iter().map(|p| p.data()[11]).collect::<Vec<_>>();
+    assert_eq!((from("br-2"), from("br-3"), from("br-4")), (vec![1, 1], vec![7, 7], vec![1, 1]));
+    let stats = |id| {
+        let StatsReply::Group(stats) = c.ask(StatsRequest::Group(id)) else { panic!("groups") };
+        let one = |s: &openflow::group::GroupStats| {
+            let buckets: Vec<_> = s.buckets.iter().map(|b| b.packet_count).collect();
+            (s.group_id, s.ref_count, s.packet_count, s.byte_count, buckets)
+        };
+        stats.iter().map(one).collect::<Vec<_>>()
+    };
+    assert_eq!(stats(GROUP_ALL), [(1, 0, 2, 120, vec![2, 2]), (2, 1, 2, 120, vec![2])]);
+    assert_eq!((stats(2).len(), stats(9).len()), (1, 0));
+    let StatsReply::GroupDesc(descs) = c.ask(StatsRequest::GroupDesc(GROUP_ALL)) else { panic!("groups") };
+    assert_eq!((descs.len(), descs[0].buckets.len(), descs[1].buckets.len()), (2, 2, 1));
+    // Another bucket, and the flow goes where that says.
+    assert_eq!(change(Modify, "group_id=1,type=all,bucket=output:3"), None);
+    lab.send("br-1", &[frame(1, 2)]);
+    assert_eq!((from("br-2").len(), from("br-3"), from("br-4").len()), (0, vec![1], 1));
+    assert_eq!(stats(1), [(1, 0, 1, 60, vec![1])]);
+    // With a group go the flows that lead there, not the groups.
+    assert_eq!(change(Delete, "group_id=2"), None);
+    assert_eq!((flows(&br).len(), br.groups(GROUP_ALL).len()), (0, 1));
+    lab.send("br-1", &[frame(1, 2)]);
+    assert!(from("br-3").is_empty());
+    assert_eq!(change(Delete, "group_id=77"), None);
+    assert_eq!(change(Delete, "group_id=all"), None);
+    assert!(br.groups(GROUP_ALL).is_empty());
+}
+
+#[test]
+fn single_buckets_come_and_go() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    use GroupCommand::{Add, InsertBucket, RemoveBucket};
+    group(&br, Add, "group_id=1,type=all,bucket=bucket_id:1,output:1,bucket=bucket_id:2,output:2").expect("adds");
+    let change = |command, text: &str| group(&br, command, text).map(|_| ());
+    let ids = || br.groups(1)[0].buckets.iter().map(|b| b.bucket.bucket_id).collect::<Vec<_>>();
+    let insert = |at: &str, id: u32| {
+        change(InsertBucket, &format!("group_id=1,command_bucket_id={at},bucket=bucket_id:{id},output:1"))
+    };
+    assert_eq!(insert("first", 5), Ok(()));
+    assert_eq!(insert("1", 6), Ok(()));
+    assert_eq!(insert("last", 7), Ok(()));
+    assert_eq!(ids(), [5, 1, 6, 2, 7]);
+    assert_eq!(insert("last", 6), Err(OfpError::GmfcBucketExists));
+    assert_eq!(insert("77", 8), Err(OfpError::GmfcUnknownBucket));
+    let remove = |at: &str| change(RemoveBucket, &format!("group_id=1,command_bucket_id={at}"));
+    assert_eq!(remove("77"), Err(OfpError::GmfcUnknownBucket));
+    assert_eq!((remove("6"), remove("first"), remove("last")), (Ok(()), Ok(()), Ok(())));
+    assert_eq!(ids(), [1, 2]);
+    assert_eq!((remove("all"), ids().len(), remove("first")), (Ok(()), 0, Ok(())));
+}
+
+#[test]
+fn fast_failover_follows_ports_and_groups() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 4);
+    use GroupCommand::{Add, Modify};
+    group(&br, Add, "group_id=1,type=ff,bucket=watch_port:2,output:2,bucket=watch_group:2,output:3").expect("adds");
+    add_flow(&br, "in_port=1,actions=group:1");
+    let out = || datapath_actions(&br, "in_port=1");
+    let port = |n: usize| {
+        let Some(PortOut::Device(dp)) = br.port(PortNo(n as u32)).map(|p| p.spec.out) else { panic!("a device") };
+        dp.to_string()
+    };
+    assert_eq!(out(), port(2));
+    let down = |on| br.set_port_config(PortNo(2), xlate::PortConfig { down: on, ..Default::default() });
+    down(true);
+    assert_eq!(out(), "drop", "group 2 does not exist");
+    group(&br, Add, "group_id=2,type=all,bucket=output:4").expect("adds");
+    assert_eq!(out(), port(3));
+    // Each of these is live if the other is: neither is.
+    group(&br, Modify, "group_id=2,type=ff,bucket=watch_group:3,output:4").expect("changes");
+    group(&br, Add, "group_id=3,type=ff,bucket=watch_group:2,output:4").expect("adds");
+    assert_eq!(out(), "drop");
+    group(&br, Modify, "group_id=3,type=ff,bucket=watch_group:2,output:4,bucket=watch_port:4,output:4")
+        .expect("changes");
+    assert_eq!(out(), port(3));
+    down(false);
+    assert_eq!(out(), port(2));
+}
+
+#[test]
+fn a_selection_is_the_same_for_a_flow_and_fair_by_weight() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 3);
+    group(&br, GroupCommand::Add, "group_id=1,type=select,bucket=weight:1,output:2,bucket=weight:3,output:3")
+        .expect("adds");
+    add_flow(&br, "in_port=1,actions=group:1");
+    let mut to_three = 0;
+    for n in 0..400 {
+        let (src, dst) = (format!("10.0.{}.{}", n / 200, n % 200), "10.9.9.9");
+        let flow = |a: &str, b: &str, p: u32, q: u32| {
+            datapath_actions(&br, &format!("in_port=1,tcp,nw_src={a},nw_dst={b},tp_src={p},tp_dst={q}"))
+        };
+        let there = flow(&src, dst, 1000 + n, 80);
+        assert_eq!(there, flow(dst, &src, 80, 1000 + n), "both directions");
+        let Some(PortOut::Device(three)) = br.port(PortNo(3)).map(|p| p.spec.out) else { panic!("a device") };
+        to_three += u32::from(there == three.to_string());
+    }
+    // The highest of several weighted numbers: the share is (1 - 1/3/2) of all.
+    assert!((300..370).contains(&to_three), "{to_three} of 400");
+    // One bucket alone is chosen without a look at the packet.
+    group(&br, GroupCommand::Modify, "group_id=1,type=select,bucket=weight:0,output:2,bucket=weight:3,output:3")
+        .expect("changes");
+    let net = lab.switch.network();
+    let key = parse_exact("in_port=1,tcp", &NoNames).expect("a flow");
+    let verdict = translate_from(&net, &net.bridges[&br.id()], &key, Start::Tables, false);
+    assert_eq!(verdict.reads.mask().get(Field::Ipv4Src), 0);
+}
+
+/// A bridge that learns where stations are: as NORMAL does, by flows.
+fn learning(lab: &mut Lab, more: &str) -> Arc<Ofproto> {
+    let br = lab.bridge("br", 3);
+    let learn = format!("learn(table=1,{more}NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],output:NXM_OF_IN_PORT[])");
+    add_flow(&br, &format!("cookie=7,priority=1,actions={learn},resubmit(,1)"));
+    add_flow(&br, "table=1,priority=0,actions=output:3");
+    br
+}
+
+fn learned(br: &Ofproto) -> Vec<String> {
+    flows(br).into_iter().filter(|f| f.starts_with("1 ") && !f.starts_with("1 0 ")).collect()
+}
+
+#[test]
+fn packets_teach_flows() {
+    let mut lab = Lab::new();
+    let br = learning(&mut lab, "hard_timeout=10,");
+    lab.send("br-1", &[frame(1, 2)]);
+    assert_eq!(learned(&br), ["1 32768 dl_dst=02:00:00:00:00:01 output:1"]);
+    lab.send("br-2", &[frame(2, 1)]);
+    assert_eq!((lab.received("br-1").len(), lab.received("br-3").len()), (1, 1));
+    assert_eq!(learned(&br).len(), 2);
+    lab.send("br-1", &[frame(1, 2)]);
+    assert_eq!((lab.received("br-2").len(), lab.received("br-3").len()), (1, 0));
+    // It is taught once more while packets come, without anything being translated for it.
+    lab.switch.revalidate();
+    let translations = lab.switch.translations();
+    for _ in 0..4 {
+        lab.clock.warp(4000);
+        lab.send("br-1", &[frame(1, 2)]);
+        lab.switch.housekeeping();
+    }
+    assert_eq!(
+        (learned(&br), lab.switch.translations()),
+        (vec!["1 32768 dl_dst=02:00:00:00:00:01 output:1".into()], translations + 1)
+    );
+    // A station that moves.
+    lab.send("br-3", &[frame(1, 9)]);
+    assert_eq!(learned(&br), ["1 32768 dl_dst=02:00:00:00:00:01 output:3"]);
+    lab.send("br-2", &[frame(4, 1)]);
+    lab.received("br-1");
+    // One more came there after station 2 had been forgotten.
+    assert_eq!(lab.received("br-3").len(), 1 + 1);
+    lab.clock.warp(20_000);
+    lab.switch.housekeeping();
+    assert!(learned(&br).is_empty());
+    // What was forgotten is learned again from the next packet, cached or not.
+    lab.send("br-1", &[frame(1, 2)]);
+    lab.switch.housekeeping();
+    assert_eq!(learned(&br).len(), 1);
+    br.flow_mod(&fm(FlowModCommand::Delete, "table=1,dl_dst=02:00:00:00:00:01")).expect("deletes");
+    lab.switch.revalidate();
+    assert!(learned(&br).is_empty());
+    lab.clock.warp(1);
+    lab.send("br-1", &[frame(1, 2)]);
+    lab.switch.revalidate();
+    assert_eq!(learned(&br).len(), 1);
+}
+
+#[test]
+fn what_was_learned_goes_with_the_last_flow_that_teaches() {
+    let mut lab = Lab::new();
+    let br = learning(&mut lab, "cookie=5,delete_learned,");
+    add_flow(&br, "cookie=8,in_port=77,actions=clone(learn(table=1,cookie=5,delete_learned,NXM_OF_ETH_DST[]))");
+    lab.send("br-1", &[frame(1, 2)]);
+    lab.send("br-2", &[frame(2, 1)]);
+    assert_eq!(learned(&br).len(), 2);
+    // Replaced by one that teaches as well; then one is left; then none.
+    learning_again(&br);
+    assert_eq!(learned(&br).len(), 2);
+    br.flow_mod(&FlowMod { cookie: 7, cookie_mask: u64::MAX, ..command(FlowModCommand::Delete, Match::ANY) })
+        .expect("deletes");
+    assert_eq!(learned(&br).len(), 2);
+    let fm = FlowMod { cookie: 8, cookie_mask: u64::MAX, ..command(FlowModCommand::Delete, Match::ANY) };
+    let removed = br.flow_mod(&fm).expect("deletes");
+    assert_eq!((removed.len(), learned(&br).len()), (3, 0));
+}
+
+fn learning_again(br: &Ofproto) {
+    let learn = "learn(table=1,cookie=5,delete_learned,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],output:NXM_OF_IN_PORT[])";
+    add_flow(br, &format!("cookie=7,priority=1,actions={learn},resubmit(,1)"));
+}
+
+#[test]
+fn a_limit_holds_and_says_so() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 3);
+    let learn = "learn(table=1,cookie=5,limit=2,result_dst=NXM_NX_REG0[0],NXM_OF_ETH_SRC[],load:1->NXM_NX_REG1[])";
+    add_flow(&br, &format!("actions={learn},resubmit(,2)"));
+    add_flow(&br, "table=2,reg0=1,actions=output:2");
+    add_flow(&br, "table=2,reg0=0,actions=output:3");
+    for n in 1..=4 {
+        lab.send("br-1", &[frame(n, 9)]);
+    }
+    assert_eq!((learned(&br).len(), lab.received("br-2").len(), lab.received("br-3").len()), (2, 2, 2));
+    lab.send("br-1", &[frame(1, 9), frame(4, 9)]);
+    assert_eq!((lab.received("br-2").len(), lab.received("br-3").len()), (1, 1));
+    // There is room again: the fourth has its turn when its next packet comes.
+    br.flow_mod(&fm(FlowModCommand::Delete, "table=1,dl_src=02:00:00:00:00:01")).expect("deletes");
+    lab.clock.warp(1);
+    lab.send("br-1", &[frame(4, 9)]);
+    assert_eq!((lab.received("br-2").len(), lab.received("br-3").len()), (1, 0));
+    lab.switch.revalidate();
+    assert_eq!(learned(&br).len(), 2);
+}
+
+#[test]
+fn connections_that_end_shorten_timeouts() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 3);
+    add_flow(&br, "tcp,idle_timeout=60,actions=fin_timeout(idle_timeout=5),output:2");
+    let tcp = |flags: u8| {
+        let mut f = frame(1, 2);
+        f.resize(60, 0);
+        f[12..14].copy_from_slice(&[8, 0]);
+        f[14..24].copy_from_slice(&[0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6]);
+        f[26..34].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+        f[46..48].copy_from_slice(&[0x50, flags]);
+        f
+    };
+    let idle = || br.collect(&Criteria::any())[0].idle_timeout;
+    lab.send("br-1", &[tcp(0x10)]);
+    assert_eq!(idle(), 60);
+    lab.send("br-1", &[tcp(0x11)]);
+    assert_eq!(idle(), 5);
+    lab.switch.revalidate();
+    assert_eq!(br.collect(&Criteria::any())[0].stats.packets.load(std::sync::atomic::Ordering::Relaxed), 2);
+}
+
+#[test]
+fn conjunctions_from_end_to_end() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 3);
+    for text in [
+        "priority=10,ip,nw_src=10.0.0.1,actions=conjunction(7,1/2)",
+        "priority=10,ip,nw_src=10.0.0.2,actions=conjunction(7,1/2)",
+        "priority=10,ip,nw_dst=10.0.0.9,actions=conjunction(7,2/2)",
+        "priority=20,ip,conj_id=7,actions=output:2",
+        "priority=5,actions=output:3",
+    ] {
+        add_flow(&br, text);
+    }
+    let out = |src: u8, dst: u8| {
+        let key =
+            parse_exact(&format!("in_port=1,ip,nw_src=10.0.0.{src},nw_dst=10.0.0.{dst}"), &NoNames).expect("a flow");
+        br.trace(&key, false).expect("traces")
+    };
+    let (both, one) = (out(2, 9), out(2, 8));
+    assert!(both.text().contains("\n 0. conj_id=7,ip, priority 20\n    output:2\n"), "{}", both.text());
+    assert!(both.megaflow.contains("nw_src=10.0.0.2") && !both.megaflow.contains("conj_id"), "{}", both.megaflow);
+    assert!(one.text().contains("\n 0. priority 5\n    output:3\n"), "{}", one.text());
+    // An ordinary flow between the two priorities goes before the clauses, though not before what they lead to.
+    add_flow(&br, "priority=15,actions=output:3");
+    assert!(out(2, 9).text().contains("priority 15"));
+}

@@ -1,0 +1,354 @@
+//! Random tables, packets and changes in turn: after each pass, every flow in the datapath does with every packet that
+//! it matches what a translation would decide afresh, a full pass finds nothing to mend, and there are no more flows
+//! than the traffic needs.
+//!
+//! `PROPTEST_CASES` says how many sequences are tried; a failure names the seed of its sequence and what was done.
+
+use super::*;
+use crate::Extent;
+use base::rng::Rng;
+use dpif::{DpAction, DpFlowEntry, Dpif};
+use flow::{FlowKey, FlowMask};
+use openflow::flow_text::parse_flow_line;
+use std::fmt::Write;
+use xlate::PortConfig;
+
+/// Steps of a sequence.
+const STEPS: u64 = 60;
+
+fn cases() -> u64 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(150)
+}
+
+/// A lab with two bridges of three ports that are joined by patch ports (number 9), and what was done to it.
+struct World {
+    lab: Lab,
+    bridges: [Arc<Ofproto>; 2],
+    rng: Rng,
+    /// Ports and frames of the traffic.
+    traffic: Vec<(String, Vec<u8>)>,
+    done: String,
+    /// Flows compared with fresh translations, and packets of their match regions.
+    compared: (u64, u64),
+}
+
+fn pick<'a>(rng: &mut Rng, choices: &[&'a str]) -> &'a str {
+    choices[rng.below(choices.len() as u64) as usize]
+}
+
+fn random_match(rng: &mut Rng) -> String {
+    let mut text = String::new();
+    for _ in 0..rng.below(3) {
+        text += pick(
+            rng,
+            &["in_port=1,", "in_port=2,", "in_port=9,", "dl_src=02:00:00:00:00:01,", "dl_vlan=5,", "reg0=1,"],
+        );
+        text +=
+            pick(rng, &["", "dl_dst=02:00:00:00:00:02,", "dl_dst=01:00:00:00:00:00/01:00:00:00:00:00,", "reg0=2/6,"]);
+    }
+    text += pick(
+        rng,
+        &[
+            "",
+            "",
+            "ip,nw_dst=10.0.0.0/8,",
+            "ip,nw_dst=10.1.0.0/16,",
+            "ip,nw_dst=10.1.0.2,",
+            "ip,nw_src=10.0.0.1,",
+            "ip,nw_ttl=1,",
+            "tcp,tp_dst=80,",
+            "tcp,tp_dst=0x50/0xfff0,",
+            "udp,tp_src=80,",
+            "tcp,nw_dst=10.1.0.0/16,tp_src=443,",
+        ],
+    );
+    text
+}
+
+fn random_actions(rng: &mut Rng) -> String {
+    let mut text = String::new();
+    for _ in 0..rng.below(4) {
+        text += pick(
+            rng,
+            &[
+                "1,",
+                "2,",
+                "9,",
+                "3,",
+                "NORMAL,",
+                "NORMAL,",
+                "FLOOD,",
+                "CONTROLLER,",
+                "IN_PORT,",
+                "resubmit(,1),",
+                "resubmit(,2),",
+                "resubmit(,3),",
+                "resubmit(2,1),",
+                "mod_dl_dst:02:00:00:00:00:02,",
+                "mod_nw_dst:10.1.0.2,",
+                "mod_tp_dst:80,",
+                "load:1->NXM_NX_REG0[],",
+                "move:NXM_OF_ETH_SRC[0..3]->NXM_NX_REG0[0..3],",
+                "move:NXM_OF_IP_DST[]->NXM_NX_REG0[],",
+                "mod_vlan_vid:5,",
+                "strip_vlan,",
+                "dec_ttl,",
+                "exit,",
+                "clone(mod_dl_src:02:00:00:00:00:03,2),",
+            ],
+        );
+    }
+    if text.is_empty() { "drop".to_owned() } else { text }
+}
+
+fn random_frame(rng: &mut Rng) -> Vec<u8> {
+    let mut key = FlowKey::ZERO;
+    key.set(Field::EthSrc, 0x0200_0000_0001 + u128::from(rng.below(4)));
+    let dst = if rng.below(6) == 0 { 0xffff_ffff_ffff } else { 0x0200_0000_0001 + u128::from(rng.below(4)) };
+    key.set(Field::EthDst, dst);
+    if rng.below(4) == 0 {
+        key.set_vlan(0, 0x8100, 0x1005 + rng.below(2) as u16);
+    }
+    if rng.below(4) == 0 {
+        key.set(Field::EthType, 0x88b5);
+    } else {
+        key.set(Field::EthType, 0x0800);
+        key.set(Field::Ipv4Src, 0x0a00_0001 + u128::from(rng.below(3)));
+        key.set(Field::Ipv4Dst, [0x0a01_0002, 0x0a01_0103, 0x0a02_0002, 0x0b00_0001][rng.below(4) as usize]);
+        key.set(Field::IpTtl, 1 + 63 * u128::from(rng.below(4).min(1)));
+        key.set(Field::IpProto, if rng.below(3) == 0 { 17 } else { 6 });
+        key.set(Field::TcpSrc, [80, 443, 1024, 1025][rng.below(4) as usize]);
+        key.set(Field::TcpDst, [80, 81, 443, 2000][rng.below(4) as usize]);
+    }
+    flow::compose::compose(&key, &[0; 20])
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut lab = Lab::new();
+        lab.dp.set_self_check(1);
+        let bridges = ["a", "b"].map(|name| lab.bridge(name, 3));
+        for (i, name) in ["a-9", "b-9"].into_iter().enumerate() {
+            let mut specs: Vec<_> = bridges[i].ports().into_iter().map(|p| p.spec).collect();
+            let out = PortOut::Patch(bridges[1 - i].id(), PortNo(9));
+            specs.push(PortSpec { no: PortNo(9), name: name.into(), out, device: None, mac: MAC_A });
+            set_ports(&bridges[i], specs);
+        }
+        let rng = Rng::seeded(seed);
+        let mut world =
+            Self { lab, bridges, rng, traffic: Vec::new(), done: format!("seed {seed}\n"), compared: (0, 0) };
+        for _ in 0..world.rng.below(12) {
+            world.add_rule();
+        }
+        world
+    }
+
+    fn flow_mod(&mut self, bridge: usize, line: &str) {
+        let _ = writeln!(self.done, "{}: {line}", self.bridges[bridge].name());
+        // What is not consistent in itself is of no interest here.
+        let Ok(parsed) = parse_flow_line(line, &flow::text::NoNames) else { return };
+        self.bridges[bridge].flow_mod(&parsed.flow_mod).expect("is accepted");
+    }
+
+    fn add_rule(&mut self) {
+        let rng = &mut self.rng;
+        let (table, priority) = (rng.below(4), rng.below(5));
+        let (matching, actions) = (random_match(rng), random_actions(rng));
+        let bridge = rng.below(2) as usize;
+        self.flow_mod(bridge, &format!("add table={table},priority={priority},{matching}actions={actions}"));
+    }
+
+    fn change_rules(&mut self) {
+        let bridge = self.rng.below(2) as usize;
+        let rules = self.bridges[bridge].collect(&crate::flow_table::Criteria::any());
+        if rules.is_empty() {
+            return self.add_rule();
+        }
+        let rule = &rules[self.rng.below(rules.len() as u64) as usize];
+        let matching = flow::text::match_to_string(&rule.minimatch.expand(), &flow::text::NoNames);
+        let comma = if matching.is_empty() { "" } else { "," };
+        let strict = format!("table={},priority={},{matching}{comma}", rule.table, rule.priority);
+        match self.rng.below(8) {
+            0..4 => self.flow_mod(bridge, &format!("delete_strict {strict}")),
+            4 => {
+                let loose = random_match(&mut self.rng);
+                self.flow_mod(bridge, &format!("delete {loose}"));
+            }
+            _ => {
+                let actions = random_actions(&mut self.rng);
+                self.flow_mod(bridge, &format!("modify_strict {strict}actions={actions}"));
+            }
+        }
+    }
+
+    fn send(&mut self, port: &str, frame: &[u8]) {
+        let _ = writeln!(self.done, "packet {port} {}", self.lab.switch.key_of(frame, PortNo(0)).0.len());
+        self.lab.send_at_once(port, &[frame.to_vec()]);
+    }
+
+    fn packet(&mut self) {
+        let frame = random_frame(&mut self.rng);
+        let port = format!("{}-{}", pick(&mut self.rng, &["a", "b"]), 1 + self.rng.below(3));
+        self.send(&port, &frame);
+        self.traffic.push((port, frame));
+    }
+
+    fn step(&mut self) {
+        match self.rng.below(20) {
+            0..3 => self.add_rule(),
+            3..5 => self.change_rules(),
+            5 => {
+                let bridge = self.rng.below(2) as usize;
+                match self.rng.below(3) {
+                    0 => {
+                        let _ = writeln!(self.done, "flush {bridge}");
+                        self.bridges[bridge].flush_macs();
+                    }
+                    1 => self.configure_port(bridge),
+                    _ => self.move_port(bridge),
+                }
+            }
+            6..8 => self.check(Extent::Round),
+            8 => self.check(Extent::Full),
+            9 => {
+                self.lab.clock.warp(1000);
+                self.lab.switch.housekeeping();
+            }
+            _ => self.packet(),
+        }
+    }
+
+    fn configure_port(&mut self, bridge: usize) {
+        let bits = self.rng.below(8);
+        let config = PortConfig {
+            no_recv: bits & 1 != 0,
+            no_flood: bits & 2 != 0,
+            no_fwd: bits & 4 != 0,
+            ..PortConfig::default()
+        };
+        let _ = writeln!(self.done, "port {bridge} 3 {config:?}");
+        self.bridges[bridge].set_port_config(PortNo(3), config);
+    }
+
+    /// Takes port 2 out of the bridge, or puts it there again, as an access port at times.
+    fn move_port(&mut self, bridge: usize) {
+        let of = &self.bridges[bridge];
+        let mut specs: Vec<_> = of.ports().into_iter().map(|p| p.spec).collect();
+        let name = format!("{}-2", of.name());
+        if specs.iter().any(|s| s.no == PortNo(2)) {
+            specs.retain(|s| s.no != PortNo(2));
+        } else {
+            let info =
+                self.lab.dp.ports().into_iter().find(|p| p.device.name() == name).expect("the datapath keeps it");
+            let out = PortOut::Device(info.number);
+            specs.push(PortSpec { no: PortNo(2), name, out, device: None, mac: MAC_A });
+        }
+        let access = self.rng.below(2) == 0;
+        let _ =
+            writeln!(self.done, "ports {bridge} {:?} access {access}", specs.iter().map(|s| s.no).collect::<Vec<_>>());
+        let bundles = specs.iter().map(bundle).map(|b| {
+            let (mode, tag) = if access && b.ports == [PortNo(2)] { (VlanMode::Access, 5) } else { (b.mode, b.tag) };
+            BundleSpec { mode, tag, ..b }
+        });
+        let bundles = bundles.collect();
+        of.set_ports(specs, bundles);
+    }
+
+    /// After a pass, holds all flows against translations of packets of their match regions.
+    fn check(&mut self, extent: Extent) {
+        let _ = writeln!(self.done, "pass {extent:?}");
+        let report = self.lab.switch.pass(extent);
+        assert_eq!(report.mended, 0, "{}", self.done);
+        let entries = self.lab.dp.flow_dump();
+        let samples: Vec<FlowKey> = (0..8)
+            .map(|_| {
+                let frame = random_frame(&mut self.rng);
+                self.lab.switch.key_of(&frame, PortNo(0))
+            })
+            .collect();
+        for entry in &entries {
+            self.compared.0 += 1;
+            self.compare(entry, &entry.flow.key);
+            for sample in &samples {
+                self.compare(entry, &mixed(sample, &entry.flow.key, &entry.flow.mask));
+            }
+        }
+    }
+
+    fn compare(&mut self, entry: &DpFlowEntry, key: &FlowKey) {
+        self.compared.1 += 1;
+        let mut verdict = xlate::translate(&self.lab.switch.network(), key, false);
+        let fresh = crate::upcall::dp_actions(&mut verdict);
+        assert!(
+            plain(&fresh) == plain(&entry.flow.actions),
+            "{}flow {:?} mask {:?}\npacket {key:?}\ncached {:?}\nfresh {fresh:?}",
+            self.done,
+            entry.flow.key,
+            entry.flow.mask,
+            entry.flow.actions,
+        );
+    }
+
+    /// Sends all traffic until nothing more is learned by it, and returns how many flows it is forwarded by.
+    fn flows_for_traffic(&mut self) -> u64 {
+        for _ in 0..2 {
+            self.lab.clock.warp(6000);
+            for (port, frame) in std::mem::take(&mut self.traffic) {
+                self.send(&port, &frame);
+                self.traffic.push((port, frame));
+            }
+            self.check(Extent::Full);
+        }
+        self.lab.dp.stats().flows
+    }
+}
+
+/// `sample` with the bits of `key` where `mask` is set.
+fn mixed(sample: &FlowKey, key: &FlowKey, mask: &FlowMask) -> FlowKey {
+    FlowKey(std::array::from_fn(|i| key.0[i] & mask.0[i] | sample.0[i] & !mask.0[i]))
+}
+
+/// Actions without what a packet-in tells of the packet.
+fn plain(actions: &[DpAction]) -> Vec<DpAction> {
+    let each = |a: &DpAction| match a {
+        DpAction::Clone(inner) => DpAction::Clone(plain(inner).into()),
+        DpAction::Controller(c) => {
+            let mut c = (**c).clone();
+            c.metadata = FlowKey::ZERO;
+            DpAction::Controller(Arc::new(c))
+        }
+        other => other.clone(),
+    };
+    actions.iter().map(each).collect()
+}
+
+#[test]
+fn what_is_cached_is_what_would_be_decided_afresh() {
+    let (mut compared, mut flows, mut translated, mut checks) = ((0, 0), (0, 0), 0, 0);
+    for seed in 0..cases() {
+        let mut world = World::new(seed);
+        for _ in 0..STEPS {
+            world.step();
+        }
+        world.check(Extent::Round);
+        let now = world.flows_for_traffic();
+        world.lab.switch.purge();
+        let anew = world.flows_for_traffic();
+        assert!(now <= 2 * anew, "{now} flows, where a cache built anew has {anew}; {}", world.done);
+        compared = (compared.0 + world.compared.0, compared.1 + world.compared.1);
+        flows = (flows.0 + now, flows.1 + anew);
+        let status = world.lab.switch.revalidator_status();
+        assert_eq!((status.mended, status.self_check_failed), (0, 0), "{}", world.done);
+        translated += status.translated;
+        checks += status.self_checks;
+    }
+    println!(
+        "{} sequences of {STEPS} steps: {} flows compared in {} packets, {translated} re-translated, {checks} packets checked by \
+         themselves; {} flows, built anew {}",
+        cases(),
+        compared.0,
+        compared.1,
+        flows.0,
+        flows.1
+    );
+}

@@ -1,0 +1,326 @@
+//! What a pass does to flows, case by case.
+
+use super::*;
+use crate::revalidate::{Fresh, Plan};
+use crate::{Extent, Limits, PassReport};
+use base::DpPort;
+use dpif::{DpAction, Dpif, FlowId, Upcall, UpcallHandler, UpcallReply};
+
+fn matching(field: Field, value: u128) -> Match {
+    let mut m = Match::ANY;
+    m.set(field, value);
+    m
+}
+
+fn to(dst: u8) -> Match {
+    matching(Field::EthDst, 0x0200_0000_0000 + u128::from(dst))
+}
+
+/// A bridge that sends by destination: to station n by port n; everything else is dropped.
+fn by_destination(lab: &mut Lab) -> Arc<Ofproto> {
+    let br = lab.bridge("br", 4);
+    for n in 2..=4u8 {
+        br.flow_mod(&add(to(n), 10, vec![output(n.into())])).expect("adds");
+    }
+    for n in 2..=6 {
+        lab.send("br-1", &[frame(1, n)]);
+    }
+    lab.switch.revalidate();
+    assert_eq!(lab.dp.stats().flows, 5);
+    br
+}
+
+fn changes(lab: &Lab) -> PassReport {
+    lab.switch.pass(Extent::Changes)
+}
+
+#[test]
+fn a_rule_concerns_those_flows_only_that_could_find_it() {
+    let mut lab = Lab::new();
+    let br = by_destination(&mut lab);
+    let translations = || lab.switch.translations();
+    // Another destination, another table, a lower priority: nothing is translated.
+    let before = translations();
+    br.flow_mod(&add(to(9), 20, vec![output(2)])).expect("adds");
+    br.flow_mod(&FlowMod { table_id: Some(7), ..add(Match::ANY, 20, vec![output(2)]) }).expect("adds");
+    assert_eq!((changes(&lab).translated, translations()), (0, before));
+    br.flow_mod(&add(Match::ANY, 5, vec![output(2)])).expect("adds");
+    // What found nothing finds this one; what found a rule above it does not care.
+    let report = changes(&lab);
+    assert_eq!((report.candidates, report.translated, report.changed + report.removed), (5, 2, 2));
+    // One that is modified concerns those that found it.
+    br.flow_mod(&add(to(3), 10, vec![output(4)])).expect("replaces");
+    let report = changes(&lab);
+    assert_eq!((report.translated, report.changed), (1, 1));
+    lab.send("br-1", &[frame(1, 3)]);
+    assert_eq!((lab.received("br-3").len(), lab.received("br-4").len()), (1, 2));
+    // So does one that is gone.
+    br.flow_mod(&FlowMod { table_id: Some(0), ..command(FlowModCommand::Delete, to(2)) }).expect("deletes");
+    assert_eq!(changes(&lab).translated, 1);
+    assert_eq!(lab.switch.pass(Extent::Full).mended, 0);
+}
+
+#[test]
+fn a_narrower_rule_removes_what_is_too_wide_now() {
+    let mut lab = Lab::new();
+    let br = by_destination(&mut lab);
+    let mut m = to(2);
+    m.set(Field::EthSrc, 0x0200_0000_0007);
+    br.flow_mod(&add(m.clone(), 11, vec![output(3)])).expect("adds");
+    let report = changes(&lab);
+    assert_eq!((report.translated, report.removed, lab.dp.stats().flows), (1, 1, 4));
+    lab.send("br-1", &[frame(1, 2), frame(5, 2), frame(7, 2)]);
+    assert_eq!((lab.received("br-2").len(), lab.received("br-3").len()), (3, 2));
+    // When it is gone its flow is another, and the full pass widens those that looked at the source for it.
+    br.flow_mod(&FlowMod { table_id: Some(0), ..command(FlowModCommand::Delete, m) }).expect("deletes");
+    assert_eq!(changes(&lab).translated, 1);
+    let report = lab.switch.pass(Extent::Full);
+    assert_eq!((report.mended, report.widened), (0, 2));
+}
+
+#[test]
+fn many_rules_at_once_concern_all_who_looked() {
+    let mut lab = Lab::new();
+    let br = by_destination(&mut lab);
+    for n in 0..300u128 {
+        br.flow_mod(&add(matching(Field::EthDst, 0x0300_0000_0000 + n), 20, vec![])).expect("adds");
+    }
+    let report = changes(&lab);
+    assert_eq!((report.candidates, report.translated, report.changed, report.removed), (5, 5, 0, 0));
+}
+
+#[test]
+fn statistics_go_to_those_who_earned_them() {
+    let mut lab = Lab::new();
+    let br = by_destination(&mut lab);
+    let c = Client::new(&br, PeerKind::Service, Version::V13);
+    changes(&lab);
+    let before: u64 = c.counts().iter().map(|c| c.1).sum();
+    lab.send("br-1", &vec![frame(1, 9); 10]);
+    lab.send("br-1", &vec![frame(1, 5); 10]);
+    // The flow of station 5 goes on under the new rule, with what it did under none left out.
+    br.flow_mod(&add(Match::ANY, 1, vec![output(2)])).expect("adds");
+    lab.send("br-1", &vec![frame(1, 5); 7]);
+    assert_eq!(c.counts()[0], (1, 7, 420));
+    br.flow_mod(&add(Match::ANY, 2, vec![output(2)])).expect("adds");
+    lab.send("br-1", &vec![frame(1, 5); 3]);
+    assert_eq!((c.counts()[0], c.counts()[1]), ((1, 7, 420), (2, 3, 180)));
+    let after: u64 = c.counts().iter().map(|c| c.1).sum();
+    assert_eq!(after - before, 10);
+}
+
+#[test]
+fn a_station_that_moves_or_is_forgotten_is_learned_again() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 3);
+    br.flow_mod(&add(Match::ANY, 0, vec![normal()])).expect("adds");
+    for (port, src, dst) in [("br-1", 1, 2), ("br-2", 2, 1), ("br-1", 1, 2)] {
+        lab.send(port, &[frame(src, dst)]);
+    }
+    changes(&lab);
+    lab.received("br-3");
+    let settled = lab.switch.translations();
+    lab.send("br-1", &vec![frame(1, 2); 5]);
+    assert_eq!(lab.switch.translations(), settled);
+    // Station 2 moves: what goes to it is sent there, what came from it is to teach again.
+    lab.send("br-3", &[frame(2, 1)]);
+    let report = changes(&lab);
+    assert!(report.changed == 1 && report.removed == 1, "{report:?}");
+    lab.received("br-2");
+    lab.send("br-1", &[frame(1, 2)]);
+    assert_eq!((lab.received("br-2").len(), lab.received("br-3").len()), (0, 1));
+    br.flush_macs();
+    changes(&lab);
+    lab.send("br-1", &[frame(1, 2)]);
+    assert_eq!(br.macs().read().lookup(0, MAC_A), Some(PortNo(1)));
+    assert_eq!(lab.switch.pass(Extent::Full).mended, 0);
+}
+
+#[test]
+fn a_port_that_a_bridge_takes_is_no_longer_unknown() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    br.flow_mod(&add(Match::ANY, 0, vec![Action::Output { port: PortNo::IN_PORT, max_len: 0 }])).expect("adds");
+    let spec = lab.port("br-2", PortNo(2));
+    lab.send("br-2", &vec![frame(1, 2); 3]);
+    assert_eq!((lab.received("br-2").len(), lab.dp.stats().flows), (0, 1));
+    let mut specs: Vec<_> = br.ports().into_iter().map(|p| p.spec).collect();
+    specs.push(spec);
+    set_ports(&br, specs);
+    assert_eq!(changes(&lab).translated, 1);
+    lab.send("br-2", &vec![frame(1, 2); 3]);
+    assert_eq!(lab.received("br-2").len(), 3);
+}
+
+/// The answer to a miss on port 1, not installed yet.
+fn miss(lab: &Lab, dst: u8) -> UpcallReply {
+    let packet = Packet::from_slice(&frame(1, dst));
+    let key = lab.switch.key_of(&frame(1, dst), PortNo(1));
+    lab.switch.miss(Upcall { port: DpPort(1), key: &key, packet: &packet })
+}
+
+#[test]
+fn a_flow_that_comes_in_after_the_pass_that_it_missed_does_not_stay() {
+    let mut lab = Lab::new();
+    let br = by_destination(&mut lab);
+    br.flow_mod(&add(to(7), 10, vec![output(2)])).expect("adds");
+    changes(&lab);
+    let (id, flow) = miss(&lab, 7).install.expect("a flow");
+    br.flow_mod(&add(to(7), 10, vec![output(3)])).expect("replaces");
+    let report = changes(&lab);
+    assert_eq!((report.translated, report.changed), (1, 0));
+    lab.dp.flow_put(id, flow).expect("room");
+    assert_eq!(changes(&lab).changed, 1);
+    lab.received("br-3");
+    lab.send("br-1", &[frame(1, 7)]);
+    assert_eq!(lab.received("br-3").len(), 1);
+    assert_eq!(changes(&lab).translated, 0);
+    // One that never comes is forgotten in the end.
+    let known = lab.switch.revalidator_status().flows;
+    assert!(miss(&lab, 9).install.is_some());
+    assert_eq!(lab.switch.revalidator_status().flows, known + 1);
+    lab.clock.warp(10_001);
+    lab.switch.revalidate();
+    assert_eq!(lab.switch.revalidator_status().flows, 0);
+}
+
+#[test]
+fn a_translation_older_than_a_pass_is_not_installed() {
+    let mut lab = Lab::new();
+    let br = by_destination(&mut lab);
+    let key = lab.switch.key_of(&frame(1, 2), PortNo(1));
+    let translated = lab.switch.translate_now(&key).finish(false, &key);
+    br.flow_mod(&add(to(2), 10, vec![output(3)])).expect("replaces");
+    changes(&lab);
+    let now = lab.clock.now();
+    assert!(!lab.switch.remember(FlowId(999), &key, translated.fresh, now));
+    let mut verdict = lab.switch.translate_now(&key);
+    let (plan, effects, uses) = Plan::of(&mut verdict.verdict);
+    let seq = lab.switch.last_change();
+    let fresh = Fresh { plan, effects, uses, actions: Arc::new([]), seq, generation: lab.switch.generation() };
+    assert!(lab.switch.remember(FlowId(999), &key, fresh, now));
+}
+
+#[test]
+fn idle_flows_go_and_more_of_them_when_there_are_too_many() {
+    let mut lab = Lab::new();
+    by_destination(&mut lab);
+    lab.clock.warp(9_999);
+    assert_eq!(lab.switch.revalidate(), 5);
+    lab.send("br-1", &[frame(1, 2)]);
+    lab.clock.warp(1);
+    assert_eq!(lab.switch.revalidate(), 1);
+    lab.switch.set_limits(Limits { max_idle_ms: 600, ..Limits::default() });
+    lab.clock.warp(599);
+    assert_eq!(lab.switch.revalidate(), 0);
+    // At the limit no more are installed; above it patience is short, at twice the limit it ends.
+    for n in 2..=6 {
+        lab.send("br-1", &[frame(1, n)]);
+    }
+    lab.switch.set_limits(Limits { flow_limit: 4, ..Limits::default() });
+    lab.send("br-1", &[frame(1, 7)]);
+    assert_eq!(lab.dp.stats().flows, 5);
+    lab.clock.warp(99);
+    assert_eq!(lab.switch.revalidate(), 5);
+    lab.clock.warp(1);
+    assert_eq!(lab.switch.revalidate(), 0);
+    lab.switch.set_limits(Limits { flow_limit: 5, ..Limits::default() });
+    lab.switch.revalidate();
+    for n in 2..=6 {
+        lab.send("br-1", &[frame(1, n)]);
+    }
+    lab.switch.set_limits(Limits { flow_limit: 2, ..Limits::default() });
+    assert_eq!(lab.switch.revalidate(), 0);
+}
+
+#[test]
+fn paused_revalidators_leave_flows_as_they_are() {
+    let mut lab = Lab::new();
+    let br = by_destination(&mut lab);
+    lab.switch.pause_revalidators();
+    lab.received("br-3");
+    br.flow_mod(&add(to(2), 10, vec![output(3)])).expect("replaces");
+    lab.send("br-1", &[frame(1, 2)]);
+    lab.clock.warp(60_000);
+    assert_eq!((lab.received("br-3").len(), lab.switch.revalidate()), (0, 5));
+    assert!(lab.switch.revalidator_status().paused);
+    lab.switch.resume_revalidators();
+    lab.send("br-1", &[frame(1, 2)]);
+    assert_eq!((lab.received("br-3").len(), lab.switch.revalidate()), (1, 1));
+    lab.switch.purge();
+    assert_eq!((lab.dp.stats().flows, lab.switch.revalidator_status().flows), (0, 0));
+}
+
+#[test]
+fn without_megaflows_each_packet_has_its_flow() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    br.flow_mod(&add(Match::ANY, 0, vec![output(2)])).expect("adds");
+    let flows = |lab: &Lab| {
+        (1..=5).for_each(|n| lab.send("br-1", &[frame(n, 9)]));
+        lab.switch.revalidate() as u64
+    };
+    assert_eq!(flows(&lab), 1);
+    lab.switch.set_megaflows(false);
+    assert_eq!((lab.dp.stats().flows, flows(&lab)), (0, 5));
+    br.flow_mod(&add(Match::ANY, 1, vec![output(2)])).expect("adds");
+    assert_eq!((flows(&lab), lab.switch.pass(Extent::Full).mended), (5, 0));
+    lab.switch.set_megaflows(true);
+    assert_eq!(flows(&lab), 1);
+}
+
+#[test]
+fn a_wrong_flow_is_found_by_a_check_and_by_a_full_pass() {
+    let mut lab = Lab::new();
+    let br = by_destination(&mut lab);
+    let key = lab.switch.key_of(&frame(1, 2), PortNo(1));
+    let entry = lab.dp.flow_dump().into_iter().find(|e| e.flow.key.eq_masked(&key, &e.flow.mask)).expect("is there");
+    let check = |actions: &dpif::DpActions| lab.switch.check(DpPort(1), &key, entry.id, actions);
+    assert!(check(&entry.flow.actions));
+    let wrong: dpif::DpActions = Arc::new([DpAction::Output(DpPort(4))]);
+    // Not what this flow does: it is another by now.
+    assert!(check(&wrong));
+    // A change that nobody was told of.
+    let rule = br.collect(&crate::flow_table::Criteria { matching: to(2), ..crate::flow_table::Criteria::any() });
+    br.tables()[0].rules.remove(&rule[0]);
+    assert!(!check(&entry.flow.actions));
+    // While a change waits, nothing can be told.
+    br.flow_mod(&add(to(99), 1, vec![])).expect("adds");
+    assert!(check(&entry.flow.actions));
+    changes(&lab);
+    let status = lab.switch.revalidator_status();
+    assert_eq!((status.self_checks, status.self_check_failed, status.mended), (3, 1, 0));
+    assert_eq!(lab.switch.pass(Extent::Full).mended, 1);
+    assert_eq!(lab.switch.pass(Extent::Full).mended, 0);
+    lab.send("br-1", &[frame(1, 2)]);
+    assert_eq!(lab.switch.revalidate(), 5);
+}
+
+#[test]
+fn flows_through_the_same_rules_share_what_they_rest_on() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    br.flow_mod(&add(to(2), 1, vec![output(2)])).expect("adds");
+    for n in 3..=200 {
+        lab.send("br-1", &[frame(1, n)]);
+    }
+    let status = lab.switch.revalidator_status();
+    assert_eq!((status.flows, status.keys.iter().sum::<u64>()), (lab.dp.stats().flows, status.flows));
+    assert!(status.plans <= 2 + status.flows / 10, "{status:?}");
+}
+
+#[test]
+fn the_thread_takes_changes_up_by_itself() {
+    let mut lab = Lab::new();
+    let br = by_destination(&mut lab);
+    lab.switch.start_revalidator().expect("starts");
+    lab.switch.start_revalidator().expect("is there");
+    br.flow_mod(&add(to(2), 10, vec![output(3)])).expect("replaces");
+    // It ends with what is waited for, or not at all.
+    while lab.switch.revalidator_status().changed == 0 {
+        std::thread::yield_now();
+    }
+    lab.received("br-3");
+    lab.send_at_once("br-1", &[frame(1, 2)]);
+    assert_eq!(lab.received("br-3").len(), 1);
+}

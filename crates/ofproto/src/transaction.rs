@@ -1,0 +1,275 @@
+//! Changes of a bridge's flow tables and groups: several are seen at once, or not at all.
+//!
+//! All changes of a bridge happen in a [`Transaction`], one at a time, on whatever thread. It works on the version after
+//! the current one: rules that it adds are there from that version on, rules that it removes are marked as gone in it, so
+//! that nobody sees anything of it. Then the version is published ([`xlate::Tables::publish`]), and whoever looks from
+//! now on sees all of it; or, after an error, everything is taken back.
+//!
+//! Rules that are gone stay in their tables for translations that began before. A view is held while one looks at it, so
+//! the views before the current one tell which rules are still needed; the others are removed with the next change, and
+//! by the housekeeping. Nobody who looks ever waits.
+
+use crate::bridge::Ofproto;
+use crate::flow_table::{Removed, RemovedReason};
+use crate::revalidate::{Change, RuleChange};
+use base::Millis;
+use openflow::{Action, OfpError};
+use parking_lot::MutexGuard;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use xlate::{Groups, Rule, Table, View};
+
+/// What whoever changes the tables keeps, behind the lock that makes it one at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Writer {
+    /// Views before the current one that somebody may hold, oldest first.
+    views: VecDeque<Arc<View>>,
+    /// Rules that are gone and still in their tables, with the version in which they went, in this order.
+    retired: VecDeque<(u64, Arc<Rule>)>,
+    /// How many flows learn and take what was learned with them when they go: by table and cookie of what they learn.
+    learners: HashMap<(u8, u64), u64>,
+    /// How many flows lead to a group.
+    references: HashMap<u32, u64>,
+    /// When a flow was removed last, by table.
+    pub(crate) removals: HashMap<u8, Millis>,
+}
+
+impl Writer {
+    /// How many flows lead to this group.
+    pub(crate) fn references(&self, group: u32) -> u64 {
+        self.references.get(&group).copied().unwrap_or(0)
+    }
+}
+
+/// A change in the making.
+#[derive(Debug)]
+pub struct Transaction<'a> {
+    pub(crate) bridge: &'a Ofproto,
+    pub(crate) writer: MutexGuard<'a, Writer>,
+    version: u64,
+    pub(crate) groups: Arc<Groups>,
+    pub(crate) now: Millis,
+    added: Vec<Arc<Rule>>,
+    gone: Vec<Arc<Rule>>,
+    /// What to tell of flows that were removed, not replaced.
+    removed: Vec<Removed>,
+    changes: Vec<Change>,
+}
+
+impl Ofproto {
+    /// Makes all changes that `f` makes visible at once, or none of them if it fails. Returns what `f` does, and the
+    /// flows that were removed, of which controllers may want to hear.
+    ///
+    /// Errors: those of `f`.
+    pub fn transaction<T>(
+        &self,
+        f: impl FnOnce(&mut Transaction<'_>) -> Result<T, OfpError>,
+    ) -> Result<(T, Vec<Removed>), OfpError> {
+        let writer = self.writer.lock();
+        let current = self.tables.view();
+        let mut transaction = Transaction {
+            bridge: self,
+            writer,
+            version: current.version + 1,
+            groups: Arc::clone(&current.groups),
+            now: self.now(),
+            added: Vec::new(),
+            gone: Vec::new(),
+            removed: Vec::new(),
+            changes: Vec::new(),
+        };
+        drop(current);
+        match f(&mut transaction) {
+            Ok(value) => Ok((value, transaction.commit())),
+            Err(error) => {
+                transaction.roll_back();
+                Err(error)
+            }
+        }
+    }
+
+    /// Removes from the tables what nobody can look at any more.
+    pub(crate) fn reap(&self) {
+        self.writer.lock().reap(self);
+    }
+}
+
+impl Writer {
+    fn reap(&mut self, bridge: &Ofproto) {
+        while self.views.front().is_some_and(|view| Arc::strong_count(view) == 1) {
+            self.views.pop_front();
+        }
+        // Everything is visible in the current version, if in any that can be looked at.
+        let oldest = self.views.front().map_or(u64::MAX, |view| view.version);
+        while let Some((_, rule)) = self.retired.pop_front_if(|(version, _)| *version <= oldest) {
+            if let Some(table) = bridge.tables().get(usize::from(rule.table)) {
+                table.rules.remove(&rule);
+            }
+        }
+    }
+}
+
+impl Transaction<'_> {
+    pub(crate) fn table(&self, table: u8) -> Result<&Table, OfpError> {
+        self.bridge.tables().get(usize::from(table)).ok_or(OfpError::FmfcBadTableId)
+    }
+
+    /// The version that rules added now are made for.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Puts a rule into its table, in the place of `old` if that is given.
+    pub(crate) fn put(&mut self, rule: Arc<Rule>, old: Option<&Arc<Rule>>) -> Result<(), OfpError> {
+        self.table(rule.table)?.rules.insert(Arc::clone(&rule));
+        self.added.push(Arc::clone(&rule));
+        let Some(old) = old else {
+            self.note(rule, RuleChange::Added);
+            return Ok(());
+        };
+        self.mark_gone(old);
+        if old.conjunctions.is_empty() == rule.conjunctions.is_empty() {
+            self.note(rule, RuleChange::Replaced);
+        } else {
+            // One that look-ups find and one that they do not are not in each other's place.
+            self.note(Arc::clone(old), RuleChange::Removed);
+            self.note(rule, RuleChange::Added);
+        }
+        Ok(())
+    }
+
+    /// Takes a rule out of its table, unless it is gone already.
+    pub(crate) fn remove(&mut self, rule: &Arc<Rule>, reason: RemovedReason) {
+        if rule.versions.visible_in(classifier::LATEST) {
+            self.mark_gone(rule);
+            self.removed.push(Removed { rule: Arc::clone(rule), reason });
+            self.note(Arc::clone(rule), RuleChange::Removed);
+        }
+    }
+
+    fn mark_gone(&mut self, rule: &Arc<Rule>) {
+        rule.versions.remove_in(self.version);
+        self.gone.push(Arc::clone(rule));
+    }
+
+    fn note(&mut self, rule: Arc<Rule>, what: RuleChange) {
+        self.changes.push(Change::Rule { bridge: self.bridge.id(), table: rule.table, rule, what });
+    }
+
+    /// Notes that a group is not what it was.
+    pub(crate) fn note_group(&mut self, group: u32) {
+        self.changes.push(Change::Group { bridge: self.bridge.id(), group });
+    }
+
+    /// Whether flows may lead to this group: those before the transaction, or those that it added.
+    pub(crate) fn has_references(&self, group: u32) -> bool {
+        self.writer.references(group) > 0 || self.added.iter().any(|r| groups_of(&r.actions).any(|g| g == group))
+    }
+
+    fn commit(mut self) -> Vec<Removed> {
+        self.account();
+        if self.changes.is_empty() {
+            return self.removed;
+        }
+        let bridge = self.bridge;
+        let old = bridge.tables.publish(View { version: self.version, groups: self.groups });
+        let mut writer = self.writer;
+        writer.views.push_back(old);
+        writer.retired.extend(self.gone.into_iter().map(|rule| (self.version, rule)));
+        writer.reap(bridge);
+        drop(writer);
+        base::coverage!(rev_flow_table);
+        self.changes.into_iter().for_each(|change| bridge.changed(change));
+        self.removed
+    }
+
+    /// Brings the books up to date, and removes what goes with flows that go: what they have learned.
+    fn account(&mut self) {
+        for rule in &self.added {
+            self.bridge.expirable.insert(rule);
+            if let Some(table) = self.bridge.tables().get(usize::from(rule.table)) {
+                table.count_in(rule.cookie);
+            }
+            let writer = &mut *self.writer;
+            learners(&rule.actions, &mut |key| *writer.learners.entry(key).or_default() += 1);
+            groups_of(&rule.actions).for_each(|group| *writer.references.entry(group).or_default() += 1);
+        }
+        // The list may grow meanwhile.
+        let mut at = 0;
+        while let Some(rule) = self.gone.get(at).cloned() {
+            at += 1;
+            self.bridge.expirable.remove(&rule);
+            if let Some(table) = self.bridge.tables().get(usize::from(rule.table)) {
+                table.count_out(rule.cookie);
+            }
+            self.writer.removals.insert(rule.table, self.now);
+            let mut last = Vec::new();
+            let writer = &mut *self.writer;
+            learners(&rule.actions, &mut |key| {
+                if take_one(&mut writer.learners, key) {
+                    last.push(key);
+                }
+            });
+            groups_of(&rule.actions).for_each(|group| _ = take_one(&mut writer.references, group));
+            for (table, cookie) in last {
+                self.remove_learned(table, cookie);
+            }
+        }
+    }
+
+    fn remove_learned(&mut self, table: u8, cookie: u64) {
+        let rules = self.table(table).map(|t| t.rules.rules(classifier::LATEST)).unwrap_or_default();
+        for rule in rules.iter().filter(|rule| rule.cookie == cookie) {
+            self.remove(rule, RemovedReason::Delete);
+        }
+    }
+
+    fn roll_back(self) {
+        for rule in &self.gone {
+            rule.versions.remove_in(u64::MAX);
+        }
+        for rule in &self.added {
+            if let Some(table) = self.bridge.tables().get(usize::from(rule.table)) {
+                table.rules.remove(rule);
+            }
+        }
+    }
+}
+
+/// Takes one off a count. Whether it was the last.
+fn take_one<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, u64>, key: K) -> bool {
+    let Some(n) = counts.get_mut(&key) else { return false };
+    *n -= 1;
+    let last = *n == 0;
+    if last {
+        counts.remove(&key);
+    }
+    last
+}
+
+/// Calls `f` with table and cookie of what flows with these actions learn, if that goes with them.
+fn learners(actions: &[Action], f: &mut dyn FnMut((u8, u64))) {
+    for action in actions {
+        match action {
+            Action::Learn(learn) if learn.delete_learned => f((learn.table, learn.cookie)),
+            Action::Clone(inner) | Action::WriteActions(inner) => learners(inner, f),
+            _ => {}
+        }
+    }
+}
+
+/// The groups that these actions lead to, each once.
+pub(crate) fn groups_of(actions: &[Action]) -> impl Iterator<Item = u32> + use<> {
+    fn collect(actions: &[Action], groups: &mut HashSet<u32>) {
+        for action in actions {
+            match action {
+                Action::Group(id) => _ = groups.insert(*id),
+                Action::Clone(inner) | Action::WriteActions(inner) => collect(inner, groups),
+                _ => {}
+            }
+        }
+    }
+    let mut groups = HashSet::new();
+    collect(actions, &mut groups);
+    groups.into_iter()
+}

@@ -1,0 +1,134 @@
+//! `upcall/` and `revalidator/`: what goes up, which flows come of it, and the passes over them.
+
+use super::{act, dp_name, show};
+use crate::devices::{Devices, Dp};
+use ofproto::{Extent, Limits};
+use serde_json::{Map, Value, json};
+use std::fmt::Write;
+use std::sync::Arc;
+use unixctl::{Commands, OutputFormat};
+
+pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
+    show(commands, devices, ("upcall/show", "", 0..=0), |d, _, format| {
+        Ok(match format {
+            OutputFormat::Text => {
+                d.datapaths().iter().map(|(kind, dp)| text(&dp_name(kind), dp)).collect::<String>().into()
+            }
+            OutputFormat::Json => {
+                let all: Map<_, _> = d.datapaths().iter().map(|(kind, dp)| (dp_name(kind), json(dp))).collect();
+                Value::from(all).into()
+            }
+        })
+    });
+    for (name, on, done) in [
+        ("upcall/disable-megaflows", false, "megaflows disabled"),
+        ("upcall/enable-megaflows", true, "megaflows enabled"),
+    ] {
+        act(commands, devices, (name, "", 0..=0), move |d, _| {
+            d.datapaths().iter().for_each(|(_, dp)| dp.switch.set_megaflows(on));
+            Ok(done.to_owned())
+        });
+    }
+    act(commands, devices, ("upcall/set-flow-limit", "flow-limit-number", 1..=1), |d, args| {
+        let text = args.first().map_or("", |a| a);
+        let limit = text.parse().map_err(|_| format!("'{text}' is not a number of flows"))?;
+        for (_, dp) in d.datapaths() {
+            dp.switch.set_limits(Limits { flow_limit: limit, ..dp.switch.limits() });
+        }
+        Ok(format!("set flow_limit to {limit}"))
+    });
+    act(commands, devices, ("revalidator/purge", "", 0..=0), |d, _| each(d, |dp| dp.switch.purge()));
+    act(commands, devices, ("revalidator/wait", "", 0..=0), |d, _| {
+        each(d, |dp| {
+            dp.datapath.settle();
+            _ = dp.switch.revalidate();
+        })
+    });
+    act(commands, devices, ("revalidator/pause", "", 0..=0), |d, _| each(d, |dp| dp.switch.pause_revalidators()));
+    act(commands, devices, ("revalidator/resume", "", 0..=0), |d, _| each(d, |dp| dp.switch.resume_revalidators()));
+    act(commands, devices, ("revalidator/check", "", 0..=0), |d, _| {
+        let mended: usize = d.datapaths().iter().map(|(_, dp)| dp.switch.pass(Extent::Full).mended).sum();
+        Ok(format!("{mended} flows were wrong"))
+    });
+}
+
+fn each(devices: &Devices, what: impl Fn(&Dp)) -> Result<String, String> {
+    devices.datapaths().iter().for_each(|(_, dp)| what(dp));
+    Ok(String::new())
+}
+
+fn text(name: &str, dp: &Dp) -> String {
+    let s = dp.switch.revalidator_status();
+    let mut out = format!("{name}:\n");
+    let _ = writeln!(
+        out,
+        "  flows         : (current {}) (avg {}) (max {}) (limit {})",
+        s.flows, s.average, s.maximum, s.limit
+    );
+    let _ = writeln!(out, "  dump duration : {}ms", s.dump_duration_ms);
+    let _ = writeln!(out, "  ufid enabled : true");
+    if s.paused {
+        let _ = writeln!(out, "  paused");
+    }
+    if !s.megaflows {
+        let _ = writeln!(out, "  megaflows disabled");
+    }
+    out.push('\n');
+    for (i, keys) in s.keys.iter().enumerate() {
+        let _ = writeln!(out, "  {i}: (keys {keys})");
+    }
+    let _ = writeln!(
+        out,
+        "\n  passes        : {} of statistics, {} over all flows, which found {} wrong",
+        s.rounds, s.full_passes, s.mended
+    );
+    let _ = writeln!(
+        out,
+        "  after changes : {} translated again, {} changed, {} removed, {} widened",
+        s.translated, s.changed, s.removed, s.widened
+    );
+    let _ = writeln!(out, "  self-checks   : {}, {} failed", s.self_checks, s.self_check_failed);
+    let upcalls = dp.datapath.upcall_stats();
+    for (port, p) in &upcalls.ports {
+        let name = super::port_name(dp, *port).unwrap_or_else(|| port.to_string());
+        let _ = writeln!(
+            out,
+            "  port {name}: {} queued, {} served, {} waiting (max {}), {} dropped",
+            p.queued, p.served, p.waiting, p.waiting_max, p.dropped
+        );
+    }
+    for (i, h) in upcalls.handlers.iter().enumerate() {
+        let _ = writeln!(out, "  handler {i}: {} packets in {} batches, {} panics", h.packets, h.batches, h.panics);
+    }
+    out
+}
+
+fn json(dp: &Dp) -> Value {
+    let s = dp.switch.revalidator_status();
+    let upcalls = dp.datapath.upcall_stats();
+    let port = |(port, p): &(base::DpPort, datapath::PortUpcalls)| {
+        json!({
+            "port_no": port.0,
+            "name": super::port_name(dp, *port),
+            "queued": p.queued,
+            "served": p.served,
+            "waiting": p.waiting,
+            "waiting_max": p.waiting_max,
+            "dropped": p.dropped,
+        })
+    };
+    let handler = |h: &datapath::HandlerStats| json!({"packets": h.packets, "batches": h.batches, "panics": h.panics});
+    json!({
+        "flows": {"current": s.flows, "avg": s.average, "max": s.maximum, "limit": s.limit},
+        "dump_duration_ms": s.dump_duration_ms,
+        "paused": s.paused,
+        "megaflows": s.megaflows,
+        "keys": s.keys,
+        "passes": {"statistics": s.rounds, "full": s.full_passes, "mended": s.mended},
+        "changes": {"translated": s.translated, "changed": s.changed, "removed": s.removed, "widened": s.widened},
+        "self_checks": {"made": s.self_checks, "failed": s.self_check_failed},
+        "memory": {"dependency_sets": s.plans, "bytes": dp.switch.remembered_bytes()},
+        "ports": upcalls.ports.iter().map(port).collect::<Value>(),
+        "handlers": upcalls.handlers.iter().map(handler).collect::<Value>(),
+    })
+}

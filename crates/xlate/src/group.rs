@@ -1,0 +1,210 @@
+//! Groups (OpenFlow 1.3 section 5.6): which buckets run, and running them.
+
+use crate::groups::Group;
+use crate::trace::Kind;
+use crate::translate::Xlate;
+use crate::verdict::{Dependency, Effect};
+use base::{DropReason, PortNo};
+use flow::{Field, FlowKey};
+use openflow::GroupKind;
+use openflow::group::{Bucket, GROUP_ANY};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+impl Xlate<'_> {
+    /// The `group` action.
+    pub(crate) fn group(&mut self, id: u32) {
+        let Some(group) = self.find_group(id) else {
+            self.tracer.note(Kind::Warning, || format!("output to nonexistent group {id}"));
+            return self.note_drop(DropReason::NoGroup);
+        };
+        if self.is_over_limits() {
+            return;
+        }
+        self.effects.push(Effect::Group(Arc::clone(&group)));
+        match group.kind {
+            GroupKind::All => (0..group.buckets.len()).for_each(|i| self.bucket(&group, i)),
+            GroupKind::Indirect => self.bucket(&group, 0),
+            GroupKind::Select | GroupKind::FastFailover => {
+                let chosen =
+                    if group.kind == GroupKind::Select { self.select(&group) } else { self.first_live(&group) };
+                match chosen {
+                    Some(i) => {
+                        self.tracer.note(Kind::Detail, || format!("using bucket {i}"));
+                        self.bucket(&group, i);
+                    }
+                    None => {
+                        self.tracer.note(Kind::Detail, || "no live bucket".into());
+                        self.note_drop(DropReason::NoGroup);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The group of this number, as the verdict depends on it from now on.
+    fn find_group(&mut self, id: u32) -> Option<Arc<Group>> {
+        let dependency = Dependency::Group { bridge: self.bridge.id, group: id };
+        if !self.dependencies.contains(&dependency) {
+            self.dependencies.push(dependency);
+        }
+        self.view.groups.get(id).cloned()
+    }
+
+    /// Carries out a bucket, as an action set, on a copy of the packet. However it ends, the rest goes on.
+    fn bucket(&mut self, group: &Arc<Group>, i: usize) {
+        let Some(bucket) = group.buckets.get(i) else { return };
+        if self.exit || !self.count_resubmit() {
+            return;
+        }
+        self.effects.push(Effect::Bucket(Arc::clone(group), i));
+        self.tracer.enter(Kind::Bucket, || format!("bucket {i}"));
+        let in_group = std::mem::replace(&mut self.in_group, true);
+        let stack = self.stack.clone();
+        (self.depth, self.level) = (self.depth + 1, self.level + 1);
+        let actions = crate::action::set_in_order(&bucket.bucket.actions);
+        self.on_a_copy(|x| x.do_actions(&actions));
+        (self.depth, self.level) = (self.depth - 1, self.level - 1);
+        (self.in_group, self.stack) = (in_group, stack);
+        self.exit = self.error.is_some();
+        self.tracer.leave();
+    }
+
+    fn first_live(&mut self, group: &Group) -> Option<usize> {
+        (0..group.buckets.len()).find(|i| self.is_bucket_live(group, *i))
+    }
+
+    /// The bucket that this packet's flow has: of those that are live, the one whose share of a random number made of
+    /// the flow is the largest, so that a bucket that comes or goes moves no more flows than it has to.
+    fn select(&mut self, group: &Group) -> Option<usize> {
+        let live: Vec<usize> = (0..group.buckets.len()).filter(|i| self.is_bucket_live(group, *i)).collect();
+        // There is nothing to be chosen, and so nothing to be looked at.
+        if live.len() < 2 {
+            return live.first().copied();
+        }
+        let hash = self.flow_hash(group);
+        let mut best = None;
+        for i in live {
+            let score = (mix(hash, i as u64) & 0xffff) * u64::from(group.buckets[i].bucket.weight);
+            self.tracer.note(Kind::Detail, || format!("bucket {i}: score {score}"));
+            if best.is_none_or(|(_, highest)| score > highest) {
+                best = Some((i, score));
+            }
+        }
+        best.map(|(i, _)| i)
+    }
+
+    fn is_bucket_live(&mut self, group: &Group, i: usize) -> bool {
+        let bucket = &group.buckets[i].bucket;
+        let chosen = group.kind != GroupKind::Select || bucket.weight > 0;
+        let live = chosen && self.is_live(bucket, &mut HashMap::new());
+        if !live {
+            self.tracer.note(Kind::Detail, || {
+                let port = bucket.watch_port != PortNo::ANY;
+                let what = match () {
+                    () if !chosen => String::new(),
+                    () if port => format!("port {}", bucket.watch_port),
+                    () => format!("port {}", bucket.watch_group),
+                };
+                format!("bucket {i}: not live due to {what}")
+            });
+        }
+        live
+    }
+
+    /// Whether a bucket may be used. `known` has the groups that were asked before; one that is asked for its own sake
+    /// is not live.
+    fn is_live(&mut self, bucket: &Bucket, known: &mut HashMap<u32, bool>) -> bool {
+        // Asked in lists of lists, not by recursion: chains may be long.
+        let mut open: Vec<(Option<u32>, Vec<Bucket>)> = vec![(None, vec![bucket.clone()])];
+        loop {
+            let Some((group, buckets)) = open.last_mut() else { return false };
+            let Some(bucket) = buckets.last() else {
+                // None of them is.
+                if let Some(id) = *group {
+                    known.insert(id, false);
+                }
+                open.pop();
+                if open.is_empty() {
+                    return false;
+                }
+                continue;
+            };
+            let port_live = self.bridge.ports.get(&bucket.watch_port).is_some_and(|p| p.live);
+            let watched = (bucket.watch_group != GROUP_ANY).then_some(bucket.watch_group);
+            let live = !bucket.has_liveness() || port_live;
+            match watched.map(|id| (id, known.get(&id).copied())) {
+                _ if live => {}
+                Some((_, Some(true))) => {}
+                Some((id, None)) => {
+                    known.insert(id, false);
+                    let buckets = self.find_group(id).map(|g| g.buckets.iter().map(|b| b.bucket.clone()).collect());
+                    open.push((Some(id), buckets.unwrap_or_default()));
+                    continue;
+                }
+                _ => {
+                    buckets.pop();
+                    continue;
+                }
+            }
+            // One is enough, and makes its group live.
+            if let Some(id) = *group {
+                known.insert(id, true);
+            }
+            open.pop();
+            if open.is_empty() {
+                return true;
+            }
+        }
+    }
+
+    /// A number made of what tells the packet's flow from others: the fields that the group names, or addresses and
+    /// ports, such that both directions have the same.
+    fn flow_hash(&mut self, group: &Group) -> u64 {
+        let mut hash = mix(0, group.properties.selection_method_param);
+        if group.properties.selection_method == "hash" && !group.properties.fields.is_empty() {
+            for (field, mask) in &group.properties.fields {
+                if self.has(field.info().prereq) {
+                    let value = self.read_bits(*field, *mask);
+                    hash = mix(mix(hash, *field as u64), (value ^ value >> 64) as u64);
+                }
+            }
+            return hash;
+        }
+        let pairs = |x: &mut Self, a, b, hash| {
+            let both = x.read_bits(a, u128::MAX) ^ x.read_bits(b, u128::MAX);
+            mix(hash, (both ^ both >> 64) as u64)
+        };
+        hash = pairs(self, Field::EthSrc, Field::EthDst, hash);
+        let eth = self.key.eth_type();
+        hash = mix(hash, eth.into());
+        if self.has_vlan() {
+            hash = mix(hash, self.read_bits(Field::VlanVid, 0xfff) as u64);
+        }
+        match eth {
+            0x0800 => hash = pairs(self, Field::Ipv4Src, Field::Ipv4Dst, hash),
+            0x86dd => hash = pairs(self, Field::Ipv6Src, Field::Ipv6Dst, hash),
+            _ => return hash,
+        }
+        hash = mix(hash, self.read_bits(Field::IpProto, 0xff) as u64);
+        if self.has(flow::Prereq::Tcp) || self.has(flow::Prereq::Sctp) {
+            hash = pairs(self, Field::TcpSrc, Field::TcpDst, hash);
+        }
+        hash
+    }
+
+    pub(crate) fn read_bits(&mut self, field: Field, mask: u128) -> u128 {
+        let mask = mask & field.info().full_mask();
+        let mut bits = FlowKey::ZERO;
+        bits.add_mask(field, mask);
+        self.reads.note_mask(&bits);
+        self.key.get(field) & mask
+    }
+}
+
+/// Stirs `value` into `hash`.
+fn mix(hash: u64, value: u64) -> u64 {
+    let x = (hash ^ value.wrapping_add(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ x >> 29).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ x >> 32
+}

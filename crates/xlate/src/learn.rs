@@ -1,0 +1,92 @@
+//! Actions that change flows: `learn` and `fin_timeout` (ovs-actions(7)).
+
+use crate::trace::Kind;
+use crate::translate::Xlate;
+use crate::verdict::{Dependency, Effect, Learned};
+use base::PortNo;
+use flow::Prereq;
+use openflow::{Action, FlowMod, FlowModCommand, Learn, LearnDst, LearnSrc};
+use std::sync::Arc;
+
+/// FIN and RST of TCP.
+const FIN_OR_RST: u128 = 5;
+
+impl Xlate<'_> {
+    /// The `learn` action: what is to be learned becomes an effect. The packet itself goes on in the tables as they are.
+    pub(crate) fn learn(&mut self, learn: &Learn) {
+        let flow = self.learned_flow(learn);
+        self.tracer.note(Kind::Warning, || "suppressing side effects, so learn action ignored".into());
+        if let Some(dst) = learn.result_dst {
+            let success = learn.limit == 0 || self.is_learnable(learn, &flow);
+            self.write_subfield(dst, success.into());
+        }
+        let learned = Learned { bridge: self.bridge.id, flow, limit: learn.limit };
+        self.effects.push(Effect::Learn(Arc::new(learned)));
+    }
+
+    /// Whether the limit lets the flow be learned.
+    fn is_learnable(&mut self, learn: &Learn, flow: &FlowMod) -> bool {
+        let Some(table) = self.bridge.tables.get(usize::from(learn.table)) else { return false };
+        self.dependencies.push(Dependency::Table { bridge: self.bridge.id, table: learn.table });
+        table.rules.find(&flow.matching, flow.priority.into(), self.view.version).is_some()
+            || table.n_with_cookie(learn.cookie) < u64::from(learn.limit)
+    }
+
+    /// The flow that comes of the packet as it is now.
+    fn learned_flow(&mut self, learn: &Learn) -> FlowMod {
+        let mut flow = FlowMod {
+            table_id: Some(learn.table),
+            priority: learn.priority,
+            new_cookie: learn.cookie,
+            modify_cookie: true,
+            idle_timeout: learn.idle_timeout,
+            hard_timeout: learn.hard_timeout,
+            ..FlowMod::new(FlowModCommand::ModifyStrict)
+        };
+        flow.flags.send_flow_rem = learn.send_flow_rem;
+        for spec in &learn.specs {
+            let value = match spec.src {
+                LearnSrc::Field(src) => self.read_subfield(src),
+                LearnSrc::Immediate(value) => value,
+            };
+            match spec.dst {
+                LearnDst::Match(dst) => {
+                    let (old, mask) = flow.matching.get(dst.field);
+                    let new = value.checked_shl(dst.offset.into()).unwrap_or(0) & dst.mask();
+                    flow.matching.set_masked(dst.field, old & !dst.mask() | new, mask | dst.mask());
+                }
+                LearnDst::Load(dst) if dst.n_bits <= 64 => {
+                    flow.actions.push(Action::RegLoad { dst, value: value as u64 });
+                }
+                LearnDst::Load(dst) => {
+                    let value = value.checked_shl(dst.offset.into()).unwrap_or(0) & dst.mask();
+                    flow.actions.push(Action::SetField { field: dst.field, value, mask: dst.mask() });
+                }
+                LearnDst::Output => {
+                    // Numbers are those of OpenFlow 1.0, however wide the field.
+                    let port = u16::try_from(value).map(PortNo::from_of10);
+                    let sendable = |p: &PortNo| {
+                        p.is_real() || [PortNo::IN_PORT, PortNo::FLOOD, PortNo::LOCAL, PortNo::ALL].contains(p)
+                    };
+                    flow.actions.extend(port.ok().filter(sendable).map(|port| Action::Output { port, max_len: 0 }));
+                }
+            }
+        }
+        let (idle_timeout, hard_timeout) = (learn.fin_idle_timeout, learn.fin_hard_timeout);
+        if idle_timeout != 0 || hard_timeout != 0 {
+            flow.actions.push(Action::FinTimeout { idle_timeout, hard_timeout });
+        }
+        flow
+    }
+
+    /// The `fin_timeout` action.
+    pub(crate) fn fin_timeout(&mut self, idle_timeout: u16, hard_timeout: u16) {
+        if !self.has(Prereq::Tcp) || self.read_bits(flow::Field::TcpFlags, FIN_OR_RST) == 0 {
+            return;
+        }
+        if let Some(rule) = self.rule.clone() {
+            let bridge = self.bridge.id;
+            self.effects.push(Effect::FinTimeout { bridge, rule, idle_timeout, hard_timeout });
+        }
+    }
+}

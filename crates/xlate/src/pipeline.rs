@@ -1,0 +1,203 @@
+//! Look-ups and lists of actions.
+//!
+//! Lists that a `resubmit` or `goto_table` leads to are kept on a stack of this module's, not on the thread's: there may
+//! be thousands of them inside of each other.
+
+use crate::model::Rule;
+use crate::trace::Kind;
+use crate::translate::Xlate;
+use crate::verdict::{Dependency, Effect, Lookup};
+use base::PortNo;
+use flow::{Field, FlowKey};
+use openflow::{Action, PacketInReason};
+use std::sync::Arc;
+
+/// A list of actions in work.
+pub(crate) struct Frame<'l> {
+    list: List<'l>,
+    next: usize,
+    /// What to go back to at the end.
+    back: Option<Back>,
+}
+
+enum List<'l> {
+    Given(&'l [Action]),
+    Rule(Arc<Rule>),
+}
+
+struct Back {
+    table: u8,
+    depth: u32,
+    rule: Option<Arc<Rule>>,
+    cookie: u64,
+    is_miss: bool,
+}
+
+impl Frame<'_> {
+    fn action(&self) -> Option<&Action> {
+        match &self.list {
+            List::Given(list) => list.get(self.next),
+            List::Rule(rule) => rule.actions.get(self.next),
+        }
+    }
+}
+
+impl Xlate<'_> {
+    /// Carries out `actions` in order, until an `exit`.
+    pub(crate) fn do_actions(&mut self, actions: &[Action]) {
+        self.run(Frame { list: List::Given(actions), next: 0, back: None });
+    }
+
+    fn run(&mut self, first: Frame<'_>) {
+        let mut frames = vec![first];
+        while let Some(frame) = frames.last_mut() {
+            let over = std::mem::take(&mut self.stop_list) || self.exit;
+            match frame.action().filter(|_| !over) {
+                Some(action) => {
+                    if self.count_step() {
+                        self.tracer.note(Kind::Action, || crate::text::action(action));
+                        self.do_action(action);
+                    }
+                    frame.next += 1;
+                }
+                None => {
+                    let back = frames.pop().and_then(|frame| frame.back);
+                    back.into_iter().for_each(|back| self.go_back(back));
+                }
+            }
+            frames.extend(self.next.take());
+        }
+    }
+
+    /// The look-up that a packet's way through a bridge begins with.
+    pub(crate) fn first_lookup(&mut self) {
+        let depth = self.depth;
+        if self.count_resubmit()
+            && let Some(frame) = self.look_up(0, None, true, depth)
+        {
+            self.run(frame);
+        }
+    }
+
+    /// Has the packet looked up in `table` next, as if it had come in on `in_port` if that is given. `pipeline` says that
+    /// this is the pipeline's own step (`goto_table`, or to the tables from a packet-out), after which a miss is a table
+    /// miss; a resubmit that finds nothing does nothing.
+    pub(crate) fn resubmit(&mut self, table: u8, in_port: Option<PortNo>, pipeline: bool) {
+        if self.count_resubmit() {
+            let depth = self.depth;
+            // What only leads to later tables comes to an end by itself.
+            self.depth += u32::from(table <= self.table);
+            self.next = self.look_up(table, in_port, pipeline, depth);
+        }
+    }
+
+    /// Looks up, and returns what is to be carried out. `depth` is what to go back to.
+    fn look_up(&mut self, table: u8, in_port: Option<PortNo>, pipeline: bool, depth: u32) -> Option<Frame<'static>> {
+        let old_table = std::mem::replace(&mut self.table, table);
+        let rule = match in_port {
+            Some(port) => {
+                let (old_port, written) = (self.key.in_port(), self.written.take());
+                self.key.set_in_port(port);
+                let rule = self.find_rule(table);
+                self.key.set_in_port(old_port);
+                self.written = written;
+                rule
+            }
+            None => self.find_rule(table),
+        };
+        let Some(rule) = rule else {
+            self.miss(table, pipeline);
+            (self.table, self.depth) = (old_table, depth);
+            return None;
+        };
+        let back = Back {
+            table: old_table,
+            depth,
+            rule: self.rule.replace(Arc::clone(&rule)),
+            cookie: self.rule_cookie,
+            is_miss: self.rule_is_miss,
+        };
+        self.rule_cookie = rule.cookie;
+        self.rule_is_miss = rule.priority == 0 && rule.minimatch.values().is_empty();
+        self.effects.push(Effect::Rule(Arc::clone(&rule)));
+        self.tracer.enter(Kind::Table, || rule_header(&rule));
+        self.level += 1;
+        if rule.actions.is_empty() {
+            self.tracer.note(Kind::Action, || "drop".into());
+        }
+        Some(Frame { list: List::Rule(rule), next: 0, back: Some(back) })
+    }
+
+    /// After the last of a rule's actions.
+    fn go_back(&mut self, back: Back) {
+        self.tracer.leave();
+        self.level -= 1;
+        (self.table, self.depth, self.rule, self.rule_is_miss) = (back.table, back.depth, back.rule, back.is_miss);
+        if self.level > 0 || self.initial_actions_seen {
+            // The action set is carried out in the name of the pipeline's first rule.
+            self.rule_cookie = back.cookie;
+        }
+    }
+
+    fn find_rule(&mut self, table: u8) -> Option<Arc<Rule>> {
+        // Before the look-up, which reads and writes nothing of the key.
+        let written = self.written_list();
+        let rules = self.bridge.tables.get(usize::from(table)).map(|t| &t.rules);
+        let rule = rules.and_then(|rules| rules.lookup(&self.key, self.view.version, &mut self.reads));
+        self.effects.push(Effect::Lookup { bridge: self.bridge.id, table, matched: rule.is_some() });
+        self.dependencies.push(Dependency::Lookup(Lookup {
+            bridge: self.bridge.id,
+            table,
+            found: rule.as_ref().filter(|r| !r.matches_conj_id()).map(|r| r.priority),
+            written,
+        }));
+        rule
+    }
+
+    /// What of the key is not the packet's any more: word, bits, values. The ingress port is the bridge's, not the
+    /// packet's: it counts as written.
+    fn written_list(&mut self) -> Arc<[(u8, u64, u64)]> {
+        if let Some(list) = &self.written {
+            debug_assert_eq!(**list, *self.make_written_list());
+            return Arc::clone(list);
+        }
+        let list = self.make_written_list();
+        self.written = Some(Arc::clone(&list));
+        list
+    }
+
+    fn make_written_list(&self) -> Arc<[(u8, u64, u64)]> {
+        let in_port = FlowKey::mask_of(Field::InPortOxm);
+        let bits = self.reads.written().0.iter().zip(&in_port.0).map(|(w, p)| w | p);
+        let words = bits.enumerate().filter(|(_, bits)| *bits != 0);
+        words.map(|(word, bits)| (word as u8, bits, self.key.0[word] & bits)).collect()
+    }
+
+    fn miss(&mut self, table: u8, pipeline: bool) {
+        self.tracer.enter(Kind::Table, || format!("{table:2}. No match."));
+        let no_packet_in = self.bridge.ports.get(&self.key.in_port()).is_some_and(|p| p.config.no_packet_in);
+        if pipeline && self.bridge.miss_to_controller && !no_packet_in {
+            self.tracer.note(Kind::Action, || "controller (table miss)".into());
+            let old = (std::mem::replace(&mut self.rule_is_miss, false), std::mem::take(&mut self.rule_cookie));
+            self.send_to_controller(u16::MAX, 0, PacketInReason::NoMatch, &[]);
+            (self.rule_is_miss, self.rule_cookie) = old;
+        } else {
+            self.tracer.note(Kind::Action, || "drop".into());
+        }
+        self.tracer.leave();
+    }
+}
+
+fn rule_header(rule: &Rule) -> String {
+    let mut text = format!("{:2}. ", rule.table);
+    let m = crate::text::flow_match(&rule.minimatch.expand());
+    if !m.is_empty() {
+        text += &m;
+        text += ", ";
+    }
+    text += &format!("priority {}", rule.priority);
+    if rule.cookie != 0 {
+        text += &format!(", cookie {:#x}", rule.cookie);
+    }
+    text
+}

@@ -1,0 +1,113 @@
+//! Flow tables and groups of one bridge, in versions.
+//!
+//! A change of tables and groups, of one rule or of many, has a version of its own: rules say from which version on they
+//! are there ([`classifier::Versions`]), and the groups of a version are part of its [`View`]. A translation takes the
+//! view that is current when it enters the bridge and does all of its look-ups in it, so that it sees a change whole or
+//! not at all. As long as somebody holds a view, whoever changes the tables keeps the rules that are visible in it.
+
+use crate::groups::Groups;
+use crate::model::Rule;
+use arc_swap::ArcSwap;
+use classifier::Classifier;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Flow tables of a bridge: 0 to 254. (255 means "all" in OpenFlow.)
+pub const N_TABLES: usize = 255;
+
+/// The tables of a bridge in one version.
+#[derive(Debug, Default)]
+pub struct View {
+    /// Which.
+    pub version: u64,
+    /// The groups in it.
+    pub groups: Arc<Groups>,
+}
+
+/// All flow tables of a bridge, and the view that is current. Derefs to the tables, by number.
+#[derive(Debug)]
+pub struct Tables {
+    tables: Box<[Table]>,
+    view: ArcSwap<View>,
+}
+
+impl Default for Tables {
+    /// [`N_TABLES`] empty tables in version 0.
+    fn default() -> Self {
+        Self { tables: (0..N_TABLES).map(|_| Table::default()).collect(), view: ArcSwap::default() }
+    }
+}
+
+impl Tables {
+    /// The current view. Rules that are visible in it stay in the tables while it is held, so that it should not be held
+    /// for longer than a translation or a dump takes.
+    pub fn view(&self) -> Arc<View> {
+        self.view.load_full()
+    }
+
+    /// Makes `view` the current one, and returns the one before: who holds one of that kind then is all who ever will.
+    pub fn publish(&self, view: View) -> Arc<View> {
+        self.view.swap(Arc::new(view))
+    }
+}
+
+impl Deref for Tables {
+    type Target = [Table];
+
+    fn deref(&self) -> &[Table] {
+        &self.tables
+    }
+}
+
+/// One flow table.
+#[derive(Debug, Default)]
+pub struct Table {
+    /// Its rules, of all versions that somebody may look at.
+    pub rules: Classifier<Rule>,
+    /// Packets looked up here.
+    pub lookups: AtomicU64,
+    /// Packets that found a rule.
+    pub matched: AtomicU64,
+    /// Rules in the current version.
+    active: AtomicU64,
+    /// How many of them have which cookie.
+    by_cookie: Mutex<HashMap<u64, u64>>,
+}
+
+impl Table {
+    /// Rules in the current version.
+    pub fn n_active(&self) -> u64 {
+        self.active.load(Ordering::Relaxed)
+    }
+
+    /// Rules in the current version that have this cookie.
+    pub fn n_with_cookie(&self, cookie: u64) -> u64 {
+        self.by_cookie.lock().get(&cookie).copied().unwrap_or(0)
+    }
+
+    /// Notes that a rule of this cookie is in the current version from now on.
+    pub fn count_in(&self, cookie: u64) {
+        self.active.fetch_add(1, Ordering::Relaxed);
+        *self.by_cookie.lock().entry(cookie).or_default() += 1;
+    }
+
+    /// Notes that one is not in it any more.
+    pub fn count_out(&self, cookie: u64) {
+        self.active.fetch_sub(1, Ordering::Relaxed);
+        let mut by_cookie = self.by_cookie.lock();
+        if let Some(n) = by_cookie.get_mut(&cookie) {
+            *n -= 1;
+            if *n == 0 {
+                by_cookie.remove(&cookie);
+            }
+        }
+    }
+}
+
+/// [`N_TABLES`] empty tables.
+pub fn new_tables() -> Arc<Tables> {
+    Arc::default()
+}

@@ -1,0 +1,122 @@
+"""Datapath flows put, changed and taken away by hand: `dpctl/add-flow` and its relatives, by ovs-appctl."""
+
+import json
+import re
+import subprocess
+
+import pytest
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Ether
+from scapy.packet import Raw
+
+from dummies import Dummies
+
+FRAME = bytes(Ether(src="02:00:00:00:00:0a", dst="02:00:00:00:00:0b") / IP(src="10.0.0.1", dst="1.0.0.2") / UDP() / Raw(b"x" * 40))
+FLOW = "in_port(1),eth_type(0x0800),ipv4(src=10.0.0.0/255.0.0.0)"
+
+
+@pytest.fixture
+def dummies(switch):
+    return Dummies(switch, "br0", "p1", "p2")
+
+
+def refused(switch, *words):
+    with pytest.raises((subprocess.CalledProcessError, AssertionError)) as error:
+        switch.appctl(*words)
+    return str(getattr(error.value, "stderr", None) or error.value)
+
+
+def test_flows_by_hand(dummies, switch):
+    dummies.flows("actions=drop")
+    assert switch.appctl("dpctl/add-flow", FLOW, "set(ipv4(ttl=9)),2") == ""
+    assert "File exists" in refused(switch, "dpctl/add-flow", FLOW, "2")
+    dump = switch.appctl("dpctl/dump-flows")
+    assert "ipv4(src=10.0.0.0/255.0.0.0), packets:0, bytes:0, used:never, actions:set(ipv4(ttl=9)),2" in dump
+    (sent,) = dummies.exchange("p1", FRAME)["p2"]
+    assert Ether(sent)[IP].ttl == 9
+    assert "packets:1, " in switch.appctl("dpctl/mod-flow", "-s", FLOW, "drop")
+    assert dummies.exchange("p1", FRAME) == {}
+    dump = json.loads(switch.ours.appctl("--format=json", "dpctl/dump-flows"))
+    (entry,) = (entry for entry in dump if "10.0.0.0/255.0.0.0" in entry["flow"])
+    assert entry["packets"] == 2 and entry["actions"] == "drop"
+    assert "packets:2, " in switch.appctl("dpctl/mod-flow", "-s", "--clear", FLOW, "2")
+    assert "packets:0, " in switch.appctl("dpctl/del-flow", "-s", FLOW)
+    assert "No such file or directory" in refused(switch, "dpctl/del-flow", FLOW)
+    assert "No such file or directory" in refused(switch, "dpctl/mod-flow", FLOW, "2")
+    assert switch.appctl("dpctl/mod-flow", "--may-create", FLOW, "2") == ""
+    assert "syntax error at bogus" in refused(switch, "dpctl/add-flow", "in_port(1),bogus", "2")
+    assert "parsing actions" in refused(switch, "dpctl/add-flow", "in_port(2)", "nowhere")
+    switch.appctl("dpctl/del-flows")
+    assert "actions" not in switch.appctl("dpctl/dump-flows")
+
+
+def test_files_of_flows(dummies, switch, tmp_path):
+    path = tmp_path / "flows"
+    path.write_text(f"# two of them\n{FLOW} 2\nadd in_port(2),eth_type(0x0806) drop\nmodify {FLOW} drop\n")
+    switch.appctl("dpctl/add-flows", path)
+    assert switch.appctl("dpctl/dump-flows").count("actions:drop") == 2
+    path.write_text("in_port(2),eth_type(0x0806)\n")
+    switch.appctl("dpctl/del-flows", path)
+    assert switch.appctl("dpctl/dump-flows").count("actions:drop") == 1
+    path.write_text("in_port(2),eth_type(0x0806)\n")
+    assert "no actions" in refused(switch, "dpctl/add-flows", path)
+
+
+def test_packet_outs_are_traced(dummies, switch):
+    """As the peer does it: without a table, and with the pipeline behind it."""
+    dummies.flows("in_port=1,actions=2")
+    trace = switch.appctl("ofproto/trace-packet-out", "br0", "in_port=1,tcp", "output:2")
+    assert trace.endswith("-------------\n    output:2\n\nFinal flow: unchanged\n"
+                          "Megaflow: recirc_id=0,eth,ip,in_port=1\nDatapath actions: 2")
+    trace = switch.appctl("ofproto/trace-packet-out", "br0", "in_port=1,tcp", "resubmit(,0)")
+    assert "    resubmit(,0)\n 0. in_port=1, priority 32768\n    output:2\n" in trace
+    wrong = ("ofproto/trace-packet-out", "-consistent", "br0", "in_port=1,ip", "set_field:1->tcp_dst,output:2")
+    assert "Bad actions: OFPBAC_MATCH_INCONSISTENT" in refused(switch, *wrong)
+    assert "unknown action bogus" in refused(switch, "ofproto/trace-packet-out", "br0", "in_port=1,tcp", "bogus")
+    traced = json.loads(switch.ours.appctl("--format=json", "ofproto/trace-packet-out", "br0", "in_port=1", "2"))
+    assert traced["datapath-actions"] == "2"
+
+
+def test_threads_and_searches_can_be_seen(dummies, switch):
+    dummies.flows("ip,nw_dst=10.0.0.0/8,actions=2", "in_port=1,actions=2")
+    dummies.exchange("p1", FRAME, FRAME)
+    (thread,) = json.loads(switch.ours.appctl("--format=json", "dpif-netdev/pmd-stats-show"))
+    assert thread["packets_received"] >= 2 and thread["upcalls"] >= 1
+    assert re.search(r"  megaflow hits: \d+\n", switch.appctl("dpif-netdev/pmd-stats-show"))
+    assert "Rx packets:" in switch.appctl("dpif-netdev/pmd-perf-show")
+    switch.appctl("dpif-netdev/pmd-stats-clear")
+    assert "  packets received: 0\n" in switch.appctl("dpif-netdev/pmd-stats-show")
+    shown = json.loads(switch.ours.appctl("--format=json", "classifier/show", "br0"))
+    assert shown["optimisations"]["stages"] and shown["tables"][0]["prefixes"] == ["ip_src", "ip_dst", "ipv6_src", "ipv6_dst"]
+    switch.appctl("classifier/set", "br0", "stages", "off")
+    assert "stages: off" in switch.appctl("classifier/show", "br0")
+    assert "no optimisation 'bogus'" in refused(switch, "classifier/set", "br0", "bogus", "on")
+    switch.vsctl("set", "bridge", "br0", "flow_tables:0=@t", "--", "--id=@t", "create", "flow_table", "prefixes=nw_dst")
+    assert "prefixes ip_dst\n" in switch.appctl("classifier/show", "br0") + "\n"
+
+
+def test_prefixes_are_no_longer_than_they_need_be(dummies, switch):
+    """The four flows of the NSDI'15 paper's experiment, and one like its example of prefixes (sections 5.4 and 7)."""
+
+    def prefix(packet):
+        megaflow = re.search("Megaflow: (.*)", switch.appctl("ofproto/trace", "br0", f"in_port=1,{packet}"))[1]
+        assert "tp_" not in megaflow and "nw_src" not in megaflow
+        return re.search("nw_dst=([^,]*)", megaflow)[1]
+
+    dummies.flows(
+        "priority=1,arp,actions=NORMAL",
+        "priority=2,ip,nw_dst=11.1.1.1/16,actions=NORMAL",
+        "priority=3,tcp,nw_dst=9.1.1.1,tcp_src=10,tcp_dst=10,actions=NORMAL",
+        "priority=4,ip,nw_dst=9.1.1.1/24,actions=NORMAL",
+    )
+    assert prefix("tcp,nw_dst=11.1.2.3,tp_src=5,tp_dst=6") == "11.1.0.0/16"
+    assert prefix("tcp,nw_dst=9.1.1.1,tp_src=10,tp_dst=10") == "9.1.1.0/24"
+    assert prefix("tcp,nw_dst=9.1.1.7,tp_src=1,tp_dst=1") == "9.1.1.0/24"
+    # 8.0.0.0/7 and 11.0.0.0/8 are taken.
+    assert prefix("tcp,nw_dst=10.3.2.1,tp_src=5,tp_dst=6") == "10.0.0.0/8"
+    switch.ofctl("del-flows", "br0")
+    dummies.flows("priority=1,ip,nw_dst=10.1.0.0/16,actions=1", "priority=5,ip,nw_dst=10.1.3.0/24,actions=2",
+                  "priority=6,ip,nw_dst=10.1.4.5,actions=drop", "priority=0,actions=drop")
+    # 10.3 differs from 10.1 in its fifteenth bit.
+    assert prefix("ip,nw_dst=10.3.5.6") == "10.2.0.0/15"
+    assert prefix("ip,nw_dst=10.1.9.9") == "10.1.8.0/21"
