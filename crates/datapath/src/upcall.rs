@@ -347,6 +347,7 @@ impl Server {
             bump(&self.shared.lanes[self.shared.caller_lane()].panics, 1);
             tracing::error!(handler = self.index, "a miss panicked; the rest of its batch is lost");
             pool::recycle_all(&mut self.batch);
+            pool::recycle_all(&mut self.one);
         }
         self.shared.upcalls.done(port, self.index, n, served.is_err());
     }
