@@ -12,7 +12,7 @@ use dpif::DpAction;
 use flow::text::{NoNames, parse_match};
 use flow::{Field, FlowKey};
 use ofproto::{BundleSpec, Ofproto, PortSpec, Switch};
-use openflow::{FlowModCommand, parse_flow};
+use openflow::{FlowModCommand, GroupCommand, parse_flow, parse_group};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -146,7 +146,7 @@ fn pick<'a>(rng: &mut Rng, of: &[&'a str]) -> &'a str {
 }
 
 /// Actions of any flow: first those that send.
-const ANY: [&str; 22] = [
+const ANY: [&str; 26] = [
     "output:1",
     "output:2",
     "output:3",
@@ -169,6 +169,10 @@ const ANY: [&str; 22] = [
     "output(port=2,max_len=64)",
     "exit",
     "move:NXM_NX_REG1[0..3]->NXM_OF_ETH_SRC[4..7]",
+    "group:1",
+    "group:2",
+    "group:3",
+    "group:4",
 ];
 const VLAN_10: [&str; 4] = ["mod_vlan_vid:5", "mod_vlan_vid:7", "mod_vlan_pcp:3", "mod_vlan_pcp:0"];
 const VLAN_13: [&str; 3] = ["push_vlan:0x8100", "push_vlan:0x88a8", "push_vlan:0x8100,set_field:4103->vlan_vid"];
@@ -177,10 +181,54 @@ const PORTS: [&str; 2] = ["mod_tp_dst:2", "mod_tp_src:9"];
 const SETS: [&str; 2] =
     ["write_actions(output:3,set_field:02:00:00:00:00:07->eth_dst)", "write_actions(strip_vlan,output:2)"];
 
+/// Buckets of groups.
+const BUCKETS: [&str; 8] = [
+    "output:1",
+    "output:2",
+    "mod_dl_src:02:00:00:00:00:0e,output:3",
+    "output:2,mod_dl_dst:02:00:00:00:00:0f,output:4",
+    "strip_vlan,output:2",
+    "mod_nw_src:10.0.0.7,output:1",
+    "resubmit(,2)",
+    "in_port",
+];
+
+/// Groups 1 to 4, in the text of `ovs-ofctl`. (How `select` chooses is each switch's own.)
+fn random_groups(rng: &mut Rng) -> Vec<String> {
+    (1..5)
+        .map(|id| {
+            let kind = pick(rng, &["all", "indirect", "ff"]);
+            let n = if kind == "indirect" { 1 } else { 1 + rng.below(3) };
+            let mut text = format!("group_id={id},type={kind}");
+            for _ in 0..n {
+                let watch = pick(rng, &["watch_port:2,", "watch_port:77,", "watch_group:3,", "watch_group:66,"]);
+                let next = if rng.below(4) == 0 { format!("group:{}", id + 1) } else { pick(rng, &BUCKETS).into() };
+                text += &format!(",bucket={}{next}", if kind == "ff" { watch } else { "" });
+            }
+            text
+        })
+        .collect()
+}
+
+/// A clause of a conjunctive match. The two have priorities of their own, as ties are open.
+fn random_clause(rng: &mut Rng) -> String {
+    let id = 1 + rng.below(2);
+    let m = pick(
+        rng,
+        &["ip,nw_src=10.0.0.0/8", "tcp,tp_dst=2", "in_port=1", "in_port=2", "dl_dst=02:00:00:00:00:02", "ip", ""],
+    );
+    let priority = 70 + id * 20_001;
+    format!("table={},priority={priority},{m},actions=conjunction({id},{}/2)", rng.below(2), 1 + rng.below(2))
+}
+
 /// A flow, in the text of `ovs-ofctl`.
 fn random_flow(rng: &mut Rng, of13: bool) -> String {
+    if rng.below(4) == 0 {
+        return random_clause(rng);
+    }
     let table = rng.below(3);
     let mut text = format!("table={table},priority={}", rng.below(60_000));
+    text += pick(rng, &["", "", "", "", ",conj_id=1", ",conj_id=2"]);
     text += pick(rng, &["", "", ",in_port=1", ",in_port=2"]);
     text += pick(rng, &["", "", ",dl_dst=02:00:00:00:00:02", ",dl_dst=02:00:00:00:00:00/ff:ff:ff:ff:ff:fc"]);
     text += pick(rng, &["", "", ",dl_vlan=5", ",vlan_tci=0", ",dl_vlan_pcp=3"]);
@@ -358,8 +406,15 @@ fn translations_agree_with_open_vswitch() {
         let of13 = seed % 2 == 1;
         let version = if of13 { "OpenFlow13" } else { "OpenFlow10" };
         let mut table = String::new();
+        peer.run("ovs-ofctl", &["-O", "OpenFlow13", "del-groups", "br0"]).expect("deletes");
+        for text in random_groups(rng) {
+            peer.run("ovs-ofctl", &["-O", "OpenFlow13", "add-group", "br0", &text]).expect(&text);
+            let group = parse_group(&text, GroupCommand::Add, &NoNames).expect(&text).group_mod;
+            bridge.transaction(|t| t.group_mod(&group)).expect("adds");
+            table += &format!("  {text}\n");
+        }
         let mut cached: Vec<(FlowKey, FlowKey, Vec<DpAction>, Vec<Seen>)> = Vec::new();
-        for _ in 0..8 {
+        for _ in 0..12 {
             let text = random_flow(rng, of13);
             // What it does not take is of no interest here.
             if peer.run("ovs-ofctl", &["-O", version, "add-flow", "br0", &text]).is_ok() {

@@ -374,3 +374,43 @@ fn conjunctions_from_end_to_end() {
     add_flow(&br, "priority=15,actions=output:3");
     assert!(out(2, 9).text().contains("priority 15"));
 }
+
+#[test]
+fn translations_see_transactions_whole_while_they_come() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 3);
+    let step = |n: u32| {
+        let result = br.transaction(|t| {
+            t.flow_mod(&fm(FlowModCommand::Delete, "table=1"))?;
+            t.group_mod(&gm(
+                GroupCommand::AddOrModify,
+                &format!("group_id=1,type=all,bucket=load:{n}->reg0,resubmit(,1)"),
+            ))?;
+            t.flow_mod(&fm(FlowModCommand::Add, &format!("actions=load:{n}->reg1,group:1")))?;
+            t.flow_mod(&fm(FlowModCommand::Add, &format!("table=1,reg0={n},reg1={n},actions=output:2")))
+        });
+        result.expect("no error");
+    };
+    step(0);
+    let key = parse_exact("in_port=1", &NoNames).expect("a flow");
+    let Some(PortOut::Device(two)) = br.port(PortNo(2)).map(|p| p.spec.out) else { panic!("a device") };
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|s| {
+        let reader = || {
+            let mut seen = 0;
+            while !done.load(std::sync::atomic::Ordering::Relaxed) || seen == 0 {
+                let net = lab.switch.network();
+                let verdict = translate_from(&net, &net.bridges[&br.id()], &key, Start::Tables, false);
+                assert_eq!(verdict.actions, [dpif::DpAction::Output(two)]);
+                seen += 1;
+            }
+            seen
+        };
+        let readers: Vec<_> = (0..2).map(|_| s.spawn(reader)).collect();
+        (1..500).for_each(step);
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        readers.into_iter().for_each(|r| assert!(r.join().expect("no half of a transaction") > 0));
+    });
+    br.reap();
+    assert_eq!((br.tables()[0].rules.len(), br.tables()[1].rules.len(), br.n_flows()), (1, 1, 2));
+}
