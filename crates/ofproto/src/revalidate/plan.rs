@@ -130,7 +130,7 @@ impl Plan {
     /// Whether some flow of this plan may not be what it was after this change of a rule in a table, whatever its key.
     pub(crate) fn rule_may_matter(&self, (bridge, table): (BridgeId, u8), (rule, what): (&Rule, RuleChange)) -> bool {
         let mut lookups = self.lookups.iter().filter(|l| (l.bridge, l.table) == (bridge, table));
-        lookups.any(|lookup| priority_matters(lookup, rule, what))
+        self.tables.contains(&(bridge, table)) || lookups.any(|lookup| priority_matters(lookup, rule, what))
     }
 
     /// Whether no packet of the flow can have matched `rule` at this look-up.

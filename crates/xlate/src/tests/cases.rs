@@ -1,0 +1,173 @@
+//! Cases that are worth a name.
+
+use super::naive::{Wire, execute};
+use super::*;
+
+#[test]
+fn a_learned_address_is_forwarded_and_others_flooded() {
+    let net = network(&[(0, Match::ANY, 0, vec![output(PortNo::NORMAL)])]);
+    let mut key = FlowKey::ZERO;
+    key.set_in_port(PortNo(2));
+    key.set(Field::EthSrc, 0x0200_0000_0077);
+    key.set(Field::EthDst, 0x0200_0000_0001);
+    let verdict = translate(&net, &key, false);
+    assert_eq!(verdict.actions, [DpAction::Output(DpPort(1))]);
+    assert!(verdict.effects.iter().any(|e| matches!(e, Effect::LearnMac { bridge: 0, vlan: 0, port: PortNo(2), .. })));
+    // In VLAN 5 the access port 4 is untagged.
+    key.set(Field::EthDst, 0x0200_0000_0002);
+    key.set_vlan(0, 0x8100, 0x1005);
+    assert_eq!(translate(&net, &key, false).actions, [DpAction::PopVlan, DpAction::Output(DpPort(4))]);
+}
+
+/// The one flow `actions`, and what becomes of `key`.
+fn actions_for(key: &FlowKey, actions: Vec<Action>) -> Verdict {
+    translate(&network(&[(0, Match::ANY, 0, actions)]), key, false)
+}
+
+fn tagged(vid: u16) -> FlowKey {
+    let mut key = FlowKey::ZERO;
+    key.set_in_port(PortNo(1));
+    key.set_vlan(0, 0x8100, 0x1000 | vid);
+    key
+}
+
+#[test]
+fn an_id_written_unread_is_not_taken_for_the_packets_own_by_a_push() {
+    // The packet's id happens to be the one that is written: others, that the same megaflow covers, have another one.
+    let key = tagged(9);
+    let actions =
+        vec![Action::SetVlanVid { vid: 9, push_if_needed: true }, Action::PushVlan(0x8100), output(PortNo(2))];
+    let verdict = actions_for(&key, actions);
+    let mut other = key;
+    other.0[layout::ETH_SRC] ^= 0xfff & !verdict.reads.mask().0[layout::ETH_SRC];
+    let mut out = Vec::new();
+    execute(&verdict.actions, &mut Wire::new(&other), &mut out);
+    assert_eq!(out[0].1, [(0x8100, 0x1000), (0x8100, 0x1009)]);
+}
+
+#[test]
+fn a_third_tag_is_pushed_onto_the_two_that_are_there() {
+    let mut key = tagged(5);
+    key.set_vlan(1, 0x8100, 0x1006);
+    let verdict = actions_for(&key, vec![Action::PushVlan(0x88a8), output(PortNo(2))]);
+    assert_eq!(verdict.actions, [DpAction::PushVlan { tpid: 0x88a8, tci: 0x1000 }, DpAction::Output(DpPort(2))]);
+    let and_pop = vec![Action::PushVlan(0x88a8), Action::PopVlan, Action::PopVlan, output(PortNo(2))];
+    let verdict = actions_for(&key, and_pop);
+    assert!(!verdict.actions.iter().skip(1).any(|a| matches!(a, DpAction::PushVlan { .. })), "{:?}", verdict.actions);
+}
+
+#[test]
+fn changes_that_nobody_sees_are_no_actions() {
+    let actions = vec![Action::SetEthDst(MacAddr([2; 6])), output(PortNo(2)), Action::PopVlan, output(PortNo(77))];
+    assert_eq!(actions_for(&tagged(5), actions).actions.last(), Some(&DpAction::Output(DpPort(2))));
+    let verdict = actions_for(&tagged(5), vec![Action::SetEthDst(MacAddr([2; 6])), output(PortNo(3))]);
+    assert!(verdict.actions.len() > 1);
+    let in_vain =
+        actions_for(&tagged(5), vec![Action::SetEthDst(MacAddr([2; 6])), Action::Clone(vec![output(PortNo(77))])]);
+    assert_eq!((in_vain.actions.len(), in_vain.drop), (0, Some(base::DropReason::NoPort)));
+    let dropped = actions_for(&tagged(5), vec![Action::PopVlan, Action::PushVlan(0x8100), output(PortNo(77))]);
+    assert_eq!((dropped.actions.len(), dropped.drop), (0, Some(base::DropReason::NoPort)));
+}
+
+#[test]
+fn an_expired_ttl_ends_its_own_list_only() {
+    let mut key = FlowKey::ZERO;
+    key.set_in_port(PortNo(1));
+    key.set(Field::EthType, 0x800);
+    key.set(Field::IpTtl, 1);
+    let to_one = Action::Resubmit { in_port: None, table: Some(1) };
+    let net = network(&[
+        (
+            0,
+            Match::ANY,
+            0,
+            vec![to_one, output(PortNo(4)), Action::Clone(vec![Action::DecTtl(vec![0]), output(PortNo(2))])],
+        ),
+        (1, Match::ANY, 0, vec![Action::DecTtl(vec![0]), output(PortNo(2))]),
+    ]);
+    let outputs =
+        |v: &Verdict| v.actions.iter().filter(|a| matches!(a, DpAction::Output(_))).cloned().collect::<Vec<_>>();
+    let verdict = translate(&net, &key, false);
+    assert_eq!(outputs(&verdict), [DpAction::Output(DpPort(4))]);
+    assert_eq!(verdict.actions.len(), 3);
+}
+
+#[test]
+fn exit_in_a_clone_is_an_exit() {
+    let verdict =
+        actions_for(&tagged(5), vec![output(PortNo(4)), Action::Clone(vec![Action::Exit]), output(PortNo(2))]);
+    assert_eq!(verdict.actions, [DpAction::Output(DpPort(4))]);
+}
+
+#[test]
+fn truncation_is_for_devices() {
+    let cut = |port| Action::OutputTrunc { port, max_len: 60 };
+    let all =
+        [PortNo::NORMAL, PortNo::FLOOD, PortNo::ALL, PortNo::TABLE, PortNo::CONTROLLER, PortNo::IN_PORT, PortNo(3)];
+    let mut actions: Vec<_> = all.into_iter().map(cut).collect();
+    actions.push(cut(PortNo(2)));
+    let verdict = actions_for(&tagged(5), actions);
+    assert_eq!(verdict.actions, [DpAction::Trunc(60), DpAction::Output(DpPort(2))]);
+}
+
+#[test]
+fn output_by_register_takes_numbers_of_openflow_10() {
+    let reg = Subfield::whole(Field::Reg1);
+    let via = |value| vec![Action::RegLoad { dst: reg, value }, Action::OutputReg { src: reg, max_len: 0 }];
+    assert_eq!(actions_for(&tagged(5), via(0xfff8)).actions, [DpAction::Output(DpPort(1))]);
+    assert!(actions_for(&tagged(5), via(0xffff_fff8)).actions.is_empty());
+}
+
+#[test]
+fn of_an_action_set_an_output_goes_before_a_resubmit() {
+    let set = vec![output(PortNo(2)), Action::Resubmit { in_port: None, table: Some(1) }];
+    let net =
+        network(&[(0, Match::ANY, 0, vec![Action::WriteActions(set)]), (1, Match::ANY, 0, vec![output(PortNo(4))])]);
+    assert_eq!(translate(&net, &tagged(5), false).actions, [DpAction::Output(DpPort(2))]);
+}
+
+#[test]
+fn tunnel_fields_do_not_cross_a_patch() {
+    let actions = vec![Action::SetTunnel { id: 5, wide: false }, output(PortNo(3))];
+    let mut net = network(&[(0, Match::ANY, 0, actions)]);
+    let mut m = Match::ANY;
+    m.set(Field::TunId, 5);
+    let other = network(&[(0, m, 1, vec![output(PortNo(2))]), (0, Match::ANY, 0, vec![output(PortNo(1))])]);
+    Arc::get_mut(net.bridges.get_mut(&1).expect("two bridges")).expect("not shared").tables =
+        Arc::clone(&other.bridges[&0].tables);
+    assert_eq!(translate(&net, &tagged(5), false).actions, [DpAction::Output(DpPort(11))]);
+}
+
+#[test]
+fn writing_an_id_tags_a_packet() {
+    let mut key = FlowKey::ZERO;
+    key.set_in_port(PortNo(1));
+    let set = Action::SetField { field: Field::DlVlan, value: 5, mask: 0xfff };
+    let verdict = actions_for(&key, vec![set, output(PortNo(2))]);
+    assert_eq!(verdict.actions, [DpAction::PushVlan { tpid: 0x8100, tci: 0x1005 }, DpAction::Output(DpPort(2))]);
+}
+
+#[test]
+fn a_packet_out_to_the_tables_can_miss_to_the_controller() {
+    let mut net = network(&[]);
+    Arc::get_mut(net.bridges.get_mut(&0).expect("two bridges")).expect("not shared").miss_to_controller = true;
+    let verdict = translate_from(&net, &net.bridges[&0], &tagged(5), Start::Actions(&[output(PortNo::TABLE)]), false);
+    let [DpAction::Controller(what)] = &verdict.actions[..] else { panic!("{:?}", verdict.actions) };
+    assert_eq!((what.reason, what.cookie, what.table_miss), (0, 0, false));
+}
+
+#[test]
+fn bits_beyond_a_value_of_128_are_zero() {
+    let part = |field, offset| Subfield { field, offset, n_bits: 4 };
+    let src = part(Field::TunMetadata0, 900);
+    let net = network(&[(
+        0,
+        Match::ANY,
+        0,
+        vec![Action::RegMove { src, dst: part(Field::Reg1, 0) }, Action::StackPush(src), output(PortNo(2))],
+    )]);
+    let mut key = FlowKey::ZERO;
+    key.set_in_port(PortNo(1));
+    key.set(Field::Reg1, 0xff);
+    assert_eq!(translate(&net, &key, false).final_key.get(Field::Reg1), 0xf0);
+}

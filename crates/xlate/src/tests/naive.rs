@@ -1,0 +1,316 @@
+//! A twin of `translate` that is as simple as can be: tables one rule after the other, each action at once.
+
+use super::*;
+use openflow::GroupKind;
+use openflow::group::Bucket;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Leaves what the naive interpreter knows: no NORMAL or controller, and look-ups in later tables only.
+pub(super) fn for_naive(mut rules: Vec<(u8, Match, u16, Vec<Action>)>) -> Vec<(u8, Match, u16, Vec<Action>)> {
+    fn filter(actions: &mut Vec<Action>, table: u8) {
+        actions.retain_mut(|a| match a {
+            Action::Output { port: PortNo::NORMAL | PortNo::CONTROLLER, .. } | Action::OutputTrunc { .. } => false,
+            Action::Resubmit { table: t, .. } => {
+                *t = t.map(|t| t + table);
+                true
+            }
+            Action::Clone(inner) => {
+                filter(inner, table);
+                true
+            }
+            _ => true,
+        });
+    }
+    for (i, (table, _, priority, actions)) in rules.iter_mut().enumerate() {
+        // No two rules are as good as each other.
+        *priority = i as u16;
+        filter(actions, *table);
+    }
+    rules
+}
+
+/// A packet: its key, and VLAN tags inside of the two that the key has room for, outermost first.
+#[derive(Clone)]
+pub(super) struct Wire {
+    pub(super) key: FlowKey,
+    hidden: Vec<(u16, u16)>,
+}
+
+impl Wire {
+    pub(super) fn new(key: &FlowKey) -> Self {
+        Self { key: key.clone(), hidden: Vec::new() }
+    }
+
+    fn push(&mut self, tpid: u16, tci: u16) {
+        let ((outer_tpid, outer), inner) = (self.key.vlan(0), self.key.vlan(1));
+        if inner.1 & 0x1000 != 0 {
+            self.hidden.insert(0, inner);
+        }
+        self.key.set_vlan(1, outer_tpid, outer);
+        self.key.set_vlan(0, tpid, tci | 0x1000);
+    }
+
+    /// Takes the outer tag off, and leaves those inside of the second where they are.
+    fn pop(&mut self) {
+        let (tpid, tci) = self.key.vlan(1);
+        self.key.set_vlan(0, tpid, tci);
+        self.key.set_vlan(1, 0, 0);
+    }
+
+    /// What goes out: all tags in order, and the rest of the headers.
+    fn sent(&self, port: u32) -> Sent {
+        let mut key = packet_part(&self.key);
+        let mut tags: Vec<_> = (0..2).map(|n| key.vlan(n)).filter(|(_, tci)| tci & 0x1000 != 0).collect();
+        tags.extend(&self.hidden);
+        key.set_vlan(0, 0, 0);
+        key.set_vlan(1, 0, 0);
+        (port, tags, key)
+    }
+}
+
+/// Port, tags, other headers.
+pub(super) type Sent = (u32, Vec<(u16, u16)>, FlowKey);
+
+/// Carries datapath actions out on a packet.
+pub(super) fn execute(actions: &[DpAction], wire: &mut Wire, out: &mut Vec<Sent>) {
+    for action in actions {
+        match action {
+            DpAction::Output(port) => out.push(wire.sent(port.0)),
+            DpAction::Set { field, value, mask } => {
+                wire.key.set(*field, wire.key.get(*field) & !mask | value & mask);
+            }
+            DpAction::PushVlan { tpid, tci } => wire.push(*tpid, *tci),
+            DpAction::PopVlan => {
+                wire.pop();
+                // The datapath sees all of the packet.
+                if !wire.hidden.is_empty() {
+                    let n = if wire.key.vlan(0).1 & 0x1000 == 0 { 0 } else { 1 };
+                    let (tpid, tci) = wire.hidden.remove(0);
+                    wire.key.set_vlan(n, tpid, tci);
+                }
+            }
+            DpAction::Controller(_) => out.push(wire.sent(u32::MAX)),
+            DpAction::Clone(inner) => execute(inner, &mut wire.clone(), out),
+            DpAction::Trunc(_) | DpAction::Drop(_) => {}
+        }
+    }
+}
+
+fn packet_part(key: &FlowKey) -> FlowKey {
+    let mut key = key.clone();
+    key.0[..layout::ETH_DST].fill(0);
+    key
+}
+
+/// Tables looked up one rule after the other, actions carried out one by one, each at once, with no thought of masks.
+pub(super) struct Naive<'a> {
+    pub(super) rules: &'a [(u8, Match, u16, Vec<Action>)],
+    pub(super) groups: &'a [Group],
+    pub(super) at: Wire,
+    pub(super) stack: Vec<u128>,
+    pub(super) set: Vec<Action>,
+    pub(super) out: Vec<Sent>,
+    pub(super) exit: bool,
+    /// Look-ups left: what has more is not for this twin.
+    pub(super) left: u32,
+}
+
+impl<'a> Naive<'a> {
+    pub(super) fn new() -> Self {
+        Self {
+            rules: &[],
+            groups: &[],
+            at: Wire::new(&FlowKey::ZERO),
+            stack: vec![],
+            set: vec![],
+            out: vec![],
+            exit: false,
+            left: 1000,
+        }
+    }
+
+    pub(super) fn table(&mut self, table: u8) {
+        self.left = self.left.saturating_sub(1);
+        if self.left == 0 {
+            self.exit = true;
+        } else if let Some(actions) = self.find(table) {
+            self.actions(actions);
+        }
+    }
+
+    /// The actions of the rule that a look-up finds: ordinary rules first, then conjunctive matches of higher priority
+    /// whose clauses are all there, by descending priority and ascending id.
+    fn find(&self, table: u8) -> Option<&'a [Action]> {
+        let best = |key: &FlowKey| {
+            let matching = self.rules.iter().filter(|(t, m, ..)| *t == table && m.matches(key));
+            let ordinary = matching.filter(|(.., actions)| clauses(actions).next().is_none());
+            ordinary.max_by_key(|(_, _, priority, _)| *priority)
+        };
+        let first = best(&self.at.key);
+        let mut satisfied = BTreeMap::<_, BTreeSet<u8>>::new();
+        for (_, _, priority, actions) in self.rules.iter().filter(|(t, m, ..)| *t == table && m.matches(&self.at.key)) {
+            if first.is_none_or(|f| f.2 < *priority) {
+                for (id, clause, n) in clauses(actions) {
+                    satisfied.entry((Reverse(*priority), id, n)).or_default().insert(clause);
+                }
+            }
+        }
+        let whole = satisfied.iter().filter(|((_, _, n), seen)| seen.len() == usize::from(*n));
+        let second = whole.filter_map(|((_, id, _), _)| {
+            let mut key = self.at.key.clone();
+            key.set(Field::ConjId, (*id).into());
+            best(&key)
+        });
+        second.chain(first).next().map(|(.., actions)| &actions[..])
+    }
+
+    fn group(&mut self, id: u32) {
+        let Some(group) = self.groups.iter().find(|g| g.id == id) else { return };
+        let live = |groups: &[Group], b: &GroupBucket| is_live(groups, &b.bucket, 0);
+        let chosen: Vec<_> = match group.kind {
+            GroupKind::All => group.buckets.iter().collect(),
+            GroupKind::Indirect => group.buckets.iter().take(1).collect(),
+            // Of those for this twin, one has a weight.
+            GroupKind::Select => group.buckets.iter().filter(|b| b.bucket.weight > 0).take(1).collect(),
+            GroupKind::FastFailover => group.buckets.iter().filter(|b| live(self.groups, b)).take(1).collect(),
+        };
+        for bucket in chosen {
+            let saved = (self.at.clone(), self.stack.clone(), self.set.clone());
+            self.set = bucket.bucket.actions.to_vec();
+            self.action_set();
+            self.exit = self.left == 0;
+            (self.at, self.stack, self.set) = saved;
+        }
+    }
+
+    pub(super) fn action_set(&mut self) {
+        let set = std::mem::take(&mut self.set);
+        let pops: Vec<_> = set.iter().filter(|a| matches!(a, Action::PopVlan)).take(1).cloned().collect();
+        let last = |f: fn(&Action) -> bool| set.iter().rfind(|a| f(a)).cloned().into_iter();
+        self.actions(&pops);
+        self.actions(&last(|a| matches!(a, Action::SetEthDst(_))).collect::<Vec<_>>());
+        let group: Vec<_> = last(|a| matches!(a, Action::Group(_))).collect();
+        if group.is_empty() {
+            self.actions(&last(|a| matches!(a, Action::Output { .. })).collect::<Vec<_>>());
+        }
+        self.actions(&group);
+    }
+
+    fn output(&mut self, port: u32) {
+        match port {
+            1 | 2 | 4 => self.out.push(self.at.sent(port)),
+            3 => {
+                let mut there = self.at.clone();
+                there.key.set(Field::EthSrc, PEER_SRC.to_u64().into());
+                self.out.push(there.sent(11));
+            }
+            _ => {}
+        }
+    }
+
+    fn actions(&mut self, actions: &[Action]) {
+        for action in actions {
+            if self.exit || !self.action(action) {
+                return;
+            }
+        }
+    }
+
+    /// Whether the list goes on.
+    fn action(&mut self, action: &Action) -> bool {
+        let in_port = self.at.key.in_port();
+        let key = &mut self.at.key;
+        let is_ipv4 = key.eth_type() == 0x800;
+        let is_ip = is_ipv4 || key.eth_type() == 0x86dd;
+        let has_ports = is_ip && [6, 17, 132].contains(&key.ip_proto()) && key.get(Field::IpFrag) & 2 == 0;
+        let tagged = key.vlan_tci() & 0x1000 != 0;
+        match action {
+            Action::Output { port: PortNo::FLOOD, .. } => {
+                (1..5).filter(|n| *n != in_port.0).for_each(|n| self.output(n));
+            }
+            Action::Output { port: PortNo::IN_PORT, .. } => self.output(in_port.0),
+            Action::Output { port, .. } if *port != in_port => self.output(port.0),
+            Action::OutputReg { src, .. } => {
+                let port = key.get(src.field) as u32;
+                if port != in_port.0 {
+                    self.output(port);
+                }
+            }
+            Action::SetEthDst(mac) => key.set(Field::EthDst, mac.to_u64().into()),
+            Action::SetVlanVid { vid, push_if_needed } => {
+                if !tagged && *push_if_needed {
+                    self.at.push(0x8100, 0x1000 | vid);
+                } else if tagged {
+                    key.set(Field::VlanVid, u128::from(*vid) | 0x1000);
+                }
+            }
+            Action::SetVlanPcp { pcp, push_if_needed } => {
+                if !tagged && *push_if_needed {
+                    self.at.push(0x8100, 0x1000);
+                }
+                if tagged || *push_if_needed {
+                    self.at.key.set(Field::VlanPcp, (*pcp).into());
+                }
+            }
+            Action::PopVlan if tagged => self.at.pop(),
+            Action::PushVlan(tpid) => self.at.push(*tpid, 0x1000),
+            Action::DecTtl(_) if is_ip => {
+                let ttl = key.get(Field::IpTtl);
+                if ttl <= 1 {
+                    return false;
+                }
+                key.set(Field::IpTtl, ttl - 1);
+            }
+            Action::SetIpv4Src(ip) if is_ipv4 => key.set(Field::Ipv4Src, ip.to_bits().into()),
+            Action::SetIpDscp(tos) if is_ip => key.set(Field::IpDscp, (tos >> 2).into()),
+            Action::SetL4Dst(port) if has_ports => key.set(Field::TcpDst, (*port).into()),
+            Action::SetField { field, value, mask } => key.set(*field, key.get(*field) & !mask | value),
+            Action::RegLoad { dst, value } => key.set(dst.field, (*value).into()),
+            Action::RegMove { src, dst } => {
+                let present = src.field != Field::Ipv4Src || is_ipv4;
+                let value =
+                    if present { key.get(src.field) >> src.offset & 0xffff & ((1 << src.n_bits) - 1) } else { 0 };
+                let mask = dst.mask();
+                key.set(dst.field, key.get(dst.field) & !mask | value << dst.offset);
+            }
+            Action::StackPush(src) => {
+                let value = if is_ipv4 { key.get(src.field) } else { 0 };
+                self.stack.push(value);
+            }
+            Action::StackPop(dst) => {
+                if let Some(v) = self.stack.pop()
+                    && is_ipv4
+                {
+                    key.set(dst.field, v);
+                }
+            }
+            Action::Resubmit { table, .. } => self.table(table.expect("tables are named")),
+            Action::Clone(inner) => {
+                let saved = (self.at.clone(), self.stack.clone(), self.set.clone());
+                self.actions(inner);
+                (self.at, self.stack, self.set) = saved;
+            }
+            Action::Group(id) => self.group(*id),
+            Action::WriteActions(actions) => self.set.extend(actions.iter().cloned()),
+            Action::Exit => self.exit = true,
+            _ => {}
+        }
+        true
+    }
+}
+
+/// The clauses that a rule with these actions is: id, which, of how many.
+fn clauses(actions: &[Action]) -> impl Iterator<Item = (u32, u8, u8)> + '_ {
+    actions.iter().filter_map(|a| match a {
+        Action::Conjunction { id, clause, n_clauses } => Some((*id, *clause, *n_clauses)),
+        _ => None,
+    })
+}
+
+fn is_live(groups: &[Group], bucket: &Bucket, depth: u32) -> bool {
+    let group = groups.iter().find(|g| g.id == bucket.watch_group);
+    !bucket.has_liveness()
+        || (1..5).contains(&bucket.watch_port.0)
+        || depth < 10 && group.is_some_and(|g| g.buckets.iter().any(|b| is_live(groups, &b.bucket, depth + 1)))
+}

@@ -1,0 +1,65 @@
+//! What verdicts and megaflows have in common, over random tables.
+
+use super::naive::{Naive, Wire, execute, for_naive};
+use super::*;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
+
+    /// A packet that agrees in the bits read has the same verdict: the cache may answer for it.
+    #[test]
+    fn bits_not_read_do_not_matter(rules in arb_rules(), key in arb_key(), noise: [u64; flow::WORDS]) {
+        let net = network(&rules);
+        let verdict = translate(&net, &key, false);
+        let mut other = key.clone();
+        let unread = other.0.iter_mut().zip(noise).zip(verdict.reads.mask().0);
+        for ((bits, noise), read) in unread.skip(layout::ETH_DST) {
+            *bits ^= noise & !read;
+        }
+        let again = translate(&net, &other, false);
+        prop_assert_eq!(&verdict.actions, &again.actions);
+        prop_assert_eq!(verdict.reads.order(), again.reads.order());
+        prop_assert_eq!(verdict.effects.len(), again.effects.len());
+        prop_assert_eq!(verdict.error, again.error);
+    }
+
+    /// The same with bits that packets have, so that values in the tables are met.
+    #[test]
+    fn unread_bits_of_another_packet_do_not_matter(rules in arb_rules(), key in arb_key(), other in arb_key()) {
+        let net = network(&rules);
+        let verdict = translate(&net, &key, false);
+        let mut mixed = other;
+        for ((bits, own), read) in mixed.0.iter_mut().zip(key.0).zip(verdict.reads.mask().0) {
+            *bits = own & read | *bits & !read;
+        }
+        mixed.set_in_port(key.in_port());
+        let again = translate(&net, &mixed, false);
+        prop_assert_eq!(&verdict.actions, &again.actions);
+        prop_assert_eq!(verdict.reads.order(), again.reads.order());
+    }
+
+    /// The datapath's packet at each output is the one that the actions, carried out one by one, would have made,
+    /// over tables, clones, action sets and a patch port.
+    #[test]
+    fn committed_late_is_as_good_as_at_once(rules in arb_rules(), key in arb_key(), noise in arb_key()) {
+        let rules = for_naive(rules);
+        let net = network_and_peer(&rules, &[Action::SetEthSrc(PEER_SRC), output(PortNo(1))]);
+        let verdict = translate(&net, &key, false);
+        prop_assert_eq!(verdict.error, None);
+        // What was not read may be anything.
+        let mut other = noise;
+        for ((bits, own), read) in other.0.iter_mut().zip(key.0).zip(verdict.reads.mask().0) {
+            *bits = own & read | *bits & !read;
+        }
+        other.set_in_port(key.in_port());
+        for key in [key, other] {
+            let mut got = Vec::new();
+            execute(&verdict.actions, &mut Wire::new(&key), &mut got);
+            got.retain(|(port, ..)| *port != u32::MAX);
+            let mut naive = Naive { rules: &rules, at: Wire::new(&key), ..Naive::new() };
+            naive.table(0);
+            naive.action_set();
+            prop_assert_eq!(got, naive.out);
+        }
+    }
+}

@@ -1,0 +1,419 @@
+//! Megaflows over tables with all kinds of fields, conjunctions and groups: every packet in a megaflow's region has its
+//! verdict, and that is the one of the linear twin, whichever way the classifier looks.
+
+use super::naive::{Naive, Sent, Wire, execute};
+use super::*;
+use base::rng::Rng;
+use classifier::Options;
+use flow::Prereq;
+use flow::field::{FIELDS, Maskable};
+use openflow::GroupKind;
+use openflow::group::{Bucket, GROUP_ANY, GroupProperties};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Whether a packet has what `prereq` asks for.
+fn has(key: &FlowKey, prereq: Prereq) -> bool {
+    let (eth, proto) = (key.eth_type(), key.ip_proto());
+    let is_ip = eth == 0x800 || eth == 0x86dd;
+    let l4 = |p: u8| is_ip && proto == p && key.get(Field::IpFrag) & 2 == 0;
+    let icmp6 = |types: &[u128]| {
+        eth == 0x86dd && l4(58) && types.contains(&key.get(Field::Icmpv6Type)) && key.get(Field::Icmpv6Code) == 0
+    };
+    match prereq {
+        Prereq::None | Prereq::Ethernet => true,
+        Prereq::Ct | Prereq::Mpls | Prereq::Nsh => false,
+        Prereq::Arp => eth == 0x806,
+        Prereq::VlanVid => key.vlan_tci() & 0x1000 != 0,
+        Prereq::Ipv4 => eth == 0x800,
+        Prereq::Ipv6 => eth == 0x86dd,
+        Prereq::Ip => is_ip,
+        Prereq::Tcp => l4(6),
+        Prereq::Udp => l4(17),
+        Prereq::Sctp => l4(132),
+        Prereq::Icmpv4 => eth == 0x800 && l4(1),
+        Prereq::Icmpv6 => eth == 0x86dd && l4(58),
+        Prereq::Nd => icmp6(&[135, 136]),
+        Prereq::NdSolicit => icmp6(&[135]),
+        Prereq::NdAdvert => icmp6(&[136]),
+    }
+}
+
+/// What packets may have in each field.
+fn bits_of_headers(key: &FlowKey) -> FlowKey {
+    let mut keep = FlowKey::ZERO;
+    for f in FIELDS.iter().filter(|f| has(key, f.prereq)) {
+        keep.add_mask(f.id, f.full_mask());
+    }
+    // Tags.
+    let (outer, inner) = (key.vlan_tci() & 0x1000 != 0, key.vlan(1).1 & 0x1000 != 0);
+    keep.set_vlan(0, if outer { u16::MAX } else { 0 }, if outer { u16::MAX } else { 0 });
+    keep.set_vlan(1, if outer && inner { u16::MAX } else { 0 }, if outer && inner { u16::MAX } else { 0 });
+    // The protocol stands where the operation of ARP does.
+    if has(key, Prereq::Arp) || has(key, Prereq::Ip) {
+        keep.add_mask(Field::IpProto, 0xff);
+    }
+    keep
+}
+
+/// Whether a packet can have this key. (Tunnels and connection tracking are left out.)
+fn is_well_formed(key: &FlowKey) -> bool {
+    let keep = bits_of_headers(key);
+    let tpid_ok = |n| {
+        let (tpid, tci) = key.vlan(n);
+        tci & 0x1000 == 0 || tpid == 0x8100 || tpid == 0x88a8
+    };
+    key.0[layout::ETH_DST..].iter().zip(&keep.0[layout::ETH_DST..]).all(|(k, m)| k & !m == 0)
+        && tpid_ok(0)
+        && tpid_ok(1)
+        && key.get(Field::IpFrag) != 2
+}
+
+fn pick<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
+    of[rng.below(of.len() as u64) as usize]
+}
+
+/// A field's value: mostly one of few, so that rules and packets meet.
+fn value(rng: &mut Rng, field: Field) -> u128 {
+    let info = field.info();
+    let seed = match rng.below(10) {
+        0 => rng.next_u64(),
+        n => n % 3,
+    };
+    let mut of_value = Rng::seeded(seed << 8 | field as u64 & 0xff);
+    (u128::from(of_value.next_u64()) << 64 | u128::from(of_value.next_u64())) & info.full_mask()
+}
+
+/// A packet of Ethernet type `eth` (any, if `None`), on port 1 to 4.
+fn packet(rng: &mut Rng, eth: Option<u16>) -> FlowKey {
+    let eth = eth.unwrap_or_else(|| pick(rng, &[0x800, 0x800, 0x86dd, 0x86dd, 0x806, 0x88b5]));
+    let mut key = FlowKey::ZERO;
+    key.set(Field::EthType, eth.into());
+    for tag in 0..rng.below(4).min(2) as usize {
+        let tci = 0x1000 | pick(rng, &[5, 5, 9, 0x2005, 0]);
+        key.set_vlan(tag, pick(rng, &[0x8100, 0x88a8]), tci);
+    }
+    if has(&key, Prereq::Ip) {
+        key.set(Field::IpProto, pick(rng, &[6, 6, 17, 132, if eth == 0x800 { 1 } else { 58 }, 47]));
+        key.set(Field::IpFrag, pick(rng, &[0, 0, 0, 0, 1, 3]));
+    }
+    if has(&key, Prereq::Icmpv6) {
+        key.set(Field::Icmpv6Type, pick(rng, &[135, 136, 128]));
+    }
+    for f in FIELDS.iter().filter(|f| f.prereq != Prereq::None) {
+        let fixed = [Field::EthType, Field::IpProto, Field::IpFrag, Field::Icmpv6Type];
+        let is_tag = f.prereq == Prereq::VlanVid || f.name.contains("vlan");
+        if !fixed.contains(&f.id) && !is_tag && has(&key, f.prereq) {
+            key.set(f.id, value(rng, f.id));
+        }
+    }
+    for field in [Field::EthSrc, Field::EthDst] {
+        key.set(field, 0x0200_0000_0000 | value(rng, field) & 0xff);
+    }
+    if has(&key, Prereq::Icmpv6) && rng.below(2) == 0 {
+        key.set(Field::Icmpv6Code, 0);
+    }
+    key = key.masked(&{
+        let mut keep = bits_of_headers(&key);
+        keep.0[..layout::ETH_DST].fill(u64::MAX);
+        keep
+    });
+    key.set_in_port(PortNo(1 + rng.below(4) as u32));
+    key
+}
+
+/// Some fields of some packet, with what they presuppose.
+fn random_match(rng: &mut Rng) -> Match {
+    let like = packet(rng, None);
+    let mut m = Match::ANY;
+    let present = |f: &&flow::field::FieldInfo| {
+        f.id != Field::ConjId
+            && has(&like, f.prereq)
+            && !matches!(f.loc, flow::Loc::TunMetadata(_))
+            && !f.nxm.is_empty()
+    };
+    let fields: Vec<_> = FIELDS.iter().filter(present).collect();
+    for _ in 0..rng.below(4) {
+        let f = fields[rng.below(fields.len() as u64) as usize];
+        let full = f.full_mask();
+        let mask = match rng.below(3) {
+            0 if f.maskable == Maskable::Full => full & !(full >> rng.below(f.n_bits.into())),
+            1 if f.maskable == Maskable::Full => full & u128::from(rng.next_u64()),
+            _ => full,
+        };
+        // What a match on this field needs beside it.
+        if f.prereq != Prereq::None && f.prereq != Prereq::Ethernet && f.prereq != Prereq::VlanVid {
+            m.set(Field::EthType, like.eth_type().into());
+        }
+        if !matches!(
+            f.prereq,
+            Prereq::None | Prereq::Ethernet | Prereq::VlanVid | Prereq::Arp | Prereq::Ip | Prereq::Ipv4 | Prereq::Ipv6
+        ) {
+            m.set(Field::IpProto, like.ip_proto().into());
+        }
+        if matches!(f.prereq, Prereq::Nd | Prereq::NdSolicit | Prereq::NdAdvert) {
+            m.set(Field::Icmpv6Type, like.get(Field::Icmpv6Type));
+            m.set(Field::Icmpv6Code, 0);
+        }
+        m.set_masked(f.id, like.get(f.id), mask);
+    }
+    m
+}
+
+/// Tables 0 to 3 with rules, and groups 1 to 4, as random as they can be for the twin (`exact`), or with NORMAL,
+/// controllers and selections as well.
+pub(super) struct World {
+    pub(super) rules: Vec<(u8, Match, u16, Vec<Action>)>,
+    pub(super) groups: Vec<Group>,
+}
+
+fn actions(rng: &mut Rng, table: u8, exact: bool) -> Vec<Action> {
+    let l4 = |rng: &mut Rng| rng.below(9) as u16;
+    let one = |rng: &mut Rng| match rng.below(22) {
+        0..6 => output(PortNo(1 + rng.below(5) as u32)),
+        6..9 => Action::Resubmit { in_port: None, table: Some(table + 1 + rng.below(2) as u8) },
+        9 => Action::SetEthDst(MacAddr([2, 0, 0, 0, 0, rng.below(3) as u8])),
+        10 => Action::SetVlanVid { vid: l4(rng), push_if_needed: rng.below(2) == 0 },
+        11 => Action::PopVlan,
+        12 => Action::PushVlan(0x8100),
+        13 => Action::DecTtl(vec![]),
+        14 => Action::SetIpv4Src(([10, 0, 0, rng.below(4) as u8]).into()),
+        15 => Action::SetIpDscp((rng.below(4) as u8) << 2),
+        16 => Action::SetL4Dst(l4(rng)),
+        17 => Action::RegLoad { dst: Subfield::whole(Field::Reg1), value: rng.below(3) },
+        18..20 => Action::Group(1 + rng.below(5) as u32),
+        20 if !exact => output(pick(rng, &[PortNo::NORMAL, PortNo::FLOOD, PortNo::CONTROLLER])),
+        21 if !exact => Action::Resubmit { in_port: Some(PortNo(2)), table: Some(table + 1) },
+        _ => Action::WriteActions(vec![pick(rng, &[output(PortNo(2)), output(PortNo(4))].each_ref()).clone()]),
+    };
+    let n = 1 + rng.below(4);
+    let mut list: Vec<Action> = (0..n).map(|_| one(rng)).collect();
+    if rng.below(5) == 0 {
+        let inner = (0..2).map(|_| one(rng)).collect();
+        list.push(Action::Clone(inner));
+    }
+    list
+}
+
+fn group(rng: &mut Rng, id: u32, exact: bool) -> Group {
+    let kind = pick(rng, &[GroupKind::All, GroupKind::Select, GroupKind::Indirect, GroupKind::FastFailover]);
+    let n = if kind == GroupKind::Indirect { 1 } else { 1 + rng.below(3) };
+    let bucket = |rng: &mut Rng, i: u64| {
+        let mut bucket = Bucket::new(kind);
+        bucket.bucket_id = i as u32;
+        bucket.weight = if kind == GroupKind::Select && (i == 0 || !exact) { 1 + rng.below(5) as u16 } else { 0 };
+        if kind == GroupKind::FastFailover {
+            match rng.below(2) {
+                0 => bucket.watch_port = PortNo(1 + rng.below(6) as u32),
+                _ => bucket.watch_group = 1 + rng.below(5) as u32,
+            }
+        }
+        let mut list = vec![output(PortNo(1 + rng.below(5) as u32))];
+        if rng.below(2) == 0 {
+            list.push(Action::SetEthDst(MacAddr([2, 0, 0, 0, 0, rng.below(3) as u8])));
+        }
+        if rng.below(3) == 0 && id < 4 {
+            list.push(Action::Group(id + 1));
+        }
+        bucket.actions = list.into();
+        GroupBucket { bucket, counters: Arc::default() }
+    };
+    let mut properties = GroupProperties::default();
+    if rng.below(2) == 0 {
+        properties.selection_method = "hash".into();
+        properties.fields = vec![(Field::Ipv4Src, 0xff), (Field::TcpDst, 0xffff)];
+    }
+    let buckets: Vec<_> = (0..n).map(|i| bucket(rng, i)).collect();
+    assert!(buckets.iter().all(|b| b.bucket.watch_group == GROUP_ANY || kind == GroupKind::FastFailover));
+    Group { id, kind, buckets, properties, created: Millis(0), counters: Arc::default() }
+}
+
+impl World {
+    fn new(rng: &mut Rng, exact: bool) -> Self {
+        let mut rules = Vec::new();
+        for i in 0..2 + rng.below(14) {
+            let table = rng.below(3) as u8;
+            // No two ordinary rules are as good as each other.
+            let priority = (rng.below(8) * 100 + i * 2) as u16;
+            let mut m = random_match(rng);
+            if rng.below(12) == 0 {
+                m.set(Field::ConjId, rng.below(3).into());
+            }
+            rules.push((table, m, priority, actions(rng, table, exact)));
+        }
+        for _ in 0..rng.below(3) * 4 {
+            let (table, priority) = (rng.below(2) as u8, pick(rng, &[151u16, 351, 551]));
+            let clause = Action::Conjunction { id: 1 + rng.below(2) as u32, clause: rng.below(2) as u8, n_clauses: 2 };
+            let m = random_match(rng);
+            if rules.iter().all(|(t, other, p, _)| (*t, other, *p) != (table, &m, priority)) {
+                rules.push((table, m, priority, vec![clause]));
+            }
+        }
+        Self { rules, groups: (1..5).map(|id| group(rng, id, exact)).collect() }
+    }
+
+    fn network(&self) -> Network {
+        let copy = |g: &Group| Group {
+            buckets: g.buckets.clone(),
+            properties: g.properties.clone(),
+            counters: Arc::default(),
+            ..*g
+        };
+        let peer = [Action::SetEthSrc(PEER_SRC), output(PortNo(1))];
+        network_with(&self.rules, self.groups.iter().map(copy).collect(), &peer)
+    }
+
+    fn naive(&self, key: &FlowKey) -> Option<Vec<Sent>> {
+        let mut naive = Naive { rules: &self.rules, groups: &self.groups, at: Wire::new(key), ..Naive::new() };
+        naive.table(0);
+        naive.action_set();
+        (naive.left > 0).then_some(naive.out)
+    }
+}
+
+/// Another packet of the region: what was not read is as in some other packet.
+fn in_region(rng: &mut Rng, key: &FlowKey, mask: &FlowKey) -> Option<FlowKey> {
+    let mut other = packet(rng, Some(key.eth_type()));
+    if rng.below(3) == 0 {
+        // Of the same protocol, and so with the same headers.
+        other.set(Field::IpProto, key.ip_proto().into());
+        other.set(Field::IpFrag, key.get(Field::IpFrag));
+    }
+    for ((bits, own), read) in other.0.iter_mut().zip(key.0).zip(mask.0) {
+        *bits = own & read | *bits & !read;
+    }
+    other.set_in_port(key.in_port());
+    is_well_formed(&other).then_some(other)
+}
+
+static CASES: AtomicU64 = AtomicU64::new(0);
+static SAMPLES: AtomicU64 = AtomicU64::new(0);
+static TWIN: AtomicU64 = AtomicU64::new(0);
+
+fn options(bits: u8) -> Options {
+    Options {
+        priority_sorting: bits & 1 != 0,
+        stages: bits & 2 != 0,
+        prefix_tries: bits & 4 != 0,
+        ports_trie: bits & 8 != 0,
+        partitions: bits & 16 != 0,
+    }
+}
+
+fn set_options(net: &Network, bits: u8) {
+    net.bridges[&0].tables.iter().take(6).for_each(|t| t.rules.set_options(options(bits)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases() / 2))]
+
+    #[test]
+    fn packets_are_well_formed(seed: u64) {
+        let key = packet(&mut Rng::seeded(seed), None);
+        prop_assert!(is_well_formed(&key), "{key:?}");
+    }
+
+    #[test]
+    fn a_region_has_one_verdict_and_it_is_the_linear_twins(seed: u64, exact: bool) {
+        let rng = &mut Rng::seeded(seed);
+        let world = World::new(rng, exact);
+        let net = world.network();
+        for _ in 0..4 {
+            let key = packet(rng, None);
+            let bits = rng.below(32) as u8;
+            set_options(&net, bits);
+            let verdict = translate(&net, &key, false);
+            let mut sampled = vec![key.clone()];
+            sampled.extend((0..6).filter_map(|_| in_region(rng, &key, verdict.reads.mask())));
+            for key in &sampled {
+                let again = translate(&net, key, false);
+                prop_assert_eq!(&again.actions, &verdict.actions, "options {} {:?}", bits, key);
+                prop_assert_eq!(again.reads.order(), verdict.reads.order());
+                prop_assert_eq!(&again.dependencies.len(), &verdict.dependencies.len());
+                SAMPLES.fetch_add(1, Ordering::Relaxed);
+                if let Some(want) = exact.then(|| world.naive(key)).flatten().filter(|_| verdict.error.is_none()) {
+                    let mut got = Vec::new();
+                    execute(&again.actions, &mut Wire::new(key), &mut got);
+                    prop_assert_eq!(got, want, "options {}", bits);
+                    TWIN.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            prop_assert_eq!(verdict.reads.mask().get(Field::ConjId), 0);
+        }
+        let n = CASES.fetch_add(1, Ordering::Relaxed) + 1;
+        if n == u64::from(cases() / 2) {
+            let (samples, twin) = (SAMPLES.load(Ordering::Relaxed), TWIN.load(Ordering::Relaxed));
+            println!("regions: {n} tables, {samples} packets of megaflows' regions, {twin} of them against the linear twin");
+            prop_assert!(twin > n && samples > 3 * n, "too few");
+        }
+    }
+
+    #[test]
+    fn every_combination_of_options_finds_the_same(seed: u64) {
+        let rng = &mut Rng::seeded(seed);
+        let net = World::new(rng, false).network();
+        let key = packet(rng, None);
+        let mut first = None;
+        for bits in 0..32 {
+            set_options(&net, bits);
+            let verdict = translate(&net, &key, false);
+            // What is written without being read is written to any packet: what comes out is what counts.
+            let mut sent = Vec::new();
+            execute(&verdict.actions, &mut Wire::new(&key), &mut sent);
+            let outcome = (sent, verdict.error, verdict.dependencies);
+            let first = first.get_or_insert_with(|| outcome.clone());
+            prop_assert!(*first == outcome, "options {bits}");
+        }
+    }
+
+    #[test]
+    fn what_no_dependency_names_does_not_matter(seed: u64) {
+        let rng = &mut Rng::seeded(seed);
+        let net = World::new(rng, false).network();
+        let key = packet(rng, None);
+        let before = translate(&net, &key, false);
+        let bridge = &net.bridges[&0];
+        // Rules that nothing says could be found, any group that is not named, any address that is not.
+        for i in 0..6u64 {
+            let (table, priority) = (rng.below(4) as u8, (rng.below(9) * 100 + 1 + i * 2) as u16);
+            let m = random_match(rng);
+            let list = actions(rng, table, false);
+            if !before.dependencies.iter().any(|d| is_named(d, &key, before.reads.mask(), table, priority, &m)) {
+                add_rule(&bridge.tables, table, &m, priority, &list);
+            }
+        }
+        let mut groups = Groups::default();
+        for id in 1..6 {
+            let named = before.dependencies.contains(&Dependency::Group { bridge: 0, group: id });
+            let old = bridge.tables.view().groups.get(id).cloned();
+            if named { old.into_iter().for_each(|g| groups.insert(g)) } else { groups.insert(Arc::new(group(rng, id, false))) }
+        }
+        bridge.tables.publish(View { version: 2, groups: Arc::new(groups) });
+        for n in 0..8u8 {
+            let mac = MacAddr([2, 0, 0, 0, 0, n]);
+            for vlan in [0, 5] {
+                if !before.dependencies.contains(&Dependency::Mac { bridge: 0, vlan, mac }) {
+                    bridge.macs.write().learn(vlan, mac, PortNo(1 + u32::from(n % 4)), Millis(9));
+                }
+            }
+        }
+        let after = translate(&net, &key, false);
+        prop_assert_eq!(after.actions, before.actions);
+        prop_assert_eq!(after.error, before.error);
+    }
+}
+
+/// Whether a dependency says that this rule may be what its look-up finds.
+fn is_named(d: &Dependency, key: &FlowKey, read: &FlowKey, table: u8, priority: u16, m: &Match) -> bool {
+    let Dependency::Lookup(lookup) = d else { return false };
+    if (lookup.bridge, lookup.table) != (0, table) || lookup.found.is_some_and(|found| found > priority) {
+        return false;
+    }
+    let (mut known, mut values) = (read.clone(), key.clone());
+    for (word, bits, value) in lookup.written.iter() {
+        let word = usize::from(*word);
+        known.0[word] |= bits;
+        values.0[word] = values.0[word] & !bits | value;
+    }
+    let common = known.masked(m.mask());
+    m.key().eq_masked(&values, &common)
+}
