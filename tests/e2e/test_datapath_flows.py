@@ -120,3 +120,20 @@ def test_prefixes_are_no_longer_than_they_need_be(dummies, switch):
     # 10.3 differs from 10.1 in its fifteenth bit.
     assert prefix("ip,nw_dst=10.3.5.6") == "10.2.0.0/15"
     assert prefix("ip,nw_dst=10.1.9.9") == "10.1.8.0/21"
+
+
+def test_a_cached_flow_tells_where_it_comes_from(dummies, switch):
+    dummies.flows("cookie=0x12,in_port=1,ip,actions=resubmit(,3)", "cookie=0x34,table=3,priority=7,udp,actions=2")
+    dummies.exchange("p1", FRAME, FRAME)
+    line = next(line for line in switch.appctl("dpctl/dump-flows", "-m").splitlines() if "eth_type(0x0800)" in line)
+    ufid = re.search("ufid:[-0-9a-f]{36}", line)[0]
+    assert f"{ufid} " in switch.appctl("dpctl/get-flow", ufid) + " "
+    told = [re.sub(r"n_(packets|bytes)=\d+, ", "", line) for line in switch.appctl("ofproto/detrace", ufid).splitlines()]
+    assert told == [
+        "cookie=0x12, ip,in_port=1,actions=resubmit(,3)",
+        "cookie=0x34, table_id=3, priority=7,udp,actions=output:2",
+    ]
+    rules = json.loads(switch.ours.appctl("--format=json", "ofproto/detrace", "br0", ufid))
+    assert [(rule["table"], rule["cookie"]) for rule in rules] == [(0, 0x12), (3, 0x34)]
+    assert "Invalid ufid" in refused(switch, "ofproto/detrace", "x")
+    assert "no cached flow has this ufid" in refused(switch, "ofproto/detrace", ufid[:-6] + "ffffff")

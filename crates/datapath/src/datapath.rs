@@ -75,6 +75,13 @@ pub struct ThreadStats {
     pub busy_ns: u64,
     /// Nanoseconds in rounds that moved none, and asleep.
     pub idle_ns: u64,
+    /// Rounds that moved packets, by how many: at place 1 those with one, at 2 with two or three, and so on: at place n
+    /// those below 2^n. The last place counts all beyond.
+    pub rounds_by_packets: Vec<u64>,
+    /// The same, by nanoseconds.
+    pub rounds_by_ns: Vec<u64>,
+    /// The same, by nanoseconds a packet.
+    pub rounds_by_packet_ns: Vec<u64>,
     /// Panics in processing; each lost the packets of a batch.
     pub panics: u64,
 }
@@ -83,11 +90,14 @@ impl ThreadStats {
     /// What was done since it had done `before`.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
-        let sizes = self.batch_sizes.iter().zip(before.batch_sizes.iter().chain(std::iter::repeat(&0)));
+        let each = |now: &[u64], before: &[u64]| {
+            let before = before.iter().copied().chain(std::iter::repeat(0));
+            now.iter().zip(before).map(|(now, before)| now - before).collect()
+        };
         Self {
             packets: self.packets - before.packets,
             batches: self.batches - before.batches,
-            batch_sizes: sizes.map(|(now, before)| now - before).collect(),
+            batch_sizes: each(&self.batch_sizes, &before.batch_sizes),
             exact_hits: self.exact_hits - before.exact_hits,
             megaflow_hits: self.megaflow_hits.saturating_sub(before.megaflow_hits),
             probes: self.probes - before.probes,
@@ -99,6 +109,9 @@ impl ThreadStats {
             sleeps: self.sleeps - before.sleeps,
             busy_ns: self.busy_ns - before.busy_ns,
             idle_ns: self.idle_ns - before.idle_ns,
+            rounds_by_packets: each(&self.rounds_by_packets, &before.rounds_by_packets),
+            rounds_by_ns: each(&self.rounds_by_ns, &before.rounds_by_ns),
+            rounds_by_packet_ns: each(&self.rounds_by_packet_ns, &before.rounds_by_packet_ns),
             panics: self.panics - before.panics,
         }
     }

@@ -57,6 +57,12 @@ impl Executor<'_> {
         pool::recycle_all(packets);
     }
 
+    /// As [`Executor::run`], with an output as only action.
+    pub(crate) fn run_output(&mut self, packets: &mut Batch, port: DpPort) {
+        self.output(packets, port, None, true);
+        pool::recycle_all(packets);
+    }
+
     fn steps(&mut self, packets: &mut Batch, actions: &[DpAction], depth: usize) -> Fate {
         let mut fate = Fate::Open;
         let mut trunc = None;

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 use crate::exact::{Chance, Exact, Judge};
 use crate::execute::Executor;
-use crate::group::{Groups, Total};
+use crate::group::{Groups, Todo, Total};
 use crate::input;
 use crate::megaflow::{Found, Megaflow};
 use crate::output::Outputs;
@@ -119,9 +119,10 @@ impl Forwarder {
         }
     }
 
-    /// Looks up the packets of the batch, counts them and runs those that a flow covers through its actions, those of
-    /// the same flow together and in their order; the others become misses. All this happens in the same state of the
-    /// flows: whatever a control thread removes has its last statistics.
+    /// Looks up the packets of the batch, counts them and runs those that a flow covers through its actions, those with
+    /// the same actions together and in their order; the others become misses. Packets are looked up and counted in the
+    /// same state of the flows: whatever a control thread removes has its last statistics. Actions run when the flows
+    /// are let go.
     fn forward(&mut self, shared: &Shared, ports: &PortTable, port: &Port) {
         let n = self.batch.len().min(BATCH_MAX);
         let keys = &self.keys[..n];
@@ -159,6 +160,8 @@ impl Forwarder {
             flow.count(total.packets, total.bytes, total.tcp_flags, now);
         }
         groups.sort(&mut self.batch, &mut self.lists, &mut self.misses);
+        let todo = groups.todo();
+        drop(reader);
         let mut exec = Executor {
             shared,
             ports,
@@ -167,12 +170,14 @@ impl Forwarder {
             outputs: &mut self.outputs,
             failed: None,
         };
-        for (actions, packets) in groups.lists().zip(&mut self.lists) {
+        for (todo, packets) in todo.iter().zip(&mut self.lists) {
             let n = packets.len();
-            exec.run(packets, actions);
+            match todo {
+                Todo::Output(port) => exec.run_output(packets, *port),
+                Todo::Run(actions) => exec.run(packets, actions),
+            }
             self.unsettled -= n;
         }
-        drop(reader);
         let counters = &shared.lanes[self.lane];
         bump_own(&counters.hit, (n - self.misses.len()) as u64);
         bump_own(&counters.exact_hit, exact_hits as u64);

@@ -3,10 +3,12 @@
 
 use std::sync::Arc;
 
-use dpif::DpAction;
+use base::DpPort;
+use dpif::{DpAction, DpActions};
 use flow::{FlowKey, layout};
 use packet::buf::BATCH_MAX;
 use packet::{Batch, Packet};
+use smallvec::SmallVec;
 
 use crate::megaflow::{Found, Megaflow};
 
@@ -25,11 +27,20 @@ pub(crate) struct Groups<'a> {
     n: usize,
     /// The group of each packet.
     of: [u8; BATCH_MAX],
-    lists: [&'a [DpAction]; BATCH_MAX],
+    lists: [Option<&'a DpActions>; BATCH_MAX],
     n_lists: usize,
     /// The list of each group.
     list_of: [u8; BATCH_MAX],
     misses: bool,
+}
+
+/// What is to be done with packets.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Todo {
+    /// The most frequent: they leave by a port.
+    Output(DpPort),
+    /// They run through a list of actions.
+    Run(DpActions),
 }
 
 /// What a group of packets adds to its flow's statistics.
@@ -48,7 +59,7 @@ impl<'a> Groups<'a> {
             flows: [None; BATCH_MAX],
             n: 0,
             of: [NONE; BATCH_MAX],
-            lists: [&[]; BATCH_MAX],
+            lists: [None; BATCH_MAX],
             n_lists: 0,
             list_of: [NONE; BATCH_MAX],
             misses: false,
@@ -87,9 +98,10 @@ impl<'a> Groups<'a> {
         self.flows[group] = Some(flow);
         self.n += 1;
         let compared = &self.lists[..self.n_lists.min(LISTS_COMPARED)];
-        let list = compared.iter().position(|list| same(list, &flow.actions)).unwrap_or(self.n_lists);
+        let list = compared.iter().position(|list| list.is_some_and(|list| same(list, &flow.actions)));
+        let list = list.unwrap_or(self.n_lists);
         if list == self.n_lists {
-            self.lists[list] = &flow.actions;
+            self.lists[list] = Some(&flow.actions);
             self.n_lists += 1;
         }
         self.list_of[group] = list as u8;
@@ -128,9 +140,15 @@ impl<'a> Groups<'a> {
         self.flows.into_iter().take(self.n).flatten().zip(totals)
     }
 
-    /// The lists of actions, in the order in which they are first needed.
-    pub(crate) fn lists(&self) -> impl Iterator<Item = &'a [DpAction]> {
-        self.lists.into_iter().take(self.n_lists)
+    /// What is to be done with the packets of each list, in the order in which they are first needed, to be kept when
+    /// the flows are let go.
+    #[inline]
+    pub(crate) fn todo(&self) -> SmallVec<[Todo; 4]> {
+        let todo = |actions: &DpActions| match &**actions {
+            [DpAction::Output(port)] => Todo::Output(*port),
+            _ => Todo::Run(Arc::clone(actions)),
+        };
+        self.lists.iter().take(self.n_lists).flatten().map(|actions| todo(actions)).collect()
     }
 }
 
@@ -164,9 +182,9 @@ fn tcp_flags(key: &FlowKey) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base::DropReason;
     use base::rng::Rng;
-    use base::{DpPort, DropReason};
-    use dpif::{DpActions, DpFlow, FlowId};
+    use dpif::{DpFlow, FlowId};
 
     fn flow(id: u64, actions: DpActions) -> Arc<Megaflow> {
         let (key, mask) = (FlowKey::ZERO, FlowKey::ZERO);
@@ -216,10 +234,14 @@ mod tests {
             let number = |p: &Packet| usize::from(p.data()[0]);
             assert!(misses.iter().map(number).eq((0..n).filter(|i| found[*i].is_none())));
             let mut n_listed = 0;
-            for (actions, packets) in groups.lists().zip(&lists) {
+            for (todo, packets) in groups.todo().into_iter().zip(&lists) {
+                let actions = match todo {
+                    Todo::Output(port) => [DpAction::Output(port)].into(),
+                    Todo::Run(actions) => actions,
+                };
                 assert!(packets.iter().is_sorted_by_key(number));
                 for packet in packets {
-                    assert_eq!(found[number(packet)].map(|f| &*f.actions), Some(actions));
+                    assert_eq!(found[number(packet)].map(|f| &f.actions), Some(&actions));
                     n_listed += 1;
                 }
             }

@@ -28,12 +28,11 @@ pub(crate) fn run(mut worker: Worker, wake: &OwnedFd) {
     let mut cpus = Arc::new(Vec::new());
     let mut since = Instant::now();
     while !worker.shared.stopping.load(Ordering::Acquire) {
-        let busy = busy_round(&mut worker);
+        let packets = round(&mut worker);
         let now = Instant::now();
-        let counters = &worker.shared.lanes[worker.index];
-        bump_own(if busy { &counters.busy_ns } else { &counters.idle_ns }, (now - since).as_nanos() as u64);
+        worker.shared.lanes[worker.index].count_round(packets as u64, (now - since).as_nanos() as u64);
         since = now;
-        if busy {
+        if packets > 0 {
             (empty_rounds, futile) = (0, 0);
             continue;
         }
@@ -67,20 +66,14 @@ fn pin(index: usize, cpus: &[usize]) {
     }
 }
 
-/// One round. Returns whether a packet came in. A panic above the seam costs the packets of its batch, not
-/// the thread.
-fn busy_round(worker: &mut Worker) -> bool {
-    let received = catch_unwind(AssertUnwindSafe(|| worker.round()));
-    match received {
-        Ok(0) => return false,
-        Ok(_) => {}
-        Err(_) => {
-            worker.count_lost();
-            bump_own(&worker.shared.lanes[worker.index].panics, 1);
-            tracing::error!(thread = worker.index, "packet processing panicked; the packets of its batch are lost");
-        }
-    }
-    true
+/// One round. Returns how many packets came in. A panic above the seam costs the packets of its batch, not the thread.
+fn round(worker: &mut Worker) -> usize {
+    catch_unwind(AssertUnwindSafe(|| worker.round())).unwrap_or_else(|_| {
+        let lost = worker.count_lost();
+        bump_own(&worker.shared.lanes[worker.index].panics, 1);
+        tracing::error!(thread = worker.index, "packet processing panicked; the packets of its batch are lost");
+        lost.max(1)
+    })
 }
 
 /// Sleeps until a frame waits or somebody wakes us. With `distrust`, descriptors that said again and again that a

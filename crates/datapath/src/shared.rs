@@ -73,6 +73,18 @@ pub(crate) struct LaneCounters {
     pub(crate) batch_sizes: [AtomicU64; BATCH_MAX],
     /// Nanoseconds in rounds that moved nothing, and asleep.
     pub(crate) idle_ns: AtomicU64,
+    /// Rounds that moved packets, by [`bucket`]s of how many, of their nanoseconds, and of those a packet.
+    pub(crate) rounds_by_packets: [AtomicU64; BUCKETS],
+    pub(crate) rounds_by_ns: [AtomicU64; BUCKETS],
+    pub(crate) rounds_by_packet_ns: [AtomicU64; BUCKETS],
+}
+
+/// Buckets of a histogram.
+pub(crate) const BUCKETS: usize = 32;
+
+/// The bucket that counts `n`: each reaches to twice as far as the one before, and the last to all that is beyond.
+fn bucket(n: u64) -> usize {
+    ((u64::BITS - n.leading_zeros()) as usize).min(BUCKETS - 1)
 }
 
 /// Adds to a counter of a packet thread's lane, which nobody but that thread writes.
@@ -91,6 +103,17 @@ pub(crate) fn bump(counter: &AtomicU64, n: u64) {
 }
 
 impl LaneCounters {
+    /// Takes note of a round of the lane's own thread: packets that came in, and nanoseconds since the one before.
+    pub(crate) fn count_round(&self, packets: u64, ns: u64) {
+        if packets == 0 {
+            return bump_own(&self.idle_ns, ns);
+        }
+        bump_own(&self.busy_ns, ns);
+        bump_own(&self.rounds_by_packets[bucket(packets)], 1);
+        bump_own(&self.rounds_by_ns[bucket(ns)], 1);
+        bump_own(&self.rounds_by_packet_ns[bucket(ns / packets)], 1);
+    }
+
     /// What a packet thread has done.
     pub(crate) fn thread_stats(&self) -> ThreadStats {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -111,6 +134,9 @@ impl LaneCounters {
             sleeps: load(&self.sleeps),
             busy_ns: load(&self.busy_ns),
             idle_ns: load(&self.idle_ns),
+            rounds_by_packets: self.rounds_by_packets.iter().map(load).collect(),
+            rounds_by_ns: self.rounds_by_ns.iter().map(load).collect(),
+            rounds_by_packet_ns: self.rounds_by_packet_ns.iter().map(load).collect(),
             panics: load(&self.panics),
         }
     }
@@ -200,5 +226,27 @@ impl Shared {
         while seen.iter().any(|s| *s < version) {
             self.seen_moved.wait(&mut seen);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_by_what_they_cost() {
+        assert_eq!([0, 1, 2, 3, 4, 7, 8, 1 << 30, u64::MAX].map(bucket), [0, 1, 2, 2, 3, 3, 4, 31, 31]);
+        let counters = LaneCounters::default();
+        let before = counters.thread_stats();
+        counters.count_round(0, 500);
+        counters.count_round(32, 3200);
+        counters.count_round(33, 3300);
+        let stats = counters.thread_stats().since(&before);
+        assert_eq!((stats.idle_ns, stats.busy_ns), (500, 6500));
+        let places =
+            |of: &[u64]| of.iter().enumerate().filter(|(_, n)| **n > 0).map(|(i, n)| (i, *n)).collect::<Vec<_>>();
+        assert_eq!(places(&stats.rounds_by_packets), [(6, 2)]);
+        assert_eq!(places(&stats.rounds_by_ns), [(12, 2)]);
+        assert_eq!(places(&stats.rounds_by_packet_ns), [(7, 2)]);
     }
 }

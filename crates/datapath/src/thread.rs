@@ -110,10 +110,11 @@ impl Worker {
     }
 
     /// After a panic in the middle of a batch: counts the packets that it took along. (Of the list of actions in which
-    /// it happened some may have been sent.)
-    pub(crate) fn count_lost(&mut self) {
+    /// it happened some may have been sent.) Returns how many they are.
+    pub(crate) fn count_lost(&mut self) -> usize {
         let n = self.forwarder.give_up();
         self.shared.count_drop(None, DropReason::TranslationError, n);
+        n as usize
     }
 
     /// Asks queues that rest after an error again. Returns whether there are any.

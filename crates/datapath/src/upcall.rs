@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use base::{DpPort, DropReason, PortNo};
 use dpif::{DpFlowStats, Upcall};
@@ -109,6 +110,8 @@ pub struct HandlerStats {
     pub packets: u64,
     /// Batches that they came in.
     pub batches: u64,
+    /// Nanoseconds that it took to serve them.
+    pub busy_ns: u64,
     /// Panics of the switch above, each of which lost the rest of a batch.
     pub panics: u64,
 }
@@ -195,8 +198,8 @@ impl Upcalls {
         Some(port)
     }
 
-    /// Says that a batch of `port` is done: it is another's turn.
-    fn done(&self, port: PortId, handler: usize, packets: u64, panicked: bool) {
+    /// Says that a batch of `port` is done, and what handler number `handler` did for it: it is another's turn.
+    fn done(&self, port: PortId, handler: usize, did: HandlerStats) {
         let mut state = self.state.lock();
         state.serving -= 1;
         if let Some(queue) = state.ports.get_mut(&port) {
@@ -211,9 +214,10 @@ impl Upcalls {
             state.handlers.resize_with(handler + 1, HandlerStats::default);
         }
         let stats = &mut state.handlers[handler];
-        stats.batches += 1;
-        stats.packets += packets;
-        stats.panics += u64::from(panicked);
+        stats.batches += did.batches;
+        stats.packets += did.packets;
+        stats.busy_ns += did.busy_ns;
+        stats.panics += did.panics;
         if state.serving == 0 && state.waiting == 0 {
             self.idle.notify_all();
         }
@@ -339,7 +343,7 @@ impl Server {
 
     /// Serves a batch of `port`.
     fn serve(&mut self, port: PortId) {
-        let n = self.batch.len() as u64;
+        let (packets, start) = (self.batch.len() as u64, Instant::now());
         let served = catch_unwind(AssertUnwindSafe(|| self.answer(port)));
         if served.is_err() {
             let lost = self.batch.len() as u64 + 1;
@@ -347,8 +351,11 @@ impl Server {
             bump(&self.shared.lanes[self.shared.caller_lane()].panics, 1);
             tracing::error!(handler = self.index, "a miss panicked; the rest of its batch is lost");
             pool::recycle_all(&mut self.batch);
+            pool::recycle_all(&mut self.one);
         }
-        self.shared.upcalls.done(port, self.index, n, served.is_err());
+        let busy_ns = start.elapsed().as_nanos() as u64;
+        let did = HandlerStats { packets, batches: 1, busy_ns, panics: u64::from(served.is_err()) };
+        self.shared.upcalls.done(port, self.index, did);
     }
 
     fn answer(&mut self, id: PortId) {
@@ -443,7 +450,7 @@ mod tests {
             let mut batch = Batch::new();
             let port = Upcalls::take(&mut upcalls.state.lock(), &mut batch).expect("there is some");
             served[port.number.0 as usize] += 1;
-            upcalls.done(port, 0, 0, false);
+            upcalls.done(port, 0, HandlerStats::default());
         }
         assert!(served[0] >= 1000 / 8 && served[0] <= 1000 / 8 + 2, "{served:?}");
         assert!(served[1].abs_diff(served[2]) <= 2, "{served:?}");
@@ -453,7 +460,7 @@ mod tests {
             upcalls.forget(id(2));
             upcalls.queue(id(0), &mut packets(PORT_PACKETS_MAX + 1));
             let port = Upcalls::take(&mut upcalls.state.lock(), &mut Batch::new());
-            port.inspect(|port| upcalls.done(*port, 0, 0, false)) == Some(id(0))
+            port.inspect(|port| upcalls.done(*port, 0, HandlerStats::default())) == Some(id(0))
         }));
     }
 
@@ -480,7 +487,7 @@ mod tests {
                 }
                 5 if !in_work.is_empty() => {
                     let port = in_work.swap_remove(rng.below(in_work.len() as u64) as usize);
-                    upcalls.done(port, 0, 1, false);
+                    upcalls.done(port, 0, HandlerStats::default());
                 }
                 _ if rng.below(50) == 0 => forgotten += upcalls.forget(port),
                 _ => {}

@@ -145,6 +145,34 @@ pub fn dump_flows_json(bridge: &Ofproto, ports: &dyn PortNames) -> Value {
     out.into()
 }
 
+/// `ofproto/detrace`: the rules that a cached flow comes from, a line each.
+pub fn detrace(rules: &[std::sync::Arc<Rule>], ports: &dyn PortNames) -> String {
+    let mut out = String::new();
+    for rule in rules {
+        let _ = write!(out, "cookie={:#x}, ", rule.cookie);
+        describe_rule(rule, "", ports, &mut out);
+    }
+    out
+}
+
+/// [`detrace`] as a list of objects.
+pub fn detrace_json(rules: &[std::sync::Arc<Rule>], ports: &dyn PortNames) -> Value {
+    let object = |rule: &std::sync::Arc<Rule>| {
+        let mut text = String::new();
+        flow::text::format_match(&rule.minimatch.expand(), ports, &mut text);
+        json!({
+            "table": rule.table,
+            "priority": rule.priority,
+            "cookie": rule.cookie,
+            "n_packets": rule.stats.packets.load(Ordering::Relaxed),
+            "n_bytes": rule.stats.bytes.load(Ordering::Relaxed),
+            "match": text,
+            "actions": openflow::actions_to_string(&rule.actions, ports, openflow::Version::V15),
+        })
+    };
+    rules.iter().map(object).collect()
+}
+
 /// Table by table, highest priority first.
 fn each_rule(bridge: &Ofproto, mut each: impl FnMut(&Rule)) {
     let view = bridge.tables().view();
@@ -156,13 +184,17 @@ fn each_rule(bridge: &Ofproto, mut each: impl FnMut(&Rule)) {
 }
 
 fn dump_rule(rule: &Rule, now: base::Millis, ports: &dyn PortNames, out: &mut String) {
+    describe_rule(rule, &format!("duration={}s, ", now.since(rule.created) / 1000), ports, out);
+}
+
+/// A rule as a line, with `duration` behind its table.
+fn describe_rule(rule: &Rule, duration: &str, ports: &dyn PortNames, out: &mut String) {
     if rule.table != 0 {
         let _ = write!(out, "table_id={}, ", rule.table);
     }
     let _ = write!(
         out,
-        "duration={}s, n_packets={}, n_bytes={}, ",
-        now.since(rule.created) / 1000,
+        "{duration}n_packets={}, n_bytes={}, ",
         rule.stats.packets.load(Ordering::Relaxed),
         rule.stats.bytes.load(Ordering::Relaxed)
     );

@@ -4,10 +4,11 @@
 //! restrict it. The messages are those of `ovs-ofctl`, which scripts match.
 
 use super::action::parse::{parse_instructions, parse_uint};
+use super::error::OfpError;
 use super::flow_mod::{FlowMod, FlowModCommand};
 use super::protocol::Protocols;
-use flow::text::{Parsed, next_key_value, parse_field_into, parse_port};
-use flow::{Field, Match, Normalized, PortNames, Prereq};
+use flow::text::{Parsed, next_key_value, parse_field_into, parse_port, parse_subfield};
+use flow::{Field, Maskable, Match, Normalized, PortNames, Prereq};
 
 /// What is wrong with the text of a flow.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -107,7 +108,8 @@ impl Parser<'_> {
             Parsed::Protocol => return Ok(()),
             Parsed::Field(field) => {
                 let mask = mask_of(&self.fm.matching, field);
-                self.restrict(Protocols::of_field(field, mask));
+                let carried = !key.contains('[') || bits_can_be_matched(key, field, mask);
+                self.restrict(if carried { Protocols::of_field(field, mask) } else { Protocols::NONE });
                 return Ok(());
             }
             Parsed::Unknown => {}
@@ -215,6 +217,10 @@ impl Parser<'_> {
         match Protocols::of_actions(&fm.actions, &fm.matching, fm.table_id.unwrap_or(255)) {
             Ok(usable) => {
                 self.restrict(usable);
+                let inconsistent = OfpError::BacMatchInconsistent;
+                if self.usable == Protocols::NONE {
+                    return error(format!("actions are invalid with specified match ({inconsistent})"));
+                }
                 Ok(())
             }
             Err(e) => error(format!("actions are invalid with specified match ({e})")),
@@ -232,6 +238,19 @@ fn of_ipv6(matching: &Match) -> Protocols {
     let fields = [Field::IpProto, Field::IpDscp, Field::TcpSrc, Field::TcpDst];
     let beyond = fields.into_iter().any(|f| matching.get(f).1 != 0);
     if matching.meets(Prereq::Ipv6) && beyond { Protocols::EXTENDED } else { Protocols::ANY }
+}
+
+/// Whether a match on `field[..]`, after which it looks at the bits of `mask`, is one that a format can say: for a field
+/// that takes no mask only if that is all of its bytes.
+fn bits_can_be_matched(key: &str, field: Field, mask: u128) -> bool {
+    let info = field.info();
+    if info.maskable == Maskable::Full {
+        return true;
+    }
+    let whole = parse_subfield(key).is_ok_and(|(_, _, bits)| bits == u32::from(info.wire_bits));
+    // Of the others the match does not keep the bits that are on the wire.
+    let kept = info.wire_bits == info.n_bits && !matches!(field, Field::InPort | Field::ArpOp | Field::IpDscpShifted);
+    whole || kept && mask == info.full_mask()
 }
 
 /// The bits of `field` that the match looks at, as the text gave them.

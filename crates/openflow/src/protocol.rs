@@ -123,6 +123,8 @@ impl Protocols {
             Field::Icmpv4Type | Field::Icmpv4Code => any_version,
             Field::SctpSrc | Field::SctpDst if exact => from_11,
             Field::InPortOxm | Field::IpEcn | Field::MplsLabel | Field::MplsTc | Field::Metadata => from_11,
+            // Only packets have them.
+            Field::TunTos | Field::TunTtl | Field::SkbPriority => Self::NONE,
             _ => Self::EXTENDED,
         }
     }

@@ -138,6 +138,21 @@ impl Switch {
         }
     }
 
+    /// The rules that a cached flow comes from, in the order in which they were found, each once; `None` if there is no
+    /// such flow, or it was put there by hand.
+    pub fn detrace(&self, id: FlowId) -> Option<Vec<Arc<xlate::Rule>>> {
+        let effects = Arc::clone(&self.revalidation.book.lock().get(id)?.effects);
+        let mut rules: Vec<Arc<xlate::Rule>> = Vec::new();
+        for effect in effects.iter() {
+            if let xlate::Effect::Rule(rule) = effect
+                && !rules.iter().any(|known| Arc::ptr_eq(known, rule))
+            {
+                rules.push(Arc::clone(rule));
+            }
+        }
+        Some(rules)
+    }
+
     /// What the clock asks for: statistics pushed, idle flows and those out of time removed.
     pub fn housekeeping(&self) {
         let now = self.clock().now();

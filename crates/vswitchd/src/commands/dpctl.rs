@@ -4,7 +4,7 @@
 use super::{dp_name, is_dp, port_name, show};
 use crate::devices::{Devices, Dp};
 use dpif::text::{Detail, format_actions, format_key};
-use dpif::{DpFlowEntry, DpFlowStats, Dpif};
+use dpif::{DpFlowEntry, DpFlowStats, Dpif, FlowId};
 use flow::Match;
 use flow::text::MatchError;
 use serde_json::{Map, Value, json};
@@ -286,22 +286,30 @@ fn within(dp: &Dp, entry: &DpFlowEntry, filter: &Match) -> bool {
     words.into_iter().all(|((want, wanted), (has, matched))| (want ^ has) & wanted & matched == 0)
 }
 
+/// The flow's id that [`ufid`] writes as this text, with or without `ufid:` before it. `None` if it is no such text.
+pub(super) fn parse_ufid(text: &str) -> Option<FlowId> {
+    let text = text.strip_prefix("ufid:").unwrap_or(text);
+    let places = [8, 13, 18, 23];
+    let well_formed = text.len() == 36
+        && text.bytes().enumerate().all(|(i, b)| if places.contains(&i) { b == b'-' } else { b.is_ascii_hexdigit() });
+    let number = u128::from_str_radix(&text.replace('-', ""), 16).ok().filter(|_| well_formed)?;
+    // No flow has an id that long.
+    Some(FlowId(u64::try_from(number).unwrap_or(u64::MAX)))
+}
+
 fn get_flow(devices: &Devices, args: &[String], format: OutputFormat) -> Result<super::Shown, String> {
     let (name, id) = match args {
         [name, id] => (Some(name), id),
         [id] => (None, id),
         _ => return Err("ovs-vswitchd: parsing flow ufid".to_owned()),
     };
-    let id = id.strip_prefix("ufid:").unwrap_or(id);
-    if id.len() != 36 || !id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-') {
-        return Err("ovs-vswitchd: parsing flow ufid".to_owned());
-    }
+    let id = parse_ufid(id).ok_or("ovs-vswitchd: parsing flow ufid")?;
     for (_, dp) in selected(devices, name.map(String::as_str))? {
-        if let Some(entry) = dp.datapath.flow_dump().iter().find(|entry| ufid(entry) == id) {
+        if let Some(entry) = dp.datapath.flow_get(id) {
             let how = FlowFormat { more: true, names: Some(false), thread: false };
             return Ok(match format {
-                OutputFormat::Text => flow_line(&dp, entry, how).into(),
-                OutputFormat::Json => flow_json(&dp, entry, how).into(),
+                OutputFormat::Text => flow_line(&dp, &entry, how).into(),
+                OutputFormat::Json => flow_json(&dp, &entry, how).into(),
             });
         }
     }

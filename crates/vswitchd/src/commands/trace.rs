@@ -26,6 +26,30 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
         let actions = openflow::parse_actions(text, &flow::text::NoNames).map_err(|e| e.to_string())?;
         Request::parse(args)?.run(d, Some(&actions), format)
     });
+    show(commands, devices, ("ofproto/detrace", "[bridge] ufid", 1..=2), detrace);
+}
+
+/// The other way round: from a cached flow to the flows of OpenFlow tables.
+fn detrace(devices: &Devices, args: &[String], format: OutputFormat) -> Result<super::Shown, String> {
+    let (bridge, id) = match args {
+        [bridge, id] => (Some(find_bridge(devices, bridge).ok_or("no such bridge")?), id),
+        [id] => (None, id),
+        _ => return Err("a flow's ufid is to be given".to_owned()),
+    };
+    let id = super::dpctl::parse_ufid(id).ok_or("Invalid ufid")?;
+    for (_, dp) in devices.datapaths() {
+        let of_bridge = |b: &Arc<Ofproto>| dp.switch.bridge(b.id()).is_some_and(|other| Arc::ptr_eq(b, &other));
+        if bridge.as_ref().is_some_and(|b| !of_bridge(b)) {
+            continue;
+        }
+        if let Some(rules) = dp.switch.detrace(id) {
+            return Ok(match format {
+                OutputFormat::Text => ofproto::show::detrace(&rules, &flow::text::NoNames).into(),
+                OutputFormat::Json => ofproto::show::detrace_json(&rules, &flow::text::NoNames).into(),
+            });
+        }
+    }
+    Err("no cached flow has this ufid".to_owned())
 }
 
 fn packet_bytes(text: &str) -> Result<Vec<u8>, String> {
