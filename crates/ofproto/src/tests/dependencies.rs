@@ -10,6 +10,7 @@ use base::rng::Rng;
 use dpif::{DpAction, DpFlowEntry, Dpif};
 use flow::{FlowKey, FlowMask};
 use openflow::flow_text::parse_flow_line;
+use openflow::{GroupCommand, parse_group};
 use std::fmt::Write;
 use xlate::PortConfig;
 
@@ -95,6 +96,11 @@ fn random_actions(rng: &mut Rng) -> String {
                 "dec_ttl,",
                 "exit,",
                 "clone(mod_dl_src:02:00:00:00:00:03,2),",
+                "group:1,",
+                "group:2,",
+                "group:3,",
+                "learn(table=2,priority=3,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],output:NXM_OF_IN_PORT[]),",
+                "learn(table=3,limit=2,cookie=7,result_dst=NXM_NX_REG0[0],NXM_OF_ETH_SRC[],load:1->NXM_NX_REG0[1]),",
             ],
         );
     }
@@ -137,6 +143,9 @@ impl World {
         let rng = Rng::seeded(seed);
         let mut world =
             Self { lab, bridges, rng, traffic: Vec::new(), done: format!("seed {seed}\n"), compared: (0, 0) };
+        for _ in 0..6 {
+            world.change_group(GroupCommand::AddOrModify);
+        }
         for _ in 0..world.rng.below(12) {
             world.add_rule();
         }
@@ -147,7 +156,28 @@ impl World {
         let _ = writeln!(self.done, "{}: {line}", self.bridges[bridge].name());
         // What is not consistent in itself is of no interest here.
         let Ok(parsed) = parse_flow_line(line, &flow::text::NoNames) else { return };
-        self.bridges[bridge].flow_mod(&parsed.flow_mod).expect("is accepted");
+        if let Err(error) = self.bridges[bridge].flow_mod(&parsed.flow_mod) {
+            assert_eq!(error, OfpError::BacBadOutGroup, "{line}");
+        }
+    }
+
+    fn change_group(&mut self, command: GroupCommand) {
+        let rng = &mut self.rng;
+        let (bridge, kind) = (rng.below(2) as usize, pick(rng, &["all", "select", "ff", "indirect"]));
+        let mut text = format!("group_id={}", 1 + rng.below(3));
+        if command != GroupCommand::Delete {
+            text += &format!(",type={kind}");
+            for _ in 0..if kind == "indirect" { 1 } else { 1 + rng.below(3) } {
+                let watch =
+                    if kind == "ff" { pick(rng, &["watch_port:3,", "watch_port:2,", "watch_group:3,"]) } else { "" };
+                let actions =
+                    ["1", "2", "3", "9", "mod_dl_src:02:00:00:00:00:04,1", "resubmit(,3)", "group:3", "normal"];
+                text += &format!(",bucket={watch}{}", pick(rng, &actions));
+            }
+        }
+        let _ = writeln!(self.done, "{bridge}: {command:?} {text}");
+        let group = parse_group(&text, command, &flow::text::NoNames).expect("a group").group_mod;
+        self.bridges[bridge].transaction(|t| t.group_mod(&group)).expect("is accepted");
     }
 
     fn add_rule(&mut self) {
@@ -155,7 +185,12 @@ impl World {
         let (table, priority) = (rng.below(4), rng.below(5));
         let (matching, actions) = (random_match(rng), random_actions(rng));
         let bridge = rng.below(2) as usize;
-        self.flow_mod(bridge, &format!("add table={table},priority={priority},{matching}actions={actions}"));
+        let actions = match rng.below(6) {
+            0 => format!("conjunction({},{}/2)", 1 + rng.below(2), 1 + rng.below(2)),
+            _ => actions,
+        };
+        let conj = pick(rng, &["", "", "", "", "", "", "conj_id=1,", "conj_id=2,"]);
+        self.flow_mod(bridge, &format!("add table={table},priority={priority},{conj}{matching}actions={actions}"));
     }
 
     fn change_rules(&mut self) {
@@ -194,7 +229,10 @@ impl World {
     }
 
     fn step(&mut self) {
-        match self.rng.below(20) {
+        match self.rng.below(22) {
+            20 => self.change_group(GroupCommand::AddOrModify),
+            21 if self.rng.below(4) == 0 => self.change_group(GroupCommand::Delete),
+            21 => self.change_group(GroupCommand::AddOrModify),
             0..3 => self.add_rule(),
             3..5 => self.change_rules(),
             5 => {
