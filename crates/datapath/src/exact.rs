@@ -134,7 +134,8 @@ impl Exact {
     }
 }
 
-/// Whether all that a flow's computation read is the same in `key`.
+/// Whether all that a flow's computation read is the same in `key`: a flow holds for all such keys, and an index may make
+/// it as wide as that at any time ([`dpif::DpFlow::reads`]), though at this moment it may match fewer.
 fn covers(flow: &Megaflow, key: &FlowKey) -> bool {
     flow.reads.iter().all(|step| (flow.key.word(step.word()) ^ key.0[step.word()]) & step.bits() == 0)
 }

@@ -6,7 +6,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -15,18 +15,22 @@ use std::sync::Arc;
 use crate::shared::bump_own;
 use crate::thread::Worker;
 
-/// A queue that rests after an error is asked again after this long without a packet.
-const RETRY_MS: i64 = 1000;
+/// A queue that rests after an error is asked again after this long.
+const RETRY: Duration = Duration::from_secs(1);
 /// After a descriptor ended this many sleeps in a row without a packet, the descriptors are not trusted until one comes.
 const FUTILE_MAX: u32 = 64;
 /// Queues without a descriptor to poll are asked this often.
 const ASK_MS: i64 = 1;
 
+/// Rounds with packets after which a thread looks at what it otherwise looks at when it has nothing to do.
+const CHORES: u32 = 1024;
+
 /// Runs `worker` until the datapath shuts down; `wake` is its event descriptor.
 pub(crate) fn run(mut worker: Worker, wake: &OwnedFd) {
-    let (mut empty_rounds, mut futile) = (0, 0);
+    let (mut empty_rounds, mut busy_rounds, mut futile) = (0, 0, 0);
     let mut cpus = Arc::new(Vec::new());
     let mut since = Instant::now();
+    let mut retried = since;
     while !worker.shared.stopping.load(Ordering::Acquire) {
         let packets = round(&mut worker);
         let now = Instant::now();
@@ -34,7 +38,15 @@ pub(crate) fn run(mut worker: Worker, wake: &OwnedFd) {
         since = now;
         if packets > 0 {
             (empty_rounds, futile) = (0, 0);
-            continue;
+            busy_rounds += 1;
+            if busy_rounds < CHORES {
+                continue;
+            }
+            busy_rounds = 0;
+            if now - retried > RETRY {
+                retried = now;
+                worker.retry_broken();
+            }
         }
         let wanted = worker.shared.cpus.load();
         if !Arc::ptr_eq(&wanted, &cpus) {
@@ -42,6 +54,9 @@ pub(crate) fn run(mut worker: Worker, wake: &OwnedFd) {
             pin(worker.index, &cpus);
         }
         drop(wanted);
+        if packets > 0 {
+            continue;
+        }
         empty_rounds += 1;
         if empty_rounds > worker.shared.config.empty_rounds_max {
             empty_rounds = 0;
@@ -91,7 +106,7 @@ fn sleep(worker: &Worker, wake: &OwnedFd, distrust: bool) -> bool {
     let timeout_ms = if fds.len() <= sound.len() {
         Some(ASK_MS)
     } else if broken {
-        Some(RETRY_MS)
+        Some(RETRY.as_millis() as i64)
     } else {
         None
     };

@@ -235,3 +235,30 @@ fn dummies_are_served_promptly() {
     let id = dp.flow_dump()[0].id;
     assert_eq!(dp.flow_del(id).map(|s| s.packets).ok(), Some(9));
 }
+
+#[test]
+fn a_thread_that_is_never_idle_still_does_its_chores() {
+    let dp = Datapath::new(Config::default(), Clock::real()).expect("starts");
+    dp.set_handler(TestHandler::always(vec![DpAction::Output(DpPort(2))]));
+    let (a, b) = (TestPort::new("a"), TestPort::new("b"));
+    a.broken.store(true, Ordering::SeqCst);
+    a.receive(&numbered_frame(1, 60));
+    let endless = netdev::memory::replay("endless", vec![Packet::from_slice(&numbered_frame(2, 61))], u64::MAX);
+    let null = netdev::memory::null("null").expect("port");
+    for port in [endless as Arc<dyn Netdev>, null, a.clone(), b] {
+        dp.port_add(port, None).expect("opens");
+    }
+    wait_until(|| dp.thread_stats()[0].packets > 100_000);
+    let pinned = |list: &str| {
+        let status =
+            |dir: std::io::Result<std::fs::DirEntry>| std::fs::read_to_string(dir.ok()?.path().join("status")).ok();
+        let mut tasks = std::fs::read_dir("/proc/self/task").expect("of this process").filter_map(status);
+        tasks.any(|s| s.contains("Name:\tpacket0\n") && s.contains(&format!("Cpus_allowed_list:\t{list}\n")))
+    };
+    let allowed = rustix::thread::sched_getaffinity(None).expect("of this thread");
+    let cpu = (0..rustix::thread::CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).expect("one at least");
+    dp.set_cpus(&[cpu]);
+    wait_until(|| pinned(&cpu.to_string()));
+    a.broken.store(false, Ordering::SeqCst);
+    wait_until(|| dp.port_stats(DpPort(3)).is_ok_and(|s| s.rx_packets == 1));
+}
