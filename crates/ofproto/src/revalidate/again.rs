@@ -1,6 +1,7 @@
 //! One flow, translated again.
 
 use super::book::{Fresh, Known};
+use super::essence::essence;
 use super::plan::{Effects, Plan, Uses, whole};
 use crate::switch::Switch;
 use dpif::{DpActions, DpFlow, DpFlowEntry, Dpif, FlowId};
@@ -114,7 +115,8 @@ impl Switch {
             return None;
         }
         let installed = whole(&job.plan.mask);
-        let as_known = fresh.actions == job.actions
+        let of_flow = |actions: &DpActions| essence(actions, &job.key, &installed);
+        let as_known = (fresh.actions == job.actions || of_flow(&fresh.actions) == of_flow(&job.actions))
             && fresh.plan.same_but_mask(&job.plan)
             && fresh.uses == job.uses
             && fresh.effects == job.effects;

@@ -2,6 +2,7 @@
 
 use super::again::Job;
 use super::book::Fresh;
+use super::essence::essence;
 use super::plan::{Plan, whole};
 use crate::switch::Switch;
 use dpif::{DpAction, DpActions, DpFlowEntry, FlowId};
@@ -28,6 +29,10 @@ impl Switch {
         // Put there by hand, or it is another by now.
         let known = state.book.lock().get(id).map(|known| Job::of(id, known));
         let Some(job) = known.filter(|job| job.actions == *actions) else { return true };
+        let of_flow = |actions: &DpActions| essence(actions, key, &whole(&job.plan.mask));
+        if same_for_other_packet(&of_flow(&translated.fresh.actions), &of_flow(actions)) {
+            return true;
+        }
         if !settled() || translated.fresh.generation != self.generation() {
             return true;
         }

@@ -3,7 +3,7 @@
 //!
 //! - [`change`]: what can change; [`plan`]: what a verdict rests on; [`book`]: the installed flows, found by that;
 //! - [`pass`]: one pass: changes first, then statistics; [`again`]: one flow, translated again;
-//! - [`limits`]: how many flows there may be; [`thread`]: when passes run; [`check`]: verdicts held against fresh ones;
+//! - [`limits`]: how many flows there may be; [`thread`]: when passes run; [`check`]: verdicts held against fresh ones, by their [`essence`];
 //! - [`status`]: what there is to be seen of it.
 //!
 //! Every change has a number. A flow is entered into the book with the number of the last change before its
@@ -16,6 +16,7 @@ mod again;
 mod book;
 mod change;
 mod check;
+pub(crate) mod essence;
 mod limits;
 mod pass;
 mod plan;

@@ -6,6 +6,7 @@
 
 use super::*;
 use crate::Extent;
+use crate::revalidate::essence::essence;
 use base::rng::Rng;
 use dpif::{DpAction, DpFlowEntry, Dpif};
 use flow::{FlowKey, FlowMask};
@@ -317,8 +318,9 @@ impl World {
         self.compared.1 += 1;
         let mut verdict = xlate::translate(&self.lab.switch.network(), key, false);
         let fresh = crate::upcall::dp_actions(&mut verdict);
+        let of_flow = |actions: &[DpAction]| essence(&plain(actions), key, &entry.flow.mask);
         assert!(
-            plain(&fresh) == plain(&entry.flow.actions),
+            of_flow(&fresh) == of_flow(&entry.flow.actions),
             "{}flow {:?} mask {:?}\npacket {key:?}\ncached {:?}\nfresh {fresh:?}",
             self.done,
             entry.flow.key,

@@ -1,0 +1,74 @@
+//! What actions do to the packets of a flow, without what makes no difference to them.
+//!
+//! A translation leaves out that a field is set to the value that it has, if it has read the field. What it reads may become
+//! less when a rule goes, and then the same field is set again: the actions are others, and do the same to every packet
+//! that matched before.
+
+use dpif::DpAction;
+use flow::{FlowKey, FlowMask, layout};
+
+/// `actions` as they are to packets that agree with `key` in the bits of `mask`: without fields set to what they are, and
+/// without copies that nothing changes.
+pub(crate) fn essence(actions: &[DpAction], key: &FlowKey, mask: &FlowMask) -> Vec<DpAction> {
+    let (mut key, mut known) = (key.clone(), mask.clone());
+    let mut out = Vec::with_capacity(actions.len());
+    for action in actions {
+        match action {
+            DpAction::Set { field, value, mask } => {
+                let mut bits = FlowKey::ZERO;
+                bits.add_mask(*field, *mask);
+                let is_known = bits.0.iter().zip(&known.0).all(|(b, k)| b & !k == 0);
+                if is_known && key.get(*field) & mask == *value & mask {
+                    continue;
+                }
+                key.set(*field, key.get(*field) & !mask | value & mask);
+                known.add_mask(*field, *mask);
+                out.push(action.clone());
+            }
+            DpAction::PushVlan { .. } | DpAction::PopVlan => {
+                // Tags are not where they were.
+                known.0[layout::ETH_SRC] &= !0xffff;
+                known.0[layout::VLAN] = 0;
+                out.push(action.clone());
+            }
+            DpAction::Clone(inner) => {
+                let inner = essence(inner, &key, &known);
+                let changes = |a: &DpAction| {
+                    matches!(
+                        a,
+                        DpAction::Set { .. } | DpAction::PushVlan { .. } | DpAction::PopVlan | DpAction::Trunc(_)
+                    )
+                };
+                if inner.iter().any(changes) {
+                    out.push(DpAction::Clone(inner.into()));
+                } else {
+                    out.extend(inner);
+                }
+            }
+            other => out.push(other.clone()),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::DpPort;
+    use flow::Field;
+
+    #[test]
+    fn what_is_set_to_what_it_is_makes_no_difference() {
+        let (mut key, mut mask) = (FlowKey::ZERO, FlowKey::ZERO);
+        key.set(Field::EthSrc, 3);
+        let set = |value| DpAction::Set { field: Field::EthSrc, value, mask: Field::EthSrc.info().full_mask() };
+        let out = DpAction::Output(DpPort(5));
+        let cloned = |value| vec![DpAction::Clone(vec![set(value), out.clone()].into()), out.clone()];
+        assert_eq!(essence(&cloned(3), &key, &mask), cloned(3), "not known");
+        mask.add_mask(Field::EthSrc, u128::MAX);
+        assert_eq!(essence(&cloned(3), &key, &mask), [out.clone(), out.clone()]);
+        assert_eq!(essence(&cloned(4), &key, &mask), cloned(4));
+        let there_and_back = [set(4), out.clone(), set(3), set(3), out.clone()];
+        assert_eq!(essence(&there_and_back, &key, &mask), [set(4), out.clone(), set(3), out]);
+    }
+}
