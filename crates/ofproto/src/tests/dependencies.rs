@@ -298,6 +298,13 @@ impl World {
         let _ = writeln!(self.done, "pass {extent:?}");
         let report = self.lab.switch.pass(extent);
         assert_eq!(report.mended, 0, "{}", self.done);
+        // What statistics tell of may teach flows, which is a change for the next pass.
+        let switch = &self.lab.switch;
+        let mut last = None;
+        while last != Some(switch.last_change()) {
+            last = Some(switch.last_change());
+            switch.pass(Extent::Changes);
+        }
         let entries = self.lab.dp.flow_dump();
         let samples: Vec<FlowKey> = (0..8)
             .map(|_| {
