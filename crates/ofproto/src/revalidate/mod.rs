@@ -206,6 +206,12 @@ impl Switch {
         self.revalidation.limiter.limits()
     }
 
+    /// Sets how many flows there may be, at once: the limit follows what passes cost from there.
+    pub fn set_flow_limit(&self, flows: u64) {
+        self.set_limits(Limits { flow_limit: flows, ..self.limits() });
+        self.revalidation.limiter.allow(flows);
+    }
+
     /// Sets the limits on flows; see [`Limits`].
     pub fn set_limits(&self, limits: Limits) {
         self.revalidation.limiter.set(limits);

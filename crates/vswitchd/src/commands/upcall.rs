@@ -2,7 +2,7 @@
 
 use super::{act, dp_name, show};
 use crate::devices::{Devices, Dp};
-use ofproto::{Extent, Limits};
+use ofproto::Extent;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
         let text = args.first().map_or("", |a| a);
         let limit = text.parse().map_err(|_| format!("'{text}' is not a number of flows"))?;
         for (_, dp) in d.datapaths() {
-            dp.switch.set_limits(Limits { flow_limit: limit, ..dp.switch.limits() });
+            dp.switch.set_flow_limit(limit);
         }
         Ok(format!("set flow_limit to {limit}"))
     });
