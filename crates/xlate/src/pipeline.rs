@@ -119,7 +119,6 @@ impl Xlate<'_> {
         };
         self.rule_cookie = rule.cookie;
         self.rule_is_miss = rule.priority == 0 && rule.minimatch.values().is_empty();
-        self.effects.push(Effect::Rule(Arc::clone(&rule)));
         self.tracer.enter(Kind::Table, || rule_header(&rule));
         self.level += 1;
         if rule.actions.is_empty() {
@@ -144,7 +143,7 @@ impl Xlate<'_> {
         let written = self.written_list();
         let rules = self.bridge.tables.get(usize::from(table)).map(|t| &t.rules);
         let rule = rules.and_then(|rules| rules.lookup(&self.key, self.view.version, &mut self.reads));
-        self.effects.push(Effect::Lookup { bridge: self.bridge.id, table, matched: rule.is_some() });
+        self.effects.push(Effect::Lookup { bridge: self.bridge.id, table, rule: rule.clone() });
         self.dependencies.push(Dependency::Lookup(Lookup {
             bridge: self.bridge.id,
             table,

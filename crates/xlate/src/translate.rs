@@ -73,10 +73,8 @@ pub fn translate_from(net: &Network, bridge: &Bridge, key: &FlowKey, start: Star
     let mut x = Xlate::new(net, bridge, key, trace);
     // Registers, metadata and `conj_id` are no part of a packet: what they start with is given, and looking at them reads
     // nothing.
-    let mut given = FlowKey::ZERO;
-    given.0[layout::REGS..layout::TUN_ID].fill(u64::MAX);
-    given.add_mask(Field::ConjId, u32::MAX.into());
-    x.reads.write_mask(&given);
+    x.reads.write_words(layout::REGS..layout::TUN_ID);
+    x.reads.write_field(Field::ConjId);
     // Which bridge this is depends on the port, and how headers are read on the Ethernet type.
     x.reads.note_field(Field::InPortOxm);
     x.reads.note_field(Field::EthType);
@@ -139,11 +137,12 @@ pub(crate) struct Xlate<'a> {
 
 impl<'a> Xlate<'a> {
     fn new(net: &'a Network, bridge: &'a Bridge, key: &FlowKey, trace: bool) -> Self {
+        let view = bridge.tables.view();
         Self {
             net,
             bridge,
-            view: Arc::default(),
-            views: Vec::new(),
+            view: Arc::clone(&view),
+            views: vec![(bridge.id, view)],
             key: key.clone(),
             base: key.clone(),
             reads: Reads::new(),

@@ -1,7 +1,8 @@
 //! The installed flows, each with what it rests on, and found by it.
 //!
 //! Invariants:
-//! - each flow is named by its plan and, under each of its addresses, in `by_mac`, and nowhere else;
+//! - each flow is named by its plan, at the flow's `place` there, and, under each of its addresses, in `by_mac`, and
+//!   nowhere else;
 //! - each plan in `plans` has a flow, and stands under each of its places in `by_place`;
 //! - a flow is entered only if its translation began after all changes whose pass has begun (`begun`): so a pass that
 //!   asks the book which flows its changes can affect misses none.
@@ -10,6 +11,7 @@ use super::plan::{Changes, Effects, Place, Plan, Uses};
 use base::{MacAddr, Millis};
 use dpif::{DpActions, DpFlowStats, FlowId};
 use flow::FlowKey;
+use foldhash::fast::RandomState;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -34,6 +36,8 @@ pub(crate) struct Known {
     pub(crate) generation: u64,
     /// The last pass that saw it in the datapath.
     pub(crate) seen: u64,
+    /// Where it stands among the flows of its plan.
+    place: usize,
 }
 
 /// A flow as its translation made it, to be entered.
@@ -86,7 +90,8 @@ impl Known {
 
 #[derive(Debug)]
 struct PlanEntry {
-    flows: HashSet<FlowId>,
+    plan: Arc<Plan>,
+    flows: Vec<FlowId>,
     /// The effects of some of them, to be shared by others.
     effects: Vec<Effects>,
 }
@@ -111,9 +116,9 @@ impl PlanEntry {
 /// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
-    flows: HashMap<FlowId, Known>,
-    plans: HashMap<Arc<Plan>, PlanEntry>,
-    by_place: HashMap<Place, HashSet<ByAddress>>,
+    flows: HashMap<FlowId, Box<Known>, RandomState>,
+    plans: HashMap<Arc<Plan>, PlanEntry, RandomState>,
+    by_place: HashMap<Place, HashSet<ByAddress, RandomState>, RandomState>,
     by_mac: HashMap<(BridgeId, u16, MacAddr), HashSet<FlowId>>,
     /// The last change whose pass has begun.
     begun: u64,
@@ -146,9 +151,10 @@ impl Book {
         if fresh.seq < self.begun {
             return false;
         }
-        let (plan, effects) = self.adopt(id, fresh.plan, fresh.effects, &fresh.uses);
+        let (plan, effects, place) = self.adopt(id, fresh.plan, fresh.effects, &fresh.uses);
         let known = Known {
             plan,
+            place,
             effects,
             uses: fresh.uses,
             key: PacketKey::new(key),
@@ -160,7 +166,7 @@ impl Book {
             generation: fresh.generation,
             seen: 0,
         };
-        self.flows.insert(id, known);
+        self.flows.insert(id, Box::new(known));
         true
     }
 
@@ -171,11 +177,11 @@ impl Book {
         if *known.plan == fresh.plan && known.uses == fresh.uses && known.effects == fresh.effects {
             return true;
         }
-        let (plan, uses) = (Arc::clone(&known.plan), Arc::clone(&known.uses));
-        self.release(id, &plan, &uses);
-        let (plan, effects) = self.adopt(id, fresh.plan, fresh.effects, &fresh.uses);
+        let (plan, uses, place) = (Arc::clone(&known.plan), Arc::clone(&known.uses), known.place);
+        self.release(id, &plan, place, &uses);
+        let (plan, effects, place) = self.adopt(id, fresh.plan, fresh.effects, &fresh.uses);
         if let Some(known) = self.flows.get_mut(&id) {
-            (known.plan, known.effects, known.uses) = (plan, effects, fresh.uses);
+            (known.plan, known.effects, known.uses, known.place) = (plan, effects, fresh.uses, place);
         }
         true
     }
@@ -184,32 +190,32 @@ impl Book {
     pub(crate) fn remove(&mut self, id: FlowId) -> Option<Known> {
         let known = self.flows.remove(&id)?;
         self.late.remove(&id);
-        self.release(id, &known.plan, &known.uses);
-        Some(known)
+        self.release(id, &known.plan, known.place, &known.uses);
+        Some(*known)
     }
 
-    fn adopt(&mut self, id: FlowId, plan: Plan, effects: Effects, uses: &Uses) -> (Arc<Plan>, Effects) {
+    /// Enters a flow with its plan and its addresses. Returns the plan and effects, as others have them too, and the place
+    /// of the flow with its plan.
+    fn adopt(&mut self, id: FlowId, mut plan: Plan, effects: Effects, uses: &Uses) -> (Arc<Plan>, Effects, usize) {
         for mac in uses.iter() {
             self.by_mac.entry(mac.mac).or_default().insert(id);
         }
-        match self.plans.entry(Arc::new(plan)) {
-            Entry::Occupied(mut known) => {
-                known.get_mut().flows.insert(id);
-                let effects = known.get_mut().share(effects);
-                (Arc::clone(known.key()), effects)
-            }
-            Entry::Vacant(new) => {
-                let plan = Arc::clone(new.key());
-                new.insert(PlanEntry { flows: HashSet::from([id]), effects: vec![Arc::clone(&effects)] });
-                for place in plan.places() {
-                    self.by_place.entry(place).or_default().insert(ByAddress(Arc::clone(&plan)));
-                }
-                (plan, effects)
-            }
+        if let Some(entry) = self.plans.get_mut(&plan) {
+            let place = entry.flows.len();
+            entry.flows.push(id);
+            return (Arc::clone(&entry.plan), entry.share(effects), place);
         }
+        plan.shrink();
+        let plan = Arc::new(plan);
+        for place in plan.places() {
+            self.by_place.entry(place).or_default().insert(ByAddress(Arc::clone(&plan)));
+        }
+        let entry = PlanEntry { plan: Arc::clone(&plan), flows: vec![id], effects: vec![Arc::clone(&effects)] };
+        self.plans.insert(Arc::clone(&plan), entry);
+        (plan, effects, 0)
     }
 
-    fn release(&mut self, id: FlowId, plan: &Arc<Plan>, uses: &Uses) {
+    fn release(&mut self, id: FlowId, plan: &Arc<Plan>, place: usize, uses: &Uses) {
         for mac in uses.iter() {
             if let Entry::Occupied(mut flows) = self.by_mac.entry(mac.mac) {
                 flows.get_mut().remove(&id);
@@ -219,7 +225,12 @@ impl Book {
             }
         }
         let Some(entry) = self.plans.get_mut(plan) else { return };
-        entry.flows.remove(&id);
+        entry.flows.swap_remove(place);
+        if let Some(moved) = entry.flows.get(place)
+            && let Some(known) = self.flows.get_mut(moved)
+        {
+            known.place = place;
+        }
         if !entry.flows.is_empty() {
             return;
         }
@@ -241,12 +252,12 @@ impl Book {
 
     /// A flow.
     pub(crate) fn get(&self, id: FlowId) -> Option<&Known> {
-        self.flows.get(&id)
+        self.flows.get(&id).map(Box::as_ref)
     }
 
     /// A flow, to take its statistics.
     pub(crate) fn get_mut(&mut self, id: FlowId) -> Option<&mut Known> {
-        self.flows.get_mut(&id)
+        self.flows.get_mut(&id).map(Box::as_mut)
     }
 
     /// Flows in it.
