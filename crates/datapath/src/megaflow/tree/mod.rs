@@ -128,7 +128,7 @@ impl Tree {
             }
             let mask = Sparse::new(&wanted.mask);
             flow.set_mask(mask.clone(), &mut self.masks);
-            let covered = self.core.fill(spot, Leaf::new(flow, &mask, wanted.is_narrowed()));
+            let covered = self.core.fill(spot, &wanted, Leaf::new(flow, &mask, wanted.is_narrowed()));
             out.extend(covered.and_then(|leaf| self.out(leaf)));
         }
         out
@@ -180,7 +180,7 @@ impl MegaflowIndex for Tree {
         flow.narrow(Sparse::new(&wanted.mask));
         flow.share(&mut self.reads, &mut self.masks);
         let flow = Arc::new(flow);
-        let covered = self.core.fill(spot, Leaf::new(flow.clone(), &flow.mask(), wanted.is_narrowed()));
+        let covered = self.core.fill(spot, &wanted, Leaf::new(flow.clone(), &flow.mask(), wanted.is_narrowed()));
         replaced.extend(covered.and_then(|leaf| self.out(leaf)));
         self.insertions += 1;
         Inserted { flow, replaced }
