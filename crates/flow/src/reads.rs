@@ -51,6 +51,9 @@ const fn prefix_bits(shift: u8, width: u8, len: u8) -> u64 {
     if len == 0 { 0 } else { (u64::MAX >> (64 - len)) << (width - len) << shift }
 }
 
+/// Steps of a translation, mostly.
+const STEPS_LIKELY: usize = 16;
+
 /// Bits of the packet's key that a computation looked at, each recorded once, when it was first read. Bits that the
 /// computation itself wrote before are not the packet's any more: reading those records nothing.
 #[derive(Clone, Debug, Default)]
@@ -63,7 +66,7 @@ pub struct Reads {
 impl Reads {
     /// Nothing read yet.
     pub fn new() -> Self {
-        Self::default()
+        Self { mask: FlowMask::ZERO, written: FlowMask::ZERO, order: Vec::with_capacity(STEPS_LIKELY) }
     }
 
     /// Records that `bits` of word `word` were read.

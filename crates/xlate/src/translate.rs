@@ -32,6 +32,9 @@ pub(crate) const MAX_SET: usize = 1024;
 /// Copies of the packet at most that are worked on inside of each other: what bounds the stack of the thread.
 pub(crate) const MAX_COPIES: u32 = 96;
 
+/// Look-ups in a translation, mostly.
+const LOOKUPS_LIKELY: usize = 16;
+
 /// Where a translation begins.
 #[derive(Clone, Copy, Debug)]
 pub enum Start<'a> {
@@ -73,7 +76,7 @@ pub fn translate_from(net: &Network, bridge: &Bridge, key: &FlowKey, start: Star
     let mut x = Xlate::new(net, bridge, key, trace);
     // Registers, metadata and `conj_id` are no part of a packet: what they start with is given, and looking at them reads
     // nothing.
-    x.reads.write_words(layout::REGS..layout::TUN_ID);
+    x.reads.write_words(layout::GIVEN);
     x.reads.write_field(Field::ConjId);
     // Which bridge this is depends on the port, and how headers are read on the Ethernet type.
     x.reads.note_field(Field::InPortOxm);
@@ -149,8 +152,8 @@ impl<'a> Xlate<'a> {
             pending: Pending::default(),
             actions: Vec::new(),
             action_bytes: 0,
-            effects: Vec::new(),
-            dependencies: Vec::new(),
+            effects: Vec::with_capacity(LOOKUPS_LIKELY),
+            dependencies: Vec::with_capacity(LOOKUPS_LIKELY),
             tracer: Tracer::new(trace),
             table: 0,
             rule: None,

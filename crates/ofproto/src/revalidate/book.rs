@@ -10,7 +10,7 @@
 use super::plan::{Changes, Effects, Place, Plan, Uses};
 use base::{MacAddr, Millis};
 use dpif::{DpActions, DpFlowStats, FlowId};
-use flow::FlowKey;
+use flow::{FlowKey, Sparse};
 use foldhash::fast::RandomState;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -23,7 +23,7 @@ pub(crate) struct Known {
     pub(crate) plan: Arc<Plan>,
     pub(crate) effects: Effects,
     pub(crate) uses: Uses,
-    key: PacketKey,
+    key: Sparse,
     pub(crate) actions: DpActions,
     /// Packets and bytes that were brought to the rules already. They only rise: of two dumps that are worked through at
     /// the same time, the older one brings nothing.
@@ -49,29 +49,6 @@ pub(crate) struct Fresh {
     pub(crate) actions: DpActions,
     pub(crate) seq: u64,
     pub(crate) generation: u64,
-}
-
-/// The words of a packet's key that are not zero.
-#[derive(Debug)]
-struct PacketKey {
-    map: u128,
-    words: Box<[u64]>,
-}
-
-impl PacketKey {
-    fn new(key: &FlowKey) -> Self {
-        let map = key.0.iter().enumerate().filter(|(_, w)| **w != 0).fold(0, |map, (i, _)| map | 1u128 << i);
-        Self { map, words: key.0.iter().copied().filter(|w| *w != 0).collect() }
-    }
-
-    fn word(&self, i: usize) -> u64 {
-        let bit = 1u128 << i;
-        if self.map & bit == 0 { 0 } else { self.words[(self.map & (bit - 1)).count_ones() as usize] }
-    }
-
-    fn expand(&self) -> FlowKey {
-        FlowKey(std::array::from_fn(|i| self.word(i)))
-    }
 }
 
 impl Known {
@@ -157,7 +134,7 @@ impl Book {
             place,
             effects,
             uses: fresh.uses,
-            key: PacketKey::new(key),
+            key: Sparse::new(key),
             actions: fresh.actions,
             pushed: (0, 0),
             installed: now,
@@ -326,7 +303,7 @@ impl Book {
         let flows = self.flows.values().map(|k| {
             size_of::<(FlowId, Known)>()
                 + size_of::<FlowId>() * (1 + k.uses.len())
-                + size_of_val(&*k.key.words)
+                + k.key.heap_bytes()
                 + size_of_val(&*k.uses)
                 + size_of_val(&*k.effects) / Arc::strong_count(&k.effects).saturating_sub(1).max(1)
         });

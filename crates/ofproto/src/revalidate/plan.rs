@@ -145,7 +145,8 @@ impl Plan {
     /// Whether no packet of the flow can have matched `rule` at this look-up.
     fn contradicts(&self, lookup: &Lookup, rule: &Rule, key: &dyn Fn(usize) -> u64) -> bool {
         let found = |list: &[(u8, u64, u64)], word: usize| {
-            list.binary_search_by_key(&word, |w| usize::from(w.0)).ok().map_or((0, 0), |at| (list[at].1, list[at].2))
+            let unsaid = if flow::layout::GIVEN.contains(&word) { u64::MAX } else { 0 };
+            list.binary_search_by_key(&word, |w| usize::from(w.0)).map_or((unsaid, 0), |at| (list[at].1, list[at].2))
         };
         rule.minimatch.mask().words().zip(rule.minimatch.values()).any(|((word, bits), value)| {
             let bits = if word == flow::layout::CONJ_CTMARK { bits & !conj_id_bits() } else { bits };
