@@ -92,6 +92,8 @@ pub(super) struct Wanted {
     pub(super) tested: FlowMask,
     pub(super) steps: Arc<[Step]>,
     own: FlowMask,
+    /// Steps that have nothing left to test, from the first on.
+    steps_done: usize,
     /// A flow below every node on the way: the one that the key leads to for as long as there is a way.
     guide: Option<Arc<Megaflow>>,
     /// Whether it came to a leaf, so that the nodes that follow lead to that leaf and to it alone.
@@ -105,7 +107,7 @@ impl Wanted {
             mask.0[step.word()] |= step.bits();
         }
         let own = mask.clone();
-        Self { key: flow.key.expand(), mask, tested: FlowMask::ZERO, steps: flow.reads.clone(), own, guide: None, grown: false }
+        Self { key: flow.key.expand(), mask, tested: FlowMask::ZERO, steps: flow.reads.clone(), own, steps_done: 0, guide: None, grown: false }
     }
 
     pub(super) fn is_narrowed(&self) -> bool {
@@ -122,12 +124,17 @@ impl Wanted {
     }
 
     /// The bits of a word that it reads next.
-    fn next_bits(&self, word: u8) -> u64 {
-        let left = |step: &&Step| step.bits() & !self.tested.0[step.word()] != 0;
-        match self.steps.iter().find(left) {
-            Some(Step::Bits { word: w, bits }) if *w == word => *bits,
-            _ => 0,
+    fn next_bits(&mut self, word: u8) -> u64 {
+        while let Some(step) = self.steps.get(self.steps_done) {
+            if step.bits() & !self.tested.0[step.word()] != 0 {
+                return match *step {
+                    Step::Bits { word: w, bits } if w == word => bits,
+                    _ => 0,
+                };
+            }
+            self.steps_done += 1;
         }
+        0
     }
 
     /// Narrows it to these bits, and notes that they are tested.
