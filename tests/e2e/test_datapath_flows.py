@@ -83,7 +83,18 @@ def test_threads_and_searches_can_be_seen(dummies, switch):
     (thread,) = json.loads(switch.ours.appctl("--format=json", "dpif-netdev/pmd-stats-show"))
     assert thread["packets_received"] >= 2 and thread["upcalls"] >= 1
     assert re.search(r"  megaflow hits: \d+\n", switch.appctl("dpif-netdev/pmd-stats-show"))
-    assert "Rx packets:" in switch.appctl("dpif-netdev/pmd-perf-show")
+    perf = switch.appctl("dpif-netdev/pmd-perf-show")
+    assert re.search(r"^  Rx packets: +\d+  \(\d+ Kpps, \d+ cycles/pkt\)$", perf, re.M)
+    assert re.search(r"^  - Upcalls: +\d+  \( *[\d.]+ %, [\d.]+ us/upcall\)$", perf, re.M) and "\nHistograms\n" in perf
+    assert "Histograms" not in switch.appctl("dpif-netdev/pmd-perf-show", "-nh")
+    (thread,) = json.loads(switch.ours.appctl("--format=json", "dpif-netdev/pmd-perf-show", "-pmd", "0"))
+    assert sum(bucket["count"] for bucket in thread["histograms"]["packets_per_iteration"]["buckets"]) == thread["iterations"]
+    assert "no history" in refused(switch, "dpif-netdev/pmd-perf-show", "-it", "5")
+    assert "no history" in refused(switch, "dpif-netdev/pmd-perf-log-set", "on")
+    queues = switch.appctl("dpif-netdev/pmd-rxq-show")
+    assert re.search(r"^  port: p1 {16}queue-id:  0 \(enabled\)   pmd usage: NOT AVAIL$", queues, re.M)
+    (thread,) = json.loads(switch.ours.appctl("--format=json", "dpif-netdev/pmd-rxq-show"))
+    assert {"port": "p1", "queue_id": 0, "enabled": True} in thread["queues"]
     switch.appctl("dpif-netdev/pmd-stats-clear")
     assert "  packets received: 0\n" in switch.appctl("dpif-netdev/pmd-stats-show")
     shown = json.loads(switch.ours.appctl("--format=json", "classifier/show", "br0"))
