@@ -8,6 +8,9 @@ use std::fmt::Write;
 use std::sync::Arc;
 use unixctl::{Commands, OutputFormat};
 
+/// What is done to each datapath.
+type ToEach = fn(&Dp);
+
 pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     show(commands, devices, ("upcall/show", "", 0..=0), |d, _, format| {
         Ok(match format {
@@ -40,7 +43,7 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
             OutputFormat::Json => json!({"flow_limit": limit}).into(),
         })
     });
-    let commands_to_each: [(&str, fn(&Dp)); 4] = [
+    let commands_to_each: [(&str, ToEach); 4] = [
         ("revalidator/purge", |dp| dp.switch.purge()),
         ("revalidator/wait", |dp| {
             dp.datapath.settle();
