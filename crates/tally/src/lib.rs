@@ -24,7 +24,7 @@ macro_rules! proptest {
             $(
                 $(#[$attribute])*
                 fn $name($($parameters)*) {
-                    $crate::case(concat!(module_path!(), "::", stringify!($name)));
+                    $crate::case(env!("CARGO_PKG_NAME"), concat!(module_path!(), "::", stringify!($name)));
                     $body
                 }
             )*
@@ -43,17 +43,17 @@ macro_rules! proptest {
 macro_rules! report {
     ($($what:tt)+) => {{
         fn here() {}
-        $crate::note(::std::any::type_name_of_val(&here), &format!($($what)+));
+        $crate::note(env!("CARGO_PKG_NAME"), ::std::any::type_name_of_val(&here), &format!($($what)+));
     }};
 }
 
-/// The cases of one thread's properties.
-struct Counts(BTreeMap<&'static str, u64>);
+/// The cases of one thread's properties, by package and name.
+struct Counts(BTreeMap<(&'static str, &'static str), u64>);
 
 impl Drop for Counts {
     fn drop(&mut self) {
-        for (name, cases) in &self.0 {
-            write(name, &format!("{cases} cases"));
+        for ((package, name), cases) in &self.0 {
+            write(package, name, &format!("{cases} cases"));
         }
     }
 }
@@ -63,14 +63,14 @@ thread_local! {
 }
 
 /// Counts a case of the property `name`; [`proptest!`] does so.
-pub fn case(name: &'static str) {
-    COUNTS.with_borrow_mut(|counts| *counts.0.entry(name).or_default() += 1);
+pub fn case(package: &'static str, name: &'static str) {
+    COUNTS.with_borrow_mut(|counts| *counts.0.entry((package, name)).or_default() += 1);
 }
 
 /// Prints `what`, and leaves it with the name of the function in which `place` is named; [`report!`] does so.
-pub fn note(place: &str, what: &str) {
+pub fn note(package: &str, place: &str, what: &str) {
     println!("{what}");
-    write(function(place), what);
+    write(package, function(place), what);
 }
 
 /// The function around a local item and the closures around that.
@@ -82,11 +82,19 @@ fn function(mut place: &str) -> &str {
     place
 }
 
-fn write(name: &str, what: &str) {
+fn write(package: &str, name: &str, what: &str) {
     let Some(path) = std::env::var_os(FILE) else { return };
     let file = OpenOptions::new().create(true).append(true).open(path);
     // One call for the line: other programs append, too. A count that cannot be written fails no test.
-    let _ = file.and_then(|mut file| file.write_all(format!("{name}: {what}\n").as_bytes()));
+    let _ = file.and_then(|mut file| file.write_all(format!("{}: {what}\n", full(package, name)).as_bytes()));
+}
+
+/// The name with the package in front, where it does not begin with that anyhow: programs of tests are crates of their
+/// own.
+fn full(package: &str, name: &str) -> String {
+    let package = package.replace('-', "_");
+    let is_own = name.strip_prefix(&package).is_some_and(|rest| rest.starts_with("::"));
+    if is_own { name.to_owned() } else { format!("{package}::{name}") }
 }
 
 #[cfg(test)]
@@ -95,6 +103,11 @@ mod tests {
     fn names() {
         for (place, name) in [("a::b::here", "a::b"), ("a::b::{{closure}}::{{closure}}::here", "a::b"), ("a", "a")] {
             assert_eq!(super::function(place), name);
+        }
+        for (package, name, full) in
+            [("a-b", "a_b::c", "a_b::c"), ("a", "peers::c", "a::peers::c"), ("a", "ab::c", "a::ab::c")]
+        {
+            assert_eq!(super::full(package, name), full);
         }
     }
 }

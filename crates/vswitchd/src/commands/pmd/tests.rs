@@ -1,3 +1,5 @@
+//! What is read from command lines, and what is printed of a thread that did a little.
+
 use super::*;
 
 fn words(text: &str) -> Vec<String> {
