@@ -333,7 +333,7 @@ impl Datapath {
         let Some(stepped) = &self.stepped else { return 0 };
         let (worker, server) = &mut *stepped.lock();
         worker.retry_broken();
-        let received = worker.round();
+        let received = worker.round().packets;
         server.drain();
         received
     }

@@ -37,6 +37,8 @@ pub(crate) struct Forwarder {
     judge: Judge,
     /// Packets since the last one that was checked.
     unchecked: u64,
+    /// Misses that were dropped as their port's queue was full.
+    refused: u64,
     /// Packets of the batch in work that have not run through their actions yet.
     unsettled: usize,
     // Kept for their memory.
@@ -57,6 +59,7 @@ impl Forwarder {
             chance: Chance::new(),
             judge: Judge::default(),
             unchecked: 0,
+            refused: 0,
             unsettled: 0,
             batch: Batch::new(),
             keys: Vec::new(),
@@ -77,6 +80,11 @@ impl Forwarder {
     pub(crate) fn batch(&mut self) -> &mut Batch {
         pool::recycle_all(&mut self.batch);
         &mut self.batch
+    }
+
+    /// Misses dropped so far as their port's queue was full.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused
     }
 
     /// Forgets the batch in work. Returns how many of its packets had not run through their actions.
@@ -106,6 +114,7 @@ impl Forwarder {
             bump_own(&counters.misses, self.misses.len() as u64);
             let left = shared.upcalls.queue(port.id, &mut self.misses);
             if left > 0 {
+                self.refused += left as u64;
                 bump_own(&counters.lost, left as u64);
                 shared.count_drop(Some(port), DropReason::UpcallQueueFull, left as u64);
                 pool::recycle_all(&mut self.misses);

@@ -13,7 +13,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use std::sync::Arc;
 
 use crate::shared::bump_own;
-use crate::thread::Worker;
+use crate::thread::{Round, Worker};
 
 /// A queue that rests after an error is asked again after this long.
 const RETRY: Duration = Duration::from_secs(1);
@@ -32,10 +32,14 @@ pub(crate) fn run(mut worker: Worker, wake: &OwnedFd) {
     let mut since = Instant::now();
     let mut retried = since;
     while !worker.shared.stopping.load(Ordering::Acquire) {
-        let packets = round(&mut worker);
-        let now = Instant::now();
-        worker.shared.lanes[worker.index].count_round(packets as u64, (now - since).as_nanos() as u64);
-        since = now;
+        let moved = round(&mut worker);
+        let packets = moved.packets;
+        let now = lap(&worker, packets, &mut since);
+        if moved.is_futile() {
+            // Nothing can be done until misses are answered, and who is to answer them may share our processor.
+            std::thread::yield_now();
+            lap(&worker, 0, &mut since);
+        }
         if packets > 0 {
             (empty_rounds, futile) = (0, 0);
             busy_rounds += 1;
@@ -73,6 +77,14 @@ pub(crate) fn run(mut worker: Worker, wake: &OwnedFd) {
     worker.shared.saw(worker.index, u64::MAX);
 }
 
+/// Takes note of what the time since `since`, which begins anew, was spent for. Returns the time.
+fn lap(worker: &Worker, packets: usize, since: &mut Instant) -> Instant {
+    let now = Instant::now();
+    let spent = now - std::mem::replace(since, now);
+    worker.shared.lanes[worker.index].count_round(packets as u64, spent.as_nanos() as u64);
+    now
+}
+
 /// Pins the calling packet thread, number `index`, to one of `cpus`; lets it go if there are none.
 fn pin(index: usize, cpus: &[usize]) {
     let mut set = CpuSet::new();
@@ -85,13 +97,13 @@ fn pin(index: usize, cpus: &[usize]) {
     }
 }
 
-/// One round. Returns how many packets came in. A panic above the seam costs the packets of its batch, not the thread.
-fn round(worker: &mut Worker) -> usize {
+/// One round. A panic above the seam costs the packets of its batch, not the thread.
+fn round(worker: &mut Worker) -> Round {
     catch_unwind(AssertUnwindSafe(|| worker.round())).unwrap_or_else(|_| {
         let lost = worker.count_lost();
         bump_own(&worker.shared.lanes[worker.index].panics, 1);
         tracing::error!(thread = worker.index, "packet processing panicked; the packets of its batch are lost");
-        lost.max(1)
+        Round { packets: lost.max(1), refused: 0 }
     })
 }
 

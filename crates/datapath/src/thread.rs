@@ -48,6 +48,22 @@ impl Queue {
     }
 }
 
+/// What a round moved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Round {
+    /// Packets that came in.
+    pub(crate) packets: usize,
+    /// Of these, those that were dropped as the queue of their port for misses was full.
+    pub(crate) refused: usize,
+}
+
+impl Round {
+    /// Whether packets came in, and nothing became of any of them.
+    pub(crate) fn is_futile(self) -> bool {
+        self.packets > 0 && self.refused == self.packets
+    }
+}
+
 /// What one packet thread owns.
 #[derive(Debug)]
 pub(crate) struct Worker {
@@ -67,12 +83,13 @@ impl Worker {
         Self { shared, index, ports: Arc::default(), queues: Vec::new(), busy: false, forwarder: Forwarder::new(index) }
     }
 
-    /// One round: at most one batch from each queue. Returns how many packets came in.
-    pub(crate) fn round(&mut self) -> usize {
+    /// One round: at most one batch from each queue.
+    pub(crate) fn round(&mut self) -> Round {
         self.sync();
         let Self { shared, ports, queues, busy, forwarder, .. } = self;
         forwarder.configure(shared);
         let mut received = 0;
+        let refused = forwarder.refused();
         for queue in queues.iter_mut() {
             if queue.is_resting(*busy) {
                 continue;
@@ -90,7 +107,7 @@ impl Worker {
         let counters = &shared.lanes[self.index];
         bump_own(&counters.packets, received as u64);
         bump_own(&counters.rounds, 1);
-        received
+        Round { packets: received, refused: (forwarder.refused() - refused) as usize }
     }
 
     /// Takes over the published port table, if it is another than ours.

@@ -3,6 +3,8 @@
 //! A field's place within its word is in the field table. Words before [`METADATA`] are zero in a packet fresh from a
 //! port that is no tunnel, so that the datapath can leave them out.
 
+use std::ops::Range;
+
 /// Tunnel options (`tun_metadata0` to `63`), placed by the switch's TLV table: 256 bytes.
 pub const TUN_METADATA: usize = 0;
 /// Registers: `reg0` is the upper half of the first word, `reg1` the lower, and so on.
@@ -11,6 +13,8 @@ pub const REGS: usize = 32;
 pub const METADATA: usize = 40;
 /// Word 41.
 pub const TUN_ID: usize = 41;
+/// Registers and metadata: no part of a packet, and zero where a translation begins.
+pub const GIVEN: Range<usize> = REGS..TUN_ID;
 /// Word 42.
 pub const TUN_IPV6_SRC: usize = 42;
 /// Word 44.

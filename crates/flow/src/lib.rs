@@ -14,6 +14,7 @@ pub mod layout;
 pub mod matches;
 pub mod normalize;
 pub mod reads;
+pub mod sparse;
 pub mod table;
 pub mod text;
 
@@ -25,4 +26,5 @@ pub use layout::{Stage, WORDS};
 pub use matches::Match;
 pub use normalize::Normalized;
 pub use reads::{Reads, Step};
+pub use sparse::Sparse;
 pub use text::{MatchError, NoNames, PortNames};

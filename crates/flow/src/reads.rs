@@ -1,7 +1,8 @@
 //! What a translation read of the packet, in the order in which it read it: the megaflow in the making.
 
-use super::field::Field;
+use super::field::{Field, Loc};
 use super::key::{FlowKey, FlowMask};
+use std::ops::Range;
 
 /// One step of a computation that reads a key: what it looked at next, given all that it had seen before.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -50,6 +51,9 @@ const fn prefix_bits(shift: u8, width: u8, len: u8) -> u64 {
     if len == 0 { 0 } else { (u64::MAX >> (64 - len)) << (width - len) << shift }
 }
 
+/// Steps of a translation, mostly.
+const STEPS_LIKELY: usize = 16;
+
 /// Bits of the packet's key that a computation looked at, each recorded once, when it was first read. Bits that the
 /// computation itself wrote before are not the packet's any more: reading those records nothing.
 #[derive(Clone, Debug, Default)]
@@ -62,7 +66,7 @@ pub struct Reads {
 impl Reads {
     /// Nothing read yet.
     pub fn new() -> Self {
-        Self::default()
+        Self { mask: FlowMask::ZERO, written: FlowMask::ZERO, order: Vec::with_capacity(STEPS_LIKELY) }
     }
 
     /// Records that `bits` of word `word` were read.
@@ -103,7 +107,10 @@ impl Reads {
 
     /// Records that the whole of `field` was read.
     pub fn note_field(&mut self, field: Field) {
-        self.note_mask(&FlowKey::mask_of(field));
+        match field.info().loc {
+            Loc::Bits { word, shift, width } => self.note(word.into(), u64::MAX >> (64 - width) << shift),
+            _ => self.note_mask(&FlowKey::mask_of(field)),
+        }
     }
 
     /// Records that the bits of `mask` were overwritten.
@@ -120,7 +127,26 @@ impl Reads {
 
     /// Records that the whole of `field` was overwritten.
     pub fn write_field(&mut self, field: Field) {
-        self.write_mask(&FlowKey::mask_of(field));
+        self.write_bits(field, field.info().full_mask());
+    }
+
+    /// Records that the bits `mask` of `field` were overwritten.
+    pub fn write_bits(&mut self, field: Field, mask: u128) {
+        match field.info().loc {
+            Loc::Bits { word, shift, width } => {
+                self.written.0[usize::from(word)] |= (mask as u64 & u64::MAX >> (64 - width)) << shift;
+            }
+            _ => {
+                let mut bits = FlowMask::ZERO;
+                bits.add_mask(field, mask);
+                self.write_mask(&bits);
+            }
+        }
+    }
+
+    /// Records that all bits of these words were overwritten.
+    pub fn write_words(&mut self, words: Range<usize>) {
+        self.written.0[words].fill(u64::MAX);
     }
 
     /// All bits read: what a cached answer must match.

@@ -47,7 +47,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     for dst in 0..destinations {
         bench.send(1, &mut (0..sources).map(|src| frame(src, dst)));
-        bench.raise_limit(limit);
     }
     bench.switch.pass(Extent::Full);
     let set_ups = bench.packets as f64 / bench.busy.as_secs_f64();

@@ -99,7 +99,6 @@ fn run(setting: &Setting, connections: u64) -> Result<Bench, Box<dyn std::error:
             bench.send(if *from_client { 1 } else { 2 }, &mut burst);
         }
         bench.switch.pass(ofproto::Extent::Changes);
-        bench.raise_limit(FLOWS_MAX);
     }
     bench.switch.revalidate();
     Ok(bench)

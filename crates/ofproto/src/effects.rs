@@ -3,6 +3,7 @@
 use crate::revalidate::{Change, Uses};
 use crate::switch::Switch;
 use base::Millis;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use xlate::Effect;
 
@@ -38,17 +39,23 @@ impl Switch {
         if packets == 0 {
             return;
         }
+        let mut net = None;
+        // Of the bridge that the last look-up was in, where the next one mostly is, too.
+        let mut tables = None;
         for effect in effects {
             match effect {
-                Effect::Rule(rule) => rule.stats.add(packets, bytes, now),
-                Effect::Lookup { bridge, table, matched } => {
-                    let net = self.network();
-                    if let Some(t) = net.bridges.get(bridge).and_then(|b| b.tables.get(usize::from(*table))) {
+                Effect::Lookup { bridge, table, rule } => {
+                    let net = net.get_or_insert_with(|| self.network());
+                    if tables.as_ref().is_none_or(|(id, _)| id != bridge) {
+                        tables = net.bridges.get(bridge).map(|b| (*bridge, Arc::clone(&b.tables)));
+                    }
+                    if let Some(t) = tables.as_ref().and_then(|(_, tables)| tables.get(usize::from(*table))) {
                         t.lookups.fetch_add(packets, Ordering::Relaxed);
-                        if *matched {
+                        if rule.is_some() {
                             t.matched.fetch_add(packets, Ordering::Relaxed);
                         }
                     }
+                    rule.iter().for_each(|rule| rule.stats.add(packets, bytes, now));
                 }
                 Effect::LearnMac { bridge, vlan, mac, port } => {
                     let net = self.network();

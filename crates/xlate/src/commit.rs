@@ -67,7 +67,7 @@ impl Xlate<'_> {
             if field == Field::IpDscpShifted { (Field::IpDscp, value >> 2, mask >> 2) } else { (field, value, mask) };
         let old = self.key.get(field);
         self.key.set(field, old & !mask | value & mask);
-        self.reads.write_mask(&key_mask(field, mask));
+        self.reads.write_bits(field, mask);
         self.written = None;
         if is_in_packet(field) {
             self.pending.add(field, mask);
@@ -91,7 +91,7 @@ impl Xlate<'_> {
         match (before & 0x1000 != 0, tci & 0x1000 != 0) {
             (true, true) => {
                 self.key.set_vlan_tci(tci);
-                self.reads.write_mask(&key_mask(field, mask));
+                self.reads.write_bits(field, mask);
                 // The presence bit is not on the wire.
                 let bits = key_mask(field, mask).0[layout::ETH_SRC] & 0xefff;
                 self.pending.add(Field::VlanTci, bits.into());

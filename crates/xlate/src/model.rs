@@ -10,6 +10,7 @@ use flow::{Field, FlowKey};
 use openflow::Action;
 use openflow::flow_mod::FlowFlags;
 use parking_lot::RwLock;
+use foldhash::fast::RandomState;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,9 +22,9 @@ pub type BridgeId = u32;
 #[derive(Debug, Default)]
 pub struct Network {
     /// The bridges.
-    pub bridges: HashMap<BridgeId, Arc<Bridge>>,
+    pub bridges: HashMap<BridgeId, Arc<Bridge>, RandomState>,
     /// Which bridge and port a datapath port is.
-    pub ports: HashMap<DpPort, (BridgeId, PortNo)>,
+    pub ports: HashMap<DpPort, (BridgeId, PortNo), RandomState>,
 }
 
 /// One bridge.

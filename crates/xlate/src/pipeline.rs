@@ -8,9 +8,16 @@ use crate::trace::Kind;
 use crate::translate::Xlate;
 use crate::verdict::{Dependency, Effect, Lookup};
 use base::PortNo;
-use flow::{Field, FlowKey};
+use flow::layout;
 use openflow::{Action, PacketInReason};
+use smallvec::SmallVec;
 use std::sync::Arc;
+
+/// The ingress port in word [`layout::PORTS`].
+const IN_PORT: u64 = 0xffff_ffff << 32;
+
+/// Lists inside of each other, mostly.
+const FRAMES_LIKELY: usize = 16;
 
 /// A list of actions in work.
 pub(crate) struct Frame<'l> {
@@ -49,7 +56,8 @@ impl Xlate<'_> {
     }
 
     fn run(&mut self, first: Frame<'_>) {
-        let mut frames = vec![first];
+        let mut frames = Vec::with_capacity(FRAMES_LIKELY);
+        frames.push(first);
         while let Some(frame) = frames.last_mut() {
             let over = std::mem::take(&mut self.stop_list) || self.exit;
             match frame.action().filter(|_| !over) {
@@ -65,7 +73,9 @@ impl Xlate<'_> {
                     back.into_iter().for_each(|back| self.go_back(back));
                 }
             }
-            frames.extend(self.next.take());
+            if self.next.is_some() {
+                frames.extend(self.next.take());
+            }
         }
     }
 
@@ -119,7 +129,6 @@ impl Xlate<'_> {
         };
         self.rule_cookie = rule.cookie;
         self.rule_is_miss = rule.priority == 0 && rule.minimatch.values().is_empty();
-        self.effects.push(Effect::Rule(Arc::clone(&rule)));
         self.tracer.enter(Kind::Table, || rule_header(&rule));
         self.level += 1;
         if rule.actions.is_empty() {
@@ -144,7 +153,7 @@ impl Xlate<'_> {
         let written = self.written_list();
         let rules = self.bridge.tables.get(usize::from(table)).map(|t| &t.rules);
         let rule = rules.and_then(|rules| rules.lookup(&self.key, self.view.version, &mut self.reads));
-        self.effects.push(Effect::Lookup { bridge: self.bridge.id, table, matched: rule.is_some() });
+        self.effects.push(Effect::Lookup { bridge: self.bridge.id, table, rule: rule.clone() });
         self.dependencies.push(Dependency::Lookup(Lookup {
             bridge: self.bridge.id,
             table,
@@ -154,7 +163,7 @@ impl Xlate<'_> {
         rule
     }
 
-    /// What of the key is not the packet's any more: word, bits, values. The ingress port is the bridge's, not the
+    /// What of the key is not the packet's any more: word, bits, values; see [`Lookup::written`]. The ingress port is the bridge's, not the
     /// packet's: it counts as written.
     fn written_list(&mut self) -> Arc<[(u8, u64, u64)]> {
         if let Some(list) = &self.written {
@@ -167,10 +176,15 @@ impl Xlate<'_> {
     }
 
     fn make_written_list(&self) -> Arc<[(u8, u64, u64)]> {
-        let in_port = FlowKey::mask_of(Field::InPortOxm);
-        let bits = self.reads.written().0.iter().zip(&in_port.0).map(|(w, p)| w | p);
-        let words = bits.enumerate().filter(|(_, bits)| *bits != 0);
-        words.map(|(word, bits)| (word as u8, bits, self.key.0[word] & bits)).collect()
+        let mut list: SmallVec<[(u8, u64, u64); 32]> = SmallVec::new();
+        for (word, bits) in self.reads.written().0.iter().enumerate() {
+            let bits = bits | if word == layout::PORTS { IN_PORT } else { 0 };
+            let value = self.key.0[word] & bits;
+            if bits != 0 && (value != 0 || !layout::GIVEN.contains(&word)) {
+                list.push((word as u8, bits, value));
+            }
+        }
+        list[..].into()
     }
 
     fn miss(&mut self, table: u8, pipeline: bool) {

@@ -32,6 +32,9 @@ pub(crate) const MAX_SET: usize = 1024;
 /// Copies of the packet at most that are worked on inside of each other: what bounds the stack of the thread.
 pub(crate) const MAX_COPIES: u32 = 96;
 
+/// Look-ups in a translation, mostly.
+const LOOKUPS_LIKELY: usize = 16;
+
 /// Where a translation begins.
 #[derive(Clone, Copy, Debug)]
 pub enum Start<'a> {
@@ -73,10 +76,8 @@ pub fn translate_from(net: &Network, bridge: &Bridge, key: &FlowKey, start: Star
     let mut x = Xlate::new(net, bridge, key, trace);
     // Registers, metadata and `conj_id` are no part of a packet: what they start with is given, and looking at them reads
     // nothing.
-    let mut given = FlowKey::ZERO;
-    given.0[layout::REGS..layout::TUN_ID].fill(u64::MAX);
-    given.add_mask(Field::ConjId, u32::MAX.into());
-    x.reads.write_mask(&given);
+    x.reads.write_words(layout::GIVEN);
+    x.reads.write_field(Field::ConjId);
     // Which bridge this is depends on the port, and how headers are read on the Ethernet type.
     x.reads.note_field(Field::InPortOxm);
     x.reads.note_field(Field::EthType);
@@ -139,19 +140,20 @@ pub(crate) struct Xlate<'a> {
 
 impl<'a> Xlate<'a> {
     fn new(net: &'a Network, bridge: &'a Bridge, key: &FlowKey, trace: bool) -> Self {
+        let view = bridge.tables.view();
         Self {
             net,
             bridge,
-            view: Arc::default(),
-            views: Vec::new(),
+            view: Arc::clone(&view),
+            views: vec![(bridge.id, view)],
             key: key.clone(),
             base: key.clone(),
             reads: Reads::new(),
             pending: Pending::default(),
             actions: Vec::new(),
             action_bytes: 0,
-            effects: Vec::new(),
-            dependencies: Vec::new(),
+            effects: Vec::with_capacity(LOOKUPS_LIKELY),
+            dependencies: Vec::with_capacity(LOOKUPS_LIKELY),
             tracer: Tracer::new(trace),
             table: 0,
             rule: None,

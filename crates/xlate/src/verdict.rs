@@ -33,16 +33,14 @@ pub struct Verdict {
 /// Something that a packet causes beside its forwarding.
 #[derive(Clone, Debug)]
 pub enum Effect {
-    /// A flow was used.
-    Rule(Arc<Rule>),
     /// A table was looked up.
     Lookup {
         /// Bridge of the table.
         bridge: BridgeId,
         /// The table.
         table: u8,
-        /// Whether a flow was found.
-        matched: bool,
+        /// The flow that was found, and used.
+        rule: Option<Arc<Rule>>,
     },
     /// An address was seen.
     LearnMac {
@@ -96,9 +94,8 @@ impl PartialEq for Effect {
     /// Whether two effects are the same, on the very same things.
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Rule(a), Self::Rule(b)) => Arc::ptr_eq(a, b),
-            (Self::Lookup { bridge, table, matched }, Self::Lookup { bridge: b, table: t, matched: m }) => {
-                (bridge, table, matched) == (b, t, m)
+            (Self::Lookup { bridge, table, rule }, Self::Lookup { bridge: b, table: t, rule: r }) => {
+                (bridge, table, address(rule)) == (b, t, address(r))
             }
             (Self::LearnMac { bridge, vlan, mac, port }, Self::LearnMac { bridge: b, vlan: v, mac: m, port: p }) => {
                 (bridge, vlan, mac, port) == (b, v, m, p)
@@ -117,6 +114,11 @@ impl PartialEq for Effect {
 }
 
 impl Eq for Effect {}
+
+/// Which rule it is, if there is one.
+fn address(rule: &Option<Arc<Rule>>) -> Option<*const Rule> {
+    rule.as_ref().map(Arc::as_ptr)
+}
 
 /// Something other than the packet that a verdict rests on.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -161,8 +163,8 @@ pub struct Lookup {
     /// Priority of the rule found. Only one at least as high can take its place. `None` if none was found, and of one that
     /// matches `conj_id` too: it was found by way of clauses that have priorities of their own.
     pub found: Option<u16>,
-    /// What the actions had written to the key until then: word, bits, values of these bits. All else is as in the
-    /// packet.
+    /// What the actions had written to the key until then: word, bits, values of these bits. Words of
+    /// [`flow::layout::GIVEN`] are written in any case, and zero where nothing is said. All else is as in the packet.
     pub written: Arc<[(u8, u64, u64)]>,
 }
 

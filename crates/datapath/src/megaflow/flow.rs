@@ -7,66 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use base::Millis;
 use dpif::{DpActions, DpFlow, DpFlowEntry, DpFlowStats, FlowId};
 use flow::layout::WORDS;
-use flow::{FlowKey, Step};
+use flow::{FlowKey, Sparse, Step};
 use parking_lot::Mutex;
 
 use super::share::Shared;
-
-/// A key or mask by its words that are not zero.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Sparse {
-    /// Which words are not zero.
-    map: [u64; 2],
-    words: Box<[u64]>,
-}
-
-const _: () = assert!(WORDS <= 128);
-
-impl Sparse {
-    /// The words of `key` that are not zero.
-    pub fn new(key: &FlowKey) -> Self {
-        let mut map = [0; 2];
-        for (i, _) in key.0.iter().enumerate().filter(|(_, w)| **w != 0) {
-            map[i / 64] |= 1 << (i % 64);
-        }
-        Self { map, words: key.0.iter().copied().filter(|w| *w != 0).collect() }
-    }
-
-    /// A word.
-    pub fn word(&self, i: usize) -> u64 {
-        let (half, bit) = (i / 64, 1u64 << (i % 64));
-        if self.map[half] & bit == 0 {
-            return 0;
-        }
-        let before = (self.map[half] & (bit - 1)).count_ones() + if half == 1 { self.map[0].count_ones() } else { 0 };
-        self.words[before as usize]
-    }
-
-    /// Its words that are not zero, in ascending order, with their indexes.
-    pub fn iter(&self) -> impl Iterator<Item = (usize, u64)> {
-        let mut map = self.map;
-        self.words.iter().map(move |word| {
-            let half = usize::from(map[0] == 0);
-            let at = map[half].trailing_zeros() as usize + 64 * half;
-            map[half] &= map[half].wrapping_sub(1);
-            (at, *word)
-        })
-    }
-
-    /// All words.
-    pub fn expand(&self) -> FlowKey {
-        let mut key = FlowKey::ZERO;
-        for (i, word) in self.iter() {
-            key.0[i] = word;
-        }
-        key
-    }
-
-    /// Bytes on the heap.
-    pub fn heap_bytes(&self) -> usize {
-        self.words.len() * size_of::<u64>()
-    }
-}
 
 /// An installed flow with its counters, which packet threads write while others read.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use std::borrow::Borrow;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use ::flow::{FlowKey, Step};
+use ::flow::{FlowKey, Sparse, Step};
 use smallvec::SmallVec;
 
 use share::Shared;
@@ -21,7 +21,7 @@ use share::Shared;
 pub(crate) use any::AnyIndex;
 pub use any::IndexKind;
 
-pub use self::flow::{Megaflow, Sparse};
+pub use self::flow::Megaflow;
 pub use tree::Tree;
 pub use tuple_space::TupleSpace;
 

@@ -9,13 +9,13 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use flow::FlowKey;
+use flow::{FlowKey, Sparse};
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashTable};
 use smallvec::{SmallVec, smallvec};
 
 use super::share::Shared;
-use super::{Found, Inserted, Megaflow, MegaflowIndex, Sparse};
+use super::{Found, Inserted, Megaflow, MegaflowIndex};
 
 /// Tuple space search; see the module's text.
 #[derive(Debug, Default)]

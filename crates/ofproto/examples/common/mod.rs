@@ -43,7 +43,7 @@ impl Bench {
         let dp = Arc::new(Datapath::new(Config { threads: 0, flow_limit, ..config }, clock)?);
         dp.set_handler(switch.clone());
         switch.attach(dp.clone());
-        switch.set_limits(ofproto::Limits { flow_limit, ..ofproto::Limits::default() });
+        switch.set_flow_limit(flow_limit);
         let bridge = switch.add_bridge("br0");
         let (mut specs, mut wires) = (Vec::new(), Vec::new());
         for no in 1..=ports {
@@ -93,21 +93,6 @@ impl Bench {
                     self.received += out.len() as u64;
                     out.clear();
                 }
-            }
-        }
-    }
-
-    /// Has the dynamic limit on flows rise to what is configured, as it would in time: once there are enough flows to
-    /// judge by.
-    pub(crate) fn raise_limit(&self, most: u64) {
-        loop {
-            let before = self.switch.revalidator_status();
-            if before.flows < 5000 || before.limit >= most {
-                return;
-            }
-            self.switch.revalidate();
-            if self.switch.revalidator_status().limit <= before.limit {
-                return;
             }
         }
     }

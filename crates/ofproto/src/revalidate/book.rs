@@ -1,7 +1,8 @@
 //! The installed flows, each with what it rests on, and found by it.
 //!
 //! Invariants:
-//! - each flow is named by its plan and, under each of its addresses, in `by_mac`, and nowhere else;
+//! - each flow is named by its plan, at the flow's `place` there, and, under each of its addresses, in `by_mac`, and
+//!   nowhere else;
 //! - each plan in `plans` has a flow, and stands under each of its places in `by_place`;
 //! - a flow is entered only if its translation began after all changes whose pass has begun (`begun`): so a pass that
 //!   asks the book which flows its changes can affect misses none.
@@ -9,7 +10,8 @@
 use super::plan::{Changes, Effects, Place, Plan, Uses};
 use base::{MacAddr, Millis};
 use dpif::{DpActions, DpFlowStats, FlowId};
-use flow::FlowKey;
+use flow::{FlowKey, Sparse};
+use foldhash::fast::RandomState;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -21,7 +23,7 @@ pub(crate) struct Known {
     pub(crate) plan: Arc<Plan>,
     pub(crate) effects: Effects,
     pub(crate) uses: Uses,
-    key: PacketKey,
+    key: Sparse,
     pub(crate) actions: DpActions,
     /// Packets and bytes that were brought to the rules already. They only rise: of two dumps that are worked through at
     /// the same time, the older one brings nothing.
@@ -34,6 +36,8 @@ pub(crate) struct Known {
     pub(crate) generation: u64,
     /// The last pass that saw it in the datapath.
     pub(crate) seen: u64,
+    /// Where it stands among the flows of its plan.
+    place: usize,
 }
 
 /// A flow as its translation made it, to be entered.
@@ -45,29 +49,6 @@ pub(crate) struct Fresh {
     pub(crate) actions: DpActions,
     pub(crate) seq: u64,
     pub(crate) generation: u64,
-}
-
-/// The words of a packet's key that are not zero.
-#[derive(Debug)]
-struct PacketKey {
-    map: u128,
-    words: Box<[u64]>,
-}
-
-impl PacketKey {
-    fn new(key: &FlowKey) -> Self {
-        let map = key.0.iter().enumerate().filter(|(_, w)| **w != 0).fold(0, |map, (i, _)| map | 1u128 << i);
-        Self { map, words: key.0.iter().copied().filter(|w| *w != 0).collect() }
-    }
-
-    fn word(&self, i: usize) -> u64 {
-        let bit = 1u128 << i;
-        if self.map & bit == 0 { 0 } else { self.words[(self.map & (bit - 1)).count_ones() as usize] }
-    }
-
-    fn expand(&self) -> FlowKey {
-        FlowKey(std::array::from_fn(|i| self.word(i)))
-    }
 }
 
 impl Known {
@@ -86,7 +67,8 @@ impl Known {
 
 #[derive(Debug)]
 struct PlanEntry {
-    flows: HashSet<FlowId>,
+    plan: Arc<Plan>,
+    flows: Vec<FlowId>,
     /// The effects of some of them, to be shared by others.
     effects: Vec<Effects>,
 }
@@ -111,9 +93,9 @@ impl PlanEntry {
 /// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
-    flows: HashMap<FlowId, Known>,
-    plans: HashMap<Arc<Plan>, PlanEntry>,
-    by_place: HashMap<Place, HashSet<ByAddress>>,
+    flows: HashMap<FlowId, Box<Known>, RandomState>,
+    plans: HashMap<Arc<Plan>, PlanEntry, RandomState>,
+    by_place: HashMap<Place, HashSet<ByAddress, RandomState>, RandomState>,
     by_mac: HashMap<(BridgeId, u16, MacAddr), HashSet<FlowId>>,
     /// The last change whose pass has begun.
     begun: u64,
@@ -146,12 +128,13 @@ impl Book {
         if fresh.seq < self.begun {
             return false;
         }
-        let (plan, effects) = self.adopt(id, fresh.plan, fresh.effects, &fresh.uses);
+        let (plan, effects, place) = self.adopt(id, fresh.plan, fresh.effects, &fresh.uses);
         let known = Known {
             plan,
+            place,
             effects,
             uses: fresh.uses,
-            key: PacketKey::new(key),
+            key: Sparse::new(key),
             actions: fresh.actions,
             pushed: (0, 0),
             installed: now,
@@ -160,7 +143,7 @@ impl Book {
             generation: fresh.generation,
             seen: 0,
         };
-        self.flows.insert(id, known);
+        self.flows.insert(id, Box::new(known));
         true
     }
 
@@ -171,11 +154,11 @@ impl Book {
         if *known.plan == fresh.plan && known.uses == fresh.uses && known.effects == fresh.effects {
             return true;
         }
-        let (plan, uses) = (Arc::clone(&known.plan), Arc::clone(&known.uses));
-        self.release(id, &plan, &uses);
-        let (plan, effects) = self.adopt(id, fresh.plan, fresh.effects, &fresh.uses);
+        let (plan, uses, place) = (Arc::clone(&known.plan), Arc::clone(&known.uses), known.place);
+        self.release(id, &plan, place, &uses);
+        let (plan, effects, place) = self.adopt(id, fresh.plan, fresh.effects, &fresh.uses);
         if let Some(known) = self.flows.get_mut(&id) {
-            (known.plan, known.effects, known.uses) = (plan, effects, fresh.uses);
+            (known.plan, known.effects, known.uses, known.place) = (plan, effects, fresh.uses, place);
         }
         true
     }
@@ -184,32 +167,32 @@ impl Book {
     pub(crate) fn remove(&mut self, id: FlowId) -> Option<Known> {
         let known = self.flows.remove(&id)?;
         self.late.remove(&id);
-        self.release(id, &known.plan, &known.uses);
-        Some(known)
+        self.release(id, &known.plan, known.place, &known.uses);
+        Some(*known)
     }
 
-    fn adopt(&mut self, id: FlowId, plan: Plan, effects: Effects, uses: &Uses) -> (Arc<Plan>, Effects) {
+    /// Enters a flow with its plan and its addresses. Returns the plan and effects, as others have them too, and the place
+    /// of the flow with its plan.
+    fn adopt(&mut self, id: FlowId, mut plan: Plan, effects: Effects, uses: &Uses) -> (Arc<Plan>, Effects, usize) {
         for mac in uses.iter() {
             self.by_mac.entry(mac.mac).or_default().insert(id);
         }
-        match self.plans.entry(Arc::new(plan)) {
-            Entry::Occupied(mut known) => {
-                known.get_mut().flows.insert(id);
-                let effects = known.get_mut().share(effects);
-                (Arc::clone(known.key()), effects)
-            }
-            Entry::Vacant(new) => {
-                let plan = Arc::clone(new.key());
-                new.insert(PlanEntry { flows: HashSet::from([id]), effects: vec![Arc::clone(&effects)] });
-                for place in plan.places() {
-                    self.by_place.entry(place).or_default().insert(ByAddress(Arc::clone(&plan)));
-                }
-                (plan, effects)
-            }
+        if let Some(entry) = self.plans.get_mut(&plan) {
+            let place = entry.flows.len();
+            entry.flows.push(id);
+            return (Arc::clone(&entry.plan), entry.share(effects), place);
         }
+        plan.shrink();
+        let plan = Arc::new(plan);
+        for place in plan.places() {
+            self.by_place.entry(place).or_default().insert(ByAddress(Arc::clone(&plan)));
+        }
+        let entry = PlanEntry { plan: Arc::clone(&plan), flows: vec![id], effects: vec![Arc::clone(&effects)] };
+        self.plans.insert(Arc::clone(&plan), entry);
+        (plan, effects, 0)
     }
 
-    fn release(&mut self, id: FlowId, plan: &Arc<Plan>, uses: &Uses) {
+    fn release(&mut self, id: FlowId, plan: &Arc<Plan>, place: usize, uses: &Uses) {
         for mac in uses.iter() {
             if let Entry::Occupied(mut flows) = self.by_mac.entry(mac.mac) {
                 flows.get_mut().remove(&id);
@@ -219,7 +202,12 @@ impl Book {
             }
         }
         let Some(entry) = self.plans.get_mut(plan) else { return };
-        entry.flows.remove(&id);
+        entry.flows.swap_remove(place);
+        if let Some(moved) = entry.flows.get(place)
+            && let Some(known) = self.flows.get_mut(moved)
+        {
+            known.place = place;
+        }
         if !entry.flows.is_empty() {
             return;
         }
@@ -241,12 +229,12 @@ impl Book {
 
     /// A flow.
     pub(crate) fn get(&self, id: FlowId) -> Option<&Known> {
-        self.flows.get(&id)
+        self.flows.get(&id).map(Box::as_ref)
     }
 
     /// A flow, to take its statistics.
     pub(crate) fn get_mut(&mut self, id: FlowId) -> Option<&mut Known> {
-        self.flows.get_mut(&id)
+        self.flows.get_mut(&id).map(Box::as_mut)
     }
 
     /// Flows in it.
@@ -315,7 +303,7 @@ impl Book {
         let flows = self.flows.values().map(|k| {
             size_of::<(FlowId, Known)>()
                 + size_of::<FlowId>() * (1 + k.uses.len())
-                + size_of_val(&*k.key.words)
+                + k.key.heap_bytes()
                 + size_of_val(&*k.uses)
                 + size_of_val(&*k.effects) / Arc::strong_count(&k.effects).saturating_sub(1).max(1)
         });

@@ -145,7 +145,7 @@ impl Switch {
         let effects = Arc::clone(&self.revalidation.book.lock().get(id)?.effects);
         let mut rules: Vec<Arc<xlate::Rule>> = Vec::new();
         for effect in effects.iter() {
-            if let xlate::Effect::Rule(rule) = effect
+            if let xlate::Effect::Lookup { rule: Some(rule), .. } = effect
                 && !rules.iter().any(|known| Arc::ptr_eq(known, rule))
             {
                 rules.push(Arc::clone(rule));

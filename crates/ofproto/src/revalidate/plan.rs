@@ -18,15 +18,15 @@ pub(crate) struct Plan {
     /// Of all that follows, made once.
     hash: u64,
     /// Bits that the verdict read, by word.
-    pub(crate) mask: Box<[(u8, u64)]>,
+    pub(crate) mask: Vec<(u8, u64)>,
     /// Look-ups in flow tables.
-    pub(crate) lookups: Box<[Lookup]>,
+    pub(crate) lookups: Vec<Lookup>,
     /// Flow tables of which everything matters.
-    pub(crate) tables: Box<[(BridgeId, u8)]>,
+    pub(crate) tables: Vec<(BridgeId, u8)>,
     /// Bridges passed.
-    pub(crate) bridges: Box<[BridgeId]>,
+    pub(crate) bridges: Vec<BridgeId>,
     /// Groups used.
-    pub(crate) groups: Box<[(BridgeId, u32)]>,
+    pub(crate) groups: Vec<(BridgeId, u32)>,
 }
 
 /// An address that a flow learns, or that it looked for.
@@ -37,6 +37,9 @@ pub(crate) struct MacUse {
     /// Where the flow's packets show it to be.
     pub(crate) learned: Option<PortNo>,
 }
+
+/// Words of a mask, mostly.
+const WORDS_LIKELY: usize = 16;
 
 /// What a flow causes, but for addresses.
 pub(crate) type Effects = Arc<[Effect]>;
@@ -58,8 +61,8 @@ impl Plan {
     /// What `verdict` rests on, taken out of it: the shared part, the effects and the
     /// addresses.
     pub(crate) fn of(verdict: &mut Verdict) -> (Self, Effects, Uses) {
-        let (mut lookups, mut bridges, mut groups, mut uses) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut tables = Vec::new();
+        let mut lookups = Vec::with_capacity(verdict.dependencies.len());
+        let (mut bridges, mut groups, mut tables, mut uses) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for dependency in verdict.dependencies.drain(..) {
             match dependency {
                 Dependency::Bridge(bridge) => push_new(&mut bridges, bridge),
@@ -71,30 +74,36 @@ impl Plan {
                 Dependency::Lookup(lookup) => push_new(&mut lookups, lookup),
             }
         }
-        let mut effects = Vec::with_capacity(verdict.effects.len());
-        for effect in verdict.effects.drain(..) {
-            match effect {
-                // Of an address that one packet shows in two places, the later one stays.
-                Effect::LearnMac { bridge, vlan, mac, port } => {
-                    let mac = (bridge, vlan, mac);
-                    match uses.iter_mut().find(|u| u.mac == mac) {
-                        Some(known) => known.learned = Some(port),
-                        None => uses.push(MacUse { mac, learned: Some(port) }),
-                    }
-                }
-                other => effects.push(other),
+        let mut effects = std::mem::take(&mut verdict.effects);
+        effects.retain(|effect| {
+            let Effect::LearnMac { bridge, vlan, mac, port } = *effect else { return true };
+            let mac = (bridge, vlan, mac);
+            // Of an address that one packet shows in two places, the later one stays.
+            match uses.iter_mut().find(|u| u.mac == mac) {
+                Some(known) => known.learned = Some(port),
+                None => uses.push(MacUse { mac, learned: Some(port) }),
             }
-        }
+            false
+        });
         let mut plan = Self {
             hash: 0,
             mask: words(verdict.reads.mask()),
-            lookups: lookups.into(),
-            tables: tables.into(),
-            bridges: bridges.into(),
-            groups: groups.into(),
+            lookups,
+            tables,
+            bridges,
+            groups,
         };
         plan.hash = plan.make_hash();
-        (plan, effects.into(), uses.into())
+        (plan, effects.into(), if uses.is_empty() { Uses::default() } else { uses.into() })
+    }
+
+    /// Gives room back that it does not need, as it is to stay.
+    pub(crate) fn shrink(&mut self) {
+        self.mask.shrink_to_fit();
+        self.lookups.shrink_to_fit();
+        self.tables.shrink_to_fit();
+        self.bridges.shrink_to_fit();
+        self.groups.shrink_to_fit();
     }
 
     fn make_hash(&self) -> u64 {
@@ -136,7 +145,8 @@ impl Plan {
     /// Whether no packet of the flow can have matched `rule` at this look-up.
     fn contradicts(&self, lookup: &Lookup, rule: &Rule, key: &dyn Fn(usize) -> u64) -> bool {
         let found = |list: &[(u8, u64, u64)], word: usize| {
-            list.binary_search_by_key(&word, |w| usize::from(w.0)).ok().map_or((0, 0), |at| (list[at].1, list[at].2))
+            let unsaid = if flow::layout::GIVEN.contains(&word) { u64::MAX } else { 0 };
+            list.binary_search_by_key(&word, |w| usize::from(w.0)).map_or((unsaid, 0), |at| (list[at].1, list[at].2))
         };
         rule.minimatch.mask().words().zip(rule.minimatch.values()).any(|((word, bits), value)| {
             let bits = if word == flow::layout::CONJ_CTMARK { bits & !conj_id_bits() } else { bits };
@@ -192,8 +202,10 @@ fn conj_id_bits() -> u64 {
 }
 
 /// The words of a mask that are not zero.
-pub(crate) fn words(mask: &FlowMask) -> Box<[(u8, u64)]> {
-    mask.0.iter().enumerate().filter(|(_, bits)| **bits != 0).map(|(i, bits)| (i as u8, *bits)).collect()
+pub(crate) fn words(mask: &FlowMask) -> Vec<(u8, u64)> {
+    let mut words = Vec::with_capacity(WORDS_LIKELY);
+    words.extend(mask.0.iter().enumerate().filter(|(_, bits)| **bits != 0).map(|(i, bits)| (i as u8, *bits)));
+    words
 }
 
 /// The whole of a mask whose words these are.

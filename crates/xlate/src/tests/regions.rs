@@ -399,8 +399,14 @@ tally::proptest! {
             }
         }
         let after = translate(&net, &key, false);
-        prop_assert_eq!(after.actions, before.actions);
-        prop_assert_eq!(after.error, before.error);
+        // A rule that cannot be found may be read far enough to tell that a value which is to be written is there
+        // already: what comes out is what counts.
+        let outcome = |verdict: &crate::Verdict| {
+            let mut sent = Vec::new();
+            execute(&verdict.actions, &mut Wire::new(&key), &mut sent);
+            (sent, verdict.error)
+        };
+        prop_assert_eq!(outcome(&after), outcome(&before));
     }
 }
 

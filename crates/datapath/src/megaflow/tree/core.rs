@@ -92,6 +92,8 @@ pub(super) struct Wanted {
     pub(super) tested: FlowMask,
     pub(super) steps: Arc<[Step]>,
     own: FlowMask,
+    /// A flow below every node on the way: the one that the key leads to for as long as there is a way.
+    guide: Option<Arc<Megaflow>>,
     /// Whether it came to a leaf, so that the nodes that follow lead to that leaf and to it alone.
     grown: bool,
 }
@@ -103,7 +105,7 @@ impl Wanted {
             mask.0[step.word()] |= step.bits();
         }
         let own = mask.clone();
-        Self { key: flow.key.expand(), mask, tested: FlowMask::ZERO, steps: flow.reads.clone(), own, grown: false }
+        Self { key: flow.key.expand(), mask, tested: FlowMask::ZERO, steps: flow.reads.clone(), own, guide: None, grown: false }
     }
 
     pub(super) fn is_narrowed(&self) -> bool {
@@ -112,6 +114,11 @@ impl Wanted {
 
     fn len_of(&self, field: PrefixField) -> u32 {
         len_at(&self.steps, self.mask.0[usize::from(field.word)], &self.tested, field)
+    }
+
+    /// A word of the key of the flow that is below every node on the way.
+    fn guided(&self, word: usize) -> u64 {
+        self.guide.as_ref().map_or(0, |flow| flow.key.word(word))
     }
 
     /// The bits of a word that it reads next.
@@ -178,6 +185,26 @@ impl Core {
         }
     }
 
+    /// The flow that a key is led to, or if the way ends before, any flow below where it ends. Below every node on a
+    /// key's way, it stands in for whichever flow there.
+    fn guide(&self, key: &FlowKey) -> Option<&Arc<Megaflow>> {
+        let mut at = self.root;
+        while let Kind::Node(node) = at.kind() {
+            let child = match &self.nodes.items[node] {
+                Node::Prefix(prefix) => {
+                    let value = prefix.field.value(key.0[usize::from(prefix.field.word)]);
+                    self.tries.toward(prefix, value)
+                }
+                Node::Bits(_) | Node::Free => self.child(node, |w| key.0[w]),
+            };
+            if child.is_none() {
+                break;
+            }
+            at = child;
+        }
+        self.any(at)
+    }
+
     /// Where look-ups go on from a child.
     pub(super) fn fast(&self, mut at: Ref) -> Ref {
         while let Kind::Node(node) = at.kind() {
@@ -225,6 +252,7 @@ impl Core {
     /// Goes to the place of a flow, narrowing it by what it has to be narrowed by, and splitting nodes where it reads
     /// on in another way than the flows below them. Unless it is covered, [`Core::fill`] must follow.
     pub(super) fn place(&mut self, wanted: &mut Wanted) -> Spot {
+        wanted.guide = self.guide(&wanted.key).cloned();
         let mut parent = None;
         let mut at = self.root;
         loop {
@@ -262,8 +290,8 @@ impl Core {
             Node::Prefix(prefix) => {
                 let field = prefix.field;
                 let word = usize::from(field.word);
-                let value_of = |at| field.value(self.word(at, word));
-                match self.tries.probe(prefix, field.value(wanted.key.0[word]), value_of) {
+                let guide = field.value(wanted.guided(word));
+                match self.tries.probe(prefix, field.value(wanted.key.0[word]), guide) {
                     Probe::Covered(child, len) => {
                         wanted.test(word, field.bits(len));
                         Ok(child)
@@ -304,6 +332,8 @@ impl Core {
                 lower.push((word, bits & !there));
                 lower.extend_from_slice(&tests[i + 1..]);
                 self.split(node, &upper, &lower, i + usize::from(there != 0));
+                // Where there was no way on, there may be one now.
+                wanted.guide = self.guide(&wanted.key).cloned();
                 return;
             }
         }
@@ -369,11 +399,11 @@ impl Core {
             if child.is_none() {
                 return None;
             }
-            let same = |(word, b): Test| (self.word(child, word.into()) ^ wanted.key.0[usize::from(word)]) & b == 0;
+            let same = |(word, b): Test| (wanted.guided(word.into()) ^ wanted.key.0[usize::from(word)]) & b == 0;
             if bits.tests().all(same) {
                 return Some(child);
             }
-            if bits.hash(|w| self.word(child, w)) != hash {
+            if bits.hash(|w| wanted.guided(w)) != hash {
                 return None;
             }
             // Other values of the same hash.
@@ -410,28 +440,24 @@ impl Core {
         below
     }
 
-    /// Puts a leaf to its place. Returns the leaf that it replaces.
-    pub(super) fn fill(&mut self, spot: Spot, leaf: Leaf) -> Option<Leaf> {
+    /// Puts a leaf to its place, which is that of `wanted`. Returns the leaf that it replaces.
+    pub(super) fn fill(&mut self, spot: Spot, wanted: &Wanted, leaf: Leaf) -> Option<Leaf> {
         self.n_narrowed += usize::from(leaf.narrowed);
         if let Spot::Covered(old) = spot {
             let old = std::mem::replace(&mut self.leaves.items[old], leaf);
             self.n_narrowed -= usize::from(old.narrowed);
-            if let Some(flow) = old.flow() {
-                self.refresh(|w| flow.key.word(w));
-            }
+            self.refresh(|w| wanted.key.0[w]);
             return Some(old);
         }
-        let flow = leaf.flow().cloned()?;
         let index = self.leaves.add(leaf);
         let new = Ref::leaf(index);
         match spot {
             Spot::Root => self.root = new,
             Spot::Bits(node) => {
                 let Node::Bits(mut bits) = std::mem::take(&mut self.nodes.items[node]) else { return None };
-                let first = if bits.n == 1 { bits.hash(|w| self.word(bits.only, w)) } else { 0 };
-                let hash = bits.hash(|w| flow.key.word(w));
-                let other = bits.children().next().unwrap_or(Ref::NONE);
-                bits.note_difference(|w| self.word(other, w) ^ flow.key.word(w));
+                let first = if bits.n == 1 { bits.hash(|w| wanted.guided(w)) } else { 0 };
+                let hash = bits.hash(|w| wanted.key.0[w]);
+                bits.note_difference(|w| wanted.guided(w) ^ wanted.key.0[w]);
                 bits.add(hash, (new, new), (first, self.fast(bits.only)));
                 self.nodes.items[node] = Node::Bits(bits);
             }
@@ -439,8 +465,8 @@ impl Core {
                 let Node::Prefix(mut prefix) = std::mem::take(&mut self.nodes.items[node]) else { return None };
                 let field = prefix.field;
                 let word = usize::from(field.word);
-                let value = field.value(flow.key.word(word));
-                let other = field.value(self.word(self.tries.nearest(&prefix, value, apart), word));
+                let value = field.value(wanted.key.0[word]);
+                let other = field.value(wanted.guided(word));
                 let first = prefix.root;
                 self.tries.add(&mut prefix, value, len, new, apart, other);
                 if prefix.n == 2 {
@@ -450,7 +476,7 @@ impl Core {
             }
             Spot::Covered(_) => {}
         }
-        self.refresh(|w| flow.key.word(w));
+        self.refresh(|w| wanted.key.0[w]);
         None
     }
 

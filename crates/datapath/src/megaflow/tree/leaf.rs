@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use flow::FlowKey;
+use flow::{FlowKey, Sparse};
 
-use super::super::{Megaflow, Sparse};
+use super::super::Megaflow;
 
 /// Words of a mask that stand in the leaf itself.
 const INLINE: usize = 6;
@@ -34,11 +34,9 @@ impl Leaf {
             if i < INLINE {
                 (leaf.words[i], leaf.bits[i], leaf.values[i]) = (word as u8, bits, value);
             } else {
-                leaf.rest.get_or_insert_default().push((word as u8, bits, value));
+                let rest = leaf.rest.get_or_insert_with(|| Box::new(Vec::with_capacity(mask.len() - INLINE)));
+                rest.push((word as u8, bits, value));
             }
-        }
-        if let Some(rest) = &mut leaf.rest {
-            rest.shrink_to_fit();
         }
         leaf.flow = Some(flow);
         leaf

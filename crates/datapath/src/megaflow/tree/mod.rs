@@ -34,13 +34,13 @@ mod slab;
 use std::borrow::Borrow;
 use std::sync::Arc;
 
-use flow::{FlowKey, Step};
+use flow::{FlowKey, Sparse, Step};
 use smallvec::SmallVec;
 
 use self::core::{Core, Spot, Wanted};
 use self::leaf::Leaf;
 use super::share::Shared;
-use super::{Found, Inserted, Megaflow, MegaflowIndex, Sparse};
+use super::{Found, Inserted, Megaflow, MegaflowIndex};
 
 /// Narrowed flows that are never too many.
 const NARROWED_MIN: usize = 8;
@@ -128,7 +128,7 @@ impl Tree {
             }
             let mask = Sparse::new(&wanted.mask);
             flow.set_mask(mask.clone(), &mut self.masks);
-            let covered = self.core.fill(spot, Leaf::new(flow, &mask, wanted.is_narrowed()));
+            let covered = self.core.fill(spot, &wanted, Leaf::new(flow, &mask, wanted.is_narrowed()));
             out.extend(covered.and_then(|leaf| self.out(leaf)));
         }
         out
@@ -177,10 +177,12 @@ impl MegaflowIndex for Tree {
             replaced.push(there);
         }
         let spot = self.core.place(&mut wanted);
-        flow.narrow(Sparse::new(&wanted.mask));
+        if wanted.is_narrowed() {
+            flow.narrow(Sparse::new(&wanted.mask));
+        }
         flow.share(&mut self.reads, &mut self.masks);
         let flow = Arc::new(flow);
-        let covered = self.core.fill(spot, Leaf::new(flow.clone(), &flow.mask(), wanted.is_narrowed()));
+        let covered = self.core.fill(spot, &wanted, Leaf::new(flow.clone(), &flow.mask(), wanted.is_narrowed()));
         replaced.extend(covered.and_then(|leaf| self.out(leaf)));
         self.insertions += 1;
         Inserted { flow, replaced }

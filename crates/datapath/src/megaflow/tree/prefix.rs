@@ -142,8 +142,21 @@ impl Tries {
         }
     }
 
-    /// How `value` stands to the children. `value_of` tells a child's value.
-    pub(super) fn probe(&self, node: &Prefix, value: u64, value_of: impl Fn(Ref) -> u64) -> Probe {
+    /// The child that a value is led to, or any of those where the way ends.
+    pub(super) fn toward(&self, node: &Prefix, value: u64) -> Ref {
+        let mut at = node.root;
+        while at.is_inner() {
+            let next = self.inner[at.inner_index()].0[place(value, at.nibble())];
+            if next.is_none() {
+                return self.any(at);
+            }
+            at = next;
+        }
+        at
+    }
+
+    /// How `value` stands to the children. `guide` is a value below the one that [`Tries::toward`] finds.
+    pub(super) fn probe(&self, node: &Prefix, value: u64, guide: u64) -> Probe {
         let (mut at, mut len, mut last) = (node.root, node.len, node.root);
         while at.is_inner() {
             last = at;
@@ -152,10 +165,10 @@ impl Tries {
             at = self.inner[at.inner_index()].0[place];
         }
         if !at.is_none() {
-            let same = common(value, value_of(at));
+            let same = common(value, guide);
             return if same >= len.into() { Probe::Covered(at, len.into()) } else { Probe::Apart(same) };
         }
-        let same = common(value, value_of(self.any(last)));
+        let same = common(value, guide);
         let nibble = last.nibble();
         if same < 4 * nibble {
             return Probe::Apart(same);
@@ -176,12 +189,8 @@ impl Tries {
     }
 
     /// What a value that is `apart` from all children is to stand beside: the child or inner node, below which all are
-    /// as near to it as that; or the inner node that it is to stand in.
-    pub(super) fn nearest(&self, node: &Prefix, value: u64, apart: u32) -> Ref {
-        self.way(node, value, apart).0.at
-    }
-
-    /// [`Tries::nearest`], and the place that refers to it if it is not the root.
+    /// as near to it as that; or the inner node that it is to stand in. And the place that refers to it if it is not the
+    /// root.
     fn way(&self, node: &Prefix, value: u64, apart: u32) -> (Entry, Option<(usize, usize)>) {
         let (mut entry, mut parent) = (Entry { at: node.root, fast: node.root, len: node.len }, None);
         while entry.at.is_inner() && entry.at.nibble() < apart / 4 {
@@ -203,7 +212,7 @@ impl Tries {
     }
 
     /// Adds a child with a prefix of `len` bits, which [`Tries::probe`] found to be `apart` from all others; `other` is
-    /// a value below [`Tries::nearest`]. Where look-ups go on from the first child of two, and from this one, is to be said
+    /// the value that guided it. Where look-ups go on from the first child of two, and from this one, is to be said
     /// after.
     pub(super) fn add(&mut self, node: &mut Prefix, value: u64, len: u32, child: Ref, apart: u32, other: u64) {
         let nibble = apart / 4;

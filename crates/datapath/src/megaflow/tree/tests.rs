@@ -402,7 +402,8 @@ fn prefixes_agree_with_a_list() {
             } else if let Some(node) = &mut node {
                 let value_of = |list: &[(u64, u32, Ref)], r| list.iter().find(|c| c.2 == r).map_or(0, |c| c.0);
                 let common = |c: &(u64, u32, Ref)| (c.0 ^ value).leading_zeros();
-                match tries.probe(node, value, |r| value_of(&list, r)) {
+                let guide = value_of(&list, tries.toward(node, value));
+                match tries.probe(node, value, guide) {
                     Probe::Covered(child, len) => {
                         assert!(list.iter().any(|c| c.2 == child && c.1 == len && common(c) >= len));
                     }
@@ -411,8 +412,7 @@ fn prefixes_agree_with_a_list() {
                         assert_eq!(Some(apart), list.iter().map(common).max());
                         let len = (apart + 1).max(rng.below(u64::from(width)) as u32 + 1).min(width.into());
                         let child = Ref::leaf(n);
-                        let other = value_of(&list, tries.any(tries.nearest(node, value, apart)));
-                        tries.add(node, value, len, child, apart, other);
+                        tries.add(node, value, len, child, apart, guide);
                         list.push((value, len, child));
                     }
                 }

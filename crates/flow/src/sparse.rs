@@ -1,0 +1,98 @@
+//! Keys and masks in the room of what they say.
+
+use crate::FlowKey;
+use crate::layout::WORDS;
+
+/// A key or mask by its words that are not zero.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Sparse {
+    /// Which words are not zero.
+    map: [u64; 2],
+    words: Box<[u64]>,
+}
+
+const _: () = assert!(WORDS > 64 && WORDS <= 128);
+
+impl Sparse {
+    /// The words of `key` that are not zero.
+    pub fn new(key: &FlowKey) -> Self {
+        let (low, high) = key.0.split_at(64);
+        let map = [low, high].map(|half| half.iter().rev().fold(0, |map, w| map << 1 | u64::from(*w != 0)));
+        let mut words = Vec::with_capacity((map[0].count_ones() + map[1].count_ones()) as usize);
+        for (mut left, half) in map.into_iter().zip([low, high]) {
+            while left != 0 {
+                words.push(half[left.trailing_zeros() as usize]);
+                left &= left - 1;
+            }
+        }
+        Self { map, words: words.into() }
+    }
+
+    /// A word.
+    pub fn word(&self, i: usize) -> u64 {
+        let (half, bit) = (i / 64, 1u64 << (i % 64));
+        if self.map[half] & bit == 0 {
+            return 0;
+        }
+        let before = (self.map[half] & (bit - 1)).count_ones() + if half == 1 { self.map[0].count_ones() } else { 0 };
+        self.words[before as usize]
+    }
+
+    /// Its words that are not zero, in ascending order, with their indexes.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, u64)> {
+        let mut map = self.map;
+        self.words.iter().map(move |word| {
+            let half = usize::from(map[0] == 0);
+            let at = map[half].trailing_zeros() as usize + 64 * half;
+            map[half] &= map[half].wrapping_sub(1);
+            (at, *word)
+        })
+    }
+
+    /// How many words are not zero.
+    pub fn len(&self) -> usize {
+        self.words.len()
+    }
+
+    /// Whether all words are zero.
+    pub fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+
+    /// All words.
+    pub fn expand(&self) -> FlowKey {
+        let mut key = FlowKey::ZERO;
+        for (i, word) in self.iter() {
+            key.0[i] = word;
+        }
+        key
+    }
+
+    /// Bytes on the heap.
+    pub fn heap_bytes(&self) -> usize {
+        self.words.len() * size_of::<u64>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::rng::Rng;
+
+    #[test]
+    fn a_key_comes_back_word_by_word() {
+        let mut rng = Rng::seeded(7);
+        for n in 0..200 {
+            let mut key = FlowKey::ZERO;
+            for _ in 0..n {
+                key.0[rng.below(WORDS as u64) as usize] = rng.next_u64();
+            }
+            let sparse = Sparse::new(&key);
+            assert_eq!(sparse.expand(), key);
+            assert!((0..WORDS).all(|i| sparse.word(i) == key.0[i]));
+            let words: Vec<_> = key.0.iter().copied().enumerate().filter(|(_, w)| *w != 0).collect();
+            assert_eq!(sparse.iter().collect::<Vec<_>>(), words);
+            assert_eq!((sparse.len(), sparse.is_empty()), (words.len(), words.is_empty()));
+        }
+    }
+}
