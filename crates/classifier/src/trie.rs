@@ -495,7 +495,7 @@ mod tests {
         }
     }
 
-    proptest! {
+    tally::proptest! {
         #[test]
         fn agrees_with_a_list(
             ops in prop::collection::vec((0..5u8, any::<u8>(), 1..=32u8), 1..300),

@@ -65,6 +65,10 @@ pub(crate) fn run(mut worker: Worker, wake: &OwnedFd) {
             if sleep(&worker, wake, futile > FUTILE_MAX) {
                 futile += 1;
             }
+            // What ended the sleep may be packets: the round that moves them has not taken as long as that.
+            let woke = Instant::now();
+            worker.shared.lanes[worker.index].count_sleep((woke - since).as_nanos() as u64);
+            since = woke;
         }
     }
     // Whoever waits for this thread to take over a port table waits no longer.

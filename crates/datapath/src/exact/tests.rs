@@ -224,7 +224,7 @@ fn run<I: MegaflowIndex>(ops: &[Op], n_sets: usize, one_in: u32) -> Result<u64, 
     Ok(hits)
 }
 
-proptest! {
+tally::proptest! {
     #[test]
     fn verdicts_are_those_without_the_cache(ops in ops(), sets in 0..5u32, one_in in 0..4u32) {
         let with_tree = run::<Tree>(&ops, 1 << sets, one_in)?;
