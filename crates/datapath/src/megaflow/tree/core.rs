@@ -107,7 +107,16 @@ impl Wanted {
             mask.0[step.word()] |= step.bits();
         }
         let own = mask.clone();
-        Self { key: flow.key.expand(), mask, tested: FlowMask::ZERO, steps: flow.reads.clone(), own, steps_done: 0, guide: None, grown: false }
+        Self {
+            key: flow.key.expand(),
+            mask,
+            tested: FlowMask::ZERO,
+            steps: flow.reads.clone(),
+            own,
+            steps_done: 0,
+            guide: None,
+            grown: false,
+        }
     }
 
     pub(super) fn is_narrowed(&self) -> bool {
