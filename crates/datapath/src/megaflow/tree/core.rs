@@ -331,9 +331,14 @@ impl Core {
     /// do not get to read them would be narrowed for nothing.)
     fn agree(&mut self, node: usize, wanted: &mut Wanted) {
         let Node::Bits(bits) = &self.nodes.items[node] else { return };
-        let tests: SmallVec<[Test; TESTS_MAX]> = bits.tests().collect();
         let mut upper: SmallVec<[Test; TESTS_MAX]> = SmallVec::new();
-        for (i, (word, bits)) in tests.iter().copied().enumerate() {
+        let mut lower: SmallVec<[Test; TESTS_MAX]> = SmallVec::new();
+        let mut at = 0;
+        for (word, bits) in bits.tests() {
+            if !lower.is_empty() {
+                lower.push((word, bits));
+                continue;
+            }
             // What was tested above may be tested again.
             let bits = bits & !wanted.tested.0[usize::from(word)];
             // In nodes that grew for this flow, all that they test is its own.
@@ -342,16 +347,18 @@ impl Core {
             wanted.test(word.into(), there);
             if there != 0 {
                 upper.push((word, there));
+                at += 1;
             }
             if there != bits {
-                let mut lower: SmallVec<[Test; TESTS_MAX]> = SmallVec::new();
                 lower.push((word, bits & !there));
-                lower.extend_from_slice(&tests[i + 1..]);
-                self.split(node, &upper, &lower, i + usize::from(there != 0));
-                // Where there was no way on, there may be one now.
-                wanted.guide = self.guide(&wanted.key).cloned();
-                return;
+            } else if there == 0 {
+                at += 1;
             }
+        }
+        if !lower.is_empty() {
+            self.split(node, &upper, &lower, at);
+            // Where there was no way on, there may be one now.
+            wanted.guide = self.guide(&wanted.key).cloned();
         }
     }
 
