@@ -488,7 +488,9 @@ mod tests {
             match rng.below(7) {
                 0..3 => {
                     let n = rng.below(400) as usize;
+                    let has_room = upcalls.has_room(port, n);
                     let left = upcalls.queue(port, &mut packets(n));
+                    assert_eq!(left == 0, has_room);
                     (queued, dropped) = (queued + n - left, dropped + left);
                 }
                 3..5 => {
