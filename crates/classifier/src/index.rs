@@ -148,7 +148,7 @@ impl<R: Rule> Index<R> {
         mut clauses: Option<&mut Clauses>,
     ) -> Option<&'a Arc<R>> {
         let mut best: Option<&'a Arc<R>> = None;
-        let mut search = Search { key, options, prefixes: &self.prefixes, walks: Walks::new(), reads };
+        let mut search = Search { key, options, prefixes: &self.prefixes, walks: Walks::default(), reads };
         for (max_priority, id) in &self.order {
             if options.priority_sorting && best.is_some_and(|b| b.priority() >= *max_priority) {
                 break;
@@ -219,7 +219,7 @@ impl<R: Rule> Index<R> {
 
     /// An empty tuple, which is not in the order yet.
     fn new_tuple(&mut self, mask: &Arc<MiniMask>) -> u32 {
-        let tuple = Some(Box::new(Tuple::new(Arc::clone(mask), &self.prefixes, &self.hasher)));
+        let tuple = Some(Box::new(Tuple::new(Arc::clone(mask), &mut self.prefixes, &self.hasher)));
         let id = match self.free.pop() {
             Some(id) => {
                 self.tuples[id as usize] = tuple;

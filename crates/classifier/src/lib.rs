@@ -20,7 +20,9 @@
 //! - options change what is read, never what is found;
 //! - a change takes (expected) time that does not grow with the number of rules.
 
+mod blocks;
 mod conjunction;
+mod counts;
 mod index;
 mod left_right;
 mod mini;
@@ -28,6 +30,7 @@ mod options;
 mod partition;
 mod ports;
 mod prefixes;
+mod priorities;
 mod stages;
 mod trie;
 mod tuple;

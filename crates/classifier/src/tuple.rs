@@ -6,12 +6,12 @@
 use crate::partition::Partition;
 use crate::ports::PortsTrie;
 use crate::prefixes::{Prefixes, Walks};
+use crate::priorities::Priorities;
 use crate::stages::{self, Part};
 use crate::{MiniMask, MiniMatch, Options, Rule};
 use flow::{FlowKey, Reads, Stage, layout};
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
-use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
@@ -19,8 +19,7 @@ use std::sync::Arc;
 pub(crate) struct Tuple<R> {
     mask: Arc<MiniMask>,
     rules: HashTable<Arc<R>>,
-    /// How many rules have each priority.
-    priorities: BTreeMap<u32, u32>,
+    priorities: Priorities,
     hasher: FixedState,
     parts: Vec<Part>,
     /// With the place of `metadata` among the mask's words.
@@ -39,14 +38,14 @@ pub(crate) struct Search<'a> {
 }
 
 impl<R: Rule> Tuple<R> {
-    pub(crate) fn new(mask: Arc<MiniMask>, prefixes: &Prefixes, hasher: &FixedState) -> Self {
+    pub(crate) fn new(mask: Arc<MiniMask>, prefixes: &mut Prefixes, hasher: &FixedState) -> Self {
         let whole = mask.expand();
         let tp = mask.words().position(|(word, _)| word == layout::TP);
-        let mut parts = stages::parts(mask.words().map(|(word, _)| word));
+        let mut parts = stages::parts(mask.words().map(|(word, _)| word), hasher);
         parts.iter_mut().for_each(|part| part.prefixes = prefixes.lens(&whole, part.stage));
         Self {
             rules: HashTable::new(),
-            priorities: BTreeMap::new(),
+            priorities: Priorities::new(hasher),
             hasher: hasher.clone(),
             parts,
             partition: Partition::new(mask.words(), hasher),
@@ -65,11 +64,11 @@ impl<R: Rule> Tuple<R> {
 
     /// Highest priority of a rule here.
     pub(crate) fn max_priority(&self) -> Option<u32> {
-        self.priorities.last_key_value().map(|(p, _)| *p)
+        self.priorities.max()
     }
 
     pub(crate) fn has_priority(&self, priority: u32) -> bool {
-        self.priorities.contains_key(&priority)
+        self.priorities.contains(priority)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<R>> {
@@ -146,7 +145,7 @@ impl<R: Rule> Tuple<R> {
         if let Some((at, ports)) = &mut self.ports {
             ports.insert(values[*at]);
         }
-        *self.priorities.entry(rule.priority()).or_default() += 1;
+        self.priorities.insert(rule.priority());
         let hashes = &self.hasher;
         self.rules.insert_unique(hasher.finish(), rule, |r| hash(hashes, r.minimatch().values()));
     }
@@ -174,13 +173,7 @@ impl<R: Rule> Tuple<R> {
         if let Some((at, ports)) = &mut self.ports {
             ports.remove(values[*at]);
         }
-        let priority = rule.priority();
-        if let Some(n) = self.priorities.get_mut(&priority) {
-            *n -= 1;
-            if *n == 0 {
-                self.priorities.remove(&priority);
-            }
-        }
+        self.priorities.remove(rule.priority());
         true
     }
 

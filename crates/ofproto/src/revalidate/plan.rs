@@ -85,14 +85,7 @@ impl Plan {
             }
             false
         });
-        let mut plan = Self {
-            hash: 0,
-            mask: words(verdict.reads.mask()),
-            lookups,
-            tables,
-            bridges,
-            groups,
-        };
+        let mut plan = Self { hash: 0, mask: words(verdict.reads.mask()), lookups, tables, bridges, groups };
         plan.hash = plan.make_hash();
         (plan, effects.into(), if uses.is_empty() { Uses::default() } else { uses.into() })
     }

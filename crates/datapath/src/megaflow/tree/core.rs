@@ -105,7 +105,15 @@ impl Wanted {
             mask.0[step.word()] |= step.bits();
         }
         let own = mask.clone();
-        Self { key: flow.key.expand(), mask, tested: FlowMask::ZERO, steps: flow.reads.clone(), own, guide: None, grown: false }
+        Self {
+            key: flow.key.expand(),
+            mask,
+            tested: FlowMask::ZERO,
+            steps: flow.reads.clone(),
+            own,
+            guide: None,
+            grown: false,
+        }
     }
 
     pub(super) fn is_narrowed(&self) -> bool {
