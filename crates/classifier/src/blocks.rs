@@ -42,7 +42,7 @@ impl<S: Free> Blocks<S> {
                 return block;
             }
             let end = self.slots.len();
-            if end % (1 << order) == 0 {
+            if end.is_multiple_of(1 << order) {
                 self.extend(order);
                 return end;
             }

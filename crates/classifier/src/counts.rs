@@ -6,8 +6,7 @@
 //! Invariants: a place with a count of 0 is free; at most two in three are taken; between the place of a value's hash and
 //! the value itself none is free.
 
-use foldhash::fast::FixedState;
-use std::hash::{BuildHasher, Hash};
+use crate::hash::Seed;
 
 /// See the top of this file.
 #[derive(Debug)]
@@ -15,15 +14,15 @@ pub(crate) struct Counts<K> {
     /// None, or a power of two.
     slots: Vec<(K, u32)>,
     used: usize,
-    hasher: FixedState,
+    seed: Seed,
 }
 
 /// Places of a table that has any, at least.
 const MIN_SLOTS: usize = 4;
 
-impl<K: Copy + Eq + Default + Hash> Counts<K> {
-    pub(crate) fn new(hasher: &FixedState) -> Self {
-        Self { slots: Vec::new(), used: 0, hasher: hasher.clone() }
+impl<K: Copy + Eq + Default + Into<u64>> Counts<K> {
+    pub(crate) fn new(seed: Seed) -> Self {
+        Self { slots: Vec::new(), used: 0, seed }
     }
 
     /// How many different values there are.
@@ -82,7 +81,7 @@ impl<K: Copy + Eq + Default + Hash> Counts<K> {
     }
 
     fn home(&self, value: K) -> usize {
-        self.hasher.hash_one(value) as usize & (self.slots.len() - 1)
+        self.seed.one(value.into()) as usize & (self.slots.len() - 1)
     }
 
     /// Place `gap` became free: those behind it that are not at home move up.
@@ -123,7 +122,7 @@ mod tests {
     proptest! {
         #[test]
         fn agrees_with_a_map(ops in prop::collection::vec((any::<bool>(), 0..40u32), 0..300)) {
-            let mut counts = Counts::new(&FixedState::with_seed(1));
+            let mut counts = Counts::new(Seed::new(1));
             let mut map: BTreeMap<u32, u32> = BTreeMap::new();
             for (add, value) in ops {
                 if add {

@@ -11,7 +11,7 @@
 
 use crate::options::MAX_PREFIXES;
 use crate::trie::{Bits, Trie};
-use flow::{Field, FlowKey, FlowMask, Loc, Reads, Stage, Step};
+use flow::{Field, FlowKey, FlowMask, Loc, Reads, Stage};
 use std::ops::Range;
 
 /// What a tuple's mask has of the table's prefix fields.
@@ -38,12 +38,10 @@ pub(crate) struct Walks([Walk; MAX_PREFIXES]);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Walk {
-    /// Which tries were found to hold a prefix of the key, by what was read: bit by number.
-    met: u128,
+    /// Which tries were found to hold a prefix of the key, by what was read: bit by number, of the first 64 tries.
+    met: u64,
     /// Which were found to hold none.
-    absent: u128,
-    /// Bits of the key that were read.
-    read: u8,
+    absent: u64,
     /// The trie that was asked last, and how many bits the key has in common with what it holds. (Not all of them need
     /// have been read.)
     last: Option<(u8, u8)>,
@@ -52,7 +50,7 @@ struct Walk {
 impl Walk {
     /// Whether the trie of `prefix` holds a prefix of the key, if that was told before.
     fn told(&self, prefix: Prefix) -> Option<bool> {
-        let bit = 1 << prefix.trie;
+        let bit = bit(prefix);
         ((self.met | self.absent) & bit != 0).then_some(self.met & bit != 0)
     }
 
@@ -68,32 +66,44 @@ impl Walk {
         }
     }
 
-    /// Whether the trie holds a prefix of the key, if that can be told without another bit of it.
-    fn known(&mut self, prefix: Prefix, field: &PrefixField, key: &FlowKey) -> Option<bool> {
+    /// Whether the trie holds a prefix of the key, if what was read is enough to tell.
+    fn known(&mut self, prefix: Prefix, field: &PrefixField, key: &FlowKey, reads: &Reads) -> Option<bool> {
         let told = self.told(prefix);
-        // A trie that a tuple is asked for is not empty, so that something has to be read of the field.
-        if told.is_some() || self.read == 0 {
+        if told.is_some() {
             return told;
         }
-        let common = self.common(prefix, field, key);
-        let needed = common.map_or(0, |c| prefix.len.min(c + 1));
-        (needed <= self.read).then(|| self.tell(prefix, common == Some(prefix.len)))
-    }
-
-    /// Whether the trie holds a prefix of the key, reading on until that can be told.
-    fn advance(&mut self, prefix: Prefix, field: &PrefixField, key: &FlowKey) -> bool {
-        if let Some(there) = self.told(prefix) {
-            return there;
+        let read = field.place.n_read(reads);
+        if read == 0 {
+            // A trie that a tuple is asked for is not empty: something has to be read of the field.
+            return None;
         }
         let common = self.common(prefix, field, key);
-        self.read = self.read.max(common.map_or(0, |c| prefix.len.min(c + 1)));
-        self.tell(prefix, common == Some(prefix.len))
+        (needed(prefix, common) <= read).then(|| self.tell(prefix, common == Some(prefix.len)))
+    }
+
+    /// Whether the trie holds a prefix of the key, and how many bits it takes to tell, if that was not told before.
+    fn ask(&mut self, prefix: Prefix, field: &PrefixField, key: &FlowKey) -> (bool, u8) {
+        if let Some(there) = self.told(prefix) {
+            return (there, 0);
+        }
+        let common = self.common(prefix, field, key);
+        (self.tell(prefix, common == Some(prefix.len)), needed(prefix, common))
     }
 
     fn tell(&mut self, prefix: Prefix, there: bool) -> bool {
-        *(if there { &mut self.met } else { &mut self.absent }) |= 1 << prefix.trie;
+        *(if there { &mut self.met } else { &mut self.absent }) |= bit(prefix);
         there
     }
+}
+
+/// The bit of a prefix' trie. (None, if there are very many lengths: then the trie is asked again.)
+fn bit(prefix: Prefix) -> u64 {
+    1u64.checked_shl(prefix.trie.into()).unwrap_or(0)
+}
+
+/// How many bits tell whether the key has the prefix, of which it has `common` in common with what there is.
+fn needed(prefix: Prefix, common: Option<u8>) -> u8 {
+    common.map_or(0, |c| prefix.len.min(c + 1))
 }
 
 #[derive(Debug)]
@@ -176,12 +186,15 @@ impl Prefixes {
 
     /// Whether a trie tells that a tuple with these lengths holds no rule for `key`, recording what was read to tell.
     pub(crate) fn exclude(&self, lens: &[Prefix], key: &FlowKey, walks: &mut Walks, reads: &mut Reads) -> bool {
+        if let [only] = lens {
+            return !self.ask(*only, key, walks, reads);
+        }
         if Self::excluded(lens, walks) {
             return true;
         }
         let known = lens.iter().any(|prefix| {
             let i = usize::from(prefix.field);
-            walks.0[i].known(*prefix, &self.0[i], key) == Some(false)
+            walks.0[i].known(*prefix, &self.0[i], key, reads) == Some(false)
         });
         if known {
             return true;
@@ -189,14 +202,19 @@ impl Prefixes {
         let mut asked = 0u8;
         while let Some(prefix) = self.next_to_ask(lens, asked, reads) {
             asked |= 1 << prefix.field;
-            let i = usize::from(prefix.field);
-            let there = walks.0[i].advance(prefix, &self.0[i], key);
-            self.0[i].place.note(walks.0[i].read, reads);
-            if !there {
+            if !self.ask(prefix, key, walks, reads) {
                 return true;
             }
         }
         false
+    }
+
+    /// Whether there is a prefix of the key, recording what was read to tell.
+    fn ask(&self, prefix: Prefix, key: &FlowKey, walks: &mut Walks, reads: &mut Reads) -> bool {
+        let i = usize::from(prefix.field);
+        let (there, read) = walks.0[i].ask(prefix, &self.0[i], key);
+        self.0[i].place.note(read, reads);
+        there
     }
 
     /// Which field to ask next: `asked` has a bit for each that was asked.
@@ -206,7 +224,7 @@ impl Prefixes {
             let field = &self.0[usize::from(prefix.field)];
             (!field.place.is_read(prefix.len, reads), field.tries[usize::from(prefix.trie)].1.n())
         };
-        if lens.len() == 1 { left.copied().next() } else { left.min_by_key(cost).copied() }
+        left.min_by_key(cost).copied()
     }
 }
 
@@ -237,6 +255,7 @@ impl PrefixField {
 
 impl FieldTrie {
     /// How many leading bits of `value`, `len` at most, are those of a prefix here. Nothing: there are no prefixes.
+    #[inline]
     fn common(&self, value: u128, len: u8) -> Option<u8> {
         let common = match self {
             Self::Short(trie) => trie.common(u32::from_top(value).truncated(len)),
@@ -275,20 +294,14 @@ impl Place {
         }
     }
 
+    /// How many leading bits are read already, or are not the packet's any more.
+    fn n_read(self, reads: &Reads) -> u8 {
+        self.value_by(|word| reads.mask().0[word] | reads.written().0[word]).leading_ones() as u8
+    }
+
     /// Whether the first `len` bits are read already, or are not the packet's any more.
     fn is_read(self, len: u8, reads: &Reads) -> bool {
-        let known = |step: Step| {
-            let word = step.word();
-            step.bits() & !reads.mask().0[word] & !reads.written().0[word] == 0
-        };
-        match self {
-            Self::Narrow { word, shift, width } => known(Step::Prefix { word: word as u8, shift, width, len }),
-            Self::Wide { word } => {
-                let word = word as u8;
-                known(Step::Prefix { word, shift: 0, width: 64, len: len.min(64) })
-                    && known(Step::Prefix { word: word + 1, shift: 0, width: 64, len: len.saturating_sub(64) })
-            }
-        }
+        self.n_read(reads) >= len
     }
 
     fn note(self, read: u8, reads: &mut Reads) {

@@ -6,7 +6,7 @@
 //! Invariants: all priorities that are there are in the heap; the one on its top is there.
 
 use crate::counts::Counts;
-use foldhash::fast::FixedState;
+use crate::hash::Seed;
 use std::collections::BinaryHeap;
 
 /// See the top of this file.
@@ -21,8 +21,8 @@ pub(crate) struct Priorities {
 const STALE: usize = 32;
 
 impl Priorities {
-    pub(crate) fn new(hasher: &FixedState) -> Self {
-        Self { counts: Counts::new(hasher), heap: BinaryHeap::new() }
+    pub(crate) fn new(seed: Seed) -> Self {
+        Self { counts: Counts::new(seed), heap: BinaryHeap::new() }
     }
 
     /// The highest.
@@ -66,7 +66,7 @@ mod tests {
     proptest! {
         #[test]
         fn agrees_with_a_list(ops in prop::collection::vec((any::<bool>(), 0..20u32), 0..400)) {
-            let mut priorities = Priorities::new(&FixedState::with_seed(1));
+            let mut priorities = Priorities::new(Seed::new(1));
             let mut list: Vec<u32> = Vec::new();
             for (add, priority) in ops {
                 if add {
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn one_that_comes_and_goes_takes_no_memory() {
-        let mut priorities = Priorities::new(&FixedState::with_seed(1));
+        let mut priorities = Priorities::new(Seed::new(1));
         priorities.insert(9);
         for n in 0..1000 {
             priorities.insert(n % 7);

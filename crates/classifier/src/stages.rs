@@ -3,9 +3,9 @@
 //! part, and the last one that has is the tuple's table itself.
 
 use crate::counts::Counts;
+use crate::hash::Seed;
 use crate::prefixes::Lens;
 use flow::Stage;
-use foldhash::fast::FixedState;
 
 /// The words of one stage in a mask.
 #[derive(Debug)]
@@ -27,14 +27,14 @@ impl Part {
 }
 
 /// Splits the words of a mask, which are in key order, by stages. A mask without words has one empty part.
-pub(crate) fn parts(words: impl Iterator<Item = usize>, hasher: &FixedState) -> Vec<Part> {
+pub(crate) fn parts(words: impl Iterator<Item = usize>, seed: Seed) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     for (i, word) in words.enumerate() {
         let stage = *Stage::ALL.iter().find(|s| s.words().contains(&word)).unwrap_or(&Stage::L4);
         match parts.last_mut() {
             Some(part) if part.stage == stage => part.end = i + 1,
             Some(part) => {
-                part.index = Some(StageIndex::new(hasher));
+                part.index = Some(StageIndex::new(seed));
                 parts.push(Part::last(i + 1, stage));
             }
             None => parts.push(Part::last(i + 1, stage)),
@@ -52,8 +52,8 @@ pub(crate) fn parts(words: impl Iterator<Item = usize>, hasher: &FixedState) -> 
 pub(crate) struct StageIndex(Counts<u32>);
 
 impl StageIndex {
-    pub(crate) fn new(hasher: &FixedState) -> Self {
-        Self(Counts::new(hasher))
+    pub(crate) fn new(seed: Seed) -> Self {
+        Self(Counts::new(seed))
     }
 
     pub(crate) fn contains(&self, hash: u64) -> bool {
@@ -77,10 +77,7 @@ mod tests {
     #[test]
     fn parts_are_the_stages_with_words() {
         let ends = |words: &[usize]| -> Vec<_> {
-            parts(words.iter().copied(), &FixedState::default())
-                .iter()
-                .map(|p| (p.end, p.stage, p.index.is_some()))
-                .collect()
+            parts(words.iter().copied(), Seed::new(1)).iter().map(|p| (p.end, p.stage, p.index.is_some())).collect()
         };
         assert_eq!(ends(&[]), [(0, Stage::Metadata, false)]);
         assert_eq!(ends(&[layout::IPV4]), [(1, Stage::L3, false)]);
@@ -92,7 +89,7 @@ mod tests {
 
     #[test]
     fn an_index_counts() {
-        let mut index = StageIndex::new(&FixedState::default());
+        let mut index = StageIndex::new(Seed::new(1));
         index.insert(5);
         index.insert(5);
         index.remove(6);

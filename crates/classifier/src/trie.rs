@@ -148,6 +148,7 @@ impl<W: Bits> Trie<W> {
     }
 
     /// How many leading bits `key` has in common with the value that has most; nothing without values.
+    #[inline]
     pub(crate) fn common(&self, key: W) -> Option<u8> {
         let mut at = self.root.as_ref()?;
         loop {
