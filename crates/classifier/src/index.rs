@@ -1,6 +1,7 @@
 //! What there is of a classifier in each of its two copies: the tuples in their order, and the tries.
 
 use crate::conjunction::Clauses;
+use crate::hash::Seed;
 use crate::left_right::Apply;
 use crate::prefixes::{Prefixes, Walks};
 use crate::tuple::{Search, Tuple};
@@ -23,7 +24,7 @@ pub(crate) struct Index<R> {
     order: Vec<(u32, u32)>,
     prefixes: Prefixes,
     n_rules: usize,
-    hasher: FixedState,
+    seed: Seed,
 }
 
 /// A change of an index.
@@ -58,15 +59,14 @@ impl<R: Rule> Apply<Change<R>> for Index<R> {
 
 impl<R: Rule> Index<R> {
     pub(crate) fn new(seed: u64) -> Self {
-        let hasher = FixedState::with_seed(seed);
         Self {
             tuples: Vec::new(),
             free: Vec::new(),
-            by_mask: HashMap::with_hasher(hasher.clone()),
+            by_mask: HashMap::with_hasher(FixedState::with_seed(seed)),
             order: Vec::new(),
             prefixes: Prefixes::new(&DEFAULT_PREFIXES),
             n_rules: 0,
-            hasher,
+            seed: Seed::new(seed),
         }
     }
 
@@ -151,7 +151,7 @@ impl<R: Rule> Index<R> {
         mut clauses: Option<&mut Clauses>,
     ) -> Option<&'a Arc<R>> {
         let mut best: Option<&'a Arc<R>> = None;
-        let mut search = Search { key, options, prefixes: &self.prefixes, walks: Walks::new(), reads };
+        let mut search = Search { key, options, prefixes: &self.prefixes, walks: Walks::default(), reads };
         for (max_priority, id) in &self.order {
             if options.priority_sorting && best.is_some_and(|b| b.priority() >= *max_priority) {
                 break;
@@ -222,7 +222,7 @@ impl<R: Rule> Index<R> {
 
     /// An empty tuple, which is not in the order yet.
     fn new_tuple(&mut self, mask: &Arc<MiniMask>) -> u32 {
-        let tuple = Some(Box::new(Tuple::new(Arc::clone(mask), &self.prefixes, &self.hasher)));
+        let tuple = Some(Box::new(Tuple::new(Arc::clone(mask), &mut self.prefixes, self.seed)));
         let id = match self.free.pop() {
             Some(id) => {
                 self.tuples[id as usize] = tuple;

@@ -7,12 +7,13 @@
 //! read little. Each way to read less has a file of its own, and can be switched off ([`Options`]):
 //!
 //! - [`stages`]: the words of a tuple are hashed in four stages, and the first that has no rule ends it;
-//! - [`prefixes`]: tries on address fields tell which prefix lengths can match; [`trie`] is the structure;
+//! - [`prefixes`]: tries on address fields tell which prefix lengths can match; [`trie`] is the structure, in [`blocks`];
 //! - [`ports`]: the same for transport ports, by tuple;
 //! - [`partition`]: tuples whose rules all match on `metadata` are passed over by its value.
 //!
-//! Beside that: [`conjunction`] for conjunctive matches, [`versions`] for changes that are seen whole or not at all, and
-//! [`left_right`], by which look-ups never wait for a change.
+//! What changes with every rule is laid out so that a change meets few cache misses: [`counts`], [`priorities`] and the
+//! tries. Beside that: [`hash`], [`conjunction`] for conjunctive matches, [`versions`] for changes that are seen whole or
+//! not at all, and [`left_right`], by which look-ups never wait for a change.
 //!
 //! Invariants:
 //! - what a look-up finds depends on the bits that it recorded, the version and the rules, and on nothing else; so does
@@ -20,7 +21,10 @@
 //! - options change what is read, never what is found;
 //! - a change takes (expected) time that does not grow with the number of rules.
 
+mod blocks;
 mod conjunction;
+mod counts;
+mod hash;
 mod index;
 mod left_right;
 mod mini;
@@ -28,6 +32,7 @@ mod options;
 mod partition;
 mod ports;
 mod prefixes;
+mod priorities;
 mod stages;
 mod trie;
 mod tuple;

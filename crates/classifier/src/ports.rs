@@ -2,13 +2,12 @@
 //!
 //! Each tuple that matches on ports has a trie of its own, over the leading bits of the source port and then those of the
 //! destination port that its mask has. (One for all tuples would mix up protocols: the type of an ICMP message stands
-//! where a source port does.) All values in a tuple's trie have the same length, so that a sorted set answers what a trie
-//! would: a key leaves the trie one bit after the longest prefix that it has in common with its neighbours in the set.
+//! where a source port does.)
 //!
 //! The trie is asked when all stages before L4 have matched: what the ports mean has been read by then.
 
+use crate::trie::Trie;
 use flow::{FlowKey, FlowMask, Reads, layout};
-use std::collections::BTreeMap;
 
 /// Where the source port stands in [`layout::TP`].
 const SRC_SHIFT: u8 = 48;
@@ -22,26 +21,22 @@ pub(crate) struct PortsTrie {
     src_len: u8,
     /// The same for the destination port.
     dst_len: u8,
-    /// Values, right aligned, and how many rules have them.
-    values: BTreeMap<u32, u32>,
+    /// Values, left aligned.
+    values: Trie<u32>,
 }
 
 impl PortsTrie {
     /// For a tuple of this mask, if it has leading bits of a port.
     pub(crate) fn new(mask: &FlowMask) -> Option<Self> {
         let len = |shift: u8| ((mask.0[layout::TP] >> shift) as u16).leading_ones() as u8;
-        let trie = Self { src_len: len(SRC_SHIFT), dst_len: len(DST_SHIFT), values: BTreeMap::new() };
+        let trie = Self { src_len: len(SRC_SHIFT), dst_len: len(DST_SHIFT), values: Trie::new() };
         (trie.src_len + trie.dst_len > 0).then_some(trie)
     }
 
     /// Whether no rule of the tuple is for the ports of `key`, recording what of them was read to tell.
     pub(crate) fn excludes(&self, key: &FlowKey, reads: &mut Reads) -> bool {
         let len = self.src_len + self.dst_len;
-        let value = self.value(key.0[layout::TP]);
-        let below = self.values.range(..=value).next_back();
-        let above = self.values.range(value..).next();
-        let common = |(other, _): (&u32, &u32)| (value ^ other).leading_zeros() as u8 + len - 32;
-        let common = below.into_iter().chain(above).map(common).max();
+        let common = self.values.common(self.value(key.0[layout::TP])).map(|c| c.min(len));
         // With no value at all, nothing is read.
         let read = common.map_or(0, |c| len.min(c + 1));
         reads.note_prefix(layout::TP, SRC_SHIFT, 16, read.min(self.src_len));
@@ -50,23 +45,17 @@ impl PortsTrie {
     }
 
     pub(crate) fn insert(&mut self, tp: u64) {
-        *self.values.entry(self.value(tp)).or_default() += 1;
+        self.values.insert(self.value(tp));
     }
 
     pub(crate) fn remove(&mut self, tp: u64) {
-        let value = self.value(tp);
-        if let Some(n) = self.values.get_mut(&value) {
-            *n -= 1;
-            if *n == 0 {
-                self.values.remove(&value);
-            }
-        }
+        self.values.remove(self.value(tp));
     }
 
     /// The leading bits of source and destination port in the word [`layout::TP`], one behind the other.
     fn value(&self, tp: u64) -> u32 {
-        let leading = |shift: u8, len: u8| ((tp >> shift) as u16 as u32) >> (16 - len);
-        leading(SRC_SHIFT, self.src_len) << self.dst_len | leading(DST_SHIFT, self.dst_len)
+        let leading = |shift: u8, len: u8| u64::from((tp >> shift) as u16) >> (16 - len) << (32 - len);
+        (leading(SRC_SHIFT, self.src_len) | leading(DST_SHIFT, self.dst_len) >> self.src_len) as u32
     }
 }
 

@@ -2,9 +2,10 @@
 //! look-up asks whether the tuple holds any rule whose words agree so far. A stage that has no word in the mask takes no
 //! part, and the last one that has is the tuple's table itself.
 
+use crate::counts::Counts;
+use crate::hash::Seed;
 use crate::prefixes::Lens;
 use flow::Stage;
-use hashbrown::HashTable;
 
 /// The words of one stage in a mask.
 #[derive(Debug)]
@@ -26,14 +27,14 @@ impl Part {
 }
 
 /// Splits the words of a mask, which are in key order, by stages. A mask without words has one empty part.
-pub(crate) fn parts(words: impl Iterator<Item = usize>) -> Vec<Part> {
+pub(crate) fn parts(words: impl Iterator<Item = usize>, seed: Seed) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     for (i, word) in words.enumerate() {
         let stage = *Stage::ALL.iter().find(|s| s.words().contains(&word)).unwrap_or(&Stage::L4);
         match parts.last_mut() {
             Some(part) if part.stage == stage => part.end = i + 1,
             Some(part) => {
-                part.index = Some(StageIndex::default());
+                part.index = Some(StageIndex::new(seed));
                 parts.push(Part::last(i + 1, stage));
             }
             None => parts.push(Part::last(i + 1, stage)),
@@ -47,39 +48,25 @@ pub(crate) fn parts(words: impl Iterator<Item = usize>) -> Vec<Part> {
 
 /// Hashes of the rules' words up to a stage, each with the number of rules that have it. That two values may have the
 /// same hash costs a look-up the next stage, and nothing else.
-#[derive(Debug, Default)]
-pub(crate) struct StageIndex(HashTable<(u32, u32)>);
+#[derive(Debug)]
+pub(crate) struct StageIndex(Counts<u32>);
 
 impl StageIndex {
+    pub(crate) fn new(seed: Seed) -> Self {
+        Self(Counts::new(seed))
+    }
+
     pub(crate) fn contains(&self, hash: u64) -> bool {
-        let hash = hash as u32;
-        self.0.find(spread(hash), |(h, _)| *h == hash).is_some()
+        self.0.contains(hash as u32)
     }
 
     pub(crate) fn insert(&mut self, hash: u64) {
-        let hash = hash as u32;
-        match self.0.find_mut(spread(hash), |(h, _)| *h == hash) {
-            Some((_, n)) => *n += 1,
-            None => {
-                self.0.insert_unique(spread(hash), (hash, 1), |(h, _)| spread(*h));
-            }
-        }
+        self.0.insert(hash as u32);
     }
 
     pub(crate) fn remove(&mut self, hash: u64) {
-        let hash = hash as u32;
-        if let Ok(mut entry) = self.0.find_entry(spread(hash), |(h, _)| *h == hash) {
-            entry.get_mut().1 -= 1;
-            if entry.get().1 == 0 {
-                entry.remove();
-            }
-        }
+        self.0.remove(hash as u32);
     }
-}
-
-/// A hash of 64 bits, as the table wants it: it looks at both ends.
-fn spread(hash: u32) -> u64 {
-    u64::from(hash) << 32 | u64::from(hash)
 }
 
 #[cfg(test)]
@@ -90,7 +77,7 @@ mod tests {
     #[test]
     fn parts_are_the_stages_with_words() {
         let ends = |words: &[usize]| -> Vec<_> {
-            parts(words.iter().copied()).iter().map(|p| (p.end, p.stage, p.index.is_some())).collect()
+            parts(words.iter().copied(), Seed::new(1)).iter().map(|p| (p.end, p.stage, p.index.is_some())).collect()
         };
         assert_eq!(ends(&[]), [(0, Stage::Metadata, false)]);
         assert_eq!(ends(&[layout::IPV4]), [(1, Stage::L3, false)]);
@@ -102,7 +89,7 @@ mod tests {
 
     #[test]
     fn an_index_counts() {
-        let mut index = StageIndex::default();
+        let mut index = StageIndex::new(Seed::new(1));
         index.insert(5);
         index.insert(5);
         index.remove(6);

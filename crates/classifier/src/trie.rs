@@ -1,45 +1,45 @@
-//! A path-compressed binary trie of prefixes, and a walk through it that goes no further than it is asked.
+//! A path-compressed trie of values of one length that tests six bits a level, and tells how much of a key it takes to
+//! know that it is none of the values.
 //!
-//! A node stands for a prefix; below it are longer ones that begin with it, by their next bit. Where few are left, they
-//! stand side by side in a bucket: that is what most of the memory and most of the cache misses go to otherwise. A prefix
-//! may be there several times.
+//! Whoever looks for prefixes has one for each length. That makes a level one word that says which of its 64 branches
+//! there are, and the question "how many leading bits has the key in common with any value" a matter of that word: there
+//! is no branch to follow but the key's own. The children of a node stand side by side in the order of their bits, each
+//! with its value and with what there is of children below, so that a level costs one access to memory.
 //!
-//! Invariants: a node has two children, or is itself one of the prefixes (`count`); `max_len` is the length of the longest
-//! prefix at or below a node; no bucket is empty.
+//! Invariants: a node has two children, at least; it stands at a multiple of six bits, the first in which not all of its
+//! values agree; its block has the smallest size that is enough.
+
+use crate::blocks::{Blocks, Free};
 
 /// Bits of a field, left aligned.
 pub(crate) trait Bits: Copy + Eq + std::fmt::Debug {
+    /// No bit set.
+    const ZERO: Self;
     /// Takes the upper bits of `value`.
     fn from_top(value: u128) -> Self;
     /// Leading bits in common.
     fn common(self, other: Self) -> u8;
-    /// Bit `i`, from the most significant on.
-    fn bit(self, i: u8) -> usize;
+    /// The [`STRIDE`] bits from bit `depth` on, counted from the most significant.
+    fn digit(self, depth: u8) -> u8;
     /// With all but the first `len` bits cleared.
     fn truncated(self, len: u8) -> Self;
-    /// With these bits set.
-    #[cfg(test)]
-    fn with(self, bits: Self) -> Self;
 }
 
 macro_rules! bits {
     ($t:ty) => {
         impl Bits for $t {
+            const ZERO: Self = 0;
             fn from_top(value: u128) -> Self {
                 (value >> (128 - Self::BITS)) as Self
             }
             fn common(self, other: Self) -> u8 {
                 (self ^ other).leading_zeros() as u8
             }
-            fn bit(self, i: u8) -> usize {
-                usize::from(self << i >> (Self::BITS - 1) != 0)
+            fn digit(self, depth: u8) -> u8 {
+                (self << depth >> (Self::BITS - u32::from(STRIDE))) as u8
             }
             fn truncated(self, len: u8) -> Self {
                 if len == 0 { 0 } else { self & Self::MAX << (Self::BITS - u32::from(len)) }
-            }
-            #[cfg(test)]
-            fn with(self, bits: Self) -> Self {
-                self | bits
             }
         }
     };
@@ -48,399 +48,254 @@ macro_rules! bits {
 bits!(u32);
 bits!(u128);
 
-/// Prefixes in a bucket at most. (Few in tests, so that small tables have nodes.)
-const SPLIT: usize = if cfg!(test) { 4 } else { 16 };
-/// Nodes with no more prefixes below them than this become a bucket again. Well below [`SPLIT`], so that a prefix that
-/// comes and goes does not split and merge each time.
-const MERGE: usize = SPLIT / 2;
+/// Bits that a level tests.
+const STRIDE: u8 = 6;
+/// Depth of what is no node but a value: more than any number of bits in common.
+const LEAF: u8 = u8::MAX;
 
-/// What is below: a node, a bucket or nothing. (One word: most of a trie's memory are links.)
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Link(u32);
-
-const NONE: Link = Link(u32::MAX);
-const BUCKET: u32 = 1 << 31;
-
-enum Target {
-    Nothing,
-    Node(usize),
-    Bucket(usize),
-}
-
-impl Link {
-    fn target(self) -> Target {
-        match self {
-            NONE => Target::Nothing,
-            Self(i) if i & BUCKET != 0 => Target::Bucket((i & !BUCKET) as usize),
-            Self(i) => Target::Node(i as usize),
-        }
-    }
-}
-
-/// Where a link stands: in a node, on one side; or it is the root.
-type Place = Option<(usize, usize)>;
-
+/// A value, or a node.
 #[derive(Clone, Copy, Debug)]
-struct Node<W> {
+struct Slot<W> {
+    /// The value; one below the node, of which its first bits matter, up to its depth.
     value: W,
-    children: [Link; 2],
-    /// How often this very prefix is there.
-    count: u32,
-    len: u8,
-    max_len: u8,
+    /// The depth in strides, in five bits, and the node's block.
+    at: u32,
+    /// Which branches the node has; how often the value is there.
+    branches: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Entry<W> {
-    value: W,
-    count: u32,
-    len: u8,
-}
+/// In place of the depth in strides: no node.
+const LEAF_MARK: u32 = 31;
+
+/// Where a slot stands: at the root or in a block.
+type Place = Option<usize>;
 
 /// See the top of this file.
 #[derive(Debug)]
 pub(crate) struct Trie<W> {
-    nodes: Vec<Node<W>>,
-    buckets: Vec<Vec<Entry<W>>>,
-    root: Link,
-    free_nodes: Vec<u32>,
-    free_buckets: Vec<u32>,
-    /// How many different prefixes there are of each length.
-    n_by_len: Vec<u32>,
+    root: Option<Slot<W>>,
+    blocks: Blocks<Slot<W>>,
+    n: u32,
 }
 
-/// How far a key has been followed through a trie.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Cursor {
-    /// What the key leads to as far as it was read; nothing when it has left the trie.
-    link: Link,
-    /// Bits of the key that were read.
-    pub(crate) read: u8,
-    /// Which lengths of prefixes were met: bit `len - 1`.
-    met: u128,
-    /// Which were asked for and are not there.
-    absent: u128,
+impl<W: Bits> Slot<W> {
+    fn leaf(value: W) -> Self {
+        Self { value, at: LEAF_MARK, branches: 1 }
+    }
+
+    fn node(value: W, depth: u8, branches: u64, block: usize) -> Self {
+        let mut slot = Self { value, at: u32::from(depth / STRIDE), branches };
+        slot.move_to(block);
+        slot
+    }
+
+    /// The bit from which on the node branches, or [`LEAF`].
+    fn depth(&self) -> u8 {
+        match self.at & LEAF_MARK {
+            LEAF_MARK => LEAF,
+            strides => strides as u8 * STRIDE,
+        }
+    }
+
+    /// Where the node's block begins. (Blocks begin at even places.)
+    fn block(&self) -> usize {
+        (self.at >> 5 << 1) as usize
+    }
+
+    fn move_to(&mut self, block: usize) {
+        self.at = self.at & LEAF_MARK | (block as u32 >> 1) << 5;
+    }
+
+    /// Which of the children a digit leads to, or would lead to, by number; and whether it is there.
+    fn child(&self, digit: u8) -> (usize, bool) {
+        let lower = self.branches & ((1 << digit) - 1);
+        (lower.count_ones() as usize, self.branches >> digit & 1 != 0)
+    }
+
+    fn n_children(&self) -> usize {
+        self.branches.count_ones() as usize
+    }
 }
+
+impl<W: Bits> Free for Slot<W> {
+    const EMPTY: Self = Self { value: W::ZERO, at: LEAF_MARK, branches: 0 };
+
+    fn free(order: u8, next: u32, before: u32) -> Self {
+        Self {
+            value: W::ZERO,
+            at: FREE_MARK | u32::from(order) << 5,
+            branches: u64::from(next) << 32 | u64::from(before),
+        }
+    }
+
+    fn as_free(&self) -> Option<(u8, u32, u32)> {
+        let free = self.at & LEAF_MARK == FREE_MARK;
+        free.then_some(((self.at >> 5) as u8, (self.branches >> 32) as u32, self.branches as u32))
+    }
+}
+
+/// In place of the depth in strides: the beginning of a free block.
+const FREE_MARK: u32 = 30;
 
 impl<W: Bits> Trie<W> {
     pub(crate) fn new() -> Self {
-        Self {
-            nodes: Vec::new(),
-            buckets: Vec::new(),
-            root: NONE,
-            free_nodes: Vec::new(),
-            free_buckets: Vec::new(),
-            n_by_len: Vec::new(),
-        }
+        Self { root: None, blocks: Blocks::new(), n: 0 }
     }
 
-    #[cfg(test)]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.root == NONE && self.n_by_len.iter().all(|n| *n == 0)
+    /// How many different values there are.
+    pub(crate) fn len(&self) -> u32 {
+        self.n
     }
 
-    /// How many different prefixes of this length there are.
-    pub(crate) fn n_of_len(&self, len: u8) -> u32 {
-        self.n_by_len.get(usize::from(len)).copied().unwrap_or(0)
-    }
-
-    /// Where a walk begins.
-    pub(crate) fn start(&self) -> Cursor {
-        Cursor { link: self.root, read: 0, met: 0, absent: 0 }
-    }
-
-    /// Whether a prefix of `len` bits, at least 1, begins `key`, the key that `at` has followed, if that can be told
-    /// without another bit of it.
-    pub(crate) fn known(&self, at: &mut Cursor, key: W, len: u8) -> Option<bool> {
-        let bit = 1 << (len - 1);
-        if (at.met | at.absent) & bit != 0 {
-            return Some(at.met & bit != 0);
-        }
-        let possible = match at.link.target() {
-            Target::Nothing => false,
-            Target::Node(i) => {
-                let node = &self.nodes[i];
-                let passed = if at.read < node.len { len < node.len } else { len <= node.len };
-                !passed && node.max_len >= len
-            }
-            Target::Bucket(b) => {
-                let bits = at.read.min(len);
-                let there = self.buckets[b].iter().any(|e| e.len == len && key.common(e.value) >= bits);
-                if there && len <= at.read {
-                    at.met |= bit;
-                    return Some(true);
-                }
-                there
-            }
-        };
-        if possible {
-            return None;
-        }
-        at.absent |= bit;
-        Some(false)
-    }
-
-    /// Whether a prefix of `len` bits, at least 1, begins `key`, the key that `at` has followed, reading on until that
-    /// can be told.
-    pub(crate) fn advance(&self, at: &mut Cursor, key: W, len: u8) -> bool {
-        let bit = 1 << (len - 1);
-        while (at.met | at.absent) & bit == 0 {
-            match at.link.target() {
-                Target::Nothing => at.absent |= bit,
-                Target::Node(i) => {
-                    let node = &self.nodes[i];
-                    let to_come = if at.read < node.len { len >= node.len } else { len > node.len };
-                    if !to_come || node.max_len < len {
-                        at.absent |= bit;
-                    } else if at.read == node.len {
-                        at.link = node.children[key.bit(node.len)];
-                        self.agree(at, node.len + 1);
-                    } else {
-                        let common = key.common(node.value);
-                        if common < node.len {
-                            at.link = NONE;
-                            at.read = common + 1;
-                        } else {
-                            self.agree(at, node.len);
-                        }
-                    }
-                }
-                Target::Bucket(b) => {
-                    let entries = self.buckets[b].iter().filter(|e| e.len == len);
-                    let common = entries.map(|e| key.common(e.value).min(len)).max();
-                    at.read = at.read.max(common.map_or(0, |c| len.min(c + 1)));
-                    if common == Some(len) {
-                        at.met |= bit;
-                    } else {
-                        at.absent |= bit;
-                    }
-                }
-            }
-        }
-        at.met & bit != 0
-    }
-
-    /// The key that `at` follows agrees in `bits` bits with what it has come to.
-    fn agree(&self, at: &mut Cursor, bits: u8) {
-        at.read = bits;
-        if let Target::Node(i) = at.link.target()
-            && self.nodes[i].len == bits
-            && self.nodes[i].count > 0
-        {
-            at.met |= 1 << (bits - 1);
-        }
-    }
-
-    /// Adds the prefix of `len` bits, at least 1, of `value`.
-    pub(crate) fn insert(&mut self, value: W, len: u8) {
-        if self.add(value.truncated(len), len) == 1 {
-            let at = usize::from(len);
-            self.n_by_len.resize(self.n_by_len.len().max(at + 1), 0);
-            self.n_by_len[at] += 1;
-        }
-    }
-
-    /// Adds a prefix and returns how often it is there now.
-    fn add(&mut self, value: W, len: u8) -> u32 {
-        let entry = Entry { value, count: 1, len };
-        let mut place = None;
+    /// How many leading bits `key` has in common with the value that has most; nothing without values.
+    #[inline]
+    pub(crate) fn common(&self, key: W) -> Option<u8> {
+        let mut at = self.root.as_ref()?;
         loop {
-            match self.follow(place).target() {
-                Target::Nothing => {
-                    let bucket = self.new_bucket(vec![entry]);
-                    self.set(place, bucket);
-                    return 1;
-                }
-                Target::Bucket(b) => {
-                    let bucket = &mut self.buckets[b];
-                    if let Some(same) = bucket.iter_mut().find(|e| e.value == value && e.len == len) {
-                        same.count += 1;
-                        return same.count;
-                    }
-                    bucket.push(entry);
-                    if bucket.len() > SPLIT {
-                        self.split(place, b);
-                    }
-                    return 1;
-                }
-                Target::Node(i) => {
-                    let common = value.common(self.nodes[i].value).min(len);
-                    if common < self.nodes[i].len {
-                        self.fork(place, i, common, entry);
-                        return 1;
-                    }
-                    let node = &mut self.nodes[i];
-                    node.max_len = node.max_len.max(len);
-                    if len == node.len {
-                        node.count += 1;
-                        return node.count;
-                    }
-                    place = Some((i, value.bit(node.len)));
-                }
+            let (common, depth) = (key.common(at.value), at.depth());
+            if common < depth {
+                return Some(common);
             }
+            let digit = key.digit(depth);
+            let (i, there) = at.child(digit);
+            if !there {
+                return Some(depth + nearest(at.branches, digit));
+            }
+            at = &self.blocks.slots[at.block() + i];
         }
     }
 
-    /// Puts a node above node `i`, which agrees with a new prefix in `common` bits only.
-    fn fork(&mut self, place: Place, i: usize, common: u8, entry: Entry<W>) {
-        let node = self.nodes[i];
-        let mut children = [NONE; 2];
-        children[node.value.bit(common)] = Link(i as u32);
-        let count = u32::from(common == entry.len);
-        if count == 0 {
-            children[entry.value.bit(common)] = self.new_bucket(vec![entry]);
+    /// Adds a value once.
+    pub(crate) fn insert(&mut self, value: W) {
+        let Some(root) = self.root else {
+            self.root = Some(Slot::leaf(value));
+            self.n = 1;
+            return;
+        };
+        let (mut place, mut at) = (None, root);
+        loop {
+            let (common, depth) = (at.value.common(value), at.depth());
+            if depth == LEAF && at.value == value {
+                at.branches += 1;
+                return self.set(place, at);
+            }
+            if common < depth {
+                self.n += 1;
+                return self.fork(place, at, value, common);
+            }
+            let (i, there) = at.child(value.digit(depth));
+            if !there {
+                self.n += 1;
+                return self.add_child(place, at, value);
+            }
+            let child = at.block() + i;
+            (place, at) = (Some(child), self.blocks.slots[child]);
         }
-        let max_len = node.max_len.max(entry.len);
-        let fork = self.new_node(Node { value: entry.value.truncated(common), children, count, len: common, max_len });
-        self.set(place, fork);
     }
 
-    /// Makes a node of a bucket that is too full, with a bucket on each side. (Neither is too full: the prefixes differ in
-    /// the bit after the node's, or one of them is the node's own.)
-    fn split(&mut self, place: Place, b: usize) {
-        let entries = std::mem::take(&mut self.buckets[b]);
-        self.free_buckets.push(b as u32);
-        let Some(first) = entries.first().copied() else { return };
-        let len = entries.iter().fold(first.len, |len, e| len.min(e.len).min(first.value.common(e.value)));
-        let max_len = entries.iter().map(|e| e.len).max().unwrap_or(0);
-        let mut node = Node { value: first.value.truncated(len), children: [NONE; 2], count: 0, len, max_len };
-        let mut sides = [Vec::new(), Vec::new()];
-        for entry in entries {
-            if entry.len == len {
-                node.count = entry.count;
-            } else {
-                sides[entry.value.bit(len)].push(entry);
-            }
-        }
-        node.children = sides.map(|side| if side.is_empty() { NONE } else { self.new_bucket(side) });
-        let node = self.new_node(node);
+    /// Puts a node above `at`, whose values have `common` bits in common with a new one.
+    fn fork(&mut self, place: Place, at: Slot<W>, value: W, common: u8) {
+        let depth = common - common % STRIDE;
+        let (old, new) = (at.value.digit(depth), value.digit(depth));
+        let block = self.blocks.take(order_for(2));
+        let i = usize::from(old < new);
+        self.blocks.slots[block + i] = Slot::leaf(value);
+        self.blocks.slots[block + 1 - i] = at;
+        self.set(place, Slot::node(value, depth, 1 << old | 1 << new, block));
+    }
+
+    fn add_child(&mut self, place: Place, mut node: Slot<W>, value: W) {
+        let digit = value.digit(node.depth());
+        let n = node.n_children();
+        let i = node.child(digit).0;
+        self.resize(&mut node, n, n + 1);
+        let at = node.block() + i;
+        self.blocks.slots.copy_within(at..node.block() + n, at + 1);
+        self.blocks.slots[at] = Slot::leaf(value);
+        node.branches |= 1 << digit;
         self.set(place, node);
     }
 
-    /// Removes the prefix of `len` bits of `value`, once.
-    pub(crate) fn remove(&mut self, value: W, len: u8) {
-        if self.take(value.truncated(len), len) == Some(0) {
-            self.n_by_len[usize::from(len)] -= 1;
-        }
-    }
-
-    /// Removes a prefix once and returns how often it is there still, if it was there.
-    fn take(&mut self, value: W, len: u8) -> Option<u32> {
-        let left;
-        let mut path = Vec::new();
-        let mut place = None;
-        loop {
-            match self.follow(place).target() {
-                Target::Nothing => return None,
-                Target::Bucket(b) => {
-                    let bucket = &mut self.buckets[b];
-                    let at = bucket.iter().position(|e| e.value == value && e.len == len)?;
-                    bucket[at].count -= 1;
-                    left = bucket[at].count;
-                    if bucket[at].count == 0 {
-                        bucket.swap_remove(at);
-                    }
-                    if bucket.is_empty() {
-                        self.set(place, NONE);
-                        self.free_bucket(b);
-                    }
-                    break;
-                }
-                Target::Node(i) => {
-                    let node = &mut self.nodes[i];
-                    if node.len > len || value.common(node.value) < node.len || (node.len == len && node.count == 0) {
-                        return None;
-                    }
-                    path.push((place, i));
-                    if node.len == len {
-                        node.count -= 1;
-                        left = node.count;
-                        break;
-                    }
-                    place = Some((i, value.bit(node.len)));
-                }
+    /// Removes a value once, if it is there.
+    pub(crate) fn remove(&mut self, value: W) {
+        let Some(root) = self.root else { return };
+        let mut parent = None;
+        let (mut place, mut at) = (None, root);
+        while at.depth() != LEAF {
+            let (i, there) = at.child(value.digit(at.depth()));
+            if !there {
+                return;
             }
+            parent = Some((place, at));
+            let child = at.block() + i;
+            (place, at) = (Some(child), self.blocks.slots[child]);
         }
-        while let Some((place, i)) = path.pop() {
-            self.tidy(place, i);
-        }
-        Some(left)
-    }
-
-    /// Below node `i` something was removed: the node goes if it does not fork, or becomes a bucket, or has a longest
-    /// prefix below it anew.
-    fn tidy(&mut self, place: Place, i: usize) {
-        let node = self.nodes[i];
-        if let (0, [child, NONE] | [NONE, child]) = (node.count, node.children) {
-            self.set(place, child);
-            self.free_nodes.push(i as u32);
+        if at.value != value {
             return;
         }
-        let own = (node.count > 0).then_some(Entry { value: node.value, count: node.count, len: node.len });
-        let mut below = 0;
-        let mut max_len = own.map_or(0, |e| e.len);
-        for child in node.children {
-            match child.target() {
-                Target::Nothing => {}
-                Target::Node(c) => {
-                    below = usize::MAX;
-                    max_len = max_len.max(self.nodes[c].max_len);
-                }
-                Target::Bucket(b) => {
-                    below = self.buckets[b].len().saturating_add(below);
-                    max_len = self.buckets[b].iter().fold(max_len, |m, e| m.max(e.len));
-                }
-            }
+        at.branches -= 1;
+        if at.branches > 0 {
+            return self.set(place, at);
         }
-        if below > MERGE - 1 {
-            self.nodes[i].max_len = max_len;
-            return;
+        self.n -= 1;
+        match parent {
+            Some((place, node)) => self.remove_child(place, node, value),
+            None => *self = Self::new(),
         }
-        let mut entries: Vec<_> = own.into_iter().collect();
-        for child in node.children {
-            if let Target::Bucket(b) = child.target() {
-                entries.append(&mut self.buckets[b]);
-                self.free_bucket(b);
-            }
-        }
-        self.free_nodes.push(i as u32);
-        let bucket = self.new_bucket(entries);
-        self.set(place, bucket);
     }
 
-    fn follow(&self, place: Place) -> Link {
-        place.map_or(self.root, |(i, side)| self.nodes[i].children[side])
+    fn remove_child(&mut self, place: Place, mut node: Slot<W>, value: W) {
+        let digit = value.digit(node.depth());
+        let n = node.n_children();
+        let (begin, i) = (node.block(), node.child(digit).0);
+        if n == 2 {
+            let other = self.blocks.slots[begin + 1 - i];
+            self.blocks.give(begin, order_for(2));
+            return self.set(place, other);
+        }
+        self.blocks.slots.copy_within(begin + i + 1..begin + n, begin + i);
+        node.branches &= !(1 << digit);
+        self.resize(&mut node, n, n - 1);
+        self.set(place, node);
     }
 
-    fn set(&mut self, place: Place, to: Link) {
+    fn set(&mut self, place: Place, slot: Slot<W>) {
         match place {
-            Some((i, side)) => self.nodes[i].children[side] = to,
-            None => self.root = to,
+            Some(i) => self.blocks.slots[i] = slot,
+            None => self.root = Some(slot),
         }
     }
 
-    fn new_node(&mut self, node: Node<W>) -> Link {
-        let i = self.free_nodes.pop().unwrap_or(self.nodes.len() as u32);
-        match self.nodes.get_mut(i as usize) {
-            Some(slot) => *slot = node,
-            None => self.nodes.push(node),
+    /// Makes a node's block fit for another number of children.
+    fn resize(&mut self, node: &mut Slot<W>, from: usize, to: usize) {
+        let (had, needed) = (order_for(from), order_for(to));
+        if had != needed {
+            let (old, new) = (node.block(), self.blocks.take(needed));
+            self.blocks.slots.copy_within(old..old + from.min(to), new);
+            self.blocks.give(old, had);
+            node.move_to(new);
         }
-        Link(i)
     }
+}
 
-    fn new_bucket(&mut self, entries: Vec<Entry<W>>) -> Link {
-        let b = self.free_buckets.pop().unwrap_or(self.buckets.len() as u32);
-        match self.buckets.get_mut(b as usize) {
-            Some(slot) => *slot = entries,
-            None => self.buckets.push(entries),
-        }
-        Link(b | BUCKET)
-    }
+/// The order of the block for so many children.
+fn order_for(n: usize) -> u8 {
+    n.next_power_of_two().trailing_zeros() as u8
+}
 
-    fn free_bucket(&mut self, b: usize) {
-        self.buckets[b] = Vec::new();
-        self.free_buckets.push(b as u32);
+/// How many leading bits of a digit are those of the branch that has most in common with it. (There are branches, and
+/// none for the digit itself.)
+fn nearest(branches: u64, digit: u8) -> u8 {
+    let lower = branches & ((1 << digit) - 1);
+    let higher = branches ^ lower;
+    let mut apart = u8::MAX;
+    if lower != 0 {
+        apart = lower.ilog2() as u8 ^ digit;
     }
+    if higher != 0 {
+        apart = apart.min(higher.trailing_zeros() as u8 ^ digit);
+    }
+    STRIDE - 1 - apart.ilog2() as u8
 }
 
 #[cfg(test)]
@@ -449,129 +304,102 @@ mod tests {
     use proptest::prelude::*;
 
     impl<W: Bits> Trie<W> {
-        /// Checks the invariants; returns how many nodes and buckets are in use, and how many prefixes there are.
-        fn check(&self) -> (usize, usize, usize) {
-            let (mut nodes, mut buckets, mut prefixes) = (0, 0, 0);
-            let mut todo = vec![(self.root, W::from_top(0), 0)];
-            while let Some((link, value, len)) = todo.pop() {
-                match link.target() {
-                    Target::Nothing => {}
-                    Target::Node(i) => {
-                        let node = &self.nodes[i];
-                        nodes += 1;
-                        prefixes += usize::from(node.count > 0);
-                        assert!(node.len >= len && node.value.common(value) >= len);
-                        assert!(node.count > 0 || !node.children.contains(&NONE));
-                        let own = if node.count > 0 { node.len } else { 0 };
-                        assert_eq!(
-                            node.max_len,
-                            own.max(self.max_len(node.children[0])).max(self.max_len(node.children[1]))
-                        );
-                        for (side, child) in node.children.iter().enumerate() {
-                            let top = W::from_top((side as u128) << (127 - node.len));
-                            todo.push((*child, node.value.with(top), node.len + 1));
-                        }
-                    }
-                    Target::Bucket(b) => {
-                        let bucket = &self.buckets[b];
-                        buckets += 1;
-                        prefixes += bucket.len();
-                        assert!(!bucket.is_empty() && bucket.len() <= SPLIT);
-                        assert!(bucket.iter().all(|e| e.count > 0 && e.len >= len && e.value.common(value) >= len));
-                    }
+        /// Checks the invariants; returns how many values there are.
+        fn check(&self) -> u32 {
+            let mut n = 0;
+            let mut slots = 0;
+            let mut todo: Vec<_> = self.root.into_iter().map(|root| (root, root.value, 0)).collect();
+            while let Some((slot, value, len)) = todo.pop() {
+                assert!(slot.value.common(value) >= len);
+                if slot.depth() == LEAF {
+                    assert!(slot.branches > 0);
+                    n += 1;
+                    continue;
+                }
+                assert!(slot.depth() >= len && slot.n_children() >= 2);
+                slots += 1 << order_for(slot.n_children());
+                for digit in (0..64).filter(|digit| slot.child(*digit).1) {
+                    let child = self.blocks.slots[slot.block() + slot.child(digit).0];
+                    assert!(child.value.digit(slot.depth()) == digit && child.value.common(slot.value) >= slot.depth());
+                    todo.push((child, child.value, slot.depth() + STRIDE));
                 }
             }
-            assert_eq!(nodes + self.free_nodes.len(), self.nodes.len());
-            assert_eq!(buckets + self.free_buckets.len(), self.buckets.len());
-            (nodes, buckets, prefixes)
+            assert_eq!((n, slots + self.blocks.check()), (self.n, self.blocks.slots.len()));
+            n
         }
+    }
 
-        fn max_len(&self, link: Link) -> u8 {
-            match link.target() {
-                Target::Nothing => 0,
-                Target::Node(i) => self.nodes[i].max_len,
-                Target::Bucket(b) => self.buckets[b].iter().map(|e| e.len).max().unwrap_or(0),
-            }
-        }
+    /// Values that share parts at the upper end and at the lower.
+    fn spread(v: u16) -> u32 {
+        let v = u32::from(v);
+        v << 24 & 0xc300_0000 | (v & 0x1c) << 11 | (v & 3) << 4 | v >> 8 << 17
     }
 
     tally::proptest! {
         #[test]
         fn agrees_with_a_list(
-            ops in prop::collection::vec((0..5u8, any::<u8>(), 1..=32u8), 1..300),
-            keys in prop::collection::vec((any::<u8>(), 0..64u32, prop::collection::vec(1..=32u8, 1..6)), 8),
+            ops in prop::collection::vec((0..5u8, any::<u16>()), 1..300),
+            keys in prop::collection::vec((any::<u16>(), 0..64u32), 20),
+            len in 1..=32u8,
         ) {
             let mut trie = Trie::<u32>::new();
-            let mut list: Vec<(u32, u8)> = Vec::new();
-            // Values that share parts at the upper end and at the lower.
-            let spread = |v: u8| u32::from(v) << 24 & 0xc300_0000 | u32::from(v & 0x1c) << 11 | u32::from(v & 3) << 4;
+            let mut list: Vec<u32> = Vec::new();
             let fill = ops.len() / 2;
-            for (n, (kind, v, len)) in ops.into_iter().enumerate() {
-                let prefix = (spread(v).truncated(len), len);
+            for (n, (kind, v)) in ops.into_iter().enumerate() {
+                let value = spread(v).truncated(len);
                 // More is added in the first half, more removed in the second.
                 if (kind < 4) == (n < fill) {
-                    trie.insert(spread(v), len);
-                    list.push(prefix);
-                } else if let Some(i) = list.iter().position(|p| *p == prefix).or(list.len().checked_sub(1)) {
-                    let (value, len) = list.swap_remove(i);
-                    trie.remove(value, len);
+                    trie.insert(value);
+                    list.push(value);
+                } else if let Some(i) = list.iter().position(|v| *v == value).or(list.len().checked_sub(1)) {
+                    trie.remove(list.swap_remove(i));
                 } else {
-                    trie.remove(spread(v), len);
+                    trie.remove(value);
                 }
                 trie.check();
             }
             let mut distinct = list.clone();
             distinct.sort_unstable();
             distinct.dedup();
-            let (nodes, buckets, prefixes) = trie.check();
-            prop_assert_eq!(prefixes, distinct.len());
-            prop_assert!(buckets <= nodes + 1);
-            for len in 1..=32 {
-                prop_assert_eq!(trie.n_of_len(len) as usize, distinct.iter().filter(|(_, l)| *l == len).count());
+            prop_assert_eq!(trie.len() as usize, distinct.len());
+            for (v, flip) in keys {
+                let key = (spread(v) ^ 1u32.checked_shl(flip).unwrap_or(0)).truncated(len);
+                prop_assert_eq!(trie.common(key), list.iter().map(|v| key.common(*v)).max());
             }
-            for (v, flip, lens) in keys {
-                let key = spread(v) ^ 1u32.checked_shl(flip).unwrap_or(0);
-                let mut at = trie.start();
-                let mut read = 0;
-                for len in lens {
-                    let there = |key: u32| list.contains(&(key.truncated(len), len));
-                    prop_assert_eq!(trie.advance(&mut at, key, len), there(key));
-                    prop_assert_eq!(trie.known(&mut at.clone(), key, len), Some(there(key)));
-                    prop_assert!(at.read >= read && at.read <= read.max(len));
-                    read = at.read;
-                    // The bits that were not read do not matter.
-                    let other = key ^ !u32::MAX.truncated(read);
-                    prop_assert_eq!(there(other), there(key));
-                    prop_assert_eq!(trie.known(&mut at.clone(), other, len), Some(there(key)));
-                }
+            for value in list {
+                trie.remove(value);
+                trie.check();
             }
+            prop_assert!(trie.len() == 0 && trie.blocks.slots.is_empty() && trie.common(0).is_none());
         }
     }
 
     #[test]
-    fn wide_prefixes() {
+    fn wide_values() {
         let mut trie = Trie::<u128>::new();
-        trie.insert(u128::MAX, 128);
-        trie.insert(u128::MAX, 64);
-        let mut at = trie.start();
-        assert!(!trie.advance(&mut at, u128::MAX - 1, 128));
-        assert_eq!(at.read, 128);
-        assert!(trie.advance(&mut at, u128::MAX - 1, 64));
-        trie.remove(u128::MAX, 128);
-        let mut at = trie.start();
-        assert!(!trie.advance(&mut at, u128::MAX, 128));
-        assert_eq!(at.read, 0);
+        trie.insert(u128::MAX);
+        assert_eq!(trie.common(u128::MAX - 1), Some(127));
+        trie.insert(u128::MAX << 1);
+        trie.insert(1 << 127);
+        assert_eq!([u128::MAX, u128::MAX - 3, 3 << 126, 0].map(|key| trie.common(key)), [128, 126, 2, 0].map(Some));
+        trie.remove(u128::MAX);
+        assert_eq!(trie.common(u128::MAX), Some(127));
+        assert_eq!(trie.check(), 2);
     }
 
     #[test]
-    fn nodes_and_buckets_are_given_back() {
-        let mut trie = Trie::<u128>::new();
-        let value = |i: u128| i.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
-        (0..1000).for_each(|i| trie.insert(value(i), 100));
-        let (_, buckets, prefixes) = trie.check();
-        assert!(prefixes == 1000 && buckets < 2 * 1000 / SPLIT);
-        (0..1000).for_each(|i| trie.remove(value(i), 100));
-        assert_eq!(trie.check(), (0, 0, 0));
-        assert_eq!(trie.root, NONE);
+    fn blocks_are_used_again() {
+        let mut trie = Trie::<u32>::new();
+        let value = |i: u32| i.wrapping_mul(0x9e37_79b9);
+        (0..5000).for_each(|i| trie.insert(value(i)));
+        assert_eq!(trie.check(), 5000);
+        let slots = trie.blocks.slots.len();
+        assert!(slots < 2 * 5000);
+        for i in 0..20_000 {
+            trie.remove(value(i));
+            trie.insert(value(i + 5000));
+        }
+        assert_eq!(trie.check(), 5000);
+        assert!(trie.blocks.slots.len() < slots * 3 / 2, "{} instead of {slots}", trie.blocks.slots.len());
     }
 }

@@ -3,25 +3,25 @@
 //! The table holds the rules themselves, one word each; rules of the same match (other priorities, other versions) stand
 //! in it side by side. Beside it are the indexes by which a look-up can tell early that there is nothing for its key.
 
+use crate::hash::Seed;
 use crate::partition::Partition;
 use crate::ports::PortsTrie;
 use crate::prefixes::{Prefixes, Walks};
+use crate::priorities::Priorities;
 use crate::stages::{self, Part};
 use crate::{MiniMask, MiniMatch, Options, Rule};
 use flow::{FlowKey, Reads, Stage, layout};
-use foldhash::fast::FixedState;
 use hashbrown::HashTable;
-use std::collections::BTreeMap;
-use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
 #[derive(Debug)]
 pub(crate) struct Tuple<R> {
     mask: Arc<MiniMask>,
+    /// The words of the mask.
+    words: Box<[(u8, u64)]>,
     rules: HashTable<Arc<R>>,
-    /// How many rules have each priority.
-    priorities: BTreeMap<u32, u32>,
-    hasher: FixedState,
+    priorities: Priorities,
+    seed: Seed,
     parts: Vec<Part>,
     /// With the place of `metadata` among the mask's words.
     partition: Option<(usize, Partition)>,
@@ -39,17 +39,18 @@ pub(crate) struct Search<'a> {
 }
 
 impl<R: Rule> Tuple<R> {
-    pub(crate) fn new(mask: Arc<MiniMask>, prefixes: &Prefixes, hasher: &FixedState) -> Self {
+    pub(crate) fn new(mask: Arc<MiniMask>, prefixes: &mut Prefixes, seed: Seed) -> Self {
         let whole = mask.expand();
         let tp = mask.words().position(|(word, _)| word == layout::TP);
-        let mut parts = stages::parts(mask.words().map(|(word, _)| word));
+        let mut parts = stages::parts(mask.words().map(|(word, _)| word), seed);
         parts.iter_mut().for_each(|part| part.prefixes = prefixes.lens(&whole, part.stage));
         Self {
+            words: mask.words().map(|(word, bits)| (word as u8, bits)).collect(),
             rules: HashTable::new(),
-            priorities: BTreeMap::new(),
-            hasher: hasher.clone(),
+            priorities: Priorities::new(seed),
+            seed,
             parts,
-            partition: Partition::new(mask.words(), hasher),
+            partition: Partition::new(mask.words(), seed),
             ports: tp.zip(PortsTrie::new(&whole)),
             mask,
         }
@@ -65,11 +66,11 @@ impl<R: Rule> Tuple<R> {
 
     /// Highest priority of a rule here.
     pub(crate) fn max_priority(&self) -> Option<u32> {
-        self.priorities.last_key_value().map(|(p, _)| *p)
+        self.priorities.max()
     }
 
     pub(crate) fn has_priority(&self, priority: u32) -> bool {
-        self.priorities.contains_key(&priority)
+        self.priorities.contains(priority)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<R>> {
@@ -78,7 +79,7 @@ impl<R: Rule> Tuple<R> {
 
     /// The rules whose match is that of `values`, the masked words.
     pub(crate) fn same_match<'a>(&'a self, values: &'a [u64]) -> impl Iterator<Item = &'a Arc<R>> {
-        self.rules.iter_hash(hash(&self.hasher, values)).filter(move |r| r.minimatch().values() == values)
+        self.rules.iter_hash(self.seed.all(self.seed.start, values)).filter(move |r| r.minimatch().values() == values)
     }
 
     /// The rules that match `key`, whose masked words have this hash.
@@ -93,50 +94,64 @@ impl<R: Rule> Tuple<R> {
     /// was read of the key.
     pub(crate) fn hash_of(&self, search: &mut Search<'_>) -> Option<u64> {
         let Search { key, options, prefixes, walks, reads } = search;
+        let unread =
+            |word: usize, bits: u64, reads: &Reads| bits & !reads.mask().0[word] & !reads.written().0[word] != 0;
+        // What is all read already cannot be read less of: it takes no index to tell.
+        let last = self.words.iter().rposition(|(word, bits)| unread(usize::from(*word), *bits, reads));
+        let Some(last) = last else {
+            let excluded = options.prefix_tries && self.parts.iter().any(|p| Prefixes::excluded(&p.prefixes, walks));
+            return (!excluded).then(|| self.hash_part(&self.words, self.seed.start, key));
+        };
         if options.partitions
             && let Some((_, partition)) = &self.partition
             && partition.excludes(key, reads)
         {
             return None;
         }
-        let mut hasher = self.hasher.build_hasher();
-        let mut words = self.mask.words();
+        let mut hash = self.seed.start;
         let mut begin = 0;
         for part in &self.parts {
-            if options.prefix_tries && prefixes.exclude(&part.prefixes, key, walks, reads) {
-                return None;
-            }
-            if options.ports_trie
-                && part.stage == Stage::L4
-                && let Some((_, ports)) = &self.ports
-                && ports.excludes(key, reads)
-            {
-                return None;
-            }
-            for (word, bits) in words.by_ref().take(part.end - begin) {
-                reads.note(word, bits);
-                hasher.write_u64(key.0[word] & bits);
-            }
+            let words = &self.words[begin..part.end];
             begin = part.end;
+            if words.iter().any(|(word, bits)| unread(usize::from(*word), *bits, reads)) {
+                if options.prefix_tries && prefixes.exclude(&part.prefixes, key, walks, reads) {
+                    return None;
+                }
+                if options.ports_trie
+                    && part.stage == Stage::L4
+                    && let Some((_, ports)) = &self.ports
+                    && ports.excludes(key, reads)
+                {
+                    return None;
+                }
+                words.iter().for_each(|(word, bits)| reads.note(usize::from(*word), *bits));
+            }
+            hash = self.hash_part(words, hash, key);
             if options.stages
+                && last >= begin
                 && let Some(index) = &part.index
-                && !index.contains(hasher.finish())
+                && !index.contains(hash)
             {
                 return None;
             }
         }
-        Some(hasher.finish())
+        Some(hash)
+    }
+
+    /// The hash of some of the key's masked words, behind others.
+    fn hash_part(&self, words: &[(u8, u64)], hash: u64, key: &FlowKey) -> u64 {
+        words.iter().fold(hash, |hash, (word, bits)| self.seed.add(hash, key.0[usize::from(*word)] & bits))
     }
 
     pub(crate) fn insert(&mut self, rule: Arc<R>, prefixes: &mut Prefixes) {
         let values = rule.minimatch().values();
-        let mut hasher = self.hasher.build_hasher();
+        let mut hash = self.seed.start;
         let mut begin = 0;
         for part in &mut self.parts {
-            values[begin..part.end].iter().for_each(|v| hasher.write_u64(*v));
+            hash = self.seed.all(hash, &values[begin..part.end]);
             begin = part.end;
             if let Some(index) = &mut part.index {
-                index.insert(hasher.finish());
+                index.insert(hash);
             }
             prefixes.insert(&part.prefixes, |word| word_of(rule.minimatch(), word));
         }
@@ -146,25 +161,25 @@ impl<R: Rule> Tuple<R> {
         if let Some((at, ports)) = &mut self.ports {
             ports.insert(values[*at]);
         }
-        *self.priorities.entry(rule.priority()).or_default() += 1;
-        let hashes = &self.hasher;
-        self.rules.insert_unique(hasher.finish(), rule, |r| hash(hashes, r.minimatch().values()));
+        self.priorities.insert(rule.priority());
+        let seed = self.seed;
+        self.rules.insert_unique(hash, rule, |r| seed.all(seed.start, r.minimatch().values()));
     }
 
     /// Removes this very rule. Whether it was there.
     pub(crate) fn remove(&mut self, rule: &Arc<R>, prefixes: &mut Prefixes) -> bool {
         let values = rule.minimatch().values();
-        match self.rules.find_entry(hash(&self.hasher, values), |r| Arc::ptr_eq(r, rule)) {
+        match self.rules.find_entry(self.seed.all(self.seed.start, values), |r| Arc::ptr_eq(r, rule)) {
             Ok(entry) => drop(entry.remove()),
             Err(_) => return false,
         }
-        let mut hasher = self.hasher.build_hasher();
+        let mut hash = self.seed.start;
         let mut begin = 0;
         for part in &mut self.parts {
-            values[begin..part.end].iter().for_each(|v| hasher.write_u64(*v));
+            hash = self.seed.all(hash, &values[begin..part.end]);
             begin = part.end;
             if let Some(index) = &mut part.index {
-                index.remove(hasher.finish());
+                index.remove(hash);
             }
             prefixes.remove(&part.prefixes, |word| word_of(rule.minimatch(), word));
         }
@@ -174,13 +189,7 @@ impl<R: Rule> Tuple<R> {
         if let Some((at, ports)) = &mut self.ports {
             ports.remove(values[*at]);
         }
-        let priority = rule.priority();
-        if let Some(n) = self.priorities.get_mut(&priority) {
-            *n -= 1;
-            if *n == 0 {
-                self.priorities.remove(&priority);
-            }
-        }
+        self.priorities.remove(rule.priority());
         true
     }
 
@@ -200,10 +209,4 @@ impl<R: Rule> Tuple<R> {
 fn word_of(m: &MiniMatch, word: usize) -> u64 {
     let mut words = m.mask().words().zip(m.values());
     words.find(|((w, _), _)| *w == word).map_or(0, |(_, value)| *value)
-}
-
-fn hash(hasher: &FixedState, values: &[u64]) -> u64 {
-    let mut hasher = hasher.build_hasher();
-    values.iter().for_each(|v| hasher.write_u64(*v));
-    hasher.finish()
 }
