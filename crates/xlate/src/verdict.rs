@@ -7,6 +7,7 @@ use base::{DropReason, MacAddr, PortNo};
 use dpif::DpAction;
 use flow::{FlowKey, Reads};
 use openflow::FlowMod;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// The answer to "what becomes of this packet".
@@ -114,6 +115,18 @@ impl PartialEq for Effect {
 }
 
 impl Eq for Effect {}
+
+impl Hash for Effect {
+    /// Tells look-ups and groups apart, and of others only which kind they are: there are few.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        std::mem::discriminant(self).hash(state);
+        match self {
+            Self::Lookup { bridge, table, rule } => (bridge, table, address(rule.as_ref())).hash(state),
+            Self::Group(group) | Self::Bucket(group, _) => Arc::as_ptr(group).hash(state),
+            _ => {}
+        }
+    }
+}
 
 /// Which rule it is, if there is one.
 fn address(rule: Option<&Arc<Rule>>) -> Option<*const Rule> {

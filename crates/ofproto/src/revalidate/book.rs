@@ -14,6 +14,7 @@ use flow::{FlowKey, Sparse};
 use foldhash::fast::RandomState;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use xlate::BridgeId;
 
@@ -69,23 +70,28 @@ impl Known {
 struct PlanEntry {
     plan: Arc<Plan>,
     flows: Vec<FlowId>,
-    /// The effects of some of them, to be shared by others.
-    effects: Vec<Effects>,
+    /// The effects of some of them, to be shared by others, with their hashes: lists that differ are not looked into.
+    effects: Vec<(u64, Effects)>,
 }
 
 /// Lists of effects that are remembered with a plan.
 const EFFECTS_MAX: usize = 8;
 
 impl PlanEntry {
+    fn new(plan: Arc<Plan>, first: FlowId, hasher: &RandomState, effects: &Effects) -> Self {
+        Self { plan, flows: vec![first], effects: vec![(hasher.hash_one(effects), Arc::clone(effects))] }
+    }
+
     /// The same effects as others have, if they are known.
-    fn share(&mut self, effects: Effects) -> Effects {
-        if let Some(known) = self.effects.iter().find(|known| **known == effects) {
+    fn share(&mut self, hasher: &RandomState, effects: Effects) -> Effects {
+        let hash = hasher.hash_one(&effects);
+        if let Some((_, known)) = self.effects.iter().find(|(h, known)| *h == hash && *known == effects) {
             return Arc::clone(known);
         }
         if self.effects.len() >= EFFECTS_MAX {
             self.effects.remove(0);
         }
-        self.effects.push(Arc::clone(&effects));
+        self.effects.push((hash, Arc::clone(&effects)));
         effects
     }
 }
@@ -97,6 +103,7 @@ pub(crate) struct Book {
     plans: HashMap<Arc<Plan>, PlanEntry, RandomState>,
     by_place: HashMap<Place, HashSet<ByAddress, RandomState>, RandomState>,
     by_mac: HashMap<(BridgeId, u16, MacAddr), HashSet<FlowId>>,
+    hasher: RandomState,
     /// The last change whose pass has begun.
     begun: u64,
     /// Flows that the datapath did not have yet when a pass was to change them.
@@ -180,14 +187,14 @@ impl Book {
         if let Some(entry) = self.plans.get_mut(&plan) {
             let place = entry.flows.len();
             entry.flows.push(id);
-            return (Arc::clone(&entry.plan), entry.share(effects), place);
+            return (Arc::clone(&entry.plan), entry.share(&self.hasher, effects), place);
         }
         plan.shrink();
         let plan = Arc::new(plan);
         for place in plan.places() {
             self.by_place.entry(place).or_default().insert(ByAddress(Arc::clone(&plan)));
         }
-        let entry = PlanEntry { plan: Arc::clone(&plan), flows: vec![id], effects: vec![Arc::clone(&effects)] };
+        let entry = PlanEntry::new(Arc::clone(&plan), id, &self.hasher, &effects);
         self.plans.insert(Arc::clone(&plan), entry);
         (plan, effects, 0)
     }
