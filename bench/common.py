@@ -142,6 +142,11 @@ class Switch:
     def pid(self, daemon=None):
         return int((self.dir / f"{daemon or self.daemon}.pid").read_text())
 
+    def cpu_s(self):
+        """Processor time that the switch daemon has had, of all threads, in seconds."""
+        ticks = pathlib.Path(f"/proc/{self.pid()}/stat").read_text().rsplit(") ", 1)[1].split()[11:13]
+        return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
     def rss_bytes(self):
         """Resident memory of the switch daemon."""
         for line in pathlib.Path(f"/proc/{self.pid()}/status").read_text().splitlines():
@@ -197,6 +202,15 @@ def hosts(n):
         for name, port in zip(names, ports):
             run("ip", "link", "del", port, check=False)
             run("ip", "netns", "del", name, check=False)
+
+
+def wait_for(condition, what, patience_s=10):
+    """Waits until `condition` holds."""
+    give_up_s = time.monotonic() + patience_s
+    while not condition():
+        if time.monotonic() > give_up_s:
+            raise SystemExit(f"waited {patience_s} s in vain for {what}")
+        time.sleep(0.02)
 
 
 def wait_for_ping(name, address):

@@ -53,6 +53,7 @@ class Replay:
             if which == PEER:
                 config |= self._dpdk(made, memory_mib, rest)
             self.vsctl("--no-wait", "set", "Open_vSwitch", ".", *(f"other_config:{k}={v}" for k, v in config.items()))
+            remove_devices()
             self.switch.start(core=rest)
             self.vsctl("add-br", "br0", "--", "set", "Bridge", "br0", "datapath_type=netdev", "fail-mode=secure")
             self.made = made.pop_all()
@@ -119,6 +120,18 @@ class Replay:
     def stats(self):
         """What the packet thread counted since `clear_stats`."""
         return parse_stats(self.appctl("dpif-netdev/pmd-stats-show"))
+
+
+def remove_devices():
+    """Removes what a switch before has left, in this benchmark's own network: Open vSwitch keeps its taps, which stay
+    busy for a moment after it has ended."""
+
+    def gone(name):
+        common.run("ip", "link", "del", name, check=False)
+        return not common.run("ip", "link", "show", name, check=False)
+
+    for name in ("br0", "ovs-netdev"):
+        common.wait_for(lambda: gone(name), f"the device {name} to be gone")
 
 
 def measure(which, pcap, flows, seconds=5.0, inverse_probability=INVERSE_PROBABILITY):

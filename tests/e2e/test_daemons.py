@@ -24,6 +24,19 @@ def test_files_and_exit(making):
         assert not any(name.startswith(program) for name in left), left
 
 
+def test_large_pages_for_the_switch(making):
+    """The heap of a switch in the background may have large pages; the database's is left as it is."""
+    switch = making.switch()
+    tunables = {
+        program: re.findall(rb"GLIBC_TUNABLES=([^\0]*)", open(f"/proc/{switch.pid(program)}/environ", "rb").read())
+        for program in ("ovs-vswitchd", "ovsdb-server")
+    }
+    given = os.environ.get("GLIBC_TUNABLES")
+    expected = [b"glibc.malloc.hugetlb=1"] if given is None else [given.encode()]
+    assert tunables["ovs-vswitchd"] == expected, tunables
+    assert tunables["ovsdb-server"] == expected * (given is not None), tunables
+
+
 def test_two_of_a_kind(making):
     """A second daemon does not take the place of one that runs."""
     switch = making.switch()

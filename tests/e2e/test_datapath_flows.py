@@ -77,13 +77,56 @@ def test_packet_outs_are_traced(dummies, switch):
     assert traced["datapath-actions"] == "2"
 
 
+def as_json(switch, *words):
+    """A command's own JSON, not its text in an envelope."""
+    shown = json.loads(switch.ours.appctl("--format=json", *words))
+    assert not isinstance(shown, dict) or "reply-format" not in shown, words
+    return shown
+
+
+def test_what_is_shown_has_json(dummies, switch):
+    dummies.flows("in_port=1,actions=2")
+    dummies.exchange("p1", FRAME)
+    cached = as_json(switch, "dpctl/dump-flows")
+    (entry,) = (entry for entry in cached if "eth_type(0x0800)" in entry["flow"])
+    assert entry["actions"] == "2" and as_json(switch, "dpctl/get-flow", entry["ufid"])["actions"] == "2"
+    assert [flow["ufid"] for flow in as_json(switch, "dpif/dump-flows", "br0")] == [flow["ufid"] for flow in cached]
+    traced = as_json(switch, "ofproto/trace", "br0", "in_port=1")
+    assert traced["datapath-actions"] == "2" and traced["trace"][0]["kind"] == "bridge"
+    for events in as_json(switch, "coverage/show"), json.loads(switch.ours.appctl("-t", "ovsdb-server", "--format=json", "coverage/show")):
+        assert "reply-format" not in events and all(event["total"] >= 0 for event in events.values())
+    counted = next(iter(as_json(switch, "coverage/show")))
+    assert isinstance(as_json(switch, "coverage/read-counter", counted), int)
+    assert as_json(switch, "memory/show")["rules"] >= 1
+    (shown,) = as_json(switch, "upcall/show").values()
+    assert shown["flows"]["current"] == len(cached) and sum(handler["packets"] for handler in shown["handlers"]) >= 1
+    assert as_json(switch, "upcall/set-flow-limit", "5000") == {"flow_limit": 5000}
+    assert as_json(switch, "revalidator/check")["wrong"] == 0
+    (paused,) = as_json(switch, "revalidator/pause").values()
+    (resumed,) = as_json(switch, "revalidator/resume").values()
+    assert (paused["paused"], resumed["paused"]) == (True, False)
+    assert [one["flows"] for one in as_json(switch, "revalidator/wait").values()] == [len(cached)]
+    assert [one["flows"] for one in as_json(switch, "revalidator/purge").values()] == [0]
+
+
 def test_threads_and_searches_can_be_seen(dummies, switch):
     dummies.flows("ip,nw_dst=10.0.0.0/8,actions=2", "in_port=1,actions=2")
     dummies.exchange("p1", FRAME, FRAME)
     (thread,) = json.loads(switch.ours.appctl("--format=json", "dpif-netdev/pmd-stats-show"))
     assert thread["packets_received"] >= 2 and thread["upcalls"] >= 1
     assert re.search(r"  megaflow hits: \d+\n", switch.appctl("dpif-netdev/pmd-stats-show"))
-    assert "Rx packets:" in switch.appctl("dpif-netdev/pmd-perf-show")
+    perf = switch.appctl("dpif-netdev/pmd-perf-show")
+    assert re.search(r"^  Rx packets: +\d+  \(\d+ Kpps, \d+ cycles/pkt\)$", perf, re.M)
+    assert re.search(r"^  - Upcalls: +\d+  \( *[\d.]+ %, [\d.]+ us/upcall\)$", perf, re.M) and "\nHistograms\n" in perf
+    assert "Histograms" not in switch.appctl("dpif-netdev/pmd-perf-show", "-nh")
+    (thread,) = json.loads(switch.ours.appctl("--format=json", "dpif-netdev/pmd-perf-show", "-pmd", "0"))
+    assert sum(bucket["count"] for bucket in thread["histograms"]["packets_per_iteration"]["buckets"]) == thread["iterations"]
+    assert "no history" in refused(switch, "dpif-netdev/pmd-perf-show", "-it", "5")
+    assert "no history" in refused(switch, "dpif-netdev/pmd-perf-log-set", "on")
+    queues = switch.appctl("dpif-netdev/pmd-rxq-show")
+    assert re.search(r"^  port: p1 {16}queue-id:  0 \(enabled\)   pmd usage: NOT AVAIL$", queues, re.M)
+    (thread,) = json.loads(switch.ours.appctl("--format=json", "dpif-netdev/pmd-rxq-show"))
+    assert {"port": "p1", "queue_id": 0, "enabled": True} in thread["queues"]
     switch.appctl("dpif-netdev/pmd-stats-clear")
     assert "  packets received: 0\n" in switch.appctl("dpif-netdev/pmd-stats-show")
     shown = json.loads(switch.ours.appctl("--format=json", "classifier/show", "br0"))

@@ -32,6 +32,11 @@ impl Clauses {
         self.0.extend(clauses.iter().map(|c| (priority, *c)));
     }
 
+    /// Whether there are none, as in most look-ups.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The ids whose clauses are all satisfied by rules of one priority higher than `above`, in the order in which they
     /// are to be tried.
     pub(crate) fn satisfied(&self, above: Option<u32>) -> impl Iterator<Item = u32> + use<> {

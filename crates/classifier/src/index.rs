@@ -112,6 +112,9 @@ impl<R: Rule> Index<R> {
     pub(crate) fn lookup(&self, key: &FlowKey, version: u64, options: Options, reads: &mut Reads) -> Option<&Arc<R>> {
         let mut clauses = Clauses::default();
         let best = self.search(key, version, options, reads, Some(&mut clauses));
+        if clauses.is_empty() {
+            return best;
+        }
         for id in clauses.satisfied(best.map(|r| r.priority())) {
             if let Some(found) = self.search_with_id(key, id, version, options, reads) {
                 return Some(found);

@@ -1,6 +1,7 @@
 //! Compressed matches: only the words in which the mask is not zero, with the mask shared by all rules of a tuple.
 
 use flow::{FlowKey, FlowMask, Match};
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// A mask, as the list of its nonzero words, in key order.
@@ -38,7 +39,8 @@ impl MiniMask {
 #[derive(Clone, Debug)]
 pub struct MiniMatch {
     mask: Arc<MiniMask>,
-    values: Box<[u64]>,
+    // In the rule itself, mostly: a look-up that comes to it compares them.
+    values: SmallVec<[u64; 4]>,
 }
 
 impl MiniMatch {
@@ -48,7 +50,8 @@ impl MiniMatch {
     }
 
     pub(crate) fn with_mask(mask: Arc<MiniMask>, key: &FlowKey) -> Self {
-        let values = mask.words().map(|(i, bits)| key.0[i] & bits).collect();
+        let mut values = SmallVec::with_capacity(mask.0.len());
+        values.extend(mask.words().map(|(i, bits)| key.0[i] & bits));
         Self { mask, values }
     }
 

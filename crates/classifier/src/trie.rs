@@ -335,7 +335,7 @@ mod tests {
         v << 24 & 0xc300_0000 | (v & 0x1c) << 11 | (v & 3) << 4 | v >> 8 << 17
     }
 
-    proptest! {
+    tally::proptest! {
         #[test]
         fn agrees_with_a_list(
             ops in prop::collection::vec((0..5u8, any::<u16>()), 1..300),

@@ -114,7 +114,7 @@ fn with_long_names(words: Vec<String>) -> Vec<String> {
         .collect()
 }
 
-proptest! {
+tally::proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
+use serde_json::{Map, Value, json};
 use tokio::sync::watch;
-use unixctl::Commands;
+use unixctl::{Call, Commands, OutputFormat};
 
 use crate::Reason;
 
@@ -57,13 +58,48 @@ pub fn register(
         exit.request(Reason::Exit { cleanup: false });
         Ok(String::new())
     });
-    commands.register("memory/show", "", 0..=0, move |_| Ok(usage_text(memory())));
-    commands.register("coverage/show", "", 0..=0, |_| Ok(base::coverage::show()));
-    commands.register("coverage/read-counter", "COUNTER", 1..=1, |args| {
-        let total = args.first().and_then(|name| base::coverage::read(name));
-        total.map(|total| total.to_string()).ok_or_else(|| "No such counter".to_owned())
-    });
+    commands.register_call("memory/show", "", 0..=0, move |call| memory_show(call, memory()));
+    commands.register_call("coverage/show", "", 0..=0, coverage_show);
+    commands.register_call("coverage/read-counter", "COUNTER", 1..=1, coverage_read_counter);
     register_logging(commands, log);
+}
+
+/// Answers `memory/show` with what memory is used for.
+pub fn memory_show(call: Call, usage: Vec<(String, u64)>) {
+    match call.format() {
+        OutputFormat::Text => call.reply(Ok(usage_text(usage))),
+        OutputFormat::Json => {
+            let members = usage.into_iter().map(|(name, number)| (name, Value::from(number)));
+            call.reply_json(members.collect::<Map<_, _>>().into());
+        }
+    }
+}
+
+/// Answers `coverage/show`: the events that were counted, with rates.
+pub fn coverage_show(call: Call) {
+    if call.format() == OutputFormat::Text {
+        return call.reply(Ok(base::coverage::show()));
+    }
+    let events = base::coverage::rates().into_iter().map(|rate| {
+        let members = json!({
+            "total": rate.total,
+            "per-second-5s": rate.last_seconds,
+            "per-second-minute": rate.last_minute,
+            "per-second-hour": rate.last_hour,
+        });
+        (rate.name.to_owned(), members)
+    });
+    call.reply_json(events.collect::<Map<_, _>>().into());
+}
+
+/// Answers `coverage/read-counter`: the total of one event.
+pub fn coverage_read_counter(call: Call) {
+    let total = call.args().first().and_then(|name| base::coverage::read(name));
+    match (total, call.format()) {
+        (None, _) => call.reply(Err("No such counter".to_owned())),
+        (Some(total), OutputFormat::Text) => call.reply(Ok(total.to_string())),
+        (Some(total), OutputFormat::Json) => call.reply_json(total.into()),
+    }
 }
 
 /// `a:1 b:2`, sorted by name, on one line.

@@ -37,7 +37,7 @@ pub(crate) fn run<T>(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Spawn)?;
     // A daemon that is started again finds the files that its arguments name relative to where the first one did.
     let directory = std::env::current_dir().ok();
-    let child = match stage::spawn(args, Stage::Monitored, None).map_err(StartError::Spawn)? {
+    let child = match stage::spawn(args, options, Stage::Monitored, None).map_err(StartError::Spawn)? {
         Beginning::Ready(child) => child,
         Beginning::Ended { status, .. } => std::process::exit(stage::exit_code(log.program(), status)),
     };
@@ -66,7 +66,7 @@ pub(crate) fn run<T>(
         }
         last_restart = Some(Instant::now());
         error!(target: "daemon_unix", "{description}, restarting");
-        end = match stage::spawn(args, Stage::Monitored, directory.as_deref()) {
+        end = match stage::spawn(args, options, Stage::Monitored, directory.as_deref()) {
             Ok(Beginning::Ready(child)) => runtime.block_on(watch(child, log)).map_err(StartError::Spawn)?,
             Ok(Beginning::Ended { pid, status }) => End { pid, status, asked: false },
             Err(error) => {

@@ -30,6 +30,11 @@ const VARIABLE: &str = "FLOWSTONE_DAEMON_STAGE";
 /// The executable of this process, even if its file was replaced.
 const SELF: &str = "/proc/self/exe";
 
+/// What the C library reads before a program begins, and what in it lets the heap have large pages where the kernel
+/// gives them to who asks (`madvise` in /sys/kernel/mm/transparent_hugepage/enabled): cached flows are many, small and
+/// looked at in no order, so that with small pages most cost a walk of the page table.
+const TUNABLES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
+
 /// What a process writes to its parent when it serves.
 const READY: u8 = 0;
 
@@ -100,8 +105,14 @@ pub(crate) enum Beginning {
     Ended { pid: u32, status: ExitStatus },
 }
 
-/// Starts this program again as `stage`, in `directory` if one is given, and waits until it serves or ends.
-pub(crate) fn spawn(args: &[OsString], stage: Stage, directory: Option<&Path>) -> io::Result<Beginning> {
+/// Starts this program again as `stage`, in `directory` if one is given, and waits until it serves or ends. One that
+/// forwards packets gets large pages for its heap, unless the user has tuned the heap otherwise.
+pub(crate) fn spawn(
+    args: &[OsString],
+    options: &DaemonOptions,
+    stage: Stage,
+    directory: Option<&Path>,
+) -> io::Result<Beginning> {
     let mut command = Command::new(SELF);
     let argv0 = args.first().map_or(OsStr::new("flowstone"), OsString::as_os_str);
     command.args(args.iter().skip(1));
@@ -112,6 +123,9 @@ pub(crate) fn spawn(args: &[OsString], stage: Stage, directory: Option<&Path>) -
     }
     command.arg0(title);
     command.env(VARIABLE, format!("{}:{}", stage.name(), std::process::id()));
+    if options.datapath_access && std::env::var_os(TUNABLES.0).is_none() {
+        command.env(TUNABLES.0, TUNABLES.1);
+    }
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     if let Some(directory) = directory {
         command.current_dir(directory);
@@ -161,7 +175,7 @@ pub(crate) fn enter(
     match stage {
         Stage::First | Stage::OtherUser if options.detach => {
             let next = if options.monitor { Stage::Monitor } else { Stage::Detached };
-            let beginning = spawn(args, next, None).map_err(StartError::Spawn)?;
+            let beginning = spawn(args, options, next, None).map_err(StartError::Spawn)?;
             match beginning {
                 Beginning::Ready(_) => std::process::exit(0),
                 Beginning::Ended { status, .. } => std::process::exit(exit_code(log.program(), status)),

@@ -75,6 +75,8 @@ pub struct ThreadStats {
     pub busy_ns: u64,
     /// Nanoseconds in rounds that moved none, and asleep.
     pub idle_ns: u64,
+    /// Of these, nanoseconds asleep.
+    pub sleep_ns: u64,
     /// Rounds that moved packets, by how many: at place 1 those with one, at 2 with two or three, and so on: at place n
     /// those below 2^n. The last place counts all beyond.
     pub rounds_by_packets: Vec<u64>,
@@ -109,6 +111,7 @@ impl ThreadStats {
             sleeps: self.sleeps - before.sleeps,
             busy_ns: self.busy_ns - before.busy_ns,
             idle_ns: self.idle_ns - before.idle_ns,
+            sleep_ns: self.sleep_ns - before.sleep_ns,
             rounds_by_packets: each(&self.rounds_by_packets, &before.rounds_by_packets),
             rounds_by_ns: each(&self.rounds_by_ns, &before.rounds_by_ns),
             rounds_by_packet_ns: each(&self.rounds_by_packet_ns, &before.rounds_by_packet_ns),

@@ -37,8 +37,8 @@ pub(crate) struct Forwarder {
     judge: Judge,
     /// Packets since the last one that was checked.
     unchecked: u64,
-    /// Misses that were dropped as their port's queue was full.
-    refused: u64,
+    /// Nanoseconds that it let others run, as nothing could be done until they had.
+    waited_ns: u64,
     /// Packets of the batch in work that have not run through their actions yet.
     unsettled: usize,
     // Kept for their memory.
@@ -59,7 +59,7 @@ impl Forwarder {
             chance: Chance::new(),
             judge: Judge::default(),
             unchecked: 0,
-            refused: 0,
+            waited_ns: 0,
             unsettled: 0,
             batch: Batch::new(),
             keys: Vec::new(),
@@ -82,9 +82,9 @@ impl Forwarder {
         &mut self.batch
     }
 
-    /// Misses dropped so far as their port's queue was full.
-    pub(crate) fn refused(&self) -> u64 {
-        self.refused
+    /// Nanoseconds since the last call that it let others run.
+    pub(crate) fn take_waited_ns(&mut self) -> u64 {
+        std::mem::take(&mut self.waited_ns)
     }
 
     /// Forgets the batch in work. Returns how many of its packets had not run through their actions.
@@ -112,9 +112,15 @@ impl Forwarder {
         if !self.misses.is_empty() {
             self.unsettled -= self.misses.len();
             bump_own(&counters.misses, self.misses.len() as u64);
+            if self.misses.len() == n && !shared.upcalls.has_room(port.id, n) {
+                // Nothing can be done until others have answered, and they may share our processor. Packets that a flow
+                // covers do not wait for it: the batch has none.
+                let mut timer = Instant::now();
+                std::thread::yield_now();
+                self.waited_ns += lap(&mut timer);
+            }
             let left = shared.upcalls.queue(port.id, &mut self.misses);
             if left > 0 {
-                self.refused += left as u64;
                 bump_own(&counters.lost, left as u64);
                 shared.count_drop(Some(port), DropReason::UpcallQueueFull, left as u64);
                 pool::recycle_all(&mut self.misses);

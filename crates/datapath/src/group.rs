@@ -208,7 +208,8 @@ mod tests {
     #[test]
     fn batches_are_parted_as_one_by_one() {
         let mut rng = Rng::seeded(3);
-        for round in 0..2000u64 {
+        let batches = 2000u64;
+        for round in 0..batches {
             let flows = flows(&mut rng);
             let (n, kinds) = (1 + rng.below(BATCH_MAX as u64) as usize, [1, 3, 12, 45][round as usize % 4]);
             let found: Vec<Found<'_>> = (0..n).map(|_| flows.get(rng.below(kinds) as usize)).collect();
@@ -248,6 +249,7 @@ mod tests {
             assert_eq!(n_listed + misses.len(), n);
             assert!(groups.n_lists <= groups.n);
         }
+        tally::report!("{batches} batches");
     }
 
     #[test]

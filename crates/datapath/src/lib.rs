@@ -35,5 +35,5 @@ mod upcall;
 pub use megaflow::IndexKind;
 
 pub use datapath::{Config, Datapath, ThreadStats};
-pub use port::{PortInfo, PortStats};
+pub use port::{PortInfo, PortStats, QueueInfo};
 pub use upcall::{HandlerStats, PortUpcalls, UpcallStats};

@@ -32,14 +32,12 @@ pub(crate) fn run(mut worker: Worker, wake: &OwnedFd) {
     let mut since = Instant::now();
     let mut retried = since;
     while !worker.shared.stopping.load(Ordering::Acquire) {
-        let moved = round(&mut worker);
-        let packets = moved.packets;
-        let now = lap(&worker, packets, &mut since);
-        if moved.is_futile() {
-            // Nothing can be done until misses are answered, and who is to answer them may share our processor.
-            std::thread::yield_now();
-            lap(&worker, 0, &mut since);
-        }
+        let Round { packets, waited_ns } = round(&mut worker);
+        let now = Instant::now();
+        let spent_ns = (now - std::mem::replace(&mut since, now)).as_nanos() as u64;
+        let lane = &worker.shared.lanes[worker.index];
+        lane.count_round(packets as u64, spent_ns.saturating_sub(waited_ns));
+        lane.count_round(0, waited_ns);
         if packets > 0 {
             (empty_rounds, futile) = (0, 0);
             busy_rounds += 1;
@@ -67,18 +65,14 @@ pub(crate) fn run(mut worker: Worker, wake: &OwnedFd) {
             if sleep(&worker, wake, futile > FUTILE_MAX) {
                 futile += 1;
             }
+            // What ended the sleep may be packets: the round that moves them has not taken as long as that.
+            let woke = Instant::now();
+            worker.shared.lanes[worker.index].count_sleep((woke - since).as_nanos() as u64);
+            since = woke;
         }
     }
     // Whoever waits for this thread to take over a port table waits no longer.
     worker.shared.saw(worker.index, u64::MAX);
-}
-
-/// Takes note of what the time since `since`, which begins anew, was spent for. Returns the time.
-fn lap(worker: &Worker, packets: usize, since: &mut Instant) -> Instant {
-    let now = Instant::now();
-    let spent = now - std::mem::replace(since, now);
-    worker.shared.lanes[worker.index].count_round(packets as u64, spent.as_nanos() as u64);
-    now
 }
 
 /// Pins the calling packet thread, number `index`, to one of `cpus`; lets it go if there are none.
@@ -99,7 +93,7 @@ fn round(worker: &mut Worker) -> Round {
         let lost = worker.count_lost();
         bump_own(&worker.shared.lanes[worker.index].panics, 1);
         tracing::error!(thread = worker.index, "packet processing panicked; the packets of its batch are lost");
-        Round { packets: lost.max(1), refused: 0 }
+        Round { packets: lost.max(1), waited_ns: 0 }
     })
 }
 

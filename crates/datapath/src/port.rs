@@ -100,6 +100,17 @@ pub struct PortInfo {
     pub device: Arc<dyn Netdev>,
     /// Its counters.
     pub stats: PortStats,
+    /// Its receive queues, in order.
+    pub queues: Vec<QueueInfo>,
+}
+
+/// A receive queue of a port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QueueInfo {
+    /// Which packet thread asks it.
+    pub thread: usize,
+    /// Whether it is asked: after an error of the device a queue rests for a while.
+    pub enabled: bool,
 }
 
 impl Port {
@@ -170,7 +181,9 @@ impl Port {
 
     /// The port as a list shows it.
     pub(crate) fn info(&self) -> PortInfo {
-        PortInfo { number: self.number, device: self.device.clone(), stats: self.stats() }
+        let queue = |q: &RxQueue| QueueInfo { thread: q.thread, enabled: !q.broken.load(Ordering::Relaxed) };
+        let queues = self.rx.iter().map(queue).collect();
+        PortInfo { number: self.number, device: self.device.clone(), stats: self.stats(), queues }
     }
 
     pub(crate) fn stats(&self) -> PortStats {

@@ -73,6 +73,8 @@ pub(crate) struct LaneCounters {
     pub(crate) batch_sizes: [AtomicU64; BATCH_MAX],
     /// Nanoseconds in rounds that moved nothing, and asleep.
     pub(crate) idle_ns: AtomicU64,
+    /// Of these, nanoseconds asleep.
+    pub(crate) sleep_ns: AtomicU64,
     /// Rounds that moved packets, by [`bucket`]s of how many, of their nanoseconds, and of those a packet.
     pub(crate) rounds_by_packets: [AtomicU64; BUCKETS],
     pub(crate) rounds_by_ns: [AtomicU64; BUCKETS],
@@ -114,6 +116,12 @@ impl LaneCounters {
         bump_own(&self.rounds_by_packet_ns[bucket(ns / packets)], 1);
     }
 
+    /// Takes note of a sleep of the lane's own thread.
+    pub(crate) fn count_sleep(&self, ns: u64) {
+        bump_own(&self.idle_ns, ns);
+        bump_own(&self.sleep_ns, ns);
+    }
+
     /// What a packet thread has done.
     pub(crate) fn thread_stats(&self) -> ThreadStats {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -134,6 +142,7 @@ impl LaneCounters {
             sleeps: load(&self.sleeps),
             busy_ns: load(&self.busy_ns),
             idle_ns: load(&self.idle_ns),
+            sleep_ns: load(&self.sleep_ns),
             rounds_by_packets: self.rounds_by_packets.iter().map(load).collect(),
             rounds_by_ns: self.rounds_by_ns.iter().map(load).collect(),
             rounds_by_packet_ns: self.rounds_by_packet_ns.iter().map(load).collect(),
@@ -239,10 +248,11 @@ mod tests {
         let counters = LaneCounters::default();
         let before = counters.thread_stats();
         counters.count_round(0, 500);
+        counters.count_sleep(70);
         counters.count_round(32, 3200);
         counters.count_round(33, 3300);
         let stats = counters.thread_stats().since(&before);
-        assert_eq!((stats.idle_ns, stats.busy_ns), (500, 6500));
+        assert_eq!((stats.idle_ns, stats.sleep_ns, stats.busy_ns), (570, 70, 6500));
         let places =
             |of: &[u64]| of.iter().enumerate().filter(|(_, n)| **n > 0).map(|(i, n)| (i, *n)).collect::<Vec<_>>();
         assert_eq!(places(&stats.rounds_by_packets), [(6, 2)]);

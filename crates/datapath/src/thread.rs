@@ -53,15 +53,8 @@ impl Queue {
 pub(crate) struct Round {
     /// Packets that came in.
     pub(crate) packets: usize,
-    /// Of these, those that were dropped as the queue of their port for misses was full.
-    pub(crate) refused: usize,
-}
-
-impl Round {
-    /// Whether packets came in, and nothing became of any of them.
-    pub(crate) fn is_futile(self) -> bool {
-        self.packets > 0 && self.refused == self.packets
-    }
+    /// Nanoseconds in which others were let run.
+    pub(crate) waited_ns: u64,
 }
 
 /// What one packet thread owns.
@@ -89,7 +82,6 @@ impl Worker {
         let Self { shared, ports, queues, busy, forwarder, .. } = self;
         forwarder.configure(shared);
         let mut received = 0;
-        let refused = forwarder.refused();
         for queue in queues.iter_mut() {
             if queue.is_resting(*busy) {
                 continue;
@@ -107,7 +99,7 @@ impl Worker {
         let counters = &shared.lanes[self.index];
         bump_own(&counters.packets, received as u64);
         bump_own(&counters.rounds, 1);
-        Round { packets: received, refused: (forwarder.refused() - refused) as usize }
+        Round { packets: received, waited_ns: forwarder.take_waited_ns() }
     }
 
     /// Takes over the published port table, if it is another than ours.

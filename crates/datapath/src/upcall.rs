@@ -125,6 +125,15 @@ pub struct UpcallStats {
     pub handlers: Vec<HandlerStats>,
 }
 
+impl Queue {
+    /// How many more packets it takes, with `waiting` in all queues.
+    fn room(&self, waiting: usize) -> usize {
+        let own = self.packets.len();
+        let at_all = PACKETS_MAX.saturating_sub(waiting);
+        (PORT_PACKETS_MAX - own).min(at_all.max(PORT_PACKETS_MIN.saturating_sub(own)))
+    }
+}
+
 impl State {
     /// Lets a port whose queue has packets have a turn.
     fn enter(&mut self, port: PortId) {
@@ -156,15 +165,20 @@ impl State {
 }
 
 impl Upcalls {
+    /// Whether `n` packets of `port` would get into its queue now.
+    pub(crate) fn has_room(&self, port: PortId, n: usize) -> bool {
+        let state = self.state.lock();
+        state.ports.get(&port).is_none_or(|queue| n <= queue.room(state.waiting))
+    }
+
     /// Puts packets of `port` into its queue, as many as there is room for, and takes them out of `packets`. Returns
     /// how many were left.
     pub(crate) fn queue(&self, port: PortId, packets: &mut Batch) -> usize {
         let mut state = self.state.lock();
-        let at_all = PACKETS_MAX.saturating_sub(state.waiting);
+        let waiting = state.waiting;
         let queue = state.ports.entry(port).or_default();
         let own = queue.packets.len();
-        let room = (PORT_PACKETS_MAX - own).min(at_all.max(PORT_PACKETS_MIN.saturating_sub(own)));
-        let n = packets.len().min(room);
+        let n = packets.len().min(queue.room(waiting));
         let enters = n > 0 && own == 0 && !queue.in_work;
         queue.overflow += (own + packets.len()).saturating_sub(PORT_PACKETS_MAX);
         queue.packets.extend(packets.drain(..n));
@@ -474,7 +488,9 @@ mod tests {
             match rng.below(7) {
                 0..3 => {
                     let n = rng.below(400) as usize;
+                    let has_room = upcalls.has_room(port, n);
                     let left = upcalls.queue(port, &mut packets(n));
+                    assert_eq!(left == 0, has_room);
                     (queued, dropped) = (queued + n - left, dropped + left);
                 }
                 3..5 => {

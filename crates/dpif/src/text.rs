@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(parse_key("in_port(p9)", &|n| (n == "p9").then_some(DpPort(9))).unwrap().in_port().0, 9);
     }
 
-    proptest! {
+    tally::proptest! {
         #[test]
         fn any_text_is_an_answer(text in "(in_port|eth|vlan|encap|mpls|ipv4|nd|tcp_flags|set|clone|push_vlan|trunc|,|=|/|src|label|0x|[0-9()+-]|.){0,20}") {
             let _ = parse(&text);

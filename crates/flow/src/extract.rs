@@ -547,7 +547,7 @@ mod tests {
         frame
     }
 
-    proptest::proptest! {
+    tally::proptest! {
         #[test]
         fn plain_frames_are_read_as_any_frame(
             tcp: bool,

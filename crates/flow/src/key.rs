@@ -176,7 +176,7 @@ mod tests {
     use crate::field::FIELDS;
     use proptest::prelude::*;
 
-    proptest! {
+    tally::proptest! {
         #[test]
         fn set_then_get(i in 0..FIELDS.len(), v: u128) {
             let info = &FIELDS[i];

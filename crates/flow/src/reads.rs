@@ -60,13 +60,15 @@ const STEPS_LIKELY: usize = 16;
 pub struct Reads {
     mask: FlowMask,
     written: FlowMask,
+    /// Words in which bits may be overwritten, a bit each.
+    written_words: u128,
     order: Vec<Step>,
 }
 
 impl Reads {
     /// Nothing read yet.
     pub fn new() -> Self {
-        Self { mask: FlowMask::ZERO, written: FlowMask::ZERO, order: Vec::with_capacity(STEPS_LIKELY) }
+        Self { mask: FlowMask::ZERO, written: FlowMask::ZERO, written_words: 0, order: Vec::with_capacity(STEPS_LIKELY) }
     }
 
     /// Records that `bits` of word `word` were read.
@@ -115,14 +117,17 @@ impl Reads {
 
     /// Records that the bits of `mask` were overwritten.
     pub fn write_mask(&mut self, mask: &FlowMask) {
-        for (w, bits) in self.written.0.iter_mut().zip(&mask.0) {
+        for (i, (w, bits)) in self.written.0.iter_mut().zip(&mask.0).enumerate() {
             *w |= bits;
+            self.written_words |= u128::from(*bits != 0) << i;
         }
     }
 
     /// Goes back to an earlier state of what was overwritten, as the computation went back to the key of that time.
     pub fn restore_written(&mut self, written: FlowMask) {
-        self.written = written;
+        self.written = FlowMask::ZERO;
+        self.written_words = 0;
+        self.write_mask(&written);
     }
 
     /// Records that the whole of `field` was overwritten.
@@ -135,6 +140,7 @@ impl Reads {
         match field.info().loc {
             Loc::Bits { word, shift, width } => {
                 self.written.0[usize::from(word)] |= (mask as u64 & u64::MAX >> (64 - width)) << shift;
+                self.written_words |= 1 << word;
             }
             _ => {
                 let mut bits = FlowMask::ZERO;
@@ -146,7 +152,18 @@ impl Reads {
 
     /// Records that all bits of these words were overwritten.
     pub fn write_words(&mut self, words: Range<usize>) {
+        self.written_words |= words.clone().fold(0, |map, word| map | 1 << word);
         self.written.0[words].fill(u64::MAX);
+    }
+
+    /// The words with bits that are overwritten, in ascending order, each with these bits.
+    pub fn written_words(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        let mut left = self.written_words;
+        std::iter::from_fn(move || {
+            let word = left.trailing_zeros() as usize;
+            left &= left.wrapping_sub(1);
+            Some((word, *self.written.0.get(word)?))
+        })
     }
 
     /// All bits read: what a cached answer must match.

@@ -154,7 +154,7 @@ fn a_match_of_any_field_reads_as_it_was_printed() {
             cases += 1;
         }
     }
-    println!("{cases} matches of {} fields", fields().count());
+    tally::report!("{cases} matches of {} fields", fields().count());
 }
 
 /// The exceptions are as named: each is needed.
@@ -184,6 +184,7 @@ fn oddities_cannot_be_read_as_they_stand() {
 #[test]
 fn a_value_of_any_field_reads_as_it_was_printed() {
     let mut rng = Rng::seeded(7);
+    let mut cases = 0;
     for f in fields() {
         let read = |text: &str| parse_value(f.id, text, &NoNames).unwrap_or_else(|e| panic!("{} {text}: {e}", f.name));
         for text in values(f, &mut rng).into_iter().chain(masked(f, &mut rng)).flatten() {
@@ -191,8 +192,10 @@ fn a_value_of_any_field_reads_as_it_was_printed() {
             let mut printed = String::new();
             format_value(f.id, value, mask, &NoNames, &mut printed);
             assert_eq!(read(&printed), (value, mask), "{} {text} was printed as {printed}", f.name);
+            cases += 1;
         }
     }
+    tally::report!("{cases} values of {} fields", fields().count());
     for f in FIELDS.iter().filter(|f| matches!(f.loc, Loc::TunMetadata(_))) {
         assert_eq!(parse_value(f.id, "1", &NoNames), Err(MatchError::NoTlvTable { field: f.name }));
     }

@@ -53,6 +53,7 @@ fn keys_of_frames() {
             }
         }
     }
+    tally::report!("{} frames", frames.len());
     assert_eq!(wrong, 0, "of {}", frames.len());
 }
 
@@ -90,6 +91,7 @@ fn canonical_text_of_matches() {
             }
         }
     }
+    tally::report!("{compared} matches, of {cases}");
     assert!(compared * 10 > cases * 8, "only {compared} of {cases} could be compared");
     assert_eq!(wrong, 0, "of {compared}");
 }
@@ -114,5 +116,6 @@ fn errors_of_bad_matches() {
             }
         }
     }
+    tally::report!("{} damaged matches", cases / 10);
     assert_eq!(wrong, 0);
 }

@@ -7,12 +7,14 @@ use base::rng::Rng;
 use flow::text::{NoNames, flow_key_to_string, match_to_string, parse_match};
 use flow::{Match, compose, extract};
 use packet::checksum::{Verdict, verify};
-use proptest::prelude::*;
+
+/// Frames and matches that are made at random.
+const CASES: u32 = 20_000;
 
 #[test]
 fn a_composed_frame_has_the_key_it_was_composed_from() {
     let mut rng = Rng::seeded(3);
-    for _ in 0..20_000 {
+    for _ in 0..CASES {
         let frame = corpus::frames::frame(&mut rng);
         let (key, _) = extract(&frame, PortNo(7));
         if key.eth_type() == 0 {
@@ -27,12 +29,13 @@ fn a_composed_frame_has_the_key_it_was_composed_from() {
         let later = key.get(flow::Field::IpFrag) != 0;
         assert!(later || verify(&back) != Verdict::Bad, "{back:02x?}");
     }
+    tally::report!("{CASES} frames");
 }
 
 #[test]
 fn printed_matches_parse_to_the_same_match() {
     let mut rng = Rng::seeded(4);
-    for _ in 0..20_000 {
+    for _ in 0..CASES {
         let text = corpus::matches::valid(&mut rng);
         let mut m = parse_match(&text, &NoNames).unwrap_or_else(|e| panic!("{text}: {e}"));
         m.normalize(&NoNames);
@@ -46,12 +49,13 @@ fn printed_matches_parse_to_the_same_match() {
         let again = parse_match(&printed, &NoNames).unwrap_or_else(|e| panic!("{printed}: {e}"));
         assert_eq!(again, m, "{text} was printed as {printed}");
     }
+    tally::report!("{CASES} matches");
 }
 
 #[test]
 fn offsets_point_at_the_headers() {
     let mut rng = Rng::seeded(5);
-    for _ in 0..20_000 {
+    for _ in 0..CASES {
         let frame = corpus::frames::frame(&mut rng);
         let (key, layers) = extract(&frame, PortNo(1));
         let mut used = flow::FlowKey([0; flow::WORDS]);
@@ -69,9 +73,10 @@ fn offsets_point_at_the_headers() {
             assert_eq!((usize::from(l4), layers.end), (ip.l4, ip.end));
         }
     }
+    tally::report!("{CASES} frames");
 }
 
-proptest! {
+tally::proptest! {
     #[test]
     fn any_bytes_have_a_key(bytes: Vec<u8>) {
         let (key, _) = extract(&bytes, PortNo(1));

@@ -245,5 +245,6 @@ fn beside_open_vswitch() {
         let words: Vec<&str> = ["ofproto/trace"].into_iter().chain(line.split(' ')).collect();
         compare(&words, &comparable);
     }
+    tally::report!("{} answers", SHOWS.len() + TRACES.len());
     assert!(different.is_empty(), "{} answers differ:\n{}", different.len(), different.join("\n"));
 }

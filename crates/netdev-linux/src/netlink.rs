@@ -337,7 +337,7 @@ mod tests {
         assert!(netlink.link(Which::Name("a-name-longer-than-sixteen")).is_err());
     }
 
-    proptest! {
+    tally::proptest! {
         #[test]
         fn any_datagram_ends(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             messages(&bytes);

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    proptest! {
+    tally::proptest! {
         #[test]
         fn marks_survive(partial in any::<Option<(u16, u16)>>(), gso in any::<Option<(u8, u16, bool)>>()) {
             let mut packet = Packet::from_slice(&[0; 60]);

@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(frames, [0, 1, 2]);
     }
 
-    proptest! {
+    tally::proptest! {
         #[test]
         fn round_trip(frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 0..8)) {
             let mut file = Vec::new();

@@ -38,7 +38,7 @@ mod tests {
     use packet::{Gso, GsoKind};
     use proptest::prelude::*;
 
-    proptest! {
+    tally::proptest! {
         #[test]
         fn any_bytes_and_marks_end(
             bytes in prop::collection::vec(any::<u8>(), 0..200), start in 0u16..220, offset in any::<u16>(),

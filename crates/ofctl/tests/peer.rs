@@ -172,8 +172,9 @@ fn same_as_debians() {
         include_str!("peer/actions"),
         include_str!("peer/groups")
     );
-    let mut differing = Vec::new();
+    let (mut differing, mut compared) = (Vec::new(), 0);
     for line in lines.lines().filter(|l| !l.is_empty() && !l.starts_with('#')) {
+        compared += 1;
         let args = words(line);
         let (a, b) = (switch.ofctl(&theirs, &args), switch.ofctl(&our_program(), &args));
         let text = |o: &Output| format!("{}{}exit {:?}", normalized(&o.stdout), normalized(&o.stderr), o.status.code());
@@ -181,5 +182,6 @@ fn same_as_debians() {
             differing.push(format!("ovs-ofctl {line}\n--- theirs\n{}\n--- ours\n{}\n", text(&a), text(&b)));
         }
     }
+    tally::report!("{compared} command lines");
     assert!(differing.is_empty(), "{} differ:\n{}", differing.len(), differing.join("\n"));
 }

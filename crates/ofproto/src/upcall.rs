@@ -34,16 +34,15 @@ impl Translation {
     pub(crate) fn finish(mut self, exact: bool, key: &FlowKey) -> Translated {
         let actions = dp_actions(&mut self.verdict);
         let (plan, effects, uses) = Plan::of(&mut self.verdict);
-        let mask = self.verdict.reads.mask().clone();
         let flow = DpFlow {
             key: key.clone(),
-            mask: if exact { FlowKey([u64::MAX; flow::layout::WORDS]) } else { mask.clone() },
+            mask: if exact { FlowKey([u64::MAX; flow::layout::WORDS]) } else { self.verdict.reads.mask().clone() },
             reads: self.verdict.reads.order().into(),
             actions: Arc::clone(&actions),
             generation: self.generation,
         };
         let fresh = Fresh { plan, effects, uses, actions, seq: self.seq, generation: self.generation };
-        Translated { flow, mask, fresh }
+        Translated { flow, fresh }
     }
 }
 

@@ -465,7 +465,7 @@ fn translations_agree_with_open_vswitch() {
             }
         }
     }
-    println!(
+    tally::report!(
         "{traces} traces over {flows} flows; bits matched on average: ours {}, theirs {}; {covered} packets covered by \
          another's megaflow",
         width.0 / traces,
@@ -636,6 +636,6 @@ fn packets_teach_the_same_flows_as_in_open_vswitch() {
         }
         learned += learned_by_us(&bridge).len();
     }
-    println!("{learned} flows learned by {learners}");
+    tally::report!("{learned} flows learned by {learners}");
     assert!(learned > 60, "{learned} flows learned by {learners}");
 }

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    proptest! {
+    tally::proptest! {
         #[test]
         fn cuts_do_not_matter(bodies in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 0..20),
                               step in 1..500usize) {

@@ -278,7 +278,7 @@ fn messages(output: &str) -> Vec<String> {
 fn bytes_mean_the_same_to_both() {
     let Some(ofctl) = ofctl() else { return };
     let flows = flows(1500);
-    let mut wrong = Vec::new();
+    let (mut wrong, mut compared) = (Vec::new(), 0);
     for wire in &WIRES {
         let parsed: Vec<_> = flows
             .iter()
@@ -318,12 +318,14 @@ fn bytes_mean_the_same_to_both() {
         let (output, errors) = run(&ofctl, &["-mm", "ofp-parse", path], "");
         let ours = messages(&output);
         assert_eq!(ours.len(), parsed.len(), "{errors}");
+        compared += parsed.len();
         for (((text, _), ours), theirs) in parsed.iter().zip(&ours).zip(&theirs) {
             if ours != theirs {
                 wrong.push(format!("{text} in {:?}\n   ours {ours}\n theirs {theirs}", wire.args));
             }
         }
     }
+    tally::report!("{compared} flows in bytes, in {} formats", WIRES.len());
     assert!(wrong.is_empty(), "{} differences:\n{}", wrong.len(), wrong[..wrong.len().min(20)].join("\n"));
 }
 
@@ -607,6 +609,7 @@ const DOUBTFUL: &[&str] = &[
 fn verdicts_on_doubtful_flows() {
     let Some(ofctl) = ofctl() else { return };
     compare_verdicts(&ofctl, DOUBTFUL.iter().map(ToString::to_string));
+    tally::report!("{} flows", DOUBTFUL.len());
 }
 
 #[test]
@@ -614,9 +617,11 @@ fn formats_that_can_carry_a_flow() {
     let Some(ofctl) = ofctl() else { return };
     compare_verdicts(&ofctl, MATCHES.iter().map(|m| format!("{m},actions=drop")));
     let lists = [ACTIONS, IP_ACTIONS, TCP_ACTIONS, TAG_ACTIONS, INSTRUCTIONS];
-    for matching in ["", "tcp", "tcp,dl_vlan=5"] {
+    let matches = ["", "tcp", "tcp,dl_vlan=5"];
+    for matching in matches {
         compare_verdicts(&ofctl, lists.iter().copied().flatten().map(|a| format!("{matching},actions={a}")));
     }
+    tally::report!("{} flows", MATCHES.len() + matches.len() * lists.iter().copied().flatten().count());
 }
 
 /// What a switch makes of a message: `ok` or the name of the error.
@@ -679,6 +684,7 @@ fn answers_to_damaged_messages() {
         let (output, errors) = run(&ofctl, &["ofp-parse", file.path().to_str().expect("UTF-8")], "");
         let theirs: Vec<_> = output.lines().filter(|l| l.contains("(xid=0x1)")).collect();
         assert_eq!(theirs.len(), cases.len(), "{errors}");
+        tally::report!("{} damaged messages of {:?}", cases.len(), wire.version);
         for ((text, bytes), theirs) in cases.iter().zip(theirs) {
             let error = theirs.split_once("decode error: ").and_then(|(_, e)| e.split_once("***"));
             let theirs = error.map_or("ok", |(e, _)| e);

@@ -42,7 +42,7 @@ fn entries() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(entry, 0..6).prop_map(|list| list.concat())
 }
 
-proptest! {
+tally::proptest! {
     #[test]
     fn any_bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         for version in VERSIONS {

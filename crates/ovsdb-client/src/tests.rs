@@ -444,7 +444,7 @@ fn data((name, tag, trunks, config): &Plain) -> [(&'static str, Datum); 4] {
     ]
 }
 
-proptest! {
+tally::proptest! {
     #[test]
     fn differences_lead_to_the_new_row(old in row_strategy(), new in row_strategy()) {
         let schema = schema();

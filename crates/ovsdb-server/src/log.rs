@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(parse(header.as_bytes()).error, Some(LogError::Clustered));
     }
 
-    proptest! {
+    tally::proptest! {
         #[test]
         fn any_bytes_are_read_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let _ = parse(&bytes);

@@ -168,6 +168,7 @@ async fn answers_are_those_of_open_vswitch() {
             differences.push(format!("{line}\n  Open vSwitch: {expected}\n  Flowstone:    {found}"));
         }
     }
+    tally::report!("{} requests", REQUESTS.lines().count());
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 

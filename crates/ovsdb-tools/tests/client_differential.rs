@@ -212,7 +212,7 @@ impl Server {
                 );
             }
         }
-        println!("{count} command lines, {different} different");
+        tally::report!("{count} command lines, {different} different");
         different
     }
 
@@ -238,7 +238,7 @@ impl Server {
                 println!("{line}\n  ours:\n{}\n  theirs:\n{}", texts[0], texts[1]);
             }
         }
-        println!("{} monitors, {different} different", MONITORS.len());
+        tally::report!("{} monitors, {different} different", MONITORS.len());
         different
     }
 

@@ -118,6 +118,7 @@ fn compare(peer: &Path) -> usize {
             println!("{line}\n--- {}\n{expected}\n--- {}\n{found}\n", first.display(), second.display());
         }
     }
+    tally::report!("{} command lines, {different} different", COMMANDS.lines().count());
     different
 }
 

@@ -66,7 +66,7 @@ fn typed() -> impl Strategy<Value = (ColumnType, Datum)> {
     })
 }
 
-proptest! {
+tally::proptest! {
     #[test]
     fn maps_behave_as_maps(a in small_map(), b in small_map()) {
         let (x, y) = (map_of(&a), map_of(&b));

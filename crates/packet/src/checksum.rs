@@ -236,7 +236,7 @@ mod tests {
         a == b || (a == 0 || a == 0xffff) && (b == 0 || b == 0xffff)
     }
 
-    proptest! {
+    tally::proptest! {
         #[test]
         fn sums_like_the_naive_one(data: Vec<u8>) {
             prop_assert_eq!(checksum(&data), naive(&data));

@@ -185,7 +185,7 @@ mod tests {
         p
     }
 
-    proptest! {
+    tally::proptest! {
         #[test]
         fn segments_reassemble_and_have_right_checksums(
             which in 0..4usize, tags in 0..3usize, payload in proptest::collection::vec(any::<u8>(), 0..3000), size in 1..1500u16,

@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(framer.next_value(), Err(DecodeError::TooLong(10)));
     }
 
-    proptest! {
+    tally::proptest! {
         #[test]
         fn any_bytes_are_judged(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let _ = decode(&bytes);

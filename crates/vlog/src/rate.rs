@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(limit.admit(Duration::MAX), Admission::Drop);
     }
 
-    proptest! {
+    tally::proptest! {
         #[test]
         fn never_more_than_burst_and_rate(steps in proptest::collection::vec(0_u64..5000, 1..200), rate in 1_u32..200, burst in 1_u32..20) {
             let limit = RateLimit::new(rate, burst);

@@ -1,7 +1,6 @@
 //! Tests of the grammar: commands, names, conditions. What commands do is tested against a database.
 
 use ovsdb::{DatabaseSchema, Datum, NoSymbols};
-use proptest::prelude::*;
 
 use crate::column;
 use crate::command::{self, Command};
@@ -128,7 +127,7 @@ fn a_missing_key_is_an_empty_set_only_for_set_operators() {
     assert!(!holds("other_config:b!=x", &config) && holds("other_config:b{!=}x", &config));
 }
 
-proptest! {
+tally::proptest! {
     /// Nothing that is typed makes the parsers panic.
     #[test]
     fn parsers_survive_anything(line in "[ -~é]{0,40}") {

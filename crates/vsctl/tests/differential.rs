@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         lines += run;
         different += wrong;
     }
-    println!("{lines} command lines, {different} different");
+    tally::report!("{lines} command lines, {different} different");
     if different == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

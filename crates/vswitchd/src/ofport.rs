@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(numbers(&claims, 17).iter().filter(|n| **n == 0).count(), 1);
     }
 
-    proptest! {
+    tally::proptest! {
         #[test]
         fn no_number_twice_and_every_claim_served(
             claims in proptest::collection::vec(

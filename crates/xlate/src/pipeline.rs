@@ -176,14 +176,16 @@ impl Xlate<'_> {
     }
 
     fn make_written_list(&self) -> Arc<[(u8, u64, u64)]> {
-        let mut list: SmallVec<[(u8, u64, u64); 32]> = SmallVec::new();
-        for (word, bits) in self.reads.written().0.iter().enumerate() {
-            let bits = bits | if word == layout::PORTS { IN_PORT } else { 0 };
+        let mut list: SmallVec<[(u8, u64, u64); 16]> = SmallVec::new();
+        for (word, bits) in self.reads.written_words().filter(|(word, _)| *word != layout::PORTS) {
             let value = self.key.0[word] & bits;
-            if bits != 0 && (value != 0 || !layout::GIVEN.contains(&word)) {
+            if value != 0 || !layout::GIVEN.contains(&word) {
                 list.push((word as u8, bits, value));
             }
         }
+        let ports = self.reads.written().0[layout::PORTS] | IN_PORT;
+        let at = list.partition_point(|(word, ..)| usize::from(*word) < layout::PORTS);
+        list.insert(at, (layout::PORTS as u8, ports, self.key.0[layout::PORTS] & ports));
         list[..].into()
     }
 

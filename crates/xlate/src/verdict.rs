@@ -95,7 +95,7 @@ impl PartialEq for Effect {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Lookup { bridge, table, rule }, Self::Lookup { bridge: b, table: t, rule: r }) => {
-                (bridge, table, address(rule)) == (b, t, address(r))
+                (bridge, table, address(rule.as_ref())) == (b, t, address(r.as_ref()))
             }
             (Self::LearnMac { bridge, vlan, mac, port }, Self::LearnMac { bridge: b, vlan: v, mac: m, port: p }) => {
                 (bridge, vlan, mac, port) == (b, v, m, p)
@@ -116,8 +116,8 @@ impl PartialEq for Effect {
 impl Eq for Effect {}
 
 /// Which rule it is, if there is one.
-fn address(rule: &Option<Arc<Rule>>) -> Option<*const Rule> {
-    rule.as_ref().map(Arc::as_ptr)
+fn address(rule: Option<&Arc<Rule>>) -> Option<*const Rule> {
+    rule.map(Arc::as_ptr)
 }
 
 /// Something other than the packet that a verdict rests on.

@@ -50,7 +50,7 @@ fn bundles_are_seen_whole() {
         }
         done.store(true, Ordering::Relaxed);
         let lookups: u64 = readers.into_iter().map(|r| r.join().expect("a reader failed")).sum();
-        println!("{BUNDLES} bundles during {lookups} pairs of look-ups");
+        tally::report!("{BUNDLES} bundles during {lookups} pairs of look-ups");
     });
     assert_eq!((cls.len(), cls.n_masks()), (2, 2));
 }

@@ -205,7 +205,7 @@ fn agrees_with_a_linear_search() {
         count(&counts.tables, 1);
         Ok(())
     });
-    println!(
+    tally::report!(
         "{} random tables, {} changes, {} look-ups ({} found a rule, {} of them by a conjunctive match), {} pairs compared",
         counts.tables.get(),
         counts.changes.get(),

@@ -224,7 +224,7 @@ fn run<I: MegaflowIndex>(ops: &[Op], n_sets: usize, one_in: u32) -> Result<u64, 
     Ok(hits)
 }
 
-proptest! {
+tally::proptest! {
     #[test]
     fn verdicts_are_those_without_the_cache(ops in ops(), sets in 0..5u32, one_in in 0..4u32) {
         let with_tree = run::<Tree>(&ops, 1 << sets, one_in)?;
@@ -236,6 +236,7 @@ proptest! {
 #[test]
 fn the_cache_is_of_use() {
     let ops: Vec<_> = (0..10_000).map(|i| Op::Packet(i * 7 % 96)).collect();
-    let hits = run::<Tree>(&ops, 64, 1).expect("right verdicts");
+    // Room enough that no set of places has more flows than it takes, whatever the hashes.
+    let hits = run::<Tree>(&ops, 4096, 1).expect("right verdicts");
     assert!(hits > 9000, "{hits} hits");
 }

@@ -169,7 +169,7 @@ mod tests {
         assert_eq!((ip.proto, ip.l4, ip.end), (ipproto::TCP, 70, 90));
     }
 
-    proptest! {
+    tally::proptest! {
         #[test]
         fn any_bytes_do(bytes in prop::collection::vec(any::<u8>(), 0..100), kind in 0..4usize) {
             let mut f = bytes;

@@ -487,7 +487,7 @@ fn actions(sets: &[(Field, u128, u128)]) -> Vec<DpAction> {
     sets.iter().map(|&(field, value, mask)| DpAction::Set { field, value, mask }).collect()
 }
 
-proptest! {
+tally::proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
@@ -511,7 +511,7 @@ proptest! {
     }
 }
 
-proptest! {
+tally::proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     /// Key extraction sees exactly the change that was asked for, or none if the packet has no such header.

@@ -225,7 +225,7 @@ mod tests {
         key
     }
 
-    proptest! {
+    tally::proptest! {
         #[test]
         fn tuple_space_agrees_with_a_list(ops in prop::collection::vec(op(), 1..200)) {
             let (mut index, mut list) = (TupleSpace::default(), List::default());

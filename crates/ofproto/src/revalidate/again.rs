@@ -54,8 +54,6 @@ impl Job {
 /// A translation made now: for the datapath, and for the book.
 pub(crate) struct Translated {
     pub(crate) flow: DpFlow,
-    /// The bits that it read, which the flow may match more closely than.
-    pub(crate) mask: FlowMask,
     pub(crate) fresh: Fresh,
 }
 
@@ -79,7 +77,9 @@ impl Switch {
             // Its next packet teaches what it has to.
             return if self.remove_flow(dpif, job.id) { Outcome::Removed } else { Outcome::Late };
         }
-        let Translated { flow, mask, fresh } = translated;
+        let Translated { flow, fresh } = translated;
+        // The bits that it read, which the flow may match more closely than.
+        let mask = whole(&fresh.plan.mask);
         let same = fresh.actions == job.actions;
         if same && fresh.plan.mask == job.plan.mask {
             if fresh.uses != job.uses || fresh.effects != job.effects {
@@ -109,7 +109,8 @@ impl Switch {
     /// Translates a flow again that no change can have affected since change `seq`. Returns what had to be done to it.
     pub(crate) fn verify(&self, dpif: &Arc<dyn Dpif>, job: &Job, seq: u64) -> Option<Outcome> {
         let (translated, learned) = self.translate_again(&job.key);
-        let Translated { flow, mask, fresh } = translated;
+        let Translated { flow, fresh } = translated;
+        let mask = whole(&fresh.plan.mask);
         if self.revalidation.seq() != seq || fresh.generation != self.generation() {
             // What is new may come from what has just changed: the next pass knows.
             return None;

@@ -389,7 +389,7 @@ fn what_is_cached_is_what_would_be_decided_afresh() {
         translated += status.translated;
         checks += status.self_checks;
     }
-    println!(
+    tally::report!(
         "{} sequences of {STEPS} steps: {} flows compared in {} packets, {translated} re-translated, {checks} packets checked by \
          themselves; {} flows, built anew {}",
         cases(),

@@ -66,7 +66,7 @@ fn said(properties: GroupProperties, version: Version) -> GroupProperties {
     if version == Version::V10 || version == Version::V15 { properties } else { GroupProperties::default() }
 }
 
-proptest! {
+tally::proptest! {
     #[test]
     fn changes_survive(gm in group_mod(), version in prop::sample::select(Version::ALL.to_vec())) {
         let message = Message::GroupMod(GroupMod { properties: said(gm.properties.clone(), version), ..gm });

@@ -286,7 +286,7 @@ fn round_trip(version: Version, message: &Message) -> std::result::Result<(), Te
     Ok(())
 }
 
-proptest! {
+tally::proptest! {
     #[test]
     fn openflow_10_round_trip(m in common()) {
         round_trip(Version::V10, &m)?;

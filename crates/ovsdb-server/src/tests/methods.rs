@@ -237,7 +237,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-proptest! {
+tally::proptest! {
     #[test]
     fn any_request_is_answered_without_panic(
         method in proptest::sample::select(vec![

@@ -100,7 +100,7 @@ fn feed(outputs: &[Output], replicas: &mut [Replica; 3], last: &mut Value) {
     }
 }
 
-proptest! {
+tally::proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
     #[test]

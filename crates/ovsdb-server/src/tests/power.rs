@@ -20,7 +20,7 @@ fn run(bench: &mut Bench, transactions: &[Vec<Op>], mut after: impl FnMut(&Bench
     }
 }
 
-proptest! {
+tally::proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]

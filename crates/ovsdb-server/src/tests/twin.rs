@@ -259,7 +259,7 @@ impl Twin {
     }
 }
 
-proptest! {
+tally::proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]

@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(decode(b"[]", limits).1, Some(FrameError::Message(MessageError::NotObject)));
     }
 
-    proptest! {
+    tally::proptest! {
         #[test]
         fn any_bytes_are_taken_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = decode(&bytes, Limits { bytes_max: 100, depth_max: 5 });

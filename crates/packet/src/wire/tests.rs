@@ -60,7 +60,7 @@ fn setters_keep_their_neighbours() {
     assert_eq!(t.header_len(), 60);
 }
 
-proptest! {
+tally::proptest! {
     #[test]
     fn no_bytes_panic(bytes: Vec<u8>, v6: bool) {
         let mut frame = vec![0; 12];

@@ -3,53 +3,25 @@
 //! Datapaths count drops for themselves, a counter a thread; they are brought to the counters of events when those are
 //! asked for.
 
-use super::show;
 use crate::devices::Devices;
 use base::DropReason;
 use base::coverage;
-use serde_json::{Map, Value, json};
+use daemon::control;
 use std::sync::Arc;
-use unixctl::{Commands, OutputFormat};
+use unixctl::{Call, Commands};
 
 pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
-    show(commands, devices, ("coverage/show", "", 0..=0), |d, _, format| {
-        count_drops(d);
-        Ok(match format {
-            OutputFormat::Text => coverage::show().into(),
-            OutputFormat::Json => {
-                let events = coverage::rates().into_iter().map(|rate| {
-                    let members = json!({
-                        "total": rate.total,
-                        "per-second-5s": rate.last_seconds,
-                        "per-second-minute": rate.last_minute,
-                        "per-second-hour": rate.last_hour,
-                    });
-                    (rate.name.to_owned(), members)
-                });
-                Value::from(events.collect::<Map<_, _>>()).into()
-            }
-        })
-    });
-    show(commands, devices, ("coverage/read-counter", "COUNTER", 1..=1), |d, args, format| {
-        count_drops(d);
-        let total = args.first().and_then(|name| coverage::read(name)).ok_or("No such counter")?;
-        Ok(match format {
-            OutputFormat::Text => total.to_string().into(),
-            OutputFormat::Json => Value::from(total).into(),
-        })
-    });
-    show(commands, devices, ("memory/show", "", 0..=0), |d, _, format| {
-        let usage = usage(d);
-        Ok(match format {
-            OutputFormat::Text => {
-                usage.iter().map(|(name, n)| format!("{name}:{n}")).collect::<Vec<_>>().join(" ").into()
-            }
-            OutputFormat::Json => {
-                let all: Map<_, _> = usage.into_iter().map(|(name, n)| (name, Value::from(n))).collect();
-                Value::from(all).into()
-            }
-        })
-    });
+    let with = |answer: fn(Call)| {
+        let devices = Arc::clone(devices);
+        move |call: Call| {
+            count_drops(&devices);
+            answer(call);
+        }
+    };
+    commands.register_call("coverage/show", "", 0..=0, with(control::coverage_show));
+    commands.register_call("coverage/read-counter", "COUNTER", 1..=1, with(control::coverage_read_counter));
+    let devices = Arc::clone(devices);
+    commands.register_call("memory/show", "", 0..=0, move |call| control::memory_show(call, usage(&devices)));
 }
 
 /// Drops under the names of Open vSwitch where it counts the same, and `datapath_drop_` with our reason otherwise.

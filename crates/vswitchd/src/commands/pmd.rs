@@ -1,6 +1,13 @@
-//! `dpif-netdev/pmd-*`: what packet threads have done, and `upcall/show`'s side of the datapath.
+//! `dpif-netdev/pmd-*`: what packet threads have done.
+//!
+//! - [`perf`]: `pmd-perf-show`; [`queues`]: `pmd-rxq-show`.
 //!
 //! Cycles are those of the time stamp counter, computed from times by its frequency.
+
+mod perf;
+mod queues;
+#[cfg(test)]
+mod tests;
 
 use super::{act, dp_name, is_dp, show};
 use crate::devices::{Devices, Dp};
@@ -12,15 +19,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use unixctl::{Commands, OutputFormat};
 
-/// What threads had done when their statistics were cleared, by datapath: that is subtracted from what is shown.
+/// What threads had done when their statistics were cleared, by datapath and number: that is subtracted from what is
+/// shown.
 #[derive(Debug, Default)]
-struct Cleared(Mutex<HashMap<String, Start>>);
+struct Cleared(Mutex<HashMap<(String, usize), Start>>);
 
 #[derive(Debug)]
 struct Start {
     at: Instant,
-    threads: Vec<ThreadStats>,
+    stats: ThreadStats,
     tx: (u64, u64),
+    served: (u64, u64),
 }
 
 pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
@@ -28,7 +37,7 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     let since = Arc::clone(&cleared);
     let usage = "[-pmd core] [dp]";
     show(commands, devices, ("dpif-netdev/pmd-stats-show", usage, 0..=3), move |d, args, format| {
-        let threads = measured(d, &since, &Request::parse(args)?)?;
+        let threads = measured(d, &since, &Request::parse(args, &[])?)?;
         Ok(match format {
             OutputFormat::Text => threads.iter().map(stats_text).collect::<String>().into(),
             OutputFormat::Json => threads.iter().map(Measured::json).collect::<Value>().into(),
@@ -37,20 +46,57 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     let since = Arc::clone(&cleared);
     let usage = "[-nh] [-it iter-history-len] [-ms ms-history-len] [-pmd core] [dp]";
     show(commands, devices, ("dpif-netdev/pmd-perf-show", usage, 0..=8), move |d, args, format| {
-        let request = Request::parse(args)?;
+        let request = Request::parse(args, &["-nh", "-it", "-ms"])?;
         let threads = measured(d, &since, &request)?;
         Ok(match format {
-            OutputFormat::Text => perf_text(&threads, request.histograms).into(),
-            OutputFormat::Json => threads.iter().map(Measured::json).collect::<Value>().into(),
+            OutputFormat::Text => perf::text(&threads, request.histograms).into(),
+            OutputFormat::Json => perf::json(&threads, request.histograms).into(),
         })
     });
-    act(commands, devices, ("dpif-netdev/pmd-stats-clear", "[dp]", 0..=1), move |d, args| {
-        for (kind, dp) in named(d, args.first())? {
-            let start = Start { at: Instant::now(), threads: dp.datapath.thread_stats(), tx: sent(&dp) };
-            cleared.0.lock().unwrap_or_else(PoisonError::into_inner).insert(kind, start);
+    let usage = "[-pmd core] [-secs secs] [dp]";
+    show(commands, devices, ("dpif-netdev/pmd-rxq-show", usage, 0..=5), move |d, args, format| {
+        let request = Request::parse(args, &["-secs"])?;
+        Ok(match format {
+            OutputFormat::Text => queues::text(d, &request)?.into(),
+            OutputFormat::Json => queues::json(d, &request)?.into(),
+        })
+    });
+    act(commands, devices, ("dpif-netdev/pmd-stats-clear", "[-pmd core] [dp]", 0..=3), move |d, args| {
+        let request = Request::parse(args, &[])?;
+        let mut cleared = cleared.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for (kind, dp) in named(d, request.dp)? {
+            let (tx, served) = (sent(&dp), served(&dp));
+            for (n, stats) in dp.datapath.thread_stats().into_iter().enumerate().filter(|(n, _)| is_asked(&request, *n))
+            {
+                cleared.insert((kind.clone(), n), Start { at: Instant::now(), stats, tx, served });
+            }
         }
         Ok(String::new())
     });
+    let usage = "on|off [-b before] [-a after] [-e|-ne] [-us usec] [-q qlen]";
+    act(commands, devices, ("dpif-netdev/pmd-perf-log-set", usage, 0..=10), |_, args| log_set(args));
+}
+
+/// Suspicious iterations are not watched for: that is so already (`off`), or cannot be.
+fn log_set(args: &[String]) -> Result<String, String> {
+    let usage = "Usage: ovs-appctl dpif-netdev/pmd-perf-log-set [on|off] [-b before] [-a after] [-e|-ne] [-us usec] \
+                 [-q qlen]";
+    let mut on = false;
+    let mut words = args.iter().map(String::as_str);
+    while let Some(word) = words.next() {
+        match word {
+            "on" => on = true,
+            "off" => on = false,
+            "-e" | "-ne" => {}
+            "-b" | "-a" | "-us" | "-q" if words.next().is_some_and(|n| n.parse::<u32>().is_ok()) => {}
+            _ => return Err(usage.to_owned()),
+        }
+    }
+    if on {
+        Err("pmd-perf-log-set: no history of iterations is kept that could be logged".to_owned())
+    } else {
+        Ok(String::new())
+    }
 }
 
 /// Which threads are asked about, and how much is to be told.
@@ -62,23 +108,34 @@ struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    fn parse(args: &'a [String]) -> Result<Self, String> {
+    /// Reads the arguments; of options, `-pmd` and those in `options` are known.
+    fn parse(args: &'a [String], options: &[&str]) -> Result<Self, String> {
         let mut request = Self { histograms: true, core: None, dp: None };
         let mut words = args.iter();
         while let Some(word) = words.next() {
+            let mut number = || {
+                let n = words.next().and_then(|n| n.parse::<usize>().ok());
+                n.ok_or_else(|| format!("{word} wants a number"))
+            };
             match word.as_str() {
-                "-nh" => request.histograms = false,
-                "-pmd" => {
-                    let core = words.next().and_then(|n| n.parse().ok());
-                    request.core = Some(core.ok_or("-pmd wants the number of a thread")?);
-                }
-                "-it" | "-ms" => return Err(format!("{word}: no history of iterations is kept")),
+                "-pmd" => request.core = Some(number()?),
+                known if options.contains(&known) => match known {
+                    "-nh" => request.histograms = false,
+                    "-secs" => return Err("-secs: what queues take of a thread's time is not measured".to_owned()),
+                    _ if number()? > 0 => return Err(format!("{word}: no history of iterations is kept")),
+                    _ => {}
+                },
                 option if option.starts_with('-') => return Err(format!("Unrecognized option {option}")),
                 _ => request.dp = Some(word),
             }
         }
         Ok(request)
     }
+}
+
+/// Whether thread `n` of a datapath is asked about.
+fn is_asked(request: &Request<'_>, n: usize) -> bool {
+    request.core.is_none_or(|core| core == n)
 }
 
 fn named(devices: &Devices, name: Option<&String>) -> Result<Vec<(String, Dp)>, String> {
@@ -98,38 +155,65 @@ fn sent(dp: &Dp) -> (u64, u64) {
     (ports.iter().map(|p| p.stats.tx_packets).sum(), ports.iter().map(|p| p.stats.tx_batches).sum())
 }
 
+/// Packets that handler threads have served, and nanoseconds that it took them.
+fn served(dp: &Dp) -> (u64, u64) {
+    let handlers = dp.datapath.upcall_stats().handlers;
+    (handlers.iter().map(|h| h.packets).sum(), handlers.iter().map(|h| h.busy_ns).sum())
+}
+
+/// The line over what is shown of a thread. Where there are `several` datapaths it names the thread's.
+struct Header<'a> {
+    kind: &'a str,
+    several: bool,
+}
+
+impl Header<'_> {
+    fn text(&self, thread: usize) -> String {
+        let of = if self.several { format!(" ({})", dp_name(self.kind)) } else { String::new() };
+        format!("pmd thread numa_id 0 core_id {thread}:{of}")
+    }
+}
+
 /// What one thread did since its statistics were cleared.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Measured {
-    name: String,
+    /// Its datapath's type, and whether there are others.
+    kind: String,
+    several: bool,
+    /// Its number.
+    core: usize,
     seconds: f64,
     stats: ThreadStats,
     /// Packets and batches sent, of all threads of its datapath.
     tx: (u64, u64),
+    /// Packets of all threads of its datapath that were served by handlers, and nanoseconds that it took.
+    served: (u64, u64),
 }
 
 fn measured(devices: &Devices, cleared: &Cleared, request: &Request<'_>) -> Result<Vec<Measured>, String> {
     let cleared = cleared.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let less = |now: (u64, u64), before: (u64, u64)| (now.0.saturating_sub(before.0), now.1.saturating_sub(before.1));
+    let datapaths = named(devices, request.dp)?;
+    let several = datapaths.len() > 1;
     let mut all = Vec::new();
-    for (kind, dp) in named(devices, request.dp)? {
-        let start = cleared.get(&kind);
-        let seconds = start.map_or(dp.datapath.uptime(), |s| s.at.elapsed()).as_secs_f64();
-        let tx = sent(&dp);
-        let before = start.map_or((0, 0), |s| s.tx);
-        for (i, stats) in dp.datapath.thread_stats().into_iter().enumerate() {
-            if request.core.is_some_and(|core| core != i) {
-                continue;
-            }
-            let stats = match start.and_then(|s| s.threads.get(i)) {
-                Some(before) => stats.since(before),
-                None => stats,
-            };
-            let tx = (tx.0.saturating_sub(before.0), tx.1.saturating_sub(before.1));
-            all.push(Measured {
-                name: format!("pmd thread numa_id 0 core_id {i}: ({})", dp_name(&kind)),
-                seconds,
-                stats,
-                tx,
+    for (kind, dp) in datapaths {
+        let (tx, served) = (sent(&dp), served(&dp));
+        for (core, stats) in dp.datapath.thread_stats().into_iter().enumerate().filter(|(n, _)| is_asked(request, *n)) {
+            let kind = kind.clone();
+            let start = cleared.get(&(kind.clone(), core));
+            all.push(match start {
+                Some(start) => Measured {
+                    kind,
+                    several,
+                    core,
+                    seconds: start.at.elapsed().as_secs_f64(),
+                    stats: stats.since(&start.stats),
+                    tx: less(tx, start.tx),
+                    served: less(served, start.served),
+                },
+                None => {
+                    Measured { kind, several, core, seconds: dp.datapath.uptime().as_secs_f64(), stats, tx, served }
+                }
             });
         }
     }
@@ -146,12 +230,22 @@ fn ratio(a: u64, b: u64) -> f64 {
 }
 
 impl Measured {
+    fn header(&self) -> String {
+        Header { kind: &self.kind, several: self.several }.text(self.core)
+    }
+
     fn busy_cycles(&self) -> u64 {
         (self.stats.busy_ns as f64 * cycles_per_ns()) as u64
     }
 
+    /// Awake, without packets.
     fn idle_cycles(&self) -> u64 {
-        (self.stats.idle_ns as f64 * cycles_per_ns()) as u64
+        (self.stats.idle_ns.saturating_sub(self.stats.sleep_ns) as f64 * cycles_per_ns()) as u64
+    }
+
+    /// Rounds that moved packets.
+    fn busy_rounds(&self) -> u64 {
+        self.stats.rounds_by_packets.iter().sum()
     }
 
     /// Misses that were taken up, and that were not.
@@ -163,7 +257,8 @@ impl Measured {
         let s = &self.stats;
         let (upcalls, lost) = self.upcalls();
         json!({
-            "thread": self.name,
+            "datapath": dp_name(&self.kind),
+            "core_id": self.core,
             "seconds": self.seconds,
             "packets_received": s.packets,
             "recirculations": 0,
@@ -172,11 +267,14 @@ impl Measured {
             "megaflow_hits": s.megaflow_hits,
             "lookups_per_megaflow_hit": ratio(s.probes, s.megaflow_hits),
             "upcalls": upcalls,
+            "us_per_upcall": ratio(self.served.1, self.served.0) / 1000.0,
             "lost_upcalls": lost,
             "self_checks": s.checks,
             "self_checks_failed": s.checks_failed,
             "iterations": s.rounds,
+            "busy_iterations": self.busy_rounds(),
             "sleeps": s.sleeps,
+            "sleep_us": s.sleep_ns / 1000,
             "batches": s.batches,
             "batch_sizes": s.batch_sizes,
             "busy_cycles": self.busy_cycles(),
@@ -184,6 +282,7 @@ impl Measured {
             "cycles_per_packet": ratio(self.busy_cycles(), s.packets),
             "tx_packets": self.tx.0,
             "tx_batches": self.tx.1,
+            "panics": s.panics,
         })
     }
 }
@@ -192,7 +291,7 @@ fn stats_text(m: &Measured) -> String {
     let s = &m.stats;
     let (upcalls, lost) = m.upcalls();
     let passes = if s.packets == 0 { 0.0 } else { 1.0 };
-    let mut out = format!("{}\n", m.name);
+    let mut out = format!("{}\n", m.header());
     let _ = write!(
         out,
         "  packets received: {}\n  packet recirculations: 0\n  avg. datapath passes per packet: {passes:.2}\n  \
@@ -218,110 +317,4 @@ fn stats_text(m: &Measured) -> String {
             writeln!(out, "  avg processing cycles per packet: {:.2} ({busy}/{})", ratio(busy, s.packets), s.packets);
     }
     out
-}
-
-fn perf_text(threads: &[Measured], histograms: bool) -> String {
-    let mut out = String::new();
-    for m in threads {
-        let s = &m.stats;
-        let (upcalls, lost) = m.upcalls();
-        let (busy, idle) = (m.busy_cycles(), m.idle_cycles());
-        let percent = |n: u64, of: u64| ratio(n, of) * 100.0;
-        let kpps = |n: u64| if m.seconds > 0.0 { n as f64 / m.seconds / 1000.0 } else { 0.0 };
-        let _ = writeln!(out, "Measurement duration: {:.3} s\n\n{}\n", m.seconds, m.name);
-        let per_round = if s.rounds == 0 { 0.0 } else { (s.busy_ns + s.idle_ns) as f64 / s.rounds as f64 / 1000.0 };
-        let total = (m.seconds * 1e9 * cycles_per_ns()) as u64;
-        let _ = writeln!(out, "  Iterations:         {:12}  ({per_round:.2} us/it)", s.rounds);
-        let _ = writeln!(
-            out,
-            "  - Used TSC cycles:  {:12}  ({:5.1} % of total cycles)",
-            busy + idle,
-            percent(busy + idle, total)
-        );
-        let _ = writeln!(
-            out,
-            "  - idle cycles:      {idle:12}  ({:5.1} % of used cycles, {} sleeps)",
-            percent(idle, busy + idle),
-            s.sleeps
-        );
-        let _ = writeln!(out, "  - busy cycles:      {busy:12}  ({:5.1} % of used cycles)", percent(busy, busy + idle));
-        let _ = writeln!(
-            out,
-            "  Rx packets:         {:12}  ({:.0} Kpps, {:.0} cycles/pkt)",
-            s.packets,
-            kpps(s.packets),
-            ratio(busy, s.packets)
-        );
-        let _ = writeln!(out, "  Datapath passes:    {:12}  (1.00 passes/pkt)", s.packets);
-        let _ =
-            writeln!(out, "  - EMC hits:         {:12}  ({:5.1} %)", s.exact_hits, percent(s.exact_hits, s.packets));
-        let _ = writeln!(
-            out,
-            "  - Megaflow hits:    {:12}  ({:5.1} %, {:.2} nodes or tables/hit)",
-            s.megaflow_hits,
-            percent(s.megaflow_hits, s.packets),
-            ratio(s.probes, s.megaflow_hits)
-        );
-        let _ = writeln!(out, "  - Upcalls:          {upcalls:12}  ({:5.1} %)", percent(upcalls, s.packets));
-        let _ = writeln!(out, "  - Lost upcalls:     {lost:12}  ({:5.1} %)", percent(lost, s.packets));
-        let _ = writeln!(out, "  Tx packets:         {:12}  ({:.0} Kpps, all threads)", m.tx.0, kpps(m.tx.0));
-        let _ = writeln!(out, "  Tx batches:         {:12}  ({:.2} pkts/batch)", m.tx.1, ratio(m.tx.0, m.tx.1));
-        if histograms {
-            let _ = writeln!(out, "\n  Histogram: packets/batch");
-            for (i, n) in s.batch_sizes.iter().enumerate().filter(|(_, n)| **n > 0) {
-                let _ = writeln!(out, "  {:4} {n:12}", i + 1);
-            }
-        }
-        out.push('\n');
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn options() {
-        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        let line = words("-nh -pmd 1 netdev@ovs-netdev");
-        let request = Request::parse(&line).unwrap();
-        assert_eq!((request.histograms, request.core, request.dp), (false, Some(1), line.last()));
-        assert!(Request::parse(&words("-it 5")).unwrap_err().contains("no history"));
-        assert!(Request::parse(&words("-pmd x")).is_err() && Request::parse(&words("-x")).is_err());
-    }
-
-    #[test]
-    fn texts() {
-        let stats = ThreadStats {
-            packets: 100,
-            exact_hits: 60,
-            megaflow_hits: 30,
-            probes: 60,
-            misses: 10,
-            lost: 3,
-            rounds: 20,
-            busy_ns: 1000,
-            batch_sizes: vec![0, 7],
-            ..ThreadStats::default()
-        };
-        let m = Measured { name: "pmd".to_owned(), seconds: 2.0, stats, tx: (90, 9) };
-        let text = stats_text(&m);
-        for line in [
-            "  packets received: 100",
-            "  emc hits: 60",
-            "  megaflow hits: 30",
-            "  avg. subtable lookups per megaflow hit: 2.00",
-            "  miss with success upcall: 7",
-            "  miss with failed upcall: 3",
-            "  avg. packets per output batch: 10.00",
-        ] {
-            assert!(text.lines().any(|l| l == line), "{line} in {text}");
-        }
-        let perf = perf_text(&[m], true);
-        assert!(
-            perf.contains("  - EMC hits:                   60  ( 60.0 %)") && perf.contains("     2            7"),
-            "{perf}"
-        );
-    }
 }

@@ -8,6 +8,9 @@ use std::fmt::Write;
 use std::sync::Arc;
 use unixctl::{Commands, OutputFormat};
 
+/// What is done to each datapath.
+type ToEach = fn(&Dp);
+
 pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     show(commands, devices, ("upcall/show", "", 0..=0), |d, _, format| {
         Ok(match format {
@@ -29,32 +32,51 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
             Ok(done.to_owned())
         });
     }
-    act(commands, devices, ("upcall/set-flow-limit", "flow-limit-number", 1..=1), |d, args| {
+    show(commands, devices, ("upcall/set-flow-limit", "flow-limit-number", 1..=1), |d, args, format| {
         let text = args.first().map_or("", |a| a);
-        let limit = text.parse().map_err(|_| format!("'{text}' is not a number of flows"))?;
+        let limit: u64 = text.parse().map_err(|_| format!("'{text}' is not a number of flows"))?;
         for (_, dp) in d.datapaths() {
             dp.switch.set_flow_limit(limit);
         }
-        Ok(format!("set flow_limit to {limit}"))
-    });
-    act(commands, devices, ("revalidator/purge", "", 0..=0), |d, _| each(d, |dp| dp.switch.purge()));
-    act(commands, devices, ("revalidator/wait", "", 0..=0), |d, _| {
-        each(d, |dp| {
-            dp.datapath.settle();
-            _ = dp.switch.revalidate();
+        Ok(match format {
+            OutputFormat::Text => format!("set flow_limit to {limit}").into(),
+            OutputFormat::Json => json!({"flow_limit": limit}).into(),
         })
     });
-    act(commands, devices, ("revalidator/pause", "", 0..=0), |d, _| each(d, |dp| dp.switch.pause_revalidators()));
-    act(commands, devices, ("revalidator/resume", "", 0..=0), |d, _| each(d, |dp| dp.switch.resume_revalidators()));
-    act(commands, devices, ("revalidator/check", "", 0..=0), |d, _| {
+    let commands_to_each: [(&str, ToEach); 4] = [
+        ("revalidator/purge", |dp| dp.switch.purge()),
+        ("revalidator/wait", |dp| {
+            dp.datapath.settle();
+            _ = dp.switch.revalidate();
+        }),
+        ("revalidator/pause", |dp| dp.switch.pause_revalidators()),
+        ("revalidator/resume", |dp| dp.switch.resume_revalidators()),
+    ];
+    for (name, what) in commands_to_each {
+        show(commands, devices, (name, "", 0..=0), move |d, _, format| {
+            d.datapaths().iter().for_each(|(_, dp)| what(dp));
+            Ok(match format {
+                OutputFormat::Text => String::new().into(),
+                OutputFormat::Json => brief(d).into(),
+            })
+        });
+    }
+    show(commands, devices, ("revalidator/check", "", 0..=0), |d, _, format| {
         let mended: usize = d.datapaths().iter().map(|(_, dp)| dp.switch.pass(Extent::Full).mended).sum();
-        Ok(format!("{mended} flows were wrong"))
+        Ok(match format {
+            OutputFormat::Text => format!("{mended} flows were wrong").into(),
+            OutputFormat::Json => json!({"wrong": mended, "datapaths": brief(d)}).into(),
+        })
     });
 }
 
-fn each(devices: &Devices, what: impl Fn(&Dp)) -> Result<String, String> {
-    devices.datapaths().iter().for_each(|(_, dp)| what(dp));
-    Ok(String::new())
+/// How each datapath's revalidator stands after it was told something.
+fn brief(devices: &Devices) -> Value {
+    let one = |(kind, dp): &(String, Dp)| {
+        let s = dp.switch.revalidator_status();
+        (dp_name(kind), json!({"flows": s.flows, "paused": s.paused}))
+    };
+    devices.datapaths().iter().map(one).collect::<Map<_, _>>().into()
 }
 
 fn text(name: &str, dp: &Dp) -> String {
@@ -98,7 +120,14 @@ fn text(name: &str, dp: &Dp) -> String {
         );
     }
     for (i, h) in upcalls.handlers.iter().enumerate() {
-        let _ = writeln!(out, "  handler {i}: {} packets in {} batches, {} panics", h.packets, h.batches, h.panics);
+        let _ = writeln!(
+            out,
+            "  handler {i}: {} packets in {} batches, busy for {} us, {} panics",
+            h.packets,
+            h.batches,
+            h.busy_ns / 1000,
+            h.panics
+        );
     }
     out
 }
@@ -117,7 +146,7 @@ fn json(dp: &Dp) -> Value {
             "dropped": p.dropped,
         })
     };
-    let handler = |h: &datapath::HandlerStats| json!({"packets": h.packets, "batches": h.batches, "panics": h.panics});
+    let handler = |h: &datapath::HandlerStats| json!({"packets": h.packets, "batches": h.batches, "busy_ns": h.busy_ns, "panics": h.panics});
     json!({
         "flows": {"current": s.flows, "avg": s.average, "max": s.maximum, "limit": s.limit},
         "dump_duration_ms": s.dump_duration_ms,

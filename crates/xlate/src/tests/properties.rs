@@ -3,7 +3,7 @@
 use super::naive::{Naive, Wire, execute, for_naive};
 use super::*;
 
-proptest! {
+tally::proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     /// A packet that agrees in the bits read has the same verdict: the cache may answer for it.

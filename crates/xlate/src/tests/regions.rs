@@ -9,7 +9,6 @@ use flow::Prereq;
 use flow::field::{FIELDS, Maskable};
 use openflow::GroupKind;
 use openflow::group::{Bucket, GROUP_ANY, GroupProperties};
-use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Whether a packet has what `prereq` asks for.
@@ -304,7 +303,7 @@ fn set_options(net: &Network, bits: u8) {
     net.bridges[&0].tables.iter().take(6).for_each(|t| t.rules.set_options(options(bits)));
 }
 
-proptest! {
+tally::proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases() / 2))]
 
     #[test]
@@ -343,12 +342,9 @@ proptest! {
         let n = CASES.fetch_add(1, Ordering::Relaxed) + 1;
         if n == u64::from(cases() / 2) {
             let (samples, twin) = (SAMPLES.load(Ordering::Relaxed), TWIN.load(Ordering::Relaxed));
-            // Past the harness, which keeps what tests print to itself.
-            let told = writeln!(
-                std::io::stdout(),
-                "regions: {n} tables, {samples} packets of megaflows' regions, {twin} of them against the linear twin"
+            tally::report!(
+                "{n} tables, {samples} packets of megaflows' regions, {twin} of them against the linear twin"
             );
-            prop_assert!(told.is_ok());
             prop_assert!(twin > n && samples > 3 * n, "too few");
         }
     }
@@ -403,8 +399,14 @@ proptest! {
             }
         }
         let after = translate(&net, &key, false);
-        prop_assert_eq!(after.actions, before.actions);
-        prop_assert_eq!(after.error, before.error);
+        // A rule that cannot be found may be read far enough to tell that a value which is to be written is there
+        // already: what comes out is what counts.
+        let outcome = |verdict: &crate::Verdict| {
+            let mut sent = Vec::new();
+            execute(&verdict.actions, &mut Wire::new(&key), &mut sent);
+            (sent, verdict.error)
+        };
+        prop_assert_eq!(outcome(&after), outcome(&before));
     }
 }
 

@@ -92,6 +92,8 @@ pub(super) struct Wanted {
     pub(super) tested: FlowMask,
     pub(super) steps: Arc<[Step]>,
     own: FlowMask,
+    /// Steps that have nothing left to test, from the first on.
+    steps_done: usize,
     /// A flow below every node on the way: the one that the key leads to for as long as there is a way.
     guide: Option<Arc<Megaflow>>,
     /// Whether it came to a leaf, so that the nodes that follow lead to that leaf and to it alone.
@@ -111,6 +113,7 @@ impl Wanted {
             tested: FlowMask::ZERO,
             steps: flow.reads.clone(),
             own,
+            steps_done: 0,
             guide: None,
             grown: false,
         }
@@ -130,12 +133,17 @@ impl Wanted {
     }
 
     /// The bits of a word that it reads next.
-    fn next_bits(&self, word: u8) -> u64 {
-        let left = |step: &&Step| step.bits() & !self.tested.0[step.word()] != 0;
-        match self.steps.iter().find(left) {
-            Some(Step::Bits { word: w, bits }) if *w == word => *bits,
-            _ => 0,
+    fn next_bits(&mut self, word: u8) -> u64 {
+        while let Some(step) = self.steps.get(self.steps_done) {
+            if step.bits() & !self.tested.0[step.word()] != 0 {
+                return match *step {
+                    Step::Bits { word: w, bits } if w == word => bits,
+                    _ => 0,
+                };
+            }
+            self.steps_done += 1;
         }
+        0
     }
 
     /// Narrows it to these bits, and notes that they are tested.
@@ -323,9 +331,14 @@ impl Core {
     /// do not get to read them would be narrowed for nothing.)
     fn agree(&mut self, node: usize, wanted: &mut Wanted) {
         let Node::Bits(bits) = &self.nodes.items[node] else { return };
-        let tests: SmallVec<[Test; TESTS_MAX]> = bits.tests().collect();
         let mut upper: SmallVec<[Test; TESTS_MAX]> = SmallVec::new();
-        for (i, (word, bits)) in tests.iter().copied().enumerate() {
+        let mut lower: SmallVec<[Test; TESTS_MAX]> = SmallVec::new();
+        let mut at = 0;
+        for (word, bits) in bits.tests() {
+            if !lower.is_empty() {
+                lower.push((word, bits));
+                continue;
+            }
             // What was tested above may be tested again.
             let bits = bits & !wanted.tested.0[usize::from(word)];
             // In nodes that grew for this flow, all that they test is its own.
@@ -334,16 +347,18 @@ impl Core {
             wanted.test(word.into(), there);
             if there != 0 {
                 upper.push((word, there));
+                at += 1;
             }
             if there != bits {
-                let mut lower: SmallVec<[Test; TESTS_MAX]> = SmallVec::new();
                 lower.push((word, bits & !there));
-                lower.extend_from_slice(&tests[i + 1..]);
-                self.split(node, &upper, &lower, i + usize::from(there != 0));
-                // Where there was no way on, there may be one now.
-                wanted.guide = self.guide(&wanted.key).cloned();
-                return;
+            } else if there == 0 {
+                at += 1;
             }
+        }
+        if !lower.is_empty() {
+            self.split(node, &upper, &lower, at);
+            // Where there was no way on, there may be one now.
+            wanted.guide = self.guide(&wanted.key).cloned();
         }
     }
 

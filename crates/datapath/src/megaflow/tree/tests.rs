@@ -184,7 +184,7 @@ fn ask(tree: &mut Tree, program: Program, key: &FlowKey, generation: u64, next: 
 }
 
 /// Runs a test with many seeds. A failure names its seed.
-fn cases(n: u64, case: impl Fn(u64) + std::panic::RefUnwindSafe) {
+fn cases(n: u64, case: impl Fn(u64) + std::panic::RefUnwindSafe) -> u64 {
     let n = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(n);
     for seed in 0..n {
         if let Err(panic) = std::panic::catch_unwind(|| case(seed)) {
@@ -192,7 +192,7 @@ fn cases(n: u64, case: impl Fn(u64) + std::panic::RefUnwindSafe) {
             std::panic::resume_unwind(panic);
         }
     }
-    println!("{n} cases");
+    n
 }
 
 /// Keys from all over what a flow covers lead to it.
@@ -210,7 +210,7 @@ fn check_region(tree: &Tree, flow: &Megaflow, rng: &mut Rng) {
 /// Under one program the tree is that program: nothing is narrowed, each answer is right.
 #[test]
 fn a_tree_of_one_program() {
-    cases(40, one_program);
+    tally::report!("{} trees", cases(40, one_program));
 }
 
 fn one_program(seed: u64) {
@@ -252,8 +252,11 @@ fn one_program(seed: u64) {
 /// flow covers what its reads say or less, its own packet always, and no other's.
 #[test]
 fn a_tree_of_changing_programs() {
-    cases(40, changing_programs);
+    tally::report!("{} trees, {TURNS} turns each", cases(40, changing_programs));
 }
+
+/// Changes and look-ups of a program that changes.
+const TURNS: u64 = 400;
 
 fn changing_programs(seed: u64) {
     let mut rng = Rng::seeded(seed);
@@ -263,7 +266,7 @@ fn changing_programs(seed: u64) {
     let mut live: HashMap<FlowId, DpFlow> = HashMap::new();
     let gone =
         |live: &mut HashMap<FlowId, DpFlow>, out: &[Arc<Megaflow>]| out.iter().all(|f| live.remove(&f.id).is_some());
-    for turn in 0..400 {
+    for turn in 0..TURNS {
         match rng.below(40) {
             0 => program.late = rng.below(1 << 40),
             1 => program.seed = mix(&[program.seed, turn]),
@@ -341,7 +344,7 @@ fn changing_programs(seed: u64) {
 /// After tables changed, and each flow was computed afresh, the tree is about as large as one of these tables alone.
 #[test]
 fn an_aged_tree_becomes_young() {
-    cases(40, ageing);
+    tally::report!("{} trees", cases(40, ageing));
 }
 
 fn ageing(seed: u64) {
@@ -428,7 +431,7 @@ fn prefixes_agree_with_a_list() {
             }
         }
     }
-    println!("{cases} look-ups");
+    tally::report!("{cases} look-ups");
 }
 
 /// A table of children by hash, with hashes that crowd together.
@@ -437,7 +440,8 @@ fn a_table_agrees_with_a_map() {
     let mut rng = Rng::seeded(1);
     let mut node = bits::Bits::new(&[(1, 1)], Ref::leaf(0), 1);
     let mut map = HashMap::from([(0, Ref::leaf(0))]);
-    for n in 1..20_000 {
+    let (changes, mut lookups) = (20_000, 0);
+    for n in 1..=changes {
         let hash = rng.below(300) | rng.below(4) << 60;
         if !map.contains_key(&hash) {
             let first = map.keys().next().copied().unwrap_or_default();
@@ -450,7 +454,9 @@ fn a_table_agrees_with_a_map() {
         assert_eq!(node.n as usize, map.len());
         let find = |hash| if node.n == 1 { node.only } else { node.find(hash) };
         assert!(map.iter().all(|(hash, child)| find(*hash) == *child));
+        lookups += map.len();
     }
+    tally::report!("{changes} changes, {lookups} look-ups");
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn learn() -> impl Strategy<Value = Learn> {
     )
 }
 
-proptest! {
+tally::proptest! {
     #[test]
     fn bytes_and_text_survive(learn in learn()) {
         let actions = [Action::Learn(Arc::new(learn))];
