@@ -3,7 +3,7 @@
 //! One array, searched from the place of a value's hash on: what an operation touches is one cache line, mostly, where a
 //! table with its tags apart takes two.
 //!
-//! Invariants: a place with a count of 0 is free; at most two in three are taken; between the place of a value's hash and
+//! Invariants: a place with a count of 0 is free; at most four in five are taken; between the place of a value's hash and
 //! the value itself none is free.
 
 use crate::hash::Seed;
@@ -41,7 +41,7 @@ impl<K: Copy + Eq + Default + Into<u64>> Counts<K> {
 
     /// Adds a value once, and returns how often it is there now.
     pub(crate) fn insert(&mut self, value: K) -> u32 {
-        if 3 * (self.used + 1) > 2 * self.slots.len() {
+        if 5 * (self.used + 1) > 4 * self.slots.len() {
             self.grow();
         }
         let at = self.find(value);
