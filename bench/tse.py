@@ -69,7 +69,12 @@ def from_memory(directory, options, figures, notes):
 
 # ---- On real ports.
 
-CASES = ("alone", "attack by another port", "attack by the same port")
+ALONE, LOAD, ATTACK_OTHER, ATTACK_SAME = CASES = (
+    "alone",
+    "as many known packets by another port",
+    "attack by another port",
+    "attack by the same port",
+)
 
 
 def on_ports(directory, options, figures, notes):
@@ -82,7 +87,7 @@ def on_ports(directory, options, figures, notes):
         for which, found in turns.items():
             with Ports("peer" if which == PEER else "ours", flows) as ports:
                 for case in CASES:
-                    with ports.attack(traffic, directory / "attack.pcap", case):
+                    with ports.attack(traffic, directory / ("victim.pcap" if case == LOAD else "attack.pcap"), case):
                         rate = ports.loss_free_pps(traffic, directory / "victim.pcap", options.trial_seconds)
                     common.say(f"real ports, round {round_number + 1}, {which}, {case}: {rate:,.0f} packets a second")
                     found[case].append(rate)
@@ -95,7 +100,8 @@ def on_ports(directory, options, figures, notes):
         rows.append([which, alone, *(part for pair in zip(attacked, kept) for part in pair)])
     notes.append(
         f"Real ports: veth pairs into namespaces, both switches over packet sockets; loss below {LOSS_MAX:.1%}, rates to"
-        f" {PRECISION:.0%}; the attacker sends {ATTACK_PPS:,} packets a second."
+        f" {PRECISION:.0%}; the attacker sends {ATTACK_PPS:,} packets a second. What he takes of the senders' core is shown by"
+        " as many packets that are none of an attack."
     )
     header = ["switch", *(word for case in CASES for word in (case, "kept"))]
     del header[2]
@@ -139,10 +145,10 @@ class Ports:
     @contextlib.contextmanager
     def attack(self, traffic, pcap, case):
         """The attacker at work, long enough already that all of its packets are known; for "alone", nobody."""
-        if case == CASES[0]:
+        if case == ALONE:
             yield
             return
-        name = self.other if case == CASES[1] else self.sender
+        name = self.sender if case == ATTACK_SAME else self.other
         with inside(name, traffic, "send", "e0", pcap, ATTACK_PPS, 3600) as attacker:
             time.sleep(2 + ATTACKERS / ATTACK_PPS)
             yield

@@ -239,10 +239,17 @@ impl Core {
         let mut at = self.root;
         self.entrance = self.fast(at);
         while let Kind::Node(node) = at.kind() {
-            at = self.child(node, word);
+            let hash = match &self.nodes.items[node] {
+                Node::Bits(bits) if bits.n > 1 => bits.hash(word),
+                _ => 0,
+            };
+            at = match &self.nodes.items[node] {
+                Node::Bits(bits) if bits.n > 1 => bits.find(hash),
+                _ => self.child(node, word),
+            };
             let fast = self.fast(at);
             match &mut self.nodes.items[node] {
-                Node::Bits(bits) if bits.n > 1 => bits.set_fast(bits.hash(word), fast),
+                Node::Bits(bits) if bits.n > 1 => bits.set_fast(hash, fast),
                 Node::Prefix(prefix) if prefix.n > 1 && !at.is_none() => {
                     let value = prefix.field.value(word(prefix.field.word.into()));
                     self.tries.set_fast(prefix, value, at, fast);
