@@ -68,7 +68,12 @@ pub struct Reads {
 impl Reads {
     /// Nothing read yet.
     pub fn new() -> Self {
-        Self { mask: FlowMask::ZERO, written: FlowMask::ZERO, written_words: 0, order: Vec::with_capacity(STEPS_LIKELY) }
+        Self {
+            mask: FlowMask::ZERO,
+            written: FlowMask::ZERO,
+            written_words: 0,
+            order: Vec::with_capacity(STEPS_LIKELY),
+        }
     }
 
     /// Records that `bits` of word `word` were read.
