@@ -86,7 +86,7 @@ impl Xlate<'_> {
         if !self.has(Prereq::Tcp) || self.read_bits(flow::Field::TcpFlags, FIN_OR_RST) == 0 {
             return;
         }
-        if let Some(rule) = self.rule.clone() {
+        if let Some(Effect::Lookup { rule: Some(rule), .. }) = self.rule.and_then(|at| self.effects.get(at)).cloned() {
             let bridge = self.bridge.id;
             self.effects.push(Effect::FinTimeout { bridge, rule, idle_timeout, hard_timeout });
         }

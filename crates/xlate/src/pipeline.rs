@@ -35,7 +35,7 @@ enum List<'l> {
 struct Back {
     table: u8,
     depth: u32,
-    rule: Option<Arc<Rule>>,
+    rule: Option<usize>,
     cookie: u64,
     is_miss: bool,
 }
@@ -115,6 +115,7 @@ impl Xlate<'_> {
             }
             None => self.find_rule(table),
         };
+        // The last effect tells of it.
         let Some(rule) = rule else {
             self.miss(table, pipeline);
             (self.table, self.depth) = (old_table, depth);
@@ -123,7 +124,7 @@ impl Xlate<'_> {
         let back = Back {
             table: old_table,
             depth,
-            rule: self.rule.replace(Arc::clone(&rule)),
+            rule: self.rule.replace(self.effects.len() - 1),
             cookie: self.rule_cookie,
             is_miss: self.rule_is_miss,
         };

@@ -5,7 +5,7 @@
 //! (`pending`, see [`crate::commit`]), and the output.
 
 use crate::commit::Pending;
-use crate::model::{Bridge, BridgeId, Network, Rule};
+use crate::model::{Bridge, BridgeId, Network};
 use crate::pipeline::Frame;
 use crate::tables::View;
 use crate::trace::{Kind, Tracer};
@@ -106,8 +106,8 @@ pub(crate) struct Xlate<'a> {
     pub(crate) dependencies: Vec<Dependency>,
     pub(crate) tracer: Tracer,
     pub(crate) table: u8,
-    /// The rule whose actions are carried out.
-    pub(crate) rule: Option<Arc<Rule>>,
+    /// Which of the effects tells of the rule whose actions are carried out.
+    pub(crate) rule: Option<usize>,
     pub(crate) rule_cookie: u64,
     /// The rule is a table-miss rule: priority 0, matches all (OpenFlow 1.3 section 5.4).
     pub(crate) rule_is_miss: bool,

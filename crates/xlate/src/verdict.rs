@@ -119,11 +119,13 @@ impl Eq for Effect {}
 impl Hash for Effect {
     /// Tells look-ups and groups apart, and of others only which kind they are: there are few.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        std::mem::discriminant(self).hash(state);
         match self {
-            Self::Lookup { bridge, table, rule } => (bridge, table, address(rule.as_ref())).hash(state),
+            Self::Lookup { bridge, table, rule } => {
+                state.write_u64(u64::from(*bridge) << 8 | u64::from(*table));
+                address(rule.as_ref()).map_or(0, <*const Rule>::addr).hash(state);
+            }
             Self::Group(group) | Self::Bucket(group, _) => Arc::as_ptr(group).hash(state),
-            _ => {}
+            other => std::mem::discriminant(other).hash(state),
         }
     }
 }

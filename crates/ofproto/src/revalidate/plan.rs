@@ -101,8 +101,20 @@ impl Plan {
 
     fn make_hash(&self) -> u64 {
         static SEED: OnceLock<foldhash::fast::RandomState> = OnceLock::new();
-        let all = (&self.mask, &self.lookups, &self.tables, &self.bridges, &self.groups);
-        SEED.get_or_init(Default::default).hash_one(all)
+        let mut hasher = SEED.get_or_init(Default::default).build_hasher();
+        (&self.mask, &self.tables, &self.bridges, &self.groups).hash(&mut hasher);
+        // Look-ups share what was written before them.
+        let mut last = None;
+        for Lookup { bridge, table, found, written } in &self.lookups {
+            let found = found.map_or(0, |priority| 1 << 16 | u64::from(priority));
+            hasher.write_u64(u64::from(*bridge) << 32 | u64::from(*table) << 24 | found);
+            let list = Arc::as_ptr(written);
+            if last.is_none_or(|last| !std::ptr::eq(last, list)) {
+                written.hash(&mut hasher);
+                last = Some(list);
+            }
+        }
+        hasher.finish()
     }
 
     /// Where something can change that flows of this plan rest on.
