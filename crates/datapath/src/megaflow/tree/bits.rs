@@ -1,8 +1,9 @@
 //! A node that tests a group of bits: its children by a hash of their values.
 //!
-//! Only hashes of 64 bits are stored and compared, as leaves compare all bits of their flows anyway. That is exact
-//! because the hashes of a node's children are distinct: should two collide, the node gets another seed. A key whose
-//! values no child has may be led to a leaf by accident, and does not match it.
+//! Only hashes of 64 bits are stored and compared, as leaves compare all bits of their flows anyway. The hashes of a node's
+//! children are distinct: should two collide when it is split, it gets another seed. A key whose values no child has may be
+//! led to a leaf by accident, and does not match it; a flow that is put there by such an accident, whose chance is one in
+//! 2^64, is told from the others by what is tested below, or takes the place of one of them, which then has to come again.
 
 use super::slab::Ref;
 
@@ -22,6 +23,8 @@ pub(super) struct Bits {
     pub(super) n: u32,
     /// The child, if there is one.
     pub(super) only: Ref,
+    /// The hash of its values.
+    pub(super) only_hash: u64,
     n_tests: u8,
     /// A bit for each test in which all children have the same values.
     same: u8,
@@ -50,11 +53,13 @@ fn fold(a: u64, b: u64) -> u64 {
 }
 
 impl Bits {
-    /// A node with one child. `tests` are at most [`TESTS_MAX`], in the order in which they may be split.
-    pub(super) fn new(tests: &[Test], only: Ref, seed: u64) -> Self {
+    /// A node with one child, whose values `word` tells. `tests` are at most [`TESTS_MAX`], in the order in which they may
+    /// be split.
+    pub(super) fn new(tests: &[Test], only: Ref, seed: u64, word: impl Fn(usize) -> u64) -> Self {
         let mut node = Self {
             n: 1,
             only,
+            only_hash: 0,
             n_tests: tests.len() as u8,
             same: u8::MAX,
             words: [0; TESTS_MAX],
@@ -65,6 +70,7 @@ impl Bits {
         for (i, (word, bits)) in tests.iter().enumerate() {
             (node.words[i], node.bits[i]) = (*word, *bits);
         }
+        node.only_hash = node.hash(word);
         node
     }
 
@@ -79,6 +85,11 @@ impl Bits {
                 self.same &= !(1 << i);
             }
         }
+    }
+
+    /// Whether there is a test in which all children may have the same values.
+    pub(super) fn any_same(&self) -> bool {
+        self.same & (u8::MAX >> (8 - self.n_tests)) != 0
     }
 
     /// Whether all children have the same values in the first `n` tests.
@@ -148,12 +159,21 @@ impl Bits {
         self.table.get(hash as usize & self.table.len().wrapping_sub(1)).map_or(0, |slot| slot.hash)
     }
 
-    /// Adds a child, each with where look-ups go on. `first` is the hash of the child that is there already, and where
-    /// look-ups go on from it, if it is one.
-    pub(super) fn add(&mut self, hash: u64, child: (Ref, Ref), first: (u64, Ref)) {
+    /// The child that has the values of this hash, of any number.
+    pub(super) fn child(&self, hash: u64) -> Ref {
+        match self.n {
+            1 if self.only_hash == hash => self.only,
+            1 => Ref::NONE,
+            _ => self.find(hash),
+        }
+    }
+
+    /// Adds a child, with where look-ups go on. `first` is where they go on from the child that is there already, if it is
+    /// one.
+    pub(super) fn add(&mut self, hash: u64, child: (Ref, Ref), first: Ref) {
         if self.n == 1 {
             self.table = vec![FREE; SLOTS_MIN].into();
-            self.put(Slot { hash: first.0, child: self.only, fast: first.1 });
+            self.put(Slot { hash: self.only_hash, child: self.only, fast: first });
         } else if (self.n as usize + 1) * 2 > self.table.len() {
             self.resize(self.table.len() * 2);
         }
@@ -218,8 +238,8 @@ impl Bits {
         self.table[hole] = FREE;
         self.n -= 1;
         if self.n == 1 {
-            let left = self.children().next();
-            self.only = left.unwrap_or(Ref::NONE);
+            let left = self.table.iter().find(|slot| !slot.child.is_none());
+            (self.only, self.only_hash) = left.map_or((Ref::NONE, 0), |slot| (slot.child, slot.hash));
             self.table = Box::default();
         } else if self.table.len() > SLOTS_MIN && (self.n as usize) * 8 < self.table.len() {
             self.resize(self.table.len() / 2);

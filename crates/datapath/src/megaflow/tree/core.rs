@@ -94,7 +94,8 @@ pub(super) struct Wanted {
     own: FlowMask,
     /// Steps that have nothing left to test, from the first on.
     steps_done: usize,
-    /// A flow below every node on the way: the one that the key leads to for as long as there is a way.
+    /// A flow below every node on the way from here on, if one was asked for: the one that the key leads to for as long as
+    /// there is a way.
     guide: Option<Arc<Megaflow>>,
     /// Whether it came to a leaf, so that the nodes that follow lead to that leaf and to it alone.
     grown: bool,
@@ -201,17 +202,17 @@ impl Core {
         }
     }
 
-    /// The flow that a key is led to, or if the way ends before, any flow below where it ends. Below every node on a
-    /// key's way, it stands in for whichever flow there.
-    fn guide(&self, key: &FlowKey) -> Option<&Arc<Megaflow>> {
-        let mut at = self.root;
+    /// The flow that a key is led to from `at`, or if the way ends before, any flow below where it ends. Below every node
+    /// on a key's way, it stands in for whichever flow there.
+    fn guide(&self, mut at: Ref, key: &FlowKey) -> Option<&Arc<Megaflow>> {
         while let Kind::Node(node) = at.kind() {
             let child = match &self.nodes.items[node] {
                 Node::Prefix(prefix) => {
                     let value = prefix.field.value(key.0[usize::from(prefix.field.word)]);
                     self.tries.toward(prefix, value)
                 }
-                Node::Bits(_) | Node::Free => self.child(node, |w| key.0[w]),
+                Node::Bits(bits) => bits.child(bits.hash(|w| key.0[w])),
+                Node::Free => Ref::NONE,
             };
             if child.is_none() {
                 break;
@@ -275,7 +276,6 @@ impl Core {
     /// Goes to the place of a flow, narrowing it by what it has to be narrowed by, and splitting nodes where it reads
     /// on in another way than the flows below them. Unless it is covered, [`Core::fill`] must follow.
     pub(super) fn place(&mut self, wanted: &mut Wanted) -> Spot {
-        wanted.guide = self.guide(&wanted.key).cloned();
         let mut parent = None;
         let mut at = self.root;
         loop {
@@ -308,11 +308,16 @@ impl Core {
         match &self.nodes.items[node] {
             Node::Bits(_) => {
                 self.agree(node, wanted);
-                self.enter_bits(node, wanted).ok_or(Spot::Bits(node))
+                let Node::Bits(bits) = &self.nodes.items[node] else { return Err(Spot::Root) };
+                let child = bits.child(bits.hash(|w| wanted.key.0[w]));
+                if child.is_none() { Err(Spot::Bits(node)) } else { Ok(child) }
             }
             Node::Prefix(prefix) => {
                 let field = prefix.field;
                 let word = usize::from(field.word);
+                if wanted.guide.is_none() {
+                    wanted.guide = self.guide(Ref::node(node), &wanted.key).cloned();
+                }
                 let guide = field.value(wanted.guided(word));
                 match self.tries.probe(prefix, field.value(wanted.key.0[word]), guide) {
                     Probe::Covered(child, len) => {
@@ -365,7 +370,7 @@ impl Core {
         if !lower.is_empty() {
             self.split(node, &upper, &lower, at);
             // Where there was no way on, there may be one now.
-            wanted.guide = self.guide(&wanted.key).cloned();
+            wanted.guide = None;
         }
     }
 
@@ -375,7 +380,8 @@ impl Core {
         if old.n > 1 && old.all_same(at) {
             // However many children it has, they stay in it, and are not told apart above it.
             let below = Ref::node(self.nodes.add(Node::Bits(old)));
-            self.nodes.items[node] = Node::Bits(Bits::new(upper, below, self.seed()));
+            let seed = self.seed();
+            self.nodes.items[node] = Node::Bits(Bits::new(upper, below, seed, |w| self.word(below, w)));
             return;
         }
         let mut groups: HashMap<SmallVec<[u64; TESTS_MAX]>, Vec<Ref>, RandomState> = HashMap::default();
@@ -383,7 +389,7 @@ impl Core {
             let values = upper.iter().map(|(word, bits)| self.word(child, usize::from(*word)) & bits);
             groups.entry(values.collect()).or_default().push(child);
         }
-        let mut below = groups.into_values().map(|children| {
+        let below = groups.into_values().map(|children| {
             // A leaf alone compares the rest itself; the order of reads above other nodes is kept.
             if let [leaf] = children[..]
                 && leaf.is_leaf()
@@ -391,56 +397,29 @@ impl Core {
                 return leaf;
             }
             let seed = self.seed();
-            let node = self.bits_node(Bits::new(lower, children[0], seed), &children[1..]);
+            let node = self.bits_node(lower, &children, seed);
             Ref::node(self.nodes.add(Node::Bits(node)))
         });
-        let first = below.next().unwrap_or(Ref::NONE);
-        let rest: Vec<Ref> = below.collect();
+        let children: Vec<Ref> = below.collect();
         let seed = self.seed();
-        self.nodes.items[node] = Node::Bits(self.bits_node(Bits::new(upper, first, seed), &rest));
+        self.nodes.items[node] = Node::Bits(self.bits_node(upper, &children, seed));
     }
 
-    /// Adds children of different values to a node of one child. Takes another seed until no hashes collide.
-    fn bits_node(&mut self, mut node: Bits, more: &[Ref]) -> Bits {
-        let first = node.only;
+    /// A node with children of different values, of which there are some. Takes another seed until no hashes collide.
+    fn bits_node(&mut self, tests: &[Test], children: &[Ref], mut seed: u64) -> Bits {
+        let first = children.first().copied().unwrap_or(Ref::NONE);
         'seed: loop {
-            let tests: SmallVec<[Test; TESTS_MAX]> = node.tests().collect();
-            let first_hash = node.hash(|w| self.word(first, w));
-            for child in more {
+            let mut node = Bits::new(tests, first, seed, |w| self.word(first, w));
+            for child in children.iter().skip(1) {
                 let hash = node.hash(|w| self.word(*child, w));
-                if hash == first_hash || node.n > 1 && !node.find(hash).is_none() {
-                    let seed = self.seed();
-                    node = Bits::new(&tests, first, seed);
+                if !node.child(hash).is_none() {
+                    seed = self.seed();
                     continue 'seed;
                 }
-                node.add(hash, (*child, self.fast(*child)), (first_hash, self.fast(first)));
+                node.add(hash, (*child, self.fast(*child)), self.fast(first));
                 node.note_difference(|w| self.word(first, w) ^ self.word(*child, w));
             }
             return node;
-        }
-    }
-
-    /// The child of a node of bits that has the flow's values.
-    fn enter_bits(&mut self, node: usize, wanted: &Wanted) -> Option<Ref> {
-        loop {
-            let Node::Bits(bits) = &self.nodes.items[node] else { return None };
-            let hash = bits.hash(|w| wanted.key.0[w]);
-            let child = if bits.n == 1 { bits.only } else { bits.find(hash) };
-            if child.is_none() {
-                return None;
-            }
-            let same = |(word, b): Test| (wanted.guided(word.into()) ^ wanted.key.0[usize::from(word)]) & b == 0;
-            if bits.tests().all(same) {
-                return Some(child);
-            }
-            if bits.hash(|w| wanted.guided(w)) != hash {
-                return None;
-            }
-            // Other values of the same hash.
-            let children: Vec<Ref> = bits.children().collect();
-            let tests: SmallVec<[Test; TESTS_MAX]> = bits.tests().collect();
-            let seed = self.seed();
-            self.nodes.items[node] = Node::Bits(self.bits_node(Bits::new(&tests, children[0], seed), &children[1..]));
         }
     }
 
@@ -462,7 +441,7 @@ impl Core {
                         pieces.pop();
                     }
                     tests.reverse();
-                    Node::Bits(Bits::new(&tests, below, self.seed()))
+                    Node::Bits(Bits::new(&tests, below, self.seed(), |w| flow.key.word(w)))
                 }
             };
             below = Ref::node(self.nodes.add(node));
@@ -485,10 +464,12 @@ impl Core {
             Spot::Root => self.root = new,
             Spot::Bits(node) => {
                 let Node::Bits(mut bits) = std::mem::take(&mut self.nodes.items[node]) else { return None };
-                let first = if bits.n == 1 { bits.hash(|w| wanted.guided(w)) } else { 0 };
                 let hash = bits.hash(|w| wanted.key.0[w]);
-                bits.note_difference(|w| wanted.guided(w) ^ wanted.key.0[w]);
-                bits.add(hash, (new, new), (first, self.fast(bits.only)));
+                if bits.any_same() {
+                    let other = bits.children().next().and_then(|child| self.any(child));
+                    bits.note_difference(|w| other.map_or(0, |flow| flow.key.word(w)) ^ wanted.key.0[w]);
+                }
+                bits.add(hash, (new, new), self.fast(bits.only));
                 self.nodes.items[node] = Node::Bits(bits);
             }
             Spot::Prefix { node, len, apart } => {

@@ -2,6 +2,7 @@
 //! chosen by what was read before. Twins are a linear search over what is installed, and tuple space search.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use base::rng::Rng;
@@ -438,22 +439,26 @@ fn prefixes_agree_with_a_list() {
 #[test]
 fn a_table_agrees_with_a_map() {
     let mut rng = Rng::seeded(1);
-    let mut node = bits::Bits::new(&[(1, 1)], Ref::leaf(0), 1);
-    let mut map = HashMap::from([(0, Ref::leaf(0))]);
+    let mut node = bits::Bits::new(&[(1, 1)], Ref::leaf(0), 1, |_| 0);
+    let mut map = HashMap::from([(node.only_hash, Ref::leaf(0))]);
     let (changes, mut lookups) = (20_000, 0);
     for n in 1..=changes {
         let hash = rng.below(300) | rng.below(4) << 60;
-        if !map.contains_key(&hash) {
-            let first = map.keys().next().copied().unwrap_or_default();
-            node.add(hash, (Ref::leaf(n), Ref::NONE), (first, Ref::NONE));
-            map.insert(hash, Ref::leaf(n));
-        } else if map.len() > 1 {
-            node.remove(hash);
-            map.remove(&hash);
+        let several = map.len() > 1;
+        match map.entry(hash) {
+            Entry::Vacant(new) => {
+                node.add(hash, (Ref::leaf(n), Ref::NONE), Ref::NONE);
+                new.insert(Ref::leaf(n));
+            }
+            Entry::Occupied(known) if several => {
+                node.remove(hash);
+                known.remove();
+            }
+            Entry::Occupied(_) => {}
         }
         assert_eq!(node.n as usize, map.len());
-        let find = |hash| if node.n == 1 { node.only } else { node.find(hash) };
-        assert!(map.iter().all(|(hash, child)| find(*hash) == *child));
+        assert!(map.iter().all(|(hash, child)| node.child(*hash) == *child));
+        assert!(node.child(rng.next_u64()).is_none());
         lookups += map.len();
     }
     tally::report!("{changes} changes, {lookups} look-ups");
