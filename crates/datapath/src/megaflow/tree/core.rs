@@ -94,9 +94,9 @@ pub(super) struct Wanted {
     own: FlowMask,
     /// Steps that have nothing left to test, from the first on.
     steps_done: usize,
-    /// A flow below every node on the way from here on, if one was asked for: the one that the key leads to for as long as
+    /// The leaf of a flow below every node on the way from here on, if one was asked for: the one that the key leads to for as long as
     /// there is a way.
-    guide: Option<Arc<Megaflow>>,
+    guide: Option<usize>,
     /// Whether it came to a leaf, so that the nodes that follow lead to that leaf and to it alone.
     grown: bool,
 }
@@ -126,11 +126,6 @@ impl Wanted {
 
     fn len_of(&self, field: PrefixField) -> u32 {
         len_at(&self.steps, self.mask.0[usize::from(field.word)], &self.tested, field)
-    }
-
-    /// A word of the key of the flow that is below every node on the way.
-    fn guided(&self, word: usize) -> u64 {
-        self.guide.as_ref().map_or(0, |flow| flow.key.word(word))
     }
 
     /// The bits of a word that it reads next.
@@ -186,11 +181,11 @@ impl Core {
         self.seeds.hash_one(self.n_seeds)
     }
 
-    /// Any flow below a reference.
-    fn any(&self, mut at: Ref) -> Option<&Arc<Megaflow>> {
+    /// Any leaf below a reference.
+    fn any(&self, mut at: Ref) -> Option<usize> {
         loop {
             at = match at.kind() {
-                Kind::Leaf(leaf) => return self.leaves.items[leaf].flow(),
+                Kind::Leaf(leaf) => return Some(leaf),
                 Kind::Node(node) => match &self.nodes.items[node] {
                     Node::Bits(b) => b.children().next()?,
                     Node::Prefix(p) => self.tries.any(p.root),
@@ -202,9 +197,9 @@ impl Core {
         }
     }
 
-    /// The flow that a key is led to from `at`, or if the way ends before, any flow below where it ends. Below every node
-    /// on a key's way, it stands in for whichever flow there.
-    fn guide(&self, mut at: Ref, key: &FlowKey) -> Option<&Arc<Megaflow>> {
+    /// The leaf that a key is led to from `at`, or if the way ends before, any leaf below where it ends. Below every node
+    /// on a key's way, its flow stands in for whichever there.
+    fn guide(&self, mut at: Ref, key: &FlowKey) -> Option<usize> {
         while let Kind::Node(node) = at.kind() {
             let child = match &self.nodes.items[node] {
                 Node::Prefix(prefix) => {
@@ -262,7 +257,12 @@ impl Core {
 
     /// A word of the key of any flow below a reference.
     fn word(&self, at: Ref, word: usize) -> u64 {
-        self.any(at).map_or(0, |flow| flow.key.word(word))
+        self.word_of(self.any(at), word)
+    }
+
+    /// A word of the key of a leaf's flow.
+    fn word_of(&self, leaf: Option<usize>, word: usize) -> u64 {
+        leaf.and_then(|leaf| self.leaves.items[leaf].flow()).map_or(0, |flow| flow.key.word(word))
     }
 
     /// The leaf that a key is led to, and covers it.
@@ -316,9 +316,9 @@ impl Core {
                 let field = prefix.field;
                 let word = usize::from(field.word);
                 if wanted.guide.is_none() {
-                    wanted.guide = self.guide(Ref::node(node), &wanted.key).cloned();
+                    wanted.guide = self.guide(Ref::node(node), &wanted.key);
                 }
-                let guide = field.value(wanted.guided(word));
+                let guide = field.value(self.word_of(wanted.guide, word));
                 match self.tries.probe(prefix, field.value(wanted.key.0[word]), guide) {
                     Probe::Covered(child, len) => {
                         wanted.test(word, field.bits(len));
@@ -425,8 +425,9 @@ impl Core {
 
     /// Nodes that tell a leaf from a flow that it does not cover, with the leaf below.
     fn grow(&mut self, leaf: usize, wanted: &mut Wanted) -> Ref {
-        let Some(flow) = self.leaves.items[leaf].flow().cloned() else { return Ref::leaf(leaf) };
-        let mut pieces = part(&flow, wanted);
+        let Some(flow) = self.leaves.items[leaf].flow() else { return Ref::leaf(leaf) };
+        let mut pieces = part(flow, wanted);
+        wanted.guide = Some(leaf);
         let mut below = Ref::leaf(leaf);
         while let Some(piece) = pieces.pop() {
             let node = match piece {
@@ -441,7 +442,8 @@ impl Core {
                         pieces.pop();
                     }
                     tests.reverse();
-                    Node::Bits(Bits::new(&tests, below, self.seed(), |w| flow.key.word(w)))
+                    let seed = self.seed();
+                    Node::Bits(Bits::new(&tests, below, seed, |w| self.word_of(Some(leaf), w)))
                 }
             };
             below = Ref::node(self.nodes.add(node));
@@ -467,7 +469,7 @@ impl Core {
                 let hash = bits.hash(|w| wanted.key.0[w]);
                 if bits.any_same() {
                     let other = bits.children().next().and_then(|child| self.any(child));
-                    bits.note_difference(|w| other.map_or(0, |flow| flow.key.word(w)) ^ wanted.key.0[w]);
+                    bits.note_difference(|w| self.word_of(other, w) ^ wanted.key.0[w]);
                 }
                 bits.add(hash, (new, new), self.fast(bits.only));
                 self.nodes.items[node] = Node::Bits(bits);
@@ -477,7 +479,7 @@ impl Core {
                 let field = prefix.field;
                 let word = usize::from(field.word);
                 let value = field.value(wanted.key.0[word]);
-                let other = field.value(wanted.guided(word));
+                let other = field.value(self.word_of(wanted.guide, word));
                 let first = prefix.root;
                 self.tries.add(&mut prefix, value, len, new, apart, other);
                 if prefix.n == 2 {
