@@ -119,7 +119,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    proptest! {
+    tally::proptest! {
         #[test]
         fn agrees_with_a_map(ops in prop::collection::vec((any::<bool>(), 0..40u32), 0..300)) {
             let mut counts = Counts::new(Seed::new(1));

@@ -25,7 +25,8 @@ impl Options {
     /// None of them.
     pub const NONE: Self = Self::from_bits(0);
 
-    pub(crate) const fn from_bits(bits: u8) -> Self {
+    /// Those whose bits are set, in the order of the fields, the first in the lowest bit.
+    pub const fn from_bits(bits: u8) -> Self {
         Self {
             priority_sorting: bits & 1 != 0,
             stages: bits & 2 != 0,

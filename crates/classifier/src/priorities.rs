@@ -63,7 +63,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    proptest! {
+    tally::proptest! {
         #[test]
         fn agrees_with_a_list(ops in prop::collection::vec((any::<bool>(), 0..20u32), 0..400)) {
             let mut priorities = Priorities::new(Seed::new(1));

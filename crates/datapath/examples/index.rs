@@ -10,6 +10,10 @@
 //! alone is taken off. Reads are those that a translation of the rules makes. `MHZ=...` in the environment tells the
 //! processor's clock, to get cycles beside nanoseconds.
 
+#[path = "support/mod.rs"]
+#[allow(dead_code, reason = "each example uses its part of this")]
+mod support;
+
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,22 +22,9 @@ use base::rng::Rng;
 use datapath::megaflow::{Megaflow, MegaflowIndex, Tree, TupleSpace};
 use dpif::{DpFlow, FlowId};
 use flow::{Field, FlowKey, Reads, layout};
+use support::{Rules, read_len, read_prefix};
 
 const BATCH: usize = 32;
-
-/// Prefix rules on a field: value (aligned to the right) and length.
-type Rules = Vec<(u32, u32)>;
-
-/// How many of the `width` bits of `value` are read to tell which rules it matches, and whether it matches one.
-fn read_len(value: u32, width: u32, rules: &[(u32, u32)]) -> (u32, bool) {
-    let (mut len, mut matched) = (0, false);
-    for (rule, plen) in rules {
-        let same = ((value ^ rule) << (32 - width)).leading_zeros();
-        matched |= same >= *plen;
-        len = len.max((*plen).min(same + 1));
-    }
-    (len, matched)
-}
 
 /// A translation, by what it reads.
 type Read = Box<dyn Fn(&FlowKey, &mut Reads)>;
@@ -66,13 +57,6 @@ fn src(key: &FlowKey) -> u32 {
 
 fn dst(key: &FlowKey) -> u32 {
     key.get(Field::Ipv4Dst) as u32
-}
-
-/// Records a prefix of `field`, which stands in one word.
-fn read_prefix(reads: &mut Reads, field: Field, len: u32) {
-    let mask = FlowKey::mask_of(field);
-    let (word, bits) = mask.0.iter().enumerate().find(|(_, b)| **b != 0).expect("a field has bits");
-    reads.note_prefix(word, bits.trailing_zeros() as u8, bits.count_ones() as u8, len as u8);
 }
 
 /// A 32-bit value whose first bits say `i`, for prefixes that stay apart.

@@ -6,6 +6,10 @@
 //! of which has prefixes of source and destination addresses of lengths of its own: a mask each. That is a consistent
 //! translation: what is read next depends on what was read. The trees' own estimate stands beside it (`estimate`).
 
+#[path = "support/mod.rs"]
+#[allow(dead_code, reason = "each example uses its part of this")]
+mod support;
+
 use std::alloc::System;
 use std::collections::HashSet;
 use std::process::ExitCode;
@@ -18,6 +22,7 @@ use datapath::megaflow::{IndexKind, Megaflow, MegaflowIndex, Tree, TupleSpace};
 use datapath::{Config, Datapath};
 use dpif::{DpAction, DpFlow, Dpif, FlowId};
 use flow::{Field, FlowKey, Reads};
+use support::read_prefix;
 
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
@@ -30,14 +35,6 @@ const FLOWS_MAX: usize = 10_000_000;
 /// Lengths of the prefixes of source and destination addresses of a tenant.
 fn lengths(tenant: usize) -> (u8, u8) {
     (32 - (tenant % 16) as u8, 32 - (tenant / 16 % 16) as u8)
-}
-
-/// Records a prefix of `field`, which stands in one word.
-fn read_prefix(reads: &mut Reads, field: Field, len: u8) {
-    let mask = FlowKey::mask_of(field);
-    if let Some((word, bits)) = mask.0.iter().enumerate().find(|(_, bits)| **bits != 0) {
-        reads.note_prefix(word, bits.trailing_zeros() as u8, bits.count_ones() as u8, len);
-    }
 }
 
 /// The flow of a packet with these addresses to a tenant.
@@ -63,8 +60,8 @@ fn flow(tenant: usize, (src, dst): (u32, u32)) -> DpFlow {
         reads.note_field(field);
     }
     let (src_len, dst_len) = lengths(tenant);
-    read_prefix(&mut reads, Field::Ipv4Src, src_len);
-    read_prefix(&mut reads, Field::Ipv4Dst, dst_len);
+    read_prefix(&mut reads, Field::Ipv4Src, src_len.into());
+    read_prefix(&mut reads, Field::Ipv4Dst, dst_len.into());
     let actions = Arc::new([DpAction::Output(DpPort(2))]);
     DpFlow { key, mask: reads.mask().clone(), reads: reads.order().into(), actions, generation: 0 }
 }

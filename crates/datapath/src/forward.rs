@@ -112,14 +112,16 @@ impl Forwarder {
         if !self.misses.is_empty() {
             self.unsettled -= self.misses.len();
             bump_own(&counters.misses, self.misses.len() as u64);
-            if self.misses.len() == n && !shared.upcalls.has_room(port.id, n) {
-                // Nothing can be done until others have answered, and they may share our processor. Packets that a flow
-                // covers do not wait for it: the batch has none.
+            // In a batch of nothing but misses, no packet that a flow covers has to wait.
+            let may_wait = self.misses.len() == n;
+            let mut left = shared.upcalls.queue(port.id, &mut self.misses, may_wait);
+            if left > 0 && may_wait {
+                // Nothing can be done until others have answered, and they may share our processor.
                 let mut timer = Instant::now();
                 std::thread::yield_now();
                 self.waited_ns += lap(&mut timer);
+                left = shared.upcalls.queue(port.id, &mut self.misses, false);
             }
-            let left = shared.upcalls.queue(port.id, &mut self.misses);
             if left > 0 {
                 bump_own(&counters.lost, left as u64);
                 shared.count_drop(Some(port), DropReason::UpcallQueueFull, left as u64);

@@ -125,15 +125,6 @@ pub struct UpcallStats {
     pub handlers: Vec<HandlerStats>,
 }
 
-impl Queue {
-    /// How many more packets it takes, with `waiting` in all queues.
-    fn room(&self, waiting: usize) -> usize {
-        let own = self.packets.len();
-        let at_all = PACKETS_MAX.saturating_sub(waiting);
-        (PORT_PACKETS_MAX - own).min(at_all.max(PORT_PACKETS_MIN.saturating_sub(own)))
-    }
-}
-
 impl State {
     /// Lets a port whose queue has packets have a turn.
     fn enter(&mut self, port: PortId) {
@@ -165,27 +156,26 @@ impl State {
 }
 
 impl Upcalls {
-    /// Whether `n` packets of `port` would get into its queue now.
-    pub(crate) fn has_room(&self, port: PortId, n: usize) -> bool {
-        let state = self.state.lock();
-        state.ports.get(&port).is_none_or(|queue| n <= queue.room(state.waiting))
-    }
-
     /// Puts packets of `port` into its queue, as many as there is room for, and takes them out of `packets`. Returns
-    /// how many were left.
-    pub(crate) fn queue(&self, port: PortId, packets: &mut Batch) -> usize {
+    /// how many were left, which counts as dropped unless it `may_retry` with them.
+    pub(crate) fn queue(&self, port: PortId, packets: &mut Batch, may_retry: bool) -> usize {
         let mut state = self.state.lock();
         let waiting = state.waiting;
         let queue = state.ports.entry(port).or_default();
         let own = queue.packets.len();
-        let n = packets.len().min(queue.room(waiting));
+        let at_all = PACKETS_MAX.saturating_sub(waiting);
+        let room = (PORT_PACKETS_MAX - own).min(at_all.max(PORT_PACKETS_MIN.saturating_sub(own)));
+        let n = packets.len().min(room);
         let enters = n > 0 && own == 0 && !queue.in_work;
-        queue.overflow += (own + packets.len()).saturating_sub(PORT_PACKETS_MAX);
+        let overflow = (own + packets.len()).saturating_sub(PORT_PACKETS_MAX);
         queue.packets.extend(packets.drain(..n));
         let left = packets.len();
         let stats = &mut queue.stats;
         stats.queued += n as u64;
-        stats.dropped += left as u64;
+        if !may_retry {
+            queue.overflow += overflow;
+            stats.dropped += left as u64;
+        }
         stats.waiting_max = stats.waiting_max.max(queue.packets.len() as u64);
         state.waiting += n;
         if enters {
@@ -445,12 +435,12 @@ mod tests {
         let upcalls = Upcalls::default();
         let mut left = 0;
         for n in 0..40 {
-            left += upcalls.queue(id(n), &mut packets(2000));
+            left += upcalls.queue(id(n), &mut packets(2000), false);
         }
         assert_eq!(40 * 2000 - left, PACKETS_MAX + 24 * PORT_PACKETS_MIN);
-        assert_eq!(upcalls.queue(id(99), &mut packets(20)), 0);
-        assert_eq!(upcalls.queue(id(99), &mut packets(20)), 8);
-        assert_eq!(upcalls.queue(id(0), &mut packets(1)), 1);
+        assert_eq!(upcalls.queue(id(99), &mut packets(20), false), 0);
+        assert_eq!(upcalls.queue(id(99), &mut packets(20), false), 8);
+        assert_eq!(upcalls.queue(id(0), &mut packets(1), false), 1);
     }
 
     #[test]
@@ -458,9 +448,9 @@ mod tests {
         let upcalls = Upcalls::default();
         let mut served = [0u32; 3];
         for _ in 0..1000 {
-            upcalls.queue(id(0), &mut packets(PORT_PACKETS_MAX + 1));
-            upcalls.queue(id(1), &mut packets(10));
-            upcalls.queue(id(2), &mut packets(TURN));
+            upcalls.queue(id(0), &mut packets(PORT_PACKETS_MAX + 1), false);
+            upcalls.queue(id(1), &mut packets(10), false);
+            upcalls.queue(id(2), &mut packets(TURN), false);
             let mut batch = Batch::new();
             let port = Upcalls::take(&mut upcalls.state.lock(), &mut batch).expect("there is some");
             served[port.number.0 as usize] += 1;
@@ -472,7 +462,7 @@ mod tests {
         assert!((0..100).all(|_| {
             upcalls.forget(id(1));
             upcalls.forget(id(2));
-            upcalls.queue(id(0), &mut packets(PORT_PACKETS_MAX + 1));
+            upcalls.queue(id(0), &mut packets(PORT_PACKETS_MAX + 1), false);
             let port = Upcalls::take(&mut upcalls.state.lock(), &mut Batch::new());
             port.inspect(|port| upcalls.done(*port, 0, HandlerStats::default())) == Some(id(0))
         }));
@@ -488,10 +478,9 @@ mod tests {
             match rng.below(7) {
                 0..3 => {
                     let n = rng.below(400) as usize;
-                    let has_room = upcalls.has_room(port, n);
-                    let left = upcalls.queue(port, &mut packets(n));
-                    assert_eq!(left == 0, has_room);
-                    (queued, dropped) = (queued + n - left, dropped + left);
+                    let may_retry = rng.below(2) == 0;
+                    let left = upcalls.queue(port, &mut packets(n), may_retry);
+                    (queued, dropped) = (queued + n - left, dropped + if may_retry { 0 } else { left });
                 }
                 3..5 => {
                     let mut batch = Batch::new();
@@ -518,5 +507,7 @@ mod tests {
             assert_eq!(ring, state.ports.iter().filter(ready).map(|(port, _)| *port).collect::<Vec<_>>());
         }
         assert!(dropped > 0 && forgotten > 0);
+        let told: u64 = upcalls.stats().ports.iter().map(|(_, stats)| stats.dropped).sum();
+        assert!(told > 0 && told <= dropped as u64, "{told} of {dropped}");
     }
 }

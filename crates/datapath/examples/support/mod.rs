@@ -14,7 +14,7 @@ use packet::Packet;
 pub(crate) type Read = Box<dyn Fn(&FlowKey, &mut Reads) + Send + Sync>;
 
 /// Prefix rules on a field: value (aligned to the right) and length.
-type Rules = Vec<(u32, u32)>;
+pub(crate) type Rules = Vec<(u32, u32)>;
 
 /// An Ethernet, IPv4 and UDP frame of 60 bytes.
 pub(crate) fn frame(src: u32, dst: u32, sport: u16, dport: u16) -> Packet {
@@ -30,7 +30,7 @@ pub(crate) fn frame(src: u32, dst: u32, sport: u16, dport: u16) -> Packet {
 }
 
 /// How many of the `width` bits of `value` are read to tell which rules it matches, and whether it matches one.
-fn read_len(value: u32, width: u32, rules: &[(u32, u32)]) -> (u32, bool) {
+pub(crate) fn read_len(value: u32, width: u32, rules: &[(u32, u32)]) -> (u32, bool) {
     let (mut len, mut matched) = (0, false);
     for (rule, plen) in rules {
         let same = ((value ^ rule) << (32 - width)).leading_zeros();
@@ -41,7 +41,7 @@ fn read_len(value: u32, width: u32, rules: &[(u32, u32)]) -> (u32, bool) {
 }
 
 /// Records the first `len` bits of `field`, which stands in one word.
-fn read_prefix(reads: &mut Reads, field: Field, len: u32) {
+pub(crate) fn read_prefix(reads: &mut Reads, field: Field, len: u32) {
     let mask = FlowKey::mask_of(field);
     let (word, bits) = mask.0.iter().enumerate().find(|(_, b)| **b != 0).expect("a field has bits");
     reads.note_prefix(word, bits.trailing_zeros() as u8, bits.count_ones() as u8, len as u8);

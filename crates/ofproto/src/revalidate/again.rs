@@ -2,7 +2,7 @@
 
 use super::book::{Fresh, Known};
 use super::essence::essence;
-use super::plan::{Effects, Plan, Uses, whole};
+use super::plan::{Effects, Plan, Uses};
 use crate::switch::Switch;
 use dpif::{DpActions, DpFlow, DpFlowEntry, Dpif, FlowId};
 use flow::{FlowKey, FlowMask};
@@ -79,7 +79,7 @@ impl Switch {
         }
         let Translated { flow, fresh } = translated;
         // The bits that it read, which the flow may match more closely than.
-        let mask = whole(&fresh.plan.mask);
+        let mask = fresh.plan.mask.expand();
         let same = fresh.actions == job.actions;
         if same && fresh.plan.mask == job.plan.mask {
             if fresh.uses != job.uses || fresh.effects != job.effects {
@@ -110,12 +110,12 @@ impl Switch {
     pub(crate) fn verify(&self, dpif: &Arc<dyn Dpif>, job: &Job, seq: u64) -> Option<Outcome> {
         let (translated, learned) = self.translate_again(&job.key);
         let Translated { flow, fresh } = translated;
-        let mask = whole(&fresh.plan.mask);
+        let mask = fresh.plan.mask.expand();
         if self.revalidation.seq() != seq || fresh.generation != self.generation() {
             // What is new may come from what has just changed: the next pass knows.
             return None;
         }
-        let installed = whole(&job.plan.mask);
+        let installed = job.plan.mask.expand();
         let of_flow = |actions: &DpActions| essence(actions, &job.key, &installed);
         let as_known = (fresh.actions == job.actions || of_flow(&fresh.actions) == of_flow(&job.actions))
             && fresh.plan.same_but_mask(&job.plan)

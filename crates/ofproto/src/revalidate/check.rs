@@ -3,7 +3,7 @@
 use super::again::Job;
 use super::book::Fresh;
 use super::essence::essence;
-use super::plan::{Plan, whole};
+use super::plan::Plan;
 use crate::switch::Switch;
 use dpif::{DpAction, DpActions, DpFlowEntry, FlowId};
 use flow::text::NoNames;
@@ -29,7 +29,7 @@ impl Switch {
         // Put there by hand, or it is another by now.
         let known = state.book.lock().get(id).map(|known| Job::of(id, known));
         let Some(job) = known.filter(|job| job.actions == *actions) else { return true };
-        let of_flow = |actions: &DpActions| essence(actions, key, &whole(&job.plan.mask));
+        let of_flow = |actions: &DpActions| essence(actions, key, &job.plan.mask.expand());
         if same_for_other_packet(&of_flow(&translated.fresh.actions), &of_flow(actions)) {
             return true;
         }
@@ -60,7 +60,7 @@ impl Switch {
     /// A packet's key, its flow, what is done and what should be, and how to see it.
     fn tell(&self, key: &FlowKey, job: &Job, cached: &DpActions, fresh: &DpActions, fresh_plan: &Plan) -> String {
         let actions = |a: &DpActions| dpif::text::format_actions(a, key.eth_type(), &|_| None);
-        let flow = Match::new(&job.key, whole(&job.plan.mask));
+        let flow = Match::new(&job.key, job.plan.mask.expand());
         let mut out = format!(
             "packet {}; flow {} {}; cached actions {}; fresh actions {}; rests on {:?} {:?}; would rest on {:?} {:?}",
             flow::text::flow_key_to_string(key, &NoNames),

@@ -5,7 +5,7 @@
 
 use super::change::{Change, RuleChange};
 use base::{MacAddr, PortNo};
-use flow::{FlowKey, FlowMask};
+use flow::{FlowKey, Sparse};
 use openflow::Action;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -17,8 +17,8 @@ use xlate::{BridgeId, Dependency, Effect, Lookup, Rule, Verdict};
 pub(crate) struct Plan {
     /// Of all that follows, made once.
     hash: u64,
-    /// Bits that the verdict read, by word.
-    pub(crate) mask: Vec<(u8, u64)>,
+    /// Bits that the verdict read.
+    pub(crate) mask: Sparse,
     /// Look-ups in flow tables.
     pub(crate) lookups: Vec<Lookup>,
     /// Flow tables of which everything matters.
@@ -37,9 +37,6 @@ pub(crate) struct MacUse {
     /// Where the flow's packets show it to be.
     pub(crate) learned: Option<PortNo>,
 }
-
-/// Words of a mask, mostly.
-const WORDS_LIKELY: usize = 16;
 
 /// What a flow causes, but for addresses.
 pub(crate) type Effects = Arc<[Effect]>;
@@ -85,14 +82,13 @@ impl Plan {
             }
             false
         });
-        let mut plan = Self { hash: 0, mask: words(verdict.reads.mask()), lookups, tables, bridges, groups };
+        let mut plan = Self { hash: 0, mask: Sparse::new(verdict.reads.mask()), lookups, tables, bridges, groups };
         plan.hash = plan.make_hash();
         (plan, effects.into(), if uses.is_empty() { Uses::default() } else { uses.into() })
     }
 
     /// Gives room back that it does not need, as it is to stay.
     pub(crate) fn shrink(&mut self) {
-        self.mask.shrink_to_fit();
         self.lookups.shrink_to_fit();
         self.tables.shrink_to_fit();
         self.bridges.shrink_to_fit();
@@ -159,22 +155,16 @@ impl Plan {
             if (now ^ value) & bits & written != 0 {
                 return true;
             }
-            let read = self.mask_word(word) & bits & !written;
+            let read = self.mask.word(word) & bits & !written;
             read != 0 && (key(word) ^ value) & read != 0
         })
-    }
-
-    /// The bits of a word that the verdict read.
-    pub(crate) fn mask_word(&self, word: usize) -> u64 {
-        let at = self.mask.binary_search_by_key(&word, |w| usize::from(w.0));
-        at.map_or(0, |at| self.mask[at].1)
     }
 
     /// Bytes that it takes, with what it points to.
     pub(crate) fn bytes(&self) -> usize {
         let written: usize = self.lookups.iter().map(|l| size_of_val(&*l.written)).sum();
         size_of::<Self>()
-            + size_of_val(&*self.mask)
+            + self.mask.heap_bytes()
             + size_of_val(&*self.lookups)
             + written
             + size_of_val(&*self.tables)
@@ -204,22 +194,6 @@ fn priority_matters(lookup: &Lookup, rule: &Rule, what: RuleChange) -> bool {
 /// The bits of `conj_id` in its word: a look-up may give it a value of its own.
 fn conj_id_bits() -> u64 {
     FlowKey::mask_of(flow::Field::ConjId).0[flow::layout::CONJ_CTMARK]
-}
-
-/// The words of a mask that are not zero.
-pub(crate) fn words(mask: &FlowMask) -> Vec<(u8, u64)> {
-    let mut words = Vec::with_capacity(WORDS_LIKELY);
-    words.extend(mask.0.iter().enumerate().filter(|(_, bits)| **bits != 0).map(|(i, bits)| (i as u8, *bits)));
-    words
-}
-
-/// The whole of a mask whose words these are.
-pub(crate) fn whole(words: &[(u8, u64)]) -> FlowMask {
-    let mut mask = FlowKey::ZERO;
-    for (word, bits) in words {
-        mask.0[usize::from(*word)] = *bits;
-    }
-    mask
 }
 
 fn push_new<T: PartialEq>(list: &mut Vec<T>, item: T) {

@@ -289,18 +289,8 @@ static CASES: AtomicU64 = AtomicU64::new(0);
 static SAMPLES: AtomicU64 = AtomicU64::new(0);
 static TWIN: AtomicU64 = AtomicU64::new(0);
 
-fn options(bits: u8) -> Options {
-    Options {
-        priority_sorting: bits & 1 != 0,
-        stages: bits & 2 != 0,
-        prefix_tries: bits & 4 != 0,
-        ports_trie: bits & 8 != 0,
-        partitions: bits & 16 != 0,
-    }
-}
-
 fn set_options(net: &Network, bits: u8) {
-    net.bridges[&0].tables.iter().take(6).for_each(|t| t.rules.set_options(options(bits)));
+    net.bridges[&0].tables.iter().take(6).for_each(|t| t.rules.set_options(Options::from_bits(bits)));
 }
 
 tally::proptest! {

@@ -168,8 +168,8 @@ impl Bits {
         }
     }
 
-    /// Adds a child, with where look-ups go on. `first` is where they go on from the child that is there already, if it is
-    /// one.
+    /// Adds a child, with where look-ups go on from it. `first` is where they go on from the child that is there already,
+    /// if it is the only one.
     pub(super) fn add(&mut self, hash: u64, child: (Ref, Ref), first: Ref) {
         if self.n == 1 {
             self.table = vec![FREE; SLOTS_MIN].into();

@@ -94,8 +94,8 @@ pub(super) struct Wanted {
     own: FlowMask,
     /// Steps that have nothing left to test, from the first on.
     steps_done: usize,
-    /// The leaf of a flow below every node on the way from here on, if one was asked for: the one that the key leads to for as long as
-    /// there is a way.
+    /// The leaf of a flow below every node on the way from here on, if one was asked for: the one that the key leads to
+    /// for as long as there is a way.
     guide: Option<usize>,
     /// Whether it came to a leaf, so that the nodes that follow lead to that leaf and to it alone.
     grown: bool,
@@ -235,13 +235,13 @@ impl Core {
         let mut at = self.root;
         self.entrance = self.fast(at);
         while let Kind::Node(node) = at.kind() {
-            let hash = match &self.nodes.items[node] {
-                Node::Bits(bits) if bits.n > 1 => bits.hash(word),
-                _ => 0,
-            };
-            at = match &self.nodes.items[node] {
-                Node::Bits(bits) if bits.n > 1 => bits.find(hash),
-                _ => self.child(node, word),
+            let hash;
+            (at, hash) = match &self.nodes.items[node] {
+                Node::Bits(bits) if bits.n > 1 => {
+                    let hash = bits.hash(word);
+                    (bits.find(hash), hash)
+                }
+                _ => (self.child(node, word), 0),
             };
             let fast = self.fast(at);
             match &mut self.nodes.items[node] {

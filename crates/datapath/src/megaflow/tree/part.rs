@@ -1,6 +1,6 @@
 //! What tells a new flow from one whose leaf it was led to.
 
-use flow::Step;
+use flow::{Sparse, Step};
 
 use super::super::Megaflow;
 use super::bits::Test;
@@ -65,12 +65,12 @@ pub(super) fn part(there: &Megaflow, wanted: &mut Wanted) -> Vec<Piece> {
             return pieces;
         }
     }
-    pieces.push(narrow(there, wanted));
+    pieces.push(narrow(there, &mask, wanted));
     pieces
 }
 
 /// Narrows `wanted` by what tells it from `there`: bits that it does not match itself, as those that both match agree.
-fn narrow(there: &Megaflow, wanted: &mut Wanted) -> Piece {
+fn narrow(there: &Megaflow, mask: &Sparse, wanted: &mut Wanted) -> Piece {
     for step in there.reads.iter() {
         let word = step.word();
         let differ = (wanted.key.0[word] ^ there.key.word(word)) & step.bits();
@@ -91,7 +91,6 @@ fn narrow(there: &Megaflow, wanted: &mut Wanted) -> Piece {
         };
     }
     // Only in what the other was narrowed to.
-    let mask = there.mask();
     let tells = |(w, bits): &(usize, u64)| (wanted.key.0[*w] ^ there.key.word(*w)) & bits != 0;
     let (word, bits) = mask.iter().find(tells).unwrap_or_default();
     let new = bits & !wanted.mask.0[word];
