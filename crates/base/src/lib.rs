@@ -7,6 +7,7 @@ pub mod addr;
 pub mod clock;
 pub mod coverage;
 pub mod drop;
+pub mod mix;
 pub mod port;
 pub mod rng;
 

@@ -1,5 +1,7 @@
 //! The hash of a key's words: one multiplication a word, from a start and by a factor that nobody outside knows.
 
+use base::mix::fold;
+
 /// How to hash. Each classifier has one of its own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seed {
@@ -33,11 +35,6 @@ impl Seed {
     pub(crate) fn all(self, hash: u64, words: &[u64]) -> u64 {
         words.iter().fold(hash, |hash, word| self.add(hash, *word))
     }
-}
-
-fn fold(a: u64, b: u64) -> u64 {
-    let product = u128::from(a) * u128::from(b);
-    product as u64 ^ (product >> 64) as u64
 }
 
 #[cfg(test)]

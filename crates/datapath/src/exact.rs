@@ -13,6 +13,7 @@
 //! The cache is consulted only while it pays ([`Judge`]): whether it does depends on what it has and on what a walk of
 //! the index costs, so that both ways are measured now and then.
 
+use base::mix::fold;
 use std::sync::Arc;
 
 use base::rng::Rng;
@@ -138,13 +139,6 @@ impl Exact {
 /// it as wide as that at any time ([`dpif::DpFlow::reads`]), though at this moment it may match fewer.
 fn covers(flow: &Megaflow, key: &FlowKey) -> bool {
     flow.reads.iter().all(|step| (flow.key.word(step.word()) ^ key.0[step.word()]) & step.bits() == 0)
-}
-
-/// Both halves of a product, folded into one.
-#[inline]
-fn fold(a: u64, b: u64) -> u64 {
-    let product = u128::from(a) * u128::from(b);
-    product as u64 ^ (product >> 64) as u64
 }
 
 /// What chance decides: apart from the cache, whose answers are in use when it is asked.

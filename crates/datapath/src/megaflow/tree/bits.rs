@@ -5,6 +5,8 @@
 //! led to a leaf by accident, and does not match it; a flow that is put there by such an accident, whose chance is one in
 //! 2^64, is told from the others by what is tested below, or takes the place of one of them, which then has to come again.
 
+use base::mix::fold;
+
 use super::slab::Ref;
 
 /// Tests at most; more follow in a node below.
@@ -44,13 +46,6 @@ struct Slot {
 }
 
 const FREE: Slot = Slot { hash: 0, child: Ref::NONE, fast: Ref::NONE };
-
-/// Both halves of a product, in one.
-#[inline]
-fn fold(a: u64, b: u64) -> u64 {
-    let product = u128::from(a) * u128::from(b);
-    product as u64 ^ (product >> 64) as u64
-}
 
 impl Bits {
     /// A node with one child, whose values `word` tells. `tests` are at most [`TESTS_MAX`], in the order in which they may
