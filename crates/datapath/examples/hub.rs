@@ -24,8 +24,7 @@ impl UpcallHandler for Hub {
         mask.add_mask(Field::EthDst, u128::MAX >> 80);
         let others = (1..=self.ports).map(DpPort).filter(|p| *p != upcall.port);
         let actions: Arc<[DpAction]> = others.map(DpAction::Output).collect();
-        let flow =
-            DpFlow { key: upcall.key.clone(), mask, reads: Arc::new([]), actions: actions.clone(), generation: 0 };
+        let flow = DpFlow::by_hand(upcall.key, &mask, actions.clone(), 0);
         let id = FlowId(self.next_id.fetch_add(1, Ordering::Relaxed));
         UpcallReply { actions, install: Some((id, flow)) }
     }
@@ -48,7 +47,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("{} {}: {:?}", port.number, port.device.name(), port.stats);
     }
     for entry in dp.flow_dump() {
-        println!("{:?} {:?} {:?}", entry.flow.key, entry.flow.actions, entry.stats);
+        println!("{:?} {:?} {:?}", entry.key, entry.actions, entry.stats);
     }
     println!("{:?}\n{:?}\ndrops {:?}", dp.stats(), dp.thread_stats(), dp.drops());
     Ok(())

@@ -148,9 +148,8 @@ fn install<I: MegaflowIndex>(index: &mut I, work: &Workload) -> f64 {
         reads.note_field(Field::IpProto);
         reads.note_field(Field::IpFrag);
         (work.read)(key, &mut reads);
-        let (mask, reads) = (reads.mask().clone(), reads.order().into());
         n += 1;
-        let flow = DpFlow { key: key.clone(), mask, reads, actions: Arc::new([]), generation: 0 };
+        let flow = DpFlow::new(key, reads.order(), Arc::new([]), 0);
         let start = Instant::now();
         index.insert(Megaflow::new(FlowId(n), flow));
         spent += start.elapsed();

@@ -63,7 +63,7 @@ fn flow(tenant: usize, (src, dst): (u32, u32)) -> DpFlow {
     read_prefix(&mut reads, Field::Ipv4Src, src_len.into());
     read_prefix(&mut reads, Field::Ipv4Dst, dst_len.into());
     let actions = Arc::new([DpAction::Output(DpPort(2))]);
-    DpFlow { key, mask: reads.mask().clone(), reads: reads.order().into(), actions, generation: 0 }
+    DpFlow::new(&key, reads.order(), actions, 0)
 }
 
 /// Tenants and addresses of `flows` flows, of which no two match the same packet.

@@ -201,7 +201,7 @@ mod tests {
         let mask = FlowKey::mask_of(Field::TcpDst);
         let mut key = FlowKey::ZERO;
         key.set(Field::TcpDst, port.into());
-        DpFlow { key, mask, reads: Arc::new([]), actions: Arc::new([]), generation }
+        DpFlow::by_hand(&key, &mask, Arc::new([]), generation)
     }
 
     const KINDS: [IndexKind; 2] = [IndexKind::TupleSpace, IndexKind::Tree];
@@ -225,9 +225,9 @@ mod tests {
         assert!(flows.del(FlowId(4)).is_err());
         assert!(flows.del(FlowId(2)).is_ok());
         assert_eq!(flows.dump().len(), 1);
-        assert!(flows.reader().lookup(&flow(82, 0).key, &mut 0).is_some());
+        assert!(flows.reader().lookup(&flow(82, 0).key.expand(), &mut 0).is_some());
         flows.set_generation(1);
-        assert!(flows.reader().lookup(&flow(82, 0).key, &mut 0).is_none());
+        assert!(flows.reader().lookup(&flow(82, 0).key.expand(), &mut 0).is_none());
     }
 
     #[test]

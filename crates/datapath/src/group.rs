@@ -187,8 +187,7 @@ mod tests {
     use dpif::{DpFlow, FlowId};
 
     fn flow(id: u64, actions: DpActions) -> Arc<Megaflow> {
-        let (key, mask) = (FlowKey::ZERO, FlowKey::ZERO);
-        Arc::new(Megaflow::new(FlowId(id), DpFlow { key, mask, reads: Arc::new([]), actions, generation: 0 }))
+        Arc::new(Megaflow::new(FlowId(id), DpFlow::by_hand(&FlowKey::ZERO, &FlowKey::ZERO, actions, 0)))
     }
 
     /// Flows with few different lists, or each with its own.

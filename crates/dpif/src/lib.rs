@@ -12,7 +12,7 @@ pub mod text;
 pub use action::{ControllerUpcall, DpAction, DpActions};
 
 use base::{DpPort, DropReason, Millis};
-use flow::{FlowKey, FlowMask, Step};
+use flow::{FlowKey, FlowMask, Sparse, Step, Steps};
 use packet::Packet;
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -25,21 +25,31 @@ pub struct FlowId(pub u64);
 /// current, so that there is no priority.
 #[derive(Clone, Debug)]
 pub struct DpFlow {
-    /// The whole key of the packet that it was made for. Bits outside of `mask` do not matter to the flow, but an
+    /// The whole key of the packet that it was made for. Bits outside of the mask do not matter to the flow, but an
     /// index may narrow the flow to some of them, and then what it installs still covers that packet.
-    pub key: FlowKey,
-    /// Bits that matter. The ingress port is always matched whole.
-    pub mask: FlowMask,
-    /// How the computation behind it came to look at these bits, in order: an index may be built along it. Each bit of
-    /// `mask` stands in a step; empty if there was no such computation (a flow put there by hand). A flow that was
-    /// narrowed may be widened again to all that these reads tell. So who finds an installed flow still right by a new
-    /// computation has to put it again, with the new reads, if these are not all among the old.
-    pub reads: Arc<[Step]>,
+    pub key: Sparse,
+    /// The bits that matter, and how the computation behind the flow came to look at them, in order: an index may be
+    /// built along it. A flow that was narrowed may be widened again to all that these reads tell. So who finds an
+    /// installed flow still right by a new computation has to put it again, with the new reads, if these are not all
+    /// among the old. The ingress port is always matched whole.
+    pub reads: Arc<Steps>,
     /// What to do.
     pub actions: DpActions,
     /// The state of the switch that this was computed from: a flow of another generation than the datapath's current
     /// one ([`Dpif::set_generation`]) is not used any more, until it is replaced or deleted.
     pub generation: u64,
+}
+
+impl DpFlow {
+    /// A flow of a computation that read these of the key.
+    pub fn new(key: &FlowKey, reads: &[Step], actions: DpActions, generation: u64) -> Self {
+        Self { key: Sparse::new(key), reads: Arc::new(Steps::new(reads)), actions, generation }
+    }
+
+    /// A flow that no computation is behind: put there by hand.
+    pub fn by_hand(key: &FlowKey, mask: &FlowMask, actions: DpActions, generation: u64) -> Self {
+        Self { key: Sparse::new(key), reads: Arc::new(Steps::of_mask(mask)), actions, generation }
+    }
 }
 
 /// What a flow has done so far.
@@ -60,8 +70,14 @@ pub struct DpFlowStats {
 pub struct DpFlowEntry {
     /// Its id.
     pub id: FlowId,
-    /// What it is, as it is installed: with the mask that it was narrowed to, and a key that is zero outside of it.
-    pub flow: DpFlow,
+    /// What its packets have in common, zero outside of `mask`.
+    pub key: FlowKey,
+    /// The bits that it matches, as it is installed: it may be narrower than it was put.
+    pub mask: FlowMask,
+    /// What to do.
+    pub actions: DpActions,
+    /// See [`DpFlow::generation`].
+    pub generation: u64,
     /// What it has done.
     pub stats: DpFlowStats,
 }

@@ -3,6 +3,7 @@
 //! - [`field`], [`table`]: the one table that describes every match field (ovs-fields(7)).
 //! - [`layout`]: where things stand in a key, and the lookup stages.
 //! - [`key`]: [`FlowKey`] and [`FlowMask`]; [`matches`]: [`Match`]; [`reads`]: [`Reads`].
+//! - [`sparse`], [`steps`]: keys, masks and reads in the form in which they are kept.
 //! - [`mod@extract`]: from the bytes of a frame to its key; [`mod@compose`]: and back.
 //! - [`text`]: matches and keys as `ovs-ofctl` reads and writes them; [`normalize`]: prerequisites.
 
@@ -15,6 +16,7 @@ pub mod matches;
 pub mod normalize;
 pub mod reads;
 pub mod sparse;
+pub mod steps;
 pub mod table;
 pub mod text;
 
@@ -27,4 +29,5 @@ pub use matches::Match;
 pub use normalize::Normalized;
 pub use reads::{Reads, Step};
 pub use sparse::Sparse;
+pub use steps::Steps;
 pub use text::{MatchError, NoNames, PortNames};

@@ -186,6 +186,11 @@ impl Reads {
     pub fn order(&self) -> &[Step] {
         &self.order
     }
+
+    /// The same, without the rest.
+    pub fn into_order(self) -> Vec<Step> {
+        self.order
+    }
 }
 
 #[cfg(test)]

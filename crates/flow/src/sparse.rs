@@ -2,13 +2,14 @@
 
 use crate::FlowKey;
 use crate::layout::WORDS;
+use std::sync::Arc;
 
-/// A key or mask by its words that are not zero.
+/// A key or mask by its words that are not zero. Copies share them.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Sparse {
     /// Which words are not zero.
     map: [u64; 2],
-    words: Box<[u64]>,
+    words: Arc<[u64]>,
 }
 
 const _: () = assert!(WORDS > 64 && WORDS <= 128);
@@ -18,14 +19,17 @@ impl Sparse {
     pub fn new(key: &FlowKey) -> Self {
         let (low, high) = key.0.split_at(64);
         let map = [low, high].map(|half| half.iter().rev().fold(0, |map, w| map << 1 | u64::from(*w != 0)));
-        let mut words = Vec::with_capacity((map[0].count_ones() + map[1].count_ones()) as usize);
-        for (mut left, half) in map.into_iter().zip([low, high]) {
-            while left != 0 {
-                words.push(half[left.trailing_zeros() as usize]);
-                left &= left - 1;
-            }
-        }
-        Self { map, words: words.into() }
+        let mut left = map;
+        // Of a known length, so that it is made in the place where it is to stay.
+        let n = (map[0].count_ones() + map[1].count_ones()) as usize;
+        let words = (0..n).map(|_| {
+            let half = usize::from(left[0] == 0);
+            let at = left[half].trailing_zeros() as usize + 64 * half;
+            left[half] &= left[half].wrapping_sub(1);
+            key.0.get(at).copied().unwrap_or(0)
+        });
+        let words = words.collect();
+        Self { map, words }
     }
 
     /// A word.
@@ -68,9 +72,9 @@ impl Sparse {
         key
     }
 
-    /// Bytes on the heap.
+    /// Bytes on the heap, which copies share.
     pub fn heap_bytes(&self) -> usize {
-        self.words.len() * size_of::<u64>()
+        (2 + self.words.len()) * size_of::<u64>()
     }
 }
 

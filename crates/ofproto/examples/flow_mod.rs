@@ -65,8 +65,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let flows = bench.dp.stats().flows;
         let rule = parse_flow_line(&line, &flow::text::NoNames)?.flow_mod.matching;
         let dump = bench.dp.flow_dump();
-        let overlapping =
-            dump.iter().filter(|e| rule.overlaps(&without_port(&Match::new(&e.flow.key, e.flow.mask.clone()))));
+        let overlapping = dump.iter().filter(|e| rule.overlaps(&without_port(&Match::new(&e.key, e.mask.clone()))));
         let overlapping = overlapping.count();
         drop(dump);
         let began = Instant::now();

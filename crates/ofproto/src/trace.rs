@@ -94,19 +94,20 @@ impl Ofproto {
         let ports: &dyn PortNames = if names { self } else { &NoNames };
         let mut verdict = translate_from(&net, bridge, key, start, true);
         let text = |key: &FlowKey| flow::text::flow_key_to_string(key, ports);
-        let megaflow = Match::new(key, verdict.reads.mask().clone());
+        let megaflow = Match::new(key, verdict.mask());
         let actions = crate::upcall::dp_actions(&mut verdict);
         let datapath_actions = dpif::text::format_actions(&actions, key.eth_type(), &|dp_port| {
             let (id, no) = net.ports.get(&dp_port)?;
             names.then(|| net.bridges.get(id)?.ports.get(no).map(|p| p.name.clone())).flatten()
         });
+        let trace = verdict.trace.ok_or("nothing was traced")?;
         Ok(Traced {
             flow: text(key),
-            final_flow: (verdict.final_key != *key).then(|| text(&verdict.final_key)),
+            final_flow: (trace.final_key != *key).then(|| text(&trace.final_key)),
             megaflow: flow::text::megaflow_to_string(&megaflow, ports),
             datapath_actions,
             error: verdict.error.map(|e| e.summary().to_owned()),
-            nodes: verdict.trace,
+            nodes: trace.nodes,
         })
     }
 
@@ -147,7 +148,7 @@ impl Ofproto {
         };
         let actions = crate::upcall::dp_actions(&mut verdict);
         if let Some(dpif) = switch.dpif()
-            && let Err(e) = dpif.execute(port, packet, &actions)
+            && let Err(e) = dpif.execute(port, packet, &actions.into())
         {
             tracing::debug!(target: "ofproto_dpif", "{}: {e}", self.name());
         }

@@ -2,11 +2,11 @@
 //! the datapath's threads, several at a time.
 
 use crate::effects::Seen;
-use crate::revalidate::{Fresh, Plan, Translated};
+use crate::revalidate::{Basis, Entered, Fresh};
 use crate::switch::Switch;
 use base::{DpPort, Millis};
 use dpif::{ControllerUpcall, DpAction, DpActions, DpFlow, DpFlowStats, FlowId, Upcall, UpcallHandler, UpcallReply};
-use flow::FlowKey;
+use flow::{FlowKey, Sparse, Steps};
 use packet::Packet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,32 +29,36 @@ impl Switch {
     }
 }
 
+impl Switch {
+    /// The datapath's part of a flow in the book.
+    pub(crate) fn dp_flow(&self, key: Sparse, entered: Entered, generation: u64) -> DpFlow {
+        let Entered { mut reads, actions } = entered;
+        if self.is_exact() {
+            // For this very key.
+            reads = Arc::new(Steps::completed(&reads, &FlowKey([u64::MAX; flow::layout::WORDS])));
+        }
+        DpFlow { key, reads, actions, generation }
+    }
+}
+
 impl Translation {
-    /// What datapath and book are to hold of it; with `exact`, as a flow for this very key.
-    pub(crate) fn finish(mut self, exact: bool, key: &FlowKey) -> Translated {
+    /// What the book is to hold of it.
+    pub(crate) fn finish(mut self) -> Fresh {
         let actions = dp_actions(&mut self.verdict);
-        let (plan, effects, uses) = Plan::of(&mut self.verdict);
-        let flow = DpFlow {
-            key: key.clone(),
-            mask: if exact { FlowKey([u64::MAX; flow::layout::WORDS]) } else { self.verdict.reads.mask().clone() },
-            reads: self.verdict.reads.order().into(),
-            actions: Arc::clone(&actions),
-            generation: self.generation,
-        };
-        let fresh = Fresh { plan, effects, uses, actions, seq: self.seq, generation: self.generation };
-        Translated { flow, fresh }
+        let (basis, effects, uses) = Basis::of(self.verdict);
+        Fresh { basis, effects, uses, actions, seq: self.seq, generation: self.generation }
     }
 }
 
 /// The list of actions for the datapath: where nothing is to be done, a drop that says why.
-pub(crate) fn dp_actions(verdict: &mut Verdict) -> DpActions {
+pub(crate) fn dp_actions(verdict: &mut Verdict) -> Vec<DpAction> {
     let mut actions = std::mem::take(&mut verdict.actions);
     if actions.is_empty()
         && let Some(reason) = verdict.drop
     {
         actions.push(DpAction::Drop(reason));
     }
-    actions.into()
+    actions
 }
 
 impl UpcallHandler for Switch {
@@ -65,11 +69,14 @@ impl UpcallHandler for Switch {
         self.apply(&translation.verdict.effects, 1, upcall.packet.len() as u64, now, Seen::Now);
         // What this packet taught is a change as any other, and the flow is older than it: the next pass looks at it
         // once more. A translation that failed is remembered as any other: it costs the most to repeat.
-        let Translated { flow, fresh, .. } = translation.finish(self.is_exact(), upcall.key);
-        let actions = Arc::clone(&fresh.actions);
-        let id = self.new_flow_id();
-        let install = self.remember(id, upcall.key, fresh, now).then_some((id, flow));
-        UpcallReply { actions, install }
+        let (id, key, generation) = (self.new_flow_id(), Sparse::new(upcall.key), translation.generation);
+        match self.remember(id, key.clone(), translation.finish(), now) {
+            Ok(entered) => {
+                let actions = Arc::clone(&entered.actions);
+                UpcallReply { actions, install: Some((id, self.dp_flow(key, entered, generation))) }
+            }
+            Err(actions) => UpcallReply { actions: actions.into(), install: None },
+        }
     }
 
     fn controller(&self, _port: DpPort, what: &ControllerUpcall, packet: &Packet) {

@@ -448,9 +448,9 @@ fn translations_agree_with_open_vswitch() {
             }
             let megaflow = line("Megaflow: ");
             let matched = parse_match(megaflow, &NoNames).unwrap_or_else(|e| panic!("{megaflow}: {e}"));
-            width.0 += bits(verdict.reads.mask());
+            width.0 += bits(&verdict.mask());
             width.1 += bits(matched.mask());
-            cached.push((key, verdict.reads.mask().clone(), verdict.actions, expected));
+            cached.push((key, verdict.mask(), verdict.actions, expected));
         }
         for (i, (made_for, mask, actions, _)) in cached.iter().enumerate() {
             let others = cached.iter().enumerate().filter(|(j, (key, ..))| *j != i && key.eq_masked(made_for, mask));

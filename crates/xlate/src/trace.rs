@@ -70,7 +70,7 @@ pub(crate) struct Tracer {
 
 impl Tracer {
     pub(crate) fn new(on: bool) -> Self {
-        Self { on, open: vec![Vec::new()] }
+        Self { on, open: if on { vec![Vec::new()] } else { Vec::new() } }
     }
 
     /// Adds a leaf.
@@ -108,11 +108,12 @@ impl Tracer {
         }
     }
 
-    pub(crate) fn finish(mut self) -> Vec<Node> {
+    /// All nodes, if it is on.
+    pub(crate) fn finish(mut self) -> Option<Vec<Node>> {
         while self.open.len() > 1 {
             self.leave();
         }
-        self.open.pop().unwrap_or_default()
+        self.open.pop()
     }
 }
 
@@ -138,7 +139,7 @@ mod tests {
         t.note(Kind::Action, || "output:1".into());
         t.note(Kind::Warning, || "skipping output to input port".into());
         let mut out = String::new();
-        format(&t.finish(), &mut out);
+        format(&t.finish().expect("is on"), &mut out);
         let want = "\nbridge(\"br0\")\n-------------\n 0. priority 5\n    resubmit(,1)\n     1. priority 0\n            drop\n    goto_table:3\n 3. priority 1\n    output:1\n     >> skipping output to input port\n";
         assert_eq!(out, want);
     }

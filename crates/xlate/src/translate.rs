@@ -9,7 +9,7 @@ use crate::model::{Bridge, BridgeId, Network};
 use crate::pipeline::Frame;
 use crate::tables::View;
 use crate::trace::{Kind, Tracer};
-use crate::verdict::{Dependency, Effect, TranslationError, Verdict};
+use crate::verdict::{Dependency, Effect, Trace, TranslationError, Verdict};
 use base::{DpPort, DropReason};
 use dpif::DpAction;
 use flow::{Field, FlowKey, Reads, layout};
@@ -56,15 +56,15 @@ pub fn translate(net: &Network, key: &FlowKey, trace: bool) -> Verdict {
         None => {
             let mut reads = Reads::new();
             reads.note_field(Field::InPortOxm);
+            let trace = trace.then(|| Box::new(Trace { nodes: Vec::new(), final_key: key.clone() }));
             Verdict {
                 actions: Vec::new(),
-                reads,
+                reads: reads.into_order(),
                 effects: Vec::new(),
                 dependencies: Vec::new(),
                 error: Some(TranslationError::Port),
                 drop: Some(DropReason::NoPort),
-                final_key: key.clone(),
-                trace: Vec::new(),
+                trace,
             }
         }
     }
@@ -188,15 +188,16 @@ impl<'a> Xlate<'a> {
         } else {
             self.drop = None;
         }
+        let key = self.key;
+        let trace = self.tracer.finish().map(|nodes| Box::new(Trace { nodes, final_key: key }));
         Verdict {
             actions: self.actions,
-            reads: self.reads,
+            reads: self.reads.into_order(),
             effects: self.effects,
             dependencies: self.dependencies,
             error: self.error,
             drop: self.drop,
-            final_key: self.key,
-            trace: self.tracer.finish(),
+            trace,
         }
     }
 

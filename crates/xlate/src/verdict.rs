@@ -5,7 +5,7 @@ use crate::model::{BridgeId, Rule};
 use crate::trace::Node;
 use base::{DropReason, MacAddr, PortNo};
 use dpif::DpAction;
-use flow::{FlowKey, Reads};
+use flow::{FlowKey, FlowMask, Step, Steps};
 use openflow::FlowMod;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub struct Verdict {
     /// What the datapath does. Empty for a drop.
     pub actions: Vec<DpAction>,
     /// Which bits of the packet's key were looked at, in order: every packet that agrees in these has the same verdict.
-    pub reads: Reads,
+    pub reads: Vec<Step>,
     /// What should happen beside.
     pub effects: Vec<Effect>,
     /// What the verdict rests on beside the packet: while none of it changes, neither does the verdict.
@@ -25,10 +25,24 @@ pub struct Verdict {
     pub error: Option<TranslationError>,
     /// Why nothing is sent, if so.
     pub drop: Option<DropReason>,
+    /// What happened, if it was asked for.
+    pub trace: Option<Box<Trace>>,
+}
+
+/// What happened in a translation.
+#[derive(Debug)]
+pub struct Trace {
+    /// Step by step.
+    pub nodes: Vec<Node>,
     /// The key after all actions.
     pub final_key: FlowKey,
-    /// What happened, if a trace was asked for.
-    pub trace: Vec<Node>,
+}
+
+impl Verdict {
+    /// All bits of the packet's key that were looked at: what a cached answer must match.
+    pub fn mask(&self) -> FlowMask {
+        Steps::mask_of(&self.reads)
+    }
 }
 
 /// Something that a packet causes beside its forwarding.

@@ -155,9 +155,8 @@ impl UpcallHandler for Forward {
         reads.note_field(Field::IpProto);
         reads.note_field(Field::IpFrag);
         (self.read)(upcall.key, &mut reads);
-        let (mask, reads) = (reads.mask().clone(), reads.order().into());
         let id = FlowId(self.next_id.fetch_add(1, Ordering::Relaxed));
-        let flow = DpFlow { key: upcall.key.clone(), mask, reads, actions: self.actions.clone(), generation: 0 };
+        let flow = DpFlow::new(upcall.key, reads.order(), self.actions.clone(), 0);
         UpcallReply { actions: self.actions.clone(), install: Some((id, flow)) }
     }
 

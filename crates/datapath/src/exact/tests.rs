@@ -16,7 +16,7 @@ fn key(n: u64) -> FlowKey {
 }
 
 fn megaflow(id: u64, generation: u64) -> Arc<Megaflow> {
-    let flow = DpFlow { key: key(id), mask: FlowKey::ZERO, reads: Arc::new([]), actions: Arc::new([]), generation };
+    let flow = DpFlow::by_hand(&key(id), &FlowKey::ZERO, Arc::new([]), generation);
     Arc::new(Megaflow::new(FlowId(id), flow))
 }
 
@@ -51,7 +51,7 @@ fn a_hash_is_never_trusted() {
     let mut cache = Exact::new();
     let mut mask = FlowKey::ZERO;
     mask.add_mask(Field::EthDst, 1);
-    let flow = DpFlow { key: key(1), mask, reads: Arc::new([]), actions: Arc::new([]), generation: 0 };
+    let flow = DpFlow::by_hand(&key(1), &mask, Arc::new([]), 0);
     let flow = Arc::new(Megaflow::new(FlowId(1), flow));
     cache.insert(7, &flow, &mut Chance::new());
     assert!(cache.get(&key(1), 7, 0).is_some() && cache.get(&key(2), 7, 0).is_none());
@@ -160,8 +160,7 @@ fn translate(key: &FlowKey, generation: u64) -> DpFlow {
         reads.note(layout::TP, 0b11 << 32);
         verdict += 2 + (key.0[layout::TP] >> 32 & 1) * 2;
     }
-    let (mask, reads) = (reads.mask().clone(), reads.order().into());
-    DpFlow { key: key.clone(), mask, reads, actions: [DpAction::Trunc(verdict as u32)].into(), generation }
+    DpFlow::new(key, reads.order(), [DpAction::Trunc(verdict as u32)].into(), generation)
 }
 
 #[derive(Clone, Debug)]

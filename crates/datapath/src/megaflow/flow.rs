@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 
 use base::Millis;
 use dpif::{DpActions, DpFlow, DpFlowEntry, DpFlowStats, FlowId};
-use flow::layout::WORDS;
-use flow::{FlowKey, Sparse, Step};
+use flow::{Sparse, Steps};
 use parking_lot::Mutex;
 
-use super::share::Shared;
+use super::share::Lists;
 
 /// An installed flow with its counters, which packet threads write while others read.
 #[derive(Debug)]
@@ -23,10 +22,11 @@ pub struct Megaflow {
     pub generation: u64,
     /// The whole key of the packet that it was made for.
     pub(crate) key: Sparse,
-    /// What it was computed from, in order; the union of these bits is its mask before it is narrowed.
-    pub(crate) reads: Arc<[Step]>,
-    /// What it matches as it is installed. An index changes it when it is built anew.
-    mask: Mutex<Arc<Sparse>>,
+    /// What it was computed from, in order, with its mask before it is narrowed.
+    pub(crate) reads: Arc<Steps>,
+    /// What it matches as it is installed, if that is more. An index changes it when it is built anew. Rarely there, so
+    /// that one word has to do for it.
+    narrowed: Mutex<Option<Box<Sparse>>>,
     gone: AtomicBool,
     tcp_flags: AtomicU16,
     packets: AtomicU64,
@@ -39,15 +39,14 @@ impl Megaflow {
     /// A flow that has done nothing yet.
     pub fn new(id: FlowId, flow: DpFlow) -> Self {
         let [packets, bytes, used] = std::array::from_fn(|_| AtomicU64::new(0));
-        let DpFlow { key, mut mask, reads, actions, generation } = flow;
-        let reads = complete(reads, &mut mask);
+        let DpFlow { key, reads, actions, generation } = flow;
         Self {
             id,
             actions,
             generation,
-            key: Sparse::new(&key),
+            key,
             reads,
-            mask: Mutex::new(Arc::new(Sparse::new(&mask))),
+            narrowed: Mutex::new(None),
             gone: AtomicBool::new(false),
             tcp_flags: AtomicU16::new(0),
             packets,
@@ -94,19 +93,19 @@ impl Megaflow {
     /// The flow as it is installed, with its counters as they are now.
     pub fn entry(&self) -> DpFlowEntry {
         let mask = self.mask().expand();
-        let flow = DpFlow {
+        DpFlowEntry {
+            id: self.id,
             key: self.key.expand().masked(&mask),
             mask,
-            reads: self.reads.clone(),
             actions: self.actions.clone(),
             generation: self.generation,
-        };
-        DpFlowEntry { id: self.id, flow, stats: self.stats() }
+            stats: self.stats(),
+        }
     }
 
     /// The bits that it matches.
-    pub fn mask(&self) -> Arc<Sparse> {
-        self.mask.lock().clone()
+    pub fn mask(&self) -> Sparse {
+        self.narrowed.lock().as_deref().unwrap_or(self.reads.mask()).clone()
     }
 
     /// Whether it is not installed any more: what remembers it from a look-up must forget it.
@@ -125,44 +124,18 @@ impl Megaflow {
     }
 
     /// Makes it share its lists with other flows that have the same.
-    pub(crate) fn share(&mut self, reads: &mut Shared<[Step]>, masks: &mut Shared<Sparse>) {
-        self.reads = reads.share(self.reads.clone());
-        let mask = self.mask.get_mut();
-        *mask = masks.share(mask.clone());
+    pub(crate) fn share(&mut self, lists: &mut Lists) {
+        self.reads = lists.share(self.reads.clone());
     }
 
-    /// It is to match these bits.
-    pub(crate) fn narrow(&mut self, mask: Sparse) {
-        *self.mask.get_mut() = Arc::new(mask);
-    }
-
-    /// Another mask for an installed flow, shared with others.
-    pub(crate) fn set_mask(&self, mask: Sparse, masks: &mut Shared<Sparse>) {
-        let mut own = self.mask.lock();
-        let new = masks.share(Arc::new(mask));
-        masks.release(&own);
-        *own = new;
+    /// It is to match these bits, or just what it reads.
+    pub(crate) fn narrow(&self, mask: Option<Sparse>, lists: &mut Lists) {
+        let mut narrowed = self.narrowed.lock();
+        *narrowed = lists.narrow(&self.reads, narrowed.as_deref(), mask).map(Box::new);
     }
 
     /// It shares its lists no more.
-    pub(crate) fn unshare(&self, reads: &mut Shared<[Step]>, masks: &mut Shared<Sparse>) {
-        reads.release(&self.reads);
-        masks.release(&self.mask());
+    pub(crate) fn unshare(&self, lists: &mut Lists) {
+        lists.release(&self.reads, self.narrowed.lock().as_deref());
     }
-}
-
-/// `reads` with the bits of `mask` that they leave out, and `mask` with the bits that it leaves out of them.
-fn complete(reads: Arc<[Step]>, mask: &mut FlowKey) -> Arc<[Step]> {
-    let mut read = FlowKey::ZERO;
-    for step in reads.iter() {
-        read.0[step.word()] |= step.bits();
-    }
-    let left: Vec<Step> = (0..WORDS)
-        .filter(|w| mask.0[*w] & !read.0[*w] != 0)
-        .map(|w| Step::Bits { word: w as u8, bits: mask.0[w] & !read.0[w] })
-        .collect();
-    for (m, r) in mask.0.iter_mut().zip(read.0) {
-        *m |= r;
-    }
-    if left.is_empty() { reads } else { reads.iter().copied().chain(left).collect() }
 }

@@ -13,10 +13,8 @@ use std::borrow::Borrow;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use ::flow::{FlowKey, Sparse, Step};
+use ::flow::FlowKey;
 use smallvec::SmallVec;
-
-use share::Shared;
 
 pub(crate) use any::AnyIndex;
 pub use any::IndexKind;
@@ -82,9 +80,4 @@ pub trait MegaflowIndex: Default + Debug + Send + Sync {
 
     /// Puts itself in order. To be called now and then. Returns flows that are not needed beside others, and out.
     fn tune(&mut self) -> Vec<Arc<Megaflow>>;
-}
-
-/// Bytes of what flows share.
-fn shared_bytes(reads: &Shared<[Step]>, masks: &Shared<Sparse>) -> usize {
-    reads.bytes(size_of_val) + masks.bytes(|m| size_of::<Sparse>() + m.heap_bytes())
 }

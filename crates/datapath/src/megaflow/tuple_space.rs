@@ -14,7 +14,7 @@ use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashTable};
 use smallvec::{SmallVec, smallvec};
 
-use super::share::Shared;
+use super::share::Lists;
 use super::{Found, Inserted, Megaflow, MegaflowIndex};
 
 /// Tuple space search; see the module's text.
@@ -23,9 +23,8 @@ pub struct TupleSpace {
     tuples: Vec<Option<Tuple>>,
     /// Places in `tuples`, in the order in which they are asked.
     order: Vec<usize>,
-    by_mask: HashMap<Arc<Sparse>, usize, RandomState>,
-    reads: Shared<[flow::Step]>,
-    masks: Shared<Sparse>,
+    by_mask: HashMap<Sparse, usize, RandomState>,
+    lists: Lists,
     n_flows: usize,
     /// Seeded anew in each process, so that nobody outside can aim at one bucket.
     hasher: RandomState,
@@ -71,7 +70,7 @@ fn same(words: &[(u8, u64)], differ: impl Fn(usize) -> u64) -> bool {
 
 impl TupleSpace {
     /// Where the tuple of `mask` stands; a new one if there is none.
-    fn place_of(&mut self, mask: &Arc<Sparse>) -> usize {
+    fn place_of(&mut self, mask: &Sparse) -> usize {
         if let Some(place) = self.by_mask.get(mask) {
             return *place;
         }
@@ -102,7 +101,7 @@ impl MegaflowIndex for TupleSpace {
     }
 
     fn insert(&mut self, mut flow: Megaflow) -> Inserted {
-        flow.share(&mut self.reads, &mut self.masks);
+        flow.share(&mut self.lists);
         let flow = Arc::new(flow);
         let place = self.place_of(&flow.mask());
         let tuple = self.tuples[place].as_mut().expect("place_of returns an occupied place");
@@ -111,7 +110,7 @@ impl MegaflowIndex for TupleSpace {
         let agrees = |(h, f): &(u64, Arc<Megaflow>)| *h == hash && same(words, |w| f.key.word(w) ^ flow.key.word(w));
         if let Some((_, old)) = flows.find_mut(hash, agrees) {
             let old = std::mem::replace(old, flow.clone());
-            old.unshare(&mut self.reads, &mut self.masks);
+            old.unshare(&mut self.lists);
             return Inserted { flow, replaced: smallvec![old] };
         }
         flows.insert_unique(hash, (hash, flow.clone()), |(h, _)| *h);
@@ -126,7 +125,7 @@ impl MegaflowIndex for TupleSpace {
         let hash = tuple.hash(&self.hasher, |w| flow.key.word(w));
         let Ok(found) = tuple.flows.find_entry(hash, |(_, f)| f.id == flow.id) else { return false };
         let ((_, removed), _) = found.remove();
-        removed.unshare(&mut self.reads, &mut self.masks);
+        removed.unshare(&mut self.lists);
         self.n_flows -= 1;
         if tuple.flows.is_empty() {
             self.tuples[place] = None;
@@ -145,14 +144,14 @@ impl MegaflowIndex for TupleSpace {
     }
 
     fn n_masks(&self) -> usize {
-        self.masks.len()
+        self.lists.n_masks()
     }
 
     fn bytes(&self) -> usize {
         let tuples = self.tuples.iter().flatten().map(|t| t.flows.allocation_size() + size_of_val(&*t.words));
         let flows = self.iter().map(|f| f.bytes());
         let own = self.tuples.capacity() * size_of::<Option<Tuple>>() + self.order.capacity() * size_of::<usize>();
-        let shared = super::shared_bytes(&self.reads, &self.masks);
+        let shared = self.lists.bytes();
         own + self.by_mask.allocation_size() + shared + tuples.chain(flows).sum::<usize>()
     }
 
@@ -183,11 +182,14 @@ mod tests {
     impl List {
         fn covering(&self, key: &FlowKey, generation: u64) -> Vec<FlowId> {
             let current = self.0.iter().filter(|f| f.1.generation == generation);
-            current.filter(|f| f.1.key.eq_masked(key, &f.1.mask)).map(|f| f.0).collect()
+            current.filter(|f| f.1.key.expand().eq_masked(key, &f.1.reads.mask().expand())).map(|f| f.0).collect()
         }
 
         fn insert(&mut self, id: FlowId, flow: DpFlow, installed: Arc<Megaflow>) -> Vec<FlowId> {
-            let same = |(_, f, _): &(FlowId, DpFlow, _)| f.mask == flow.mask && f.key.eq_masked(&flow.key, &flow.mask);
+            let same = |(_, f, _): &(FlowId, DpFlow, _)| {
+                let mask = flow.reads.mask();
+                f.reads.mask() == mask && f.key.expand().eq_masked(&flow.key.expand(), &mask.expand())
+            };
             let old = self.0.iter().position(same).map(|i| self.0.remove(i).0);
             self.0.push((id, flow, installed));
             old.into_iter().collect()
@@ -212,8 +214,8 @@ mod tests {
         ]
     }
 
-    fn flow(key: FlowKey, mask: FlowMask, generation: u64) -> DpFlow {
-        DpFlow { key, mask, reads: Arc::new([]), actions: Arc::new([]), generation }
+    fn flow(key: &FlowKey, mask: &FlowMask, generation: u64) -> DpFlow {
+        DpFlow::by_hand(key, mask, Arc::new([]), generation)
     }
 
     /// Eight bits spread over four words.
@@ -232,7 +234,7 @@ mod tests {
             for (n, op) in ops.into_iter().enumerate() {
                 match op {
                     Op::Insert { mask, value, generation } => {
-                        let flow = flow(spread(value), spread(mask), generation);
+                        let flow = flow(&spread(value), &spread(mask), generation);
                         let id = FlowId(n as u64);
                         let inserted = index.insert(Megaflow::new(id, flow.clone()));
                         let old: Vec<FlowId> = inserted.replaced.iter().map(|f| f.id).collect();
@@ -253,7 +255,7 @@ mod tests {
                     }
                     Op::Tune => prop_assert!(index.tune().is_empty()),
                 }
-                let masks: std::collections::HashSet<_> = list.0.iter().map(|f| f.1.mask.clone()).collect();
+                let masks: std::collections::HashSet<_> = list.0.iter().map(|f| f.1.reads.mask().clone()).collect();
                 prop_assert_eq!(index.n_masks(), masks.len());
                 prop_assert_eq!((index.iter().count(), index.len()), (list.0.len(), list.0.len()));
             }
@@ -265,7 +267,7 @@ mod tests {
         let mut index = TupleSpace::default();
         for (id, mask) in [(1, 0x0f), (2, 0xf0)] {
             let mask = spread(mask);
-            index.insert(Megaflow::new(FlowId(id), flow(mask.clone(), mask, 0)));
+            index.insert(Megaflow::new(FlowId(id), flow(&mask, &mask, 0)));
         }
         let mut probes = 0;
         assert!(index.lookup(&spread(0xf0), 0, &mut probes).is_some());

@@ -188,8 +188,7 @@ impl UpcallHandler for TestHandler {
         let (actions, mask) = (self.answer)(upcall.port, upcall.key);
         let install = mask.map(|mask| {
             let id = FlowId(self.next_id.fetch_add(1, Ordering::Relaxed));
-            let key = upcall.key.clone();
-            (id, DpFlow { key, mask, reads: Arc::new([]), actions: actions.clone(), generation })
+            (id, DpFlow::by_hand(upcall.key, &mask, actions.clone(), generation))
         });
         UpcallReply { actions, install }
     }

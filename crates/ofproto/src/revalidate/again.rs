@@ -4,8 +4,8 @@ use super::book::{Fresh, Known};
 use super::essence::essence;
 use super::plan::{Effects, Plan, Uses};
 use crate::switch::Switch;
-use dpif::{DpActions, DpFlow, DpFlowEntry, Dpif, FlowId};
-use flow::{FlowKey, FlowMask};
+use dpif::{DpAction, DpActions, DpFlowEntry, Dpif, FlowId};
+use flow::{FlowKey, FlowMask, Sparse, Steps};
 use std::sync::Arc;
 use xlate::Network;
 
@@ -14,6 +14,8 @@ use xlate::Network;
 pub(crate) struct Job {
     pub(crate) id: FlowId,
     pub(crate) key: FlowKey,
+    /// The same, as the book keeps it.
+    sparse: Sparse,
     pub(crate) plan: Arc<Plan>,
     pub(crate) effects: Effects,
     pub(crate) uses: Uses,
@@ -41,7 +43,8 @@ impl Job {
     pub(crate) fn of(id: FlowId, known: &Known) -> Self {
         Self {
             id,
-            key: known.key(),
+            key: known.key.expand(),
+            sparse: known.key.clone(),
             plan: Arc::clone(&known.plan),
             effects: Arc::clone(&known.effects),
             uses: Arc::clone(&known.uses),
@@ -51,25 +54,17 @@ impl Job {
     }
 }
 
-/// A translation made now: for the datapath, and for the book.
-pub(crate) struct Translated {
-    pub(crate) flow: DpFlow,
-    pub(crate) fresh: Fresh,
-}
-
 impl Switch {
     /// Whatever is known of a flow, computed anew; and whether all that it is to teach is known.
-    fn translate_again(&self, key: &FlowKey) -> (Translated, bool) {
-        let translation = self.translate_now(key);
-        let learned = |translated: &Translated| is_learned(&self.network(), &translated.fresh.uses);
-        let translated = translation.finish(self.is_exact(), key);
-        let learned = learned(&translated);
-        (translated, learned)
+    fn translate_again(&self, key: &FlowKey) -> (Fresh, bool) {
+        let fresh = self.translate_now(key).finish();
+        let learned = is_learned(&self.network(), &fresh.uses);
+        (fresh, learned)
     }
 
     /// Translates a flow again that a change can affect, and makes book and datapath agree with what comes out.
     pub(crate) fn again(&self, dpif: &Arc<dyn Dpif>, job: &Job) -> Outcome {
-        let (translated, learned) = self.translate_again(&job.key);
+        let (fresh, learned) = self.translate_again(&job.key);
         if !self.is_there(dpif, job.id) {
             return Outcome::Late;
         }
@@ -77,12 +72,11 @@ impl Switch {
             // Its next packet teaches what it has to.
             return if self.remove_flow(dpif, job.id) { Outcome::Removed } else { Outcome::Late };
         }
-        let Translated { flow, fresh } = translated;
         // The bits that it read, which the flow may match more closely than.
-        let mask = fresh.plan.mask.expand();
-        let same = fresh.actions == job.actions;
-        if same && fresh.plan.mask == job.plan.mask {
-            if fresh.uses != job.uses || fresh.effects != job.effects {
+        let mask = Steps::mask_of(&fresh.basis.reads);
+        let same = fresh.actions == job.actions[..];
+        if same && mask == job.plan.reads.mask().expand() {
+            if fresh.uses != job.uses || fresh.effects != job.effects[..] {
                 // Other rules are to be told of its packets from now on.
                 let entry = dpif.flow_get(job.id);
                 entry.iter().for_each(|entry| self.settle(entry));
@@ -94,12 +88,12 @@ impl Switch {
             self.come_back(job.id);
             return Outcome::Late;
         };
-        if !covers(&entry.flow.mask, &mask) {
+        if !covers(&entry.mask, &mask) {
             // Its packets are not all treated alike any more.
             return if self.remove_flow(dpif, job.id) { Outcome::Removed } else { Outcome::Late };
         }
         self.settle(&entry);
-        if self.replace(dpif, job.id, flow, fresh) {
+        if self.replace(dpif, job, fresh) {
             if same { Outcome::Widened } else { Outcome::Changed }
         } else {
             Outcome::Removed
@@ -108,26 +102,25 @@ impl Switch {
 
     /// Translates a flow again that no change can have affected since change `seq`. Returns what had to be done to it.
     pub(crate) fn verify(&self, dpif: &Arc<dyn Dpif>, job: &Job, seq: u64) -> Option<Outcome> {
-        let (translated, learned) = self.translate_again(&job.key);
-        let Translated { flow, fresh } = translated;
-        let mask = fresh.plan.mask.expand();
+        let (fresh, learned) = self.translate_again(&job.key);
+        let mask = Steps::mask_of(&fresh.basis.reads);
         if self.revalidation.seq() != seq || fresh.generation != self.generation() {
             // What is new may come from what has just changed: the next pass knows.
             return None;
         }
-        let installed = job.plan.mask.expand();
-        let of_flow = |actions: &DpActions| essence(actions, &job.key, &installed);
-        let as_known = (fresh.actions == job.actions || of_flow(&fresh.actions) == of_flow(&job.actions))
-            && fresh.plan.same_but_mask(&job.plan)
+        let installed = job.plan.reads.mask().expand();
+        let of_flow = |actions: &[DpAction]| essence(actions, &job.key, &installed);
+        let as_known = (fresh.actions == job.actions[..] || of_flow(&fresh.actions) == of_flow(&job.actions))
+            && job.plan.rests_on_same(&fresh.basis)
             && fresh.uses == job.uses
-            && fresh.effects == job.effects;
+            && fresh.effects == job.effects[..];
         if learned && as_known {
             if mask == installed || !covers(&installed, &mask) {
                 // It may read more by now, of rules that none of the flow's packets can match.
                 return None;
             }
             self.settle(&dpif.flow_get(job.id)?);
-            return self.replace(dpif, job.id, flow, fresh).then_some(Outcome::Widened);
+            return self.replace(dpif, job, fresh).then_some(Outcome::Widened);
         }
         // Only what is in the datapath can be wrong, and if the book has it otherwise it is another by now.
         let entry = dpif.flow_get(job.id)?;
@@ -168,11 +161,11 @@ impl Switch {
     }
 
     /// Puts another flow in the place of the one of this id. `false` if that one has left meanwhile.
-    fn replace(&self, dpif: &Arc<dyn Dpif>, id: FlowId, flow: DpFlow, fresh: Fresh) -> bool {
-        let state = &self.revalidation;
-        if !state.book.lock().update(id, fresh) {
-            return false;
-        }
+    fn replace(&self, dpif: &Arc<dyn Dpif>, job: &Job, fresh: Fresh) -> bool {
+        let (state, id, generation) = (&self.revalidation, job.id, fresh.generation);
+        let updated = state.book.lock().update(id, fresh);
+        let Some(entered) = updated else { return false };
+        let flow = self.dp_flow(job.sparse.clone(), entered, generation);
         let put = dpif.flow_put(id, flow);
         if put.is_ok() && state.book.lock().get(id).is_some() {
             return true;
@@ -180,16 +173,6 @@ impl Switch {
         // It left between the two, with its last statistics: this one has none yet to speak of.
         self.remove_flow(dpif, id);
         false
-    }
-}
-
-impl Plan {
-    /// Whether all but what was read is the same.
-    fn same_but_mask(&self, other: &Self) -> bool {
-        self.lookups == other.lookups
-            && self.tables == other.tables
-            && self.bridges == other.bridges
-            && self.groups == other.groups
     }
 }
 

@@ -7,16 +7,18 @@
 //! - a flow is entered only if its translation began after all changes whose pass has begun (`begun`): so a pass that
 //!   asks the book which flows its changes can affect misses none.
 
-use super::plan::{Changes, Effects, Place, Plan, Uses};
+use super::plan::{Basis, Changes, Effects, Place, Plan, Uses};
+use base::mix::fold;
 use base::{MacAddr, Millis};
-use dpif::{DpActions, DpFlowStats, FlowId};
-use flow::{FlowKey, Sparse};
+use dpif::{DpAction, DpActions, DpFlowStats, FlowId};
+use flow::{Sparse, Steps};
 use foldhash::fast::RandomState;
+use hashbrown::HashTable;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
-use std::hash::BuildHasher;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use xlate::BridgeId;
+use xlate::{BridgeId, Effect};
 
 /// What is known of an installed flow.
 #[derive(Debug)]
@@ -24,7 +26,8 @@ pub(crate) struct Known {
     pub(crate) plan: Arc<Plan>,
     pub(crate) effects: Effects,
     pub(crate) uses: Uses,
-    key: Sparse,
+    /// Of the packet that it was made for.
+    pub(crate) key: Sparse,
     pub(crate) actions: DpActions,
     /// Packets and bytes that were brought to the rules already. They only rise: of two dumps that are worked through at
     /// the same time, the older one brings nothing.
@@ -44,12 +47,19 @@ pub(crate) struct Known {
 /// A flow as its translation made it, to be entered.
 #[derive(Debug)]
 pub(crate) struct Fresh {
-    pub(crate) plan: Plan,
-    pub(crate) effects: Effects,
+    pub(crate) basis: Basis,
+    pub(crate) effects: Vec<Effect>,
     pub(crate) uses: Uses,
-    pub(crate) actions: DpActions,
+    pub(crate) actions: Vec<DpAction>,
     pub(crate) seq: u64,
     pub(crate) generation: u64,
+}
+
+/// What a flow in the book has in common with others.
+#[derive(Debug)]
+pub(crate) struct Entered {
+    pub(crate) reads: Arc<Steps>,
+    pub(crate) actions: DpActions,
 }
 
 impl Known {
@@ -59,11 +69,6 @@ impl Known {
         self.pushed = (self.pushed.0 + new.0, self.pushed.1 + new.1);
         new
     }
-
-    /// The key of the packet that it was made for.
-    pub(crate) fn key(&self) -> FlowKey {
-        self.key.expand()
-    }
 }
 
 #[derive(Debug)]
@@ -71,28 +76,66 @@ struct PlanEntry {
     plan: Arc<Plan>,
     flows: Vec<FlowId>,
     /// The effects of some of them, to be shared by others, with their hashes: lists that differ are not looked into.
-    effects: Vec<(u64, Effects)>,
+    effects: Recent<(u64, Effects)>,
+    /// The actions of some of them.
+    actions: Recent<DpActions>,
 }
 
-/// Lists of effects that are remembered with a plan.
-const EFFECTS_MAX: usize = 8;
+/// The last few values of many.
+#[derive(Debug, Default)]
+struct Recent<T>(Vec<T>);
 
-impl PlanEntry {
-    fn new(plan: Arc<Plan>, first: FlowId, hasher: &RandomState, effects: &Effects) -> Self {
-        Self { plan, flows: vec![first], effects: vec![(hasher.hash_one(effects), Arc::clone(effects))] }
+impl<T: Clone> Recent<T> {
+    const MAX: usize = 8;
+
+    /// The one of which `same` says so.
+    fn find(&self, same: impl Fn(&T) -> bool) -> Option<T> {
+        self.0.iter().find(|value| same(value)).cloned()
     }
 
-    /// The same effects as others have, if they are known.
-    fn share(&mut self, hasher: &RandomState, effects: Effects) -> Effects {
-        let hash = hasher.hash_one(&effects);
-        if let Some((_, known)) = self.effects.iter().find(|(h, known)| *h == hash && *known == effects) {
-            return Arc::clone(known);
+    /// Another one, perhaps in the place of the oldest.
+    fn push(&mut self, value: T) -> T {
+        if self.0.len() >= Self::MAX {
+            self.0.remove(0);
         }
-        if self.effects.len() >= EFFECTS_MAX {
-            self.effects.remove(0);
+        self.0.push(value.clone());
+        value
+    }
+}
+
+/// A number for effects.
+fn effects_hash(effects: &[Effect]) -> u64 {
+    struct Folded(u64);
+    impl Hasher for Folded {
+        fn finish(&self) -> u64 {
+            self.0
         }
-        self.effects.push((hash, Arc::clone(&effects)));
-        effects
+        fn write(&mut self, bytes: &[u8]) {
+            bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
+        }
+        fn write_u64(&mut self, word: u64) {
+            self.0 = fold(self.0 ^ word, 0x9e37_79b9_7f4a_7c15).wrapping_add(self.0);
+        }
+        fn write_usize(&mut self, word: usize) {
+            self.write_u64(word as u64);
+        }
+    }
+    let mut hasher = Folded(effects.len() as u64);
+    effects.iter().for_each(|effect| effect.hash(&mut hasher));
+    hasher.finish()
+}
+
+impl PlanEntry {
+    /// Enters a flow, its effects and actions, which come back as others have them too, with its place among the flows.
+    fn add(&mut self, id: FlowId, effects: Vec<Effect>, actions: Vec<DpAction>) -> (Effects, DpActions, usize) {
+        let place = self.flows.len();
+        self.flows.push(id);
+        let hash = effects_hash(&effects);
+        let known = self.effects.find(|(h, known)| *h == hash && known[..] == effects);
+        let (_, effects) = known.unwrap_or_else(|| self.effects.push((hash, effects.into())));
+        let known = self.actions.find(|known| known[..] == actions);
+        let actions = known.unwrap_or_else(|| self.actions.push(actions.into()));
+        (effects, actions, place)
     }
 }
 
@@ -100,14 +143,28 @@ impl PlanEntry {
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     flows: HashMap<FlowId, Box<Known>, RandomState>,
-    plans: HashMap<Arc<Plan>, PlanEntry, RandomState>,
+    /// By what verdicts rest on.
+    plans: HashTable<PlanEntry>,
     by_place: HashMap<Place, HashSet<ByAddress, RandomState>, RandomState>,
     by_mac: HashMap<(BridgeId, u16, MacAddr), HashSet<FlowId>>,
-    hasher: RandomState,
     /// The last change whose pass has begun.
     begun: u64,
     /// Flows that the datapath did not have yet when a pass was to change them.
     pub(crate) late: HashSet<FlowId>,
+}
+
+/// What a flow has in common with others, and its place among them.
+struct Adopted {
+    plan: Arc<Plan>,
+    effects: Effects,
+    actions: DpActions,
+    place: usize,
+}
+
+impl Adopted {
+    fn entered(&self) -> Entered {
+        Entered { reads: Arc::clone(&self.plan.reads), actions: Arc::clone(&self.actions) }
+    }
 }
 
 /// A plan, compared by where it is kept: no two equal ones are in the book.
@@ -129,45 +186,49 @@ impl std::hash::Hash for ByAddress {
 }
 
 impl Book {
-    /// Enters a flow made for a packet with `key`. Whether it may be installed: not if a pass has begun over a change
-    /// that its translation may not have seen.
-    pub(crate) fn enter(&mut self, id: FlowId, key: &FlowKey, fresh: Fresh, now: Millis) -> bool {
-        if fresh.seq < self.begun {
-            return false;
+    /// Enters a flow made for a packet with `key`. It may not be installed if a pass has begun over a change that its
+    /// translation may not have seen: then its actions come back.
+    pub(crate) fn enter(
+        &mut self,
+        id: FlowId,
+        key: Sparse,
+        fresh: Fresh,
+        now: Millis,
+    ) -> Result<Entered, Vec<DpAction>> {
+        let Fresh { basis, effects, uses, actions, seq, generation } = fresh;
+        if seq < self.begun {
+            return Err(actions);
         }
-        let (plan, effects, place) = self.adopt(id, fresh.plan, fresh.effects, &fresh.uses);
-        let known = Known {
-            plan,
-            place,
-            effects,
-            uses: fresh.uses,
-            key: Sparse::new(key),
-            actions: fresh.actions,
-            pushed: (0, 0),
-            installed: now,
-            recent: 0,
-            seq: fresh.seq,
-            generation: fresh.generation,
-            seen: 0,
-        };
+        let adopted = self.adopt(id, basis, effects, actions, &uses);
+        let entered = adopted.entered();
+        let Adopted { plan, effects, actions, place } = adopted;
+        let (pushed, installed, recent, seen) = ((0, 0), now, 0, 0);
+        let known =
+            Known { plan, effects, uses, key, actions, pushed, installed, recent, seq, generation, seen, place };
         self.flows.insert(id, Box::new(known));
-        true
+        Ok(entered)
     }
 
-    /// Enters a flow anew that was translated again. Whether it is (still) in the book.
-    pub(crate) fn update(&mut self, id: FlowId, fresh: Fresh) -> bool {
-        let Some(known) = self.flows.get_mut(&id) else { return false };
-        (known.actions, known.seq, known.generation) = (fresh.actions, fresh.seq, fresh.generation);
-        if *known.plan == fresh.plan && known.uses == fresh.uses && known.effects == fresh.effects {
-            return true;
+    /// Enters a flow anew that was translated again. What it has in common with others now, if it is (still) in the book.
+    pub(crate) fn update(&mut self, id: FlowId, fresh: Fresh) -> Option<Entered> {
+        let Fresh { basis, effects, uses, actions, seq, generation } = fresh;
+        let known = self.flows.get_mut(&id)?;
+        if known.plan.is(&basis) && known.uses == uses && known.effects[..] == effects {
+            if known.actions[..] != actions {
+                known.actions = actions.into();
+            }
+            (known.seq, known.generation) = (seq, generation);
+            return Some(Entered { reads: Arc::clone(&known.plan.reads), actions: Arc::clone(&known.actions) });
         }
-        let (plan, uses, place) = (Arc::clone(&known.plan), Arc::clone(&known.uses), known.place);
-        self.release(id, &plan, place, &uses);
-        let (plan, effects, place) = self.adopt(id, fresh.plan, fresh.effects, &fresh.uses);
-        if let Some(known) = self.flows.get_mut(&id) {
-            (known.plan, known.effects, known.uses, known.place) = (plan, effects, fresh.uses, place);
-        }
-        true
+        let (plan, old_uses, place) = (Arc::clone(&known.plan), Arc::clone(&known.uses), known.place);
+        self.release(id, &plan, place, &old_uses);
+        let adopted = self.adopt(id, basis, effects, actions, &uses);
+        let entered = adopted.entered();
+        let known = self.flows.get_mut(&id)?;
+        (known.seq, known.generation, known.uses) = (seq, generation, uses);
+        let Adopted { plan, effects, actions, place } = adopted;
+        (known.plan, known.effects, known.actions, known.place) = (plan, effects, actions, place);
+        Some(entered)
     }
 
     /// Takes a flow out.
@@ -178,25 +239,33 @@ impl Book {
         Some(*known)
     }
 
-    /// Enters a flow with its plan and its addresses. Returns the plan and effects, as others have them too, and the place
-    /// of the flow with its plan.
-    fn adopt(&mut self, id: FlowId, mut plan: Plan, effects: Effects, uses: &Uses) -> (Arc<Plan>, Effects, usize) {
+    /// Enters a flow with its plan and its addresses.
+    fn adopt(
+        &mut self,
+        id: FlowId,
+        basis: Basis,
+        effects: Vec<Effect>,
+        actions: Vec<DpAction>,
+        uses: &Uses,
+    ) -> Adopted {
         for mac in uses.iter() {
             self.by_mac.entry(mac.mac).or_default().insert(id);
         }
-        if let Some(entry) = self.plans.get_mut(&plan) {
-            let place = entry.flows.len();
-            entry.flows.push(id);
-            return (Arc::clone(&entry.plan), entry.share(&self.hasher, effects), place);
-        }
-        plan.shrink();
-        let plan = Arc::new(plan);
+        let entry = match self.plans.find_mut(basis.hash(), |entry| entry.plan.is(&basis)) {
+            Some(entry) => entry,
+            None => self.new_plan(basis),
+        };
+        let (effects, actions, place) = entry.add(id, effects, actions);
+        Adopted { plan: Arc::clone(&entry.plan), effects, actions, place }
+    }
+
+    fn new_plan(&mut self, basis: Basis) -> &mut PlanEntry {
+        let plan = Arc::new(Plan::new(basis));
         for place in plan.places() {
             self.by_place.entry(place).or_default().insert(ByAddress(Arc::clone(&plan)));
         }
-        let entry = PlanEntry::new(Arc::clone(&plan), id, &self.hasher, &effects);
-        self.plans.insert(Arc::clone(&plan), entry);
-        (plan, effects, 0)
+        let entry = PlanEntry { plan, flows: Vec::new(), effects: Recent(Vec::new()), actions: Recent(Vec::new()) };
+        self.plans.insert_unique(entry.plan.hash(), entry, |entry| entry.plan.hash()).into_mut()
     }
 
     fn release(&mut self, id: FlowId, plan: &Arc<Plan>, place: usize, uses: &Uses) {
@@ -208,7 +277,9 @@ impl Book {
                 }
             }
         }
-        let Some(entry) = self.plans.get_mut(plan) else { return };
+        let this = |entry: &PlanEntry| Arc::ptr_eq(&entry.plan, plan);
+        let Ok(mut found) = self.plans.find_entry(plan.hash(), this) else { return };
+        let entry = found.get_mut();
         entry.flows.swap_remove(place);
         if let Some(moved) = entry.flows.get(place)
             && let Some(known) = self.flows.get_mut(moved)
@@ -218,7 +289,7 @@ impl Book {
         if !entry.flows.is_empty() {
             return;
         }
-        self.plans.remove(plan);
+        found.remove();
         for place in plan.places() {
             if let Entry::Occupied(mut plans) = self.by_place.entry(place) {
                 plans.get_mut().remove(&ByAddress(Arc::clone(plan)));
@@ -262,19 +333,19 @@ impl Book {
         }
         let of_place = |place: &Place| {
             let plans = self.by_place.get(place).into_iter().flatten();
-            plans.filter_map(|plan| Some((&plan.0, self.plans.get(&plan.0)?)))
+            plans.filter_map(|ByAddress(plan)| self.plans.find(plan.hash(), |entry| Arc::ptr_eq(&entry.plan, plan)))
         };
         let (mut ids, mut passed_over) = (HashMap::new(), 0);
         for (table, rules) in &changes.rules {
-            for (plan, entry) in of_place(&Place::Table(table.0, table.1)) {
-                if rules.iter().any(|(rule, what)| plan.rule_may_matter(*table, (rule, *what))) {
+            for entry in of_place(&Place::Table(table.0, table.1)) {
+                if rules.iter().any(|(rule, what)| entry.plan.rule_may_matter(*table, (rule, *what))) {
                     ids.extend(entry.flows.iter().map(|id| (*id, false)));
                 } else {
                     passed_over += entry.flows.len();
                 }
             }
         }
-        let certain = changes.places.iter().flat_map(of_place).flat_map(|(_, entry)| &entry.flows);
+        let certain = changes.places.iter().flat_map(of_place).flat_map(|entry| &entry.flows);
         let by_mac = changes.macs.iter().filter_map(|mac| self.by_mac.get(mac)).flatten();
         ids.extend(certain.chain(by_mac).chain(&self.late).map(|id| (*id, true)));
         let n = ids.len() + passed_over;
@@ -305,15 +376,15 @@ impl Book {
         self.plans.len()
     }
 
-    /// Bytes that flows and plans take, roughly: without the slack of the tables that find them.
+    /// Bytes that flows and plans take, roughly: without the slack of the tables that find them, and without keys, which
+    /// the datapath's flows share.
     pub(crate) fn bytes(&self) -> usize {
         let flows = self.flows.values().map(|k| {
             size_of::<(FlowId, Known)>()
                 + size_of::<FlowId>() * (1 + k.uses.len())
-                + k.key.heap_bytes()
                 + size_of_val(&*k.uses)
                 + size_of_val(&*k.effects) / Arc::strong_count(&k.effects).saturating_sub(1).max(1)
         });
-        flows.sum::<usize>() + self.plans.keys().map(|p| p.bytes()).sum::<usize>()
+        flows.sum::<usize>() + self.plans.iter().map(|entry| entry.plan.bytes()).sum::<usize>()
     }
 }

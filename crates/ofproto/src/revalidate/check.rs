@@ -3,13 +3,13 @@
 use super::again::Job;
 use super::book::Fresh;
 use super::essence::essence;
-use super::plan::Plan;
 use crate::switch::Switch;
 use dpif::{DpAction, DpActions, DpFlowEntry, FlowId};
 use flow::text::NoNames;
 use flow::{FlowKey, Match};
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
+use xlate::Dependency;
 
 impl Switch {
     /// Whether a packet's cached actions are what a translation makes of it now. `true` also where that cannot be
@@ -21,19 +21,19 @@ impl Switch {
         if !settled() || state.paused.load(Ordering::SeqCst) {
             return true;
         }
-        let translated = self.translate_now(key).finish(self.is_exact(), key);
+        let fresh = self.translate_now(key).finish();
         state.counters.self_checks.fetch_add(1, Ordering::Relaxed);
-        if same_for_other_packet(&translated.fresh.actions, actions) {
+        if same_for_other_packet(&fresh.actions, actions) {
             return true;
         }
         // Put there by hand, or it is another by now.
         let known = state.book.lock().get(id).map(|known| Job::of(id, known));
         let Some(job) = known.filter(|job| job.actions == *actions) else { return true };
-        let of_flow = |actions: &DpActions| essence(actions, key, &job.plan.mask.expand());
-        if same_for_other_packet(&of_flow(&translated.fresh.actions), &of_flow(actions)) {
+        let of_flow = |actions: &[DpAction]| essence(actions, key, &job.plan.reads.mask().expand());
+        if same_for_other_packet(&of_flow(&fresh.actions), &of_flow(actions)) {
             return true;
         }
-        if !settled() || translated.fresh.generation != self.generation() {
+        if !settled() || fresh.generation != self.generation() {
             return true;
         }
         state.counters.self_check_failed.fetch_add(1, Ordering::Relaxed);
@@ -41,7 +41,7 @@ impl Switch {
         tracing::error!(
             target: "ofproto_dpif_upcall",
             "self-check: a packet is forwarded otherwise than it should be: {}",
-            self.tell(key, &job, actions, &translated.fresh.actions, &translated.fresh.plan)
+            self.tell(key, &job, actions, &fresh)
         );
         false
     }
@@ -52,28 +52,28 @@ impl Switch {
         tracing::error!(
             target: "ofproto_dpif_upcall",
             "full pass: a flow is not what it should be: {}; installed as {:?}{more}",
-            self.tell(&job.key, job, &job.actions, &fresh.actions, &fresh.plan),
-            entry.flow.mask,
+            self.tell(&job.key, job, &job.actions, fresh),
+            entry.mask,
         );
     }
 
     /// A packet's key, its flow, what is done and what should be, and how to see it.
-    fn tell(&self, key: &FlowKey, job: &Job, cached: &DpActions, fresh: &DpActions, fresh_plan: &Plan) -> String {
-        let actions = |a: &DpActions| dpif::text::format_actions(a, key.eth_type(), &|_| None);
-        let flow = Match::new(&job.key, job.plan.mask.expand());
+    fn tell(&self, key: &FlowKey, job: &Job, cached: &DpActions, fresh: &Fresh) -> String {
+        let actions = |a: &[DpAction]| dpif::text::format_actions(a, key.eth_type(), &|_| None);
+        let flow = Match::new(&job.key, job.plan.reads.mask().expand());
         let mut out = format!(
-            "packet {}; flow {} {}; cached actions {}; fresh actions {}; rests on {:?} {:?}; would rest on {:?} {:?}",
+            "packet {}; flow {} {}; cached actions {}; fresh actions {}; rests on {:?} {:?}; would rest on {:?}",
             flow::text::flow_key_to_string(key, &NoNames),
             job.id.0,
             flow::text::megaflow_to_string(&flow, &NoNames),
             actions(cached),
-            actions(fresh),
-            job.plan.lookups,
+            actions(&fresh.actions),
+            job.plan.rests_on,
             job.uses,
-            fresh_plan.lookups,
-            fresh_plan.bridges,
+            fresh.basis.rests_on,
         );
-        for lookup in &fresh_plan.lookups {
+        for dependency in &fresh.basis.rests_on {
+            let Dependency::Lookup(lookup) = dependency else { continue };
             let rules = self.bridge(lookup.bridge).map_or(0, |b| b.tables()[usize::from(lookup.table)].rules.len());
             let _ = write!(out, "; bridge {} table {}: {rules} rules", lookup.bridge, lookup.table);
         }

@@ -28,15 +28,14 @@ pub use limits::Limits;
 pub use pass::{Extent, PassReport};
 pub use status::RevalidatorStatus;
 
-pub(crate) use again::Translated;
-pub(crate) use book::Fresh;
-pub(crate) use plan::{Plan, Uses};
+pub(crate) use book::{Entered, Fresh};
+pub(crate) use plan::{Basis, Uses};
 
 use crate::switch::Switch;
 use base::Millis;
 use book::Book;
-use dpif::{DpFlowStats, FlowId};
-use flow::FlowKey;
+use dpif::{DpAction, DpFlowStats, FlowId};
+use flow::Sparse;
 use limits::Limiter;
 use parking_lot::Mutex;
 use plan::Changes;
@@ -116,15 +115,21 @@ impl State {
 }
 
 impl Switch {
-    /// Notes that a flow made for a packet with `key` is about to be installed. Whether it may be: not if it may be out
-    /// of date already, nor if there are too many flows.
-    pub(crate) fn remember(&self, id: FlowId, key: &FlowKey, fresh: Fresh, now: Millis) -> bool {
+    /// Notes that a flow made for a packet with `key` is about to be installed. It may not be if it may be out of date
+    /// already, nor if there are too many flows: then its actions come back.
+    pub(crate) fn remember(
+        &self,
+        id: FlowId,
+        key: Sparse,
+        fresh: Fresh,
+        now: Millis,
+    ) -> Result<Entered, Vec<DpAction>> {
         let state = &self.revalidation;
         let mut book = state.book.lock();
         if book.len() as u64 >= state.limiter.flow_limit() {
             drop(book);
             base::coverage!(upcall_flow_limit_hit);
-            return false;
+            return Err(fresh.actions);
         }
         book.enter(id, key, fresh, now)
     }

@@ -4,29 +4,31 @@
 //! and hardly in anything else: a [`Plan`] is kept once for all of them, [`Uses`] for each.
 
 use super::change::{Change, RuleChange};
+use base::mix::fold;
 use base::{MacAddr, PortNo};
-use flow::{FlowKey, Sparse};
+use flow::{FlowKey, Step, Steps};
 use openflow::Action;
 use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasher, Hash, Hasher};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use xlate::{BridgeId, Dependency, Effect, Lookup, Rule, Verdict};
 
 /// The part that is shared.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// Of all that follows, made once.
+    /// Of all that follows.
     hash: u64,
-    /// Bits that the verdict read.
-    pub(crate) mask: Sparse,
-    /// Look-ups in flow tables.
-    pub(crate) lookups: Vec<Lookup>,
-    /// Flow tables of which everything matters.
-    pub(crate) tables: Vec<(BridgeId, u8)>,
-    /// Bridges passed.
-    pub(crate) bridges: Vec<BridgeId>,
-    /// Groups used.
-    pub(crate) groups: Vec<(BridgeId, u32)>,
+    /// What the verdict read.
+    pub(crate) reads: Arc<Steps>,
+    /// What else it rests on, in order, but for addresses.
+    pub(crate) rests_on: Box<[Dependency]>,
+}
+
+/// The same of one verdict, of which it is not known yet whether others have it in common.
+#[derive(Debug)]
+pub(crate) struct Basis {
+    hash: u64,
+    pub(crate) reads: Vec<Step>,
+    pub(crate) rests_on: Vec<Dependency>,
 }
 
 /// An address that a flow learns, or that it looked for.
@@ -54,24 +56,19 @@ pub(crate) enum Place {
     NoBridge,
 }
 
-impl Plan {
-    /// What `verdict` rests on, taken out of it: the shared part, the effects and the
-    /// addresses.
-    pub(crate) fn of(verdict: &mut Verdict) -> (Self, Effects, Uses) {
-        let mut lookups = Vec::with_capacity(verdict.dependencies.len());
-        let (mut bridges, mut groups, mut tables, mut uses) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for dependency in verdict.dependencies.drain(..) {
-            match dependency {
-                Dependency::Bridge(bridge) => push_new(&mut bridges, bridge),
-                Dependency::Table { bridge, table } => push_new(&mut tables, (bridge, table)),
-                Dependency::Group { bridge, group } => push_new(&mut groups, (bridge, group)),
-                Dependency::Mac { bridge, vlan, mac } => {
-                    push_new(&mut uses, MacUse { mac: (bridge, vlan, mac), learned: None });
-                }
-                Dependency::Lookup(lookup) => push_new(&mut lookups, lookup),
+impl Basis {
+    /// What `verdict` rests on, its effects, and the addresses.
+    pub(crate) fn of(verdict: Verdict) -> (Self, Vec<Effect>, Uses) {
+        let Verdict { reads, dependencies: mut rests_on, mut effects, .. } = verdict;
+        let mut uses: Vec<MacUse> = Vec::new();
+        rests_on.retain(|dependency| {
+            let Dependency::Mac { bridge, vlan, mac } = *dependency else { return true };
+            let mac = (bridge, vlan, mac);
+            if uses.iter().all(|u| u.mac != mac) {
+                uses.push(MacUse { mac, learned: None });
             }
-        }
-        let mut effects = std::mem::take(&mut verdict.effects);
+            false
+        });
         effects.retain(|effect| {
             let Effect::LearnMac { bridge, vlan, mac, port } = *effect else { return true };
             let mac = (bridge, vlan, mac);
@@ -82,44 +79,100 @@ impl Plan {
             }
             false
         });
-        let mut plan = Self { hash: 0, mask: Sparse::new(verdict.reads.mask()), lookups, tables, bridges, groups };
-        plan.hash = plan.make_hash();
-        (plan, effects.into(), if uses.is_empty() { Uses::default() } else { uses.into() })
+        let hash = rests_on_hash(Steps::hash_of(&reads), &rests_on);
+        (Self { hash, reads, rests_on }, effects, if uses.is_empty() { Uses::default() } else { uses.into() })
     }
 
-    /// Gives room back that it does not need, as it is to stay.
-    pub(crate) fn shrink(&mut self) {
-        self.lookups.shrink_to_fit();
-        self.tables.shrink_to_fit();
-        self.bridges.shrink_to_fit();
-        self.groups.shrink_to_fit();
+    /// For the book's index of plans.
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
     }
+}
 
-    fn make_hash(&self) -> u64 {
-        static SEED: OnceLock<foldhash::fast::RandomState> = OnceLock::new();
-        let mut hasher = SEED.get_or_init(Default::default).build_hasher();
-        (&self.mask, &self.tables, &self.bridges, &self.groups).hash(&mut hasher);
-        // Look-ups share what was written before them.
-        let mut last = None;
-        for Lookup { bridge, table, found, written } in &self.lookups {
+/// A number for a list of dependencies without addresses, behind what was hashed to `start`.
+fn rests_on_hash(start: u64, rests_on: &[Dependency]) -> u64 {
+    const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+    let (hash, turned) = (start, start.rotate_left(32) | 1);
+    let add = |hash: u64, word: u64| fold(hash ^ word, turned ^ MIX).wrapping_add(hash);
+    // Look-ups share what was written before them.
+    let mut last: Option<&Arc<_>> = None;
+    rests_on.iter().fold(hash, |hash, dependency| match dependency {
+        Dependency::Lookup(Lookup { bridge, table, found, written }) => {
             let found = found.map_or(0, |priority| 1 << 16 | u64::from(priority));
-            hasher.write_u64(u64::from(*bridge) << 32 | u64::from(*table) << 24 | found);
-            let list = Arc::as_ptr(written);
-            if last.is_none_or(|last| !std::ptr::eq(last, list)) {
-                written.hash(&mut hasher);
-                last = Some(list);
+            let hash = add(hash, u64::from(*bridge) << 32 | u64::from(*table) << 24 | found);
+            if last.is_some_and(|last| Arc::ptr_eq(last, written)) {
+                return hash;
             }
+            last = Some(written);
+            written.iter().fold(hash, |hash, (word, bits, value)| add(add(hash, bits ^ u64::from(*word)), *value))
         }
-        hasher.finish()
+        Dependency::Bridge(bridge) => add(hash, 1 << 56 | u64::from(*bridge)),
+        Dependency::Table { bridge, table } => add(hash, 2 << 56 | u64::from(*bridge) << 8 | u64::from(*table)),
+        Dependency::Group { bridge, group } => add(add(hash, 3 << 56 | u64::from(*bridge)), (*group).into()),
+        Dependency::Mac { .. } => hash,
+    })
+}
+
+impl Plan {
+    /// Keeps a basis.
+    pub(crate) fn new(basis: Basis) -> Self {
+        let Basis { hash, reads, rests_on } = basis;
+        Self { hash, reads: Arc::new(Steps::new(&reads)), rests_on: rests_on.into() }
     }
 
-    /// Where something can change that flows of this plan rest on.
+    /// For the book's index of plans.
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// Whether it is what a verdict rests on.
+    pub(crate) fn is(&self, basis: &Basis) -> bool {
+        self.hash == basis.hash && self.reads[..] == basis.reads && self.rests_on_same(basis)
+    }
+
+    /// Whether all but what was read is the same. Look-ups of one translation share what was written before them, which
+    /// is compared once.
+    pub(crate) fn rests_on_same(&self, basis: &Basis) -> bool {
+        let mut same_written = None;
+        let mut same = |a: &Dependency, b: &Dependency| {
+            let (Dependency::Lookup(a), Dependency::Lookup(b)) = (a, b) else { return a == b };
+            let scalars = |l: &Lookup| (l.bridge, l.table, l.found);
+            if scalars(a) != scalars(b) {
+                return false;
+            }
+            let lists = (Arc::as_ptr(&a.written), Arc::as_ptr(&b.written));
+            if same_written.is_some_and(|(x, y)| std::ptr::eq(x, lists.0) && std::ptr::eq(y, lists.1)) {
+                return true;
+            }
+            same_written = Some(lists);
+            a.written == b.written
+        };
+        self.rests_on.len() == basis.rests_on.len()
+            && self.rests_on.iter().zip(&basis.rests_on).all(|(a, b)| same(a, b))
+    }
+
+    /// Look-ups in flow tables.
+    pub(crate) fn lookups(&self) -> impl Iterator<Item = &Lookup> {
+        self.rests_on.iter().filter_map(|d| if let Dependency::Lookup(lookup) = d { Some(lookup) } else { None })
+    }
+
+    /// Whether all that is in a flow table matters.
+    fn rests_on_table(&self, (bridge, table): (BridgeId, u8)) -> bool {
+        self.rests_on.contains(&Dependency::Table { bridge, table })
+    }
+
+    /// Where something can change that flows of this plan rest on; some places more than once.
     pub(crate) fn places(&self) -> impl Iterator<Item = Place> + '_ {
-        let tables = self.lookups.iter().map(|l| Place::Table(l.bridge, l.table));
-        let tables = tables.chain(self.tables.iter().map(|(b, t)| Place::Table(*b, *t)));
-        let groups = self.groups.iter().map(|(b, g)| Place::Group(*b, *g));
-        let none = self.bridges.is_empty().then_some(Place::NoBridge);
-        tables.chain(groups).chain(self.bridges.iter().map(|b| Place::Bridge(*b))).chain(none)
+        let place = |dependency: &Dependency| match *dependency {
+            Dependency::Lookup(Lookup { bridge, table, .. }) | Dependency::Table { bridge, table } => {
+                Some(Place::Table(bridge, table))
+            }
+            Dependency::Group { bridge, group } => Some(Place::Group(bridge, group)),
+            Dependency::Bridge(bridge) => Some(Place::Bridge(bridge)),
+            Dependency::Mac { .. } => None,
+        };
+        let none = !self.rests_on.iter().any(|d| matches!(d, Dependency::Bridge(_)));
+        self.rests_on.iter().filter_map(place).chain(none.then_some(Place::NoBridge))
     }
 
     /// Whether a flow of this plan, with a key whose words `key` tells, may not be what it was after this change of a
@@ -130,17 +183,17 @@ impl Plan {
         (rule, what): (&Rule, RuleChange),
         key: &dyn Fn(usize) -> u64,
     ) -> bool {
-        if self.tables.contains(&(bridge, table)) {
+        if self.rests_on_table((bridge, table)) {
             return true;
         }
-        let mut lookups = self.lookups.iter().filter(|l| (l.bridge, l.table) == (bridge, table));
+        let mut lookups = self.lookups().filter(|l| (l.bridge, l.table) == (bridge, table));
         lookups.any(|lookup| priority_matters(lookup, rule, what) && !self.contradicts(lookup, rule, key))
     }
 
     /// Whether some flow of this plan may not be what it was after this change of a rule in a table, whatever its key.
     pub(crate) fn rule_may_matter(&self, (bridge, table): (BridgeId, u8), (rule, what): (&Rule, RuleChange)) -> bool {
-        let mut lookups = self.lookups.iter().filter(|l| (l.bridge, l.table) == (bridge, table));
-        self.tables.contains(&(bridge, table)) || lookups.any(|lookup| priority_matters(lookup, rule, what))
+        let mut lookups = self.lookups().filter(|l| (l.bridge, l.table) == (bridge, table));
+        self.rests_on_table((bridge, table)) || lookups.any(|lookup| priority_matters(lookup, rule, what))
     }
 
     /// Whether no packet of the flow can have matched `rule` at this look-up.
@@ -155,21 +208,15 @@ impl Plan {
             if (now ^ value) & bits & written != 0 {
                 return true;
             }
-            let read = self.mask.word(word) & bits & !written;
+            let read = self.reads.mask().word(word) & bits & !written;
             read != 0 && (key(word) ^ value) & read != 0
         })
     }
 
     /// Bytes that it takes, with what it points to.
     pub(crate) fn bytes(&self) -> usize {
-        let written: usize = self.lookups.iter().map(|l| size_of_val(&*l.written)).sum();
-        size_of::<Self>()
-            + self.mask.heap_bytes()
-            + size_of_val(&*self.lookups)
-            + written
-            + size_of_val(&*self.tables)
-            + size_of_val(&*self.bridges)
-            + size_of_val(&*self.groups)
+        let written: usize = self.lookups().map(|l| size_of_val(&*l.written)).sum();
+        size_of::<Self>() + self.reads.bytes() + size_of_val(&*self.rests_on) + written
     }
 }
 
@@ -194,49 +241,6 @@ fn priority_matters(lookup: &Lookup, rule: &Rule, what: RuleChange) -> bool {
 /// The bits of `conj_id` in its word: a look-up may give it a value of its own.
 fn conj_id_bits() -> u64 {
     FlowKey::mask_of(flow::Field::ConjId).0[flow::layout::CONJ_CTMARK]
-}
-
-fn push_new<T: PartialEq>(list: &mut Vec<T>, item: T) {
-    if !list.contains(&item) {
-        list.push(item);
-    }
-}
-
-impl PartialEq for Plan {
-    fn eq(&self, other: &Self) -> bool {
-        self.hash == other.hash
-            && self.mask == other.mask
-            && same_lookups(&self.lookups, &other.lookups)
-            && self.tables == other.tables
-            && self.bridges == other.bridges
-            && self.groups == other.groups
-    }
-}
-
-/// Whether two lists of look-ups are the same. Those of one translation share what was written before them, which is
-/// compared once.
-fn same_lookups(ours: &[Lookup], others: &[Lookup]) -> bool {
-    let mut same_written = None;
-    ours.len() == others.len()
-        && ours.iter().zip(others).all(|(a, b)| {
-            let lists = (Arc::as_ptr(&a.written), Arc::as_ptr(&b.written));
-            let scalars = |l: &Lookup| (l.bridge, l.table, l.found);
-            scalars(a) == scalars(b)
-                && (same_written.is_some_and(|(x, y)| std::ptr::eq(x, lists.0) && std::ptr::eq(y, lists.1))
-                    || a.written == b.written)
-                && {
-                    same_written = Some(lists);
-                    true
-                }
-        })
-}
-
-impl Eq for Plan {}
-
-impl Hash for Plan {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.hash);
-    }
 }
 
 /// Rules of one table, and what became of them.

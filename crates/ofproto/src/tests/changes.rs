@@ -216,7 +216,7 @@ fn a_selection_is_the_same_for_a_flow_and_fair_by_weight() {
     let net = lab.switch.network();
     let key = parse_exact("in_port=1,tcp", &NoNames).expect("a flow");
     let verdict = translate_from(&net, &net.bridges[&br.id()], &key, Start::Tables, false);
-    assert_eq!(verdict.reads.mask().get(Field::Ipv4Src), 0);
+    assert_eq!(verdict.mask().get(Field::Ipv4Src), 0);
 }
 
 /// A bridge that learns where stations are: as NORMAL does, by flows.

@@ -314,9 +314,9 @@ impl World {
             .collect();
         for entry in &entries {
             self.compared.0 += 1;
-            self.compare(entry, &entry.flow.key);
+            self.compare(entry, &entry.key);
             for sample in &samples {
-                self.compare(entry, &mixed(sample, &entry.flow.key, &entry.flow.mask));
+                self.compare(entry, &mixed(sample, &entry.key, &entry.mask));
             }
         }
     }
@@ -325,14 +325,14 @@ impl World {
         self.compared.1 += 1;
         let mut verdict = xlate::translate(&self.lab.switch.network(), key, false);
         let fresh = crate::upcall::dp_actions(&mut verdict);
-        let of_flow = |actions: &[DpAction]| essence(&plain(actions), key, &entry.flow.mask);
+        let of_flow = |actions: &[DpAction]| essence(&plain(actions), key, &entry.mask);
         assert!(
-            of_flow(&fresh) == of_flow(&entry.flow.actions),
+            of_flow(&fresh) == of_flow(&entry.actions),
             "{}flow {:?} mask {:?}\npacket {key:?}\ncached {:?}\nfresh {fresh:?}",
             self.done,
-            entry.flow.key,
-            entry.flow.mask,
-            entry.flow.actions,
+            entry.key,
+            entry.mask,
+            entry.actions,
         );
     }
 

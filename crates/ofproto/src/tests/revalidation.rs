@@ -1,7 +1,6 @@
 //! What a pass does to flows, case by case.
 
 use super::*;
-use crate::revalidate::{Fresh, Plan};
 use crate::{Extent, Limits, PassReport};
 use base::DpPort;
 use dpif::{DpAction, Dpif, FlowId, Upcall, UpcallHandler, UpcallReply};
@@ -189,16 +188,13 @@ fn a_translation_older_than_a_pass_is_not_installed() {
     let mut lab = Lab::new();
     let br = by_destination(&mut lab);
     let key = lab.switch.key_of(&frame(1, 2), PortNo(1));
-    let translated = lab.switch.translate_now(&key).finish(false, &key);
+    let translated = lab.switch.translate_now(&key).finish();
     br.flow_mod(&add(to(2), 10, vec![output(3)])).expect("replaces");
     changes(&lab);
     let now = lab.clock.now();
-    assert!(!lab.switch.remember(FlowId(999), &key, translated.fresh, now));
-    let mut verdict = lab.switch.translate_now(&key);
-    let (plan, effects, uses) = Plan::of(&mut verdict.verdict);
-    let seq = lab.switch.last_change();
-    let fresh = Fresh { plan, effects, uses, actions: Arc::new([]), seq, generation: lab.switch.generation() };
-    assert!(lab.switch.remember(FlowId(999), &key, fresh, now));
+    assert!(lab.switch.remember(FlowId(999), flow::Sparse::new(&key), translated, now).is_err());
+    let fresh = lab.switch.translate_now(&key).finish();
+    assert!(lab.switch.remember(FlowId(999), flow::Sparse::new(&key), fresh, now).is_ok());
 }
 
 #[test]
@@ -274,19 +270,19 @@ fn a_wrong_flow_is_found_by_a_check_and_by_a_full_pass() {
     let mut lab = Lab::new();
     let br = by_destination(&mut lab);
     let key = lab.switch.key_of(&frame(1, 2), PortNo(1));
-    let entry = lab.dp.flow_dump().into_iter().find(|e| e.flow.key.eq_masked(&key, &e.flow.mask)).expect("is there");
+    let entry = lab.dp.flow_dump().into_iter().find(|e| e.key.eq_masked(&key, &e.mask)).expect("is there");
     let check = |actions: &dpif::DpActions| lab.switch.check(DpPort(1), &key, entry.id, actions);
-    assert!(check(&entry.flow.actions));
+    assert!(check(&entry.actions));
     let wrong: dpif::DpActions = Arc::new([DpAction::Output(DpPort(4))]);
     // Not what this flow does: it is another by now.
     assert!(check(&wrong));
     // A change that nobody was told of.
     let rule = br.collect(&crate::flow_table::Criteria { matching: to(2), ..crate::flow_table::Criteria::any() });
     br.tables()[0].rules.remove(&rule[0]);
-    assert!(!check(&entry.flow.actions));
+    assert!(!check(&entry.actions));
     // While a change waits, nothing can be told.
     br.flow_mod(&add(to(99), 1, vec![])).expect("adds");
-    assert!(check(&entry.flow.actions));
+    assert!(check(&entry.actions));
     changes(&lab);
     let status = lab.switch.revalidator_status();
     assert_eq!((status.self_checks, status.self_check_failed, status.mended), (3, 1, 0));

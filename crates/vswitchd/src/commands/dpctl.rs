@@ -171,8 +171,8 @@ fn flow_texts(dp: &Dp, entry: &DpFlowEntry, how: FlowFormat) -> FlowTexts {
     let name = |port| names.then(|| port_name(dp, port)).flatten();
     let mut key = String::new();
     let detail = if how.more { Detail::All } else { Detail::Matched };
-    format_key(&entry.flow.key, &entry.flow.mask, detail, &name, &mut key);
-    let actions = format_actions(&entry.flow.actions, entry.flow.key.eth_type(), &name);
+    format_key(&entry.key, &entry.mask, detail, &name, &mut key);
+    let actions = format_actions(&entry.actions, entry.key.eth_type(), &name);
     FlowTexts { key, flags: flags_text(&entry.stats), actions }
 }
 
@@ -278,11 +278,11 @@ fn any_of_ours(kinds: &str) -> Result<bool, String> {
 
 /// Whether a flow could be used by packets that `filter` matches. Ports in a filter are OpenFlow's.
 fn within(dp: &Dp, entry: &DpFlowEntry, filter: &Match) -> bool {
-    let mut key = entry.flow.key.clone();
+    let mut key = entry.key.clone();
     if let Some((_, no)) = dp.switch.port_of(base::DpPort(key.in_port().0)) {
         key.set_in_port(no);
     }
-    let words = filter.key().0.iter().zip(filter.mask().0.iter()).zip(key.0.iter().zip(entry.flow.mask.0.iter()));
+    let words = filter.key().0.iter().zip(filter.mask().0.iter()).zip(key.0.iter().zip(entry.mask.0.iter()));
     words.into_iter().all(|((want, wanted), (has, matched))| (want ^ has) & wanted & matched == 0)
 }
 

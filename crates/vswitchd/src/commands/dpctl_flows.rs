@@ -129,7 +129,7 @@ fn lines(devices: &Devices, change: Change, options: Options, words: &[&str]) ->
 
 /// The flow of this very match, as it is installed.
 fn find(dp: &Dp, key: &FlowKey, mask: &FlowMask) -> Option<DpFlowEntry> {
-    let same = |e: &DpFlowEntry| e.flow.mask == *mask && e.flow.key.eq_masked(key, mask);
+    let same = |e: &DpFlowEntry| e.mask == *mask && e.key.eq_masked(key, mask);
     dp.datapath.flow_dump().into_iter().find(same)
 }
 
@@ -160,7 +160,7 @@ fn apply(dp: &Dp, change: Change, options: Options, flow: &str, actions: &str) -
         (_, None) => dp.switch.new_flow_id(),
     };
     let generation = dp.switch.generation();
-    let flow = DpFlow { key, mask, reads: Arc::new([]), actions, generation };
+    let flow = DpFlow::by_hand(&key, &mask, actions, generation);
     dp.datapath.flow_put(id, flow).map_err(|e| format!("ovs-vswitchd: updating flow table ({e})"))?;
     Ok(old.as_ref().map(statistics).unwrap_or_default())
 }

@@ -59,7 +59,7 @@ fn each_limit_has_its_own_reason() {
         let net = network(&[(0, Match::ANY, 0, vec![to(1); 70]), (1, Match::ANY, 0, vec![action; 70])]);
         let verdict = translate(&net, &at_port(1), true);
         let mut text = String::new();
-        trace::format(&verdict.trace, &mut text);
+        trace::format(&verdict.trace.expect("asked for").nodes, &mut text);
         (verdict.drop, verdict.error.map(TranslationError::summary), text)
     };
     let (drop, summary, text) = many(Action::StackPush(Subfield::whole(Field::Reg0)));

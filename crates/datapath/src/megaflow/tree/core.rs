@@ -17,7 +17,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use flow::layout::WORDS;
-use flow::{FlowKey, FlowMask, Step};
+use flow::{FlowKey, FlowMask, Sparse, Step, Steps};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
@@ -90,8 +90,9 @@ pub(super) struct Wanted {
     pub(super) mask: FlowMask,
     /// What the nodes on the way test.
     pub(super) tested: FlowMask,
-    pub(super) steps: Arc<[Step]>,
-    own: FlowMask,
+    pub(super) steps: Arc<Steps>,
+    /// Whether that is more than its own reads.
+    pub(super) narrowed: bool,
     /// Steps that have nothing left to test, from the first on.
     steps_done: usize,
     /// The leaf of a flow below every node on the way from here on, if one was asked for: the one that the key leads to
@@ -99,29 +100,34 @@ pub(super) struct Wanted {
     guide: Option<usize>,
     /// Whether it came to a leaf, so that the nodes that follow lead to that leaf and to it alone.
     grown: bool,
+    /// Whether nodes on the way were changed, so that it has to be said anew where look-ups go on.
+    changed: bool,
 }
 
 impl Wanted {
     pub(super) fn new(flow: &Megaflow) -> Self {
-        let mut mask = FlowMask::ZERO;
-        for step in flow.reads.iter() {
-            mask.0[step.word()] |= step.bits();
-        }
-        let own = mask.clone();
         Self {
             key: flow.key.expand(),
-            mask,
+            mask: flow.reads.mask().expand(),
             tested: FlowMask::ZERO,
             steps: flow.reads.clone(),
-            own,
+            narrowed: false,
             steps_done: 0,
             guide: None,
             grown: false,
+            changed: false,
         }
     }
 
-    pub(super) fn is_narrowed(&self) -> bool {
-        self.mask != self.own
+    /// What it matches, if that is more than its own reads.
+    pub(super) fn narrowed_mask(&self) -> Option<Sparse> {
+        self.narrowed.then(|| Sparse::new(&self.mask))
+    }
+
+    /// It is to match these bits, too.
+    pub(super) fn narrow(&mut self, word: usize, bits: u64) {
+        self.narrowed |= bits & !self.mask.0[word] != 0;
+        self.mask.0[word] |= bits;
     }
 
     fn len_of(&self, field: PrefixField) -> u32 {
@@ -144,7 +150,7 @@ impl Wanted {
 
     /// Narrows it to these bits, and notes that they are tested.
     pub(super) fn test(&mut self, word: usize, bits: u64) {
-        self.mask.0[word] |= bits;
+        self.narrow(word, bits);
         self.tested.0[word] |= bits;
     }
 }
@@ -255,14 +261,21 @@ impl Core {
         }
     }
 
-    /// A word of the key of any flow below a reference.
+    /// Does so for a flow that changed nodes on its way.
+    pub(super) fn refresh_if_changed(&mut self, wanted: &Wanted) {
+        if wanted.changed {
+            self.refresh(|w| wanted.key.0[w]);
+        }
+    }
+
+    /// A word of the key of any flow below a reference, in the bits that nodes on the way to it test.
     fn word(&self, at: Ref, word: usize) -> u64 {
         self.word_of(self.any(at), word)
     }
 
-    /// A word of the key of a leaf's flow.
+    /// A word of the key of a leaf's flow, in the bits that nodes on the way to it test: all are of its mask.
     fn word_of(&self, leaf: Option<usize>, word: usize) -> u64 {
-        leaf.and_then(|leaf| self.leaves.items[leaf].flow()).map_or(0, |flow| flow.key.word(word))
+        leaf.map_or(0, |leaf| self.leaves.items[leaf].value(word))
     }
 
     /// The leaf that a key is led to, and covers it.
@@ -286,7 +299,7 @@ impl Core {
                     if wanted.grown || self.leaves.items[leaf].covers(&wanted.key) {
                         return Spot::Covered(leaf);
                     }
-                    wanted.grown = true;
+                    (wanted.grown, wanted.changed) = (true, true);
                     let new = self.grow(leaf, wanted);
                     self.replace(parent, |w| wanted.key.0[w], at, new);
                     at = new;
@@ -369,6 +382,7 @@ impl Core {
         }
         if !lower.is_empty() {
             self.split(node, &upper, &lower, at);
+            wanted.changed = true;
             // Where there was no way on, there may be one now.
             wanted.guide = None;
         }
@@ -453,17 +467,18 @@ impl Core {
 
     /// Puts a leaf to its place, which is that of `wanted`. Returns the leaf that it replaces.
     pub(super) fn fill(&mut self, spot: Spot, wanted: &Wanted, leaf: Leaf) -> Option<Leaf> {
+        let mut changed = wanted.changed;
         self.n_narrowed += usize::from(leaf.narrowed);
         if let Spot::Covered(old) = spot {
             let old = std::mem::replace(&mut self.leaves.items[old], leaf);
             self.n_narrowed -= usize::from(old.narrowed);
-            self.refresh(|w| wanted.key.0[w]);
+            self.refresh_if_changed(wanted);
             return Some(old);
         }
         let index = self.leaves.add(leaf);
         let new = Ref::leaf(index);
         match spot {
-            Spot::Root => self.root = new,
+            Spot::Root => (self.root, changed) = (new, true),
             Spot::Bits(node) => {
                 let Node::Bits(mut bits) = std::mem::take(&mut self.nodes.items[node]) else { return None };
                 let hash = bits.hash(|w| wanted.key.0[w]);
@@ -471,6 +486,8 @@ impl Core {
                     let other = bits.children().next().and_then(|child| self.any(child));
                     bits.note_difference(|w| self.word_of(other, w) ^ wanted.key.0[w]);
                 }
+                // With a second child it is not passed over any more.
+                changed |= bits.n == 1;
                 bits.add(hash, (new, new), self.fast(bits.only));
                 self.nodes.items[node] = Node::Bits(bits);
             }
@@ -482,6 +499,7 @@ impl Core {
                 let other = field.value(self.word_of(wanted.guide, word));
                 let first = prefix.root;
                 self.tries.add(&mut prefix, value, len, new, apart, other);
+                changed |= prefix.root != first;
                 if prefix.n == 2 {
                     self.tries.set_fast(&prefix, other, first, self.fast(first));
                 }
@@ -489,7 +507,9 @@ impl Core {
             }
             Spot::Covered(_) => {}
         }
-        self.refresh(|w| wanted.key.0[w]);
+        if changed {
+            self.refresh(|w| wanted.key.0[w]);
+        }
         None
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use flow::{FlowKey, Sparse};
+use flow::FlowKey;
 
 use super::super::Megaflow;
 
@@ -26,8 +26,9 @@ pub(super) struct Leaf {
 }
 
 impl Leaf {
-    /// A leaf for `flow` as it is to be installed: with `mask`.
-    pub(super) fn new(flow: Arc<Megaflow>, mask: &Sparse, narrowed: bool) -> Self {
+    /// A leaf for `flow` as it is to be installed, its mask narrowed if it is to be.
+    pub(super) fn new(flow: Arc<Megaflow>, narrowed: bool) -> Self {
+        let mask = flow.mask();
         let mut leaf = Self { narrowed, generation: flow.generation, ..Self::default() };
         for (i, (word, bits)) in mask.iter().enumerate() {
             let value = flow.key.word(word) & bits;
@@ -53,6 +54,19 @@ impl Leaf {
         }
         differ == 0
             && self.rest.as_ref().is_none_or(|rest| rest.iter().all(|(w, b, v)| key.0[usize::from(*w)] & b == *v))
+    }
+
+    /// What its flow's key has of a word, in the bits of its mask.
+    #[inline]
+    pub(super) fn value(&self, word: usize) -> u64 {
+        let here = |i: &usize| usize::from(self.words[*i]) == word && self.bits[*i] != 0;
+        match (0..INLINE).find(here) {
+            Some(i) => self.values[i],
+            None => self
+                .rest
+                .as_ref()
+                .map_or(0, |rest| rest.iter().find(|(w, ..)| usize::from(*w) == word).map_or(0, |(.., value)| *value)),
+        }
     }
 
     /// Loads what [`Leaf::answer`] looks at.

@@ -34,12 +34,12 @@ mod slab;
 use std::borrow::Borrow;
 use std::sync::Arc;
 
-use flow::{FlowKey, Sparse, Step};
+use flow::FlowKey;
 use smallvec::SmallVec;
 
 use self::core::{Core, Spot, Wanted};
 use self::leaf::Leaf;
-use super::share::Shared;
+use super::share::Lists;
 use super::{Found, Inserted, Megaflow, MegaflowIndex};
 
 /// Narrowed flows that are never too many.
@@ -56,8 +56,7 @@ pub struct Tree {
     old: Option<Core>,
     /// Insertions since the tree was begun.
     insertions: usize,
-    reads: Shared<[Step]>,
-    masks: Shared<Sparse>,
+    lists: Lists,
 }
 
 /// How a tree is built, for benchmarks.
@@ -121,14 +120,13 @@ impl Tree {
                 && let Some(there) = self.core.leaves.items[leaf].flow()
                 && !prevails(&flow, there)
             {
-                flow.unshare(&mut self.reads, &mut self.masks);
-                self.core.refresh(|w| wanted.key.0[w]);
+                flow.unshare(&mut self.lists);
+                self.core.refresh_if_changed(&wanted);
                 out.push(flow);
                 continue;
             }
-            let mask = Sparse::new(&wanted.mask);
-            flow.set_mask(mask.clone(), &mut self.masks);
-            let covered = self.core.fill(spot, &wanted, Leaf::new(flow, &mask, wanted.is_narrowed()));
+            flow.narrow(wanted.narrowed_mask(), &mut self.lists);
+            let covered = self.core.fill(spot, &wanted, Leaf::new(flow, wanted.narrowed));
             out.extend(covered.and_then(|leaf| self.out(leaf)));
         }
         out
@@ -137,7 +135,7 @@ impl Tree {
     /// The flow of a leaf that is out.
     fn out(&mut self, leaf: Leaf) -> Option<Arc<Megaflow>> {
         let flow = leaf.into_flow()?;
-        flow.unshare(&mut self.reads, &mut self.masks);
+        flow.unshare(&mut self.lists);
         Some(flow)
     }
 }
@@ -173,16 +171,16 @@ impl MegaflowIndex for Tree {
             && let Some(there) = old.leaves.items[leaf].flow().cloned()
         {
             old.remove(&there);
-            there.unshare(&mut self.reads, &mut self.masks);
+            there.unshare(&mut self.lists);
             replaced.push(there);
         }
         let spot = self.core.place(&mut wanted);
-        if wanted.is_narrowed() {
-            flow.narrow(Sparse::new(&wanted.mask));
+        flow.share(&mut self.lists);
+        if wanted.narrowed {
+            flow.narrow(wanted.narrowed_mask(), &mut self.lists);
         }
-        flow.share(&mut self.reads, &mut self.masks);
         let flow = Arc::new(flow);
-        let covered = self.core.fill(spot, &wanted, Leaf::new(flow.clone(), &flow.mask(), wanted.is_narrowed()));
+        let covered = self.core.fill(spot, &wanted, Leaf::new(flow.clone(), wanted.narrowed));
         replaced.extend(covered.and_then(|leaf| self.out(leaf)));
         self.insertions += 1;
         Inserted { flow, replaced }
@@ -191,7 +189,7 @@ impl MegaflowIndex for Tree {
     fn remove(&mut self, flow: &Megaflow) -> bool {
         let from_old = |old: &mut Core| old.remove(flow);
         let removed = self.core.remove(flow).or_else(|| self.old.as_mut().and_then(from_old));
-        removed.inspect(|f| f.unshare(&mut self.reads, &mut self.masks)).is_some()
+        removed.inspect(|f| f.unshare(&mut self.lists)).is_some()
     }
 
     fn iter(&self) -> impl Iterator<Item = &Arc<Megaflow>> {
@@ -203,12 +201,12 @@ impl MegaflowIndex for Tree {
     }
 
     fn n_masks(&self) -> usize {
-        self.masks.len()
+        self.lists.n_masks()
     }
 
     fn bytes(&self) -> usize {
         let cores: usize = self.cores().map(Core::bytes).sum();
-        cores + super::shared_bytes(&self.reads, &self.masks) + self.iter().map(|f| f.bytes()).sum::<usize>()
+        cores + self.lists.bytes() + self.iter().map(|f| f.bytes()).sum::<usize>()
     }
 
     fn tune(&mut self) -> Vec<Arc<Megaflow>> {

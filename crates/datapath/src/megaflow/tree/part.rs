@@ -1,6 +1,6 @@
 //! What tells a new flow from one whose leaf it was led to.
 
-use flow::{Sparse, Step};
+use flow::Step;
 
 use super::super::Megaflow;
 use super::bits::Test;
@@ -65,12 +65,12 @@ pub(super) fn part(there: &Megaflow, wanted: &mut Wanted) -> Vec<Piece> {
             return pieces;
         }
     }
-    pieces.push(narrow(there, &mask, wanted));
+    pieces.push(narrow(there, wanted));
     pieces
 }
 
 /// Narrows `wanted` by what tells it from `there`: bits that it does not match itself, as those that both match agree.
-fn narrow(there: &Megaflow, mask: &Sparse, wanted: &mut Wanted) -> Piece {
+fn narrow(there: &Megaflow, wanted: &mut Wanted) -> Piece {
     for step in there.reads.iter() {
         let word = step.word();
         let differ = (wanted.key.0[word] ^ there.key.word(word)) & step.bits();
@@ -80,20 +80,20 @@ fn narrow(there: &Megaflow, mask: &Sparse, wanted: &mut Wanted) -> Piece {
         return match *step {
             Step::Bits { word: w, bits } => {
                 let new = bits & !wanted.mask.0[word];
-                wanted.mask.0[word] |= new;
+                wanted.narrow(word, new);
                 Piece::Bits((w, new))
             }
             Step::Prefix { word: w, shift, width, len } => {
                 let field = field_of(w, shift, width);
-                wanted.mask.0[word] |= field.bits(field.value(differ).leading_zeros() + 1);
+                wanted.narrow(word, field.bits(field.value(differ).leading_zeros() + 1));
                 Piece::Prefix(field, len.into())
             }
         };
     }
     // Only in what the other was narrowed to.
     let tells = |(w, bits): &(usize, u64)| (wanted.key.0[*w] ^ there.key.word(*w)) & bits != 0;
-    let (word, bits) = mask.iter().find(tells).unwrap_or_default();
+    let (word, bits) = there.mask().iter().find(tells).unwrap_or_default();
     let new = bits & !wanted.mask.0[word];
-    wanted.mask.0[word] |= new;
+    wanted.narrow(word, new);
     Piece::Bits((word as u8, new))
 }

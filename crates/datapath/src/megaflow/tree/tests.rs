@@ -6,7 +6,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use base::rng::Rng;
-use dpif::{DpFlow, FlowId};
+use dpif::{DpFlow, DpFlowEntry, FlowId};
 use flow::{FlowKey, Reads, Step};
 
 use super::core::Node;
@@ -77,8 +77,7 @@ impl Program {
 
     fn flow(self, key: &FlowKey, generation: u64) -> DpFlow {
         let (reads, _) = self.run(key);
-        let (mask, reads) = (reads.mask().clone(), reads.order().into());
-        DpFlow { key: key.clone(), mask, reads, actions: Arc::new([]), generation }
+        DpFlow::new(key, reads.order(), Arc::new([]), generation)
     }
 }
 
@@ -96,7 +95,7 @@ fn random_key(rng: &mut Rng) -> FlowKey {
 /// What is installed, as a list.
 fn covering(tree: &Tree, key: &FlowKey, generation: u64) -> Vec<FlowId> {
     let entries = tree.iter().filter(|f| f.generation == generation).map(|f| f.entry());
-    entries.filter(|e| e.flow.key.eq_masked(key, &e.flow.mask)).map(|e| e.id).collect()
+    entries.filter(|e| e.key.eq_masked(key, &e.mask)).map(|e| e.id).collect()
 }
 
 /// Checks the invariants of the tree's text.
@@ -147,7 +146,7 @@ fn check(tree: &Tree) {
         let narrowed = core.leaves.items.iter().filter(|l| l.flow().is_some() && l.narrowed).count();
         assert_eq!(narrowed, core.n_narrowed);
     }
-    let masks: std::collections::HashSet<Sparse> = tree.iter().map(|f| (*f.mask()).clone()).collect();
+    let masks: std::collections::HashSet<flow::Sparse> = tree.iter().map(|f| f.mask()).collect();
     assert_eq!(tree.n_masks(), masks.len());
     assert_eq!(tree.iter().count(), tree.len());
 }
@@ -155,7 +154,7 @@ fn check(tree: &Tree) {
 /// Checks that no key matches two flows.
 fn check_disjoint(tree: &Tree) {
     for core in tree.cores() {
-        let flows: Vec<DpFlow> = core.iter().map(|f| f.entry().flow).collect();
+        let flows: Vec<DpFlowEntry> = core.iter().map(|f| f.entry()).collect();
         for (i, a) in flows.iter().enumerate() {
             for b in &flows[..i] {
                 let differ = (0..a.key.0.len()).any(|w| (a.key.0[w] ^ b.key.0[w]) & a.mask.0[w] & b.mask.0[w] != 0);
@@ -196,9 +195,15 @@ fn cases(n: u64, case: impl Fn(u64) + std::panic::RefUnwindSafe) -> u64 {
     n
 }
 
+/// A flow that is what this one is as it is installed.
+fn as_installed(flow: &Megaflow) -> DpFlow {
+    let DpFlowEntry { key, mask, actions, generation, .. } = flow.entry();
+    DpFlow::by_hand(&key, &mask, actions, generation)
+}
+
 /// Keys from all over what a flow covers lead to it.
 fn check_region(tree: &Tree, flow: &Megaflow, rng: &mut Rng) {
-    let DpFlow { key, mask, .. } = flow.entry().flow;
+    let DpFlowEntry { key, mask, .. } = flow.entry();
     for _ in 0..4 {
         let mut other = random_key(rng);
         for w in 0..other.0.len() {
@@ -230,7 +235,7 @@ fn one_program(seed: u64) {
     assert_eq!(tree.shape().narrowed, 0);
     let mut tuples = TupleSpace::default();
     for flow in tree.iter() {
-        assert!(tuples.insert(Megaflow::new(flow.id, flow.entry().flow)).replaced.is_empty());
+        assert!(tuples.insert(Megaflow::new(flow.id, as_installed(flow))).replaced.is_empty());
     }
     assert_eq!(tuples.n_masks(), tree.n_masks());
     for _ in 0..100 {
@@ -298,7 +303,7 @@ fn changing_programs(seed: u64) {
                 }
                 let mut flow = program.flow(&key, generation);
                 if kind == 15 {
-                    flow.reads = Arc::new([]);
+                    flow.reads = Arc::new(flow::Steps::of_mask(&flow.reads.mask().expand()));
                 }
                 next += 1;
                 let inserted = tree.insert(Megaflow::new(FlowId(next), flow.clone()));
@@ -325,7 +330,7 @@ fn changing_programs(seed: u64) {
     // Tuple space search over the same flows, as narrow as they are installed.
     let mut tuples = TupleSpace::default();
     for flow in tree.iter() {
-        assert!(tuples.insert(Megaflow::new(flow.id, flow.entry().flow)).replaced.is_empty());
+        assert!(tuples.insert(Megaflow::new(flow.id, as_installed(flow))).replaced.is_empty());
     }
     for generation in 0..=generation {
         let key = random_key(&mut rng);
@@ -334,10 +339,11 @@ fn changing_programs(seed: u64) {
     }
     assert_eq!(tree.len(), live.len());
     for flow in tree.iter() {
-        let (DpFlow { key, mask, generation, .. }, entry) = (&live[&flow.id], flow.entry());
-        assert!(mask.0.iter().zip(entry.flow.mask.0).all(|(own, installed)| own & !installed == 0));
-        assert!(key.eq_masked(&entry.flow.key, &entry.flow.mask));
-        assert_eq!(tree.lookup(key, *generation, &mut 0).map(|f| f.id), Some(flow.id));
+        let (DpFlow { key, reads, generation, .. }, entry) = (&live[&flow.id], flow.entry());
+        let key = key.expand();
+        assert!(reads.mask().iter().all(|(word, own)| own & !entry.mask.0[word] == 0));
+        assert!(key.eq_masked(&entry.key, &entry.mask));
+        assert_eq!(tree.lookup(&key, *generation, &mut 0).map(|f| f.id), Some(flow.id));
         check_region(&tree, flow, &mut rng);
     }
 }
@@ -468,10 +474,9 @@ fn a_table_agrees_with_a_map() {
 fn flows_by_hand_and_in_the_way_of_others() {
     let step = |word, bits| Step::Bits { word, bits };
     let flow = |id, key: [u64; 2], steps: &[Step]| {
-        let (mut wide, mut mask) = (FlowKey::ZERO, FlowKey::ZERO);
+        let mut wide = FlowKey::ZERO;
         (wide.0[52], wide.0[68]) = (key[0], key[1]);
-        steps.iter().for_each(|s| mask.0[s.word()] |= s.bits());
-        Megaflow::new(FlowId(id), DpFlow { key: wide, mask, reads: steps.into(), actions: Arc::new([]), generation: 0 })
+        Megaflow::new(FlowId(id), DpFlow::new(&wide, steps, Arc::new([]), 0))
     };
     let mut tree = Tree::default();
     let both = [step(52, 0xff), step(68, 0xff)];
@@ -480,7 +485,7 @@ fn flows_by_hand_and_in_the_way_of_others() {
     // Wider than what is there, and beside it: narrowed until it is apart.
     let wide = tree.insert(flow(3, [1, 3], &both[..1]));
     assert!(wide.replaced.is_empty());
-    assert_eq!(wide.flow.entry().flow.mask.0[68], 0xff);
+    assert_eq!(wide.flow.entry().mask.0[68], 0xff);
     assert_eq!(tree.shape().narrowed, 1);
     // A flow whose packet another covers takes its place.
     let inserted = tree.insert(flow(4, [1, 1], &both[..1]));
