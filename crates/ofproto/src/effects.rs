@@ -50,12 +50,10 @@ impl Switch {
                         tables = net.bridges.get(bridge).map(|b| (*bridge, Arc::clone(&b.tables)));
                     }
                     if let Some(t) = tables.as_ref().and_then(|(_, tables)| tables.get(usize::from(*table))) {
-                        t.lookups.fetch_add(packets, Ordering::Relaxed);
-                        if rule.is_some() {
-                            t.matched.fetch_add(packets, Ordering::Relaxed);
-                        }
+                        let counter = if rule.is_some() { &t.matched } else { &t.missed };
+                        counter.fetch_add(packets, Ordering::Relaxed);
                     }
-                    rule.iter().for_each(|rule| rule.stats.add(packets, bytes, now));
+                    rule.iter().for_each(|rule| rule.stats().add(packets, bytes, now));
                 }
                 Effect::LearnMac { bridge, vlan, mac, port } => {
                     let net = self.network();

@@ -31,7 +31,7 @@ impl Expirable {
 /// Why a rule is over at `now`, if it is.
 fn expired(rule: &Rule, now: Millis) -> Option<RemovedReason> {
     let over = |secs: u16, since: Millis| secs != 0 && now.since(since) >= u64::from(secs) * 1000;
-    let used = Millis(rule.stats.used.load(Ordering::Relaxed)).max(rule.created);
+    let used = Millis(rule.stats().used.load(Ordering::Relaxed)).max(rule.created);
     if over(rule.hard_timeout, rule.modified()) {
         Some(RemovedReason::HardTimeout)
     } else if over(rule.idle_timeout, used) {

@@ -11,7 +11,7 @@ use openflow::group::GROUP_ALL;
 use openflow::{GroupCommand, GroupMod, OfpError};
 use std::sync::Arc;
 use xlate::model::{N_TABLES, conjunctions_of};
-use xlate::{Rule, RuleStats};
+use xlate::{Count, Rule};
 
 /// The table that Open vSwitch keeps for itself: controllers can look at it, not change it.
 pub const INTERNAL_TABLE: u8 = 254;
@@ -215,7 +215,7 @@ impl Transaction<'_> {
             return Err(OfpError::FmfcOverlap);
         }
         let kept = old.as_ref().filter(|_| !fm.flags.reset_counts);
-        let stats = kept.map_or_else(Arc::<RuleStats>::default, |old| Arc::clone(&old.stats));
+        let count = kept.map_or_else(Count::default, Count::on);
         let rule = Arc::new(Rule {
             minimatch: rules.compress(&fm.matching),
             priority: fm.priority,
@@ -230,7 +230,7 @@ impl Transaction<'_> {
             modified: self.now.0.into(),
             versions: Versions::new(self.version()),
             conjunctions: conjunctions_of(&fm.actions),
-            stats,
+            count,
         });
         self.put(rule, old.as_ref())
     }
@@ -243,7 +243,7 @@ impl Transaction<'_> {
         }
         let actions: Arc<[Action]> = fm.actions.clone().into();
         for old in found {
-            let stats = if fm.flags.reset_counts { Arc::default() } else { Arc::clone(&old.stats) };
+            let count = if fm.flags.reset_counts { Count::default() } else { Count::on(&old) };
             let rule = Arc::new(Rule {
                 minimatch: old.minimatch.clone(),
                 cookie: if fm.modify_cookie { fm.new_cookie } else { old.cookie },
@@ -251,7 +251,7 @@ impl Transaction<'_> {
                 modified: self.now.0.into(),
                 versions: Versions::new(self.version()),
                 conjunctions: conjunctions_of(&actions),
-                stats,
+                count,
                 ..*old
             });
             self.put(rule, Some(&old))?;
@@ -274,7 +274,7 @@ impl Transaction<'_> {
             modified: old.modified().0.into(),
             versions: Versions::new(self.version()),
             conjunctions: old.conjunctions.clone(),
-            stats: Arc::clone(&old.stats),
+            count: Count::on(old),
             ..**old
         });
         self.put(rule, Some(old))

@@ -136,8 +136,8 @@ pub fn dump_flows_json(bridge: &Ofproto, ports: &dyn PortNames) -> Value {
             "priority": rule.priority,
             "cookie": rule.cookie,
             "duration": now.since(rule.created) / 1000,
-            "n_packets": rule.stats.packets.load(Ordering::Relaxed),
-            "n_bytes": rule.stats.bytes.load(Ordering::Relaxed),
+            "n_packets": rule.stats().packets.load(Ordering::Relaxed),
+            "n_bytes": rule.stats().bytes.load(Ordering::Relaxed),
             "match": text,
             "actions": openflow::actions_to_string(&rule.actions, ports, openflow::Version::V15),
         }));
@@ -164,8 +164,8 @@ pub fn detrace_json(rules: &[std::sync::Arc<Rule>], ports: &dyn PortNames) -> Va
             "table": rule.table,
             "priority": rule.priority,
             "cookie": rule.cookie,
-            "n_packets": rule.stats.packets.load(Ordering::Relaxed),
-            "n_bytes": rule.stats.bytes.load(Ordering::Relaxed),
+            "n_packets": rule.stats().packets.load(Ordering::Relaxed),
+            "n_bytes": rule.stats().bytes.load(Ordering::Relaxed),
             "match": text,
             "actions": openflow::actions_to_string(&rule.actions, ports, openflow::Version::V15),
         })
@@ -195,8 +195,8 @@ fn describe_rule(rule: &Rule, duration: &str, ports: &dyn PortNames, out: &mut S
     let _ = write!(
         out,
         "{duration}n_packets={}, n_bytes={}, ",
-        rule.stats.packets.load(Ordering::Relaxed),
-        rule.stats.bytes.load(Ordering::Relaxed)
+        rule.stats().packets.load(Ordering::Relaxed),
+        rule.stats().bytes.load(Ordering::Relaxed)
     );
     if rule.priority != 0x8000 {
         let _ = write!(out, "priority={},", rule.priority);

@@ -182,8 +182,34 @@ pub struct Rule {
     pub versions: Versions,
     /// The clauses of conjunctive matches that its actions say it is ([`conjunctions_of`]).
     pub conjunctions: Box<[Conjunction]>,
-    /// What it has done, shared with the rules that it replaced.
-    pub stats: Arc<RuleStats>,
+    /// What it has done: [`Rule::stats`] tells.
+    pub count: Count,
+}
+
+/// Where the statistics of a rule are kept: with the rule itself, so that to count its packets is to touch little memory,
+/// unless they go on from those of rules that it replaced.
+#[derive(Debug)]
+pub enum Count {
+    /// Here.
+    Own(RuleStats),
+    /// With the first of these rules.
+    Of(Arc<Rule>),
+}
+
+impl Default for Count {
+    fn default() -> Self {
+        Self::Own(RuleStats::default())
+    }
+}
+
+impl Count {
+    /// Those of `rule` go on.
+    pub fn on(rule: &Arc<Rule>) -> Self {
+        match &rule.count {
+            Self::Own(_) => Self::Of(Arc::clone(rule)),
+            Self::Of(first) => Self::Of(Arc::clone(first)),
+        }
+    }
 }
 
 /// Statistics of a rule.
@@ -202,11 +228,21 @@ impl RuleStats {
     pub fn add(&self, packets: u64, bytes: u64, used: Millis) {
         self.packets.fetch_add(packets, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.used.fetch_max(used.0, Ordering::Relaxed);
+        if self.used.load(Ordering::Relaxed) < used.0 {
+            self.used.fetch_max(used.0, Ordering::Relaxed);
+        }
     }
 }
 
 impl Rule {
+    /// What it and the rules that it replaced have done.
+    pub fn stats(&self) -> &RuleStats {
+        match &self.count {
+            Count::Own(stats) => stats,
+            Count::Of(first) => first.stats(),
+        }
+    }
+
     /// When it was last modified or learned.
     pub fn modified(&self) -> Millis {
         Millis(self.modified.load(Ordering::Relaxed))

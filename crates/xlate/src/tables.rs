@@ -67,10 +67,10 @@ impl Deref for Tables {
 pub struct Table {
     /// Its rules, of all versions that somebody may look at.
     pub rules: Classifier<Rule>,
-    /// Packets looked up here.
-    pub lookups: AtomicU64,
-    /// Packets that found a rule.
+    /// Packets that found a rule here.
     pub matched: AtomicU64,
+    /// Packets that were looked up and found none.
+    pub missed: AtomicU64,
     /// Rules in the current version.
     active: AtomicU64,
     /// How many of them have which cookie.

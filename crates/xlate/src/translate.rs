@@ -14,6 +14,7 @@ use base::{DpPort, DropReason};
 use dpif::DpAction;
 use flow::{Field, FlowKey, Reads, layout};
 use openflow::Action;
+use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
 /// Steps at most that could be without end, nested in each other: look-ups in the same table or an earlier one, groups,
@@ -92,7 +93,7 @@ pub(crate) struct Xlate<'a> {
     /// The tables of `bridge` as they are to this translation.
     pub(crate) view: Arc<View>,
     /// The same of all bridges so far.
-    views: Vec<(BridgeId, Arc<View>)>,
+    views: SmallVec<[(BridgeId, Arc<View>); 2]>,
     /// The packet as it would be now.
     pub(crate) key: FlowKey,
     /// The packet as the datapath has it after `actions`.
@@ -145,7 +146,7 @@ impl<'a> Xlate<'a> {
             net,
             bridge,
             view: Arc::clone(&view),
-            views: vec![(bridge.id, view)],
+            views: smallvec![(bridge.id, view)],
             key: key.clone(),
             base: key.clone(),
             reads: Reads::new(),

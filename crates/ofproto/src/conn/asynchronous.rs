@@ -67,8 +67,8 @@ impl Ofproto {
                 duration_nsec: (age % 1000) as u32 * 1_000_000,
                 idle_timeout: rule.idle_timeout,
                 hard_timeout: rule.hard_timeout,
-                packet_count: rule.stats.packets.load(Ordering::Relaxed),
-                byte_count: rule.stats.bytes.load(Ordering::Relaxed),
+                packet_count: rule.stats().packets.load(Ordering::Relaxed),
+                byte_count: rule.stats().bytes.load(Ordering::Relaxed),
             };
             self.connections().for_each(|peer| {
                 if peer.wants(|a| a.flow_removed, *reason as u32) {

@@ -110,7 +110,7 @@ impl Ofproto {
     fn flow_stats_of(&self, rule: &Rule) -> FlowStats {
         let now = self.now();
         let age = now.since(rule.created);
-        let used = base::Millis(rule.stats.used.load(Ordering::Relaxed)).max(rule.created);
+        let used = base::Millis(rule.stats().used.load(Ordering::Relaxed)).max(rule.created);
         let secs = |ms: u64| (ms / 1000).min(u64::from(u16::MAX)) as u16;
         FlowStats {
             table_id: rule.table,
@@ -125,8 +125,8 @@ impl Ofproto {
             idle_age: Some(secs(now.since(used))),
             hard_age: Some(secs(now.since(rule.modified()))),
             flags: rule.flags,
-            packet_count: rule.stats.packets.load(Ordering::Relaxed),
-            byte_count: rule.stats.bytes.load(Ordering::Relaxed),
+            packet_count: rule.stats().packets.load(Ordering::Relaxed),
+            byte_count: rule.stats().bytes.load(Ordering::Relaxed),
             actions: rule.actions.to_vec(),
         }
     }
@@ -137,8 +137,8 @@ impl Ofproto {
         let rules = self.collect(&criteria);
         let sum = |f: &dyn Fn(&Rule) -> u64| rules.iter().map(|r| f(r)).sum();
         Ok(AggregateStats {
-            packet_count: sum(&|r| r.stats.packets.load(Ordering::Relaxed)),
-            byte_count: sum(&|r| r.stats.bytes.load(Ordering::Relaxed)),
+            packet_count: sum(&|r| r.stats().packets.load(Ordering::Relaxed)),
+            byte_count: sum(&|r| r.stats().bytes.load(Ordering::Relaxed)),
             flow_count: rules.len() as u32,
         })
     }
@@ -161,7 +161,7 @@ impl Ofproto {
                 wildcards: WILDCARDS10,
                 max_entries: MAX_ENTRIES,
                 active_count: table.n_active() as u32,
-                lookup_count: table.lookups.load(Ordering::Relaxed),
+                lookup_count: table.matched.load(Ordering::Relaxed) + table.missed.load(Ordering::Relaxed),
                 matched_count: table.matched.load(Ordering::Relaxed),
             })
             .collect()

@@ -345,7 +345,7 @@ fn connections_that_end_shorten_timeouts() {
     lab.send("br-1", &[tcp(0x11)]);
     assert_eq!(idle(), 5);
     lab.switch.revalidate();
-    assert_eq!(br.collect(&Criteria::any())[0].stats.packets.load(std::sync::atomic::Ordering::Relaxed), 2);
+    assert_eq!(br.collect(&Criteria::any())[0].stats().packets.load(std::sync::atomic::Ordering::Relaxed), 2);
 }
 
 #[test]

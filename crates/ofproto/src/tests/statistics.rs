@@ -51,7 +51,7 @@ fn two_at_once_count_nothing_twice() {
     });
     lab.switch.revalidate();
     let rules = br.collect(&crate::flow_table::Criteria::any());
-    assert_eq!(rules[0].stats.packets.load(std::sync::atomic::Ordering::Relaxed), 1010);
+    assert_eq!(rules[0].stats().packets.load(std::sync::atomic::Ordering::Relaxed), 1010);
 }
 
 #[test]

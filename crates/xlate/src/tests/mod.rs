@@ -48,7 +48,7 @@ fn add_rule(tables: &Tables, table: u8, m: &Match, priority: u16, actions: &[Act
         modified: 0.into(),
         versions: classifier::Versions::new(0),
         conjunctions: model::conjunctions_of(actions),
-        stats: Arc::default(),
+        count: model::Count::default(),
     });
     rules.insert(Arc::clone(&rule));
     rule

@@ -34,6 +34,12 @@ pub(super) struct Bits {
     bits: [u64; TESTS_MAX],
     seed: u64,
     table: Box<[Slot]>,
+    /// Of two or more children: the values in tests in which all have the same.
+    values: Option<Box<[u64; TESTS_MAX]>>,
+    /// See [`super::prefix::Prefix`].
+    pub(super) top: Ref,
+    /// See [`super::prefix::Prefix`].
+    pub(super) above: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +67,9 @@ impl Bits {
             bits: [0; TESTS_MAX],
             seed,
             table: Box::default(),
+            values: None,
+            top: Ref::NONE,
+            above: 0,
         };
         for (i, (word, bits)) in tests.iter().enumerate() {
             (node.words[i], node.bits[i]) = (*word, *bits);
@@ -69,22 +78,29 @@ impl Bits {
         node
     }
 
+    /// Where another node was that had these.
+    pub(super) fn in_place_of(self, top: Ref, above: u64) -> Self {
+        Self { top, above, ..self }
+    }
+
     pub(super) fn tests(&self) -> impl Iterator<Item = Test> + '_ {
         self.words.iter().copied().zip(self.bits).take(usize::from(self.n_tests))
     }
 
-    /// Notes where the keys of two children differ, as `differ` tells word by word.
-    pub(super) fn note_difference(&mut self, differ: impl Fn(usize) -> u64) {
-        for i in 0..TESTS_MAX {
-            if differ(self.words[i].into()) & self.bits[i] != 0 {
+    /// Notes where the values of a new child, whose key's words `new` tells, differ from those of the others; `first` tells
+    /// the words of the one that is there, if it is the only one.
+    pub(super) fn note_values(&mut self, first: impl Fn(usize) -> u64, new: impl Fn(usize) -> u64) {
+        if self.same & (u8::MAX >> (8 - self.n_tests)) == 0 {
+            self.values = None;
+            return;
+        }
+        let words = self.words;
+        let values = self.values.get_or_insert_with(|| Box::new(words.map(|w| first(w.into()))));
+        for i in 0..usize::from(self.n_tests) {
+            if (values[i] ^ new(words[i].into())) & self.bits[i] != 0 {
                 self.same &= !(1 << i);
             }
         }
-    }
-
-    /// Whether there is a test in which all children may have the same values.
-    pub(super) fn any_same(&self) -> bool {
-        self.same & (u8::MAX >> (8 - self.n_tests)) != 0
     }
 
     /// Whether all children have the same values in the first `n` tests.
@@ -235,7 +251,7 @@ impl Bits {
         if self.n == 1 {
             let left = self.table.iter().find(|slot| !slot.child.is_none());
             (self.only, self.only_hash) = left.map_or((Ref::NONE, 0), |slot| (slot.child, slot.hash));
-            self.table = Box::default();
+            (self.table, self.values) = (Box::default(), None);
         } else if self.table.len() > SLOTS_MIN && (self.n as usize) * 8 < self.table.len() {
             self.resize(self.table.len() / 2);
         }
@@ -254,6 +270,6 @@ impl Bits {
 
     /// Bytes on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
-        size_of_val(&*self.table)
+        size_of_val(&*self.table) + self.values.as_deref().map_or(0, size_of_val)
     }
 }

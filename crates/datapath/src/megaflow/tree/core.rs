@@ -95,9 +95,6 @@ pub(super) struct Wanted {
     pub(super) narrowed: bool,
     /// Steps that have nothing left to test, from the first on.
     steps_done: usize,
-    /// The leaf of a flow below every node on the way from here on, if one was asked for: the one that the key leads to
-    /// for as long as there is a way.
-    guide: Option<usize>,
     /// Whether it came to a leaf, so that the nodes that follow lead to that leaf and to it alone.
     grown: bool,
     /// Whether nodes on the way were changed, so that it has to be said anew where look-ups go on.
@@ -113,7 +110,6 @@ impl Wanted {
             steps: flow.reads.clone(),
             narrowed: false,
             steps_done: 0,
-            guide: None,
             grown: false,
             changed: false,
         }
@@ -188,7 +184,7 @@ impl Core {
     }
 
     /// Any leaf below a reference.
-    fn any(&self, mut at: Ref) -> Option<usize> {
+    pub(super) fn any(&self, mut at: Ref) -> Option<usize> {
         loop {
             at = match at.kind() {
                 Kind::Leaf(leaf) => return Some(leaf),
@@ -201,26 +197,6 @@ impl Core {
                 Kind::None => return None,
             };
         }
-    }
-
-    /// The leaf that a key is led to from `at`, or if the way ends before, any leaf below where it ends. Below every node
-    /// on a key's way, its flow stands in for whichever there.
-    fn guide(&self, mut at: Ref, key: &FlowKey) -> Option<usize> {
-        while let Kind::Node(node) = at.kind() {
-            let child = match &self.nodes.items[node] {
-                Node::Prefix(prefix) => {
-                    let value = prefix.field.value(key.0[usize::from(prefix.field.word)]);
-                    self.tries.toward(prefix, value)
-                }
-                Node::Bits(bits) => bits.child(bits.hash(|w| key.0[w])),
-                Node::Free => Ref::NONE,
-            };
-            if child.is_none() {
-                break;
-            }
-            at = child;
-        }
-        self.any(at)
     }
 
     /// Where look-ups go on from a child.
@@ -236,28 +212,111 @@ impl Core {
         at
     }
 
+    /// A child of a prefix node of two or more, by where look-ups of it go on.
+    pub(super) fn top(&self, fast: Ref) -> Ref {
+        let end = match fast.kind() {
+            Kind::Node(node) => node,
+            Kind::Inner(inner) => self.tries.owner(inner),
+            Kind::Leaf(_) | Kind::None => return fast,
+        };
+        match &self.nodes.items[end] {
+            Node::Bits(bits) => bits.top,
+            Node::Prefix(prefix) => prefix.top,
+            Node::Free => Ref::NONE,
+        }
+    }
+
+    /// Says which child of a prefix node leads to where look-ups go on.
+    fn set_top(&mut self, fast: Ref, top: Ref) {
+        let end = match fast.kind() {
+            Kind::Node(node) => node,
+            Kind::Inner(inner) => self.tries.owner(inner),
+            Kind::Leaf(_) | Kind::None => return,
+        };
+        match &mut self.nodes.items[end] {
+            Node::Bits(bits) => bits.top = top,
+            Node::Prefix(prefix) => prefix.top = top,
+            Node::Free => {}
+        }
+    }
+
+    /// The bits of `field` that lead to a child of a prefix node.
+    pub(super) fn above(&self, field: PrefixField, child: Ref) -> u64 {
+        match child.kind() {
+            Kind::Leaf(leaf) => field.value(self.leaves.items[leaf].value(field.word.into())),
+            Kind::Node(node) => match &self.nodes.items[node] {
+                Node::Bits(bits) => bits.above,
+                Node::Prefix(prefix) => prefix.above,
+                Node::Free => 0,
+            },
+            Kind::Inner(_) | Kind::None => 0,
+        }
+    }
+
+    /// The same, by where look-ups of the child go on, unless it is the only one.
+    fn above_end(&self, prefix: &Prefix, child: Ref) -> u64 {
+        self.above(prefix.field, if prefix.n == 1 { child } else { self.top(child) })
+    }
+
+    /// Says which bits lead to a node.
+    fn set_above(&mut self, child: Ref, value: u64) {
+        if let Kind::Node(node) = child.kind() {
+            match &mut self.nodes.items[node] {
+                Node::Bits(bits) => bits.above = value,
+                Node::Prefix(prefix) => prefix.above = value,
+                Node::Free => {}
+            }
+        }
+    }
+
+    fn add_node(&mut self, node: Node) -> Ref {
+        let index = self.nodes.add(node);
+        let new = Ref::node(index);
+        match &mut self.nodes.items[index] {
+            Node::Bits(bits) => bits.top = new,
+            Node::Prefix(prefix) => (prefix.top, prefix.index) = (new, index as u32),
+            Node::Free => {}
+        }
+        new
+    }
+
     /// Says anew where look-ups go on, all along the way that a key's words lead.
     pub(super) fn refresh(&mut self, word: impl Fn(usize) -> u64 + Copy) {
         let mut at = self.root;
         self.entrance = self.fast(at);
+        let mut top = at;
         while let Kind::Node(node) = at.kind() {
-            let hash;
-            (at, hash) = match &self.nodes.items[node] {
-                Node::Bits(bits) if bits.n > 1 => {
+            // Not through `self.child`: what that goes by is what is to be said here.
+            at = match &mut self.nodes.items[node] {
+                Node::Bits(bits) if bits.n == 1 => bits.only,
+                Node::Prefix(prefix) if prefix.n == 1 => prefix.root,
+                Node::Bits(bits) => {
+                    bits.top = top;
                     let hash = bits.hash(word);
-                    (bits.find(hash), hash)
+                    let child = bits.find(hash);
+                    let fast = self.fast(child);
+                    if let Node::Bits(bits) = &mut self.nodes.items[node] {
+                        bits.set_fast(hash, fast);
+                    }
+                    top = child;
+                    child
                 }
-                _ => (self.child(node, word), 0),
-            };
-            let fast = self.fast(at);
-            match &mut self.nodes.items[node] {
-                Node::Bits(bits) if bits.n > 1 => bits.set_fast(hash, fast),
-                Node::Prefix(prefix) if prefix.n > 1 && !at.is_none() => {
+                Node::Prefix(prefix) => {
+                    prefix.top = top;
                     let value = prefix.field.value(word(prefix.field.word.into()));
-                    self.tries.set_fast(prefix, value, at, fast);
+                    let end = self.tries.find(prefix, word(prefix.field.word.into()));
+                    let child = self.top(end);
+                    let fast = self.fast(child);
+                    if let Node::Prefix(prefix) = &self.nodes.items[node]
+                        && !child.is_none()
+                    {
+                        self.tries.set_fast(prefix, value, fast);
+                    }
+                    top = child;
+                    child
                 }
-                _ => {}
-            }
+                Node::Free => Ref::NONE,
+            };
         }
     }
 
@@ -301,7 +360,7 @@ impl Core {
                     }
                     (wanted.grown, wanted.changed) = (true, true);
                     let new = self.grow(leaf, wanted);
-                    self.replace(parent, |w| wanted.key.0[w], at, new);
+                    self.replace(parent, |w| wanted.key.0[w], new);
                     at = new;
                 }
                 Kind::Node(node) => match self.enter(node, wanted) {
@@ -328,14 +387,11 @@ impl Core {
             Node::Prefix(prefix) => {
                 let field = prefix.field;
                 let word = usize::from(field.word);
-                if wanted.guide.is_none() {
-                    wanted.guide = self.guide(Ref::node(node), &wanted.key);
-                }
-                let guide = field.value(self.word_of(wanted.guide, word));
-                match self.tries.probe(prefix, field.value(wanted.key.0[word]), guide) {
+                let value = field.value(wanted.key.0[word]);
+                match self.tries.probe(prefix, value, |child| self.above_end(prefix, child)) {
                     Probe::Covered(child, len) => {
                         wanted.test(word, field.bits(len));
-                        Ok(child)
+                        Ok(if prefix.n == 1 { child } else { self.top(child) })
                     }
                     Probe::Apart(apart) => {
                         let len = wanted.len_of(field).max(apart + 1);
@@ -383,19 +439,19 @@ impl Core {
         if !lower.is_empty() {
             self.split(node, &upper, &lower, at);
             wanted.changed = true;
-            // Where there was no way on, there may be one now.
-            wanted.guide = None;
         }
     }
 
     /// Splits a node of bits in two levels, in the `at`-th of its tests.
     fn split(&mut self, node: usize, upper: &[Test], lower: &[Test], at: usize) {
         let Node::Bits(old) = std::mem::take(&mut self.nodes.items[node]) else { return };
+        let (top, above) = (old.top, old.above);
         if old.n > 1 && old.all_same(at) {
             // However many children it has, they stay in it, and are not told apart above it.
             let below = Ref::node(self.nodes.add(Node::Bits(old)));
             let seed = self.seed();
-            self.nodes.items[node] = Node::Bits(Bits::new(upper, below, seed, |w| self.word(below, w)));
+            let upper = Bits::new(upper, below, seed, |w| self.word(below, w));
+            self.nodes.items[node] = Node::Bits(upper.in_place_of(top, above));
             return;
         }
         let mut groups: HashMap<SmallVec<[u64; TESTS_MAX]>, Vec<Ref>, RandomState> = HashMap::default();
@@ -412,11 +468,11 @@ impl Core {
             }
             let seed = self.seed();
             let node = self.bits_node(lower, &children, seed);
-            Ref::node(self.nodes.add(Node::Bits(node)))
+            self.add_node(Node::Bits(node))
         });
         let children: Vec<Ref> = below.collect();
         let seed = self.seed();
-        self.nodes.items[node] = Node::Bits(self.bits_node(upper, &children, seed));
+        self.nodes.items[node] = Node::Bits(self.bits_node(upper, &children, seed).in_place_of(top, above));
     }
 
     /// A node with children of different values, of which there are some. Takes another seed until no hashes collide.
@@ -430,8 +486,8 @@ impl Core {
                     seed = self.seed();
                     continue 'seed;
                 }
+                node.note_values(|w| self.word(first, w), |w| self.word(*child, w));
                 node.add(hash, (*child, self.fast(*child)), self.fast(first));
-                node.note_difference(|w| self.word(first, w) ^ self.word(*child, w));
             }
             return node;
         }
@@ -441,11 +497,13 @@ impl Core {
     fn grow(&mut self, leaf: usize, wanted: &mut Wanted) -> Ref {
         let Some(flow) = self.leaves.items[leaf].flow() else { return Ref::leaf(leaf) };
         let mut pieces = part(flow, wanted);
-        wanted.guide = Some(leaf);
         let mut below = Ref::leaf(leaf);
         while let Some(piece) = pieces.pop() {
             let node = match piece {
-                Piece::Prefix(field, len) => Node::Prefix(Prefix::new(field, len, below)),
+                Piece::Prefix(field, len) => {
+                    self.set_above(below, field.value(self.word_of(Some(leaf), field.word.into())));
+                    Node::Prefix(Prefix::new(field, len, below))
+                }
                 Piece::Bits(test) => {
                     let mut tests: SmallVec<[Test; TESTS_MAX]> = SmallVec::new();
                     tests.push(test);
@@ -460,7 +518,7 @@ impl Core {
                     Node::Bits(Bits::new(&tests, below, seed, |w| self.word_of(Some(leaf), w)))
                 }
             };
-            below = Ref::node(self.nodes.add(node));
+            below = self.add_node(node);
         }
         below
     }
@@ -477,15 +535,14 @@ impl Core {
         }
         let index = self.leaves.add(leaf);
         let new = Ref::leaf(index);
+        let mut parted = None;
         match spot {
             Spot::Root => (self.root, changed) = (new, true),
             Spot::Bits(node) => {
                 let Node::Bits(mut bits) = std::mem::take(&mut self.nodes.items[node]) else { return None };
                 let hash = bits.hash(|w| wanted.key.0[w]);
-                if bits.any_same() {
-                    let other = bits.children().next().and_then(|child| self.any(child));
-                    bits.note_difference(|w| self.word_of(other, w) ^ wanted.key.0[w]);
-                }
+                let first = if bits.n == 1 { self.any(bits.only) } else { None };
+                bits.note_values(|w| self.word_of(first, w), |w| wanted.key.0[w]);
                 // With a second child it is not passed over any more.
                 changed |= bits.n == 1;
                 bits.add(hash, (new, new), self.fast(bits.only));
@@ -496,12 +553,15 @@ impl Core {
                 let field = prefix.field;
                 let word = usize::from(field.word);
                 let value = field.value(wanted.key.0[word]);
-                let other = field.value(self.word_of(wanted.guide, word));
-                let first = prefix.root;
-                self.tries.add(&mut prefix, value, len, new, apart, other);
+                let (first, alone) = (prefix.root, prefix.n == 1);
+                let beside = self.tries.beside(&prefix, value, apart);
+                let beside = beside.map(|child| self.above_end(&prefix, child));
+                self.tries.add(&mut prefix, (value, len), new, apart, beside.unwrap_or(0));
                 changed |= prefix.root != first;
-                if prefix.n == 2 {
-                    self.tries.set_fast(&prefix, other, first, self.fast(first));
+                if alone {
+                    let end = self.fast(first);
+                    self.tries.set_fast(&prefix, self.above(field, first), end);
+                    parted = Some((end, first));
                 }
                 self.nodes.items[node] = Node::Prefix(prefix);
             }
@@ -510,11 +570,15 @@ impl Core {
         if changed {
             self.refresh(|w| wanted.key.0[w]);
         }
+        // Where look-ups go on from a child that was alone, they come from there from now on, and not from above.
+        if let Some((end, first)) = parted {
+            self.set_top(end, first);
+        }
         None
     }
 
-    /// Puts `new` in the place of the child `old` of `parent`, or of the root. `word` tells the values that lead there.
-    fn replace(&mut self, parent: Option<usize>, word: impl Fn(usize) -> u64, old: Ref, new: Ref) {
+    /// Puts `new` in the place of a child of `parent`, or of the root. `word` tells the values that lead there.
+    fn replace(&mut self, parent: Option<usize>, word: impl Fn(usize) -> u64, new: Ref) {
         let Some(parent) = parent else {
             self.root = new;
             return;
@@ -523,7 +587,8 @@ impl Core {
             Node::Bits(bits) => bits.replace(bits.hash(&word), new),
             Node::Prefix(prefix) => {
                 let value = prefix.field.value(word(prefix.field.word.into()));
-                self.tries.replace(prefix, value, old, new);
+                self.tries.replace(prefix, value, new);
+                self.set_above(new, value);
             }
             Node::Free => {}
         }
@@ -557,7 +622,14 @@ impl Core {
             Node::Bits(bits) => bits.remove(bits.hash(word)),
             Node::Prefix(prefix) => {
                 let value = prefix.field.value(word(prefix.field.word.into()));
-                self.tries.remove(prefix, value, at);
+                self.tries.remove(prefix, value);
+                if prefix.n == 1 {
+                    let only = prefix.root;
+                    let top = self.top(only);
+                    if let Node::Prefix(prefix) = &mut self.nodes.items[*parent] {
+                        prefix.root = top;
+                    }
+                }
             }
             Node::Free => {}
         }
@@ -567,7 +639,7 @@ impl Core {
             && only.is_leaf()
         {
             self.nodes.take(node);
-            self.replace(path.last().copied(), word, Ref::node(node), only);
+            self.replace(path.last().copied(), word, only);
         }
         self.refresh(word);
         removed.into_flow()
@@ -578,7 +650,8 @@ impl Core {
         match &self.nodes.items[node] {
             Node::Bits(bits) if bits.n == 1 => bits.only,
             Node::Bits(bits) => bits.find(bits.hash(word)),
-            Node::Prefix(prefix) => self.tries.find(prefix, word(prefix.field.word.into())),
+            Node::Prefix(prefix) if prefix.n == 1 => prefix.root,
+            Node::Prefix(prefix) => self.top(self.tries.find(prefix, word(prefix.field.word.into()))),
             Node::Free => Ref::NONE,
         }
     }

@@ -131,8 +131,11 @@ fn check(tree: &Tree) {
                         Node::Prefix(prefix) => {
                             let children = core.tries.children(prefix);
                             assert_eq!(children.len(), prefix.n as usize);
-                            for (child, len, fast) in children {
-                                assert!(prefix.n == 1 || core.fast(child) == fast);
+                            assert_eq!(prefix.index as usize, node);
+                            for (end, len) in children {
+                                let child = if prefix.n == 1 { end } else { core.top(end) };
+                                assert!(prefix.n == 1 || core.fast(child) == end);
+                                assert!(same_above(core, prefix.field, child, len));
                                 let mut tested = tested.clone();
                                 tested.0[usize::from(prefix.field.word)] |= prefix.field.bits(len);
                                 todo.push((child, tested, prefix.n == 1));
@@ -149,6 +152,13 @@ fn check(tree: &Tree) {
     let masks: std::collections::HashSet<flow::Sparse> = tree.iter().map(|f| f.mask()).collect();
     assert_eq!(tree.n_masks(), masks.len());
     assert_eq!(tree.iter().count(), tree.len());
+}
+
+/// Whether the bits that lead to a child of a prefix node are those of the flows below.
+fn same_above(core: &Core, field: PrefixField, child: Ref, len: u32) -> bool {
+    let leaf = core.any(child).expect("a node has leaves");
+    let value = field.value(core.leaves.items[leaf].value(field.word.into()));
+    (value ^ core.above(field, child)).leading_zeros() >= len
 }
 
 /// Checks that no key matches two flows.
@@ -405,12 +415,14 @@ fn prefixes_agree_with_a_list() {
             let value = random(&mut rng);
             if rng.below(3) == 0 && list.len() > 1 {
                 let (value, _, child) = list.swap_remove(rng.below(list.len() as u64) as usize);
-                tries.remove(node.as_mut().expect("there is a node"), value, child);
+                let node = node.as_mut().expect("there is a node");
+                assert_eq!(tries.find(node, value >> (64 - u32::from(width)) << shift), child);
+                tries.remove(node, value);
             } else if let Some(node) = &mut node {
                 let value_of = |list: &[(u64, u32, Ref)], r| list.iter().find(|c| c.2 == r).map_or(0, |c| c.0);
                 let common = |c: &(u64, u32, Ref)| (c.0 ^ value).leading_zeros();
-                let guide = value_of(&list, tries.toward(node, value));
-                match tries.probe(node, value, guide) {
+                let below = |r| value_of(&list, r);
+                match tries.probe(node, value, below) {
                     Probe::Covered(child, len) => {
                         assert!(list.iter().any(|c| c.2 == child && c.1 == len && common(c) >= len));
                     }
@@ -419,7 +431,8 @@ fn prefixes_agree_with_a_list() {
                         assert_eq!(Some(apart), list.iter().map(common).max());
                         let len = (apart + 1).max(rng.below(u64::from(width)) as u32 + 1).min(width.into());
                         let child = Ref::leaf(n);
-                        tries.add(node, value, len, child, apart, guide);
+                        let beside = tries.beside(node, value, apart).map_or(0, below);
+                        tries.add(node, (value, len), child, apart, beside);
                         list.push((value, len, child));
                     }
                 }
