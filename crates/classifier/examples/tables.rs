@@ -1,0 +1,150 @@
+//! What it costs to look one key up in each of ten small tables, as the translation of a packet does.
+//!
+//!     cargo run --release -p classifier --example tables -- RULES ROUNDS
+//!
+//! Each table has one to three tuples with RULES rules; most look-ups hit in the first or the second. The keys are UDP
+//! packets from one host that the rules know to another. All keys are looked up ROUNDS times, and a line of JSON tells what
+//! the ten look-ups of one key take (processor time of the thread), and what they read. For instructions and cache misses
+//! run it under a profiler with two numbers of rounds: what differs belongs to the look-ups.
+
+use base::rng::Rng;
+use classifier::{Classifier, LATEST, MiniMatch, Rule, Versions};
+use flow::{Field, FlowKey, Match, Reads};
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Keys looked up, over and over.
+const N_KEYS: usize = 4_000;
+
+struct BenchRule {
+    minimatch: MiniMatch,
+    priority: u32,
+    versions: Versions,
+}
+
+impl Rule for BenchRule {
+    fn minimatch(&self) -> &MiniMatch {
+        &self.minimatch
+    }
+    fn priority(&self) -> u32 {
+        self.priority
+    }
+    fn versions(&self) -> &Versions {
+        &self.versions
+    }
+}
+
+type Table = Classifier<BenchRule>;
+
+/// Host number `i` has these.
+fn mac(i: u64) -> u128 {
+    0x0200_0000_0000 | u128::from(i)
+}
+
+fn ip(i: u64) -> u128 {
+    0x0a00_0000 | u128::from(i)
+}
+
+fn port(i: u64) -> u128 {
+    1000 + u128::from(i)
+}
+
+fn rule(table: &Table, priority: u32, fields: &[(Field, u128)]) {
+    let mut m = Match::ANY;
+    fields.iter().for_each(|(field, value)| m.set(*field, *value));
+    let minimatch = table.compress(&m);
+    table.insert(Arc::new(BenchRule { minimatch, priority, versions: Versions::new(0) }));
+}
+
+fn tables(n: u64, rng: &mut Rng) -> Vec<Table> {
+    let tables: Vec<Table> = (0..10).map(|_| Table::new()).collect();
+    let ipv4 = (Field::EthType, 0x0800);
+    let udp = (Field::IpProto, 17);
+    let tcp = (Field::IpProto, 6);
+    for i in 0..n {
+        let (other, far) = (rng.below(n), rng.below(n));
+        rule(&tables[0], 100, &[(Field::InPortOxm, u128::from(i)), (Field::EthSrc, mac(i))]);
+        rule(&tables[1], 100, &[ipv4, (Field::EthSrc, mac(i)), (Field::Ipv4Src, ip(i))]);
+        rule(&tables[2], 100, &[ipv4, udp, (Field::UdpSrc, port(i))]);
+        rule(&tables[3], 100, &[ipv4, udp, (Field::UdpDst, port(i))]);
+        let ends = [(Field::Ipv4Src, ip(other)), (Field::Ipv4Dst, ip(far))];
+        let ports = [(Field::TcpSrc, port(far)), (Field::TcpDst, port(i))];
+        rule(&tables[4], 100, &[ipv4, tcp, ends[0], ends[1], ports[0], ports[1]]);
+        rule(&tables[5], 100, &[(Field::EthDst, mac(i))]);
+        rule(&tables[6], 100, &[ipv4, (Field::Ipv4Dst, ip(i))]);
+        rule(&tables[7], 100, &[ipv4, (Field::EthDst, mac(i)), (Field::Ipv4Dst, ip(i))]);
+        rule(&tables[8], 100, &[(Field::Reg0, u128::from(i))]);
+        rule(&tables[9], 100, &[ipv4, (Field::Ipv4Dst, ip(i))]);
+    }
+    // The other tuples: one goes first and holds nothing for the packets, most go behind.
+    let arp = (Field::EthType, 0x0806);
+    rule(&tables[0], 200, &[(Field::DlVlan, 7)]);
+    for i in [1, 7, 9] {
+        rule(&tables[i], 90, &[arp]);
+    }
+    tables[..9].iter().for_each(|table| rule(table, 1, &[]));
+    tables
+}
+
+/// A packet from one host to another.
+fn key(n: u64, rng: &mut Rng) -> FlowKey {
+    let (src, dst) = (rng.below(n), rng.below(n));
+    let mut key = FlowKey::ZERO;
+    for (field, value) in [
+        (Field::InPortOxm, u128::from(src)),
+        (Field::EthSrc, mac(src)),
+        (Field::EthDst, mac(dst)),
+        (Field::EthType, 0x0800),
+        (Field::IpProto, 17),
+        (Field::Ipv4Src, ip(src)),
+        (Field::Ipv4Dst, ip(dst)),
+        (Field::UdpSrc, port(src)),
+        (Field::UdpDst, port(dst)),
+        (Field::Reg0, u128::from(dst)),
+    ] {
+        key.set(field, value);
+    }
+    key
+}
+
+fn main() {
+    let numbers: Result<Vec<u64>, _> = std::env::args().skip(1).map(|a| a.parse()).collect();
+    let (n, rounds) = match numbers.as_deref() {
+        Ok([n, rounds]) if *n > 0 => (*n, *rounds),
+        _ => {
+            eprintln!("usage: tables RULES ROUNDS");
+            std::process::exit(2);
+        }
+    };
+    let mut rng = Rng::seeded(n);
+    let tables = tables(n, &mut rng);
+    let keys: Vec<FlowKey> = (0..N_KEYS).map(|_| key(n, &mut rng)).collect();
+    let (mut found, mut bits, mut steps) = (0u64, 0u64, 0usize);
+    let start = thread_time();
+    for _ in 0..rounds {
+        for key in &keys {
+            let mut reads = Reads::new();
+            for table in &tables {
+                found += black_box(table.lookup(key, LATEST, &mut reads)).map_or(0, |rule| u64::from(rule.priority));
+            }
+            steps += reads.order().len();
+            bits += u64::from(reads.order().iter().fold(0, |sum, step| sum + step.bits().count_ones()));
+        }
+    }
+    let n_keys = (rounds * N_KEYS as u64) as f64;
+    println!(
+        "{{\"measure\": \"ten tables\", \"rules\": {n}, \"ns_per_key\": {:.1}, \"priorities\": {:.2}, \"bits_read\": {:.2}, \
+         \"steps\": {:.2}}}",
+        thread_time().saturating_sub(start).as_nanos() as f64 / n_keys,
+        found as f64 / n_keys,
+        bits as f64 / n_keys,
+        steps as f64 / n_keys
+    );
+}
+
+/// The time that this thread has had a processor: others on the machine do not count.
+fn thread_time() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
