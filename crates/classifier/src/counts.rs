@@ -36,7 +36,18 @@ impl<K: Copy + Eq + Default + Into<u64>> Counts<K> {
     }
 
     pub(crate) fn contains(&self, value: K) -> bool {
-        self.used > 0 && self.slots[self.find(value)].1 > 0
+        if self.used == 0 {
+            return false;
+        }
+        let last = self.slots.len() - 1;
+        let mut at = self.home(value);
+        loop {
+            match self.slots[at] {
+                (_, 0) => return false,
+                (there, _) if there == value => return true,
+                _ => at = (at + 1) & last,
+            }
+        }
     }
 
     /// Adds a value once, and returns how often it is there now.

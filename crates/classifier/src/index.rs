@@ -3,9 +3,10 @@
 use crate::conjunction::Clauses;
 use crate::hash::Seed;
 use crate::left_right::Apply;
-use crate::prefixes::{Prefixes, Walks};
+use crate::prefixes::Prefixes;
 use crate::tuple::{Search, Tuple};
-use crate::{DEFAULT_PREFIXES, MiniMask, Options, Rule};
+use crate::options::Enabled;
+use crate::{DEFAULT_PREFIXES, MiniMask, Rule};
 use flow::{Field, FlowKey, Match, Reads};
 use foldhash::fast::FixedState;
 use std::collections::HashMap;
@@ -109,7 +110,7 @@ impl<R: Rule> Index<R> {
     }
 
     /// The rule of the highest priority that is there in `version` and matches `key`.
-    pub(crate) fn lookup(&self, key: &FlowKey, version: u64, options: Options, reads: &mut Reads) -> Option<&Arc<R>> {
+    pub(crate) fn lookup(&self, key: &FlowKey, version: u64, options: Enabled, reads: &mut Reads) -> Option<&Arc<R>> {
         let mut clauses = Clauses::default();
         let best = self.search(key, version, options, reads, Some(&mut clauses));
         if clauses.is_empty() {
@@ -129,7 +130,7 @@ impl<R: Rule> Index<R> {
         key: &FlowKey,
         id: u32,
         version: u64,
-        options: Options,
+        options: Enabled,
         reads: &mut Reads,
     ) -> Option<&Arc<R>> {
         let mut key = key.clone();
@@ -146,26 +147,28 @@ impl<R: Rule> Index<R> {
         &'a self,
         key: &FlowKey,
         version: u64,
-        options: Options,
+        options: Enabled,
         reads: &mut Reads,
         mut clauses: Option<&mut Clauses>,
     ) -> Option<&'a Arc<R>> {
         let mut best: Option<&'a Arc<R>> = None;
-        let mut search = Search { key, options, prefixes: &self.prefixes, walks: Walks::default(), reads };
+        let mut search = Search { key, options, prefixes: &self.prefixes, walks: None, reads };
         for (max_priority, id) in &self.order {
-            if options.priority_sorting && best.is_some_and(|b| b.priority() >= *max_priority) {
+            if options.priority_sorting() && best.is_some_and(|b| b.priority() >= *max_priority) {
                 break;
             }
             let Some(tuple) = &self.tuples[*id as usize] else { continue };
-            let Some(hash) = tuple.hash_of(&mut search) else { continue };
             let mut found: Option<&'a Arc<R>> = None;
-            for rule in tuple.matching(hash, key).filter(|r| r.versions().visible_in(version)) {
+            tuple.visit(&mut search, |rule| {
+                if !rule.versions().visible_in(version) {
+                    return;
+                }
                 if rule.conjunctions().is_empty() {
                     found = Some(found.map_or(rule, |f| if rank(f) < rank(rule) { rule } else { f }));
                 } else if let Some(clauses) = &mut clauses {
                     clauses.add(rule.priority(), rule.conjunctions());
                 }
-            }
+            });
             // Of two tuples with a rule of the same priority, the first one's is found, so that the second may be left out.
             if let Some(rule) = found
                 && best.is_none_or(|b| b.priority() < rule.priority())

@@ -24,6 +24,7 @@
 mod blocks;
 mod conjunction;
 mod counts;
+mod guess;
 mod hash;
 mod index;
 mod left_right;
@@ -150,7 +151,7 @@ impl<R: Rule> Classifier<R> {
     /// The rule of the highest priority that matches `key` among those that are there in `version`, recording what was
     /// read of the key. Of several with that priority, it is always the same one while the rules are the same.
     pub fn lookup(&self, key: &FlowKey, version: u64, reads: &mut Reads) -> Option<Arc<R>> {
-        self.index.read().lookup(key, version, self.options.load(), reads).cloned()
+        self.index.read().lookup(key, version, self.options.enabled(), reads).cloned()
     }
 
     /// All rules that are there in `version`, tuple by tuple.

@@ -48,6 +48,32 @@ impl Default for Options {
     }
 }
 
+/// [`Options`] as a look-up asks for them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Enabled(u8);
+
+impl Enabled {
+    pub(crate) fn priority_sorting(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    pub(crate) fn stages(self) -> bool {
+        self.0 & 2 != 0
+    }
+
+    pub(crate) fn prefix_tries(self) -> bool {
+        self.0 & 4 != 0
+    }
+
+    pub(crate) fn ports_trie(self) -> bool {
+        self.0 & 8 != 0
+    }
+
+    pub(crate) fn partitions(self) -> bool {
+        self.0 & 16 != 0
+    }
+}
+
 /// [`Options`] that can be read while they are changed.
 #[derive(Debug)]
 pub(crate) struct AtomicOptions(AtomicU8);
@@ -61,6 +87,10 @@ impl Default for AtomicOptions {
 impl AtomicOptions {
     pub(crate) fn load(&self) -> Options {
         Options::from_bits(self.0.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn enabled(&self) -> Enabled {
+        Enabled(self.0.load(Ordering::Relaxed))
     }
 
     pub(crate) fn store(&self, options: Options) {

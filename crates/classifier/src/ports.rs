@@ -44,6 +44,12 @@ impl PortsTrie {
         common != Some(len)
     }
 
+    /// Records what is read of ports for which there is a rule.
+    pub(crate) fn note(&self, reads: &mut Reads) {
+        reads.note_prefix(layout::TP, SRC_SHIFT, 16, self.src_len);
+        reads.note_prefix(layout::TP, DST_SHIFT, 16, self.dst_len);
+    }
+
     pub(crate) fn insert(&mut self, tp: u64) {
         self.values.insert(self.value(tp));
     }

@@ -12,10 +12,11 @@
 use crate::options::MAX_PREFIXES;
 use crate::trie::{Bits, Trie};
 use flow::{Field, FlowKey, FlowMask, Loc, Reads, Stage};
+use smallvec::SmallVec;
 use std::ops::Range;
 
 /// What a tuple's mask has of the table's prefix fields.
-pub(crate) type Lens = Vec<Prefix>;
+pub(crate) type Lens = SmallVec<[Prefix; MAX_PREFIXES]>;
 
 /// Leading bits of a field.
 #[derive(Clone, Copy, Debug)]
@@ -207,6 +208,18 @@ impl Prefixes {
             }
         }
         false
+    }
+
+    /// Records what is read of a key for which a tuple with these lengths holds a rule.
+    pub(crate) fn note(&self, lens: &[Prefix], reads: &mut Reads) {
+        if let [only] = lens {
+            return self.0[usize::from(only.field)].place.note(only.len, reads);
+        }
+        let mut asked = 0u8;
+        while let Some(prefix) = self.next_to_ask(lens, asked, reads) {
+            asked |= 1 << prefix.field;
+            self.0[usize::from(prefix.field)].place.note(prefix.len, reads);
+        }
     }
 
     /// Whether there is a prefix of the key, recording what was read to tell.

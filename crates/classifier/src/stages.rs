@@ -6,12 +6,13 @@ use crate::counts::Counts;
 use crate::hash::Seed;
 use crate::prefixes::Lens;
 use flow::Stage;
+use smallvec::SmallVec;
 
 /// The words of one stage in a mask.
 #[derive(Debug)]
 pub(crate) struct Part {
-    /// Where they end, as index into the mask's words.
-    pub(crate) end: usize,
+    /// How many of the mask's words they are.
+    pub(crate) len: usize,
     /// The stage.
     pub(crate) stage: Stage,
     /// What is there up to this stage; nothing for the last part.
@@ -21,23 +22,26 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    fn last(end: usize, stage: Stage) -> Self {
-        Self { end, stage, index: None, prefixes: Lens::new() }
+    fn last(len: usize, stage: Stage) -> Self {
+        Self { len, stage, index: None, prefixes: Lens::new() }
     }
 }
 
+/// The parts of a mask, in order.
+pub(crate) type Parts = SmallVec<[Part; Stage::ALL.len()]>;
+
 /// Splits the words of a mask, which are in key order, by stages. A mask without words has one empty part.
-pub(crate) fn parts(words: impl Iterator<Item = usize>, seed: Seed) -> Vec<Part> {
-    let mut parts: Vec<Part> = Vec::new();
-    for (i, word) in words.enumerate() {
+pub(crate) fn parts(words: impl Iterator<Item = usize>, seed: Seed) -> Parts {
+    let mut parts = Parts::new();
+    for word in words {
         let stage = *Stage::ALL.iter().find(|s| s.words().contains(&word)).unwrap_or(&Stage::L4);
         match parts.last_mut() {
-            Some(part) if part.stage == stage => part.end = i + 1,
+            Some(part) if part.stage == stage => part.len += 1,
             Some(part) => {
                 part.index = Some(StageIndex::new(seed));
-                parts.push(Part::last(i + 1, stage));
+                parts.push(Part::last(1, stage));
             }
-            None => parts.push(Part::last(i + 1, stage)),
+            None => parts.push(Part::last(1, stage)),
         }
     }
     if parts.is_empty() {
@@ -76,14 +80,14 @@ mod tests {
 
     #[test]
     fn parts_are_the_stages_with_words() {
-        let ends = |words: &[usize]| -> Vec<_> {
-            parts(words.iter().copied(), Seed::new(1)).iter().map(|p| (p.end, p.stage, p.index.is_some())).collect()
+        let lens = |words: &[usize]| -> Vec<_> {
+            parts(words.iter().copied(), Seed::new(1)).iter().map(|p| (p.len, p.stage, p.index.is_some())).collect()
         };
-        assert_eq!(ends(&[]), [(0, Stage::Metadata, false)]);
-        assert_eq!(ends(&[layout::IPV4]), [(1, Stage::L3, false)]);
+        assert_eq!(lens(&[]), [(0, Stage::Metadata, false)]);
+        assert_eq!(lens(&[layout::IPV4]), [(1, Stage::L3, false)]);
         assert_eq!(
-            ends(&[layout::PORTS, layout::ETH_DST, layout::ETH_SRC, layout::TP]),
-            [(1, Stage::Metadata, true), (3, Stage::L2, true), (4, Stage::L4, false)]
+            lens(&[layout::PORTS, layout::ETH_DST, layout::ETH_SRC, layout::TP]),
+            [(1, Stage::Metadata, true), (2, Stage::L2, true), (1, Stage::L4, false)]
         );
     }
 

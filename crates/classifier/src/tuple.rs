@@ -3,38 +3,72 @@
 //! The table holds the rules themselves, one word each; rules of the same match (other priorities, other versions) stand
 //! in it side by side. Beside it are the indexes by which a look-up can tell early that there is nothing for its key.
 
+use crate::guess::Guess;
 use crate::hash::Seed;
+use crate::options::Enabled;
 use crate::partition::Partition;
 use crate::ports::PortsTrie;
 use crate::prefixes::{Prefixes, Walks};
 use crate::priorities::Priorities;
-use crate::stages::{self, Part};
-use crate::{MiniMask, MiniMatch, Options, Rule};
+use crate::stages::{self, Part, Parts};
+use crate::{MiniMask, MiniMatch, Rule};
 use flow::{FlowKey, Reads, Stage, layout};
 use hashbrown::HashTable;
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 #[derive(Debug)]
 pub(crate) struct Tuple<R> {
     mask: Arc<MiniMask>,
     /// The words of the mask.
-    words: Box<[(u8, u64)]>,
+    words: SmallVec<[Word; 6]>,
     rules: HashTable<Arc<R>>,
     priorities: Priorities,
     seed: Seed,
-    parts: Vec<Part>,
+    parts: Parts,
+    guess: Guess,
     /// With the place of `metadata` among the mask's words.
     partition: Option<(usize, Partition)>,
     /// With the place of the ports among the mask's words.
     ports: Option<(usize, PortsTrie)>,
 }
 
+/// A word of a mask.
+#[derive(Clone, Copy, Debug)]
+struct Word {
+    at: u8,
+    /// If it begins a part for which there are tries: the part's number, from 1 on.
+    tried: u8,
+    bits: u64,
+}
+
+impl Word {
+    /// What of `key` is under the mask.
+    fn of(self, key: &FlowKey) -> u64 {
+        key.0[usize::from(self.at)] & self.bits
+    }
+
+    /// Those of its bits that are not read yet, and the packet's still.
+    fn unread(self, reads: &Reads) -> u64 {
+        let at = usize::from(self.at);
+        self.bits & !(reads.mask().0[at] | reads.written().0[at])
+    }
+
+    /// Records that it was read.
+    fn note(self, reads: &mut Reads) {
+        if self.unread(reads) != 0 {
+            reads.note(self.at.into(), self.bits);
+        }
+    }
+}
+
 /// What a look-up carries from tuple to tuple.
 pub(crate) struct Search<'a> {
     pub(crate) key: &'a FlowKey,
-    pub(crate) options: Options,
+    pub(crate) options: Enabled,
     pub(crate) prefixes: &'a Prefixes,
-    pub(crate) walks: Walks,
+    /// Nothing until a trie is asked.
+    pub(crate) walks: Option<Walks>,
     pub(crate) reads: &'a mut Reads,
 }
 
@@ -42,18 +76,20 @@ impl<R: Rule> Tuple<R> {
     pub(crate) fn new(mask: Arc<MiniMask>, prefixes: &mut Prefixes, seed: Seed) -> Self {
         let whole = mask.expand();
         let tp = mask.words().position(|(word, _)| word == layout::TP);
-        let mut parts = stages::parts(mask.words().map(|(word, _)| word), seed);
-        parts.iter_mut().for_each(|part| part.prefixes = prefixes.lens(&whole, part.stage));
-        Self {
-            words: mask.words().map(|(word, bits)| (word as u8, bits)).collect(),
+        let parts = stages::parts(mask.words().map(|(word, _)| word), seed);
+        let mut tuple = Self {
+            words: mask.words().map(|(word, bits)| Word { at: word as u8, tried: 0, bits }).collect(),
             rules: HashTable::new(),
             priorities: Priorities::new(seed),
             seed,
             parts,
             partition: Partition::new(mask.words(), seed),
             ports: tp.zip(PortsTrie::new(&whole)),
+            guess: Guess::new(),
             mask,
-        }
+        };
+        tuple.set_prefixes(prefixes);
+        tuple
     }
 
     pub(crate) fn mask(&self) -> &Arc<MiniMask> {
@@ -82,74 +118,146 @@ impl<R: Rule> Tuple<R> {
         self.rules.iter_hash(self.seed.all(self.seed.start, values)).filter(move |r| r.minimatch().values() == values)
     }
 
+    /// Visits the rules that match the key, and records what was read of it to find them, or to tell that there are none.
+    ///
+    /// Where something is not read yet, the indexes are there to tell that there are none. If there are some, all indexes
+    /// have what is theirs, and what the look-up reads by asking them is known without: where rules are likely, they are
+    /// looked for first.
+    #[inline]
+    pub(crate) fn visit<'a>(&'a self, search: &mut Search<'_>, mut visit: impl FnMut(&'a Arc<R>)) {
+        let (mut hash, mut unread) = (self.seed.start, 0);
+        for word in &self.words {
+            unread |= word.unread(search.reads);
+            hash = self.seed.add(hash, word.of(search.key));
+        }
+        // What is all read already cannot be read less of: it takes no index to tell.
+        if unread == 0 {
+            if !self.is_excluded(search) {
+                self.matching(hash, search.key).for_each(visit);
+            }
+            return;
+        }
+        let first = self.guess.is_likely();
+        let mut found = false;
+        if first || !self.excludes(search) {
+            for rule in self.matching(hash, search.key) {
+                found = true;
+                visit(rule);
+            }
+        }
+        if first && found {
+            self.note(search);
+        } else if first {
+            self.excludes(search);
+        }
+        self.guess.learn(found);
+    }
+
     /// The rules that match `key`, whose masked words have this hash.
-    pub(crate) fn matching(&self, hash: u64, key: &FlowKey) -> impl Iterator<Item = &Arc<R>> {
-        self.rules.iter_hash(hash).filter(move |r| {
-            let values = r.minimatch().values().iter();
-            self.mask.words().zip(values).all(|((word, bits), value)| key.0[word] & bits == *value)
+    #[inline]
+    fn matching(&self, hash: u64, key: &FlowKey) -> impl Iterator<Item = &Arc<R>> {
+        let words = self.words.as_slice();
+        self.rules.iter_hash(hash).filter(move |rule| {
+            let mut pairs = words.iter().zip(rule.minimatch().values());
+            pairs.all(|(word, value)| word.of(key) == *value)
         })
     }
 
-    /// The hash of the key's masked words, unless one of the indexes tells that the tuple has no rule for it. Records what
-    /// was read of the key.
-    pub(crate) fn hash_of(&self, search: &mut Search<'_>) -> Option<u64> {
-        let Search { key, options, prefixes, walks, reads } = search;
-        let unread =
-            |word: usize, bits: u64, reads: &Reads| bits & !reads.mask().0[word] & !reads.written().0[word] != 0;
-        // What is all read already cannot be read less of: it takes no index to tell.
-        let last = self.words.iter().rposition(|(word, bits)| unread(usize::from(*word), *bits, reads));
-        let Some(last) = last else {
-            let excluded = options.prefix_tries && self.parts.iter().any(|p| Prefixes::excluded(&p.prefixes, walks));
-            return (!excluded).then(|| self.hash_part(&self.words, self.seed.start, key));
-        };
-        if options.partitions
-            && let Some((_, partition)) = &self.partition
-            && partition.excludes(key, reads)
-        {
-            return None;
-        }
-        let mut hash = self.seed.start;
-        let mut begin = 0;
-        for part in &self.parts {
-            let words = &self.words[begin..part.end];
-            begin = part.end;
-            if words.iter().any(|(word, bits)| unread(usize::from(*word), *bits, reads)) {
-                if options.prefix_tries && prefixes.exclude(&part.prefixes, key, walks, reads) {
-                    return None;
-                }
-                if options.ports_trie
-                    && part.stage == Stage::L4
-                    && let Some((_, ports)) = &self.ports
-                    && ports.excludes(key, reads)
-                {
-                    return None;
-                }
-                words.iter().for_each(|(word, bits)| reads.note(usize::from(*word), *bits));
+    /// Whether a trie has told that there is no rule for the key.
+    #[inline]
+    fn is_excluded(&self, search: &Search<'_>) -> bool {
+        match &search.walks {
+            Some(walks) => {
+                search.options.prefix_tries() && self.parts.iter().any(|p| Prefixes::excluded(&p.prefixes, walks))
             }
-            hash = self.hash_part(words, hash, key);
-            if options.stages
-                && last >= begin
-                && let Some(index) = &part.index
-                && !index.contains(hash)
-            {
-                return None;
-            }
+            None => false,
         }
-        Some(hash)
     }
 
-    /// The hash of some of the key's masked words, behind others.
-    fn hash_part(&self, words: &[(u8, u64)], hash: u64, key: &FlowKey) -> u64 {
-        words.iter().fold(hash, |hash, (word, bits)| self.seed.add(hash, key.0[usize::from(*word)] & bits))
+    /// Whether one of the indexes tells that there is no rule for the key, of which something is not read yet. Records what
+    /// was read to tell: all, if none of them does.
+    #[inline(never)]
+    fn excludes(&self, search: &mut Search<'_>) -> bool {
+        let Search { key, options, prefixes, walks, reads } = search;
+        if let Some((_, partition)) = &self.partition
+            && options.partitions()
+            && partition.excludes(key, reads)
+        {
+            return true;
+        }
+        let mut hash = self.seed.start;
+        let mut left = self.words.as_slice();
+        for part in &self.parts {
+            let (words, later) = left.split_at(part.len);
+            left = later;
+            if words.first().is_some_and(|word| word.tried != 0) && words.iter().any(|word| word.unread(reads) != 0) {
+                if options.prefix_tries()
+                    && !part.prefixes.is_empty()
+                    && prefixes.exclude(&part.prefixes, key, walks.get_or_insert_default(), reads)
+                {
+                    return true;
+                }
+                if let Some(ports) = self.ports_in(part, *options)
+                    && ports.excludes(key, reads)
+                {
+                    return true;
+                }
+            }
+            for word in words {
+                word.note(reads);
+                hash = self.seed.add(hash, word.of(key));
+            }
+            if let Some(index) = &part.index
+                && options.stages()
+                && later.iter().rev().any(|word| word.unread(reads) != 0)
+                && !index.contains(hash)
+            {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Records what is read by asking the indexes for a key for which there are rules.
+    #[inline(never)]
+    fn note(&self, search: &mut Search<'_>) {
+        let Search { options, prefixes, reads, .. } = search;
+        if self.partition.is_some() && options.partitions() {
+            reads.note(layout::METADATA, u64::MAX);
+        }
+        let words = self.words.as_slice();
+        for (i, word) in words.iter().enumerate() {
+            if word.tried != 0 {
+                let part = &self.parts[usize::from(word.tried) - 1];
+                if words[i..].iter().take(part.len).any(|word| word.unread(reads) != 0) {
+                    if options.prefix_tries() {
+                        prefixes.note(&part.prefixes, reads);
+                    }
+                    if let Some(ports) = self.ports_in(part, *options) {
+                        ports.note(reads);
+                    }
+                }
+            }
+            word.note(reads);
+        }
+    }
+
+    /// The trie to ask about the ports when it comes to a part.
+    fn ports_in(&self, part: &Part, options: Enabled) -> Option<&PortsTrie> {
+        match &self.ports {
+            Some((_, ports)) if part.stage == Stage::L4 && options.ports_trie() => Some(ports),
+            _ => None,
+        }
     }
 
     pub(crate) fn insert(&mut self, rule: Arc<R>, prefixes: &mut Prefixes) {
         let values = rule.minimatch().values();
         let mut hash = self.seed.start;
-        let mut begin = 0;
+        let mut left = values;
         for part in &mut self.parts {
-            hash = self.seed.all(hash, &values[begin..part.end]);
-            begin = part.end;
+            let (words, later) = left.split_at(part.len);
+            left = later;
+            hash = self.seed.all(hash, words);
             if let Some(index) = &mut part.index {
                 index.insert(hash);
             }
@@ -174,10 +282,11 @@ impl<R: Rule> Tuple<R> {
             Err(_) => return false,
         }
         let mut hash = self.seed.start;
-        let mut begin = 0;
+        let mut left = values;
         for part in &mut self.parts {
-            hash = self.seed.all(hash, &values[begin..part.end]);
-            begin = part.end;
+            let (words, later) = left.split_at(part.len);
+            left = later;
+            hash = self.seed.all(hash, words);
             if let Some(index) = &mut part.index {
                 index.remove(hash);
             }
@@ -201,6 +310,14 @@ impl<R: Rule> Tuple<R> {
             for rule in &self.rules {
                 prefixes.insert(&part.prefixes, |word| word_of(rule.minimatch(), word));
             }
+        }
+        let mut begin = 0;
+        for (number, part) in (1..).zip(&self.parts) {
+            if let Some(first) = self.words.get_mut(begin) {
+                let ports = self.ports.is_some() && part.stage == Stage::L4;
+                first.tried = if part.prefixes.is_empty() && !ports { 0 } else { number };
+            }
+            begin += part.len;
         }
     }
 }
