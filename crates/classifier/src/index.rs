@@ -154,7 +154,7 @@ impl<R: Rule> Index<R> {
         let mut best: Option<&'a Arc<R>> = None;
         let mut search = Search { key, options, prefixes: &self.prefixes, walks: None, reads };
         for (max_priority, id) in &self.order {
-            if options.priority_sorting() && best.is_some_and(|b| b.priority() >= *max_priority) {
+            if best.is_some_and(|b| b.priority() >= *max_priority) && options.priority_sorting() {
                 break;
             }
             let Some(tuple) = &self.tuples[*id as usize] else { continue };

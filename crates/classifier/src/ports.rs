@@ -46,8 +46,12 @@ impl PortsTrie {
 
     /// Records what is read of ports for which there is a rule.
     pub(crate) fn note(&self, reads: &mut Reads) {
-        reads.note_prefix(layout::TP, SRC_SHIFT, 16, self.src_len);
-        reads.note_prefix(layout::TP, DST_SHIFT, 16, self.dst_len);
+        if self.src_len > 0 {
+            reads.note_prefix(layout::TP, SRC_SHIFT, 16, self.src_len);
+        }
+        if self.dst_len > 0 {
+            reads.note_prefix(layout::TP, DST_SHIFT, 16, self.dst_len);
+        }
     }
 
     pub(crate) fn insert(&mut self, tp: u64) {

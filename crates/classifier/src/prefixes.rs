@@ -309,7 +309,16 @@ impl Place {
 
     /// How many leading bits are read already, or are not the packet's any more.
     fn n_read(self, reads: &Reads) -> u8 {
-        self.value_by(|word| reads.mask().0[word] | reads.written().0[word]).leading_ones() as u8
+        let known = |word: usize| reads.mask().0[word] | reads.written().0[word];
+        match self {
+            Self::Narrow { word, shift, width } => {
+                width.min((known(word) << (64 - shift - width)).leading_ones() as u8)
+            }
+            Self::Wide { word } => match known(word).leading_ones() as u8 {
+                64 => 64 + known(word + 1).leading_ones() as u8,
+                n => n,
+            },
+        }
     }
 
     /// Whether the first `len` bits are read already, or are not the packet's any more.

@@ -21,8 +21,10 @@ use std::sync::Arc;
 pub(crate) struct Tuple<R> {
     mask: Arc<MiniMask>,
     /// The words of the mask.
-    words: SmallVec<[Word; 6]>,
+    words: SmallVec<[Word; WORDS_LIKELY]>,
     rules: HashTable<Arc<R>>,
+    /// How many of the rules have the match of another one.
+    n_same: usize,
     priorities: Priorities,
     seed: Seed,
     parts: Parts,
@@ -32,6 +34,9 @@ pub(crate) struct Tuple<R> {
     /// With the place of the ports among the mask's words.
     ports: Option<(usize, PortsTrie)>,
 }
+
+/// Words of a mask, mostly: a match on both addresses and ports has four, and a port or metadata come before them.
+const WORDS_LIKELY: usize = 6;
 
 /// A word of a mask.
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +85,7 @@ impl<R: Rule> Tuple<R> {
         let mut tuple = Self {
             words: mask.words().map(|(word, bits)| Word { at: word as u8, tried: 0, bits }).collect(),
             rules: HashTable::new(),
+            n_same: 0,
             priorities: Priorities::new(seed),
             seed,
             parts,
@@ -125,53 +131,59 @@ impl<R: Rule> Tuple<R> {
     /// looked for first.
     #[inline]
     pub(crate) fn visit<'a>(&'a self, search: &mut Search<'_>, mut visit: impl FnMut(&'a Arc<R>)) {
+        let words = self.words.as_slice();
         let (mut hash, mut unread) = (self.seed.start, 0);
-        for word in &self.words {
+        let mut first = [0; WORDS_LIKELY];
+        for (i, word) in words.iter().enumerate() {
+            let value = word.of(search.key);
             unread |= word.unread(search.reads);
-            hash = self.seed.add(hash, word.of(search.key));
+            hash = self.seed.add(hash, value);
+            if let Some(place) = first.get_mut(i) {
+                *place = value;
+            }
         }
+        let is_likely = unread == 0 || self.guess.is_likely();
         // What is all read already cannot be read less of: it takes no index to tell.
         if unread == 0 {
-            if !self.is_excluded(search) {
-                self.matching(hash, search.key).for_each(visit);
+            if search.walks.is_some() && self.is_excluded(search) {
+                return;
             }
+        } else if !is_likely && self.excludes(search) {
+            return self.guess.learn(false);
+        }
+        let mut found = false;
+        let key = search.key;
+        let there = self.rules.find(hash, |rule| {
+            let values = rule.minimatch().values();
+            values.iter().zip(&first).all(|(value, of_key)| value == of_key)
+                && (words.len() <= WORDS_LIKELY || are_rest(words, values, key))
+        });
+        if let Some(rule) = there {
+            found = true;
+            if self.n_same == 0 {
+                visit(rule);
+            } else {
+                self.same_match(rule.minimatch().values()).for_each(visit);
+            }
+        }
+        if unread == 0 {
             return;
         }
-        let first = self.guess.is_likely();
-        let mut found = false;
-        if first || !self.excludes(search) {
-            for rule in self.matching(hash, search.key) {
-                found = true;
-                visit(rule);
+        if is_likely {
+            if found {
+                self.note(search);
+            } else {
+                self.excludes(search);
             }
-        }
-        if first && found {
-            self.note(search);
-        } else if first {
-            self.excludes(search);
         }
         self.guess.learn(found);
     }
 
-    /// The rules that match `key`, whose masked words have this hash.
-    #[inline]
-    fn matching(&self, hash: u64, key: &FlowKey) -> impl Iterator<Item = &Arc<R>> {
-        let words = self.words.as_slice();
-        self.rules.iter_hash(hash).filter(move |rule| {
-            let mut pairs = words.iter().zip(rule.minimatch().values());
-            pairs.all(|(word, value)| word.of(key) == *value)
-        })
-    }
-
     /// Whether a trie has told that there is no rule for the key.
-    #[inline]
+    #[inline(never)]
     fn is_excluded(&self, search: &Search<'_>) -> bool {
-        match &search.walks {
-            Some(walks) => {
-                search.options.prefix_tries() && self.parts.iter().any(|p| Prefixes::excluded(&p.prefixes, walks))
-            }
-            None => false,
-        }
+        let Some(walks) = &search.walks else { return false };
+        search.options.prefix_tries() && self.parts.iter().any(|part| Prefixes::excluded(&part.prefixes, walks))
     }
 
     /// Whether one of the indexes tells that there is no rule for the key, of which something is not read yet. Records what
@@ -221,24 +233,32 @@ impl<R: Rule> Tuple<R> {
     /// Records what is read by asking the indexes for a key for which there are rules.
     #[inline(never)]
     fn note(&self, search: &mut Search<'_>) {
-        let Search { options, prefixes, reads, .. } = search;
-        if self.partition.is_some() && options.partitions() {
-            reads.note(layout::METADATA, u64::MAX);
+        if self.partition.is_some() && search.options.partitions() {
+            search.reads.note(layout::METADATA, u64::MAX);
         }
-        let words = self.words.as_slice();
-        for (i, word) in words.iter().enumerate() {
-            if word.tried != 0 {
-                let part = &self.parts[usize::from(word.tried) - 1];
-                if words[i..].iter().take(part.len).any(|word| word.unread(reads) != 0) {
-                    if options.prefix_tries() {
-                        prefixes.note(&part.prefixes, reads);
-                    }
-                    if let Some(ports) = self.ports_in(part, *options) {
-                        ports.note(reads);
-                    }
+        for (i, word) in self.words.iter().enumerate() {
+            if word.unread(search.reads) != 0 || word.tried != 0 {
+                if word.tried != 0 {
+                    self.note_tried(i, *word, search);
                 }
+                search.reads.note(word.at.into(), word.bits);
             }
-            word.note(reads);
+        }
+    }
+
+    /// The same for the tries of a part, which begins with this word, the `i`th.
+    #[inline(never)]
+    fn note_tried(&self, i: usize, first: Word, search: &mut Search<'_>) {
+        let Search { options, prefixes, reads, .. } = search;
+        let part = &self.parts[usize::from(first.tried) - 1];
+        if self.words[i..].iter().take(part.len).all(|word| word.unread(reads) == 0) {
+            return;
+        }
+        if options.prefix_tries() {
+            prefixes.note(&part.prefixes, reads);
+        }
+        if let Some(ports) = self.ports_in(part, *options) {
+            ports.note(reads);
         }
     }
 
@@ -270,17 +290,25 @@ impl<R: Rule> Tuple<R> {
             ports.insert(values[*at]);
         }
         self.priorities.insert(rule.priority());
+        self.n_same += usize::from(self.has(hash, values));
         let seed = self.seed;
         self.rules.insert_unique(hash, rule, |r| seed.all(seed.start, r.minimatch().values()));
+    }
+
+    /// Whether there is a rule of this match, with its hash.
+    fn has(&self, hash: u64, values: &[u64]) -> bool {
+        self.rules.find(hash, |r| r.minimatch().values() == values).is_some()
     }
 
     /// Removes this very rule. Whether it was there.
     pub(crate) fn remove(&mut self, rule: &Arc<R>, prefixes: &mut Prefixes) -> bool {
         let values = rule.minimatch().values();
-        match self.rules.find_entry(self.seed.all(self.seed.start, values), |r| Arc::ptr_eq(r, rule)) {
+        let whole = self.seed.all(self.seed.start, values);
+        match self.rules.find_entry(whole, |r| Arc::ptr_eq(r, rule)) {
             Ok(entry) => drop(entry.remove()),
             Err(_) => return false,
         }
+        self.n_same -= usize::from(self.n_same > 0 && self.has(whole, values));
         let mut hash = self.seed.start;
         let mut left = values;
         for part in &mut self.parts {
@@ -320,6 +348,12 @@ impl<R: Rule> Tuple<R> {
             begin += part.len;
         }
     }
+}
+
+/// Whether the masked words of `key` behind the first [`WORDS_LIKELY`] are these values'.
+#[cold]
+fn are_rest(words: &[Word], values: &[u64], key: &FlowKey) -> bool {
+    words.iter().zip(values).skip(WORDS_LIKELY).all(|(word, value)| word.of(key) == *value)
 }
 
 /// A word of a match's key.

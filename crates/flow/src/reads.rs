@@ -90,13 +90,18 @@ impl Reads {
 
     /// Records that the first `len` bits of the `width` bits from bit `shift` of word `word` on were read one by one, the
     /// most significant first. Where some of them were overwritten before, the rest is read at once.
+    #[inline]
     pub fn note_prefix(&mut self, word: usize, shift: u8, width: u8, len: u8) {
-        let bits = prefix_bits(shift, width, len);
-        let new = bits & !self.mask.0[word] & !self.written.0[word];
-        if new == 0 {
-            return;
+        let new = prefix_bits(shift, width, len) & !(self.mask.0[word] | self.written.0[word]);
+        if new != 0 {
+            self.add_prefix(new, word, shift, width, len);
         }
-        if prefix_bits(shift, width, width) & self.written.0[word] != 0 {
+    }
+
+    /// Records a prefix, of which these bits are new.
+    fn add_prefix(&mut self, new: u64, word: usize, shift: u8, width: u8, len: u8) {
+        let written = self.written.0[word];
+        if written != 0 && prefix_bits(shift, width, width) & written != 0 {
             return self.note(word, new);
         }
         self.mask.0[word] |= new;
