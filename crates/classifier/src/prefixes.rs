@@ -6,8 +6,8 @@
 //! these bits and one more are read. What has been read for other tuples may show that without reading more.
 //!
 //! A tuple's fields are asked in an order that depends on nothing but what has been read: first those that answer by what
-//! was read of the field already, then those whose bits have been read anyway, then those that have few prefixes of the
-//! length, as they are the most likely to exclude the tuple, and by few bits.
+//! was read of the field already, then those that have few prefixes of the length, as they are the most likely to exclude
+//! the tuple, and by few bits.
 
 use crate::options::MAX_PREFIXES;
 use crate::trie::{Bits, Trie};
@@ -60,7 +60,7 @@ impl Walk {
         match self.last {
             Some((trie, common)) if trie == prefix.trie => Some(common),
             _ => {
-                let common = field.tries[usize::from(prefix.trie)].1.common(field.place.value(key), prefix.len);
+                let common = field.tries[usize::from(prefix.trie)].1.common(field.place, key, prefix.len);
                 self.last = common.map(|common| (prefix.trie, common));
                 common
             }
@@ -190,19 +190,16 @@ impl Prefixes {
         if let [only] = lens {
             return !self.ask(*only, key, walks, reads);
         }
-        if Self::excluded(lens, walks) {
-            return true;
+        let mut left = 0u8;
+        for (i, prefix) in lens.iter().enumerate() {
+            let field = usize::from(prefix.field);
+            match walks.0[field].known(*prefix, &self.0[field], key, reads) {
+                Some(false) => return true,
+                Some(true) => {}
+                None => left |= 1 << i,
+            }
         }
-        let known = lens.iter().any(|prefix| {
-            let i = usize::from(prefix.field);
-            walks.0[i].known(*prefix, &self.0[i], key, reads) == Some(false)
-        });
-        if known {
-            return true;
-        }
-        let mut asked = 0u8;
-        while let Some(prefix) = self.next_to_ask(lens, asked, reads) {
-            asked |= 1 << prefix.field;
+        while let Some(prefix) = self.next_to_ask(lens, &mut left) {
             if !self.ask(prefix, key, walks, reads) {
                 return true;
             }
@@ -215,9 +212,12 @@ impl Prefixes {
         if let [only] = lens {
             return self.0[usize::from(only.field)].place.note(only.len, reads);
         }
-        let mut asked = 0u8;
-        while let Some(prefix) = self.next_to_ask(lens, asked, reads) {
-            asked |= 1 << prefix.field;
+        let mut left = 0u8;
+        for (i, prefix) in lens.iter().enumerate() {
+            let is_read = self.0[usize::from(prefix.field)].place.n_read(reads) >= prefix.len;
+            left |= u8::from(!is_read) << i;
+        }
+        while let Some(prefix) = self.next_to_ask(lens, &mut left) {
             self.0[usize::from(prefix.field)].place.note(prefix.len, reads);
         }
     }
@@ -230,14 +230,16 @@ impl Prefixes {
         there
     }
 
-    /// Which field to ask next: `asked` has a bit for each that was asked.
-    fn next_to_ask(&self, lens: &[Prefix], asked: u8, reads: &Reads) -> Option<Prefix> {
-        let left = lens.iter().filter(|prefix| asked >> prefix.field & 1 == 0);
-        let cost = |prefix: &&Prefix| {
-            let field = &self.0[usize::from(prefix.field)];
-            (!field.place.is_read(prefix.len, reads), field.tries[usize::from(prefix.trie)].1.n())
+    /// Which field to ask next: `left` has a bit for each that was not asked and is not read as far as that.
+    fn next_to_ask(&self, lens: &[Prefix], left: &mut u8) -> Option<Prefix> {
+        let next = if left.count_ones() > 1 {
+            let prefixes = (0..).zip(lens).filter(|(i, _)| *left >> i & 1 != 0);
+            prefixes.min_by_key(|(_, p)| self.0[usize::from(p.field)].tries[usize::from(p.trie)].1.n())?.0
+        } else {
+            left.trailing_zeros()
         };
-        left.min_by_key(cost).copied()
+        *left &= !1u8.checked_shl(next)?;
+        lens.get(next as usize).copied()
     }
 }
 
@@ -267,12 +269,14 @@ impl PrefixField {
 }
 
 impl FieldTrie {
-    /// How many leading bits of `value`, `len` at most, are those of a prefix here. Nothing: there are no prefixes.
-    #[inline]
-    fn common(&self, value: u128, len: u8) -> Option<u8> {
-        let common = match self {
-            Self::Short(trie) => trie.common(u32::from_top(value).truncated(len)),
-            Self::Long(trie) => trie.common(value.truncated(len)),
+    /// How many leading bits of a key's field, `len` at most, are those of a prefix here. Nothing: there are no prefixes.
+    fn common(&self, place: Place, key: &FlowKey, len: u8) -> Option<u8> {
+        let common = match (self, place) {
+            (Self::Short(trie), Place::Narrow { word, shift, width }) => {
+                trie.common(((key.0[word] << (64 - shift - width) >> 32) as u32).truncated(len))
+            }
+            (Self::Short(trie), _) => trie.common(u32::from_top(place.value(key)).truncated(len)),
+            (Self::Long(trie), _) => trie.common(place.value(key).truncated(len)),
         };
         common.map(|c| c.min(len))
     }
@@ -319,11 +323,6 @@ impl Place {
                 n => n,
             },
         }
-    }
-
-    /// Whether the first `len` bits are read already, or are not the packet's any more.
-    fn is_read(self, len: u8, reads: &Reads) -> bool {
-        self.n_read(reads) >= len
     }
 
     fn note(self, read: u8, reads: &mut Reads) {
