@@ -325,8 +325,9 @@ impl Place {
         }
     }
 
-    fn note(self, read: u8, reads: &mut Reads) {
-        match self {
+    #[inline]
+    fn note(&self, read: u8, reads: &mut Reads) {
+        match *self {
             Self::Narrow { word, shift, width } => reads.note_prefix(word, shift, width, read),
             Self::Wide { word } => {
                 reads.note_prefix(word, 0, 64, read.min(64));

@@ -236,24 +236,20 @@ impl<R: Rule> Tuple<R> {
         if self.partition.is_some() && search.options.partitions() {
             search.reads.note(layout::METADATA, u64::MAX);
         }
-        for (i, word) in self.words.iter().enumerate() {
+        for word in &self.words {
             if word.unread(search.reads) != 0 || word.tried != 0 {
                 if word.tried != 0 {
-                    self.note_tried(i, *word, search);
+                    self.note_tried(word.tried, search);
                 }
                 search.reads.note(word.at.into(), word.bits);
             }
         }
     }
 
-    /// The same for the tries of a part, which begins with this word, the `i`th.
-    #[inline(never)]
-    fn note_tried(&self, i: usize, first: Word, search: &mut Search<'_>) {
+    /// The same for the tries of a part, by its number.
+    fn note_tried(&self, number: u8, search: &mut Search<'_>) {
         let Search { options, prefixes, reads, .. } = search;
-        let part = &self.parts[usize::from(first.tried) - 1];
-        if self.words[i..].iter().take(part.len).all(|word| word.unread(reads) == 0) {
-            return;
-        }
+        let Some(part) = self.parts.get(usize::from(number) - 1) else { return };
         if options.prefix_tries() {
             prefixes.note(&part.prefixes, reads);
         }
