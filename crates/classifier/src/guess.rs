@@ -47,8 +47,9 @@ mod tests {
             guess.learn(found);
             guess.is_likely()
         };
-        assert_eq!([true, true, false, false, false, false, true, true].map(&mut after), [
-            true, true, true, false, false, false, false, true
-        ]);
+        assert_eq!(
+            [true, true, false, false, false, false, true, true].map(&mut after),
+            [true, true, true, false, false, false, false, true]
+        );
     }
 }

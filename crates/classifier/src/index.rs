@@ -3,9 +3,9 @@
 use crate::conjunction::Clauses;
 use crate::hash::Seed;
 use crate::left_right::Apply;
+use crate::options::Enabled;
 use crate::prefixes::Prefixes;
 use crate::tuple::{Search, Tuple};
-use crate::options::Enabled;
 use crate::{DEFAULT_PREFIXES, MiniMask, Rule};
 use flow::{Field, FlowKey, Match, Reads};
 use foldhash::fast::FixedState;
@@ -90,6 +90,12 @@ impl<R: Rule> Index<R> {
             && self.by_mask.is_empty()
             && self.free.len() == self.tuples.len()
             && self.prefixes.are_empty()
+    }
+
+    /// Makes all tuples expect that something will be found in them, or nothing.
+    #[cfg(test)]
+    pub(crate) fn expect(&self, found: bool) {
+        self.tuples().for_each(|tuple| tuple.expect(found));
     }
 
     /// The shared mask, if there is a rule with it.

@@ -124,6 +124,12 @@ impl<R: Rule> Tuple<R> {
         self.rules.iter_hash(self.seed.all(self.seed.start, values)).filter(move |r| r.minimatch().values() == values)
     }
 
+    /// Makes it expect that something will be found, or nothing.
+    #[cfg(test)]
+    pub(crate) fn expect(&self, found: bool) {
+        (0..4).for_each(|_| self.guess.learn(found));
+    }
+
     /// Visits the rules that match the key, and records what was read of it to find them, or to tell that there are none.
     ///
     /// Where something is not read yet, the indexes are there to tell that there are none. If there are some, all indexes

@@ -133,6 +133,13 @@ impl Table<'_> {
         let key = &key.masked(&given);
         let want = linear(&self.list, key, version);
         let lookup = Lookup::new(&self.cls, key, version, &self.written);
+        // What tuples expect changes nothing.
+        for likely in [true, false] {
+            self.cls.index.read().expect(likely);
+            let again = Lookup::new(&self.cls, key, version, &self.written);
+            prop_assert_eq!(again.found(), lookup.found());
+            prop_assert_eq!(again.reads.order(), lookup.reads.order());
+        }
         prop_assert_eq!(lookup.reads.written(), &self.written);
         prop_assert!(lookup.reads.mask().masked(&self.written).is_zero());
         prop_assert_eq!(lookup.found.is_some(), !want.is_empty());
