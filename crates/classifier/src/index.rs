@@ -16,16 +16,27 @@ use std::sync::Arc;
 ///
 /// Invariants: no tuple is empty; `order` has each of them once, by descending highest priority.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Index<R> {
-    /// By number. Numbers of tuples that are gone are used again.
-    tuples: Vec<Option<Box<Tuple<R>>>>,
-    free: Vec<u32>,
-    by_mask: HashMap<Arc<MiniMask>, u32, FixedState>,
-    /// Highest priority and number.
-    order: Vec<(u32, u32)>,
+    // First what look-ups go through.
+    order: Vec<Place<R>>,
     prefixes: Prefixes,
+    by_mask: HashMap<Arc<MiniMask>, u32, FixedState>,
+    /// Highest priorities of the tuples, by number.
+    highest: Vec<u32>,
+    /// Numbers of tuples that are gone, to be used again.
+    free: Vec<u32>,
     n_rules: usize,
     seed: Seed,
+}
+
+/// A tuple in the order.
+#[derive(Debug)]
+struct Place<R> {
+    /// Its highest priority.
+    highest: u32,
+    number: u32,
+    tuple: Box<Tuple<R>>,
 }
 
 /// A change of an index.
@@ -61,11 +72,11 @@ impl<R: Rule> Apply<Change<R>> for Index<R> {
 impl<R: Rule> Index<R> {
     pub(crate) fn new(seed: u64) -> Self {
         Self {
-            tuples: Vec::new(),
-            free: Vec::new(),
-            by_mask: HashMap::with_hasher(FixedState::with_seed(seed)),
             order: Vec::new(),
             prefixes: Prefixes::new(&DEFAULT_PREFIXES),
+            by_mask: HashMap::with_hasher(FixedState::with_seed(seed)),
+            highest: Vec::new(),
+            free: Vec::new(),
             n_rules: 0,
             seed: Seed::new(seed),
         }
@@ -88,7 +99,7 @@ impl<R: Rule> Index<R> {
     pub(crate) fn is_clean(&self) -> bool {
         self.order.is_empty()
             && self.by_mask.is_empty()
-            && self.free.len() == self.tuples.len()
+            && self.free.len() == self.highest.len()
             && self.prefixes.are_empty()
     }
 
@@ -105,14 +116,13 @@ impl<R: Rule> Index<R> {
 
     /// Tuples by descending highest priority.
     pub(crate) fn tuples(&self) -> impl Iterator<Item = &Tuple<R>> {
-        self.order.iter().filter_map(|(_, id)| self.tuples[*id as usize].as_deref())
+        self.order.iter().map(|place| &*place.tuple)
     }
 
     /// Rules of this match.
     pub(crate) fn same_match<'a>(&'a self, m: &Match, values: &'a [u64]) -> impl Iterator<Item = &'a Arc<R>> {
-        let id = self.by_mask.get(&MiniMask::new(m.mask()));
-        let tuple = id.and_then(|id| self.tuples[*id as usize].as_deref());
-        tuple.into_iter().flat_map(|t| t.same_match(values))
+        let place = self.place_of(&MiniMask::new(m.mask()));
+        place.into_iter().flat_map(|i| self.order[i].tuple.same_match(values))
     }
 
     /// The rule of the highest priority that is there in `version` and matches `key`.
@@ -159,11 +169,10 @@ impl<R: Rule> Index<R> {
     ) -> Option<&'a Arc<R>> {
         let mut best: Option<&'a Arc<R>> = None;
         let mut search = Search { key, options, prefixes: &self.prefixes, walks: None, reads };
-        for (max_priority, id) in &self.order {
-            if best.is_some_and(|b| b.priority() >= *max_priority) && options.priority_sorting() {
+        for Place { highest, tuple, .. } in &self.order {
+            if best.is_some_and(|b| b.priority() >= *highest) && options.priority_sorting() {
                 break;
             }
-            let Some(tuple) = &self.tuples[*id as usize] else { continue };
             let mut found: Option<&'a Arc<R>> = None;
             tuple.visit(&mut search, |rule| {
                 if !rule.versions().visible_in(version) {
@@ -187,76 +196,68 @@ impl<R: Rule> Index<R> {
 
     fn insert(&mut self, rule: &Arc<R>) {
         let mask = rule.minimatch().mask();
-        let id = match self.by_mask.get(mask) {
-            Some(id) => *id,
-            None => self.new_tuple(mask),
-        };
-        if let Some(tuple) = &mut self.tuples[id as usize] {
-            let before = tuple.max_priority();
-            tuple.insert(Arc::clone(rule), &mut self.prefixes);
-            let after = tuple.max_priority();
-            self.n_rules += 1;
-            self.resort(id, before, after);
+        self.n_rules += 1;
+        if let Some(i) = self.place_of(mask) {
+            self.order[i].tuple.insert(Arc::clone(rule), &mut self.prefixes);
+            return self.resort(i);
         }
+        let mut tuple = Box::new(Tuple::new(Arc::clone(mask), &mut self.prefixes, self.seed));
+        tuple.insert(Arc::clone(rule), &mut self.prefixes);
+        let number = self.free.pop().unwrap_or(self.highest.len() as u32);
+        if number as usize == self.highest.len() {
+            self.highest.push(0);
+        }
+        self.by_mask.insert(Arc::clone(mask), number);
+        self.put(Place { highest: rule.priority(), number, tuple });
     }
 
     fn remove(&mut self, rule: &Arc<R>) -> bool {
-        let Some(id) = self.by_mask.get(rule.minimatch().mask()).copied() else {
+        let Some(i) = self.place_of(rule.minimatch().mask()) else {
             return false;
         };
-        let Some(tuple) = &mut self.tuples[id as usize] else {
-            return false;
-        };
-        let before = tuple.max_priority();
-        if !tuple.remove(rule, &mut self.prefixes) {
+        if !self.order[i].tuple.remove(rule, &mut self.prefixes) {
             return false;
         }
-        let after = tuple.max_priority();
         self.n_rules -= 1;
-        if tuple.is_empty() {
-            self.tuples[id as usize] = None;
-            self.free.push(id);
+        if self.order[i].tuple.is_empty() {
+            let gone = self.order.remove(i);
+            self.free.push(gone.number);
             self.by_mask.remove(rule.minimatch().mask());
+        } else {
+            self.resort(i);
         }
-        self.resort(id, before, after);
         true
     }
 
     fn set_prefixes(&mut self, fields: &[Field]) {
         self.prefixes = Prefixes::new(fields);
-        for tuple in self.tuples.iter_mut().flatten() {
-            tuple.set_prefixes(&mut self.prefixes);
+        for place in &mut self.order {
+            place.tuple.set_prefixes(&mut self.prefixes);
         }
     }
 
-    /// An empty tuple, which is not in the order yet.
-    fn new_tuple(&mut self, mask: &Arc<MiniMask>) -> u32 {
-        let tuple = Some(Box::new(Tuple::new(Arc::clone(mask), &mut self.prefixes, self.seed)));
-        let id = match self.free.pop() {
-            Some(id) => {
-                self.tuples[id as usize] = tuple;
-                id
-            }
-            None => {
-                self.tuples.push(tuple);
-                self.tuples.len() as u32 - 1
-            }
-        };
-        self.by_mask.insert(Arc::clone(mask), id);
-        id
+    /// Where the tuple of a mask stands in the order.
+    fn place_of(&self, mask: &MiniMask) -> Option<usize> {
+        let number = *self.by_mask.get(mask)?;
+        let i = self.place_for(self.highest[number as usize], number);
+        self.order.get(i).is_some_and(|place| place.number == number).then_some(i)
     }
 
-    /// Moves a tuple to where its highest priority belongs; tuples of the same are in the order of their numbers.
-    fn resort(&mut self, id: u32, before: Option<u32>, after: Option<u32>) {
-        if before == after {
-            return;
-        }
-        let place = |order: &[(u32, u32)], p: u32| order.partition_point(|(q, i)| *q > p || (*q == p && *i < id));
-        if let Some(before) = before {
-            self.order.remove(place(&self.order, before));
-        }
-        if let Some(after) = after {
-            self.order.insert(place(&self.order, after), (after, id));
+    /// Where a tuple belongs; tuples of the same highest priority are in the order of their numbers.
+    fn place_for(&self, highest: u32, number: u32) -> usize {
+        self.order.partition_point(|p| p.highest > highest || p.highest == highest && p.number < number)
+    }
+
+    fn put(&mut self, place: Place<R>) {
+        self.highest[place.number as usize] = place.highest;
+        self.order.insert(self.place_for(place.highest, place.number), place);
+    }
+
+    /// Moves a tuple, which is not empty, to where its highest priority belongs.
+    fn resort(&mut self, i: usize) {
+        if let Some(highest) = self.order[i].tuple.max_priority().filter(|p| *p != self.order[i].highest) {
+            let place = self.order.remove(i);
+            self.put(Place { highest, ..place });
         }
     }
 }

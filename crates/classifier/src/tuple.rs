@@ -18,17 +18,19 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Tuple<R> {
-    mask: Arc<MiniMask>,
+    // First what every look-up needs, side by side.
+    rules: HashTable<Arc<R>>,
+    seed: Seed,
+    /// How many of the rules have the match of another one.
+    n_same: u32,
+    guess: Guess,
     /// The words of the mask.
     words: SmallVec<[Word; WORDS_LIKELY]>,
-    rules: HashTable<Arc<R>>,
-    /// How many of the rules have the match of another one.
-    n_same: usize,
-    priorities: Priorities,
-    seed: Seed,
     parts: Parts,
-    guess: Guess,
+    mask: Arc<MiniMask>,
+    priorities: Priorities,
     /// With the place of `metadata` among the mask's words.
     partition: Option<(usize, Partition)>,
     /// With the place of the ports among the mask's words.
@@ -292,7 +294,7 @@ impl<R: Rule> Tuple<R> {
             ports.insert(values[*at]);
         }
         self.priorities.insert(rule.priority());
-        self.n_same += usize::from(self.has(hash, values));
+        self.n_same += u32::from(self.has(hash, values));
         let seed = self.seed;
         self.rules.insert_unique(hash, rule, |r| seed.all(seed.start, r.minimatch().values()));
     }
@@ -310,7 +312,7 @@ impl<R: Rule> Tuple<R> {
             Ok(entry) => drop(entry.remove()),
             Err(_) => return false,
         }
-        self.n_same -= usize::from(self.n_same > 0 && self.has(whole, values));
+        self.n_same -= u32::from(self.n_same > 0 && self.has(whole, values));
         let mut hash = self.seed.start;
         let mut left = values;
         for part in &mut self.parts {
