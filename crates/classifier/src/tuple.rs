@@ -140,6 +140,10 @@ impl<R: Rule> Tuple<R> {
     #[inline]
     pub(crate) fn visit<'a>(&'a self, search: &mut Search<'_>, mut visit: impl FnMut(&'a Arc<R>)) {
         let words = self.words.as_slice();
+        let ask_first = !self.guess.is_likely() && words.iter().any(|word| word.unread(search.reads) != 0);
+        if ask_first && self.excludes(search) {
+            return self.guess.learn(false);
+        }
         let (mut hash, mut unread) = (self.seed.start, 0);
         let mut first = [0; WORDS_LIKELY];
         for (i, word) in words.iter().enumerate() {
@@ -150,14 +154,9 @@ impl<R: Rule> Tuple<R> {
                 *place = value;
             }
         }
-        let is_likely = unread == 0 || self.guess.is_likely();
         // What is all read already cannot be read less of: it takes no index to tell.
-        if unread == 0 {
-            if search.walks.is_some() && self.is_excluded(search) {
-                return;
-            }
-        } else if !is_likely && self.excludes(search) {
-            return self.guess.learn(false);
+        if unread == 0 && search.walks.is_some() && !ask_first && self.is_excluded(search) {
+            return;
         }
         let mut found = false;
         let key = search.key;
@@ -174,17 +173,16 @@ impl<R: Rule> Tuple<R> {
                 self.same_match(rule.minimatch().values()).for_each(visit);
             }
         }
-        if unread == 0 {
-            return;
-        }
-        if is_likely {
+        if unread != 0 {
             if found {
                 self.note(search);
             } else {
                 self.excludes(search);
             }
         }
-        self.guess.learn(found);
+        if unread != 0 || ask_first {
+            self.guess.learn(found);
+        }
     }
 
     /// Whether a trie has told that there is no rule for the key.
