@@ -196,10 +196,9 @@ impl<R: Rule> Tuple<R> {
     /// was read to tell: all, if none of them does.
     #[inline(never)]
     fn excludes(&self, search: &mut Search<'_>) -> bool {
-        let Search { key, options, prefixes, walks, reads } = search;
         if let Some((_, partition)) = &self.partition
-            && options.partitions()
-            && partition.excludes(key, reads)
+            && search.options.partitions()
+            && partition.excludes(search.key, search.reads)
         {
             return true;
         }
@@ -208,32 +207,38 @@ impl<R: Rule> Tuple<R> {
         for part in &self.parts {
             let (words, later) = left.split_at(part.len);
             left = later;
-            if words.first().is_some_and(|word| word.tried != 0) && words.iter().any(|word| word.unread(reads) != 0) {
-                if options.prefix_tries()
-                    && !part.prefixes.is_empty()
-                    && prefixes.exclude(&part.prefixes, key, walks.get_or_insert_default(), reads)
-                {
-                    return true;
-                }
-                if let Some(ports) = self.ports_in(part, *options)
-                    && ports.excludes(key, reads)
-                {
-                    return true;
-                }
+            if words.first().is_some_and(|word| word.tried != 0) && self.tries_exclude(part, words, search) {
+                return true;
             }
             for word in words {
-                word.note(reads);
-                hash = self.seed.add(hash, word.of(key));
+                word.note(search.reads);
+                hash = self.seed.add(hash, word.of(search.key));
             }
             if let Some(index) = &part.index
-                && options.stages()
-                && later.iter().rev().any(|word| word.unread(reads) != 0)
+                && later.iter().rev().any(|word| word.unread(search.reads) != 0)
+                && search.options.stages()
                 && !index.contains(hash)
             {
                 return true;
             }
         }
         false
+    }
+
+    /// Whether one of the tries tells it when it comes to a part, of which these are the words.
+    #[inline(never)]
+    fn tries_exclude(&self, part: &Part, words: &[Word], search: &mut Search<'_>) -> bool {
+        let Search { key, options, prefixes, walks, reads } = search;
+        if words.iter().all(|word| word.unread(reads) == 0) {
+            return false;
+        }
+        if !part.prefixes.is_empty()
+            && options.prefix_tries()
+            && prefixes.exclude(&part.prefixes, key, walks.get_or_insert_default(), reads)
+        {
+            return true;
+        }
+        self.ports_in(part, *options).is_some_and(|ports| ports.excludes(key, reads))
     }
 
     /// Records what is read by asking the indexes for a key for which there are rules.
