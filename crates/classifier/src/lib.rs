@@ -11,6 +11,9 @@
 //! - [`ports`]: the same for transport ports, by tuple;
 //! - [`partition`]: tuples whose rules all match on `metadata` are passed over by its value.
 //!
+//! All of that is for tuples that hold nothing for a key. Where a rule is found, the indexes would not have told anything,
+//! and what they would have read is known: where rules are likely ([`guess`]), the table is asked before them.
+//!
 //! What changes with every rule is laid out so that a change meets few cache misses: [`counts`], [`priorities`] and the
 //! tries. Beside that: [`hash`], [`conjunction`] for conjunctive matches, [`versions`] for changes that are seen whole or
 //! not at all, and [`left_right`], by which look-ups never wait for a change.

@@ -248,16 +248,15 @@ impl<R: Rule> Tuple<R> {
             search.reads.note(layout::METADATA, u64::MAX);
         }
         for word in &self.words {
-            if word.unread(search.reads) != 0 || word.tried != 0 {
-                if word.tried != 0 {
-                    self.note_tried(word.tried, search);
-                }
-                search.reads.note(word.at.into(), word.bits);
+            if word.tried != 0 {
+                self.note_tried(word.tried, search);
             }
+            word.note(search.reads);
         }
     }
 
     /// The same for the tries of a part, by its number.
+    #[inline(never)]
     fn note_tried(&self, number: u8, search: &mut Search<'_>) {
         let Search { options, prefixes, reads, .. } = search;
         let Some(part) = self.parts.get(usize::from(number) - 1) else { return };
