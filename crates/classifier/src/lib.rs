@@ -153,6 +153,12 @@ impl<R: Rule> Classifier<R> {
         self.index.read().lookup(key, version, self.options.load(), reads).cloned()
     }
 
+    /// Has tuples expect that look-ups find something, or that they do not.
+    #[cfg(test)]
+    fn expect_hits(&self, hits: bool) {
+        self.index.read().tuples().for_each(|tuple| tuple.expect_hits(hits));
+    }
+
     /// All rules that are there in `version`, tuple by tuple.
     pub fn rules(&self, version: u64) -> Vec<Arc<R>> {
         let index = self.index.read();

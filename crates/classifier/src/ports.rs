@@ -44,6 +44,12 @@ impl PortsTrie {
         common != Some(len)
     }
 
+    /// Records what [`PortsTrie::excludes`] reads of a key that there is a rule for.
+    pub(crate) fn note_there(&self, reads: &mut Reads) {
+        reads.note_prefix(layout::TP, SRC_SHIFT, 16, self.src_len);
+        reads.note_prefix(layout::TP, DST_SHIFT, 16, self.dst_len);
+    }
+
     pub(crate) fn insert(&mut self, tp: u64) {
         self.values.insert(self.value(tp));
     }

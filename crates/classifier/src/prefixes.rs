@@ -209,6 +209,20 @@ impl Prefixes {
         false
     }
 
+    /// Records what [`Prefixes::exclude`] reads of a key that there is a rule for: all of the prefixes, in the order in which
+    /// their fields are asked.
+    pub(crate) fn note_there(&self, lens: &[Prefix], reads: &mut Reads) {
+        let note = |prefix: Prefix, reads: &mut Reads| self.0[usize::from(prefix.field)].place.note(prefix.len, reads);
+        if let [only] = lens {
+            return note(*only, reads);
+        }
+        let mut asked = 0u8;
+        while let Some(prefix) = self.next_to_ask(lens, asked, reads) {
+            asked |= 1 << prefix.field;
+            note(prefix, reads);
+        }
+    }
+
     /// Whether there is a prefix of the key, recording what was read to tell.
     fn ask(&self, prefix: Prefix, key: &FlowKey, walks: &mut Walks, reads: &mut Reads) -> bool {
         let i = usize::from(prefix.field);

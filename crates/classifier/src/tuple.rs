@@ -13,6 +13,7 @@ use crate::{MiniMask, MiniMatch, Options, Rule};
 use flow::{FlowKey, Reads, Stage, layout};
 use hashbrown::HashTable;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 #[derive(Debug)]
 pub(crate) struct Tuple<R> {
@@ -27,6 +28,34 @@ pub(crate) struct Tuple<R> {
     partition: Option<(usize, Partition)>,
     /// With the place of the ports among the mask's words.
     ports: Option<(usize, PortsTrie)>,
+    hits: Hits,
+}
+
+/// How often look-ups of late found something, roughly: at least some nine in ten when it is high.
+#[derive(Debug, Default)]
+struct Hits(AtomicU8);
+
+impl Hits {
+    const MAX: u8 = 15;
+
+    fn are_usual(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > Self::MAX / 2
+    }
+
+    /// Notes one. Not each is counted, so that threads do not write to the same place all the time.
+    fn hit(&self, hash: u64) {
+        let n = self.0.load(Ordering::Relaxed);
+        if n < Self::MAX && hash & 0x300 == 0 {
+            self.0.store(n + 1, Ordering::Relaxed);
+        }
+    }
+
+    fn miss(&self) {
+        let n = self.0.load(Ordering::Relaxed);
+        if n > 0 {
+            self.0.store(n - 1, Ordering::Relaxed);
+        }
+    }
 }
 
 /// What a look-up carries from tuple to tuple.
@@ -53,6 +82,7 @@ impl<R: Rule> Tuple<R> {
             partition: Partition::new(mask.words(), seed),
             ports: tp.zip(PortsTrie::new(&whole)),
             mask,
+            hits: Hits::default(),
         }
     }
 
@@ -73,6 +103,11 @@ impl<R: Rule> Tuple<R> {
         self.priorities.contains(priority)
     }
 
+    #[cfg(test)]
+    pub(crate) fn expect_hits(&self, hits: bool) {
+        self.hits.0.store(if hits { Hits::MAX } else { 0 }, Ordering::Relaxed);
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<R>> {
         self.rules.iter()
     }
@@ -86,22 +121,67 @@ impl<R: Rule> Tuple<R> {
     pub(crate) fn matching(&self, hash: u64, key: &FlowKey) -> impl Iterator<Item = &Arc<R>> {
         self.rules.iter_hash(hash).filter(move |r| {
             let values = r.minimatch().values().iter();
-            self.mask.words().zip(values).all(|((word, bits), value)| key.0[word] & bits == *value)
+            self.words.iter().zip(values).all(|((word, bits), value)| key.0[usize::from(*word)] & bits == *value)
         })
     }
 
-    /// The hash of the key's masked words, unless one of the indexes tells that the tuple has no rule for it. Records what
-    /// was read of the key.
+    /// The hash of the key's masked words, unless the tuple has no rule for it. Records what was read of the key.
+    ///
+    /// Where most look-ups find something, the rules are asked first, and what is recorded is what the indexes would have
+    /// read on the way there. Else they are asked first, and tell early that there is nothing.
     pub(crate) fn hash_of(&self, search: &mut Search<'_>) -> Option<u64> {
-        let Search { key, options, prefixes, walks, reads } = search;
-        let unread =
-            |word: usize, bits: u64, reads: &Reads| bits & !reads.mask().0[word] & !reads.written().0[word] != 0;
+        let unread = |(word, bits): &(u8, u64)| is_unread(usize::from(*word), *bits, search.reads);
         // What is all read already cannot be read less of: it takes no index to tell.
-        let last = self.words.iter().rposition(|(word, bits)| unread(usize::from(*word), *bits, reads));
-        let Some(last) = last else {
-            let excluded = options.prefix_tries && self.parts.iter().any(|p| Prefixes::excluded(&p.prefixes, walks));
-            return (!excluded).then(|| self.hash_part(&self.words, self.seed.start, key));
+        let Some(last) = self.words.iter().rposition(unread) else {
+            let walks = &search.walks;
+            let excluded =
+                search.options.prefix_tries && self.parts.iter().any(|p| Prefixes::excluded(&p.prefixes, walks));
+            return (!excluded).then(|| self.hash_part(&self.words, self.seed.start, search.key));
         };
+        if self.hits.are_usual() {
+            let hash = self.hash_part(&self.words, self.seed.start, search.key);
+            if self.matching(hash, search.key).next().is_some() {
+                self.note_hit(search);
+                return Some(hash);
+            }
+        }
+        let hash = self.hash_in_parts(search, last);
+        match hash {
+            Some(hash) if self.matching(hash, search.key).next().is_some() => self.hits.hit(hash),
+            _ => self.hits.miss(),
+        }
+        hash
+    }
+
+    /// Records what the indexes read of a key that there are rules for.
+    fn note_hit(&self, search: &mut Search<'_>) {
+        let Search { options, prefixes, reads, .. } = search;
+        if options.partitions && self.partition.is_some() {
+            reads.note(layout::METADATA, u64::MAX);
+        }
+        let mut begin = 0;
+        for part in &self.parts {
+            let words = &self.words[begin..part.end];
+            begin = part.end;
+            if !words.iter().any(|(word, bits)| is_unread(usize::from(*word), *bits, reads)) {
+                continue;
+            }
+            if options.prefix_tries {
+                prefixes.note_there(&part.prefixes, reads);
+            }
+            if options.ports_trie
+                && part.stage == Stage::L4
+                && let Some((_, ports)) = &self.ports
+            {
+                ports.note_there(reads);
+            }
+            words.iter().for_each(|(word, bits)| reads.note(usize::from(*word), *bits));
+        }
+    }
+
+    /// The hash, part by part, each after its indexes. `last` is the last of the words that is not read yet.
+    fn hash_in_parts(&self, search: &mut Search<'_>, last: usize) -> Option<u64> {
+        let Search { key, options, prefixes, walks, reads } = search;
         if options.partitions
             && let Some((_, partition)) = &self.partition
             && partition.excludes(key, reads)
@@ -113,7 +193,7 @@ impl<R: Rule> Tuple<R> {
         for part in &self.parts {
             let words = &self.words[begin..part.end];
             begin = part.end;
-            if words.iter().any(|(word, bits)| unread(usize::from(*word), *bits, reads)) {
+            if words.iter().any(|(word, bits)| is_unread(usize::from(*word), *bits, reads)) {
                 if options.prefix_tries && prefixes.exclude(&part.prefixes, key, walks, reads) {
                     return None;
                 }
@@ -203,6 +283,11 @@ impl<R: Rule> Tuple<R> {
             }
         }
     }
+}
+
+/// Whether some of these bits were neither read nor written.
+fn is_unread(word: usize, bits: u64, reads: &Reads) -> bool {
+    bits & !reads.mask().0[word] & !reads.written().0[word] != 0
 }
 
 /// A word of a match's key.

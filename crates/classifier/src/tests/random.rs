@@ -132,7 +132,12 @@ impl Table<'_> {
         let given = FlowKey(self.written.0.map(|w| !w));
         let key = &key.masked(&given);
         let want = linear(&self.list, key, version);
+        self.cls.expect_hits(true);
         let lookup = Lookup::new(&self.cls, key, version, &self.written);
+        self.cls.expect_hits(false);
+        let careful = Lookup::new(&self.cls, key, version, &self.written);
+        prop_assert_eq!(careful.found(), lookup.found());
+        prop_assert_eq!(careful.reads.order(), lookup.reads.order());
         prop_assert_eq!(lookup.reads.written(), &self.written);
         prop_assert!(lookup.reads.mask().masked(&self.written).is_zero());
         prop_assert_eq!(lookup.found.is_some(), !want.is_empty());
