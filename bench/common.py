@@ -204,6 +204,19 @@ def hosts(n):
             run("ip", "netns", "del", name, check=False)
 
 
+def receive_on(core, devices):
+    """Has the kernel's part of receiving from `devices` done on `core`, and not on that of whoever sends there."""
+    with tempfile.TemporaryDirectory(prefix="flowstone-bench-sys-") as sysfs:
+        # /sys may show another network namespace than this process is in.
+        run("mount", "-t", "sysfs", "none", sysfs)
+        try:
+            for device in devices:
+                for queue in pathlib.Path(sysfs, "class/net", device, "queues").glob("rx-*"):
+                    (queue / "rps_cpus").write_text(f"{1 << int(core):x}")
+        finally:
+            run("umount", sysfs)
+
+
 def wait_for(condition, what, patience_s=10):
     """Waits until `condition` holds."""
     give_up_s = time.monotonic() + patience_s

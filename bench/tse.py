@@ -125,6 +125,7 @@ class Ports:
     def __init__(self, which, flows):
         with contextlib.ExitStack() as made:
             names, devices = made.enter_context(common.hosts(3))
+            common.receive_on(PACKET_CORE, devices)
             self.sender, self.receiver, self.other = names
             self.switch = common.Switch(which)
             made.callback(self.switch.stop)

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use dpif::{DpFlow, DpFlowEntry, DpFlowStats, DpifError, FlowId};
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::megaflow::{AnyIndex, Found, IndexKind, Inserted, Megaflow};
@@ -106,7 +107,8 @@ impl Flows {
 
     pub(crate) fn put(&self, id: FlowId, flow: DpFlow) -> Installed {
         let mut shard = self.shard(id).lock();
-        let old = shard.get(&id).cloned();
+        let place = shard.entry(id);
+        let old = if let Entry::Occupied(old) = &place { Some(Arc::clone(old.get())) } else { None };
         let limit = self.limit.load(Ordering::Relaxed);
         let mut index = self.index.write();
         let old = old.filter(|old| index.remove(old));
@@ -120,11 +122,13 @@ impl Flows {
             index.remove(&flow);
             flow.set_gone();
             drop(index);
-            shard.remove(&id);
+            if let Entry::Occupied(old) = place {
+                old.remove();
+            }
             return Installed::Full;
         }
         drop(index);
-        shard.insert(id, flow);
+        place.insert(flow);
         drop(shard);
         replaced.iter().for_each(|gone| self.forget(gone));
         Installed::Yes(replaced)

@@ -81,24 +81,39 @@ struct PlanEntry {
     actions: Recent<DpActions>,
 }
 
-/// The last few values of many.
-#[derive(Debug, Default)]
-struct Recent<T>(Vec<T>);
+/// A few of many values, mostly the last ones.
+#[derive(Debug)]
+struct Recent<T> {
+    values: Vec<T>,
+    /// Which was pushed last.
+    last: usize,
+    /// How often in turn none was found.
+    misses: u32,
+}
 
 impl<T: Clone> Recent<T> {
     const MAX: usize = 8;
+    /// As long as none is found, only one in so many is pushed.
+    const SELDOM: u32 = 8;
 
-    /// The one of which `same` says so.
-    fn find(&self, same: impl Fn(&T) -> bool) -> Option<T> {
-        self.0.iter().find(|value| same(value)).cloned()
+    fn new() -> Self {
+        Self { values: Vec::new(), last: 0, misses: 0 }
     }
 
-    /// Another one, perhaps in the place of the oldest.
-    fn push(&mut self, value: T) -> T {
-        if self.0.len() >= Self::MAX {
-            self.0.remove(0);
+    /// The one that is the `same` as `wanted`; else one that is made of it, which may take the place of the oldest.
+    fn find_or<W>(&mut self, wanted: W, same: impl Fn(&T, &W) -> bool, make: impl FnOnce(W) -> T) -> T {
+        if let Some(found) = self.values.iter().find(|value| same(value, &wanted)) {
+            self.misses = 0;
+            return found.clone();
         }
-        self.0.push(value.clone());
+        self.misses += 1;
+        let value = make(wanted);
+        if self.values.len() < Self::MAX {
+            self.values.push(value.clone());
+        } else if self.misses < Self::SELDOM || self.misses.is_multiple_of(Self::SELDOM) {
+            self.last = (self.last + 1) % Self::MAX;
+            self.values[self.last] = value.clone();
+        }
         value
     }
 }
@@ -131,10 +146,9 @@ impl PlanEntry {
         let place = self.flows.len();
         self.flows.push(id);
         let hash = effects_hash(&effects);
-        let known = self.effects.find(|(h, known)| *h == hash && known[..] == effects);
-        let (_, effects) = known.unwrap_or_else(|| self.effects.push((hash, effects.into())));
-        let known = self.actions.find(|known| known[..] == actions);
-        let actions = known.unwrap_or_else(|| self.actions.push(actions.into()));
+        let same = |(h, known): &(u64, Effects), effects: &Vec<Effect>| *h == hash && known[..] == *effects;
+        let (_, effects) = self.effects.find_or(effects, same, |effects| (hash, effects.into()));
+        let actions = self.actions.find_or(actions, |known, actions| known[..] == *actions, DpActions::from);
         (effects, actions, place)
     }
 }
@@ -264,7 +278,7 @@ impl Book {
         for place in plan.places() {
             self.by_place.entry(place).or_default().insert(ByAddress(Arc::clone(&plan)));
         }
-        let entry = PlanEntry { plan, flows: Vec::new(), effects: Recent(Vec::new()), actions: Recent(Vec::new()) };
+        let entry = PlanEntry { plan, flows: Vec::new(), effects: Recent::new(), actions: Recent::new() };
         self.plans.insert_unique(entry.plan.hash(), entry, |entry| entry.plan.hash()).into_mut()
     }
 

@@ -12,12 +12,16 @@
 //!    prefix nodes, at the next node of bits that tells flows apart, inner node of a trie, or leaf.
 //! 5. The only child of a node is no leaf: what tells flows apart is needed for two at least. (Nodes with one child
 //!    keep the order of reads for flows to come. A look-up passes them without a test.)
+//! 6. A prefix node of two or more children holds of each only where look-ups go on from it (4): a leaf, which is the child
+//!    itself, or a node or trie whose node knows the child as its `top`. A node that is such a child knows the bits that
+//!    lead to it (`above`). So an insertion goes down by the same lines of memory as the look-up that missed, and needs
+//!    no flow below to tell where the new one parts from the others.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
+use flow::FlowKey;
 use flow::layout::WORDS;
-use flow::{FlowKey, FlowMask, Sparse, Step, Steps};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
@@ -26,8 +30,9 @@ use super::super::Megaflow;
 use super::bits::{Bits, TESTS_MAX, Test};
 use super::leaf::Leaf;
 use super::part::{Piece, part};
-use super::prefix::{Prefix, PrefixField, Probe, Tries};
+use super::prefix::{Prefix, Probe, Tries};
 use super::slab::{Kind, Ref, Slab};
+use super::wanted::Wanted;
 
 /// A node. Two lines of memory.
 #[derive(Debug, Default)]
@@ -82,88 +87,6 @@ impl Default for Core {
     }
 }
 
-/// A flow on its way to its place.
-#[derive(Debug)]
-pub(super) struct Wanted {
-    pub(super) key: FlowKey,
-    /// What it matches: its own reads, and what it was narrowed to on the way.
-    pub(super) mask: FlowMask,
-    /// What the nodes on the way test.
-    pub(super) tested: FlowMask,
-    pub(super) steps: Arc<Steps>,
-    /// Whether that is more than its own reads.
-    pub(super) narrowed: bool,
-    /// Steps that have nothing left to test, from the first on.
-    steps_done: usize,
-    /// Whether it came to a leaf, so that the nodes that follow lead to that leaf and to it alone.
-    grown: bool,
-    /// Whether nodes on the way were changed, so that it has to be said anew where look-ups go on.
-    changed: bool,
-}
-
-impl Wanted {
-    pub(super) fn new(flow: &Megaflow) -> Self {
-        Self {
-            key: flow.key.expand(),
-            mask: flow.reads.mask().expand(),
-            tested: FlowMask::ZERO,
-            steps: flow.reads.clone(),
-            narrowed: false,
-            steps_done: 0,
-            grown: false,
-            changed: false,
-        }
-    }
-
-    /// What it matches, if that is more than its own reads.
-    pub(super) fn narrowed_mask(&self) -> Option<Sparse> {
-        self.narrowed.then(|| Sparse::new(&self.mask))
-    }
-
-    /// It is to match these bits, too.
-    pub(super) fn narrow(&mut self, word: usize, bits: u64) {
-        self.narrowed |= bits & !self.mask.0[word] != 0;
-        self.mask.0[word] |= bits;
-    }
-
-    fn len_of(&self, field: PrefixField) -> u32 {
-        len_at(&self.steps, self.mask.0[usize::from(field.word)], &self.tested, field)
-    }
-
-    /// The bits of a word that it reads next.
-    fn next_bits(&mut self, word: u8) -> u64 {
-        while let Some(step) = self.steps.get(self.steps_done) {
-            if step.bits() & !self.tested.0[step.word()] != 0 {
-                return match *step {
-                    Step::Bits { word: w, bits } if w == word => bits,
-                    _ => 0,
-                };
-            }
-            self.steps_done += 1;
-        }
-        0
-    }
-
-    /// Narrows it to these bits, and notes that they are tested.
-    pub(super) fn test(&mut self, word: usize, bits: u64) {
-        self.narrow(word, bits);
-        self.tested.0[word] |= bits;
-    }
-}
-
-/// How much of `field` a flow with these reads and this word of its mask looks at, after what was `tested`: as much as
-/// its next step that looks into the field says, or, if none does, what its mask has.
-pub(super) fn len_at(steps: &[Step], mask: u64, tested: &FlowMask, field: PrefixField) -> u32 {
-    let here = |step: &Step| match *step {
-        Step::Prefix { word, shift, width, len } => {
-            let same = PrefixField { word, shift, width } == field;
-            (same && step.bits() & !tested.0[step.word()] != 0).then_some(len.into())
-        }
-        Step::Bits { .. } => None,
-    };
-    steps.iter().find_map(here).unwrap_or_else(|| field.len_in(mask))
-}
-
 /// Where a flow belongs.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Spot {
@@ -196,134 +119,6 @@ impl Core {
                 Kind::Inner(_) => self.tries.any(at),
                 Kind::None => return None,
             };
-        }
-    }
-
-    /// Where look-ups go on from a child.
-    pub(super) fn fast(&self, mut at: Ref) -> Ref {
-        while let Kind::Node(node) = at.kind() {
-            at = match &self.nodes.items[node] {
-                Node::Bits(b) if b.n == 1 => b.only,
-                Node::Prefix(p) if p.n == 1 => p.root,
-                Node::Prefix(p) => return p.root,
-                _ => return at,
-            };
-        }
-        at
-    }
-
-    /// A child of a prefix node of two or more, by where look-ups of it go on.
-    pub(super) fn top(&self, fast: Ref) -> Ref {
-        let end = match fast.kind() {
-            Kind::Node(node) => node,
-            Kind::Inner(inner) => self.tries.owner(inner),
-            Kind::Leaf(_) | Kind::None => return fast,
-        };
-        match &self.nodes.items[end] {
-            Node::Bits(bits) => bits.top,
-            Node::Prefix(prefix) => prefix.top,
-            Node::Free => Ref::NONE,
-        }
-    }
-
-    /// Says which child of a prefix node leads to where look-ups go on.
-    fn set_top(&mut self, fast: Ref, top: Ref) {
-        let end = match fast.kind() {
-            Kind::Node(node) => node,
-            Kind::Inner(inner) => self.tries.owner(inner),
-            Kind::Leaf(_) | Kind::None => return,
-        };
-        match &mut self.nodes.items[end] {
-            Node::Bits(bits) => bits.top = top,
-            Node::Prefix(prefix) => prefix.top = top,
-            Node::Free => {}
-        }
-    }
-
-    /// The bits of `field` that lead to a child of a prefix node.
-    pub(super) fn above(&self, field: PrefixField, child: Ref) -> u64 {
-        match child.kind() {
-            Kind::Leaf(leaf) => field.value(self.leaves.items[leaf].value(field.word.into())),
-            Kind::Node(node) => match &self.nodes.items[node] {
-                Node::Bits(bits) => bits.above,
-                Node::Prefix(prefix) => prefix.above,
-                Node::Free => 0,
-            },
-            Kind::Inner(_) | Kind::None => 0,
-        }
-    }
-
-    /// The same, by where look-ups of the child go on, unless it is the only one.
-    fn above_end(&self, prefix: &Prefix, child: Ref) -> u64 {
-        self.above(prefix.field, if prefix.n == 1 { child } else { self.top(child) })
-    }
-
-    /// Says which bits lead to a node.
-    fn set_above(&mut self, child: Ref, value: u64) {
-        if let Kind::Node(node) = child.kind() {
-            match &mut self.nodes.items[node] {
-                Node::Bits(bits) => bits.above = value,
-                Node::Prefix(prefix) => prefix.above = value,
-                Node::Free => {}
-            }
-        }
-    }
-
-    fn add_node(&mut self, node: Node) -> Ref {
-        let index = self.nodes.add(node);
-        let new = Ref::node(index);
-        match &mut self.nodes.items[index] {
-            Node::Bits(bits) => bits.top = new,
-            Node::Prefix(prefix) => (prefix.top, prefix.index) = (new, index as u32),
-            Node::Free => {}
-        }
-        new
-    }
-
-    /// Says anew where look-ups go on, all along the way that a key's words lead.
-    pub(super) fn refresh(&mut self, word: impl Fn(usize) -> u64 + Copy) {
-        let mut at = self.root;
-        self.entrance = self.fast(at);
-        let mut top = at;
-        while let Kind::Node(node) = at.kind() {
-            // Not through `self.child`: what that goes by is what is to be said here.
-            at = match &mut self.nodes.items[node] {
-                Node::Bits(bits) if bits.n == 1 => bits.only,
-                Node::Prefix(prefix) if prefix.n == 1 => prefix.root,
-                Node::Bits(bits) => {
-                    bits.top = top;
-                    let hash = bits.hash(word);
-                    let child = bits.find(hash);
-                    let fast = self.fast(child);
-                    if let Node::Bits(bits) = &mut self.nodes.items[node] {
-                        bits.set_fast(hash, fast);
-                    }
-                    top = child;
-                    child
-                }
-                Node::Prefix(prefix) => {
-                    prefix.top = top;
-                    let value = prefix.field.value(word(prefix.field.word.into()));
-                    let end = self.tries.find(prefix, word(prefix.field.word.into()));
-                    let child = self.top(end);
-                    let fast = self.fast(child);
-                    if let Node::Prefix(prefix) = &self.nodes.items[node]
-                        && !child.is_none()
-                    {
-                        self.tries.set_fast(prefix, value, fast);
-                    }
-                    top = child;
-                    child
-                }
-                Node::Free => Ref::NONE,
-            };
-        }
-    }
-
-    /// Does so for a flow that changed nodes on its way.
-    pub(super) fn refresh_if_changed(&mut self, wanted: &Wanted) {
-        if wanted.changed {
-            self.refresh(|w| wanted.key.0[w]);
         }
     }
 

@@ -28,7 +28,13 @@ pub(super) struct Leaf {
 impl Leaf {
     /// A leaf for `flow` as it is to be installed, its mask narrowed if it is to be.
     pub(super) fn new(flow: Arc<Megaflow>, narrowed: bool) -> Self {
-        let mask = flow.mask();
+        let own;
+        let mask = if narrowed {
+            own = flow.mask();
+            &own
+        } else {
+            flow.reads.mask()
+        };
         let mut leaf = Self { narrowed, generation: flow.generation, ..Self::default() };
         for (i, (word, bits)) in mask.iter().enumerate() {
             let value = flow.key.word(word) & bits;

@@ -6,7 +6,7 @@
 //! prefixes), and a leaf is a flow ([`leaf`]). A look-up ([`lookup`]) costs the depth of the path, whatever the number
 //! of masks, where tuple space search asks a table for each mask.
 //!
-//! **Insertion** ([`core`]) follows the nodes that test what the new flow matches. A node is split where the flow reads
+//! **Insertion** ([`core`], [`wanted`]) follows the nodes that test what the new flow matches. A node is split where the flow reads
 //! on in another way than those below, as in a radix tree; at a leaf, nodes are added along the flow's reads up to the
 //! first in which the two differ ([`part`]), so that a path with one flow below ends in a leaf.
 //!
@@ -25,11 +25,13 @@
 
 mod bits;
 mod core;
+mod edges;
 mod leaf;
 mod lookup;
 mod part;
 mod prefix;
 mod slab;
+mod wanted;
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -37,8 +39,9 @@ use std::sync::Arc;
 use flow::FlowKey;
 use smallvec::SmallVec;
 
-use self::core::{Core, Spot, Wanted};
+use self::core::{Core, Spot};
 use self::leaf::Leaf;
+use self::wanted::Wanted;
 use super::share::Lists;
 use super::{Found, Inserted, Megaflow, MegaflowIndex};
 

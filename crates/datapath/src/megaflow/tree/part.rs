@@ -4,8 +4,8 @@ use flow::Step;
 
 use super::super::Megaflow;
 use super::bits::Test;
-use super::core::{Wanted, len_at};
 use super::prefix::PrefixField;
+use super::wanted::{Wanted, len_at};
 
 /// What a node on the way to both flows is to test.
 #[derive(Clone, Copy, Debug)]
