@@ -14,6 +14,7 @@ use crate::stages::{self, Part, Parts};
 use crate::{MiniMask, MiniMatch, Rule};
 use flow::{FlowKey, Reads, Stage, layout};
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -296,9 +297,15 @@ impl<R: Rule> Tuple<R> {
             ports.insert(values[*at]);
         }
         self.priorities.insert(rule.priority());
-        self.n_same += u32::from(self.has(hash, values));
         let seed = self.seed;
-        self.rules.insert_unique(hash, rule, |r| seed.all(seed.start, r.minimatch().values()));
+        let hash_of = |r: &Arc<R>| seed.all(seed.start, r.minimatch().values());
+        match self.rules.entry(hash, |r| r.minimatch().values() == values, hash_of) {
+            Entry::Vacant(place) => drop(place.insert(rule)),
+            Entry::Occupied(same) => {
+                self.n_same += 1;
+                same.into_table().insert_unique(hash, rule, hash_of);
+            }
+        }
     }
 
     /// Whether there is a rule of this match, with its hash.
