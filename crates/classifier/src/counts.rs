@@ -8,6 +8,18 @@
 
 use crate::hash::Seed;
 
+/// What can be counted.
+pub(crate) trait Value: Copy + Eq + Default {
+    /// A number whose lower bits tell values apart.
+    fn spread(self, seed: Seed) -> u64;
+}
+
+impl Value for u32 {
+    fn spread(self, seed: Seed) -> u64 {
+        seed.one(self.into())
+    }
+}
+
 /// See the top of this file.
 #[derive(Debug)]
 pub(crate) struct Counts<K> {
@@ -20,7 +32,7 @@ pub(crate) struct Counts<K> {
 /// Places of a table that has any, at least.
 const MIN_SLOTS: usize = 4;
 
-impl<K: Copy + Eq + Default + Into<u64>> Counts<K> {
+impl<K: Value> Counts<K> {
     pub(crate) fn new(seed: Seed) -> Self {
         Self { slots: Vec::new(), used: 0, seed }
     }
@@ -92,7 +104,7 @@ impl<K: Copy + Eq + Default + Into<u64>> Counts<K> {
     }
 
     fn home(&self, value: K) -> usize {
-        self.seed.one(value.into()) as usize & (self.slots.len() - 1)
+        value.spread(self.seed) as usize & (self.slots.len() - 1)
     }
 
     /// Place `gap` became free: those behind it that are not at home move up.

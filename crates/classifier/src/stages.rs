@@ -2,7 +2,7 @@
 //! look-up asks whether the tuple holds any rule whose words agree so far. A stage that has no word in the mask takes no
 //! part, and the last one that has is the tuple's table itself.
 
-use crate::counts::Counts;
+use crate::counts::{Counts, Value};
 use crate::hash::Seed;
 use crate::prefixes::Lens;
 use flow::Stage;
@@ -53,7 +53,17 @@ pub(crate) fn parts(words: impl Iterator<Item = usize>, seed: Seed) -> Parts {
 /// Hashes of the rules' words up to a stage, each with the number of rules that have it. That two values may have the
 /// same hash costs a look-up the next stage, and nothing else.
 #[derive(Debug)]
-pub(crate) struct StageIndex(Counts<u32>);
+pub(crate) struct StageIndex(Counts<Hash>);
+
+/// Half of a hash, which is spread already.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Hash(u32);
+
+impl Value for Hash {
+    fn spread(self, _: Seed) -> u64 {
+        self.0.into()
+    }
+}
 
 impl StageIndex {
     pub(crate) fn new(seed: Seed) -> Self {
@@ -61,15 +71,15 @@ impl StageIndex {
     }
 
     pub(crate) fn contains(&self, hash: u64) -> bool {
-        self.0.contains(hash as u32)
+        self.0.contains(Hash(hash as u32))
     }
 
     pub(crate) fn insert(&mut self, hash: u64) {
-        self.0.insert(hash as u32);
+        self.0.insert(Hash(hash as u32));
     }
 
     pub(crate) fn remove(&mut self, hash: u64) {
-        self.0.remove(hash as u32);
+        self.0.remove(Hash(hash as u32));
     }
 }
 
