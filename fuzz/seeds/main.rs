@@ -101,8 +101,18 @@ fn messages(rng: &mut Rng, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let replies = [StatsReply::GroupDesc(vec![desc.clone(), desc]), StatsReply::Group(vec![stats.clone(), stats])];
         let replies = replies.map(|body| Message::StatsReply { more: false, body });
         for version in [Version::V10, Version::V13, Version::V15] {
-            out.push(encode_with(version, 1, &Message::GroupMod(gm.clone()), Options::default()));
+            let change = encode_with(version, 1, &Message::GroupMod(gm.clone()), Options::default());
+            if version != Version::V10 {
+                out.push(openflow::bundle::wrap(version, 1, 3, &change));
+            }
+            out.push(change);
             out.extend(replies.iter().map(|m| encode_with(version, 1, m, Options::default())));
+        }
+    }
+    for ty in 0..9 {
+        let control = openflow::bundle::BundleControl { bundle_id: 1, ty, flags: 3 };
+        for version in [Version::V13, Version::V14] {
+            out.push(encode_with(version, 1, &Message::BundleControl(control), Options::default()));
         }
     }
     for version in Version::ALL {

@@ -2,7 +2,7 @@
 
 use crate::error::{Result, fatal};
 use crate::options::Context;
-use crate::{flow_change, flow_dump, flow_set, groups, monitor, offline, packet_out, ports, query};
+use crate::{bundles, flow_change, flow_dump, flow_set, groups, monitor, offline, packet_out, ports, query};
 
 /// Whether a command changes something.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -67,6 +67,7 @@ const COMMANDS: &[Command] = &[
     command("dump-meters", 1, 2, Reads, query::dump_meters),
     command("meter-stats", 1, 2, Reads, query::meter_stats),
     command("meter-features", 1, 1, Reads, query::meter_features),
+    command("bundle", 2, 2, Writes, bundles::bundle),
     command("packet-out", 2, MANY, Writes, packet_out::packet_out),
     command("probe", 1, 1, Reads, query::probe),
     command("ping", 1, 2, Reads, query::ping),
@@ -94,7 +95,6 @@ const MISSING: &[&str] = &[
     "dump-ipfix-flow",
     "ct-flush-zone",
     "ct-flush",
-    "bundle",
     "ofp-parse-pcap",
 ];
 

@@ -3,6 +3,7 @@
 //! Modifications go out one after another, with a barrier after each window of them, so that a hundred thousand take no
 //! longer than the switch does. Transaction ids count as if there were a barrier after each.
 
+use crate::bundles;
 use crate::error::{Exit, Result, fatal};
 use crate::flow_text::{lines, normalize, read_file};
 use crate::names::Names;
@@ -17,18 +18,20 @@ use openflow::{FlowMod, FlowModCommand as Cmd, Form, Message, ParsedFlow, Protoc
 /// Bytes of modifications between two barriers: below what sockets buffer, so that neither side waits for the other.
 const WINDOW_BYTES: usize = 1 << 16;
 
-/// Sends modifications.
+/// Sends modifications: one after another, or all in a bundle.
 pub struct Sender<'a> {
     c: &'a Context,
     conn: Vconn,
     protocol: Protocols,
     bytes: usize,
+    /// What is to be in the bundle.
+    kept: Vec<Vec<u8>>,
 }
 
 impl<'a> Sender<'a> {
     /// On this connection, in this format.
     pub fn new(c: &'a Context, conn: Vconn, protocol: Protocols) -> Self {
-        Self { c, conn, protocol, bytes: 0 }
+        Self { c, conn, protocol, bytes: 0, kept: Vec::new() }
     }
 
     /// Queues one.
@@ -36,6 +39,10 @@ impl<'a> Sender<'a> {
         let form = if is_nxm(self.protocol) { Form::Nicira } else { Form::Standard };
         let options = Options { flow_mod_table_id: table_id_ext(self.protocol) };
         let msg = encode_with(self.conn.version, next_xid(), &Message::FlowMod(form, Box::new(fm)), options);
+        if self.c.bundle {
+            self.kept.push(msg);
+            return Ok(());
+        }
         self.conn.send(&msg).map_err(|e| io_error(&e))?;
         self.bytes += msg.len();
         if self.bytes >= WINDOW_BYTES {
@@ -54,18 +61,15 @@ impl<'a> Sender<'a> {
 
     /// Waits until all is done.
     pub fn finish(mut self) -> Result {
+        if self.c.bundle {
+            return bundles::transact(self.c, &mut self.conn, &self.kept);
+        }
         if self.bytes > 0 { self.wait() } else { Ok(()) }
     }
 }
 
-/// Bundles, which would make changes all at once, are not there.
-pub(crate) fn no_bundles(c: &Context) -> Result {
-    if c.bundle { Err(fatal("--bundle is not supported: OpenFlow 1.4 bundles are not implemented")) } else { Ok(()) }
-}
-
 /// Changes flows as an argument or a file says.
 fn change(c: &Context, a: &[String], command: Cmd) -> Result {
-    no_bundles(c)?;
     if a.get(1).is_some_and(|f| f == "-") {
         return change_by_file(c, &a[0], "-", Some(command));
     }
@@ -91,7 +95,6 @@ fn at_line(file: &str, n: usize, what: &str) -> Exit {
 
 /// Changes flows as a file says, one a line; `command` is `None` where lines may name theirs.
 fn change_by_file(c: &Context, switch: &str, file: &str, command: Option<Cmd>) -> Result {
-    no_bundles(c)?;
     let names = accepted_names(c, switch)?;
     let text = read_file(file)?;
     // All lines are read before anything is changed, and again to send them: a hundred thousand flows as values would

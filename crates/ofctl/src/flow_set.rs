@@ -140,9 +140,6 @@ fn flow_mod(id: &Id, v: Option<&Version>, command: Cmd) -> FlowMod {
 
 /// Makes a switch's flows those of a file.
 pub fn replace_flows(c: &Context, a: &[String]) -> Result {
-    if c.bundle {
-        return Err(fatal("--bundle is not supported: OpenFlow 1.4 bundles are not implemented"));
-    }
     let names = accepted_names_ports_first(c, &a[0])?;
     let mut set = Set::default();
     let usable = read_flow_file(&a[1], 0, &names, &mut set)?;

@@ -1,13 +1,14 @@
 //! Commands about groups.
 
+use crate::bundles;
 use crate::error::{Result, fatal};
-use crate::flow_change::no_bundles;
 use crate::flow_text::{lines, read_file};
 use crate::names::Names;
 use crate::options::Context;
 use crate::switch::{Target, accepted_names, dump_stats, open, open_for_flow_mods, transact_noreply};
+use crate::vconn::next_xid;
 use openflow::group::GROUP_ALL;
-use openflow::message::Options;
+use openflow::message::{Options, encode_with};
 use openflow::multipart::StatsRequest;
 use openflow::{GroupCommand as Cmd, Message, ParsedGroup, Protocols, Version, parse_group, parse_group_line};
 
@@ -15,20 +16,25 @@ use openflow::{GroupCommand as Cmd, Message, ParsedGroup, Protocols, Version, pa
 fn send(c: &Context, switch: &str, groups: Vec<ParsedGroup>) -> Result {
     let usable = groups.iter().fold(Protocols::ANY, |set, g| set & g.usable);
     let (mut conn, _) = open_for_flow_mods(c, switch, usable)?;
+    let mut kept = Vec::new();
     for group in groups {
         let command = group.group_mod.command;
         if command.is_of_buckets() && (Version::V11..Version::V15).contains(&conn.version) {
             let name = if command == Cmd::InsertBucket { "insert-bucket" } else { "remove-bucket" };
             return Err(fatal(format!("{name} needs OpenFlow 1.5 or later ('-O OpenFlow15')")));
         }
-        transact_noreply(c, &mut conn, &Message::GroupMod(group.group_mod), Options::default())?;
+        let message = Message::GroupMod(group.group_mod);
+        if c.bundle {
+            kept.push(encode_with(conn.version, next_xid(), &message, Options::default()));
+        } else {
+            transact_noreply(c, &mut conn, &message, Options::default())?;
+        }
     }
-    Ok(())
+    if c.bundle { bundles::transact(c, &mut conn, &kept) } else { Ok(()) }
 }
 
 /// Changes groups as an argument says, or a file with one a line for `-`.
 fn change(c: &Context, a: &[String], command: Cmd) -> Result {
-    no_bundles(c)?;
     let text = a.get(1).map(String::as_str);
     if text == Some("-") {
         return change_by_file(c, &a[0], "-", command);
@@ -42,7 +48,6 @@ fn change(c: &Context, a: &[String], command: Cmd) -> Result {
 
 /// Changes groups as a file says; where groups are added, lines may name other commands.
 fn change_by_file(c: &Context, switch: &str, file: &str, command: Cmd) -> Result {
-    no_bundles(c)?;
     let names = accepted_names(c, switch)?;
     let parse = |line: &str, names: &Names| match command {
         Cmd::Add => parse_group_line(line, names),

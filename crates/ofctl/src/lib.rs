@@ -8,6 +8,7 @@
 //! A command runs from top to bottom on one thread with blocking sockets; only `monitor` and `snoop` have a second one,
 //! for their control socket.
 
+pub mod bundles;
 pub mod error;
 pub mod flow_change;
 pub mod flow_dump;

@@ -112,10 +112,11 @@ const OPTIONS: &[Opt] = &[
 
 /// Reads the command line.
 pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result<Parsed> {
+    let default = Versions::of(&[Version::V10]);
     let mut c = Context {
         program: program.to_owned(),
         args: Vec::new(),
-        versions: Versions::of(&[Version::V10]),
+        versions: default,
         protocols: Protocols::ANY,
         verbosity: 0,
         strict: false,
@@ -187,6 +188,15 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
         }
     }
     c.args = parser.into_positionals();
+    // Bundles need a version that has them: 1.3, by an extension.
+    if c.bundle || c.args.first().is_some_and(|command| command == "bundle") {
+        c.bundle = true;
+        let wanted = if c.versions == default { Versions::of(&[Version::V13]) } else { c.versions };
+        c.versions = Versions(wanted.0 & Versions::of(&[Version::V13]).0);
+        if c.versions.0 == 0 {
+            return Err(fatal("bundles need OpenFlow 1.3 ('-O OpenFlow13')"));
+        }
+    }
     let allowed = c.protocols & protocol::of_versions(c.versions);
     if allowed.is_empty() {
         return Err(fatal(format!(

@@ -32,7 +32,7 @@ pub use bridge::{BundleSpec, Identity, OfPort, Ofproto, PortSpec};
 pub use conn::service::{Service, ServiceConfig, ServiceStatus};
 pub use flow_table::{Removed, RemovedReason};
 pub use revalidate::{Change, Extent, Limits, PassReport, RevalidatorStatus, RuleChange};
-pub use switch::Switch;
+pub use switch::{BUNDLE_IDLE_MS, Switch};
 pub use transaction::Transaction;
 
 #[cfg(test)]

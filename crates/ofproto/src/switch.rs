@@ -27,7 +27,11 @@ pub struct Switch {
     /// Translations made so far.
     pub(crate) translations: AtomicU64,
     vlans_max: AtomicUsize,
+    bundle_idle_ms: AtomicU64,
 }
+
+/// See [`Switch::set_bundle_idle_ms`].
+pub const BUNDLE_IDLE_MS: u64 = 10_000;
 
 impl Switch {
     /// A switch without bridges, on no datapath yet.
@@ -44,6 +48,7 @@ impl Switch {
             revalidation: State::default(),
             translations: AtomicU64::new(0),
             vlans_max: AtomicUsize::new(flow::extract::VLANS),
+            bundle_idle_ms: AtomicU64::new(BUNDLE_IDLE_MS),
         })
     }
 
@@ -66,6 +71,16 @@ impl Switch {
     /// The snapshot that translations use now.
     pub fn network(&self) -> arc_swap::Guard<Arc<Network>> {
         self.network.load()
+    }
+
+    /// Milliseconds after which an OpenFlow bundle is forgotten that nothing is done to.
+    pub(crate) fn bundle_idle_ms(&self) -> u64 {
+        self.bundle_idle_ms.load(Ordering::Relaxed)
+    }
+
+    /// Sets it. (At least a second, says OpenFlow 1.4 section 6.9.)
+    pub fn set_bundle_idle_ms(&self, ms: u64) {
+        self.bundle_idle_ms.store(ms, Ordering::Relaxed);
     }
 
     /// VLAN tags that keys tell of.

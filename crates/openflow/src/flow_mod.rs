@@ -21,6 +21,11 @@ pub enum FlowModCommand {
 }
 
 impl FlowModCommand {
+    /// Whether it brings actions, and does not delete.
+    pub fn adds(self) -> bool {
+        !matches!(self, Self::Delete | Self::DeleteStrict)
+    }
+
     /// The command of this number.
     pub fn from_wire(n: u8) -> Option<Self> {
         [Self::Add, Self::Modify, Self::ModifyStrict, Self::Delete, Self::DeleteStrict]

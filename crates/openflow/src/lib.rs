@@ -16,6 +16,7 @@
 
 pub mod action;
 mod body;
+pub mod bundle;
 pub mod bytes;
 pub mod error;
 pub mod flow_mod;

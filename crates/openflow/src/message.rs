@@ -1,6 +1,7 @@
 //! A message as a value, the same for all versions, and its way from and to bytes.
 
 use crate::Version::{self};
+use crate::bundle::{BundleAdd, BundleControl};
 use crate::error::OfpError;
 use crate::flow_mod::FlowMod;
 use crate::flow_msg::{self, FlowRemoved};
@@ -96,6 +97,10 @@ pub enum Message {
     SetControllerId(u16),
     /// NXT_FLOW_MONITOR_CANCEL of the monitor of this number.
     FlowMonitorCancel(u32),
+    /// Open a bundle, close it, carry it out or forget it; and the reply to that.
+    BundleControl(BundleControl),
+    /// Keep a message in a bundle.
+    BundleAdd(Box<BundleAdd>),
     /// Ask for statistics. `more`: the request has further parts (OpenFlow 1.3).
     StatsRequest {
         /// Whether a further part follows.
@@ -219,6 +224,8 @@ fn body(head: &types::Head<'_>, options: Options) -> Result<Message> {
             M::SetControllerId(r.u16()?)
         }
         Kind::NxFlowMonitorCancel => M::FlowMonitorCancel(r.u32()?),
+        Kind::BundleControl => M::BundleControl(BundleControl::decode(r)?),
+        Kind::BundleAdd => M::BundleAdd(Box::new(BundleAdd::decode(head.xid, options, r)?)),
         kind => {
             let stats = StatsRequest::decode(kind, v, r)
                 .map(|q| q.map(|body| M::StatsRequest { more: head.more, body }))
@@ -283,6 +290,8 @@ impl Message {
             Self::FlowAge => Kind::NxFlowAge,
             Self::SetControllerId(_) => Kind::NxSetControllerId,
             Self::FlowMonitorCancel(_) => Kind::NxFlowMonitorCancel,
+            Self::BundleControl(_) => Kind::BundleControl,
+            Self::BundleAdd(_) => Kind::BundleAdd,
             Self::StatsRequest { body, .. } => body.kind(),
             Self::StatsReply { body, .. } => body.kind(),
         }
@@ -312,12 +321,12 @@ pub fn encode_with(version: Version, xid: Xid, message: &Message, options: Optio
     };
     let Some(mut msg) = types::begin(v, xid, kind, more) else { return Vec::new() };
     let out = &mut msg;
-    put_body(message, v, options, out);
+    put_body(message, v, xid, options, out);
     types::finish(out);
     msg
 }
 
-fn put_body(message: &Message, v: Version, options: Options, out: &mut Vec<u8>) {
+fn put_body(message: &Message, v: Version, xid: Xid, options: Options, out: &mut Vec<u8>) {
     use Message as M;
     let tid = options.flow_mod_table_id;
     match message {
@@ -361,6 +370,8 @@ fn put_body(message: &Message, v: Version, options: Options, out: &mut Vec<u8>) 
             out.zeros(6);
             out.put_u16(*id);
         }
+        M::BundleControl(m) => m.encode(out),
+        M::BundleAdd(m) => m.encode(v, xid, options, out),
         M::StatsRequest { body, .. } => body.encode(v, out),
         M::StatsReply { .. }
         | M::FeaturesRequest

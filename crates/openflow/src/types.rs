@@ -6,7 +6,7 @@
 use crate::Version::{self, V10, V11, V12, V13, V14, V15};
 use crate::error::OfpError;
 use crate::wire::{Put, Reader, Result};
-use flow::field::NICIRA;
+use flow::field::{NICIRA, ONF};
 
 /// Bytes of the header that every message begins with: version, type, length, xid (OpenFlow 1.0 section 5.1).
 pub const HEADER_LEN: usize = 8;
@@ -56,6 +56,8 @@ pub enum Kind {
     NxSetAsyncConfig,
     NxSetControllerId,
     NxFlowMonitorCancel,
+    BundleControl,
+    BundleAdd,
     DescRequest,
     DescReply,
     FlowRequest,
@@ -91,6 +93,13 @@ pub enum Kind {
     NxFlowMonitorRequest,
 }
 
+impl Kind {
+    /// Whether bundles take such messages: what changes flows, groups and ports, and packets to be sent.
+    pub fn is_for_bundles(self) -> bool {
+        matches!(self, K::FlowMod | K::NxFlowMod | K::GroupMod | K::NxGroupMod | K::PortMod | K::PacketOut)
+    }
+}
+
 /// Where a kind of message stands in the numbering.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
@@ -98,6 +107,8 @@ pub enum Place {
     Type(u8),
     /// A subtype of Nicira's experimenter messages.
     Nicira(u32),
+    /// A subtype of the Open Networking Foundation's experimenter messages.
+    Onf(u32),
     /// A type of statistics or multipart request.
     Request(u16),
     /// The same of a reply.
@@ -125,7 +136,7 @@ const fn row(kind: Kind, name: &'static str, place: Place, first: Version, last:
 }
 
 use Kind as K;
-use Place::{Nicira as Nx, NiciraReply as NxRep, NiciraRequest as NxReq, Reply as Rep, Request as Req, Type as T};
+use Place::{Nicira as Nx, NiciraReply as NxRep, NiciraRequest as NxReq, Onf, Reply as Rep, Request as Req, Type as T};
 
 #[rustfmt::skip]
 static ROWS: &[Row] = &[
@@ -175,6 +186,10 @@ static ROWS: &[Row] = &[
     row(K::NxSetControllerId, "NXT_SET_CONTROLLER_ID", Nx(20), V10, V15),
     row(K::NxFlowMonitorCancel, "NXT_FLOW_MONITOR_CANCEL", Nx(21), V10, V13),
     row(K::NxPacketIn2, "NXT_PACKET_IN2", Nx(30), V10, V15),
+    row(K::BundleControl, "ONFT_BUNDLE_CONTROL", Onf(2300), V13, V13),
+    row(K::BundleControl, "OFPT_BUNDLE_CONTROL", T(33), V14, V15),
+    row(K::BundleAdd, "ONFT_BUNDLE_ADD_MESSAGE", Onf(2301), V13, V13),
+    row(K::BundleAdd, "OFPT_BUNDLE_ADD_MESSAGE", T(34), V14, V15),
     row(K::DescRequest, "OFPST_DESC request", Req(0), V10, V15),
     row(K::DescReply, "OFPST_DESC reply", Rep(0), V10, V15),
     row(K::FlowRequest, "OFPST_FLOW request", Req(1), V10, V15),
@@ -254,10 +269,12 @@ pub fn head(msg: &[u8]) -> Result<Head<'_>> {
     let xid = r.u32()?;
     let mut more = false;
     let place = if ty == TYPE_EXPERIMENTER {
-        if r.u32()? != NICIRA {
-            return Err(OfpError::BrcBadVendor);
+        let subtype = |r: &mut Reader<'_>, place: fn(u32) -> Place| r.u32().map(place);
+        match r.u32()? {
+            NICIRA => subtype(&mut r, Place::Nicira)?,
+            ONF => subtype(&mut r, Place::Onf)?,
+            _ => return Err(OfpError::BrcBadVendor),
         }
-        Place::Nicira(r.u32()?)
     } else if ty == stats_type(version, false) || ty == stats_type(version, true) {
         let reply = ty == stats_type(version, true);
         let stat = r.u16()?;
@@ -289,7 +306,7 @@ pub fn head(msg: &[u8]) -> Result<Head<'_>> {
     let row = ROWS.iter().find(|r| r.place == place && r.first <= version && version <= r.last);
     let unknown = match place {
         Place::Type(_) => OfpError::BrcBadType,
-        Place::Nicira(_) | Place::NiciraRequest(_) | Place::NiciraReply(_) => OfpError::BrcBadSubtype,
+        Place::Nicira(_) | Place::Onf(_) | Place::NiciraRequest(_) | Place::NiciraReply(_) => OfpError::BrcBadSubtype,
         Place::Request(_) | Place::Reply(_) => OfpError::BrcBadStat,
     };
     Ok(Head { version, xid, row: row.ok_or(unknown)?, more, body: r })
@@ -315,11 +332,11 @@ pub fn begin(version: Version, xid: u32, kind: Kind, more: bool) -> Option<Vec<u
             out.put_u16(0);
             out.put_u32(xid);
         }
-        Place::Nicira(subtype) => {
+        Place::Nicira(subtype) | Place::Onf(subtype) => {
             out.put_u8(TYPE_EXPERIMENTER);
             out.put_u16(0);
             out.put_u32(xid);
-            out.put_u32(NICIRA);
+            out.put_u32(if matches!(row.place, Place::Onf(_)) { ONF } else { NICIRA });
             out.put_u32(subtype);
         }
         Place::Request(stat) => stats(&mut out, false, stat),

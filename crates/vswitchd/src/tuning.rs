@@ -17,6 +17,8 @@ pub struct Tuning {
     pub cpus: Vec<usize>,
     /// `flow-limit`, `max-idle`, `max-revalidator`, `min-revalidate-pps`: see [`Limits`].
     pub limits: Limits,
+    /// `bundle-idle-timeout`: milliseconds after which a bundle is forgotten that nothing is done to.
+    pub bundle_idle_ms: u64,
     /// `self-check`: every so many cached packets, one is decided about afresh; 0 for none.
     pub self_check: u64,
 }
@@ -29,6 +31,7 @@ impl Default for Tuning {
             handlers: 0,
             cpus: Vec::new(),
             limits: Limits::default(),
+            bundle_idle_ms: ofproto::BUNDLE_IDLE_MS,
             self_check: 0,
         }
     }
@@ -71,6 +74,9 @@ impl Tuning {
                 min_revalidate_pps: number("min-revalidate-pps", u32::MAX.into())
                     .unwrap_or(default.limits.min_revalidate_pps),
             },
+            // In seconds, at least one.
+            bundle_idle_ms: number("bundle-idle-timeout", u32::MAX.into())
+                .map_or(default.bundle_idle_ms, |s| s.max(1) * 1000),
             self_check: number("self-check", u64::MAX).unwrap_or(default.self_check),
         }
     }
@@ -83,6 +89,7 @@ impl Tuning {
         dp.datapath.set_self_check(self.self_check);
         dp.datapath.set_flow_limit(self.limits.flow_limit);
         dp.switch.set_limits(self.limits);
+        dp.switch.set_bundle_idle_ms(self.bundle_idle_ms);
         if let Err(e) = dp.datapath.set_handlers(self.handlers) {
             tracing::warn!(target: "bridge", "{e}");
         }

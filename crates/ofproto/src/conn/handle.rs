@@ -2,9 +2,10 @@
 
 use super::asynchronous::port_desc;
 use super::peer::Peer;
-use crate::bridge::{Ofproto, PortChange};
+use crate::bridge::{OfPort, Ofproto, PortChange};
 use crate::groups::check_groups;
 use base::PortNo;
+use flow::FlowKey;
 use openflow::flow_mod::{FlowMod, FlowModCommand};
 use openflow::message::{Message, decode_with};
 use openflow::packet::PacketOut;
@@ -13,7 +14,7 @@ use openflow::queue::QueueGetConfigReply;
 use openflow::switch::{ErrorReport, Features, FragHandling, Role, RoleMsg, SwitchConfig, capability};
 use openflow::{Limits, OfpError, Version, check};
 use packet::Packet;
-use xlate::Start;
+use xlate::{Groups, Start};
 
 /// Flow tables that a switch tells of: 0 to 253. (Table 254 is internal, as in Open vSwitch.)
 pub(crate) const N_TABLES_SHOWN: u8 = 254;
@@ -34,7 +35,7 @@ impl Ofproto {
         };
         let (xid, outcome) = match decode_with(bytes, options) {
             Ok((v, xid, _)) if Some(v) != version => (xid, Err(OfpError::BrcBadVersion)),
-            Ok((version, xid, message)) => (xid, self.dispatch(peer, version, xid, message)),
+            Ok((version, xid, message)) => (xid, self.dispatch(peer, (version, xid), message, bytes)),
             Err(e) => (e.xid, Err(e.error)),
         };
         if let Err(error) = outcome {
@@ -43,7 +44,7 @@ impl Ofproto {
         }
     }
 
-    fn dispatch(&self, peer: &Peer, version: Version, xid: u32, message: Message) -> Handled {
+    fn dispatch(&self, peer: &Peer, (version, xid): (Version, u32), message: Message, bytes: &[u8]) -> Handled {
         match message {
             // A second HELLO changes nothing; replies and asynchronous messages are nothing to a switch.
             Message::Hello(_) | Message::EchoReply(_) | Message::Error(_) | Message::FlowAge => {}
@@ -114,6 +115,14 @@ impl Ofproto {
                 peer.state.lock().controller_id = id;
                 self.update_miss_to_controller();
             }
+            Message::BundleControl(control) => {
+                writable(peer)?;
+                self.bundle_control(peer, (version, xid), control, bytes)?;
+            }
+            Message::BundleAdd(add) => {
+                writable(peer)?;
+                self.bundle_add(peer, (version, xid), *add, bytes)?;
+            }
             Message::StatsRequest { more: true, .. } => return Err(OfpError::BrcMultipartBufferOverflow),
             Message::StatsRequest { more: false, body } => self.stats(peer, version, xid, body)?,
             Message::FlowMonitorCancel(_)
@@ -168,43 +177,73 @@ impl Ofproto {
         Ok(())
     }
 
-    fn handle_flow_mod(&self, fm: &FlowMod, version: Version) -> Handled {
-        if !matches!(fm.command, FlowModCommand::Delete | FlowModCommand::DeleteStrict) {
+    pub(super) fn check_flow_mod(fm: &FlowMod, version: Version) -> Handled {
+        if fm.command.adds() {
             check(&fm.actions, &fm.matching, &Limits::new(version, fm.table_id.unwrap_or(0)))?;
         }
+        Ok(())
+    }
+
+    fn handle_flow_mod(&self, fm: &FlowMod, version: Version) -> Handled {
+        Self::check_flow_mod(fm, version)?;
         let removed = self.flow_mod(fm)?;
         self.finish_removal(&removed);
         // There are no buffers: a controller that names one is told so, and has its flow.
-        if fm.buffer_id.is_some() && !matches!(fm.command, FlowModCommand::Delete | FlowModCommand::DeleteStrict) {
+        if fm.buffer_id.is_some() && fm.command.adds() {
             return Err(OfpError::BrcBufferUnknown);
         }
         Ok(())
     }
 
-    fn packet_out(&self, out: &PacketOut, version: Version) -> Handled {
-        base::coverage!(ofproto_packet_out);
+    /// What can be said of a packet-out by itself.
+    pub(super) fn check_packet_out(out: &PacketOut) -> Handled {
         if out.buffer_id.is_some() {
             return Err(OfpError::BrcBufferUnknown);
         }
         if !(out.in_port.is_real() || out.in_port == PortNo::CONTROLLER || out.in_port == PortNo::ANY) {
             return Err(OfpError::BrcBadPort);
         }
+        Ok(())
+    }
+
+    /// Whether a packet-out can be carried out with these groups.
+    pub(super) fn check_packet_out_in(&self, out: &PacketOut, version: Version, groups: &Groups) -> Handled {
+        self.checked_packet_out(out, version, groups).map(drop)
+    }
+
+    /// The packet and its key.
+    fn checked_packet_out(
+        &self,
+        out: &PacketOut,
+        version: Version,
+        groups: &Groups,
+    ) -> Result<(FlowKey, Packet), OfpError> {
+        Self::check_packet_out(out)?;
         let packet = Packet::from_slice(&out.data);
         let switch = self.switch().ok_or(OfpError::BrcEperm)?;
         let mut key = switch.key_of(packet.data(), out.in_port);
         key.set_in_port(out.in_port);
-        let exactly = flow::Match::new(&key, flow::FlowKey([u64::MAX; flow::WORDS]));
+        let exactly = flow::Match::new(&key, FlowKey([u64::MAX; flow::WORDS]));
         check(&out.actions, &exactly, &Limits::new(version, 0))?;
-        check_groups(&out.actions, &self.tables().view().groups)?;
+        check_groups(&out.actions, groups)?;
+        Ok((key, packet))
+    }
+
+    pub(super) fn packet_out(&self, out: &PacketOut, version: Version) -> Handled {
+        base::coverage!(ofproto_packet_out);
+        let (key, packet) = self.checked_packet_out(out, version, &self.tables().view().groups)?;
         self.run(&key, packet, Start::Actions(&out.actions));
         Ok(())
     }
 
-    fn port_mod(&self, pm: &PortMod) -> Handled {
+    /// The port that a port-mod is for.
+    pub(super) fn port_to_modify(&self, pm: &PortMod) -> Result<OfPort, OfpError> {
         let port = self.port(pm.port_no).ok_or(OfpError::PmfcBadPort)?;
-        if port.spec.mac != pm.hw_addr {
-            return Err(OfpError::PmfcBadHwAddr);
-        }
+        if port.spec.mac == pm.hw_addr { Ok(port) } else { Err(OfpError::PmfcBadHwAddr) }
+    }
+
+    pub(super) fn port_mod(&self, pm: &PortMod) -> Handled {
+        let port = self.port_to_modify(pm)?;
         let mut new = port.config;
         for (bit, value) in [
             (config::PORT_DOWN, &mut new.down),

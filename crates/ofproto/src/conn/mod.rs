@@ -2,6 +2,7 @@
 //!
 //! - [`peer`]: one connection's state and its queue of bytes to send;
 //! - [`handle`]: what a message does, and the answers; [`stats`]: statistics requests;
+//! - [`bundles`]: messages that are carried out together;
 //! - [`asynchronous`]: packet-ins, flow-removed and port-status messages;
 //! - [`service`]: sockets: listeners, active connections with back-off, probes.
 //!
@@ -9,6 +10,7 @@
 //! wait: a peer whose queue is full loses them, which is counted.
 
 pub mod asynchronous;
+mod bundles;
 mod handle;
 pub mod peer;
 pub mod service;

@@ -1,5 +1,6 @@
 //! One OpenFlow connection: what was agreed on it, and its queue of messages to send.
 
+use super::bundles::Bundles;
 use openflow::message::{Message, Options, encode_with};
 use openflow::packet::PacketInFormat;
 use openflow::switch::{AsyncConfig, Role};
@@ -31,6 +32,7 @@ pub struct Peer {
     /// Where to, as `unix:PATH` or `tcp:HOST:PORT`.
     pub target: String,
     pub(crate) state: Mutex<PeerState>,
+    pub(super) bundles: Mutex<Bundles>,
     out: UnboundedSender<Vec<u8>>,
     queued: Arc<AtomicUsize>,
 }
@@ -92,7 +94,14 @@ impl Peer {
             invalid_ttl: false,
             asynchronous: default_async(),
         };
-        let peer = Self { kind, target, state: Mutex::new(state), out, queued: Arc::clone(&queued) };
+        let peer = Self {
+            kind,
+            target,
+            state: Mutex::new(state),
+            bundles: Mutex::default(),
+            out,
+            queued: Arc::clone(&queued),
+        };
         (Arc::new(peer), Outgoing { receiver, queued })
     }
 

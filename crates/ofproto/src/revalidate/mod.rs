@@ -170,6 +170,7 @@ impl Switch {
         for bridge in self.bridges() {
             let removed = bridge.expire(now);
             bridge.finish_removal(&removed);
+            bridge.expire_bundles(now, self.bundle_idle_ms());
         }
     }
 

@@ -1,6 +1,7 @@
 //! A switch on a datapath without threads, in virtual time, with wires in the test's hands; and OpenFlow connections
 //! whose other end is the test.
 
+mod bundles;
 mod changes;
 mod connections;
 mod dependencies;

@@ -270,6 +270,18 @@ fn of13() -> impl Strategy<Value = Message> {
         }),
         Just(Message::MeterMod(MeterMod { command: 0, flags: 1, meter_id: 5, bands: vec![1, 2, 3] })),
         Just(Message::GroupMod(GroupMod::new(GroupCommand::Delete, 5))),
+        bundle(),
+    ]
+}
+
+fn bundle() -> impl Strategy<Value = Message> {
+    prop_oneof![
+        any::<(u32, u16, u16)>()
+            .prop_map(|(bundle_id, ty, flags)| { Message::BundleControl(BundleControl { bundle_id, ty, flags }) }),
+        any::<(u32, u16)>().prop_map(|(bundle_id, flags)| {
+            let message = Message::GroupMod(GroupMod::new(GroupCommand::Delete, 5));
+            Message::BundleAdd(Box::new(BundleAdd { bundle_id, flags, message }))
+        }),
     ]
 }
 
@@ -295,6 +307,12 @@ tally::proptest! {
     #[test]
     fn openflow_13_round_trip(m in prop_oneof![common(), of13()]) {
         round_trip(Version::V13, &m)?;
+    }
+
+    #[test]
+    fn bundles_round_trip(m in bundle()) {
+        round_trip(Version::V14, &m)?;
+        round_trip(Version::V15, &m)?;
     }
 
     /// Damaged messages are refused or understood, and printed, without a panic.
@@ -351,6 +369,26 @@ fn malformed_messages_get_their_errors() {
     assert_eq!(error_of(&[4, 4, 0, 16, 0, 0, 0, 1, 0, 0, 0x23, 0x20, 0, 0, 9, 9]), OfpError::BrcBadSubtype);
     assert_eq!(error_of(&[4, 18, 0, 16, 0, 0, 0, 1, 0, 99, 0, 0, 0, 0, 0, 0]), OfpError::BrcBadStat);
     assert_eq!(decode(&[9, 5, 0, 8, 0, 0, 0, 7]).expect_err("malformed").xid, 7);
+}
+
+#[test]
+fn what_a_bundle_does_not_take_is_told() {
+    let group = encode(Version::V13, 9, &Message::GroupMod(GroupMod::new(GroupCommand::Delete, 5)));
+    let add = crate::bundle::wrap(Version::V13, 1, 3, &group);
+    assert!(matches!(decode(&add), Ok((Version::V13, 9, Message::BundleAdd(add))) if add.bundle_id == 1));
+    let damaged = |f: &dyn Fn(&mut Vec<u8>)| {
+        let mut bytes = add.clone();
+        f(&mut bytes);
+        types::finish(&mut bytes);
+        error_of(&bytes)
+    };
+    assert_eq!(damaged(&|b| b[31] = 8), OfpError::BfcMsgBadXid);
+    assert_eq!(damaged(&|b| b.truncate(30)), OfpError::BfcMsgBadLen);
+    assert_eq!(damaged(&|b| b.push(0)), OfpError::BfcMsgBadLen);
+    assert_eq!(damaged(&|b| b[25] = 200), OfpError::BfcMsgUnsup);
+    let barrier = encode(Version::V13, 9, &Message::BarrierRequest);
+    assert_eq!(error_of(&crate::bundle::wrap(Version::V13, 1, 3, &barrier)), OfpError::BfcMsgUnsup);
+    assert_eq!(error_of(&crate::bundle::wrap(Version::V13, 1, 3, &add)), OfpError::BfcMsgUnsup);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::{Style, bit_names};
 use crate::Version::{self, V10, V11, V12};
+use crate::bundle::{BundleControl, BundleStep, flag};
 use crate::group::{MeterFeatures, MeterMod};
 use crate::packet;
 use crate::switch::{AsyncConfig, Features, FragHandling, Role, RoleMsg, SwitchConfig, TableMod, capability as c};
@@ -169,6 +170,39 @@ pub(super) fn flow_format(n: u32, out: &mut String) {
         2 => out.push_str(" format=nxm"),
         _ => out.push_str(" format=(unknown)"),
     }
+}
+
+pub(super) fn bundle_control(b: BundleControl, out: &mut String) {
+    let step = match BundleStep::from_wire(b.ty) {
+        Some((step, reply)) => {
+            let step = ["OPEN", "CLOSE", "COMMIT", "DISCARD"][step as usize];
+            format!("{step}_{}", if reply { "REPLY" } else { "REQUEST" })
+        }
+        None => String::new(),
+    };
+    bundle_id(b.bundle_id, out);
+    put!(out, " type={step}");
+    bundle_flags(b.flags, out);
+    out.push('\n');
+}
+
+pub(super) fn bundle_id(id: u32, out: &mut String) {
+    put!(out, "\n bundle_id={}", if id == 0 { "0".to_owned() } else { format!("0x{id:x}") });
+}
+
+/// ` flags=atomic ordered`, ` flags=0`.
+pub(super) fn bundle_flags(flags: u16, out: &mut String) {
+    out.push_str(" flags=");
+    let mut words: Vec<String> = [(flag::ATOMIC, "atomic"), (flag::ORDERED, "ordered")]
+        .iter()
+        .filter(|(bit, _)| flags & bit != 0)
+        .map(|(_, name)| (*name).to_owned())
+        .collect();
+    let rest = flags & !(flag::ATOMIC | flag::ORDERED);
+    if rest != 0 {
+        words.push(format!("0x{rest:x}"));
+    }
+    out.push_str(&if words.is_empty() { "0".to_owned() } else { words.join(" ") });
 }
 
 pub(super) fn async_config(a: &AsyncConfig, out: &mut String) {

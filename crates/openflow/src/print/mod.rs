@@ -22,7 +22,7 @@ pub use tables::{TableFormatter, tables};
 
 use crate::Version;
 use crate::error::OfpError;
-use crate::message::{DecodeError, Message, Options, decode_with};
+use crate::message::{DecodeError, Message, Options, Xid, decode_with, encode_with};
 use crate::multipart::{StatsReply, StatsRequest};
 use crate::switch::{ErrorReport, Hello, ReportedError};
 use crate::types;
@@ -152,8 +152,8 @@ fn print_decodable(msg: &[u8], style: Style<'_>, out: &mut String) {
         decoded => decoded,
     };
     match decoded {
-        Ok((version, _, message)) => {
-            body(version, &message, style, out);
+        Ok((version, xid, message)) => {
+            body(version, xid, &message, style, out);
             if out.as_bytes().last() != Some(&b'\n') {
                 out.push('\n');
             }
@@ -188,7 +188,7 @@ pub fn digits(version: Version) -> &'static str {
 }
 
 /// What follows the header line's colon.
-pub fn body(version: Version, message: &Message, style: Style<'_>, out: &mut String) {
+pub fn body(version: Version, xid: Xid, message: &Message, style: Style<'_>, out: &mut String) {
     use Message as M;
     let style = Style { version, ..style };
     match message {
@@ -226,6 +226,14 @@ pub fn body(version: Version, message: &Message, style: Style<'_>, out: &mut Str
         M::SetPacketInFormat(f) => put!(out, " format={}", packets::format_name(*f)),
         M::SetControllerId(id) => put!(out, " id={id}"),
         M::FlowMonitorCancel(id) => put!(out, " id={id}"),
+        M::BundleControl(b) => config::bundle_control(*b, out),
+        M::BundleAdd(b) => {
+            config::bundle_id(b.bundle_id, out);
+            config::bundle_flags(b.flags, out);
+            out.push('\n');
+            let options = Options { flow_mod_table_id: true };
+            out.push_str(&print(&encode_with(version, xid, &b.message, options), style));
+        }
         M::StatsRequest { body, .. } => stats_request(version, body, style, out),
         M::StatsReply { body, .. } => stats_reply(version, body, style, out),
         M::FeaturesRequest

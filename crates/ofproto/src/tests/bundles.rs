@@ -1,0 +1,163 @@
+//! Bundles: all or nothing, in order, and what is wrong with them.
+
+use super::*;
+use crate::flow_table::Criteria;
+use openflow::bundle::{BundleAdd, BundleControl, BundleStep, flag};
+use openflow::group::{GroupCommand, GroupMod};
+use openflow::switch::ReportedError;
+
+const FLAGS: u16 = flag::ATOMIC | flag::ORDERED;
+
+struct Bundles {
+    lab: Lab,
+    bridge: Arc<Ofproto>,
+    client: Client,
+}
+
+impl Bundles {
+    fn new() -> Self {
+        let mut lab = Lab::new();
+        let bridge = lab.bridge("br", 3);
+        let client = Client::new(&bridge, PeerKind::Service, Version::V13);
+        Self { lab, bridge, client }
+    }
+
+    fn control(&self, bundle_id: u32, step: BundleStep, flags: u16) -> Vec<Message> {
+        let control = BundleControl { bundle_id, ty: step.wire(false), flags };
+        self.client.send(&Message::BundleControl(control))
+    }
+
+    /// Takes a step of bundle 5, which is answered and nothing more.
+    fn step(&self, step: BundleStep) {
+        let done = BundleControl { bundle_id: 5, ty: step.wire(true), flags: FLAGS };
+        assert_eq!(self.control(5, step, FLAGS), [Message::BundleControl(done)]);
+    }
+
+    fn add(&self, bundle_id: u32, message: Message) -> Vec<Message> {
+        self.client.send(&Message::BundleAdd(Box::new(BundleAdd { bundle_id, flags: FLAGS, message })))
+    }
+
+    fn flow(&self, fm: FlowMod) {
+        assert_eq!(self.add(5, Message::FlowMod(Form::Standard, Box::new(fm))), []);
+    }
+
+    /// Priorities of the flows.
+    fn flows(&self) -> Vec<u16> {
+        let mut priorities: Vec<u16> = self.bridge.collect(&Criteria::any()).iter().map(|r| r.priority).collect();
+        priorities.sort_unstable();
+        priorities
+    }
+}
+
+fn errors(messages: Vec<Message>) -> Vec<OfpError> {
+    let of = |message| match message {
+        Message::Error(openflow::switch::ErrorReport { error: ReportedError::Known(error), .. }) => error,
+        other => panic!("{other:?}"),
+    };
+    messages.into_iter().map(of).collect()
+}
+
+#[test]
+fn a_bundle_is_carried_out_whole() {
+    let b = Bundles::new();
+    b.bridge.flow_mod(&add(Match::ANY, 1, vec![output(2)])).expect("adds");
+    b.step(BundleStep::Open);
+    let group = GroupMod::new(GroupCommand::Add, 7);
+    assert_eq!(b.add(5, Message::GroupMod(group)), []);
+    b.flow(command(FlowModCommand::Delete, Match::ANY));
+    b.flow(add(Match::ANY, 9, vec![Action::Group(7)]));
+    b.flow(add(Match::ANY, 3, vec![output(3)]));
+    b.step(BundleStep::Close);
+    assert_eq!(b.flows(), [1]);
+    b.step(BundleStep::Commit);
+    assert_eq!(b.flows(), [3, 9]);
+    // It is gone then.
+    assert_eq!(errors(b.control(5, BundleStep::Commit, FLAGS)), [OfpError::BfcBadId]);
+}
+
+#[test]
+fn a_message_that_fails_takes_all_back() {
+    let b = Bundles::new();
+    b.bridge.flow_mod(&add(Match::ANY, 1, vec![output(2)])).expect("adds");
+    b.flow(command(FlowModCommand::Delete, Match::ANY));
+    b.flow(add(Match::ANY, 9, vec![output(1)]));
+    b.flow(add(Match::ANY, 8, vec![Action::Group(7)]));
+    b.flow(add(Match::ANY, 7, vec![output(1)]));
+    let told = errors(b.control(5, BundleStep::Commit, FLAGS));
+    assert_eq!(told, [OfpError::BacBadOutGroup, OfpError::BfcMsgFailed]);
+    assert_eq!(b.flows(), [1]);
+    assert_eq!(errors(b.control(5, BundleStep::Discard, FLAGS)), [OfpError::BfcBadId]);
+}
+
+#[test]
+fn packets_and_ports_come_behind_the_tables() {
+    use openflow::packet::PacketOut;
+    use openflow::port::{PortMod, config};
+    let b = Bundles::new();
+    let out = PacketOut {
+        buffer_id: None,
+        in_port: PortNo::CONTROLLER,
+        actions: vec![Action::Output { port: PortNo::TABLE, max_len: 0 }],
+        data: frame(1, 2),
+    };
+    assert_eq!(b.add(5, Message::PacketOut(out)), []);
+    b.flow(add(Match::ANY, 9, vec![output(2)]));
+    let mac = b.bridge.port(PortNo(1)).expect("there").spec.mac;
+    let port = PortMod { port_no: PortNo(1), hw_addr: mac, config: config::NO_FWD, mask: config::NO_FWD, advertise: 0 };
+    assert_eq!(b.add(5, Message::PortMod(port.clone())), []);
+    b.step(BundleStep::Commit);
+    assert!(b.bridge.port(PortNo(1)).expect("there").config.no_fwd);
+    assert_eq!(b.lab.received("br-2").len(), 1);
+    // A port that is not there fails before anything is done.
+    b.flow(add(Match::ANY, 4, vec![output(2)]));
+    assert_eq!(b.add(5, Message::PortMod(PortMod { port_no: PortNo(77), ..port })), []);
+    let told = errors(b.control(5, BundleStep::Commit, FLAGS));
+    assert_eq!(told, [OfpError::PmfcBadPort, OfpError::BfcMsgFailed]);
+    assert_eq!(b.flows(), [9]);
+}
+
+#[test]
+fn what_is_wrong_with_a_bundle_is_told() {
+    let b = Bundles::new();
+    let flow = || Message::FlowMod(Form::Standard, Box::new(add(Match::ANY, 1, vec![])));
+    assert_eq!(errors(b.control(5, BundleStep::Close, FLAGS)), [OfpError::BfcBadId]);
+    assert_eq!(errors(b.control(5, BundleStep::Open, 4)), [OfpError::BfcBadFlags]);
+    b.step(BundleStep::Open);
+    // With any mistake about it, it is gone.
+    assert_eq!(errors(b.control(5, BundleStep::Open, FLAGS)), [OfpError::BfcBundleExist]);
+    b.step(BundleStep::Open);
+    assert_eq!(errors(b.control(5, BundleStep::Close, flag::ATOMIC)), [OfpError::BfcBadFlags]);
+    b.step(BundleStep::Open);
+    b.step(BundleStep::Close);
+    assert_eq!(errors(b.add(5, flow())), [OfpError::BfcBundleClosed]);
+    b.step(BundleStep::Open);
+    assert_eq!(errors(b.control(5, BundleStep::Commit, 0)), [OfpError::BfcBadFlags]);
+    b.step(BundleStep::Open);
+    b.step(BundleStep::Discard);
+    let reply = BundleControl { bundle_id: 5, ty: BundleStep::Open.wire(true), flags: FLAGS };
+    assert_eq!(errors(b.client.send(&Message::BundleControl(reply))), [OfpError::BfcBadType]);
+    assert_eq!(errors(b.add(5, Message::BarrierRequest)), [OfpError::BfcMsgUnsup]);
+    // What is wrong with a message by itself is told at once, and the bundle goes on without it.
+    b.flow(add(Match::ANY, 2, vec![]));
+    let bad = add(Match::ANY, 1, vec![Action::SetIpTtl(1)]);
+    let told = errors(b.add(5, Message::FlowMod(Form::Standard, Box::new(bad))));
+    assert_eq!(told, [OfpError::BacMatchInconsistent]);
+    b.step(BundleStep::Commit);
+    assert_eq!(b.flows(), [2]);
+}
+
+#[test]
+fn an_idle_bundle_is_forgotten() {
+    let b = Bundles::new();
+    b.step(BundleStep::Open);
+    b.lab.clock.warp(9_999);
+    b.lab.switch.housekeeping();
+    b.flow(add(Match::ANY, 1, vec![]));
+    b.lab.clock.warp(9_999);
+    b.lab.switch.housekeeping();
+    assert_eq!(b.client.waiting(), []);
+    b.lab.clock.warp(1);
+    b.lab.switch.housekeeping();
+    assert_eq!(errors(b.client.waiting()), [OfpError::BfcTimeout]);
+    assert_eq!(errors(b.control(5, BundleStep::Commit, FLAGS)), [OfpError::BfcBadId]);
+}

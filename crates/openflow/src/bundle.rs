@@ -1,0 +1,121 @@
+//! Bundles: messages that a switch keeps, and then carries out all together or not at all (OpenFlow 1.4 sections 6.9 and
+//! 7.3.9; for OpenFlow 1.3 the Open Networking Foundation's extension 230).
+
+use crate::Version;
+use crate::error::OfpError;
+use crate::message::{self, Message, Options, Xid};
+use crate::types::{self, HEADER_LEN, Kind};
+use crate::wire::{Put, Reader, Result};
+
+/// What is to be done with a bundle, or has been (`ofp_bundle_ctrl_type`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum BundleStep {
+    /// Begin it.
+    Open,
+    /// Take no more messages.
+    Close,
+    /// Carry it out.
+    Commit,
+    /// Forget it.
+    Discard,
+}
+
+impl BundleStep {
+    const ALL: [Self; 4] = [Self::Open, Self::Close, Self::Commit, Self::Discard];
+
+    /// The step, and whether it is the reply to it, of a number on the wire.
+    pub fn from_wire(n: u16) -> Option<(Self, bool)> {
+        Some((*Self::ALL.get(usize::from(n / 2))?, n % 2 == 1))
+    }
+
+    /// The number on the wire of the request, or the reply to it.
+    pub const fn wire(self, reply: bool) -> u16 {
+        2 * self as u16 + reply as u16
+    }
+}
+
+/// Bits of a bundle's flags (`ofp_bundle_flags`).
+pub mod flag {
+    /// All or nothing, and seen by each packet as that.
+    pub const ATOMIC: u16 = 1;
+    /// In the order in which messages were added.
+    pub const ORDERED: u16 = 2;
+}
+
+/// OFPT_BUNDLE_CONTROL.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct BundleControl {
+    /// Which bundle, of those of the connection.
+    pub bundle_id: u32,
+    /// See [`BundleStep::from_wire`].
+    pub ty: u16,
+    /// See [`flag`].
+    pub flags: u16,
+}
+
+impl BundleControl {
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        Ok(Self { bundle_id: r.u32()?, ty: r.u16()?, flags: r.u16()? })
+    }
+
+    pub(crate) fn encode(self, out: &mut Vec<u8>) {
+        out.put_u32(self.bundle_id);
+        out.put_u16(self.ty);
+        out.put_u16(self.flags);
+    }
+}
+
+/// OFPT_BUNDLE_ADD_MESSAGE.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BundleAdd {
+    /// Which bundle, of those of the connection; it is opened if it is not there.
+    pub bundle_id: u32,
+    /// See [`flag`].
+    pub flags: u16,
+    /// What is added, with the same transaction id.
+    pub message: Message,
+}
+
+/// An OFPT_BUNDLE_ADD_MESSAGE around the bytes of a whole message. Empty if `version` has no bundles.
+pub fn wrap(version: Version, bundle_id: u32, flags: u16, message: &[u8]) -> Vec<u8> {
+    let xid = message.get(4..8).and_then(|b| b.try_into().ok()).map_or(0, u32::from_be_bytes);
+    let Some(mut out) = types::begin(version, xid, Kind::BundleAdd, false) else { return Vec::new() };
+    put_add(bundle_id, flags, message, &mut out);
+    types::finish(&mut out);
+    out
+}
+
+fn put_add(bundle_id: u32, flags: u16, message: &[u8], out: &mut Vec<u8>) {
+    out.put_u32(bundle_id);
+    out.zeros(2);
+    out.put_u16(flags);
+    out.put(message);
+}
+
+impl BundleAdd {
+    /// Errors of the message inside are told as they are, but for one that is none at all, or none for a bundle.
+    pub(crate) fn decode(xid: Xid, options: Options, r: &mut Reader<'_>) -> Result<Self> {
+        let bundle_id = r.u32()?;
+        r.skip(2)?;
+        let flags = r.u16()?;
+        let inner = r.rest();
+        let length = inner.get(2..4).and_then(|b| b.try_into().ok()).map_or(0, u16::from_be_bytes);
+        if inner.len() < HEADER_LEN || usize::from(length) != inner.len() {
+            return Err(OfpError::BfcMsgBadLen);
+        }
+        if inner.get(4..8) != Some(&xid.to_be_bytes()) {
+            return Err(OfpError::BfcMsgBadXid);
+        }
+        // Of others nothing but the headers is read, so that one inside of the other leads nowhere.
+        let head = types::head(inner).map_err(|_| OfpError::BfcMsgUnsup)?;
+        if !head.row.kind.is_for_bundles() {
+            return Err(OfpError::BfcMsgUnsup);
+        }
+        let (_, _, message) = message::decode_with(inner, options).map_err(|e| e.error)?;
+        Ok(Self { bundle_id, flags, message })
+    }
+
+    pub(crate) fn encode(&self, v: Version, xid: Xid, options: Options, out: &mut Vec<u8>) {
+        put_add(self.bundle_id, self.flags, &message::encode_with(v, xid, &self.message, options), out);
+    }
+}

@@ -1,0 +1,81 @@
+"""OpenFlow bundles by Debian's ovs-ofctl and ours: changes that are made all at once or not at all."""
+
+import pytest
+
+FIRST = "priority=1,actions=drop\npriority=2,ip,actions=1\n"
+BAD = "priority=3,actions=drop\npriority=4,ip,actions=group:7\npriority=5,actions=2\n"
+MIXED = """
+# Groups, flows and a packet.
+group add group_id=7,type=all,bucket=actions=2
+flow add priority=9,in_port=1,actions=group:7
+flow delete_strict priority=1
+packet-out in_port=1,packet=ffffffffffff0200000000010806,actions=table
+"""
+
+
+@pytest.fixture
+def bridge(tools, tmp_path):
+    """ovs-ofctl with a file of text, on br0 with ports 1 and 2: its exit code and what it says on standard error."""
+    tools.vsctl("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=dummy", "fail-mode=secure")
+    for port in ("p1", "p2"):
+        tools.vsctl("add-port", "br0", port, "--", "set", "interface", port, "type=dummy")
+
+    def ofctl(*words, text=None):
+        if text is not None:
+            (tmp_path / "file").write_text(text)
+            words += (tmp_path / "file",)
+        done = tools.run("ovs-ofctl", "-O", "OpenFlow13", *words, check=False)
+        return done.code, done.err
+
+    def flows():
+        return [line.strip() for line in tools.run("ovs-ofctl", "--no-stats", "--rsort", "dump-flows", "br0").out.splitlines()]
+
+    ofctl.flows = flows
+    ofctl.tools = tools
+    return ofctl
+
+
+def test_flows_all_or_none(bridge):
+    assert bridge("--bundle", "add-flows", "br0", text=FIRST) == (0, "")
+    flows = bridge.flows()
+    assert flows == ["priority=2,ip actions=output:1", "priority=1 actions=drop"]
+    code, told = bridge("--bundle", "add-flows", "br0", text=BAD)
+    lines = told.splitlines()
+    assert code == 1
+    assert lines[0].startswith("Error OFPBAC_BAD_OUT_GROUP for: OFPT_FLOW_MOD (OF1.3) (xid=0x7): ADD priority=4,ip actions=group:7")
+    assert lines[1].startswith("Error OFPBFC_MSG_FAILED for: ONFT_BUNDLE_CONTROL (OF1.3) (xid=0xb):")
+    assert lines[2] == " bundle_id=0 type=COMMIT_REQUEST flags=atomic ordered"
+    assert lines[3].startswith("ovs-ofctl: talking to unix:") and lines[3].endswith(" (Protocol error)")
+    assert bridge.flows() == flows
+    assert bridge("--bundle", "replace-flows", "br0", text="priority=8,actions=2\n") == (0, "")
+    assert bridge.flows() == ["priority=8 actions=output:2"]
+    assert bridge("--bundle", "mod-flows", "br0", "actions=1") == (0, "")
+    assert bridge.flows() == ["priority=8 actions=output:1"]
+    assert bridge("--bundle", "del-flows", "br0") == (0, "")
+    assert bridge.flows() == []
+
+
+def test_flows_groups_and_packets_together(bridge):
+    bridge("add-flows", "br0", text=FIRST)
+    assert bridge("bundle", "br0", text=MIXED) == (0, "")
+    assert bridge.flows() == ["priority=9,in_port=1 actions=group:7", "priority=2,ip actions=output:1"]
+    # The packet went through the group that came with it.
+    stats = bridge.tools.run("ovs-ofctl", "-O", "OpenFlow13", "dump-ports", "br0", "2").out
+    assert "tx pkts=1," in stats
+    # Nothing of it a second time: the group is there already.
+    code, told = bridge("bundle", "br0", text=MIXED)
+    assert code == 1 and told.startswith("Error OFPGMFC_GROUP_EXISTS for: OFPT_GROUP_MOD (OF1.3)")
+    assert bridge.flows() == ["priority=9,in_port=1 actions=group:7", "priority=2,ip actions=output:1"]
+    assert bridge("--bundle", "add-group", "br0", "group_id=9,type=all,bucket=actions=1") == (0, "")
+    assert bridge("--bundle", "del-groups", "br0") == (0, "")
+    assert bridge.flows() == ["priority=2,ip actions=output:1"]
+
+
+def test_lines_that_are_no_changes(bridge, tmp_path):
+    for line, what in [
+        ("foo bar", "Unsupported bundle message type: foo"),
+        ("flow", "must specify an action"),
+        ("flow bogus actions=drop", "field bogus missing value"),
+        ("group", "must specify a group_id"),
+    ]:
+        assert bridge("bundle", "br0", text=f"# first\n\n{line}\n") == (1, f"ovs-ofctl: {tmp_path}/file:3: {what}\n")
