@@ -8,12 +8,15 @@
 //! and with none. Times are processor times of the thread. Half of the keys are made from a random rule, the other half
 //! are random themselves. Priorities are random, so that nearly every look-up has to ask all ten tuples.
 
+mod support;
+
 use base::rng::Rng;
-use classifier::{Classifier, LATEST, MiniMatch, Options, Rule, Versions};
+use classifier::{Classifier, LATEST, Options, Versions};
 use flow::{Field, FlowKey, Match, Reads};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
+use support::BenchRule;
 
 /// Fields of each tuple, with the bits of prefix that are matched (0: all of the field).
 const TUPLES: [&[(Field, u8)]; 10] = [
@@ -38,24 +41,6 @@ const TUPLES: [&[(Field, u8)]; 10] = [
 
 /// Keys looked up, over and over: 6 MB, so that it is the classifier that misses the caches.
 const N_KEYS: usize = 10_000;
-
-struct BenchRule {
-    minimatch: MiniMatch,
-    priority: u32,
-    versions: Versions,
-}
-
-impl Rule for BenchRule {
-    fn minimatch(&self) -> &MiniMatch {
-        &self.minimatch
-    }
-    fn priority(&self) -> u32 {
-        self.priority
-    }
-    fn versions(&self) -> &Versions {
-        &self.versions
-    }
-}
 
 fn main() {
     let sizes: Result<Vec<usize>, _> = std::env::args().skip(1).map(|a| a.parse()).collect();

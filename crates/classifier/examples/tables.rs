@@ -7,33 +7,18 @@
 //! the ten look-ups of one key take (processor time of the thread), and what they read. For instructions and cache misses
 //! run it under a profiler with two numbers of rounds: what differs belongs to the look-ups.
 
+mod support;
+
 use base::rng::Rng;
-use classifier::{Classifier, LATEST, MiniMatch, Rule, Versions};
+use classifier::{Classifier, LATEST, Versions};
 use flow::{Field, FlowKey, Match, Reads};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
+use support::BenchRule;
 
 /// Keys looked up, over and over.
 const N_KEYS: usize = 4_000;
-
-struct BenchRule {
-    minimatch: MiniMatch,
-    priority: u32,
-    versions: Versions,
-}
-
-impl Rule for BenchRule {
-    fn minimatch(&self) -> &MiniMatch {
-        &self.minimatch
-    }
-    fn priority(&self) -> u32 {
-        self.priority
-    }
-    fn versions(&self) -> &Versions {
-        &self.versions
-    }
-}
 
 type Table = Classifier<BenchRule>;
 

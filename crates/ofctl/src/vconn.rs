@@ -6,6 +6,7 @@ use openflow::message::{self, Options};
 use openflow::print::{self, Style};
 use openflow::stream::Framer;
 use openflow::switch::Hello;
+pub use openflow::types::xid as xid_of;
 use openflow::{Message, Version, Versions};
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -253,11 +254,6 @@ impl Writer {
     pub fn send(&mut self, msg: &[u8]) -> std::result::Result<(), String> {
         self.stream.write_all(msg).map_err(|e| format!("{}: {}", self.name, strerror(&e)))
     }
-}
-
-/// The transaction id of a message.
-pub fn xid_of(msg: &[u8]) -> u32 {
-    msg.get(4..8).and_then(|b| b.try_into().ok()).map_or(0, u32::from_be_bytes)
 }
 
 /// Sending failed.

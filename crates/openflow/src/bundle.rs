@@ -78,8 +78,7 @@ pub struct BundleAdd {
 
 /// An OFPT_BUNDLE_ADD_MESSAGE around the bytes of a whole message. Empty if `version` has no bundles.
 pub fn wrap(version: Version, bundle_id: u32, flags: u16, message: &[u8]) -> Vec<u8> {
-    let xid = message.get(4..8).and_then(|b| b.try_into().ok()).map_or(0, u32::from_be_bytes);
-    let Some(mut out) = types::begin(version, xid, Kind::BundleAdd, false) else { return Vec::new() };
+    let Some(mut out) = types::begin(version, types::xid(message), Kind::BundleAdd, false) else { return Vec::new() };
     put_add(bundle_id, flags, message, &mut out);
     types::finish(&mut out);
     out
@@ -103,7 +102,7 @@ impl BundleAdd {
         if inner.len() < HEADER_LEN || usize::from(length) != inner.len() {
             return Err(OfpError::BfcMsgBadLen);
         }
-        if inner.get(4..8) != Some(&xid.to_be_bytes()) {
+        if types::xid(inner) != xid {
             return Err(OfpError::BfcMsgBadXid);
         }
         // Of others nothing but the headers is read, so that one inside of the other leads nowhere.

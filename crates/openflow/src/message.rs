@@ -144,7 +144,7 @@ pub fn decode(msg: &[u8]) -> std::result::Result<(Version, Xid, Message), Decode
 /// Reads one whole message on a connection with these options.
 pub fn decode_with(msg: &[u8], options: Options) -> std::result::Result<(Version, Xid, Message), DecodeError> {
     let version = msg.first().and_then(|v| Version::from_wire(*v));
-    let xid = msg.get(4..8).and_then(|b| b.try_into().ok()).map_or(0, u32::from_be_bytes);
+    let xid = types::xid(msg);
     // HELLO is read in any version: it is what leads to a common one.
     if let [v, 0, ..] = msg
         && version.is_none()

@@ -258,6 +258,11 @@ fn stats_type(version: Version, reply: bool) -> u8 {
     (if version == V10 { 16 } else { 18 }) + u8::from(reply)
 }
 
+/// The transaction id of a message; 0 if it is too short to have one.
+pub fn xid(msg: &[u8]) -> u32 {
+    msg.get(4..8).and_then(|b| b.try_into().ok()).map_or(0, u32::from_be_bytes)
+}
+
 /// Reads the headers of one message, which must be exactly as long as its header says.
 pub fn head(msg: &[u8]) -> Result<Head<'_>> {
     let mut r = Reader(msg);

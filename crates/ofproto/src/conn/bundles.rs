@@ -3,7 +3,8 @@
 //! What is wrong with a message by itself is told when it is added. Committing carries the messages out in order in one
 //! change of tables and groups ([`crate::transaction`]), so that each packet sees all of it or nothing; the first that
 //! fails has everything taken back, whatever the bundle's flags ask for. Changes of ports and packets to be sent are
-//! checked in their turn, and done behind the change of tables.
+//! checked in their turn, and done behind the change of tables: if a device refuses one of them then, that is told, and the
+//! tables stay changed.
 
 use super::peer::Peer;
 use crate::bridge::Ofproto;
@@ -174,7 +175,7 @@ impl Ofproto {
             let expired: Vec<u32> =
                 bundles.iter().filter(|(_, b)| b.used.0 + idle_ms <= now.0).map(|(id, _)| *id).collect();
             for bundle in expired.iter().filter_map(|id| bundles.remove(id)) {
-                let xid = bundle.opened_by.get(4..8).and_then(|b| b.try_into().ok()).map_or(0, u32::from_be_bytes);
+                let xid = openflow::types::xid(&bundle.opened_by);
                 peer.send(xid, &Message::Error(ErrorReport::on(OfpError::BfcTimeout, &bundle.opened_by)));
             }
         });

@@ -106,7 +106,7 @@ impl<T: Clone> Recent<T> {
             self.misses = 0;
             return found.clone();
         }
-        self.misses += 1;
+        self.misses = self.misses.wrapping_add(1);
         let value = make(wanted);
         if self.values.len() < Self::MAX {
             self.values.push(value.clone());

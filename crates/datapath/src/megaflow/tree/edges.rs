@@ -20,13 +20,18 @@ impl Core {
         at
     }
 
+    /// The node at which look-ups that go on here stop, if it is no leaf.
+    fn end(&self, fast: Ref) -> Option<usize> {
+        match fast.kind() {
+            Kind::Node(node) => Some(node),
+            Kind::Inner(inner) => Some(self.tries.owner(inner)),
+            Kind::Leaf(_) | Kind::None => None,
+        }
+    }
+
     /// A child of a prefix node of two or more, by where look-ups of it go on.
     pub(super) fn top(&self, fast: Ref) -> Ref {
-        let end = match fast.kind() {
-            Kind::Node(node) => node,
-            Kind::Inner(inner) => self.tries.owner(inner),
-            Kind::Leaf(_) | Kind::None => return fast,
-        };
+        let Some(end) = self.end(fast) else { return fast };
         match &self.nodes.items[end] {
             Node::Bits(bits) => bits.top,
             Node::Prefix(prefix) => prefix.top,
@@ -36,11 +41,7 @@ impl Core {
 
     /// Says which child of a prefix node leads to where look-ups go on.
     pub(super) fn set_top(&mut self, fast: Ref, top: Ref) {
-        let end = match fast.kind() {
-            Kind::Node(node) => node,
-            Kind::Inner(inner) => self.tries.owner(inner),
-            Kind::Leaf(_) | Kind::None => return,
-        };
+        let Some(end) = self.end(fast) else { return };
         match &mut self.nodes.items[end] {
             Node::Bits(bits) => bits.top = top,
             Node::Prefix(prefix) => prefix.top = top,

@@ -1,0 +1,22 @@
+//! What the examples have in common.
+
+use classifier::{MiniMatch, Rule, Versions};
+
+/// A rule that is nothing but what the classifier asks of one.
+pub(crate) struct BenchRule {
+    pub(crate) minimatch: MiniMatch,
+    pub(crate) priority: u32,
+    pub(crate) versions: Versions,
+}
+
+impl Rule for BenchRule {
+    fn minimatch(&self) -> &MiniMatch {
+        &self.minimatch
+    }
+    fn priority(&self) -> u32 {
+        self.priority
+    }
+    fn versions(&self) -> &Versions {
+        &self.versions
+    }
+}
