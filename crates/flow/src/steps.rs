@@ -2,7 +2,7 @@
 
 use crate::layout::WORDS;
 use crate::{FlowKey, FlowMask, Sparse, Step};
-use base::mix::fold;
+use base::mix::chain;
 use base::rng::Rng;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
@@ -58,7 +58,7 @@ impl Steps {
                     (u64::from_le_bytes([word, shift, width, len, 1, 0, 0, 0]), 0)
                 }
             };
-            fold(hash ^ bits, b ^ what).wrapping_add(hash)
+            chain(hash, bits, b ^ what)
         })
     }
 

@@ -8,7 +8,7 @@
 //!   asks the book which flows its changes can affect misses none.
 
 use super::plan::{Basis, Changes, Effects, Place, Plan, Uses};
-use base::mix::fold;
+use base::mix::chain;
 use base::{MacAddr, Millis};
 use dpif::{DpAction, DpActions, DpFlowStats, FlowId};
 use flow::{Sparse, Steps};
@@ -129,7 +129,7 @@ fn effects_hash(effects: &[Effect]) -> u64 {
             bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
         }
         fn write_u64(&mut self, word: u64) {
-            self.0 = fold(self.0 ^ word, 0x9e37_79b9_7f4a_7c15).wrapping_add(self.0);
+            self.0 = chain(self.0, word, 0x9e37_79b9_7f4a_7c15);
         }
         fn write_usize(&mut self, word: usize) {
             self.write_u64(word as u64);

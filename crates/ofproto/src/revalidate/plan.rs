@@ -4,7 +4,7 @@
 //! and hardly in anything else: a [`Plan`] is kept once for all of them, [`Uses`] for each.
 
 use super::change::{Change, RuleChange};
-use base::mix::fold;
+use base::mix::chain;
 use base::{MacAddr, PortNo};
 use flow::{FlowKey, Step, Steps};
 use openflow::Action;
@@ -93,7 +93,7 @@ impl Basis {
 fn rests_on_hash(start: u64, rests_on: &[Dependency]) -> u64 {
     const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
     let (hash, turned) = (start, start.rotate_left(32) | 1);
-    let add = |hash: u64, word: u64| fold(hash ^ word, turned ^ MIX).wrapping_add(hash);
+    let add = |hash: u64, word: u64| chain(hash, word, turned ^ MIX);
     // Look-ups share what was written before them.
     let mut last: Option<&Arc<_>> = None;
     rests_on.iter().fold(hash, |hash, dependency| match dependency {
