@@ -98,8 +98,8 @@ fn rests_on_hash(start: u64, rests_on: &[Dependency]) -> u64 {
     let mut last: Option<&Arc<_>> = None;
     rests_on.iter().fold(hash, |hash, dependency| match dependency {
         Dependency::Lookup(Lookup { bridge, table, found, written }) => {
-            let found = found.map_or(0, |priority| 1 << 16 | u64::from(priority));
-            let hash = add(hash, u64::from(*bridge) << 32 | u64::from(*table) << 24 | found);
+            let found = found.map_or(0, |priority| u64::from(priority) + 1);
+            let hash = add(hash, u64::from(*bridge) << 41 | u64::from(*table) << 33 | found);
             if last.is_some_and(|last| Arc::ptr_eq(last, written)) {
                 return hash;
             }
