@@ -39,7 +39,7 @@ pub struct Removed {
     pub reason: RemovedReason,
 }
 
-/// Which flows a request is about: flow statistics, modifications and deletions.
+/// Which flows a request is about: flow statistics, modifications and deletions. Never hidden ones.
 #[derive(Clone, Debug)]
 pub struct Criteria {
     /// Which table; `None` for all.
@@ -87,7 +87,8 @@ impl Criteria {
     }
 
     fn admits(&self, rule: &Rule) -> bool {
-        (rule.cookie ^ self.cookie) & self.cookie_mask == 0
+        !rule.is_hidden()
+            && (rule.cookie ^ self.cookie) & self.cookie_mask == 0
             && (self.out_port == PortNo::ANY || rule.actions.iter().any(|a| outputs_to(a, self.out_port)))
             && (self.out_group == GROUP_ANY || groups_of(&rule.actions).any(|group| group == self.out_group))
     }
@@ -154,7 +155,7 @@ impl Ofproto {
         }
     }
 
-    /// Removes all flows and groups without telling anybody.
+    /// Removes all flows and groups but hidden flows without telling anybody.
     pub fn flush_flows(&self) {
         base::coverage!(ofproto_flush);
         let groups = GroupMod::new(GroupCommand::Delete, GROUP_ALL);
@@ -218,7 +219,7 @@ impl Transaction<'_> {
         let count = kept.map_or_else(Count::default, Count::on);
         let rule = Arc::new(Rule {
             minimatch: rules.compress(&fm.matching),
-            priority: fm.priority,
+            priority: fm.priority.into(),
             table: table_id,
             cookie: fm.new_cookie,
             idle_timeout: fm.idle_timeout,

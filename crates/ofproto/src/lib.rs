@@ -3,7 +3,7 @@
 //! - [`switch`]: [`Switch`], all bridges over one datapath, and the snapshot that translations look at;
 //! - [`bridge`]: [`Ofproto`], one bridge: ports, bundles, identity;
 //! - [`transaction`]: changes of tables and groups, several at once; [`flow_table`]: flow modifications; [`groups`]: the
-//!   group table; [`learn`]: flows that packets teach; [`expire`]: timeouts;
+//!   group table; [`hidden`]: flows of the switch's own; [`learn`]: flows that packets teach; [`expire`]: timeouts;
 //! - [`conn`]: OpenFlow connections;
 //! - [`upcall`]: packets that the datapath has no flow for; [`effects`]: what a packet causes beside forwarding;
 //!   [`revalidate`]: statistics, and flows that are out of date.
@@ -20,6 +20,7 @@ pub mod effects;
 pub mod expire;
 pub mod flow_table;
 pub mod groups;
+pub mod hidden;
 pub mod learn;
 pub mod revalidate;
 pub mod show;
@@ -31,6 +32,7 @@ pub mod upcall;
 pub use bridge::{BundleSpec, Identity, OfPort, Ofproto, PortSpec};
 pub use conn::service::{Service, ServiceConfig, ServiceStatus};
 pub use flow_table::{Removed, RemovedReason};
+pub use hidden::HiddenFlow;
 pub use revalidate::{Change, Extent, Limits, PassReport, RevalidatorStatus, RuleChange};
 pub use switch::{BUNDLE_IDLE_MS, Switch};
 pub use transaction::Transaction;

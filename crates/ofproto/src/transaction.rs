@@ -88,6 +88,11 @@ impl Ofproto {
         }
     }
 
+    /// The table that counts a rule among its flows; hidden ones count for nothing.
+    fn counting_table(&self, rule: &Rule) -> Option<&Table> {
+        if rule.is_hidden() { None } else { self.tables().get(usize::from(rule.table)) }
+    }
+
     /// Removes from the tables what nobody can look at any more.
     pub(crate) fn reap(&self) {
         self.writer.lock().reap(self);
@@ -187,7 +192,7 @@ impl Transaction<'_> {
     fn account(&mut self) {
         for rule in &self.added {
             self.bridge.expirable.insert(rule);
-            if let Some(table) = self.bridge.tables().get(usize::from(rule.table)) {
+            if let Some(table) = self.bridge.counting_table(rule) {
                 table.count_in(rule.cookie);
             }
             let writer = &mut *self.writer;
@@ -199,7 +204,7 @@ impl Transaction<'_> {
         while let Some(rule) = self.gone.get(at).cloned() {
             at += 1;
             self.bridge.expirable.remove(&rule);
-            if let Some(table) = self.bridge.tables().get(usize::from(rule.table)) {
+            if let Some(table) = self.bridge.counting_table(&rule) {
                 table.count_out(rule.cookie);
             }
             self.writer.removals.insert(rule.table, self.now);
@@ -219,7 +224,7 @@ impl Transaction<'_> {
 
     fn remove_learned(&mut self, table: u8, cookie: u64) {
         let rules = self.table(table).map(|t| t.rules.rules(classifier::LATEST)).unwrap_or_default();
-        for rule in rules.iter().filter(|rule| rule.cookie == cookie) {
+        for rule in rules.iter().filter(|rule| rule.cookie == cookie && !rule.is_hidden()) {
             self.remove(rule, RemovedReason::Delete);
         }
     }

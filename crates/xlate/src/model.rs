@@ -158,8 +158,8 @@ impl Bundle {
 pub struct Rule {
     /// What it matches.
     pub minimatch: MiniMatch,
-    /// 0 to 65535.
-    pub priority: u16,
+    /// 0 to 65535 for a flow of controllers; more for one of the switch's own ([`Rule::is_hidden`]).
+    pub priority: u32,
     /// Its table.
     pub table: u8,
     /// The controller's cookie.
@@ -243,6 +243,16 @@ impl Rule {
         }
     }
 
+    /// Whether it is a flow of the switch's own: above all that OpenFlow can say, which neither shows nor changes it.
+    pub fn is_hidden(&self) -> bool {
+        self.priority > u16::MAX.into()
+    }
+
+    /// Its priority in OpenFlow messages, where hidden flows do not come up.
+    pub fn openflow_priority(&self) -> u16 {
+        self.priority.try_into().unwrap_or(u16::MAX)
+    }
+
     /// When it was last modified or learned.
     pub fn modified(&self) -> Millis {
         Millis(self.modified.load(Ordering::Relaxed))
@@ -277,7 +287,7 @@ impl classifier::Rule for Rule {
     }
 
     fn priority(&self) -> u32 {
-        self.priority.into()
+        self.priority
     }
 
     fn versions(&self) -> &Versions {

@@ -193,7 +193,7 @@ pub struct Lookup {
     pub table: u8,
     /// Priority of the rule found. Only one at least as high can take its place. `None` if none was found, and of one that
     /// matches `conj_id` too: it was found by way of clauses that have priorities of their own.
-    pub found: Option<u16>,
+    pub found: Option<u32>,
     /// What the actions had written to the key until then. Words of [`flow::layout::GIVEN`] are written in any case, and
     /// zero where nothing is said. All else is as in the packet.
     pub written: Written,

@@ -55,7 +55,7 @@ impl Ofproto {
             let message = FlowRemoved {
                 matching: rule.minimatch.expand(),
                 cookie: rule.cookie,
-                priority: rule.priority,
+                priority: rule.openflow_priority(),
                 reason: match reason {
                     RemovedReason::IdleTimeout => FlowRemovedReason::IdleTimeout,
                     RemovedReason::HardTimeout => FlowRemovedReason::HardTimeout,

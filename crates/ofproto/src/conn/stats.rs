@@ -114,7 +114,7 @@ impl Ofproto {
         let secs = |ms: u64| (ms / 1000).min(u64::from(u16::MAX)) as u16;
         FlowStats {
             table_id: rule.table,
-            priority: rule.priority,
+            priority: rule.openflow_priority(),
             matching: rule.minimatch.expand(),
             cookie: rule.cookie,
             duration_sec: (age / 1000) as u32,

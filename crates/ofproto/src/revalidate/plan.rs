@@ -105,8 +105,8 @@ fn rests_on_hash(start: u64, rests_on: &[Dependency], written: &[WrittenWord]) -
     let hash = written.iter().fold(hash, |hash, (word, bits, value)| add(add(hash, bits ^ u64::from(*word)), *value));
     rests_on.iter().fold(hash, |hash, dependency| match dependency {
         Dependency::Lookup(Lookup { bridge, table, found, .. }) => {
-            let found = found.map_or(0, |priority| 1 << 16 | u64::from(priority));
-            add(hash, u64::from(*bridge) << 32 | u64::from(*table) << 24 | found)
+            let found = found.map_or(0, |priority| u64::from(priority) + 1);
+            add(hash, u64::from(*bridge) << 41 | u64::from(*table) << 33 | found)
         }
         Dependency::Bridge(bridge) => add(hash, 1 << 56 | u64::from(*bridge)),
         Dependency::Table { bridge, table } => add(hash, 2 << 56 | u64::from(*bridge) << 8 | u64::from(*table)),

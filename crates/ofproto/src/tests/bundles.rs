@@ -43,7 +43,8 @@ impl Bundles {
 
     /// Priorities of the flows.
     fn flows(&self) -> Vec<u16> {
-        let mut priorities: Vec<u16> = self.bridge.collect(&Criteria::any()).iter().map(|r| r.priority).collect();
+        let mut priorities: Vec<u16> =
+            self.bridge.collect(&Criteria::any()).iter().map(|r| r.openflow_priority()).collect();
         priorities.sort_unstable();
         priorities
     }

@@ -1,6 +1,7 @@
 //! What flow modifications do to tables, and how flows end.
 
 use super::*;
+use crate::HiddenFlow;
 use crate::flow_table::Criteria;
 use openflow::flow_mod::FlowFlags;
 use openflow::flow_msg::FlowRemovedReason;
@@ -12,7 +13,7 @@ fn flags(f: impl FnOnce(&mut FlowFlags)) -> FlowFlags {
 }
 
 /// Priority, cookie and first output of all flows, by priority.
-fn flows(bridge: &Ofproto) -> Vec<(u16, u64, u32)> {
+fn flows(bridge: &Ofproto) -> Vec<(u32, u64, u32)> {
     let out = |a: Option<&Action>| match a {
         Some(Action::Output { port, .. }) => port.0,
         _ => 0,
@@ -162,4 +163,35 @@ fn no_packet_goes_by_an_old_flow() {
     c.flow_mod(command(FlowModCommand::Delete, Match::ANY));
     lab.send("br-1", &vec![frame(1, 2); 40]);
     assert_eq!((lab.received("br-2").len(), lab.received("br-3").len()), (0, 0));
+}
+
+#[test]
+fn hidden_flows_are_out_of_openflows_reach() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 3);
+    let c = Client::new(&br, PeerKind::Controller, Version::V10);
+    c.flow_mod(add(Match::ANY, u16::MAX, vec![output(2)]));
+    let range = 0x2_0000..=0x2_ffff;
+    let hidden = |priority, port| HiddenFlow { priority, matching: in_port(1), actions: vec![output(port)] };
+    br.set_hidden(&range, &[hidden(0x2_0000, 3)]);
+    let shown = || crate::show::dump_flows(&br, &flow::text::NoNames);
+    lab.send("br-1", &[frame(1, 2)]);
+    assert_eq!((lab.received("br-2").len(), lab.received("br-3").len()), (0, 1));
+    assert_eq!(c.counts(), [(u16::MAX, 0, 0)]);
+    assert_eq!(br.n_flows(), 1);
+    assert!(shown().contains("n_packets=1, n_bytes=60, priority=131072,in_port=1,actions=output:3\n"), "{}", shown());
+    // Neither modified nor deleted, nor flushed; its like is no other's either.
+    for change in [FlowModCommand::Modify, FlowModCommand::Delete, FlowModCommand::DeleteStrict] {
+        assert!(c.flow_mod(command(change, Match::ANY)).is_empty());
+    }
+    br.flush_flows();
+    assert!(c.counts().is_empty() && shown().contains("priority=131072"));
+    // One that is said again stays, with its counters; those that are not said go, those of other ranges stay.
+    br.set_hidden(&(0x3_0000..=0x3_0000), &[hidden(0x3_0000, 2)]);
+    br.set_hidden(&range, &[hidden(0x2_0000, 3), hidden(0x2_0001, 2)]);
+    assert!(shown().contains("n_packets=1, n_bytes=60, priority=131072") && shown().contains("priority=131073"));
+    br.set_hidden(&range, &[]);
+    assert_eq!(shown().matches("priority=").count(), 1, "{}", shown());
+    lab.send("br-1", &[frame(1, 2)]);
+    assert_eq!((lab.received("br-2").len(), lab.received("br-3").len()), (1, 0));
 }

@@ -1,0 +1,76 @@
+//! Hidden flows: those that the switch has of its own, above all that OpenFlow can say.
+//!
+//! They are in table 0, where they take packets before any controller's flow does. OpenFlow neither shows nor changes
+//! them ([`crate::flow_table::Criteria`] selects none), and flushing the tables leaves them; `bridge/dump-flows` shows
+//! them. Whoever has such flows owns a range of priorities, and says which flows are to be in it.
+
+use crate::bridge::Ofproto;
+use crate::flow_table::RemovedReason;
+use base::PortNo;
+use classifier::{LATEST, Versions};
+use flow::Match;
+use openflow::{Action, OfpError};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use xlate::{Count, Rule};
+
+/// A flow to be that OpenFlow does not see.
+#[derive(Clone, PartialEq, Debug)]
+pub struct HiddenFlow {
+    /// Above 65535; the highest that matches counts.
+    pub priority: u32,
+    /// What it matches.
+    pub matching: Match,
+    /// What to do.
+    pub actions: Vec<Action>,
+}
+
+impl HiddenFlow {
+    /// One that forwards as a learning switch does.
+    pub fn normal(priority: u32, matching: Match) -> Self {
+        Self { priority, matching, actions: vec![Action::Output { port: PortNo::NORMAL, max_len: 0 }] }
+    }
+
+    fn is(&self, rule: &Rule) -> bool {
+        self.priority == rule.priority && *self.actions == *rule.actions && self.matching == rule.minimatch.expand()
+    }
+}
+
+impl Ofproto {
+    /// Makes the hidden flows with priorities in `range` exactly these, at once. Those that are there already stay as they
+    /// are, with their counters.
+    pub fn set_hidden(&self, range: &RangeInclusive<u32>, flows: &[HiddenFlow]) {
+        debug_assert!(*range.start() > u16::MAX.into() && flows.iter().all(|f| range.contains(&f.priority)));
+        let result = self.transaction(|t| {
+            let table = t.table(0)?;
+            let mut there = table.rules.rules(LATEST);
+            there.retain(|rule| range.contains(&rule.priority));
+            let new: Vec<_> = flows.iter().filter(|flow| !there.iter().any(|rule| flow.is(rule))).collect();
+            let rules: Vec<_> = new.iter().map(|flow| (table.rules.compress(&flow.matching), t.version())).collect();
+            for old in there.iter().filter(|rule| !flows.iter().any(|flow| flow.is(rule))) {
+                t.remove(old, RemovedReason::Delete);
+            }
+            for (flow, (minimatch, version)) in new.into_iter().zip(rules) {
+                let rule = Rule {
+                    minimatch,
+                    priority: flow.priority,
+                    table: 0,
+                    cookie: 0,
+                    idle_timeout: 0,
+                    hard_timeout: 0,
+                    importance: 0,
+                    flags: openflow::flow_mod::FlowFlags::default(),
+                    actions: flow.actions.clone().into(),
+                    created: t.now,
+                    modified: t.now.0.into(),
+                    versions: Versions::new(version),
+                    conjunctions: Box::default(),
+                    count: Count::default(),
+                };
+                t.put(Arc::new(rule), None)?;
+            }
+            Ok::<(), OfpError>(())
+        });
+        debug_assert!(result.is_ok(), "table 0 is there");
+    }
+}
