@@ -170,8 +170,8 @@ pub(crate) fn encode_flow_mod(fm: &FlowMod, version: Version, table_id_ext: bool
     put_flow_actions(out, version, &fm.actions, &fm.matching);
 }
 
-/// Reads `NXT_FLOW_MOD`.
-pub(crate) fn decode_nx_flow_mod(table_id_ext: bool, r: &mut Reader<'_>) -> Result<FlowMod> {
+/// Reads `NXT_FLOW_MOD`, of which only what a flow does depends on the version.
+pub(crate) fn decode_nx_flow_mod(version: Version, table_id_ext: bool, r: &mut Reader<'_>) -> Result<FlowMod> {
     let mut fm = read_common10(r, table_id_ext)?;
     let match_len = usize::from(r.u16()?);
     r.skip(6)?;
@@ -180,17 +180,17 @@ pub(crate) fn decode_nx_flow_mod(table_id_ext: bool, r: &mut Reader<'_>) -> Resu
         return Err(OfpError::NxbrcNxmInvalid);
     }
     (fm.matching, fm.cookie, fm.cookie_mask) = (nxm.matching, nxm.cookie, nxm.cookie_mask);
-    fm.actions = read_flow_actions(V10, r)?;
+    fm.actions = read_flow_actions(version, r)?;
     Ok(fm)
 }
 
 /// Writes `NXT_FLOW_MOD`.
-pub(crate) fn encode_nx_flow_mod(fm: &FlowMod, table_id_ext: bool, out: &mut Vec<u8>) {
+pub(crate) fn encode_nx_flow_mod(fm: &FlowMod, version: Version, table_id_ext: bool, out: &mut Vec<u8>) {
     put_common10(fm, table_id_ext, out);
     let len_at = out.len();
     out.zeros(8);
     put_nxm(out, len_at, &fm.matching, (fm.cookie, fm.cookie_mask));
-    put_flow_actions(out, V10, &fm.actions, &fm.matching);
+    put_flow_actions(out, version, &fm.actions, &fm.matching);
 }
 
 /// Why a flow is gone (`ofp_flow_removed_reason`).

@@ -185,7 +185,7 @@ fn body(head: &types::Head<'_>, options: Options) -> Result<Message> {
         Kind::PortStatus => M::PortStatus(PortStatus::decode(v, r)?),
         Kind::PacketOut => M::PacketOut(PacketOut::decode(v, r)?),
         Kind::FlowMod => M::FlowMod(Form::Standard, Box::new(flow_msg::decode_flow_mod(v, tid, r)?)),
-        Kind::NxFlowMod => M::FlowMod(Form::Nicira, Box::new(flow_msg::decode_nx_flow_mod(tid, r)?)),
+        Kind::NxFlowMod => M::FlowMod(Form::Nicira, Box::new(flow_msg::decode_nx_flow_mod(v, tid, r)?)),
         Kind::GroupMod => M::GroupMod(GroupMod::decode(v, Form::Standard, r)?),
         Kind::NxGroupMod => M::GroupMod(GroupMod::decode(v, Form::Nicira, r)?),
         Kind::PortMod => M::PortMod(PortMod::decode(v, r)?),
@@ -343,7 +343,7 @@ fn put_body(message: &Message, v: Version, xid: Xid, options: Options, out: &mut
         M::PortStatus(m) => m.encode(v, out),
         M::PacketOut(m) => m.encode(v, out),
         M::FlowMod(Form::Standard, m) => flow_msg::encode_flow_mod(m, v, tid, out),
-        M::FlowMod(Form::Nicira, m) => flow_msg::encode_nx_flow_mod(m, tid, out),
+        M::FlowMod(Form::Nicira, m) => flow_msg::encode_nx_flow_mod(m, v, tid, out),
         M::GroupMod(m) => m.encode(v, out),
         M::PortMod(m) => m.encode(v, out),
         M::TableMod(m) => {
