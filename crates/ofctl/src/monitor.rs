@@ -7,8 +7,8 @@ use crate::packet_out::hex;
 use crate::query::config;
 use crate::switch::{Target, accepted_names, barrier, fail_on_errors, open, shown_names, style, transact_noreply};
 use crate::vconn::{Vconn, Writer, next_xid, xid_of};
-use openflow::flow_msg::FlowMonitorRequest;
 use openflow::message::{self, Options};
+use openflow::monitor::FlowMonitorRequest;
 use openflow::multipart::StatsRequest;
 use openflow::packet::PacketInFormat;
 use openflow::print::{Style, print};
@@ -129,7 +129,7 @@ fn watch(c: &Context, switch: &str, conn: &mut Vconn, spec: &str) -> Result {
         table_id: filter.table_id,
         matching: filter.matching,
     };
-    let body = StatsRequest::NxFlowMonitor(vec![request]);
+    let body = StatsRequest::FlowMonitor(vec![request]);
     let reply = conn.transact(&Message::StatsRequest { more: false, body })?;
     if crate::switch::is_error(&reply) {
         return fail_on_errors(c, &[reply]);

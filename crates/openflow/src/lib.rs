@@ -5,11 +5,11 @@
 //!
 //! - [`version`], [`versions`], [`error`]: versions, sets of them, and errors with their numbers and names.
 //! - [`message`], [`types`]: all messages as values, and the table of their numbers in each version.
-//! - [`switch`], [`port`], [`queue`], [`packet`], [`flow_msg`], [`table`], [`group`]: the messages' contents, by topic.
+//! - [`switch`], [`port`], [`queue`], [`packet`], [`flow_msg`], [`monitor`], [`table`], [`group`]: the messages' contents, by topic.
 //! - [`multipart`]: statistics; answers in parts, written one message at a time and put together again.
 //! - [`nxm`], [`of_match`], [`prereq`]: matches as entries, as fixed structures, and what their fields presuppose.
 //! - [`mod@print`]: messages as text.
-//! - [`bytes`], [`wire`]: reading and writing numbers.
+//! - [`bytes`], [`wire`], `property`: reading and writing numbers, and properties.
 //! - [`action`]: what a flow does to a packet, as values ([`Action`]), bytes and text.
 //! - [`flow_mod`], [`flow_text`]: a change to the flow tables, as a value and as text.
 //! - [`protocol`]: the flow formats of `ovs-ofctl -F`, and what each can carry.
@@ -24,6 +24,7 @@ pub mod flow_msg;
 pub mod flow_text;
 pub mod group;
 pub mod message;
+pub mod monitor;
 pub mod multipart;
 pub mod nxm;
 pub mod of_match;
@@ -31,6 +32,7 @@ pub mod packet;
 pub mod port;
 pub mod prereq;
 pub mod print;
+mod property;
 pub mod protocol;
 pub mod queue;
 pub mod stream;

@@ -1,19 +1,27 @@
 //! A message as a value, the same for all versions, and its way from and to bytes.
+//!
+//! What messages contain is read and written by topic: a topic gives `None` for a kind of message that is not its own. A
+//! further message is a variant of [`Message`], its [`Kind`], and lines in its topic's `decode` and `encode`.
 
-use crate::Version::{self};
+use crate::Version;
 use crate::bundle::{BundleAdd, BundleControl};
 use crate::error::OfpError;
 use crate::flow_mod::FlowMod;
-use crate::flow_msg::{self, FlowRemoved};
+use crate::flow_msg::FlowRemoved;
 use crate::group::{GroupMod, MeterMod};
 use crate::multipart::{StatsReply, StatsRequest};
 use crate::packet::{PacketIn, PacketInFormat, PacketOut};
-use crate::port::{PortMod, PortStatus, put_port, read_port};
+use crate::port::{PortMod, PortStatus};
 use crate::queue::QueueGetConfigReply;
-use crate::switch::{AsyncConfig, ErrorReport, Features, Hello, RoleMsg, SwitchConfig, TableMod};
+use crate::switch::{AsyncConfig, ErrorReport, Features, Hello, RoleMsg, SwitchConfig};
+use crate::table::TableMod;
 use crate::types::{self, Kind};
-use crate::wire::{Put, Reader, Result};
+use crate::wire::{Reader, Result};
 use base::PortNo;
+
+mod asynchronous;
+mod changes;
+mod session;
 
 /// Transaction id.
 pub type Xid = u32;
@@ -158,91 +166,27 @@ pub fn decode_with(msg: &[u8], options: Options) -> std::result::Result<(Version
     Ok((head.version, head.xid, message))
 }
 
-fn bytes(r: &mut Reader<'_>) -> Vec<u8> {
-    r.rest().to_vec()
+/// What reading and writing a body depends on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Context {
+    pub(crate) version: Version,
+    pub(crate) xid: Xid,
+    pub(crate) options: Options,
 }
 
+/// Reads a body: each topic knows its kinds.
 fn body(head: &types::Head<'_>, options: Options) -> Result<Message> {
-    use Message as M;
-    let v = head.version;
-    let tid = options.flow_mod_table_id;
+    let cx = Context { version: head.version, xid: head.xid, options };
+    let (kind, more) = (head.row.kind, head.more);
     let r = &mut head.body.clone();
-    let message = match head.row.kind {
-        Kind::Hello => M::Hello(Hello::decode(v.wire(), r)),
-        Kind::Error => M::Error(ErrorReport::decode(v, r)?),
-        Kind::EchoRequest => M::EchoRequest(bytes(r)),
-        Kind::EchoReply => M::EchoReply(bytes(r)),
-        Kind::FeaturesRequest => M::FeaturesRequest,
-        Kind::FeaturesReply => M::FeaturesReply(Box::new(Features::decode(v, r)?)),
-        Kind::GetConfigRequest => M::GetConfigRequest,
-        Kind::GetConfigReply => M::GetConfigReply(SwitchConfig::decode(v, r)?),
-        Kind::SetConfig => M::SetConfig(SwitchConfig::decode(v, r)?),
-        Kind::PacketIn => M::PacketIn(PacketInFormat::Standard, Box::new(PacketIn::decode(v, r)?)),
-        Kind::NxPacketIn => M::PacketIn(PacketInFormat::Nxt, Box::new(PacketIn::decode_nxt(r)?)),
-        Kind::NxPacketIn2 => M::PacketIn(PacketInFormat::Nxt2, Box::new(PacketIn::decode_nxt2(v, r)?)),
-        Kind::FlowRemoved => M::FlowRemoved(Form::Standard, Box::new(FlowRemoved::decode(v, r)?)),
-        Kind::NxFlowRemoved => M::FlowRemoved(Form::Nicira, Box::new(FlowRemoved::decode_nx(r)?)),
-        Kind::PortStatus => M::PortStatus(PortStatus::decode(v, r)?),
-        Kind::PacketOut => M::PacketOut(PacketOut::decode(v, r)?),
-        Kind::FlowMod => M::FlowMod(Form::Standard, Box::new(flow_msg::decode_flow_mod(v, tid, r)?)),
-        Kind::NxFlowMod => M::FlowMod(Form::Nicira, Box::new(flow_msg::decode_nx_flow_mod(tid, r)?)),
-        Kind::GroupMod => M::GroupMod(GroupMod::decode(v, Form::Standard, r)?),
-        Kind::NxGroupMod => M::GroupMod(GroupMod::decode(v, Form::Nicira, r)?),
-        Kind::PortMod => M::PortMod(PortMod::decode(v, r)?),
-        Kind::TableMod => M::TableMod(decode_table_mod(r)?),
-        Kind::MeterMod => M::MeterMod(MeterMod::decode(r)?),
-        Kind::BarrierRequest => M::BarrierRequest,
-        Kind::BarrierReply => M::BarrierReply,
-        Kind::QueueGetConfigRequest => {
-            let port = read_port(v, r)?;
-            r.skip(if v == Version::V10 { 2 } else { 4 })?;
-            M::QueueGetConfigRequest(port)
-        }
-        Kind::QueueGetConfigReply => M::QueueGetConfigReply(QueueGetConfigReply::decode(v, r)?),
-        Kind::RoleRequest => M::RoleRequest(Form::Standard, RoleMsg::decode(r)?),
-        Kind::RoleReply => M::RoleReply(Form::Standard, RoleMsg::decode(r)?),
-        Kind::NxRoleRequest => M::RoleRequest(Form::Nicira, RoleMsg::decode_nx(r)?),
-        Kind::NxRoleReply => M::RoleReply(Form::Nicira, RoleMsg::decode_nx(r)?),
-        Kind::GetAsyncRequest => M::GetAsyncRequest,
-        Kind::GetAsyncReply => M::GetAsyncReply(AsyncConfig::decode(r)?),
-        Kind::SetAsync => M::SetAsync(Form::Standard, AsyncConfig::decode(r)?),
-        Kind::NxSetAsyncConfig => M::SetAsync(Form::Nicira, AsyncConfig::decode(r)?),
-        Kind::NxSetFlowFormat => M::SetFlowFormat(r.u32()?),
-        Kind::NxFlowModTableId => {
-            let set = r.u8()?;
-            r.skip(7)?;
-            M::FlowModTableId(set != 0)
-        }
-        Kind::NxSetPacketInFormat => {
-            M::SetPacketInFormat(PacketInFormat::from_wire(r.u32()?).ok_or(OfpError::BrcEperm)?)
-        }
-        Kind::NxFlowAge => M::FlowAge,
-        Kind::NxSetControllerId => {
-            if r.array::<6>()? != [0; 6] {
-                return Err(OfpError::NxbrcMustBeZero);
-            }
-            M::SetControllerId(r.u16()?)
-        }
-        Kind::NxFlowMonitorCancel => M::FlowMonitorCancel(r.u32()?),
-        Kind::BundleControl => M::BundleControl(BundleControl::decode(r)?),
-        Kind::BundleAdd => M::BundleAdd(Box::new(BundleAdd::decode(head.xid, options, r)?)),
-        kind => {
-            let stats = StatsRequest::decode(kind, v, r)
-                .map(|q| q.map(|body| M::StatsRequest { more: head.more, body }))
-                .or_else(|| {
-                    StatsReply::decode(kind, v, r).map(|a| a.map(|body| M::StatsReply { more: head.more, body }))
-                });
-            stats.unwrap_or(Err(OfpError::BrcBadStat))?
-        }
-    };
+    let message = session::decode(kind, cx, r)
+        .or_else(|| changes::decode(kind, cx, r))
+        .or_else(|| asynchronous::decode(kind, cx, r))
+        .or_else(|| Some(StatsRequest::decode(kind, cx.version, r)?.map(|body| Message::StatsRequest { more, body })))
+        .or_else(|| Some(StatsReply::decode(kind, cx.version, r)?.map(|body| Message::StatsReply { more, body })))
+        .unwrap_or(Err(OfpError::BrcBadType))?;
     r.finish()?;
     Ok(message)
-}
-
-fn decode_table_mod(r: &mut Reader<'_>) -> Result<TableMod> {
-    let table_id = r.u8()?;
-    r.skip(3)?;
-    Ok(TableMod { table_id, config: r.u32()? })
 }
 
 impl Message {
@@ -289,7 +233,7 @@ impl Message {
             Self::SetPacketInFormat(_) => Kind::NxSetPacketInFormat,
             Self::FlowAge => Kind::NxFlowAge,
             Self::SetControllerId(_) => Kind::NxSetControllerId,
-            Self::FlowMonitorCancel(_) => Kind::NxFlowMonitorCancel,
+            Self::FlowMonitorCancel(_) => Kind::FlowMonitorCancel,
             Self::BundleControl(_) => Kind::BundleControl,
             Self::BundleAdd(_) => Kind::BundleAdd,
             Self::StatsRequest { body, .. } => body.kind(),
@@ -321,66 +265,22 @@ pub fn encode_with(version: Version, xid: Xid, message: &Message, options: Optio
     };
     let Some(mut msg) = types::begin(v, xid, kind, more) else { return Vec::new() };
     let out = &mut msg;
-    put_body(message, v, xid, options, out);
+    let cx = Context { version, xid, options };
+    let written = session::encode(message, cx, out)
+        || changes::encode(message, cx, out)
+        || asynchronous::encode(message, cx, out)
+        || stats_encode(message, cx, out);
+    debug_assert!(written, "no topic knows {message:?}");
     types::finish(out);
     msg
 }
 
-fn put_body(message: &Message, v: Version, xid: Xid, options: Options, out: &mut Vec<u8>) {
-    use Message as M;
-    let tid = options.flow_mod_table_id;
-    match message {
-        M::Hello(m) => m.encode(v, out),
-        M::Error(m) => m.encode(v, out),
-        M::EchoRequest(data) | M::EchoReply(data) => out.put(data),
-        M::FeaturesReply(m) => m.encode(v, out),
-        M::GetConfigReply(m) | M::SetConfig(m) => m.encode(v, out),
-        M::PacketIn(PacketInFormat::Standard, m) => m.encode(v, out),
-        M::PacketIn(PacketInFormat::Nxt, m) => m.encode_nxt(v, out),
-        M::PacketIn(PacketInFormat::Nxt2, m) => m.encode_nxt2(v, out),
-        M::FlowRemoved(Form::Standard, m) => m.encode(v, out),
-        M::FlowRemoved(Form::Nicira, m) => m.encode_nx(out),
-        M::PortStatus(m) => m.encode(v, out),
-        M::PacketOut(m) => m.encode(v, out),
-        M::FlowMod(Form::Standard, m) => flow_msg::encode_flow_mod(m, v, tid, out),
-        M::FlowMod(Form::Nicira, m) => flow_msg::encode_nx_flow_mod(m, tid, out),
-        M::GroupMod(m) => m.encode(v, out),
-        M::PortMod(m) => m.encode(v, out),
-        M::TableMod(m) => {
-            out.put_u8(m.table_id);
-            out.zeros(3);
-            out.put_u32(m.config);
-        }
-        M::MeterMod(m) => m.encode(out),
-        M::QueueGetConfigRequest(port) => {
-            put_port(out, v, *port);
-            out.zeros(if v == Version::V10 { 2 } else { 4 });
-        }
-        M::QueueGetConfigReply(m) => m.encode(v, out),
-        M::RoleRequest(Form::Standard, m) | M::RoleReply(Form::Standard, m) => m.encode(out),
-        M::RoleRequest(Form::Nicira, m) | M::RoleReply(Form::Nicira, m) => m.encode_nx(out),
-        M::GetAsyncReply(m) | M::SetAsync(_, m) => m.encode(out),
-        M::SetFlowFormat(n) | M::FlowMonitorCancel(n) => out.put_u32(*n),
-        M::FlowModTableId(on) => {
-            out.put_u8((*on).into());
-            out.zeros(7);
-        }
-        M::SetPacketInFormat(format) => out.put_u32(*format as u32),
-        M::SetControllerId(id) => {
-            out.zeros(6);
-            out.put_u16(*id);
-        }
-        M::BundleControl(m) => m.encode(out),
-        M::BundleAdd(m) => m.encode(v, xid, options, out),
-        M::StatsRequest { body, .. } => body.encode(v, out),
-        M::StatsReply { .. }
-        | M::FeaturesRequest
-        | M::GetConfigRequest
-        | M::BarrierRequest
-        | M::BarrierReply
-        | M::GetAsyncRequest
-        | M::FlowAge => {}
+fn stats_encode(message: &Message, cx: Context, out: &mut Vec<u8>) -> bool {
+    if let Message::StatsRequest { body, .. } = message {
+        body.encode(cx.version, out);
+        return true;
     }
+    false
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 
 use crate::Version::{self, V10};
 use crate::error::OfpError;
-use crate::flow_msg::{FlowMonitorRequest, FlowStats, FlowStatsRequest};
+use crate::flow_msg::{FlowStats, FlowStatsRequest};
 use crate::group::{GROUP_ALL, GroupDesc, GroupFeatures, GroupStats, METER_ALL, MeterFeatures};
+use crate::monitor::FlowMonitorRequest;
 use crate::port::{PortDesc, PortStats, put_port, read_port};
 use crate::queue::{QueueStats, QueueStatsRequest};
 use crate::table::{TableFeatures, TableStats};
@@ -48,7 +49,7 @@ pub enum StatsRequest {
     /// NXST_AGGREGATE.
     NxAggregate(FlowStatsRequest),
     /// NXST_FLOW_MONITOR.
-    NxFlowMonitor(Vec<FlowMonitorRequest>),
+    FlowMonitor(Vec<FlowMonitorRequest>),
 }
 
 fn list<'a, T>(r: &mut Reader<'a>, mut one: impl FnMut(&mut Reader<'a>) -> Result<T>) -> Result<Vec<T>> {
@@ -79,7 +80,7 @@ impl StatsRequest {
             Self::PortDesc => Kind::PortDescRequest,
             Self::NxFlow(_) => Kind::NxFlowRequest,
             Self::NxAggregate(_) => Kind::NxAggregateRequest,
-            Self::NxFlowMonitor(_) => Kind::NxFlowMonitorRequest,
+            Self::FlowMonitor(_) => Kind::FlowMonitorRequest,
         }
     }
 
@@ -109,7 +110,7 @@ impl StatsRequest {
             Kind::PortDescRequest => fixed(r, Self::PortDesc),
             Kind::NxFlowRequest => FlowStatsRequest::decode_nx(r).map(Self::NxFlow),
             Kind::NxAggregateRequest => FlowStatsRequest::decode_nx(r).map(Self::NxAggregate),
-            Kind::NxFlowMonitorRequest => list(r, FlowMonitorRequest::decode).map(Self::NxFlowMonitor),
+            Kind::FlowMonitorRequest => list(r, FlowMonitorRequest::decode).map(Self::FlowMonitor),
             _ => return None,
         })
     }
@@ -129,7 +130,7 @@ impl StatsRequest {
             }
             Self::TableFeatures(tables) => tables.iter().for_each(|t| t.encode(version, out)),
             Self::NxFlow(q) | Self::NxAggregate(q) => q.encode_nx(out),
-            Self::NxFlowMonitor(monitors) => monitors.iter().for_each(|m| m.encode(out)),
+            Self::FlowMonitor(monitors) => monitors.iter().for_each(|m| m.encode(out)),
             Self::Desc | Self::Table | Self::GroupFeatures | Self::MeterFeatures | Self::PortDesc => {}
         }
     }

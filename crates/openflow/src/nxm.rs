@@ -316,6 +316,17 @@ const ORDER: &[Field] = {
     ]
 };
 
+/// Whether a field of `matching` is written: if it means something. A field of the connection's original direction is
+/// written even where the connection's state does not say that there is one, so that the receiver refuses the match and
+/// no wider one takes its place; its ports follow its protocol.
+fn is_written(field: Field, matching: &Match) -> bool {
+    match field {
+        Field::CtTpSrc | Field::CtTpDst => matching.get(Field::CtNwProto).1 != 0,
+        _ if field.info().prereq == flow::Prereq::Ct => true,
+        _ => prereq::satisfied(field, matching),
+    }
+}
+
 /// Appends the entries of `matching`, and the cookie's after them, without padding.
 pub fn encode(out: &mut Vec<u8>, matching: &Match, cookie: Option<Cookie>, dialect: Dialect) {
     let mut entries = Vec::with_capacity(64);
@@ -325,7 +336,7 @@ pub fn encode(out: &mut Vec<u8>, matching: &Match, cookie: Option<Cookie>, diale
         let (value, mask) = matching.get(field);
         let register = (Field::Reg0..=Field::Reg15).contains(&field);
         let wide = (Field::Xreg0..=Field::Xreg7).contains(&field);
-        if mask == 0 || register && wide_registers || wide && !wide_registers || !prereq::satisfied(field, matching) {
+        if mask == 0 || register && wide_registers || wide && !wide_registers || !is_written(field, matching) {
             continue;
         }
         ethernet |= field.info().prereq != flow::Prereq::None;

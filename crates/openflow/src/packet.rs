@@ -7,8 +7,10 @@ use crate::body::{
     decode_loose, encode_loose, put_actions, put_nxm, put_oxm_match, read_actions, read_nxm, read_oxm_match,
 };
 use crate::error::OfpError;
+use crate::nxm::Unknown;
 use crate::port::{put_port, read_port};
-use crate::wire::{Put, Reader, Result, pad8, patch_len};
+use crate::property;
+use crate::wire::{Put, Reader, Result};
 use base::PortNo;
 use flow::{Field, Match};
 
@@ -195,29 +197,23 @@ impl PacketIn {
     pub(crate) fn decode_nxt2(version: Version, r: &mut Reader<'_>) -> Result<Self> {
         let mut p = Self::empty();
         let mut full_len = None;
-        while !r.is_empty() {
-            let (ty, len) = (r.u16()?, usize::from(r.u16()?));
-            let mut v = r.sub(len.checked_sub(4).ok_or(OfpError::BpcBadLen)?).map_err(|_| OfpError::BpcBadLen)?;
-            // The last property may lack its padding.
-            let pad = len.wrapping_neg() % 8;
-            r.skip(pad.min(r.len()))?;
-            match ty {
-                PACKET => p.data = v.rest().to_vec(),
-                FULL_LEN => full_len = Some(v.u32()?),
-                BUFFER_ID => p.buffer_id = buffer(v.u32()?),
-                TABLE_ID => p.table_id = v.u8()?,
-                COOKIE => {
-                    v.skip(4)?;
-                    p.cookie = v.u64()?;
-                }
-                REASON => p.reason = reason(v.u8()?)?,
-                METADATA => p.metadata = decode_loose(version, v.rest())?,
-                USERDATA => p.userdata = v.rest().to_vec(),
-                CONTINUATION => p.continuation = v.rest().to_vec(),
-                // The upper half of the numbers may be passed over.
-                _ if ty >= 0x8000 => {}
-                _ => return Err(OfpError::BpcBadType),
+        property::each(r, |property| {
+            match property.ty {
+                PACKET => p.data = property.value.0.to_vec(),
+                FULL_LEN => full_len = Some(property.u32()?),
+                BUFFER_ID => p.buffer_id = buffer(property.u32()?),
+                TABLE_ID => p.table_id = property.u8()?,
+                COOKIE => p.cookie = property.u64()?,
+                REASON => p.reason = reason(property.u8()?)?,
+                METADATA => p.metadata = decode_loose(version, property.value.0)?,
+                USERDATA => p.userdata = property.value.0.to_vec(),
+                CONTINUATION => p.continuation = property.value.0.to_vec(),
+                _ => property.unknown(Unknown::Skip)?,
             }
+            Ok(())
+        })?;
+        if p.data.is_empty() {
+            return Err(OfpError::BrcBadLen);
         }
         p.total_len = full_len.unwrap_or(p.data.len() as u32);
         if (p.total_len as usize) < p.data.len() {
@@ -229,40 +225,28 @@ impl PacketIn {
     pub(crate) fn encode_nxt2(&self, version: Version, out: &mut Vec<u8>) {
         let room = 65_000usize.saturating_sub(out.len() + self.userdata.len() + self.continuation.len() + 1024);
         let data = &self.data[..self.data.len().min(room)];
-        property(out, PACKET, data);
+        property::put(out, PACKET, |out| out.put(data));
         if self.total_len as usize != data.len() {
-            property(out, FULL_LEN, &self.total_len.to_be_bytes());
+            property::put_u32(out, FULL_LEN, self.total_len);
         }
         if let Some(id) = self.buffer_id {
-            property(out, BUFFER_ID, &id.to_be_bytes());
+            property::put_u32(out, BUFFER_ID, id);
         }
-        property(out, TABLE_ID, &[self.table_id]);
+        property::put(out, TABLE_ID, |out| out.put_u8(self.table_id));
         if self.cookie != NO_COOKIE {
-            let mut padded = [0; 12];
-            padded[4..].copy_from_slice(&self.cookie.to_be_bytes());
-            property(out, COOKIE, &padded);
+            property::put_u64(out, COOKIE, self.cookie);
         }
-        property(out, REASON, &[wire_reason(version, self.reason)]);
+        property::put(out, REASON, |out| out.put_u8(wire_reason(version, self.reason)));
         if self.metadata != Match::ANY {
-            property(out, METADATA, &encode_loose(version, &self.metadata));
+            property::put(out, METADATA, |out| out.put(&encode_loose(version, &self.metadata)));
         }
         if !self.userdata.is_empty() {
-            property(out, USERDATA, &self.userdata);
+            property::put(out, USERDATA, |out| out.put(&self.userdata));
         }
         if !self.continuation.is_empty() {
-            property(out, CONTINUATION, &self.continuation);
+            property::put(out, CONTINUATION, |out| out.put(&self.continuation));
         }
     }
-}
-
-/// Appends a property (type, length, value, padding to 8 bytes).
-fn property(out: &mut Vec<u8>, ty: u16, value: &[u8]) {
-    let start = out.len();
-    out.put_u16(ty);
-    out.put_u16(0);
-    out.put(value);
-    patch_len(out, start, 2);
-    pad8(out, start);
 }
 
 /// A packet that the switch is to send.

@@ -329,12 +329,3 @@ impl AsyncConfig {
         }
     }
 }
-
-/// A change to a table's configuration (OpenFlow 1.1 to 1.3).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TableMod {
-    /// Which table; 0xff for all.
-    pub table_id: u8,
-    /// Bits of `ofp_table_config` (OpenFlow 1.1 and 1.2: what a miss does; 1.3: nothing is left).
-    pub config: u32,
-}

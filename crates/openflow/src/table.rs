@@ -3,8 +3,9 @@
 use crate::Version::{self, V10, V15};
 use crate::bytes;
 use crate::error::OfpError;
-use crate::nxm::{Dialect, Header};
-use crate::wire::{Put, Reader, Result, pad8, patch_len};
+use crate::nxm::{Dialect, Header, Unknown};
+use crate::property::{self, Property};
+use crate::wire::{Put, Reader, Result, patch_len};
 use flow::{Field, FieldInfo};
 
 /// A table's counters.
@@ -44,6 +45,29 @@ impl TableStats {
         out.put_u32(self.active_count);
         out.put_u64(self.lookup_count);
         out.put_u64(self.matched_count);
+    }
+}
+
+/// A change to a table's configuration (OpenFlow 1.1 to 1.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TableMod {
+    /// Which table; 0xff for all.
+    pub table_id: u8,
+    /// Bits of `ofp_table_config` (OpenFlow 1.1 and 1.2: what a miss does; 1.3: nothing is left).
+    pub config: u32,
+}
+
+impl TableMod {
+    pub(crate) fn decode(_version: Version, r: &mut Reader<'_>) -> Result<Self> {
+        let table_id = r.u8()?;
+        r.skip(3)?;
+        Ok(Self { table_id, config: r.u32()? })
+    }
+
+    pub(crate) fn encode(self, _version: Version, out: &mut Vec<u8>) {
+        out.put_u8(self.table_id);
+        out.zeros(3);
+        out.put_u32(self.config);
     }
 }
 
@@ -157,17 +181,12 @@ impl TableFeatures {
         let [metadata_match, metadata_write] = [r.u64()?, r.u64()?];
         let (config, max_entries) = (r.u32()?, r.u32()?);
         let mut t = Self { table_id, name, metadata_match, metadata_write, config, max_entries, ..Self::default() };
-        while !r.is_empty() {
-            let (ty, len) = (r.u16()?, usize::from(r.u16()?));
-            let body = len.checked_sub(4).ok_or(OfpError::BpcBadLen)?;
-            let mut body = r.sub(body).map_err(|_| OfpError::BpcBadLen)?;
-            r.skip((len.wrapping_neg() % 8).min(r.len()))?;
-            t.decode_property(ty, &mut body)?;
-        }
+        property::each(&mut r, |p| t.decode_property(p))?;
         Ok(t)
     }
 
-    fn decode_property(&mut self, ty: u16, body: &mut Reader<'_>) -> Result<()> {
+    fn decode_property(&mut self, property: Property<'_>) -> Result<()> {
+        let (ty, body) = (property.ty, &mut property.value.clone());
         match ty {
             MATCH => self.matching = read_fields(body)?,
             WILDCARDS => self.wildcard = read_fields(body)?,
@@ -188,7 +207,7 @@ impl TableFeatures {
                 }
             }
             0xfffe | 0xffff => {}
-            _ => return Err(OfpError::BpcBadType),
+            _ => property.unknown(Unknown::Refuse)?,
         }
         Ok(())
     }
@@ -204,32 +223,23 @@ impl TableFeatures {
         out.put_u32(self.config);
         out.put_u32(self.max_entries);
         for (odd, f) in [(0, &self.nonmiss), (1, &self.miss)] {
-            property(out, odd, |out| put_types(out, f.instructions));
-            property(out, 2 + odd, |out| {
+            property::put(out, odd, |out| put_types(out, f.instructions));
+            property::put(out, 2 + odd, |out| {
                 for t in 0..=254u8 {
                     if f.next_tables[usize::from(t / 64)] & 1 << (t % 64) != 0 {
                         out.put_u8(t);
                     }
                 }
             });
-            property(out, 4 + odd, |out| put_types(out, f.write.actions));
-            property(out, 6 + odd, |out| put_types(out, f.apply.actions));
-            property(out, 12 + odd, |out| put_fields(out, &f.write.set_fields, false, version));
-            property(out, 14 + odd, |out| put_fields(out, &f.apply.set_fields, false, version));
+            property::put(out, 4 + odd, |out| put_types(out, f.write.actions));
+            property::put(out, 6 + odd, |out| put_types(out, f.apply.actions));
+            property::put(out, 12 + odd, |out| put_fields(out, &f.write.set_fields, false, version));
+            property::put(out, 14 + odd, |out| put_fields(out, &f.apply.set_fields, false, version));
         }
-        property(out, MATCH, |out| put_fields(out, &self.matching, true, version));
-        property(out, WILDCARDS, |out| put_fields(out, &self.wildcard, false, version));
+        property::put(out, MATCH, |out| put_fields(out, &self.matching, true, version));
+        property::put(out, WILDCARDS, |out| put_fields(out, &self.wildcard, false, version));
         patch_len(out, start, 0);
     }
-}
-
-fn property(out: &mut Vec<u8>, ty: u16, body: impl FnOnce(&mut Vec<u8>)) {
-    let start = out.len();
-    out.put_u16(ty);
-    out.put_u16(0);
-    body(out);
-    patch_len(out, start, 2);
-    pad8(out, start);
 }
 
 /// A list of instruction or action headers: type and length, of which only the types matter.

@@ -157,7 +157,7 @@ impl Ofproto {
 
     fn config_of(peer: &Peer, version: Version) -> SwitchConfig {
         let state = peer.state.lock();
-        let tells_ttl = version != Version::V13;
+        let tells_ttl = version < Version::V13;
         SwitchConfig {
             frag: FragHandling::Normal,
             invalid_ttl_to_controller: tells_ttl.then_some(state.invalid_ttl),

@@ -82,7 +82,7 @@ impl Ofproto {
             }
             // The pipeline is what it is.
             StatsRequest::TableFeatures(_) => return Err(OfpError::TffcEperm),
-            StatsRequest::NxFlowMonitor(_) => return Err(OfpError::BrcBadStat),
+            StatsRequest::FlowMonitor(_) => return Err(OfpError::BrcBadStat),
         }
         Ok(())
     }

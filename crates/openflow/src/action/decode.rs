@@ -7,8 +7,10 @@
 use super::{Action, ControllerAction, PacketInReason, Subfield, learn};
 use crate::bytes::Reader;
 use crate::error::OfpError;
-use crate::nxm::{self, Entry, Header};
+use crate::nxm::{self, Entry, Header, Unknown};
+use crate::property;
 use crate::version::Version;
+use crate::wire;
 use base::PortNo;
 use flow::{Field, Loc, field};
 use std::net::Ipv4Addr;
@@ -396,25 +398,16 @@ fn controller2(mut r: Reader<'_>) -> Result<Action, OfpError> {
     if !Reader(r.take(6).ok_or(LEN)?).is_zero() {
         return Err(MUST_BE_ZERO);
     }
-    while !r.is_empty() {
-        let mut header = r;
-        let (ty, length) = match (header.u16(), header.u16()) {
-            (Some(ty), Some(length)) if length >= 4 => (ty, usize::from(length)),
-            _ => return Err(OfpError::BpcBadLen),
-        };
-        let whole = r.take(length.next_multiple_of(8)).ok_or(OfpError::BpcBadLen)?;
-        let mut value = Reader(whole.get(4..length).unwrap_or_default());
-        match ty {
-            0 => action.max_len = value.u16().ok_or(OfpError::BpcBadLen)?,
-            1 => action.controller_id = value.u16().ok_or(OfpError::BpcBadLen)?,
-            2 => {
-                let reason = value.u8().ok_or(OfpError::BpcBadLen)?;
-                action.reason = PacketInReason::from_wire(reason).ok_or(OfpError::BpcBadValue)?;
-            }
-            3 => action.userdata = value.0.to_vec(),
+    property::each(&mut wire::Reader(r.0), |p| {
+        match p.ty {
+            0 => action.max_len = p.u16()?,
+            1 => action.controller_id = p.u16()?,
+            2 => action.reason = PacketInReason::from_wire(p.u8()?).ok_or(OfpError::BpcBadValue)?,
+            3 => action.userdata = p.value.0.to_vec(),
             4 => action.pause = true,
-            _ => return Err(OfpError::BpcBadType),
+            _ => p.unknown(Unknown::Refuse)?,
         }
-    }
+        Ok(())
+    })?;
     Ok(Action::Controller(Box::new(action)))
 }

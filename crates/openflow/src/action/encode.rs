@@ -7,6 +7,7 @@
 use super::{Action, ControllerAction, PacketInReason, Subfield};
 use crate::bytes::Put;
 use crate::nxm::{self, Dialect, Header};
+use crate::property;
 use crate::version::Version;
 use base::PortNo;
 use flow::{Field, Match, field};
@@ -418,29 +419,22 @@ fn controller(out: &mut Vec<u8>, c: &ControllerAction) {
             b.put_u8(c.reason as u8);
         });
     }
-    let property = |b: &mut Vec<u8>, ty: u16, value: &[u8], length: usize| {
-        let start = b.len();
-        b.put_u16(ty);
-        b.put_u16(length as u16);
-        b.extend_from_slice(value);
-        b.pad8(start);
-    };
     nicira(out, 37, |b| {
         b.put_zeros(6);
         if c.max_len != 0xffff {
-            property(b, 0, &c.max_len.to_be_bytes(), 8);
+            property::put_u16(b, 0, c.max_len);
         }
         if c.controller_id != 0 {
-            property(b, 1, &c.controller_id.to_be_bytes(), 8);
+            property::put_u16(b, 1, c.controller_id);
         }
         if c.reason != PacketInReason::Action {
-            property(b, 2, &[c.reason as u8], 8);
+            property::put(b, 2, |b| b.extend_from_slice(&[c.reason as u8, 0, 0, 0]));
         }
         if !c.userdata.is_empty() {
-            property(b, 3, &c.userdata, 4 + c.userdata.len());
+            property::put(b, 3, |b| b.extend_from_slice(&c.userdata));
         }
         if c.pause {
-            property(b, 4, &[], 4);
+            property::put(b, 4, |_| {});
         }
     });
 }

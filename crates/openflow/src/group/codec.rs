@@ -10,9 +10,10 @@ use crate::body::{put_actions, read_actions};
 use crate::bytes;
 use crate::error::OfpError;
 use crate::message::Form;
-use crate::nxm::{self, Dialect, Entry};
+use crate::nxm::{self, Dialect, Entry, Unknown};
+use crate::property::{self, EXPERIMENTER};
 use crate::version::Version;
-use crate::wire::{Put, Reader, Result, pad8, patch_len};
+use crate::wire::{Put, Reader, Result, patch_len};
 use base::PortNo;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,7 +24,6 @@ const NTR_SELECTION_METHOD: u32 = 1;
 /// Bytes of a selection method's name, with the zero at its end.
 const METHOD_LEN: usize = 16;
 
-const EXPERIMENTER: u16 = 0xffff;
 const WEIGHT: u16 = 0;
 const WATCH_PORT: u16 = 1;
 const WATCH_GROUP: u16 = 2;
@@ -199,26 +199,21 @@ fn read_extended_buckets(version: Version, kind: GroupKind, r: &mut Reader<'_>) 
         let mut bucket = Bucket { bucket_id: body.u32()?, ..Bucket::new(kind) };
         let mut actions = body.sub(actions_len).map_err(|_| OfpError::GmfcBadBucket)?;
         bucket.actions = bucket_actions(version, &mut actions)?;
-        while !body.is_empty() {
-            let (ty, mut value) = property(&mut body)?;
-            match ty {
-                WEIGHT => bucket.weight = bucket_property(&mut value, |v| v.u16())?,
-                WATCH_PORT => bucket.watch_port = watched_port(bucket_property(&mut value, |v| v.u32())?)?,
-                WATCH_GROUP => bucket.watch_group = bucket_property(&mut value, |v| v.u32())?,
-                _ => return Err(OfpError::BpcBadType),
+        property::each(&mut body, |p| {
+            match p.ty {
+                WEIGHT => bucket.weight = p.u16()?,
+                WATCH_PORT => bucket.watch_port = watched_port(p.u32()?)?,
+                WATCH_GROUP => bucket.watch_group = p.u32()?,
+                _ => p.unknown(Unknown::Refuse)?,
             }
-        }
+            Ok(())
+        })?;
         if bucket.bucket_id > BUCKET_MAX || !ids.insert(bucket.bucket_id) {
             return Err(OfpError::GmfcBadBucket);
         }
         buckets.push(bucket);
     }
     Ok(buckets)
-}
-
-/// A property's value, which takes 4 bytes.
-fn bucket_property<T>(value: &mut Reader<'_>, read: impl FnOnce(&mut Reader<'_>) -> Result<T>) -> Result<T> {
-    if value.len() == 4 { read(value) } else { Err(OfpError::BpcBadLen) }
 }
 
 fn put_extended_bucket(bucket: &Bucket, kind: GroupKind, version: Version, out: &mut Vec<u8>) {
@@ -229,58 +224,33 @@ fn put_extended_bucket(bucket: &Bucket, kind: GroupKind, version: Version, out: 
     put_actions(out, version, &bucket.actions);
     set_len(out, start + 2, actions);
     if kind == GroupKind::Select || bucket.weight != 0 {
-        out.put_u16(WEIGHT);
-        out.put_u16(8);
-        out.put_u16(bucket.weight);
-        out.zeros(2);
+        property::put_u16(out, WEIGHT, bucket.weight);
     }
-    let mut watch = |ty: u16, n: u32| {
-        out.put_u16(ty);
-        out.put_u16(8);
-        out.put_u32(n);
-    };
     if bucket.watch_port != PortNo::ANY {
-        watch(WATCH_PORT, bucket.watch_port.0);
+        property::put_u32(out, WATCH_PORT, bucket.watch_port.0);
     }
     if bucket.watch_group != super::GROUP_ANY {
-        watch(WATCH_GROUP, bucket.watch_group);
+        property::put_u32(out, WATCH_GROUP, bucket.watch_group);
     }
     patch_len(out, start, 0);
 }
 
 // ---- properties ----
 
-/// Takes a property with its padding off the front of `r`: its type, and what comes after its length.
-fn property<'a>(r: &mut Reader<'a>) -> Result<(u16, Reader<'a>)> {
-    let bad = |_| OfpError::BpcBadLen;
-    let mut header = r.clone();
-    let (ty, len) = (header.u16().map_err(bad)?, usize::from(header.u16().map_err(bad)?));
-    if len < 4 {
-        return Err(OfpError::BpcBadLen);
-    }
-    let whole = r.bytes(len.next_multiple_of(8)).map_err(bad)?;
-    Ok((ty, Reader(whole.get(4..len).unwrap_or_default())))
-}
-
 impl GroupProperties {
     /// Reads properties to the end of `r`, for a group of `kind`.
     fn decode(r: &mut Reader<'_>, kind: GroupKind) -> Result<Self> {
         let mut properties = Self::default();
-        while !r.is_empty() {
-            let (ty, mut value) = property(r)?;
-            if ty != EXPERIMENTER {
-                return Err(OfpError::BpcBadType);
-            }
-            let bad = |_| OfpError::BpcBadLen;
-            let (experimenter, exp_type) = (value.u32().map_err(bad)?, value.u32().map_err(bad)?);
-            if (experimenter, exp_type) != (NTR, NTR_SELECTION_METHOD) {
-                return Err(OfpError::BpcBadExpType);
+        property::each(r, |mut p| {
+            if p.experimenter != Some((NTR, NTR_SELECTION_METHOD)) {
+                return p.unknown(Unknown::Refuse);
             }
             if kind != GroupKind::Select {
                 return Err(OfpError::BpcBadValue);
             }
-            properties = Self::decode_method(&mut value)?;
-        }
+            properties = Self::decode_method(&mut p.value)?;
+            Ok(())
+        })?;
         Ok(properties)
     }
 
@@ -322,21 +292,18 @@ impl GroupProperties {
         if self.selection_method.is_empty() {
             return;
         }
-        let start = out.len();
-        out.put_u16(EXPERIMENTER);
-        out.put_u16(0);
-        out.put_u32(NTR);
-        out.put_u32(NTR_SELECTION_METHOD);
-        out.zeros(4);
-        out.put_str(&self.selection_method, METHOD_LEN);
-        out.put_u64(self.selection_method_param);
-        for (field, mask) in &self.fields {
-            let wire = ones(field.info().wire_bytes());
-            let whole = *mask == field.info().full_mask();
-            nxm::put_entry_as(out, *field, if whole { wire } else { *mask }, None, Dialect::of(version));
-        }
-        patch_len(out, start, 2);
-        pad8(out, start);
+        property::put(out, EXPERIMENTER, |out| {
+            out.put_u32(NTR);
+            out.put_u32(NTR_SELECTION_METHOD);
+            out.zeros(4);
+            out.put_str(&self.selection_method, METHOD_LEN);
+            out.put_u64(self.selection_method_param);
+            for (field, mask) in &self.fields {
+                let wire = ones(field.info().wire_bytes());
+                let whole = *mask == field.info().full_mask();
+                nxm::put_entry_as(out, *field, if whole { wire } else { *mask }, None, Dialect::of(version));
+            }
+        });
     }
 }
 

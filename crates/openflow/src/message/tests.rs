@@ -191,7 +191,7 @@ fn common() -> impl Strategy<Value = Message> {
                 byte_count,
             })
         )),
-        any::<Vec<u8>>().prop_map(|data| {
+        prop::collection::vec(any::<u8>(), 1..99).prop_map(|data| {
             let mut metadata = Match::ANY;
             metadata.set(Field::InPortOxm, 3);
             metadata.set(Field::TunId, 77);
@@ -268,7 +268,12 @@ fn of13() -> impl Strategy<Value = Message> {
             more: false,
             body: StatsReply::Desc(Box::new(SwitchDesc { manufacturer: "m".into(), ..SwitchDesc::default() }))
         }),
-        Just(Message::MeterMod(MeterMod { command: 0, flags: 1, meter_id: 5, bands: vec![1, 2, 3] })),
+        Just(Message::MeterMod(MeterMod {
+            command: 0,
+            flags: 1,
+            meter_id: 5,
+            bands: vec![0, 1, 0, 16, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0]
+        })),
         Just(Message::GroupMod(GroupMod::new(GroupCommand::Delete, 5))),
         bundle(),
     ]
@@ -287,6 +292,10 @@ fn bundle() -> impl Strategy<Value = Message> {
 
 fn round_trip(version: Version, message: &Message) -> std::result::Result<(), TestCaseError> {
     let bytes = encode(version, 0x1234_5678, message);
+    if !crate::multipart::has(version, message.kind()) {
+        prop_assert!(bytes.is_empty());
+        return Ok(());
+    }
     let (v, xid, mut again) = decode(&bytes).map_err(|e| TestCaseError::fail(format!("{e} of {message:?}")))?;
     prop_assert_eq!((v, xid), (version, 0x1234_5678));
     // An addition to no table in particular is one to table 0, and an old form always says what the cookie is to be.

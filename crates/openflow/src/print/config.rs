@@ -5,7 +5,8 @@ use crate::Version::{self, V10, V11, V12};
 use crate::bundle::{BundleControl, BundleStep, flag};
 use crate::group::{MeterFeatures, MeterMod};
 use crate::packet;
-use crate::switch::{AsyncConfig, Features, FragHandling, Role, RoleMsg, SwitchConfig, TableMod, capability as c};
+use crate::switch::{AsyncConfig, Features, FragHandling, Role, RoleMsg, SwitchConfig, capability as c};
+use crate::table::TableMod;
 use std::fmt::Write;
 
 const CAPABILITIES: [(u32, &str); 11] = [

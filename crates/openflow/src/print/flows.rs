@@ -3,7 +3,8 @@
 use super::{Style, duration};
 use crate::action::Action;
 use crate::flow_mod::{FlowFlags, FlowMod, FlowModCommand};
-use crate::flow_msg::{FlowMonitorRequest, FlowRemoved, FlowRemovedReason, FlowStats, FlowStatsRequest};
+use crate::flow_msg::{FlowRemoved, FlowRemovedReason, FlowStats, FlowStatsRequest};
+use crate::monitor::FlowMonitorRequest;
 use base::PortNo;
 use flow::Match;
 use flow::text::format_match;

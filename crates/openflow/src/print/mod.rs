@@ -106,7 +106,7 @@ pub fn print(msg: &[u8], style: Style<'_>) -> String {
             // What kind of message it is shows as soon as its headers are there.
             let mut whole = msg.to_vec();
             types::finish(&mut whole);
-            if let Ok(head) = types::head(&whole) {
+            if let Ok(head) = types::headers(&whole) {
                 self::header(head.row.name, head.version, head.xid, &mut out);
                 out.push('\n');
             }
@@ -141,13 +141,6 @@ fn print_decodable(msg: &[u8], style: Style<'_>, out: &mut String) {
         // Without a name for the error there is nothing to say.
         Ok((v, xid, Message::Error(ErrorReport { error: ReportedError::Unknown(_), .. }))) => {
             Err(DecodeError { error: OfpError::BrcBadLen, xid, version: Some(v) })
-        }
-        // A length that is wrong for this kind of message is seen before anything else.
-        Err(e) if e.error == OfpError::BrcBadLen => {
-            out.clear();
-            out.push_str(&decode_error(e.error));
-            hex_dump(msg, 0, out);
-            return;
         }
         decoded => decoded,
     };
@@ -280,7 +273,7 @@ fn stats_request(_version: Version, request: &StatsRequest, style: Style<'_>, ou
         }
         S::TableFeatures(t) => tables(t, &[], style, out),
         S::PortDesc => out.push_str(" port=ANY"),
-        S::NxFlowMonitor(monitors) => flows::flow_monitors(monitors, style, out),
+        S::FlowMonitor(monitors) => flows::flow_monitors(monitors, style, out),
         S::Desc | S::Table | S::GroupFeatures | S::MeterFeatures => {}
     }
 }

@@ -1,0 +1,155 @@
+//! Changes to the flow tables.
+
+use super::{ALL_TABLES, read_flags, table, wire_flags};
+use crate::Version::{self, V10, V14};
+use crate::body::{
+    put_flow_actions, put_match10, put_nxm, put_oxm_match, read_flow_actions, read_match10, read_nxm, read_oxm_match,
+};
+use crate::error::OfpError;
+use crate::flow_mod::{FlowMod, FlowModCommand};
+use crate::of_match::{OF10_LEN, of10_is_exact};
+use crate::wire::{Put, Reader, Result};
+use base::PortNo;
+
+const NO_BUFFER: u32 = u32::MAX;
+/// As the new cookie of a modification: leave cookies as they are.
+const KEEP_COOKIE: u64 = u64::MAX;
+
+fn command(n: u16) -> Result<FlowModCommand> {
+    u8::try_from(n).ok().and_then(FlowModCommand::from_wire).ok_or(OfpError::FmfcBadCommand)
+}
+
+fn is_delete(c: FlowModCommand) -> bool {
+    matches!(c, FlowModCommand::Delete | FlowModCommand::DeleteStrict)
+}
+
+/// Command and table of the 16-bit command field of OpenFlow 1.0: with Nicira's table_id extension the upper byte is the
+/// table, 0xff for none.
+fn command10(field: u16, table_id_ext: bool) -> Result<(FlowModCommand, Option<u8>)> {
+    if !table_id_ext {
+        return Ok((command(field)?, None));
+    }
+    Ok((command(field & 0xff)?, table((field >> 8) as u8)))
+}
+
+fn command_field10(fm: &FlowMod, table_id_ext: bool) -> u16 {
+    let table = if table_id_ext { fm.table_id.unwrap_or(ALL_TABLES) } else { 0 };
+    u16::from(table) << 8 | fm.command as u16
+}
+
+/// The part that OpenFlow 1.0's and Nicira's form share, from the cookie to the flags.
+fn read_common10(r: &mut Reader<'_>, table_id_ext: bool) -> Result<FlowMod> {
+    let new_cookie = r.u64()?;
+    let (command, table_id) = command10(r.u16()?, table_id_ext)?;
+    let mut fm = FlowMod { table_id, new_cookie, ..FlowMod::new(command) };
+    fm.modify_cookie = new_cookie != KEEP_COOKIE;
+    fm.idle_timeout = r.u16()?;
+    fm.hard_timeout = r.u16()?;
+    fm.priority = r.u16()?;
+    let buffer = r.u32()?;
+    fm.buffer_id = (buffer != NO_BUFFER && !is_delete(command)).then_some(buffer);
+    let out_port = r.port10()?;
+    fm.out_port = if is_delete(command) { out_port } else { PortNo::ANY };
+    fm.flags = read_flags(V10, r.u16()?)?;
+    Ok(fm)
+}
+
+fn put_common10(fm: &FlowMod, table_id_ext: bool, out: &mut Vec<u8>) {
+    out.put_u64(fm.new_cookie);
+    out.put_u16(command_field10(fm, table_id_ext));
+    out.put_u16(fm.idle_timeout);
+    out.put_u16(fm.hard_timeout);
+    out.put_u16(fm.priority);
+    out.put_u32(fm.buffer_id.unwrap_or(NO_BUFFER));
+    out.put_u16(fm.out_port.to_of10());
+    out.put_u16(wire_flags(V10, fm.flags));
+}
+
+/// Reads `OFPT_FLOW_MOD`. `table_id_ext`: whether Nicira's table_id extension is on (OpenFlow 1.0 only).
+pub(crate) fn decode_flow_mod(version: Version, table_id_ext: bool, r: &mut Reader<'_>) -> Result<FlowMod> {
+    if version == V10 {
+        let exact = r.0.get(..OF10_LEN).is_some_and(of10_is_exact);
+        let matching = read_match10(r)?;
+        let mut fm = read_common10(r, table_id_ext)?;
+        if exact {
+            // A flow without wildcards has the highest priority, whatever it says (section 3.4).
+            fm.priority = u16::MAX;
+        }
+        fm.matching = matching;
+        fm.actions = read_flow_actions(V10, r)?;
+        return Ok(fm);
+    }
+    let (cookie, cookie_mask) = (r.u64()?, r.u64()?);
+    let (table_id, command) = (table(r.u8()?), command(r.u8()?.into())?);
+    let mut fm = FlowMod::new(command);
+    if command == FlowModCommand::Add {
+        fm.new_cookie = cookie;
+    } else {
+        (fm.cookie, fm.cookie_mask, fm.new_cookie) = (cookie, cookie_mask, KEEP_COOKIE);
+    }
+    fm.table_id = table_id;
+    fm.idle_timeout = r.u16()?;
+    fm.hard_timeout = r.u16()?;
+    fm.priority = r.u16()?;
+    let buffer = r.u32()?;
+    fm.buffer_id = (buffer != NO_BUFFER && !is_delete(command)).then_some(buffer);
+    let (out_port, out_group) = (r.port11()?, r.u32()?);
+    if is_delete(command) {
+        (fm.out_port, fm.out_group) = (out_port, out_group);
+    }
+    fm.flags = read_flags(version, r.u16()?)?;
+    let importance = r.u16()?;
+    fm.importance = if version >= V14 { importance } else { 0 };
+    fm.matching = read_oxm_match(version, r)?;
+    fm.actions = read_flow_actions(version, r)?;
+    Ok(fm)
+}
+
+/// Writes `OFPT_FLOW_MOD`.
+pub(crate) fn encode_flow_mod(fm: &FlowMod, version: Version, table_id_ext: bool, out: &mut Vec<u8>) {
+    if version == V10 {
+        put_match10(out, &fm.matching);
+        put_common10(fm, table_id_ext, out);
+        put_flow_actions(out, V10, &fm.actions, &fm.matching);
+        return;
+    }
+    let add = fm.command == FlowModCommand::Add;
+    out.put_u64(if add { fm.new_cookie } else { fm.cookie & fm.cookie_mask });
+    out.put_u64(if add { 0 } else { fm.cookie_mask });
+    // Only deletion goes over all tables, and that only from OpenFlow 1.2 on.
+    out.put_u8(fm.table_id.unwrap_or(if is_delete(fm.command) && version > Version::V11 { ALL_TABLES } else { 0 }));
+    out.put_u8(fm.command as u8);
+    out.put_u16(fm.idle_timeout);
+    out.put_u16(fm.hard_timeout);
+    out.put_u16(fm.priority);
+    out.put_u32(fm.buffer_id.unwrap_or(NO_BUFFER));
+    out.put_u32(fm.out_port.0);
+    out.put_u32(fm.out_group);
+    out.put_u16(wire_flags(version, fm.flags));
+    out.put_u16(if version >= V14 { fm.importance } else { 0 });
+    put_oxm_match(out, version, &fm.matching);
+    put_flow_actions(out, version, &fm.actions, &fm.matching);
+}
+
+/// Reads `NXT_FLOW_MOD`, of which only what a flow does depends on the version.
+pub(crate) fn decode_nx_flow_mod(version: Version, table_id_ext: bool, r: &mut Reader<'_>) -> Result<FlowMod> {
+    let mut fm = read_common10(r, table_id_ext)?;
+    let match_len = usize::from(r.u16()?);
+    r.skip(6)?;
+    let nxm = read_nxm(r, match_len)?;
+    if fm.command == FlowModCommand::Add && nxm.cookie_mask != 0 {
+        return Err(OfpError::NxbrcNxmInvalid);
+    }
+    (fm.matching, fm.cookie, fm.cookie_mask) = (nxm.matching, nxm.cookie, nxm.cookie_mask);
+    fm.actions = read_flow_actions(version, r)?;
+    Ok(fm)
+}
+
+/// Writes `NXT_FLOW_MOD`.
+pub(crate) fn encode_nx_flow_mod(fm: &FlowMod, version: Version, table_id_ext: bool, out: &mut Vec<u8>) {
+    put_common10(fm, table_id_ext, out);
+    let len_at = out.len();
+    out.zeros(8);
+    put_nxm(out, len_at, &fm.matching, (fm.cookie, fm.cookie_mask));
+    put_flow_actions(out, version, &fm.actions, &fm.matching);
+}

@@ -1,0 +1,140 @@
+//! Flows that are gone.
+
+use super::{ALL_TABLES, table};
+use crate::Version::{self, V10, V12};
+use crate::body::{put_match10, put_nxm, put_oxm_match, read_match10, read_nxm, read_oxm_match};
+use crate::error::OfpError;
+use crate::wire::{Put, Reader, Result};
+use flow::Match;
+
+/// Why a flow is gone (`ofp_flow_removed_reason`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum FlowRemovedReason {
+    /// No packet for as long as its idle timeout.
+    IdleTimeout = 0,
+    /// Its hard timeout.
+    HardTimeout = 1,
+    /// A controller deleted it.
+    Delete = 2,
+    /// Its group was deleted (OpenFlow 1.3).
+    GroupDelete = 3,
+    /// Its meter was deleted (OpenFlow 1.4).
+    MeterDelete = 4,
+    /// It made room for another (OpenFlow 1.4; Nicira's before).
+    Eviction = 5,
+}
+
+impl FlowRemovedReason {
+    fn read(n: u8) -> Result<Self> {
+        use FlowRemovedReason as R;
+        let all = [R::IdleTimeout, R::HardTimeout, R::Delete, R::GroupDelete, R::MeterDelete, R::Eviction];
+        all.into_iter().find(|r| *r as u8 == n).ok_or(OfpError::NxbrcBadReason)
+    }
+}
+
+/// A flow is gone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "named as the specification names them")]
+pub struct FlowRemoved {
+    pub matching: Match,
+    pub cookie: u64,
+    pub priority: u16,
+    pub reason: FlowRemovedReason,
+    /// `None` if the message does not tell.
+    pub table_id: Option<u8>,
+    /// How long it was there, whole seconds.
+    pub duration_sec: u32,
+    /// And nanoseconds.
+    pub duration_nsec: u32,
+    pub idle_timeout: u16,
+    /// 0 in OpenFlow 1.0 and Nicira's form, which do not tell.
+    pub hard_timeout: u16,
+    pub packet_count: u64,
+    pub byte_count: u64,
+}
+
+impl FlowRemoved {
+    pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
+        let v10 = version == V10;
+        let mut matching = if v10 { read_match10(r)? } else { Match::ANY };
+        let (cookie, priority, reason) = (r.u64()?, r.u16()?, FlowRemovedReason::read(r.u8()?)?);
+        let table_id = table(r.u8()?).filter(|_| !v10);
+        let (duration_sec, duration_nsec, idle_timeout, hard) = (r.u32()?, r.u32()?, r.u16()?, r.u16()?);
+        let (packet_count, byte_count) = (r.u64()?, r.u64()?);
+        if !v10 {
+            matching = read_oxm_match(version, r)?;
+        }
+        r.finish()?;
+        let hard_timeout = if version < V12 { 0 } else { hard };
+        Ok(Self {
+            matching,
+            cookie,
+            priority,
+            reason,
+            table_id,
+            duration_sec,
+            duration_nsec,
+            idle_timeout,
+            hard_timeout,
+            packet_count,
+            byte_count,
+        })
+    }
+
+    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        let v10 = version == V10;
+        if v10 {
+            put_match10(out, &self.matching);
+        }
+        out.put_u64(self.cookie);
+        out.put_u16(self.priority);
+        out.put_u8(self.reason as u8);
+        out.put_u8(if v10 { 0 } else { self.table_id.unwrap_or(ALL_TABLES) });
+        out.put_u32(self.duration_sec);
+        out.put_u32(self.duration_nsec);
+        out.put_u16(self.idle_timeout);
+        out.put_u16(if version < V12 { 0 } else { self.hard_timeout });
+        out.put_u64(self.packet_count);
+        out.put_u64(self.byte_count);
+        if !v10 {
+            put_oxm_match(out, version, &self.matching);
+        }
+    }
+
+    pub(crate) fn decode_nx(r: &mut Reader<'_>) -> Result<Self> {
+        let (cookie, priority, reason, table) = (r.u64()?, r.u16()?, FlowRemovedReason::read(r.u8()?)?, r.u8()?);
+        let (duration_sec, duration_nsec, idle_timeout, len) = (r.u32()?, r.u32()?, r.u16()?, r.u16()?);
+        let (packet_count, byte_count) = (r.u64()?, r.u64()?);
+        let matching = read_nxm(r, len.into())?.matching;
+        r.finish()?;
+        Ok(Self {
+            matching,
+            cookie,
+            priority,
+            reason,
+            table_id: table.checked_sub(1),
+            duration_sec,
+            duration_nsec,
+            idle_timeout,
+            hard_timeout: 0,
+            packet_count,
+            byte_count,
+        })
+    }
+
+    pub(crate) fn encode_nx(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.cookie);
+        out.put_u16(self.priority);
+        out.put_u8(self.reason as u8);
+        out.put_u8(self.table_id.map_or(0, |t| t.wrapping_add(1)));
+        out.put_u32(self.duration_sec);
+        out.put_u32(self.duration_nsec);
+        out.put_u16(self.idle_timeout);
+        let len_at = out.len();
+        out.put_u16(0);
+        out.put_u64(self.packet_count);
+        out.put_u64(self.byte_count);
+        put_nxm(out, len_at, &self.matching, (0, 0));
+    }
+}

@@ -1,0 +1,258 @@
+//! Statistics of flows: requests, and entries of the answers.
+
+use super::{ALL_TABLES, read_flags, table, wire_flags};
+use crate::Version::{self, V10, V13, V14};
+use crate::action::Action;
+use crate::body::{
+    put_flow_actions, put_match10, put_nxm, put_oxm_match, read_flow_actions, read_match10, read_nxm, read_oxm_match,
+};
+use crate::error::OfpError;
+use crate::flow_mod::{FlowFlags, FlowMod, GROUP_ANY};
+use crate::wire::{Put, Reader, Result, patch_len};
+use base::PortNo;
+use flow::Match;
+
+/// Which flows a flow or aggregate statistics request asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FlowStatsRequest {
+    /// Those that this contains.
+    pub matching: Match,
+    /// In this table; `None` for all.
+    pub table_id: Option<u8>,
+    /// Those that output here; [`PortNo::ANY`] for no such limit.
+    pub out_port: PortNo,
+    /// Those that output to this group (OpenFlow 1.1); [`GROUP_ANY`] for no such limit.
+    pub out_group: u32,
+    /// Those with these bits of the cookie (OpenFlow 1.1 and NXM).
+    pub cookie: u64,
+    /// See `cookie`.
+    pub cookie_mask: u64,
+}
+
+impl Default for FlowStatsRequest {
+    fn default() -> Self {
+        Self {
+            matching: Match::ANY,
+            table_id: None,
+            out_port: PortNo::ANY,
+            out_group: GROUP_ANY,
+            cookie: 0,
+            cookie_mask: 0,
+        }
+    }
+}
+
+impl FlowStatsRequest {
+    pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
+        if version == V10 {
+            let matching = read_match10(r)?;
+            let table_id = table(r.u8()?);
+            r.skip(1)?;
+            let out_port = r.port10()?;
+            r.finish()?;
+            return Ok(Self { matching, table_id, out_port, ..Self::default() });
+        }
+        let table_id = table(r.u8()?);
+        r.skip(3)?;
+        let (out_port, out_group) = (r.port11()?, r.u32()?);
+        r.skip(4)?;
+        let (cookie, cookie_mask) = (r.u64()?, r.u64()?);
+        let matching = read_oxm_match(version, r)?;
+        r.finish()?;
+        Ok(Self { matching, table_id, out_port, out_group, cookie, cookie_mask })
+    }
+
+    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        let table = self.table_id.unwrap_or(ALL_TABLES);
+        if version == V10 {
+            put_match10(out, &self.matching);
+            out.put_u8(table);
+            out.put_u8(0);
+            out.put_u16(self.out_port.to_of10());
+            return;
+        }
+        out.put_u8(table);
+        out.zeros(3);
+        out.put_u32(self.out_port.0);
+        out.put_u32(self.out_group);
+        out.zeros(4);
+        out.put_u64(self.cookie);
+        out.put_u64(self.cookie_mask);
+        put_oxm_match(out, version, &self.matching);
+    }
+
+    pub(crate) fn decode_nx(r: &mut Reader<'_>) -> Result<Self> {
+        let (out_port, len, table_id) = (r.port10()?, usize::from(r.u16()?), table(r.u8()?));
+        r.skip(3)?;
+        let nxm = read_nxm(r, len)?;
+        r.finish()?;
+        Ok(Self {
+            matching: nxm.matching,
+            table_id,
+            out_port,
+            out_group: GROUP_ANY,
+            cookie: nxm.cookie,
+            cookie_mask: nxm.cookie_mask,
+        })
+    }
+
+    pub(crate) fn encode_nx(&self, out: &mut Vec<u8>) {
+        out.put_u16(self.out_port.to_of10());
+        let len_at = out.len();
+        out.put_u16(0);
+        out.put_u8(self.table_id.unwrap_or(ALL_TABLES));
+        out.zeros(3);
+        put_nxm(out, len_at, &self.matching, (self.cookie, self.cookie_mask));
+    }
+}
+
+/// A flow in a statistics reply.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "named as the specification names them")]
+pub struct FlowStats {
+    pub table_id: u8,
+    pub priority: u16,
+    pub matching: Match,
+    pub cookie: u64,
+    pub duration_sec: u32,
+    pub duration_nsec: u32,
+    pub idle_timeout: u16,
+    pub hard_timeout: u16,
+    /// OpenFlow 1.4.
+    pub importance: u16,
+    /// Seconds since the last packet, if known (Nicira's form).
+    pub idle_age: Option<u16>,
+    /// Seconds since it was added or changed, if known (Nicira's form).
+    pub hard_age: Option<u16>,
+    /// OpenFlow 1.3.
+    pub flags: FlowFlags,
+    pub packet_count: u64,
+    pub byte_count: u64,
+    pub actions: Vec<Action>,
+}
+
+impl FlowStats {
+    pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
+        let (mut r, table_id) = entry(r)?;
+        let matching = if version == V10 { read_match10(&mut r)? } else { Match::ANY };
+        let mut s = Self::blank(table_id, matching);
+        (s.duration_sec, s.duration_nsec) = (r.u32()?, r.u32()?);
+        (s.priority, s.idle_timeout, s.hard_timeout) = (r.u16()?, r.u16()?, r.u16()?);
+        if version == V10 {
+            r.skip(6)?;
+        } else {
+            let flags = r.u16()?;
+            s.flags = if version >= V13 { read_flags(version, flags)? } else { FlowFlags::default() };
+            let importance = r.u16()?;
+            s.importance = if version >= V14 { importance } else { 0 };
+            r.skip(2)?;
+        }
+        (s.cookie, s.packet_count, s.byte_count) = (r.u64()?, r.u64()?, r.u64()?);
+        if version == V10 {
+            s.actions = read_flow_actions(V10, &mut r)?;
+        } else {
+            s.matching = read_oxm_match(version, &mut r)?;
+            s.actions = read_flow_actions(version, &mut r)?;
+        }
+        Ok(s)
+    }
+
+    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.put_u16(0);
+        out.put_u8(self.table_id);
+        out.put_u8(0);
+        if version == V10 {
+            put_match10(out, &self.matching);
+        }
+        out.put_u32(self.duration_sec);
+        out.put_u32(self.duration_nsec);
+        out.put_u16(self.priority);
+        out.put_u16(self.idle_timeout);
+        out.put_u16(self.hard_timeout);
+        if version == V10 {
+            out.zeros(6);
+        } else {
+            out.put_u16(if version >= V13 { wire_flags(version, self.flags) } else { 0 });
+            out.put_u16(if version >= V14 { self.importance } else { 0 });
+            out.zeros(2);
+        }
+        out.put_u64(self.cookie);
+        out.put_u64(self.packet_count);
+        out.put_u64(self.byte_count);
+        if version == V10 {
+            put_flow_actions(out, V10, &self.actions, &self.matching);
+        } else {
+            put_oxm_match(out, version, &self.matching);
+            put_flow_actions(out, version, &self.actions, &self.matching);
+        }
+        patch_len(out, start, 0);
+    }
+
+    pub(crate) fn decode_nx(r: &mut Reader<'_>) -> Result<Self> {
+        let (mut r, table_id) = entry(r)?;
+        let mut s = Self::blank(table_id, Match::ANY);
+        (s.duration_sec, s.duration_nsec) = (r.u32()?, r.u32()?);
+        (s.priority, s.idle_timeout, s.hard_timeout) = (r.u16()?, r.u16()?, r.u16()?);
+        let len = usize::from(r.u16()?);
+        // Ages are one more than they say, so that 0 stands for unknown.
+        (s.idle_age, s.hard_age) = (r.u16()?.checked_sub(1), r.u16()?.checked_sub(1));
+        (s.cookie, s.packet_count, s.byte_count) = (r.u64()?, r.u64()?, r.u64()?);
+        s.matching = read_nxm(&mut r, len)?.matching;
+        s.actions = read_flow_actions(V10, &mut r)?;
+        Ok(s)
+    }
+
+    pub(crate) fn encode_nx(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.put_u16(0);
+        out.put_u8(self.table_id);
+        out.put_u8(0);
+        out.put_u32(self.duration_sec);
+        out.put_u32(self.duration_nsec);
+        out.put_u16(self.priority);
+        out.put_u16(self.idle_timeout);
+        out.put_u16(self.hard_timeout);
+        let len_at = out.len();
+        out.put_u16(0);
+        for age in [self.idle_age, self.hard_age] {
+            out.put_u16(age.map_or(0, |a| a.saturating_add(1)));
+        }
+        out.put_u64(self.cookie);
+        out.put_u64(self.packet_count);
+        out.put_u64(self.byte_count);
+        put_nxm(out, len_at, &self.matching, (0, 0));
+        put_flow_actions(out, V10, &self.actions, &self.matching);
+        patch_len(out, start, 0);
+    }
+
+    /// A flow of nothing known but its table and match.
+    pub fn blank(table_id: u8, matching: Match) -> Self {
+        Self {
+            table_id,
+            priority: FlowMod::DEFAULT_PRIORITY,
+            matching,
+            cookie: 0,
+            duration_sec: 0,
+            duration_nsec: 0,
+            idle_timeout: 0,
+            hard_timeout: 0,
+            importance: 0,
+            idle_age: None,
+            hard_age: None,
+            flags: FlowFlags::default(),
+            packet_count: 0,
+            byte_count: 0,
+            actions: Vec::new(),
+        }
+    }
+}
+
+/// The length and table that an entry begins with; the reader of what follows in it.
+fn entry<'a>(r: &mut Reader<'a>) -> Result<(Reader<'a>, u8)> {
+    let len = usize::from(r.u16()?);
+    let mut body = r.sub(len.checked_sub(2).ok_or(OfpError::BrcBadLen)?)?;
+    let table = body.u8()?;
+    body.skip(1)?;
+    Ok((body, table))
+}

@@ -1,0 +1,45 @@
+//! What a switch tells unasked, and which of that a controller gets (OpenFlow 1.3 sections 7.4 and 7.3.10).
+
+use super::{Context, Form, Message, Message as M};
+use crate::flow_msg::FlowRemoved;
+use crate::packet::{PacketIn, PacketInFormat as Format};
+use crate::port::PortStatus;
+use crate::switch::AsyncConfig;
+use crate::types::Kind;
+use crate::wire::{Put, Reader, Result};
+
+pub(super) fn decode(kind: Kind, cx: Context, r: &mut Reader<'_>) -> Option<Result<Message>> {
+    let v = cx.version;
+    Some(match kind {
+        Kind::PacketIn => PacketIn::decode(v, r).map(|m| M::PacketIn(Format::Standard, Box::new(m))),
+        Kind::NxPacketIn => PacketIn::decode_nxt(r).map(|m| M::PacketIn(Format::Nxt, Box::new(m))),
+        Kind::NxPacketIn2 => PacketIn::decode_nxt2(v, r).map(|m| M::PacketIn(Format::Nxt2, Box::new(m))),
+        Kind::FlowRemoved => FlowRemoved::decode(v, r).map(|m| M::FlowRemoved(Form::Standard, Box::new(m))),
+        Kind::NxFlowRemoved => FlowRemoved::decode_nx(r).map(|m| M::FlowRemoved(Form::Nicira, Box::new(m))),
+        Kind::PortStatus => PortStatus::decode(v, r).map(M::PortStatus),
+        Kind::GetAsyncRequest => Ok(M::GetAsyncRequest),
+        Kind::GetAsyncReply => AsyncConfig::decode(r).map(M::GetAsyncReply),
+        Kind::SetAsync => AsyncConfig::decode(r).map(|m| M::SetAsync(Form::Standard, m)),
+        Kind::NxSetAsyncConfig => AsyncConfig::decode(r).map(|m| M::SetAsync(Form::Nicira, m)),
+        Kind::FlowMonitorCancel => r.u32().map(M::FlowMonitorCancel),
+        _ => return None,
+    })
+}
+
+/// Whether the message is of this topic.
+pub(super) fn encode(message: &Message, cx: Context, out: &mut Vec<u8>) -> bool {
+    let v = cx.version;
+    match message {
+        M::PacketIn(Format::Standard, m) => m.encode(v, out),
+        M::PacketIn(Format::Nxt, m) => m.encode_nxt(v, out),
+        M::PacketIn(Format::Nxt2, m) => m.encode_nxt2(v, out),
+        M::FlowRemoved(Form::Standard, m) => m.encode(v, out),
+        M::FlowRemoved(Form::Nicira, m) => m.encode_nx(out),
+        M::PortStatus(m) => m.encode(v, out),
+        M::GetAsyncRequest => {}
+        M::GetAsyncReply(m) | M::SetAsync(_, m) => m.encode(out),
+        M::FlowMonitorCancel(id) => out.put_u32(*id),
+        _ => return false,
+    }
+    true
+}

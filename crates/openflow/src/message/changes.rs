@@ -1,0 +1,62 @@
+//! What a controller changes or sends, and bundles of that (OpenFlow 1.3 sections 7.3.4, 7.3.6 and 7.3.7).
+
+use super::{Context, Form, Message, Message as M};
+use crate::Version::V10;
+use crate::bundle::{BundleAdd, BundleControl};
+use crate::flow_msg;
+use crate::group::{GroupMod, MeterMod};
+use crate::packet::PacketOut;
+use crate::port::{PortMod, put_port, read_port};
+use crate::queue::QueueGetConfigReply;
+use crate::table::TableMod;
+use crate::types::Kind;
+use crate::wire::{Put, Reader, Result};
+use base::PortNo;
+
+pub(super) fn decode(kind: Kind, cx: Context, r: &mut Reader<'_>) -> Option<Result<Message>> {
+    let (v, table_id) = (cx.version, cx.options.flow_mod_table_id);
+    Some(match kind {
+        Kind::PacketOut => PacketOut::decode(v, r).map(M::PacketOut),
+        Kind::FlowMod => flow_msg::decode_flow_mod(v, table_id, r).map(|m| M::FlowMod(Form::Standard, Box::new(m))),
+        Kind::NxFlowMod => flow_msg::decode_nx_flow_mod(v, table_id, r).map(|m| M::FlowMod(Form::Nicira, Box::new(m))),
+        Kind::GroupMod => GroupMod::decode(v, Form::Standard, r).map(M::GroupMod),
+        Kind::NxGroupMod => GroupMod::decode(v, Form::Nicira, r).map(M::GroupMod),
+        Kind::PortMod => PortMod::decode(v, r).map(M::PortMod),
+        Kind::TableMod => TableMod::decode(v, r).map(M::TableMod),
+        Kind::MeterMod => MeterMod::decode(r).map(M::MeterMod),
+        Kind::QueueGetConfigRequest => queues_of(cx, r).map(M::QueueGetConfigRequest),
+        Kind::QueueGetConfigReply => QueueGetConfigReply::decode(v, r).map(M::QueueGetConfigReply),
+        Kind::BundleControl => BundleControl::decode(r).map(M::BundleControl),
+        Kind::BundleAdd => BundleAdd::decode(cx.xid, cx.options, r).map(|m| M::BundleAdd(Box::new(m))),
+        _ => return None,
+    })
+}
+
+/// Whether the message is of this topic.
+pub(super) fn encode(message: &Message, cx: Context, out: &mut Vec<u8>) -> bool {
+    let (v, table_id) = (cx.version, cx.options.flow_mod_table_id);
+    match message {
+        M::PacketOut(m) => m.encode(v, out),
+        M::FlowMod(Form::Standard, m) => flow_msg::encode_flow_mod(m, v, table_id, out),
+        M::FlowMod(Form::Nicira, m) => flow_msg::encode_nx_flow_mod(m, v, table_id, out),
+        M::GroupMod(m) => m.encode(v, out),
+        M::PortMod(m) => m.encode(v, out),
+        M::TableMod(m) => m.encode(v, out),
+        M::MeterMod(m) => m.encode(out),
+        M::QueueGetConfigRequest(port) => {
+            put_port(out, v, *port);
+            out.zeros(if v == V10 { 2 } else { 4 });
+        }
+        M::QueueGetConfigReply(m) => m.encode(v, out),
+        M::BundleControl(m) => m.encode(out),
+        M::BundleAdd(m) => m.encode(v, cx.xid, cx.options, out),
+        _ => return false,
+    }
+    true
+}
+
+fn queues_of(cx: Context, r: &mut Reader<'_>) -> Result<PortNo> {
+    let port = read_port(cx.version, r)?;
+    r.skip(if cx.version == V10 { 2 } else { 4 })?;
+    Ok(port)
+}

@@ -1,0 +1,80 @@
+//! What a connection lives by: HELLO, errors, echo, features and configuration, barriers, roles, and Nicira's settings of
+//! a connection (OpenFlow 1.3 sections 7.3.1, 7.3.2, 7.3.8, 7.3.9 and 7.5).
+
+use super::{Context, Form, Message, Message as M};
+use crate::error::OfpError;
+use crate::packet::PacketInFormat;
+use crate::switch::{ErrorReport, Features, Hello, RoleMsg, SwitchConfig};
+use crate::types::Kind;
+use crate::wire::{Put, Reader, Result};
+
+pub(super) fn decode(kind: Kind, cx: Context, r: &mut Reader<'_>) -> Option<Result<Message>> {
+    let v = cx.version;
+    Some(match kind {
+        Kind::Hello => Ok(M::Hello(Hello::decode(v.wire(), r))),
+        Kind::Error => ErrorReport::decode(v, r).map(M::Error),
+        Kind::EchoRequest => Ok(M::EchoRequest(r.rest().to_vec())),
+        Kind::EchoReply => Ok(M::EchoReply(r.rest().to_vec())),
+        Kind::FeaturesRequest => Ok(M::FeaturesRequest),
+        Kind::FeaturesReply => Features::decode(v, r).map(|f| M::FeaturesReply(Box::new(f))),
+        Kind::GetConfigRequest => Ok(M::GetConfigRequest),
+        Kind::GetConfigReply => SwitchConfig::decode(v, r).map(M::GetConfigReply),
+        Kind::SetConfig => SwitchConfig::decode(v, r).map(M::SetConfig),
+        Kind::BarrierRequest => Ok(M::BarrierRequest),
+        Kind::BarrierReply => Ok(M::BarrierReply),
+        Kind::RoleRequest => RoleMsg::decode(r).map(|m| M::RoleRequest(Form::Standard, m)),
+        Kind::RoleReply => RoleMsg::decode(r).map(|m| M::RoleReply(Form::Standard, m)),
+        Kind::NxRoleRequest => RoleMsg::decode_nx(r).map(|m| M::RoleRequest(Form::Nicira, m)),
+        Kind::NxRoleReply => RoleMsg::decode_nx(r).map(|m| M::RoleReply(Form::Nicira, m)),
+        Kind::NxSetFlowFormat => r.u32().map(M::SetFlowFormat),
+        Kind::NxFlowModTableId => flow_mod_table_id(r).map(M::FlowModTableId),
+        Kind::NxSetPacketInFormat => packet_in_format(r).map(M::SetPacketInFormat),
+        Kind::NxFlowAge => Ok(M::FlowAge),
+        Kind::NxSetControllerId => controller_id(r).map(M::SetControllerId),
+        _ => return None,
+    })
+}
+
+/// Whether the message is of this topic.
+pub(super) fn encode(message: &Message, cx: Context, out: &mut Vec<u8>) -> bool {
+    let v = cx.version;
+    match message {
+        M::Hello(m) => m.encode(v, out),
+        M::Error(m) => m.encode(v, out),
+        M::EchoRequest(data) | M::EchoReply(data) => out.put(data),
+        M::FeaturesReply(m) => m.encode(v, out),
+        M::GetConfigReply(m) | M::SetConfig(m) => m.encode(v, out),
+        M::RoleRequest(Form::Standard, m) | M::RoleReply(Form::Standard, m) => m.encode(out),
+        M::RoleRequest(Form::Nicira, m) | M::RoleReply(Form::Nicira, m) => m.encode_nx(out),
+        M::SetFlowFormat(format) => out.put_u32(*format),
+        M::FlowModTableId(on) => {
+            out.put_u8((*on).into());
+            out.zeros(7);
+        }
+        M::SetPacketInFormat(format) => out.put_u32(*format as u32),
+        M::SetControllerId(id) => {
+            out.zeros(6);
+            out.put_u16(*id);
+        }
+        M::FeaturesRequest | M::GetConfigRequest | M::BarrierRequest | M::BarrierReply | M::FlowAge => {}
+        _ => return false,
+    }
+    true
+}
+
+fn flow_mod_table_id(r: &mut Reader<'_>) -> Result<bool> {
+    let set = r.u8()?;
+    r.skip(7)?;
+    Ok(set != 0)
+}
+
+fn packet_in_format(r: &mut Reader<'_>) -> Result<PacketInFormat> {
+    PacketInFormat::from_wire(r.u32()?).ok_or(OfpError::BrcEperm)
+}
+
+fn controller_id(r: &mut Reader<'_>) -> Result<u16> {
+    if r.array::<6>()? != [0; 6] {
+        return Err(OfpError::NxbrcMustBeZero);
+    }
+    r.u16()
+}

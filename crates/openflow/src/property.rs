@@ -1,0 +1,182 @@
+//! Properties: a type, a length and a value, padded to a multiple of 8 bytes, by which OpenFlow 1.4 and later, and
+//! messages of Nicira's, leave room for more (OpenFlow 1.4 section 7.2.1 and others that say "TLV format").
+//!
+//! The length counts type, length and value, not the padding. Wherever properties are read, they are read here, so that
+//! what is wrong with one leads to the same errors: `OFPBPC_BAD_LEN`, `OFPBPC_BAD_TYPE`, `OFPBPC_BAD_EXPERIMENTER`
+//! and `OFPBPC_BAD_EXP_TYPE`.
+
+use crate::error::OfpError;
+use crate::nxm::Unknown;
+use crate::wire::{Put, Reader, Result, pad8, patch_len};
+
+/// The type of properties that an experimenter defines; their values begin with its id and a type of its own.
+pub(crate) const EXPERIMENTER: u16 = 0xffff;
+
+/// Bytes of type and length.
+const HEADER_LEN: usize = 4;
+
+const LEN: OfpError = OfpError::BpcBadLen;
+
+/// A property.
+#[derive(Clone, Debug)]
+pub(crate) struct Property<'a> {
+    /// Its type, of which the message says what it means.
+    pub(crate) ty: u16,
+    /// Of an experimenter's property: whose it is, and the type that it has there.
+    pub(crate) experimenter: Option<(u32, u32)>,
+    /// What comes after all that, without padding.
+    pub(crate) value: Reader<'a>,
+}
+
+impl<'a> Property<'a> {
+    /// Takes a property with its padding off the front of `r`.
+    pub(crate) fn take(r: &mut Reader<'a>) -> Result<Self> {
+        let mut header = r.clone();
+        let (ty, len) = (header.u16().map_err(|_| LEN)?, usize::from(header.u16().map_err(|_| LEN)?));
+        let whole = r.bytes(len.next_multiple_of(8)).map_err(|_| LEN)?;
+        let mut value = Reader(whole.get(HEADER_LEN..len).ok_or(LEN)?);
+        let experimenter = if ty == EXPERIMENTER {
+            let (who, ty) = (value.u32().map_err(|_| LEN)?, value.u32().map_err(|_| LEN)?);
+            if who == 0 {
+                return Err(OfpError::BpcBadExperimenter);
+            }
+            Some((who, ty))
+        } else {
+            None
+        };
+        Ok(Self { ty, experimenter, value })
+    }
+
+    /// What `read` takes off the front of the value.
+    pub(crate) fn read<T>(mut self, read: impl FnOnce(&mut Reader<'a>) -> Result<T>) -> Result<T> {
+        read(&mut self.value).map_err(|e| if e == OfpError::BrcBadLen { LEN } else { e })
+    }
+
+    /// The value, of exactly `N` bytes.
+    fn exactly<const N: usize>(self) -> Result<[u8; N]> {
+        self.value.0.try_into().map_err(|_| LEN)
+    }
+
+    /// The value as 8 bits. (Some count the bytes after it into the length, others do not.)
+    pub(crate) fn u8(self) -> Result<u8> {
+        self.read(Reader::u8)
+    }
+
+    /// The value as 16 bits, of which the same holds.
+    pub(crate) fn u16(self) -> Result<u16> {
+        self.read(Reader::u16)
+    }
+
+    /// The value as 32 bits.
+    pub(crate) fn u32(self) -> Result<u32> {
+        self.exactly().map(u32::from_be_bytes)
+    }
+
+    /// The value as 64 bits, which stand on a multiple of 8.
+    pub(crate) fn u64(self) -> Result<u64> {
+        self.exactly().map(|b: [u8; 12]| b[4..].iter().fold(0, |v, b| v << 8 | u64::from(*b)))
+    }
+
+    /// What a property that the message does not know leads to.
+    pub(crate) fn unknown(&self, unknown: Unknown) -> Result<()> {
+        match (unknown, self.experimenter) {
+            (Unknown::Skip, _) => Ok(()),
+            (Unknown::Refuse, None) => Err(OfpError::BpcBadType),
+            (Unknown::Refuse, Some(_)) => Err(OfpError::BpcBadExpType),
+        }
+    }
+}
+
+/// Reads properties to the end of `r`, each by `one`.
+pub(crate) fn each<'a>(r: &mut Reader<'a>, mut one: impl FnMut(Property<'a>) -> Result<()>) -> Result<()> {
+    while !r.is_empty() {
+        one(Property::take(r)?)?;
+    }
+    Ok(())
+}
+
+/// Appends a property with the value that `value` writes, and its padding.
+pub(crate) fn put(out: &mut Vec<u8>, ty: u16, value: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.put_u16(ty);
+    out.put_u16(0);
+    value(out);
+    patch_len(out, start, 2);
+    pad8(out, start);
+}
+
+/// Appends a property of 16 bits. The length counts the padding, as Open vSwitch's does.
+pub(crate) fn put_u16(out: &mut Vec<u8>, ty: u16, value: u16) {
+    put(out, ty, |out| {
+        out.put_u16(value);
+        out.zeros(2);
+    });
+}
+
+/// Appends a property of 32 bits.
+pub(crate) fn put_u32(out: &mut Vec<u8>, ty: u16, value: u32) {
+    put(out, ty, |out| out.put_u32(value));
+}
+
+/// Appends a property of 64 bits.
+pub(crate) fn put_u64(out: &mut Vec<u8>, ty: u16, value: u64) {
+    put(out, ty, |out| {
+        out.zeros(4);
+        out.put_u64(value);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(bytes: &[u8]) -> Result<Vec<(u16, Vec<u8>)>> {
+        let mut found = Vec::new();
+        each(&mut Reader(bytes), |p| {
+            found.push((p.ty, p.value.0.to_vec()));
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut out = Vec::new();
+        put(&mut out, 1, |_| {});
+        put(&mut out, 2, |out| out.put(&[7; 5]));
+        put_u64(&mut out, 3, 9);
+        assert_eq!(out.len(), 8 + 16 + 16);
+        assert_eq!(all(&out).map(|v| v.len()), Ok(3));
+        assert_eq!(all(&out).unwrap()[1], (2, vec![7; 5]));
+        let mut r = Reader(&out[24..]);
+        assert_eq!(Property::take(&mut r).and_then(Property::u64), Ok(9));
+    }
+
+    #[test]
+    fn lengths_that_do_not_fit() {
+        for bytes in [&[0, 1, 0][..], &[0, 1, 0, 3, 0, 0, 0, 0], &[0, 1, 0, 9, 0, 0, 0, 0], &[0, 1, 0, 4]] {
+            assert_eq!(all(bytes), Err(LEN), "{bytes:?}");
+        }
+        let four = || Property { ty: 0, experimenter: None, value: Reader(&[0, 0, 0, 1]) };
+        assert_eq!((four().u32(), four().u16(), four().u8(), four().u64()), (Ok(1), Ok(0), Ok(0), Err(LEN)));
+        let one = || Property { value: Reader(&[0]), ..four() };
+        assert_eq!((one().u32(), one().u16(), one().u8()), (Err(LEN), Err(LEN), Ok(0)));
+    }
+
+    #[test]
+    fn unknown_types() {
+        let of = |who: u32| {
+            let mut out = Vec::new();
+            put(&mut out, EXPERIMENTER, |out| {
+                out.put_u32(who);
+                out.put_u32(1);
+            });
+            Property::take(&mut Reader(&out)).and_then(|p| p.unknown(Unknown::Refuse).and(Ok(p.value.len())))
+        };
+        assert_eq!(of(0), Err(OfpError::BpcBadExperimenter));
+        assert_eq!(of(0x1234), Err(OfpError::BpcBadExpType));
+        let plain = Property { ty: 3, experimenter: None, value: Reader(&[]) };
+        assert_eq!(plain.unknown(Unknown::Refuse), Err(OfpError::BpcBadType));
+        assert_eq!(plain.unknown(Unknown::Skip), Ok(()));
+    }
+}

@@ -1,0 +1,134 @@
+//! Messages from the wire, by topic, in the folder `messages`: each is printed as Open vSwitch's `ovs-ofctl ofp-print`
+//! prints it, and written again as the same bytes.
+//!
+//! A file is a list of cases with empty lines between them: bytes in hexadecimal, and the text in lines that begin with
+//! `| `. `#` begins a remark. `!` before the bytes says that they are not written the same: Open vSwitch would not send
+//! them so, or they are refused. `FLOWSTONE_REFRESH=1` writes the texts as they are now.
+//!
+//! Where there is an `ovs-ofctl` (see `peers.rs`), the texts are compared with what it says.
+
+use openflow::message::{Options, decode_with, encode_with};
+use openflow::print::{Style, print};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+struct Case {
+    bytes: Vec<u8>,
+    same: bool,
+    text: String,
+}
+
+fn files() -> Vec<PathBuf> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/messages");
+    let mut files: Vec<_> =
+        std::fs::read_dir(dir).expect("the folder is there").map(|f| f.expect("readable").path()).collect();
+    files.sort();
+    assert!(!files.is_empty());
+    files
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    (0..hex.len() / 2).map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).expect("hexadecimal")).collect()
+}
+
+fn cases(file: &Path) -> Vec<Case> {
+    let mut cases: Vec<Case> = Vec::new();
+    for line in std::fs::read_to_string(file).expect("readable").lines() {
+        if let Some(text) = line.strip_prefix("| ").or((line == "|").then_some("")) {
+            let case = cases.last_mut().expect("bytes come first");
+            case.text.push_str(text);
+            case.text.push('\n');
+        } else if !line.is_empty() && !line.starts_with('#') {
+            let hex = line.trim_start_matches('!');
+            cases.push(Case { bytes: bytes(hex), same: hex == line, text: String::new() });
+        }
+    }
+    cases
+}
+
+/// Writes the texts anew; everything else stays.
+fn refresh(file: &Path) {
+    let mut out = String::new();
+    for line in std::fs::read_to_string(file).expect("readable").lines().filter(|l| !l.starts_with('|')) {
+        let _ = writeln!(out, "{line}");
+        if !line.is_empty() && !line.starts_with('#') {
+            for text in print(&bytes(line.trim_start_matches('!')), Style::plain(2)).lines() {
+                let _ = writeln!(out, "{}", format!("| {text}").trim_end());
+            }
+        }
+    }
+    std::fs::write(file, out).expect("writable");
+}
+
+/// Lines without the blanks at their ends, which editors do not keep.
+fn trimmed(text: &str) -> String {
+    text.lines().fold(String::new(), |mut out, line| {
+        let _ = writeln!(out, "{}", line.trim_end());
+        out
+    })
+}
+
+#[test]
+fn messages_are_printed_as_open_vswitch_prints_them() {
+    for file in files() {
+        if std::env::var_os("FLOWSTONE_REFRESH").is_some() {
+            refresh(&file);
+        }
+        for case in cases(&file) {
+            assert_eq!(
+                trimmed(&print(&case.bytes, Style::plain(2))),
+                case.text,
+                "{} {:02x?}",
+                file.display(),
+                case.bytes
+            );
+        }
+    }
+}
+
+#[test]
+fn messages_are_written_as_they_were_read() {
+    let options = Options { flow_mod_table_id: true };
+    for file in files() {
+        for case in cases(&file).into_iter().filter(|c| c.same) {
+            let place = format!("{} {:02x?}", file.display(), case.bytes);
+            let (version, xid, message) = decode_with(&case.bytes, options).unwrap_or_else(|e| panic!("{place}: {e}"));
+            assert_eq!(encode_with(version, xid, &message, options), case.bytes, "{place}: {message:?}");
+        }
+    }
+}
+
+/// No cut of a message is a reason to stop, and none is understood that could not be written.
+#[test]
+fn messages_cut_short_are_answered() {
+    for case in files().iter().flat_map(|f| cases(f)) {
+        for len in 8..case.bytes.len().min(400) {
+            let mut cut = case.bytes[..len].to_vec();
+            cut[2..4].copy_from_slice(&(len as u16).to_be_bytes());
+            print(&cut, Style::plain(2));
+            if let Ok((version, xid, message)) = decode_with(&cut, Options::default()) {
+                assert!(!encode_with(version, xid, &message, Options::default()).is_empty(), "{message:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_texts_are_those_of_open_vswitch() {
+    let Some(dir) = std::env::var_os("FLOWSTONE_PEERS") else {
+        let ci = std::env::var("CI").is_ok_and(|v| v == "true");
+        assert!(!ci, "FLOWSTONE_PEERS must name a folder with bin/ovs-ofctl when CI=true");
+        println!("skipped: FLOWSTONE_PEERS is unset, so there is no ovs-ofctl to compare with");
+        return;
+    };
+    let program = PathBuf::from(dir).join("bin/ovs-ofctl");
+    for case in files().iter().flat_map(|f| cases(f)) {
+        let hex = case.bytes.iter().fold(String::new(), |mut hex, b| {
+            let _ = write!(hex, "{b:02x}");
+            hex
+        });
+        let output = Command::new(&program).args(["ofp-print", &hex]).output().expect("ovs-ofctl runs");
+        assert_eq!(trimmed(&String::from_utf8_lossy(&output.stdout)), case.text, "{hex}");
+    }
+}
