@@ -5,9 +5,10 @@
 //!
 //! - [`headers`]: where a frame's headers are;
 //! - [`set`]: writing header fields, with checksums kept right;
-//! - [`vlan`]: pushing and popping VLAN tags.
+//! - [`vlan`], [`mpls`]: pushing and popping VLAN tags and MPLS labels.
 
 pub(crate) mod headers;
+mod mpls;
 pub(crate) mod set;
 mod set_ip;
 mod set_transport;
@@ -15,7 +16,7 @@ pub(crate) mod vlan;
 
 use base::{DpPort, DropReason};
 use dpif::{ControllerUpcall, DpAction};
-use netdev::pool;
+use netdev::{pool, software};
 use packet::{Batch, Packet};
 
 use crate::output::Outputs;
@@ -84,6 +85,11 @@ impl Executor<'_> {
                 }
                 DpAction::PushVlan { tpid, tci } => self.keep(packets, |p| vlan::push(p, *tpid, *tci)),
                 DpAction::PopVlan => self.keep(packets, vlan::pop),
+                DpAction::PushMpls { ethertype, lse } => {
+                    self.cut_large(packets);
+                    self.keep(packets, |p| mpls::push(p, *ethertype, *lse));
+                }
+                DpAction::PopMpls { ethertype } => self.keep(packets, |p| mpls::pop(p, *ethertype)),
                 DpAction::Controller(what) => {
                     fate = Fate::Settled;
                     self.controller(packets, what);
@@ -150,14 +156,36 @@ impl Executor<'_> {
         fate
     }
 
+    /// Cuts packets that stand for several, which nobody could behind headers that devices do not look through.
+    fn cut_large(&mut self, packets: &mut Batch) {
+        if packets.iter().all(|p| p.offload.gso.is_none()) {
+            return;
+        }
+        let mut cut = Batch::with_capacity(packets.len());
+        for packet in packets.drain(..) {
+            if packet.offload.gso.is_none() {
+                cut.push(packet);
+            } else if let Err(packet) = software::finish(packet, &mut cut) {
+                self.refuse(packet, DropReason::TooBig);
+            }
+        }
+        *packets = cut;
+    }
+
+    /// Drops a packet that an action cannot be done to.
+    #[cold]
+    fn refuse(&mut self, packet: Packet, reason: DropReason) {
+        self.failed = Some(reason);
+        self.shared.count_drop(self.from, reason, 1);
+        pool::recycle(packet);
+    }
+
     /// Changes each packet; those that cannot be changed are dropped and counted.
     fn keep(&mut self, packets: &mut Batch, mut change: impl FnMut(&mut Packet) -> Result<(), DropReason>) {
         packets.retain_mut(|packet| match change(packet) {
             Ok(()) => true,
             Err(reason) => {
-                self.failed = Some(reason);
-                self.shared.count_drop(self.from, reason, 1);
-                pool::recycle(std::mem::take(packet));
+                self.refuse(std::mem::take(packet), reason);
                 false
             }
         });

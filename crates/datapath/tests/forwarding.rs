@@ -10,7 +10,9 @@ use common::{TestHandler, TestPort, numbered_frame, plain_mask};
 use datapath::{Config, Datapath};
 use dpif::{ControllerUpcall, DpAction, DpActions, Dpif, DpifError, FlowId};
 use flow::{Field, FlowKey};
-use packet::{Gso, GsoKind, Packet};
+use packet::checksum::{Verdict, verify};
+use packet::wire::{EthernetRepr, Ipv4Repr, TcpRepr};
+use packet::{Checksum, Gso, GsoKind, Packet};
 
 fn stepped() -> Datapath {
     Datapath::new(Config { threads: 0, ..Config::default() }, Clock::stopped()).expect("no thread to start")
@@ -185,6 +187,43 @@ fn execute_trunc_clone_and_controller() {
     let nowhere = dp.execute(DpPort(1), Packet::from_slice(&frame), &only(DpAction::Output(DpPort(77))));
     assert!(matches!(nowhere, Err(DpifError::Dropped(DropReason::NoPort))));
     assert_eq!(dp.drops(), [(DropReason::Action, 1), (DropReason::NoPort, 1)]);
+}
+
+#[test]
+fn large_packets_are_cut_before_labels_hide_what_they_are() {
+    let dp = stepped();
+    let (_, b) = two_ports(&dp);
+    let mut frame = Vec::new();
+    EthernetRepr { ethertype: 0x800, ..EthernetRepr::default() }.emit(&mut frame);
+    Ipv4Repr { proto: 6, ttl: 9, ..Ipv4Repr::default() }.emit(20 + 2500, &mut frame);
+    TcpRepr::default().emit(&mut frame);
+    frame.extend([5; 2500]);
+    let mut large = Packet::from_slice(&frame);
+    large.offload.gso = Some(Gso { kind: GsoKind::TcpV4, size: 1000, ecn: false });
+    large.offload.checksum = Checksum::Partial { start: 34, offset: 16 };
+    let push = DpAction::PushMpls { ethertype: 0x8847, lse: 0x5140 };
+    let actions = [
+        push.clone(),
+        DpAction::Output(DpPort(2)),
+        DpAction::PopMpls { ethertype: 0x800 },
+        DpAction::Output(DpPort(2)),
+    ];
+    dp.execute(DpPort(1), large, &actions.into()).expect("sent");
+    let sent = b.sent();
+    let lens: Vec<usize> = sent.iter().map(Packet::len).collect();
+    assert_eq!(lens, [1058, 1058, 558, 1054, 1054, 554]);
+    assert!(sent[..3].iter().all(|p| p.data()[12..18] == [0x88, 0x47, 0, 0, 0x51, 0x40] && p.offload.gso.is_none()));
+    assert!(sent[3..].iter().all(|p| verify(p.data()) == Verdict::Good));
+
+    // Marks that make no sense.
+    let mut odd = Packet::from_slice(&numbered_frame(1, 60));
+    odd.offload.gso = Some(Gso { kind: GsoKind::TcpV4, size: 1000, ecn: false });
+    let result = dp.execute(DpPort(1), odd, &[push.clone(), DpAction::Output(DpPort(2))].into());
+    assert!(matches!(result, Err(DpifError::Dropped(DropReason::TooBig))));
+    let short = Packet::from_slice(&[0; 13]);
+    let result = dp.execute(DpPort(1), short, &[push, DpAction::Output(DpPort(2))].into());
+    assert!(matches!(result, Err(DpifError::Dropped(DropReason::Truncated))));
+    assert_eq!(dp.drops(), [(DropReason::Truncated, 1), (DropReason::TooBig, 1)]);
 }
 
 #[test]

@@ -33,6 +33,18 @@ pub enum DpAction {
     },
     /// Remove the outer VLAN tag.
     PopVlan,
+    /// Push an MPLS label stack entry behind Ethernet and VLAN headers, in front of entries that are there.
+    PushMpls {
+        /// Ethernet type from then on, 0x8847 or 0x8848.
+        ethertype: u16,
+        /// The entry as on the wire (RFC 3032): label, traffic class, bottom of stack, time to live.
+        lse: u32,
+    },
+    /// Remove the outermost MPLS label stack entry, if there is one.
+    PopMpls {
+        /// Ethernet type from then on: that of MPLS if entries are left, else that of the payload.
+        ethertype: u16,
+    },
     /// Send the packet, as it is now, to controllers.
     Controller(Arc<ControllerUpcall>),
     /// Run the steps on a copy of the packet.
@@ -40,6 +52,21 @@ pub enum DpAction {
     /// Count a drop. An empty list of actions is a drop too, for [`DropReason::Action`].
     Drop(DropReason),
 }
+
+impl DpAction {
+    /// Whether it changes packets that run through it, for the actions behind it.
+    pub fn changes_packet(&self) -> bool {
+        match self {
+            Self::Set { .. } | Self::PushVlan { .. } | Self::PopVlan | Self::PushMpls { .. } | Self::PopMpls { .. } => {
+                true
+            }
+            Self::Output(_) | Self::Trunc(_) | Self::Controller(_) | Self::Clone(_) | Self::Drop(_) => false,
+        }
+    }
+}
+
+// Lists of actions are walked for each batch: rare ones have what is large behind a pointer.
+const _: () = assert!(size_of::<DpAction>() <= 48);
 
 /// What a packet-in needs beside the packet.
 #[derive(Clone, PartialEq, Eq, Debug)]

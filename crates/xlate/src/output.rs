@@ -143,9 +143,7 @@ impl<'a> Xlate<'a> {
         let mut actions = std::mem::replace(&mut self.actions, outer);
         trim(&mut actions);
         self.pending = crate::commit::Pending::default();
-        let changes = actions.iter().any(|a| {
-            matches!(a, DpAction::Set { .. } | DpAction::PushVlan { .. } | DpAction::PopVlan | DpAction::Trunc(_))
-        });
+        let changes = actions.iter().any(|a| a.changes_packet() || matches!(a, DpAction::Trunc(_)));
         if changes {
             self.emit(DpAction::Clone(actions.into()));
         } else {

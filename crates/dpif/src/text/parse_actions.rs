@@ -1,7 +1,7 @@
 //! The text of datapath actions back into actions, as `dpctl/add-flow` takes them: what [`super::format_actions`]
 //! writes, but for packets that go to controllers, of which the text does not say enough.
 
-use super::parse::{Masks, Reader, closing, number, pairs};
+use super::parse::{MPLS_PARTS, Masks, Reader, closing, number, pairs};
 use crate::action::DpAction;
 use base::{DpPort, DropReason};
 use flow::Field;
@@ -71,12 +71,41 @@ fn one(name: &str, body: Option<&str>, port: &dyn Fn(&str) -> Option<DpPort>) ->
             })?;
             Some(DpAction::PushVlan { tpid, tci })
         }
+        ("push_mpls", Some(body)) => {
+            let (mut lse, mut ethertype) = (0, ethertype::MPLS);
+            pairs(body, |name, value| {
+                let value = number(value)?;
+                match name {
+                    "eth_type" => {
+                        ethertype = u16::try_from(value).ok().filter(|t| is_mpls(*t))?;
+                        return Some(());
+                    }
+                    _ => lse |= mpls_part(name, value)?,
+                }
+                Some(())
+            })?;
+            Some(DpAction::PushMpls { ethertype, lse })
+        }
+        ("pop_mpls", Some(body)) => {
+            let ethertype = u16::try_from(number(body.trim().strip_prefix("eth_type=")?)?).ok()?;
+            Some(DpAction::PopMpls { ethertype })
+        }
         (_, Some(_)) => None,
         (name, None) => {
             let number = number(name).and_then(|n| u32::try_from(n).ok()).map(DpPort);
             number.or_else(|| port(name)).map(DpAction::Output)
         }
     }
+}
+
+fn is_mpls(ethertype: u16) -> bool {
+    matches!(ethertype, ethertype::MPLS | ethertype::MPLS_MCAST)
+}
+
+/// A part of a label stack entry in its place.
+fn mpls_part(name: &str, value: u128) -> Option<u32> {
+    let (_, shift, width) = MPLS_PARTS.iter().find(|(known, ..)| *known == name)?;
+    (value < 1 << width).then_some((value as u32) << shift)
 }
 
 /// Which fields can be set in a header.
@@ -135,6 +164,11 @@ mod tests {
             "push_vlan(tpid=0x88a8,vid=1,pcp=0),trunc(64),4",
             "set(ipv4(src=10.0.0.0/255.0.0.0,dst=1.2.3.4)),set(udp(dst=53)),5",
             "set(ipv4(tos=0x20/0xfc)),set(skb_priority(0x5)),set(vlan(vid=9)),1",
+            "push_mpls(label=5,tc=0,ttl=64,bos=1,eth_type=0x8847),push_mpls(label=6,tc=7,ttl=3,bos=0,eth_type=0x8848),2,\
+             pop_mpls(eth_type=0x8847),3,pop_mpls(eth_type=0x800),set(ipv4(ttl=4)),1",
+            "set(mpls(label=7,tc=1,ttl=3,bos=0)),1",
+            "set(mpls(label=7/0xfffff,tc=0/0,ttl=0/0x0,bos=0/0)),1",
+            "set(mpls(label=7/0xff,tc=0/0,ttl=9/0xff,bos=1/1)),1",
             "drop",
         ] {
             let actions = parse(text).unwrap();
@@ -153,6 +187,16 @@ mod tests {
         assert_eq!(error("set(eth())"), "syntax error at set(eth())");
         assert_eq!(error("set(ct(1))"), "syntax error at set(ct(1))");
         assert_eq!(error("trunc(x)"), "syntax error at trunc(x)");
+        for wrong in [
+            "push_mpls(label=1048576,tc=0,ttl=0,bos=1,eth_type=0x8847)",
+            "push_mpls(label=1,bos=2)",
+            "push_mpls(label=1,eth_type=0x800)",
+            "pop_mpls",
+            "pop_mpls(0x800)",
+            "pop_mpls(eth_type=0x10000)",
+        ] {
+            assert_eq!(error(wrong), format!("syntax error at {wrong}"));
+        }
         assert_eq!(error("clone(1"), "syntax error at clone(1");
         assert_eq!(error("userspace(pid=0)"), "syntax error at userspace(pid=0)");
         assert!(parse(&("clone(".repeat(500) + &")".repeat(500))).is_err());
