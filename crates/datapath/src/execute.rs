@@ -5,10 +5,12 @@
 //!
 //! - [`headers`]: where a frame's headers are;
 //! - [`set`]: writing header fields, with checksums kept right;
+//! - [`nested`]: lists of actions within the list;
 //! - [`vlan`], [`mpls`]: pushing and popping VLAN tags and MPLS labels.
 
 pub(crate) mod headers;
 mod mpls;
+mod nested;
 pub(crate) mod set;
 mod set_ip;
 mod set_transport;
@@ -23,9 +25,6 @@ use crate::output::Outputs;
 use crate::port::{Port, PortTable};
 use crate::shared::Shared;
 use headers::Headers;
-
-/// `Clone` may stand in `Clone` this deep; the inner of deeper ones are dropped.
-const DEPTH_MAX: usize = 16;
 
 /// Who executes, and for which port.
 pub(crate) struct Executor<'a> {
@@ -49,12 +48,19 @@ enum Fate {
     Settled,
 }
 
+/// Where a list of actions stands.
+#[derive(Clone, Copy)]
+struct Level {
+    /// In so many others.
+    depth: usize,
+    /// The packets go nowhere but through it, and what is still [`Fate::Open`] at its end is dropped.
+    whole: bool,
+}
+
 impl Executor<'_> {
     /// Runs `packets` through `actions`, and leaves `packets` empty.
     pub(crate) fn run(&mut self, packets: &mut Batch, actions: &[DpAction]) {
-        if self.steps(packets, actions, 0) == Fate::Open && !packets.is_empty() {
-            self.shared.count_drop(self.from, DropReason::Action, packets.len() as u64);
-        }
+        self.steps(packets, actions, Level { depth: 0, whole: true }, Fate::Open);
         pool::recycle_all(packets);
     }
 
@@ -64,8 +70,8 @@ impl Executor<'_> {
         pool::recycle_all(packets);
     }
 
-    fn steps(&mut self, packets: &mut Batch, actions: &[DpAction], depth: usize) -> Fate {
-        let mut fate = Fate::Open;
+    /// Runs packets with a fate through a list. Some may be left behind in `packets`.
+    fn steps(&mut self, packets: &mut Batch, actions: &[DpAction], level: Level, mut fate: Fate) -> Fate {
         let mut trunc = None;
         let mut at = 0;
         while let Some(action) = actions.get(at) {
@@ -95,9 +101,13 @@ impl Executor<'_> {
                     self.controller(packets, what);
                 }
                 DpAction::Clone(inner) => {
-                    if self.clone_steps(packets, inner, depth, last) == Fate::Settled {
-                        fate = Fate::Settled;
-                    }
+                    fate = self.nested(packets, inner, level, fate, last);
+                }
+                DpAction::CheckPktLen { size, greater, lesser } => {
+                    fate = self.by_length(packets, usize::from(*size), [greater, lesser], level, fate, last);
+                }
+                DpAction::Sample { probability, actions } => {
+                    fate = self.by_chance(packets, *probability, actions, level, fate, last);
                 }
                 DpAction::Drop(reason) => {
                     self.shared.count_drop(self.from, *reason, packets.len() as u64);
@@ -107,6 +117,9 @@ impl Executor<'_> {
             if packets.is_empty() {
                 return Fate::Settled;
             }
+        }
+        if fate == Fate::Open && level.whole {
+            self.shared.count_drop(self.from, DropReason::Action, packets.len() as u64);
         }
         fate
     }
@@ -138,22 +151,6 @@ impl Executor<'_> {
             Some(handler) => packets.iter().for_each(|p| handler.controller(self.in_port, what, p)),
             None => self.shared.count_drop(self.from, DropReason::UpcallQueueFull, packets.len() as u64),
         }
-    }
-
-    /// Runs copies of the packets, or themselves if this is their last use, through `actions`.
-    fn clone_steps(&mut self, packets: &mut Batch, actions: &[DpAction], depth: usize, last: bool) -> Fate {
-        if depth >= DEPTH_MAX {
-            self.failed = Some(DropReason::TranslationError);
-            self.shared.count_drop(self.from, DropReason::TranslationError, packets.len() as u64);
-            return Fate::Settled;
-        }
-        if last {
-            return self.steps(packets, actions, depth + 1);
-        }
-        let mut copies: Batch = packets.iter().map(pool::copy).collect();
-        let fate = self.steps(&mut copies, actions, depth + 1);
-        pool::recycle_all(&mut copies);
-        fate
     }
 
     /// Cuts packets that stand for several, which nobody could behind headers that devices do not look through.

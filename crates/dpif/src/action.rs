@@ -49,18 +49,68 @@ pub enum DpAction {
     Controller(Arc<ControllerUpcall>),
     /// Run the steps on a copy of the packet.
     Clone(DpActions),
+    /// Run one or the other on a copy of the packet, by its length: of a packet that stands for several, that of the
+    /// longest of them.
+    CheckPktLen {
+        /// Bytes of the frame, without frame check sequence.
+        size: u16,
+        /// For packets that are longer.
+        greater: DpActions,
+        /// For the others.
+        lesser: DpActions,
+    },
+    /// Run the steps on a copy of some packets, which chance chooses, each for itself.
+    Sample {
+        /// How likely a packet is chosen: 0 never, [`u32::MAX`] always.
+        probability: u32,
+        /// What to do with it.
+        actions: DpActions,
+    },
     /// Count a drop. An empty list of actions is a drop too, for [`DropReason::Action`].
     Drop(DropReason),
 }
 
 impl DpAction {
-    /// Whether it changes packets that run through it, for the actions behind it.
-    pub fn changes_packet(&self) -> bool {
+    /// Whether all that it does is to change what actions behind it send.
+    pub fn is_preparation(&self) -> bool {
         match self {
-            Self::Set { .. } | Self::PushVlan { .. } | Self::PopVlan | Self::PushMpls { .. } | Self::PopMpls { .. } => {
-                true
+            Self::Trunc(_)
+            | Self::Set { .. }
+            | Self::PushVlan { .. }
+            | Self::PopVlan
+            | Self::PushMpls { .. }
+            | Self::PopMpls { .. } => true,
+            Self::Output(_)
+            | Self::Controller(_)
+            | Self::Clone(_)
+            | Self::CheckPktLen { .. }
+            | Self::Sample { .. }
+            | Self::Drop(_) => false,
+        }
+    }
+
+    /// The lists of actions within it.
+    pub fn nested(&self) -> impl Iterator<Item = &DpActions> {
+        let lists = match self {
+            Self::Clone(inner) | Self::Sample { actions: inner, .. } => [Some(inner), None],
+            Self::CheckPktLen { greater, lesser, .. } => [Some(greater), Some(lesser)],
+            _ => [None, None],
+        };
+        lists.into_iter().flatten()
+    }
+
+    /// The same with each list of actions within it replaced by what `change` makes of it.
+    #[must_use]
+    pub fn with_nested(&self, mut change: impl FnMut(&[Self]) -> DpActions) -> Self {
+        match self {
+            Self::Clone(inner) => Self::Clone(change(inner)),
+            Self::Sample { probability, actions } => {
+                Self::Sample { probability: *probability, actions: change(actions) }
             }
-            Self::Output(_) | Self::Trunc(_) | Self::Controller(_) | Self::Clone(_) | Self::Drop(_) => false,
+            Self::CheckPktLen { size, greater, lesser } => {
+                Self::CheckPktLen { size: *size, greater: change(greater), lesser: change(lesser) }
+            }
+            other => other.clone(),
         }
     }
 }

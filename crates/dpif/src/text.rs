@@ -59,9 +59,17 @@ fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Opti
                 c.controller_id,
                 c.max_len
             ),
-            DpAction::Clone(inner) => {
-                out.push_str("clone(");
-                write_list(inner, eth_type, name, out);
+            DpAction::Clone(inner) => write_nested("clone(", inner, eth_type, name, out),
+            DpAction::CheckPktLen { size, greater, lesser } => {
+                let _ = write!(out, "check_pkt_len(size={size},");
+                let _ = write_nested("gt(", greater, eth_type, name, out);
+                let _ = write_nested(",le(", lesser, eth_type, name, out);
+                write!(out, ")")
+            }
+            DpAction::Sample { probability, actions } => {
+                let percent = f64::from(*probability) * 100.0 / f64::from(u32::MAX);
+                let _ = write!(out, "sample(sample={percent:.1}%,");
+                let _ = write_nested("actions(", actions, eth_type, name, out);
                 write!(out, ")")
             }
             DpAction::Drop(_) => write!(out, "drop"),
@@ -83,6 +91,22 @@ fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Opti
         };
         rest = &rest[used..];
     }
+}
+
+/// A list of actions within one: of no actions, it is a drop.
+fn write_nested(
+    title: &str,
+    actions: &[DpAction],
+    eth_type: u16,
+    name: &dyn Fn(DpPort) -> Option<String>,
+    out: &mut String,
+) -> std::fmt::Result {
+    out.push_str(title);
+    if actions.is_empty() {
+        out.push_str("drop");
+    }
+    write_list(actions, eth_type, name, out);
+    out.write_char(')')
 }
 
 /// Which header a field is set in.

@@ -277,5 +277,7 @@ pub(crate) fn size_of_action(action: &DpAction) -> usize {
         DpAction::Controller(what) => 64 + what.userdata.len(),
         // What is inside has been counted.
         DpAction::Clone(_) => 4,
+        DpAction::CheckPktLen { .. } => 24,
+        DpAction::Sample { .. } => 16,
     }
 }

@@ -39,14 +39,13 @@ pub(crate) fn essence(actions: &[DpAction], key: &FlowKey, mask: &FlowMask) -> V
             }
             DpAction::Clone(inner) => {
                 let inner = essence(inner, &key, &known);
-                let changes = |a: &DpAction| a.changes_packet() || matches!(a, DpAction::Trunc(_));
-                if inner.iter().any(changes) {
+                if inner.iter().any(DpAction::is_preparation) {
                     out.push(DpAction::Clone(inner.into()));
                 } else {
                     out.extend(inner);
                 }
             }
-            other => out.push(other.clone()),
+            other => out.push(other.with_nested(|inner| essence(inner, &key, &known).into())),
         }
     }
     out
