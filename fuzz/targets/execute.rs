@@ -57,19 +57,18 @@ fuzz::target!(|bytes: &[u8]| {
         }
         sent
     });
-    if !partial && verify(&frame) == Verdict::Good && !cuts(&actions) {
+    if !partial && verify(&frame) == Verdict::Good && !spoils(&actions) {
         for packet in sent {
             assert!(verify(packet.data()) != Verdict::Bad, "{frame:02x?} {actions:?} {:02x?}", packet.data());
         }
     }
 });
 
-/// Whether some packet is cut, so that its checksums are right no more.
-fn cuts(actions: &[DpAction]) -> bool {
+/// Whether some packet is cut, or told to be what it is not, so that its checksums are right no more.
+fn spoils(actions: &[DpAction]) -> bool {
     actions.iter().any(|action| match action {
-        DpAction::Trunc(_) => true,
-        DpAction::Clone(inner) => cuts(inner),
-        _ => false,
+        DpAction::Trunc(_) | DpAction::PopMpls { .. } => true,
+        other => other.nested().any(|inner| spoils(inner)),
     })
 }
 
@@ -78,13 +77,24 @@ fn list(input: &mut Input<'_>, depth: usize) -> Vec<DpAction> {
 }
 
 fn action(input: &mut Input<'_>, depth: usize) -> DpAction {
-    match input.below(12) {
+    match input.below(18) {
         0 => DpAction::Output(DpPort(input.below(4) as u32)),
         1 => DpAction::Trunc(input.number(2) as u32),
         2 => DpAction::PushVlan { tpid: [0x8100, 0x88a8][input.below(2)], tci: input.number(2) as u16 },
         3 => DpAction::PopVlan,
         4 if depth > 0 => DpAction::Clone(list(input, depth - 1).into()),
         5 => DpAction::Drop(DropReason::Action),
+        6 => DpAction::PushMpls { ethertype: [0x8847, 0x8848][input.below(2)], lse: input.number(4) as u32 },
+        8 if depth > 0 => DpAction::CheckPktLen {
+            size: input.number(2) as u16,
+            greater: list(input, depth - 1).into(),
+            lesser: list(input, depth - 1).into(),
+        },
+        9 if depth > 0 => DpAction::Sample {
+            probability: [0, 1 << 31, u32::MAX][input.below(3)],
+            actions: list(input, depth - 1).into(),
+        },
+        7 => DpAction::PopMpls { ethertype: [0x8847, 0x800, 0x86dd][input.below(3)] },
         _ => {
             let (field, value, mask) = input.masked();
             DpAction::Set { field, value, mask }

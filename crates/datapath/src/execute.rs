@@ -5,9 +5,12 @@
 //!
 //! - [`headers`]: where a frame's headers are;
 //! - [`set`]: writing header fields, with checksums kept right;
-//! - [`vlan`]: pushing and popping VLAN tags.
+//! - [`nested`]: lists of actions within the list;
+//! - [`vlan`], [`mpls`]: pushing and popping VLAN tags and MPLS labels.
 
 pub(crate) mod headers;
+mod mpls;
+mod nested;
 pub(crate) mod set;
 mod set_ip;
 mod set_transport;
@@ -15,16 +18,13 @@ pub(crate) mod vlan;
 
 use base::{DpPort, DropReason};
 use dpif::{ControllerUpcall, DpAction};
-use netdev::pool;
+use netdev::{pool, software};
 use packet::{Batch, Packet};
 
 use crate::output::Outputs;
 use crate::port::{Port, PortTable};
 use crate::shared::Shared;
 use headers::Headers;
-
-/// `Clone` may stand in `Clone` this deep; the inner of deeper ones are dropped.
-const DEPTH_MAX: usize = 16;
 
 /// Who executes, and for which port.
 pub(crate) struct Executor<'a> {
@@ -48,12 +48,19 @@ enum Fate {
     Settled,
 }
 
+/// Where a list of actions stands.
+#[derive(Clone, Copy)]
+struct Level {
+    /// In so many others.
+    depth: usize,
+    /// The packets go nowhere but through it, and what is still [`Fate::Open`] at its end is dropped.
+    whole: bool,
+}
+
 impl Executor<'_> {
     /// Runs `packets` through `actions`, and leaves `packets` empty.
     pub(crate) fn run(&mut self, packets: &mut Batch, actions: &[DpAction]) {
-        if self.steps(packets, actions, 0) == Fate::Open && !packets.is_empty() {
-            self.shared.count_drop(self.from, DropReason::Action, packets.len() as u64);
-        }
+        self.steps(packets, actions, Level { depth: 0, whole: true }, Fate::Open);
         pool::recycle_all(packets);
     }
 
@@ -63,8 +70,8 @@ impl Executor<'_> {
         pool::recycle_all(packets);
     }
 
-    fn steps(&mut self, packets: &mut Batch, actions: &[DpAction], depth: usize) -> Fate {
-        let mut fate = Fate::Open;
+    /// Runs packets with a fate through a list. Some may be left behind in `packets`.
+    fn steps(&mut self, packets: &mut Batch, actions: &[DpAction], level: Level, mut fate: Fate) -> Fate {
         let mut trunc = None;
         let mut at = 0;
         while let Some(action) = actions.get(at) {
@@ -84,14 +91,23 @@ impl Executor<'_> {
                 }
                 DpAction::PushVlan { tpid, tci } => self.keep(packets, |p| vlan::push(p, *tpid, *tci)),
                 DpAction::PopVlan => self.keep(packets, vlan::pop),
+                DpAction::PushMpls { ethertype, lse } => {
+                    self.cut_large(packets);
+                    self.keep(packets, |p| mpls::push(p, *ethertype, *lse));
+                }
+                DpAction::PopMpls { ethertype } => self.keep(packets, |p| mpls::pop(p, *ethertype)),
                 DpAction::Controller(what) => {
                     fate = Fate::Settled;
                     self.controller(packets, what);
                 }
                 DpAction::Clone(inner) => {
-                    if self.clone_steps(packets, inner, depth, last) == Fate::Settled {
-                        fate = Fate::Settled;
-                    }
+                    fate = self.nested(packets, inner, level, fate, last);
+                }
+                DpAction::CheckPktLen { size, greater, lesser } => {
+                    fate = self.by_length(packets, usize::from(*size), [greater, lesser], level, fate, last);
+                }
+                DpAction::Sample { probability, actions } => {
+                    fate = self.by_chance(packets, *probability, actions, level, fate, last);
                 }
                 DpAction::Drop(reason) => {
                     self.shared.count_drop(self.from, *reason, packets.len() as u64);
@@ -101,6 +117,9 @@ impl Executor<'_> {
             if packets.is_empty() {
                 return Fate::Settled;
             }
+        }
+        if fate == Fate::Open && level.whole {
+            self.shared.count_drop(self.from, DropReason::Action, packets.len() as u64);
         }
         fate
     }
@@ -134,20 +153,28 @@ impl Executor<'_> {
         }
     }
 
-    /// Runs copies of the packets, or themselves if this is their last use, through `actions`.
-    fn clone_steps(&mut self, packets: &mut Batch, actions: &[DpAction], depth: usize, last: bool) -> Fate {
-        if depth >= DEPTH_MAX {
-            self.failed = Some(DropReason::TranslationError);
-            self.shared.count_drop(self.from, DropReason::TranslationError, packets.len() as u64);
-            return Fate::Settled;
+    /// Cuts packets that stand for several, which nobody could behind headers that devices do not look through.
+    fn cut_large(&mut self, packets: &mut Batch) {
+        if packets.iter().all(|p| p.offload.gso.is_none()) {
+            return;
         }
-        if last {
-            return self.steps(packets, actions, depth + 1);
+        let mut cut = Batch::with_capacity(packets.len());
+        for packet in packets.drain(..) {
+            if packet.offload.gso.is_none() {
+                cut.push(packet);
+            } else if let Err(packet) = software::finish(packet, &mut cut) {
+                self.refuse(packet, DropReason::TooBig);
+            }
         }
-        let mut copies: Batch = packets.iter().map(pool::copy).collect();
-        let fate = self.steps(&mut copies, actions, depth + 1);
-        pool::recycle_all(&mut copies);
-        fate
+        *packets = cut;
+    }
+
+    /// Drops a packet that an action cannot be done to.
+    #[cold]
+    fn refuse(&mut self, packet: Packet, reason: DropReason) {
+        self.failed = Some(reason);
+        self.shared.count_drop(self.from, reason, 1);
+        pool::recycle(packet);
     }
 
     /// Changes each packet; those that cannot be changed are dropped and counted.
@@ -155,9 +182,7 @@ impl Executor<'_> {
         packets.retain_mut(|packet| match change(packet) {
             Ok(()) => true,
             Err(reason) => {
-                self.failed = Some(reason);
-                self.shared.count_drop(self.from, reason, 1);
-                pool::recycle(std::mem::take(packet));
+                self.refuse(std::mem::take(packet), reason);
                 false
             }
         });

@@ -3,6 +3,7 @@
 //! Invariants: a port has a place in `touched` if and only if its batch holds packets; batches are empty whenever
 //! their owner takes over another port table.
 
+use base::rng::Rng;
 use base::{DpPort, DropReason};
 use netdev::pool;
 use packet::{Batch, Packet};
@@ -14,7 +15,7 @@ use crate::shared::Shared;
 const EARLY: usize = 64;
 
 /// The batches of one lane.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Outputs {
     /// Which of the ports' ways to send is ours.
     lane: usize,
@@ -24,11 +25,13 @@ pub(crate) struct Outputs {
     touched: Vec<DpPort>,
     /// Empty, kept for its memory, for who makes copies to push.
     pub(crate) copies: Batch,
+    /// For who chooses some of the packets.
+    pub(crate) rng: Rng,
 }
 
 impl Outputs {
     pub(crate) fn new(lane: usize) -> Self {
-        Self { lane, ..Self::default() }
+        Self { lane, batches: Vec::new(), touched: Vec::new(), copies: Batch::new(), rng: Rng::from_entropy() }
     }
 
     /// Takes all of `packets` for port `to`. Returns why some were dropped, if they may not leave there; drops are

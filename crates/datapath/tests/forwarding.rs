@@ -8,9 +8,11 @@ use std::sync::atomic::Ordering;
 use base::{Clock, DpPort, DropReason};
 use common::{TestHandler, TestPort, numbered_frame, plain_mask};
 use datapath::{Config, Datapath};
-use dpif::{ControllerUpcall, DpAction, DpActions, Dpif, DpifError, FlowId};
+use dpif::{ControllerUpcall, DpAction, DpActions, DpFlow, Dpif, DpifError, FlowId};
 use flow::{Field, FlowKey};
-use packet::{Gso, GsoKind, Packet};
+use packet::checksum::{Verdict, verify};
+use packet::wire::{EthernetRepr, Ipv4Repr, TcpRepr};
+use packet::{Checksum, Gso, GsoKind, Packet};
 
 fn stepped() -> Datapath {
     Datapath::new(Config { threads: 0, ..Config::default() }, Clock::stopped()).expect("no thread to start")
@@ -185,6 +187,102 @@ fn execute_trunc_clone_and_controller() {
     let nowhere = dp.execute(DpPort(1), Packet::from_slice(&frame), &only(DpAction::Output(DpPort(77))));
     assert!(matches!(nowhere, Err(DpifError::Dropped(DropReason::NoPort))));
     assert_eq!(dp.drops(), [(DropReason::Action, 1), (DropReason::NoPort, 1)]);
+}
+
+#[test]
+fn large_packets_are_cut_before_labels_hide_what_they_are() {
+    let dp = stepped();
+    let (_, b) = two_ports(&dp);
+    let mut frame = Vec::new();
+    EthernetRepr { ethertype: 0x800, ..EthernetRepr::default() }.emit(&mut frame);
+    Ipv4Repr { proto: 6, ttl: 9, ..Ipv4Repr::default() }.emit(20 + 2500, &mut frame);
+    TcpRepr::default().emit(&mut frame);
+    frame.extend([5; 2500]);
+    let mut large = Packet::from_slice(&frame);
+    large.offload.gso = Some(Gso { kind: GsoKind::TcpV4, size: 1000, ecn: false });
+    large.offload.checksum = Checksum::Partial { start: 34, offset: 16 };
+    let push = DpAction::PushMpls { ethertype: 0x8847, lse: 0x5140 };
+    let actions = [
+        push.clone(),
+        DpAction::Output(DpPort(2)),
+        DpAction::PopMpls { ethertype: 0x800 },
+        DpAction::Output(DpPort(2)),
+    ];
+    dp.execute(DpPort(1), large, &actions.into()).expect("sent");
+    let sent = b.sent();
+    let lens: Vec<usize> = sent.iter().map(Packet::len).collect();
+    assert_eq!(lens, [1058, 1058, 558, 1054, 1054, 554]);
+    assert!(sent[..3].iter().all(|p| p.data()[12..18] == [0x88, 0x47, 0, 0, 0x51, 0x40] && p.offload.gso.is_none()));
+    assert!(sent[3..].iter().all(|p| verify(p.data()) == Verdict::Good));
+
+    // Marks that make no sense.
+    let mut odd = Packet::from_slice(&numbered_frame(1, 60));
+    odd.offload.gso = Some(Gso { kind: GsoKind::TcpV4, size: 1000, ecn: false });
+    let result = dp.execute(DpPort(1), odd, &[push.clone(), DpAction::Output(DpPort(2))].into());
+    assert!(matches!(result, Err(DpifError::Dropped(DropReason::TooBig))));
+    let short = Packet::from_slice(&[0; 13]);
+    let result = dp.execute(DpPort(1), short, &[push, DpAction::Output(DpPort(2))].into());
+    assert!(matches!(result, Err(DpifError::Dropped(DropReason::Truncated))));
+    assert_eq!(dp.drops(), [(DropReason::Truncated, 1), (DropReason::TooBig, 1)]);
+}
+
+/// Has packets of these lengths take `actions` together, as one batch from port 1.
+fn batch_through(dp: &Datapath, port: &TestPort, actions: &[DpAction], lens: &[usize]) {
+    let (mut key, mask) = (FlowKey::ZERO, FlowKey::mask_of(Field::InPortOxm));
+    key.set(Field::InPortOxm, 1);
+    dp.flow_put(FlowId(1), DpFlow::by_hand(&key, &mask, actions.into(), 0)).expect("room");
+    lens.iter().for_each(|n| port.receive(&numbered_frame(*n as u32, *n)));
+    dp.run_until_idle(1000);
+}
+
+fn lens(port: &TestPort) -> Vec<usize> {
+    port.sent().iter().map(Packet::len).collect()
+}
+
+#[test]
+fn packets_part_by_their_length() {
+    let dp = stepped();
+    let (a, b) = two_ports(&dp);
+    let out = |n| DpAction::Output(DpPort(n));
+    let push = DpAction::PushVlan { tpid: 0x8100, tci: 0x1007 };
+    let check = |greater: &[DpAction], lesser: &[DpAction]| DpAction::CheckPktLen {
+        size: 100,
+        greater: greater.into(),
+        lesser: lesser.into(),
+    };
+    let frames = [99, 100, 101, 102, 100];
+    // Behind it packets are what they were.
+    batch_through(&dp, &a, &[check(&[push.clone(), out(1)], &[out(2)]), out(2)], &frames);
+    assert_eq!((lens(&a), lens(&b)), (vec![105, 106], vec![99, 100, 100, 99, 100, 101, 102, 100]));
+    assert_eq!(dp.drops(), []);
+    // Nothing becomes of the longer ones, and of tagged ones.
+    batch_through(&dp, &a, &[check(std::slice::from_ref(&push), &[out(2)])], &frames);
+    assert_eq!((lens(&b), dp.drops()), (vec![99, 100, 100], vec![(DropReason::Action, 2)]));
+    batch_through(&dp, &a, &[push.clone(), DpAction::Clone([check(&[], &[out(2)])].into())], &frames);
+    assert_eq!((lens(&b), dp.drops()), (vec![], vec![(DropReason::Action, 7)]));
+    // They have gone somewhere before, or do later.
+    batch_through(&dp, &a, &[out(2), check(&[], &[])], &frames);
+    batch_through(&dp, &a, &[check(&[], &[]), out(2)], &frames);
+    assert_eq!((lens(&b).len(), dp.drops()), (10, vec![(DropReason::Action, 7)]));
+}
+
+#[test]
+fn chance_chooses_packets() {
+    let dp = stepped();
+    let (a, b) = two_ports(&dp);
+    let sample = |probability| DpAction::Sample { probability, actions: [DpAction::Output(DpPort(2))].into() };
+    let count = |actions: &[DpAction]| {
+        batch_through(&dp, &a, actions, &vec![60; 3200]);
+        let chosen = b.sent().len();
+        (chosen, a.sent().len(), dp.drops().iter().map(|(_, n)| n).sum::<u64>())
+    };
+    assert_eq!(count(&[sample(0), DpAction::Output(DpPort(1))]), (0, 3200, 0));
+    assert_eq!(count(&[sample(u32::MAX)]), (3200, 0, 0));
+    // Within six standard deviations.
+    let (chosen, others, _) = count(&[sample(u32::MAX / 4), DpAction::Output(DpPort(1))]);
+    assert!(chosen.abs_diff(800) < 147 && others == 3200, "{chosen}");
+    let (chosen, _, dropped) = count(&[sample(u32::MAX / 2)]);
+    assert!(chosen.abs_diff(1600) < 170 && dropped == 3200 - chosen as u64, "{chosen}");
 }
 
 #[test]

@@ -33,13 +33,90 @@ pub enum DpAction {
     },
     /// Remove the outer VLAN tag.
     PopVlan,
+    /// Push an MPLS label stack entry behind Ethernet and VLAN headers, in front of entries that are there.
+    PushMpls {
+        /// Ethernet type from then on, 0x8847 or 0x8848.
+        ethertype: u16,
+        /// The entry as on the wire (RFC 3032): label, traffic class, bottom of stack, time to live.
+        lse: u32,
+    },
+    /// Remove the outermost MPLS label stack entry, if there is one.
+    PopMpls {
+        /// Ethernet type from then on: that of MPLS if entries are left, else that of the payload.
+        ethertype: u16,
+    },
     /// Send the packet, as it is now, to controllers.
     Controller(Arc<ControllerUpcall>),
     /// Run the steps on a copy of the packet.
     Clone(DpActions),
+    /// Run one or the other on a copy of the packet, by its length: of a packet that stands for several, that of the
+    /// longest of them.
+    CheckPktLen {
+        /// Bytes of the frame, without frame check sequence.
+        size: u16,
+        /// For packets that are longer.
+        greater: DpActions,
+        /// For the others.
+        lesser: DpActions,
+    },
+    /// Run the steps on a copy of some packets, which chance chooses, each for itself.
+    Sample {
+        /// How likely a packet is chosen: 0 never, [`u32::MAX`] always.
+        probability: u32,
+        /// What to do with it.
+        actions: DpActions,
+    },
     /// Count a drop. An empty list of actions is a drop too, for [`DropReason::Action`].
     Drop(DropReason),
 }
+
+impl DpAction {
+    /// Whether all that it does is to change what actions behind it send.
+    pub fn is_preparation(&self) -> bool {
+        match self {
+            Self::Trunc(_)
+            | Self::Set { .. }
+            | Self::PushVlan { .. }
+            | Self::PopVlan
+            | Self::PushMpls { .. }
+            | Self::PopMpls { .. } => true,
+            Self::Output(_)
+            | Self::Controller(_)
+            | Self::Clone(_)
+            | Self::CheckPktLen { .. }
+            | Self::Sample { .. }
+            | Self::Drop(_) => false,
+        }
+    }
+
+    /// The lists of actions within it.
+    pub fn nested(&self) -> impl Iterator<Item = &DpActions> {
+        let lists = match self {
+            Self::Clone(inner) | Self::Sample { actions: inner, .. } => [Some(inner), None],
+            Self::CheckPktLen { greater, lesser, .. } => [Some(greater), Some(lesser)],
+            _ => [None, None],
+        };
+        lists.into_iter().flatten()
+    }
+
+    /// The same with each list of actions within it replaced by what `change` makes of it.
+    #[must_use]
+    pub fn with_nested(&self, mut change: impl FnMut(&[Self]) -> DpActions) -> Self {
+        match self {
+            Self::Clone(inner) => Self::Clone(change(inner)),
+            Self::Sample { probability, actions } => {
+                Self::Sample { probability: *probability, actions: change(actions) }
+            }
+            Self::CheckPktLen { size, greater, lesser } => {
+                Self::CheckPktLen { size: *size, greater: change(greater), lesser: change(lesser) }
+            }
+            other => other.clone(),
+        }
+    }
+}
+
+// Lists of actions are walked for each batch: rare ones have what is large behind a pointer.
+const _: () = assert!(size_of::<DpAction>() <= 48);
 
 /// What a packet-in needs beside the packet.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -11,7 +11,7 @@ pub use parse_actions::{ActionsError, parse_actions};
 
 use crate::action::DpAction;
 use base::{DpPort, MacAddr};
-use flow::Field;
+use flow::{Field, FlowKey};
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -25,6 +25,7 @@ pub fn format_actions(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort)
 
 fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Option<String>, out: &mut String) {
     let mut rest = actions;
+    let mut eth_type = eth_type;
     while let Some(first) = rest.first() {
         if !out.is_empty() && !out.ends_with('(') {
             out.push(',');
@@ -37,6 +38,14 @@ fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Opti
             },
             DpAction::Trunc(len) => write!(out, "trunc({len})"),
             DpAction::PopVlan => write!(out, "pop_vlan"),
+            DpAction::PushMpls { ethertype, lse } => {
+                eth_type = *ethertype;
+                write!(out, "push_mpls({},eth_type=0x{ethertype:x})", key::mpls_entry(*lse, u32::MAX))
+            }
+            DpAction::PopMpls { ethertype } => {
+                eth_type = *ethertype;
+                write!(out, "pop_mpls(eth_type=0x{ethertype:x})")
+            }
             DpAction::PushVlan { tpid, tci } => {
                 let tpid = if *tpid == 0x8100 { String::new() } else { format!("tpid=0x{tpid:04x},") };
                 write!(out, "push_vlan({tpid}vid={},pcp={})", tci & 0xfff, tci >> 13)
@@ -50,9 +59,17 @@ fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Opti
                 c.controller_id,
                 c.max_len
             ),
-            DpAction::Clone(inner) => {
-                out.push_str("clone(");
-                write_list(inner, eth_type, name, out);
+            DpAction::Clone(inner) => write_nested("clone(", inner, eth_type, name, out),
+            DpAction::CheckPktLen { size, greater, lesser } => {
+                let _ = write!(out, "check_pkt_len(size={size},");
+                let _ = write_nested("gt(", greater, eth_type, name, out);
+                let _ = write_nested(",le(", lesser, eth_type, name, out);
+                write!(out, ")")
+            }
+            DpAction::Sample { probability, actions } => {
+                let percent = f64::from(*probability) * 100.0 / f64::from(u32::MAX);
+                let _ = write!(out, "sample(sample={percent:.1}%,");
+                let _ = write_nested("actions(", actions, eth_type, name, out);
                 write!(out, ")")
             }
             DpAction::Drop(_) => write!(out, "drop"),
@@ -62,12 +79,34 @@ fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Opti
                     .iter()
                     .take_while(|a| matches!(a, DpAction::Set { field, .. } if header_of(*field, eth_type) == header))
                     .count();
+                if header == "mpls" {
+                    let (lse, bits) = mpls_entry(&rest[..used]);
+                    let _ = write!(out, "set(mpls({}))", key::mpls_entry(lse, bits));
+                    rest = &rest[used..];
+                    continue;
+                }
                 let parts: Vec<String> = rest[..used].iter().filter_map(|set| part(set, header == "ipv6")).collect();
                 write!(out, "set({header}({}))", parts.join(","))
             }
         };
         rest = &rest[used..];
     }
+}
+
+/// A list of actions within one: of no actions, it is a drop.
+fn write_nested(
+    title: &str,
+    actions: &[DpAction],
+    eth_type: u16,
+    name: &dyn Fn(DpPort) -> Option<String>,
+    out: &mut String,
+) -> std::fmt::Result {
+    out.push_str(title);
+    if actions.is_empty() {
+        out.push_str("drop");
+    }
+    write_list(actions, eth_type, name, out);
+    out.write_char(')')
 }
 
 /// Which header a field is set in.
@@ -91,6 +130,18 @@ fn header_of(field: Field, eth_type: u16) -> &'static str {
         Field::PktMark => "skb_mark",
         _ => "field",
     }
+}
+
+/// The label stack entry that these set together, and which bits of it.
+fn mpls_entry(sets: &[DpAction]) -> (u32, u32) {
+    let (mut value, mut bits) = (FlowKey::ZERO, FlowKey::ZERO);
+    for set in sets {
+        if let DpAction::Set { field, value: new, mask } = set {
+            value.set(*field, value.get(*field) & !mask | new & mask);
+            bits.add_mask(*field, *mask);
+        }
+    }
+    (value.mpls_lse(0), bits.mpls_lse(0))
 }
 
 /// `key=value/mask` within the header's parentheses (IPv6's, if `v6`); the mask only where bits are missing.
@@ -136,10 +187,8 @@ fn short_name(field: Field) -> &'static str {
         Field::NdTarget => "target",
         Field::NdSll => "sll",
         Field::NdTll => "tll",
-        Field::IpTtl | Field::MplsTtl => "ttl",
-        Field::Ipv6Label | Field::MplsLabel => "label",
-        Field::MplsTc => "tc",
-        Field::MplsBos => "bos",
+        Field::IpTtl => "ttl",
+        Field::Ipv6Label => "label",
         Field::Icmpv4Type | Field::Icmpv6Type => "type",
         Field::Icmpv4Code | Field::Icmpv6Code => "code",
         _ => field.name(),
@@ -149,7 +198,7 @@ fn short_name(field: Field) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flow::{FlowKey, layout};
+    use flow::layout;
     use proptest::prelude::*;
 
     fn no_name(_: DpPort) -> Option<String> {

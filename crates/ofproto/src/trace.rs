@@ -126,7 +126,7 @@ impl Ofproto {
             .collect();
         switch.apply(&learned, 1, packet.len() as u64, switch.clock().now(), crate::effects::Seen::Now);
         let unsent = without_output(&verdict.actions);
-        if unsent.iter().any(|a| matches!(a, DpAction::Controller(_) | DpAction::Clone(_)))
+        if unsent.iter().any(|a| matches!(a, DpAction::Controller(_)) || a.nested().next().is_some())
             && let Some(dpif) = switch.dpif()
             && let Err(e) = dpif.execute(base::DpPort::NONE, packet, &unsent)
         {
@@ -163,8 +163,7 @@ impl Ofproto {
 fn without_output(actions: &[DpAction]) -> DpActions {
     let keep = |action: &DpAction| match action {
         DpAction::Output(_) | DpAction::Trunc(_) | DpAction::Drop(_) => None,
-        DpAction::Clone(inner) => Some(DpAction::Clone(without_output(inner))),
-        other => Some(other.clone()),
+        other => Some(other.with_nested(without_output)),
     };
     actions.iter().filter_map(keep).collect()
 }

@@ -321,6 +321,7 @@ impl Wire {
                 DpAction::PopVlan => _ = self.tags.remove(0),
                 DpAction::Clone(inner) => self.clone().ours(inner, out),
                 DpAction::Trunc(_) | DpAction::Drop(_) | DpAction::Controller(_) => {}
+                other => panic!("no flow of these tests asks for {other:?}"),
             }
         }
     }

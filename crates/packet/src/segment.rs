@@ -35,17 +35,8 @@ const CWR: u16 = 0x080;
 /// beyond finding the headers, because a frame above 64 kB cannot state its length.
 pub fn segment(packet: &Packet) -> Result<Batch, SegmentError> {
     let gso = packet.offload.gso.filter(|g| g.size != 0).ok_or(SegmentError::NoMark)?;
-    let frame = packet.data();
-    let ip = find_ip(frame).ok_or(SegmentError::Mismatch)?;
-    let l4 = &frame[ip.l4..];
-    let header = match (gso.kind, ip.version, ip.proto) {
-        (GsoKind::TcpV4, 4, 6) | (GsoKind::TcpV6, 6, 6) => Tcp::new_checked(l4).ok().map(|t| t.header_len()),
-        (GsoKind::UdpL4, _, 17) => Some(8),
-        _ => None,
-    };
-    let least = if gso.kind == GsoKind::UdpL4 { 8 } else { 20 };
-    let header = header.filter(|n| (least..=l4.len()).contains(n)).ok_or(SegmentError::Mismatch)?;
-    let (headers, payload) = frame.split_at(ip.l4 + header);
+    let (ip, headers_len) = find_headers(packet.data(), gso.kind).ok_or(SegmentError::Mismatch)?;
+    let (headers, payload) = packet.data().split_at(headers_len);
     if headers.len() + usize::from(gso.size) - ip.at > 0xffff {
         return Err(SegmentError::Mismatch);
     }
@@ -64,6 +55,25 @@ pub fn segment(packet: &Packet) -> Result<Batch, SegmentError> {
         done += chunk.len();
     }
     Ok(out)
+}
+
+/// Bytes of the longest frame that a wire sees of the packet: of its segments, if it has a segmentation mark that fits.
+pub fn longest_frame(packet: &Packet) -> usize {
+    let marked = packet.offload.gso.filter(|g| g.size != 0);
+    let segment = marked.and_then(|g| Some(find_headers(packet.data(), g.kind)?.1 + usize::from(g.size)));
+    segment.map_or(packet.len(), |longest| longest.min(packet.len()))
+}
+
+/// The IP header of a frame of this kind, and the length of all headers, which are those of each segment.
+fn find_headers(frame: &[u8], kind: GsoKind) -> Option<(Ip, usize)> {
+    let ip = find_ip(frame)?;
+    let l4 = &frame[ip.l4..];
+    let (least, header) = match (kind, ip.version, ip.proto) {
+        (GsoKind::TcpV4, 4, 6) | (GsoKind::TcpV6, 6, 6) => (20, Tcp::new_checked(l4).ok()?.header_len()),
+        (GsoKind::UdpL4, _, 17) => (8, 8),
+        _ => return None,
+    };
+    (least..=l4.len()).contains(&header).then_some((ip, ip.l4 + header))
 }
 
 /// As [`wire::ip`], but for a packet that reaches to the end of the frame, whatever it states.
@@ -196,6 +206,7 @@ mod tests {
             let size = size.max(30);
             let p = large(kind, v6, tags, &payload, size);
             let segments = segment(&p).expect("fits its mark");
+            prop_assert_eq!(Some(longest_frame(&p)), segments.iter().map(Packet::len).max());
             let mut back: Vec<u8> = Vec::new();
             for (i, s) in segments.iter().enumerate() {
                 let ip = wire::ip(s.data()).expect("an IP packet");
@@ -229,6 +240,7 @@ mod tests {
             p.offload.gso =
                 Some(Gso { kind: [GsoKind::TcpV4, GsoKind::TcpV6, GsoKind::UdpL4][kind], size, ecn: true });
             let _ = segment(&p);
+            prop_assert!(longest_frame(&p) <= p.len());
         }
     }
 

@@ -262,7 +262,12 @@ impl Xlate<'_> {
 /// Bytes that an action takes in the messages that Open vSwitch has for it, about: what limits how many there may be.
 pub(crate) fn size_of_action(action: &DpAction) -> usize {
     match action {
-        DpAction::Output(_) | DpAction::Trunc(_) | DpAction::PushVlan { .. } | DpAction::Drop(_) => 8,
+        DpAction::Output(_)
+        | DpAction::Trunc(_)
+        | DpAction::PushVlan { .. }
+        | DpAction::PopMpls { .. }
+        | DpAction::Drop(_) => 8,
+        DpAction::PushMpls { .. } => 12,
         DpAction::PopVlan => 4,
         DpAction::Set { field, .. } => match field.info().loc {
             Loc::Bits { word, .. } if usize::from(word) < layout::IPV4 => 32,
@@ -272,5 +277,7 @@ pub(crate) fn size_of_action(action: &DpAction) -> usize {
         DpAction::Controller(what) => 64 + what.userdata.len(),
         // What is inside has been counted.
         DpAction::Clone(_) => 4,
+        DpAction::CheckPktLen { .. } => 24,
+        DpAction::Sample { .. } => 16,
     }
 }

@@ -143,10 +143,7 @@ impl<'a> Xlate<'a> {
         let mut actions = std::mem::replace(&mut self.actions, outer);
         trim(&mut actions);
         self.pending = crate::commit::Pending::default();
-        let changes = actions.iter().any(|a| {
-            matches!(a, DpAction::Set { .. } | DpAction::PushVlan { .. } | DpAction::PopVlan | DpAction::Trunc(_))
-        });
-        if changes {
+        if actions.iter().any(DpAction::is_preparation) {
             self.emit(DpAction::Clone(actions.into()));
         } else {
             self.actions.extend(actions);

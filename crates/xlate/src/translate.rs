@@ -313,10 +313,7 @@ impl<'a> Xlate<'a> {
 
 /// Takes changes of the packet off the end of `actions`: nobody gets to see them.
 pub(crate) fn trim(actions: &mut Vec<DpAction>) {
-    let sends = |a: &DpAction| {
-        matches!(a, DpAction::Output(_) | DpAction::Controller(_) | DpAction::Clone(_) | DpAction::Drop(_))
-    };
-    actions.truncate(actions.iter().rposition(sends).map_or(0, |last| last + 1));
+    actions.truncate(actions.iter().rposition(|a| !a.is_preparation()).map_or(0, |last| last + 1));
 }
 
 /// The bridge of this number, if it is (still) there.

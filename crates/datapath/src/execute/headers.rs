@@ -34,6 +34,8 @@ pub(crate) struct Headers {
     pub(crate) ethertype: u16,
     /// What follows Ethernet and VLAN headers.
     pub(crate) l3: usize,
+    /// The type stands behind 802.2 and SNAP headers, and a length in its place.
+    pub(crate) snap: bool,
     /// The IP header, if it is one that is believed.
     pub(crate) ip: Option<Ip>,
 }
@@ -68,12 +70,13 @@ impl Headers {
             at += 4;
         }
         let (ethertype, l3) = ether_type(frame, at);
+        let snap = l3 > at + 2;
         let ip = match ethertype {
             ethertype::IPV4 => ipv4(frame, l3),
             ethertype::IPV6 => ipv6(frame, l3),
             _ => None,
         };
-        Self { vlan_tci: (at > 12).then_some(14), ethertype, l3, ip }
+        Self { vlan_tci: (at > 12).then_some(14), ethertype, l3, snap, ip }
     }
 
     /// Whether the frame's network header is of this type.

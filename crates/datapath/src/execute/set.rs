@@ -29,6 +29,7 @@ pub(crate) fn set(
         Field::DlVlanPcp | Field::VlanPcp => tci(packet, headers, bits.shl(13)),
         Field::MplsLabel => mpls(packet, headers, bits.shl(12)),
         Field::MplsTc => mpls(packet, headers, bits.shl(9)),
+        Field::MplsBos => mpls(packet, headers, bits.shl(8)),
         Field::MplsTtl => mpls(packet, headers, bits),
         // Keys have the low byte of the operation only; setting it whole sets both bytes, as larger ones are no more.
         Field::ArpOp if bits.mask == 0xff => arp(packet, headers, 6, 2, Bits { value: value & 0xff, mask: 0xffff }),
@@ -114,7 +115,7 @@ fn tci(packet: &mut Packet, headers: &Headers, bits: Bits) -> Result<(), DropRea
 
 /// The outermost label stack entry (RFC 3032).
 fn mpls(packet: &mut Packet, headers: &Headers, bits: Bits) -> Result<(), DropReason> {
-    if !headers.is(ethertype::MPLS) && !headers.is(ethertype::MPLS_MCAST) {
+    if !super::mpls::is_mpls(headers.ethertype) {
         return Ok(());
     }
     plain(packet, headers.l3, 4, bits)

@@ -51,6 +51,17 @@ pub(super) fn hex(v: u128) -> String {
     if v == 0 { "0".to_owned() } else { format!("{v:#x}") }
 }
 
+/// A label stack entry (RFC 3032): if all bits matter without their masks, else each part with its own.
+pub(super) fn mpls_entry(lse: u32, mask: u32) -> String {
+    let parts = |lse: u32| (lse >> 12, lse >> 9 & 7, lse & 0xff, lse >> 8 & 1);
+    let ((label, tc, ttl, bos), (labels, tcs, ttls, boss)) = (parts(lse), parts(mask));
+    if mask == u32::MAX {
+        format!("label={label},tc={tc},ttl={ttl},bos={bos}")
+    } else {
+        format!("label={label}/0x{labels:x},tc={tc}/{tcs:x},ttl={ttl}/0x{ttls:x},bos={bos}/{boss:x}")
+    }
+}
+
 struct Writer<'a> {
     key: &'a FlowKey,
     mask: &'a FlowMask,
@@ -315,13 +326,7 @@ impl Writer<'_> {
             if mask == 0 && !self.all {
                 break;
             }
-            let whole = mask == u32::MAX;
-            let part = |shift: u32, width: u32| {
-                let bits = (1u32 << width) - 1;
-                let value = (lse >> shift & bits).to_string();
-                if whole { value } else { format!("{value}/{}", hex((mask >> shift & bits).into())) }
-            };
-            entries.push(format!("label={},tc={},ttl={},bos={}", part(12, 20), part(9, 3), part(0, 8), part(8, 1)));
+            entries.push(mpls_entry(lse, mask));
             if lse & 0x100 != 0 && mask & 0x100 != 0 {
                 break;
             }

@@ -58,6 +58,9 @@ pub(super) struct Reader<'a> {
     port: &'a dyn Fn(&str) -> Option<DpPort>,
 }
 
+/// Parts of an MPLS label stack entry (RFC 3032), each with its lowest bit and its width.
+pub(super) const MPLS_PARTS: [(&str, u32, u32); 4] = [("label", 12, 20), ("tc", 9, 3), ("bos", 8, 1), ("ttl", 0, 8)];
+
 /// Behind two tags nothing else is encapsulated.
 const DEPTH_MAX: usize = 3;
 
@@ -218,13 +221,7 @@ impl<'a> Reader<'a> {
         let mut begun = false;
         let mut entries = Vec::new();
         pairs(body, |name, text| {
-            let (shift, width) = match name {
-                "label" => (12, 20),
-                "tc" => (9, 3),
-                "ttl" => (0, 8),
-                "bos" => (8, 1),
-                _ => return None,
-            };
+            let (_, shift, width) = MPLS_PARTS.iter().find(|(known, ..)| *known == name)?;
             let (value, mask) = self.masked(text, (1 << width) - 1, number)?;
             if name == "label" && begun {
                 entries.push((std::mem::take(&mut lse), std::mem::take(&mut bits)));

@@ -1,8 +1,8 @@
 //! The text of datapath actions back into actions, as `dpctl/add-flow` takes them: what [`super::format_actions`]
 //! writes, but for packets that go to controllers, of which the text does not say enough.
 
-use super::parse::{Masks, Reader, closing, number, pairs};
-use crate::action::DpAction;
+use super::parse::{MPLS_PARTS, Masks, Reader, closing, number, pairs};
+use crate::action::{DpAction, DpActions};
 use base::{DpPort, DropReason};
 use flow::Field;
 use flow::extract::ethertype;
@@ -39,14 +39,58 @@ fn list(text: &str, port: &dyn Fn(&str) -> Option<DpPort>, depth: usize) -> Resu
             None => (None, tail),
         };
         match (name, body) {
-            ("clone", Some(inside)) if depth < DEPTH_MAX => {
-                actions.push(DpAction::Clone(list(inside, port, depth + 1)?.into()));
-            }
             ("set", Some(inside)) => actions.extend(set(inside, port).ok_or_else(wrong)?),
+            ("clone" | "check_pkt_len" | "sample", Some(inside)) => {
+                if depth >= DEPTH_MAX {
+                    return Err(wrong());
+                }
+                let inner = |text: &str| Ok(list(text, port, depth + 1)?.into());
+                actions.push(nesting(name, inside, &inner)?.ok_or_else(wrong)?);
+            }
             _ => actions.push(one(name, body, port).ok_or_else(wrong)?),
         }
         rest = after;
     }
+}
+
+/// An action that has lists of actions within it, which `inner` reads; `None` if it is not written as it should be.
+fn nesting(
+    name: &str,
+    body: &str,
+    inner: &dyn Fn(&str) -> Result<DpActions, ActionsError>,
+) -> Result<Option<DpAction>, ActionsError> {
+    let head = |key| body.trim_start().strip_prefix(key).and_then(|rest| rest.split_once(','));
+    Ok(match name {
+        "clone" => Some(DpAction::Clone(inner(body)?)),
+        "check_pkt_len" => {
+            let Some((size, rest)) = head("size=") else { return Ok(None) };
+            let Some(size) = number(size).and_then(|size| u16::try_from(size).ok()) else { return Ok(None) };
+            let Some((greater, rest)) = parenthesised("gt(", rest) else { return Ok(None) };
+            let Some((lesser, "")) = parenthesised("le(", rest.trim_start_matches(',')) else { return Ok(None) };
+            Some(DpAction::CheckPktLen { size, greater: inner(greater)?, lesser: inner(lesser)? })
+        }
+        "sample" => {
+            let Some((percent, rest)) = head("sample=") else { return Ok(None) };
+            let Some(probability) = percent.strip_suffix('%').and_then(probability) else { return Ok(None) };
+            let Some((actions, "")) = parenthesised("actions(", rest) else { return Ok(None) };
+            Some(DpAction::Sample { probability, actions: inner(actions)? })
+        }
+        _ => None,
+    })
+}
+
+/// What stands between `title` with its parenthesis and the one that closes it, and what follows.
+fn parenthesised<'a>(title: &str, text: &'a str) -> Option<(&'a str, &'a str)> {
+    let inside = text.trim_start().strip_prefix(title)?;
+    let end = closing(inside)?;
+    Some((&inside[..end], inside[end + 1..].trim()))
+}
+
+/// A percentage as a part of [`u32::MAX`].
+fn probability(percent: &str) -> Option<u32> {
+    let plain = percent.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let percent = plain.then(|| percent.parse::<f64>().ok())?.filter(|p| *p <= 100.0)?;
+    Some((percent / 100.0 * f64::from(u32::MAX)).round() as u32)
 }
 
 fn one(name: &str, body: Option<&str>, port: &dyn Fn(&str) -> Option<DpPort>) -> Option<DpAction> {
@@ -71,12 +115,41 @@ fn one(name: &str, body: Option<&str>, port: &dyn Fn(&str) -> Option<DpPort>) ->
             })?;
             Some(DpAction::PushVlan { tpid, tci })
         }
+        ("push_mpls", Some(body)) => {
+            let (mut lse, mut ethertype) = (0, ethertype::MPLS);
+            pairs(body, |name, value| {
+                let value = number(value)?;
+                match name {
+                    "eth_type" => {
+                        ethertype = u16::try_from(value).ok().filter(|t| is_mpls(*t))?;
+                        return Some(());
+                    }
+                    _ => lse |= mpls_part(name, value)?,
+                }
+                Some(())
+            })?;
+            Some(DpAction::PushMpls { ethertype, lse })
+        }
+        ("pop_mpls", Some(body)) => {
+            let ethertype = u16::try_from(number(body.trim().strip_prefix("eth_type=")?)?).ok()?;
+            Some(DpAction::PopMpls { ethertype })
+        }
         (_, Some(_)) => None,
         (name, None) => {
             let number = number(name).and_then(|n| u32::try_from(n).ok()).map(DpPort);
             number.or_else(|| port(name)).map(DpAction::Output)
         }
     }
+}
+
+fn is_mpls(ethertype: u16) -> bool {
+    matches!(ethertype, ethertype::MPLS | ethertype::MPLS_MCAST)
+}
+
+/// A part of a label stack entry in its place.
+fn mpls_part(name: &str, value: u128) -> Option<u32> {
+    let (_, shift, width) = MPLS_PARTS.iter().find(|(known, ..)| *known == name)?;
+    (value < 1 << width).then_some((value as u32) << shift)
 }
 
 /// Which fields can be set in a header.
@@ -135,6 +208,14 @@ mod tests {
             "push_vlan(tpid=0x88a8,vid=1,pcp=0),trunc(64),4",
             "set(ipv4(src=10.0.0.0/255.0.0.0,dst=1.2.3.4)),set(udp(dst=53)),5",
             "set(ipv4(tos=0x20/0xfc)),set(skb_priority(0x5)),set(vlan(vid=9)),1",
+            "push_mpls(label=5,tc=0,ttl=64,bos=1,eth_type=0x8847),push_mpls(label=6,tc=7,ttl=3,bos=0,eth_type=0x8848),2,\
+             pop_mpls(eth_type=0x8847),3,pop_mpls(eth_type=0x800),set(ipv4(ttl=4)),1",
+            "set(mpls(label=7,tc=1,ttl=3,bos=0)),1",
+            "set(mpls(label=7/0xfffff,tc=0/0,ttl=0/0x0,bos=0/0)),1",
+            "set(mpls(label=7/0xff,tc=0/0,ttl=9/0xff,bos=1/1)),1",
+            "check_pkt_len(size=200,gt(set(eth(src=00:00:00:00:00:01)),1),le(check_pkt_len(size=0,gt(2),le(drop)))),3",
+            "sample(sample=50.0%,actions(trunc(64),1)),sample(sample=0.1%,actions(clone(push_vlan(vid=5,pcp=0),2))),2",
+            "sample(sample=100.0%,actions(1)),clone(drop)",
             "drop",
         ] {
             let actions = parse(text).unwrap();
@@ -153,8 +234,36 @@ mod tests {
         assert_eq!(error("set(eth())"), "syntax error at set(eth())");
         assert_eq!(error("set(ct(1))"), "syntax error at set(ct(1))");
         assert_eq!(error("trunc(x)"), "syntax error at trunc(x)");
+        for wrong in [
+            "check_pkt_len(size=65536,gt(1),le(2))",
+            "check_pkt_len(size=1,gt(1))",
+            "check_pkt_len(size=1,le(1),gt(2))",
+            "check_pkt_len(size=1,gt(1),le(2),3)",
+            "sample(sample=101%,actions(1))",
+            "sample(sample=1e1%,actions(1))",
+            "sample(sample=inf%,actions(1))",
+            "sample(sample=50,actions(1))",
+            "sample(sample=50%)",
+            "push_mpls(label=1048576,tc=0,ttl=0,bos=1,eth_type=0x8847)",
+            "push_mpls(label=1,bos=2)",
+            "push_mpls(label=1,eth_type=0x800)",
+            "pop_mpls",
+            "pop_mpls(0x800)",
+            "pop_mpls(eth_type=0x10000)",
+        ] {
+            assert_eq!(error(wrong), format!("syntax error at {wrong}"));
+        }
         assert_eq!(error("clone(1"), "syntax error at clone(1");
         assert_eq!(error("userspace(pid=0)"), "syntax error at userspace(pid=0)");
+        assert_eq!(error("sample(sample=5%,actions(1,eth9))"), "syntax error at eth9");
+        assert_eq!(
+            parse("check_pkt_len(size=65535,gt(),le())").unwrap(),
+            [DpAction::CheckPktLen { size: 65535, greater: [].into(), lesser: [].into() }]
+        );
+        assert_eq!(
+            parse("sample(sample=100%,actions())").unwrap(),
+            [DpAction::Sample { probability: u32::MAX, actions: [].into() }]
+        );
         assert!(parse(&("clone(".repeat(500) + &")".repeat(500))).is_err());
     }
 }

@@ -95,7 +95,6 @@ impl Switch {
 fn same_for_other_packet(a: &[DpAction], b: &[DpAction]) -> bool {
     a.len() == b.len()
         && a.iter().zip(b).all(|pair| match pair {
-            (DpAction::Clone(a), DpAction::Clone(b)) => same_for_other_packet(a, b),
             (DpAction::Controller(a), DpAction::Controller(b)) => {
                 let registers = flow::layout::REGS..flow::layout::TUN_ID;
                 let alike = |m: &FlowKey| (m.0[registers.clone()].to_vec(), m.in_port());
@@ -105,6 +104,9 @@ fn same_for_other_packet(a: &[DpAction], b: &[DpAction]) -> bool {
                     **a == other
                 }
             }
-            (a, b) => a == b,
+            (a, b) => {
+                a.with_nested(|_| [].into()) == b.with_nested(|_| [].into())
+                    && a.nested().zip(b.nested()).all(|(a, b)| same_for_other_packet(a, b))
+            }
         })
 }

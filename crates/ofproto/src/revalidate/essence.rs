@@ -25,6 +25,12 @@ pub(crate) fn essence(actions: &[DpAction], key: &FlowKey, mask: &FlowMask) -> V
                 known.add_mask(*field, *mask);
                 out.push(action.clone());
             }
+            DpAction::PushMpls { .. } | DpAction::PopMpls { .. } => {
+                // What the packet carries is not what it was.
+                known.0[layout::ETH_DST] &= !0xffff;
+                known.0[layout::MPLS01..].fill(0);
+                out.push(action.clone());
+            }
             DpAction::PushVlan { .. } | DpAction::PopVlan => {
                 // Tags are not where they were.
                 known.0[layout::ETH_SRC] &= !0xffff;
@@ -33,19 +39,13 @@ pub(crate) fn essence(actions: &[DpAction], key: &FlowKey, mask: &FlowMask) -> V
             }
             DpAction::Clone(inner) => {
                 let inner = essence(inner, &key, &known);
-                let changes = |a: &DpAction| {
-                    matches!(
-                        a,
-                        DpAction::Set { .. } | DpAction::PushVlan { .. } | DpAction::PopVlan | DpAction::Trunc(_)
-                    )
-                };
-                if inner.iter().any(changes) {
+                if inner.iter().any(DpAction::is_preparation) {
                     out.push(DpAction::Clone(inner.into()));
                 } else {
                     out.extend(inner);
                 }
             }
-            other => out.push(other.clone()),
+            other => out.push(other.with_nested(|inner| essence(inner, &key, &known).into())),
         }
     }
     out

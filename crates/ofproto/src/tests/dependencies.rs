@@ -358,13 +358,12 @@ fn mixed(sample: &FlowKey, key: &FlowKey, mask: &FlowMask) -> FlowKey {
 /// Actions without what a packet-in tells of the packet.
 fn plain(actions: &[DpAction]) -> Vec<DpAction> {
     let each = |a: &DpAction| match a {
-        DpAction::Clone(inner) => DpAction::Clone(plain(inner).into()),
         DpAction::Controller(c) => {
             let mut c = (**c).clone();
             c.metadata = FlowKey::ZERO;
             DpAction::Controller(Arc::new(c))
         }
-        other => other.clone(),
+        other => other.with_nested(|inner| plain(inner).into()),
     };
     actions.iter().map(each).collect()
 }

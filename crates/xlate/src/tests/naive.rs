@@ -93,6 +93,7 @@ pub(super) fn execute(actions: &[DpAction], wire: &mut Wire, out: &mut Vec<Sent>
             DpAction::Controller(_) => out.push(wire.sent(u32::MAX)),
             DpAction::Clone(inner) => execute(inner, &mut wire.clone(), out),
             DpAction::Trunc(_) | DpAction::Drop(_) => {}
+            other => panic!("no rule of these tests asks for {other:?}"),
         }
     }
 }

@@ -1,0 +1,150 @@
+//! Pushing and popping MPLS label stack entries (RFC 3032), between the Ethernet and VLAN headers and what they carry.
+
+use base::DropReason;
+use flow::extract::ethertype;
+use packet::Packet;
+
+use super::headers::Headers;
+
+const ENTRY_LEN: usize = 4;
+/// 802.2 and SNAP headers, up to the Ethernet type in them.
+const SNAP_LEN: usize = 8;
+/// A number above this in the place of an 802.3 length would be a type.
+const LENGTH_MAX: u16 = 0x5ff;
+
+/// Whether label stack entries follow an Ethernet type.
+pub(crate) fn is_mpls(ethertype: u16) -> bool {
+    matches!(ethertype, ethertype::MPLS | ethertype::MPLS_MCAST)
+}
+
+/// Pushes an entry in front of what the frame carries.
+pub(crate) fn push(packet: &mut Packet, ethertype: u16, lse: u32) -> Result<(), DropReason> {
+    let headers = Headers::of(packet.data());
+    if packet.len() < headers.l3 {
+        return Err(DropReason::Truncated);
+    }
+    packet.insert(headers.l3, ENTRY_LEN).copy_from_slice(&lse.to_be_bytes());
+    retype(packet, &headers, ethertype, |length| length.saturating_add(ENTRY_LEN as u16).min(LENGTH_MAX));
+    Ok(())
+}
+
+/// Removes the outermost entry. A packet without one is left as it is.
+pub(crate) fn pop(packet: &mut Packet, ethertype: u16) -> Result<(), DropReason> {
+    let headers = Headers::of(packet.data());
+    if !is_mpls(headers.ethertype) {
+        return Ok(());
+    }
+    if !packet.remove(headers.l3, ENTRY_LEN) {
+        return Err(DropReason::Truncated);
+    }
+    retype(packet, &headers, ethertype, |length| length.saturating_sub(ENTRY_LEN as u16));
+    Ok(())
+}
+
+/// Says what the frame carries now, and how much, if it is one that says it.
+fn retype(packet: &mut Packet, headers: &Headers, ethertype: u16, length: impl FnOnce(u16) -> u16) {
+    super::set::change16(packet.data_mut(), headers.l3 - 2, |_| ethertype);
+    if headers.snap {
+        super::set::change16(packet.data_mut(), headers.l3 - SNAP_LEN - 2, length);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packet::Checksum;
+    use packet::wire::MplsRepr;
+    use proptest::prelude::*;
+
+    const IPV4: u16 = ethertype::IPV4;
+    const MPLS: u16 = ethertype::MPLS;
+
+    fn lse(label: u32, bottom: bool) -> u32 {
+        MplsRepr { label, tc: 5, bottom, ttl: 64 }.lse()
+    }
+
+    fn frame(tags: &[u8], kind: u16, payload: &[u8]) -> Vec<u8> {
+        [&[1; 6], &[2; 6], tags, &kind.to_be_bytes(), payload].concat()
+    }
+
+    #[test]
+    fn labels_stand_behind_tags() {
+        for tags in [&[][..], &[0x81, 0, 0, 5], &[0x88, 0xa8, 0, 5, 0x81, 0, 0, 6]] {
+            let mut p = Packet::from_slice(&frame(tags, IPV4, &[7; 20]));
+            let l4 = 14 + tags.len() + 20;
+            p.offload.checksum = Checksum::Partial { start: l4 as u16, offset: 16 };
+            push(&mut p, MPLS, lse(5, true)).expect("whole");
+            push(&mut p, ethertype::MPLS_MCAST, lse(0xf_ffff, false)).expect("whole");
+            let entries = [0xff, 0xff, 0xfa, 64, 0, 0, 0x5b, 64];
+            assert_eq!(p.data(), frame(tags, ethertype::MPLS_MCAST, &[&entries[..], &[7; 20]].concat()));
+            assert_eq!(p.offload.checksum, Checksum::Partial { start: l4 as u16 + 8, offset: 16 });
+            pop(&mut p, MPLS).expect("labelled");
+            assert_eq!(p.data(), frame(tags, MPLS, &[&entries[4..], &[7; 20]].concat()));
+            pop(&mut p, IPV4).expect("labelled");
+            assert_eq!(p.data(), frame(tags, IPV4, &[7; 20]));
+            assert_eq!(p.offload.checksum, Checksum::Partial { start: l4 as u16, offset: 16 });
+            pop(&mut p, IPV4).expect("nothing to be done");
+            assert_eq!(p.data(), frame(tags, IPV4, &[7; 20]));
+        }
+    }
+
+    #[test]
+    fn frames_with_a_length_keep_it_right() {
+        let llc = [0xaa, 0xaa, 3, 0, 0, 0, 8, 0, 1, 2, 3];
+        let mut p = Packet::from_slice(&frame(&[], llc.len() as u16, &llc));
+        push(&mut p, MPLS, lse(1, true)).expect("whole");
+        let labelled = [0xaa, 0xaa, 3, 0, 0, 0, 0x88, 0x47, 0, 0, 0x1b, 64, 1, 2, 3];
+        assert_eq!(p.data(), frame(&[], labelled.len() as u16, &labelled));
+        pop(&mut p, IPV4).expect("labelled");
+        assert_eq!(p.data(), frame(&[], llc.len() as u16, &llc));
+    }
+
+    #[test]
+    fn what_is_cut_off_is_an_error() {
+        assert_eq!(push(&mut Packet::from_slice(&[0; 13]), MPLS, 1), Err(DropReason::Truncated));
+        let mut p = Packet::from_slice(&frame(&[], MPLS, &[0; 3]));
+        assert_eq!(pop(&mut p, IPV4), Err(DropReason::Truncated));
+        assert_eq!(p.data(), frame(&[], MPLS, &[0; 3]));
+    }
+
+    tally::proptest! {
+        /// A stack of entries as a list, which the frame is to agree with after each step.
+        #[test]
+        fn a_stack_is_a_list(
+            tags in 0..3usize,
+            payload in prop::collection::vec(any::<u8>(), 0..40),
+            steps in prop::collection::vec(prop_oneof![any::<u32>().prop_map(Some), Just(None)], 0..20),
+        ) {
+            let tags = [0x81, 0, 0, 9].repeat(tags);
+            let mut packet = Packet::from_slice(&frame(&tags, 0x88b5, &payload));
+            let mut stack: Vec<u32> = Vec::new();
+            for step in steps {
+                match step {
+                    Some(lse) => {
+                        push(&mut packet, MPLS, lse).expect("whole");
+                        stack.insert(0, lse);
+                    }
+                    None => {
+                        pop(&mut packet, if stack.len() > 1 { MPLS } else { 0x88b5 }).expect("whole");
+                        stack.drain(..stack.len().min(1));
+                    }
+                }
+                let entries: Vec<u8> = stack.iter().flat_map(|lse| lse.to_be_bytes()).collect();
+                let kind = if stack.is_empty() { 0x88b5 } else { MPLS };
+                prop_assert_eq!(packet.data(), frame(&tags, kind, &[&entries[..], &payload].concat()));
+            }
+        }
+
+        #[test]
+        fn any_bytes_do(bytes in prop::collection::vec(any::<u8>(), 0..60), kind in 0..4usize, pops: bool) {
+            let mut bytes = bytes;
+            let head: &[u8] = [&[][..], &[0x88, 0x47], &[0x81, 0], &[0, 9, 0xaa, 0xaa, 3, 0, 0, 0]][kind];
+            for (at, b) in bytes.iter_mut().skip(12).zip(head) {
+                *at = *b;
+            }
+            let mut packet = Packet::from_slice(&bytes);
+            let result = if pops { pop(&mut packet, IPV4) } else { push(&mut packet, MPLS, 1) };
+            prop_assert!(result.is_ok() || packet.data() == bytes);
+        }
+    }
+}
