@@ -190,7 +190,7 @@ pub fn meter_features(c: &Context, a: &[String]) -> Result {
 
 fn meter_id(a: &[String]) -> Result<u32> {
     match a.get(1).map(|t| t.strip_prefix("meter=").unwrap_or(t)) {
-        None | Some("all" | "ALL") => Ok(openflow::group::METER_ALL),
+        None | Some("all" | "ALL") => Ok(openflow::meter::METER_ALL),
         Some("slowpath") => Ok(0xffff_fffd),
         Some("controller") => Ok(0xffff_fffe),
         Some(text) => number_of(text, "meter", "meter"),

@@ -5,7 +5,7 @@
 //!
 //! - [`version`], [`versions`], [`error`]: versions, sets of them, and errors with their numbers and names.
 //! - [`message`], [`types`]: all messages as values, and the table of their numbers in each version.
-//! - [`switch`], [`port`], [`queue`], [`packet`], [`flow_msg`], [`monitor`], [`table`], [`group`]: the messages' contents, by topic.
+//! - [`switch`], [`port`], [`queue`], [`packet`], [`flow_msg`], [`monitor`], [`table`], [`group`], [`meter`]: the messages' contents, by topic.
 //! - [`multipart`]: statistics; answers in parts, written one message at a time and put together again.
 //! - [`nxm`], [`of_match`], [`prereq`]: matches as entries, as fixed structures, and what their fields presuppose.
 //! - [`mod@print`]: messages as text.
@@ -24,6 +24,7 @@ pub mod flow_msg;
 pub mod flow_text;
 pub mod group;
 pub mod message;
+pub mod meter;
 pub mod monitor;
 pub mod multipart;
 pub mod nxm;
@@ -57,6 +58,7 @@ pub use group::{
     Bucket, GroupCommand, GroupKind, GroupMod, GroupTextError, ParsedGroup, parse_group, parse_group_line,
 };
 pub use message::{DecodeError, Form, Message, Options, Xid, decode, decode_with, encode, encode_with};
+pub use meter::{Band, BandKind, MeterCommand, MeterMod, MeterTextError, ParsedMeter, parse_meter, parse_meter_id};
 pub use protocol::Protocols;
 pub use version::Version;
 pub use versions::Versions;

@@ -4,7 +4,8 @@
 use crate::Version::{self, V10};
 use crate::error::OfpError;
 use crate::flow_msg::{FlowStats, FlowStatsRequest};
-use crate::group::{GROUP_ALL, GroupDesc, GroupFeatures, GroupStats, METER_ALL, MeterFeatures};
+use crate::group::{GROUP_ALL, GroupDesc, GroupFeatures, GroupStats};
+use crate::meter::{METER_ALL, MeterConfig, MeterFeatures, MeterStats};
 use crate::monitor::FlowMonitorRequest;
 use crate::port::{PortDesc, PortStats, put_port, read_port};
 use crate::queue::{QueueStats, QueueStatsRequest};
@@ -215,10 +216,10 @@ pub enum StatsReply {
     GroupDesc(Vec<GroupDesc>),
     /// What groups there could be.
     GroupFeatures(GroupFeatures),
-    /// Meters' counters, as bytes.
-    Meter(Vec<u8>),
-    /// Meters, as bytes.
-    MeterConfig(Vec<u8>),
+    /// Meters' counters.
+    Meter(Vec<MeterStats>),
+    /// Meters.
+    MeterConfig(Vec<MeterConfig>),
     /// What meters there could be.
     MeterFeatures(MeterFeatures),
     /// Table features.
@@ -265,8 +266,8 @@ impl StatsReply {
             Kind::GroupReply => list(r, |r| GroupStats::decode(version, r)).map(Self::Group),
             Kind::GroupDescReply => list(r, |r| GroupDesc::decode(version, r)).map(Self::GroupDesc),
             Kind::GroupFeaturesReply => GroupFeatures::decode(r).map(Self::GroupFeatures),
-            Kind::MeterReply => Ok(Self::Meter(r.rest().to_vec())),
-            Kind::MeterConfigReply => Ok(Self::MeterConfig(r.rest().to_vec())),
+            Kind::MeterReply => list(r, MeterStats::decode).map(Self::Meter),
+            Kind::MeterConfigReply => list(r, MeterConfig::decode).map(Self::MeterConfig),
             Kind::MeterFeaturesReply => MeterFeatures::decode(r).map(Self::MeterFeatures),
             Kind::TableFeaturesReply => list(r, |r| TableFeatures::decode(version, r)).map(Self::TableFeatures),
             Kind::PortDescReply => crate::port::decode_ports(version, r).map(Self::PortDesc),
@@ -292,9 +293,8 @@ impl StatsReply {
             Self::Queue(v) => all(&mut v.iter().map(Entry::Queue)),
             Self::Group(v) => all(&mut v.iter().map(Entry::Group)),
             Self::GroupDesc(v) => all(&mut v.iter().map(Entry::GroupDesc)),
-            Self::Meter(b) | Self::MeterConfig(b) => {
-                all(&mut std::iter::once(Entry::Bytes(b)));
-            }
+            Self::Meter(v) => all(&mut v.iter().map(Entry::Meter)),
+            Self::MeterConfig(v) => all(&mut v.iter().map(Entry::MeterConfig)),
             Self::GroupFeatures(f) => all(&mut std::iter::once(Entry::GroupFeatures(f))),
             Self::MeterFeatures(f) => all(&mut std::iter::once(Entry::MeterFeatures(f))),
             Self::TableFeatures(v) => all(&mut v.iter().map(Entry::TableFeatures)),
@@ -313,7 +313,8 @@ impl StatsReply {
             (Self::Queue(a), Self::Queue(b)) => a.extend(b),
             (Self::Group(a), Self::Group(b)) => a.extend(b),
             (Self::GroupDesc(a), Self::GroupDesc(b)) => a.extend(b),
-            (Self::Meter(a), Self::Meter(b)) | (Self::MeterConfig(a), Self::MeterConfig(b)) => a.extend(b),
+            (Self::Meter(a), Self::Meter(b)) => a.extend(b),
+            (Self::MeterConfig(a), Self::MeterConfig(b)) => a.extend(b),
             (Self::TableFeatures(a), Self::TableFeatures(b)) => a.extend(b),
             (Self::PortDesc(a), Self::PortDesc(b)) => a.extend(b),
             _ => return Err(OfpError::BrcBadStat),
@@ -347,11 +348,11 @@ pub enum Entry<'a> {
     Group(&'a GroupStats),
     GroupDesc(&'a GroupDesc),
     GroupFeatures(&'a GroupFeatures),
+    Meter(&'a MeterStats),
+    MeterConfig(&'a MeterConfig),
     MeterFeatures(&'a MeterFeatures),
     TableFeatures(&'a TableFeatures),
     PortDesc(&'a PortDesc),
-    /// An entry that is bytes already.
-    Bytes(&'a [u8]),
 }
 
 /// Writes an answer entry by entry, and hands out each message that is full: memory stays at one message.
@@ -419,10 +420,11 @@ impl ReplyWriter {
             Entry::Group(g) => g.encode(version, out),
             Entry::GroupDesc(g) => g.encode(version, out),
             Entry::GroupFeatures(f) => f.encode(out),
+            Entry::Meter(m) => m.encode(out),
+            Entry::MeterConfig(m) => m.encode(out),
             Entry::MeterFeatures(f) => f.encode(out),
             Entry::TableFeatures(t) => t.encode(version, out),
             Entry::PortDesc(p) => p.encode(version, out),
-            Entry::Bytes(b) => out.put(b),
         }
     }
 }

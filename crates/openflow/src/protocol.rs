@@ -139,20 +139,26 @@ impl Protocols {
             Ok(()) => Self::ANY,
             Err(_) => Self::OF10_ANY | Self::NXM_ANY,
         };
-        Ok(consistent & Self::of_action_list(actions))
+        Ok(consistent & Self::of_each(actions))
     }
 
-    /// The formats that can carry these actions, whatever the match.
-    pub(crate) fn of_action_list(actions: &[Action]) -> Self {
+    /// The formats that can carry these actions where there are no instructions, whatever the match.
+    pub fn of_action_list(actions: &[Action]) -> Self {
+        let metered = actions.iter().any(|a| matches!(a, Action::Meter(_)));
+        Self::of_each(actions) & if metered { Self::OF15_OXM } else { Self::ANY }
+    }
+
+    fn of_each(actions: &[Action]) -> Self {
         actions.iter().fold(Self::ANY, |set, a| set & Self::of_action(a))
     }
 
     fn of_action(action: &Action) -> Self {
         match action {
             Action::PushVlan(_) => Self::OF11_UP,
+            Action::Meter(_) => Self::OF13_UP,
             Action::WriteMetadata { .. } => Self::EXTENDED | Self::OF11_STD,
             Action::SetField { field, .. } => Self::of_field(*field, field.info().full_mask()),
-            Action::Clone(actions) | Action::WriteActions(actions) => Self::of_action_list(actions),
+            Action::Clone(actions) | Action::WriteActions(actions) => Self::of_each(actions),
             _ => Self::ANY,
         }
     }

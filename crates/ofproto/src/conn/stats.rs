@@ -70,7 +70,7 @@ impl Ofproto {
                 reply(StatsReply::GroupFeatures(crate::groups::features(table_features::ACTIONS)));
             }
             // A switch without meters has no features of theirs.
-            StatsRequest::MeterFeatures => reply(StatsReply::MeterFeatures(openflow::group::MeterFeatures {
+            StatsRequest::MeterFeatures => reply(StatsReply::MeterFeatures(openflow::meter::MeterFeatures {
                 max_meters: 0,
                 band_types: 0,
                 capabilities: 0,

@@ -5,6 +5,7 @@
 
 use super::{Action, Subfield};
 use crate::error::OfpError;
+use crate::meter::METER_MAX;
 use crate::prereq;
 use crate::version::Version;
 use base::PortNo;
@@ -51,6 +52,9 @@ pub enum Misplaced {
     /// An instruction or action after an instruction that is executed later.
     #[error("invalid instruction ordering: {0} must appear before {1}, for OpenFlow 1.1+ compatibility")]
     Order(&'static str, &'static str),
+    /// An action stands in another that does not take it.
+    #[error("{0} action doesn't support nested action {1}")]
+    Nested(&'static str, &'static str),
     /// A field of connection tracking is set, which only `ct` may do.
     #[error("cannot set CT fields outside of ct action")]
     ConnectionField,
@@ -65,6 +69,7 @@ impl From<Misplaced> for OfpError {
     fn from(misplaced: Misplaced) -> Self {
         match misplaced {
             Misplaced::Instruction(_) => Self::BicUnsupInst,
+            Misplaced::Nested(..) => Self::BacBadArgument,
             Misplaced::Duplicate(_) | Misplaced::Order(..) => Self::BacUnsupportedOrder,
             Misplaced::ConnectionField => Self::BacBadSetArgument,
             Misplaced::WithConjunction(_) => Self::NxbacBadConjunction,
@@ -74,25 +79,28 @@ impl From<Misplaced> for OfpError {
 
 /// Checks what needs no match: which instructions may stand where, in which order and how often.
 pub fn verify(actions: &[Action], allowed: Allowed) -> Result<(), Misplaced> {
-    let mut last = Stage::Apply;
+    let mut last = None;
     for action in actions {
         if let Action::Conjunction { .. } = action {
             let other = actions.iter().find(|a| !matches!(a, Action::Conjunction { .. } | Action::Note(_)));
             return other.map_or(Ok(()), |a| Err(Misplaced::WithConjunction(a.name())));
         }
         let stage = Stage::of(action);
-        if stage != Stage::Apply && allowed == Allowed::Actions {
+        if stage > Stage::Apply && allowed == Allowed::Actions {
             return Err(Misplaced::Instruction(stage.name()));
         }
-        if stage == last && stage != Stage::Apply {
-            return Err(Misplaced::Duplicate(stage.name()));
+        match last {
+            Some(last) if stage == last && stage != Stage::Apply => return Err(Misplaced::Duplicate(stage.name())),
+            Some(last) if stage < last => return Err(Misplaced::Order(stage.name(), last.name())),
+            _ => last = Some(stage),
         }
-        if stage < last {
-            return Err(Misplaced::Order(stage.name(), last.name()));
-        }
-        last = stage;
         match action {
-            Action::WriteActions(nested) | Action::Clone(nested) => verify(nested, Allowed::Actions)?,
+            Action::WriteActions(nested) | Action::Clone(nested) => {
+                if let Some(meter) = nested.iter().find(|a| matches!(a, Action::Meter(_))) {
+                    return Err(Misplaced::Nested(action.name(), meter.name()));
+                }
+                verify(nested, Allowed::Actions)?;
+            }
             Action::SetField { field, .. } if is_of_connection(*field) => return Err(Misplaced::ConnectionField),
             Action::RegLoad { dst, .. } | Action::RegMove { dst, .. } | Action::StackPop(dst)
                 if is_of_connection(dst.field) =>
@@ -112,6 +120,7 @@ fn is_of_connection(field: Field) -> bool {
 /// Instructions in the order in which they are executed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Stage {
+    Meter,
     Apply,
     Clear,
     Write,
@@ -122,6 +131,7 @@ pub(super) enum Stage {
 impl Stage {
     pub(super) fn of(action: &Action) -> Self {
         match action {
+            Action::Meter(_) => Self::Meter,
             Action::ClearActions => Self::Clear,
             Action::WriteActions(_) => Self::Write,
             Action::WriteMetadata { .. } => Self::Metadata,
@@ -133,6 +143,7 @@ impl Stage {
     /// The instruction's name in text.
     pub(super) fn name(self) -> &'static str {
         match self {
+            Self::Meter => "meter",
             Self::Apply => "apply_actions",
             Self::Clear => "clear_actions",
             Self::Write => "write_actions",
@@ -178,7 +189,7 @@ pub fn is_allowed_in_set(action: &Action) -> bool {
 /// Checks a flow's actions against its match.
 ///
 /// Errors: those of [`verify`] (as `OFPBIC_UNSUP_INST`, `OFPBAC_UNSUPPORTED_ORDER`), `OFPBAC_MATCH_INCONSISTENT`, `OFPBAC_BAD_OUT_PORT`, `OFPBAC_BAD_SET_ARGUMENT`,
-/// `OFPBAC_BAD_SET_LEN`, `OFPBAC_BAD_TAG`, `OFPBIC_BAD_TABLE_ID`.
+/// `OFPBAC_BAD_SET_LEN`, `OFPBAC_BAD_TAG`, `OFPBIC_BAD_TABLE_ID`, `OFPMMFC_INVALID_METER`.
 pub fn check(actions: &[Action], matching: &Match, limits: &Limits) -> Result<(), OfpError> {
     verify(actions, Allowed::Flow)?;
     let checker = Checker { limits, strict: limits.version >= Version::V11 };
@@ -246,6 +257,8 @@ impl Checker<'_> {
                 let beyond = self.limits.n_tables != 255 && *table >= self.limits.n_tables;
                 if back || beyond { Err(OfpError::BicBadTableId) } else { Ok(()) }
             }
+            Action::Meter(id) if *id == 0 || *id > METER_MAX => Err(OfpError::MmfcInvalidMeter),
+            Action::Meter(_) => Ok(()),
             Action::Controller(_) | Action::SetQueue(_) | Action::PopQueue | Action::SetEthSrc(_) => Ok(()),
             Action::SetEthDst(_) | Action::SetTunnel { .. } | Action::Resubmit { .. } | Action::Note(_) => Ok(()),
             Action::Group(_)

@@ -22,6 +22,9 @@ const MAX_DEPTH: usize = 16;
 const VENDOR: u16 = 0xffff;
 const LEN: OfpError = OfpError::BacBadLen;
 
+/// What stands for no meter in `NXAST_CONTROLLER2`.
+const NO_METER: u32 = u32::MAX;
+
 /// How many clauses a conjunction may have.
 pub(super) const N_CLAUSES: RangeInclusive<u8> = 2..=64;
 const MUST_BE_ZERO: OfpError = OfpError::NxbrcMustBeZero;
@@ -89,7 +92,7 @@ impl Known {
             (1..=10, _) if version >= Version::V11 => Ok(Self::Of11(ty)),
             (0 | 17 | 18 | 21..=24, _) if version >= Version::V11 => Ok(Self::Of11(ty)),
             (25, _) if version >= Version::V12 => Ok(Self::Of11(ty)),
-            (28, Version::V15) => Ok(Self::Of11(ty)),
+            (28 | 29, Version::V15) => Ok(Self::Of11(ty)),
             _ => Err(OfpError::BacBadType),
         }
     }
@@ -198,6 +201,7 @@ fn of11(n: u16, mut r: Reader<'_>, version: Version) -> Result<Action, OfpError>
         24 => Action::DecTtl(vec![0]),
         25 => return set_field(r, version >= Version::V15),
         28 => return copy_field(r),
+        29 => Action::Meter(r.u32().ok_or(LEN)?),
         _ => return set_header_field(n, r),
     })
 }
@@ -324,8 +328,8 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
         20 => {
             let (max_len, controller_id, reason) = (r.u16().ok_or(LEN)?, r.u16().ok_or(LEN)?, r.u8().ok_or(LEN)?);
             let reason = PacketInReason::from_wire(reason).ok_or(OfpError::BacBadArgument)?;
-            let (userdata, pause) = (Vec::new(), false);
-            Ok(Action::Controller(Box::new(ControllerAction { max_len, controller_id, reason, userdata, pause })))
+            let rest = ControllerAction::default();
+            Ok(Action::Controller(Box::new(ControllerAction { max_len, controller_id, reason, ..rest })))
         }
         21 => {
             let n = r.u16().ok_or(LEN)?;
@@ -405,6 +409,7 @@ fn controller2(mut r: Reader<'_>) -> Result<Action, OfpError> {
             2 => action.reason = PacketInReason::from_wire(p.u8()?).ok_or(OfpError::BpcBadValue)?,
             3 => action.userdata = p.value.0.to_vec(),
             4 => action.pause = true,
+            5 => action.meter_id = Some(p.u32()?).filter(|id| *id != NO_METER),
             _ => p.unknown(Unknown::Refuse)?,
         }
         Ok(())

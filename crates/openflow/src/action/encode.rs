@@ -159,7 +159,12 @@ impl Encoder {
                 b.put_u64(*mask);
             }),
             Action::GotoTable(table) if self.of10() => resubmit(out, PortNo::IN_PORT, *table),
-            Action::ClearActions | Action::WriteActions(_) | Action::WriteMetadata { .. } | Action::GotoTable(_) => {}
+            Action::Meter(id) if self.version >= Version::V15 => standard(out, 29, |b| b.put_u32(*id)),
+            Action::Meter(_)
+            | Action::ClearActions
+            | Action::WriteActions(_)
+            | Action::WriteMetadata { .. }
+            | Action::GotoTable(_) => {}
         }
     }
 
@@ -412,7 +417,7 @@ fn resubmit(out: &mut Vec<u8>, in_port: PortNo, table: u8) {
 
 /// `NXAST_CONTROLLER`, or `NXAST_CONTROLLER2` with a property for each parameter that is not the default.
 fn controller(out: &mut Vec<u8>, c: &ControllerAction) {
-    if c.userdata.is_empty() && !c.pause {
+    if c.userdata.is_empty() && !c.pause && c.meter_id.is_none() {
         return nicira(out, 20, |b| {
             b.put_u16(c.max_len);
             b.put_u16(c.controller_id);
@@ -435,6 +440,9 @@ fn controller(out: &mut Vec<u8>, c: &ControllerAction) {
         }
         if c.pause {
             property::put(b, 4, |_| {});
+        }
+        if let Some(id) = c.meter_id {
+            property::put_u32(b, 5, id);
         }
     });
 }

@@ -125,6 +125,7 @@ pub fn format_action(out: &mut String, action: &Action, ports: &dyn PortNames, v
             format_bytes(out, bytes);
         }
         Action::Exit => out.push_str("exit"),
+        Action::Meter(id) => put!("meter:{id}"),
         Action::ClearActions => out.push_str("clear_actions"),
         Action::WriteActions(actions) => {
             out.push_str("write_actions(");
@@ -150,7 +151,8 @@ fn format_bytes(out: &mut String, bytes: &[u8]) {
 }
 
 fn format_controller(out: &mut String, c: &ControllerAction) {
-    if c.reason == PacketInReason::Action && c.controller_id == 0 && c.userdata.is_empty() && !c.pause {
+    let plain = ControllerAction { max_len: c.max_len, ..ControllerAction::default() };
+    if *c == plain {
         let _ = write!(out, "CONTROLLER:{}", c.max_len);
         return;
     }
@@ -171,6 +173,9 @@ fn format_controller(out: &mut String, c: &ControllerAction) {
     }
     if c.pause {
         parts.push("pause".into());
+    }
+    if let Some(id) = c.meter_id {
+        parts.push(format!("meter_id={id}"));
     }
     let _ = write!(out, "controller({})", parts.join(","));
 }

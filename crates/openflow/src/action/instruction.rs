@@ -23,14 +23,15 @@ pub fn decode_flow_actions(bytes: &[u8], version: Version) -> Result<Vec<Action>
 
 /// Reads a list of instructions to the end of `bytes` (OpenFlow 1.1 and later).
 ///
-/// Errors: `OFPBIC_BAD_LEN`, `OFPBIC_UNKNOWN_INST`, `OFPBIC_UNSUP_INST` (meters), `OFPBIC_BAD_EXPERIMENTER`,
+/// Errors: `OFPBIC_BAD_LEN`, `OFPBIC_UNKNOWN_INST`, `OFPBIC_BAD_EXPERIMENTER`,
 /// `OFPBIC_DUP_INST`, and those of [`decode_actions`].
 pub fn decode_instructions(bytes: &[u8], version: Version) -> Result<Vec<Action>, OfpError> {
     if !bytes.len().is_multiple_of(8) {
         return Err(LEN);
     }
-    // By type, in the order in which they are executed: apply, clear, write actions, write metadata, goto.
-    let mut found: [Option<Reader<'_>>; 5] = [None; 5];
+    // By type, in the order in which they are executed: apply, clear, write actions, write metadata, goto; and meter, which
+    // comes before them all.
+    let mut found: [Option<Reader<'_>>; 6] = [None; 6];
     let mut r = Reader(bytes);
     while !r.is_empty() {
         let mut header = r;
@@ -45,7 +46,8 @@ pub fn decode_instructions(bytes: &[u8], version: Version) -> Result<Vec<Action>
             3 => (2, None),
             2 => (3, Some(24)),
             1 => (4, Some(8)),
-            6 if version >= Version::V13 => return Err(OfpError::BicUnsupInst),
+            // OpenFlow 1.5 has an action instead; before 1.3 it is understood, as in Open vSwitch, but never said.
+            6 if version < Version::V15 => (5, Some(8)),
             0xffff => return Err(OfpError::BicBadExperimenter),
             _ => return Err(OfpError::BicUnknownInst),
         };
@@ -58,9 +60,13 @@ pub fn decode_instructions(bytes: &[u8], version: Version) -> Result<Vec<Action>
         found[slot] = Some(Reader(whole.get(4..).unwrap_or_default()));
     }
 
-    let [apply, clear, write, metadata, goto] = found;
+    let [apply, clear, write, metadata, goto, meter] = found;
     let list = |r: Reader<'_>| decode_actions(r.0.get(4..).unwrap_or_default(), version);
-    let mut actions = apply.map_or(Ok(Vec::new()), list)?;
+    let mut actions = Vec::new();
+    if let Some(mut r) = meter {
+        actions.push(Action::Meter(r.u32().ok_or(LEN)?));
+    }
+    actions.extend(apply.map_or(Ok(Vec::new()), list)?);
     if clear.is_some() {
         actions.push(Action::ClearActions);
     }
@@ -93,7 +99,11 @@ pub fn encode_flow_actions(out: &mut Vec<u8>, actions: &[Action], version: Versi
 /// Appends instructions (OpenFlow 1.1 and later): Apply-Actions with all that is no instruction, then the others.
 pub fn encode_instructions(out: &mut Vec<u8>, actions: &[Action], version: Version, matching: &Match) {
     let mut encoder = Encoder::new(version, matching);
-    if actions.iter().any(|a| !a.is_instruction()) {
+    if let (Version::V13 | Version::V14, Some(Action::Meter(id))) = (version, actions.first()) {
+        standard(out, 6, |b| b.put_u32(*id));
+    }
+    let applied = |a: &Action| !a.is_instruction() || version >= Version::V15 && matches!(a, Action::Meter(_));
+    if actions.iter().any(applied) {
         standard(out, 4, |b| {
             b.put_zeros(4);
             // The instructions among them write nothing.

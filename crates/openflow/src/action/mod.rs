@@ -91,12 +91,22 @@ pub struct ControllerAction {
     pub userdata: Vec<u8>,
     /// Stop here and let the controller resume (NXAST_CONTROLLER2).
     pub pause: bool,
+    /// The meter that decides whether it is sent (NXAST_CONTROLLER2); the one for controllers if there is none of this
+    /// number.
+    pub meter_id: Option<u32>,
 }
 
 impl Default for ControllerAction {
     /// What `controller` means without parameters.
     fn default() -> Self {
-        Self { max_len: 0xffff, controller_id: 0, reason: PacketInReason::Action, userdata: Vec::new(), pause: false }
+        Self {
+            max_len: 0xffff,
+            controller_id: 0,
+            reason: PacketInReason::Action,
+            userdata: Vec::new(),
+            pause: false,
+            meter_id: None,
+        }
     }
 }
 
@@ -243,6 +253,9 @@ pub enum Action {
     Note(Vec<u8>),
     /// Stop processing the packet (NXAST_EXIT).
     Exit,
+    /// Instruction, and an action in OpenFlow 1.5, that comes first: send the packet through a meter, which may drop or
+    /// mark it.
+    Meter(u32),
     /// Instruction: empty the action set.
     ClearActions,
     /// Instruction: merge into the action set.
@@ -297,6 +310,7 @@ impl Action {
             Self::Clone(_) => "clone",
             Self::Note(_) => "note",
             Self::Exit => "exit",
+            Self::Meter(_) => "meter",
             Self::ClearActions => "clear_actions",
             Self::WriteActions(_) => "write_actions",
             Self::WriteMetadata { .. } => "write_metadata",
@@ -306,6 +320,13 @@ impl Action {
 
     /// Whether this is an instruction rather than an action of a list.
     pub fn is_instruction(&self) -> bool {
-        matches!(self, Self::ClearActions | Self::WriteActions(_) | Self::WriteMetadata { .. } | Self::GotoTable(_))
+        matches!(
+            self,
+            Self::Meter(_)
+                | Self::ClearActions
+                | Self::WriteActions(_)
+                | Self::WriteMetadata { .. }
+                | Self::GotoTable(_)
+        )
     }
 }

@@ -81,7 +81,6 @@ const UNSUPPORTED: &[&str] = &[
     "decap",
     "delete_field",
     "encap",
-    "meter",
     "multipath",
     "pop_mpls",
     "push_mpls",
@@ -168,6 +167,7 @@ impl Parser<'_> {
             "clone" => Action::Clone(self.nested(value)?),
             "note" => note(value)?,
             "exit" => Action::Exit,
+            "meter" => Action::Meter(u32_of(value)?),
             "clear_actions" => Action::ClearActions,
             "write_actions" => Action::WriteActions(self.nested(value)?),
             "write_metadata" => write_metadata(value)?,
@@ -318,7 +318,7 @@ fn controller(value: &str) -> Result<Action, ActionError> {
                     bytes.ok_or_else(|| ActionError("bad hex digit in `controller' action `userdata'".into()))?;
             }
             "pause" => c.pause = true,
-            "meter_id" => return error("controller: the meter_id parameter is not supported"),
+            "meter_id" => c.meter_id = Some(u32_of(value)?).filter(|id| *id != u32::MAX),
             _ => return error(format!("unknown key \"{key}\" parsing controller action")),
         }
     }

@@ -1,14 +1,12 @@
-//! Groups (OpenFlow 1.3 sections 5.6, 7.3.4.2 and 7.3.5.9 to 7.3.5.11) and meters: changes, descriptions, counters.
+//! Groups (OpenFlow 1.3 sections 5.6, 7.3.4.2 and 7.3.5.9 to 7.3.5.11): changes, descriptions, counters.
 //!
 //! A group is the same value in all versions. On the wire it has two forms, which `codec` reads and writes: that of
 //! OpenFlow 1.1 to 1.4, and that of OpenFlow 1.5, which Nicira's messages for OpenFlow 1.0 have too. Only the second can
 //! say buckets' ids, change single buckets, and carry [`GroupProperties`].
 
 mod codec;
-mod meter;
 mod text;
 
-pub use meter::{METER_ALL, MeterFeatures, MeterMod};
 #[cfg(test)]
 mod tests;
 

@@ -4,7 +4,8 @@ use super::*;
 use crate::action::{Action, PacketInReason};
 use crate::flow_mod::FlowModCommand;
 use crate::flow_msg::{FlowRemovedReason, FlowStats, FlowStatsRequest};
-use crate::group::{GroupCommand, GroupFeatures, MeterFeatures};
+use crate::group::{GroupCommand, GroupFeatures};
+use crate::meter::{Band, BandKind, MeterCommand, MeterConfig, MeterFeatures, MeterStats};
 use crate::multipart::{AggregateStats, Entry, Reassembly, ReplyWriter, SwitchDesc};
 use crate::port::{PortDesc, PortReason, PortStats};
 use crate::queue::{QueueConfig, QueueStats, QueueStatsRequest};
@@ -268,14 +269,41 @@ fn of13() -> impl Strategy<Value = Message> {
             more: false,
             body: StatsReply::Desc(Box::new(SwitchDesc { manufacturer: "m".into(), ..SwitchDesc::default() }))
         }),
-        Just(Message::MeterMod(MeterMod {
-            command: 0,
-            flags: 1,
-            meter_id: 5,
-            bands: vec![0, 1, 0, 16, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0]
-        })),
+        meter(),
         Just(Message::GroupMod(GroupMod::new(GroupCommand::Delete, 5))),
         bundle(),
+    ]
+}
+
+fn meter() -> impl Strategy<Value = Message> {
+    let band = any::<(Option<u8>, u32, u32)>().prop_map(|(remark, rate, burst_size)| {
+        let kind = remark.map_or(BandKind::Drop, |prec_level| BandKind::DscpRemark { prec_level });
+        Band { kind, rate, burst_size }
+    });
+    let bands = proptest::collection::vec(band, 0..4);
+    let config = (any::<u32>(), 0..2u16, any::<u16>(), bands).prop_map(|(meter_id, unit, other, bands)| {
+        let flags = other & !3 | 1 << unit;
+        MeterConfig { meter_id, flags, bands }
+    });
+    let counts = proptest::collection::vec(any::<(u64, u64)>(), 0..4);
+    let stats = (any::<(u32, u32, u64, u64, u32, u32)>(), counts).prop_map(|(n, bands)| MeterStats {
+        meter_id: n.0,
+        flow_count: n.1,
+        packet_in_count: n.2,
+        byte_in_count: n.3,
+        duration_sec: n.4,
+        duration_nsec: n.5,
+        bands,
+    });
+    let reply = |body| Message::StatsReply { more: false, body };
+    prop_oneof![
+        (any::<bool>(), config.clone()).prop_map(|(add, meter)| {
+            let command = if add { MeterCommand::Add } else { MeterCommand::Modify };
+            Message::MeterMod(MeterMod { command, meter })
+        }),
+        any::<u32>().prop_map(|id| Message::MeterMod(MeterMod::delete(id))),
+        proptest::collection::vec(config, 0..3).prop_map(move |all| reply(StatsReply::MeterConfig(all))),
+        proptest::collection::vec(stats, 0..3).prop_map(move |all| reply(StatsReply::Meter(all))),
     ]
 }
 

@@ -3,7 +3,6 @@
 use super::{Style, bit_names};
 use crate::Version::{self, V10, V11, V12};
 use crate::bundle::{BundleControl, BundleStep, flag};
-use crate::group::{MeterFeatures, MeterMod};
 use crate::packet;
 use crate::switch::{AsyncConfig, Features, FragHandling, Role, RoleMsg, SwitchConfig, capability as c};
 use crate::table::TableMod;
@@ -127,42 +126,6 @@ pub(super) fn table_mod(version: Version, m: &TableMod, style: Style<'_>, out: &
         let miss = ["controller", "continue", "drop"].get(m.config as usize).copied().unwrap_or("Unknown");
         put!(out, ", flow_miss_config={miss}");
     }
-}
-
-pub(super) fn meter_id(id: u32, out: &mut String) {
-    match id {
-        crate::group::METER_ALL => out.push_str("meter=all"),
-        0xffff_fffd => out.push_str("meter=slowpath"),
-        0xffff_fffe => out.push_str("meter=controller"),
-        id => put!(out, "meter={id}"),
-    }
-}
-
-const METER_FLAGS: [(u32, &str); 4] = [(1, "kbps"), (2, "pktps"), (4, "burst"), (8, "stats")];
-
-pub(super) fn meter_mod(m: &MeterMod, out: &mut String) {
-    let command = match m.command {
-        0 => "ADD",
-        1 => "MOD",
-        2 => "DEL",
-        _ => "cmd",
-    };
-    put!(out, " {command} ");
-    meter_id(m.meter_id, out);
-    if m.command < 2 {
-        out.push(' ');
-        bit_names(m.flags.into(), &METER_FLAGS, out);
-    }
-    out.push_str(" bands=");
-}
-
-pub(super) fn meter_features(f: &MeterFeatures, out: &mut String) {
-    put!(out, "\nmax_meter:{} max_bands:{} max_color:{}\n", f.max_meters, f.max_bands, f.max_color);
-    out.push_str("band_types: ");
-    bit_names(f.band_types, &[(1 << 1, "drop"), (1 << 2, "dscp_remark")], out);
-    out.push_str("\ncapabilities: ");
-    bit_names(f.capabilities, &METER_FLAGS, out);
-    out.push('\n');
 }
 
 pub(super) fn flow_format(n: u32, out: &mut String) {

@@ -10,6 +10,7 @@ macro_rules! put {
 mod config;
 mod flows;
 mod groups;
+mod meters;
 mod packets;
 mod ports;
 mod tables;
@@ -206,7 +207,7 @@ pub fn body(version: Version, xid: Xid, message: &Message, style: Style<'_>, out
         M::PortMod(m) => ports::port_mod(m, style, out),
         M::TableMod(m) => config::table_mod(version, m, style, out),
         M::GroupMod(m) => groups::group_mod(m, style, out),
-        M::MeterMod(m) => config::meter_mod(m, out),
+        M::MeterMod(m) => meters::meter_mod(m, out),
         M::QueueGetConfigRequest(port) => {
             out.push_str(" port=");
             style.port(*port, out);
@@ -269,7 +270,7 @@ fn stats_request(_version: Version, request: &StatsRequest, style: Style<'_>, ou
         }
         S::Meter(id) | S::MeterConfig(id) => {
             out.push(' ');
-            config::meter_id(*id, out);
+            meters::meter_id(*id, '=', out);
         }
         S::TableFeatures(t) => tables(t, &[], style, out),
         S::PortDesc => out.push_str(" port=ANY"),
@@ -304,15 +305,11 @@ pub fn stats_reply(version: Version, reply: &StatsReply, style: Style<'_>, out: 
         S::Port(all) => ports::port_stats(all, style, out),
         S::Queue(all) => ports::queue_stats(all, style, out),
         S::GroupFeatures(f) => groups::group_features(version, f, out),
-        S::MeterFeatures(f) => config::meter_features(f, out),
+        S::MeterFeatures(f) => meters::meter_features(f, out),
         S::Group(all) => groups::group_stats(all, out),
         S::GroupDesc(all) => groups::group_descs(all, style, out),
-        S::Meter(bytes) | S::MeterConfig(bytes) => {
-            out.push('\n');
-            if !bytes.is_empty() {
-                hex_dump(bytes, 0, out);
-            }
-        }
+        S::Meter(all) => meters::meter_stats(all, out),
+        S::MeterConfig(all) => meters::meter_configs(all, out),
         S::TableFeatures(t) => tables(t, &[], style, out),
         S::PortDesc(all) => {
             out.push('\n');
