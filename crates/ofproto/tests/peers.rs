@@ -585,7 +585,7 @@ fn learned_by_us(bridge: &Ofproto) -> Vec<String> {
     let words = |rule: &Arc<xlate::Rule>| {
         let mut fm = openflow::FlowMod::new(FlowModCommand::Add);
         fm.table_id = Some(rule.table);
-        (fm.priority, fm.new_cookie) = (rule.priority, rule.cookie);
+        (fm.priority, fm.new_cookie) = (rule.openflow_priority(), rule.cookie);
         (fm.idle_timeout, fm.hard_timeout) = (rule.idle_timeout, rule.hard_timeout);
         fm.matching = rule.minimatch.expand();
         fm.actions = rule.actions.to_vec();

@@ -83,6 +83,7 @@ pub fn translate_from(net: &Network, bridge: &Bridge, key: &FlowKey, start: Star
     x.reads.note_field(Field::InPortOxm);
     x.reads.note_field(Field::EthType);
     x.in_bridge(bridge, start);
+    x.dhcp_to_local();
     x.finish()
 }
 
