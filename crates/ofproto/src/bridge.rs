@@ -1,7 +1,7 @@
 //! One bridge: its ports as OpenFlow and NORMAL see them, its identity, and its view for translations.
 
 use crate::conn::Connections;
-use crate::conn::peer::PeerKind;
+use crate::conn::remote::PeerKind;
 use crate::expire::Expirable;
 use crate::revalidate::Change;
 use crate::switch::Switch;
@@ -230,7 +230,7 @@ impl Ofproto {
     }
 
     /// Sets whether what DHCP servers say goes to the local port in any case.
-    pub fn set_dhcp_to_local(&self, on: bool) {
+    pub(crate) fn set_dhcp_to_local(&self, on: bool) {
         if std::mem::replace(&mut self.state.write().dhcp_to_local, on) != on {
             self.rebuild();
         }
@@ -242,7 +242,7 @@ impl Ofproto {
         let mut on = false;
         self.connections.for_each(|peer| {
             let state = peer.state.lock();
-            on |= match peer.kind {
+            on |= match peer.remote.kind {
                 PeerKind::Controller => true,
                 // One that has asked for packets, as `ovs-ofctl monitor` does.
                 PeerKind::Service => state.miss_send_len > 0,
