@@ -1,7 +1,7 @@
 //! One bridge: its ports as OpenFlow and NORMAL see them, its identity, and its view for translations.
 
 use crate::conn::Connections;
-use crate::conn::peer::PeerKind;
+use crate::conn::remote::PeerKind;
 use crate::expire::Expirable;
 use crate::revalidate::Change;
 use crate::switch::Switch;
@@ -35,6 +35,7 @@ struct State {
     ports: BTreeMap<PortNo, OfPort>,
     bundles: Vec<BundleSpec>,
     forward_bpdu: bool,
+    dhcp_to_local: bool,
     miss_to_controller: bool,
 }
 
@@ -228,13 +229,20 @@ impl Ofproto {
         }
     }
 
+    /// Sets whether what DHCP servers say goes to the local port in any case.
+    pub(crate) fn set_dhcp_to_local(&self, on: bool) {
+        if std::mem::replace(&mut self.state.write().dhcp_to_local, on) != on {
+            self.rebuild();
+        }
+    }
+
     /// Sets whether packets without a flow go to controllers: if one is connected that speaks OpenFlow 1.2 or earlier,
     /// where that is what a miss does unless the controller says otherwise.
     pub(crate) fn update_miss_to_controller(&self) {
         let mut on = false;
         self.connections.for_each(|peer| {
             let state = peer.state.lock();
-            on |= match peer.kind {
+            on |= match peer.remote.kind {
                 PeerKind::Controller => true,
                 // One that has asked for packets, as `ovs-ofctl monitor` does.
                 PeerKind::Service => state.miss_send_len > 0,
@@ -408,6 +416,7 @@ impl Ofproto {
             macs: Arc::clone(&self.macs),
             miss_to_controller: state.miss_to_controller,
             forward_bpdu: state.forward_bpdu,
+            dhcp_to_local: state.dhcp_to_local,
         }
     }
 }

@@ -30,6 +30,8 @@ pub mod transaction;
 pub mod upcall;
 
 pub use bridge::{BundleSpec, Identity, OfPort, Ofproto, PortSpec};
+pub use conn::pinsched::{PacketInStats, RateLimit};
+pub use conn::remote::{PeerKind, Settings};
 pub use conn::service::{Service, ServiceConfig, ServiceStatus};
 pub use flow_table::{Removed, RemovedReason};
 pub use hidden::HiddenFlow;

@@ -198,10 +198,13 @@ fn describe_rule(rule: &Rule, duration: &str, ports: &dyn PortNames, out: &mut S
         rule.stats().packets.load(Ordering::Relaxed),
         rule.stats().bytes.load(Ordering::Relaxed)
     );
+    let mut matching = String::new();
+    flow::text::format_match(&rule.minimatch.expand(), ports, &mut matching);
     if rule.priority != 0x8000 {
-        let _ = write!(out, "priority={},", rule.priority);
+        let _ = write!(out, "priority={}", rule.priority);
+        out.push_str(if matching.is_empty() { "" } else { "," });
     }
-    flow::text::format_match(&rule.minimatch.expand(), ports, out);
+    out.push_str(&matching);
     out.push_str(",actions=");
     out.push_str(&openflow::actions_to_string(&rule.actions, ports, openflow::Version::V15));
     out.push('\n');

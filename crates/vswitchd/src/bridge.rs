@@ -1,5 +1,6 @@
 //! One running bridge: made to be what its row says, as often as that changes.
 
+use crate::control::Control;
 use crate::desired::{BridgeSpec, InterfaceSpec, PortSpec};
 use crate::devices::{Devices, Dp};
 use crate::identity;
@@ -7,10 +8,7 @@ use crate::interface::{Behind, RunningInterface};
 use crate::ofport::{self, Claim};
 use base::PortNo;
 use ofproto::bridge::PortChange;
-use ofproto::conn::peer::PeerKind;
-use ofproto::{BundleSpec, Ofproto, Service, ServiceConfig};
-use openflow::flow_mod::{FlowMod, FlowModCommand};
-use ovsdb::Uuid;
+use ofproto::{BundleSpec, Ofproto};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::path::Path;
@@ -34,31 +32,9 @@ pub struct RunningBridge {
     pub ofproto: Arc<Ofproto>,
     /// Its interfaces by name.
     pub interfaces: BTreeMap<String, RunningInterface>,
-    /// Its controllers' connections, by row.
-    pub controllers: BTreeMap<Uuid, Controller>,
-    sockets: Vec<Service>,
-    /// What the flow tables were last emptied for.
-    rule: Option<Rule>,
+    /// Its controllers.
+    pub control: Control,
     last_ofport: u16,
-}
-
-/// Who decides on flows. When that changes, the flow tables start empty (ovs-vswitchd.conf.db(5), Bridge:fail_mode).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Rule {
-    /// Primary controllers.
-    Controllers,
-    /// Nobody, and nothing passes until somebody adds flows.
-    Secure,
-    /// The bridge itself, as a learning switch.
-    Standalone,
-}
-
-/// A controller's connection, or why there is none.
-#[derive(Debug)]
-pub struct Controller {
-    config: ServiceConfig,
-    /// The connection.
-    pub service: Result<Service, String>,
 }
 
 impl Drop for RunningBridge {
@@ -80,29 +56,11 @@ impl RunningBridge {
             dp,
             ofproto,
             interfaces: BTreeMap::new(),
-            controllers: BTreeMap::new(),
-            sockets: Vec::new(),
-            rule: None,
+            control: Control::default(),
             last_ofport: 0,
         };
-        bridge.listen(spec, rundir);
+        bridge.control.listen(&bridge.ofproto, spec, rundir);
         Ok(bridge)
-    }
-
-    fn listen(&mut self, spec: &BridgeSpec, rundir: &Path) {
-        for (suffix, kind) in [("mgmt", PeerKind::Service), ("snoop", PeerKind::Snoop)] {
-            let config = ServiceConfig {
-                target: format!("punix:{}/{}.{suffix}", rundir.display(), spec.name),
-                kind,
-                versions: spec.versions,
-                probe_ms: 0,
-                max_backoff_ms: 0,
-            };
-            match Service::start(&self.ofproto, config) {
-                Ok(service) => self.sockets.push(service),
-                Err(e) => tracing::error!(target: "connmgr", "{}: {e}", spec.name),
-            }
-        }
     }
 
     /// Closes the interfaces that are not wanted any more, or not as they are, and those whose device is gone. To be
@@ -255,79 +213,6 @@ impl RunningBridge {
             priority_tags: port.priority_tags,
             protected: port.protected,
         })
-    }
-
-    /// Starts and stops connections to controllers, empties the flow tables when who decides on flows changes, and puts
-    /// in the flow that a bridge has which decides itself.
-    pub fn configure_controllers(&mut self, spec: &BridgeSpec) {
-        let versions = spec.versions;
-        let wanted: BTreeMap<Uuid, ServiceConfig> = spec
-            .controllers
-            .iter()
-            .map(|c| {
-                let config = ServiceConfig {
-                    target: c.target.clone(),
-                    kind: if c.primary { PeerKind::Controller } else { PeerKind::Service },
-                    versions,
-                    probe_ms: c.probe_ms,
-                    max_backoff_ms: c.max_backoff_ms,
-                };
-                (c.uuid, config)
-            })
-            .collect();
-        self.controllers.retain(|uuid, running| wanted.get(uuid) == Some(&running.config));
-        for (uuid, config) in wanted {
-            let error = match self.controllers.get(&uuid).map(|running| &running.service) {
-                Some(Ok(_)) => continue,
-                Some(Err(error)) => Some(error.clone()),
-                None => None,
-            };
-            let service = Service::start(&self.ofproto, config.clone());
-            if let Err(e) = &service
-                && error.as_ref() != Some(e)
-            {
-                tracing::error!(target: "connmgr", "{}: {e}", spec.name);
-            }
-            self.controllers.insert(uuid, Controller { config, service });
-        }
-        let rule = match (spec.controllers.iter().any(|c| c.primary), spec.fail_secure) {
-            (true, _) => Rule::Controllers,
-            (false, true) => Rule::Secure,
-            (false, false) => Rule::Standalone,
-        };
-        if self.rule.replace(rule) != Some(rule) {
-            self.ofproto.flush_flows();
-            if rule == Rule::Standalone {
-                self.add_normal_flow(spec);
-            }
-        }
-    }
-
-    /// Tries again what could not be listened on, for example because another still had the address.
-    pub fn retry_controllers(&mut self, spec: &BridgeSpec) {
-        if self.controllers.values().any(|controller| controller.service.is_err()) {
-            self.configure_controllers(spec);
-        }
-    }
-
-    fn add_normal_flow(&self, spec: &BridgeSpec) {
-        let mut normal = FlowMod::new(FlowModCommand::Add);
-        normal.priority = 0;
-        normal.actions = vec![openflow::Action::Output { port: PortNo::NORMAL, max_len: 0 }];
-        if let Err(e) = self.ofproto.flow_mod(&normal) {
-            tracing::error!(target: "ofproto", "{}: default flow: {e}", spec.name);
-        }
-    }
-
-    /// Whether the management sockets speak other versions than `spec` says.
-    pub fn speaks_otherwise(&self, spec: &BridgeSpec) -> bool {
-        self.sockets.iter().any(|s| s.config.versions != spec.versions)
-    }
-
-    /// Closes and opens the management sockets anew.
-    pub fn listen_again(&mut self, spec: &BridgeSpec, rundir: &Path) {
-        self.sockets.clear();
-        self.listen(spec, rundir);
     }
 }
 

@@ -11,7 +11,7 @@ type Table = (&'static str, &'static [&'static str], &'static [&'static str]);
 const TABLES: &[Table] = &[
     (
         "Open_vSwitch",
-        &["bridges", "next_cfg", "other_config", "ssl"],
+        &["bridges", "next_cfg", "other_config", "ssl", "manager_options"],
         &[
             "cur_cfg",
             "ovs_version",
@@ -100,6 +100,7 @@ const TABLES: &[Table] = &[
             "target",
             "type",
             "connection_mode",
+            "local_ip",
             "max_backoff",
             "inactivity_probe",
             "enable_async_messages",
@@ -110,6 +111,7 @@ const TABLES: &[Table] = &[
         ],
         &["is_connected", "role", "status"],
     ),
+    ("Manager", &["target", "connection_mode"], &[]),
 ];
 
 /// All of them, for the replica.

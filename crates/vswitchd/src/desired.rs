@@ -6,6 +6,7 @@
 
 use crate::tuning::Tuning;
 use base::MacAddr;
+pub use control::ControllerSpec;
 use flow::Field;
 use openflow::Version;
 use openflow::versions::Versions;
@@ -13,6 +14,7 @@ use ovsdb::Uuid;
 use ovsdb_client::{Replica, Row};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddrV4;
 use xlate::VlanMode;
 use xlate::model::PriorityTags;
 
@@ -29,6 +31,8 @@ pub struct Desired {
     pub tuning: Tuning,
     /// By name.
     pub bridges: BTreeMap<String, BridgeSpec>,
+    /// Managers of the database that are connected to over bridges.
+    pub managers: BTreeSet<SocketAddrV4>,
     /// What cannot be used or is not supported, in whole lines.
     pub warnings: BTreeSet<String>,
 }
@@ -64,23 +68,14 @@ pub struct BridgeSpec {
     pub prefixes: BTreeMap<u8, Vec<Field>>,
     /// Controllers.
     pub controllers: Vec<ControllerSpec>,
+    /// Whether those that are connected to over the bridge are let through it.
+    pub in_band: bool,
+    /// The queue that is used for them.
+    pub in_band_queue: Option<u32>,
+    /// Packet-ins that wait for a connection to take them, unless its row says otherwise.
+    pub packet_in_queue: usize,
     /// By name.
     pub ports: BTreeMap<String, PortSpec>,
-}
-
-/// A Controller row.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ControllerSpec {
-    /// Row.
-    pub uuid: Uuid,
-    /// Connection method.
-    pub target: String,
-    /// Whether it is a primary controller, not one for service.
-    pub primary: bool,
-    /// Milliseconds between attempts at most.
-    pub max_backoff_ms: u64,
-    /// Milliseconds of silence until a probe, 0 for none.
-    pub probe_ms: u64,
 }
 
 /// A Port row.
@@ -131,7 +126,6 @@ pub struct InterfaceSpec {
 /// that only tune it, or belong to a protocol that is switched on elsewhere, are not here.
 const UNSUPPORTED_KEYS: &[(&str, &[&str])] = &[
     ("Open_vSwitch", &["flow-restore-wait", "enable-statistics", "ct-zone-limit"]),
-    ("Bridge", &["in-band-queue", "controller-queue-size"]),
     ("Port", &["bond-primary", "lacp-system-id", "qinq-ethtype"]),
     ("Interface", &["lacp-port-id", "lacp-aggregation-key"]),
     ("Controller", &["dscp"]),
@@ -159,6 +153,7 @@ impl Desired {
             other_config: owned(&root, "other_config"),
             tuning: Tuning::read(&root, &|warning| reader.warn(warning)),
             bridges,
+            managers: reader.managers(&root),
             warnings: reader.warnings.into_inner(),
         }
     }
@@ -256,6 +251,7 @@ impl Reader<'_> {
             }
             Some(text.to_owned())
         };
+        let packet_in_queue = self.packet_in_queue(&what, row);
         Some(BridgeSpec {
             uuid: row.uuid(),
             datapath_type: datapath_type.to_owned(),
@@ -275,8 +271,11 @@ impl Reader<'_> {
                 .uuids("controller")
                 .into_iter()
                 .filter_map(|u| self.db.row("Controller", u))
-                .map(|r| self.controller(&name, &r))
+                .map(|r| self.controller(&name, &r, packet_in_queue))
                 .collect(),
+            in_band: row.map_get("other_config", "disable-in-band") != Some("true"),
+            in_band_queue: self.in_band_queue(&what, row),
+            packet_in_queue,
             ports,
             name,
         })
@@ -341,39 +340,6 @@ impl Reader<'_> {
             self.warn(format!("{what}: of protocols {protocols}, only OpenFlow10 and OpenFlow13 are supported"));
         }
         set
-    }
-
-    fn controller(&self, bridge: &str, row: &Row<'_>) -> ControllerSpec {
-        let target = row.string("target").to_owned();
-        let what = format!("bridge {bridge}: controller {target}");
-        self.keys(&what, row);
-        self.columns(
-            &what,
-            row,
-            &[
-                ("controller_rate_limit", "a rate limit"),
-                ("controller_burst_limit", "a burst limit"),
-                ("controller_queue_size", "a queue size"),
-            ],
-        );
-        if row.string_opt("connection_mode") == Some("in-band") {
-            self.warn(format!("{what}: in-band control is configured, which is not supported"));
-        }
-        if row.boolean_opt("enable_async_messages") == Some(false) {
-            self.warn(format!("{what}: enable_async_messages is false, which is not supported"));
-        }
-        let primary = match row.string_opt("type") {
-            Some(kind) => kind == "primary",
-            None => !(target.starts_with("ptcp:") || target.starts_with("pssl:") || target.starts_with("punix:")),
-        };
-        let ms = |column: &str, default: i64| row.integer_opt(column).unwrap_or(default).max(0) as u64;
-        ControllerSpec {
-            uuid: row.uuid(),
-            target,
-            primary,
-            max_backoff_ms: ms("max_backoff", 8000),
-            probe_ms: ms("inactivity_probe", 5000),
-        }
     }
 
     fn port(&self, bridge: &str, row: &Row<'_>) -> PortSpec {
@@ -512,5 +478,6 @@ fn datapath_id(text: &str) -> Option<u64> {
     u64::from_str_radix(digits, 16).ok().filter(|id| hex && *id != 0)
 }
 
+mod control;
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@
 //! - [`devices`]: devices by interface type, datapaths by type;
 //! - [`bridge`]: one running bridge, made to be what its row says; [`interface`]: one interface of it; [`ofport`]: port
 //!   numbers; [`identity`]: addresses and names of bridges;
+//! - [`control`]: its controllers, and in-band control; [`routes`]: by which stations those are reached;
 //! - [`run`]: the loop that brings the two together, and the clock's work;
 //! - [`status`]: what is running, written back;
 //! - [`commands`]: the control commands.
@@ -14,12 +15,14 @@
 pub mod bridge;
 pub mod columns;
 pub mod commands;
+pub mod control;
 pub mod desired;
 pub mod devices;
 pub mod identity;
 pub mod interface;
 pub mod ofport;
 pub mod program;
+pub mod routes;
 pub mod run;
 pub mod status;
 pub mod tuning;

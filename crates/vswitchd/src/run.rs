@@ -16,6 +16,8 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 /// How often flows' statistics are pushed, and idle flows and timeouts looked for.
 const REVALIDATE: Duration = Duration::from_millis(500);
+/// How often is looked how controllers are reached through the bridges.
+const IN_BAND: Duration = Duration::from_secs(1);
 /// How often interface statistics are written, unless other_config:stats-update-interval says otherwise.
 const STATS_MS: u64 = 5000;
 
@@ -103,6 +105,8 @@ impl Daemon {
     /// Serves for ever; `ready` is called once the first configuration is running.
     pub async fn run(&mut self, mut ready: impl FnMut()) {
         let _housekeeping = Housekeeping::start(Arc::clone(&self.devices));
+        let mut in_band = tokio::time::interval(IN_BAND);
+        in_band.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut next_stats = Instant::now() + Duration::from_millis(STATS_MS);
         let mut was_ready = false;
         loop {
@@ -115,11 +119,16 @@ impl Daemon {
                         self.reconfigure().await;
                     }
                 }
+                _ = in_band.tick() => {
+                    for bridge in self.bridges.values_mut() {
+                        bridge.control.refresh_in_band(&bridge.ofproto);
+                    }
+                }
                 () = tokio::time::sleep_until(next_stats) => {
                     next_stats = Instant::now() + Duration::from_millis(self.stats_interval_ms());
                     if self.configured {
                         for (name, bridge) in &mut self.bridges {
-                            bridge.retry_controllers(&self.desired.bridges[name]);
+                            bridge.control.retry(&bridge.ofproto, &self.desired.bridges[name]);
                         }
                         self.write(Report::All).await;
                     }
@@ -228,10 +237,8 @@ impl Daemon {
                 let (id, no, back) = patches.get(&(kind.clone(), peer.to_owned()))?;
                 (back == own).then_some((*id, *no))
             });
-            if bridge.speaks_otherwise(spec) {
-                bridge.listen_again(spec, &self.options.rundir);
-            }
-            bridge.configure_controllers(spec);
+            bridge.control.listen(&bridge.ofproto, spec, &self.options.rundir);
+            bridge.control.configure(&bridge.ofproto, spec, &desired.managers);
         }
         // Who waits for the configuration waits for cached flows to follow it.
         for (_, dp) in self.devices.datapaths() {

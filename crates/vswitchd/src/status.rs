@@ -1,11 +1,15 @@
 //! What is running, written back to the database.
 
 use crate::bridge::RunningBridge;
+use crate::control::Controller;
 use crate::desired::Desired;
 use crate::devices::Devices;
 use crate::interface::RunningInterface;
-use base::PortNo;
+use base::{Millis, PortNo};
 use netdev::Duplex;
+use ofproto::conn::rconn::State;
+use ofproto::{PacketInStats, ServiceStatus};
+use openflow::switch::Role;
 use ovsdb::{Datum, Uuid};
 use ovsdb_client::Transaction;
 use std::collections::BTreeMap;
@@ -55,9 +59,10 @@ pub fn write(
                 interface_status(txn, interface, bridge);
             }
         }
-        for (uuid, controller) in &bridge.controllers {
+        let now = bridge.dp.switch.clock().now();
+        for (uuid, controller) in &bridge.control.controllers {
             if txn.contains("Controller", *uuid) {
-                controller_status(txn, *uuid, controller, bridge);
+                controller_status(txn, *uuid, controller, now);
             }
         }
     }
@@ -114,52 +119,47 @@ fn interface_status(txn: &mut Transaction<'_>, interface: &RunningInterface, bri
     }
 }
 
-fn controller_status(
-    txn: &mut Transaction<'_>,
-    uuid: Uuid,
-    controller: &crate::bridge::Controller,
-    bridge: &RunningBridge,
-) {
+fn controller_status(txn: &mut Transaction<'_>, uuid: Uuid, controller: &Controller, now: Millis) {
     let mut map: BTreeMap<String, String> = BTreeMap::new();
-    let mut connected = false;
-    let mut role = None;
+    let mut set = |key: &str, value: String| map.insert(key.to_owned(), value);
+    let (mut connected, mut role) = (false, None);
     match &controller.service {
         // A listener has as many states as it has connections; none is reported.
-        Ok(service) if is_listener(&service.config.target) => {}
+        Ok(service) if service.is_listener() => {}
         Ok(service) => {
-            let status = service.status();
-            let now = bridge.dp.switch.clock().now();
-            connected = status.connected > 0;
-            map.insert("state".to_owned(), status.state.to_owned());
-            if let Some(at) = status.connected_at {
-                map.insert("sec_since_connect".to_owned(), (now.since(at) / 1000).to_string());
-            }
-            if let Some(at) = status.disconnected_at {
-                map.insert("sec_since_disconnect".to_owned(), (now.since(at) / 1000).max(1).to_string());
-            }
-            if let Some(error) = status.last_error {
-                map.insert("last_error".to_owned(), error);
-            }
-            let target = &service.config.target;
-            let peer = bridge.ofproto.connections().all().into_iter().find(|p| p.target == *target);
-            role = peer.filter(|p| p.version().is_some()).map(|p| match p.role() {
-                openflow::switch::Role::Primary => "master",
-                openflow::switch::Role::Secondary => "slave",
-                _ => "other",
+            let ServiceStatus { rconn, role: said, packet_ins } = service.status();
+            connected = rconn.is_connected();
+            role = said.map(|role| match role {
+                Role::Primary => "master",
+                Role::Secondary => "slave",
+                Role::Equal | Role::NoChange => "other",
             });
+            set("state", rconn.state().name().to_owned());
+            if let Some(at) = rconn.connected_at {
+                set("sec_since_connect", (now.since(at) / 1000).to_string());
+            }
+            if let Some(at) = rconn.disconnected_at {
+                set("sec_since_disconnect", (now.since(at) / 1000).max(1).to_string());
+            }
+            if let Some(error) = rconn.last_error {
+                set("last_error", error);
+            }
+            for (kind, stats) in ["miss", "action"].iter().zip(packet_ins.iter().flatten()) {
+                let PacketInStats { bypassed, queued, dropped, backlog } = *stats;
+                let counters = [("bypassed", bypassed), ("queued", queued), ("dropped", dropped), ("backlog", backlog)];
+                for (name, counter) in counters {
+                    set(&format!("packet-in-{kind}-{name}"), counter.to_string());
+                }
+            }
         }
         Err(error) => {
-            map.insert("last_error".to_owned(), error.clone());
-            map.insert("state".to_owned(), "VOID".to_owned());
+            set("last_error", error.clone());
+            set("state", State::Void.name().to_owned());
         }
     }
     txn.set("Controller", uuid, "is_connected", Datum::scalar(connected));
     txn.set("Controller", uuid, "role", optional(role));
     txn.set("Controller", uuid, "status", Datum::map(map));
-}
-
-fn is_listener(target: &str) -> bool {
-    target.starts_with("ptcp:") || target.starts_with("punix:")
 }
 
 /// Writes counters of interfaces.

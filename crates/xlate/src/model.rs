@@ -47,6 +47,8 @@ pub struct Bridge {
     pub miss_to_controller: bool,
     /// Whether NORMAL forwards frames to 01:80:c2:00:00:0x.
     pub forward_bpdu: bool,
+    /// Whether what DHCP servers say goes to the local port, beside wherever else it goes (in-band control).
+    pub dhcp_to_local: bool,
 }
 
 /// An OpenFlow port.

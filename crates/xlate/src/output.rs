@@ -6,8 +6,13 @@ use crate::translate::{Start, Xlate, bridge_of, trim};
 use crate::verdict::Effect;
 use base::{DropReason, PortNo};
 use dpif::{ControllerUpcall, DpAction};
+use flow::{Field, Prereq};
 use openflow::PacketInReason;
 use std::sync::Arc;
+
+/// UDP ports of DHCP (RFC 2131 section 4.1).
+const DHCP_SERVER: u128 = 67;
+const DHCP_CLIENT: u128 = 68;
 
 impl<'a> Xlate<'a> {
     /// The `output` action: to a real port or a reserved one. `max_len` is for CONTROLLER.
@@ -75,6 +80,31 @@ impl<'a> Xlate<'a> {
                 self.note_drop(DropReason::NoPort);
             }
         }
+    }
+
+    /// Has what a DHCP server says reach the local port of the bridge that the packet came in on, where that is to have it
+    /// in any case: whoever asked may be there, and the flows may not know.
+    pub(crate) fn dhcp_to_local(&mut self) {
+        let bridge = self.bridge;
+        let local = bridge.ports.get(&PortNo::LOCAL).map(|port| port.out);
+        let (Some(PortOut::Device(device)), true) = (local, bridge.dhcp_to_local) else { return };
+        if self.error.is_some()
+            || self.key.in_port() == PortNo::LOCAL
+            || self.key.eth_type() != 0x0800
+            || !self.has(Prereq::Udp)
+            || self.read_bits(Field::UdpSrc, 0xffff) != DHCP_SERVER
+            || self.read_bits(Field::UdpDst, 0xffff) != DHCP_CLIENT
+            || self.actions.contains(&DpAction::Output(device))
+        {
+            return;
+        }
+        // It is told of behind what the last table did.
+        self.tracer.reenter();
+        self.tracer.reenter();
+        self.tracer.note(Kind::Detail, || "outputting DHCP packet to local port for in-band control".into());
+        self.tracer.leave();
+        self.tracer.leave();
+        self.output_port(PortNo::LOCAL, false);
     }
 
     /// Sends the first `max_len` bytes to a port. Only a device takes a part of a packet: reserved ports and patch ports

@@ -91,6 +91,7 @@ fn translate_key(net: &Network, bridge: &Bridge, key: FlowKey, start: Start<'_>,
     x.reads.note_field(Field::InPortOxm);
     x.reads.note_field(Field::EthType);
     x.in_bridge(bridge, start);
+    x.dhcp_to_local();
     x.finish()
 }
 

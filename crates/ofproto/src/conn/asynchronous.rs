@@ -1,6 +1,6 @@
 //! Messages that a switch sends of its own accord.
 
-use super::peer::{Peer, PeerKind};
+use super::peer::Peer;
 use crate::bridge::{OfPort, Ofproto, PortChange};
 use crate::flow_table::{Removed, RemovedReason};
 use dpif::ControllerUpcall;
@@ -18,6 +18,7 @@ use xlate::PortConfig;
 impl Ofproto {
     /// Sends a packet to the controllers that it is for. Called on packet threads.
     pub(crate) fn packet_in(&self, what: &ControllerUpcall, packet: &Packet) {
+        let now = self.now();
         let mut encoded: Option<PacketIn> = None;
         self.connections().for_each(|peer| {
             let (format, controller_id, version) = {
@@ -29,11 +30,6 @@ impl Ofproto {
             if controller_id != what.controller_id || !peer.wants(|a| a.packet_in, reason as u32) {
                 return;
             }
-            if !peer.has_room() {
-                self.connections().packet_ins_lost.fetch_add(1, Ordering::Relaxed);
-                base::coverage!(packet_in_overflow);
-                return;
-            }
             let message = encoded.get_or_insert_with(|| {
                 // A controller has no use for a checksum that somebody else was to finish.
                 let mut finished = packet.clone();
@@ -41,7 +37,10 @@ impl Ofproto {
                 packet_in(what, &finished)
             });
             let message = PacketIn { reason, ..message.clone() };
-            peer.send(0, &Message::PacketIn(format, Box::new(message)));
+            let message = Message::PacketIn(format, Box::new(message));
+            if !peer.send_packet_in(&message, reason, what.in_port, now) {
+                self.connections().count_lost(1);
+            }
         });
     }
 
@@ -93,17 +92,6 @@ impl Ofproto {
             self.connections().for_each(|peer| {
                 if peer.wants(|a| a.port_status, reason as u32) {
                     peer.send(0, &message);
-                }
-            });
-        }
-    }
-
-    /// Gives the snoopers a copy of bytes that went between the bridge and a controller.
-    pub(crate) fn snoop(&self, peer: &Peer, bytes: &[u8]) {
-        if peer.kind == PeerKind::Controller {
-            self.connections().for_each(|p| {
-                if p.kind == PeerKind::Snoop && p.has_room() {
-                    p.send_bytes(bytes.to_vec());
                 }
             });
         }

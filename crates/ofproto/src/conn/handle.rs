@@ -28,18 +28,21 @@ impl Ofproto {
     /// Handles one whole message after HELLO. Whatever is wrong with it is answered by an error message.
     pub(crate) fn handle(&self, peer: &Peer, bytes: &[u8]) {
         base::coverage!(ofproto_recv_openflow);
-        self.snoop(peer, bytes);
+        peer.remote.snoop(bytes);
         let (options, version) = {
             let state = peer.state.lock();
             (state.options, state.version)
         };
         let (xid, outcome) = match decode_with(bytes, options) {
             Ok((v, xid, _)) if Some(v) != version => (xid, Err(OfpError::BrcBadVersion)),
-            Ok((version, xid, message)) => (xid, self.dispatch(peer, (version, xid), message, bytes)),
+            Ok((version, xid, message)) => {
+                self.heard(peer, &message);
+                (xid, self.dispatch(peer, (version, xid), message, bytes))
+            }
             Err(e) => (e.xid, Err(e.error)),
         };
         if let Err(error) = outcome {
-            tracing::info!(target: "connmgr", "{}<->{}: sending {error} error reply", self.name(), peer.target);
+            tracing::info!(target: "connmgr", "{}<->{}: sending {error} error reply", self.name(), peer.remote.target);
             peer.send(xid, &Message::Error(ErrorReport::on(error, bytes)));
         }
     }

@@ -1,24 +1,36 @@
 //! OpenFlow connections of a bridge.
 //!
-//! - [`peer`]: one connection's state and its queue of bytes to send;
+//! - [`remote`]: whom connections are to, as configured; [`rconn`]: when to connect, probe and give up;
+//! - [`peer`]: one connection's state and its queue of bytes to send; [`limits`]: packet-ins held to a rate, by the
+//!   schedulers of [`pinsched`];
 //! - [`handle`]: what a message does, and the answers; [`stats`]: statistics requests;
 //! - [`bundles`]: messages that are carried out together;
 //! - [`asynchronous`]: packet-ins, flow-removed and port-status messages;
-//! - [`service`]: sockets: listeners, active connections with back-off, probes.
+//! - [`failopen`]: what a bridge does without its controllers; [`inband`]: how it reaches them through itself;
+//! - [`service`]: sockets: listeners, active connections, [`sockets`]: how they are made.
 //!
 //! Messages are handled on the control thread, one after the other. Packet threads only queue packet-ins, and never
 //! wait: a peer whose queue is full loses them, which is counted.
 
 pub mod asynchronous;
 mod bundles;
+mod failopen;
 mod handle;
+pub mod inband;
+mod limits;
 pub mod peer;
+pub mod pinsched;
+pub mod rconn;
+pub mod remote;
 pub mod service;
+mod sockets;
 mod stats;
 mod table_features;
 
+use failopen::FailOpen;
 use parking_lot::RwLock;
 use peer::Peer;
+use remote::{PeerKind, Remote};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,16 +38,43 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Default)]
 pub struct Connections {
     peers: RwLock<Vec<Arc<Peer>>>,
+    remotes: RwLock<Vec<Arc<Remote>>>,
+    pub(crate) fail_open: parking_lot::Mutex<FailOpen>,
     /// Highest generation id of a role request so far (OpenFlow 1.3 section 6.3.6).
     generation_id: parking_lot::Mutex<Option<u64>>,
     /// Packet-ins that no queue had room for.
-    pub(crate) packet_ins_lost: AtomicU64,
+    packet_ins_lost: AtomicU64,
 }
 
 impl Connections {
-    /// Adds a connection.
-    pub(crate) fn add(&self, peer: Arc<Peer>) {
+    /// Adds a connection. One that snoops gets a controller to listen to; `false` if there is none.
+    pub(crate) fn add(&self, peer: Arc<Peer>) -> bool {
+        let useful =
+            peer.remote.kind != PeerKind::Snoop || remote::attach_snooper(&peer, &self.remotes(), &self.peers.read());
         self.peers.write().push(peer);
+        useful
+    }
+
+    pub(crate) fn add_remote(&self, remote: Arc<Remote>) {
+        self.remotes.write().push(remote);
+    }
+
+    pub(crate) fn remove_remote(&self, remote: &Arc<Remote>) {
+        self.remotes.write().retain(|r| !Arc::ptr_eq(r, remote));
+    }
+
+    /// Whom connections are to.
+    pub(crate) fn remotes(&self) -> Vec<Arc<Remote>> {
+        self.remotes.read().clone()
+    }
+
+    /// Closes the connections to controllers; those that were made from here are made again.
+    pub fn reconnect(&self) {
+        self.for_each(|peer| {
+            if peer.remote.kind == PeerKind::Controller {
+                peer.hang_up.notify_one();
+            }
+        });
     }
 
     /// Removes a connection.
@@ -50,6 +89,11 @@ impl Connections {
 
     pub(crate) fn for_each(&self, mut f: impl FnMut(&Arc<Peer>)) {
         self.peers.read().iter().for_each(&mut f);
+    }
+
+    pub(crate) fn count_lost(&self, packet_ins: u64) {
+        self.packet_ins_lost.fetch_add(packet_ins, Ordering::Relaxed);
+        base::coverage!(rconn_overflow, packet_ins);
     }
 
     /// Packet-ins that were dropped because a controller did not read fast enough.

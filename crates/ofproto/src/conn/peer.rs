@@ -1,40 +1,56 @@
 //! One OpenFlow connection: what was agreed on it, and its queue of messages to send.
 
 use super::bundles::Bundles;
+use super::limits::PacketInLimits;
+use super::remote::{PeerKind, Remote};
+use base::{Millis, PortNo};
 use openflow::message::{Message, Options, encode_with};
 use openflow::packet::PacketInFormat;
 use openflow::switch::{AsyncConfig, Role};
 use openflow::{PacketInReason, Version};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// Bytes queued to a peer above which its packet-ins are dropped, and its requests wait.
 pub const QUEUE_BYTES_MAX: usize = 4 << 20;
-
-/// What a connection is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PeerKind {
-    /// A controller of the bridge's configuration.
-    Controller,
-    /// A client of the bridge's management socket: it gets no asynchronous messages unless it asks for them.
-    Service,
-    /// A client of the bridge's snooping socket: it gets copies of the controllers' messages, and is not listened to.
-    Snoop,
-}
+/// Packet-ins that may wait for the control thread to take them, while the connection takes all that it is given.
+const HAND_OVER_MAX: usize = 1024;
 
 /// A connection.
 #[derive(Debug)]
 pub struct Peer {
-    /// What it is for.
-    pub kind: PeerKind,
-    /// Where to, as `unix:PATH` or `tcp:HOST:PORT`.
-    pub target: String,
+    /// Whom it is to.
+    pub remote: Arc<Remote>,
     pub(crate) state: Mutex<PeerState>,
     pub(super) bundles: Mutex<Bundles>,
-    out: UnboundedSender<Vec<u8>>,
-    queued: Arc<AtomicUsize>,
+    /// Packet-ins that wait for their turn.
+    pub(crate) limits: PacketInLimits,
+    /// Told when the connection is to be closed.
+    pub(super) hang_up: Notify,
+    connected_at: Millis,
+    /// Whether it has shown that it controls the bridge.
+    admitted: AtomicBool,
+    out: UnboundedSender<Queued>,
+    load: Arc<Load>,
+}
+
+/// What waits to be sent.
+#[derive(Debug, Default)]
+struct Load {
+    bytes: AtomicUsize,
+    packet_ins: AtomicUsize,
+    /// Whether the socket did not take what it was last given.
+    stalled: AtomicBool,
+}
+
+/// Bytes of whole messages that wait to be sent.
+#[derive(Debug)]
+struct Queued {
+    bytes: Vec<u8>,
+    packet_in: bool,
 }
 
 /// What was agreed on.
@@ -54,19 +70,26 @@ pub(crate) struct PeerState {
 /// The other end of a peer's queue: what the socket's writer takes from.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
-    receiver: UnboundedReceiver<Vec<u8>>,
-    queued: Arc<AtomicUsize>,
+    receiver: UnboundedReceiver<Queued>,
+    load: Arc<Load>,
+    /// Packet-ins that were taken and have not left.
+    packet_ins: usize,
 }
 
 impl Outgoing {
     /// The next message to send; `None` once the peer is gone.
     pub(crate) async fn next(&mut self) -> Option<Vec<u8>> {
-        self.receiver.recv().await
+        self.receiver.recv().await.map(|queued| self.take(queued))
     }
 
     /// More messages that are there already, without waiting.
     pub(crate) fn try_next(&mut self) -> Option<Vec<u8>> {
-        self.receiver.try_recv().ok()
+        self.receiver.try_recv().ok().map(|queued| self.take(queued))
+    }
+
+    fn take(&mut self, queued: Queued) -> Vec<u8> {
+        self.packet_ins += usize::from(queued.packet_in);
+        queued.bytes
     }
 
     /// Takes no more messages: `next` returns those that are there, then `None`.
@@ -74,35 +97,44 @@ impl Outgoing {
         self.receiver.close();
     }
 
-    /// `n` bytes have left.
-    pub(crate) fn sent(&self, n: usize) {
-        self.queued.fetch_sub(n, Ordering::Relaxed);
+    /// All that was taken has left: `n` bytes.
+    pub(crate) fn sent(&mut self, n: usize) {
+        self.load.bytes.fetch_sub(n, Ordering::Relaxed);
+        self.load.packet_ins.fetch_sub(std::mem::take(&mut self.packet_ins), Ordering::Relaxed);
+    }
+
+    /// Whether the socket has not taken what it was given.
+    pub(crate) fn set_stalled(&self, stalled: bool) {
+        self.load.stalled.store(stalled, Ordering::Relaxed);
     }
 }
 
 impl Peer {
-    pub(crate) fn new(kind: PeerKind, target: String) -> (Arc<Self>, Outgoing) {
+    pub(crate) fn new(remote: Arc<Remote>, now: Millis) -> (Arc<Self>, Outgoing) {
         let (out, receiver) = unbounded_channel();
-        let queued = Arc::new(AtomicUsize::new(0));
+        let load = Arc::new(Load::default());
         let state = PeerState {
             version: None,
             role: Role::Equal,
             options: Options::default(),
             packet_in_format: PacketInFormat::Standard,
             controller_id: 0,
-            miss_send_len: if kind == PeerKind::Controller { 128 } else { 0 },
+            miss_send_len: if remote.kind == PeerKind::Controller { 128 } else { 0 },
             invalid_ttl: false,
-            asynchronous: default_async(),
+            asynchronous: if remote.settings().asynchronous { default_async() } else { NO_ASYNC },
         };
         let peer = Self {
-            kind,
-            target,
+            remote,
             state: Mutex::new(state),
             bundles: Mutex::default(),
+            limits: PacketInLimits::default(),
+            hang_up: Notify::new(),
+            connected_at: now,
+            admitted: AtomicBool::new(false),
             out,
-            queued: Arc::clone(&queued),
+            load: Arc::clone(&load),
         };
-        (Arc::new(peer), Outgoing { receiver, queued })
+        (Arc::new(peer), Outgoing { receiver, load, packet_ins: 0 })
     }
 
     /// Queues a message. Nothing is sent before the versions are agreed on, but HELLO and errors, which are encoded by
@@ -119,18 +151,84 @@ impl Peer {
 
     /// Queues bytes of whole messages.
     pub(crate) fn send_bytes(&self, bytes: Vec<u8>) {
-        if bytes.is_empty() {
+        self.queue(Queued { bytes, packet_in: false });
+    }
+
+    fn queue(&self, queued: Queued) {
+        if queued.bytes.is_empty() {
             return;
         }
         base::coverage!(rconn_queued);
-        self.queued.fetch_add(bytes.len(), Ordering::Relaxed);
+        // Whoever snoops does not see how versions are agreed on.
+        if self.version().is_some() {
+            self.remote.snoop(&queued.bytes);
+        }
+        self.load.bytes.fetch_add(queued.bytes.len(), Ordering::Relaxed);
+        self.load.packet_ins.fetch_add(queued.packet_in.into(), Ordering::Relaxed);
         // An error means that the connection is being closed: nobody is left to read it.
-        let _ = self.out.send(bytes);
+        let _ = self.out.send(queued);
+    }
+
+    /// Queues a packet-in of a packet that came in on `port`: at once, or as its rate limit lets it. Returns whether there
+    /// was room; the limiter may still drop it, which it counts.
+    pub(crate) fn send_packet_in(&self, message: &Message, reason: PacketInReason, port: PortNo, now: Millis) -> bool {
+        let (version, options) = {
+            let state = self.state.lock();
+            (state.version, state.options)
+        };
+        let Some(version) = version else { return true };
+        let settings = self.remote.settings();
+        if settings.packet_in_limit.is_none() && !self.limits.is_limited() {
+            return self.queue_packet_in(encode_with(version, 0, message, options));
+        }
+        let bytes = encode_with(version, 0, message, options);
+        let mut room = true;
+        self.limits
+            .offer(settings.packet_in_limit, reason, (port, bytes), now, |bytes| room &= self.queue_packet_in(bytes));
+        room
+    }
+
+    /// Queues packet-ins that have waited long enough. Returns how many there was no room for.
+    pub(crate) fn release_packet_ins(&self, now: Millis) -> u64 {
+        let mut lost = 0;
+        let limit = self.remote.settings().packet_in_limit;
+        self.limits.release(limit, now, |bytes| lost += u64::from(!self.queue_packet_in(bytes)));
+        lost
+    }
+
+    /// Queues a packet-in, if few enough wait.
+    fn queue_packet_in(&self, bytes: Vec<u8>) -> bool {
+        let max = match self.remote.settings().packet_in_queue {
+            max if self.load.stalled.load(Ordering::Relaxed) => max,
+            max => max.max(HAND_OVER_MAX),
+        };
+        let room = self.has_room() && self.load.packet_ins.load(Ordering::Relaxed) < max;
+        if room {
+            self.queue(Queued { bytes, packet_in: true });
+        }
+        room
+    }
+
+    /// Notes a message, which shows that the peer controls the bridge or does not; so does staying for `settled_ms`.
+    /// Whether this is the first that does.
+    pub(super) fn heard(&self, shows_control: bool, settled_ms: u64, now: Millis) -> bool {
+        let was = self.is_admitted();
+        if !was && !shows_control && now.since(self.connected_at) < settled_ms {
+            return false;
+        }
+        self.remote.admit(now);
+        self.admitted.store(true, Ordering::Relaxed);
+        !was
+    }
+
+    /// Whether it has shown that it controls the bridge.
+    pub(super) fn is_admitted(&self) -> bool {
+        self.admitted.load(Ordering::Relaxed)
     }
 
     /// Bytes that wait to be sent.
     pub fn queued(&self) -> usize {
-        self.queued.load(Ordering::Relaxed)
+        self.load.bytes.load(Ordering::Relaxed)
     }
 
     /// Whether there is room for messages that may be lost.
@@ -152,8 +250,8 @@ impl Peer {
     pub(crate) fn wants(&self, which: impl Fn(&AsyncConfig) -> [u32; 2], bit: u32) -> bool {
         let state = self.state.lock();
         if state.version.is_none()
-            || self.kind == PeerKind::Snoop
-            || (self.kind == PeerKind::Service && state.miss_send_len == 0)
+            || self.remote.kind == PeerKind::Snoop
+            || (self.remote.kind == PeerKind::Service && state.miss_send_len == 0)
         {
             return false;
         }
@@ -163,6 +261,9 @@ impl Peer {
         mask & 1 << bit != 0 || invalid_ttl
     }
 }
+
+/// What one gets that is to ask for whatever it wants.
+const NO_ASYNC: AsyncConfig = AsyncConfig { packet_in: [0; 2], port_status: [0; 2], flow_removed: [0; 2] };
 
 /// What a controller gets unless it says otherwise (OpenFlow 1.3 section 6.3.6): as primary or equal all but expired
 /// TTLs, as secondary port status only.

@@ -1,34 +1,38 @@
 //! Sockets: who connects to a bridge, and whom it connects to.
 //!
 //! A [`Service`] is one listener (`punix:`, `ptcp:`) or one active connection (`unix:`, `tcp:`), running as a task
-//! until it is dropped.
+//! until it is dropped. The task does what [`super::rconn`] says, by the switch's clock.
 
-use super::peer::{Outgoing, Peer, PeerKind, QUEUE_BYTES_MAX};
+use super::peer::{Outgoing, Peer, QUEUE_BYTES_MAX};
+use super::pinsched::PacketInStats;
+use super::rconn::{Due, Rconn};
+use super::remote::{PeerKind, Remote, Settings};
+use super::sockets::{Listener, connect, listen_tcp, listen_unix};
 use crate::bridge::Ofproto;
 use base::Millis;
 use netdev::device::errno_text;
 use openflow::message::{Message, decode, encode};
 use openflow::print::{Style, print};
 use openflow::stream::Framer;
-use openflow::switch::{ErrorReport, Hello};
+use openflow::switch::{ErrorReport, Hello, Role};
 use openflow::versions::Versions;
 use openflow::{OfpError, Version};
 use parking_lot::Mutex;
+use std::convert::Infallible;
 use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use vlog::{RateLimit, dbg_rl};
 
-/// The port that OpenFlow uses unless one is named.
-pub const OFP_PORT: u16 = 6653;
+pub use super::sockets::{OFP_PORT, numeric_address};
+
 /// Versions that are spoken.
 pub const SUPPORTED: [Version; 2] = [Version::V10, Version::V13];
-/// Back-off between attempts to connect, at first and at most.
-const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(8));
 /// How long a connection that is over may take for what was queued before.
 const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
 /// Messages a minute that are logged, and in one burst.
@@ -43,40 +47,34 @@ pub struct ServiceConfig {
     pub kind: PeerKind,
     /// Versions that may be spoken.
     pub versions: Versions,
-    /// Milliseconds of silence until an active connection or a controller is asked whether it is there; 0 for never.
-    pub probe_ms: u64,
-    /// Most milliseconds between attempts to connect.
-    pub max_backoff_ms: u64,
+    /// What can change while it runs ([`Service::configure`]).
+    pub settings: Settings,
 }
 
-/// What became of a service so far, for the Controller row.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// What became of an active connection so far, for the Controller row.
+#[derive(Clone, Debug, PartialEq)]
 pub struct ServiceStatus {
-    /// Connected peers.
-    pub connected: usize,
-    /// `VOID`, `BACKOFF`, `CONNECTING`, `ACTIVE`, `IDLE`, as documented for Controller:status.
-    pub state: &'static str,
-    /// The last error.
-    pub last_error: Option<String>,
-    /// When an active connection was last made, by the switch's clock.
-    pub connected_at: Option<Millis>,
-    /// When an active connection was last lost, by the switch's clock.
-    pub disconnected_at: Option<Millis>,
+    /// Where it stands; when it came and went.
+    pub rconn: Rconn,
+    /// The role of the other end, once versions are agreed on.
+    pub role: Option<Role>,
+    /// What became of packet-ins since the connection was made: of misses, and of actions. `None` without a rate limit.
+    pub packet_ins: Option<[PacketInStats; 2]>,
 }
 
 /// A listener or an active connection; dropping it ends it and closes its connections.
 #[derive(Debug)]
 pub struct Service {
-    /// As configured.
-    pub config: ServiceConfig,
-    status: Arc<Mutex<ServiceStatus>>,
+    bridge: Arc<Ofproto>,
+    remote: Arc<Remote>,
     task: JoinHandle<()>,
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
         self.task.abort();
-        if let Some(path) = self.config.target.strip_prefix("punix:") {
+        self.bridge.connections().remove_remote(&self.remote);
+        if let Some(path) = self.remote.target.strip_prefix("punix:") {
             // Whoever finds it gone already has cleaned up for us.
             let _ = std::fs::remove_file(path);
         }
@@ -87,48 +85,58 @@ impl Service {
     /// Starts a service for `bridge`, on the current tokio runtime. An error says what is wrong with the target, or
     /// why it cannot be listened on.
     pub fn start(bridge: &Arc<Ofproto>, config: ServiceConfig) -> Result<Self, String> {
-        let status = Arc::new(Mutex::new(ServiceStatus { state: "VOID", ..ServiceStatus::default() }));
-        let (method, address) = config.target.split_once(':').ok_or_else(|| bad_target(&config.target))?;
-        let bridge = Arc::clone(bridge);
-        let (task_config, task_status) = (config.clone(), Arc::clone(&status));
+        let ServiceConfig { target, kind, versions, settings } = config;
+        let remote = Remote::new(kind, target, versions, settings, bridge.now());
+        let target = &remote.target;
+        let (method, address) = target.split_once(':').ok_or_else(|| bad_target(target))?;
+        let (for_task, bridge) = (Arc::clone(&remote), Arc::clone(bridge));
+        let failed = |e: io::Error| format!("{target}: {e}");
         let task = match method {
-            "punix" => {
-                let listener = listen_unix(address).map_err(|e| format!("{}: {e}", config.target))?;
-                tokio::spawn(async move {
-                    let mut children = tokio::task::JoinSet::new();
-                    loop {
-                        match listener.accept().await {
-                            Ok((stream, _)) => spawn_peer(&mut children, &bridge, &task_config, &task_status, stream),
-                            Err(e) => accept_failed(&task_config.target, &e).await,
-                        }
-                    }
-                })
+            "punix" => tokio::spawn(passive(Arc::clone(&bridge), for_task, listen_unix(address).map_err(failed)?)),
+            "ptcp" => tokio::spawn(passive(Arc::clone(&bridge), for_task, listen_tcp(address).map_err(failed)?)),
+            "unix" | "tcp" => {
+                if let Some(address) = numeric_address(target, OFP_PORT) {
+                    remote.set_address(address);
+                }
+                tokio::spawn(active(Arc::clone(&bridge), for_task))
             }
-            "ptcp" => {
-                let listener = listen_tcp(address).map_err(|e| format!("{}: {e}", config.target))?;
-                tokio::spawn(async move {
-                    let mut children = tokio::task::JoinSet::new();
-                    loop {
-                        match listener.accept().await {
-                            Ok((stream, _)) => {
-                                let _ = stream.set_nodelay(true);
-                                spawn_peer(&mut children, &bridge, &task_config, &task_status, stream);
-                            }
-                            Err(e) => accept_failed(&task_config.target, &e).await,
-                        }
-                    }
-                })
-            }
-            "unix" | "tcp" => tokio::spawn(active(bridge, task_config, task_status)),
-            "ssl" | "pssl" => return Err(format!("{}: TLS connections are not supported", config.target)),
-            _ => return Err(bad_target(&config.target)),
+            "ssl" | "pssl" => return Err(format!("{target}: TLS connections are not supported")),
+            _ => return Err(bad_target(target)),
         };
-        Ok(Self { config, status, task })
+        bridge.connections().add_remote(Arc::clone(&remote));
+        Ok(Self { bridge, remote, task })
     }
 
-    /// What became of it so far.
+    /// Versions that may be spoken.
+    pub fn versions(&self) -> Versions {
+        self.remote.versions
+    }
+
+    /// Whether others connect to it.
+    pub fn is_listener(&self) -> bool {
+        self.remote.target.starts_with('p')
+    }
+
+    /// Has it go on with other settings. Connections stay.
+    pub fn configure(&self, settings: Settings) {
+        self.remote.set_settings(settings);
+    }
+
+    /// The address that an active connection is to, once known.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.remote.address()
+    }
+
+    /// What became of an active connection so far.
     pub fn status(&self) -> ServiceStatus {
-        self.status.lock().clone()
+        let peers = self.bridge.connections().all();
+        let peer = peers.iter().find(|peer| Arc::ptr_eq(&peer.remote, &self.remote));
+        let limited = self.remote.settings().packet_in_limit.is_some();
+        ServiceStatus {
+            rconn: self.remote.rconn.lock().clone(),
+            role: peer.filter(|peer| peer.version().is_some()).map(|peer| peer.role()),
+            packet_ins: limited.then(|| peer.and_then(|peer| peer.limits.stats()).unwrap_or_default()),
+        }
     }
 }
 
@@ -136,129 +144,109 @@ fn bad_target(target: &str) -> String {
     format!("{target}: not a connection method (unix:, tcp:, punix:, ptcp:)")
 }
 
-fn listen_unix(path: &str) -> io::Result<UnixListener> {
-    match std::fs::remove_file(path) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-        _ => {}
-    }
-    UnixListener::bind(path)
-}
-
-/// `[PORT][:HOST]`.
-fn listen_tcp(address: &str) -> io::Result<TcpListener> {
-    let (port, host) = address.split_once(':').unwrap_or((address, ""));
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    let port: u16 = if port.is_empty() {
-        OFP_PORT
-    } else {
-        port.parse().map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, format!("bad port number \"{port}\"")))?
-    };
-    let host = if host.is_empty() { "0.0.0.0" } else { host };
-    let listener = std::net::TcpListener::bind((host, port))?;
-    listener.set_nonblocking(true)?;
-    TcpListener::from_std(listener)
-}
-
-async fn accept_failed(target: &str, e: &io::Error) {
-    tracing::warn!(target: "connmgr", "{target}: accept failed: {e}");
-    tokio::time::sleep(Duration::from_millis(100)).await;
-}
-
-fn spawn_peer<S>(
-    children: &mut tokio::task::JoinSet<()>,
-    bridge: &Arc<Ofproto>,
-    config: &ServiceConfig,
-    status: &Arc<Mutex<ServiceStatus>>,
-    stream: S,
-) where
-    S: AsyncRead + AsyncWrite + Send + 'static,
-{
-    while children.try_join_next().is_some() {}
-    let (bridge, config, status) = (Arc::clone(bridge), config.clone(), Arc::clone(status));
-    children.spawn(async move {
-        status.lock().connected += 1;
-        if let Err(e) = serve(&bridge, &config, stream).await {
-            tracing::debug!(target: "connmgr", "{}<->{}: {e}", bridge.name(), config.target);
+/// Sleeps until the switch's clock shows `at`. Where it is stopped, it may move on any time.
+async fn sleep_until(bridge: &Ofproto, at: Millis) {
+    loop {
+        match at.since(bridge.now()) {
+            0 => return,
+            ms => tokio::time::sleep(Duration::from_millis(ms)).await,
         }
-        status.lock().connected -= 1;
-    });
+    }
+}
+
+/// Serves all who connect, for ever.
+async fn passive(bridge: Arc<Ofproto>, remote: Arc<Remote>, listener: Listener) {
+    let mut children = tokio::task::JoinSet::new();
+    loop {
+        let stream = match listener.accept().await {
+            Ok(stream) => stream,
+            Err(e) => {
+                tracing::warn!(target: "connmgr", "{}: accept failed: {e}", remote.target);
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        while children.try_join_next().is_some() {}
+        let (bridge, remote) = (Arc::clone(&bridge), Arc::clone(&remote));
+        children.spawn(async move {
+            let rconn = Mutex::new(Rconn::new());
+            rconn.lock().connected(bridge.now());
+            if let Err(e) = serve(&bridge, &remote, &rconn, stream).await {
+                tracing::debug!(target: "connmgr", "{}<->{}: {e}", bridge.name(), remote.target);
+            }
+        });
+    }
 }
 
 /// Connects, serves, and connects again, for ever.
-async fn active(bridge: Arc<Ofproto>, config: ServiceConfig, status: Arc<Mutex<ServiceStatus>>) {
-    let max = Duration::from_millis(config.max_backoff_ms.max(1000)).min(Duration::from_secs(60));
-    let mut backoff = BACKOFF.0;
-    let now = || bridge.switch().map(|switch| switch.clock().now());
+async fn active(bridge: Arc<Ofproto>, remote: Arc<Remote>) {
+    let name = format!("{}<->{}", bridge.name(), remote.target);
+    let patience = || remote.settings().patience();
+    let rconn = &remote.rconn;
+    rconn.lock().start(bridge.now());
     loop {
-        status.lock().state = "CONNECTING";
-        let served = match connect(&config.target).await {
+        let due = rconn.lock().due(patience());
+        if let Some((at, Due::Connect)) = due {
+            sleep_until(&bridge, at).await;
+        }
+        rconn.lock().connecting(bridge.now());
+        tracing::info!(target: "rconn", "{name}: connecting...");
+        let limit = rconn.lock().due(patience()).map_or(Millis(0), |(at, _)| at);
+        let connected = tokio::select! {
+            connected = connect(&remote) => connected,
+            () = sleep_until(&bridge, limit) => Err(timed_out()),
+        };
+        let ended = match connected {
             Ok(stream) => {
-                tracing::info!(target: "rconn", "{}<->{}: connected", bridge.name(), config.target);
-                {
-                    let mut s = status.lock();
-                    (s.connected, s.state) = (1, "ACTIVE");
-                    s.connected_at = now();
-                }
-                backoff = BACKOFF.0;
-                let served = serve(&bridge, &config, stream).await;
-                status.lock().disconnected_at = now();
-                served
+                tracing::info!(target: "rconn", "{name}: connected");
+                rconn.lock().connected(bridge.now());
+                let ended = serve(&bridge, &remote, rconn, stream).await;
+                let why = ended.as_ref().map_or_else(errno_text, |()| "connection closed by peer".to_owned());
+                tracing::info!(target: "rconn", "{name}: {why}");
+                ended
             }
             Err(e) => {
-                tracing::info!(target: "rconn", "{}<->{}: connection attempt failed ({})", bridge.name(), config.target, errno_text(&e));
+                tracing::info!(target: "rconn", "{name}: connection failed ({})", errno_text(&e));
                 Err(e)
             }
         };
-        {
-            let mut s = status.lock();
-            (s.connected, s.state) = (0, "BACKOFF");
-            if let Err(e) = served {
-                s.last_error = Some(errno_text(&e));
-            }
-        }
-        tokio::time::sleep(backoff).await;
-        backoff = (backoff * 2).min(max.min(BACKOFF.1.max(max)));
+        let error = ended.err().map(|e| errno_text(&e));
+        let wait_ms = rconn.lock().disconnected(bridge.now(), error, patience());
+        tracing::info!(target: "rconn", "{name}: waiting {} seconds before reconnect", wait_ms / 1000);
     }
 }
 
-/// Any kind of stream.
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
-
-async fn connect(target: &str) -> io::Result<Box<dyn Stream>> {
-    if let Some(path) = target.strip_prefix("unix:") {
-        return Ok(Box::new(UnixStream::connect(path).await?));
-    }
-    let address = target.strip_prefix("tcp:").unwrap_or(target);
-    let with_port = match address.rsplit_once(':') {
-        Some((host, port)) if !port.is_empty() && (!host.contains(':') || host.ends_with(']')) => address.to_owned(),
-        _ => format!("{address}:{OFP_PORT}"),
-    };
-    let stream = TcpStream::connect(with_port).await?;
-    stream.set_nodelay(true)?;
-    Ok(Box::new(stream))
+fn timed_out() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "Connection timed out")
 }
 
 /// Serves one connection until it ends.
 pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Send>(
     bridge: &Arc<Ofproto>,
-    config: &ServiceConfig,
+    remote: &Arc<Remote>,
+    rconn: &Mutex<Rconn>,
     stream: S,
 ) -> io::Result<()> {
     let (reader, writer) = tokio::io::split(stream);
     base::coverage!(vconn_open);
-    let (peer, outgoing) = Peer::new(config.kind, config.target.clone());
-    bridge.connections().add(Arc::clone(&peer));
+    let (peer, outgoing) = Peer::new(Arc::clone(remote), bridge.now());
+    let useful = bridge.connections().add(Arc::clone(&peer));
     let _guard = Registered { bridge, peer: &peer };
-    if config.kind != PeerKind::Snoop
-        && let Some(newest) = config.versions.newest()
+    if !useful {
+        tracing::info!(target: "connmgr", "{}: there is no controller to snoop on", bridge.name());
+        return Ok(());
+    }
+    if remote.kind != PeerKind::Snoop
+        && let Some(newest) = remote.versions.newest()
     {
-        peer.send_bytes(encode(newest, 1, &Message::Hello(Hello { versions: config.versions })));
+        peer.send_bytes(encode(newest, 1, &Message::Hello(Hello { versions: remote.versions })));
     }
     let closing = Notify::new();
-    let mut writing = std::pin::pin!(write_all(bridge, &peer, writer, outgoing, &closing));
+    let mut writing = std::pin::pin!(write_all(&peer, writer, outgoing, &closing));
     let read = tokio::select! {
-        read = read_all(bridge, config, &peer, reader) => read,
+        read = read_all(bridge, &peer, rconn, reader) => read,
+        ended = keep_alive(bridge, &peer, rconn) => ended,
+        never = release_packet_ins(bridge, &peer) => match never {},
         written = &mut writing => return written,
     };
     // What is queued still leaves, such as the error that tells the peer why the connection ends, unless it does not
@@ -283,38 +271,69 @@ impl Drop for Registered<'_> {
     }
 }
 
+/// Asks the other end whether it is there when it is silent, and ends when it does not answer, or when the connection
+/// is to be closed.
+async fn keep_alive(bridge: &Ofproto, peer: &Peer, rconn: &Mutex<Rconn>) -> io::Result<()> {
+    let mut settings = peer.remote.watch_settings();
+    loop {
+        let patience = settings.borrow_and_update().patience();
+        let due = rconn.lock().due(patience);
+        let wait = async {
+            match due {
+                Some((at, _)) => sleep_until(bridge, at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = wait => {}
+            _ = settings.changed() => continue,
+            () = peer.hang_up.notified() => return Ok(()),
+        }
+        // It may have spoken meanwhile.
+        let mut rconn = rconn.lock();
+        match rconn.due(patience) {
+            Some((at, Due::Probe)) if at <= bridge.now() => {
+                rconn.probed(bridge.now());
+                peer.send(0, &Message::EchoRequest(Vec::new()));
+            }
+            Some((at, Due::GiveUp)) if at <= bridge.now() => return Err(timed_out()),
+            _ => {}
+        }
+    }
+}
+
+/// Sends packet-ins that wait for their rate limit.
+async fn release_packet_ins(bridge: &Ofproto, peer: &Peer) -> Infallible {
+    let mut settings = peer.remote.watch_settings();
+    loop {
+        bridge.connections().count_lost(peer.release_packet_ins(bridge.now()));
+        match peer.limits.ready_at() {
+            Some(at) => tokio::select! {
+                () = sleep_until(bridge, at) => {}
+                // The sender lives as long as the peer.
+                _ = settings.changed() => {}
+            },
+            None => peer.limits.waiting.notified().await,
+        }
+    }
+}
+
 async fn read_all(
     bridge: &Arc<Ofproto>,
-    config: &ServiceConfig,
     peer: &Arc<Peer>,
+    rconn: &Mutex<Rconn>,
     reader: impl AsyncRead,
 ) -> io::Result<()> {
     let mut reader = std::pin::pin!(reader);
     let mut framer = Framer::default();
     let mut chunk = vec![0; 64 << 10];
-    let mut probed = false;
-    let probe = Duration::from_millis(config.probe_ms);
     loop {
-        let n = if config.probe_ms == 0 {
-            reader.read(&mut chunk).await?
-        } else {
-            match tokio::time::timeout(probe, reader.read(&mut chunk)).await {
-                Ok(n) => n?,
-                Err(_) if probed => {
-                    return Err(io::Error::new(io::ErrorKind::TimedOut, "no response to inactivity probe"));
-                }
-                Err(_) => {
-                    probed = true;
-                    peer.send(0, &Message::EchoRequest(Vec::new()));
-                    continue;
-                }
-            }
-        };
+        let n = reader.read(&mut chunk).await?;
         if n == 0 {
             return Ok(());
         }
-        probed = false;
-        if config.kind == PeerKind::Snoop {
+        rconn.lock().received(bridge.now());
+        if peer.remote.kind == PeerKind::Snoop {
             continue;
         }
         framer.push(&chunk[..n]);
@@ -330,7 +349,7 @@ async fn read_all(
             if peer.version().is_some() {
                 bridge.handle(peer, message);
             } else {
-                negotiate(bridge, config, peer, message)?;
+                negotiate(bridge, peer, message)?;
             }
             // Others have their turn too.
             budget += 1;
@@ -342,22 +361,23 @@ async fn read_all(
 }
 
 /// The first message must be a HELLO with a version in common.
-fn negotiate(bridge: &Arc<Ofproto>, config: &ServiceConfig, peer: &Arc<Peer>, message: &[u8]) -> io::Result<()> {
+fn negotiate(bridge: &Arc<Ofproto>, peer: &Arc<Peer>, message: &[u8]) -> io::Result<()> {
+    let ours = peer.remote.versions;
     let fail = |text: String| Err(io::Error::new(io::ErrorKind::InvalidData, text));
     let hello = match decode(message) {
         Ok((_, _, Message::Hello(hello))) => hello,
         Ok((_, _, other)) => return fail(format!("received {:?} message where HELLO was expected", other.kind())),
         Err(e) => return fail(format!("received a bad message where HELLO was expected: {e}")),
     };
-    let Some(version) = config.versions.negotiate(hello.versions) else {
-        let text = format!("We support {}, you support {}, no common versions.", config.versions, hello.versions);
+    let Some(version) = ours.negotiate(hello.versions) else {
+        let text = format!("We support {}, you support {}, no common versions.", ours, hello.versions);
         let report = ErrorReport {
             error: openflow::switch::ReportedError::Known(OfpError::HfcIncompatible),
             data: text.clone().into_bytes(),
         };
-        let newest = config.versions.newest().unwrap_or(Version::V10);
+        let newest = ours.newest().unwrap_or(Version::V10);
         peer.send_bytes(encode(newest, 0, &Message::Error(report)));
-        tracing::warn!(target: "vconn", "{}: version negotiation failed ({text})", peer.target);
+        tracing::warn!(target: "vconn", "{}: version negotiation failed ({text})", peer.remote.target);
         return fail(text);
     };
     peer.state.lock().version = Some(version);
@@ -367,12 +387,11 @@ fn negotiate(bridge: &Arc<Ofproto>, config: &ServiceConfig, peer: &Arc<Peer>, me
 
 /// Every OpenFlow message is in the log at the level DBG of `vconn`, as far as the rate limit lets it.
 fn log_message(peer: &Peer, what: &str, message: &[u8]) {
-    dbg_rl!(&MESSAGE_LIMIT, target: "vconn", "{}: {what}: {}", peer.target, print(message, Style::plain(1)).trim_end());
+    dbg_rl!(&MESSAGE_LIMIT, target: "vconn", "{}: {what}: {}", peer.remote.target, print(message, Style::plain(1)).trim_end());
 }
 
 /// Writes what is queued, until the peer is gone or, once `closing` is notified, the queue is empty.
 async fn write_all(
-    bridge: &Arc<Ofproto>,
     peer: &Arc<Peer>,
     writer: impl AsyncWrite,
     mut outgoing: Outgoing,
@@ -397,10 +416,29 @@ async fn write_all(
             bytes.extend_from_slice(&more);
             messages += 1;
         }
-        writer.write_all(&bytes).await?;
+        write(writer.as_mut(), &bytes, |stalled| outgoing.set_stalled(stalled)).await?;
         base::coverage!(vconn_sent, messages);
         base::coverage!(rconn_sent, messages);
         outgoing.sent(bytes.len());
-        bridge.snoop(peer, &bytes);
     }
+}
+
+/// Writes all bytes, and tells whenever the socket takes none and when it does again.
+async fn write(
+    mut writer: Pin<&mut impl AsyncWrite>,
+    mut bytes: &[u8],
+    mut stalled: impl FnMut(bool),
+) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let n = std::future::poll_fn(|context| {
+            let written = writer.as_mut().poll_write(context, bytes);
+            stalled(written.is_pending());
+            written
+        });
+        match n.await? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            n => bytes = bytes.get(n..).unwrap_or_default(),
+        }
+    }
+    Ok(())
 }

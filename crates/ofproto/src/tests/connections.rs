@@ -1,13 +1,13 @@
 //! Connections: packet-ins, roles, negotiation, malformed messages, ports.
 
 use super::*;
+use crate::conn::rconn::Rconn;
 use crate::conn::service::{Service, ServiceConfig, serve};
 use openflow::PacketInReason;
 use openflow::action::ControllerAction;
 use openflow::packet::{PacketInFormat, PacketOut};
 use openflow::port::{PortMod, PortReason, config};
 use openflow::switch::{FragHandling, Hello, Role, RoleMsg, SwitchConfig};
-use openflow::versions::Versions;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 fn packet_ins(messages: Vec<Message>) -> Vec<openflow::packet::PacketIn> {
@@ -189,9 +189,21 @@ fn service(versions: &[Version]) -> ServiceConfig {
         target: "test".into(),
         kind: PeerKind::Service,
         versions: Versions::of(versions),
-        probe_ms: 0,
-        max_backoff_ms: 1000,
+        settings: Settings { probe_ms: 0, ..Settings::default() },
     }
+}
+
+/// Serves a connection of this configuration.
+async fn serve_one(
+    bridge: &Arc<Ofproto>,
+    config: &ServiceConfig,
+    stream: tokio::io::DuplexStream,
+) -> std::io::Result<()> {
+    let ServiceConfig { target, kind, versions, settings } = config.clone();
+    let remote = Remote::new(kind, target, versions, settings, bridge.now());
+    let rconn = Mutex::new(Rconn::new());
+    rconn.lock().connected(bridge.now());
+    serve(bridge, &remote, &rconn, stream).await
 }
 
 /// What a connection answers to `bytes`, until it ends or waits for more.
@@ -201,7 +213,7 @@ async fn talk(bridge: &Arc<Ofproto>, config: &ServiceConfig, bytes: &[u8], until
     let mut answer = Vec::new();
     let read = async { while answer.len() < until && ours.read_buf(&mut answer).await.expect("reads") > 0 {} };
     // Serving may end first, with what was said before still to be read.
-    let mut serving = Box::pin(serve(bridge, config, theirs));
+    let mut serving = Box::pin(serve_one(bridge, config, theirs));
     let mut read = Box::pin(read);
     tokio::select! {
         _ = &mut serving => {
@@ -252,7 +264,7 @@ async fn requests_in_one_piece_wait_for_each_others_answers() {
     }
     let (mut ours, theirs) = tokio::io::duplex(1 << 16);
     let (config, bridge) = (service(&[Version::V10]), Arc::clone(&br));
-    let serving = tokio::spawn(async move { serve(&bridge, &config, theirs).await });
+    let serving = tokio::spawn(async move { serve_one(&bridge, &config, theirs).await });
     ours.write_all(&bytes).await.expect("taken");
     for _ in 0..100 {
         tokio::task::yield_now().await;

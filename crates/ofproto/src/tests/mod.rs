@@ -4,12 +4,14 @@
 mod bundles;
 mod changes;
 mod connections;
+mod control;
 mod dependencies;
 mod flow_mods;
 mod revalidation;
 mod statistics;
 
-use crate::conn::peer::{Outgoing, Peer, PeerKind};
+use crate::conn::peer::{Outgoing, Peer};
+use crate::conn::remote::{PeerKind, Remote, Settings};
 use crate::{BundleSpec, Identity, Ofproto, PortSpec, Switch};
 use base::{Clock, MacAddr, PortNo};
 use datapath::{Config, Datapath};
@@ -19,6 +21,7 @@ use netdev::{Netdev, Rx, Tx};
 use openflow::flow_mod::{FlowMod, FlowModCommand};
 use openflow::message::{Form, Message, decode, encode};
 use openflow::multipart::{StatsReply, StatsRequest};
+use openflow::versions::Versions;
 use openflow::{Action, OfpError, Version};
 use packet::Packet;
 use parking_lot::Mutex;
@@ -157,7 +160,18 @@ struct Client {
 
 impl Client {
     fn new(bridge: &Arc<Ofproto>, kind: PeerKind, version: Version) -> Self {
-        let (peer, outgoing) = Peer::new(kind, "test".into());
+        Self::with(bridge, kind, version, Settings::default())
+    }
+
+    fn with(bridge: &Arc<Ofproto>, kind: PeerKind, version: Version, settings: Settings) -> Self {
+        let remote = Remote::new(kind, "test".into(), Versions::of(&[version]), settings, bridge.now());
+        bridge.connections().add_remote(Arc::clone(&remote));
+        Self::of(bridge, remote, version)
+    }
+
+    /// A connection to this remote.
+    fn of(bridge: &Arc<Ofproto>, remote: Arc<Remote>, version: Version) -> Self {
+        let (peer, outgoing) = Peer::new(remote, bridge.now());
         peer.state.lock().version = Some(version);
         bridge.connections().add(Arc::clone(&peer));
         bridge.update_miss_to_controller();

@@ -1,4 +1,4 @@
-//! `fdb/`, `ofproto/list` and `bridge/dump-flows`.
+//! `fdb/`, `ofproto/list` and `bridge/`.
 
 use super::{act, all_bridges, find_bridge, show};
 use crate::devices::Devices;
@@ -43,6 +43,13 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
             OutputFormat::Text => bridges.iter().map(|b| format!("{}\n", b.name())).collect::<String>().into(),
             OutputFormat::Json => bridges.iter().map(|b| Value::from(b.name())).collect::<Value>().into(),
         })
+    });
+    act(commands, devices, ("bridge/reconnect", "[bridge]", 0..=1), |d, args| {
+        match args.first() {
+            Some(name) => find_bridge(d, name).ok_or("Unknown bridge")?.connections().reconnect(),
+            None => all_bridges(d).iter().for_each(|bridge| bridge.connections().reconnect()),
+        }
+        Ok(String::new())
     });
     show(commands, devices, ("bridge/dump-flows", "[--offload-stats] [--names] bridge", 1..=3), dump_flows);
 }

@@ -1,6 +1,7 @@
 //! Rows read into plain values: what is honoured, what is corrected, and what is warned of.
 
 use super::*;
+use ofproto::{RateLimit, Settings};
 use serde_json::{Value, json};
 
 /// A replica with one root row that has the bridge `br0`, which has `port` beside its own, of which `interface`.
@@ -233,16 +234,37 @@ fn controllers() {
     ] {
         let kind = kind.map_or_else(|| json!(["set", []]), |k| json!(k));
         let (spec, warnings) = controller(&json!({"target": target, "type": kind}));
-        assert_eq!((spec.primary, spec.max_backoff_ms, spec.probe_ms), (primary, 8000, 5000), "{target}");
+        assert_eq!((spec.primary, spec.in_band, spec.settings), (primary, true, Settings::default()), "{target}");
         assert_eq!(warnings, Vec::<String>::new());
     }
     let (spec, _) = controller(&json!({"target": "tcp:1.2.3.4", "max_backoff": 2000, "inactivity_probe": 0}));
-    assert_eq!((spec.max_backoff_ms, spec.probe_ms), (2000, 0));
-    for columns in [
-        json!({"connection_mode": "in-band"}),
-        json!({"enable_async_messages": false}),
-        json!({"controller_rate_limit": 1000}),
-    ] {
-        assert_eq!(controller(&columns).1.len(), 1, "{columns}");
+    assert_eq!((spec.settings.max_backoff_ms, spec.settings.probe_ms), (2000, 0));
+    let (spec, warnings) = controller(&json!({
+        "connection_mode": "out-of-band",
+        "enable_async_messages": false,
+        "controller_rate_limit": 1000,
+        "controller_queue_size": 7,
+    }));
+    assert_eq!((spec.in_band, spec.settings.asynchronous, spec.settings.packet_in_queue), (false, false, 7));
+    assert_eq!(spec.settings.packet_in_limit, Some(RateLimit { rate: 1000, burst: 250 }));
+    assert_eq!(warnings, Vec::<String>::new());
+    let (spec, _) = controller(&json!({"controller_rate_limit": 100, "controller_burst_limit": 30}));
+    assert_eq!(spec.settings.packet_in_limit, Some(RateLimit { rate: 100, burst: 30 }));
+    assert_eq!(controller(&json!({"local_ip": "10.0.0.1"})).1.len(), 1);
+}
+
+#[test]
+fn in_band_control() {
+    let config = |config: Value| bridge_of(&json!({"other_config": ["map", config]}));
+    let (bridge, warnings) = bridge_of(&json!({}));
+    assert_eq!((bridge.in_band, bridge.in_band_queue, bridge.packet_in_queue), (true, None, 100));
+    assert_eq!(warnings, Vec::<String>::new());
+    let (bridge, warnings) = config(json!([["disable-in-band", "true"], ["controller-queue-size", "512"]]));
+    assert_eq!((bridge.in_band, bridge.packet_in_queue, warnings.len()), (false, 512, 0));
+    let (bridge, warnings) = config(json!([["in-band-queue", "3"]]));
+    assert_eq!((bridge.in_band_queue, warnings.len()), (Some(3), 1));
+    for wrong in [json!([["in-band-queue", "x"]]), json!([["controller-queue-size", "513"]])] {
+        let (bridge, warnings) = config(wrong);
+        assert_eq!((bridge.in_band_queue, bridge.packet_in_queue, warnings.len()), (None, 100, 1));
     }
 }

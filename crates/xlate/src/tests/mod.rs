@@ -36,7 +36,7 @@ fn add_rule(tables: &Tables, table: u8, m: &Match, priority: u16, actions: &[Act
     let rules = &tables[usize::from(table)].rules;
     let rule = Arc::new(Rule {
         minimatch: rules.compress(m),
-        priority,
+        priority: priority.into(),
         table,
         cookie: 0,
         idle_timeout: 0,
@@ -103,6 +103,7 @@ fn network_with(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, pee
             macs: Arc::new(RwLock::new(macs)),
             miss_to_controller: false,
             forward_bpdu: false,
+            dhcp_to_local: false,
         };
         net.bridges.insert(id, Arc::new(bridge));
     }

@@ -403,7 +403,7 @@ tally::proptest! {
 /// Whether a dependency of `verdict` says that this rule may be what its look-up finds.
 fn is_named(verdict: &Verdict, d: &Dependency, key: &FlowKey, (table, priority, m): (u8, u16, &Match)) -> bool {
     let Dependency::Lookup(lookup) = d else { return false };
-    if (lookup.bridge, lookup.table) != (0, table) || lookup.found.is_some_and(|found| found > priority) {
+    if (lookup.bridge, lookup.table) != (0, table) || lookup.found.is_some_and(|found| found > priority.into()) {
         return false;
     }
     let (mut known, mut values) = (verdict.mask(), key.clone());

@@ -1,0 +1,235 @@
+//! Control of a bridge in virtual time: fail-open, packet-ins held to rates and queues, snoopers, settings.
+
+use super::*;
+use crate::bridge::PortChange;
+use crate::conn::inband::InBand;
+use crate::{PacketInStats, RateLimit};
+use flow::text::NoNames;
+use openflow::packet::PacketIn;
+use openflow::switch::{AsyncConfig, Role, RoleMsg};
+
+fn controller_flow(bridge: &Ofproto) {
+    let action = Action::Output { port: PortNo::CONTROLLER, max_len: u16::MAX };
+    bridge.flow_mod(&add(Match::ANY, 1, vec![action])).expect("adds");
+}
+
+fn packet_ins(messages: Vec<Message>) -> Vec<PacketIn> {
+    let of = |m| match m {
+        Message::PacketIn(_, packet_in) => Some(*packet_in),
+        _ => None,
+    };
+    messages.into_iter().filter_map(of).collect()
+}
+
+fn shown(bridge: &Ofproto) -> String {
+    crate::show::dump_flows(bridge, &NoNames)
+}
+
+fn remote(bridge: &Ofproto, settings: Settings) -> Arc<Remote> {
+    let versions = Versions::of(&[Version::V10]);
+    let remote = Remote::new(PeerKind::Controller, "test".into(), versions, settings, bridge.now());
+    bridge.connections().add_remote(Arc::clone(&remote));
+    remote
+}
+
+#[test]
+fn a_bridge_without_its_controller_forwards_by_itself() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    let remote = remote(&br, Settings { probe_ms: 1000, ..Settings::default() });
+    let admin = Client::new(&br, PeerKind::Service, Version::V10);
+    admin.flow_mod(add(in_port(1), 7, vec![]));
+    br.set_fail_open(true);
+    let after = |ms| {
+        lab.clock.warp(ms);
+        lab.switch.housekeeping();
+    };
+    let forwards = || {
+        lab.send("br-1", &[frame(1, 2)]);
+        !lab.received("br-2").is_empty()
+    };
+    after(2999);
+    assert!(!forwards());
+    // Three probes without a word: all flows are gone but the one that forwards, which nobody sees.
+    after(1);
+    assert!(forwards());
+    assert_eq!(admin.counts(), []);
+    assert!(shown(&br).contains("priority=15790320,actions=NORMAL\n"));
+    admin.flow_mod(add(in_port(1), 7, vec![]));
+    assert!(forwards());
+    // A controller that is connected is asked to show itself, and says what any other would.
+    let controller = Client::of(&br, Arc::clone(&remote), Version::V10);
+    after(2000);
+    let asked = packet_ins(controller.waiting());
+    assert_eq!((asked.len(), asked[0].data.len(), asked[0].metadata.key().in_port()), (1, 42, PortNo::LOCAL));
+    controller.send(&Message::FeaturesRequest);
+    controller.send(&Message::EchoRequest(vec![]));
+    assert!(forwards());
+    // Then it does: the flow goes at once, what was added meanwhile stays.
+    controller.send(&Message::BarrierRequest);
+    assert!(!forwards());
+    assert_eq!(admin.counts(), [(7, 1, 60)]);
+    assert!(!shown(&br).contains("15790320"));
+    // Connected it may be silent for long. Gone, three probes since its last word suffice.
+    after(60_000);
+    assert!(!forwards());
+    br.connections().remove(&controller.peer);
+    after(0);
+    assert!(forwards());
+    br.set_fail_open(false);
+    assert!(!shown(&br).contains("15790320"));
+}
+
+#[test]
+fn a_controller_that_stays_connected_needs_to_say_nothing_else() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    let remote = remote(&br, Settings { probe_ms: 0, ..Settings::default() });
+    br.set_fail_open(true);
+    assert!(shown(&br).contains("15790320"));
+    let controller = Client::of(&br, remote, Version::V10);
+    controller.send(&Message::EchoRequest(vec![]));
+    lab.clock.warp(29_999);
+    controller.send(&Message::EchoRequest(vec![]));
+    assert!(shown(&br).contains("15790320"));
+    lab.clock.warp(1);
+    controller.send(&Message::EchoRequest(vec![]));
+    assert!(!shown(&br).contains("15790320"));
+}
+
+#[test]
+fn packet_ins_are_held_to_their_rate() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    let limit = Some(RateLimit { rate: 100, burst: 5 });
+    let c = Client::with(
+        &br,
+        PeerKind::Controller,
+        Version::V10,
+        Settings { packet_in_limit: limit, ..Settings::default() },
+    );
+    let from = |c: &Client| packet_ins(c.waiting()).iter().map(|p| p.metadata.key().in_port().0).collect::<Vec<_>>();
+    let stats =
+        |c: &Client| c.peer.limits.stats().expect("limited").map(|s| (s.bypassed, s.queued, s.dropped, s.backlog));
+    controller_flow(&br);
+    for port in ["br-1", "br-2"] {
+        (0..8).for_each(|_| lab.send(port, &[frame(1, 2)]));
+    }
+    assert_eq!(from(&c), [1; 5]);
+    assert_eq!(stats(&c)[1], (5, 11, 6, 5));
+    assert_eq!(c.peer.limits.ready_at(), Some(lab.clock.now().after(10)));
+    lab.clock.warp(20);
+    assert_eq!(c.peer.release_packet_ins(lab.clock.now()), 0);
+    assert_eq!(from(&c), [1, 2]);
+    // Misses have tokens of their own.
+    br.flow_mod(&command(FlowModCommand::Delete, Match::ANY)).expect("deletes");
+    lab.send("br-1", &[frame(1, 2)]);
+    assert_eq!((from(&c), stats(&c)[0]), (vec![1], (1, 0, 0, 0)));
+    // Without the limit, what waits goes.
+    c.peer.remote.set_settings(Settings::default());
+    assert_eq!(c.peer.release_packet_ins(lab.clock.now()), 0);
+    assert_eq!((from(&c).len(), c.peer.limits.stats()), (3, None::<[PacketInStats; 2]>));
+    assert_eq!(br.connections().packet_ins_lost(), 0);
+}
+
+#[test]
+fn a_connection_that_takes_nothing_has_a_short_queue() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let c =
+        Client::with(&br, PeerKind::Controller, Version::V10, Settings { packet_in_queue: 7, ..Settings::default() });
+    controller_flow(&br);
+    c.outgoing.lock().set_stalled(true);
+    (0..20).for_each(|_| lab.send("br-1", &[frame(1, 2)]));
+    assert_eq!(br.connections().packet_ins_lost(), 13);
+    // Answers wait beside them; a connection that takes what it is given has its queue for bursts.
+    assert_eq!(c.send(&Message::EchoRequest(vec![])).len(), 8);
+    c.outgoing.lock().set_stalled(false);
+    lab.send("br-1", &vec![frame(1, 2); 20]);
+    assert_eq!(packet_ins(c.waiting()).len(), 20);
+}
+
+#[test]
+fn without_asynchronous_messages_a_controller_asks_for_what_it_wants() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let quiet = Settings { asynchronous: false, ..Settings::default() };
+    let c = Client::with(&br, PeerKind::Controller, Version::V10, quiet);
+    controller_flow(&br);
+    let port = || br.send_port_changes(&[PortChange::Modified(br.port(PortNo(1)).expect("there"))]);
+    lab.send("br-1", &[frame(1, 2)]);
+    port();
+    assert!(c.waiting().is_empty());
+    let masks = AsyncConfig { packet_in: [2, 0], port_status: [0, 0], flow_removed: [0, 0] };
+    assert!(c.send(&Message::SetAsync(Form::Nicira, masks)).is_empty());
+    lab.send("br-1", &[frame(1, 2)]);
+    port();
+    assert_eq!(packet_ins(c.waiting()).len(), 1);
+}
+
+#[test]
+fn a_snooper_listens_to_one_controller() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let snooper = || {
+        let settings = Settings::default();
+        let remote = Remote::new(PeerKind::Snoop, "snoop".into(), Versions::of(&[Version::V13]), settings, br.now());
+        let (peer, outgoing) = Peer::new(remote, br.now());
+        br.connections().add(peer).then_some(outgoing)
+    };
+    // Nobody to listen to.
+    Client::new(&br, PeerKind::Service, Version::V13);
+    assert!(snooper().is_none());
+    let clients: Vec<_> = (0..3).map(|_| Client::new(&br, PeerKind::Controller, Version::V13)).collect();
+    let become_ = |client: &Client, role| {
+        client.send(&Message::RoleRequest(Form::Standard, RoleMsg { role, generation_id: Some(1) }));
+    };
+    become_(&clients[0], Role::Secondary);
+    become_(&clients[2], Role::Secondary);
+    let mut at_equal = snooper().expect("controllers are there");
+    become_(&clients[0], Role::Primary);
+    let mut at_primary = snooper().expect("controllers are there");
+    // Whatever becomes of the roles.
+    become_(&clients[2], Role::Primary);
+    for (n, client) in clients.iter().enumerate() {
+        client.send(&Message::EchoRequest(vec![n as u8]));
+    }
+    let heard = |outgoing: &mut Outgoing| {
+        let echo = |bytes: Vec<u8>| match decode(&bytes).expect("whole messages").2 {
+            Message::EchoRequest(data) => data.first().copied(),
+            _ => None,
+        };
+        std::iter::from_fn(|| outgoing.try_next()).filter_map(echo).collect::<Vec<u8>>()
+    };
+    assert_eq!((heard(&mut at_primary), heard(&mut at_equal)), (vec![0], vec![1]));
+}
+
+#[test]
+fn control_traffic_passes_whatever_the_tables_say() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    let mut in_band = InBand {
+        local: MAC_A,
+        remotes: ["10.0.0.9:6653".parse().expect("an address")].into(),
+        next_hops: Default::default(),
+        queue: None,
+    };
+    let mut frame = frame(1, 2);
+    frame[12..14].copy_from_slice(&[8, 6]);
+    frame[14..22].copy_from_slice(&[0, 1, 8, 0, 6, 4, 0, 1]);
+    frame[28..32].copy_from_slice(&[10, 0, 0, 9]);
+    let passes = || {
+        lab.send("br-1", &[frame.clone()]);
+        !lab.received("br-2").is_empty()
+    };
+    br.flow_mod(&add(Match::ANY, u16::MAX, vec![])).expect("adds");
+    assert!(!passes());
+    br.set_in_band(Some(&in_band));
+    assert!(passes());
+    assert_eq!(shown(&br).matches("actions=NORMAL").count(), 7);
+    in_band.remotes.clear();
+    br.set_in_band(Some(&in_band));
+    // The local port's own address is the frame's, but without remotes nothing passes.
+    assert!(!passes());
+    assert_eq!(br.n_flows(), 1);
+}

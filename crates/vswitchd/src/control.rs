@@ -1,0 +1,169 @@
+//! The controllers of one bridge: connections as configured, who decides on flows, and in-band control.
+
+use crate::desired::BridgeSpec;
+use crate::routes::Routes;
+use ofproto::conn::inband::InBand;
+use ofproto::{Ofproto, PeerKind, Service, ServiceConfig, Settings};
+use openflow::flow_mod::{FlowMod, FlowModCommand};
+use ovsdb::Uuid;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{SocketAddr, SocketAddrV4};
+use std::path::Path;
+
+/// What a bridge runs of it.
+#[derive(Debug, Default)]
+pub struct Control {
+    /// Its controllers' connections, by row.
+    pub controllers: BTreeMap<Uuid, Controller>,
+    /// The management and the snooping socket.
+    sockets: Vec<Service>,
+    /// What the flow tables were last emptied for.
+    rule: Option<Rule>,
+    /// What in-band control was last told to let through.
+    in_band: Option<InBandSpec>,
+}
+
+/// A controller's connection, or why there is none.
+#[derive(Debug)]
+pub struct Controller {
+    config: ServiceConfig,
+    in_band: bool,
+    /// The connection.
+    pub service: Result<Service, String>,
+}
+
+/// Who decides on flows. When that changes, the flow tables start empty (ovs-vswitchd.conf.db(5), Bridge:fail_mode).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Rule {
+    /// Primary controllers.
+    Controllers,
+    /// Nobody, and nothing passes until somebody adds flows.
+    Secure,
+    /// The bridge itself, as a learning switch.
+    Standalone,
+}
+
+/// In-band control as configured, where it is not disabled.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct InBandSpec {
+    managers: BTreeSet<SocketAddrV4>,
+    queue: Option<u32>,
+}
+
+impl Control {
+    /// Listens on the management and the snooping socket in `rundir`, and anew when other versions are to be spoken.
+    pub fn listen(&mut self, ofproto: &std::sync::Arc<Ofproto>, spec: &BridgeSpec, rundir: &Path) {
+        let settings = Settings { probe_ms: 0, packet_in_queue: spec.packet_in_queue, ..Settings::default() };
+        if !self.sockets.is_empty() && self.sockets.iter().all(|socket| socket.versions() == spec.versions) {
+            self.sockets.iter().for_each(|socket| socket.configure(settings));
+            return;
+        }
+        self.sockets.clear();
+        for (suffix, kind) in [("mgmt", PeerKind::Service), ("snoop", PeerKind::Snoop)] {
+            let target = format!("punix:{}/{}.{suffix}", rundir.display(), spec.name);
+            let config = ServiceConfig { target, kind, versions: spec.versions, settings };
+            match Service::start(ofproto, config) {
+                Ok(service) => self.sockets.push(service),
+                Err(e) => tracing::error!(target: "connmgr", "{}: {e}", spec.name),
+            }
+        }
+    }
+
+    /// Starts and stops connections to controllers, empties the flow tables when who decides on flows changes, and puts
+    /// in the flow that a bridge has which decides itself. Connections stay where only their settings change.
+    pub fn configure(
+        &mut self,
+        ofproto: &std::sync::Arc<Ofproto>,
+        spec: &BridgeSpec,
+        managers: &BTreeSet<SocketAddrV4>,
+    ) {
+        self.connect(ofproto, spec);
+        let rule = match (spec.controllers.iter().any(|c| c.primary), spec.fail_secure) {
+            (true, _) => Rule::Controllers,
+            (false, true) => Rule::Secure,
+            (false, false) => Rule::Standalone,
+        };
+        if self.rule.replace(rule) != Some(rule) {
+            ofproto.flush_flows();
+            if rule == Rule::Standalone {
+                add_normal_flow(ofproto);
+            }
+        }
+        ofproto.set_fail_open(!spec.fail_secure);
+        let in_band = InBandSpec { managers: managers.clone(), queue: spec.in_band_queue };
+        self.in_band = spec.in_band.then_some(in_band);
+        self.refresh_in_band(ofproto);
+    }
+
+    fn connect(&mut self, ofproto: &std::sync::Arc<Ofproto>, spec: &BridgeSpec) {
+        let is_same = |a: &ServiceConfig, b: &ServiceConfig| ServiceConfig { settings: b.settings, ..a.clone() } == *b;
+        let wanted: BTreeMap<Uuid, (ServiceConfig, bool)> = spec
+            .controllers
+            .iter()
+            .map(|c| {
+                let config = ServiceConfig {
+                    target: c.target.clone(),
+                    kind: if c.primary { PeerKind::Controller } else { PeerKind::Service },
+                    versions: spec.versions,
+                    settings: c.settings,
+                };
+                (c.uuid, (config, c.in_band))
+            })
+            .collect();
+        self.controllers.retain(|uuid, running| wanted.get(uuid).is_some_and(|(c, _)| is_same(c, &running.config)));
+        for (uuid, (config, in_band)) in wanted {
+            let error = match self.controllers.get_mut(&uuid) {
+                Some(running) => match &running.service {
+                    Ok(service) => {
+                        service.configure(config.settings);
+                        (running.config, running.in_band) = (config, in_band);
+                        continue;
+                    }
+                    Err(error) => Some(error.clone()),
+                },
+                None => None,
+            };
+            let service = Service::start(ofproto, config.clone());
+            if let Err(e) = &service
+                && error.as_ref() != Some(e)
+            {
+                tracing::error!(target: "connmgr", "{}: {e}", spec.name);
+            }
+            self.controllers.insert(uuid, Controller { config, in_band, service });
+        }
+    }
+
+    /// Tries again what could not be listened on, for example because another still had the address.
+    pub fn retry(&mut self, ofproto: &std::sync::Arc<Ofproto>, spec: &BridgeSpec) {
+        if self.controllers.values().any(|controller| controller.service.is_err()) {
+            self.connect(ofproto, spec);
+        }
+    }
+
+    /// Lets controllers and managers through the bridge. To be called now and then: names are resolved, and stations
+    /// become known, in the course of time.
+    pub fn refresh_in_band(&mut self, ofproto: &Ofproto) {
+        let Some(InBandSpec { managers, queue }) = &self.in_band else { return ofproto.set_in_band(None) };
+        let controllers = self.controllers.values().filter(|controller| controller.in_band);
+        let addresses = controllers.filter_map(|controller| match controller.service.as_ref().ok()?.address()? {
+            SocketAddr::V4(address) => Some(address),
+            SocketAddr::V6(_) => None,
+        });
+        let remotes: BTreeSet<SocketAddrV4> = addresses.chain(managers.iter().copied()).collect();
+        let Some(local) = ofproto.port(base::PortNo::LOCAL).filter(|_| !remotes.is_empty()) else {
+            return ofproto.set_in_band(None);
+        };
+        let routes = Routes::read();
+        let next_hops = remotes.iter().filter_map(|remote| routes.station_on_the_way_to(*remote.ip())).collect();
+        ofproto.set_in_band(Some(&InBand { local: local.spec.mac, remotes, next_hops, queue: *queue }));
+    }
+}
+
+fn add_normal_flow(ofproto: &Ofproto) {
+    let mut normal = FlowMod::new(FlowModCommand::Add);
+    normal.priority = 0;
+    normal.actions = vec![openflow::Action::Output { port: base::PortNo::NORMAL, max_len: 0 }];
+    if let Err(e) = ofproto.flow_mod(&normal) {
+        tracing::error!(target: "ofproto", "{}: default flow: {e}", ofproto.name());
+    }
+}

@@ -1,0 +1,93 @@
+//! What rows say of controllers, and of managers as far as bridges let them through.
+
+use super::Reader;
+use ofproto::{RateLimit, Settings};
+use ovsdb::Uuid;
+use ovsdb_client::Row;
+use std::collections::BTreeSet;
+use std::net::{SocketAddr, SocketAddrV4};
+
+/// The port of managers unless one is named (RFC 7047 section 4).
+const OVSDB_PORT: u16 = 6640;
+/// Packet-ins that a row may have wait.
+const QUEUE_SIZES: std::ops::RangeInclusive<i64> = 1..=512;
+
+/// A Controller row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ControllerSpec {
+    /// Row.
+    pub uuid: Uuid,
+    /// Connection method.
+    pub target: String,
+    /// Whether it is a primary controller, not one for service.
+    pub primary: bool,
+    /// Whether it is reached through the bridge.
+    pub in_band: bool,
+    /// How its connection is kept.
+    pub settings: Settings,
+}
+
+fn is_in_band(row: &Row<'_>) -> bool {
+    row.string_opt("connection_mode") != Some("out-of-band")
+}
+
+impl Reader<'_> {
+    /// A controller of `bridge`, which has `packet_in_queue` packet-ins wait unless the row says otherwise.
+    pub(super) fn controller(&self, bridge: &str, row: &Row<'_>, packet_in_queue: usize) -> ControllerSpec {
+        let target = row.string("target").to_owned();
+        let what = format!("bridge {bridge}: controller {target}");
+        self.keys(&what, row);
+        self.columns(&what, row, &[("local_ip", "an address of the local port")]);
+        let primary = match row.string_opt("type") {
+            Some(kind) => kind == "primary",
+            None => !(target.starts_with("ptcp:") || target.starts_with("pssl:") || target.starts_with("punix:")),
+        };
+        // The schema has bounds for all of these.
+        let number = |column: &str| row.integer_opt(column).and_then(|n| u32::try_from(n).ok());
+        let defaults = Settings::default();
+        let settings = Settings {
+            probe_ms: number("inactivity_probe").map_or(defaults.probe_ms, u64::from),
+            max_backoff_ms: number("max_backoff").map_or(defaults.max_backoff_ms, u64::from),
+            packet_in_limit: number("controller_rate_limit")
+                .filter(|rate| *rate > 0)
+                .map(|rate| RateLimit::new(rate, number("controller_burst_limit"))),
+            packet_in_queue: number("controller_queue_size").map_or(packet_in_queue, |n| n as usize),
+            asynchronous: row.boolean_opt("enable_async_messages").unwrap_or(defaults.asynchronous),
+        };
+        ControllerSpec { uuid: row.uuid(), target, primary, in_band: is_in_band(row), settings }
+    }
+
+    /// Bridge:other_config:controller-queue-size.
+    pub(super) fn packet_in_queue(&self, what: &str, bridge: &Row<'_>) -> usize {
+        let number = |text: &str| text.parse().ok().filter(|n| QUEUE_SIZES.contains(n)).map(|n: i64| n as usize);
+        let queue = self.checked(what, bridge, "controller-queue-size", "a number from 1 to 512", number);
+        queue.unwrap_or(ofproto::conn::remote::PACKET_IN_QUEUE)
+    }
+
+    /// Bridge:other_config:in-band-queue.
+    pub(super) fn in_band_queue(&self, what: &str, bridge: &Row<'_>) -> Option<u32> {
+        let queue = self.checked(what, bridge, "in-band-queue", "the number of a queue", |text| text.parse().ok())?;
+        self.warn(format!(
+            "{what}: in-band control is to use queue {queue}, but queues are not supported, and the default one is used"
+        ));
+        Some(queue)
+    }
+
+    /// The managers that bridges let through. Names are not looked up.
+    pub(super) fn managers(&self, root: &Row<'_>) -> BTreeSet<SocketAddrV4> {
+        let rows = root.uuids("manager_options").into_iter().filter_map(|uuid| self.db.row("Manager", uuid));
+        let targets = rows.filter(is_in_band).map(|row| row.string("target").to_owned());
+        let mut managers = BTreeSet::new();
+        for target in targets.filter(|target| target.starts_with("tcp:") || target.starts_with("ssl:")) {
+            match ofproto::conn::service::numeric_address(&target, OVSDB_PORT) {
+                Some(SocketAddr::V4(address)) => _ = managers.insert(address),
+                // There is no in-band control for IPv6, in Open vSwitch either.
+                Some(SocketAddr::V6(_)) => {}
+                None => {
+                    self.warn(format!("manager {target}: in-band control needs an address, and does not look up names"))
+                }
+            }
+        }
+        managers
+    }
+}
