@@ -77,7 +77,7 @@ fn list(input: &mut Input<'_>, depth: usize) -> Vec<DpAction> {
 }
 
 fn action(input: &mut Input<'_>, depth: usize) -> DpAction {
-    match input.below(18) {
+    match input.below(19) {
         0 => DpAction::Output(DpPort(input.below(4) as u32)),
         1 => DpAction::Trunc(input.number(2) as u32),
         2 => DpAction::PushVlan { tpid: [0x8100, 0x88a8][input.below(2)], tci: input.number(2) as u16 },
@@ -94,6 +94,7 @@ fn action(input: &mut Input<'_>, depth: usize) -> DpAction {
             probability: [0, 1 << 31, u32::MAX][input.below(3)],
             actions: list(input, depth - 1).into(),
         },
+        10 => DpAction::Meter(MeterId(input.below(2) as u32)),
         7 => DpAction::PopMpls { ethertype: [0x8847, 0x800, 0x86dd][input.below(3)] },
         _ => {
             let (field, value, mask) = input.masked();

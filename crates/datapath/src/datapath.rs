@@ -6,14 +6,17 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use base::{Clock, DpPort, DropReason};
-use dpif::{DpActions, DpFlow, DpFlowEntry, DpFlowStats, DpStats, Dpif, DpifError, FlowId, UpcallHandler};
+use dpif::{
+    DpActions, DpFlow, DpFlowEntry, DpFlowStats, DpStats, Dpif, DpifError, FlowId, MeterConfig, MeterId, MeterStats,
+    UpcallHandler,
+};
 use netdev::Netdev;
-use packet::Packet;
+use packet::{Batch, Packet};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::exact::Exact;
-use crate::execute::Executor;
+use crate::execute::{self, Executor};
 use crate::megaflow::IndexKind;
 use crate::output::Outputs;
 use crate::poll;
@@ -428,6 +431,26 @@ impl Dpif for Datapath {
 
     fn set_generation(&self, generation: u64) {
         self.shared.flows.set_generation(generation);
+    }
+
+    fn meter_add(&self, config: &MeterConfig) -> Result<MeterId, DpifError> {
+        self.shared.meters.add(config, self.shared.clock.now())
+    }
+
+    fn meter_set(&self, id: MeterId, config: &MeterConfig) -> Result<(), DpifError> {
+        self.shared.meters.set(id, config, self.shared.clock.now())
+    }
+
+    fn meter_get(&self, id: MeterId) -> Result<(MeterConfig, MeterStats), DpifError> {
+        self.shared.meters.entry(id).ok_or(DpifError::NoMeter)
+    }
+
+    fn meter_del(&self, id: MeterId) -> Result<MeterStats, DpifError> {
+        self.shared.meters.del(id)
+    }
+
+    fn meter_run(&self, id: MeterId, packets: &mut Batch) {
+        execute::meter::run(&self.shared, None, id, packets);
     }
 
     fn stats(&self) -> DpStats {

@@ -5,10 +5,12 @@
 //!
 //! - [`headers`]: where a frame's headers are;
 //! - [`set`]: writing header fields, with checksums kept right;
+//! - [`meter`]: what a meter's bands do;
 //! - [`nested`]: lists of actions within the list;
 //! - [`vlan`], [`mpls`]: pushing and popping VLAN tags and MPLS labels.
 
 pub(crate) mod headers;
+pub(crate) mod meter;
 mod mpls;
 mod nested;
 pub(crate) mod set;
@@ -109,6 +111,7 @@ impl Executor<'_> {
                 DpAction::Sample { probability, actions } => {
                     fate = self.by_chance(packets, *probability, actions, level, fate, last);
                 }
+                DpAction::Meter(id) => meter::run(self.shared, self.from, *id, packets),
                 DpAction::Drop(reason) => {
                     self.shared.count_drop(self.from, *reason, packets.len() as u64);
                     pool::recycle_all(packets);

@@ -10,10 +10,11 @@
 //! - [`upcall`]: what no flow covers goes up through a bounded queue of its port, to threads that ask the
 //!   [`dpif::UpcallHandler`];
 //! - [`execute`]: actions on packets, those of the same verdict together;
+//! - [`meter`]: token buckets that packets may be sent through;
 //! - [`output`]: per-port transmit batches.
 //!
 //! Which locks this takes while packets flow: the flows' lock, shared, once a batch (writers hold it for one change);
-//! locks around queue handles that nobody else takes. The list of ports and the handler are read through published
+//! locks around queue handles that nobody else takes; a meter's lock, once a batch that is sent through it. The list of ports and the handler are read through published
 //! snapshots. Every packet that comes in leaves through a device, goes up, or is counted by its
 //! [`base::DropReason`].
 
@@ -25,6 +26,7 @@ mod forward;
 mod group;
 mod input;
 pub mod megaflow;
+mod meter;
 mod output;
 mod poll;
 pub mod port;

@@ -12,6 +12,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::datapath::{Config, ThreadStats};
 use crate::flows::{Flows, Installed};
+use crate::meter::Meters;
 use crate::port::{Port, PortTable};
 use crate::upcall::Upcalls;
 
@@ -23,6 +24,7 @@ pub(crate) struct Shared {
     pub(crate) ports: ArcSwap<PortTable>,
     pub(crate) flows: Flows,
     pub(crate) upcalls: Upcalls,
+    pub(crate) meters: Meters,
     handler: ArcSwapOption<Handler>,
     /// Drops of all ports and of packets that came from none.
     pub(crate) drops: DropCounters,
@@ -159,6 +161,7 @@ impl Shared {
             ports: ArcSwap::default(),
             flows: Flows::new(config.index, config.flow_limit),
             upcalls: Upcalls::default(),
+            meters: Meters::default(),
             handler: ArcSwapOption::empty(),
             drops: DropCounters::default(),
             lanes: (0..lanes).map(|_| LaneCounters::default()).collect(),

@@ -8,7 +8,9 @@ use std::sync::atomic::Ordering;
 use base::{Clock, DpPort, DropReason};
 use common::{TestHandler, TestPort, numbered_frame, plain_mask};
 use datapath::{Config, Datapath};
-use dpif::{ControllerUpcall, DpAction, DpActions, DpFlow, Dpif, DpifError, FlowId};
+use dpif::{
+    BandKind, ControllerUpcall, DpAction, DpActions, DpFlow, Dpif, DpifError, FlowId, MeterBand, MeterConfig, MeterUnit,
+};
 use flow::{Field, FlowKey};
 use packet::checksum::{Verdict, verify};
 use packet::wire::{EthernetRepr, Ipv4Repr, TcpRepr};
@@ -283,6 +285,40 @@ fn chance_chooses_packets() {
     assert!(chosen.abs_diff(800) < 147 && others == 3200, "{chosen}");
     let (chosen, _, dropped) = count(&[sample(u32::MAX / 2)]);
     assert!(chosen.abs_diff(1600) < 170 && dropped == 3200 - chosen as u64, "{chosen}");
+}
+
+#[test]
+fn meters_drop_and_count() {
+    let clock = Clock::stopped();
+    let dp = Datapath::new(Config { threads: 0, ..Config::default() }, clock.clone()).expect("no thread to start");
+    let (a, b) = two_ports(&dp);
+    let drop = MeterBand { kind: BandKind::Drop, rate: 100, burst: 20 };
+    let id = dp.meter_add(&MeterConfig { unit: MeterUnit::Pktps, bands: vec![drop] }).expect("room");
+    let out = |n| DpAction::Output(DpPort(n));
+    // Before the meter all go, behind it those that it lets pass.
+    let actions = [out(1), DpAction::Meter(id), out(2)];
+    batch_through(&dp, &a, &actions, &[60; 30]);
+    assert_eq!((a.sent().len(), b.sent().len()), (30, 20));
+    clock.warp(50);
+    batch_through(&dp, &a, &actions, &[60; 30]);
+    assert_eq!((a.sent().len(), b.sent().len()), (30, 5));
+    assert_eq!(dp.drops(), [(DropReason::Meter, 35)]);
+    assert_eq!(dp.port_stats(DpPort(1)).expect("there").rx_drops, [(DropReason::Meter, 35)]);
+    // In a copy it does not touch the packet.
+    batch_through(&dp, &a, &[DpAction::Clone([DpAction::Meter(id), out(1)].into()), out(2)], &[60; 2]);
+    assert_eq!((a.sent().len(), b.sent().len(), dp.drops()), (0, 2, vec![(DropReason::Meter, 37)]));
+    // What goes up.
+    clock.warp(10);
+    let mut batch = vec![Packet::from_slice(&numbered_frame(1, 60)); 2];
+    dp.meter_run(id, &mut batch);
+    assert_eq!((batch.len(), dp.drops()), (1, vec![(DropReason::Meter, 38)]));
+    let (_, stats) = dp.meter_get(id).expect("there");
+    assert_eq!((stats.input.packets, stats.input.bytes, stats.bands[0].packets), (64, 64 * 60, 38));
+    // A meter that is gone lets all pass.
+    assert_eq!(dp.meter_del(id).expect("there"), stats);
+    batch_through(&dp, &a, &actions, &[60; 30]);
+    assert_eq!((a.sent().len(), b.sent().len()), (30, 30));
+    assert!(matches!(dp.meter_get(id), Err(DpifError::NoMeter)));
 }
 
 #[test]

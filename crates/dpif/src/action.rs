@@ -1,5 +1,6 @@
 //! What a datapath does to a packet: few, simple steps that need no table.
 
+use crate::meter::MeterId;
 use base::{DpPort, DropReason, PortNo};
 use flow::{Field, FlowKey};
 use std::sync::Arc;
@@ -66,6 +67,8 @@ pub enum DpAction {
         /// What to do with it.
         actions: DpActions,
     },
+    /// Send the packet through a meter, which may drop it, so that no action behind gets it, or mark it.
+    Meter(MeterId),
     /// Count a drop. An empty list of actions is a drop too, for [`DropReason::Action`].
     Drop(DropReason),
 }
@@ -85,8 +88,14 @@ impl DpAction {
             | Self::Clone(_)
             | Self::CheckPktLen { .. }
             | Self::Sample { .. }
+            | Self::Meter(_)
             | Self::Drop(_) => false,
         }
+    }
+
+    /// Whether it makes a difference to actions behind it.
+    pub fn affects_later(&self) -> bool {
+        self.is_preparation() || matches!(self, Self::Meter(_) | Self::Drop(_))
     }
 
     /// The lists of actions within it.

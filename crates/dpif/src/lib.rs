@@ -7,13 +7,15 @@
 //! Keys below the seam hold the datapath's port number ([`DpPort`]) in the place of the ingress port.
 
 pub mod action;
+pub mod meter;
 pub mod text;
 
 pub use action::{ControllerUpcall, DpAction, DpActions};
+pub use meter::{BandKind, MeterBand, MeterConfig, MeterCount, MeterId, MeterStats, MeterUnit};
 
 use base::{DpPort, DropReason, Millis};
 use flow::{FlowKey, FlowMask, Sparse, Step, Steps};
-use packet::Packet;
+use packet::{Batch, Packet};
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -161,6 +163,15 @@ pub enum DpifError {
     /// The limit on flows is reached.
     #[error("too many datapath flows")]
     TooManyFlows,
+    /// No meter of that id.
+    #[error("no such meter")]
+    NoMeter,
+    /// All [`meter::METERS_MAX`] meters are in use.
+    #[error("too many meters")]
+    TooManyMeters,
+    /// More than [`meter::METER_BANDS_MAX`] bands.
+    #[error("too many bands")]
+    TooManyBands,
     /// The packet could not be executed.
     #[error("packet dropped: {}", .0.name())]
     Dropped(DropReason),
@@ -200,6 +211,23 @@ pub trait Dpif: Send + Sync + Debug {
     /// Makes flows of `generation` the current ones. Generations rise: one below the current one changes nothing.
     /// A packet that comes in after the call is not forwarded by a flow of another generation.
     fn set_generation(&self, generation: u64);
+
+    /// Adds a meter, and names it by the lowest number that no meter has.
+    fn meter_add(&self, config: &MeterConfig) -> Result<MeterId, DpifError>;
+
+    /// Makes a meter another, with full buckets. What comes in goes on to be counted, bands begin at zero.
+    fn meter_set(&self, id: MeterId, config: &MeterConfig) -> Result<(), DpifError>;
+
+    /// What a meter does, and what it has done.
+    fn meter_get(&self, id: MeterId) -> Result<(MeterConfig, MeterStats), DpifError>;
+
+    /// Removes a meter and returns its last statistics. Its number may be the next one's: who removes it first sees to
+    /// it that no flow sends packets through it any more. Until then they pass.
+    fn meter_del(&self, id: MeterId) -> Result<MeterStats, DpifError>;
+
+    /// Sends packets through a meter that are not under way to a port, as those that go up. It marks some and takes out
+    /// others, which are counted as drops. All pass if there is no such meter.
+    fn meter_run(&self, id: MeterId, packets: &mut Batch);
 
     /// Statistics of the whole datapath.
     fn stats(&self) -> DpStats;

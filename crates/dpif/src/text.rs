@@ -72,6 +72,7 @@ fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Opti
                 let _ = write_nested("actions(", actions, eth_type, name, out);
                 write!(out, ")")
             }
+            DpAction::Meter(id) => write!(out, "meter({})", id.0),
             DpAction::Drop(_) => write!(out, "drop"),
             DpAction::Set { field, .. } => {
                 let header = header_of(*field, eth_type);

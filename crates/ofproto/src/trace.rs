@@ -162,7 +162,7 @@ impl Ofproto {
 
 fn without_output(actions: &[DpAction]) -> DpActions {
     let keep = |action: &DpAction| match action {
-        DpAction::Output(_) | DpAction::Trunc(_) | DpAction::Drop(_) => None,
+        DpAction::Output(_) | DpAction::Trunc(_) | DpAction::Meter(_) | DpAction::Drop(_) => None,
         other => Some(other.with_nested(without_output)),
     };
     actions.iter().filter_map(keep).collect()

@@ -267,6 +267,7 @@ pub(crate) fn size_of_action(action: &DpAction) -> usize {
         | DpAction::PushVlan { .. }
         | DpAction::PopMpls { .. }
         | DpAction::Drop(_) => 8,
+        DpAction::Meter(_) => 8,
         DpAction::PushMpls { .. } => 12,
         DpAction::PopVlan => 4,
         DpAction::Set { field, .. } => match field.info().loc {

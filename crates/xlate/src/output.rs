@@ -173,7 +173,7 @@ impl<'a> Xlate<'a> {
         let mut actions = std::mem::replace(&mut self.actions, outer);
         trim(&mut actions);
         self.pending = crate::commit::Pending::default();
-        if actions.iter().any(DpAction::is_preparation) {
+        if actions.iter().any(DpAction::affects_later) {
             self.emit(DpAction::Clone(actions.into()));
         } else {
             self.actions.extend(actions);

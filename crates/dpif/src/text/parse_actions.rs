@@ -3,6 +3,7 @@
 
 use super::parse::{MPLS_PARTS, Masks, Reader, closing, number, pairs};
 use crate::action::{DpAction, DpActions};
+use crate::meter::MeterId;
 use base::{DpPort, DropReason};
 use flow::Field;
 use flow::extract::ethertype;
@@ -98,6 +99,9 @@ fn one(name: &str, body: Option<&str>, port: &dyn Fn(&str) -> Option<DpPort>) ->
         ("drop", None) => Some(DpAction::Drop(DropReason::Action)),
         ("pop_vlan", None) => Some(DpAction::PopVlan),
         ("trunc", Some(body)) => number(body).and_then(|len| u32::try_from(len).ok()).map(DpAction::Trunc),
+        ("meter", Some(body)) => {
+            number(body).and_then(|id| u32::try_from(id).ok()).map(|id| DpAction::Meter(MeterId(id)))
+        }
         ("push_vlan", Some(body)) => {
             let (mut tpid, mut tci) = (ethertype::VLAN, 0x1000);
             pairs(body, |name, value| {
@@ -215,6 +219,7 @@ mod tests {
             "set(mpls(label=7/0xff,tc=0/0,ttl=9/0xff,bos=1/1)),1",
             "check_pkt_len(size=200,gt(set(eth(src=00:00:00:00:00:01)),1),le(check_pkt_len(size=0,gt(2),le(drop)))),3",
             "sample(sample=50.0%,actions(trunc(64),1)),sample(sample=0.1%,actions(clone(push_vlan(vid=5,pcp=0),2))),2",
+            "meter(0),meter(4294967295),1",
             "sample(sample=100.0%,actions(1)),clone(drop)",
             "drop",
         ] {
@@ -235,6 +240,9 @@ mod tests {
         assert_eq!(error("set(ct(1))"), "syntax error at set(ct(1))");
         assert_eq!(error("trunc(x)"), "syntax error at trunc(x)");
         for wrong in [
+            "meter(4294967296)",
+            "meter()",
+            "meter",
             "check_pkt_len(size=65536,gt(1),le(2))",
             "check_pkt_len(size=1,gt(1))",
             "check_pkt_len(size=1,le(1),gt(2))",

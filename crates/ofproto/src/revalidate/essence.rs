@@ -39,7 +39,7 @@ pub(crate) fn essence(actions: &[DpAction], key: &FlowKey, mask: &FlowMask) -> V
             }
             DpAction::Clone(inner) => {
                 let inner = essence(inner, &key, &known);
-                if inner.iter().any(DpAction::is_preparation) {
+                if inner.iter().any(DpAction::affects_later) {
                     out.push(DpAction::Clone(inner.into()));
                 } else {
                     out.extend(inner);

@@ -1,0 +1,219 @@
+//! Meters: token buckets that all threads share.
+//!
+//! The meters stand in a table of pages, each made when it is first needed, so that to find one costs two loads and no
+//! lock. A meter has a lock of its own, which a batch takes once: the rate is that of all threads together. While it is
+//! held, packets are only judged; what is to be done with them is done behind it.
+//!
+//! A bucket counts in integers, so that nothing is lost to rounding: bits, or thousandths of packets, of which a rate in
+//! kilobits or packets a second is just as many each millisecond. It begins full. A packet conforms if a token is left at
+//! all, and may take more than there are: then others wait for as much longer. So the rate is held for packets of any size,
+//! also those that are larger than the bucket.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::{Arc, OnceLock};
+
+use arc_swap::ArcSwapOption;
+use base::Millis;
+use dpif::meter::{BURST_MIN_MS, METER_BANDS_MAX, METERS_MAX};
+use dpif::{BandKind, DpifError, MeterBand, MeterConfig, MeterCount, MeterId, MeterStats, MeterUnit};
+use packet::Batch;
+use packet::buf::BATCH_MAX;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+/// Meters of a page.
+const PAGE: usize = 512;
+/// Tokens of a bucket for a packet.
+const TOKENS_PACKET: i64 = 1000;
+
+/// What is to be done with each packet of a batch: what the band says that acts on it.
+pub(crate) type Verdicts = SmallVec<[Option<BandKind>; BATCH_MAX]>;
+
+type Page = Box<[ArcSwapOption<Meter>]>;
+
+/// All meters of a datapath.
+#[derive(Debug)]
+pub(crate) struct Meters {
+    pages: Box<[OnceLock<Page>]>,
+    /// Held while meters come and go.
+    numbers: Mutex<Numbers>,
+}
+
+/// Which numbers are free: these, and all from `next` on.
+#[derive(Debug, Default)]
+struct Numbers {
+    free: BinaryHeap<Reverse<u32>>,
+    next: u32,
+}
+
+/// A meter.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Meter {
+    config: MeterConfig,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    unit: MeterUnit,
+    /// When the buckets were filled up last.
+    filled: Millis,
+    buckets: SmallVec<[Bucket; 1]>,
+    input: MeterCount,
+}
+
+#[derive(Debug)]
+struct Bucket {
+    kind: BandKind,
+    /// Tokens a millisecond.
+    rate: i64,
+    tokens_max: i64,
+    /// Below zero after a packet that took more than there were.
+    tokens: i64,
+    count: MeterCount,
+}
+
+impl Default for Meters {
+    fn default() -> Self {
+        let pages = (METERS_MAX as usize).div_ceil(PAGE);
+        Self { pages: (0..pages).map(|_| OnceLock::new()).collect(), numbers: Mutex::default() }
+    }
+}
+
+impl Meters {
+    /// Adds a meter under the lowest number that is free.
+    pub(crate) fn add(&self, config: &MeterConfig, now: Millis) -> Result<MeterId, DpifError> {
+        let meter = Meter::new(config, now, MeterCount::default())?;
+        let mut numbers = self.numbers.lock();
+        let number = match numbers.free.pop() {
+            Some(Reverse(number)) => number,
+            None if numbers.next < METERS_MAX => {
+                numbers.next += 1;
+                numbers.next - 1
+            }
+            None => return Err(DpifError::TooManyMeters),
+        };
+        let page =
+            self.pages[number as usize / PAGE].get_or_init(|| (0..PAGE).map(|_| ArcSwapOption::empty()).collect());
+        page[number as usize % PAGE].store(Some(Arc::new(meter)));
+        Ok(MeterId(number))
+    }
+
+    /// Makes a meter another, with full buckets. What came in goes on to be counted, bands begin at zero (OpenFlow 1.3
+    /// section 6.5).
+    pub(crate) fn set(&self, id: MeterId, config: &MeterConfig, now: Millis) -> Result<(), DpifError> {
+        let _changing = self.numbers.lock();
+        let place = self.place(id).ok_or(DpifError::NoMeter)?;
+        let input = place.load().as_ref().ok_or(DpifError::NoMeter)?.stats().input;
+        place.store(Some(Arc::new(Meter::new(config, now, input)?)));
+        Ok(())
+    }
+
+    /// Removes a meter.
+    pub(crate) fn del(&self, id: MeterId) -> Result<MeterStats, DpifError> {
+        let mut numbers = self.numbers.lock();
+        let meter = self.place(id).and_then(|place| place.swap(None)).ok_or(DpifError::NoMeter)?;
+        numbers.free.push(Reverse(id.0));
+        Ok(meter.stats())
+    }
+
+    /// What a meter does and has done.
+    pub(crate) fn entry(&self, id: MeterId) -> Option<(MeterConfig, MeterStats)> {
+        let meter = self.place(id)?.load();
+        meter.as_ref().map(|meter| (meter.config.clone(), meter.stats()))
+    }
+
+    /// Counts a batch and judges its packets; `None` if there is no such meter.
+    pub(crate) fn judge(&self, id: MeterId, packets: &Batch, now: Millis) -> Option<Verdicts> {
+        let meter = self.place(id)?.load();
+        Some(meter.as_ref()?.judge(packets.iter().map(packet::Packet::len), now))
+    }
+
+    fn place(&self, id: MeterId) -> Option<&ArcSwapOption<Meter>> {
+        self.pages.get(id.0 as usize / PAGE)?.get()?.get(id.0 as usize % PAGE)
+    }
+}
+
+impl Meter {
+    fn new(config: &MeterConfig, now: Millis, input: MeterCount) -> Result<Self, DpifError> {
+        if config.bands.len() > METER_BANDS_MAX {
+            return Err(DpifError::TooManyBands);
+        }
+        let buckets = config.bands.iter().map(Bucket::new).collect();
+        let state = State { unit: config.unit, filled: now, buckets, input };
+        Ok(Self { config: config.clone(), state: Mutex::new(state) })
+    }
+
+    fn judge(&self, lens: impl Iterator<Item = usize>, now: Millis) -> Verdicts {
+        let mut state = self.state.lock();
+        state.fill(now);
+        lens.map(|bytes| state.judge(bytes)).collect()
+    }
+
+    fn stats(&self) -> MeterStats {
+        let state = self.state.lock();
+        MeterStats { input: state.input, bands: state.buckets.iter().map(|b| b.count).collect() }
+    }
+}
+
+impl State {
+    /// Fills the buckets up for the time since the last call. Threads that come late find that done.
+    fn fill(&mut self, now: Millis) {
+        let elapsed = i64::try_from(now.since(self.filled)).unwrap_or(i64::MAX);
+        if elapsed > 0 {
+            self.filled = now;
+            self.buckets.iter_mut().for_each(|bucket| bucket.fill(elapsed));
+        }
+    }
+
+    /// Counts a packet, takes its tokens, and says what the band does that acts on it.
+    fn judge(&mut self, bytes: usize) -> Option<BandKind> {
+        self.input.add(bytes);
+        let cost = match self.unit {
+            MeterUnit::Kbps => i64::try_from(bytes).unwrap_or(i64::MAX / 8).saturating_mul(8),
+            MeterUnit::Pktps => TOKENS_PACKET,
+        };
+        let lacking = (0..self.buckets.len()).filter(|i| !self.buckets[*i].conforms());
+        // Of equal ones the first.
+        let acting = lacking.rev().max_by_key(|i| self.buckets[*i].rate);
+        let (kind, rate) = match acting {
+            None => (None, 0),
+            Some(i) => {
+                let bucket = &mut self.buckets[i];
+                bucket.count.add(bytes);
+                (Some(bucket.kind), bucket.rate)
+            }
+        };
+        for bucket in &mut self.buckets {
+            // Buckets of higher rates see all that comes; those of lower ones keep their tokens for what goes on.
+            let sees = kind != Some(BandKind::Drop) || bucket.rate > rate;
+            if sees && bucket.conforms() {
+                bucket.tokens = bucket.tokens.saturating_sub(cost);
+            }
+        }
+        kind
+    }
+}
+
+impl Bucket {
+    fn new(band: &MeterBand) -> Self {
+        let rate = i64::from(band.rate);
+        let burst = if band.burst == 0 { band.rate } else { band.burst };
+        let tokens_max = (i64::from(burst) * 1000).max(rate * i64::from(BURST_MIN_MS));
+        Self { kind: band.kind, rate, tokens_max, tokens: tokens_max, count: MeterCount::default() }
+    }
+
+    fn fill(&mut self, elapsed_ms: i64) {
+        self.tokens = self.tokens.saturating_add(self.rate.saturating_mul(elapsed_ms)).min(self.tokens_max);
+    }
+
+    /// Whether a packet that comes now does not exceed the rate.
+    fn conforms(&self) -> bool {
+        self.tokens > 0
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,233 @@
+//! Meters in virtual time: against a naive twin, and how well rates are held.
+
+use super::*;
+use proptest::prelude::*;
+
+const REMARK: BandKind = BandKind::DscpRemark { prec_level: 1 };
+
+fn band(kind: BandKind, rate: u32, burst: u32) -> MeterBand {
+    MeterBand { kind, rate, burst }
+}
+
+fn config(unit: MeterUnit, bands: &[MeterBand]) -> MeterConfig {
+    MeterConfig { unit, bands: bands.to_vec() }
+}
+
+fn meter(unit: MeterUnit, bands: &[MeterBand]) -> Meter {
+    Meter::new(&config(unit, bands), Millis(0), MeterCount::default()).expect("few bands")
+}
+
+/// Buckets filled millisecond by millisecond, in tokens of a bit, or of a thousandth of a packet.
+struct Twin {
+    unit: MeterUnit,
+    bands: Vec<(MeterBand, i128)>,
+    at: u64,
+}
+
+impl Twin {
+    fn size(band: &MeterBand) -> i128 {
+        let burst = if band.burst == 0 { band.rate } else { band.burst };
+        (i128::from(burst) * 1000).max(i128::from(band.rate) * 10)
+    }
+
+    fn judge(&mut self, bytes: usize, now: u64) -> Option<BandKind> {
+        while self.at < now {
+            self.at += 1;
+            for (band, tokens) in &mut self.bands {
+                *tokens = Self::size(band).min(*tokens + i128::from(band.rate));
+            }
+        }
+        let cost = if self.unit == MeterUnit::Kbps { bytes as i128 * 8 } else { 1000 };
+        let exceeded: Vec<MeterBand> = self.bands.iter().filter(|b| b.1 <= 0).map(|b| b.0).collect();
+        let highest = exceeded.iter().map(|b| b.rate).max();
+        let acting = exceeded.iter().find(|b| Some(b.rate) == highest);
+        for entry in &mut self.bands {
+            let dropped_below = acting.is_some_and(|a| a.kind == BandKind::Drop && entry.0.rate <= a.rate);
+            if entry.1 > 0 && !dropped_below {
+                entry.1 -= cost;
+            }
+        }
+        acting.map(|b| b.kind)
+    }
+}
+
+fn bands() -> impl Strategy<Value = Vec<MeterBand>> {
+    let kind = prop_oneof![Just(BandKind::Drop), Just(REMARK)];
+    let one = (kind, 0..60u32, 0..60u32).prop_map(|(kind, rate, burst)| band(kind, rate, burst));
+    prop::collection::vec(one, 0..4)
+}
+
+tally::proptest! {
+    #[test]
+    fn verdicts_are_the_twins(
+        pktps: bool,
+        bands in bands(),
+        batches in prop::collection::vec((0..90u64, prop::collection::vec(1..4000usize, 1..9)), 1..60),
+    ) {
+        let unit = if pktps { MeterUnit::Pktps } else { MeterUnit::Kbps };
+        let meter = meter(unit, &bands);
+        let mut twin = Twin { unit, bands: bands.iter().map(|b| (*b, Twin::size(b))).collect(), at: 0 };
+        let (mut now, mut total) = (0, MeterCount::default());
+        let mut acted = 0;
+        for (pause, lens) in batches {
+            now += pause;
+            let verdicts = meter.judge(lens.iter().copied(), Millis(now));
+            let expected: Vec<_> = lens.iter().map(|n| twin.judge(*n, now)).collect();
+            prop_assert_eq!(verdicts.to_vec(), expected.clone());
+            lens.iter().for_each(|n| total.add(*n));
+            acted += expected.iter().flatten().count() as u64;
+        }
+        let stats = meter.stats();
+        prop_assert_eq!(stats.input, total);
+        prop_assert_eq!(stats.bands.iter().map(|b| b.packets).sum::<u64>(), acted);
+    }
+
+    /// No numbers overflow.
+    #[test]
+    fn any_numbers_do(rate: u32, burst: u32, pktps: bool, moments: Vec<(u64, u32)>) {
+        let unit = if pktps { MeterUnit::Pktps } else { MeterUnit::Kbps };
+        let meter = meter(unit, &[band(BandKind::Drop, rate, burst)]);
+        for (now, bytes) in moments {
+            meter.judge([bytes as usize; 3].into_iter(), Millis(now));
+        }
+    }
+}
+
+/// What comes of a load of `batch` packets of `bytes` each `gap_ms`, for so many seconds after two in which bursts are
+/// used up: packets a second that nothing is done to, that are marked, and that are dropped.
+fn steady(meter: &Meter, bytes: usize, batch: usize, gap_ms: u64, seconds: u64) -> [f64; 3] {
+    let mut counts = [0u64; 3];
+    let began = Millis(2000);
+    let mut now = Millis(0);
+    while now.since(began) < seconds * 1000 {
+        for verdict in meter.judge(std::iter::repeat_n(bytes, batch), now) {
+            let at = match verdict {
+                None => 0,
+                Some(BandKind::DscpRemark { .. }) => 1,
+                Some(BandKind::Drop) => 2,
+            };
+            counts[at] += u64::from(now >= began);
+        }
+        now = now.after(gap_ms);
+    }
+    counts.map(|n| n as f64 / seconds as f64)
+}
+
+fn holds(rate: f64, wanted: f64) -> bool {
+    (rate - wanted).abs() <= wanted * 0.02
+}
+
+#[test]
+fn rates_are_held() {
+    let mut loads = 0;
+    for (unit, bytes) in
+        [(MeterUnit::Pktps, 60), (MeterUnit::Kbps, 64), (MeterUnit::Kbps, 1500), (MeterUnit::Kbps, 60_000)]
+    {
+        // Of the meter's unit in a packet.
+        let size = if unit == MeterUnit::Pktps { 1.0 } else { (bytes * 8) as f64 / 1000.0 };
+        for (rate, batch, gap_ms) in [
+            (100, 1, 1),
+            (100, 32, 7),
+            (1000, 32, 7),
+            (1000, 500, 10),
+            (5000, 32, 1),
+            (20_000, 1, 1),
+            (20_000, 500, 10),
+            (100_000, 3000, 10),
+        ] {
+            let offered = (batch * 1000) as f64 / gap_ms as f64;
+            // So many that a packet more or less makes no difference.
+            let seconds = (size / f64::from(rate) * 100.0).ceil() as u64 + 1;
+            let wanted = f64::from(rate) / size;
+            if offered < wanted * 1.6 || offered * seconds as f64 > 1e6 {
+                continue;
+            }
+            for burst in [0, 1, rate / 2] {
+                let meter = meter(unit, &[band(BandKind::Drop, rate, burst)]);
+                let [passed, _, dropped] = steady(&meter, bytes, batch, gap_ms, seconds);
+                let what = format!("{rate} {unit:?}, {burst}: {batch} of {bytes} each {gap_ms} ms: {passed}");
+                assert!(holds(passed, wanted) && holds(passed + dropped, offered), "{what}, not {wanted}");
+                loads += 1;
+            }
+        }
+    }
+    tally::report!("{loads} loads");
+    assert!(loads > 40);
+}
+
+#[test]
+fn what_conforms_passes() {
+    let meter = meter(MeterUnit::Pktps, &[band(BandKind::Drop, 1000, 0)]);
+    assert_eq!(steady(&meter, 60, 9, 10, 30), [900.0, 0.0, 0.0]);
+    // As a burst, no more than what comes in a second.
+    let burst = meter.judge(std::iter::repeat_n(60, 3000), Millis(100_000));
+    assert_eq!(burst.iter().filter(|v| v.is_none()).count(), 1000);
+    assert_eq!(burst.iter().position(Option::is_some), Some(1000));
+}
+
+#[test]
+fn two_rates_and_three_colours() {
+    for bands in
+        [[band(REMARK, 1000, 0), band(BandKind::Drop, 2000, 0)], [band(BandKind::Drop, 2000, 0), band(REMARK, 1000, 0)]]
+    {
+        let [plain, marked, dropped] = steady(&meter(MeterUnit::Pktps, &bands), 60, 30, 10, 5);
+        assert!(holds(plain, 1000.0) && holds(marked, 1000.0) && holds(dropped, 1000.0), "{plain} {marked} {dropped}");
+    }
+    // Above the higher rate, the band of that acts, whatever it does.
+    let bands = [band(BandKind::Drop, 1000, 0), band(REMARK, 2000, 0)];
+    let [plain, marked, dropped] = steady(&meter(MeterUnit::Pktps, &bands), 60, 30, 10, 5);
+    assert!(holds(plain, 1000.0) && holds(marked, 1000.0) && holds(dropped, 1000.0), "{plain} {marked} {dropped}");
+    // A rate of nothing lets nothing pass.
+    assert_eq!(steady(&meter(MeterUnit::Kbps, &[band(BandKind::Drop, 0, 0)]), 60, 1, 10, 1), [0.0, 0.0, 100.0]);
+}
+
+#[test]
+fn the_rate_is_that_of_all_threads() {
+    let meter = meter(MeterUnit::Pktps, &[band(BandKind::Drop, 1000, 5000)]);
+    let passed = || {
+        let batch = |ms| meter.judge([60; 32].into_iter(), Millis(ms)).iter().filter(|v| v.is_none()).count();
+        // Clocks that are read before others' come after them.
+        (0..1000).map(|n| batch(n % 3) + batch(2)).sum::<usize>()
+    };
+    let total: usize =
+        std::thread::scope(|s| [(); 4].map(|()| s.spawn(passed)).map(|t| t.join().expect("no panic")).iter().sum());
+    assert!((5000..=5002).contains(&total), "{total}");
+    let stats = meter.stats();
+    assert_eq!((stats.input.packets, stats.bands[0].packets), (256_000, 256_000 - total as u64));
+}
+
+#[test]
+fn meters_come_and_go() {
+    let meters = Meters::default();
+    let counts = config(MeterUnit::Pktps, &[]);
+    let drops = config(MeterUnit::Pktps, &[band(BandKind::Drop, 1, 1)]);
+    let batch = vec![packet::Packet::from_slice(&[0; 60]); 3];
+    assert!(meters.judge(MeterId(0), &batch, Millis(0)).is_none());
+    let ids: Vec<_> = (0..3).map(|_| meters.add(&counts, Millis(0)).expect("room").0).collect();
+    assert_eq!(ids, [0, 1, 2]);
+    assert_eq!(meters.judge(MeterId(1), &batch, Millis(0)).expect("there").to_vec(), [None; 3]);
+    // Another one goes on to count what comes in.
+    meters.set(MeterId(1), &drops, Millis(5)).expect("there");
+    let verdicts = meters.judge(MeterId(1), &batch, Millis(5)).expect("there");
+    assert_eq!(verdicts.to_vec(), [None, Some(BandKind::Drop), Some(BandKind::Drop)]);
+    let stats =
+        MeterStats { input: MeterCount { packets: 6, bytes: 360 }, bands: vec![MeterCount { packets: 2, bytes: 120 }] };
+    assert_eq!(meters.entry(MeterId(1)), Some((drops.clone(), stats.clone())));
+    assert_eq!(meters.del(MeterId(1)).ok(), Some(stats));
+    assert!(matches!(meters.del(MeterId(1)), Err(DpifError::NoMeter)));
+    assert!(matches!(meters.set(MeterId(1), &drops, Millis(0)), Err(DpifError::NoMeter)));
+    assert!(matches!(meters.set(MeterId(u32::MAX), &drops, Millis(0)), Err(DpifError::NoMeter)));
+    assert_eq!(meters.entry(MeterId(METERS_MAX)), None);
+    let many = config(MeterUnit::Kbps, &[band(BandKind::Drop, 1, 1); METER_BANDS_MAX + 1]);
+    assert!(matches!(meters.add(&many, Millis(0)), Err(DpifError::TooManyBands)));
+    assert!(matches!(meters.set(MeterId(0), &many, Millis(0)), Err(DpifError::TooManyBands)));
+
+    // The number that is free, then all the others.
+    assert_eq!(meters.add(&counts, Millis(0)).ok(), Some(MeterId(1)));
+    for n in 3..METERS_MAX {
+        assert_eq!(meters.add(&counts, Millis(0)).ok(), Some(MeterId(n)));
+    }
+    assert!(matches!(meters.add(&counts, Millis(0)), Err(DpifError::TooManyMeters)));
+    meters.del(MeterId(77_777)).expect("there");
+    assert_eq!(meters.add(&drops, Millis(0)).ok(), Some(MeterId(77_777)));
+}
