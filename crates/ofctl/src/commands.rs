@@ -2,7 +2,7 @@
 
 use crate::error::{Result, fatal};
 use crate::options::Context;
-use crate::{bundles, flow_change, flow_dump, flow_set, groups, monitor, offline, packet_out, ports, query};
+use crate::{bundles, flow_change, flow_dump, flow_set, groups, meters, monitor, offline, packet_out, ports, query};
 
 /// Whether a command changes something.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -64,9 +64,14 @@ const COMMANDS: &[Command] = &[
     command("dump-groups", 1, 2, Reads, groups::dump_groups),
     command("dump-group-stats", 1, 2, Reads, groups::dump_group_stats),
     command("dump-group-features", 1, 1, Reads, groups::dump_group_features),
-    command("dump-meters", 1, 2, Reads, query::dump_meters),
-    command("meter-stats", 1, 2, Reads, query::meter_stats),
-    command("meter-features", 1, 1, Reads, query::meter_features),
+    command("add-meter", 2, 2, Writes, meters::add_meter),
+    command("mod-meter", 2, 2, Writes, meters::mod_meter),
+    command("del-meter", 1, 2, Writes, meters::del_meters),
+    command("del-meters", 1, 2, Writes, meters::del_meters),
+    command("dump-meter", 1, 2, Reads, meters::dump_meters),
+    command("dump-meters", 1, 2, Reads, meters::dump_meters),
+    command("meter-stats", 1, 2, Reads, meters::meter_stats),
+    command("meter-features", 1, 1, Reads, meters::meter_features),
     command("bundle", 2, 2, Writes, bundles::bundle),
     command("packet-out", 2, MANY, Writes, packet_out::packet_out),
     command("probe", 1, 1, Reads, query::probe),
@@ -82,11 +87,6 @@ const COMMANDS: &[Command] = &[
 
 /// Commands of ovs-ofctl that are not there yet.
 const MISSING: &[&str] = &[
-    "add-meter",
-    "mod-meter",
-    "del-meter",
-    "del-meters",
-    "dump-meter",
     "dump-table-desc",
     "dump-tlv-map",
     "add-tlv-map",

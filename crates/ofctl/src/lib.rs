@@ -15,6 +15,7 @@ pub mod flow_dump;
 pub mod flow_set;
 pub mod flow_text;
 pub mod groups;
+pub mod meters;
 pub mod monitor;
 pub mod names;
 pub mod offline;

@@ -55,7 +55,8 @@ pub fn packet_out(c: &Context, a: &[String]) -> Result {
 }
 
 fn send(c: &Context, switch: &str, requests: Vec<PacketOut>) -> Result {
-    let (mut conn, _) = open_for_flow_mods(c, switch, Protocols::ANY)?;
+    let usable = requests.iter().fold(Protocols::ANY, |set, r| set & Protocols::of_action_list(&r.actions));
+    let (mut conn, _) = open_for_flow_mods(c, switch, usable)?;
     for request in requests {
         transact_noreply(c, &mut conn, &Message::PacketOut(request), Options::default())?;
     }

@@ -161,47 +161,6 @@ pub fn set_frags(c: &Context, a: &[String]) -> Result {
     Ok(())
 }
 
-fn open_of13(c: &Context, switch: &str) -> Result<Vconn> {
-    if !intersect(c.protocols, Protocols::OF13_UP) {
-        return Err(not_allowed(Protocols::OF13_UP, c.protocols));
-    }
-    open(c, switch, Target::Mgmt)
-}
-
-/// Meters.
-pub fn dump_meters(c: &Context, a: &[String]) -> Result {
-    let id = meter_id(a)?;
-    let mut conn = open_of13(c, &a[0])?;
-    dump_stats(c, &a[0], &mut conn, S::MeterConfig(id))
-}
-
-/// Counters of meters.
-pub fn meter_stats(c: &Context, a: &[String]) -> Result {
-    let id = meter_id(a)?;
-    let mut conn = open_of13(c, &a[0])?;
-    dump_stats(c, &a[0], &mut conn, S::Meter(id))
-}
-
-/// What meters there could be.
-pub fn meter_features(c: &Context, a: &[String]) -> Result {
-    let mut conn = open_of13(c, &a[0])?;
-    dump_stats(c, &a[0], &mut conn, S::MeterFeatures)
-}
-
-fn meter_id(a: &[String]) -> Result<u32> {
-    match a.get(1).map(|t| t.strip_prefix("meter=").unwrap_or(t)) {
-        None | Some("all" | "ALL") => Ok(openflow::meter::METER_ALL),
-        Some("slowpath") => Ok(0xffff_fffd),
-        Some("controller") => Ok(0xffff_fffe),
-        Some(text) => number_of(text, "meter", "meter"),
-    }
-}
-
-fn number_of(text: &str, key: &str, what: &str) -> Result<u32> {
-    let value = text.strip_prefix(&format!("{key}=")).unwrap_or(text);
-    value.parse().map_err(|_| fatal(format!("invalid {what} \"{value}\"")))
-}
-
 /// Whether it answers.
 pub fn probe(c: &Context, a: &[String]) -> Result {
     let mut conn = open(c, &a[0], Target::Mgmt)?;

@@ -28,6 +28,8 @@ pub enum RemovedReason {
     Delete = 2,
     /// A group that it led to was deleted.
     GroupDelete = 3,
+    /// A meter that it sent packets through was deleted.
+    MeterDelete = 4,
 }
 
 /// A flow that is gone.
@@ -191,11 +193,11 @@ impl Transaction<'_> {
         }
         match fm.command {
             FlowModCommand::Add => {
-                self.check_groups(&fm.actions)?;
+                self.check_references(&fm.actions)?;
                 self.add(fm)
             }
             FlowModCommand::Modify | FlowModCommand::ModifyStrict => {
-                self.check_groups(&fm.actions)?;
+                self.check_references(&fm.actions)?;
                 self.modify(fm)
             }
             FlowModCommand::Delete | FlowModCommand::DeleteStrict => {

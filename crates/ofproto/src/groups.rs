@@ -4,13 +4,13 @@
 //! end at the limit on depth. Flows may not, and go with the last of the groups that they name.
 
 use crate::bridge::Ofproto;
-use crate::flow_table::{Criteria, RemovedReason};
-use crate::transaction::Transaction;
+use crate::flow_table::RemovedReason;
+use crate::transaction::{Reference, Transaction};
 use openflow::group::{
     BUCKET_ALL, BUCKET_FIRST, BUCKET_LAST, Bucket, BucketStats, GROUP_ALL, GROUP_ANY, GROUP_MAX, GroupDesc,
     GroupFeatures, GroupStats,
 };
-use openflow::{Action, GroupCommand, GroupMod, OfpError};
+use openflow::{GroupCommand, GroupMod, OfpError};
 use std::collections::HashSet;
 use std::sync::Arc;
 use xlate::{Group, GroupBucket};
@@ -62,7 +62,7 @@ impl Transaction<'_> {
             counters: Arc::default(),
         };
         self.note_group(group.id);
-        Arc::make_mut(&mut self.groups).insert(Arc::new(group));
+        Arc::make_mut(&mut self.groups).insert(group.id, Arc::new(group));
     }
 
     fn insert_buckets(&mut self, gm: &GroupMod, old: &Group) -> Result<(), OfpError> {
@@ -103,35 +103,14 @@ impl Transaction<'_> {
         let mut used = false;
         for id in ids {
             if Arc::make_mut(&mut self.groups).remove(id).is_some() {
-                used |= self.has_references(id);
+                used |= self.has_references(Reference::Group(id));
                 self.note_group(id);
             }
         }
         if used {
-            let criteria = Criteria::any();
-            for rule in self.bridge.collect_in(&criteria, classifier::LATEST) {
-                if self.check_groups(&rule.actions).is_err() {
-                    self.remove(&rule, RemovedReason::GroupDelete);
-                }
-            }
+            self.remove_dangling(RemovedReason::GroupDelete);
         }
     }
-
-    /// Checks that all groups that actions lead to are there.
-    ///
-    /// Errors: `OFPBAC_BAD_OUT_GROUP`.
-    pub(crate) fn check_groups(&self, actions: &[Action]) -> Result<(), OfpError> {
-        check_groups(actions, &self.groups)
-    }
-}
-
-/// See [`Transaction::check_groups`].
-pub(crate) fn check_groups(actions: &[Action], groups: &xlate::Groups) -> Result<(), OfpError> {
-    actions.iter().try_for_each(|action| match action {
-        Action::Group(id) if groups.get(*id).is_none() => Err(OfpError::BacBadOutGroup),
-        Action::Clone(inner) | Action::WriteActions(inner) => check_groups(inner, groups),
-        _ => Ok(()),
-    })
 }
 
 fn new_bucket(bucket: &Bucket) -> GroupBucket {
@@ -171,7 +150,7 @@ impl Ofproto {
                 |b: &GroupBucket| BucketStats { packet_count: b.counters.packets(), byte_count: b.counters.bytes() };
             GroupStats {
                 group_id: group.id,
-                ref_count: u32::try_from(writer.references(group.id)).unwrap_or(u32::MAX),
+                ref_count: u32::try_from(writer.references(Reference::Group(group.id))).unwrap_or(u32::MAX),
                 packet_count: group.counters.packets(),
                 byte_count: group.counters.bytes(),
                 duration_sec: (age / 1000) as u32,

@@ -3,7 +3,7 @@
 //! - [`switch`]: [`Switch`], all bridges over one datapath, and the snapshot that translations look at;
 //! - [`bridge`]: [`Ofproto`], one bridge: ports, bundles, identity;
 //! - [`transaction`]: changes of tables and groups, several at once; [`flow_table`]: flow modifications; [`groups`]: the
-//!   group table; [`hidden`]: flows of the switch's own; [`learn`]: flows that packets teach; [`expire`]: timeouts;
+//!   group table; [`meters`]: the meter table; [`hidden`]: flows of the switch's own; [`learn`]: flows that packets teach; [`expire`]: timeouts;
 //! - [`conn`]: OpenFlow connections;
 //! - [`upcall`]: packets that the datapath has no flow for; [`effects`]: what a packet causes beside forwarding;
 //!   [`revalidate`]: statistics, and flows that are out of date.
@@ -22,6 +22,7 @@ pub mod flow_table;
 pub mod groups;
 pub mod hidden;
 pub mod learn;
+pub mod meters;
 pub mod revalidate;
 pub mod show;
 pub mod switch;

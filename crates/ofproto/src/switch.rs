@@ -1,7 +1,7 @@
 //! All bridges over one datapath.
 
 use crate::bridge::Ofproto;
-use crate::revalidate::{Change, State};
+use crate::revalidate::{Change, Extent, State};
 use arc_swap::ArcSwap;
 use base::{Clock, DpPort};
 use dpif::{Dpif, FlowId};
@@ -146,8 +146,15 @@ impl Switch {
 
     /// Removes a bridge.
     pub fn del_bridge(&self, id: BridgeId) {
-        self.bridges.write().remove(&id);
+        let bridge = self.bridges.write().remove(&id);
         self.rebuild(id);
+        if let (Some(bridge), Some(dpif)) = (bridge, self.dpif())
+            && !bridge.tables().view().meters.is_empty()
+        {
+            // No flow leads there any more, behind this.
+            self.pass(Extent::Changes);
+            bridge.drop_meters(&**dpif);
+        }
     }
 
     /// The bridge of this number.

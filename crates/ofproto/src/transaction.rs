@@ -10,14 +10,21 @@
 //! by the housekeeping. Nobody who looks ever waits.
 
 use crate::bridge::Ofproto;
-use crate::flow_table::{Removed, RemovedReason};
+use crate::flow_table::{Criteria, Removed, RemovedReason};
 use crate::revalidate::{Change, RuleChange};
 use base::Millis;
 use openflow::{Action, OfpError};
 use parking_lot::MutexGuard;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use xlate::{Groups, Rule, Table, View};
+use xlate::{Groups, Meters, Rule, Table, View};
+
+/// Something that flows name, and with which they go.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Reference {
+    Group(u32),
+    Meter(u32),
+}
 
 /// What whoever changes the tables keeps, behind the lock that makes it one at a time.
 #[derive(Debug, Default)]
@@ -28,16 +35,16 @@ pub(crate) struct Writer {
     retired: VecDeque<(u64, Arc<Rule>)>,
     /// How many flows learn and take what was learned with them when they go: by table and cookie of what they learn.
     learners: HashMap<(u8, u64), u64>,
-    /// How many flows lead to a group.
-    references: HashMap<u32, u64>,
+    /// How many flows lead to a group, or send packets through a meter.
+    references: HashMap<Reference, u64>,
     /// When a flow was removed last, by table.
     pub(crate) removals: HashMap<u8, Millis>,
 }
 
 impl Writer {
-    /// How many flows lead to this group.
-    pub(crate) fn references(&self, group: u32) -> u64 {
-        self.references.get(&group).copied().unwrap_or(0)
+    /// How many flows name this.
+    pub(crate) fn references(&self, to: Reference) -> u64 {
+        self.references.get(&to).copied().unwrap_or(0)
     }
 }
 
@@ -48,6 +55,7 @@ pub struct Transaction<'a> {
     pub(crate) writer: MutexGuard<'a, Writer>,
     version: u64,
     pub(crate) groups: Arc<Groups>,
+    pub(crate) meters: Arc<Meters>,
     pub(crate) now: Millis,
     added: Vec<Arc<Rule>>,
     gone: Vec<Arc<Rule>>,
@@ -72,6 +80,7 @@ impl Ofproto {
             writer,
             version: current.version + 1,
             groups: Arc::clone(&current.groups),
+            meters: Arc::clone(&current.meters),
             now: self.now(),
             added: Vec::new(),
             gone: Vec::new(),
@@ -166,9 +175,30 @@ impl Transaction<'_> {
         self.changes.push(Change::Group { bridge: self.bridge.id(), group });
     }
 
-    /// Whether flows may lead to this group: those before the transaction, or those that it added.
-    pub(crate) fn has_references(&self, group: u32) -> bool {
-        self.writer.references(group) > 0 || self.added.iter().any(|r| groups_of(&r.actions).any(|g| g == group))
+    /// Notes that a meter is not what it was.
+    pub(crate) fn note_meter(&mut self, meter: u32) {
+        self.changes.push(Change::Meter { bridge: self.bridge.id(), meter });
+    }
+
+    /// Whether flows may name this: those before the transaction, or those that it added.
+    pub(crate) fn has_references(&self, to: Reference) -> bool {
+        self.writer.references(to) > 0 || self.added.iter().any(|r| references(&r.actions).any(|t| t == to))
+    }
+
+    /// Removes the flows that name what is not there any more.
+    pub(crate) fn remove_dangling(&mut self, reason: RemovedReason) {
+        for rule in self.bridge.collect_in(&Criteria::any(), classifier::LATEST) {
+            if self.check_references(&rule.actions).is_err() {
+                self.remove(&rule, reason);
+            }
+        }
+    }
+
+    /// Checks that all groups and meters that actions name are there.
+    ///
+    /// Errors: `OFPBAC_BAD_OUT_GROUP`, `OFPMMFC_INVALID_METER`.
+    pub(crate) fn check_references(&self, actions: &[Action]) -> Result<(), OfpError> {
+        check_references(actions, &self.groups, &self.meters)
     }
 
     fn commit(mut self) -> Vec<Removed> {
@@ -177,7 +207,7 @@ impl Transaction<'_> {
             return self.removed;
         }
         let bridge = self.bridge;
-        let old = bridge.tables.publish(View { version: self.version, groups: self.groups });
+        let old = bridge.tables.publish(View { version: self.version, groups: self.groups, meters: self.meters });
         let mut writer = self.writer;
         writer.views.push_back(old);
         writer.retired.extend(self.gone.into_iter().map(|rule| (self.version, rule)));
@@ -197,7 +227,7 @@ impl Transaction<'_> {
             }
             let writer = &mut *self.writer;
             learners(&rule.actions, &mut |key| *writer.learners.entry(key).or_default() += 1);
-            groups_of(&rule.actions).for_each(|group| *writer.references.entry(group).or_default() += 1);
+            references(&rule.actions).for_each(|to| *writer.references.entry(to).or_default() += 1);
         }
         // The list may grow meanwhile.
         let mut at = 0;
@@ -215,7 +245,7 @@ impl Transaction<'_> {
                     last.push(key);
                 }
             });
-            groups_of(&rule.actions).for_each(|group| _ = take_one(&mut writer.references, group));
+            references(&rule.actions).for_each(|to| _ = take_one(&mut writer.references, to));
             for (table, cookie) in last {
                 self.remove_learned(table, cookie);
             }
@@ -265,16 +295,37 @@ fn learners(actions: &[Action], f: &mut dyn FnMut((u8, u64))) {
 
 /// The groups that these actions lead to, each once.
 pub(crate) fn groups_of(actions: &[Action]) -> impl Iterator<Item = u32> + use<> {
-    fn collect(actions: &[Action], groups: &mut HashSet<u32>) {
-        for action in actions {
-            match action {
-                Action::Group(id) => _ = groups.insert(*id),
-                Action::Clone(inner) | Action::WriteActions(inner) => collect(inner, groups),
-                _ => {}
-            }
+    references(actions).filter_map(|to| if let Reference::Group(id) = to { Some(id) } else { None })
+}
+
+/// What these actions name, each once.
+fn references(actions: &[Action]) -> impl Iterator<Item = Reference> + use<> {
+    let mut all = HashSet::new();
+    collect_references(actions, &mut |to| _ = all.insert(to));
+    all.into_iter()
+}
+
+fn collect_references(actions: &[Action], f: &mut dyn FnMut(Reference)) {
+    for action in actions {
+        match action {
+            Action::Group(id) => f(Reference::Group(*id)),
+            Action::Meter(id) => f(Reference::Meter(*id)),
+            Action::Clone(inner) | Action::WriteActions(inner) => collect_references(inner, f),
+            _ => {}
         }
     }
-    let mut groups = HashSet::new();
-    collect(actions, &mut groups);
-    groups.into_iter()
+}
+
+/// See [`Transaction::check_references`].
+pub(crate) fn check_references(actions: &[Action], groups: &Groups, meters: &Meters) -> Result<(), OfpError> {
+    let mut result = Ok(());
+    collect_references(actions, &mut |to| {
+        let there = match to {
+            Reference::Group(id) if groups.get(id).is_none() => Err(OfpError::BacBadOutGroup),
+            Reference::Meter(id) if meters.get(id).is_none() => Err(OfpError::MmfcInvalidMeter),
+            _ => Ok(()),
+        };
+        result = result.and(there);
+    });
+    result
 }

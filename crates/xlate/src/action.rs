@@ -5,7 +5,7 @@ use crate::translate::{MAX_SET, MAX_STACK, Xlate};
 use crate::verdict::TranslationError;
 use base::PortNo;
 use flow::{Field, FlowKey, Prereq};
-use openflow::{Action, PacketInReason, Subfield};
+use openflow::{Action, ControllerAction, PacketInReason, Subfield};
 
 impl Xlate<'_> {
     /// Carries out one action.
@@ -24,7 +24,7 @@ impl Xlate<'_> {
                 }
             }
             Action::OutputTrunc { port, max_len } => self.output_truncated(*port, *max_len),
-            Action::Controller(c) => self.send_to_controller(c.max_len, c.controller_id, c.reason, &c.userdata),
+            Action::Controller(c) => self.send_to_controller(c),
             Action::Enqueue { port, queue } => {
                 self.reads.note_field(Field::SkbPriority);
                 let old = self.key.get(Field::SkbPriority);
@@ -104,6 +104,7 @@ impl Xlate<'_> {
             // A rule with this is never found.
             Action::Conjunction { .. } => {}
             Action::Exit => self.exit = true,
+            Action::Meter(id) => self.meter(*id),
             Action::ClearActions => self.action_set.clear(),
             Action::WriteActions(actions) => {
                 for action in actions {
@@ -169,7 +170,11 @@ impl Xlate<'_> {
         let version = if self.key.eth_type() == flow::extract::ethertype::IPV6 { "IPv6" } else { "IPv4" };
         self.tracer.note(Kind::Warning, || format!("{version} decrement TTL exception"));
         for id in controllers {
-            self.send_to_controller(u16::MAX, *id, PacketInReason::InvalidTtl, &[]);
+            self.send_to_controller(&ControllerAction {
+                controller_id: *id,
+                reason: PacketInReason::InvalidTtl,
+                ..ControllerAction::default()
+            });
         }
         self.note_drop(base::DropReason::TtlExpired);
         // Whoever came here by a resubmit goes on.

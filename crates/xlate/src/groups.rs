@@ -1,10 +1,9 @@
 //! Groups as translations see them (OpenFlow 1.3 section 5.6).
 
+use crate::numbered::Numbered;
 use base::Millis;
 use openflow::GroupKind;
 use openflow::group::{Bucket, GroupProperties};
-use std::array;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -59,56 +58,5 @@ impl Counters {
     }
 }
 
-/// Parts that a set of groups is shared by.
-const SHARDS: usize = 64;
-
-/// The groups of a bridge. A clone shares what neither of the two changes, so that a change costs little with many.
-#[derive(Clone, Debug)]
-pub struct Groups([Arc<BTreeMap<u32, Arc<Group>>>; SHARDS]);
-
-impl Default for Groups {
-    fn default() -> Self {
-        Self(array::from_fn(|_| Arc::default()))
-    }
-}
-
-fn shard(id: u32) -> usize {
-    id as usize % SHARDS
-}
-
-impl Groups {
-    /// The group of this number.
-    pub fn get(&self, id: u32) -> Option<&Arc<Group>> {
-        self.0[shard(id)].get(&id)
-    }
-
-    /// Adds a group, in the place of one of its number.
-    pub fn insert(&mut self, group: Arc<Group>) {
-        Arc::make_mut(&mut self.0[shard(group.id)]).insert(group.id, group);
-    }
-
-    /// Removes a group.
-    pub fn remove(&mut self, id: u32) -> Option<Arc<Group>> {
-        if !self.0[shard(id)].contains_key(&id) {
-            return None;
-        }
-        Arc::make_mut(&mut self.0[shard(id)]).remove(&id)
-    }
-
-    /// All groups, by number.
-    pub fn all(&self) -> Vec<Arc<Group>> {
-        let mut all: Vec<_> = self.0.iter().flat_map(|shard| shard.values().cloned()).collect();
-        all.sort_unstable_by_key(|group| group.id);
-        all
-    }
-
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.0.iter().map(|shard| shard.len()).sum()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
+/// The groups of a bridge.
+pub type Groups = Numbered<Group>;

@@ -7,7 +7,7 @@ use crate::verdict::Effect;
 use base::{DropReason, PortNo};
 use dpif::{ControllerUpcall, DpAction};
 use flow::{Field, Prereq};
-use openflow::PacketInReason;
+use openflow::{ControllerAction, PacketInReason};
 use std::sync::Arc;
 
 /// UDP ports of DHCP (RFC 2131 section 4.1).
@@ -36,7 +36,7 @@ impl<'a> Xlate<'a> {
                 } else {
                     PacketInReason::Action
                 };
-                self.send_to_controller(max_len, 0, reason, &[]);
+                self.send_to_controller(&ControllerAction { max_len, reason, ..ControllerAction::default() });
             }
             PortNo::ANY | PortNo::UNSET => {}
             _ => self.output_port(port, false),
@@ -197,27 +197,31 @@ impl<'a> Xlate<'a> {
     }
 
     /// Sends the packet as it is now to controllers.
-    pub(crate) fn send_to_controller(
-        &mut self,
-        max_len: u16,
-        controller_id: u16,
-        reason: PacketInReason,
-        userdata: &[u8],
-    ) {
+    pub(crate) fn send_to_controller(&mut self, action: &ControllerAction) {
         self.commit();
         let upcall = ControllerUpcall {
             bridge: self.bridge.id,
             table: self.table,
             cookie: self.rule_cookie,
-            reason: reason as u8,
-            max_len,
-            controller_id,
-            userdata: userdata.to_vec(),
+            reason: action.reason as u8,
+            max_len: action.max_len,
+            controller_id: action.controller_id,
+            userdata: action.userdata.clone(),
             table_miss: self.rule_is_miss,
             in_port: self.key.in_port(),
             metadata: self.metadata(),
         };
-        self.emit(DpAction::Controller(Arc::new(upcall)));
+        let send = DpAction::Controller(Arc::new(upcall));
+        match self.controller_meter(action.meter_id) {
+            // What the meter drops or marks is the controller's copy.
+            Some(meter) => {
+                self.emit(DpAction::Meter(meter));
+                self.emit(send);
+                let list = self.actions.split_off(self.actions.len() - 2);
+                self.emit(DpAction::Clone(list.into()));
+            }
+            None => self.emit(send),
+        }
     }
 
     /// The key's metadata as a packet-in reports it: what is known of it without widening what was read. Registers and

@@ -9,7 +9,7 @@ use crate::translate::Xlate;
 use crate::verdict::{Dependency, Effect, Lookup, Written, WrittenWord};
 use base::PortNo;
 use flow::layout;
-use openflow::{Action, PacketInReason};
+use openflow::{Action, ControllerAction, PacketInReason};
 use std::sync::Arc;
 
 /// The ingress port in word [`layout::PORTS`].
@@ -207,7 +207,8 @@ impl Xlate<'_> {
         if pipeline && self.bridge.miss_to_controller && !no_packet_in {
             self.tracer.note(Kind::Action, || "controller (table miss)".into());
             let old = (std::mem::replace(&mut self.rule_is_miss, false), std::mem::take(&mut self.rule_cookie));
-            self.send_to_controller(u16::MAX, 0, PacketInReason::NoMatch, &[]);
+            let reason = PacketInReason::NoMatch;
+            self.send_to_controller(&ControllerAction { reason, ..ControllerAction::default() });
             (self.rule_is_miss, self.rule_cookie) = old;
         } else {
             self.tracer.note(Kind::Action, || "drop".into());

@@ -1,11 +1,12 @@
-//! Flow tables and groups of one bridge, in versions.
+//! Flow tables, groups and meters of one bridge, in versions.
 //!
 //! A change of tables and groups, of one rule or of many, has a version of its own: rules say from which version on they
-//! are there ([`classifier::Versions`]), and the groups of a version are part of its [`View`]. A translation takes the
+//! are there ([`classifier::Versions`]), and the groups and meters of a version are part of its [`View`]. A translation takes the
 //! view that is current when it enters the bridge and does all of its look-ups in it, so that it sees a change whole or
 //! not at all. As long as somebody holds a view, whoever changes the tables keeps the rules that are visible in it.
 
 use crate::groups::Groups;
+use crate::meters::Meters;
 use crate::model::Rule;
 use arc_swap::ArcSwap;
 use classifier::Classifier;
@@ -25,6 +26,8 @@ pub struct View {
     pub version: u64,
     /// The groups in it.
     pub groups: Arc<Groups>,
+    /// The meters in it.
+    pub meters: Arc<Meters>,
 }
 
 /// All flow tables of a bridge, and the view that is current. Derefs to the tables, by number.

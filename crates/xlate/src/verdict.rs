@@ -174,6 +174,13 @@ pub enum Dependency {
         /// Address.
         mac: MacAddr,
     },
+    /// A meter, or that there is none of this number.
+    Meter {
+        /// Its bridge.
+        bridge: BridgeId,
+        /// Its number.
+        meter: u32,
+    },
     /// A group, or that there is none of this number.
     Group {
         /// Its bridge.

@@ -60,6 +60,7 @@ impl Ofproto {
                     RemovedReason::HardTimeout => FlowRemovedReason::HardTimeout,
                     RemovedReason::Delete => FlowRemovedReason::Delete,
                     RemovedReason::GroupDelete => FlowRemovedReason::GroupDelete,
+                    RemovedReason::MeterDelete => FlowRemovedReason::MeterDelete,
                 },
                 table_id: Some(rule.table),
                 duration_sec: (age / 1000) as u32,

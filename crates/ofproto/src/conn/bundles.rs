@@ -141,7 +141,7 @@ impl Ofproto {
                     Message::FlowMod(_, fm) => t.flow_mod(fm)?,
                     Message::GroupMod(gm) => t.group_mod(gm)?,
                     Message::PortMod(pm) => _ = self.port_to_modify(pm)?,
-                    Message::PacketOut(out) => self.check_packet_out_in(out, version, &t.groups)?,
+                    Message::PacketOut(out) => self.check_packet_out_in(out, version, (&t.groups, &t.meters))?,
                     _ => return Err(OfpError::BfcMsgUnsup),
                 }
                 at += 1;

@@ -3,7 +3,7 @@
 use super::asynchronous::port_desc;
 use super::peer::Peer;
 use crate::bridge::{OfPort, Ofproto, PortChange};
-use crate::groups::check_groups;
+use crate::transaction::check_references;
 use base::PortNo;
 use flow::FlowKey;
 use openflow::flow_mod::{FlowMod, FlowModCommand};
@@ -14,7 +14,7 @@ use openflow::queue::QueueGetConfigReply;
 use openflow::switch::{ErrorReport, Features, FragHandling, Role, RoleMsg, SwitchConfig, capability};
 use openflow::{Limits, OfpError, Version, check};
 use packet::Packet;
-use xlate::{Groups, Start};
+use xlate::{Groups, Meters, Start};
 
 /// Flow tables that a switch tells of: 0 to 253. (Table 254 is internal, as in Open vSwitch.)
 pub(crate) const N_TABLES_SHOWN: u8 = 254;
@@ -91,9 +91,9 @@ impl Ofproto {
                 let ((), removed) = self.transaction(|t| t.group_mod(&gm))?;
                 self.finish_removal(&removed);
             }
-            Message::MeterMod(_) => {
+            Message::MeterMod(mm) => {
                 writable(peer)?;
-                return Err(OfpError::MmfcOutOfMeters);
+                self.meter_mod(&mm)?;
             }
             Message::QueueGetConfigRequest(port_no) => {
                 if port_no != PortNo::ANY && self.port(port_no).is_none() {
@@ -209,9 +209,9 @@ impl Ofproto {
         Ok(())
     }
 
-    /// Whether a packet-out can be carried out with these groups.
-    pub(super) fn check_packet_out_in(&self, out: &PacketOut, version: Version, groups: &Groups) -> Handled {
-        self.checked_packet_out(out, version, groups).map(drop)
+    /// Whether a packet-out can be carried out with these groups and meters.
+    pub(super) fn check_packet_out_in(&self, out: &PacketOut, version: Version, tables: (&Groups, &Meters)) -> Handled {
+        self.checked_packet_out(out, version, tables).map(drop)
     }
 
     /// The packet and its key.
@@ -219,7 +219,7 @@ impl Ofproto {
         &self,
         out: &PacketOut,
         version: Version,
-        groups: &Groups,
+        (groups, meters): (&Groups, &Meters),
     ) -> Result<(FlowKey, Packet), OfpError> {
         Self::check_packet_out(out)?;
         let packet = Packet::from_slice(&out.data);
@@ -228,13 +228,15 @@ impl Ofproto {
         key.set_in_port(out.in_port);
         let exactly = flow::Match::new(&key, FlowKey([u64::MAX; flow::WORDS]));
         check(&out.actions, &exactly, &Limits::new(version, 0))?;
-        check_groups(&out.actions, groups)?;
+        check_references(&out.actions, groups, meters)?;
         Ok((key, packet))
     }
 
     pub(super) fn packet_out(&self, out: &PacketOut, version: Version) -> Handled {
         base::coverage!(ofproto_packet_out);
-        let (key, packet) = self.checked_packet_out(out, version, &self.tables().view().groups)?;
+        let view = self.tables().view();
+        let (key, packet) = self.checked_packet_out(out, version, (&view.groups, &view.meters))?;
+        drop(view);
         self.run(&key, packet, Start::Actions(&out.actions));
         Ok(())
     }

@@ -64,19 +64,12 @@ impl Ofproto {
                 reply(StatsReply::Group(self.group_stats(id)));
             }
             StatsRequest::GroupDesc(id) => reply(StatsReply::GroupDesc(self.group_descs(id))),
-            StatsRequest::Meter(_) => reply(StatsReply::Meter(Vec::new())),
-            StatsRequest::MeterConfig(_) => reply(StatsReply::MeterConfig(Vec::new())),
+            StatsRequest::Meter(id) => reply(StatsReply::Meter(self.meter_stats(id)?)),
+            StatsRequest::MeterConfig(id) => reply(StatsReply::MeterConfig(self.meter_configs(id)?)),
             StatsRequest::GroupFeatures => {
                 reply(StatsReply::GroupFeatures(crate::groups::features(table_features::ACTIONS)));
             }
-            // A switch without meters has no features of theirs.
-            StatsRequest::MeterFeatures => reply(StatsReply::MeterFeatures(openflow::meter::MeterFeatures {
-                max_meters: 0,
-                band_types: 0,
-                capabilities: 0,
-                max_bands: 0,
-                max_color: 0,
-            })),
+            StatsRequest::MeterFeatures => reply(StatsReply::MeterFeatures(crate::meters::FEATURES)),
             StatsRequest::TableFeatures(wanted) if wanted.is_empty() => {
                 reply(StatsReply::TableFeatures(table_features::all()));
             }

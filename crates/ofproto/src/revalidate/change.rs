@@ -35,6 +35,13 @@ pub enum Change {
         /// Its number.
         group: u32,
     },
+    /// A meter came, went or is another.
+    Meter {
+        /// Its bridge.
+        bridge: BridgeId,
+        /// Its number.
+        meter: u32,
+    },
     /// Anything else of a bridge: its ports, its settings, many of its addresses at once.
     Bridge(BridgeId),
     /// Anything at all.

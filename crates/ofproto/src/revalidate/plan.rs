@@ -55,6 +55,7 @@ pub(crate) type Uses = Arc<[MacUse]>;
 pub(crate) enum Place {
     Table(BridgeId, u8),
     Group(BridgeId, u32),
+    Meter(BridgeId, u32),
     Bridge(BridgeId),
     /// Of packets that no bridge takes: any bridge may begin to.
     NoBridge,
@@ -111,6 +112,7 @@ fn rests_on_hash(start: u64, rests_on: &[Dependency], written: &[WrittenWord]) -
         Dependency::Bridge(bridge) => add(hash, 1 << 56 | u64::from(*bridge)),
         Dependency::Table { bridge, table } => add(hash, 2 << 56 | u64::from(*bridge) << 8 | u64::from(*table)),
         Dependency::Group { bridge, group } => add(add(hash, 3 << 56 | u64::from(*bridge)), (*group).into()),
+        Dependency::Meter { bridge, meter } => add(add(hash, 4 << 56 | u64::from(*bridge)), (*meter).into()),
         Dependency::Mac { .. } => hash,
     })
 }
@@ -154,6 +156,7 @@ impl Plan {
                 Some(Place::Table(bridge, table))
             }
             Dependency::Group { bridge, group } => Some(Place::Group(bridge, group)),
+            Dependency::Meter { bridge, meter } => Some(Place::Meter(bridge, meter)),
             Dependency::Bridge(bridge) => Some(Place::Bridge(bridge)),
             Dependency::Mac { .. } => None,
         };
@@ -266,6 +269,7 @@ impl Changes {
             }
             Change::Mac { bridge, vlan, mac } => _ = self.macs.insert((bridge, vlan, mac)),
             Change::Group { bridge, group } => _ = self.places.insert(Place::Group(bridge, group)),
+            Change::Meter { bridge, meter } => _ = self.places.insert(Place::Meter(bridge, meter)),
             Change::Bridge(bridge) => {
                 self.loosened = true;
                 self.places.insert(Place::Bridge(bridge));

@@ -7,6 +7,7 @@ mod connections;
 mod control;
 mod dependencies;
 mod flow_mods;
+mod meters;
 mod revalidation;
 mod statistics;
 

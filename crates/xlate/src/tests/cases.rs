@@ -2,6 +2,7 @@
 
 use super::naive::{Wire, execute};
 use super::*;
+use openflow::meter::METER_CONTROLLER;
 
 #[test]
 fn a_learned_address_is_forwarded_and_others_flooded() {
@@ -170,4 +171,44 @@ fn bits_beyond_a_value_of_128_are_zero() {
     key.set_in_port(PortNo(1));
     key.set(Field::Reg1, 0xff);
     assert_eq!(translate(&net, &key, true).trace.expect("asked for").final_key.get(Field::Reg1), 0xf0);
+}
+
+#[test]
+fn packets_go_through_meters() {
+    let below = |id| DpAction::Meter(MeterId(id));
+    let out = DpAction::Output(DpPort(2));
+    let of = |list: Vec<Action>| actions_for(&tagged(5), list);
+    let metered = of(vec![Action::Meter(1), output(PortNo(2))]);
+    assert_eq!(metered.actions, [below(10), out.clone()]);
+    assert!(metered.dependencies.contains(&Dependency::Meter { bridge: 0, meter: 1 }));
+    // One that is not there lets everything pass, until it comes.
+    let unknown = of(vec![Action::Meter(3), output(PortNo(2))]);
+    assert_eq!(unknown.actions, [out]);
+    assert!(unknown.dependencies.contains(&Dependency::Meter { bridge: 0, meter: 3 }));
+    // What was changed before is what the meter gets; that nothing is sent behind it does not keep it from counting.
+    let changed = of(vec![Action::SetEthSrc(MacAddr([2; 6])), Action::Meter(2)]);
+    assert!(matches!(&changed.actions[..], [DpAction::Set { .. }, m] if *m == below(20)), "{:?}", changed.actions);
+}
+
+#[test]
+fn what_goes_to_controllers_goes_through_the_meter_for_it() {
+    let asks = |meter_id| {
+        Action::Controller(Box::new(openflow::ControllerAction { meter_id, ..openflow::ControllerAction::default() }))
+    };
+    let net = network(&[(0, Match::ANY, 0, vec![asks(Some(2)), asks(Some(3)), output(PortNo(2))])]);
+    let meter_of = |action: &DpAction| match action {
+        DpAction::Controller(_) => None,
+        DpAction::Clone(inner) => match &inner[..] {
+            [DpAction::Meter(id), DpAction::Controller(_)] => Some(id.0),
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    };
+    let meters_of = || translate(&net, &tagged(5), false).actions[..2].iter().map(meter_of).collect::<Vec<_>>();
+    assert_eq!(meters_of(), [Some(20), None]);
+    let tables = &net.bridges[&0].tables;
+    let mut meters = meters();
+    meters.insert(METER_CONTROLLER, Arc::new(meter(METER_CONTROLLER)));
+    tables.publish(View { version: 2, groups: Arc::default(), meters: Arc::new(meters) });
+    assert_eq!(meters_of(), [Some(20), Some(METER_CONTROLLER.wrapping_mul(10))]);
 }

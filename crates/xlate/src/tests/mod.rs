@@ -11,8 +11,9 @@ mod regions;
 use crate::model::{Network, Port, PortConfig, new_tables};
 use crate::*;
 use base::{DpPort, MacAddr, Millis, PortNo};
-use dpif::DpAction;
+use dpif::{DpAction, MeterId};
 use flow::{Field, FlowKey, Match, layout};
+use openflow::meter::MeterConfig;
 use openflow::{Action, Subfield};
 use parking_lot::RwLock;
 use proptest::prelude::*;
@@ -54,16 +55,30 @@ fn add_rule(tables: &Tables, table: u8, m: &Match, priority: u16, actions: &[Act
     rule
 }
 
-/// The same, with groups in the first.
+/// A meter, which the datapath calls by ten times its number.
+fn meter(id: u32) -> Meter {
+    let config = MeterConfig { meter_id: id, flags: 1, bands: Vec::new() };
+    Meter { config, below: MeterId(id.wrapping_mul(10)), created: Millis(0) }
+}
+
+/// Meters 1 and 2.
+fn meters() -> Meters {
+    let mut meters = Meters::default();
+    (1..3).for_each(|id| meters.insert(id, Arc::new(meter(id))));
+    meters
+}
+
+/// The same, with groups and meters in the first.
 fn network_with(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, peer: &[Action]) -> Network {
     let mut net = Network::default();
     let mut of_first = Groups::default();
-    groups.into_iter().for_each(|group| of_first.insert(Arc::new(group)));
+    groups.into_iter().for_each(|group| of_first.insert(group.id, Arc::new(group)));
     for id in 0..2u32 {
         let tables = new_tables();
         if id == 0 {
             rules.iter().for_each(|(table, m, priority, actions)| _ = add_rule(&tables, *table, m, *priority, actions));
-            tables.publish(View { version: 1, groups: Arc::new(of_first.clone()) });
+            let meters = Arc::new(meters());
+            tables.publish(View { version: 1, groups: Arc::new(of_first.clone()), meters });
         } else {
             add_rule(&tables, 0, &Match::ANY, 0, peer);
         }

@@ -9,6 +9,7 @@ use flow::Prereq;
 use flow::field::{FIELDS, Maskable};
 use openflow::GroupKind;
 use openflow::group::{Bucket, GROUP_ANY, GroupProperties};
+use openflow::meter::METER_CONTROLLER;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Whether a packet has what `prereq` asks for.
@@ -168,7 +169,7 @@ pub(super) struct World {
 
 fn actions(rng: &mut Rng, table: u8, exact: bool) -> Vec<Action> {
     let l4 = |rng: &mut Rng| rng.below(9) as u16;
-    let one = |rng: &mut Rng| match rng.below(22) {
+    let one = |rng: &mut Rng| match rng.below(23) {
         0..6 => output(PortNo(1 + rng.below(5) as u32)),
         6..9 => Action::Resubmit { in_port: None, table: Some(table + 1 + rng.below(2) as u8) },
         9 => Action::SetEthDst(MacAddr([2, 0, 0, 0, 0, rng.below(3) as u8])),
@@ -182,6 +183,7 @@ fn actions(rng: &mut Rng, table: u8, exact: bool) -> Vec<Action> {
         17 => Action::RegLoad { dst: Subfield::whole(Field::Reg1), value: rng.below(3) },
         18..20 => Action::Group(1 + rng.below(5) as u32),
         20 if !exact => output(pick(rng, &[PortNo::NORMAL, PortNo::FLOOD, PortNo::CONTROLLER])),
+        22 if !exact => Action::Meter(1 + rng.below(3) as u32),
         21 if !exact => Action::Resubmit { in_port: Some(PortNo(2)), table: Some(table + 1) },
         _ => Action::WriteActions(vec![pick(rng, &[output(PortNo(2)), output(PortNo(4))].each_ref()).clone()]),
     };
@@ -377,9 +379,18 @@ tally::proptest! {
         for id in 1..6 {
             let named = before.dependencies.contains(&Dependency::Group { bridge: 0, group: id });
             let old = bridge.tables.view().groups.get(id).cloned();
-            if named { old.into_iter().for_each(|g| groups.insert(g)) } else { groups.insert(Arc::new(group(rng, id, false))) }
+            let new = if named { old } else { Some(Arc::new(group(rng, id, false))) };
+            new.into_iter().for_each(|group| groups.insert(id, group));
         }
-        bridge.tables.publish(View { version: 2, groups: Arc::new(groups) });
+        let mut meters = Meters::default();
+        for id in (1..4).chain([METER_CONTROLLER]) {
+            let named = before.dependencies.contains(&Dependency::Meter { bridge: 0, meter: id });
+            let there = if named { bridge.tables.view().meters.get(id).is_some() } else { rng.below(2) == 0 };
+            if there {
+                meters.insert(id, Arc::new(meter(id)));
+            }
+        }
+        bridge.tables.publish(View { version: 2, groups: Arc::new(groups), meters: Arc::new(meters) });
         for n in 0..8u8 {
             let mac = MacAddr([2, 0, 0, 0, 0, n]);
             for vlan in [0, 5] {

@@ -1,0 +1,169 @@
+//! The meter table of a bridge (OpenFlow 1.3 sections 5.7 and 6.5): changes, and what is told of it. The meters themselves
+//! are the datapath's.
+
+use crate::Extent;
+use crate::bridge::Ofproto;
+use crate::flow_table::RemovedReason;
+use crate::transaction::{Reference, Transaction};
+use dpif::meter::{METER_BANDS_MAX, METERS_MAX};
+use dpif::{Dpif, DpifError, MeterBand, MeterId, MeterUnit};
+use openflow::meter::{
+    BandKind, METER_ALL, METER_CONTROLLER, METER_MAX, METER_SLOWPATH, MeterConfig, MeterFeatures, MeterStats, flag,
+};
+use openflow::{MeterCommand, MeterMod, OfpError};
+use std::sync::Arc;
+use xlate::Meter;
+
+/// What meters there can be: both units, bursts, statistics in any case, both kinds of bands.
+pub(crate) const FEATURES: MeterFeatures = MeterFeatures {
+    max_meters: METERS_MAX,
+    band_types: 1 << 1 | 1 << 2,
+    capabilities: FLAGS as u32,
+    max_bands: METER_BANDS_MAX as u8,
+    max_color: 0,
+};
+
+const FLAGS: u16 = flag::KBPS | flag::PKTPS | flag::BURST | flag::STATS;
+
+impl Ofproto {
+    /// Changes the meter table.
+    ///
+    /// Errors: `OFPMMFC_METER_EXISTS`, `OFPMMFC_UNKNOWN_METER`, `OFPMMFC_INVALID_METER`, `OFPMMFC_BAD_FLAGS`,
+    /// `OFPMMFC_OUT_OF_BANDS`, `OFPMMFC_OUT_OF_METERS`.
+    pub(crate) fn meter_mod(&self, mm: &MeterMod) -> Result<(), OfpError> {
+        let switch = self.switch().ok_or(OfpError::BrcEperm)?;
+        let dpif = switch.dpif().ok_or(OfpError::BrcEperm)?;
+        let (gone, removed) = self.transaction(|t| t.meter_mod(mm, &**dpif))?;
+        self.finish_removal(&removed);
+        if !gone.is_empty() {
+            // The datapath may call another one so when none of its flows leads there.
+            switch.pass(Extent::Changes);
+            self.delete_below(&**dpif, &gone);
+        }
+        Ok(())
+    }
+
+    /// Removes all meters, as the bridge goes.
+    pub(crate) fn drop_meters(&self, dpif: &dyn Dpif) {
+        let all = self.tables().view().meters.all();
+        self.delete_below(dpif, &all.iter().map(|meter| meter.below).collect::<Vec<_>>());
+    }
+
+    fn delete_below(&self, dpif: &dyn Dpif, gone: &[MeterId]) {
+        for below in gone {
+            if let Err(e) = dpif.meter_del(*below) {
+                tracing::warn!(target: "ofproto", "{}: a meter could not be deleted: {e}", self.name());
+            }
+        }
+    }
+
+    /// The meter of this number, or all of them.
+    ///
+    /// Errors: `OFPMMFC_UNKNOWN_METER`.
+    fn meters(&self, id: u32) -> Result<Vec<Arc<Meter>>, OfpError> {
+        let view = self.tables().view();
+        match id {
+            METER_ALL => Ok(view.meters.all()),
+            id => view.meters.get(id).map(|meter| vec![Arc::clone(meter)]).ok_or(OfpError::MmfcUnknownMeter),
+        }
+    }
+
+    pub(crate) fn meter_configs(&self, id: u32) -> Result<Vec<MeterConfig>, OfpError> {
+        Ok(self.meters(id)?.iter().map(|meter| meter.config.clone()).collect())
+    }
+
+    pub(crate) fn meter_stats(&self, id: u32) -> Result<Vec<MeterStats>, OfpError> {
+        let meters = self.meters(id)?;
+        let switch = self.switch();
+        let dpif = switch.as_ref().and_then(|switch| switch.dpif());
+        let (now, writer) = (self.now(), self.writer.lock());
+        let stats = |meter: &Arc<Meter>| {
+            let below = dpif.and_then(|dpif| dpif.meter_get(meter.below).ok()).map(|(_, stats)| stats);
+            let below = below.unwrap_or_default();
+            let age = now.since(meter.created);
+            MeterStats {
+                meter_id: meter.config.meter_id,
+                flow_count: writer.references(Reference::Meter(meter.config.meter_id)).try_into().unwrap_or(u32::MAX),
+                packet_in_count: below.input.packets,
+                byte_in_count: below.input.bytes,
+                duration_sec: (age / 1000) as u32,
+                duration_nsec: (age % 1000) as u32 * 1_000_000,
+                bands: below.bands.iter().map(|count| (count.packets, count.bytes)).collect(),
+            }
+        };
+        Ok(meters.iter().map(stats).collect())
+    }
+}
+
+impl Transaction<'_> {
+    /// Changes the meter table, and the datapath's meters but for those that are to go, which are returned.
+    fn meter_mod(&mut self, mm: &MeterMod, dpif: &dyn Dpif) -> Result<Vec<MeterId>, OfpError> {
+        let id = mm.meter.meter_id;
+        let old = self.meters.get(id).cloned();
+        let meter = match (mm.command, old) {
+            (MeterCommand::Delete, _) => return Ok(self.delete_meters(id)),
+            (MeterCommand::Add, Some(_)) => return Err(OfpError::MmfcMeterExists),
+            (MeterCommand::Modify, None) => return Err(OfpError::MmfcUnknownMeter),
+            (MeterCommand::Add, None) => {
+                if !matches!(id, 1..=METER_MAX | METER_CONTROLLER | METER_SLOWPATH) {
+                    return Err(OfpError::MmfcInvalidMeter);
+                }
+                let below = dpif.meter_add(&below(&mm.meter)?).map_err(error_of)?;
+                Meter { config: mm.meter.clone(), below, created: self.now }
+            }
+            (MeterCommand::Modify, Some(old)) => {
+                dpif.meter_set(old.below, &below(&mm.meter)?).map_err(error_of)?;
+                Meter { config: mm.meter.clone(), below: old.below, created: old.created }
+            }
+        };
+        self.note_meter(id);
+        Arc::make_mut(&mut self.meters).insert(id, Arc::new(meter));
+        Ok(Vec::new())
+    }
+
+    /// Takes a meter, or all, out of the table, and the flows that send packets through it.
+    fn delete_meters(&mut self, id: u32) -> Vec<MeterId> {
+        let ids = match id {
+            METER_ALL => self.meters.all().iter().map(|meter| meter.config.meter_id).collect(),
+            id => vec![id],
+        };
+        let (mut gone, mut used) = (Vec::new(), false);
+        for id in ids {
+            if let Some(meter) = Arc::make_mut(&mut self.meters).remove(id) {
+                gone.push(meter.below);
+                used |= self.has_references(Reference::Meter(id));
+                self.note_meter(id);
+            }
+        }
+        if used {
+            self.remove_dangling(RemovedReason::MeterDelete);
+        }
+        gone
+    }
+}
+
+/// What the datapath is to do.
+fn below(meter: &MeterConfig) -> Result<dpif::MeterConfig, OfpError> {
+    if meter.flags & !FLAGS != 0 {
+        return Err(OfpError::MmfcBadFlags);
+    }
+    // Without a unit, it is kilobits.
+    let unit = if meter.flags & flag::PKTPS == 0 { MeterUnit::Kbps } else { MeterUnit::Pktps };
+    let bands = meter.bands.iter().map(|band| MeterBand {
+        kind: match band.kind {
+            BandKind::Drop => dpif::BandKind::Drop,
+            BandKind::DscpRemark { prec_level } => dpif::BandKind::DscpRemark { prec_level },
+        },
+        rate: band.rate,
+        burst: if meter.flags & flag::BURST == 0 { 0 } else { band.burst_size },
+    });
+    Ok(dpif::MeterConfig { unit, bands: bands.collect() })
+}
+
+fn error_of(error: DpifError) -> OfpError {
+    match error {
+        DpifError::TooManyBands => OfpError::MmfcOutOfBands,
+        DpifError::TooManyMeters => OfpError::MmfcOutOfMeters,
+        _ => OfpError::MmfcUnknown,
+    }
+}
