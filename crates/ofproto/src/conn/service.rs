@@ -236,10 +236,10 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Send>(
         tracing::info!(target: "connmgr", "{}: there is no controller to snoop on", bridge.name());
         return Ok(());
     }
-    if remote.kind != PeerKind::Snoop
-        && let Some(newest) = remote.versions.newest()
-    {
-        peer.send_bytes(encode(newest, 1, &Message::Hello(Hello { versions: remote.versions })));
+    // Whoever snoops hears of messages of any version.
+    let versions = if remote.kind == PeerKind::Snoop { Versions::of(&Version::ALL) } else { remote.versions };
+    if let Some(newest) = versions.newest() {
+        peer.send_bytes(encode(newest, 1, &Message::Hello(Hello { versions })));
     }
     let closing = Notify::new();
     let mut writing = std::pin::pin!(write_all(&peer, writer, outgoing, &closing));

@@ -84,7 +84,9 @@ impl Reader<'_> {
                 // There is no in-band control for IPv6, in Open vSwitch either.
                 Some(SocketAddr::V6(_)) => {}
                 None => {
-                    self.warn(format!("manager {target}: in-band control needs an address, and does not look up names"))
+                    self.warn(format!(
+                        "manager {target}: in-band control needs an address, and does not look up names"
+                    ));
                 }
             }
         }
