@@ -1,6 +1,6 @@
 """Bridges and their controllers: what happens without them, through which bridge they are reached, what they are sent.
 
-Each test runs on Debian's Open vSwitch as well: what it expects is what that does."""
+Tests on dummy ports run on Debian's Open vSwitch as well: what they expect is what that does."""
 
 import os
 import re
@@ -10,7 +10,9 @@ import subprocess
 import pytest
 
 from controllers import BARRIER_REPLY, BARRIER_REQUEST, ECHO_REQUEST, FEATURES_REQUEST, PACKET_IN, Controller
+from switch import run
 from test_dummy_control import FRAME
+from test_hosts import connect as connect_hosts
 from waiting import until
 
 
@@ -246,3 +248,52 @@ def test_snoop(either, controller):
     for what in (r"OFPT_FEATURES_REQUEST \(xid=0x77\)", r"OFPT_FEATURES_REPLY \(xid=0x77\)"):
         until(lambda what=what: re.search(what, log.read_text()), lambda: f"{what} in {log.read_text()}")
     os.kill(snooper, signal.SIGTERM)
+
+
+PORT = 6653
+
+
+@pytest.fixture
+def reached_through_the_bridge(making):
+    """A switch that has no way but its bridge, which forwards nothing, to a host on which a controller listens."""
+    switch = making.switch(start="kernel")
+    host = making.host(switch, 1)
+    connect_hosts(switch, host)
+    switch.vsctl("set", "bridge", "br0", "fail-mode=secure")
+    switch.ofctl("del-flows", "br0")
+    run(["ip", "-n", switch.namespace, "link", "set", "br0", "up"])
+    run(["ip", "-n", switch.namespace, "addr", "add", "10.1.0.77/24", "dev", "br0"])
+    host.start_python("answering_controller.py", PORT)
+    return switch, host
+
+
+def test_in_band_reaches_a_controller(reached_through_the_bridge):
+    switch, host = reached_through_the_bridge
+    switch.vsctl("set-controller", "br0", f"tcp:{host.address}:{PORT}")
+    until(lambda: status(switch, "is_connected") == "true", lambda: f"the connection: {status(switch)}")
+    # No flow of anybody's: what is not control traffic does not pass.
+    assert switch.flows("br0") == []
+    run(switch.inside(["ping", "-c", "1", "-W", "1", host.address]), check=False)
+    # The neighbour is known by now: its ARP passes as well.
+    until(
+        lambda: (180003, f"arp,dl_dst={host.mac},arp_op=2,actions=NORMAL") in hidden(switch),
+        lambda: f"the next hop in {hidden(switch)}",
+    )
+    assert (180004, f"arp,dl_src={host.mac},arp_op=1,actions=NORMAL") in hidden(switch)
+    # Out-of-band there is no way.
+    switch.vsctl("set", "controller", "br0", "connection_mode=out-of-band", "inactivity_probe=1000")
+    until(lambda: hidden(switch) == [], "no more flows")
+    until(lambda: status(switch, "is_connected") == "false", lambda: f"the loss: {status(switch)}")
+
+
+def test_class_of_control_traffic(reached_through_the_bridge):
+    """What goes to a controller is network control, unless its row says otherwise (RFC 2474)."""
+    switch, host = reached_through_the_bridge
+    switch.vsctl("set", "bridge", "br0", "other-config:disable-in-band=true")
+    for dscp in (48, 10):
+        words = [] if dscp == 48 else ["--", "set", "controller", "br0", f"other-config:dscp={dscp}"]
+        switch.vsctl("del-controller", "br0", "--", "set-controller", "br0", f"tcp:{host.address}:{PORT}", *words)
+        # A controller that is new empties the tables.
+        flows = f"add arp,actions=normal\nadd in_port=1,actions=local\nadd in_port=local,ip,nw_tos={dscp << 2},actions=1\n"
+        switch.ofctl("add-flows", "br0", "-", input="delete\n" + flows)
+        until(lambda: status(switch, "is_connected") == "true", lambda: f"the connection: {status(switch)}")

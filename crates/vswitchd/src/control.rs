@@ -3,6 +3,7 @@
 use crate::desired::BridgeSpec;
 use crate::routes::Routes;
 use ofproto::conn::inband::InBand;
+use ofproto::conn::service::DSCP;
 use ofproto::{Ofproto, PeerKind, Service, ServiceConfig, Settings};
 use openflow::flow_mod::{FlowMod, FlowModCommand};
 use ovsdb::Uuid;
@@ -61,7 +62,7 @@ impl Control {
         self.sockets.clear();
         for (suffix, kind) in [("mgmt", PeerKind::Service), ("snoop", PeerKind::Snoop)] {
             let target = format!("punix:{}/{}.{suffix}", rundir.display(), spec.name);
-            let config = ServiceConfig { target, kind, versions: spec.versions, settings };
+            let config = ServiceConfig { target, kind, versions: spec.versions, dscp: DSCP, settings };
             match Service::start(ofproto, config) {
                 Ok(service) => self.sockets.push(service),
                 Err(e) => tracing::error!(target: "connmgr", "{}: {e}", spec.name),
@@ -105,6 +106,7 @@ impl Control {
                     target: c.target.clone(),
                     kind: if c.primary { PeerKind::Controller } else { PeerKind::Service },
                     versions: spec.versions,
+                    dscp: c.dscp,
                     settings: c.settings,
                 };
                 (c.uuid, (config, c.in_band))
