@@ -4,7 +4,6 @@ Tests on dummy ports run on Debian's Open vSwitch as well: what they expect is w
 
 import os
 import re
-import signal
 import subprocess
 
 import pytest
@@ -229,6 +228,14 @@ def test_status(either, controller):
     assert (refused.code, refused.err.splitlines()[0]) == (2, "Unknown bridge")
 
 
+def lives(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def test_snoop(either, controller):
     either.add_dummy_bridge("br0", "p1")
     # Nobody to listen to.
@@ -247,7 +254,9 @@ def test_snoop(either, controller):
     connection.send(FEATURES_REQUEST, xid=0x77)
     for what in (r"OFPT_FEATURES_REQUEST \(xid=0x77\)", r"OFPT_FEATURES_REPLY \(xid=0x77\)"):
         until(lambda what=what: re.search(what, log.read_text()), lambda: f"{what} in {log.read_text()}")
-    os.kill(snooper, signal.SIGTERM)
+    # Without the controller there is nothing more to hear.
+    either.vsctl("del-controller", "br0")
+    until(lambda: not lives(snooper), "the end of the snooper")
 
 
 PORT = 6653

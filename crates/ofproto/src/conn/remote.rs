@@ -137,6 +137,15 @@ impl Remote {
         snoopers.push(Arc::downgrade(peer));
     }
 
+    /// Closes the connections of the snoopers: there is nothing more to hear.
+    pub(super) fn end_snooping(&self) {
+        self.snoopers
+            .lock()
+            .drain(..)
+            .filter_map(|snooper| snooper.upgrade())
+            .for_each(|snooper| snooper.hang_up.notify_one());
+    }
+
     /// Gives the snoopers a copy of bytes that went between the bridge and this remote.
     pub(super) fn snoop(&self, bytes: &[u8]) {
         for snooper in self.snoopers.lock().iter().filter_map(Weak::upgrade) {

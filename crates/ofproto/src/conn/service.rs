@@ -76,6 +76,7 @@ impl Drop for Service {
     fn drop(&mut self) {
         self.task.abort();
         self.bridge.connections().remove_remote(&self.remote);
+        self.remote.end_snooping();
         if let Some(path) = self.remote.target.strip_prefix("punix:") {
             // Whoever finds it gone already has cleaned up for us.
             let _ = std::fs::remove_file(path);
