@@ -48,11 +48,11 @@ class Making:
         self.switches = []
         self.namespaces = []
 
-    def switch(self, start=True):
-        """A switch in a namespace and a run directory of its own."""
+    def switch(self, start=True, maker=None):
+        """A switch in a namespace and a run directory of its own; with `maker`, that folder's daemons."""
         namespace = Namespace("sw")
         self.namespaces.append(namespace)
-        switch = Switch(self.programs, self.peers, self.tmp_path_factory.mktemp("run"), namespace.name)
+        switch = Switch(maker or self.programs, self.peers, self.tmp_path_factory.mktemp("run"), namespace.name)
         self.switches.append(switch)
         if start:
             switch.create_database()

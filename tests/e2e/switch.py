@@ -152,7 +152,8 @@ class Switch:
         """Whether the process is there, is no zombie, and is one of ours (ids are used again)."""
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0]
-            return state != "Z" and b"flowstone" in os.readlink(f"/proc/{pid}/exe").encode()
+            program = Path(os.readlink(f"/proc/{pid}/exe")).name
+            return state != "Z" and program.startswith(("flowstone", "ovs"))
         except (OSError, IndexError):
             return False
 

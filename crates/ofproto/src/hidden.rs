@@ -7,7 +7,7 @@
 use crate::bridge::Ofproto;
 use crate::flow_table::RemovedReason;
 use base::PortNo;
-use classifier::{LATEST, Versions};
+use classifier::Versions;
 use flow::Match;
 use openflow::{Action, OfpError};
 use std::ops::RangeInclusive;
@@ -43,7 +43,7 @@ impl Ofproto {
         debug_assert!(*range.start() > u16::MAX.into() && flows.iter().all(|f| range.contains(&f.priority)));
         let result = self.transaction(|t| {
             let table = t.table(0)?;
-            let mut there = table.rules.rules(LATEST);
+            let mut there = t.writer.hidden.clone();
             there.retain(|rule| range.contains(&rule.priority));
             let new: Vec<_> = flows.iter().filter(|flow| !there.iter().any(|rule| flow.is(rule))).collect();
             let rules: Vec<_> = new.iter().map(|flow| (table.rules.compress(&flow.matching), t.version())).collect();

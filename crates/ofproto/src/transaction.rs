@@ -37,6 +37,8 @@ pub(crate) struct Writer {
     learners: HashMap<(u8, u64), u64>,
     /// How many flows lead to a group, or send packets through a meter.
     references: HashMap<Reference, u64>,
+    /// The hidden flows that are in their tables.
+    pub(crate) hidden: Vec<Arc<Rule>>,
     /// When a flow was removed last, by table.
     pub(crate) removals: HashMap<u8, Millis>,
 }
@@ -222,6 +224,9 @@ impl Transaction<'_> {
     fn account(&mut self) {
         for rule in &self.added {
             self.bridge.expirable.insert(rule);
+            if rule.is_hidden() {
+                self.writer.hidden.push(Arc::clone(rule));
+            }
             if let Some(table) = self.bridge.counting_table(rule) {
                 table.count_in(rule.cookie);
             }
@@ -234,6 +239,9 @@ impl Transaction<'_> {
         while let Some(rule) = self.gone.get(at).cloned() {
             at += 1;
             self.bridge.expirable.remove(&rule);
+            if rule.is_hidden() {
+                self.writer.hidden.retain(|hidden| !Arc::ptr_eq(hidden, &rule));
+            }
             if let Some(table) = self.bridge.counting_table(&rule) {
                 table.count_out(rule.cookie);
             }

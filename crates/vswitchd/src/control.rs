@@ -2,13 +2,20 @@
 
 use crate::desired::BridgeSpec;
 use crate::routes::Routes;
+use base::Millis;
 use ofproto::conn::inband::InBand;
+use ofproto::conn::service::DSCP;
 use ofproto::{Ofproto, PeerKind, Service, ServiceConfig, Settings};
 use openflow::flow_mod::{FlowMod, FlowModCommand};
 use ovsdb::Uuid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, SocketAddrV4};
 use std::path::Path;
+use std::sync::Arc;
+
+/// How long next hops are taken to stay what they are, in milliseconds: if all are known, and if not.
+const KNOWN_MS: u64 = 10_000;
+const UNKNOWN_MS: u64 = 1_000;
 
 /// What a bridge runs of it.
 #[derive(Debug, Default)]
@@ -19,8 +26,12 @@ pub struct Control {
     sockets: Vec<Service>,
     /// What the flow tables were last emptied for.
     rule: Option<Rule>,
-    /// What in-band control was last told to let through.
+    /// In-band control as configured; `None` where it is disabled.
     in_band: Option<InBandSpec>,
+    /// What is let through.
+    let_through: Option<InBand>,
+    /// When the next hops are to be looked for again.
+    look_at: Millis,
 }
 
 /// A controller's connection, or why there is none.
@@ -43,7 +54,7 @@ enum Rule {
     Standalone,
 }
 
-/// In-band control as configured, where it is not disabled.
+/// Whom beside its controllers a bridge lets through, and how.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct InBandSpec {
     managers: BTreeSet<SocketAddrV4>,
@@ -52,7 +63,7 @@ struct InBandSpec {
 
 impl Control {
     /// Listens on the management and the snooping socket in `rundir`, and anew when other versions are to be spoken.
-    pub fn listen(&mut self, ofproto: &std::sync::Arc<Ofproto>, spec: &BridgeSpec, rundir: &Path) {
+    pub fn listen(&mut self, ofproto: &Arc<Ofproto>, spec: &BridgeSpec, rundir: &Path) {
         let settings = Settings { probe_ms: 0, packet_in_queue: spec.packet_in_queue, ..Settings::default() };
         if !self.sockets.is_empty() && self.sockets.iter().all(|socket| socket.versions() == spec.versions) {
             self.sockets.iter().for_each(|socket| socket.configure(settings));
@@ -61,7 +72,7 @@ impl Control {
         self.sockets.clear();
         for (suffix, kind) in [("mgmt", PeerKind::Service), ("snoop", PeerKind::Snoop)] {
             let target = format!("punix:{}/{}.{suffix}", rundir.display(), spec.name);
-            let config = ServiceConfig { target, kind, versions: spec.versions, settings };
+            let config = ServiceConfig { target, kind, versions: spec.versions, dscp: DSCP, settings };
             match Service::start(ofproto, config) {
                 Ok(service) => self.sockets.push(service),
                 Err(e) => tracing::error!(target: "connmgr", "{}: {e}", spec.name),
@@ -71,12 +82,7 @@ impl Control {
 
     /// Starts and stops connections to controllers, empties the flow tables when who decides on flows changes, and puts
     /// in the flow that a bridge has which decides itself. Connections stay where only their settings change.
-    pub fn configure(
-        &mut self,
-        ofproto: &std::sync::Arc<Ofproto>,
-        spec: &BridgeSpec,
-        managers: &BTreeSet<SocketAddrV4>,
-    ) {
+    pub fn configure(&mut self, ofproto: &Arc<Ofproto>, spec: &BridgeSpec, managers: &BTreeSet<SocketAddrV4>) {
         self.connect(ofproto, spec);
         let rule = match (spec.controllers.iter().any(|c| c.primary), spec.fail_secure) {
             (true, _) => Rule::Controllers,
@@ -95,7 +101,7 @@ impl Control {
         self.refresh_in_band(ofproto);
     }
 
-    fn connect(&mut self, ofproto: &std::sync::Arc<Ofproto>, spec: &BridgeSpec) {
+    fn connect(&mut self, ofproto: &Arc<Ofproto>, spec: &BridgeSpec) {
         let is_same = |a: &ServiceConfig, b: &ServiceConfig| ServiceConfig { settings: b.settings, ..a.clone() } == *b;
         let wanted: BTreeMap<Uuid, (ServiceConfig, bool)> = spec
             .controllers
@@ -105,6 +111,7 @@ impl Control {
                     target: c.target.clone(),
                     kind: if c.primary { PeerKind::Controller } else { PeerKind::Service },
                     versions: spec.versions,
+                    dscp: c.dscp,
                     settings: c.settings,
                 };
                 (c.uuid, (config, c.in_band))
@@ -134,7 +141,7 @@ impl Control {
     }
 
     /// Tries again what could not be listened on, for example because another still had the address.
-    pub fn retry(&mut self, ofproto: &std::sync::Arc<Ofproto>, spec: &BridgeSpec) {
+    pub fn retry(&mut self, ofproto: &Arc<Ofproto>, spec: &BridgeSpec) {
         if self.controllers.values().any(|controller| controller.service.is_err()) {
             self.connect(ofproto, spec);
         }
@@ -143,19 +150,36 @@ impl Control {
     /// Lets controllers and managers through the bridge. To be called now and then: names are resolved, and stations
     /// become known, in the course of time.
     pub fn refresh_in_band(&mut self, ofproto: &Ofproto) {
-        let Some(InBandSpec { managers, queue }) = &self.in_band else { return ofproto.set_in_band(None) };
+        let in_band = self.wanted_in_band(ofproto);
+        if in_band != self.let_through {
+            ofproto.set_in_band(in_band.as_ref());
+            self.let_through = in_band;
+        }
+    }
+
+    fn wanted_in_band(&mut self, ofproto: &Ofproto) -> Option<InBand> {
+        let InBandSpec { managers, queue } = self.in_band.as_ref()?;
         let controllers = self.controllers.values().filter(|controller| controller.in_band);
         let addresses = controllers.filter_map(|controller| match controller.service.as_ref().ok()?.address()? {
             SocketAddr::V4(address) => Some(address),
             SocketAddr::V6(_) => None,
         });
         let remotes: BTreeSet<SocketAddrV4> = addresses.chain(managers.iter().copied()).collect();
-        let Some(local) = ofproto.port(base::PortNo::LOCAL).filter(|_| !remotes.is_empty()) else {
-            return ofproto.set_in_band(None);
+        if remotes.is_empty() {
+            return None;
+        }
+        let local = ofproto.port(base::PortNo::LOCAL)?.spec.mac;
+        let now = ofproto.switch()?.clock().now();
+        let next_hops = match &self.let_through {
+            Some(before) if before.remotes == remotes && now < self.look_at => before.next_hops.clone(),
+            _ => {
+                let routes = Routes::read();
+                let stations = || remotes.iter().map(|remote| routes.station_on_the_way_to(*remote.ip()));
+                self.look_at = now.after(if stations().all(|s| s.is_some()) { KNOWN_MS } else { UNKNOWN_MS });
+                stations().flatten().collect()
+            }
         };
-        let routes = Routes::read();
-        let next_hops = remotes.iter().filter_map(|remote| routes.station_on_the_way_to(*remote.ip())).collect();
-        ofproto.set_in_band(Some(&InBand { local: local.spec.mac, remotes, next_hops, queue: *queue }));
+        Some(InBand { local, remotes, next_hops, queue: *queue })
     }
 }
 

@@ -128,7 +128,6 @@ const UNSUPPORTED_KEYS: &[(&str, &[&str])] = &[
     ("Open_vSwitch", &["flow-restore-wait", "enable-statistics", "ct-zone-limit"]),
     ("Port", &["bond-primary", "lacp-system-id", "qinq-ethtype"]),
     ("Interface", &["lacp-port-id", "lacp-aggregation-key"]),
-    ("Controller", &["dscp"]),
 ];
 /// Booleans in other_config that are not supported when true.
 const UNSUPPORTED_FLAGS: &[(&str, &[&str])] = &[("Open_vSwitch", &["hw-offload", "dpdk-init", "userspace-tso-enable"])];

@@ -231,6 +231,12 @@ impl Peer {
         self.load.bytes.load(Ordering::Relaxed)
     }
 
+    /// Packet-ins that wait, for their turn or to be sent.
+    pub fn packet_ins_waiting(&self) -> u64 {
+        let limited: u64 = self.limits.stats().iter().flatten().map(|stats| stats.backlog).sum();
+        limited + self.load.packet_ins.load(Ordering::Relaxed) as u64
+    }
+
     /// Whether there is room for messages that may be lost.
     pub(crate) fn has_room(&self) -> bool {
         self.queued() < QUEUE_BYTES_MAX

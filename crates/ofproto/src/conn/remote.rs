@@ -4,6 +4,7 @@
 use super::peer::Peer;
 use super::pinsched::RateLimit;
 use super::rconn::{Patience, Rconn};
+use super::service::ServiceConfig;
 use base::Millis;
 use openflow::switch::Role;
 use openflow::versions::Versions;
@@ -70,6 +71,8 @@ pub struct Remote {
     pub kind: PeerKind,
     /// Versions that may be spoken.
     pub(crate) versions: Versions,
+    /// The class of its packets, if it is reached by TCP (RFC 2474).
+    pub(super) dscp: u8,
     settings: watch::Sender<Settings>,
     /// The one connection of an active remote, from before it is first made. Connections to a listener have their own.
     pub(crate) rconn: Arc<Mutex<Rconn>>,
@@ -81,17 +84,13 @@ pub struct Remote {
 }
 
 impl Remote {
-    pub(crate) fn new(
-        kind: PeerKind,
-        target: String,
-        versions: Versions,
-        settings: Settings,
-        now: Millis,
-    ) -> Arc<Self> {
+    pub(crate) fn new(config: ServiceConfig, now: Millis) -> Arc<Self> {
+        let ServiceConfig { target, kind, versions, dscp, settings } = config;
         Arc::new(Self {
             target,
             kind,
             versions,
+            dscp,
             settings: watch::Sender::new(settings),
             rconn: Arc::new(Mutex::new(Rconn::new())),
             address: Mutex::default(),
@@ -136,6 +135,15 @@ impl Remote {
         let mut snoopers = self.snoopers.lock();
         snoopers.retain(|snooper| snooper.strong_count() > 0);
         snoopers.push(Arc::downgrade(peer));
+    }
+
+    /// Closes the connections of the snoopers: there is nothing more to hear.
+    pub(super) fn end_snooping(&self) {
+        self.snoopers
+            .lock()
+            .drain(..)
+            .filter_map(|snooper| snooper.upgrade())
+            .for_each(|snooper| snooper.hang_up.notify_one());
     }
 
     /// Gives the snoopers a copy of bytes that went between the bridge and this remote.

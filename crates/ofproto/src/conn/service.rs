@@ -29,7 +29,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use vlog::{RateLimit, dbg_rl};
 
-pub use super::sockets::{OFP_PORT, numeric_address};
+pub use super::sockets::{DSCP, OFP_PORT, numeric_address};
 
 /// Versions that are spoken.
 pub const SUPPORTED: [Version; 2] = [Version::V10, Version::V13];
@@ -47,6 +47,8 @@ pub struct ServiceConfig {
     pub kind: PeerKind,
     /// Versions that may be spoken.
     pub versions: Versions,
+    /// The class of its packets, 0 to 63, if it goes by TCP (RFC 2474).
+    pub dscp: u8,
     /// What can change while it runs ([`Service::configure`]).
     pub settings: Settings,
 }
@@ -74,6 +76,7 @@ impl Drop for Service {
     fn drop(&mut self) {
         self.task.abort();
         self.bridge.connections().remove_remote(&self.remote);
+        self.remote.end_snooping();
         if let Some(path) = self.remote.target.strip_prefix("punix:") {
             // Whoever finds it gone already has cleaned up for us.
             let _ = std::fs::remove_file(path);
@@ -85,15 +88,16 @@ impl Service {
     /// Starts a service for `bridge`, on the current tokio runtime. An error says what is wrong with the target, or
     /// why it cannot be listened on.
     pub fn start(bridge: &Arc<Ofproto>, config: ServiceConfig) -> Result<Self, String> {
-        let ServiceConfig { target, kind, versions, settings } = config;
-        let remote = Remote::new(kind, target, versions, settings, bridge.now());
+        let remote = Remote::new(config, bridge.now());
         let target = &remote.target;
         let (method, address) = target.split_once(':').ok_or_else(|| bad_target(target))?;
         let (for_task, bridge) = (Arc::clone(&remote), Arc::clone(bridge));
         let failed = |e: io::Error| format!("{target}: {e}");
         let task = match method {
             "punix" => tokio::spawn(passive(Arc::clone(&bridge), for_task, listen_unix(address).map_err(failed)?)),
-            "ptcp" => tokio::spawn(passive(Arc::clone(&bridge), for_task, listen_tcp(address).map_err(failed)?)),
+            "ptcp" => {
+                tokio::spawn(passive(Arc::clone(&bridge), for_task, listen_tcp(address, remote.dscp).map_err(failed)?))
+            }
             "unix" | "tcp" => {
                 if let Some(address) = numeric_address(target, OFP_PORT) {
                     remote.set_address(address);
@@ -184,13 +188,17 @@ async fn active(bridge: Arc<Ofproto>, remote: Arc<Remote>) {
     let patience = || remote.settings().patience();
     let rconn = &remote.rconn;
     rconn.lock().start(bridge.now());
+    // Whether attempts have become as rare as they will: then they are not logged any more.
+    let mut quiet = false;
     loop {
         let due = rconn.lock().due(patience());
         if let Some((at, Due::Connect)) = due {
             sleep_until(&bridge, at).await;
         }
         rconn.lock().connecting(bridge.now());
-        tracing::info!(target: "rconn", "{name}: connecting...");
+        if !quiet {
+            tracing::info!(target: "rconn", "{name}: connecting...");
+        }
         let limit = rconn.lock().due(patience()).map_or(Millis(0), |(at, _)| at);
         let connected = tokio::select! {
             connected = connect(&remote) => connected,
@@ -199,6 +207,7 @@ async fn active(bridge: Arc<Ofproto>, remote: Arc<Remote>) {
         let ended = match connected {
             Ok(stream) => {
                 tracing::info!(target: "rconn", "{name}: connected");
+                quiet = false;
                 rconn.lock().connected(bridge.now());
                 let ended = serve(&bridge, &remote, rconn, stream).await;
                 let why = ended.as_ref().map_or_else(errno_text, |()| "connection closed by peer".to_owned());
@@ -206,13 +215,21 @@ async fn active(bridge: Arc<Ofproto>, remote: Arc<Remote>) {
                 ended
             }
             Err(e) => {
-                tracing::info!(target: "rconn", "{name}: connection failed ({})", errno_text(&e));
+                if !quiet {
+                    tracing::info!(target: "rconn", "{name}: connection failed ({})", errno_text(&e));
+                }
                 Err(e)
             }
         };
         let error = ended.err().map(|e| errno_text(&e));
         let wait_ms = rconn.lock().disconnected(bridge.now(), error, patience());
-        tracing::info!(target: "rconn", "{name}: waiting {} seconds before reconnect", wait_ms / 1000);
+        let secs = wait_ms / 1000;
+        if wait_ms < patience().max_backoff_ms {
+            quiet = false;
+            tracing::info!(target: "rconn", "{name}: waiting {secs} seconds before reconnect");
+        } else if !std::mem::replace(&mut quiet, true) {
+            tracing::info!(target: "rconn", "{name}: trying again every {secs} seconds from now on, which is not logged");
+        }
     }
 }
 
@@ -236,10 +253,10 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Send>(
         tracing::info!(target: "connmgr", "{}: there is no controller to snoop on", bridge.name());
         return Ok(());
     }
-    if remote.kind != PeerKind::Snoop
-        && let Some(newest) = remote.versions.newest()
-    {
-        peer.send_bytes(encode(newest, 1, &Message::Hello(Hello { versions: remote.versions })));
+    // Whoever snoops hears of messages of any version.
+    let versions = if remote.kind == PeerKind::Snoop { Versions::of(&Version::ALL) } else { remote.versions };
+    if let Some(newest) = versions.newest() {
+        peer.send_bytes(encode(newest, 1, &Message::Hello(Hello { versions })));
     }
     let closing = Notify::new();
     let mut writing = std::pin::pin!(write_all(&peer, writer, outgoing, &closing));

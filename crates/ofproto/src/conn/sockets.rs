@@ -2,12 +2,16 @@
 
 use super::remote::Remote;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixStream};
 
 /// The port that OpenFlow uses unless one is named.
 pub const OFP_PORT: u16 = 6653;
+/// Connections that may wait to be accepted.
+const BACKLOG: u32 = 64;
+/// The class of packets unless one is named: network control (RFC 4594 section 3.1).
+pub const DSCP: u8 = 48;
 
 /// Any kind of stream.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -43,7 +47,7 @@ pub(super) fn listen_unix(path: &str) -> io::Result<Listener> {
 }
 
 /// Listens at `[PORT][:HOST]`.
-pub(super) fn listen_tcp(address: &str) -> io::Result<Listener> {
+pub(super) fn listen_tcp(address: &str, dscp: u8) -> io::Result<Listener> {
     let (port, host) = address.split_once(':').unwrap_or((address, ""));
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let port: u16 = if port.is_empty() {
@@ -52,9 +56,33 @@ pub(super) fn listen_tcp(address: &str) -> io::Result<Listener> {
         port.parse().map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, format!("bad port number \"{port}\"")))?
     };
     let host = if host.is_empty() { "0.0.0.0" } else { host };
-    let listener = std::net::TcpListener::bind((host, port))?;
-    listener.set_nonblocking(true)?;
-    TcpListener::from_std(listener).map(Listener::Tcp)
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in (host, port).to_socket_addrs()? {
+        let bound = tcp_socket(address, dscp).and_then(|socket| {
+            socket.set_reuseaddr(true)?;
+            socket.bind(address)?;
+            socket.listen(BACKLOG)
+        });
+        match bound {
+            Ok(listener) => return Ok(Listener::Tcp(listener)),
+            Err(e) => failed = e,
+        }
+    }
+    Err(failed)
+}
+
+/// A socket for this address whose packets, and those of connections that it accepts, are of this class.
+fn tcp_socket(address: SocketAddr, dscp: u8) -> io::Result<TcpSocket> {
+    let class = u32::from(dscp) << 2;
+    if address.is_ipv4() {
+        let socket = TcpSocket::new_v4()?;
+        socket.set_tos_v4(class)?;
+        Ok(socket)
+    } else {
+        let socket = TcpSocket::new_v6()?;
+        socket.set_tclass_v6(class)?;
+        Ok(socket)
+    }
 }
 
 /// `HOST[:PORT]` with the port written out.
@@ -79,7 +107,7 @@ pub(super) async fn connect(remote: &Remote) -> io::Result<Box<dyn Stream>> {
     let address = tokio::net::lookup_host(address).await?.next();
     let address = address.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address"))?;
     remote.set_address(address);
-    let stream = TcpStream::connect(address).await?;
+    let stream = tcp_socket(address, remote.dscp)?.connect(address).await?;
     stream.set_nodelay(true)?;
     Ok(Box::new(stream))
 }

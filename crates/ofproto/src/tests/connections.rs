@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::conn::rconn::Rconn;
-use crate::conn::service::{Service, ServiceConfig, serve};
+use crate::conn::service::{Service, serve};
 use openflow::PacketInReason;
 use openflow::action::ControllerAction;
 use openflow::packet::{PacketInFormat, PacketOut};
@@ -184,13 +184,8 @@ fn malformed_messages_get_their_errors_and_the_connection_goes_on() {
     assert!(matches!(&c.send(&Message::EchoRequest(vec![7]))[..], [Message::EchoReply(d)] if d == &[7]));
 }
 
-fn service(versions: &[Version]) -> ServiceConfig {
-    ServiceConfig {
-        target: "test".into(),
-        kind: PeerKind::Service,
-        versions: Versions::of(versions),
-        settings: Settings { probe_ms: 0, ..Settings::default() },
-    }
+fn listening(versions: &[Version]) -> ServiceConfig {
+    service(PeerKind::Service, versions, Settings { probe_ms: 0, ..Settings::default() })
 }
 
 /// Serves a connection of this configuration.
@@ -199,8 +194,7 @@ async fn serve_one(
     config: &ServiceConfig,
     stream: tokio::io::DuplexStream,
 ) -> std::io::Result<()> {
-    let ServiceConfig { target, kind, versions, settings } = config.clone();
-    let remote = Remote::new(kind, target, versions, settings, bridge.now());
+    let remote = Remote::new(config.clone(), bridge.now());
     let rconn = Mutex::new(Rconn::new());
     rconn.lock().connected(bridge.now());
     serve(bridge, &remote, &rconn, stream).await
@@ -231,7 +225,7 @@ async fn negotiation() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 1);
     let hello = |v| encode(v, 1, &Message::Hello(Hello { versions: Versions::up_to(v.wire()) }));
-    let config = service(&[Version::V10, Version::V13]);
+    let config = listening(&[Version::V10, Version::V13]);
     // A HELLO of 1.0 and a barrier: ours is of the newest version, the answer of the one in common.
     let mut bytes = hello(Version::V10);
     bytes.extend(encode(Version::V10, 2, &Message::BarrierRequest));
@@ -239,7 +233,7 @@ async fn negotiation() {
     assert_eq!((answer[0], answer[1]), (4, 0));
     assert_eq!(answer[answer.len() - 8..], [1, 19, 0, 8, 0, 0, 0, 2]);
     // None in common: an error, and the end.
-    let answer = talk(&br, &service(&[Version::V13]), &hello(Version::V10), usize::MAX).await;
+    let answer = talk(&br, &listening(&[Version::V13]), &hello(Version::V10), usize::MAX).await;
     assert_eq!(answer[17], 1);
     // No HELLO, or nonsense: the end.
     for bytes in [encode(Version::V13, 1, &Message::BarrierRequest), vec![4, 0, 0, 3, 0, 0, 0, 0]] {
@@ -263,7 +257,7 @@ async fn requests_in_one_piece_wait_for_each_others_answers() {
         bytes.extend(encode(Version::V10, xid, &Message::StatsRequest { more: false, body }));
     }
     let (mut ours, theirs) = tokio::io::duplex(1 << 16);
-    let (config, bridge) = (service(&[Version::V10]), Arc::clone(&br));
+    let (config, bridge) = (listening(&[Version::V10]), Arc::clone(&br));
     let serving = tokio::spawn(async move { serve_one(&bridge, &config, theirs).await });
     ours.write_all(&bytes).await.expect("taken");
     for _ in 0..100 {
@@ -278,7 +272,8 @@ async fn requests_in_one_piece_wait_for_each_others_answers() {
 async fn bad_targets_are_named() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 1);
-    let start = |target: &str| Service::start(&br, ServiceConfig { target: target.into(), ..service(&[Version::V10]) });
+    let start =
+        |target: &str| Service::start(&br, ServiceConfig { target: target.into(), ..listening(&[Version::V10]) });
     for bad in ["nonsense", "foo:bar", "ssl:1.2.3.4", "ptcp:x"] {
         assert!(start(bad).expect_err("is bad").contains(bad), "{bad}");
     }

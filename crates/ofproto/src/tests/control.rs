@@ -3,10 +3,14 @@
 use super::*;
 use crate::bridge::PortChange;
 use crate::conn::inband::InBand;
+use crate::conn::rconn::Rconn;
+use crate::conn::service::serve;
 use crate::{PacketInStats, RateLimit};
 use flow::text::NoNames;
 use openflow::packet::PacketIn;
-use openflow::switch::{AsyncConfig, Role, RoleMsg};
+use openflow::switch::{AsyncConfig, Hello, Role, RoleMsg};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::task::JoinHandle;
 
 fn controller_flow(bridge: &Ofproto) {
     let action = Action::Output { port: PortNo::CONTROLLER, max_len: u16::MAX };
@@ -26,8 +30,7 @@ fn shown(bridge: &Ofproto) -> String {
 }
 
 fn remote(bridge: &Ofproto, settings: Settings) -> Arc<Remote> {
-    let versions = Versions::of(&[Version::V10]);
-    let remote = Remote::new(PeerKind::Controller, "test".into(), versions, settings, bridge.now());
+    let remote = Remote::new(service(PeerKind::Controller, &[Version::V10], settings), bridge.now());
     bridge.connections().add_remote(Arc::clone(&remote));
     remote
 }
@@ -172,8 +175,7 @@ fn a_snooper_listens_to_one_controller() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 1);
     let snooper = || {
-        let settings = Settings::default();
-        let remote = Remote::new(PeerKind::Snoop, "snoop".into(), Versions::of(&[Version::V13]), settings, br.now());
+        let remote = Remote::new(service(PeerKind::Snoop, &[Version::V13], Settings::default()), br.now());
         let (peer, outgoing) = Peer::new(remote, br.now());
         br.connections().add(peer).then_some(outgoing)
     };
@@ -232,4 +234,72 @@ fn control_traffic_passes_whatever_the_tables_say() {
     // The local port's own address is the frame's, but without remotes nothing passes.
     assert!(!passes());
     assert_eq!(br.n_flows(), 1);
+}
+
+/// A connection that is served, and the next message from it.
+struct Served {
+    end: DuplexStream,
+    serving: JoinHandle<std::io::Result<()>>,
+}
+
+impl Served {
+    async fn new(bridge: &Arc<Ofproto>, settings: Settings) -> Self {
+        let (end, theirs) = tokio::io::duplex(1 << 20);
+        let (remote, bridge) = (remote(bridge, settings), Arc::clone(bridge));
+        let rconn = Mutex::new(Rconn::new());
+        rconn.lock().connected(bridge.now());
+        let serving = tokio::spawn(async move { serve(&bridge, &remote, &rconn, theirs).await });
+        let mut served = Self { end, serving };
+        let hello = Message::Hello(Hello { versions: Versions::of(&[Version::V10]) });
+        served.end.write_all(&encode(Version::V10, 0, &hello)).await.expect("room");
+        assert!(matches!(served.next().await, Message::Hello(_)));
+        // An answer shows that the version is agreed on.
+        served.end.write_all(&encode(Version::V10, 0, &Message::BarrierRequest)).await.expect("room");
+        assert!(matches!(served.next().await, Message::BarrierReply));
+        served
+    }
+
+    async fn next(&mut self) -> Message {
+        let mut message = vec![0; 8];
+        self.end.read_exact(&mut message).await.expect("a message");
+        message.resize(u16::from_be_bytes([message[2], message[3]]).into(), 0);
+        self.end.read_exact(&mut message[8..]).await.expect("the rest of it");
+        decode(&message).expect("decodes").2
+    }
+}
+
+#[tokio::test]
+async fn a_silent_connection_is_probed_and_given_up() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let mut served = Served::new(&br, Settings { probe_ms: 1, ..Settings::default() }).await;
+    lab.clock.warp(1);
+    assert!(matches!(served.next().await, Message::EchoRequest(_)));
+    // An answer begins the time anew.
+    served.end.write_all(&encode(Version::V10, 0, &Message::EchoReply(vec![]))).await.expect("room");
+    served.end.write_all(&encode(Version::V10, 0, &Message::BarrierRequest)).await.expect("room");
+    assert!(matches!(served.next().await, Message::BarrierReply));
+    lab.clock.warp(1);
+    assert!(matches!(served.next().await, Message::EchoRequest(_)));
+    lab.clock.warp(1);
+    assert_eq!(served.serving.await.expect("no panic").expect_err("is over").to_string(), "Connection timed out");
+    assert!(br.connections().all().is_empty());
+}
+
+#[tokio::test]
+async fn packet_ins_wait_for_the_clock_and_connections_end_on_request() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let limit = Some(RateLimit { rate: 1000, burst: 2 });
+    let mut served = Served::new(&br, Settings { packet_in_limit: limit, probe_ms: 0, ..Settings::default() }).await;
+    controller_flow(&br);
+    (0..4).for_each(|_| lab.send("br-1", &[frame(1, 2)]));
+    for n in 0..4 {
+        if n >= 2 {
+            lab.clock.warp(1);
+        }
+        assert!(matches!(served.next().await, Message::PacketIn(..)));
+    }
+    br.connections().reconnect();
+    assert!(served.serving.await.expect("no panic").is_ok());
 }

@@ -13,7 +13,7 @@ mod statistics;
 
 use crate::conn::peer::{Outgoing, Peer};
 use crate::conn::remote::{PeerKind, Remote, Settings};
-use crate::{BundleSpec, Identity, Ofproto, PortSpec, Switch};
+use crate::{BundleSpec, Identity, Ofproto, PortSpec, ServiceConfig, Switch};
 use base::{Clock, MacAddr, PortNo};
 use datapath::{Config, Datapath};
 use flow::{Field, Match};
@@ -151,6 +151,11 @@ fn command(command: FlowModCommand, matching: Match) -> FlowMod {
     FlowMod { matching, ..FlowMod::new(command) }
 }
 
+/// A configuration of no particular target.
+fn service(kind: PeerKind, versions: &[Version], settings: Settings) -> ServiceConfig {
+    ServiceConfig { target: "test".into(), kind, versions: Versions::of(versions), dscp: 0, settings }
+}
+
 /// A connection: messages go in by a call, answers wait in its queue.
 struct Client {
     bridge: Arc<Ofproto>,
@@ -165,7 +170,7 @@ impl Client {
     }
 
     fn with(bridge: &Arc<Ofproto>, kind: PeerKind, version: Version, settings: Settings) -> Self {
-        let remote = Remote::new(kind, "test".into(), Versions::of(&[version]), settings, bridge.now());
+        let remote = Remote::new(service(kind, &[version], settings), bridge.now());
         bridge.connections().add_remote(Arc::clone(&remote));
         Self::of(bridge, remote, version)
     }

@@ -66,13 +66,16 @@ fn drop_name(reason: DropReason) -> &'static str {
 /// What `memory/show` reports, by name.
 pub fn usage(devices: &Devices) -> Vec<(String, u64)> {
     let (mut ports, mut rules, mut flows, mut handlers, mut connections, mut macs) = (0, 0, 0, 0, 0, 0);
+    let mut packets = 0;
     for (_, dp) in devices.datapaths() {
         flows += dpif::Dpif::stats(&*dp.datapath).flows;
         handlers += dp.datapath.thread_stats().len() as u64;
         for bridge in dp.switch.bridges() {
             ports += bridge.ports().len() as u64;
             rules += bridge.n_flows() as u64;
-            connections += bridge.connections().all().len() as u64;
+            let peers = bridge.connections().all();
+            connections += peers.len() as u64;
+            packets += peers.iter().map(|peer| peer.packet_ins_waiting()).sum::<u64>();
             macs += bridge.macs().read().len() as u64;
         }
     }
@@ -80,6 +83,7 @@ pub fn usage(devices: &Devices) -> Vec<(String, u64)> {
         ("handlers", handlers),
         ("macs", macs),
         ("ofconns", connections),
+        ("packets", packets),
         ("ports", ports),
         ("rules", rules),
         ("udpif keys", flows),

@@ -1,6 +1,7 @@
 //! What rows say of controllers, and of managers as far as bridges let them through.
 
 use super::Reader;
+use ofproto::conn::service::DSCP;
 use ofproto::{RateLimit, Settings};
 use ovsdb::Uuid;
 use ovsdb_client::Row;
@@ -9,6 +10,8 @@ use std::net::{SocketAddr, SocketAddrV4};
 
 /// The port of managers unless one is named (RFC 7047 section 4).
 const OVSDB_PORT: u16 = 6640;
+/// A class has six bits.
+const DSCP_MAX: u8 = 63;
 /// Packet-ins that a row may have wait.
 const QUEUE_SIZES: std::ops::RangeInclusive<i64> = 1..=512;
 
@@ -23,6 +26,8 @@ pub struct ControllerSpec {
     pub primary: bool,
     /// Whether it is reached through the bridge.
     pub in_band: bool,
+    /// The class of its packets.
+    pub dscp: u8,
     /// How its connection is kept.
     pub settings: Settings,
 }
@@ -54,7 +59,9 @@ impl Reader<'_> {
             packet_in_queue: number("controller_queue_size").map_or(packet_in_queue, |n| n as usize),
             asynchronous: row.boolean_opt("enable_async_messages").unwrap_or(defaults.asynchronous),
         };
-        ControllerSpec { uuid: row.uuid(), target, primary, in_band: is_in_band(row), settings }
+        let class = |text: &str| text.parse().ok().filter(|dscp| *dscp <= DSCP_MAX);
+        let dscp = self.checked(&what, row, "dscp", "a number from 0 to 63", class).unwrap_or(DSCP);
+        ControllerSpec { uuid: row.uuid(), target, primary, in_band: is_in_band(row), dscp, settings }
     }
 
     /// Bridge:other_config:controller-queue-size.
@@ -84,7 +91,9 @@ impl Reader<'_> {
                 // There is no in-band control for IPv6, in Open vSwitch either.
                 Some(SocketAddr::V6(_)) => {}
                 None => {
-                    self.warn(format!("manager {target}: in-band control needs an address, and does not look up names"))
+                    self.warn(format!(
+                        "manager {target}: in-band control needs an address, and does not look up names"
+                    ));
                 }
             }
         }

@@ -251,6 +251,10 @@ fn controllers() {
     let (spec, _) = controller(&json!({"controller_rate_limit": 100, "controller_burst_limit": 30}));
     assert_eq!(spec.settings.packet_in_limit, Some(RateLimit { rate: 100, burst: 30 }));
     assert_eq!(controller(&json!({"local_ip": "10.0.0.1"})).1.len(), 1);
+    for (text, dscp, wrong) in [("0", 0, 0), ("63", 63, 0), ("64", 48, 1), ("x", 48, 1)] {
+        let (spec, warnings) = controller(&json!({"other_config": ["map", [["dscp", text]]]}));
+        assert_eq!((spec.dscp, warnings.len()), (dscp, wrong), "{text}");
+    }
 }
 
 #[test]

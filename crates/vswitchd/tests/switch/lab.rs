@@ -273,7 +273,9 @@ pub(crate) fn insert_port(txn: &mut Transaction<'_>, name: &str, kind: &str, col
 /// The flows of a bridge, as `bridge/dump-flows` has them but for time and counters.
 pub(crate) fn flows(bridge: &Ofproto) -> Vec<String> {
     let text = ofproto::show::dump_flows(bridge, &flow::text::NoNames);
-    text.lines().map(|line| line.split(", ").filter(|part| !part.starts_with("duration")).collect()).collect()
+    // Those of in-band control are the switch's own.
+    let lines = text.lines().filter(|line| !line.contains("priority=18000"));
+    lines.map(|line| line.split(", ").filter(|part| !part.starts_with("duration")).collect()).collect()
 }
 
 fn describe(row: &Row<'_>) -> String {

@@ -1,0 +1,88 @@
+"""A controller that does what the test says: raw OpenFlow 1.0 over a socket, every message kept."""
+
+import collections
+import contextlib
+import socket
+import struct
+import threading
+import time
+
+from waiting import until
+
+HELLO, ERROR, ECHO_REQUEST, ECHO_REPLY, VENDOR, FEATURES_REQUEST = 0, 1, 2, 3, 4, 5
+PACKET_IN, BARRIER_REQUEST, BARRIER_REPLY = 10, 18, 19
+
+Message = collections.namedtuple("Message", "type xid body at")
+
+
+class Connection:
+    """One connection from a switch. It says HELLO at once, and answers echo requests while `answers` is set."""
+
+    def __init__(self, sock):
+        self.socket = sock
+        self.messages = []
+        self.answers = True
+        self.closed = False
+        self.send(HELLO)
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        data = b""
+        with contextlib.suppress(OSError):
+            while chunk := self.socket.recv(1 << 16):
+                data += chunk
+                while len(data) >= 8 and len(data) >= (length := int.from_bytes(data[2:4], "big")):
+                    message = Message(data[1], int.from_bytes(data[4:8], "big"), data[8:length], time.monotonic())
+                    data = data[length:]
+                    self.messages.append(message)
+                    if message.type == ECHO_REQUEST and self.answers:
+                        self.send(ECHO_REPLY, message.body, message.xid)
+        self.closed = True
+
+    def send(self, kind, body=b"", xid=1):
+        self.socket.sendall(struct.pack("!BBHI", 1, kind, 8 + len(body), xid) + body)
+
+    def of_type(self, kind):
+        return [message for message in list(self.messages) if message.type == kind]
+
+    def wait(self, kind, count=1):
+        """Waits until `count` messages of a type are there, and returns them."""
+        until(lambda: len(self.of_type(kind)) >= count, lambda: f"{count} of type {kind} in {self.messages}")
+        return self.of_type(kind)
+
+    def close(self):
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
+
+
+class Controller:
+    """A listening controller at a path; `accept` gives its connections."""
+
+    def __init__(self, path):
+        self.path = path
+        self.target = f"unix:{path}"
+        self.listener = None
+        self.connections = []
+
+    def listen(self):
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(str(self.path))
+        self.listener.listen(5)
+
+    def accept(self):
+        self.listener.settimeout(90)
+        self.connections.append(Connection(self.listener.accept()[0]))
+        return self.connections[-1]
+
+    def stop(self):
+        """Nobody can connect any more; connections stay."""
+        if self.listener:
+            self.listener.close()
+            self.listener = None
+            self.path.unlink()
+
+    def end(self):
+        self.stop()
+        for connection in self.connections:
+            connection.close()
