@@ -30,7 +30,7 @@ pub fn show(c: &Context, a: &[String]) -> Result {
     };
     if !has_ports {
         out.flush();
-        dump_stats(c, &a[0], &mut conn, S::PortDesc)?;
+        dump_stats(c, &a[0], &mut conn, S::PortDesc(PortNo::ANY))?;
     }
     out.flush();
     let mut conn = open(c, &a[0], Target::Mgmt)?;
@@ -78,10 +78,12 @@ pub fn dump_ports(c: &Context, a: &[String]) -> Result {
 /// Descriptions of ports.
 pub fn dump_ports_desc(c: &Context, a: &[String]) -> Result {
     let mut conn = open(c, &a[0], Target::Mgmt)?;
-    if let Some(port) = a.get(1) {
-        port_by_name(c, &a[0], port)?;
-    }
-    dump_stats(c, &a[0], &mut conn, S::PortDesc)
+    // Before OpenFlow 1.5 the request is for all ports, whatever it says.
+    let port = match a.get(1) {
+        Some(port) => port_by_name(c, &a[0], port)?,
+        None => PortNo::ANY,
+    };
+    dump_stats(c, &a[0], &mut conn, S::PortDesc(port))
 }
 
 /// Counters of queues.

@@ -209,7 +209,7 @@ pub fn port_descs(conn: &mut Vconn) -> Result<Vec<openflow::port::PortDesc>> {
 }
 
 fn port_desc_stats(conn: &mut Vconn) -> Result<Vec<openflow::port::PortDesc>> {
-    match stats(conn, StatsRequest::PortDesc)? {
+    match stats(conn, StatsRequest::PortDesc(PortNo::ANY))? {
         StatsReply::PortDesc(ports) => Ok(ports),
         _ => Err(fatal(format!("{}: received bad features reply", conn.name))),
     }

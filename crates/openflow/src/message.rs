@@ -15,7 +15,7 @@ use crate::packet::{PacketIn, PacketInFormat, PacketOut};
 use crate::port::{PortMod, PortStatus};
 use crate::queue::QueueGetConfigReply;
 use crate::switch::{AsyncConfig, ErrorReport, Features, Hello, RoleMsg, SwitchConfig};
-use crate::table::TableMod;
+use crate::table::{TableMod, TableStatus};
 use crate::types::{self, Kind};
 use crate::wire::{Reader, Result};
 use base::PortNo;
@@ -64,6 +64,8 @@ pub enum Message {
     FlowRemoved(Form, Box<FlowRemoved>),
     /// A port came, went or changed.
     PortStatus(PortStatus),
+    /// A table fills, or no longer (OpenFlow 1.4).
+    TableStatus(TableStatus),
     /// Send a packet.
     PacketOut(PacketOut),
     /// Change flows.
@@ -210,6 +212,7 @@ impl Message {
             Self::FlowRemoved(Standard, _) => Kind::FlowRemoved,
             Self::FlowRemoved(Nicira, _) => Kind::NxFlowRemoved,
             Self::PortStatus(_) => Kind::PortStatus,
+            Self::TableStatus(_) => Kind::TableStatus,
             Self::PacketOut(_) => Kind::PacketOut,
             Self::FlowMod(Standard, _) => Kind::FlowMod,
             Self::FlowMod(Nicira, _) => Kind::NxFlowMod,

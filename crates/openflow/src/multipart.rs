@@ -8,8 +8,8 @@ use crate::group::{GROUP_ALL, GroupDesc, GroupFeatures, GroupStats};
 use crate::meter::{METER_ALL, MeterConfig, MeterFeatures, MeterStats};
 use crate::monitor::FlowMonitorRequest;
 use crate::port::{PortDesc, PortStats, put_port, read_port};
-use crate::queue::{QueueStats, QueueStatsRequest};
-use crate::table::{TableFeatures, TableStats};
+use crate::queue::{QueueConfig, QueueStats, QueueStatsRequest};
+use crate::table::{TableDesc, TableFeatures, TableStats};
 use crate::types::{self, Kind};
 use crate::wire::{Put, Reader, Result};
 use base::PortNo;
@@ -43,8 +43,12 @@ pub enum StatsRequest {
     MeterFeatures,
     /// Table features; a request with a body would change them, if a switch could.
     TableFeatures(Vec<TableFeatures>),
-    /// Port descriptions.
-    PortDesc,
+    /// A port's description, [`PortNo::ANY`] for all, which OpenFlow 1.0 to 1.4 always ask for.
+    PortDesc(PortNo),
+    /// Descriptions of queues (OpenFlow 1.4).
+    QueueDesc(QueueStatsRequest),
+    /// Descriptions of tables (OpenFlow 1.4).
+    TableDesc,
     /// NXST_FLOW.
     NxFlow(FlowStatsRequest),
     /// NXST_AGGREGATE.
@@ -78,7 +82,9 @@ impl StatsRequest {
             Self::MeterConfig(_) => Kind::MeterConfigRequest,
             Self::MeterFeatures => Kind::MeterFeaturesRequest,
             Self::TableFeatures(_) => Kind::TableFeaturesRequest,
-            Self::PortDesc => Kind::PortDescRequest,
+            Self::PortDesc(_) => Kind::PortDescRequest,
+            Self::QueueDesc(_) => Kind::QueueDescRequest,
+            Self::TableDesc => Kind::TableDescRequest,
             Self::NxFlow(_) => Kind::NxFlowRequest,
             Self::NxAggregate(_) => Kind::NxAggregateRequest,
             Self::FlowMonitor(_) => Kind::FlowMonitorRequest,
@@ -108,7 +114,10 @@ impl StatsRequest {
             Kind::MeterConfigRequest => id(r).map(Self::MeterConfig),
             Kind::MeterFeaturesRequest => fixed(r, Self::MeterFeatures),
             Kind::TableFeaturesRequest => list(r, |r| TableFeatures::decode(version, r)).map(Self::TableFeatures),
-            Kind::PortDescRequest => fixed(r, Self::PortDesc),
+            Kind::PortDescRequest if version >= Version::V15 => decode_port_request(version, r).map(Self::PortDesc),
+            Kind::PortDescRequest => fixed(r, Self::PortDesc(PortNo::ANY)),
+            Kind::QueueDescRequest => QueueStatsRequest::decode(version, r).map(Self::QueueDesc),
+            Kind::TableDescRequest => fixed(r, Self::TableDesc),
             Kind::NxFlowRequest => FlowStatsRequest::decode_nx(r).map(Self::NxFlow),
             Kind::NxAggregateRequest => FlowStatsRequest::decode_nx(r).map(Self::NxAggregate),
             Kind::FlowMonitorRequest => list(r, FlowMonitorRequest::decode).map(Self::FlowMonitor),
@@ -119,11 +128,12 @@ impl StatsRequest {
     pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
         match self {
             Self::Flow(q) | Self::Aggregate(q) => q.encode(version, out),
-            Self::Port(port) => {
+            Self::PortDesc(_) if version < Version::V15 => {}
+            Self::Port(port) | Self::PortDesc(port) => {
                 put_port(out, version, *port);
                 out.zeros(if version == V10 { 6 } else { 4 });
             }
-            Self::Queue(q) => q.encode(version, out),
+            Self::Queue(q) | Self::QueueDesc(q) => q.encode(version, out),
             Self::GroupDesc(_) if !names_groups(version) => {}
             Self::Group(id) | Self::GroupDesc(id) | Self::Meter(id) | Self::MeterConfig(id) => {
                 out.put_u32(*id);
@@ -132,7 +142,7 @@ impl StatsRequest {
             Self::TableFeatures(tables) => tables.iter().for_each(|t| t.encode(version, out)),
             Self::NxFlow(q) | Self::NxAggregate(q) => q.encode_nx(out),
             Self::FlowMonitor(monitors) => monitors.iter().for_each(|m| m.encode(out)),
-            Self::Desc | Self::Table | Self::GroupFeatures | Self::MeterFeatures | Self::PortDesc => {}
+            Self::Desc | Self::Table | Self::GroupFeatures | Self::MeterFeatures | Self::TableDesc => {}
         }
     }
 
@@ -226,6 +236,10 @@ pub enum StatsReply {
     TableFeatures(Vec<TableFeatures>),
     /// Port descriptions.
     PortDesc(Vec<PortDesc>),
+    /// Queues.
+    QueueDesc(Vec<QueueConfig>),
+    /// Tables' configurations.
+    TableDesc(Vec<TableDesc>),
     /// NXST_FLOW.
     NxFlow(Vec<FlowStats>),
     /// NXST_AGGREGATE.
@@ -250,6 +264,8 @@ impl StatsReply {
             Self::MeterFeatures(_) => Kind::MeterFeaturesReply,
             Self::TableFeatures(_) => Kind::TableFeaturesReply,
             Self::PortDesc(_) => Kind::PortDescReply,
+            Self::QueueDesc(_) => Kind::QueueDescReply,
+            Self::TableDesc(_) => Kind::TableDescReply,
             Self::NxFlow(_) => Kind::NxFlowReply,
             Self::NxAggregate(_) => Kind::NxAggregateReply,
         }
@@ -271,6 +287,8 @@ impl StatsReply {
             Kind::MeterFeaturesReply => MeterFeatures::decode(r).map(Self::MeterFeatures),
             Kind::TableFeaturesReply => list(r, |r| TableFeatures::decode(version, r)).map(Self::TableFeatures),
             Kind::PortDescReply => crate::port::decode_ports(version, r).map(Self::PortDesc),
+            Kind::QueueDescReply => list(r, QueueConfig::decode_desc).map(Self::QueueDesc),
+            Kind::TableDescReply => list(r, TableDesc::decode).map(Self::TableDesc),
             Kind::NxFlowReply => list(r, |r| FlowStats::decode_nx(r)).map(Self::NxFlow),
             Kind::NxAggregateReply => AggregateStats::decode(r).map(Self::NxAggregate),
             _ => return None,
@@ -299,6 +317,8 @@ impl StatsReply {
             Self::MeterFeatures(f) => all(&mut std::iter::once(Entry::MeterFeatures(f))),
             Self::TableFeatures(v) => all(&mut v.iter().map(Entry::TableFeatures)),
             Self::PortDesc(v) => all(&mut v.iter().map(Entry::PortDesc)),
+            Self::QueueDesc(v) => all(&mut v.iter().map(Entry::QueueDesc)),
+            Self::TableDesc(v) => all(&mut v.iter().map(Entry::TableDesc)),
         }
         parts.push(writer.finish());
         parts
@@ -317,6 +337,8 @@ impl StatsReply {
             (Self::MeterConfig(a), Self::MeterConfig(b)) => a.extend(b),
             (Self::TableFeatures(a), Self::TableFeatures(b)) => a.extend(b),
             (Self::PortDesc(a), Self::PortDesc(b)) => a.extend(b),
+            (Self::QueueDesc(a), Self::QueueDesc(b)) => a.extend(b),
+            (Self::TableDesc(a), Self::TableDesc(b)) => a.extend(b),
             _ => return Err(OfpError::BrcBadStat),
         }
         Ok(())
@@ -353,6 +375,8 @@ pub enum Entry<'a> {
     MeterFeatures(&'a MeterFeatures),
     TableFeatures(&'a TableFeatures),
     PortDesc(&'a PortDesc),
+    QueueDesc(&'a QueueConfig),
+    TableDesc(&'a TableDesc),
 }
 
 /// Writes an answer entry by entry, and hands out each message that is full: memory stays at one message.
@@ -425,6 +449,8 @@ impl ReplyWriter {
             Entry::MeterFeatures(f) => f.encode(out),
             Entry::TableFeatures(t) => t.encode(version, out),
             Entry::PortDesc(p) => p.encode(version, out),
+            Entry::QueueDesc(q) => q.encode_desc(out),
+            Entry::TableDesc(t) => t.encode(out),
         }
     }
 }

@@ -1,8 +1,15 @@
-//! Ports: descriptions, status, modification and statistics (OpenFlow 1.0 section 5.2.1, 1.3 sections 7.2.1, 7.3.4.3,
-//! 7.3.5.6, 7.4.3).
+//! Ports: descriptions, status, modification and statistics (OpenFlow 1.0 section 5.2.1; 1.3 and 1.4 sections 7.2.1,
+//! 7.3.4.3, 7.3.5.6, 7.4.3).
 
-use crate::Version::{self, V10};
-use crate::wire::{Put, Reader, Result};
+mod stats;
+
+pub use stats::{PortStats, Rfc2819};
+
+use crate::OfpError;
+use crate::Version::{self, V10, V14};
+use crate::nxm::Unknown;
+use crate::property;
+use crate::wire::{Put, Reader, Result, patch_len};
 use base::{MacAddr, PortNo};
 
 /// Bits of a port's configuration, the same in all versions that have them.
@@ -90,6 +97,10 @@ const CONFIG11: u32 = config::PORT_DOWN | config::NO_RECV | config::NO_FWD | con
 const STATE10: u32 = state::LINK_DOWN | state::STP_MASK;
 const STATE11: u32 = state::LINK_DOWN | state::BLOCKED | state::LIVE;
 
+fn known_state(version: Version) -> u32 {
+    if version == V10 { STATE10 } else { STATE11 }
+}
+
 fn known_config(version: Version) -> u32 {
     if version == V10 { CONFIG10 } else { CONFIG11 }
 }
@@ -121,41 +132,100 @@ pub struct PortDesc {
     pub max_speed: u32,
 }
 
+/// The property with what Ethernet knows (`OFPPDPT_ETHERNET`, `OFPPMPT_ETHERNET`).
+const ETHERNET: u16 = 0;
+/// Bytes of a port from OpenFlow 1.4 on, without properties.
+const LEN14: usize = 40;
+
 impl PortDesc {
     pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
-        let v10 = version == V10;
-        let port_no = if v10 { r.port10()? } else { r.port11()? };
-        r.skip(if v10 { 0 } else { 4 })?;
-        let hw_addr = r.mac()?;
-        r.skip(if v10 { 0 } else { 2 })?;
-        let name = r.string(16)?;
-        let config = r.u32()? & known_config(version);
-        let state = r.u32()? & if v10 { STATE10 } else { STATE11 };
-        let mut modes = [0; 4];
-        for m in &mut modes {
-            *m = if v10 { features::from_of10(r.u32()?) } else { r.u32()? & 0xffff };
+        if version >= V14 {
+            return Self::decode14(r);
         }
-        let [curr, advertised, supported, peer] = modes;
-        let kbps = |modes| u32::try_from(features::bps(modes, 0) / 1000).unwrap_or(u32::MAX);
-        let (curr_speed, max_speed) = if v10 { (kbps(curr), kbps(supported)) } else { (r.u32()?, r.u32()?) };
-        Ok(Self { port_no, hw_addr, name, config, state, curr, advertised, supported, peer, curr_speed, max_speed })
+        let v10 = version == V10;
+        let mut port = Self { port_no: read_port(version, r)?, ..Self::default() };
+        r.skip(if v10 { 0 } else { 4 })?;
+        port.hw_addr = r.mac()?;
+        r.skip(if v10 { 0 } else { 2 })?;
+        port.read_name_and_state(version, r)?;
+        if v10 {
+            for modes in port.modes() {
+                *modes = features::from_of10(r.u32()?);
+            }
+            let kbps = |modes| u32::try_from(features::bps(modes, 0) / 1000).unwrap_or(u32::MAX);
+            (port.curr_speed, port.max_speed) = (kbps(port.curr), kbps(port.supported));
+        } else {
+            port.read_ethernet(r)?;
+        }
+        Ok(port)
+    }
+
+    /// From OpenFlow 1.4 on, what is Ethernet's is a property, and a port has a length (section 7.2.1).
+    fn decode14(r: &mut Reader<'_>) -> Result<Self> {
+        let mut port = Self { port_no: r.port11()?, ..Self::default() };
+        let len = usize::from(r.u16()?);
+        let mut r = r.sub(len.checked_sub(6).filter(|_| len >= LEN14).ok_or(OfpError::BrcBadLen)?)?;
+        r.skip(2)?;
+        port.hw_addr = r.mac()?;
+        r.skip(2)?;
+        port.read_name_and_state(V14, &mut r)?;
+        property::each(&mut r, |p| match p.ty {
+            ETHERNET => p.read(|r| {
+                r.skip(4)?;
+                port.read_ethernet(r)?;
+                r.finish()
+            }),
+            _ => p.unknown(Unknown::Skip),
+        })?;
+        Ok(port)
+    }
+
+    fn read_name_and_state(&mut self, version: Version, r: &mut Reader<'_>) -> Result<()> {
+        self.name = r.string(16)?;
+        self.config = r.u32()? & known_config(version);
+        self.state = r.u32()? & known_state(version);
+        Ok(())
+    }
+
+    fn modes(&mut self) -> [&mut u32; 4] {
+        [&mut self.curr, &mut self.advertised, &mut self.supported, &mut self.peer]
+    }
+
+    fn read_ethernet(&mut self, r: &mut Reader<'_>) -> Result<()> {
+        for modes in self.modes() {
+            *modes = r.u32()? & 0xffff;
+        }
+        (self.curr_speed, self.max_speed) = (r.u32()?, r.u32()?);
+        Ok(())
     }
 
     pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
-        let v10 = version == V10;
+        let start = out.len();
         put_port(out, version, self.port_no);
-        out.zeros(if v10 { 0 } else { 4 });
+        out.zeros(if version == V10 { 0 } else { 4 });
         out.put(&self.hw_addr.0);
-        out.zeros(if v10 { 0 } else { 2 });
+        out.zeros(if version == V10 { 0 } else { 2 });
         out.put_str(&self.name, 16);
         out.put_u32(self.config & known_config(version));
-        out.put_u32(self.state & if v10 { STATE10 } else { STATE11 });
-        for modes in [self.curr, self.advertised, self.supported, self.peer] {
-            out.put_u32(if v10 { features::to_of10(modes) } else { modes });
+        out.put_u32(self.state & known_state(version));
+        if version == V10 {
+            for modes in [self.curr, self.advertised, self.supported, self.peer] {
+                out.put_u32(features::to_of10(modes));
+            }
+        } else if version < V14 {
+            self.put_ethernet(out);
+        } else {
+            property::put(out, ETHERNET, |out| {
+                out.zeros(4);
+                self.put_ethernet(out);
+            });
+            patch_len(out, start, 4);
         }
-        if !v10 {
-            out.put_u32(self.curr_speed);
-            out.put_u32(self.max_speed);
+    }
+
+    fn put_ethernet(&self, out: &mut Vec<u8>) {
+        for n in [self.curr, self.advertised, self.supported, self.peer, self.curr_speed, self.max_speed] {
+            out.put_u32(n);
         }
     }
 }
@@ -208,7 +278,7 @@ impl PortStatus {
             0 => PortReason::Add,
             1 => PortReason::Delete,
             2 => PortReason::Modify,
-            _ => return Err(crate::OfpError::NxbrcBadReason),
+            _ => return Err(OfpError::NxbrcBadReason),
         };
         r.skip(7)?;
         Ok(Self { reason, desc: PortDesc::decode(version, r)? })
@@ -243,9 +313,14 @@ impl PortMod {
         r.skip(if v10 { 0 } else { 4 })?;
         let hw_addr = r.mac()?;
         r.skip(if v10 { 0 } else { 2 })?;
-        let (config, mask) = (r.u32()? & known_config(version), r.u32()? & known_config(version));
-        let advertise = if v10 { features::from_of10(r.u32()?) } else { r.u32()? & 0xffff };
-        r.skip(4)?;
+        let (config, mask) = (r.u32()?, r.u32()? & known_config(version));
+        let config = config & mask;
+        let advertise = match version {
+            V10 => features::from_of10(r.u32()?),
+            _ if version < V14 => r.u32()? & 0xffff,
+            _ => Self::read_advertise(r)?,
+        };
+        r.skip(if version < V14 { 4 } else { 0 })?;
         Ok(Self { port_no, hw_addr, config, mask, advertise })
     }
 
@@ -257,90 +332,26 @@ impl PortMod {
         out.zeros(if v10 { 0 } else { 2 });
         out.put_u32(self.config & known_config(version));
         out.put_u32(self.mask & known_config(version));
-        out.put_u32(if v10 { features::to_of10(self.advertise) } else { self.advertise });
-        out.zeros(4);
-    }
-}
-
-/// A port's counters. `u64::MAX` means that the switch does not know.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(missing_docs, reason = "named as the specification names them")]
-pub struct PortStats {
-    pub port_no: PortNo,
-    pub rx_packets: u64,
-    pub tx_packets: u64,
-    pub rx_bytes: u64,
-    pub tx_bytes: u64,
-    pub rx_dropped: u64,
-    pub tx_dropped: u64,
-    pub rx_errors: u64,
-    pub tx_errors: u64,
-    pub rx_frame_err: u64,
-    pub rx_over_err: u64,
-    pub rx_crc_err: u64,
-    pub collisions: u64,
-    /// How long the port has been there, in seconds and nanoseconds; `None` if unknown (OpenFlow 1.0).
-    pub duration: Option<(u32, u32)>,
-}
-
-impl PortStats {
-    /// Counters of a port of which nothing is known.
-    pub fn unknown(port_no: PortNo) -> Self {
-        let no = u64::MAX;
-        Self {
-            port_no,
-            rx_packets: no,
-            tx_packets: no,
-            rx_bytes: no,
-            tx_bytes: no,
-            rx_dropped: no,
-            tx_dropped: no,
-            rx_errors: no,
-            tx_errors: no,
-            rx_frame_err: no,
-            rx_over_err: no,
-            rx_crc_err: no,
-            collisions: no,
-            duration: None,
+        match version {
+            V10 => out.put_u32(features::to_of10(self.advertise)),
+            _ if version < V14 => out.put_u32(self.advertise),
+            _ if self.advertise != 0 => property::put_u32(out, ETHERNET, self.advertise),
+            _ => {}
         }
+        out.zeros(if version < V14 { 4 } else { 0 });
     }
 
-    fn counters(&mut self) -> [&mut u64; 12] {
-        [
-            &mut self.rx_packets,
-            &mut self.tx_packets,
-            &mut self.rx_bytes,
-            &mut self.tx_bytes,
-            &mut self.rx_dropped,
-            &mut self.tx_dropped,
-            &mut self.rx_errors,
-            &mut self.tx_errors,
-            &mut self.rx_frame_err,
-            &mut self.rx_over_err,
-            &mut self.rx_crc_err,
-            &mut self.collisions,
-        ]
-    }
-
-    pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
-        let mut stats = Self::unknown(read_port(version, r)?);
-        r.skip(if version == V10 { 6 } else { 4 })?;
-        for counter in stats.counters() {
-            *counter = r.u64()?;
-        }
-        stats.duration = if version < Version::V13 { None } else { read_duration(r)? };
-        Ok(stats)
-    }
-
-    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
-        put_port(out, version, self.port_no);
-        out.zeros(if version == V10 { 6 } else { 4 });
-        for counter in self.clone().counters() {
-            out.put_u64(*counter);
-        }
-        if version >= Version::V13 {
-            put_duration(out, self.duration);
-        }
+    /// The modes to advertise are a property from OpenFlow 1.4 on (section 7.3.4.3).
+    fn read_advertise(r: &mut Reader<'_>) -> Result<u32> {
+        let mut advertise = 0;
+        property::each(r, |p| {
+            match p.ty {
+                ETHERNET => advertise = p.u32()? & 0xffff,
+                _ => p.unknown(Unknown::Refuse)?,
+            }
+            Ok(())
+        })?;
+        Ok(advertise)
     }
 }
 

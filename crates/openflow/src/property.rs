@@ -105,6 +105,15 @@ pub(crate) fn put(out: &mut Vec<u8>, ty: u16, value: impl FnOnce(&mut Vec<u8>)) 
     pad8(out, start);
 }
 
+/// Appends a property of an experimenter's.
+pub(crate) fn put_experimenter(out: &mut Vec<u8>, who: u32, ty: u32, value: impl FnOnce(&mut Vec<u8>)) {
+    put(out, EXPERIMENTER, |out| {
+        out.put_u32(who);
+        out.put_u32(ty);
+        value(out);
+    });
+}
+
 /// Appends a property of 16 bits. The length counts the padding, as Open vSwitch's does.
 pub(crate) fn put_u16(out: &mut Vec<u8>, ty: u16, value: u16) {
     put(out, ty, |out| {

@@ -1,9 +1,11 @@
 //! Queues: statistics and configuration (OpenFlow 1.0 section 5.2.2, 1.3 sections 7.2.2, 7.3.5.8, 7.3.6).
 
-use crate::Version::{self, V10, V13};
+use crate::Version::{self, V10, V13, V14};
 use crate::error::OfpError;
+use crate::nxm::Unknown;
 use crate::port::{put_duration, put_port, read_duration, read_port};
-use crate::wire::{Put, Reader, Result};
+use crate::property;
+use crate::wire::{Put, Reader, Result, patch_len};
 use base::PortNo;
 
 /// All queues, in requests.
@@ -53,6 +55,9 @@ pub struct QueueStats {
 
 impl QueueStats {
     pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
+        if version >= V14 {
+            return Self::decode14(r);
+        }
         let port_no = read_port(version, r)?;
         r.skip(if version == V10 { 2 } else { 0 })?;
         let queue_id = r.u32()?;
@@ -61,7 +66,19 @@ impl QueueStats {
         Ok(Self { port_no, queue_id, tx_bytes, tx_packets, tx_errors, duration })
     }
 
+    /// From OpenFlow 1.4 on, an entry has a length, and properties, of which none is known (section 7.3.5.8).
+    fn decode14(r: &mut Reader<'_>) -> Result<Self> {
+        let len = usize::from(r.u16()?);
+        let mut r = r.sub(len.checked_sub(2).ok_or(OfpError::BrcBadLen)?)?;
+        r.skip(6)?;
+        let stats = Self::decode(V13, &mut r)?;
+        property::each(&mut r, |p| p.unknown(Unknown::Skip))?;
+        Ok(stats)
+    }
+
     pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.zeros(if version >= V14 { 8 } else { 0 });
         put_port(out, version, self.port_no);
         out.zeros(if version == V10 { 2 } else { 0 });
         out.put_u32(self.queue_id);
@@ -70,6 +87,9 @@ impl QueueStats {
         }
         if version >= V13 {
             put_duration(out, self.duration);
+        }
+        if version >= V14 {
+            patch_len(out, start, 0);
         }
     }
 }
@@ -85,6 +105,44 @@ pub struct QueueConfig {
     pub min_rate: Option<u16>,
     /// Largest rate in tenths of a percent.
     pub max_rate: Option<u16>,
+}
+
+impl QueueConfig {
+    /// The rates with the types that properties have for them.
+    fn rates(&self) -> impl Iterator<Item = (u16, u16)> {
+        [(MIN_RATE, self.min_rate), (MAX_RATE, self.max_rate)].into_iter().filter_map(|(ty, rate)| Some((ty, rate?)))
+    }
+
+    fn set_rate(&mut self, ty: u16, rate: u16) {
+        if ty == MIN_RATE {
+            self.min_rate = Some(rate);
+        } else {
+            self.max_rate = Some(rate);
+        }
+    }
+
+    /// A queue as OpenFlow 1.4 describes it (section 7.3.5.15).
+    pub(crate) fn decode_desc(r: &mut Reader<'_>) -> Result<Self> {
+        let (port_no, queue_id) = (r.port11()?, r.u32()?);
+        let len = usize::from(r.u16()?);
+        let mut props = r.sub(len.checked_sub(10).ok_or(OfpError::BrcBadLen)?)?;
+        props.skip(6)?;
+        let mut q = Self { port_no, queue_id, min_rate: None, max_rate: None };
+        property::each(&mut props, |p| match p.ty {
+            ty @ (MIN_RATE | MAX_RATE) => p.u16().map(|rate| q.set_rate(ty, rate)),
+            _ => p.unknown(Unknown::Skip),
+        })?;
+        Ok(q)
+    }
+
+    pub(crate) fn encode_desc(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.put_u32(self.port_no.0);
+        out.put_u32(self.queue_id);
+        out.zeros(8);
+        self.rates().for_each(|(ty, rate)| property::put_u16(out, ty, rate));
+        patch_len(out, start, 8);
+    }
 }
 
 /// All queues of a port.
@@ -120,10 +178,9 @@ impl QueueGetConfigReply {
             if head == 16 {
                 out.put_u32(q.port_no.0);
             }
-            let rates = [(MIN_RATE, q.min_rate), (MAX_RATE, q.max_rate)].map(|(t, r)| r.map(|r| (t, r)));
-            out.put_u16(head + 16 * rates.iter().flatten().count() as u16);
+            out.put_u16(head + 16 * q.rates().count() as u16);
             out.zeros(usize::from(head) - (out.len() - start));
-            for (ty, rate) in rates.into_iter().flatten() {
+            for (ty, rate) in q.rates() {
                 out.put_u16(ty);
                 out.put_u16(16);
                 out.zeros(4);
@@ -146,12 +203,7 @@ fn decode_queue(version: Version, port_no: PortNo, r: &mut Reader<'_>) -> Result
         let mut p = props.sub(len.checked_sub(4).ok_or(OfpError::BrcBadLen)?)?;
         if ty == MIN_RATE || ty == MAX_RATE {
             p.skip(4)?;
-            let rate = p.u16()?;
-            if ty == MIN_RATE {
-                q.min_rate = Some(rate);
-            } else {
-                q.max_rate = Some(rate);
-            }
+            q.set_rate(ty, p.u16()?);
         }
     }
     Ok(q)

@@ -1,75 +1,18 @@
-//! Flow tables: statistics and features (OpenFlow 1.0 section 5.3.5, 1.3 sections 7.3.5.4 and 7.3.5.5).
+//! Flow tables: features (OpenFlow 1.3 to 1.5 section 7.3.5.5), statistics and configuration.
 
-use crate::Version::{self, V10, V15};
+mod config;
+mod stats;
+
+pub use config::{TableDesc, TableMod, TableProperties, TableReason, TableStatus, Vacancy, config as table_config};
+pub use stats::{TableAbilities, TableStats};
+
+use crate::Version::{self, V15};
 use crate::bytes;
 use crate::error::OfpError;
 use crate::nxm::{Dialect, Header, Unknown};
 use crate::property::{self, Property};
 use crate::wire::{Put, Reader, Result, patch_len};
 use flow::{Field, FieldInfo};
-
-/// A table's counters.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(missing_docs, reason = "named as the specification names them")]
-pub struct TableStats {
-    pub table_id: u8,
-    /// Of at most 31 bytes; OpenFlow 1.0 to 1.2 only (later with the features).
-    pub name: String,
-    /// Wildcards that it supports, as OpenFlow 1.0 has them.
-    pub wildcards: u32,
-    /// OpenFlow 1.0 to 1.2 only.
-    pub max_entries: u32,
-    pub active_count: u32,
-    pub lookup_count: u64,
-    pub matched_count: u64,
-}
-
-impl TableStats {
-    pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
-        let table_id = r.u8()?;
-        r.skip(3)?;
-        let (name, wildcards, max_entries) =
-            if version == V10 { (r.string(32)?, r.u32()?, r.u32()?) } else { (String::new(), 0, 0) };
-        let (active_count, lookup_count, matched_count) = (r.u32()?, r.u64()?, r.u64()?);
-        Ok(Self { table_id, name, wildcards, max_entries, active_count, lookup_count, matched_count })
-    }
-
-    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
-        out.put_u8(self.table_id);
-        out.zeros(3);
-        if version == V10 {
-            out.put_str(&self.name, 32);
-            out.put_u32(self.wildcards);
-            out.put_u32(self.max_entries);
-        }
-        out.put_u32(self.active_count);
-        out.put_u64(self.lookup_count);
-        out.put_u64(self.matched_count);
-    }
-}
-
-/// A change to a table's configuration (OpenFlow 1.1 to 1.3).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TableMod {
-    /// Which table; 0xff for all.
-    pub table_id: u8,
-    /// Bits of `ofp_table_config` (OpenFlow 1.1 and 1.2: what a miss does; 1.3: nothing is left).
-    pub config: u32,
-}
-
-impl TableMod {
-    pub(crate) fn decode(_version: Version, r: &mut Reader<'_>) -> Result<Self> {
-        let table_id = r.u8()?;
-        r.skip(3)?;
-        Ok(Self { table_id, config: r.u32()? })
-    }
-
-    pub(crate) fn encode(self, _version: Version, out: &mut Vec<u8>) {
-        out.put_u8(self.table_id);
-        out.zeros(3);
-        out.put_u32(self.config);
-    }
-}
 
 /// A set of match fields.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -149,7 +92,13 @@ pub struct TableFeatures {
     pub metadata_match: u64,
     /// Bits of the metadata that it can write.
     pub metadata_write: u64,
-    /// Bits of `ofp_table_config`.
+    /// What a request does with the tables (`ofp_table_features_command`, OpenFlow 1.5): replace 0, modify 1, enable 2,
+    /// disable 3.
+    pub command: u8,
+    /// Bits of `ofp_table_feature_flag` (OpenFlow 1.5).
+    pub flags: u32,
+    /// Bits of `ofp_table_config` (OpenFlow 1.1 and 1.2: what is done with packets that no flow matches); from OpenFlow
+    /// 1.4 on those that can be set.
     pub config: u32,
     /// Largest number of flows.
     pub max_entries: u32,
@@ -163,25 +112,35 @@ pub struct TableFeatures {
     pub wildcard: FieldSet,
 }
 
+/// Bytes of a table's features without properties.
+const LEN: usize = 64;
 const MATCH: u16 = 8;
 const WILDCARDS: u16 = 10;
+/// Properties that a table must have, before OpenFlow 1.5: all that tell of flows that are no table misses.
+const REQUIRED: u32 = 0x5555;
 
 impl TableFeatures {
     pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
         let len = usize::from(r.u16()?);
-        let mut r = r.sub(len.checked_sub(2).ok_or(OfpError::BrcBadLen)?)?;
-        let table_id = r.u8()?;
-        if version >= V15 {
-            r.skip(1)?;
-            r.skip(4)?;
-        } else {
-            r.skip(5)?;
-        }
+        let mut r = r
+            .sub(len.checked_sub(2).filter(|_| len >= LEN).ok_or(OfpError::BpcBadLen)?)
+            .map_err(|_| OfpError::BpcBadLen)?;
+        let (table_id, command) = (r.u8()?, r.u8()?);
+        let flags = r.u32()?;
+        let (command, flags) = if version >= V15 { (command, flags) } else { (0, 0) };
         let name = r.string(32)?;
         let [metadata_match, metadata_write] = [r.u64()?, r.u64()?];
         let (config, max_entries) = (r.u32()?, r.u32()?);
-        let mut t = Self { table_id, name, metadata_match, metadata_write, config, max_entries, ..Self::default() };
-        property::each(&mut r, |p| t.decode_property(p))?;
+        let features = Self { table_id, name, metadata_match, metadata_write, config, max_entries, ..Self::default() };
+        let mut t = Self { command, flags, ..features };
+        let mut seen = 0u32;
+        property::each(&mut r, |p| {
+            seen |= 1u32.checked_shl(p.ty.into()).unwrap_or(0);
+            t.decode_property(p)
+        })?;
+        if version < V15 && seen & REQUIRED != REQUIRED {
+            return Err(OfpError::TffcBadFeatures);
+        }
         Ok(t)
     }
 
@@ -216,7 +175,9 @@ impl TableFeatures {
         let start = out.len();
         out.put_u16(0);
         out.put_u8(self.table_id);
-        out.zeros(5);
+        let (command, flags) = if version >= V15 { (self.command, self.flags) } else { (0, 0) };
+        out.put_u8(command);
+        out.put_u32(flags);
         out.put_str(&self.name, 32);
         out.put_u64(self.metadata_match);
         out.put_u64(self.metadata_write);

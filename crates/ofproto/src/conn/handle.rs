@@ -134,6 +134,7 @@ impl Ofproto {
             | Message::PacketIn(..)
             | Message::FlowRemoved(..)
             | Message::PortStatus(_)
+            | Message::TableStatus(_)
             | Message::BarrierReply
             | Message::QueueGetConfigReply(_)
             | Message::RoleReply(..)

@@ -49,7 +49,11 @@ impl Ofproto {
                 // A port that is not there has no statistics, which is no error.
                 reply(StatsReply::Port(self.port(no).iter().map(|p| self.port_stats(p)).collect()));
             }
-            StatsRequest::PortDesc => reply(StatsReply::PortDesc(self.ports().iter().map(port_desc).collect())),
+            StatsRequest::PortDesc(wanted) => {
+                let ports = self.ports();
+                let ports = ports.iter().filter(|p| wanted == PortNo::ANY || p.spec.no == wanted);
+                reply(StatsReply::PortDesc(ports.map(port_desc).collect()));
+            }
             StatsRequest::Queue(q) => {
                 if q.port_no != PortNo::ANY && self.port(q.port_no).is_none() {
                     return Err(OfpError::QofcBadPort);
@@ -75,7 +79,9 @@ impl Ofproto {
             }
             // The pipeline is what it is.
             StatsRequest::TableFeatures(_) => return Err(OfpError::TffcEperm),
-            StatsRequest::FlowMonitor(_) => return Err(OfpError::BrcBadStat),
+            StatsRequest::FlowMonitor(_) | StatsRequest::TableDesc | StatsRequest::QueueDesc(_) => {
+                return Err(OfpError::BrcBadStat);
+            }
         }
         Ok(())
     }
@@ -156,6 +162,7 @@ impl Ofproto {
                 active_count: table.n_active() as u32,
                 lookup_count: table.matched.load(Ordering::Relaxed) + table.missed.load(Ordering::Relaxed),
                 matched_count: table.matched.load(Ordering::Relaxed),
+                abilities: None,
             })
             .collect()
     }

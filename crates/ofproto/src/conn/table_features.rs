@@ -42,6 +42,8 @@ fn of_table(table_id: u8) -> TableFeatures {
     }
     let features = FlowFeatures { instructions: INSTRUCTIONS, next_tables, write: actions, apply: actions };
     TableFeatures {
+        command: 0,
+        flags: 0,
         table_id,
         name: String::new(),
         metadata_match: u64::MAX,

@@ -11,7 +11,7 @@ use crate::bytes;
 use crate::error::OfpError;
 use crate::message::Form;
 use crate::nxm::{self, Dialect, Entry, Unknown};
-use crate::property::{self, EXPERIMENTER};
+use crate::property;
 use crate::version::Version;
 use crate::wire::{Put, Reader, Result, patch_len};
 use base::PortNo;
@@ -292,9 +292,7 @@ impl GroupProperties {
         if self.selection_method.is_empty() {
             return;
         }
-        property::put(out, EXPERIMENTER, |out| {
-            out.put_u32(NTR);
-            out.put_u32(NTR_SELECTION_METHOD);
+        property::put_experimenter(out, NTR, NTR_SELECTION_METHOD, |out| {
             out.zeros(4);
             out.put_str(&self.selection_method, METHOD_LEN);
             out.put_u64(self.selection_method_param);

@@ -5,6 +5,7 @@ use crate::flow_msg::FlowRemoved;
 use crate::packet::{PacketIn, PacketInFormat as Format};
 use crate::port::PortStatus;
 use crate::switch::AsyncConfig;
+use crate::table::TableStatus;
 use crate::types::Kind;
 use crate::wire::{Put, Reader, Result};
 
@@ -17,6 +18,7 @@ pub(super) fn decode(kind: Kind, cx: Context, r: &mut Reader<'_>) -> Option<Resu
         Kind::FlowRemoved => FlowRemoved::decode(v, r).map(|m| M::FlowRemoved(Form::Standard, Box::new(m))),
         Kind::NxFlowRemoved => FlowRemoved::decode_nx(r).map(|m| M::FlowRemoved(Form::Nicira, Box::new(m))),
         Kind::PortStatus => PortStatus::decode(v, r).map(M::PortStatus),
+        Kind::TableStatus => TableStatus::decode(r).map(M::TableStatus),
         Kind::GetAsyncRequest => Ok(M::GetAsyncRequest),
         Kind::GetAsyncReply => AsyncConfig::decode(r).map(M::GetAsyncReply),
         Kind::SetAsync => AsyncConfig::decode(r).map(|m| M::SetAsync(Form::Standard, m)),
@@ -36,6 +38,7 @@ pub(super) fn encode(message: &Message, cx: Context, out: &mut Vec<u8>) -> bool 
         M::FlowRemoved(Form::Standard, m) => m.encode(v, out),
         M::FlowRemoved(Form::Nicira, m) => m.encode_nx(out),
         M::PortStatus(m) => m.encode(v, out),
+        M::TableStatus(m) => m.encode(out),
         M::GetAsyncRequest => {}
         M::GetAsyncReply(m) | M::SetAsync(_, m) => m.encode(out),
         M::FlowMonitorCancel(id) => out.put_u32(*id),

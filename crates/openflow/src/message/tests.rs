@@ -231,6 +231,7 @@ fn of13() -> impl Strategy<Value = Message> {
         active_count: 5,
         lookup_count: 6,
         matched_count: 7,
+        abilities: None,
     };
     prop_oneof![
         Just(Message::Hello(Hello { versions: Versions(0x12) })),

@@ -1,11 +1,10 @@
 //! Features, configuration, roles and the like.
 
 use super::{Style, bit_names};
-use crate::Version::{self, V10, V11, V12};
+use crate::Version::{self, V10, V11};
 use crate::bundle::{BundleControl, BundleStep, flag};
 use crate::packet;
 use crate::switch::{AsyncConfig, Features, FragHandling, Role, RoleMsg, SwitchConfig, capability as c};
-use crate::table::TableMod;
 use std::fmt::Write;
 
 const CAPABILITIES: [(u32, &str); 11] = [
@@ -39,14 +38,26 @@ pub(super) const ACTIONS10: [&str; 12] = [
 ];
 
 /// Names of actions in the order in which they are listed, with the type's number in OpenFlow 1.1+.
-pub(super) const ACTIONS13: [(u32, &str); 14] = [
+const ACTIONS11: [(u32, &str); 26] = [
     (0, "output"),
     (22, "group"),
     (25, "set_field"),
+    (1, "set_vlan_vid"),
+    (2, "set_vlan_pcp"),
     (18, "strip_vlan"),
     (17, "push_vlan"),
+    (3, "mod_dl_src"),
+    (4, "mod_dl_dst"),
+    (5, "mod_nw_src"),
+    (6, "mod_nw_dst"),
+    (7, "mod_nw_tos"),
+    (8, "mod_nw_ecn"),
     (23, "mod_nw_ttl"),
+    (9, "mod_tp_src"),
+    (10, "mod_tp_dst"),
     (24, "dec_ttl"),
+    (13, "set_mpls_label"),
+    (14, "set_mpls_tc"),
     (15, "set_mpls_ttl"),
     (16, "dec_mpls_ttl"),
     (19, "push_mpls"),
@@ -56,6 +67,15 @@ pub(super) const ACTIONS13: [(u32, &str); 14] = [
     (27, "pop_pbb"),
 ];
 
+/// Actions of OpenFlow 1.1 that `set_field` took the place of.
+const ONLY_IN_11: u32 = 0b0110_0111_1111_1110;
+
+/// Names of the actions of a bitmap in the numbering of `version`, which is not OpenFlow 1.0.
+pub(super) fn action_names(version: Version, bits: u32) -> Vec<&'static str> {
+    let bits = if version == V11 { bits & 0x01ff_ffff } else { bits & !ONLY_IN_11 };
+    ACTIONS11.iter().filter(|(bit, _)| bits & 1 << bit != 0).map(|(_, name)| *name).collect()
+}
+
 /// The actions of a bitmap in the numbering of `version`, with blanks between.
 pub(super) fn actions(version: Version, bits: u32, out: &mut String) {
     let names: Vec<&str> = if version == V10 {
@@ -63,7 +83,7 @@ pub(super) fn actions(version: Version, bits: u32, out: &mut String) {
         let order = [0, 11, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
         order.into_iter().filter(|i| bits & 1 << i != 0).map(|i: usize| ACTIONS10[i]).collect()
     } else {
-        ACTIONS13.iter().filter(|(bit, _)| bits & 1 << bit != 0).map(|(_, name)| *name).collect()
+        action_names(version, bits)
     };
     out.push_str(&if names.is_empty() { "<none>".to_owned() } else { names.join(" ") });
 }
@@ -112,19 +132,6 @@ pub(super) fn role(r: RoleMsg, out: &mut String) {
     });
     if let Some(id) = r.generation_id.filter(|_| r.role != Role::NoChange) {
         put!(out, " generation_id={id}");
-    }
-}
-
-pub(super) fn table_mod(version: Version, m: &TableMod, style: Style<'_>, out: &mut String) {
-    if m.table_id == 0xff {
-        out.push_str(" table_id: ALL_TABLES");
-    } else {
-        out.push_str(" table_id=");
-        style.table(m.table_id, out);
-    }
-    if version == V11 || version == V12 {
-        let miss = ["controller", "continue", "drop"].get(m.config as usize).copied().unwrap_or("Unknown");
-        put!(out, ", flow_miss_config={miss}");
     }
 }
 

@@ -13,6 +13,7 @@ mod groups;
 mod meters;
 mod packets;
 mod ports;
+mod table_config;
 mod tables;
 
 pub use config::frag_name;
@@ -204,15 +205,16 @@ pub fn body(version: Version, xid: Xid, message: &Message, style: Style<'_>, out
             flows::flow_mod(f, style, out);
         }
         M::PortStatus(s) => ports::port_status(s, style, out),
+        M::TableStatus(s) => table_config::table_status(s, style, out),
         M::PortMod(m) => ports::port_mod(m, style, out),
-        M::TableMod(m) => config::table_mod(version, m, style, out),
+        M::TableMod(m) => table_config::table_mod(version, m, style, out),
         M::GroupMod(m) => groups::group_mod(m, style, out),
         M::MeterMod(m) => meters::meter_mod(m, out),
         M::QueueGetConfigRequest(port) => {
             out.push_str(" port=");
             style.port(*port, out);
         }
-        M::QueueGetConfigReply(q) => ports::queue_config(q, style, out),
+        M::QueueGetConfigReply(q) => ports::queue_configs(&q.queues, style, out),
         M::RoleRequest(_, r) | M::RoleReply(_, r) => config::role(*r, out),
         M::SetAsync(_, a) | M::GetAsyncReply(a) => config::async_config(a, out),
         M::SetFlowFormat(n) => config::flow_format(*n, out),
@@ -273,9 +275,13 @@ fn stats_request(_version: Version, request: &StatsRequest, style: Style<'_>, ou
             meters::meter_id(*id, '=', out);
         }
         S::TableFeatures(t) => tables(t, &[], style, out),
-        S::PortDesc => out.push_str(" port=ANY"),
+        S::PortDesc(port) => {
+            out.push_str(" port=");
+            style.port(*port, out);
+        }
+        S::QueueDesc(q) => ports::queue_desc_request(q, style, out),
         S::FlowMonitor(monitors) => flows::flow_monitors(monitors, style, out),
-        S::Desc | S::Table | S::GroupFeatures | S::MeterFeatures => {}
+        S::Desc | S::Table | S::TableDesc | S::GroupFeatures | S::MeterFeatures => {}
     }
 }
 
@@ -315,6 +321,8 @@ pub fn stats_reply(version: Version, reply: &StatsReply, style: Style<'_>, out: 
             out.push('\n');
             ports::port_descs(all, style, out);
         }
+        S::QueueDesc(all) => ports::queue_configs(all, style, out),
+        S::TableDesc(all) => table_config::table_descs(all, style, out),
     }
 }
 

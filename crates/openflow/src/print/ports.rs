@@ -2,7 +2,7 @@
 
 use super::{Style, bit_names, counter, duration};
 use crate::port::{PortDesc, PortMod, PortReason, PortStats, PortStatus, config as pc, features as pf, state as ps};
-use crate::queue::{QUEUE_ALL, QueueGetConfigReply, QueueStats, QueueStatsRequest};
+use crate::queue::{QUEUE_ALL, QueueConfig, QueueStats, QueueStatsRequest};
 use std::fmt::Write;
 
 const CONFIG: [(u32, &str); 7] = [
@@ -130,7 +130,37 @@ pub(super) fn port_stats(all: &[PortStats], style: Style<'_>, out: &mut String) 
             duration(sec, nsec, out);
             out.push_str("s\n");
         }
+        if let Some(counters) = &s.rfc2819 {
+            rfc2819("rx", &counters.rx(), out);
+            rfc2819("tx", &counters.tx(), out);
+        }
+        custom_counters(&s.custom, out);
     }
+}
+
+/// Those of them that are known, on a line.
+fn rfc2819(direction: &str, counters: &[(&str, u64)], out: &mut String) {
+    let known: Vec<_> = counters.iter().filter(|(_, n)| *n != u64::MAX).collect();
+    if known.is_empty() {
+        return;
+    }
+    put!(out, "           {direction} rfc2819 ");
+    for (name, n) in known {
+        put!(out, "{name}={n}, ");
+    }
+    out.push('\n');
+}
+
+fn custom_counters(counters: &[(String, u64)], out: &mut String) {
+    if counters.is_empty() {
+        return;
+    }
+    out.push_str("           CUSTOM Statistics");
+    for (i, (name, n)) in counters.iter().enumerate() {
+        out.push_str(if i % 3 == 0 { "\n                      " } else { " " });
+        put!(out, "{name}={n},");
+    }
+    out.push('\n');
 }
 
 fn queue_id(id: u32, out: &mut String) {
@@ -171,13 +201,18 @@ pub(super) fn queue_stats(all: &[QueueStats], style: Style<'_>, out: &mut String
     }
 }
 
-pub(super) fn queue_config(reply: &QueueGetConfigReply, style: Style<'_>, out: &mut String) {
-    out.push_str(" port=");
-    style.port(reply.port_no, out);
-    out.push('\n');
-    let mut queues: Vec<_> = reply.queues.iter().collect();
-    queues.sort_by_key(|q| q.queue_id);
+/// Queues by port and number, each port on a line before its queues.
+pub(super) fn queue_configs(queues: &[QueueConfig], style: Style<'_>, out: &mut String) {
+    let mut queues: Vec<_> = queues.iter().collect();
+    queues.sort_by_key(|q| (q.port_no, q.queue_id));
+    let mut port_no = None;
     for q in queues {
+        if port_no != Some(q.port_no) {
+            out.push_str(if port_no.is_none() { " port=" } else { "port=" });
+            port_no = Some(q.port_no);
+            style.port(q.port_no, out);
+            out.push('\n');
+        }
         put!(out, "queue {}:", q.queue_id);
         for (name, rate) in [(" min_rate:", q.min_rate), (" max_rate:", q.max_rate)] {
             match rate {
@@ -187,5 +222,13 @@ pub(super) fn queue_config(reply: &QueueGetConfigReply, style: Style<'_>, out: &
             }
         }
         out.push('\n');
+    }
+}
+
+pub(super) fn queue_desc_request(q: &QueueStatsRequest, style: Style<'_>, out: &mut String) {
+    out.push_str(" port=");
+    style.port(q.port_no, out);
+    if q.queue_id != QUEUE_ALL {
+        put!(out, " queue={}", q.queue_id);
     }
 }

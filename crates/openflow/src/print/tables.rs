@@ -1,9 +1,13 @@
 //! Tables: statistics and features, where what is the same as in the table before is said in a word.
 
 use super::Style;
-use super::config::ACTIONS13;
-use crate::Version::{self, V10};
-use crate::table::{ActionFeatures, FieldSet, FlowFeatures, TableFeatures, TableStats};
+use super::config::action_names;
+use super::table_config::miss;
+use crate::Version::{self, V10, V11, V12, V14, V15};
+use crate::nxm::Header;
+use crate::table::{
+    ActionFeatures, FieldSet, FlowFeatures, TableAbilities, TableFeatures, TableStats, table_config as tc,
+};
 use flow::{Field, Maskable};
 use std::fmt::Write;
 
@@ -56,7 +60,57 @@ pub(super) fn features_of_stats(version: Version, s: &TableStats) -> TableFeatur
         }
         t.matching = t.wildcard;
     }
+    if let Some(abilities) = &s.abilities {
+        t.max_entries = s.max_entries;
+        features_of_abilities(version, abilities, &mut t);
+    }
     t
+}
+
+/// Fields in the numbering of OpenFlow 1.1's match.
+fn fields11(bits: u64) -> FieldSet {
+    use Field as F;
+    const FIELDS: [(u32, &[Field]); 15] = [
+        (0, &[F::InPort]),
+        (1, &[F::VlanVid]),
+        (2, &[F::VlanPcp]),
+        (3, &[F::EthType]),
+        (4, &[F::IpDscpShifted]),
+        (5, &[F::IpProto]),
+        (6, &[F::TcpSrc]),
+        (7, &[F::TcpDst]),
+        (8, &[F::MplsLabel]),
+        (9, &[F::MplsTc]),
+        (11, &[F::EthSrc]),
+        (12, &[F::EthDst]),
+        (13, &[F::Ipv4Src]),
+        (14, &[F::Ipv4Dst]),
+        (15, &[F::Metadata]),
+    ];
+    FIELDS.iter().filter(|(bit, _)| bits >> bit & 1 != 0).flat_map(|(_, fields)| fields.iter().copied()).collect()
+}
+
+/// Fields in the numbering of OXM.
+fn fields12(bits: u64) -> FieldSet {
+    let header = |number| Header { class: 0x8000, number, has_mask: false, payload: 0, experimenter: 0 };
+    (0..40).filter(|n| bits >> n & 1 != 0).filter_map(|n| header(n).named_field()).collect()
+}
+
+fn features_of_abilities(version: Version, a: &TableAbilities, t: &mut TableFeatures) {
+    let fields = if version == V11 { fields11 } else { fields12 };
+    (t.metadata_match, t.metadata_write, t.config) = (a.metadata_match, a.metadata_write, a.config);
+    t.nonmiss = FlowFeatures {
+        instructions: a.instructions,
+        next_tables: [0; 4],
+        write: ActionFeatures { actions: a.write_actions, set_fields: fields12(a.write_set_fields) },
+        apply: ActionFeatures { actions: a.apply_actions, set_fields: fields12(a.apply_set_fields) },
+    };
+    if version == V11 {
+        // Open vSwitch shows those of write_actions for both.
+        t.nonmiss.apply = t.nonmiss.write;
+    }
+    t.miss = t.nonmiss.clone();
+    (t.matching, t.wildcard) = (fields(a.matching), fields(a.wildcards));
 }
 
 fn same_features(a: &TableFeatures, b: &TableFeatures) -> bool {
@@ -91,6 +145,9 @@ impl TableFormatter {
         }
         self.flush(out);
         out.push_str(if std::mem::take(&mut self.named_ditto) { "" } else { "\n" });
+        if self.previous.is_none() {
+            command(f.command, out);
+        }
         put!(out, "  table {}", f.table_id);
         if !f.name.is_empty() {
             put!(out, " ({:?})", f.name);
@@ -103,6 +160,11 @@ impl TableFormatter {
         out.push_str(":\n");
         if let Some(s) = stats {
             put!(out, "    active={}, lookup={}, matched={}\n", s.active_count, s.lookup_count, s.matched_count);
+        }
+        // OpenFlow 1.3 and later tell of features elsewhere.
+        if stats.is_some() && *f == (TableFeatures { table_id: f.table_id, ..TableFeatures::default() }) {
+            self.previous = Some((f.clone(), stats.cloned()));
+            return;
         }
         let empty = f.max_entries == 0 && f.matching.is_empty() && f.nonmiss == FlowFeatures::default();
         if same && !empty {
@@ -127,9 +189,29 @@ impl TableFormatter {
     }
 }
 
-fn table_features(f: &TableFeatures, previous: Option<&TableFeatures>, _style: Style<'_>, out: &mut String) {
+/// What a request of OpenFlow 1.5 does with the tables, unless it replaces them.
+fn command(command: u8, out: &mut String) {
+    match command {
+        0 => {}
+        1 => out.push_str("  command: modify\n"),
+        2 => out.push_str("  command: enable\n"),
+        3 => out.push_str("  command: disable\n"),
+        n => put!(out, "  command: {n}\n"),
+    }
+}
+
+fn table_features(f: &TableFeatures, previous: Option<&TableFeatures>, style: Style<'_>, out: &mut String) {
     if f.metadata_match != 0 || f.metadata_write != 0 {
         put!(out, "    metadata: match={} write={}\n", hex(f.metadata_match), hex(f.metadata_write));
+    }
+    match style.version {
+        V11 | V12 => put!(out, "    config={}\n", miss(f.config)),
+        V14 | V15 => {
+            let supported = |bit| if f.config & bit != 0 { "supported" } else { "not supported" };
+            put!(out, "    eviction: {}\n", supported(tc::EVICTION));
+            put!(out, "    vacancy events: {}\n", supported(tc::VACANCY_EVENTS));
+        }
+        _ => {}
     }
     if f.max_entries != 0 {
         put!(out, "    max_entries={}\n", f.max_entries);
@@ -138,12 +220,12 @@ fn table_features(f: &TableFeatures, previous: Option<&TableFeatures>, _style: S
         let prev = previous.map(|p| &p.nonmiss);
         if f.nonmiss == f.miss {
             out.push_str("    instructions (table miss and others):\n");
-            flow_features(&f.nonmiss, prev, out);
+            flow_features(&f.nonmiss, prev, style, out);
         } else {
             out.push_str("    instructions (other than table miss):\n");
-            flow_features(&f.nonmiss, prev, out);
+            flow_features(&f.nonmiss, prev, style, out);
             out.push_str("    instructions (table miss):\n");
-            flow_features(&f.miss, previous.map(|p| &p.miss), out);
+            flow_features(&f.miss, previous.map(|p| &p.miss), style, out);
         }
     }
     if f.matching.is_empty() {
@@ -154,13 +236,12 @@ fn table_features(f: &TableFeatures, previous: Option<&TableFeatures>, _style: S
         return;
     }
     out.push_str("    matching:\n");
+    // Before OpenFlow 1.3, no table says which fields take a mask.
+    let masks = style.version >= Version::V13;
     let masked = |i: &&flow::FieldInfo| f.wildcard.contains(i.id);
     let groups: [(&str, Vec<&str>); 3] = [
-        ("arbitrary mask", names(&f.matching, |i| masked(&i) && i.maskable == Maskable::Full && f.metadata_match != 0)),
-        (
-            "exact match or wildcard",
-            names(&f.matching, |i| masked(&i) && (i.maskable == Maskable::None || f.metadata_match == 0)),
-        ),
+        ("arbitrary mask", names(&f.matching, |i| masked(&i) && i.maskable == Maskable::Full && masks)),
+        ("exact match or wildcard", names(&f.matching, |i| masked(&i) && (i.maskable == Maskable::None || !masks))),
         ("must exact match", names(&f.matching, |i| !masked(&i))),
     ];
     for (title, list) in groups.iter().filter(|(_, l)| !l.is_empty()) {
@@ -206,7 +287,7 @@ fn hex(n: u64) -> String {
     if n == 0 { "0".into() } else { format!("{n:#x}") }
 }
 
-fn flow_features(f: &FlowFeatures, previous: Option<&FlowFeatures>, out: &mut String) {
+fn flow_features(f: &FlowFeatures, previous: Option<&FlowFeatures>, style: Style<'_>, out: &mut String) {
     const INSTRUCTIONS: [(u32, &str); 6] = [
         (6, "meter"),
         (4, "apply_actions"),
@@ -218,24 +299,32 @@ fn flow_features(f: &FlowFeatures, previous: Option<&FlowFeatures>, out: &mut St
     if f.next_tables != [0; 4] {
         put!(out, "      next tables: {}\n", ranges(&f.next_tables));
     }
+    let early = style.version < Version::V13;
     let list: Vec<&str> =
         INSTRUCTIONS.iter().filter(|(bit, _)| f.instructions & 1 << bit != 0).map(|(_, n)| *n).collect();
-    put!(out, "      instructions: {}\n", list.join(" "));
-    if previous.is_some_and(|p| (p.write, p.apply) == (f.write, f.apply)) {
+    if early && previous.is_some_and(|p| p.instructions == f.instructions) {
+        out.push_str("      (same instructions)\n");
+    } else {
+        put!(out, "      instructions: {}\n", list.join(" "));
+    }
+    if early && (f.write, f.apply) == <(ActionFeatures, ActionFeatures)>::default() {
+        return;
+    }
+    if !early && previous.is_some_and(|p| (p.write, p.apply) == (f.write, f.apply)) {
         out.push_str("      (same actions)\n");
     } else if f.write == f.apply {
         out.push_str("      Write-Actions and Apply-Actions features:\n");
-        action_features(&f.write, out);
+        action_features(&f.write, style, out);
     } else {
         out.push_str("      Write-Actions features:\n");
-        action_features(&f.write, out);
+        action_features(&f.write, style, out);
         out.push_str("      Apply-Actions features:\n");
-        action_features(&f.apply, out);
+        action_features(&f.apply, style, out);
     }
 }
 
-fn action_features(f: &ActionFeatures, out: &mut String) {
-    let list: Vec<&str> = ACTIONS13.iter().filter(|(bit, _)| f.actions & 1 << bit != 0).map(|(_, n)| *n).collect();
+fn action_features(f: &ActionFeatures, style: Style<'_>, out: &mut String) {
+    let list = action_names(style.version, f.actions);
     put!(out, "        actions: {}\n", list.join(" "));
     if !f.set_fields.is_empty() {
         put!(out, "        supported on Set-Field: {}\n", squeeze(&names(&f.set_fields, |_| true)).join(" "));

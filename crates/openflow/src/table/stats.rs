@@ -1,0 +1,125 @@
+//! Tables' counters (OpenFlow 1.0 section 5.3.5, 1.1 section A.3.5, 1.2 section A.3.5.4, 1.3 section 7.3.5.4).
+
+use crate::Version::{self, V10, V11, V12};
+use crate::wire::{Put, Reader, Result};
+
+/// A table's counters.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[allow(missing_docs, reason = "named as the specification names them")]
+pub struct TableStats {
+    pub table_id: u8,
+    /// Of at most 31 bytes; OpenFlow 1.0 to 1.2 only (later with the features).
+    pub name: String,
+    /// Wildcards that it supports, as OpenFlow 1.0 has them.
+    pub wildcards: u32,
+    /// OpenFlow 1.0 to 1.2 only.
+    pub max_entries: u32,
+    pub active_count: u32,
+    pub lookup_count: u64,
+    pub matched_count: u64,
+    /// What OpenFlow 1.1 and 1.2 have instead of table features.
+    pub abilities: Option<Box<TableAbilities>>,
+}
+
+/// What a table can do, as OpenFlow 1.1 and 1.2 tell it among its counters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TableAbilities {
+    /// Fields that it can match: in OpenFlow 1.1 a bit as `ofp_flow_match_fields` numbers them, in 1.2 as OXM does.
+    pub matching: u64,
+    /// Those of which it can do without.
+    pub wildcards: u64,
+    /// A bit for each instruction type.
+    pub instructions: u32,
+    /// A bit for each action type that write_actions takes.
+    pub write_actions: u32,
+    /// The same of apply_actions.
+    pub apply_actions: u32,
+    /// Fields that `set_field` may write in write_actions (OpenFlow 1.2).
+    pub write_set_fields: u64,
+    /// The same of apply_actions.
+    pub apply_set_fields: u64,
+    /// Bits of the metadata that it can match (OpenFlow 1.2).
+    pub metadata_match: u64,
+    /// Bits of the metadata that it can write.
+    pub metadata_write: u64,
+    /// `OFPTC_TABLE_MISS_*`: what is done with packets that no flow matches.
+    pub config: u32,
+}
+
+impl TableStats {
+    pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
+        let mut s = Self { table_id: r.u8()?, ..Self::default() };
+        r.skip(if version == V11 || version == V12 { 7 } else { 3 })?;
+        if version <= V12 {
+            s.name = r.string(32)?;
+        }
+        match version {
+            V10 => (s.wildcards, s.max_entries) = (r.u32()?, r.u32()?),
+            V11 | V12 => {
+                s.abilities = Some(Box::new(TableAbilities::decode(version, r)?));
+                s.max_entries = r.u32()?;
+            }
+            _ => {}
+        }
+        (s.active_count, s.lookup_count, s.matched_count) = (r.u32()?, r.u64()?, r.u64()?);
+        Ok(s)
+    }
+
+    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        out.put_u8(self.table_id);
+        out.zeros(if version == V11 || version == V12 { 7 } else { 3 });
+        if version <= V12 {
+            out.put_str(&self.name, 32);
+        }
+        match version {
+            V10 => out.put_u32(self.wildcards),
+            V11 | V12 => self.abilities.as_deref().copied().unwrap_or_default().encode(version, out),
+            _ => {}
+        }
+        if version <= V12 {
+            out.put_u32(self.max_entries);
+        }
+        out.put_u32(self.active_count);
+        out.put_u64(self.lookup_count);
+        out.put_u64(self.matched_count);
+    }
+}
+
+impl TableAbilities {
+    /// The bytes of OpenFlow 1.1 (section A.3.5) and 1.2 (section A.3.5.4) from after the name to before the number of
+    /// entries.
+    fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
+        let mut a = Self::default();
+        if version == V11 {
+            (a.wildcards, a.matching, a.instructions) = (r.u32()?.into(), r.u32()?.into(), r.u32()?);
+            (a.write_actions, a.apply_actions) = (r.u32()?, r.u32()?);
+        } else {
+            (a.matching, a.wildcards) = (r.u64()?, r.u64()?);
+            (a.write_actions, a.apply_actions) = (r.u32()?, r.u32()?);
+            (a.write_set_fields, a.apply_set_fields) = (r.u64()?, r.u64()?);
+            (a.metadata_match, a.metadata_write, a.instructions) = (r.u64()?, r.u64()?, r.u32()?);
+        }
+        a.config = r.u32()?;
+        Ok(a)
+    }
+
+    fn encode(self, version: Version, out: &mut Vec<u8>) {
+        if version == V11 {
+            out.put_u32(self.wildcards as u32);
+            out.put_u32(self.matching as u32);
+            out.put_u32(self.instructions);
+            out.put_u32(self.write_actions);
+            out.put_u32(self.apply_actions);
+        } else {
+            out.put_u64(self.matching);
+            out.put_u64(self.wildcards);
+            out.put_u32(self.write_actions);
+            out.put_u32(self.apply_actions);
+            for n in [self.write_set_fields, self.apply_set_fields, self.metadata_match, self.metadata_write] {
+                out.put_u64(n);
+            }
+            out.put_u32(self.instructions);
+        }
+        out.put_u32(self.config);
+    }
+}
