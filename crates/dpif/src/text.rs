@@ -9,9 +9,10 @@ pub use key::{Detail, format_key, key_to_string};
 pub use parse::{KeyError, parse_flow, parse_key};
 pub use parse_actions::{ActionsError, parse_actions};
 
-use crate::action::DpAction;
+use crate::action::{DpAction, PushNsh};
 use base::{DpPort, MacAddr};
 use flow::{Field, FlowKey};
+use packet::wire::NshRepr;
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -46,6 +47,14 @@ fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Opti
                 eth_type = *ethertype;
                 write!(out, "pop_mpls(eth_type=0x{ethertype:x})")
             }
+            DpAction::AddMpls { ethertype, lse } => {
+                eth_type = *ethertype;
+                write!(out, "add_mpls({},eth_type=0x{ethertype:x})", key::mpls_entry(*lse, u32::MAX))
+            }
+            DpAction::PushEth { dst, src } => write!(out, "push_eth(src={src},dst={dst})"),
+            DpAction::PopEth => write!(out, "pop_eth"),
+            DpAction::PushNsh(what) => write_push_nsh(what, out),
+            DpAction::PopNsh => write!(out, "pop_nsh()"),
             DpAction::PushVlan { tpid, tci } => {
                 let tpid = if *tpid == 0x8100 { String::new() } else { format!("tpid=0x{tpid:04x},") };
                 write!(out, "push_vlan({tpid}vid={},pcp={})", tci & 0xfff, tci >> 13)
@@ -110,6 +119,20 @@ fn write_nested(
     out.write_char(')')
 }
 
+fn write_push_nsh(what: &PushNsh, out: &mut String) -> std::fmt::Result {
+    let NshRepr { flags, ttl, np, path, mdtype, context } = what.header;
+    write!(out, "push_nsh(flags={flags},ttl={ttl},mdtype={mdtype},np={np},spi=0x{:x},si={}", path >> 8, path & 0xff)?;
+    if mdtype == 1 {
+        for (n, word) in context.iter().enumerate() {
+            write!(out, ",c{}=0x{word:x}", n + 1)?;
+        }
+    } else if !what.tlvs.is_empty() {
+        out.push_str(",md2=0x");
+        what.tlvs.iter().try_for_each(|byte| write!(out, "{byte:02x}"))?;
+    }
+    out.write_char(')')
+}
+
 /// Which header a field is set in.
 fn header_of(field: Field, eth_type: u16) -> &'static str {
     match field {
@@ -127,6 +150,8 @@ fn header_of(field: Field, eth_type: u16) -> &'static str {
         Field::ArpOp | Field::ArpSpa | Field::ArpTpa | Field::ArpSha | Field::ArpTha => "arp",
         Field::NdTarget | Field::NdSll | Field::NdTll => "nd",
         Field::MplsLabel | Field::MplsTc | Field::MplsBos | Field::MplsTtl => "mpls",
+        Field::NshFlags | Field::NshTtl | Field::NshSpi | Field::NshSi => "nsh",
+        Field::NshC1 | Field::NshC2 | Field::NshC3 | Field::NshC4 => "nsh",
         Field::SkbPriority => "skb_priority",
         Field::PktMark => "skb_mark",
         _ => "field",
@@ -171,6 +196,9 @@ fn part(action: &DpAction, v6: bool) -> Option<String> {
         Field::VlanTci if *mask == 0xfff => format!("vid={value}"),
         Field::VlanTci if *mask == 0xe000 => format!("pcp={}", value >> 13),
         Field::VlanTci => format!("tci={}/{}", hex(*value), hex(*mask)),
+        Field::NshSpi | Field::NshC1 | Field::NshC2 | Field::NshC3 | Field::NshC4 => {
+            format!("{}={}", short_name(*field), masked(hex(*value), format!("0x{mask:08x}")))
+        }
         Field::SkbPriority | Field::PktMark => masked(hex(*value), hex(*mask)),
         _ => format!("{}={}", short_name(*field), masked(value.to_string(), hex(*mask))),
     })
@@ -190,6 +218,14 @@ fn short_name(field: Field) -> &'static str {
         Field::NdTll => "tll",
         Field::IpTtl => "ttl",
         Field::Ipv6Label => "label",
+        Field::NshFlags => "flags",
+        Field::NshTtl => "ttl",
+        Field::NshSpi => "spi",
+        Field::NshSi => "si",
+        Field::NshC1 => "c1",
+        Field::NshC2 => "c2",
+        Field::NshC3 => "c3",
+        Field::NshC4 => "c4",
         Field::Icmpv4Type | Field::Icmpv6Type => "type",
         Field::Icmpv4Code | Field::Icmpv6Code => "code",
         _ => field.name(),
