@@ -170,6 +170,9 @@ impl<'a> Reader<'a> {
             "icmp" => self.parts(body, &[("type", Field::Icmpv4Type), ("code", Field::Icmpv4Code)]),
             "icmpv6" => self.parts(body, &[("type", Field::Icmpv6Type), ("code", Field::Icmpv6Code)]),
             "nd" => self.parts(body, &[("target", Field::NdTarget), ("sll", Field::NdSll), ("tll", Field::NdTll)]),
+            "nd_ext" => {
+                self.parts(body, &[("nd_reserved", Field::NdReserved), ("nd_options_type", Field::NdOptionsType)])
+            }
             "nsh" => {
                 self.eth_type.get_or_insert(ethertype::NSH);
                 self.parts(body, NSH_PARTS)

@@ -230,6 +230,7 @@ fn fields_of(header: &str) -> Option<&'static [Field]> {
         "icmp" => &[Field::Icmpv4Type, Field::Icmpv4Code],
         "icmpv6" => &[Field::Icmpv6Type, Field::Icmpv6Code],
         "arp" => &[Field::ArpOp, Field::ArpSpa, Field::ArpTpa, Field::ArpSha, Field::ArpTha],
+        "nd_ext" => &[Field::NdReserved, Field::NdOptionsType],
         "nd" => &[Field::NdTarget, Field::NdSll, Field::NdTll],
         "mpls" => &[Field::MplsLabel, Field::MplsTc, Field::MplsBos, Field::MplsTtl],
         "vlan" => &[Field::VlanTci],
@@ -279,11 +280,14 @@ mod tests {
     #[test]
     fn there_and_back() {
         for text in [
-            "set(eth(dst=00:00:00:00:00:09,src=00:00:00:00:00:10/00:00:00:00:00:f0)),set(ipv4(ttl=63)),push_vlan(vid=7,pcp=1),2,\
+            "set(eth(src=00:00:00:00:00:10/00:00:00:00:00:f0,dst=00:00:00:00:00:09)),set(ipv4(ttl=63)),push_vlan(vid=7,pcp=1),2,\
              clone(pop_vlan,3)",
             "push_vlan(tpid=0x88a8,vid=1,pcp=0),trunc(64),4",
             "set(ipv4(src=10.0.0.0/255.0.0.0,dst=1.2.3.4)),set(udp(dst=53)),5",
-            "set(ipv4(tos=0x20/0xfc)),set(skb_priority(0x5)),set(vlan(vid=9)),1",
+            "set(ipv4(tos=0x20/0xfc)),set(skb_priority(0x5)),set(skb_mark(0)),set(vlan(vid=9)),1",
+            "set(ipv4(tos=0x21)),set(vlan(pcp=3)),pop_vlan,set(vlan(vid=9,pcp=2)),1",
+            "set(icmpv6(type=135)),set(nd_ext(nd_reserved=0x5,nd_options_type=1)),set(nd(target=fe80::1,tll=00:00:00:00:00:05)),1",
+            "set(icmp(type=3,code=1)),set(sctp(src=2)),set(arp(sip=1.2.3.4,op=2,tha=00:00:00:00:00:01)),1",
             "push_mpls(label=5,tc=0,ttl=64,bos=1,eth_type=0x8847),push_mpls(label=6,tc=7,ttl=3,bos=0,eth_type=0x8848),2,\
              pop_mpls(eth_type=0x8847),3,pop_mpls(eth_type=0x800),set(ipv4(ttl=4)),1",
             "set(mpls(label=7,tc=1,ttl=3,bos=0)),1",
