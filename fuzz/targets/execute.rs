@@ -1,14 +1,16 @@
 //! Any frame through any list of datapath actions: it is sent or not, and right checksums stay right.
 #![no_main]
 
-use base::{Clock, DpPort, DropReason, PortNo};
+use base::{Clock, DpPort, DropReason, MacAddr, PortNo};
 use datapath::{Config, Datapath};
 use dpif::text::format_actions;
-use dpif::{DpAction, Dpif};
+use dpif::action::PushNsh;
+use dpif::{DpAction, Dpif, MeterId};
 use flow::{compose, extract};
 use fuzz::Input;
 use netdev::{Netdev, Rx};
 use packet::checksum::{Verdict, verify};
+use packet::wire::NshRepr;
 use packet::{Checksum, Packet};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -67,7 +69,7 @@ fuzz::target!(|bytes: &[u8]| {
 /// Whether some packet is cut, or told to be what it is not, so that its checksums are right no more.
 fn spoils(actions: &[DpAction]) -> bool {
     actions.iter().any(|action| match action {
-        DpAction::Trunc(_) | DpAction::PopMpls { .. } => true,
+        DpAction::Trunc(_) | DpAction::PopMpls { .. } | DpAction::PopNsh => true,
         other => other.nested().any(|inner| spoils(inner)),
     })
 }
@@ -77,7 +79,7 @@ fn list(input: &mut Input<'_>, depth: usize) -> Vec<DpAction> {
 }
 
 fn action(input: &mut Input<'_>, depth: usize) -> DpAction {
-    match input.below(19) {
+    match input.below(23) {
         0 => DpAction::Output(DpPort(input.below(4) as u32)),
         1 => DpAction::Trunc(input.number(2) as u32),
         2 => DpAction::PushVlan { tpid: [0x8100, 0x88a8][input.below(2)], tci: input.number(2) as u16 },
@@ -94,6 +96,14 @@ fn action(input: &mut Input<'_>, depth: usize) -> DpAction {
             probability: [0, 1 << 31, u32::MAX][input.below(3)],
             actions: list(input, depth - 1).into(),
         },
+        11 => DpAction::PopEth,
+        12 => DpAction::PushEth { dst: MacAddr([1; 6]), src: MacAddr([2; 6]) },
+        13 => DpAction::PopNsh,
+        14 => {
+            let header = NshRepr { mdtype: 1 + input.below(2) as u8, ttl: 63, ..NshRepr::default() };
+            DpAction::PushNsh(Arc::new(PushNsh { header, tlvs: vec![0; 4 * input.below(3)] }))
+        }
+        15 => DpAction::AddMpls { ethertype: 0x8847, lse: input.number(4) as u32 },
         10 => DpAction::Meter(MeterId(input.below(2) as u32)),
         7 => DpAction::PopMpls { ethertype: [0x8847, 0x800, 0x86dd][input.below(3)] },
         _ => {

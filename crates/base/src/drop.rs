@@ -66,6 +66,8 @@ drop_reasons! {
     Meter = "meter",
     /// The frame is a fragment, and fragments are dropped by configuration.
     Fragment = "fragment",
+    /// The packet has no Ethernet header, and only frames leave there.
+    NoEthernet = "no-ethernet",
     /// Headers could not be pushed: no room, or nested too deep.
     NoHeadroom = "no-headroom",
 }

@@ -393,6 +393,7 @@ impl Dpif for Datapath {
             in_port: port,
             from: ports.port(port).map(|p| &**p),
             outputs: &mut outputs,
+            bare: packet.bare.is_some(),
             failed: None,
         };
         exec.run(&mut vec![packet], actions);

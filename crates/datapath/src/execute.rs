@@ -5,10 +5,12 @@
 //!
 //! - [`headers`]: where a frame's headers are;
 //! - [`set`]: writing header fields, with checksums kept right;
+//! - [`encap`]: whatever header comes first;
 //! - [`meter`]: what a meter's bands do;
 //! - [`nested`]: lists of actions within the list;
 //! - [`vlan`], [`mpls`]: pushing and popping VLAN tags and MPLS labels.
 
+mod encap;
 pub(crate) mod headers;
 pub(crate) mod meter;
 mod mpls;
@@ -37,6 +39,8 @@ pub(crate) struct Executor<'a> {
     /// The same, if there is such a port: it counts the drops.
     pub(crate) from: Option<&'a Port>,
     pub(crate) outputs: &'a mut Outputs,
+    /// Some packets may have no Ethernet header.
+    pub(crate) bare: bool,
     /// The last reason for which a packet was dropped though the actions did not say so.
     pub(crate) failed: Option<DropReason>,
 }
@@ -111,6 +115,23 @@ impl Executor<'_> {
                 DpAction::Sample { probability, actions } => {
                     fate = self.by_chance(packets, *probability, actions, level, fate, last);
                 }
+                DpAction::PushEth { dst, src } => packets.iter_mut().for_each(|p| encap::push_eth(p, *dst, *src)),
+                DpAction::PopEth => {
+                    self.bare = true;
+                    self.cut_large(packets);
+                    self.keep(packets, encap::pop_eth);
+                }
+                DpAction::AddMpls { ethertype, lse } => {
+                    self.bare = true;
+                    self.cut_large(packets);
+                    packets.iter_mut().for_each(|p| encap::add_mpls(p, *ethertype, *lse));
+                }
+                DpAction::PushNsh(what) => {
+                    self.bare = true;
+                    self.cut_large(packets);
+                    packets.iter_mut().for_each(|p| encap::push_nsh(p, what));
+                }
+                DpAction::PopNsh => self.keep(packets, encap::pop_nsh),
                 DpAction::Meter(id) => meter::run(self.shared, self.from, *id, packets),
                 DpAction::Drop(reason) => {
                     self.shared.count_drop(self.from, *reason, packets.len() as u64);
@@ -129,6 +150,10 @@ impl Executor<'_> {
 
     /// Sends the packets out of a port: themselves if this is their last use, else copies.
     fn output(&mut self, packets: &mut Batch, port: DpPort, trunc: Option<usize>, last: bool) {
+        if self.bare {
+            self.output_frames(packets, port, trunc, last);
+            return;
+        }
         let result = if last {
             if let Some(len) = trunc {
                 packets.iter_mut().for_each(|p| p.truncate(len));
@@ -147,6 +172,23 @@ impl Executor<'_> {
         if let Err(reason) = result {
             self.failed = Some(reason);
         }
+    }
+
+    /// As [`Executor::output`] of those that are frames.
+    #[cold]
+    fn output_frames(&mut self, packets: &mut Batch, port: DpPort, trunc: Option<usize>, last: bool) {
+        let mut frames: Batch = packets.iter().filter(|p| p.bare.is_none()).map(pool::copy).collect();
+        let refused = packets.len() - frames.len();
+        if refused > 0 {
+            self.failed = Some(DropReason::NoEthernet);
+            self.shared.count_drop(self.from, DropReason::NoEthernet, refused as u64);
+        }
+        if last {
+            pool::recycle_all(packets);
+        }
+        self.bare = false;
+        self.output(&mut frames, port, trunc, true);
+        self.bare = true;
     }
 
     fn controller(&mut self, packets: &Batch, what: &ControllerUpcall) {
@@ -195,7 +237,7 @@ impl Executor<'_> {
 /// Applies `Set` actions to a packet. A field of a header that the packet does not have is passed over: the slow path
 /// asks for a field only if the packet's key has it.
 fn set_all(packet: &mut Packet, sets: &[DpAction]) -> Result<(), DropReason> {
-    let headers = Headers::of(packet.data());
+    let headers = Headers::of(packet);
     for action in sets {
         if let DpAction::Set { field, value, mask } = action {
             set::set(packet, &headers, *field, *value, *mask)?;
@@ -206,7 +248,9 @@ fn set_all(packet: &mut Packet, sets: &[DpAction]) -> Result<(), DropReason> {
 
 /// A copy of the first `len` bytes.
 fn cut_copy_of(packet: &Packet, len: usize) -> Packet {
-    if len < packet.len() { pool::filled(&packet.data()[..len]) } else { pool::copy(packet) }
+    let mut copy = if len < packet.len() { pool::filled(&packet.data()[..len]) } else { pool::copy(packet) };
+    copy.bare = packet.bare;
+    copy
 }
 
 #[cfg(test)]

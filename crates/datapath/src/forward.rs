@@ -185,6 +185,7 @@ impl Forwarder {
             in_port: port.number,
             from: Some(port),
             outputs: &mut self.outputs,
+            bare: false,
             failed: None,
         };
         for (todo, packets) in todo.iter().zip(&mut self.lists) {

@@ -378,6 +378,7 @@ impl Server {
             in_port: id.number,
             from: Some(port),
             outputs: &mut self.outputs,
+            bare: false,
             failed: None,
         };
         self.batch.reverse();

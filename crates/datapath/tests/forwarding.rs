@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use base::{Clock, DpPort, DropReason};
+use base::{Clock, DpPort, DropReason, MacAddr};
 use common::{TestHandler, TestPort, numbered_frame, plain_mask};
 use datapath::{Config, Datapath};
 use dpif::{
@@ -319,6 +319,38 @@ fn meters_drop_and_count() {
     batch_through(&dp, &a, &actions, &[60; 30]);
     assert_eq!((a.sent().len(), b.sent().len()), (30, 30));
     assert!(matches!(dp.meter_get(id), Err(DpifError::NoMeter)));
+}
+
+#[test]
+fn only_frames_leave() {
+    let dp = stepped();
+    let (a, b) = two_ports(&dp);
+    let out = |n| DpAction::Output(DpPort(n));
+    let push = DpAction::PushEth { dst: MacAddr([9; 6]), src: MacAddr([8; 6]) };
+    let frame = numbered_frame(60, 60);
+    let framed = [&[9; 6], &[8; 6], &frame[12..]].concat();
+    batch_through(
+        &dp,
+        &a,
+        &[out(1), DpAction::PopEth, DpAction::Clone([push.clone(), out(2)].into()), out(1)],
+        &[60; 3],
+    );
+    assert!(a.sent().iter().map(Packet::data).eq([&frame[..]; 3]));
+    assert!(b.sent().iter().map(Packet::data).eq([&framed[..]; 3]));
+    assert_eq!(dp.drops(), [(DropReason::NoEthernet, 3)]);
+    // What is set in the header that is gone is nowhere; copies that are cut are none of frames.
+    let set = DpAction::Set { field: Field::EthDst, value: 7, mask: u128::MAX };
+    let labelled = DpAction::AddMpls { ethertype: 0x8847, lse: 0x5140 };
+    let actions = [labelled, set, DpAction::Trunc(20), out(1), push, DpAction::Trunc(30), out(2)];
+    batch_through(&dp, &a, &actions, &[60]);
+    let expected = [&[9; 6], &[8; 6], &[0x88, 0x47, 0, 0, 0x51, 0x40][..], &frame[..12]].concat();
+    assert!(a.sent().is_empty() && b.sent().iter().map(Packet::data).eq([&expected[..]]));
+    assert_eq!(dp.drops(), [(DropReason::NoEthernet, 4)]);
+    // A packet that comes so.
+    let mut packet = Packet::from_slice(&[0x45; 40]);
+    packet.bare = Some(0x800);
+    let result = dp.execute(DpPort(1), packet, &only(out(2)));
+    assert!(matches!(result, Err(DpifError::Dropped(DropReason::NoEthernet))));
 }
 
 #[test]

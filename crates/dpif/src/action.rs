@@ -1,8 +1,9 @@
 //! What a datapath does to a packet: few, simple steps that need no table.
 
 use crate::meter::MeterId;
-use base::{DpPort, DropReason, PortNo};
+use base::{DpPort, DropReason, MacAddr, PortNo};
 use flow::{Field, FlowKey};
+use packet::wire::NshRepr;
 use std::sync::Arc;
 
 /// A shared list of actions, executed in order.
@@ -43,9 +44,30 @@ pub enum DpAction {
     },
     /// Remove the outermost MPLS label stack entry, if there is one.
     PopMpls {
-        /// Ethernet type from then on: that of MPLS if entries are left, else that of the payload.
+        /// Ethernet type from then on: that of MPLS if entries are left, else that of the payload. If entries came
+        /// first in the packet, 0x6558 says that a frame with an Ethernet header is left.
         ethertype: u16,
     },
+    /// Give a packet without an Ethernet header one.
+    PushEth {
+        /// Destination.
+        dst: MacAddr,
+        /// Source.
+        src: MacAddr,
+    },
+    /// Remove the Ethernet header. Only with another one does the packet leave through a port.
+    PopEth,
+    /// Push an MPLS label stack entry in front of the whole packet, with its Ethernet header if it has one.
+    AddMpls {
+        /// Ethernet type that the packet has then, 0x8847 or 0x8848.
+        ethertype: u16,
+        /// As in [`DpAction::PushMpls`].
+        lse: u32,
+    },
+    /// Push a network service header in front of the whole packet, with its Ethernet header if it has one.
+    PushNsh(Arc<PushNsh>),
+    /// Remove the network service header that a packet without an Ethernet header begins with.
+    PopNsh,
     /// Send the packet, as it is now, to controllers.
     Controller(Arc<ControllerUpcall>),
     /// Run the steps on a copy of the packet.
@@ -82,7 +104,12 @@ impl DpAction {
             | Self::PushVlan { .. }
             | Self::PopVlan
             | Self::PushMpls { .. }
-            | Self::PopMpls { .. } => true,
+            | Self::PopMpls { .. }
+            | Self::PushEth { .. }
+            | Self::PopEth
+            | Self::AddMpls { .. }
+            | Self::PushNsh(_)
+            | Self::PopNsh => true,
             Self::Output(_)
             | Self::Controller(_)
             | Self::Clone(_)
@@ -126,6 +153,15 @@ impl DpAction {
 
 // Lists of actions are walked for each batch: rare ones have what is large behind a pointer.
 const _: () = assert!(size_of::<DpAction>() <= 48);
+
+/// A network service header to be pushed (RFC 8300).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PushNsh {
+    /// The header; context words count if the metadata is of type 1.
+    pub header: NshRepr,
+    /// Metadata of type 2: a multiple of 4 bytes, at most [`NshRepr::METADATA_MAX`].
+    pub tlvs: Vec<u8>,
+}
 
 /// What a packet-in needs beside the packet.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -9,11 +9,13 @@ pub use key::{Detail, format_key, key_to_string};
 pub use parse::{KeyError, parse_flow, parse_key};
 pub use parse_actions::{ActionsError, parse_actions};
 
-use crate::action::DpAction;
-use base::{DpPort, MacAddr};
+use crate::action::{DpAction, PushNsh};
+use base::DpPort;
+use flow::extract::ethertype;
 use flow::{Field, FlowKey};
+use key::Header;
+use packet::wire::NshRepr;
 use std::fmt::Write;
-use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Writes `actions` for a packet of Ethernet type `eth_type` (which says what `ttl` and the like belong to). `name`
 /// gives the name to print for a port, or `None` for its number.
@@ -46,6 +48,14 @@ fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Opti
                 eth_type = *ethertype;
                 write!(out, "pop_mpls(eth_type=0x{ethertype:x})")
             }
+            DpAction::AddMpls { ethertype, lse } => {
+                eth_type = *ethertype;
+                write!(out, "add_mpls({},eth_type=0x{ethertype:x})", key::mpls_entry(*lse, u32::MAX))
+            }
+            DpAction::PushEth { dst, src } => write!(out, "push_eth(src={src},dst={dst})"),
+            DpAction::PopEth => write!(out, "pop_eth"),
+            DpAction::PushNsh(what) => write_push_nsh(what, out),
+            DpAction::PopNsh => write!(out, "pop_nsh()"),
             DpAction::PushVlan { tpid, tci } => {
                 let tpid = if *tpid == 0x8100 { String::new() } else { format!("tpid=0x{tpid:04x},") };
                 write!(out, "push_vlan({tpid}vid={},pcp={})", tci & 0xfff, tci >> 13)
@@ -80,14 +90,7 @@ fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Opti
                     .iter()
                     .take_while(|a| matches!(a, DpAction::Set { field, .. } if header_of(*field, eth_type) == header))
                     .count();
-                if header == "mpls" {
-                    let (lse, bits) = mpls_entry(&rest[..used]);
-                    let _ = write!(out, "set(mpls({}))", key::mpls_entry(lse, bits));
-                    rest = &rest[used..];
-                    continue;
-                }
-                let parts: Vec<String> = rest[..used].iter().filter_map(|set| part(set, header == "ipv6")).collect();
-                write!(out, "set({header}({}))", parts.join(","))
+                write_set(&rest[..used], header, out)
             }
         };
         rest = &rest[used..];
@@ -110,31 +113,50 @@ fn write_nested(
     out.write_char(')')
 }
 
+fn write_push_nsh(what: &PushNsh, out: &mut String) -> std::fmt::Result {
+    let NshRepr { flags, ttl, np, path, mdtype, context } = what.header;
+    write!(out, "push_nsh(flags={flags},ttl={ttl},mdtype={mdtype},np={np},spi=0x{:x},si={}", path >> 8, path & 0xff)?;
+    if mdtype == 1 {
+        for (n, word) in context.iter().enumerate() {
+            write!(out, ",c{}=0x{word:x}", n + 1)?;
+        }
+    } else if !what.tlvs.is_empty() {
+        out.push_str(",md2=0x");
+        what.tlvs.iter().try_for_each(|byte| write!(out, "{byte:02x}"))?;
+    }
+    out.write_char(')')
+}
+
 /// Which header a field is set in.
-fn header_of(field: Field, eth_type: u16) -> &'static str {
+fn header_of(field: Field, eth_type: u16) -> Header {
     match field {
-        Field::EthSrc | Field::EthDst => "eth",
-        Field::VlanTci => "vlan",
-        Field::Ipv4Src | Field::Ipv4Dst => "ipv4",
-        Field::Ipv6Src | Field::Ipv6Dst | Field::Ipv6Label => "ipv6",
-        Field::IpDscp | Field::IpEcn | Field::IpTtl if eth_type == 0x86dd => "ipv6",
-        Field::IpDscp | Field::IpEcn | Field::IpTtl => "ipv4",
-        Field::TcpSrc | Field::TcpDst => "tcp",
-        Field::UdpSrc | Field::UdpDst => "udp",
-        Field::SctpSrc | Field::SctpDst => "sctp",
-        Field::Icmpv4Type | Field::Icmpv4Code => "icmp",
-        Field::Icmpv6Type | Field::Icmpv6Code => "icmpv6",
-        Field::ArpOp | Field::ArpSpa | Field::ArpTpa | Field::ArpSha | Field::ArpTha => "arp",
-        Field::NdTarget | Field::NdSll | Field::NdTll => "nd",
-        Field::MplsLabel | Field::MplsTc | Field::MplsBos | Field::MplsTtl => "mpls",
-        Field::SkbPriority => "skb_priority",
-        Field::PktMark => "skb_mark",
-        _ => "field",
+        Field::EthSrc | Field::EthDst => Header::Ethernet,
+        Field::VlanTci | Field::DlVlan | Field::VlanVid | Field::DlVlanPcp | Field::VlanPcp => Header::Vlan,
+        Field::MplsLabel | Field::MplsTc | Field::MplsBos | Field::MplsTtl => Header::Mpls,
+        Field::Ipv4Src | Field::Ipv4Dst => Header::Ipv4,
+        Field::Ipv6Src | Field::Ipv6Dst | Field::Ipv6Label => Header::Ipv6,
+        Field::IpDscp | Field::IpDscpShifted | Field::IpEcn | Field::IpTtl if eth_type == ethertype::IPV6 => {
+            Header::Ipv6
+        }
+        Field::IpDscp | Field::IpDscpShifted | Field::IpEcn | Field::IpTtl => Header::Ipv4,
+        Field::TcpSrc | Field::TcpDst => Header::Tcp,
+        Field::UdpSrc | Field::UdpDst => Header::Udp,
+        Field::SctpSrc | Field::SctpDst => Header::Sctp,
+        Field::Icmpv4Type | Field::Icmpv4Code => Header::Icmp,
+        Field::Icmpv6Type | Field::Icmpv6Code => Header::Icmpv6,
+        Field::NdTarget | Field::NdSll | Field::NdTll => Header::Nd,
+        Field::NdReserved | Field::NdOptionsType => Header::NdExt,
+        Field::ArpOp | Field::ArpSpa | Field::ArpTpa | Field::ArpSha | Field::ArpTha => Header::Arp,
+        Field::NshFlags | Field::NshTtl | Field::NshSpi | Field::NshSi => Header::Nsh,
+        Field::NshC1 | Field::NshC2 | Field::NshC3 | Field::NshC4 => Header::Nsh,
+        Field::SkbPriority => Header::SkbPriority,
+        Field::PktMark => Header::SkbMark,
+        _ => Header::Other(field),
     }
 }
 
-/// The label stack entry that these set together, and which bits of it.
-fn mpls_entry(sets: &[DpAction]) -> (u32, u32) {
+/// What these set together in a header, as a key would be written that matches it.
+fn write_set(sets: &[DpAction], header: Header, out: &mut String) -> std::fmt::Result {
     let (mut value, mut bits) = (FlowKey::ZERO, FlowKey::ZERO);
     for set in sets {
         if let DpAction::Set { field, value: new, mask } = set {
@@ -142,58 +164,9 @@ fn mpls_entry(sets: &[DpAction]) -> (u32, u32) {
             bits.add_mask(*field, *mask);
         }
     }
-    (value.mpls_lse(0), bits.mpls_lse(0))
-}
-
-/// `key=value/mask` within the header's parentheses (IPv6's, if `v6`); the mask only where bits are missing.
-fn part(action: &DpAction, v6: bool) -> Option<String> {
-    let DpAction::Set { field, value, mask } = action else { return None };
-    let whole = *mask == field.info().full_mask();
-    let masked = |v: String, m: String| if whole { v } else { format!("{v}/{m}") };
-    let hex = |v: u128| format!("{v:#x}");
-    Some(match field {
-        Field::EthSrc | Field::EthDst | Field::ArpSha | Field::ArpTha | Field::NdSll | Field::NdTll => {
-            let mac = |v: u128| MacAddr::from_u64(v as u64).to_string();
-            format!("{}={}", short_name(*field), masked(mac(*value), mac(*mask)))
-        }
-        Field::Ipv4Src | Field::Ipv4Dst | Field::ArpSpa | Field::ArpTpa => {
-            let ip = |v: u128| Ipv4Addr::from_bits(v as u32).to_string();
-            format!("{}={}", short_name(*field), masked(ip(*value), ip(*mask)))
-        }
-        Field::Ipv6Src | Field::Ipv6Dst | Field::NdTarget => {
-            let ip = |v: u128| Ipv6Addr::from_bits(v).to_string();
-            format!("{}={}", short_name(*field), masked(ip(*value), ip(*mask)))
-        }
-        Field::IpDscp => format!("{}={}/{}", if v6 { "tclass" } else { "tos" }, hex(value << 2), hex(mask << 2)),
-        Field::IpEcn => format!("{}={}/{}", if v6 { "tclass" } else { "tos" }, hex(*value), hex(*mask)),
-        Field::IpTtl if v6 => format!("hlimit={}", masked(value.to_string(), hex(*mask))),
-        Field::VlanTci if mask & 0xefff == 0xefff => format!("vid={},pcp={}", value & 0xfff, value >> 13),
-        Field::VlanTci if *mask == 0xfff => format!("vid={value}"),
-        Field::VlanTci if *mask == 0xe000 => format!("pcp={}", value >> 13),
-        Field::VlanTci => format!("tci={}/{}", hex(*value), hex(*mask)),
-        Field::SkbPriority | Field::PktMark => masked(hex(*value), hex(*mask)),
-        _ => format!("{}={}", short_name(*field), masked(value.to_string(), hex(*mask))),
-    })
-}
-
-fn short_name(field: Field) -> &'static str {
-    match field {
-        Field::EthSrc | Field::Ipv4Src | Field::Ipv6Src | Field::TcpSrc | Field::UdpSrc | Field::SctpSrc => "src",
-        Field::EthDst | Field::Ipv4Dst | Field::Ipv6Dst | Field::TcpDst | Field::UdpDst | Field::SctpDst => "dst",
-        Field::ArpSpa => "sip",
-        Field::ArpTpa => "tip",
-        Field::ArpSha => "sha",
-        Field::ArpTha => "tha",
-        Field::ArpOp => "op",
-        Field::NdTarget => "target",
-        Field::NdSll => "sll",
-        Field::NdTll => "tll",
-        Field::IpTtl => "ttl",
-        Field::Ipv6Label => "label",
-        Field::Icmpv4Type | Field::Icmpv6Type => "type",
-        Field::Icmpv4Code | Field::Icmpv6Code => "code",
-        _ => field.name(),
-    }
+    out.push_str("set(");
+    key::format_header(header, &value, &bits, out);
+    out.write_char(')')
 }
 
 #[cfg(test)]
@@ -223,6 +196,8 @@ mod tests {
          vlan(vid=7,pcp=0),encap(eth_type(0x8100),vlan(vid=8,pcp=3),encap(eth_type(0x1234)))",
         "recirc_id(0),in_port(4),packet_type(ns=0,id=0),eth(src=02:00:00:00:00:03,dst=02:00:00:00:00:01),eth_type(0x8847),\
          mpls(label=5,tc=2,ttl=64,bos=1)",
+        "recirc_id(0),in_port(4),packet_type(ns=0,id=0),eth(src=02:00:00:00:00:03,dst=02:00:00:00:00:01),eth_type(0x894f),\
+         nsh(flags=0,ttl=5,mdtype=1,np=3,spi=0x5,si=255,c1=0x1,c2=0x0,c3=0x0,c4=0x0)",
     ];
 
     #[test]
@@ -341,7 +316,7 @@ mod tests {
         let text = format_actions(&actions, 0x800, &|p| (p == DpPort(1)).then(|| "eth0".into()));
         assert_eq!(
             text,
-            "set(eth(dst=00:00:00:00:00:09,src=00:00:00:00:00:10/00:00:00:00:00:f0)),set(ipv4(ttl=63)),\
+            "set(eth(src=00:00:00:00:00:10/00:00:00:00:00:f0,dst=00:00:00:00:00:09)),set(ipv4(ttl=63)),\
              push_vlan(vid=7,pcp=1),2,clone(pop_vlan,eth0)"
         );
         assert_eq!(format_actions(&[], 0, &|_| None), "drop");

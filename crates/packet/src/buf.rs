@@ -62,18 +62,20 @@ pub struct Offload {
     pub gso: Option<Gso>,
 }
 
-/// One Ethernet frame, without its frame check sequence.
+/// One Ethernet frame, without its frame check sequence, or a packet that has no Ethernet header for a while.
 #[derive(Clone, Debug, Default)]
 pub struct Packet {
     bytes: Vec<u8>,
     start: usize,
+    /// Of a packet without an Ethernet header, the Ethernet type of what it begins with; `None` of a frame.
+    pub bare: Option<u16>,
     /// Work left to the sender.
     pub offload: Offload,
 }
 
 impl PartialEq for Packet {
     fn eq(&self, other: &Self) -> bool {
-        self.data() == other.data() && self.offload == other.offload
+        self.data() == other.data() && self.bare == other.bare && self.offload == other.offload
     }
 }
 
@@ -84,12 +86,12 @@ impl Packet {
         let mut bytes = Vec::with_capacity(HEADROOM + frame.len());
         bytes.resize(HEADROOM, 0);
         bytes.extend_from_slice(frame);
-        Self { bytes, start: HEADROOM, offload: Offload::default() }
+        Self { bytes, start: HEADROOM, ..Self::default() }
     }
 
     /// Takes over a buffer whose frame begins at `start`; an error gives the buffer back if `start` is past its end.
     pub fn from_vec(bytes: Vec<u8>, start: usize) -> Result<Self, Vec<u8>> {
-        if start > bytes.len() { Err(bytes) } else { Ok(Self { bytes, start, offload: Offload::default() }) }
+        if start > bytes.len() { Err(bytes) } else { Ok(Self { bytes, start, ..Self::default() }) }
     }
 
     /// The memory of the packet, headroom included, to be used for another.
@@ -109,6 +111,7 @@ impl Packet {
             self.bytes.extend_from_slice(frame);
         }
         self.start = HEADROOM;
+        self.bare = None;
         self.offload = Offload::default();
     }
 

@@ -268,8 +268,10 @@ pub(crate) fn size_of_action(action: &DpAction) -> usize {
         | DpAction::PopMpls { .. }
         | DpAction::Drop(_) => 8,
         DpAction::Meter(_) => 8,
-        DpAction::PushMpls { .. } => 12,
-        DpAction::PopVlan => 4,
+        DpAction::PushMpls { .. } | DpAction::AddMpls { .. } => 12,
+        DpAction::PushEth { .. } => 16,
+        DpAction::PushNsh(what) => 32 + what.tlvs.len(),
+        DpAction::PopVlan | DpAction::PopEth | DpAction::PopNsh => 4,
         DpAction::Set { field, .. } => match field.info().loc {
             Loc::Bits { word, .. } if usize::from(word) < layout::IPV4 => 32,
             Loc::Wide(_) => 88,

@@ -1,8 +1,8 @@
-//! Where a frame's headers are, for actions that write them: by the rules of key extraction, but nothing is read
+//! Where a packet's headers are, for actions that write them: by the rules of key extraction, but nothing is read
 //! beyond what places the headers.
 
 use flow::extract::ethertype;
-use packet::wire;
+use packet::{Packet, wire};
 
 use super::vlan::has_tag;
 
@@ -59,8 +59,17 @@ pub(crate) struct Ip {
 }
 
 impl Headers {
+    /// Finds the headers of a packet.
+    pub(crate) fn of(packet: &Packet) -> Self {
+        let data = packet.data();
+        match packet.bare {
+            None => Self::of_frame(data),
+            Some(ethertype) => Self { vlan_tci: None, ethertype, l3: 0, snap: false, ip: find_ip(data, ethertype, 0) },
+        }
+    }
+
     /// Finds the headers of a frame.
-    pub(crate) fn of(frame: &[u8]) -> Self {
+    fn of_frame(frame: &[u8]) -> Self {
         let mut at = 12;
         for _ in 0..VLANS_MAX {
             // A tag counts if an Ethernet type follows it.
@@ -71,17 +80,21 @@ impl Headers {
         }
         let (ethertype, l3) = ether_type(frame, at);
         let snap = l3 > at + 2;
-        let ip = match ethertype {
-            ethertype::IPV4 => ipv4(frame, l3),
-            ethertype::IPV6 => ipv6(frame, l3),
-            _ => None,
-        };
+        let ip = find_ip(frame, ethertype, l3);
         Self { vlan_tci: (at > 12).then_some(14), ethertype, l3, snap, ip }
     }
 
     /// Whether the frame's network header is of this type.
     pub(crate) fn is(&self, ethertype: u16) -> bool {
         self.ethertype == ethertype
+    }
+}
+
+fn find_ip(frame: &[u8], ethertype: u16, l3: usize) -> Option<Ip> {
+    match ethertype {
+        ethertype::IPV4 => ipv4(frame, l3),
+        ethertype::IPV6 => ipv6(frame, l3),
+        _ => None,
     }
 }
 
@@ -153,7 +166,7 @@ mod tests {
         ip[3] = 32;
         ip[9] = ipproto::UDP;
         let f = frame(&[&[0; 12], &[0x81, 0, 0, 5, 8, 0], &ip, &[0; 8], &[0; 9]]);
-        let h = Headers::of(&f);
+        let h = Headers::of_frame(&f);
         let ip = h.ip.expect("whole");
         assert_eq!((h.vlan_tci, h.l3, ip.l4, ip.end, ip.proto), (Some(14), 18, 42, 50, ipproto::UDP));
     }
@@ -167,7 +180,7 @@ mod tests {
         let routing = [ipproto::FRAGMENT, 0, 4, 1, 0, 0, 0, 0];
         let first = [ipproto::TCP, 0, 0, 1, 0, 0, 0, 7];
         let f = frame(&[&[0; 12], &[0x86, 0xdd], &ip, &routing, &first, &[0; 20]]);
-        let ip = Headers::of(&f).ip.expect("whole");
+        let ip = Headers::of_frame(&f).ip.expect("whole");
         assert!(ip.routed && ip.fragment && !ip.later);
         assert_eq!((ip.proto, ip.l4, ip.end), (ipproto::TCP, 70, 90));
     }
@@ -182,7 +195,7 @@ mod tests {
                     *at = *b;
                 }
             }
-            let h = Headers::of(&f);
+            let h = Headers::of_frame(&f);
             if let Some(ip) = h.ip {
                 prop_assert!(ip.end <= f.len() && h.l3 < ip.end && ip.l4 <= ip.end);
             }

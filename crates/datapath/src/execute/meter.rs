@@ -37,7 +37,7 @@ pub(crate) fn run(shared: &Shared, from: Option<&Port>, id: MeterId, packets: &m
 
 /// Raises the drop precedence of an IP packet.
 fn remark(packet: &mut Packet, levels: u8) {
-    let headers = Headers::of(packet.data());
+    let headers = Headers::of(packet);
     let class = match (headers.ip, packet.data().get(headers.l3..)) {
         (Some(_), Some([_, tos, ..])) if headers.is(ethertype::IPV4) => *tos,
         (Some(_), Some([high, low, ..])) if headers.is(ethertype::IPV6) => high << 4 | low >> 4,

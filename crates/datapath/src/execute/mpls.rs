@@ -4,6 +4,7 @@ use base::DropReason;
 use flow::extract::ethertype;
 use packet::Packet;
 
+use super::encap::TEB;
 use super::headers::Headers;
 
 const ENTRY_LEN: usize = 4;
@@ -19,7 +20,7 @@ pub(crate) fn is_mpls(ethertype: u16) -> bool {
 
 /// Pushes an entry in front of what the frame carries.
 pub(crate) fn push(packet: &mut Packet, ethertype: u16, lse: u32) -> Result<(), DropReason> {
-    let headers = Headers::of(packet.data());
+    let headers = Headers::of(packet);
     if packet.len() < headers.l3 {
         return Err(DropReason::Truncated);
     }
@@ -30,7 +31,7 @@ pub(crate) fn push(packet: &mut Packet, ethertype: u16, lse: u32) -> Result<(), 
 
 /// Removes the outermost entry. A packet without one is left as it is.
 pub(crate) fn pop(packet: &mut Packet, ethertype: u16) -> Result<(), DropReason> {
-    let headers = Headers::of(packet.data());
+    let headers = Headers::of(packet);
     if !is_mpls(headers.ethertype) {
         return Ok(());
     }
@@ -41,8 +42,12 @@ pub(crate) fn pop(packet: &mut Packet, ethertype: u16) -> Result<(), DropReason>
     Ok(())
 }
 
-/// Says what the frame carries now, and how much, if it is one that says it.
+/// Says what the packet carries now, and how much, if it is one that says it.
 fn retype(packet: &mut Packet, headers: &Headers, ethertype: u16, length: impl FnOnce(u16) -> u16) {
+    if packet.bare.is_some() {
+        packet.bare = (ethertype != TEB).then_some(ethertype);
+        return;
+    }
     super::set::change16(packet.data_mut(), headers.l3 - 2, |_| ethertype);
     if headers.snap {
         super::set::change16(packet.data_mut(), headers.l3 - SNAP_LEN - 2, length);

@@ -23,6 +23,7 @@ pub(crate) fn set(
 ) -> Result<(), DropReason> {
     let bits = Bits { value, mask: mask & field.info().full_mask() };
     match field {
+        Field::EthDst | Field::EthSrc if packet.bare.is_some() => Ok(()),
         Field::EthDst => plain(packet, 0, 6, bits),
         Field::EthSrc => plain(packet, 6, 6, bits),
         Field::VlanTci | Field::DlVlan | Field::VlanVid => tci(packet, headers, bits),

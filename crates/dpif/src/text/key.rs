@@ -4,6 +4,7 @@
 //! A header of which no bit is matched is left out, and so is a part of it; with [`Detail::All`] both are written, with
 //! an empty mask behind a `/`. A header that the key's Ethernet type or IP protocol does not have is never written.
 
+use super::parse::NSH_PARTS;
 use base::{DpPort, MacAddr};
 use flow::extract::{FRAG_LATER, ethertype, ipproto};
 use flow::{Field, FlowKey, FlowMask, layout};
@@ -46,6 +47,59 @@ pub fn key_to_string(key: &FlowKey, name: &dyn Fn(DpPort) -> Option<String>) -> 
     out
 }
 
+/// Where fields stand that are set together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Header {
+    Ethernet,
+    Vlan,
+    Mpls,
+    Ipv4,
+    Ipv6,
+    Tcp,
+    Udp,
+    Sctp,
+    Icmp,
+    Icmpv6,
+    Nd,
+    NdExt,
+    Arp,
+    Nsh,
+    SkbPriority,
+    SkbMark,
+    /// No text is known for it.
+    Other(Field),
+}
+
+/// Writes what is matched of a header, whatever kind of packet the key is of.
+pub(super) fn format_header(header: Header, key: &FlowKey, mask: &FlowMask, out: &mut String) {
+    let mut w = Writer { key, mask, all: false, out };
+    match header {
+        Header::Ethernet => w.addresses(),
+        Header::Vlan => w.tag(),
+        Header::Mpls => w.mpls(),
+        Header::Ipv4 => w.ipv4(),
+        Header::Ipv6 => w.ipv6(),
+        Header::Tcp => w.ports("tcp", Field::TcpSrc, Field::TcpDst),
+        Header::Udp => w.ports("udp", Field::UdpSrc, Field::UdpDst),
+        Header::Sctp => w.ports("sctp", Field::SctpSrc, Field::SctpDst),
+        Header::Icmp => w.icmp("icmp", Field::Icmpv4Type, Field::Icmpv4Code),
+        Header::Icmpv6 => w.icmp("icmpv6", Field::Icmpv6Type, Field::Icmpv6Code),
+        Header::Nd => w.neighbour(),
+        Header::NdExt => {
+            let parts = [
+                w.part("nd_reserved", Field::NdReserved, c_hex, c_hex),
+                w.decimal("nd_options_type", Field::NdOptionsType),
+            ];
+            w.header("nd_ext", &parts);
+        }
+        Header::Arp => w.arp(),
+        Header::Nsh => w.nsh(),
+        Header::SkbPriority => w.number("skb_priority", Field::SkbPriority),
+        Header::SkbMark => w.number("skb_mark", Field::PktMark),
+        Header::Other(field) => w.number(field.name(), field),
+    }
+}
+
 /// A number as C's `%#x` writes it: zero has no prefix.
 pub(super) fn hex(v: u128) -> String {
     if v == 0 { "0".to_owned() } else { format!("{v:#x}") }
@@ -60,6 +114,11 @@ pub(super) fn mpls_entry(lse: u32, mask: u32) -> String {
     } else {
         format!("label={label}/0x{labels:x},tc={tc}/{tcs:x},ttl={ttl}/0x{ttls:x},bos={bos}/{boss:x}")
     }
+}
+
+/// A number with its prefix, also if it is zero.
+fn c_hex(v: u128) -> String {
+    format!("{v:#x}")
 }
 
 struct Writer<'a> {
@@ -144,9 +203,7 @@ impl Writer<'_> {
     }
 
     fn ethernet(&mut self) {
-        let mac = |v: u128| MacAddr::from_u64(v as u64).to_string();
-        let parts = [self.part("src", Field::EthSrc, mac, mac), self.part("dst", Field::EthDst, mac, mac)];
-        self.header("eth", &parts);
+        self.addresses();
         for n in 0..2 {
             let ((tpid, tci), (_, mask)) = (self.key.vlan(n), self.mask.vlan(n));
             if mask == 0 {
@@ -174,6 +231,30 @@ impl Writer<'_> {
         }
     }
 
+    fn addresses(&mut self) {
+        let mac = |v: u128| MacAddr::from_u64(v as u64).to_string();
+        let parts = [self.part("src", Field::EthSrc, mac, mac), self.part("dst", Field::EthDst, mac, mac)];
+        self.header("eth", &parts);
+    }
+
+    fn number(&mut self, name: &str, field: Field) {
+        let part = self.part("", field, hex, hex);
+        self.header(name, &[part]);
+    }
+
+    /// The parts of the outer tag that are matched, where that there is one is not.
+    fn tag(&mut self) {
+        let (tci, mask) = (self.key.vlan_tci(), self.mask.vlan_tci());
+        let (vid, pcp) = (format!("vid={}", tci & 0xfff), format!("pcp={}", tci >> 13));
+        let parts = match mask & 0xefff {
+            0xefff => [Some(vid), Some(pcp)],
+            0x0fff => [Some(vid), None],
+            0xe000 => [None, Some(pcp)],
+            _ => [Some(format!("tci={}/{}", hex(tci.into()), hex(mask.into()))), None],
+        };
+        self.header("vlan", &parts);
+    }
+
     fn vlan(&mut self, tci: u16, mask: u16) {
         let (vid, vid_mask, pcp, pcp_mask) = (tci & 0xfff, mask & 0xfff, tci >> 13, mask >> 13);
         let _ = write!(self.out, "vid={vid}");
@@ -191,10 +272,17 @@ impl Writer<'_> {
             return;
         }
         match self.key.eth_type() {
-            ethertype::IPV4 => self.ipv4(),
-            ethertype::IPV6 => self.ipv6(),
+            ethertype::IPV4 => {
+                self.ipv4();
+                self.transport();
+            }
+            ethertype::IPV6 => {
+                self.ipv6();
+                self.transport();
+            }
             ethertype::ARP | ethertype::RARP => self.arp(),
             ethertype::MPLS | ethertype::MPLS_MCAST => self.mpls(),
+            ethertype::NSH => self.nsh(),
             _ => {}
         }
     }
@@ -233,7 +321,6 @@ impl Writer<'_> {
             self.frag(),
         ];
         self.header("ipv4", &parts);
-        self.transport();
     }
 
     fn ipv6(&mut self) {
@@ -248,7 +335,6 @@ impl Writer<'_> {
             self.frag(),
         ];
         self.header("ipv6", &parts);
-        self.transport();
     }
 
     fn decimal(&self, name: &str, field: Field) -> Option<String> {
@@ -268,10 +354,7 @@ impl Writer<'_> {
             }
             ipproto::UDP => self.ports("udp", Field::UdpSrc, Field::UdpDst),
             ipproto::SCTP => self.ports("sctp", Field::SctpSrc, Field::SctpDst),
-            ipproto::ICMP if !v6 => {
-                let parts = [self.decimal("type", Field::Icmpv4Type), self.decimal("code", Field::Icmpv4Code)];
-                self.header("icmp", &parts);
-            }
+            ipproto::ICMP if !v6 => self.icmp("icmp", Field::Icmpv4Type, Field::Icmpv4Code),
             ipproto::ICMPV6 if v6 => self.icmpv6(),
             _ => {}
         }
@@ -282,20 +365,43 @@ impl Writer<'_> {
         self.header(name, &parts);
     }
 
+    fn icmp(&mut self, name: &str, kind: Field, code: Field) {
+        let parts = [self.decimal("type", kind), self.decimal("code", code)];
+        self.header(name, &parts);
+    }
+
     fn icmpv6(&mut self) {
-        let parts = [self.decimal("type", Field::Icmpv6Type), self.decimal("code", Field::Icmpv6Code)];
-        self.header("icmpv6", &parts);
+        self.icmp("icmpv6", Field::Icmpv6Type, Field::Icmpv6Code);
         let (kind, code) = (self.key.get(Field::Icmpv6Type), self.key.get(Field::Icmpv6Code));
         if matches!(kind, 135 | 136) && code == 0 {
-            let mac = |v: u128| MacAddr::from_u64(v as u64).to_string();
-            let ip = |v: u128| Ipv6Addr::from_bits(v).to_string();
-            let parts = [
-                self.part("target", Field::NdTarget, ip, ip),
-                self.part("sll", Field::NdSll, mac, mac),
-                self.part("tll", Field::NdTll, mac, mac),
-            ];
-            self.header("nd", &parts);
+            self.neighbour();
         }
+    }
+
+    fn neighbour(&mut self) {
+        let mac = |v: u128| MacAddr::from_u64(v as u64).to_string();
+        let ip = |v: u128| Ipv6Addr::from_bits(v).to_string();
+        let parts = [
+            self.part("target", Field::NdTarget, ip, ip),
+            self.part("sll", Field::NdSll, mac, mac),
+            self.part("tll", Field::NdTll, mac, mac),
+        ];
+        self.header("nd", &parts);
+    }
+
+    fn nsh(&mut self) {
+        let contexts = self.key.get(Field::NshMdtype) == 1 || self.mask.get(Field::NshMdtype) == 0;
+        let parts: Vec<Option<String>> = NSH_PARTS
+            .iter()
+            .map(|(name, field)| match field {
+                Field::NshC1 | Field::NshC2 | Field::NshC3 | Field::NshC4 if !contexts => None,
+                Field::NshSpi | Field::NshC1 | Field::NshC2 | Field::NshC3 | Field::NshC4 => {
+                    self.part(name, *field, c_hex, |mask| format!("0x{mask:08x}"))
+                }
+                _ => self.part(name, *field, |v| v.to_string(), |mask| format!("0x{mask:02x}")),
+            })
+            .collect();
+        self.header("nsh", &parts);
     }
 
     fn arp(&mut self) {

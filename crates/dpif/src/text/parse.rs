@@ -58,6 +58,20 @@ pub(super) struct Reader<'a> {
     port: &'a dyn Fn(&str) -> Option<DpPort>,
 }
 
+/// Parts of a network service header, in the order in which they are written.
+pub(super) const NSH_PARTS: &[(&str, Field)] = &[
+    ("flags", Field::NshFlags),
+    ("ttl", Field::NshTtl),
+    ("mdtype", Field::NshMdtype),
+    ("np", Field::NshNp),
+    ("spi", Field::NshSpi),
+    ("si", Field::NshSi),
+    ("c1", Field::NshC1),
+    ("c2", Field::NshC2),
+    ("c3", Field::NshC3),
+    ("c4", Field::NshC4),
+];
+
 /// Parts of an MPLS label stack entry (RFC 3032), each with its lowest bit and its width.
 pub(super) const MPLS_PARTS: [(&str, u32, u32); 4] = [("label", 12, 20), ("tc", 9, 3), ("bos", 8, 1), ("ttl", 0, 8)];
 
@@ -156,6 +170,13 @@ impl<'a> Reader<'a> {
             "icmp" => self.parts(body, &[("type", Field::Icmpv4Type), ("code", Field::Icmpv4Code)]),
             "icmpv6" => self.parts(body, &[("type", Field::Icmpv6Type), ("code", Field::Icmpv6Code)]),
             "nd" => self.parts(body, &[("target", Field::NdTarget), ("sll", Field::NdSll), ("tll", Field::NdTll)]),
+            "nd_ext" => {
+                self.parts(body, &[("nd_reserved", Field::NdReserved), ("nd_options_type", Field::NdOptionsType)])
+            }
+            "nsh" => {
+                self.eth_type.get_or_insert(ethertype::NSH);
+                self.parts(body, NSH_PARTS)
+            }
             "arp" => self.arp(body),
             _ => None,
         }

@@ -2,11 +2,13 @@
 //! writes, but for packets that go to controllers, of which the text does not say enough.
 
 use super::parse::{MPLS_PARTS, Masks, Reader, closing, number, pairs};
-use crate::action::{DpAction, DpActions};
+use crate::action::{DpAction, DpActions, PushNsh};
 use crate::meter::MeterId;
-use base::{DpPort, DropReason};
+use base::{DpPort, DropReason, MacAddr};
 use flow::Field;
 use flow::extract::ethertype;
+use packet::wire::NshRepr;
+use std::sync::Arc;
 
 /// Actions within actions at most.
 const DEPTH_MAX: usize = 8;
@@ -119,7 +121,23 @@ fn one(name: &str, body: Option<&str>, port: &dyn Fn(&str) -> Option<DpPort>) ->
             })?;
             Some(DpAction::PushVlan { tpid, tci })
         }
-        ("push_mpls", Some(body)) => {
+        ("push_eth", Some(body)) => {
+            let (mut dst, mut src) = (None, None);
+            pairs(body, |name, value| {
+                let place = match name {
+                    "dst" => &mut dst,
+                    "src" => &mut src,
+                    _ => return None,
+                };
+                *place = Some(value.parse::<MacAddr>().ok()?);
+                Some(())
+            })?;
+            Some(DpAction::PushEth { dst: dst?, src: src? })
+        }
+        ("pop_eth", None) => Some(DpAction::PopEth),
+        ("push_nsh", Some(body)) => push_nsh(body),
+        ("pop_nsh", Some("")) => Some(DpAction::PopNsh),
+        ("push_mpls" | "add_mpls", Some(body)) => {
             let (mut lse, mut ethertype) = (0, ethertype::MPLS);
             pairs(body, |name, value| {
                 let value = number(value)?;
@@ -132,7 +150,11 @@ fn one(name: &str, body: Option<&str>, port: &dyn Fn(&str) -> Option<DpPort>) ->
                 }
                 Some(())
             })?;
-            Some(DpAction::PushMpls { ethertype, lse })
+            Some(if name == "add_mpls" {
+                DpAction::AddMpls { ethertype, lse }
+            } else {
+                DpAction::PushMpls { ethertype, lse }
+            })
         }
         ("pop_mpls", Some(body)) => {
             let ethertype = u16::try_from(number(body.trim().strip_prefix("eth_type=")?)?).ok()?;
@@ -144,6 +166,46 @@ fn one(name: &str, body: Option<&str>, port: &dyn Fn(&str) -> Option<DpPort>) ->
             number.or_else(|| port(name)).map(DpAction::Output)
         }
     }
+}
+
+/// A header whose parts are what Open vSwitch takes for those that are left out.
+fn push_nsh(body: &str) -> Option<DpAction> {
+    let mut header = NshRepr { ttl: 63, mdtype: 1, np: 3, path: 0xff, ..NshRepr::default() };
+    let mut tlvs = Vec::new();
+    pairs(body, |name, value| {
+        if name == "md2" {
+            tlvs = hex_bytes(value.strip_prefix("0x")?)?;
+            return Some(());
+        }
+        let value = u32::try_from(number(value)?).ok()?;
+        let at_most = |max: u8| u8::try_from(value).ok().filter(|v| *v <= max);
+        match name {
+            "flags" => header.flags = at_most(3)?,
+            "ttl" => header.ttl = at_most(63)?,
+            "mdtype" => header.mdtype = at_most(2).filter(|kind| *kind > 0)?,
+            "np" => header.np = at_most(u8::MAX)?,
+            "spi" if value < 1 << 24 => header.path = value << 8 | header.path & 0xff,
+            "si" => header.path = header.path & !0xff | u32::from(at_most(u8::MAX)?),
+            "c1" => header.context[0] = value,
+            "c2" => header.context[1] = value,
+            "c3" => header.context[2] = value,
+            "c4" => header.context[3] = value,
+            _ => return None,
+        }
+        Some(())
+    })?;
+    let fits = if header.mdtype == 1 { tlvs.is_empty() } else { header.context == [0; 4] };
+    (fits && tlvs.len() <= NshRepr::METADATA_MAX).then(|| DpAction::PushNsh(Arc::new(PushNsh { header, tlvs })))
+}
+
+/// Pairs of digits, with zeros behind them up to a multiple of 4 bytes.
+fn hex_bytes(text: &str) -> Option<Vec<u8>> {
+    let digit = |b: &u8| char::from(*b).to_digit(16);
+    let pairs = text.as_bytes().chunks(2);
+    let byte = |pair: &[u8]| Some((digit(pair.first()?)? << 4 | digit(pair.get(1)?)?) as u8);
+    let mut bytes: Vec<u8> = pairs.map(byte).collect::<Option<_>>()?;
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    Some(bytes)
 }
 
 fn is_mpls(ethertype: u16) -> bool {
@@ -168,9 +230,20 @@ fn fields_of(header: &str) -> Option<&'static [Field]> {
         "icmp" => &[Field::Icmpv4Type, Field::Icmpv4Code],
         "icmpv6" => &[Field::Icmpv6Type, Field::Icmpv6Code],
         "arp" => &[Field::ArpOp, Field::ArpSpa, Field::ArpTpa, Field::ArpSha, Field::ArpTha],
+        "nd_ext" => &[Field::NdReserved, Field::NdOptionsType],
         "nd" => &[Field::NdTarget, Field::NdSll, Field::NdTll],
         "mpls" => &[Field::MplsLabel, Field::MplsTc, Field::MplsBos, Field::MplsTtl],
         "vlan" => &[Field::VlanTci],
+        "nsh" => &[
+            Field::NshFlags,
+            Field::NshTtl,
+            Field::NshSpi,
+            Field::NshSi,
+            Field::NshC1,
+            Field::NshC2,
+            Field::NshC3,
+            Field::NshC4,
+        ],
         "skb_priority" => &[Field::SkbPriority],
         "skb_mark" => &[Field::PktMark],
         _ => return None,
@@ -207,11 +280,14 @@ mod tests {
     #[test]
     fn there_and_back() {
         for text in [
-            "set(eth(dst=00:00:00:00:00:09,src=00:00:00:00:00:10/00:00:00:00:00:f0)),set(ipv4(ttl=63)),push_vlan(vid=7,pcp=1),2,\
+            "set(eth(src=00:00:00:00:00:10/00:00:00:00:00:f0,dst=00:00:00:00:00:09)),set(ipv4(ttl=63)),push_vlan(vid=7,pcp=1),2,\
              clone(pop_vlan,3)",
             "push_vlan(tpid=0x88a8,vid=1,pcp=0),trunc(64),4",
             "set(ipv4(src=10.0.0.0/255.0.0.0,dst=1.2.3.4)),set(udp(dst=53)),5",
-            "set(ipv4(tos=0x20/0xfc)),set(skb_priority(0x5)),set(vlan(vid=9)),1",
+            "set(ipv4(tos=0x20/0xfc)),set(skb_priority(0x5)),set(skb_mark(0)),set(vlan(vid=9)),1",
+            "set(ipv4(tos=0x21)),set(vlan(pcp=3)),pop_vlan,set(vlan(vid=9,pcp=2)),1",
+            "set(icmpv6(type=135)),set(nd_ext(nd_reserved=0x5,nd_options_type=1)),set(nd(target=fe80::1,tll=00:00:00:00:00:05)),1",
+            "set(icmp(type=3,code=1)),set(sctp(src=2)),set(arp(sip=1.2.3.4,op=2,tha=00:00:00:00:00:01)),1",
             "push_mpls(label=5,tc=0,ttl=64,bos=1,eth_type=0x8847),push_mpls(label=6,tc=7,ttl=3,bos=0,eth_type=0x8848),2,\
              pop_mpls(eth_type=0x8847),3,pop_mpls(eth_type=0x800),set(ipv4(ttl=4)),1",
             "set(mpls(label=7,tc=1,ttl=3,bos=0)),1",
@@ -219,6 +295,11 @@ mod tests {
             "set(mpls(label=7/0xff,tc=0/0,ttl=9/0xff,bos=1/1)),1",
             "check_pkt_len(size=200,gt(set(eth(src=00:00:00:00:00:01)),1),le(check_pkt_len(size=0,gt(2),le(drop)))),3",
             "sample(sample=50.0%,actions(trunc(64),1)),sample(sample=0.1%,actions(clone(push_vlan(vid=5,pcp=0),2))),2",
+            "pop_eth,push_eth(src=00:00:00:00:00:01,dst=00:00:00:00:00:02),1",
+            "add_mpls(label=5,tc=0,ttl=64,bos=1,eth_type=0x8847),pop_mpls(eth_type=0x6558),1",
+            "push_nsh(flags=0,ttl=63,mdtype=1,np=3,spi=0x123,si=255,c1=0x1,c2=0x2,c3=0x0,c4=0x5),pop_nsh(),1",
+            "push_nsh(flags=3,ttl=0,mdtype=2,np=1,spi=0x0,si=2,md2=0x10000104aabbccdd),1",
+            "set(nsh(flags=2,ttl=4,spi=0x7,si=6)),set(ipv4(ttl=1)),set(nsh(c2=0x6/0x0000000f)),1",
             "meter(0),meter(4294967295),1",
             "sample(sample=100.0%,actions(1)),clone(drop)",
             "drop",
@@ -240,6 +321,12 @@ mod tests {
         assert_eq!(error("set(ct(1))"), "syntax error at set(ct(1))");
         assert_eq!(error("trunc(x)"), "syntax error at trunc(x)");
         for wrong in [
+            "push_eth(src=00:00:00:00:00:01)",
+            "push_nsh(flags=4)",
+            "push_nsh(mdtype=2,c1=1)",
+            "push_nsh(mdtype=2,md2=0x1)",
+            "push_nsh(spi=16777216)",
+            "pop_nsh",
             "meter(4294967296)",
             "meter()",
             "meter",
@@ -263,6 +350,12 @@ mod tests {
         }
         assert_eq!(error("clone(1"), "syntax error at clone(1");
         assert_eq!(error("userspace(pid=0)"), "syntax error at userspace(pid=0)");
+        let defaults = parse("push_nsh(),push_nsh(mdtype=2,md2=0x010203040506)").unwrap();
+        assert_eq!(
+            format_actions(&defaults, 0, &|_| None),
+            "push_nsh(flags=0,ttl=63,mdtype=1,np=3,spi=0x0,si=255,c1=0x0,c2=0x0,c3=0x0,c4=0x0),\
+             push_nsh(flags=0,ttl=63,mdtype=2,np=3,spi=0x0,si=255,md2=0x0102030405060000)"
+        );
         assert_eq!(error("sample(sample=5%,actions(1,eth9))"), "syntax error at eth9");
         assert_eq!(
             parse("check_pkt_len(size=65535,gt(),le())").unwrap(),

@@ -25,6 +25,15 @@ pub(crate) fn essence(actions: &[DpAction], key: &FlowKey, mask: &FlowMask) -> V
                 known.add_mask(*field, *mask);
                 out.push(action.clone());
             }
+            DpAction::PushEth { .. }
+            | DpAction::PopEth
+            | DpAction::AddMpls { .. }
+            | DpAction::PushNsh(_)
+            | DpAction::PopNsh => {
+                // No header is where it was.
+                known.0[layout::ETH_DST..].fill(0);
+                out.push(action.clone());
+            }
             DpAction::PushMpls { .. } | DpAction::PopMpls { .. } => {
                 // What the packet carries is not what it was.
                 known.0[layout::ETH_DST] &= !0xffff;

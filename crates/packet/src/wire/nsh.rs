@@ -52,6 +52,9 @@ pub struct NshRepr {
 }
 
 impl NshRepr {
+    /// Bytes of metadata that the length of a header has room for.
+    pub const METADATA_MAX: usize = (0x3f - 2) * 4;
+
     /// Reads the header.
     pub fn parse(bytes: &[u8]) -> Result<Self, Truncated> {
         let h = Nsh::new_checked(bytes)?;
@@ -69,7 +72,13 @@ impl NshRepr {
 
     /// Appends the header.
     pub fn emit(&self, out: &mut Vec<u8>) {
-        let words = if self.mdtype == 1 { 6 } else { 2 };
+        self.emit_with(&[], out);
+    }
+
+    /// Appends the header, which, if its metadata is not of type 1, has this metadata: a multiple of 4 bytes, at most
+    /// [`NshRepr::METADATA_MAX`].
+    pub fn emit_with(&self, metadata: &[u8], out: &mut Vec<u8>) {
+        let words = if self.mdtype == 1 { 6 } else { (2 + (metadata.len() / 4) as u16) & 0x3f };
         let mut h = Nsh([0; 8]);
         h.set_base(u16::from(self.flags & 3) << 12 | words);
         h.set_ttl(self.ttl);
@@ -81,6 +90,8 @@ impl NshRepr {
             for word in self.context {
                 out.extend(word.to_be_bytes());
             }
+        } else {
+            out.extend(metadata);
         }
     }
 }

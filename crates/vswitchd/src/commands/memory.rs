@@ -59,6 +59,7 @@ fn drop_name(reason: DropReason) -> &'static str {
         DropReason::Recirculation => "datapath_drop_recirc_error",
         DropReason::Meter => "datapath_drop_meter",
         DropReason::Fragment => "datapath_drop_fragment",
+        DropReason::NoEthernet => "datapath_drop_no_ethernet",
         DropReason::NoHeadroom => "datapath_drop_no_headroom",
     }
 }
