@@ -2,15 +2,14 @@
 
 use crate::error::{Result, fatal};
 use crate::options::Context;
-use crate::protocol::intersect;
-use crate::switch::{Target, dump, dump_stats, not_allowed, open, port_by_name, port_descs, shown_names, style};
+use crate::switch::{Target, dump, dump_stats, open, port_by_name, port_descs, shown_names, style};
 use crate::vconn::Vconn;
 use base::PortNo;
 use openflow::message;
 use openflow::multipart::StatsRequest as S;
 use openflow::queue::{QUEUE_ALL, QueueStatsRequest};
 use openflow::switch::{FragHandling, SwitchConfig};
-use openflow::{Message, Protocols, Version};
+use openflow::{Message, Version};
 
 fn stats(c: &Context, a: &[String], request: S) -> Result {
     let mut conn = open(c, &a[0], Target::Mgmt)?;
