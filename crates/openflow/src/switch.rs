@@ -1,7 +1,10 @@
-//! Small messages between a switch and its controllers: HELLO, features, configuration, roles, asynchronous messages and
-//! error reports (OpenFlow 1.3 sections 7.5.1, 7.3.1, 7.3.2, 7.3.9, 7.3.10, 7.5.4; Nicira's forms of the same).
+//! Small messages between a switch and its controllers: HELLO, features, configuration and error reports (OpenFlow 1.3
+//! sections 7.5.1, 7.3.1, 7.3.2, 7.5.4).
 
 use crate::Version::{self, V10, V13};
+pub use crate::asynchronous::AsyncConfig;
+pub use crate::role::{Role, RoleMsg};
+
 use crate::error::{ErrorNumber, OfpError};
 use crate::port::{PortDesc, decode_ports};
 use crate::versions::Versions;
@@ -237,95 +240,5 @@ impl SwitchConfig {
         let ttl = version < V13 && self.invalid_ttl_to_controller == Some(true);
         out.put_u16(u16::from(self.frag as u8) | if ttl { INVALID_TTL } else { 0 });
         out.put_u16(self.miss_send_len);
-    }
-}
-
-/// A controller's role.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u8)]
-pub enum Role {
-    /// Only asks which it has (OpenFlow 1.2).
-    NoChange = 0,
-    /// Like the others.
-    Equal = 1,
-    /// In charge.
-    Primary = 2,
-    /// May look, not change.
-    Secondary = 3,
-}
-
-/// A request for a role, or the answer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RoleMsg {
-    /// The role.
-    pub role: Role,
-    /// Orders elections (OpenFlow 1.2); `None` if there is none.
-    pub generation_id: Option<u64>,
-}
-
-impl RoleMsg {
-    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self> {
-        let role = match r.u32()? {
-            0 => Role::NoChange,
-            1 => Role::Equal,
-            2 => Role::Primary,
-            3 => Role::Secondary,
-            _ => return Err(OfpError::RrfcBadRole),
-        };
-        r.skip(4)?;
-        let id = r.u64()?;
-        r.finish()?;
-        Ok(Self { role, generation_id: (id != u64::MAX).then_some(id) })
-    }
-
-    pub(crate) fn encode(self, out: &mut Vec<u8>) {
-        out.put_u32(self.role as u32);
-        out.zeros(4);
-        out.put_u64(self.generation_id.unwrap_or(u64::MAX));
-    }
-
-    pub(crate) fn decode_nx(r: &mut Reader<'_>) -> Result<Self> {
-        let role = match r.u32()? {
-            0 => Role::Equal,
-            1 => Role::Primary,
-            2 => Role::Secondary,
-            _ => return Err(OfpError::RrfcBadRole),
-        };
-        r.finish()?;
-        Ok(Self { role, generation_id: None })
-    }
-
-    pub(crate) fn encode_nx(self, out: &mut Vec<u8>) {
-        out.put_u32(match self.role {
-            Role::Primary => 1,
-            Role::Secondary => 2,
-            Role::Equal | Role::NoChange => 0,
-        });
-    }
-}
-
-/// Which asynchronous messages a connection gets: a bit for each reason. Index 0: as primary or equal, 1: as secondary.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct AsyncConfig {
-    /// Packet-in, bits by `PacketInReason`.
-    pub packet_in: [u32; 2],
-    /// Port status, bits by `PortReason`.
-    pub port_status: [u32; 2],
-    /// Flow removed, bits by `FlowRemovedReason`.
-    pub flow_removed: [u32; 2],
-}
-
-impl AsyncConfig {
-    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self> {
-        let mut pair = || -> Result<[u32; 2]> { Ok([r.u32()?, r.u32()?]) };
-        let config = Self { packet_in: pair()?, port_status: pair()?, flow_removed: pair()? };
-        r.finish()?;
-        Ok(config)
-    }
-
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        for mask in [self.packet_in, self.port_status, self.flow_removed].into_iter().flatten() {
-            out.put_u32(mask);
-        }
     }
 }

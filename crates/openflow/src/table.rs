@@ -3,7 +3,7 @@
 mod config;
 mod stats;
 
-pub use config::{TableDesc, TableMod, TableProperties, TableReason, TableStatus, Vacancy, config as table_config};
+pub use config::{TableDesc, TableMod, TableProperties, TableReason, TableStatus, Vacancy, table_config};
 pub use stats::{TableAbilities, TableStats};
 
 use crate::Version::{self, V15};

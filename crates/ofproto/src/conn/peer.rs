@@ -1,9 +1,10 @@
 //! One OpenFlow connection: what was agreed on it, and its queue of messages to send.
 
 use super::bundles::Bundles;
+use openflow::asynchronous::AsyncConfig;
 use openflow::message::{Message, Options, encode_with};
 use openflow::packet::PacketInFormat;
-use openflow::switch::{AsyncConfig, Role};
+use openflow::role::Role;
 use openflow::{PacketInReason, Version};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -168,5 +169,5 @@ impl Peer {
 /// TTLs, as secondary port status only.
 fn default_async() -> AsyncConfig {
     let all_reasons = !(1 << PacketInReason::InvalidTtl as u32) & 0x3f;
-    AsyncConfig { packet_in: [all_reasons, 0], port_status: [7, 7], flow_removed: [0x3f, 0] }
+    AsyncConfig { packet_in: [all_reasons, 0], port_status: [7, 7], flow_removed: [0x3f, 0], ..AsyncConfig::default() }
 }

@@ -10,6 +10,7 @@ macro_rules! put {
 mod config;
 mod flows;
 mod groups;
+mod monitors;
 mod packets;
 mod ports;
 mod table_config;
@@ -214,7 +215,10 @@ pub fn body(version: Version, xid: Xid, message: &Message, style: Style<'_>, out
             style.port(*port, out);
         }
         M::QueueGetConfigReply(q) => ports::queue_configs(&q.queues, style, out),
-        M::RoleRequest(_, r) | M::RoleReply(_, r) => config::role(*r, out),
+        M::RoleRequest(_, r) => config::role(*r, false, out),
+        M::RoleReply(_, r) => config::role(*r, true, out),
+        M::RoleStatus(s) => config::role_status(*s, out),
+        M::RequestForward(f) => config::request_forward(f, style, out),
         M::SetAsync(_, a) | M::GetAsyncReply(a) => config::async_config(a, out),
         M::SetFlowFormat(n) => config::flow_format(*n, out),
         M::FlowModTableId(on) => put!(out, " {}", if *on { "enable" } else { "disable" }),
@@ -236,6 +240,8 @@ pub fn body(version: Version, xid: Xid, message: &Message, style: Style<'_>, out
         | M::BarrierRequest
         | M::BarrierReply
         | M::GetAsyncRequest
+        | M::FlowMonitorPaused
+        | M::FlowMonitorResumed
         | M::FlowAge => {}
     }
 }
@@ -279,7 +285,7 @@ fn stats_request(_version: Version, request: &StatsRequest, style: Style<'_>, ou
             style.port(*port, out);
         }
         S::QueueDesc(q) => ports::queue_desc_request(q, style, out),
-        S::FlowMonitor(monitors) => flows::flow_monitors(monitors, style, out),
+        S::FlowMonitor(monitors) => monitors::requests(monitors, style, out),
         S::Desc | S::Table | S::TableDesc | S::GroupFeatures | S::MeterFeatures => {}
     }
 }
@@ -324,6 +330,7 @@ pub fn stats_reply(version: Version, reply: &StatsReply, style: Style<'_>, out: 
             out.push('\n');
             ports::port_descs(all, style, out);
         }
+        S::FlowMonitor(updates) => monitors::updates(updates, style, out),
         S::QueueDesc(all) => ports::queue_configs(all, style, out),
         S::TableDesc(all) => table_config::table_descs(all, style, out),
     }
