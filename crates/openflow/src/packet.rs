@@ -285,7 +285,8 @@ impl PacketOut {
             return Err(OfpError::BrcBadPort);
         }
         let actions = read_actions(version, &mut r.sub(actions_len)?)?;
-        let data = if buffer_id.is_none() { r.rest().to_vec() } else { Vec::new() };
+        // With a buffer there is nothing to say of the packet.
+        let data = Some(r.rest()).filter(|_| buffer_id.is_none()).unwrap_or_default().to_vec();
         Ok(Self { buffer_id, in_port, metadata, actions, data })
     }
 

@@ -2,8 +2,6 @@
 //! the Open Networking Foundation's forms of the same).
 
 use crate::error::OfpError;
-use crate::nxm::Unknown;
-use crate::property;
 use crate::wire::{Put, Reader, Result};
 
 /// A controller's role.
@@ -125,7 +123,8 @@ impl RoleStatus {
         let (role, reason) = (read_role(r)?, RoleReason::from_wire(r.u8()?));
         r.skip(3)?;
         let generation_id = read_generation(r)?;
-        property::each(r, |p| p.unknown(Unknown::Skip))?;
+        // Properties, of which none is known.
+        r.rest();
         Ok(Self { role, reason, generation_id })
     }
 

@@ -21,21 +21,36 @@ const VERSION_BITMAP: u16 = 1;
 
 impl Hello {
     pub(crate) fn decode(header_version: u8, r: &mut Reader<'_>) -> Self {
-        // Elements that make no sense are passed over: HELLO must get through between any two versions.
-        Self { versions: Self::bitmap(r).unwrap_or(Versions::up_to(header_version)) }
+        Self::elements(header_version, r.rest()).0
     }
 
-    fn bitmap(r: &mut Reader<'_>) -> Option<Versions> {
-        while r.len() >= 4 {
-            let (ty, len) = (r.u16().ok()?, usize::from(r.u16().ok()?));
-            let mut body = r.sub(len.checked_sub(4)?).ok()?;
-            r.skip((len.wrapping_neg() % 8).min(r.len())).ok()?;
-            if ty == VERSION_BITMAP {
-                // Bit 0 stands for the number 0, which is no version.
-                return body.u32().ok().map(|bits| Versions(bits & !1)).filter(|v| v.0 != 0);
+    /// Whether all elements of a HELLO of which this is the body make sense. Those that do not are passed over: HELLO must
+    /// get through between any two versions.
+    pub(crate) fn is_understood(body: &[u8]) -> bool {
+        Self::elements(1, body).1
+    }
+
+    fn elements(header_version: u8, body: &[u8]) -> (Self, bool) {
+        let mut r = Reader(body);
+        let mut hello = Self { versions: Versions::up_to(header_version) };
+        let mut understood = true;
+        while !r.is_empty() {
+            let Some((ty, mut value)) = Self::element(&mut r) else { return (hello, false) };
+            // Bit 0 stands for the number 0, which is no version.
+            match value.u32().map(|bits| Versions(bits & !1)) {
+                Ok(versions) if ty == VERSION_BITMAP && versions.0 != 0 => hello.versions = versions,
+                _ => understood = false,
             }
         }
-        None
+        (hello, understood)
+    }
+
+    /// Takes an element, with as much of its padding as is there, off the front of `r`.
+    fn element<'a>(r: &mut Reader<'a>) -> Option<(u16, Reader<'a>)> {
+        let (ty, len) = (r.u16().ok()?, usize::from(r.u16().ok()?));
+        let value = r.sub(len.checked_sub(4)?).ok()?;
+        r.skip((len.wrapping_neg() % 8).min(r.len())).ok()?;
+        Some((ty, value))
     }
 
     pub(crate) fn encode(self, header_version: Version, out: &mut Vec<u8>) {

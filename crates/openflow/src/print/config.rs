@@ -100,7 +100,7 @@ pub(super) fn features(version: Version, f: &Features, style: Style<'_>, out: &m
     out.push_str("\ncapabilities: ");
     bit_names(f.capabilities, &CAPABILITIES, out);
     out.push('\n');
-    if version == V10 {
+    if version == V10 && f.actions != 0 {
         out.push_str("actions: ");
         actions(version, f.actions, out);
         out.push('\n');
@@ -192,7 +192,7 @@ pub(super) fn meter_mod(m: &MeterMod, out: &mut String) {
     };
     put!(out, " {command} ");
     meter_id(m.meter_id, out);
-    if m.command < 2 {
+    if m.command < 2 && m.flags != 0 {
         out.push(' ');
         bit_names(m.flags.into(), &METER_FLAGS, out);
     }

@@ -27,7 +27,7 @@ use crate::error::OfpError;
 use crate::message::{DecodeError, Message, Options, Xid, decode_with, encode_with};
 use crate::multipart::{StatsReply, StatsRequest};
 use crate::switch::{ErrorReport, Hello, ReportedError};
-use crate::types;
+use crate::types::{self, Kind};
 use base::PortNo;
 use flow::text::{NoNames, PortNames, format_port};
 use std::cmp::Ordering;
@@ -149,6 +149,10 @@ fn print_decodable(msg: &[u8], style: Style<'_>, out: &mut String) {
     match decoded {
         Ok((version, xid, message)) => {
             body(version, xid, &message, style, out);
+            if matches!(message, Message::Hello(_)) && !Hello::is_understood(head.body.0) {
+                out.push_str(" unknown data in hello:\n");
+                hex_dump(msg, 0, out);
+            }
             if out.as_bytes().last() != Some(&b'\n') {
                 out.push('\n');
             }
@@ -158,7 +162,12 @@ fn print_decodable(msg: &[u8], style: Style<'_>, out: &mut String) {
         }
         Err(DecodeError { error, .. }) => {
             out.truncate(start);
-            put!(out, " {}", decode_error(error));
+            out.push_str(match head.row.kind {
+                Kind::PortDescReply => "\n",
+                Kind::GroupReply => " ***parse error***\n",
+                _ => " ",
+            });
+            out.push_str(&decode_error(error));
             hex_dump(msg, 0, out);
         }
     }
@@ -256,7 +265,10 @@ fn error(e: &ErrorReport, style: Style<'_>, out: &mut String) {
     }
     let hello_failed = matches!(e.error, ReportedError::Known(OfpError::HfcIncompatible | OfpError::HfcEperm));
     if hello_failed {
-        put!(out, "{}\n", String::from_utf8_lossy(&e.data).trim_end_matches('\0'));
+        if !e.data.is_empty() {
+            out.push_str(&printable(&e.data));
+            out.push('\n');
+        }
     } else {
         out.push_str(&print(&e.data, Style { verbosity: 1, ..style }));
     }
@@ -334,6 +346,18 @@ pub fn stats_reply(version: Version, reply: &StatsReply, style: Style<'_>, out: 
         S::QueueDesc(all) => ports::queue_configs(all, style, out),
         S::TableDesc(all) => table_config::table_descs(all, style, out),
     }
+}
+
+/// Text from outside: all but printable ASCII in octal.
+fn printable(bytes: &[u8]) -> String {
+    let mut out = String::new();
+    for b in bytes {
+        match b {
+            b'"' | b'\\' | ..0x20 | 0x7f.. => put!(out, "\\{b:03o}"),
+            _ => out.push(char::from(*b)),
+        }
+    }
+    out
 }
 
 /// A counter, `?` if it is not known.

@@ -90,10 +90,10 @@ fn fields11(bits: u64) -> FieldSet {
     FIELDS.iter().filter(|(bit, _)| bits >> bit & 1 != 0).flat_map(|(_, fields)| fields.iter().copied()).collect()
 }
 
-/// Fields in the numbering of OXM.
+/// Fields in the numbering of OXM, of which OpenFlow 1.2 has 36.
 fn fields12(bits: u64) -> FieldSet {
     let header = |number| Header { class: 0x8000, number, has_mask: false, payload: 0, experimenter: 0 };
-    (0..40).filter(|n| bits >> n & 1 != 0).filter_map(|n| header(n).named_field()).collect()
+    (0..36).filter(|n| bits >> n & 1 != 0).filter_map(|n| header(n).named_field()).collect()
 }
 
 fn features_of_abilities(version: Version, a: &TableAbilities, t: &mut TableFeatures) {
