@@ -8,7 +8,7 @@ use crate::query::config;
 use crate::switch::{Target, accepted_names, barrier, fail_on_errors, open, shown_names, style, transact_noreply};
 use crate::vconn::{Vconn, Writer, next_xid, xid_of};
 use openflow::message::{self, Options};
-use openflow::monitor::FlowMonitorRequest;
+use openflow::monitor::{FlowMonitorRequest, MonitorCommand};
 use openflow::multipart::StatsRequest;
 use openflow::packet::PacketInFormat;
 use openflow::print::{Style, print};
@@ -124,8 +124,10 @@ fn watch(c: &Context, switch: &str, conn: &mut Vconn, spec: &str) -> Result {
     let filter = parse_flow_filter(&rest.join(","), &names).map_err(fatal)?.flow_mod;
     let request = FlowMonitorRequest {
         id: 1,
+        command: MonitorCommand::Add,
         flags,
         out_port: filter.out_port,
+        out_group: filter.out_group,
         table_id: filter.table_id,
         matching: filter.matching,
     };

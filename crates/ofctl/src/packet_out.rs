@@ -5,6 +5,7 @@ use crate::names::Names;
 use crate::options::Context;
 use crate::switch::{accepted_names, accepted_names_ports_first, open_for_flow_mods, port_by_name, transact_noreply};
 use base::PortNo;
+use flow::Match;
 use flow::text::{next_key_value, parse_port};
 use openflow::message::Options;
 use openflow::packet::PacketOut;
@@ -49,7 +50,7 @@ pub fn packet_out(c: &Context, a: &[String]) -> Result {
     let mut requests = Vec::new();
     for text in &a[3..] {
         let data = packet(text).map_err(fatal)?;
-        requests.push(PacketOut { buffer_id: None, in_port, actions: actions.clone(), data });
+        requests.push(PacketOut { buffer_id: None, in_port, metadata: Match::ANY, actions: actions.clone(), data });
     }
     send(c, &a[0], requests)
 }
@@ -72,7 +73,8 @@ pub fn parse(text: &str, names: &Names) -> std::result::Result<PacketOut, String
         }
         None => (text, ""),
     };
-    let mut request = PacketOut { buffer_id: None, in_port: PortNo::CONTROLLER, actions: vec![], data: vec![] };
+    let mut request =
+        PacketOut { buffer_id: None, in_port: PortNo::CONTROLLER, metadata: Match::ANY, actions: vec![], data: vec![] };
     let mut rest = fields;
     while let Some((key, value)) = next_key_value(&mut rest) {
         let value = value.ok_or_else(|| format!("field {key} missing value"))?;

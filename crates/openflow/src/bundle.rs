@@ -3,7 +3,7 @@
 
 use crate::Version;
 use crate::error::OfpError;
-use crate::message::{self, Message, Options, Xid};
+use crate::message::{self, Context, Message};
 use crate::types::{self, HEADER_LEN, Kind};
 use crate::wire::{Put, Reader, Result};
 
@@ -55,7 +55,10 @@ pub struct BundleControl {
 
 impl BundleControl {
     pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self> {
-        Ok(Self { bundle_id: r.u32()?, ty: r.u16()?, flags: r.u16()? })
+        let control = Self { bundle_id: r.u32()?, ty: r.u16()?, flags: r.u16()? };
+        // Properties, of which none is known.
+        r.rest();
+        Ok(control)
     }
 
     pub(crate) fn encode(self, out: &mut Vec<u8>) {
@@ -93,16 +96,19 @@ fn put_add(bundle_id: u32, flags: u16, message: &[u8], out: &mut Vec<u8>) {
 
 impl BundleAdd {
     /// Errors of the message inside are told as they are, but for one that is none at all, or none for a bundle.
-    pub(crate) fn decode(xid: Xid, options: Options, r: &mut Reader<'_>) -> Result<Self> {
+    pub(crate) fn decode(cx: Context, r: &mut Reader<'_>) -> Result<Self> {
         let bundle_id = r.u32()?;
         r.skip(2)?;
         let flags = r.u16()?;
         let inner = r.rest();
+        if inner.len() >= HEADER_LEN && inner.first().copied() != Some(cx.version.wire()) {
+            return Err(OfpError::BfcBadVersion);
+        }
         let length = inner.get(2..4).and_then(|b| b.try_into().ok()).map_or(0, u16::from_be_bytes);
         if inner.len() < HEADER_LEN || usize::from(length) != inner.len() {
             return Err(OfpError::BfcMsgBadLen);
         }
-        if types::xid(inner) != xid {
+        if types::xid(inner) != cx.xid {
             return Err(OfpError::BfcMsgBadXid);
         }
         // Of others nothing but the headers is read, so that one inside of the other leads nowhere.
@@ -110,11 +116,12 @@ impl BundleAdd {
         if !head.row.kind.is_for_bundles() {
             return Err(OfpError::BfcMsgUnsup);
         }
-        let (_, _, message) = message::decode_with(inner, options).map_err(|e| e.error)?;
+        let (_, _, message) = message::decode_with(inner, cx.options).map_err(|e| e.error)?;
         Ok(Self { bundle_id, flags, message })
     }
 
-    pub(crate) fn encode(&self, v: Version, xid: Xid, options: Options, out: &mut Vec<u8>) {
-        put_add(self.bundle_id, self.flags, &message::encode_with(v, xid, &self.message, options), out);
+    pub(crate) fn encode(&self, cx: Context, out: &mut Vec<u8>) {
+        let message = message::encode_with(cx.version, cx.xid, &self.message, cx.options);
+        put_add(self.bundle_id, self.flags, &message, out);
     }
 }

@@ -5,7 +5,8 @@
 //!
 //! - [`version`], [`versions`], [`error`]: versions, sets of them, and errors with their numbers and names.
 //! - [`message`], [`types`]: all messages as values, and the table of their numbers in each version.
-//! - [`switch`], [`port`], [`queue`], [`packet`], [`flow_msg`], [`monitor`], [`table`], [`group`], [`meter`]: the messages' contents, by topic.
+//! - [`switch`], [`role`], [`asynchronous`], [`request_forward`], [`bundle`], [`port`], [`queue`], [`packet`], [`flow_msg`], [`monitor`], [`table`], [`group`],
+//!   [`meter`]: the messages' contents, by topic.
 //! - [`multipart`]: statistics; answers in parts, written one message at a time and put together again.
 //! - [`nxm`], [`of_match`], [`prereq`]: matches as entries, as fixed structures, and what their fields presuppose.
 //! - [`mod@print`]: messages as text.
@@ -15,6 +16,7 @@
 //! - [`protocol`]: the flow formats of `ovs-ofctl -F`, and what each can carry.
 
 pub mod action;
+pub mod asynchronous;
 mod body;
 pub mod bundle;
 pub mod bytes;
@@ -29,6 +31,7 @@ pub mod monitor;
 pub mod multipart;
 pub mod nxm;
 pub mod of_match;
+mod oxs;
 pub mod packet;
 pub mod port;
 pub mod prereq;
@@ -36,6 +39,8 @@ pub mod print;
 mod property;
 pub mod protocol;
 pub mod queue;
+pub mod request_forward;
+pub mod role;
 pub mod stream;
 pub mod switch;
 pub mod table;

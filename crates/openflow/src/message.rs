@@ -4,6 +4,7 @@
 //! further message is a variant of [`Message`], its [`Kind`], and lines in its topic's `decode` and `encode`.
 
 use crate::Version;
+use crate::asynchronous::{AsyncChange, AsyncForm};
 use crate::bundle::{BundleAdd, BundleControl};
 use crate::error::OfpError;
 use crate::flow_mod::FlowMod;
@@ -14,7 +15,9 @@ use crate::multipart::{StatsReply, StatsRequest};
 use crate::packet::{PacketIn, PacketInFormat, PacketOut};
 use crate::port::{PortMod, PortStatus};
 use crate::queue::QueueGetConfigReply;
-use crate::switch::{AsyncConfig, ErrorReport, Features, Hello, RoleMsg, SwitchConfig};
+use crate::request_forward::RequestForward;
+use crate::role::{RoleMsg, RoleStatus};
+use crate::switch::{ErrorReport, Features, Hello, SwitchConfig};
 use crate::table::{TableMod, TableStatus};
 use crate::types::{self, Kind};
 use crate::wire::{Reader, Result};
@@ -64,6 +67,10 @@ pub enum Message {
     FlowRemoved(Form, Box<FlowRemoved>),
     /// A port came, went or changed.
     PortStatus(PortStatus),
+    /// The controller's role changed without its asking (OpenFlow 1.4).
+    RoleStatus(RoleStatus),
+    /// Another controller changed something (OpenFlow 1.4).
+    RequestForward(Box<RequestForward>),
     /// A table fills, or no longer (OpenFlow 1.4).
     TableStatus(TableStatus),
     /// Send a packet.
@@ -93,9 +100,9 @@ pub enum Message {
     /// Which asynchronous messages do I get?
     GetAsyncRequest,
     /// These.
-    GetAsyncReply(AsyncConfig),
+    GetAsyncReply(AsyncChange),
     /// Send me these.
-    SetAsync(Form, AsyncConfig),
+    SetAsync(AsyncForm, AsyncChange),
     /// NXT_SET_FLOW_FORMAT: 0 for OpenFlow 1.0, 2 for NXM.
     SetFlowFormat(u32),
     /// NXT_FLOW_MOD_TABLE_ID: flow modifications name their table from now on, or no longer.
@@ -108,6 +115,10 @@ pub enum Message {
     SetControllerId(u16),
     /// NXT_FLOW_MONITOR_CANCEL of the monitor of this number.
     FlowMonitorCancel(u32),
+    /// Flow monitors tell no more for now: their messages are not taken fast enough.
+    FlowMonitorPaused,
+    /// Flow monitors tell again.
+    FlowMonitorResumed,
     /// Open a bundle, close it, carry it out or forget it; and the reply to that.
     BundleControl(BundleControl),
     /// Keep a message in a bundle.
@@ -212,6 +223,8 @@ impl Message {
             Self::FlowRemoved(Standard, _) => Kind::FlowRemoved,
             Self::FlowRemoved(Nicira, _) => Kind::NxFlowRemoved,
             Self::PortStatus(_) => Kind::PortStatus,
+            Self::RoleStatus(_) => Kind::RoleStatus,
+            Self::RequestForward(_) => Kind::RequestForward,
             Self::TableStatus(_) => Kind::TableStatus,
             Self::PacketOut(_) => Kind::PacketOut,
             Self::FlowMod(Standard, _) => Kind::FlowMod,
@@ -230,14 +243,15 @@ impl Message {
             Self::RoleReply(Nicira, _) => Kind::NxRoleReply,
             Self::GetAsyncRequest => Kind::GetAsyncRequest,
             Self::GetAsyncReply(_) => Kind::GetAsyncReply,
-            Self::SetAsync(Standard, _) => Kind::SetAsync,
-            Self::SetAsync(Nicira, _) => Kind::NxSetAsyncConfig,
+            Self::SetAsync(form, _) => form.kind(),
             Self::SetFlowFormat(_) => Kind::NxSetFlowFormat,
             Self::FlowModTableId(_) => Kind::NxFlowModTableId,
             Self::SetPacketInFormat(_) => Kind::NxSetPacketInFormat,
             Self::FlowAge => Kind::NxFlowAge,
             Self::SetControllerId(_) => Kind::NxSetControllerId,
             Self::FlowMonitorCancel(_) => Kind::FlowMonitorCancel,
+            Self::FlowMonitorPaused => Kind::FlowMonitorPaused,
+            Self::FlowMonitorResumed => Kind::FlowMonitorResumed,
             Self::BundleControl(_) => Kind::BundleControl,
             Self::BundleAdd(_) => Kind::BundleAdd,
             Self::StatsRequest { body, .. } => body.kind(),

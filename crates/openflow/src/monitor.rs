@@ -1,21 +1,65 @@
-//! Flow monitors: what a controller wants to be told of the flow tables (Nicira's; OpenFlow 1.4 section 7.3.5.18).
+//! Flow monitors: what a controller wants to be told of the flow tables, and what it is told (OpenFlow 1.4 section
+//! 7.3.5.17; for 1.3 the Open Networking Foundation's extension 187; Nicira's before).
 
-use crate::body::{put_nxm, read_nxm};
+use crate::Version::{self, V12, V14};
+use crate::action::Action;
+use crate::action::encode::encode_actions;
+use crate::body::{put_flow_actions, put_nxm, put_oxm_match, read_flow_actions, read_nxm, read_oxm_match};
 use crate::error::OfpError;
+use crate::flow_mod::GROUP_ANY;
 use crate::flow_msg::{ALL_TABLES, table};
-use crate::wire::{Put, Reader, Result};
+use crate::wire::{Put, Reader, Result, patch_len};
 use base::PortNo;
 use flow::Match;
 
-/// One monitor of a NXST_FLOW_MONITOR request.
+/// Bits of a monitor's flags, as Nicira numbers them.
+pub mod flag {
+    /// All flows that there are at first.
+    pub const INITIAL: u16 = 1 << 0;
+    /// Flows that are added.
+    pub const ADD: u16 = 1 << 1;
+    /// Flows that are deleted.
+    pub const DELETE: u16 = 1 << 2;
+    /// Flows that are modified.
+    pub const MODIFY: u16 = 1 << 3;
+    /// Tell of actions too.
+    pub const ACTIONS: u16 = 1 << 4;
+    /// Tell of one's own changes in full too. (OpenFlow 1.4 has one bit for that, and one for nothing but these, which
+    /// Open vSwitch takes for this.)
+    pub const OWN: u16 = 1 << 5;
+
+    pub(super) const EVENTS: u16 = ADD | DELETE | MODIFY;
+    pub(super) const ALL: u16 = 0x3f;
+    /// `OWN` in OpenFlow 1.4.
+    pub(super) const OWN14: u16 = 1 << 6;
+}
+
+/// What a request does with a monitor (`ofp_flow_monitor_command`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[repr(u8)]
+pub enum MonitorCommand {
+    /// Set it up.
+    #[default]
+    Add = 0,
+    /// Change it.
+    Modify = 1,
+    /// End it.
+    Delete = 2,
+}
+
+/// One monitor of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FlowMonitorRequest {
     /// The requester's number for it.
     pub id: u32,
-    /// `NXFMF_*`: initial 1, add 2, delete 4, modify 8, actions 16, own 32.
+    /// What to do with it; before OpenFlow 1.4 there are only additions.
+    pub command: MonitorCommand,
+    /// Bits of [`flag`].
     pub flags: u16,
     /// Flows that output here only.
     pub out_port: PortNo,
+    /// Flows that output to this group only (OpenFlow 1.4).
+    pub out_group: u32,
     /// This table only.
     pub table_id: Option<u8>,
     /// Flows that this contains.
@@ -23,27 +67,237 @@ pub struct FlowMonitorRequest {
 }
 
 impl FlowMonitorRequest {
-    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self> {
-        let (id, flags, out_port) = (r.u32()?, r.u16()?, r.port10()?);
-        let (len, table_id) = (usize::from(r.u16()?), table(r.u8()?));
-        if r.array::<5>()? != [0; 5] {
+    pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
+        if version >= V14 {
+            return Self::decode14(version, r);
+        }
+        let nicira = version <= V12;
+        let (id, flags) = (r.u32()?, r.u16()?);
+        let (out_port, len) = if nicira {
+            (r.port10()?, usize::from(r.u16()?))
+        } else {
+            let len = usize::from(r.u16()?);
+            (r.port11()?, len)
+        };
+        let table_id = table(r.u8()?);
+        if r.bytes(if nicira { 5 } else { 3 })?.iter().any(|b| *b != 0) {
             return Err(OfpError::NxbrcMustBeZero);
         }
-        if flags & !0x3f != 0 || flags & 0x0f == 0 {
+        if flags & !flag::ALL != 0 || flags & flag::EVENTS == 0 {
             return Err(OfpError::MofcBadFlags);
         }
-        let matching = read_nxm(r, len)?.matching;
-        Ok(Self { id, flags, out_port, table_id, matching })
+        let matching = if nicira { read_nxm(r, len)?.matching } else { read_oxm_match(version, r)? };
+        Ok(Self { id, command: MonitorCommand::Add, flags, out_port, out_group: GROUP_ANY, table_id, matching })
     }
 
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+    fn decode14(version: Version, r: &mut Reader<'_>) -> Result<Self> {
+        let (id, out_port, out_group) = (r.u32()?, r.port11()?, r.u32()?);
+        let (flags, table_id, command) = (r.u16()?, table(r.u8()?), r.u8()?);
+        let command = match command {
+            0 => MonitorCommand::Add,
+            1 => MonitorCommand::Modify,
+            2 => MonitorCommand::Delete,
+            _ => return Err(OfpError::MofcBadCommand),
+        };
+        let known = flag::ALL & !flag::OWN | flag::OWN14;
+        if command != MonitorCommand::Delete && (flags & !known != 0 || flags & flag::EVENTS == 0) {
+            return Err(OfpError::MofcBadFlags);
+        }
+        let own = if flags & flag::OWN14 != 0 { flag::OWN } else { 0 };
+        let flags = flags & flag::ALL & !flag::OWN | own;
+        Ok(Self { id, command, flags, out_port, out_group, table_id, matching: read_oxm_match(version, r)? })
+    }
+
+    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        let table_id = self.table_id.unwrap_or(ALL_TABLES);
         out.put_u32(self.id);
-        out.put_u16(self.flags);
-        out.put_u16(self.out_port.to_of10());
+        if version >= V14 {
+            out.put_u32(self.out_port.0);
+            out.put_u32(self.out_group);
+            let own = if self.flags & flag::OWN != 0 { flag::OWN14 } else { 0 };
+            out.put_u16(self.flags & !flag::OWN | own);
+            out.put_u8(table_id);
+            out.put_u8(self.command as u8);
+            put_oxm_match(out, version, &self.matching);
+        } else if version > V12 {
+            out.put_u16(self.flags);
+            let len_at = out.len();
+            out.put_u16(0);
+            out.put_u32(self.out_port.0);
+            out.put_u8(table_id);
+            out.zeros(3);
+            put_measured_match(out, version, len_at, &self.matching);
+        } else {
+            out.put_u16(self.flags);
+            out.put_u16(self.out_port.to_of10());
+            let len_at = out.len();
+            out.put_u16(0);
+            out.put_u8(table_id);
+            out.zeros(5);
+            put_nxm(out, len_at, &self.matching, (0, 0));
+        }
+    }
+}
+
+/// Writes a match, and at `len_at` the length that its header says.
+fn put_measured_match(out: &mut Vec<u8>, version: Version, len_at: usize, matching: &Match) {
+    let start = out.len();
+    put_oxm_match(out, version, matching);
+    out.copy_within(start + 2..start + 4, len_at);
+}
+
+/// What happened to a flow.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum FlowEvent {
+    /// It was there when the monitor was set up (OpenFlow 1.4; an addition before).
+    Initial,
+    /// It was added.
+    Added,
+    /// It was deleted, with this reason (`FlowRemovedReason`).
+    Deleted(u16),
+    /// It was modified.
+    Modified,
+}
+
+/// A flow to which something happened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "named as the specification names them")]
+pub struct MonitoredFlow {
+    pub event: FlowEvent,
+    pub table_id: u8,
+    pub priority: u16,
+    pub idle_timeout: u16,
+    pub hard_timeout: u16,
+    pub cookie: u64,
+    pub matching: Match,
+    /// None if the monitor did not ask for them.
+    pub actions: Vec<Action>,
+}
+
+/// What a monitor tells.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FlowUpdate {
+    /// Something happened to a flow.
+    Flow(Box<MonitoredFlow>),
+    /// What the receiver's own request of this transaction id asked for happened.
+    Abbreviated(u32),
+    /// There is nothing more for now (OpenFlow 1.4; a message of its own before).
+    Paused,
+    /// From here on there is again.
+    Resumed,
+}
+
+// Events of OpenFlow 1.4. Nicira's numbers are one less, and end with the abbreviation.
+const INITIAL: u16 = 0;
+const ADDED: u16 = 1;
+const REMOVED: u16 = 2;
+const MODIFIED: u16 = 3;
+const ABBREVIATED: u16 = 4;
+const PAUSED: u16 = 5;
+const RESUMED: u16 = 6;
+
+impl FlowUpdate {
+    pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
+        let len = usize::from(r.u16()?);
+        let mut r = r.sub(len.checked_sub(2).ok_or(OfpError::BrcBadLen)?)?;
+        let number = r.u16()?;
+        let event = if version >= V14 { number } else { number.saturating_add(1) };
+        let update = match event {
+            ABBREVIATED => Self::Abbreviated(r.u32()?),
+            PAUSED | RESUMED if version >= V14 => {
+                r.skip(4)?;
+                if event == PAUSED { Self::Paused } else { Self::Resumed }
+            }
+            INITIAL | ADDED | REMOVED | MODIFIED => {
+                Self::Flow(Box::new(MonitoredFlow::decode(version, event, &mut r)?))
+            }
+            _ => return Err(OfpError::NxbrcFmBadEvent),
+        };
+        r.finish()?;
+        Ok(update)
+    }
+
+    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        let event = match self {
+            Self::Flow(flow) => match flow.event {
+                FlowEvent::Initial if version >= V14 => INITIAL,
+                FlowEvent::Initial | FlowEvent::Added => ADDED,
+                FlowEvent::Deleted(_) => REMOVED,
+                FlowEvent::Modified => MODIFIED,
+            },
+            Self::Abbreviated(_) => ABBREVIATED,
+            Self::Paused => PAUSED,
+            Self::Resumed => RESUMED,
+        };
+        let start = out.len();
+        out.put_u16(0);
+        out.put_u16(if version >= V14 { event } else { event - 1 });
+        match self {
+            Self::Flow(flow) => flow.encode(version, out),
+            Self::Abbreviated(xid) => out.put_u32(*xid),
+            Self::Paused | Self::Resumed => out.zeros(4),
+        }
+        patch_len(out, start, 0);
+    }
+}
+
+impl MonitoredFlow {
+    fn decode(version: Version, event: u16, r: &mut Reader<'_>) -> Result<Self> {
+        let of = |reason| match event {
+            INITIAL => FlowEvent::Initial,
+            ADDED => FlowEvent::Added,
+            REMOVED => FlowEvent::Deleted(reason),
+            _ => FlowEvent::Modified,
+        };
+        if version >= V14 {
+            let (table_id, reason) = (r.u8()?, r.u8()?);
+            let (idle_timeout, hard_timeout, priority) = (r.u16()?, r.u16()?, r.u16()?);
+            r.skip(4)?;
+            let (cookie, matching) = (r.u64()?, read_oxm_match(version, r)?);
+            let (event, actions) = (of(reason.into()), read_flow_actions(version, r)?);
+            return Ok(Self { event, table_id, priority, idle_timeout, hard_timeout, cookie, matching, actions });
+        }
+        let (reason, priority, idle_timeout, hard_timeout) = (r.u16()?, r.u16()?, r.u16()?, r.u16()?);
+        let (len, table_id) = (usize::from(r.u16()?), r.u8()?);
+        r.skip(1)?;
+        let cookie = r.u64()?;
+        let (matching, actions) = if version > V12 {
+            (read_oxm_match(version, r)?, read_flow_actions(version, r)?)
+        } else {
+            // What a flow does is a list of actions, even where flows have instructions.
+            (read_nxm(r, len)?.matching, crate::decode_actions(r.rest(), version)?)
+        };
+        Ok(Self { event: of(reason), table_id, priority, idle_timeout, hard_timeout, cookie, matching, actions })
+    }
+
+    fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        let reason = if let FlowEvent::Deleted(reason) = self.event { reason } else { 0 };
+        if version >= V14 {
+            out.put_u8(self.table_id);
+            out.put_u8(reason as u8);
+            out.put_u16(self.idle_timeout);
+            out.put_u16(self.hard_timeout);
+            out.put_u16(self.priority);
+            out.zeros(4);
+            out.put_u64(self.cookie);
+            put_oxm_match(out, version, &self.matching);
+            put_flow_actions(out, version, &self.actions, &self.matching);
+            return;
+        }
+        for n in [reason, self.priority, self.idle_timeout, self.hard_timeout] {
+            out.put_u16(n);
+        }
         let len_at = out.len();
         out.put_u16(0);
-        out.put_u8(self.table_id.unwrap_or(ALL_TABLES));
-        out.zeros(5);
-        put_nxm(out, len_at, &self.matching, (0, 0));
+        out.put_u8(self.table_id);
+        out.put_u8(0);
+        out.put_u64(self.cookie);
+        if version > V12 {
+            put_measured_match(out, version, len_at, &self.matching);
+            put_flow_actions(out, version, &self.actions, &self.matching);
+        } else {
+            put_nxm(out, len_at, &self.matching, (0, 0));
+            encode_actions(out, &self.actions, version, &self.matching);
+        }
     }
 }

@@ -6,7 +6,8 @@ use crate::error::OfpError;
 use crate::flow_msg::{FlowStats, FlowStatsRequest};
 use crate::group::{GROUP_ALL, GroupDesc, GroupFeatures, GroupStats};
 use crate::meter::{METER_ALL, MeterConfig, MeterFeatures, MeterStats};
-use crate::monitor::FlowMonitorRequest;
+use crate::monitor::{FlowMonitorRequest, FlowUpdate};
+use crate::oxs::{Counts, known};
 use crate::port::{PortDesc, PortStats, put_port, read_port};
 use crate::queue::{QueueConfig, QueueStats, QueueStatsRequest};
 use crate::table::{TableDesc, TableFeatures, TableStats};
@@ -53,7 +54,7 @@ pub enum StatsRequest {
     NxFlow(FlowStatsRequest),
     /// NXST_AGGREGATE.
     NxAggregate(FlowStatsRequest),
-    /// NXST_FLOW_MONITOR.
+    /// Flow monitors, to be set up.
     FlowMonitor(Vec<FlowMonitorRequest>),
 }
 
@@ -120,7 +121,7 @@ impl StatsRequest {
             Kind::TableDescRequest => fixed(r, Self::TableDesc),
             Kind::NxFlowRequest => FlowStatsRequest::decode_nx(r).map(Self::NxFlow),
             Kind::NxAggregateRequest => FlowStatsRequest::decode_nx(r).map(Self::NxAggregate),
-            Kind::FlowMonitorRequest => list(r, FlowMonitorRequest::decode).map(Self::FlowMonitor),
+            Kind::FlowMonitorRequest => list(r, |r| FlowMonitorRequest::decode(version, r)).map(Self::FlowMonitor),
             _ => return None,
         })
     }
@@ -141,7 +142,7 @@ impl StatsRequest {
             }
             Self::TableFeatures(tables) => tables.iter().for_each(|t| t.encode(version, out)),
             Self::NxFlow(q) | Self::NxAggregate(q) => q.encode_nx(out),
-            Self::FlowMonitor(monitors) => monitors.iter().for_each(|m| m.encode(out)),
+            Self::FlowMonitor(monitors) => monitors.iter().for_each(|m| m.encode(version, out)),
             Self::Desc | Self::Table | Self::GroupFeatures | Self::MeterFeatures | Self::TableDesc => {}
         }
     }
@@ -190,14 +191,27 @@ pub struct AggregateStats {
 }
 
 impl AggregateStats {
-    fn decode(r: &mut Reader<'_>) -> Result<Self> {
+    fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
+        if version >= Version::V15 {
+            let counts = Counts::decode(r)?;
+            return Ok(Self {
+                packet_count: counts.packet_count.unwrap_or(u64::MAX),
+                byte_count: counts.byte_count.unwrap_or(u64::MAX),
+                flow_count: counts.flow_count.unwrap_or(u32::MAX),
+            });
+        }
         let (packet_count, byte_count, flow_count) = (r.u64()?, r.u64()?, r.u32()?);
         r.skip(4)?;
         r.finish()?;
         Ok(Self { packet_count, byte_count, flow_count })
     }
 
-    fn encode(&self, out: &mut Vec<u8>) {
+    fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        if version >= Version::V15 {
+            let flow_count = (self.flow_count != u32::MAX).then_some(self.flow_count);
+            let (packet_count, byte_count) = (known(self.packet_count), known(self.byte_count));
+            return Counts { packet_count, byte_count, flow_count, ..Counts::default() }.encode(out);
+        }
         out.put_u64(self.packet_count);
         out.put_u64(self.byte_count);
         out.put_u32(self.flow_count);
@@ -240,6 +254,8 @@ pub enum StatsReply {
     QueueDesc(Vec<QueueConfig>),
     /// Tables' configurations.
     TableDesc(Vec<TableDesc>),
+    /// What happened to flows.
+    FlowMonitor(Vec<FlowUpdate>),
     /// NXST_FLOW.
     NxFlow(Vec<FlowStats>),
     /// NXST_AGGREGATE.
@@ -265,6 +281,7 @@ impl StatsReply {
             Self::TableFeatures(_) => Kind::TableFeaturesReply,
             Self::PortDesc(_) => Kind::PortDescReply,
             Self::QueueDesc(_) => Kind::QueueDescReply,
+            Self::FlowMonitor(_) => Kind::FlowMonitorReply,
             Self::TableDesc(_) => Kind::TableDescReply,
             Self::NxFlow(_) => Kind::NxFlowReply,
             Self::NxAggregate(_) => Kind::NxAggregateReply,
@@ -275,7 +292,7 @@ impl StatsReply {
         Some(match kind {
             Kind::DescReply => decode_desc(r).map(|d| Self::Desc(Box::new(d))),
             Kind::FlowReply => list(r, |r| FlowStats::decode(version, r)).map(Self::Flow),
-            Kind::AggregateReply => AggregateStats::decode(r).map(Self::Aggregate),
+            Kind::AggregateReply => AggregateStats::decode(version, r).map(Self::Aggregate),
             Kind::TableReply => list(r, |r| TableStats::decode(version, r)).map(Self::Table),
             Kind::PortReply => list(r, |r| PortStats::decode(version, r)).map(Self::Port),
             Kind::QueueReply => list(r, |r| QueueStats::decode(version, r)).map(Self::Queue),
@@ -287,10 +304,11 @@ impl StatsReply {
             Kind::MeterFeaturesReply => MeterFeatures::decode(r).map(Self::MeterFeatures),
             Kind::TableFeaturesReply => list(r, |r| TableFeatures::decode(version, r)).map(Self::TableFeatures),
             Kind::PortDescReply => crate::port::decode_ports(version, r).map(Self::PortDesc),
+            Kind::FlowMonitorReply => list(r, |r| FlowUpdate::decode(version, r)).map(Self::FlowMonitor),
             Kind::QueueDescReply => list(r, QueueConfig::decode_desc).map(Self::QueueDesc),
             Kind::TableDescReply => list(r, TableDesc::decode).map(Self::TableDesc),
             Kind::NxFlowReply => list(r, |r| FlowStats::decode_nx(r)).map(Self::NxFlow),
-            Kind::NxAggregateReply => AggregateStats::decode(r).map(Self::NxAggregate),
+            Kind::NxAggregateReply => AggregateStats::decode(version, r).map(Self::NxAggregate),
             _ => return None,
         })
     }
@@ -317,6 +335,7 @@ impl StatsReply {
             Self::MeterFeatures(f) => all(&mut std::iter::once(Entry::MeterFeatures(f))),
             Self::TableFeatures(v) => all(&mut v.iter().map(Entry::TableFeatures)),
             Self::PortDesc(v) => all(&mut v.iter().map(Entry::PortDesc)),
+            Self::FlowMonitor(v) => all(&mut v.iter().map(Entry::FlowUpdate)),
             Self::QueueDesc(v) => all(&mut v.iter().map(Entry::QueueDesc)),
             Self::TableDesc(v) => all(&mut v.iter().map(Entry::TableDesc)),
         }
@@ -337,6 +356,7 @@ impl StatsReply {
             (Self::MeterConfig(a), Self::MeterConfig(b)) => a.extend(b),
             (Self::TableFeatures(a), Self::TableFeatures(b)) => a.extend(b),
             (Self::PortDesc(a), Self::PortDesc(b)) => a.extend(b),
+            (Self::FlowMonitor(a), Self::FlowMonitor(b)) => a.extend(b),
             (Self::QueueDesc(a), Self::QueueDesc(b)) => a.extend(b),
             (Self::TableDesc(a), Self::TableDesc(b)) => a.extend(b),
             _ => return Err(OfpError::BrcBadStat),
@@ -376,6 +396,7 @@ pub enum Entry<'a> {
     TableFeatures(&'a TableFeatures),
     PortDesc(&'a PortDesc),
     QueueDesc(&'a QueueConfig),
+    FlowUpdate(&'a FlowUpdate),
     TableDesc(&'a TableDesc),
 }
 
@@ -437,7 +458,7 @@ impl ReplyWriter {
             }
             Entry::Flow(f) if self.kind == Kind::NxFlowReply => f.encode_nx(out),
             Entry::Flow(f) => f.encode(version, out),
-            Entry::Aggregate(a) => a.encode(out),
+            Entry::Aggregate(a) => a.encode(version, out),
             Entry::Table(t) => t.encode(version, out),
             Entry::Port(p) => p.encode(version, out),
             Entry::Queue(q) => q.encode(version, out),
@@ -449,6 +470,7 @@ impl ReplyWriter {
             Entry::MeterFeatures(f) => f.encode(out),
             Entry::TableFeatures(t) => t.encode(version, out),
             Entry::PortDesc(p) => p.encode(version, out),
+            Entry::FlowUpdate(u) => u.encode(version, out),
             Entry::QueueDesc(q) => q.encode_desc(out),
             Entry::TableDesc(t) => t.encode(out),
         }

@@ -1,7 +1,7 @@
 //! Packets to and from controllers: packet-in in its three formats, and packet-out (OpenFlow 1.0 sections 5.4.1 and 5.3.6,
 //! 1.3 sections 7.4.1 and 7.3.7).
 
-use crate::Version::{self, V10, V11, V12, V13};
+use crate::Version::{self, V10, V11, V12, V13, V15};
 use crate::action::{Action, PacketInReason};
 use crate::body::{
     decode_loose, encode_loose, put_actions, put_nxm, put_oxm_match, read_actions, read_nxm, read_oxm_match,
@@ -256,6 +256,8 @@ pub struct PacketOut {
     pub buffer_id: Option<u32>,
     /// The port that the actions are to take for the ingress port.
     pub in_port: PortNo,
+    /// What else they are to take for the packet's metadata (OpenFlow 1.5).
+    pub metadata: Match,
     /// What to do with the packet.
     pub actions: Vec<Action>,
     /// The packet.
@@ -265,9 +267,16 @@ pub struct PacketOut {
 impl PacketOut {
     pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
         let buffer_id = buffer(r.u32()?);
-        let in_port = read_port(version, r).map_err(|_| OfpError::BrcBadPort)?;
-        let actions_len = usize::from(r.u16()?);
-        r.skip(if version == V10 { 0 } else { 6 })?;
+        let (in_port, metadata, actions_len);
+        if version >= V15 {
+            actions_len = usize::from(r.u16()?);
+            r.skip(2)?;
+            (in_port, metadata) = split_metadata(read_oxm_match(version, r)?)?;
+        } else {
+            (in_port, metadata) = (read_port(version, r).map_err(|_| OfpError::BrcBadPort)?, Match::ANY);
+            actions_len = usize::from(r.u16()?);
+            r.skip(if version == V10 { 0 } else { 6 })?;
+        }
         if in_port != PortNo::LOCAL
             && in_port != PortNo::NONE
             && in_port != PortNo::CONTROLLER
@@ -276,15 +285,25 @@ impl PacketOut {
             return Err(OfpError::BrcBadPort);
         }
         let actions = read_actions(version, &mut r.sub(actions_len)?)?;
-        Ok(Self { buffer_id, in_port, actions, data: if buffer_id.is_none() { r.rest().to_vec() } else { Vec::new() } })
+        // With a buffer there is nothing to say of the packet.
+        let data = Some(r.rest()).filter(|_| buffer_id.is_none()).unwrap_or_default().to_vec();
+        Ok(Self { buffer_id, in_port, metadata, actions, data })
     }
 
     pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
         out.put_u32(self.buffer_id.unwrap_or(NO_BUFFER));
-        put_port(out, version, self.in_port);
-        let len_at = out.len();
-        out.put_u16(0);
-        out.zeros(if version == V10 { 0 } else { 6 });
+        let len_at;
+        if version >= V15 {
+            len_at = out.len();
+            out.zeros(4);
+            let mut metadata = self.metadata.clone();
+            metadata.set(Field::InPortOxm, self.in_port.0.into());
+            put_oxm_match(out, version, &metadata);
+        } else {
+            put_port(out, version, self.in_port);
+            len_at = out.len();
+            out.zeros(if version == V10 { 2 } else { 8 });
+        }
         let start = out.len();
         put_actions(out, version, &self.actions);
         let len = (out.len() - start) as u16;
@@ -293,7 +312,26 @@ impl PacketOut {
     }
 }
 
+/// The ingress port, and the rest, of what OpenFlow 1.5 says of a packet to be sent: nothing that is in packets.
+fn split_metadata(mut metadata: Match) -> Result<(PortNo, Match)> {
+    let (port, mask) = metadata.get(Field::InPortOxm);
+    if mask == 0 {
+        return Err(OfpError::BrcBadPort);
+    }
+    metadata.clear(Field::InPortOxm);
+    let in_packets = |f: &&flow::FieldInfo| {
+        f.prereq != flow::Prereq::None && f.prereq != flow::Prereq::Ct && metadata.get(f.id).1 != 0
+    };
+    if flow::field::FIELDS.iter().any(|f| in_packets(&f)) {
+        return Err(OfpError::BrcPipelineFieldsOnly);
+    }
+    Ok((PortNo(port as u32), metadata))
+}
+
 /// The name of a reason for a packet-in, by its number.
 pub fn reason_name(n: u32) -> Option<&'static str> {
-    ["no_match", "action", "invalid_ttl", "action_set", "group", "packet_out"].get(n as usize).copied()
+    REASONS.get(n as usize).copied()
 }
+
+/// Names of reasons for packet-ins, by number.
+pub(crate) const REASONS: [&str; 6] = ["no_match", "action", "invalid_ttl", "action_set", "group", "packet_out"];

@@ -1,7 +1,10 @@
-//! Small messages between a switch and its controllers: HELLO, features, configuration, roles, asynchronous messages and
-//! error reports (OpenFlow 1.3 sections 7.5.1, 7.3.1, 7.3.2, 7.3.9, 7.3.10, 7.5.4; Nicira's forms of the same).
+//! Small messages between a switch and its controllers: HELLO, features, configuration and error reports (OpenFlow 1.3
+//! sections 7.5.1, 7.3.1, 7.3.2, 7.5.4).
 
 use crate::Version::{self, V10, V13};
+pub use crate::asynchronous::AsyncConfig;
+pub use crate::role::{Role, RoleMsg};
+
 use crate::error::{ErrorNumber, OfpError};
 use crate::port::{PortDesc, decode_ports};
 use crate::versions::Versions;
@@ -18,21 +21,36 @@ const VERSION_BITMAP: u16 = 1;
 
 impl Hello {
     pub(crate) fn decode(header_version: u8, r: &mut Reader<'_>) -> Self {
-        // Elements that make no sense are passed over: HELLO must get through between any two versions.
-        Self { versions: Self::bitmap(r).unwrap_or(Versions::up_to(header_version)) }
+        Self::elements(header_version, r.rest()).0
     }
 
-    fn bitmap(r: &mut Reader<'_>) -> Option<Versions> {
-        while r.len() >= 4 {
-            let (ty, len) = (r.u16().ok()?, usize::from(r.u16().ok()?));
-            let mut body = r.sub(len.checked_sub(4)?).ok()?;
-            r.skip((len.wrapping_neg() % 8).min(r.len())).ok()?;
-            if ty == VERSION_BITMAP {
-                // Bit 0 stands for the number 0, which is no version.
-                return body.u32().ok().map(|bits| Versions(bits & !1)).filter(|v| v.0 != 0);
+    /// Whether all elements of a HELLO of which this is the body make sense. Those that do not are passed over: HELLO must
+    /// get through between any two versions.
+    pub(crate) fn is_understood(body: &[u8]) -> bool {
+        Self::elements(1, body).1
+    }
+
+    fn elements(header_version: u8, body: &[u8]) -> (Self, bool) {
+        let mut r = Reader(body);
+        let mut hello = Self { versions: Versions::up_to(header_version) };
+        let mut understood = true;
+        while !r.is_empty() {
+            let Some((ty, mut value)) = Self::element(&mut r) else { return (hello, false) };
+            // Bit 0 stands for the number 0, which is no version.
+            match value.u32().map(|bits| Versions(bits & !1)) {
+                Ok(versions) if ty == VERSION_BITMAP && versions.0 != 0 => hello.versions = versions,
+                _ => understood = false,
             }
         }
-        None
+        (hello, understood)
+    }
+
+    /// Takes an element, with as much of its padding as is there, off the front of `r`.
+    fn element<'a>(r: &mut Reader<'a>) -> Option<(u16, Reader<'a>)> {
+        let (ty, len) = (r.u16().ok()?, usize::from(r.u16().ok()?));
+        let value = r.sub(len.checked_sub(4)?).ok()?;
+        r.skip((len.wrapping_neg() % 8).min(r.len())).ok()?;
+        Some((ty, value))
     }
 
     pub(crate) fn encode(self, header_version: Version, out: &mut Vec<u8>) {
@@ -237,95 +255,5 @@ impl SwitchConfig {
         let ttl = version < V13 && self.invalid_ttl_to_controller == Some(true);
         out.put_u16(u16::from(self.frag as u8) | if ttl { INVALID_TTL } else { 0 });
         out.put_u16(self.miss_send_len);
-    }
-}
-
-/// A controller's role.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u8)]
-pub enum Role {
-    /// Only asks which it has (OpenFlow 1.2).
-    NoChange = 0,
-    /// Like the others.
-    Equal = 1,
-    /// In charge.
-    Primary = 2,
-    /// May look, not change.
-    Secondary = 3,
-}
-
-/// A request for a role, or the answer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RoleMsg {
-    /// The role.
-    pub role: Role,
-    /// Orders elections (OpenFlow 1.2); `None` if there is none.
-    pub generation_id: Option<u64>,
-}
-
-impl RoleMsg {
-    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self> {
-        let role = match r.u32()? {
-            0 => Role::NoChange,
-            1 => Role::Equal,
-            2 => Role::Primary,
-            3 => Role::Secondary,
-            _ => return Err(OfpError::RrfcBadRole),
-        };
-        r.skip(4)?;
-        let id = r.u64()?;
-        r.finish()?;
-        Ok(Self { role, generation_id: (id != u64::MAX).then_some(id) })
-    }
-
-    pub(crate) fn encode(self, out: &mut Vec<u8>) {
-        out.put_u32(self.role as u32);
-        out.zeros(4);
-        out.put_u64(self.generation_id.unwrap_or(u64::MAX));
-    }
-
-    pub(crate) fn decode_nx(r: &mut Reader<'_>) -> Result<Self> {
-        let role = match r.u32()? {
-            0 => Role::Equal,
-            1 => Role::Primary,
-            2 => Role::Secondary,
-            _ => return Err(OfpError::RrfcBadRole),
-        };
-        r.finish()?;
-        Ok(Self { role, generation_id: None })
-    }
-
-    pub(crate) fn encode_nx(self, out: &mut Vec<u8>) {
-        out.put_u32(match self.role {
-            Role::Primary => 1,
-            Role::Secondary => 2,
-            Role::Equal | Role::NoChange => 0,
-        });
-    }
-}
-
-/// Which asynchronous messages a connection gets: a bit for each reason. Index 0: as primary or equal, 1: as secondary.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct AsyncConfig {
-    /// Packet-in, bits by `PacketInReason`.
-    pub packet_in: [u32; 2],
-    /// Port status, bits by `PortReason`.
-    pub port_status: [u32; 2],
-    /// Flow removed, bits by `FlowRemovedReason`.
-    pub flow_removed: [u32; 2],
-}
-
-impl AsyncConfig {
-    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self> {
-        let mut pair = || -> Result<[u32; 2]> { Ok([r.u32()?, r.u32()?]) };
-        let config = Self { packet_in: pair()?, port_status: pair()?, flow_removed: pair()? };
-        r.finish()?;
-        Ok(config)
-    }
-
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        for mask in [self.packet_in, self.port_status, self.flow_removed].into_iter().flatten() {
-            out.put_u32(mask);
-        }
     }
 }

@@ -3,7 +3,7 @@
 mod config;
 mod stats;
 
-pub use config::{TableDesc, TableMod, TableProperties, TableReason, TableStatus, Vacancy, config as table_config};
+pub use config::{TableDesc, TableMod, TableProperties, TableReason, TableStatus, Vacancy, table_config};
 pub use stats::{TableAbilities, TableStats};
 
 use crate::Version::{self, V15};
@@ -116,7 +116,8 @@ pub struct TableFeatures {
 const LEN: usize = 64;
 const MATCH: u16 = 8;
 const WILDCARDS: u16 = 10;
-/// Properties that a table must have, before OpenFlow 1.5: all that tell of flows that are no table misses.
+/// Properties that a table must have: all that tell of flows that are no table misses. (Since OpenFlow 1.5 a request may
+/// have none at all.)
 const REQUIRED: u32 = 0x5555;
 
 impl TableFeatures {
@@ -138,7 +139,7 @@ impl TableFeatures {
             seen |= 1u32.checked_shl(p.ty.into()).unwrap_or(0);
             t.decode_property(p)
         })?;
-        if version < V15 && seen & REQUIRED != REQUIRED {
+        if (version < V15 || seen != 0) && seen & REQUIRED != REQUIRED {
             return Err(OfpError::TffcBadFeatures);
         }
         Ok(t)

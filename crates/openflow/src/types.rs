@@ -221,10 +221,9 @@ pub(crate) fn headers(msg: &[u8]) -> Result<Head<'_>> {
     let xid = r.u32()?;
     let mut more = false;
     let place = if ty == TYPE_EXPERIMENTER {
-        let subtype = |r: &mut Reader<'_>, place: fn(u32) -> Place| r.u32().map(place);
-        match r.u32()? {
-            NICIRA => subtype(&mut r, Place::Nicira)?,
-            ONF => subtype(&mut r, Place::Onf)?,
+        match (r.u32()?, r.u32()?) {
+            (NICIRA, subtype) => Place::Nicira(subtype),
+            (ONF, subtype) => Place::Onf(subtype),
             _ => return Err(OfpError::BrcBadVendor),
         }
     } else if ty == stats_type(version, false) || ty == stats_type(version, true) {
@@ -247,8 +246,8 @@ pub(crate) fn headers(msg: &[u8]) -> Result<Head<'_>> {
                 match (experimenter, reply) {
                     (NICIRA, false) => Place::NiciraRequest(subtype),
                     (NICIRA, true) => Place::NiciraReply(subtype),
-                    (ONF, false) => Place::OnfRequest(subtype),
-                    (ONF, true) => Place::OnfReply(subtype),
+                    (ONF, false) if version > V10 => Place::OnfRequest(subtype),
+                    (ONF, true) if version > V10 => Place::OnfReply(subtype),
                     _ => return Err(OfpError::BrcBadVendor),
                 }
             }

@@ -11,7 +11,8 @@ use openflow::message::{Message, decode_with};
 use openflow::packet::PacketOut;
 use openflow::port::{PortMod, config};
 use openflow::queue::QueueGetConfigReply;
-use openflow::switch::{ErrorReport, Features, FragHandling, Role, RoleMsg, SwitchConfig, capability};
+use openflow::role::{Role, RoleMsg};
+use openflow::switch::{ErrorReport, Features, FragHandling, SwitchConfig, capability};
 use openflow::{Limits, OfpError, Version, check};
 use packet::Packet;
 use xlate::{Groups, Meters, Start};
@@ -107,9 +108,9 @@ impl Ofproto {
             }
             Message::GetAsyncRequest => {
                 let asynchronous = peer.state.lock().asynchronous;
-                peer.send(xid, &Message::GetAsyncReply(asynchronous));
+                peer.send(xid, &Message::GetAsyncReply(asynchronous.into()));
             }
-            Message::SetAsync(_, masks) => peer.state.lock().asynchronous = masks,
+            Message::SetAsync(_, change) => change.apply(&mut peer.state.lock().asynchronous),
             Message::SetFlowFormat(0 | 2) => {}
             Message::SetFlowFormat(_) => return Err(OfpError::BrcEperm),
             Message::FlowModTableId(on) => peer.state.lock().options.flow_mod_table_id = on,
@@ -135,6 +136,10 @@ impl Ofproto {
             | Message::FlowRemoved(..)
             | Message::PortStatus(_)
             | Message::TableStatus(_)
+            | Message::RoleStatus(_)
+            | Message::RequestForward(_)
+            | Message::FlowMonitorPaused
+            | Message::FlowMonitorResumed
             | Message::BarrierReply
             | Message::QueueGetConfigReply(_)
             | Message::RoleReply(..)

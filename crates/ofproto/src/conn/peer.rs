@@ -4,9 +4,10 @@ use super::bundles::Bundles;
 use super::limits::PacketInLimits;
 use super::remote::{PeerKind, Remote};
 use base::{Millis, PortNo};
+use openflow::asynchronous::AsyncConfig;
 use openflow::message::{Message, Options, encode_with};
 use openflow::packet::PacketInFormat;
-use openflow::switch::{AsyncConfig, Role};
+use openflow::role::Role;
 use openflow::{PacketInReason, Version};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -121,7 +122,7 @@ impl Peer {
             controller_id: 0,
             miss_send_len: if remote.kind == PeerKind::Controller { 128 } else { 0 },
             invalid_ttl: false,
-            asynchronous: if remote.settings().asynchronous { default_async() } else { NO_ASYNC },
+            asynchronous: if remote.settings().asynchronous { default_async() } else { AsyncConfig::default() },
         };
         let peer = Self {
             remote,
@@ -268,12 +269,9 @@ impl Peer {
     }
 }
 
-/// What one gets that is to ask for whatever it wants.
-const NO_ASYNC: AsyncConfig = AsyncConfig { packet_in: [0; 2], port_status: [0; 2], flow_removed: [0; 2] };
-
 /// What a controller gets unless it says otherwise (OpenFlow 1.3 section 6.3.6): as primary or equal all but expired
 /// TTLs, as secondary port status only.
 fn default_async() -> AsyncConfig {
     let all_reasons = !(1 << PacketInReason::InvalidTtl as u32) & 0x3f;
-    AsyncConfig { packet_in: [all_reasons, 0], port_status: [7, 7], flow_removed: [0x3f, 0] }
+    AsyncConfig { packet_in: [all_reasons, 0], port_status: [7, 7], flow_removed: [0x3f, 0], ..AsyncConfig::default() }
 }

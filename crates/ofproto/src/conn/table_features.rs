@@ -8,8 +8,8 @@ use openflow::table::{ActionFeatures, FieldSet, FlowFeatures, TableFeatures};
 /// Flows a table, at most.
 pub(super) const MAX_ENTRIES: u32 = 1_000_000;
 
-/// goto_table, write_metadata, write_actions, apply_actions, clear_actions, by `ofp_instruction_type`.
-const INSTRUCTIONS: u32 = 0b11_1110;
+/// goto_table, write_metadata, write_actions, apply_actions, clear_actions, meter, by `ofp_instruction_type`.
+const INSTRUCTIONS: u32 = 0b111_1110;
 /// By `ofp_action_type`: output, push_vlan, pop_vlan, set_queue, group, set_nw_ttl, dec_nw_ttl, set_field.
 pub(super) const ACTIONS: u32 = 1 | 1 << 17 | 1 << 18 | 1 << 21 | 1 << 22 | 1 << 23 | 1 << 24 | 1 << 25;
 

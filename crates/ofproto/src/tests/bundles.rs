@@ -98,6 +98,7 @@ fn packets_and_ports_come_behind_the_tables() {
     let out = PacketOut {
         buffer_id: None,
         in_port: PortNo::CONTROLLER,
+        metadata: Match::ANY,
         actions: vec![Action::Output { port: PortNo::TABLE, max_len: 0 }],
         data: frame(1, 2),
     };

@@ -124,6 +124,7 @@ fn packets_out_and_where_they_come_from() {
         let error = error_of(&c.send(&Message::PacketOut(PacketOut {
             buffer_id: None,
             in_port,
+            metadata: flow::Match::ANY,
             actions: vec![action],
             data: frame(1, 2),
         })));

@@ -7,8 +7,10 @@ use crate::conn::rconn::Rconn;
 use crate::conn::service::serve;
 use crate::{PacketInStats, RateLimit};
 use flow::text::NoNames;
+use openflow::asynchronous::{AsyncConfig, AsyncForm};
 use openflow::packet::PacketIn;
-use openflow::switch::{AsyncConfig, Hello, Role, RoleMsg};
+use openflow::role::{Role, RoleMsg};
+use openflow::switch::Hello;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::task::JoinHandle;
 
@@ -163,8 +165,8 @@ fn without_asynchronous_messages_a_controller_asks_for_what_it_wants() {
     lab.send("br-1", &[frame(1, 2)]);
     port();
     assert!(c.waiting().is_empty());
-    let masks = AsyncConfig { packet_in: [2, 0], port_status: [0, 0], flow_removed: [0, 0] };
-    assert!(c.send(&Message::SetAsync(Form::Nicira, masks)).is_empty());
+    let masks = AsyncConfig { packet_in: [2, 0], ..AsyncConfig::default() };
+    assert!(c.send(&Message::SetAsync(AsyncForm::Nicira, masks.into())).is_empty());
     lab.send("br-1", &[frame(1, 2)]);
     port();
     assert_eq!(packet_ins(c.waiting()).len(), 1);

@@ -1,9 +1,10 @@
 //! Flows that are gone.
 
 use super::{ALL_TABLES, table};
-use crate::Version::{self, V10, V12};
+use crate::Version::{self, V10, V12, V15};
 use crate::body::{put_match10, put_nxm, put_oxm_match, read_match10, read_nxm, read_oxm_match};
 use crate::error::OfpError;
+use crate::oxs::{Counts, known, known_duration};
 use crate::wire::{Put, Reader, Result};
 use flow::Match;
 
@@ -56,6 +57,9 @@ pub struct FlowRemoved {
 
 impl FlowRemoved {
     pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
+        if version >= V15 {
+            return Self::decode15(r);
+        }
         let v10 = version == V10;
         let mut matching = if v10 { read_match10(r)? } else { Match::ANY };
         let (cookie, priority, reason) = (r.u64()?, r.u16()?, FlowRemovedReason::read(r.u8()?)?);
@@ -82,7 +86,49 @@ impl FlowRemoved {
         })
     }
 
+    /// OpenFlow 1.5 tells counts as a list (section 7.4.2).
+    fn decode15(r: &mut Reader<'_>) -> Result<Self> {
+        let (table_id, reason, priority) = (table(r.u8()?), FlowRemovedReason::read(r.u8()?)?, r.u16()?);
+        let (idle_timeout, hard_timeout, cookie) = (r.u16()?, r.u16()?, r.u64()?);
+        let matching = read_oxm_match(V15, r)?;
+        let counts = Counts::decode(r)?;
+        let (duration_sec, duration_nsec) = counts.duration.unwrap_or((u32::MAX, u32::MAX));
+        Ok(Self {
+            matching,
+            cookie,
+            priority,
+            reason,
+            table_id,
+            duration_sec,
+            duration_nsec,
+            idle_timeout,
+            hard_timeout,
+            packet_count: counts.packet_count.unwrap_or(u64::MAX),
+            byte_count: counts.byte_count.unwrap_or(u64::MAX),
+        })
+    }
+
+    fn encode15(&self, out: &mut Vec<u8>) {
+        out.put_u8(self.table_id.unwrap_or(ALL_TABLES));
+        out.put_u8(self.reason as u8);
+        out.put_u16(self.priority);
+        out.put_u16(self.idle_timeout);
+        out.put_u16(self.hard_timeout);
+        out.put_u64(self.cookie);
+        put_oxm_match(out, V15, &self.matching);
+        let counts = Counts {
+            duration: known_duration(self.duration_sec, self.duration_nsec),
+            packet_count: known(self.packet_count),
+            byte_count: known(self.byte_count),
+            ..Counts::default()
+        };
+        counts.encode(out);
+    }
+
     pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        if version >= V15 {
+            return self.encode15(out);
+        }
         let v10 = version == V10;
         if v10 {
             put_match10(out, &self.matching);

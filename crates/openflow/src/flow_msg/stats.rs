@@ -1,13 +1,14 @@
 //! Statistics of flows: requests, and entries of the answers.
 
 use super::{ALL_TABLES, read_flags, table, wire_flags};
-use crate::Version::{self, V10, V13, V14};
+use crate::Version::{self, V10, V13, V14, V15};
 use crate::action::Action;
 use crate::body::{
     put_flow_actions, put_match10, put_nxm, put_oxm_match, read_flow_actions, read_match10, read_nxm, read_oxm_match,
 };
 use crate::error::OfpError;
 use crate::flow_mod::{FlowFlags, FlowMod, GROUP_ANY};
+use crate::oxs::{Counts, known, known_duration};
 use crate::wire::{Put, Reader, Result, patch_len};
 use base::PortNo;
 use flow::Match;
@@ -120,7 +121,7 @@ pub struct FlowStats {
     pub hard_timeout: u16,
     /// OpenFlow 1.4.
     pub importance: u16,
-    /// Seconds since the last packet, if known (Nicira's form).
+    /// Seconds since the last packet, if known (Nicira's form and OpenFlow 1.5).
     pub idle_age: Option<u16>,
     /// Seconds since it was added or changed, if known (Nicira's form).
     pub hard_age: Option<u16>,
@@ -133,6 +134,9 @@ pub struct FlowStats {
 
 impl FlowStats {
     pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
+        if version >= V15 {
+            return Self::decode15(r);
+        }
         let (mut r, table_id) = entry(r)?;
         let matching = if version == V10 { read_match10(&mut r)? } else { Match::ANY };
         let mut s = Self::blank(table_id, matching);
@@ -157,7 +161,54 @@ impl FlowStats {
         Ok(s)
     }
 
+    /// OpenFlow 1.5 describes flows (`OFPMP_FLOW_DESC`), with counts as a list (section 7.3.5.2).
+    fn decode15(r: &mut Reader<'_>) -> Result<Self> {
+        let len = usize::from(r.u16()?);
+        let mut r = r.sub(len.checked_sub(2).ok_or(OfpError::BrcBadLen)?)?;
+        r.skip(2)?;
+        let mut s = Self::blank(r.u8()?, Match::ANY);
+        r.skip(1)?;
+        (s.priority, s.idle_timeout, s.hard_timeout) = (r.u16()?, r.u16()?, r.u16()?);
+        s.flags = read_flags(V15, r.u16()?)?;
+        (s.importance, s.cookie) = (r.u16()?, r.u64()?);
+        s.matching = read_oxm_match(V15, &mut r)?;
+        let counts = Counts::decode(&mut r)?;
+        (s.duration_sec, s.duration_nsec) = counts.duration.unwrap_or((u32::MAX, u32::MAX));
+        s.idle_age = counts.idle_time.map(|(sec, _)| sec.try_into().unwrap_or(u16::MAX));
+        s.packet_count = counts.packet_count.unwrap_or(u64::MAX);
+        s.byte_count = counts.byte_count.unwrap_or(u64::MAX);
+        s.actions = read_flow_actions(V15, &mut r)?;
+        Ok(s)
+    }
+
+    fn encode15(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.zeros(4);
+        out.put_u8(self.table_id);
+        out.put_u8(0);
+        out.put_u16(self.priority);
+        out.put_u16(self.idle_timeout);
+        out.put_u16(self.hard_timeout);
+        out.put_u16(wire_flags(V15, self.flags));
+        out.put_u16(self.importance);
+        out.put_u64(self.cookie);
+        put_oxm_match(out, V15, &self.matching);
+        let counts = Counts {
+            duration: known_duration(self.duration_sec, self.duration_nsec),
+            idle_time: self.idle_age.map(|age| (age.into(), 0)),
+            packet_count: known(self.packet_count),
+            byte_count: known(self.byte_count),
+            flow_count: None,
+        };
+        counts.encode(out);
+        put_flow_actions(out, V15, &self.actions, &self.matching);
+        patch_len(out, start, 0);
+    }
+
     pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+        if version >= V15 {
+            return self.encode15(out);
+        }
         let start = out.len();
         out.put_u16(0);
         out.put_u8(self.table_id);

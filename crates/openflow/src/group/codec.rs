@@ -55,8 +55,8 @@ impl GroupMod {
             gm.command_bucket_id = r.u32()?;
             let mut buckets = r.sub(buckets_len)?;
             gm.buckets = read_extended_buckets(version, known_kind, &mut buckets)?;
-            gm.properties = GroupProperties::decode(r, known_kind)?;
             check_command_bucket(command, gm.command_bucket_id)?;
+            gm.properties = GroupProperties::decode(r, known_kind)?;
         } else {
             gm.buckets = read_buckets(version, r)?;
             if command > GroupCommand::Delete as u16 && command != GroupCommand::AddOrModify as u16 {

@@ -1,13 +1,20 @@
 //! What a switch tells unasked, and which of that a controller gets (OpenFlow 1.3 sections 7.4 and 7.3.10).
 
 use super::{Context, Form, Message, Message as M};
+use crate::Version::V14;
+use crate::asynchronous::{AsyncChange, AsyncForm, Use};
 use crate::flow_msg::FlowRemoved;
 use crate::packet::{PacketIn, PacketInFormat as Format};
 use crate::port::PortStatus;
-use crate::switch::AsyncConfig;
+use crate::request_forward::RequestForward;
+use crate::role::RoleStatus;
 use crate::table::TableStatus;
 use crate::types::Kind;
 use crate::wire::{Put, Reader, Result};
+
+/// Reasons of packet-ins from OpenFlow 1.4 on, and before.
+const ALL: u32 = 0x3f;
+const PACKET_IN13: u32 = 0x07;
 
 pub(super) fn decode(kind: Kind, cx: Context, r: &mut Reader<'_>) -> Option<Result<Message>> {
     let v = cx.version;
@@ -20,9 +27,18 @@ pub(super) fn decode(kind: Kind, cx: Context, r: &mut Reader<'_>) -> Option<Resu
         Kind::PortStatus => PortStatus::decode(v, r).map(M::PortStatus),
         Kind::TableStatus => TableStatus::decode(r).map(M::TableStatus),
         Kind::GetAsyncRequest => Ok(M::GetAsyncRequest),
-        Kind::GetAsyncReply => AsyncConfig::decode(r).map(M::GetAsyncReply),
-        Kind::SetAsync => AsyncConfig::decode(r).map(|m| M::SetAsync(Form::Standard, m)),
-        Kind::NxSetAsyncConfig => AsyncConfig::decode(r).map(|m| M::SetAsync(Form::Nicira, m)),
+        Kind::GetAsyncReply if v < V14 => AsyncChange::decode13(r).map(M::GetAsyncReply),
+        Kind::GetAsyncReply => AsyncChange::decode14(Use::Told, ALL, r).map(M::GetAsyncReply),
+        Kind::SetAsync if v < V14 => AsyncChange::decode13(r).map(|m| M::SetAsync(AsyncForm::Standard, m)),
+        Kind::SetAsync => AsyncChange::decode14(Use::Set, ALL, r).map(|m| M::SetAsync(AsyncForm::Standard, m)),
+        Kind::NxSetAsyncConfig => AsyncChange::decode13(r).map(|m| M::SetAsync(AsyncForm::Nicira, m)),
+        Kind::NxSetAsyncConfig2 => {
+            AsyncChange::decode14(Use::Set, PACKET_IN13, r).map(|m| M::SetAsync(AsyncForm::Nicira2, m))
+        }
+        Kind::RoleStatus => RoleStatus::decode(r).map(M::RoleStatus),
+        Kind::RequestForward => RequestForward::decode(cx, r).map(|m| M::RequestForward(Box::new(m))),
+        Kind::FlowMonitorPaused => Ok(M::FlowMonitorPaused),
+        Kind::FlowMonitorResumed => Ok(M::FlowMonitorResumed),
         Kind::FlowMonitorCancel => r.u32().map(M::FlowMonitorCancel),
         _ => return None,
     })
@@ -39,8 +55,12 @@ pub(super) fn encode(message: &Message, cx: Context, out: &mut Vec<u8>) -> bool 
         M::FlowRemoved(Form::Nicira, m) => m.encode_nx(out),
         M::PortStatus(m) => m.encode(v, out),
         M::TableStatus(m) => m.encode(out),
-        M::GetAsyncRequest => {}
-        M::GetAsyncReply(m) | M::SetAsync(_, m) => m.encode(out),
+        M::GetAsyncRequest | M::FlowMonitorPaused | M::FlowMonitorResumed => {}
+        M::GetAsyncReply(m) | M::SetAsync(AsyncForm::Standard, m) if v >= V14 => m.encode14(out),
+        M::SetAsync(AsyncForm::Nicira2, m) => m.encode14(out),
+        M::GetAsyncReply(m) | M::SetAsync(_, m) => m.encode13(out),
+        M::RoleStatus(m) => m.encode(out),
+        M::RequestForward(m) => m.encode(cx, out),
         M::FlowMonitorCancel(id) => out.put_u32(*id),
         _ => return false,
     }

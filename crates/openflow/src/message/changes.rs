@@ -28,7 +28,7 @@ pub(super) fn decode(kind: Kind, cx: Context, r: &mut Reader<'_>) -> Option<Resu
         Kind::QueueGetConfigRequest => queues_of(cx, r).map(M::QueueGetConfigRequest),
         Kind::QueueGetConfigReply => QueueGetConfigReply::decode(v, r).map(M::QueueGetConfigReply),
         Kind::BundleControl => BundleControl::decode(r).map(M::BundleControl),
-        Kind::BundleAdd => BundleAdd::decode(cx.xid, cx.options, r).map(|m| M::BundleAdd(Box::new(m))),
+        Kind::BundleAdd => BundleAdd::decode(cx, r).map(|m| M::BundleAdd(Box::new(m))),
         _ => return None,
     })
 }
@@ -50,7 +50,7 @@ pub(super) fn encode(message: &Message, cx: Context, out: &mut Vec<u8>) -> bool 
         }
         M::QueueGetConfigReply(m) => m.encode(v, out),
         M::BundleControl(m) => m.encode(out),
-        M::BundleAdd(m) => m.encode(v, cx.xid, cx.options, out),
+        M::BundleAdd(m) => m.encode(cx, out),
         _ => return false,
     }
     true

@@ -4,7 +4,8 @@
 use super::{Context, Form, Message, Message as M};
 use crate::error::OfpError;
 use crate::packet::PacketInFormat;
-use crate::switch::{ErrorReport, Features, Hello, RoleMsg, SwitchConfig};
+use crate::role::RoleMsg;
+use crate::switch::{ErrorReport, Features, Hello, SwitchConfig};
 use crate::types::Kind;
 use crate::wire::{Put, Reader, Result};
 

@@ -9,7 +9,8 @@ use crate::meter::{Band, BandKind, MeterCommand, MeterConfig, MeterFeatures, Met
 use crate::multipart::{AggregateStats, Entry, Reassembly, ReplyWriter, SwitchDesc};
 use crate::port::{PortDesc, PortReason, PortStats};
 use crate::queue::{QueueConfig, QueueStats, QueueStatsRequest};
-use crate::switch::{FragHandling, Role};
+use crate::role::Role;
+use crate::switch::FragHandling;
 use crate::table::{TableFeatures, TableStats};
 use crate::versions::Versions;
 use base::MacAddr;
@@ -122,6 +123,7 @@ fn common() -> impl Strategy<Value = Message> {
         (actions(), any::<Vec<u8>>(), 1..0xff00u32).prop_map(|(actions, data, p)| Message::PacketOut(PacketOut {
             buffer_id: None,
             in_port: PortNo(p),
+            metadata: Match::ANY,
             actions,
             data
         })),
@@ -241,10 +243,10 @@ fn of13() -> impl Strategy<Value = Message> {
             miss_send_len: 128
         })),
         Just(Message::RoleRequest(Form::Standard, RoleMsg { role: Role::Primary, generation_id: Some(5) })),
-        any::<[u32; 6]>().prop_map(|n| Message::SetAsync(
-            Form::Standard,
-            AsyncConfig { packet_in: [n[0], n[1]], port_status: [n[2], n[3]], flow_removed: [n[4], n[5]] }
-        )),
+        any::<[u8; 24]>().prop_map(|masks| {
+            let change = AsyncChange::decode13(&mut Reader(&masks)).expect("24 bytes");
+            Message::SetAsync(AsyncForm::Standard, change)
+        }),
         Just(Message::StatsReply { more: false, body: StatsReply::TableFeatures(vec![features.clone(), features]) }),
         Just(Message::StatsReply { more: false, body: StatsReply::Table(vec![table]) }),
         Just(Message::StatsReply {
@@ -345,6 +347,12 @@ tally::proptest! {
     #[test]
     fn openflow_13_round_trip(m in prop_oneof![common(), of13()]) {
         round_trip(Version::V13, &m)?;
+    }
+
+    #[test]
+    fn openflow_14_and_15_round_trip(m in common()) {
+        round_trip(Version::V14, &m)?;
+        round_trip(Version::V15, &m)?;
     }
 
     #[test]

@@ -2,9 +2,12 @@
 
 use super::{Style, bit_names};
 use crate::Version::{self, V10, V11};
+use crate::asynchronous::{AsyncChange, AsyncConfig, Masks};
 use crate::bundle::{BundleControl, BundleStep, flag};
 use crate::packet;
-use crate::switch::{AsyncConfig, Features, FragHandling, Role, RoleMsg, SwitchConfig, capability as c};
+use crate::request_forward::{ForwardedRequest, RequestForward};
+use crate::role::{Role, RoleMsg, RoleReason, RoleStatus};
+use crate::switch::{Features, FragHandling, SwitchConfig, capability as c};
 use std::fmt::Write;
 
 const CAPABILITIES: [(u32, &str); 11] = [
@@ -96,7 +99,7 @@ pub(super) fn features(version: Version, f: &Features, style: Style<'_>, out: &m
     out.push_str("\ncapabilities: ");
     bit_names(f.capabilities, &CAPABILITIES, out);
     out.push('\n');
-    if version == V10 {
+    if version == V10 && f.actions != 0 {
         out.push_str("actions: ");
         actions(version, f.actions, out);
         out.push('\n');
@@ -122,16 +125,49 @@ pub(super) fn switch_config(config: SwitchConfig, out: &mut String) {
     put!(out, " miss_send_len={}\n", config.miss_send_len);
 }
 
-pub(super) fn role(r: RoleMsg, out: &mut String) {
-    out.push_str(" role=");
-    out.push_str(match r.role {
+fn role_name(role: Role) -> &'static str {
+    match role {
         Role::NoChange => "nochange",
         Role::Equal => "equal",
         Role::Primary => "primary",
         Role::Secondary => "secondary",
-    });
-    if let Some(id) = r.generation_id.filter(|_| r.role != Role::NoChange) {
+    }
+}
+
+pub(super) fn role(r: RoleMsg, reply: bool, out: &mut String) {
+    put!(out, " role={}", role_name(r.role));
+    // A request that changes nothing has no use for one.
+    if let Some(id) = r.generation_id.filter(|_| reply || r.role != Role::NoChange) {
         put!(out, " generation_id={id}");
+    }
+}
+
+pub(super) fn role_status(s: RoleStatus, out: &mut String) {
+    put!(out, " role={}", role_name(s.role));
+    if let Some(id) = s.generation_id {
+        put!(out, " generation_id={id}");
+    }
+    let reason = match s.reason {
+        RoleReason::PrimaryRequest => ROLE_REASONS[0],
+        RoleReason::Config => ROLE_REASONS[1],
+        RoleReason::Experimenter => ROLE_REASONS[2],
+        RoleReason::Other(_) => "(unknown)",
+    };
+    put!(out, " reason={reason}");
+}
+
+const ROLE_REASONS: [&str; 3] = ["primary_request", "configuration_changed", "experimenter_data_changed"];
+
+pub(super) fn request_forward(f: &RequestForward, style: Style<'_>, out: &mut String) {
+    match &f.request {
+        ForwardedRequest::Group(m) => {
+            out.push_str(" reason=group_mod");
+            super::groups::group_mod(m, style, out);
+        }
+        ForwardedRequest::Meter(m) => {
+            out.push_str(" reason=meter_mod");
+            super::meters::meter_mod(m, out);
+        }
     }
 }
 
@@ -176,28 +212,29 @@ pub(super) fn bundle_flags(flags: u16, out: &mut String) {
     out.push_str(&if words.is_empty() { "0".to_owned() } else { words.join(" ") });
 }
 
-pub(super) fn async_config(a: &AsyncConfig, out: &mut String) {
+pub(super) fn async_config(change: &AsyncChange, out: &mut String) {
     const PORT: [&str; 3] = ["add", "delete", "modify"];
     const REMOVED: [&str; 6] = ["idle", "hard", "delete", "group_delete", "meter_delete", "eviction"];
+    const TABLE: [&str; 5] = ["", "", "", "vacancy_down", "vacancy_up"];
+    const FORWARD: [&str; 2] = ["group_mod_request", "meter_mod_request"];
+    let mut a = AsyncConfig::default();
+    change.apply(&mut a);
+    let kinds: [(&str, Masks, &[&str]); 6] = [
+        ("PACKET_IN", a.packet_in, &packet::REASONS),
+        ("PORT_STATUS", a.port_status, &PORT),
+        ("FLOW_REMOVED", a.flow_removed, &REMOVED),
+        ("ROLE_STATUS", a.role_status, &ROLE_REASONS),
+        ("TABLE_STATUS", a.table_status, &TABLE),
+        ("REQUESTFORWARD", a.request_forward, &FORWARD),
+    ];
     for (i, who) in ["primary", "secondary"].into_iter().enumerate() {
         put!(out, "\n {who}:\n");
-        let mut line = |what: &str, bits: u32, name: &dyn Fn(u32) -> Option<&'static str>| {
+        for (what, masks, names) in kinds {
             put!(out, "{what:>16}:");
-            for bit in 0..32 {
-                if bits & 1 << bit != 0 {
-                    put!(out, " {}", name(bit).map_or_else(|| bit.to_string(), str::to_owned));
-                }
+            for (_, name) in names.iter().enumerate().filter(|(bit, _)| masks[i] & 1 << bit != 0) {
+                put!(out, " {name}");
             }
-            if bits == 0 {
-                out.push_str(" (off)");
-            }
-            out.push('\n');
-        };
-        line("PACKET_IN", a.packet_in[i], &|n| packet::reason_name(n));
-        line("PORT_STATUS", a.port_status[i], &|n| PORT.get(n as usize).copied());
-        line("FLOW_REMOVED", a.flow_removed[i], &|n| REMOVED.get(n as usize).copied());
-        line("ROLE_STATUS", 0, &|_| None);
-        line("TABLE_STATUS", 0, &|_| None);
-        line("REQUESTFORWARD", 0, &|_| None);
+            out.push_str(if masks[i] == 0 { " (off)\n" } else { "\n" });
+        }
     }
 }

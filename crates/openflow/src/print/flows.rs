@@ -4,7 +4,6 @@ use super::{Style, duration};
 use crate::action::Action;
 use crate::flow_mod::{FlowFlags, FlowMod, FlowModCommand};
 use crate::flow_msg::{FlowRemoved, FlowRemovedReason, FlowStats, FlowStatsRequest};
-use crate::monitor::FlowMonitorRequest;
 use base::PortNo;
 use flow::Match;
 use flow::text::format_match;
@@ -66,10 +65,9 @@ pub fn flow_stats(f: &FlowStats, show: FlowStyle, style: Style<'_>, out: &mut St
     }
     if stats {
         for (name, n) in [("n_packets=", f.packet_count), ("n_bytes=", f.byte_count)] {
-            if n == u64::MAX {
-                continue;
-            }
-            put!(out, "{name}{n}, ");
+            out.push_str(name);
+            super::counter(n, out);
+            out.push_str(", ");
         }
     }
     if f.idle_timeout != 0 {
@@ -78,6 +76,7 @@ pub fn flow_stats(f: &FlowStats, show: FlowStyle, style: Style<'_>, out: &mut St
     if f.hard_timeout != 0 {
         put!(out, "hard_timeout={}, ", f.hard_timeout);
     }
+    flags(f.flags, out);
     if f.importance != 0 {
         put!(out, "importance={}, ", f.importance);
     }
@@ -89,7 +88,6 @@ pub fn flow_stats(f: &FlowStats, show: FlowStyle, style: Style<'_>, out: &mut St
             put!(out, "hard_age={age}, ");
         }
     }
-    flags(f.flags, out);
     let start = out.len();
     match_and_priority(&f.matching, f.priority, style, out);
     if out.len() > start {
@@ -216,27 +214,5 @@ pub(super) fn flow_stats_request(q: &FlowStatsRequest, style: Style<'_>, out: &m
     format_match(&q.matching, style.ports, out);
     if out.len() == start + 1 {
         out.pop();
-    }
-}
-
-pub(super) fn flow_monitors(monitors: &[FlowMonitorRequest], style: Style<'_>, out: &mut String) {
-    const FLAGS: [(u16, &str); 6] =
-        [(1, "initial"), (2, "add"), (4, "delete"), (8, "modify"), (16, "actions"), (32, "own")];
-    for m in monitors {
-        let names: Vec<&str> = FLAGS.iter().filter(|(bit, _)| m.flags & bit != 0).map(|(_, n)| *n).collect();
-        put!(out, "\n id={} flags={}", m.id, names.join(","));
-        if m.out_port != PortNo::ANY {
-            out.push_str(" out_port=");
-            style.port(m.out_port, out);
-        }
-        if let Some(id) = m.table_id {
-            out.push_str(" table=");
-            style.table(id, out);
-        }
-        out.push(' ');
-        format_match(&m.matching, style.ports, out);
-        while out.ends_with(' ') {
-            out.pop();
-        }
     }
 }

@@ -11,6 +11,7 @@ mod config;
 mod flows;
 mod groups;
 mod meters;
+mod monitors;
 mod packets;
 mod ports;
 mod table_config;
@@ -27,7 +28,7 @@ use crate::error::OfpError;
 use crate::message::{DecodeError, Message, Options, Xid, decode_with, encode_with};
 use crate::multipart::{StatsReply, StatsRequest};
 use crate::switch::{ErrorReport, Hello, ReportedError};
-use crate::types;
+use crate::types::{self, Kind};
 use base::PortNo;
 use flow::text::{NoNames, PortNames, format_port};
 use std::cmp::Ordering;
@@ -149,6 +150,10 @@ fn print_decodable(msg: &[u8], style: Style<'_>, out: &mut String) {
     match decoded {
         Ok((version, xid, message)) => {
             body(version, xid, &message, style, out);
+            if matches!(message, Message::Hello(_)) && !Hello::is_understood(head.body.0) {
+                out.push_str(" unknown data in hello:\n");
+                hex_dump(msg, 0, out);
+            }
             if out.as_bytes().last() != Some(&b'\n') {
                 out.push('\n');
             }
@@ -158,7 +163,12 @@ fn print_decodable(msg: &[u8], style: Style<'_>, out: &mut String) {
         }
         Err(DecodeError { error, .. }) => {
             out.truncate(start);
-            put!(out, " {}", decode_error(error));
+            out.push_str(match head.row.kind {
+                Kind::PortDescReply => "\n",
+                Kind::GroupReply => " ***parse error***\n",
+                _ => " ",
+            });
+            out.push_str(&decode_error(error));
             hex_dump(msg, 0, out);
         }
     }
@@ -215,7 +225,10 @@ pub fn body(version: Version, xid: Xid, message: &Message, style: Style<'_>, out
             style.port(*port, out);
         }
         M::QueueGetConfigReply(q) => ports::queue_configs(&q.queues, style, out),
-        M::RoleRequest(_, r) | M::RoleReply(_, r) => config::role(*r, out),
+        M::RoleRequest(_, r) => config::role(*r, false, out),
+        M::RoleReply(_, r) => config::role(*r, true, out),
+        M::RoleStatus(s) => config::role_status(*s, out),
+        M::RequestForward(f) => config::request_forward(f, style, out),
         M::SetAsync(_, a) | M::GetAsyncReply(a) => config::async_config(a, out),
         M::SetFlowFormat(n) => config::flow_format(*n, out),
         M::FlowModTableId(on) => put!(out, " {}", if *on { "enable" } else { "disable" }),
@@ -237,6 +250,8 @@ pub fn body(version: Version, xid: Xid, message: &Message, style: Style<'_>, out
         | M::BarrierRequest
         | M::BarrierReply
         | M::GetAsyncRequest
+        | M::FlowMonitorPaused
+        | M::FlowMonitorResumed
         | M::FlowAge => {}
     }
 }
@@ -251,7 +266,10 @@ fn error(e: &ErrorReport, style: Style<'_>, out: &mut String) {
     }
     let hello_failed = matches!(e.error, ReportedError::Known(OfpError::HfcIncompatible | OfpError::HfcEperm));
     if hello_failed {
-        put!(out, "{}\n", String::from_utf8_lossy(&e.data).trim_end_matches('\0'));
+        if !e.data.is_empty() {
+            out.push_str(&printable(&e.data));
+            out.push('\n');
+        }
     } else {
         out.push_str(&print(&e.data, Style { verbosity: 1, ..style }));
     }
@@ -280,7 +298,7 @@ fn stats_request(_version: Version, request: &StatsRequest, style: Style<'_>, ou
             style.port(*port, out);
         }
         S::QueueDesc(q) => ports::queue_desc_request(q, style, out),
-        S::FlowMonitor(monitors) => flows::flow_monitors(monitors, style, out),
+        S::FlowMonitor(monitors) => monitors::requests(monitors, style, out),
         S::Desc | S::Table | S::TableDesc | S::GroupFeatures | S::MeterFeatures => {}
     }
 }
@@ -321,9 +339,22 @@ pub fn stats_reply(version: Version, reply: &StatsReply, style: Style<'_>, out: 
             out.push('\n');
             ports::port_descs(all, style, out);
         }
+        S::FlowMonitor(updates) => monitors::updates(updates, style, out),
         S::QueueDesc(all) => ports::queue_configs(all, style, out),
         S::TableDesc(all) => table_config::table_descs(all, style, out),
     }
+}
+
+/// Text from outside: all but printable ASCII in octal.
+fn printable(bytes: &[u8]) -> String {
+    let mut out = String::new();
+    for b in bytes {
+        match b {
+            b'"' | b'\\' | ..0x20 | 0x7f.. => put!(out, "\\{b:03o}"),
+            _ => out.push(char::from(*b)),
+        }
+    }
+    out
 }
 
 /// A counter, `?` if it is not known.

@@ -65,7 +65,12 @@ pub(super) fn packet_in(p: &PacketIn, style: Style<'_>, out: &mut String) {
 }
 
 pub(super) fn packet_out(p: &PacketOut, style: Style<'_>, out: &mut String) {
-    out.push_str(" in_port=");
+    out.push(' ');
+    if p.metadata != flow::Match::ANY {
+        format_match(&p.metadata, style.ports, out);
+        out.push(',');
+    }
+    out.push_str("in_port=");
     style.port(p.in_port, out);
     out.push_str(" actions=");
     crate::action::format::format_actions(out, &p.actions, style.ports, style.version);

@@ -90,10 +90,10 @@ fn fields11(bits: u64) -> FieldSet {
     FIELDS.iter().filter(|(bit, _)| bits >> bit & 1 != 0).flat_map(|(_, fields)| fields.iter().copied()).collect()
 }
 
-/// Fields in the numbering of OXM.
+/// Fields in the numbering of OXM, of which OpenFlow 1.2 has 36.
 fn fields12(bits: u64) -> FieldSet {
     let header = |number| Header { class: 0x8000, number, has_mask: false, payload: 0, experimenter: 0 };
-    (0..40).filter(|n| bits >> n & 1 != 0).filter_map(|n| header(n).named_field()).collect()
+    (0..36).filter(|n| bits >> n & 1 != 0).filter_map(|n| header(n).named_field()).collect()
 }
 
 fn features_of_abilities(version: Version, a: &TableAbilities, t: &mut TableFeatures) {
@@ -113,19 +113,26 @@ fn features_of_abilities(version: Version, a: &TableAbilities, t: &mut TableFeat
     (t.matching, t.wildcard) = (fields(a.matching), fields(a.wildcards));
 }
 
+/// What a table's flows may do as far as it is compared with the table before: of the tables that flows can go to, those
+/// after `table_id`, as the others change with each table.
+fn comparable(f: &FlowFeatures, table_id: u8) -> FlowFeatures {
+    let mut f = f.clone();
+    for t in 0..=table_id {
+        f.next_tables[usize::from(t / 64)] &= !(1 << (t % 64));
+    }
+    f
+}
+
+/// Whether the flows of `b` may do what those of `a`, the table before, may.
+fn same_flows(a: &TableFeatures, b: &TableFeatures) -> bool {
+    let same = |a, b: &FlowFeatures, id| comparable(a, id) == comparable(b, id);
+    same(&a.nonmiss, &b.nonmiss, b.table_id) && same(&a.miss, &b.miss, b.table_id)
+}
+
 fn same_features(a: &TableFeatures, b: &TableFeatures) -> bool {
-    // The tables that a table can go to are those after it: another one in each table.
-    let flows = |f: &FlowFeatures, id: u8| {
-        let later: u32 = (0..=id).filter(|t| f.next_tables[usize::from(t / 64)] & 1 << (t % 64) != 0).count() as u32;
-        (f.instructions, f.write, f.apply, later == 0 && f.next_tables != [0; 4])
-    };
-    let key = |t: &TableFeatures| {
-        (
-            (t.metadata_match, t.metadata_write, t.config, t.max_entries),
-            (flows(&t.nonmiss, t.table_id), flows(&t.miss, t.table_id), t.matching, t.wildcard),
-        )
-    };
-    key(a) == key(b)
+    let key =
+        |t: &TableFeatures| ((t.metadata_match, t.metadata_write, t.config, t.max_entries), (t.matching, t.wildcard));
+    key(a) == key(b) && same_flows(a, b)
 }
 
 impl TableFormatter {
@@ -216,7 +223,9 @@ fn table_features(f: &TableFeatures, previous: Option<&TableFeatures>, style: St
     if f.max_entries != 0 {
         put!(out, "    max_entries={}\n", f.max_entries);
     }
-    if f.nonmiss.instructions != 0 {
+    if f.nonmiss.instructions != 0 && previous.is_some_and(|p| same_flows(p, f)) {
+        out.push_str("    (same instructions)\n");
+    } else if f.nonmiss.instructions != 0 {
         let prev = previous.map(|p| &p.nonmiss);
         if f.nonmiss == f.miss {
             out.push_str("    instructions (table miss and others):\n");
@@ -299,18 +308,19 @@ fn flow_features(f: &FlowFeatures, previous: Option<&FlowFeatures>, style: Style
     if f.next_tables != [0; 4] {
         put!(out, "      next tables: {}\n", ranges(&f.next_tables));
     }
-    let early = style.version < Version::V13;
     let list: Vec<&str> =
         INSTRUCTIONS.iter().filter(|(bit, _)| f.instructions & 1 << bit != 0).map(|(_, n)| *n).collect();
-    if early && previous.is_some_and(|p| p.instructions == f.instructions) {
+    if previous.is_some_and(|p| p.instructions == f.instructions) {
         out.push_str("      (same instructions)\n");
     } else {
         put!(out, "      instructions: {}\n", list.join(" "));
     }
-    if early && (f.write, f.apply) == <(ActionFeatures, ActionFeatures)>::default() {
+    if (f.write, f.apply) == <(ActionFeatures, ActionFeatures)>::default() {
         return;
     }
-    if !early && previous.is_some_and(|p| (p.write, p.apply) == (f.write, f.apply)) {
+    // Only where fields can be set does Open vSwitch see that the actions are the same.
+    let sets = !f.write.set_fields.is_empty() || !f.apply.set_fields.is_empty();
+    if sets && previous.is_some_and(|p| (p.write, p.apply) == (f.write, f.apply)) {
         out.push_str("      (same actions)\n");
     } else if f.write == f.apply {
         out.push_str("      Write-Actions and Apply-Actions features:\n");

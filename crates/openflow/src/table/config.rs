@@ -8,7 +8,7 @@ use crate::property;
 use crate::wire::{Put, Reader, Result, patch_len};
 
 /// Bits of a table's configuration (`ofp_table_config`) from OpenFlow 1.4 on.
-pub mod config {
+pub mod table_config {
     /// Flows may be evicted when the table is full.
     pub const EVICTION: u32 = 1 << 2;
     /// Controllers are told when the table gets full, and when it no longer is.
@@ -73,7 +73,7 @@ impl TableProperties {
 pub struct TableMod {
     /// Which table; 0xff for all.
     pub table_id: u8,
-    /// Bits of `ofp_table_config` (OpenFlow 1.1 and 1.2: what a miss does; 1.3: nothing is left; later [`config`]).
+    /// Bits of `ofp_table_config` (OpenFlow 1.1 and 1.2: what a miss does; 1.3: nothing is left; later [`table_config`]).
     pub config: u32,
     /// OpenFlow 1.4.
     pub properties: TableProperties,
@@ -111,7 +111,7 @@ impl TableMod {
 pub struct TableDesc {
     /// Which table.
     pub table_id: u8,
-    /// Bits of [`config`].
+    /// Bits of [`table_config`].
     pub config: u32,
     /// The rest.
     pub properties: TableProperties,

@@ -1,0 +1,174 @@
+//! Which asynchronous messages a connection gets: as fixed masks (OpenFlow 1.3 section 7.3.10; Nicira's
+//! NXT_SET_ASYNC_CONFIG) and as properties (OpenFlow 1.4 section 7.3.10; NXT_SET_ASYNC_CONFIG2).
+
+use crate::error::OfpError;
+use crate::nxm::Unknown;
+use crate::property;
+use crate::types::Kind;
+use crate::wire::{Put, Reader, Result};
+
+/// A bit for each reason of a kind of message. Index 0: as primary or equal, 1: as secondary.
+pub type Masks = [u32; 2];
+
+/// Which asynchronous messages a connection gets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AsyncConfig {
+    /// Packet-in, bits by `PacketInReason`.
+    pub packet_in: Masks,
+    /// Port status, bits by `PortReason`.
+    pub port_status: Masks,
+    /// Flow removed, bits by `FlowRemovedReason`.
+    pub flow_removed: Masks,
+    /// Role status, bits by `RoleReason` (OpenFlow 1.4).
+    pub role_status: Masks,
+    /// Table status, bits by `TableReason` (OpenFlow 1.4).
+    pub table_status: Masks,
+    /// Forwarded requests: changes of groups 1, of meters 2 (OpenFlow 1.4).
+    pub request_forward: Masks,
+}
+
+/// A form of the messages that set it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum AsyncForm {
+    /// OFPT_SET_ASYNC.
+    Standard,
+    /// NXT_SET_ASYNC_CONFIG.
+    Nicira,
+    /// NXT_SET_ASYNC_CONFIG2, which is OpenFlow 1.4's.
+    Nicira2,
+}
+
+impl AsyncForm {
+    pub(crate) fn kind(self) -> Kind {
+        match self {
+            Self::Standard => Kind::SetAsync,
+            Self::Nicira => Kind::NxSetAsyncConfig,
+            Self::Nicira2 => Kind::NxSetAsyncConfig2,
+        }
+    }
+}
+
+/// Whether masks are to be set, or are told: only then is what is not known nothing to complain of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Use {
+    Set,
+    Told,
+}
+
+/// The bits of each kind that there are, by half the number of the property's type.
+const KNOWN: [u32; 6] = [0x3f, 0x07, 0x3f, 0x07, 0x18, 0x03];
+/// Bits of packet-in before OpenFlow 1.4.
+const PACKET_IN13: u32 = 0x07;
+/// `OFPACPT_EXPERIMENTER_SECONDARY`; the other one is that of all experimenters' properties.
+const EXPERIMENTER_SECONDARY: u16 = 0xfffe;
+
+/// A change of the configuration, or all of it: a mask that is not there stays what it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AsyncChange {
+    /// By the types of OpenFlow 1.4's properties: for each kind of message in the order of [`AsyncConfig`], the mask as
+    /// secondary and the mask as primary.
+    masks: [Option<u32>; 12],
+}
+
+impl AsyncChange {
+    /// Carries out the change.
+    pub fn apply(&self, config: &mut AsyncConfig) {
+        for (pair, masks) in self.masks.chunks_exact(2).zip(config.kinds()) {
+            // Secondaries' properties come first.
+            for (mask, new) in masks.iter_mut().rev().zip(pair) {
+                *mask = new.unwrap_or(*mask);
+            }
+        }
+    }
+
+    pub(crate) fn decode13(r: &mut Reader<'_>) -> Result<Self> {
+        let mut masks = [None; 12];
+        for (kind, pair) in masks.chunks_exact_mut(2).take(3).enumerate() {
+            let known = if kind == 0 { PACKET_IN13 } else { KNOWN[kind] };
+            let (primary, secondary) = (r.u32()?, r.u32()?);
+            pair.copy_from_slice(&[Some(secondary & known), Some(primary & known)]);
+        }
+        Ok(Self { masks })
+    }
+
+    pub(crate) fn encode13(&self, out: &mut Vec<u8>) {
+        for pair in self.masks.chunks_exact(2).take(3) {
+            pair.iter().rev().for_each(|mask| out.put_u32(mask.unwrap_or(0)));
+        }
+    }
+
+    /// Errors: `OFPACFC_INVALID` for reasons that are not known, `OFPACFC_UNSUPPORTED` for other kinds of messages.
+    pub(crate) fn decode14(usage: Use, known_packet_in: u32, r: &mut Reader<'_>) -> Result<Self> {
+        let mut change = Self::default();
+        property::each(r, |p| {
+            let ty = usize::from(p.ty);
+            let Some(slot) = change.masks.get_mut(ty) else {
+                return match (usage, p.ty) {
+                    (Use::Told, _) => Ok(()),
+                    (Use::Set, EXPERIMENTER_SECONDARY) => Err(OfpError::BpcBadExpType),
+                    (Use::Set, _) if p.experimenter.is_some() => p.unknown(Unknown::Refuse),
+                    (Use::Set, _) => Err(OfpError::AcfcUnsupported),
+                };
+            };
+            let mask = p.u32()?;
+            let known = if ty < 2 { known_packet_in } else { KNOWN[ty / 2] };
+            if usage == Use::Set && mask & !known != 0 {
+                return Err(OfpError::AcfcInvalid);
+            }
+            *slot = Some(mask & known);
+            Ok(())
+        })?;
+        Ok(change)
+    }
+
+    pub(crate) fn encode14(&self, out: &mut Vec<u8>) {
+        for (ty, mask) in (0u16..).zip(self.masks) {
+            if let Some(mask) = mask {
+                property::put_u32(out, ty, mask);
+            }
+        }
+    }
+}
+
+impl From<AsyncConfig> for AsyncChange {
+    fn from(mut config: AsyncConfig) -> Self {
+        let mut masks = [None; 12];
+        for (pair, kind) in masks.chunks_exact_mut(2).zip(config.kinds()) {
+            let [primary, secondary] = *kind;
+            pair.copy_from_slice(&[Some(secondary), Some(primary)]);
+        }
+        Self { masks }
+    }
+}
+
+impl AsyncConfig {
+    fn kinds(&mut self) -> [&mut Masks; 6] {
+        [
+            &mut self.packet_in,
+            &mut self.port_status,
+            &mut self.flow_removed,
+            &mut self.role_status,
+            &mut self.table_status,
+            &mut self.request_forward,
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_leaves_what_it_does_not_name() {
+        let mut out = Vec::new();
+        property::put_u32(&mut out, 1, 5);
+        property::put_u32(&mut out, 8, 0x18);
+        let change = AsyncChange::decode14(Use::Set, 0x3f, &mut Reader(&out)).expect("known");
+        let mut config = AsyncConfig { packet_in: [1, 2], port_status: [7, 7], ..AsyncConfig::default() };
+        change.apply(&mut config);
+        assert_eq!((config.packet_in, config.port_status, config.table_status), ([5, 2], [7, 7], [0, 0x18]));
+        let mut again = AsyncConfig::default();
+        AsyncChange::from(config).apply(&mut again);
+        assert_eq!(again, config);
+    }
+}

@@ -1,0 +1,137 @@
+//! Roles of controllers: requests, answers, and news of them (OpenFlow 1.3 section 7.3.9, 1.4 section 7.4.4; Nicira's and
+//! the Open Networking Foundation's forms of the same).
+
+use crate::error::OfpError;
+use crate::wire::{Put, Reader, Result};
+
+/// A controller's role.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Role {
+    /// Only asks which it has (OpenFlow 1.2).
+    NoChange = 0,
+    /// Like the others.
+    Equal = 1,
+    /// In charge.
+    Primary = 2,
+    /// May look, not change.
+    Secondary = 3,
+}
+
+/// A request for a role, or the answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RoleMsg {
+    /// The role.
+    pub role: Role,
+    /// Orders elections (OpenFlow 1.2); `None` if there is none.
+    pub generation_id: Option<u64>,
+}
+
+/// As a generation id: there is none.
+const NO_GENERATION: u64 = u64::MAX;
+
+fn read_role(r: &mut Reader<'_>) -> Result<Role> {
+    let all = [Role::NoChange, Role::Equal, Role::Primary, Role::Secondary];
+    let n = r.u32()?;
+    all.into_iter().find(|role| *role as u32 == n).ok_or(OfpError::RrfcBadRole)
+}
+
+fn read_generation(r: &mut Reader<'_>) -> Result<Option<u64>> {
+    let id = r.u64()?;
+    Ok((id != NO_GENERATION).then_some(id))
+}
+
+impl RoleMsg {
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        let role = read_role(r)?;
+        r.skip(4)?;
+        Ok(Self { role, generation_id: read_generation(r)? })
+    }
+
+    pub(crate) fn encode(self, out: &mut Vec<u8>) {
+        out.put_u32(self.role as u32);
+        out.zeros(4);
+        out.put_u64(self.generation_id.unwrap_or(NO_GENERATION));
+    }
+
+    pub(crate) fn decode_nx(r: &mut Reader<'_>) -> Result<Self> {
+        let role = match r.u32()? {
+            0 => Role::Equal,
+            1 => Role::Primary,
+            2 => Role::Secondary,
+            _ => return Err(OfpError::RrfcBadRole),
+        };
+        r.finish()?;
+        Ok(Self { role, generation_id: None })
+    }
+
+    pub(crate) fn encode_nx(self, out: &mut Vec<u8>) {
+        out.put_u32(match self.role {
+            Role::Primary => 1,
+            Role::Secondary => 2,
+            Role::Equal | Role::NoChange => 0,
+        });
+    }
+}
+
+/// Why a controller's role changed without its asking (`ofp_controller_role_reason`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum RoleReason {
+    /// Another one asked to be in charge.
+    PrimaryRequest,
+    /// The switch was configured so.
+    Config,
+    /// What experimenters keep changed.
+    Experimenter,
+    /// One that is not known.
+    Other(u8),
+}
+
+impl RoleReason {
+    fn wire(self) -> u8 {
+        match self {
+            Self::PrimaryRequest => 0,
+            Self::Config => 1,
+            Self::Experimenter => 2,
+            Self::Other(n) => n,
+        }
+    }
+
+    fn from_wire(n: u8) -> Self {
+        match n {
+            0 => Self::PrimaryRequest,
+            1 => Self::Config,
+            2 => Self::Experimenter,
+            n => Self::Other(n),
+        }
+    }
+}
+
+/// A controller's role changed without its asking (OpenFlow 1.4; the Open Networking Foundation's extension of 1.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RoleStatus {
+    /// What it is now.
+    pub role: Role,
+    /// Why.
+    pub reason: RoleReason,
+    /// Of the request that led to it, if there is one.
+    pub generation_id: Option<u64>,
+}
+
+impl RoleStatus {
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        let (role, reason) = (read_role(r)?, RoleReason::from_wire(r.u8()?));
+        r.skip(3)?;
+        let generation_id = read_generation(r)?;
+        // Properties, of which none is known.
+        r.rest();
+        Ok(Self { role, reason, generation_id })
+    }
+
+    pub(crate) fn encode(self, out: &mut Vec<u8>) {
+        out.put_u32(self.role as u32);
+        out.put_u8(self.reason.wire());
+        out.zeros(3);
+        out.put_u64(self.generation_id.unwrap_or(NO_GENERATION));
+    }
+}
