@@ -16,14 +16,14 @@ Message = collections.namedtuple("Message", "type xid body at")
 
 
 class Connection:
-    """One connection from a switch. It says HELLO at once, and answers echo requests while `answers` is set."""
+    """One connection from a switch. It says HELLO at once if it `greets`, and answers echo requests."""
 
-    def __init__(self, sock):
+    def __init__(self, sock, greets=True):
         self.socket = sock
         self.messages = []
-        self.answers = True
         self.closed = False
-        self.send(HELLO)
+        if greets:
+            self.send(HELLO)
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self):
@@ -35,7 +35,7 @@ class Connection:
                     message = Message(data[1], int.from_bytes(data[4:8], "big"), data[8:length], time.monotonic())
                     data = data[length:]
                     self.messages.append(message)
-                    if message.type == ECHO_REQUEST and self.answers:
+                    if message.type == ECHO_REQUEST:
                         self.send(ECHO_REPLY, message.body, message.xid)
         self.closed = True
 
@@ -70,9 +70,9 @@ class Controller:
         self.listener.bind(str(self.path))
         self.listener.listen(5)
 
-    def accept(self):
+    def accept(self, greets=True):
         self.listener.settimeout(90)
-        self.connections.append(Connection(self.listener.accept()[0]))
+        self.connections.append(Connection(self.listener.accept()[0], greets))
         return self.connections[-1]
 
     def stop(self):

@@ -73,6 +73,10 @@ def test_standalone(either, controller):
     until(lambda: "n_packets=1, n_bytes=94, priority=15790320" in either.appctl("bridge/dump-flows", "br0"), "the packet")
     # A connection is not enough, nor what any connection begins with: it is asked to show itself.
     controller.listen()
+    silent = controller.accept(greets=False)
+    assert hidden(either) == [FAIL_OPEN]
+    until(lambda: silent.closed, "the end of a connection without HELLO")
+    assert (status(either, "is_connected"), hidden(either)) == ("false", [FAIL_OPEN])
     connection = controller.accept()
     connection.send(FEATURES_REQUEST)
     first, second = connection.wait(PACKET_IN, 2)[:2]

@@ -30,15 +30,16 @@ impl Ofproto {
             if controller_id != what.controller_id || !peer.wants(|a| a.packet_in, reason as u32) {
                 return;
             }
-            let message = encoded.get_or_insert_with(|| {
-                // A controller has no use for a checksum that somebody else was to finish.
-                let mut finished = packet.clone();
-                packet::checksum::finish(&mut finished);
-                packet_in(what, &finished)
-            });
-            let message = PacketIn { reason, ..message.clone() };
-            let message = Message::PacketIn(format, Box::new(message));
-            if !peer.send_packet_in(&message, reason, what.in_port, now) {
+            let message = || {
+                let message = encoded.get_or_insert_with(|| {
+                    // A controller has no use for a checksum that somebody else was to finish.
+                    let mut finished = packet.clone();
+                    packet::checksum::finish(&mut finished);
+                    packet_in(what, &finished)
+                });
+                Message::PacketIn(format, Box::new(PacketIn { reason, ..message.clone() }))
+            };
+            if !peer.send_packet_in(reason, what.in_port, now, message) {
                 self.connections().count_lost(1);
             }
         });

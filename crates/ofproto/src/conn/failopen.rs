@@ -138,7 +138,7 @@ impl Ofproto {
             admitted: false,
         };
         self.connections().for_each(|peer| {
-            if peer.remote.kind == PeerKind::Controller {
+            if peer.remote.kind == PeerKind::Controller && peer.version().is_some() {
                 controllers.connected = true;
                 controllers.admitted |= peer.is_admitted();
             }

@@ -35,8 +35,8 @@ impl PacketInLimits {
         self.limited.load(Ordering::Relaxed)
     }
 
-    /// Makes the schedulers be of this limit; what waited for a limit that is gone is sent.
-    fn set<'a>(
+    /// The schedulers, made to be of this limit; what waited for a limit that is gone is sent.
+    fn adjusted<'a>(
         &self,
         schedulers: &'a mut Option<Schedulers>,
         limit: Option<RateLimit>,
@@ -70,7 +70,7 @@ impl PacketInLimits {
         mut send: impl FnMut(Vec<u8>),
     ) {
         let mut schedulers = self.schedulers.lock();
-        let Some(schedulers) = self.set(&mut schedulers, limit, now, &mut send) else { return send(message) };
+        let Some(schedulers) = self.adjusted(&mut schedulers, limit, now, &mut send) else { return send(message) };
         let scheduler = match reason {
             PacketInReason::NoMatch => &mut schedulers.miss,
             _ => &mut schedulers.action,
@@ -84,7 +84,7 @@ impl PacketInLimits {
     /// Gives to `send` what may go by now.
     pub(crate) fn release(&self, limit: Option<RateLimit>, now: Millis, mut send: impl FnMut(Vec<u8>)) {
         let mut schedulers = self.schedulers.lock();
-        let Some(schedulers) = self.set(&mut schedulers, limit, now, &mut send) else { return };
+        let Some(schedulers) = self.adjusted(&mut schedulers, limit, now, &mut send) else { return };
         for scheduler in schedulers.both() {
             while let Some(message) = scheduler.release(now) {
                 send(message);

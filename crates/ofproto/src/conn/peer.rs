@@ -2,7 +2,7 @@
 
 use super::bundles::Bundles;
 use super::limits::PacketInLimits;
-use super::remote::{PeerKind, Remote};
+use super::remote::{PeerKind, Remote, Settings};
 use base::{Millis, PortNo};
 use openflow::asynchronous::AsyncConfig;
 use openflow::message::{Message, Options, encode_with};
@@ -170,44 +170,59 @@ impl Peer {
         let _ = self.out.send(queued);
     }
 
-    /// Queues a packet-in of a packet that came in on `port`: at once, or as its rate limit lets it. Returns whether there
-    /// was room; the limiter may still drop it, which it counts.
-    pub(crate) fn send_packet_in(&self, message: &Message, reason: PacketInReason, port: PortNo, now: Millis) -> bool {
+    /// Queues the packet-in that `message` makes, of a packet that came in on `port`: at once, or as its rate limit lets
+    /// it. Returns whether there was room; the limiter may still drop it, which it counts.
+    pub(crate) fn send_packet_in(
+        &self,
+        reason: PacketInReason,
+        port: PortNo,
+        now: Millis,
+        message: impl FnOnce() -> Message,
+    ) -> bool {
         let (version, options) = {
             let state = self.state.lock();
             (state.version, state.options)
         };
         let Some(version) = version else { return true };
-        let settings = self.remote.settings();
-        if settings.packet_in_limit.is_none() && !self.limits.is_limited() {
-            return self.queue_packet_in(encode_with(version, 0, message, options));
+        let Settings { packet_in_limit: limit, packet_in_queue, .. } = self.remote.settings();
+        let limited = limit.is_some() || self.limits.is_limited();
+        // What would be dropped is not made first.
+        if !limited && !self.has_room_for_packet_in(packet_in_queue) {
+            return false;
         }
-        let bytes = encode_with(version, 0, message, options);
+        let bytes = encode_with(version, 0, &message(), options);
+        if !limited {
+            self.queue(Queued { bytes, packet_in: true });
+            return true;
+        }
         let mut room = true;
         self.limits
-            .offer(settings.packet_in_limit, reason, (port, bytes), now, |bytes| room &= self.queue_packet_in(bytes));
+            .offer(limit, reason, (port, bytes), now, |bytes| room &= self.queue_packet_in(bytes, packet_in_queue));
         room
     }
 
     /// Queues packet-ins that have waited long enough. Returns how many there was no room for.
     pub(crate) fn release_packet_ins(&self, now: Millis) -> u64 {
         let mut lost = 0;
-        let limit = self.remote.settings().packet_in_limit;
-        self.limits.release(limit, now, |bytes| lost += u64::from(!self.queue_packet_in(bytes)));
+        let Settings { packet_in_limit, packet_in_queue, .. } = self.remote.settings();
+        self.limits
+            .release(packet_in_limit, now, |bytes| lost += u64::from(!self.queue_packet_in(bytes, packet_in_queue)));
         lost
     }
 
-    /// Queues a packet-in, if few enough wait.
-    fn queue_packet_in(&self, bytes: Vec<u8>) -> bool {
-        let max = match self.remote.settings().packet_in_queue {
-            max if self.load.stalled.load(Ordering::Relaxed) => max,
-            max => max.max(HAND_OVER_MAX),
-        };
-        let room = self.has_room() && self.load.packet_ins.load(Ordering::Relaxed) < max;
+    fn queue_packet_in(&self, bytes: Vec<u8>, queue_max: usize) -> bool {
+        let room = self.has_room_for_packet_in(queue_max);
         if room {
             self.queue(Queued { bytes, packet_in: true });
         }
         room
+    }
+
+    /// Whether few enough packet-ins wait: `queue_max` if the connection does not take what it is given.
+    fn has_room_for_packet_in(&self, queue_max: usize) -> bool {
+        let stalled = self.load.stalled.load(Ordering::Relaxed);
+        let max = if stalled { queue_max } else { queue_max.max(HAND_OVER_MAX) };
+        self.has_room() && self.load.packet_ins.load(Ordering::Relaxed) < max
     }
 
     /// Notes a message, which shows that the peer controls the bridge or does not; so does staying for `settled_ms`.

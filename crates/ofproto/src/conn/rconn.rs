@@ -7,6 +7,8 @@ use base::Millis;
 
 /// Milliseconds until the first attempt to connect again.
 const BACKOFF_MIN_MS: u64 = 1000;
+/// Milliseconds that an attempt may take at least, until versions are agreed on.
+const ATTEMPT_MIN_MS: u64 = 5000;
 
 /// Where a connection stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -111,10 +113,14 @@ impl Rconn {
         self.enter(State::Connecting, now);
     }
 
-    /// It is connected.
-    pub(crate) fn connected(&mut self, now: Millis) {
+    /// It is connected. Whether it was not.
+    pub(crate) fn connected(&mut self, now: Millis) -> bool {
+        if self.is_connected() {
+            return false;
+        }
         self.enter(State::Active, now);
         self.connected_at = Some(now);
+        true
     }
 
     /// The other end spoke.
@@ -146,7 +152,7 @@ impl Rconn {
         match self.state {
             State::Void => None,
             State::Backoff => Some((self.since.after(self.backoff_ms), Due::Connect)),
-            State::Connecting => Some((self.since.after(self.backoff_ms.max(BACKOFF_MIN_MS)), Due::StopConnecting)),
+            State::Connecting => Some((self.since.after(self.backoff_ms.max(ATTEMPT_MIN_MS)), Due::StopConnecting)),
             State::Active => Some((self.since.after(probe?), Due::Probe)),
             State::Idle => Some((self.since.after(probe?), Due::GiveUp)),
         }
@@ -161,6 +167,7 @@ impl Rconn {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const PATIENCE: Patience = Patience { probe_ms: 5000, max_backoff_ms: 8000 };
 
@@ -174,7 +181,8 @@ mod tests {
         let mut waits = Vec::new();
         for _ in 0..6 {
             r.connecting(now);
-            assert_eq!(r.due(PATIENCE).unwrap().1, Due::StopConnecting);
+            let (limit, due) = r.due(PATIENCE).unwrap();
+            assert!(limit.since(now) >= 5000 && due == Due::StopConnecting);
             waits.push(r.disconnected(now, Some("no".into()), PATIENCE));
             let (at, due) = r.due(PATIENCE).unwrap();
             assert_eq!((at.since(now), due, r.state().name()), (*waits.last().unwrap(), Due::Connect, "BACKOFF"));
@@ -211,5 +219,38 @@ mod tests {
         // What comes in from a connection that is over does not bring it back.
         r.received(now.after(20_001));
         assert_eq!(r.state(), State::Backoff);
+    }
+
+    proptest! {
+        /// Whatever happens, something is due at some time, and waits stay within their bounds.
+        #[test]
+        fn there_is_always_something_to_come(
+            events in prop::collection::vec((0u8..6, 0u64..10_000), 1..100),
+            max_backoff_ms in 0u64..60_000,
+            probe_ms in 1u64..10_000,
+        ) {
+            let patience = Patience { probe_ms, max_backoff_ms };
+            let (mut r, mut now) = (Rconn::new(), Millis(1_000_000));
+            r.start(now);
+            for (event, ms) in events {
+                now = now.after(ms);
+                let was_connected = r.is_connected();
+                match event {
+                    0 => r.connecting(now),
+                    1 => prop_assert_eq!(r.connected(now), !was_connected),
+                    2 => r.received(now),
+                    3 if was_connected => r.probed(now),
+                    _ => {
+                        let wait = r.disconnected(now, None, patience);
+                        prop_assert!((1000..=max_backoff_ms.max(1000)).contains(&wait));
+                        prop_assert_eq!(r.due(patience), Some((now.after(wait), Due::Connect)));
+                        prop_assert!(!was_connected || r.disconnected_at == Some(now));
+                    }
+                }
+                let (at, due) = r.due(patience).expect("never for nothing");
+                prop_assert!(at <= now.after(max_backoff_ms.max(probe_ms).max(5000)));
+                prop_assert_eq!(matches!(due, Due::Probe | Due::GiveUp), r.is_connected());
+            }
+        }
     }
 }

@@ -205,22 +205,16 @@ async fn active(bridge: Arc<Ofproto>, remote: Arc<Remote>) {
             () = sleep_until(&bridge, limit) => Err(timed_out()),
         };
         let ended = match connected {
-            Ok(stream) => {
-                tracing::info!(target: "rconn", "{name}: connected");
-                quiet = false;
-                rconn.lock().connected(bridge.now());
-                let ended = serve(&bridge, &remote, rconn, stream).await;
-                let why = ended.as_ref().map_or_else(errno_text, |()| "connection closed by peer".to_owned());
-                tracing::info!(target: "rconn", "{name}: {why}");
-                ended
-            }
-            Err(e) => {
-                if !quiet {
-                    tracing::info!(target: "rconn", "{name}: connection failed ({})", errno_text(&e));
-                }
-                Err(e)
-            }
+            Ok(stream) => serve(&bridge, &remote, rconn, stream).await,
+            Err(e) => Err(e),
         };
+        let why = ended.as_ref().map_or_else(errno_text, |why| (*why).to_owned());
+        if rconn.lock().is_connected() {
+            quiet = false;
+            tracing::info!(target: "rconn", "{name}: {why}");
+        } else if !quiet {
+            tracing::info!(target: "rconn", "{name}: connection failed ({why})");
+        }
         let error = ended.err().map(|e| errno_text(&e));
         let wait_ms = rconn.lock().disconnected(bridge.now(), error, patience());
         let secs = wait_ms / 1000;
@@ -237,13 +231,18 @@ fn timed_out() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "Connection timed out")
 }
 
-/// Serves one connection until it ends.
+/// Why a connection ended that did not fail.
+type Ending = &'static str;
+const BY_PEER: Ending = "connection closed by peer";
+const ON_REQUEST: Ending = "disconnecting";
+
+/// Serves one connection until it ends. It counts as made when versions are agreed on.
 pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Send>(
     bridge: &Arc<Ofproto>,
     remote: &Arc<Remote>,
     rconn: &Mutex<Rconn>,
     stream: S,
-) -> io::Result<()> {
+) -> io::Result<Ending> {
     let (reader, writer) = tokio::io::split(stream);
     base::coverage!(vconn_open);
     let (peer, outgoing) = Peer::new(Arc::clone(remote), bridge.now());
@@ -251,7 +250,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Send>(
     let _guard = Registered { bridge, peer: &peer };
     if !useful {
         tracing::info!(target: "connmgr", "{}: there is no controller to snoop on", bridge.name());
-        return Ok(());
+        return Ok(ON_REQUEST);
     }
     // Whoever snoops hears of messages of any version.
     let versions = if remote.kind == PeerKind::Snoop { Versions::of(&Version::ALL) } else { remote.versions };
@@ -264,14 +263,14 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Send>(
         read = read_all(bridge, &peer, rconn, reader) => read,
         ended = keep_alive(bridge, &peer, rconn) => ended,
         never = release_packet_ins(bridge, &peer) => match never {},
-        written = &mut writing => return written,
+        written = &mut writing => return written.map(|()| ON_REQUEST),
     };
     // What is queued still leaves, such as the error that tells the peer why the connection ends, unless it does not
     // read.
     closing.notify_one();
     match tokio::time::timeout(LAST_WORDS_MAX, writing).await {
-        Ok(written) => read.and(written),
-        Err(_) => read,
+        Ok(Err(e)) => read.and(Err(e)),
+        Ok(Ok(())) | Err(_) => read,
     }
 }
 
@@ -288,9 +287,9 @@ impl Drop for Registered<'_> {
     }
 }
 
-/// Asks the other end whether it is there when it is silent, and ends when it does not answer, or when the connection
-/// is to be closed.
-async fn keep_alive(bridge: &Ofproto, peer: &Peer, rconn: &Mutex<Rconn>) -> io::Result<()> {
+/// Asks the other end whether it is there when it is silent, and ends when it does not answer or does not agree on a
+/// version in time, or when the connection is to be closed.
+async fn keep_alive(bridge: &Ofproto, peer: &Peer, rconn: &Mutex<Rconn>) -> io::Result<Ending> {
     let mut settings = peer.remote.watch_settings();
     loop {
         let patience = settings.borrow_and_update().patience();
@@ -304,7 +303,7 @@ async fn keep_alive(bridge: &Ofproto, peer: &Peer, rconn: &Mutex<Rconn>) -> io::
         tokio::select! {
             () = wait => {}
             _ = settings.changed() => continue,
-            () = peer.hang_up.notified() => return Ok(()),
+            () = peer.hang_up.notified() => return Ok(ON_REQUEST),
         }
         // It may have spoken meanwhile.
         let mut rconn = rconn.lock();
@@ -313,7 +312,7 @@ async fn keep_alive(bridge: &Ofproto, peer: &Peer, rconn: &Mutex<Rconn>) -> io::
                 rconn.probed(bridge.now());
                 peer.send(0, &Message::EchoRequest(Vec::new()));
             }
-            Some((at, Due::GiveUp)) if at <= bridge.now() => return Err(timed_out()),
+            Some((at, Due::GiveUp | Due::StopConnecting)) if at <= bridge.now() => return Err(timed_out()),
             _ => {}
         }
     }
@@ -340,14 +339,14 @@ async fn read_all(
     peer: &Arc<Peer>,
     rconn: &Mutex<Rconn>,
     reader: impl AsyncRead,
-) -> io::Result<()> {
+) -> io::Result<Ending> {
     let mut reader = std::pin::pin!(reader);
     let mut framer = Framer::default();
     let mut chunk = vec![0; 64 << 10];
     loop {
         let n = reader.read(&mut chunk).await?;
         if n == 0 {
-            return Ok(());
+            return Ok(BY_PEER);
         }
         rconn.lock().received(bridge.now());
         if peer.remote.kind == PeerKind::Snoop {
@@ -367,6 +366,9 @@ async fn read_all(
                 bridge.handle(peer, message);
             } else {
                 negotiate(bridge, peer, message)?;
+                if rconn.lock().connected(bridge.now()) {
+                    tracing::info!(target: "rconn", "{}<->{}: connected", bridge.name(), peer.remote.target);
+                }
             }
             // Others have their turn too.
             budget += 1;

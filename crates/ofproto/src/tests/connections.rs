@@ -198,7 +198,7 @@ async fn serve_one(
     let remote = Remote::new(config.clone(), bridge.now());
     let rconn = Mutex::new(Rconn::new());
     rconn.lock().connected(bridge.now());
-    serve(bridge, &remote, &rconn, stream).await
+    serve(bridge, &remote, &rconn, stream).await.map(|_| ())
 }
 
 /// What a connection answers to `bytes`, until it ends or waits for more.

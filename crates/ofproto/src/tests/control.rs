@@ -249,8 +249,8 @@ impl Served {
         let (end, theirs) = tokio::io::duplex(1 << 20);
         let (remote, bridge) = (remote(bridge, settings), Arc::clone(bridge));
         let rconn = Mutex::new(Rconn::new());
-        rconn.lock().connected(bridge.now());
-        let serving = tokio::spawn(async move { serve(&bridge, &remote, &rconn, theirs).await });
+        rconn.lock().connecting(bridge.now());
+        let serving = tokio::spawn(async move { serve(&bridge, &remote, &rconn, theirs).await.map(|_| ()) });
         let mut served = Self { end, serving };
         let hello = Message::Hello(Hello { versions: Versions::of(&[Version::V10]) });
         served.end.write_all(&encode(Version::V10, 0, &hello)).await.expect("room");
@@ -304,4 +304,58 @@ async fn packet_ins_wait_for_the_clock_and_connections_end_on_request() {
     }
     br.connections().reconnect();
     assert!(served.serving.await.expect("no panic").is_ok());
+}
+
+#[tokio::test]
+async fn who_does_not_greet_is_not_connected() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let (_end, theirs) = tokio::io::duplex(1 << 20);
+    let settings = Settings { probe_ms: 1000, ..Settings::default() };
+    let (remote, bridge) = (remote(&br, settings), Arc::clone(&br));
+    remote.rconn.lock().connecting(br.now());
+    br.set_fail_open(true);
+    let rconn = Arc::clone(&remote.rconn);
+    lab.clock.warp(3000);
+    let serving = tokio::spawn(async move { serve(&bridge, &remote, &remote.rconn, theirs).await });
+    while br.connections().all().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    lab.switch.housekeeping();
+    assert!(shown(&br).contains("15790320"));
+    assert_eq!(rconn.lock().state().name(), "CONNECTING");
+    lab.clock.warp(2000);
+    assert_eq!(serving.await.expect("no panic").expect_err("is over").to_string(), "Connection timed out");
+}
+
+#[test]
+fn what_dhcp_servers_say_reaches_the_local_port() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    let mut specs: Vec<_> = br.ports().into_iter().map(|port| port.spec).collect();
+    specs.push(lab.port("local", PortNo::LOCAL));
+    set_ports(&br, specs);
+    let reply = |source: u16, destination: u16| {
+        let mut m = Match::ANY;
+        let fields =
+            [(Field::EthType, 0x800), (Field::IpProto, 17), (Field::IpTtl, 64), (Field::EthDst, 0xffff_ffff_ffff)];
+        fields.into_iter().for_each(|(field, value)| m.set(field, value));
+        m.set(Field::UdpSrc, source.into());
+        m.set(Field::UdpDst, destination.into());
+        flow::compose::compose(m.key(), &[0; 300])
+    };
+    let reaches = |frame: Vec<u8>| {
+        lab.send("br-1", &[frame]);
+        [lab.received("local").len(), lab.received("br-2").len()]
+    };
+    assert_eq!(reaches(reply(67, 68)), [0, 0]);
+    br.set_dhcp_to_local(true);
+    assert_eq!(reaches(reply(67, 68)), [1, 0]);
+    assert_eq!([reaches(reply(68, 67)), reaches(reply(67, 69))], [[0, 0]; 2]);
+    // Beside wherever else it goes, and once.
+    br.flow_mod(&add(Match::ANY, 1, vec![output(2)])).expect("adds");
+    assert_eq!(reaches(reply(67, 68)), [1, 1]);
+    br.flow_mod(&add(Match::ANY, 1, vec![output(2), Action::Output { port: PortNo::LOCAL, max_len: 0 }]))
+        .expect("adds");
+    assert_eq!(reaches(reply(67, 68)), [1, 1]);
 }
