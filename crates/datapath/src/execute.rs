@@ -67,6 +67,7 @@ impl Executor<'_> {
     /// Runs `packets` through `actions`, and leaves `packets` empty.
     pub(crate) fn run(&mut self, packets: &mut Batch, actions: &[DpAction]) {
         self.steps(packets, actions, Level { depth: 0, whole: true }, Fate::Open);
+        self.bare = false;
         pool::recycle_all(packets);
     }
 
@@ -150,7 +151,7 @@ impl Executor<'_> {
 
     /// Sends the packets out of a port: themselves if this is their last use, else copies.
     fn output(&mut self, packets: &mut Batch, port: DpPort, trunc: Option<usize>, last: bool) {
-        if self.bare {
+        if self.bare && packets.iter().any(|p| p.bare.is_some()) {
             self.output_frames(packets, port, trunc, last);
             return;
         }
@@ -178,17 +179,12 @@ impl Executor<'_> {
     #[cold]
     fn output_frames(&mut self, packets: &mut Batch, port: DpPort, trunc: Option<usize>, last: bool) {
         let mut frames: Batch = packets.iter().filter(|p| p.bare.is_none()).map(pool::copy).collect();
-        let refused = packets.len() - frames.len();
-        if refused > 0 {
-            self.failed = Some(DropReason::NoEthernet);
-            self.shared.count_drop(self.from, DropReason::NoEthernet, refused as u64);
-        }
+        self.failed = Some(DropReason::NoEthernet);
+        self.shared.count_drop(self.from, DropReason::NoEthernet, (packets.len() - frames.len()) as u64);
         if last {
             pool::recycle_all(packets);
         }
-        self.bare = false;
         self.output(&mut frames, port, trunc, true);
-        self.bare = true;
     }
 
     fn controller(&mut self, packets: &Batch, what: &ControllerUpcall) {
