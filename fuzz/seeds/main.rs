@@ -49,7 +49,7 @@ fn main() -> io::Result<()> {
     seeds.put_all("action_text", texts::actions())?;
     seeds.put_all("flow_text", texts::flows().chain((0..100).map(|n| flow_of(n, &mut rng))))?;
     seeds.put_all("group_text", texts::groups())?;
-    let messages = messages(&mut rng, &frames);
+    let messages = [messages(&mut rng, &frames), recorded()?].concat();
     seeds.put_all("openflow", &messages)?;
     seeds.put_all("openflow_stream", messages.chunks(10).map(|chunk| [vec![0, 50], chunk.concat()].concat()))?;
     seeds.put_all("openflow_match", matches(&mut rng))?;
@@ -134,6 +134,20 @@ fn messages(rng: &mut Rng, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
         }
     }
     out
+}
+
+/// The messages that the tests of the crate `openflow` read, print and write.
+fn recorded() -> io::Result<Vec<Vec<u8>>> {
+    let mut out = Vec::new();
+    for file in fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/openflow/tests/messages"))? {
+        let text = fs::read_to_string(file?.path())?;
+        let lines = text.lines().map(|line| line.trim_start_matches('!'));
+        out.extend(lines.filter(|l| !l.is_empty() && !l.starts_with(['#', '|'])).map(|hex| {
+            (0..hex.len() / 2).map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).expect("hexadecimal")).collect()
+        }));
+    }
+    out.sort();
+    Ok(out)
 }
 
 /// Matches of texts in each of the formats on the wire.

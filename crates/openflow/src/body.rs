@@ -48,6 +48,11 @@ pub(crate) fn put_oxm_match(out: &mut Vec<u8>, version: Version, m: &Match) {
         of_match::encode_of11(out, m);
         return;
     }
+    put_oxm_entries(out, version, m);
+}
+
+/// A match in the later form, in which Open vSwitch describes flows even in OpenFlow 1.1.
+pub(crate) fn put_oxm_entries(out: &mut Vec<u8>, version: Version, m: &Match) {
     let start = out.len();
     out.put_u16(1);
     out.put_u16(0);

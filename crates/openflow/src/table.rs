@@ -13,6 +13,7 @@ use crate::nxm::{Dialect, Header, Unknown};
 use crate::property::{self, Property};
 use crate::wire::{Put, Reader, Result, patch_len};
 use flow::{Field, FieldInfo};
+use std::sync::LazyLock;
 
 /// A set of match fields.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -29,9 +30,14 @@ impl FieldSet {
         self.0[field as usize / 64] & 1 << (field as usize % 64) != 0
     }
 
-    /// The fields, in the order of the field table.
+    /// The fields, in the order in which Open vSwitch lists them.
     pub fn iter(&self) -> impl Iterator<Item = &'static FieldInfo> + '_ {
-        flow::field::FIELDS.iter().filter(|f| self.contains(f.id))
+        static LIST: LazyLock<Vec<&'static FieldInfo>> = LazyLock::new(|| {
+            let mut list: Vec<_> = flow::field::FIELDS.iter().collect();
+            list.sort_by_key(|f| rank(f.id));
+            list
+        });
+        LIST.iter().copied().filter(|f| self.contains(f.id))
     }
 
     /// How many there are.
@@ -42,6 +48,34 @@ impl FieldSet {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0 == [0; 4]
+    }
+}
+
+/// Where a field stands in a list: mostly as in the field table.
+fn rank(field: Field) -> (usize, usize) {
+    use Field as F;
+    const FIRST: [F; 4] = [F::DpHash, F::RecircId, F::PacketType, F::ConjId];
+    const CONNECTION: [F; 11] = [
+        F::CtState,
+        F::CtZone,
+        F::CtMark,
+        F::CtLabel,
+        F::CtNwProto,
+        F::CtNwSrc,
+        F::CtNwDst,
+        F::CtIpv6Src,
+        F::CtIpv6Dst,
+        F::CtTpSrc,
+        F::CtTpDst,
+    ];
+    let after = |f: Field| f as usize + 1;
+    if let Some(i) = FIRST.iter().position(|f| *f == field) {
+        return (0, i);
+    }
+    match CONNECTION.iter().position(|f| *f == field) {
+        Some(i) => (after(F::PktMark), 1 + i),
+        None if field == F::NshTtl => (after(F::NshC4), 1),
+        None => (after(field), 0),
     }
 }
 
@@ -194,8 +228,8 @@ impl TableFeatures {
                 }
             });
             property::put(out, 4 + odd, |out| put_types(out, f.write.actions));
-            property::put(out, 6 + odd, |out| put_types(out, f.apply.actions));
             property::put(out, 12 + odd, |out| put_fields(out, &f.write.set_fields, false, version));
+            property::put(out, 6 + odd, |out| put_types(out, f.apply.actions));
             property::put(out, 14 + odd, |out| put_fields(out, &f.apply.set_fields, false, version));
         }
         property::put(out, MATCH, |out| put_fields(out, &self.matching, true, version));

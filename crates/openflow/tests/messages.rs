@@ -7,6 +7,7 @@
 //!
 //! Where there is an `ovs-ofctl` (see `peers.rs`), the texts are compared with what it says.
 
+use base::rng::Rng;
 use openflow::message::{Options, decode_with, encode_with};
 use openflow::print::{Style, print};
 use std::fmt::Write;
@@ -110,6 +111,30 @@ fn messages_cut_short_are_answered() {
             if let Ok((version, xid, message)) = decode_with(&cut, Options::default()) {
                 assert!(!encode_with(version, xid, &message, Options::default()).is_empty(), "{message:?}");
             }
+        }
+    }
+}
+
+/// Damaged messages are printed, and what is understood of them can be written, and is written the same after it was read
+/// again.
+#[test]
+fn messages_that_are_damaged_do_no_harm() {
+    let mut rng = Rng::seeded(1);
+    for case in files().iter().flat_map(|f| cases(f)).filter(|c| c.bytes.len() <= 400) {
+        for _ in 0..60 {
+            let mut bytes = case.bytes.clone();
+            for _ in 0..1 + rng.below(3) {
+                // Version, type and length stay: other messages are other cases.
+                let at = 4 + rng.below(bytes.len() as u64 - 4) as usize;
+                bytes[at] = [rng.next_u64() as u8, 0, 1, 0xff][rng.below(4) as usize];
+            }
+            print(&bytes, Style::plain(2));
+            let Ok((version, xid, message)) = decode_with(&bytes, Options::default()) else { continue };
+            let written = encode_with(version, xid, &message, Options::default());
+            let (_, _, again) = decode_with(&written, Options::default())
+                .unwrap_or_else(|e| panic!("{bytes:02x?}: {message:?} becomes {written:02x?}: {e}"));
+            let again = encode_with(version, xid, &again, Options::default());
+            assert_eq!(again, written, "{bytes:02x?}: {message:?}");
         }
     }
 }

@@ -4,7 +4,8 @@ use super::{ALL_TABLES, read_flags, table, wire_flags};
 use crate::Version::{self, V10, V13, V14, V15};
 use crate::action::Action;
 use crate::body::{
-    put_flow_actions, put_match10, put_nxm, put_oxm_match, read_flow_actions, read_match10, read_nxm, read_oxm_match,
+    put_flow_actions, put_match10, put_nxm, put_oxm_entries, put_oxm_match, read_flow_actions, read_match10, read_nxm,
+    read_oxm_match,
 };
 use crate::error::OfpError;
 use crate::flow_mod::{FlowFlags, FlowMod, GROUP_ANY};
@@ -192,7 +193,7 @@ impl FlowStats {
         out.put_u16(wire_flags(V15, self.flags));
         out.put_u16(self.importance);
         out.put_u64(self.cookie);
-        put_oxm_match(out, V15, &self.matching);
+        put_oxm_entries(out, V15, &self.matching);
         let counts = Counts {
             duration: known_duration(self.duration_sec, self.duration_nsec),
             idle_time: self.idle_age.map(|age| (age.into(), 0)),
@@ -234,7 +235,7 @@ impl FlowStats {
         if version == V10 {
             put_flow_actions(out, V10, &self.actions, &self.matching);
         } else {
-            put_oxm_match(out, version, &self.matching);
+            put_oxm_entries(out, version, &self.matching);
             put_flow_actions(out, version, &self.actions, &self.matching);
         }
         patch_len(out, start, 0);

@@ -27,8 +27,11 @@ use crate::Version;
 use crate::error::OfpError;
 use crate::message::{DecodeError, Message, Options, Xid, decode_with, encode_with};
 use crate::multipart::{StatsReply, StatsRequest};
+use crate::port::PortStats;
+use crate::queue::QueueStats;
 use crate::switch::{ErrorReport, Hello, ReportedError};
 use crate::types::{self, Kind};
+use crate::wire::{Reader, Result};
 use base::PortNo;
 use flow::text::{NoNames, PortNames, format_port};
 use std::cmp::Ordering;
@@ -163,15 +166,31 @@ fn print_decodable(msg: &[u8], style: Style<'_>, out: &mut String) {
         }
         Err(DecodeError { error, .. }) => {
             out.truncate(start);
-            out.push_str(match head.row.kind {
-                Kind::PortDescReply => "\n",
-                Kind::GroupReply => " ***parse error***\n",
-                _ => " ",
-            });
+            before_error(&head, out);
             out.push_str(&decode_error(error));
             hex_dump(msg, 0, out);
         }
     }
+}
+
+/// What Open vSwitch has printed of a message already when it finds the error.
+fn before_error(head: &types::Head<'_>, out: &mut String) {
+    let version = head.version;
+    match head.row.kind {
+        Kind::PortReply => put!(out, " {} ports\n", whole_entries(head, |r| PortStats::decode(version, r).map(drop))),
+        Kind::QueueReply => {
+            put!(out, " {} queues\n", whole_entries(head, |r| QueueStats::decode(version, r).map(drop)))
+        }
+        Kind::PortDescReply => out.push('\n'),
+        Kind::GroupReply => out.push_str(" ***parse error***\n"),
+        _ => out.push(' '),
+    }
+}
+
+/// How many entries there are before the one that cannot be read.
+fn whole_entries(head: &types::Head<'_>, mut one: impl FnMut(&mut Reader<'_>) -> Result<()>) -> usize {
+    let mut r = head.body.clone();
+    std::iter::from_fn(|| one(&mut r).ok()).count()
 }
 
 fn is_reply(name: &str) -> bool {

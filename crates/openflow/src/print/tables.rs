@@ -259,37 +259,7 @@ fn table_features(f: &TableFeatures, previous: Option<&TableFeatures>, style: St
 }
 
 fn names(set: &FieldSet, keep: impl Fn(&'static flow::FieldInfo) -> bool) -> Vec<&'static str> {
-    let mut list: Vec<_> = set.iter().filter(|i| keep(i)).collect();
-    list.sort_by_key(|i| rank(i.id));
-    list.into_iter().map(|i| i.name).collect()
-}
-
-/// Where a field stands in a list: mostly as in the field table.
-fn rank(field: Field) -> (usize, usize) {
-    use Field as F;
-    const FIRST: [F; 4] = [F::DpHash, F::RecircId, F::PacketType, F::ConjId];
-    const CONNECTION: [F; 11] = [
-        F::CtState,
-        F::CtZone,
-        F::CtMark,
-        F::CtLabel,
-        F::CtNwProto,
-        F::CtNwSrc,
-        F::CtNwDst,
-        F::CtIpv6Src,
-        F::CtIpv6Dst,
-        F::CtTpSrc,
-        F::CtTpDst,
-    ];
-    let after = |f: Field| f as usize + 1;
-    if let Some(i) = FIRST.iter().position(|f| *f == field) {
-        return (0, i);
-    }
-    match CONNECTION.iter().position(|f| *f == field) {
-        Some(i) => (after(F::PktMark), 1 + i),
-        None if field == F::NshTtl => (after(F::NshC4), 1),
-        None => (after(field), 0),
-    }
+    set.iter().filter(|i| keep(i)).map(|i| i.name).collect()
 }
 
 fn hex(n: u64) -> String {
