@@ -55,7 +55,10 @@ pub use action::encode::encode_actions;
 pub use action::format::{actions_to_string, format_actions};
 pub use action::instruction::{decode_flow_actions, decode_instructions, encode_flow_actions, encode_instructions};
 pub use action::parse::{ActionError, parse_actions, parse_instructions};
-pub use action::{Action, ControllerAction, Learn, LearnDst, LearnSpec, LearnSrc, PacketInReason, Subfield};
+pub use action::{
+    Action, BundleAction, ControllerAction, HashFields, Learn, LearnDst, LearnSpec, LearnSrc, LinkAlgorithm,
+    MemberAlgorithm, Multipath, PacketInReason, Subfield,
+};
 pub use error::OfpError;
 pub use flow_mod::{FlowFlags, FlowMod, FlowModCommand};
 pub use flow_text::{FlowTextError, ParsedFlow, parse_flow, parse_flow_filter, parse_flow_line};

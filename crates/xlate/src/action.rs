@@ -100,6 +100,8 @@ impl Xlate<'_> {
             Action::Note(_) => {}
             Action::Group(id) => self.group(*id),
             Action::Learn(learn) => self.learn(learn),
+            Action::Multipath(multipath) => self.multipath(multipath),
+            Action::Bundle(bundle) => self.bundle(bundle),
             Action::FinTimeout { idle_timeout, hard_timeout } => self.fin_timeout(*idle_timeout, *hard_timeout),
             // A rule with this is never found.
             Action::Conjunction { .. } => {}

@@ -1,6 +1,7 @@
 //! Groups (OpenFlow 1.3 section 5.6): which buckets run, and running them.
 
 use crate::groups::Group;
+use crate::select::mix;
 use crate::trace::Kind;
 use crate::translate::Xlate;
 use crate::verdict::{Dependency, Effect};
@@ -171,26 +172,7 @@ impl Xlate<'_> {
             }
             return hash;
         }
-        let pairs = |x: &mut Self, a, b, hash| {
-            let both = x.read_bits(a, u128::MAX) ^ x.read_bits(b, u128::MAX);
-            mix(hash, (both ^ both >> 64) as u64)
-        };
-        hash = pairs(self, Field::EthSrc, Field::EthDst, hash);
-        let eth = self.key.eth_type();
-        hash = mix(hash, eth.into());
-        if self.has_vlan() {
-            hash = mix(hash, self.read_bits(Field::VlanVid, 0xfff) as u64);
-        }
-        match eth {
-            0x0800 => hash = pairs(self, Field::Ipv4Src, Field::Ipv4Dst, hash),
-            0x86dd => hash = pairs(self, Field::Ipv6Src, Field::Ipv6Dst, hash),
-            _ => return hash,
-        }
-        hash = mix(hash, self.read_bits(Field::IpProto, 0xff) as u64);
-        if self.has(flow::Prereq::Tcp) || self.has(flow::Prereq::Sctp) {
-            hash = pairs(self, Field::TcpSrc, Field::TcpDst, hash);
-        }
-        hash
+        self.hash_flow(hash)
     }
 
     pub(crate) fn read_bits(&mut self, field: Field, mask: u128) -> u128 {
@@ -200,11 +182,4 @@ impl Xlate<'_> {
         self.reads.note_mask(&bits);
         self.key.get(field) & mask
     }
-}
-
-/// Stirs `value` into `hash`.
-fn mix(hash: u64, value: u64) -> u64 {
-    let x = (hash ^ value.wrapping_add(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ x >> 29).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ x >> 32
 }

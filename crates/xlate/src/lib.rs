@@ -22,6 +22,7 @@ mod normal;
 mod numbered;
 mod output;
 mod pipeline;
+mod select;
 pub mod tables;
 mod text;
 pub mod trace;

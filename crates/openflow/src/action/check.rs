@@ -3,7 +3,7 @@
 //!
 //! The check follows the list, as actions change what the packet is: a pushed tag can be set and popped.
 
-use super::{Action, Subfield};
+use super::{Action, Subfield, select};
 use crate::error::OfpError;
 use crate::meter::METER_MAX;
 use crate::prereq;
@@ -249,6 +249,8 @@ impl Checker<'_> {
             Action::StackPop(dst) => destination(*dst, m),
             Action::FinTimeout { .. } => self.consistent(m.meets(Prereq::Tcp)),
             Action::Learn(learn) => learn.check(m),
+            Action::Multipath(multipath) => destination(multipath.dst, m),
+            Action::Bundle(bundle) => select::check_bundle(bundle, m, |port| self.output_port(port)),
             Action::Clone(nested) => self.list(nested, &mut m.clone()),
             // What the packet is when the action set is executed cannot be known.
             Action::WriteActions(set) => Checker { strict: false, ..*self }.list(set, &mut m.clone()),

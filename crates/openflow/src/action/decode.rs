@@ -4,7 +4,7 @@
 //! What cannot be a flow's action whatever the flow is refused here; what depends on the flow is [`super::check`]'s
 //! business. An unknown type is told from a bad length, as Open vSwitch tells them: type first.
 
-use super::{Action, ControllerAction, PacketInReason, Subfield, learn};
+use super::{Action, ControllerAction, PacketInReason, Subfield, learn, select};
 use crate::bytes::Reader;
 use crate::error::OfpError;
 use crate::nxm::{self, Entry, Header, Unknown};
@@ -102,7 +102,7 @@ impl Known {
         match n {
             4 | 18 | 40 => version == Version::V10,
             6 | 7 | 33 => version < Version::V15,
-            1 | 2 | 5 | 8 | 9 | 14..=17 | 19..=22 | 27 | 28 | 32 | 34 | 37 | 39 | 42 | 45 => true,
+            1 | 2 | 5 | 8..=10 | 12..=17 | 19..=22 | 27 | 28 | 32 | 34 | 37 | 39 | 42 | 45 => true,
             _ => false,
         }
     }
@@ -118,7 +118,8 @@ impl Known {
             Self::Of11(28) => 16..=MAX,
             Self::Of11(_) => 8..=8,
             Self::Nicira(7 | 9 | 15 | 27 | 28 | 32) => 24..=24,
-            Self::Nicira(22) => 32..=32,
+            Self::Nicira(10 | 22) => 32..=32,
+            Self::Nicira(12 | 13) => 32..=MAX,
             Self::Nicira(learn::NXAST_LEARN) => 32..=MAX,
             Self::Nicira(learn::NXAST_LEARN2) => 40..=MAX,
             Self::Nicira(6 | 8 | 21 | 33 | 37 | 42) => 16..=MAX,
@@ -255,7 +256,7 @@ pub(super) fn subfield(field: Field, offset: u16, n_bits: u16) -> Result<Subfiel
 }
 
 /// A subfield to be written.
-fn writable(dst: Subfield) -> Result<Subfield, OfpError> {
+pub(super) fn writable(dst: Subfield) -> Result<Subfield, OfpError> {
     if dst.field.info().writable { Ok(dst) } else { Err(OfpError::BacBadSetArgument) }
 }
 
@@ -308,6 +309,8 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
             r.take(6).ok_or(LEN)?;
             Ok(Action::SetTunnel { id: r.u64().ok_or(LEN)?, wide: true })
         }
+        10 => select::decode_multipath(r),
+        12 | 13 => select::decode_bundle(r, n == 13),
         14 => {
             let (port, table) = (r.u16().ok_or(LEN)?, r.u8().ok_or(LEN)?);
             if r.is_zero() { Ok(resubmit(port, table)) } else { Err(OfpError::BacBadArgument) }

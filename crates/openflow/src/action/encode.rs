@@ -4,7 +4,7 @@
 //! Some translations depend on the flow: whether a tag must be pushed before its VLAN id is set, and which protocol's
 //! port is set. That is what the match is for.
 
-use super::{Action, ControllerAction, PacketInReason, Subfield};
+use super::{Action, ControllerAction, PacketInReason, Subfield, select};
 use crate::bytes::Put;
 use crate::nxm::{self, Dialect, Header};
 use crate::property;
@@ -142,6 +142,8 @@ impl Encoder {
                 b.put_u32(*id);
             }),
             Action::Learn(learn) => learn.encode(out),
+            Action::Multipath(m) => select::encode_multipath(out, m),
+            Action::Bundle(bundle) => select::encode_bundle(out, bundle),
             Action::FinTimeout { idle_timeout, hard_timeout } => nicira(out, 19, |b| {
                 b.put_u16(*idle_timeout);
                 b.put_u16(*hard_timeout);
@@ -306,7 +308,7 @@ fn finish(out: &mut Vec<u8>, start: usize) {
     out.set_u16(start + 2, length as u16);
 }
 
-fn pack(part: Subfield) -> u16 {
+pub(super) fn pack(part: Subfield) -> u16 {
     part.offset << 6 | part.n_bits.saturating_sub(1) & 0x3f
 }
 
@@ -321,7 +323,7 @@ pub(super) fn put_header(out: &mut Vec<u8>, field: Field, dialect: Dialect) {
     }
 }
 
-fn is_long(field: Field) -> bool {
+pub(super) fn is_long(field: Field) -> bool {
     header(field, Dialect::Nxm).is_some_and(|h| h.class == 0xffff)
 }
 

@@ -1,6 +1,6 @@
 //! The text of actions, as `ovs-ofctl dump-flows` prints it.
 
-use super::{Action, ControllerAction, PacketInReason};
+use super::{Action, ControllerAction, PacketInReason, select};
 use crate::version::Version;
 use base::PortNo;
 use flow::PortNames;
@@ -109,6 +109,8 @@ pub fn format_action(out: &mut String, action: &Action, ports: &dyn PortNames, v
             put!("conjunction({id},{}/{n_clauses})", u16::from(*clause) + 1);
         }
         Action::Learn(learn) => learn.format(out, ports),
+        Action::Multipath(m) => select::format_multipath(out, m),
+        Action::Bundle(bundle) => select::format_bundle(out, bundle, ports),
         Action::FinTimeout { idle_timeout, hard_timeout } => {
             let parts = [("idle_timeout", idle_timeout), ("hard_timeout", hard_timeout)];
             let parts: Vec<String> =

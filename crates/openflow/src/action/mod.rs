@@ -8,9 +8,11 @@ pub mod format;
 pub mod instruction;
 mod learn;
 pub mod parse;
+mod select;
 mod subfield;
 
 pub use learn::{Learn, LearnDst, LearnSpec, LearnSrc};
+pub use select::{BundleAction, HashFields, LinkAlgorithm, MemberAlgorithm, Multipath};
 
 use base::{MacAddr, PortNo};
 use flow::Field;
@@ -228,6 +230,10 @@ pub enum Action {
     },
     /// Run a group (OpenFlow 1.1; in OpenFlow 1.0 an action of Nicira's).
     Group(u32),
+    /// Write the number of a link that is chosen by a hash (NXAST_MULTIPATH).
+    Multipath(Box<Multipath>),
+    /// Choose a port, and send the packet there or write the port's number (NXAST_BUNDLE, NXAST_BUNDLE_LOAD).
+    Bundle(Box<BundleAction>),
     /// The flow is a clause of a conjunctive match: `conjunction(id,k/n)` (NXAST_CONJUNCTION). Stands with others of its
     /// kind and notes only.
     Conjunction {
@@ -306,6 +312,9 @@ impl Action {
             Self::Group(_) => "group",
             Self::Conjunction { .. } => "conjunction",
             Self::Learn(_) => "learn",
+            Self::Multipath(_) => "multipath",
+            // Open vSwitch makes no difference between the two.
+            Self::Bundle(_) => "bundle",
             Self::FinTimeout { .. } => "fin_timeout",
             Self::Clone(_) => "clone",
             Self::Note(_) => "note",

@@ -4,7 +4,7 @@
 
 use super::check::{Allowed, verify};
 use super::decode::N_CLAUSES;
-use super::{Action, ControllerAction, PacketInReason, Subfield, learn};
+use super::{Action, ControllerAction, PacketInReason, Subfield, learn, select};
 use base::{MacAddr, PortNo};
 use flow::text::{format_value, next_key_value, parse_port, parse_value};
 use flow::{Field, Format, PortNames};
@@ -69,8 +69,6 @@ pub(super) fn table_of(text: &str) -> Option<u8> {
 
 /// Names of actions and instructions that are known and not supported.
 const UNSUPPORTED: &[&str] = &[
-    "bundle",
-    "bundle_load",
     "check_pkt_larger",
     "ct",
     "ct_clear",
@@ -81,7 +79,6 @@ const UNSUPPORTED: &[&str] = &[
     "decap",
     "delete_field",
     "encap",
-    "multipath",
     "pop_mpls",
     "push_mpls",
     "sample",
@@ -163,6 +160,9 @@ impl Parser<'_> {
             "group" => Action::Group(group(value)?),
             "conjunction" => conjunction(value)?,
             "learn" => learn::parse(value, self.ports)?,
+            "multipath" => select::parse_multipath(value)?,
+            "bundle" => select::parse_bundle(value, false, self.ports)?,
+            "bundle_load" => select::parse_bundle(value, true, self.ports)?,
             "fin_timeout" => fin_timeout(value)?,
             "clone" => Action::Clone(self.nested(value)?),
             "note" => note(value)?,

@@ -212,3 +212,29 @@ fn what_goes_to_controllers_goes_through_the_meter_for_it() {
     tables.publish(View { version: 2, groups: Arc::default(), meters: Arc::new(meters) });
     assert_eq!(meters_of(), [Some(20), Some(METER_CONTROLLER.wrapping_mul(10))]);
 }
+
+#[test]
+fn bundles_choose_live_ports() {
+    let bundle = |algorithm, dst| {
+        let fields = openflow::HashFields::EthSrc;
+        let members = [9, 2, 4].map(PortNo).to_vec();
+        Action::Bundle(Box::new(openflow::BundleAction { fields, basis: 0, algorithm, members, dst }))
+    };
+    use openflow::MemberAlgorithm::{ActiveBackup, HighestRandomWeight};
+    // Port 9 is not there; with one choice, nothing is read.
+    let backup = actions_for(&tagged(5), vec![bundle(ActiveBackup, None)]);
+    assert_eq!(backup.actions, [DpAction::Output(DpPort(2))]);
+    assert_eq!(backup.mask().get(Field::EthSrc), 0);
+    let mut ports = std::collections::BTreeSet::new();
+    for n in 0..32 {
+        let mut key = tagged(5);
+        key.set(Field::EthSrc, n);
+        let verdict = actions_for(&key, vec![bundle(HighestRandomWeight, None)]);
+        assert_eq!(verdict.mask().get(Field::EthSrc), Field::EthSrc.info().full_mask());
+        ports.insert(format!("{:?}", verdict.actions));
+    }
+    assert_eq!(ports.len(), 2, "{ports:?}");
+    let load = bundle(ActiveBackup, Some(Subfield { field: Field::Reg0, offset: 16, n_bits: 16 }));
+    let to = Action::OutputReg { src: Subfield { field: Field::Reg0, offset: 16, n_bits: 16 }, max_len: 0 };
+    assert_eq!(actions_for(&tagged(5), vec![load, to]).actions, [DpAction::Output(DpPort(2))]);
+}

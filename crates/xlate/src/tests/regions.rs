@@ -7,9 +7,9 @@ use base::rng::Rng;
 use classifier::Options;
 use flow::Prereq;
 use flow::field::{FIELDS, Maskable};
-use openflow::GroupKind;
 use openflow::group::{Bucket, GROUP_ANY, GroupProperties};
 use openflow::meter::METER_CONTROLLER;
+use openflow::{BundleAction, GroupKind, HashFields, LinkAlgorithm, MemberAlgorithm, Multipath};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Whether a packet has what `prereq` asks for.
@@ -167,9 +167,19 @@ pub(super) struct World {
     pub(super) groups: Vec<Group>,
 }
 
+const HASH_FIELDS: [HashFields; 7] = [
+    HashFields::EthSrc,
+    HashFields::SymmetricL4,
+    HashFields::SymmetricL3L4,
+    HashFields::SymmetricL3L4Udp,
+    HashFields::NwSrc,
+    HashFields::NwDst,
+    HashFields::SymmetricL3,
+];
+
 fn actions(rng: &mut Rng, table: u8, exact: bool) -> Vec<Action> {
     let l4 = |rng: &mut Rng| rng.below(9) as u16;
-    let one = |rng: &mut Rng| match rng.below(23) {
+    let one = |rng: &mut Rng| match rng.below(25) {
         0..6 => output(PortNo(1 + rng.below(5) as u32)),
         6..9 => Action::Resubmit { in_port: None, table: Some(table + 1 + rng.below(2) as u8) },
         9 => Action::SetEthDst(MacAddr([2, 0, 0, 0, 0, rng.below(3) as u8])),
@@ -183,6 +193,21 @@ fn actions(rng: &mut Rng, table: u8, exact: bool) -> Vec<Action> {
         17 => Action::RegLoad { dst: Subfield::whole(Field::Reg1), value: rng.below(3) },
         18..20 => Action::Group(1 + rng.below(5) as u32),
         20 if !exact => output(pick(rng, &[PortNo::NORMAL, PortNo::FLOOD, PortNo::CONTROLLER])),
+        23 if !exact => Action::Multipath(Box::new(Multipath {
+            fields: pick(rng, &HASH_FIELDS),
+            basis: 1,
+            algorithm: LinkAlgorithm::HighestRandomWeight,
+            max_link: 2,
+            arg: 0,
+            dst: Subfield::whole(Field::Reg1),
+        })),
+        24 if !exact => Action::Bundle(Box::new(BundleAction {
+            fields: pick(rng, &HASH_FIELDS),
+            basis: 2,
+            algorithm: pick(rng, &[MemberAlgorithm::ActiveBackup, MemberAlgorithm::HighestRandomWeight]),
+            members: (0..3).map(|_| PortNo(1 + rng.below(5) as u32)).collect(),
+            dst: (rng.below(2) == 0).then(|| Subfield::whole(Field::Reg1)),
+        })),
         22 if !exact => Action::Meter(1 + rng.below(3) as u32),
         21 if !exact => Action::Resubmit { in_port: Some(PortNo(2)), table: Some(table + 1) },
         _ => Action::WriteActions(vec![pick(rng, &[output(PortNo(2)), output(PortNo(4))].each_ref()).clone()]),

@@ -1,0 +1,428 @@
+//! Actions that choose by a hash of the packet's flow: `multipath`, `bundle` and `bundle_load` (ovs-actions(7);
+//! NXAST_MULTIPATH, NXAST_BUNDLE, NXAST_BUNDLE_LOAD).
+
+use super::check::destination;
+use super::decode::{short_header_field, subfield, writable};
+use super::encode::{is_long, nicira, pack, put_header};
+use super::parse::{ActionError, error, parse_uint};
+use super::{Action, Subfield};
+use crate::bytes::{Put, Reader};
+use crate::error::OfpError;
+use crate::nxm::Dialect;
+use base::PortNo;
+use flow::text::{format_port, parse_port};
+use flow::{Match, PortNames};
+use std::fmt::Write;
+
+const LEN: OfpError = OfpError::BacBadLen;
+const ARGUMENT: OfpError = OfpError::BacBadArgument;
+
+/// What is hashed of a packet (`NX_HASH_FIELDS_*`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum HashFields {
+    /// The Ethernet source address.
+    EthSrc,
+    /// Addresses, types and ports from Ethernet to TCP and SCTP; the same for both directions.
+    SymmetricL4,
+    /// The same without Ethernet.
+    SymmetricL3L4,
+    /// The same with the ports of UDP.
+    SymmetricL3L4Udp,
+    /// The IPv4 or IPv6 source address.
+    NwSrc,
+    /// The IPv4 or IPv6 destination address.
+    NwDst,
+    /// Both of these; the same for both directions.
+    SymmetricL3,
+}
+
+impl HashFields {
+    const ALL: [(Self, &str); 7] = [
+        (Self::EthSrc, "eth_src"),
+        (Self::SymmetricL4, "symmetric_l4"),
+        (Self::SymmetricL3L4, "symmetric_l3l4"),
+        (Self::SymmetricL3L4Udp, "symmetric_l3l4+udp"),
+        (Self::NwSrc, "nw_src"),
+        (Self::NwDst, "nw_dst"),
+        (Self::SymmetricL3, "symmetric_l3"),
+    ];
+
+    fn name(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+}
+
+/// How a link is chosen by a hash (`NX_MP_ALG_*`; the first three are of RFC 2992).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum LinkAlgorithm {
+    /// The rest of a division.
+    ModuloN,
+    /// A range of hashes for each link.
+    HashThreshold,
+    /// The link for which a hash of flow and link is the highest.
+    HighestRandomWeight,
+    /// Hashes of flow and count, until one is a link's number.
+    IterHash,
+}
+
+impl LinkAlgorithm {
+    const ALL: [(Self, &str); 4] = [
+        (Self::ModuloN, "modulo_n"),
+        (Self::HashThreshold, "hash_threshold"),
+        (Self::HighestRandomWeight, "hrw"),
+        (Self::IterHash, "iter_hash"),
+    ];
+}
+
+/// How a port is chosen (`NX_BD_ALG_*`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum MemberAlgorithm {
+    /// The first that is live.
+    ActiveBackup,
+    /// The live one for which a hash of flow and place is the highest (RFC 2992).
+    HighestRandomWeight,
+}
+
+impl MemberAlgorithm {
+    const ALL: [(Self, &str); 2] = [(Self::ActiveBackup, "active_backup"), (Self::HighestRandomWeight, "hrw")];
+}
+
+/// Parameters of `multipath`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Multipath {
+    /// What is hashed.
+    pub fields: HashFields,
+    /// Makes hashes differ.
+    pub basis: u16,
+    /// How a link is chosen.
+    pub algorithm: LinkAlgorithm,
+    /// The highest link; there is a link 0.
+    pub max_link: u16,
+    /// A parameter of [`LinkAlgorithm::IterHash`].
+    pub arg: u32,
+    /// Where the link's number goes, which has bits enough.
+    pub dst: Subfield,
+}
+
+/// Parameters of `bundle` and `bundle_load`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct BundleAction {
+    /// What is hashed.
+    pub fields: HashFields,
+    /// Makes hashes differ.
+    pub basis: u16,
+    /// How a port is chosen.
+    pub algorithm: MemberAlgorithm,
+    /// The ports.
+    pub members: Vec<PortNo>,
+    /// Where the port's number goes, 16 bits at least; the packet is sent there if there is none.
+    pub dst: Option<Subfield>,
+}
+
+/// `NXM_OF_IN_PORT`: members are ports.
+const MEMBER_TYPE: u32 = 0x0000_0002;
+
+/// A value by its number on the wire.
+fn numbered<T: Copy>(all: &[(T, &str)], n: u16) -> Result<T, OfpError> {
+    all.get(usize::from(n)).map(|(value, _)| *value).ok_or(ARGUMENT)
+}
+
+/// Where a packed subfield of a short header goes.
+fn decode_dst(r: &mut Reader<'_>, packed: u16) -> Result<Subfield, OfpError> {
+    writable(subfield(short_header_field(r)?, packed >> 6, (packed & 0x3f) + 1)?)
+}
+
+/// The body of NXAST_MULTIPATH.
+pub(super) fn decode_multipath(mut r: Reader<'_>) -> Result<Action, OfpError> {
+    let fields = numbered(&HashFields::ALL, r.u16().ok_or(LEN)?);
+    let basis = r.u16().ok_or(LEN)?;
+    r.take(2).ok_or(LEN)?;
+    let algorithm = numbered(&LinkAlgorithm::ALL, r.u16().ok_or(LEN)?);
+    let (max_link, arg) = (r.u16().ok_or(LEN)?, r.u32().ok_or(LEN)?);
+    r.take(2).ok_or(LEN)?;
+    let packed = r.u16().ok_or(LEN)?;
+    let dst = decode_dst(&mut r, packed)?;
+    if dst.n_bits < 16 && usize::from(max_link) >= 1 << dst.n_bits {
+        return Err(ARGUMENT);
+    }
+    Ok(Action::Multipath(Box::new(Multipath { fields: fields?, basis, algorithm: algorithm?, max_link, arg, dst })))
+}
+
+/// The body of NXAST_BUNDLE, or of NXAST_BUNDLE_LOAD if it `loads`.
+pub(super) fn decode_bundle(mut r: Reader<'_>, loads: bool) -> Result<Action, OfpError> {
+    let algorithm = numbered(&MemberAlgorithm::ALL, r.u16().ok_or(LEN)?);
+    let fields = numbered(&HashFields::ALL, r.u16().ok_or(LEN)?);
+    let basis = r.u16().ok_or(LEN)?;
+    let member_type = r.u32().ok_or(LEN)?;
+    let (n_members, packed) = (r.u16().ok_or(LEN)?, r.u16().ok_or(LEN)?);
+    let mut dst = Reader(r.take(4).ok_or(LEN)?);
+    r.take(4).ok_or(LEN)?;
+    let dst = if loads {
+        let dst = decode_dst(&mut dst, packed)?;
+        if dst.n_bits < 16 {
+            return Err(ARGUMENT);
+        }
+        Some(dst)
+    } else if packed != 0 || !dst.is_zero() {
+        return Err(ARGUMENT);
+    } else {
+        None
+    };
+    if member_type != MEMBER_TYPE {
+        return Err(ARGUMENT);
+    }
+    let members: Option<Vec<PortNo>> = (0..n_members).map(|_| r.u16().map(PortNo::from_of10)).collect();
+    let members = members.ok_or(LEN)?;
+    Ok(Action::Bundle(Box::new(BundleAction { fields: fields?, basis, algorithm: algorithm?, members, dst })))
+}
+
+pub(super) fn encode_multipath(out: &mut Vec<u8>, m: &Multipath) {
+    nicira(out, 10, |b| {
+        b.put_u16(m.fields as u16);
+        b.put_u16(m.basis);
+        b.put_zeros(2);
+        b.put_u16(m.algorithm as u16);
+        b.put_u16(m.max_link);
+        b.put_u32(m.arg);
+        b.put_zeros(2);
+        b.put_u16(pack(m.dst));
+        put_header(b, m.dst.field, Dialect::Nxm);
+    });
+}
+
+pub(super) fn encode_bundle(out: &mut Vec<u8>, bundle: &BundleAction) {
+    nicira(out, if bundle.dst.is_some() { 13 } else { 12 }, |b| {
+        b.put_u16(bundle.algorithm as u16);
+        b.put_u16(bundle.fields as u16);
+        b.put_u16(bundle.basis);
+        b.put_u32(MEMBER_TYPE);
+        b.put_u16(bundle.members.len() as u16);
+        match bundle.dst {
+            Some(dst) => {
+                b.put_u16(pack(dst));
+                put_header(b, dst.field, Dialect::Nxm);
+            }
+            None => b.put_zeros(6),
+        }
+        b.put_zeros(4);
+        bundle.members.iter().for_each(|port| b.put_u16(port.to_of10()));
+    });
+}
+
+/// A value by its name in text.
+fn named<T: Copy>(all: &[(T, &str)], text: &str, whole: &str, what: &str) -> Result<T, ActionError> {
+    let found = all.iter().find(|(_, name)| name.eq_ignore_ascii_case(text));
+    found.map_or_else(|| error(format!("{whole}: unknown {what} `{text}'")), |(value, _)| Ok(*value))
+}
+
+fn number(text: &str, bits: u32) -> Result<u64, ActionError> {
+    parse_uint(text, bits).map_or_else(|| error(format!("invalid numeric format {text}")), Ok)
+}
+
+/// A subfield that has room for four bytes of header only.
+fn parse_dst(text: &str, whole: &str) -> Result<Subfield, ActionError> {
+    let dst = Subfield::parse(text).map_err(|e| ActionError(format!("{whole}: {e}")))?;
+    if is_long(dst.field) {
+        return error(format!("{whole}: experimenter OXM field '{}' not supported", dst.field.name()));
+    }
+    Ok(dst)
+}
+
+/// `multipath(FIELDS,BASIS,ALGORITHM,N_LINKS,ARG,DST)`.
+pub(super) fn parse_multipath(text: &str) -> Result<Action, ActionError> {
+    let words: Vec<&str> = text.split([',', ' ']).filter(|word| !word.is_empty()).collect();
+    let [fields, basis, algorithm, n_links, arg, dst] = words[..] else {
+        return error(format!("{text}: not enough arguments to multipath action"));
+    };
+    let fields = named(&HashFields::ALL, fields, text, "fields")?;
+    let algorithm = named(&LinkAlgorithm::ALL, algorithm, text, "algorithm")?;
+    let n = number(n_links, 32)?;
+    if !(1..=65_536).contains(&n) {
+        return error(format!("{text}: n_links {n} is not in valid range 1 to 65536"));
+    }
+    let dst = parse_dst(dst, text)?;
+    if dst.n_bits < 16 && n > 1 << dst.n_bits {
+        return error(format!(
+            "{text}: {}-bit destination field has {} possible values, less than specified n_links {n}",
+            dst.n_bits,
+            1 << dst.n_bits
+        ));
+    }
+    let (basis, arg) = (number(basis, 16)? as u16, number(arg, 32)? as u32);
+    Ok(Action::Multipath(Box::new(Multipath { fields, basis, algorithm, max_link: (n - 1) as u16, arg, dst })))
+}
+
+/// `bundle(FIELDS,BASIS,ALGORITHM,ofport,members:PORT...)`, and `bundle_load` with `DST` before the members.
+pub(super) fn parse_bundle(text: &str, loads: bool, ports: &dyn PortNames) -> Result<Action, ActionError> {
+    let mut words = text.split([',', ' ']).filter(|word| !word.is_empty());
+    let few = || format!("{text}: not enough arguments to bundle action");
+    let mut next = || words.next().ok_or_else(|| ActionError(few()));
+    let (fields, basis, algorithm, kind) = (next()?, next()?, next()?, next()?);
+    let dst = if loads { Some(next()?) } else { None };
+    let first = next()?;
+    let Some(first) = ["members:", "slaves:"].iter().find_map(|name| first.strip_prefix(name)) else {
+        // What is told of is all from there on.
+        let at = first.as_ptr().addr() - text.as_ptr().addr();
+        let rest = text.get(at..).unwrap_or(first);
+        return error(format!("{text}: missing member delimiter, expected `members', got `{rest}'"));
+    };
+    let fields = named(&HashFields::ALL, fields, text, "fields")?;
+    let algorithm = named(&MemberAlgorithm::ALL, algorithm, text, "algorithm")?;
+    if !kind.eq_ignore_ascii_case("ofport") {
+        return error(format!("{text}: unknown member_type `{kind}'"));
+    }
+    let basis = number(basis, 16)? as u16;
+    let dst = match dst {
+        Some(dst) => Some(parse_dst(dst, text)?),
+        None => None,
+    };
+    if dst.is_some_and(|dst| dst.n_bits < 16) {
+        return error(format!("{text}: bundle_load action requires at least 16 bit destination"));
+    }
+    let port =
+        |name: &str| parse_port(name, ports).ok_or_else(|| ActionError(format!("{text}: bad port number `{name}'")));
+    let members = Some(first).filter(|word| !word.is_empty()).into_iter().chain(words).map(port);
+    let members: Vec<PortNo> = members.collect::<Result<_, _>>()?;
+    Ok(Action::Bundle(Box::new(BundleAction { fields, basis, algorithm, members, dst })))
+}
+
+pub(super) fn format_multipath(out: &mut String, m: &Multipath) {
+    let n_links = u32::from(m.max_link) + 1;
+    let (fields, algorithm) = (m.fields.name(), LinkAlgorithm::ALL[m.algorithm as usize].1);
+    let _ = write!(out, "multipath({fields},{},{algorithm},{n_links},{},{})", m.basis, m.arg, m.dst);
+}
+
+pub(super) fn format_bundle(out: &mut String, bundle: &BundleAction, ports: &dyn PortNames) {
+    let name = if bundle.dst.is_some() { "bundle_load" } else { "bundle" };
+    let (fields, algorithm) = (bundle.fields.name(), MemberAlgorithm::ALL[bundle.algorithm as usize].1);
+    let _ = write!(out, "{name}({fields},{},{algorithm},ofport,", bundle.basis);
+    if let Some(dst) = bundle.dst {
+        let _ = write!(out, "{dst},");
+    }
+    out.push_str("members:");
+    for (i, port) in bundle.members.iter().enumerate() {
+        if i > 0 {
+            out.push(',');
+        }
+        format_port(*port, ports, out);
+    }
+    out.push(')');
+}
+
+/// Checks members and destination against a flow's match. `port` checks an output port.
+pub(super) fn check_bundle(
+    bundle: &BundleAction,
+    m: &Match,
+    port: impl Fn(PortNo) -> Result<(), OfpError>,
+) -> Result<(), OfpError> {
+    if let Some(dst) = bundle.dst {
+        destination(dst, m)?;
+    }
+    bundle.members.iter().try_for_each(|member| match *member {
+        PortNo::CONTROLLER => Err(OfpError::BacBadOutPort),
+        other => port(other),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::action::parse::parse_instructions;
+    use crate::{OfpError, Version, actions_to_string, decode_actions, encode_actions};
+    use flow::{Match, NoNames};
+
+    fn bytes(hex: &str) -> Vec<u8> {
+        let digits: Vec<u8> = hex.chars().filter_map(|c| c.to_digit(16)).map(|d| d as u8).collect();
+        digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
+    }
+
+    #[test]
+    fn bytes_and_text() {
+        for (hex, text) in [
+            (
+                "ffff 0020 00002320 000a 0001 0400 0000 0000 0003 00000000 0000 0001 00010004",
+                "multipath(symmetric_l4,1024,modulo_n,4,0,NXM_NX_REG0[0..1])",
+            ),
+            (
+                "ffff 0028 00002320 000c 0001 0000 0000 00000002 0002 0000 00000000 00000000 0017 0020 00000000",
+                "bundle(eth_src,0,hrw,ofport,members:23,32)",
+            ),
+            (
+                "ffff 0020 00002320 000c 0000 0006 0009 00000002 0000 0000 00000000 00000000",
+                "bundle(symmetric_l3,9,active_backup,ofport,members:)",
+            ),
+            (
+                "ffff 0028 00002320 000d 0001 0000 0000 00000002 0002 001f 00010004 00000000 0004 fffe 00000000",
+                "bundle_load(eth_src,0,hrw,ofport,NXM_NX_REG0[],members:4,LOCAL)",
+            ),
+        ] {
+            for version in [Version::V10, Version::V13, Version::V15] {
+                let actions = decode_actions(&bytes(hex), version).expect(text);
+                assert_eq!(actions_to_string(&actions, &NoNames, version), text);
+                assert_eq!(parse_instructions(text, &NoNames), Ok(actions.clone()));
+                let mut out = Vec::new();
+                encode_actions(&mut out, &actions, version, &Match::ANY);
+                assert_eq!(out, bytes(hex), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn bad_bytes() {
+        for (hex, error) in [
+            // An algorithm, fields, links and a destination that there are not.
+            ("ffff 0020 00002320 000a 0001 0400 0000 0004 0003 00000000 0000 0001 00010004", OfpError::BacBadArgument),
+            ("ffff 0020 00002320 000a 0007 0400 0000 0000 0003 00000000 0000 0001 00010004", OfpError::BacBadArgument),
+            ("ffff 0020 00002320 000a 0001 0400 0000 0000 0010 00000000 0000 0001 00010004", OfpError::BacBadArgument),
+            ("ffff 0020 00002320 000a 0001 0400 0000 0000 0003 00000000 0000 0001 80ff0a04", OfpError::BacBadSetType),
+            // A destination that is none of bundle's, members of another type, more of them than there are, 15 bits.
+            (
+                "ffff 0028 00002320 000c 0001 0000 0000 00000002 0002 0000 00000001 00000000 0017 0020 00000000",
+                OfpError::BacBadArgument,
+            ),
+            (
+                "ffff 0028 00002320 000c 0001 0000 0000 00000004 0002 0000 00000000 00000000 0017 0020 00000000",
+                OfpError::BacBadArgument,
+            ),
+            (
+                "ffff 0028 00002320 000c 0001 0000 0000 00000002 0005 0000 00000000 00000000 0017 0020 00000000",
+                OfpError::BacBadLen,
+            ),
+            (
+                "ffff 0028 00002320 000d 0001 0000 0000 00000002 0002 000e 00010004 00000000 0004 0008 00000000",
+                OfpError::BacBadArgument,
+            ),
+        ] {
+            assert_eq!(decode_actions(&bytes(hex), Version::V13), Err(error), "{hex}");
+        }
+    }
+
+    #[test]
+    fn bad_text() {
+        for (text, message) in [
+            ("multipath(eth_src,50,modulo_n,0,0,reg0[])", "n_links 0 is not in valid range 1 to 65536"),
+            (
+                "multipath(eth_src,50,modulo_n,32,0,reg0[0..3])",
+                "4-bit destination field has 16 possible values, less than specified n_links 32",
+            ),
+            ("multipath(eth_src,50,modulo_n,3,0)", "not enough arguments to multipath action"),
+            ("multipath(xyzzy,50,modulo_n,3,0,reg0[])", "unknown fields `xyzzy'"),
+            ("multipath(eth_src,50,fubar,3,0,reg0[])", "unknown algorithm `fubar'"),
+            ("bundle(symmetric_l4,60,robot_horse,ofport,members:2,3)", "unknown algorithm `robot_horse'"),
+            ("bundle(symmetric_l4,60,hrw,robot_horse,members:2,3)", "unknown member_type `robot_horse'"),
+            ("bundle(symmetric_l4,60,hrw,ofport)", "not enough arguments to bundle action"),
+            ("bundle(symmetric_l4,60,hrw,ofport,2,3)", "missing member delimiter, expected `members', got `2,3'"),
+            (
+                "bundle_load(symmetric_l4,60,hrw,ofport,members:2,3)",
+                "missing member delimiter, expected `members', got `3'",
+            ),
+            (
+                "bundle_load(eth_src,60,hrw,ofport,actset_output,members:2,3,4)",
+                "experimenter OXM field 'actset_output' not supported",
+            ),
+        ] {
+            let inner = text.split_once('(').and_then(|(_, t)| t.strip_suffix(')')).expect("an argument");
+            let told = parse_instructions(text, &NoNames).map_err(|e| e.0);
+            assert_eq!(told, Err(format!("{inner}: {message}")), "{text}");
+        }
+    }
+}
