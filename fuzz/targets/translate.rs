@@ -66,6 +66,7 @@ fn network(input: &mut Input<'_>) -> Network {
             macs: Arc::new(RwLock::new(macs)),
             miss_to_controller: id == 1,
             forward_bpdu: false,
+            dhcp_to_local: false,
         };
         network.bridges.insert(id, Arc::new(bridge));
     }
@@ -90,7 +91,7 @@ fn add_rule(tables: &[Table], input: &mut Input<'_>) {
     let table = input.below(4);
     let mut matching = input.matching();
     matching.normalize(&flow::NoNames);
-    let priority = input.below(4) as u16;
+    let priority = input.below(4) as u32;
     let actions = input.actions(2);
 
     if openflow::check(&actions, &matching, &Limits::new(Version::V10, table as u8)).is_err() {
