@@ -20,6 +20,8 @@ mod set_ip;
 mod set_transport;
 pub(crate) mod vlan;
 
+use std::sync::atomic::Ordering;
+
 use base::{DpPort, DropReason};
 use dpif::{ControllerUpcall, DpAction};
 use netdev::{pool, software};
@@ -100,9 +102,13 @@ impl Executor<'_> {
                 DpAction::PopVlan => self.keep(packets, vlan::pop),
                 DpAction::PushMpls { ethertype, lse } => {
                     self.cut_large(packets);
-                    self.keep(packets, |p| mpls::push(p, *ethertype, *lse));
+                    let vlans_max = self.shared.vlans_max.load(Ordering::Relaxed);
+                    self.keep(packets, |p| mpls::push(p, *ethertype, *lse, vlans_max));
                 }
-                DpAction::PopMpls { ethertype } => self.keep(packets, |p| mpls::pop(p, *ethertype)),
+                DpAction::PopMpls { ethertype } => {
+                    let vlans_max = self.shared.vlans_max.load(Ordering::Relaxed);
+                    self.keep(packets, |p| mpls::pop(p, *ethertype, vlans_max));
+                }
                 DpAction::Controller(what) => {
                     fate = Fate::Settled;
                     self.controller(packets, what);

@@ -101,8 +101,8 @@ impl Meters {
         Ok(MeterId(number))
     }
 
-    /// Makes a meter another, with full buckets. What came in goes on to be counted, bands begin at zero (OpenFlow 1.3
-    /// section 6.5).
+    /// Makes a meter another, with full buckets. What came in goes on to be counted, bands begin at zero (OpenFlow 1.3,
+    /// "Meter modification messages").
     pub(crate) fn set(&self, id: MeterId, config: &MeterConfig, now: Millis) -> Result<(), DpifError> {
         let _changing = self.numbers.lock();
         let place = self.place(id).ok_or(DpifError::NoMeter)?;

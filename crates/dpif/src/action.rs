@@ -35,7 +35,8 @@ pub enum DpAction {
     },
     /// Remove the outer VLAN tag.
     PopVlan,
-    /// Push an MPLS label stack entry behind Ethernet and VLAN headers, in front of entries that are there.
+    /// Push an MPLS label stack entry behind the Ethernet header and the VLAN tags that keys tell of, in front of entries
+    /// that are there.
     PushMpls {
         /// Ethernet type from then on, 0x8847 or 0x8848.
         ethertype: u16,

@@ -123,12 +123,12 @@ mod tests {
         assert_eq!(p.data()[..4], [0x0f, 0xc4, 2, 2]);
         add_mpls(&mut p, ethertype::MPLS, 0x5140);
         assert_eq!((p.bare, &p.data()[..4]), (Some(ethertype::MPLS), &[0, 0, 0x51, 0x40][..]));
-        super::super::mpls::pop(&mut p, ethertype::NSH).expect("labelled");
+        super::super::mpls::pop(&mut p, ethertype::NSH, 2).expect("labelled");
         pop_nsh(&mut p).expect("whole");
         assert_eq!((p.bare, p.data()), (Some(ethertype::IPV6), &[7; 40][..]));
         let mut inner = frame(ethertype::IPV4, &[7; 20]);
         add_mpls(&mut inner, ethertype::MPLS, 0x5140);
-        super::super::mpls::pop(&mut inner, TEB).expect("labelled");
+        super::super::mpls::pop(&mut inner, TEB, 2).expect("labelled");
         assert_eq!(inner, frame(ethertype::IPV4, &[7; 20]));
     }
 
@@ -161,7 +161,7 @@ mod tests {
                     2 => push_nsh(&mut p, &header(2, &[0; 4])),
                     3 => drop(pop_nsh(&mut p)),
                     4 => add_mpls(&mut p, ethertype::MPLS, 0x5140),
-                    _ => drop(super::super::mpls::pop(&mut p, TEB)),
+                    _ => drop(super::super::mpls::pop(&mut p, TEB, 2)),
                 }
             }
         }

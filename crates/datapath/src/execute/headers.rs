@@ -61,17 +61,22 @@ pub(crate) struct Ip {
 impl Headers {
     /// Finds the headers of a packet.
     pub(crate) fn of(packet: &Packet) -> Self {
+        Self::behind_tags(packet, VLANS_MAX)
+    }
+
+    /// Finds the headers of a packet of whose VLAN tags so many are looked through.
+    pub(crate) fn behind_tags(packet: &Packet, vlans_max: usize) -> Self {
         let data = packet.data();
         match packet.bare {
-            None => Self::of_frame(data),
+            None => Self::of_frame(data, vlans_max),
             Some(ethertype) => Self { vlan_tci: None, ethertype, l3: 0, snap: false, ip: find_ip(data, ethertype, 0) },
         }
     }
 
     /// Finds the headers of a frame.
-    fn of_frame(frame: &[u8]) -> Self {
+    fn of_frame(frame: &[u8], vlans_max: usize) -> Self {
         let mut at = 12;
-        for _ in 0..VLANS_MAX {
+        for _ in 0..vlans_max {
             // A tag counts if an Ethernet type follows it.
             if !has_tag(frame, at) || frame.len() < at + 6 {
                 break;
@@ -166,7 +171,7 @@ mod tests {
         ip[3] = 32;
         ip[9] = ipproto::UDP;
         let f = frame(&[&[0; 12], &[0x81, 0, 0, 5, 8, 0], &ip, &[0; 8], &[0; 9]]);
-        let h = Headers::of_frame(&f);
+        let h = Headers::of_frame(&f, VLANS_MAX);
         let ip = h.ip.expect("whole");
         assert_eq!((h.vlan_tci, h.l3, ip.l4, ip.end, ip.proto), (Some(14), 18, 42, 50, ipproto::UDP));
     }
@@ -180,7 +185,7 @@ mod tests {
         let routing = [ipproto::FRAGMENT, 0, 4, 1, 0, 0, 0, 0];
         let first = [ipproto::TCP, 0, 0, 1, 0, 0, 0, 7];
         let f = frame(&[&[0; 12], &[0x86, 0xdd], &ip, &routing, &first, &[0; 20]]);
-        let ip = Headers::of_frame(&f).ip.expect("whole");
+        let ip = Headers::of_frame(&f, VLANS_MAX).ip.expect("whole");
         assert!(ip.routed && ip.fragment && !ip.later);
         assert_eq!((ip.proto, ip.l4, ip.end), (ipproto::TCP, 70, 90));
     }
@@ -195,7 +200,7 @@ mod tests {
                     *at = *b;
                 }
             }
-            let h = Headers::of_frame(&f);
+            let h = Headers::of_frame(&f, VLANS_MAX);
             if let Some(ip) = h.ip {
                 prop_assert!(ip.end <= f.len() && h.l3 < ip.end && ip.l4 <= ip.end);
             }

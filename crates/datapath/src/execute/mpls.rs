@@ -18,9 +18,9 @@ pub(crate) fn is_mpls(ethertype: u16) -> bool {
     matches!(ethertype, ethertype::MPLS | ethertype::MPLS_MCAST)
 }
 
-/// Pushes an entry in front of what the frame carries.
-pub(crate) fn push(packet: &mut Packet, ethertype: u16, lse: u32) -> Result<(), DropReason> {
-    let headers = Headers::of(packet);
+/// Pushes an entry in front of what the packet carries behind `vlans_max` tags at most: those that its key tells of.
+pub(crate) fn push(packet: &mut Packet, ethertype: u16, lse: u32, vlans_max: usize) -> Result<(), DropReason> {
+    let headers = Headers::behind_tags(packet, vlans_max);
     if packet.len() < headers.l3 {
         return Err(DropReason::Truncated);
     }
@@ -29,9 +29,9 @@ pub(crate) fn push(packet: &mut Packet, ethertype: u16, lse: u32) -> Result<(), 
     Ok(())
 }
 
-/// Removes the outermost entry. A packet without one is left as it is.
-pub(crate) fn pop(packet: &mut Packet, ethertype: u16) -> Result<(), DropReason> {
-    let headers = Headers::of(packet);
+/// Removes the outermost entry behind `vlans_max` tags at most. A packet without one is left as it is.
+pub(crate) fn pop(packet: &mut Packet, ethertype: u16, vlans_max: usize) -> Result<(), DropReason> {
+    let headers = Headers::behind_tags(packet, vlans_max);
     if !is_mpls(headers.ethertype) {
         return Ok(());
     }
@@ -64,6 +64,14 @@ mod tests {
     const IPV4: u16 = ethertype::IPV4;
     const MPLS: u16 = ethertype::MPLS;
 
+    fn push(packet: &mut Packet, ethertype: u16, lse: u32) -> Result<(), DropReason> {
+        super::push(packet, ethertype, lse, 2)
+    }
+
+    fn pop(packet: &mut Packet, ethertype: u16) -> Result<(), DropReason> {
+        super::pop(packet, ethertype, 2)
+    }
+
     fn lse(label: u32, bottom: bool) -> u32 {
         MplsRepr { label, tc: 5, bottom, ttl: 64 }.lse()
     }
@@ -91,6 +99,17 @@ mod tests {
             pop(&mut p, IPV4).expect("nothing to be done");
             assert_eq!(p.data(), frame(tags, IPV4, &[7; 20]));
         }
+    }
+
+    #[test]
+    fn tags_beyond_the_limit_are_carried() {
+        let inner = [&[0, 5][..], &[0x81, 0, 0, 6, 8, 0], &[7; 20]].concat();
+        let tagged = frame(&[], ethertype::QINQ, &inner);
+        let mut p = Packet::from_slice(&tagged);
+        super::push(&mut p, MPLS, lse(5, true), 1).expect("whole");
+        assert_eq!(p.data()[12..24], [0x88, 0xa8, 0, 5, 0x88, 0x47, 0, 0, 0x5b, 64, 0, 6]);
+        super::pop(&mut p, ethertype::VLAN, 1).expect("labelled");
+        assert_eq!(p.data(), tagged);
     }
 
     #[test]
