@@ -1,10 +1,14 @@
 """Measurements that are Rust programs: examples of a crate, which print one JSON object a line."""
 
 import json
+import os
 import subprocess
 
 import common
 from report import Table
+
+# What the daemons set for themselves when they start: memory in huge pages, where the kernel has them.
+AS_DAEMONS = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
 
 def run(package, example, *words, core=None):
@@ -14,12 +18,13 @@ def run(package, example, *words, core=None):
     common.say(f"building and running {source}")
     finish(["cargo", "build", *which], source)
     pinned = [] if core is None else ["taskset", "-c", core]
-    return objects(finish([*pinned, "cargo", "run", *which, "--", *words], source), source)
+    return objects(finish([*pinned, "cargo", "run", *which, "--", *words], source, AS_DAEMONS), source)
 
 
-def finish(command, source):
+def finish(command, source, settings=None):
     """Runs a command to its end and gives what it printed; what it has to say besides goes through."""
-    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, check=False)
+    env = {**os.environ, **(settings or {})}
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, check=False, env=env)
     if done.returncode != 0:
         raise SystemExit(f"{source} ended with status {done.returncode}")
     return done.stdout

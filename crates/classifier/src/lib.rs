@@ -9,7 +9,8 @@
 //! - [`stages`]: the words of a tuple are hashed in four stages, and the first that has no rule ends it;
 //! - [`prefixes`]: tries on address fields tell which prefix lengths can match; [`trie`] is the structure, in [`blocks`];
 //! - [`ports`]: the same for transport ports, by tuple;
-//! - [`partition`]: tuples whose rules all match on `metadata` are passed over by its value.
+//! - [`partition`]: tuples whose rules all match on `metadata` are passed over by its value, and by what all of their rules
+//!   have in [`common`], as far as the look-up knows it already.
 //!
 //! All of that is for tuples that hold nothing for a key. Where a rule is found, the indexes would not have told anything,
 //! and what they would have read is known: where rules are likely ([`guess`]), the table is asked before them.
@@ -25,6 +26,7 @@
 //! - a change takes (expected) time that does not grow with the number of rules.
 
 mod blocks;
+mod common;
 mod conjunction;
 mod counts;
 mod guess;

@@ -3,6 +3,7 @@
 //! The table holds the rules themselves, one word each; rules of the same match (other priorities, other versions) stand
 //! in it side by side. Beside it are the indexes by which a look-up can tell early that there is nothing for its key.
 
+use crate::common::Common;
 use crate::guess::Guess;
 use crate::hash::Seed;
 use crate::options::Enabled;
@@ -29,6 +30,7 @@ pub(crate) struct Tuple<R> {
     guess: Guess,
     /// The words of the mask.
     words: SmallVec<[Word; WORDS_LIKELY]>,
+    common: Common,
     parts: Parts,
     mask: Arc<MiniMask>,
     priorities: Priorities,
@@ -87,6 +89,7 @@ impl<R: Rule> Tuple<R> {
         let parts = stages::parts(mask.words().map(|(word, _)| word), seed);
         let mut tuple = Self {
             words: mask.words().map(|(word, bits)| Word { at: word as u8, tried: 0, bits }).collect(),
+            common: Common::default(),
             rules: HashTable::new(),
             n_same: 0,
             priorities: Priorities::new(seed),
@@ -141,7 +144,11 @@ impl<R: Rule> Tuple<R> {
     #[inline]
     pub(crate) fn visit<'a>(&'a self, search: &mut Search<'_>, mut visit: impl FnMut(&'a Arc<R>)) {
         let words = self.words.as_slice();
-        let ask_first = !self.guess.is_likely() && words.iter().any(|word| word.unread(search.reads) != 0);
+        let unlikely = !self.guess.is_likely();
+        if unlikely && self.contradicts(search) {
+            return;
+        }
+        let ask_first = unlikely && words.iter().any(|word| word.unread(search.reads) != 0);
         if ask_first && self.excludes(search) {
             return self.guess.learn(false);
         }
@@ -177,13 +184,18 @@ impl<R: Rule> Tuple<R> {
         if unread != 0 {
             if found {
                 self.note(search);
-            } else {
+            } else if !self.contradicts(search) {
                 self.excludes(search);
             }
         }
         if unread != 0 || ask_first {
             self.guess.learn(found);
         }
+    }
+
+    /// Whether what is known of the key tells that there is no rule for it.
+    fn contradicts(&self, search: &Search<'_>) -> bool {
+        search.options.partitions() && self.common.contradicts(search.key, search.reads)
     }
 
     /// Whether a trie has told that there is no rule for the key.
@@ -297,6 +309,7 @@ impl<R: Rule> Tuple<R> {
             ports.insert(values[*at]);
         }
         self.priorities.insert(rule.priority());
+        self.common.insert(rule.minimatch(), self.rules.is_empty());
         let seed = self.seed;
         let hash_of = |r: &Arc<R>| seed.all(seed.start, r.minimatch().values());
         match self.rules.entry(hash, |r| r.minimatch().values() == values, hash_of) {

@@ -192,9 +192,9 @@ impl Reads {
         &self.order
     }
 
-    /// The same, without the rest.
-    pub fn into_order(self) -> Vec<Step> {
-        self.order
+    /// Takes that away: the computation is over.
+    pub fn take_order(&mut self) -> Vec<Step> {
+        std::mem::take(&mut self.order)
     }
 }
 

@@ -11,6 +11,14 @@ use std::sync::Arc;
 /// FIN and RST of TCP.
 const FIN_OR_RST: u128 = 5;
 
+/// A `fin_timeout` that was carried out.
+pub(crate) struct FinTimeout {
+    /// Which of the effects tells of the rule.
+    lookup: usize,
+    idle_timeout: u16,
+    hard_timeout: u16,
+}
+
 impl Xlate<'_> {
     /// The `learn` action: what is to be learned becomes an effect. The packet itself goes on in the tables as they are.
     pub(crate) fn learn(&mut self, learn: &Learn) {
@@ -86,9 +94,17 @@ impl Xlate<'_> {
         if !self.has(Prereq::Tcp) || self.read_bits(flow::Field::TcpFlags, FIN_OR_RST) == 0 {
             return;
         }
-        if let Some(Effect::Lookup { rule: Some(rule), .. }) = self.rule.and_then(|at| self.effects.get(at)).cloned() {
-            let bridge = self.bridge.id;
-            self.effects.push(Effect::FinTimeout { bridge, rule, idle_timeout, hard_timeout });
+        if let Some(lookup) = self.rule {
+            self.fin_timeouts.push(FinTimeout { lookup, idle_timeout, hard_timeout });
+        }
+    }
+
+    /// Makes effects of the `fin_timeout` actions, when all look-ups have their rules.
+    pub(crate) fn end_connections(&mut self) {
+        for FinTimeout { lookup, idle_timeout, hard_timeout } in std::mem::take(&mut self.fin_timeouts) {
+            if let Some(Effect::Lookup { bridge, rule: Some(rule), .. }) = self.effects.get(lookup).cloned() {
+                self.effects.push(Effect::FinTimeout { bridge, rule, idle_timeout, hard_timeout });
+            }
         }
     }
 }

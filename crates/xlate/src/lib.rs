@@ -34,4 +34,4 @@ pub use mac::MacTable;
 pub use model::{Bridge, BridgeId, Bundle, Count, Network, Port, PortConfig, PortOut, Rule, RuleStats, VlanMode};
 pub use tables::{Table, Tables, View};
 pub use translate::{Start, translate, translate_from};
-pub use verdict::{Dependency, Effect, Learned, Lookup, Trace, TranslationError, Verdict};
+pub use verdict::{Dependency, Effect, Learned, Lookup, Trace, TranslationError, Verdict, Written, WrittenWord};

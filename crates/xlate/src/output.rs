@@ -135,7 +135,7 @@ impl<'a> Xlate<'a> {
     pub(crate) fn on_a_copy(&mut self, inner: impl FnOnce(&mut Xlate<'a>)) {
         self.commit();
         let before = Box::new((self.key.clone(), self.base.clone(), self.reads.written().clone()));
-        let list = self.written.clone();
+        let list = self.written;
         let outer = std::mem::take(&mut self.actions);
         self.copies += 1;
         inner(self);

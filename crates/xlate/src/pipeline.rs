@@ -6,33 +6,33 @@
 use crate::model::Rule;
 use crate::trace::Kind;
 use crate::translate::Xlate;
-use crate::verdict::{Dependency, Effect, Lookup};
+use crate::verdict::{Dependency, Effect, Lookup, Written, WrittenWord};
 use base::PortNo;
 use flow::layout;
 use openflow::{Action, PacketInReason};
-use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// The ingress port in word [`layout::PORTS`].
 const IN_PORT: u64 = 0xffff_ffff << 32;
 
 /// Lists inside of each other, mostly.
-const FRAMES_LIKELY: usize = 16;
+const FRAMES_LIKELY: usize = 12;
 
 /// A list of actions in work.
 pub(crate) struct Frame<'l> {
     list: List<'l>,
     next: usize,
-    /// What to go back to at the end.
-    back: Option<Back>,
 }
 
 enum List<'l> {
     Given(&'l [Action]),
-    Rule(Arc<Rule>),
+    /// A rule's, with what to go back to at the end.
+    Rule(Arc<Rule>, Back),
 }
 
 struct Back {
+    /// Which of the effects is to tell of the rule.
+    effect: usize,
     table: u8,
     depth: u32,
     rule: Option<usize>,
@@ -44,7 +44,7 @@ impl Frame<'_> {
     fn action(&self) -> Option<&Action> {
         match &self.list {
             List::Given(list) => list.get(self.next),
-            List::Rule(rule) => rule.actions.get(self.next),
+            List::Rule(rule, _) => rule.actions.get(self.next),
         }
     }
 }
@@ -52,7 +52,7 @@ impl Frame<'_> {
 impl Xlate<'_> {
     /// Carries out `actions` in order, until an `exit`.
     pub(crate) fn do_actions(&mut self, actions: &[Action]) {
-        self.run(Frame { list: List::Given(actions), next: 0, back: None });
+        self.run(Frame { list: List::Given(actions), next: 0 });
     }
 
     fn run(&mut self, first: Frame<'_>) {
@@ -69,8 +69,9 @@ impl Xlate<'_> {
                     frame.next += 1;
                 }
                 None => {
-                    let back = frames.pop().and_then(|frame| frame.back);
-                    back.into_iter().for_each(|back| self.go_back(back));
+                    if let Some(Frame { list: List::Rule(rule, back), .. }) = frames.pop() {
+                        self.go_back(rule, back);
+                    }
                 }
             }
             if self.next.is_some() {
@@ -121,10 +122,12 @@ impl Xlate<'_> {
             (self.table, self.depth) = (old_table, depth);
             return None;
         };
+        let effect = self.effects.len() - 1;
         let back = Back {
+            effect,
             table: old_table,
             depth,
-            rule: self.rule.replace(self.effects.len() - 1),
+            rule: self.rule.replace(effect),
             cookie: self.rule_cookie,
             is_miss: self.rule_is_miss,
         };
@@ -135,11 +138,14 @@ impl Xlate<'_> {
         if rule.actions.is_empty() {
             self.tracer.note(Kind::Action, || "drop".into());
         }
-        Some(Frame { list: List::Rule(rule), next: 0, back: Some(back) })
+        Some(Frame { list: List::Rule(rule, back), next: 0 })
     }
 
     /// After the last of a rule's actions.
-    fn go_back(&mut self, back: Back) {
+    fn go_back(&mut self, used: Arc<Rule>, back: Back) {
+        if let Some(Effect::Lookup { rule, .. }) = self.effects.get_mut(back.effect) {
+            *rule = Some(used);
+        }
         self.tracer.leave();
         self.level -= 1;
         (self.table, self.depth, self.rule, self.rule_is_miss) = (back.table, back.depth, back.rule, back.is_miss);
@@ -151,10 +157,11 @@ impl Xlate<'_> {
 
     fn find_rule(&mut self, table: u8) -> Option<Arc<Rule>> {
         // Before the look-up, which reads and writes nothing of the key.
-        let written = self.written_list();
+        let written = self.written_now();
         let rules = self.bridge.tables.get(usize::from(table)).map(|t| &t.rules);
         let rule = rules.and_then(|rules| rules.lookup(&self.key, self.view.version, &mut self.reads));
-        self.effects.push(Effect::Lookup { bridge: self.bridge.id, table, rule: rule.clone() });
+        // The rule is put there when its actions are carried out.
+        self.effects.push(Effect::Lookup { bridge: self.bridge.id, table, rule: None });
         self.dependencies.push(Dependency::Lookup(Lookup {
             bridge: self.bridge.id,
             table,
@@ -164,20 +171,24 @@ impl Xlate<'_> {
         rule
     }
 
-    /// What of the key is not the packet's any more: word, bits, values; see [`Lookup::written`]. The ingress port is the bridge's, not the
-    /// packet's: it counts as written.
-    fn written_list(&mut self) -> Arc<[(u8, u64, u64)]> {
-        if let Some(list) = &self.written {
-            debug_assert_eq!(**list, *self.make_written_list());
-            return Arc::clone(list);
+    /// What of the key is not the packet's any more; see [`Lookup::written`].
+    fn written_now(&mut self) -> Written {
+        if let Some(written) = self.written {
+            debug_assert_eq!(written.of(&self.all_written), self.words_written(Vec::new()));
+            return written;
         }
-        let list = self.make_written_list();
-        self.written = Some(Arc::clone(&list));
-        list
+        let begin = self.all_written.len();
+        let all = std::mem::take(&mut self.all_written);
+        self.all_written = self.words_written(all);
+        let written = Written::since(begin, &self.all_written);
+        self.written = Some(written);
+        written
     }
 
-    fn make_written_list(&self) -> Arc<[(u8, u64, u64)]> {
-        let mut list: SmallVec<[(u8, u64, u64); 16]> = SmallVec::new();
+    /// Puts the words that are written now behind those of `list`. The ingress port is the bridge's, not the packet's: it
+    /// counts as written.
+    fn words_written(&self, mut list: Vec<WrittenWord>) -> Vec<WrittenWord> {
+        let begin = list.len();
         for (word, bits) in self.reads.written_words().filter(|(word, _)| *word != layout::PORTS) {
             let value = self.key.0[word] & bits;
             if value != 0 || !layout::GIVEN.contains(&word) {
@@ -185,9 +196,9 @@ impl Xlate<'_> {
             }
         }
         let ports = self.reads.written().0[layout::PORTS] | IN_PORT;
-        let at = list.partition_point(|(word, ..)| usize::from(*word) < layout::PORTS);
+        let at = begin + list[begin..].partition_point(|(word, ..)| usize::from(*word) < layout::PORTS);
         list.insert(at, (layout::PORTS as u8, ports, self.key.0[layout::PORTS] & ports));
-        list[..].into()
+        list
     }
 
     fn miss(&mut self, table: u8, pipeline: bool) {

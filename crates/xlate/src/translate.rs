@@ -5,11 +5,12 @@
 //! (`pending`, see [`crate::commit`]), and the output.
 
 use crate::commit::Pending;
+use crate::learn::FinTimeout;
 use crate::model::{Bridge, BridgeId, Network};
 use crate::pipeline::Frame;
 use crate::tables::View;
 use crate::trace::{Kind, Tracer};
-use crate::verdict::{Dependency, Effect, Trace, TranslationError, Verdict};
+use crate::verdict::{Dependency, Effect, Trace, TranslationError, Verdict, Written, WrittenWord};
 use base::{DpPort, DropReason};
 use dpif::DpAction;
 use flow::{Field, FlowKey, Reads, layout};
@@ -33,6 +34,8 @@ pub(crate) const MAX_SET: usize = 1024;
 /// Copies of the packet at most that are worked on inside of each other: what bounds the stack of the thread.
 pub(crate) const MAX_COPIES: u32 = 96;
 
+/// Words that it tells to be written, mostly.
+const WORDS_WRITTEN_LIKELY: usize = 8;
 /// Look-ups in a translation, mostly.
 const LOOKUPS_LIKELY: usize = 16;
 
@@ -52,7 +55,7 @@ pub fn translate(net: &Network, key: &FlowKey, trace: bool) -> Verdict {
         Some((bridge, port)) => {
             let mut key = key.clone();
             key.set_in_port(port);
-            translate_from(net, bridge, &key, Start::Tables, trace)
+            translate_key(net, bridge, key, Start::Tables, trace)
         }
         None => {
             let mut reads = Reads::new();
@@ -60,9 +63,10 @@ pub fn translate(net: &Network, key: &FlowKey, trace: bool) -> Verdict {
             let trace = trace.then(|| Box::new(Trace { nodes: Vec::new(), final_key: key.clone() }));
             Verdict {
                 actions: Vec::new(),
-                reads: reads.into_order(),
+                reads: reads.take_order(),
                 effects: Vec::new(),
                 dependencies: Vec::new(),
+                written: Vec::new(),
                 error: Some(TranslationError::Port),
                 drop: Some(DropReason::NoPort),
                 trace,
@@ -73,6 +77,10 @@ pub fn translate(net: &Network, key: &FlowKey, trace: bool) -> Verdict {
 
 /// Translates a packet in `bridge`. `key` holds the bridge's port number as ingress port.
 pub fn translate_from(net: &Network, bridge: &Bridge, key: &FlowKey, start: Start<'_>, trace: bool) -> Verdict {
+    translate_key(net, bridge, key.clone(), start, trace)
+}
+
+fn translate_key(net: &Network, bridge: &Bridge, key: FlowKey, start: Start<'_>, trace: bool) -> Verdict {
     base::coverage!(xlate_actions);
     let mut x = Xlate::new(net, bridge, key, trace);
     // Registers, metadata and `conj_id` are no part of a packet: what they start with is given, and looking at them reads
@@ -104,6 +112,7 @@ pub(crate) struct Xlate<'a> {
     /// Size of all actions so far, nested ones included.
     pub(crate) action_bytes: usize,
     pub(crate) effects: Vec<Effect>,
+    pub(crate) fin_timeouts: Vec<FinTimeout>,
     pub(crate) dependencies: Vec<Dependency>,
     pub(crate) tracer: Tracer,
     pub(crate) table: u8,
@@ -124,8 +133,10 @@ pub(crate) struct Xlate<'a> {
     steps: u32,
     /// What an action asked to be carried out next, before what stands behind it.
     pub(crate) next: Option<Frame<'static>>,
-    /// What was written to the key until now, as dependencies tell it; `None` if that has to be made anew.
-    pub(crate) written: Option<Arc<[(u8, u64, u64)]>>,
+    /// What was written to the key until now, as dependencies tell it; `None` if that has to be told anew.
+    pub(crate) written: Option<Written>,
+    /// What was written until any of the look-ups.
+    pub(crate) all_written: Vec<WrittenWord>,
     /// An `exit` or an error: nothing more is done in this bridge.
     pub(crate) exit: bool,
     /// The list of actions in work is over, not those that it was reached from by a resubmit.
@@ -140,20 +151,21 @@ pub(crate) struct Xlate<'a> {
 }
 
 impl<'a> Xlate<'a> {
-    fn new(net: &'a Network, bridge: &'a Bridge, key: &FlowKey, trace: bool) -> Self {
+    fn new(net: &'a Network, bridge: &'a Bridge, key: FlowKey, trace: bool) -> Self {
         let view = bridge.tables.view();
         Self {
             net,
             bridge,
             view: Arc::clone(&view),
             views: smallvec![(bridge.id, view)],
-            key: key.clone(),
             base: key.clone(),
+            key,
             reads: Reads::new(),
             pending: Pending::default(),
             actions: Vec::new(),
             action_bytes: 0,
             effects: Vec::with_capacity(LOOKUPS_LIKELY),
+            fin_timeouts: Vec::new(),
             dependencies: Vec::with_capacity(LOOKUPS_LIKELY),
             tracer: Tracer::new(trace),
             table: 0,
@@ -169,6 +181,7 @@ impl<'a> Xlate<'a> {
             steps: 0,
             next: None,
             written: None,
+            all_written: Vec::with_capacity(WORDS_WRITTEN_LIKELY),
             exit: false,
             stop_list: false,
             in_action_set: false,
@@ -179,8 +192,10 @@ impl<'a> Xlate<'a> {
         }
     }
 
-    fn finish(mut self) -> Verdict {
+    /// The verdict, when all is done: nothing of it stays here.
+    fn finish(&mut self) -> Verdict {
         trim(&mut self.actions);
+        self.end_connections();
         if let Some(error) = self.error {
             self.actions.clear();
             self.drop = Some(error.drop_reason());
@@ -189,13 +204,14 @@ impl<'a> Xlate<'a> {
         } else {
             self.drop = None;
         }
-        let key = self.key;
-        let trace = self.tracer.finish().map(|nodes| Box::new(Trace { nodes, final_key: key }));
+        let nodes = std::mem::take(&mut self.tracer).finish();
+        let trace = nodes.map(|nodes| Box::new(Trace { nodes, final_key: self.key.clone() }));
         Verdict {
-            actions: self.actions,
-            reads: self.reads.into_order(),
-            effects: self.effects,
-            dependencies: self.dependencies,
+            actions: std::mem::take(&mut self.actions),
+            reads: self.reads.take_order(),
+            effects: std::mem::take(&mut self.effects),
+            dependencies: std::mem::take(&mut self.dependencies),
+            written: std::mem::take(&mut self.all_written),
             error: self.error,
             drop: self.drop,
             trace,

@@ -21,6 +21,8 @@ pub struct Verdict {
     pub effects: Vec<Effect>,
     /// What the verdict rests on beside the packet: while none of it changes, neither does the verdict.
     pub dependencies: Vec<Dependency>,
+    /// What the dependencies say was written to the key: [`Lookup::written`] tells which part.
+    pub written: Vec<WrittenWord>,
     /// Set if the translation was given up; the actions are empty then.
     pub error: Option<TranslationError>,
     /// Why nothing is sent, if so.
@@ -192,9 +194,32 @@ pub struct Lookup {
     /// Priority of the rule found. Only one at least as high can take its place. `None` if none was found, and of one that
     /// matches `conj_id` too: it was found by way of clauses that have priorities of their own.
     pub found: Option<u16>,
-    /// What the actions had written to the key until then: word, bits, values of these bits. Words of
-    /// [`flow::layout::GIVEN`] are written in any case, and zero where nothing is said. All else is as in the packet.
-    pub written: Arc<[(u8, u64, u64)]>,
+    /// What the actions had written to the key until then. Words of [`flow::layout::GIVEN`] are written in any case, and
+    /// zero where nothing is said. All else is as in the packet.
+    pub written: Written,
+}
+
+/// A word of the key that was written: its number, the bits, the values of these bits.
+pub type WrittenWord = (u8, u64, u64);
+
+/// What was written until a look-up: some of the words in [`Verdict::written`], in their order. Look-ups between which
+/// nothing was written have the same ones.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Written {
+    begin: u32,
+    end: u32,
+}
+
+impl Written {
+    /// The last words of `all`, as of `begin`.
+    pub(crate) fn since(begin: usize, all: &[WrittenWord]) -> Self {
+        Self { begin: begin as u32, end: all.len() as u32 }
+    }
+
+    /// The words, of those of the same verdict.
+    pub fn of(self, all: &[WrittenWord]) -> &[WrittenWord] {
+        all.get(self.begin as usize..self.end as usize).unwrap_or_default()
+    }
 }
 
 /// Why a translation was given up. As text: the line that stands in a trace where it happened.

@@ -8,9 +8,10 @@ use base::mix::chain;
 use base::{MacAddr, PortNo};
 use flow::{FlowKey, Step, Steps};
 use openflow::Action;
+use smallvec::SmallVec;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use xlate::{BridgeId, Dependency, Effect, Lookup, Rule, Verdict};
+use xlate::{BridgeId, Dependency, Effect, Lookup, Rule, Verdict, WrittenWord};
 
 /// The part that is shared.
 #[derive(Debug)]
@@ -21,6 +22,8 @@ pub(crate) struct Plan {
     pub(crate) reads: Arc<Steps>,
     /// What else it rests on, in order, but for addresses.
     pub(crate) rests_on: Box<[Dependency]>,
+    /// What its look-ups say was written.
+    written: Box<[WrittenWord]>,
 }
 
 /// The same of one verdict, of which it is not known yet whether others have it in common.
@@ -29,6 +32,7 @@ pub(crate) struct Basis {
     hash: u64,
     pub(crate) reads: Vec<Step>,
     pub(crate) rests_on: Vec<Dependency>,
+    pub(crate) written: Vec<WrittenWord>,
 }
 
 /// An address that a flow learns, or that it looked for.
@@ -59,8 +63,8 @@ pub(crate) enum Place {
 impl Basis {
     /// What `verdict` rests on, its effects, and the addresses.
     pub(crate) fn of(verdict: Verdict) -> (Self, Vec<Effect>, Uses) {
-        let Verdict { reads, dependencies: mut rests_on, mut effects, .. } = verdict;
-        let mut uses: Vec<MacUse> = Vec::new();
+        let Verdict { reads, dependencies: mut rests_on, written, mut effects, .. } = verdict;
+        let mut uses: SmallVec<[MacUse; 4]> = SmallVec::new();
         rests_on.retain(|dependency| {
             let Dependency::Mac { bridge, vlan, mac } = *dependency else { return true };
             let mac = (bridge, vlan, mac);
@@ -79,8 +83,12 @@ impl Basis {
             }
             false
         });
-        let hash = rests_on_hash(Steps::hash_of(&reads), &rests_on);
-        (Self { hash, reads, rests_on }, effects, if uses.is_empty() { Uses::default() } else { uses.into() })
+        let hash = rests_on_hash(Steps::hash_of(&reads), &rests_on, &written);
+        (
+            Self { hash, reads, rests_on, written },
+            effects,
+            if uses.is_empty() { Uses::default() } else { Uses::from(&uses[..]) },
+        )
     }
 
     /// For the book's index of plans.
@@ -90,21 +98,15 @@ impl Basis {
 }
 
 /// A number for a list of dependencies without addresses, behind what was hashed to `start`.
-fn rests_on_hash(start: u64, rests_on: &[Dependency]) -> u64 {
+fn rests_on_hash(start: u64, rests_on: &[Dependency], written: &[WrittenWord]) -> u64 {
     const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
     let (hash, turned) = (start, start.rotate_left(32) | 1);
     let add = |hash: u64, word: u64| chain(hash, word, turned ^ MIX);
-    // Look-ups share what was written before them.
-    let mut last: Option<&Arc<_>> = None;
+    let hash = written.iter().fold(hash, |hash, (word, bits, value)| add(add(hash, bits ^ u64::from(*word)), *value));
     rests_on.iter().fold(hash, |hash, dependency| match dependency {
-        Dependency::Lookup(Lookup { bridge, table, found, written }) => {
+        Dependency::Lookup(Lookup { bridge, table, found, .. }) => {
             let found = found.map_or(0, |priority| 1 << 16 | u64::from(priority));
-            let hash = add(hash, u64::from(*bridge) << 32 | u64::from(*table) << 24 | found);
-            if last.is_some_and(|last| Arc::ptr_eq(last, written)) {
-                return hash;
-            }
-            last = Some(written);
-            written.iter().fold(hash, |hash, (word, bits, value)| add(add(hash, bits ^ u64::from(*word)), *value))
+            add(hash, u64::from(*bridge) << 32 | u64::from(*table) << 24 | found)
         }
         Dependency::Bridge(bridge) => add(hash, 1 << 56 | u64::from(*bridge)),
         Dependency::Table { bridge, table } => add(hash, 2 << 56 | u64::from(*bridge) << 8 | u64::from(*table)),
@@ -116,8 +118,8 @@ fn rests_on_hash(start: u64, rests_on: &[Dependency]) -> u64 {
 impl Plan {
     /// Keeps a basis.
     pub(crate) fn new(basis: Basis) -> Self {
-        let Basis { hash, reads, rests_on } = basis;
-        Self { hash, reads: Arc::new(Steps::new(&reads)), rests_on: rests_on.into() }
+        let Basis { hash, reads, rests_on, written } = basis;
+        Self { hash, reads: Arc::new(Steps::new(&reads)), rests_on: rests_on.into(), written: written.into() }
     }
 
     /// For the book's index of plans.
@@ -130,25 +132,9 @@ impl Plan {
         self.hash == basis.hash && self.reads[..] == basis.reads && self.rests_on_same(basis)
     }
 
-    /// Whether all but what was read is the same. Look-ups of one translation share what was written before them, which
-    /// is compared once.
+    /// Whether all but what was read is the same.
     pub(crate) fn rests_on_same(&self, basis: &Basis) -> bool {
-        let mut same_written = None;
-        let mut same = |a: &Dependency, b: &Dependency| {
-            let (Dependency::Lookup(a), Dependency::Lookup(b)) = (a, b) else { return a == b };
-            let scalars = |l: &Lookup| (l.bridge, l.table, l.found);
-            if scalars(a) != scalars(b) {
-                return false;
-            }
-            let lists = (Arc::as_ptr(&a.written), Arc::as_ptr(&b.written));
-            if same_written.is_some_and(|(x, y)| std::ptr::eq(x, lists.0) && std::ptr::eq(y, lists.1)) {
-                return true;
-            }
-            same_written = Some(lists);
-            a.written == b.written
-        };
-        self.rests_on.len() == basis.rests_on.len()
-            && self.rests_on.iter().zip(&basis.rests_on).all(|(a, b)| same(a, b))
+        self.rests_on[..] == basis.rests_on && self.written[..] == basis.written
     }
 
     /// Look-ups in flow tables.
@@ -198,13 +184,14 @@ impl Plan {
 
     /// Whether no packet of the flow can have matched `rule` at this look-up.
     fn contradicts(&self, lookup: &Lookup, rule: &Rule, key: &dyn Fn(usize) -> u64) -> bool {
-        let found = |list: &[(u8, u64, u64)], word: usize| {
+        let list = lookup.written.of(&self.written);
+        let found = |word: usize| {
             let unsaid = if flow::layout::GIVEN.contains(&word) { u64::MAX } else { 0 };
             list.binary_search_by_key(&word, |w| usize::from(w.0)).map_or((unsaid, 0), |at| (list[at].1, list[at].2))
         };
         rule.minimatch.mask().words().zip(rule.minimatch.values()).any(|((word, bits), value)| {
             let bits = if word == flow::layout::CONJ_CTMARK { bits & !conj_id_bits() } else { bits };
-            let (written, now) = found(&lookup.written, word);
+            let (written, now) = found(word);
             if (now ^ value) & bits & written != 0 {
                 return true;
             }
@@ -215,8 +202,7 @@ impl Plan {
 
     /// Bytes that it takes, with what it points to.
     pub(crate) fn bytes(&self) -> usize {
-        let written: usize = self.lookups().map(|l| size_of_val(&*l.written)).sum();
-        size_of::<Self>() + self.reads.bytes() + size_of_val(&*self.rests_on) + written
+        size_of::<Self>() + self.reads.bytes() + size_of_val(&*self.rests_on) + size_of_val(&*self.written)
     }
 }
 

@@ -125,7 +125,8 @@ fn a_port_given_to_a_resubmit_counts_as_written() {
     assert_eq!(verdict.actions, [DpAction::Output(DpPort(4))]);
     let ports = |d: &Dependency| match d {
         Dependency::Lookup(lookup) => {
-            let word = lookup.written.iter().find(|(word, ..)| usize::from(*word) == layout::PORTS)?;
+            let word =
+                lookup.written.of(&verdict.written).iter().find(|(word, ..)| usize::from(*word) == layout::PORTS)?;
             Some((lookup.table, word.2 >> 32, lookup.found))
         }
         _ => None,

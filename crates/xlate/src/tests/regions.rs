@@ -369,7 +369,7 @@ tally::proptest! {
             let (table, priority) = (rng.below(4) as u8, (rng.below(9) * 100 + 1 + i * 2) as u16);
             let m = random_match(rng);
             let list = actions(rng, table, false);
-            if !before.dependencies.iter().any(|d| is_named(d, &key, &before.mask(), table, priority, &m)) {
+            if !before.dependencies.iter().any(|d| is_named(&before, d, &key, (table, priority, &m))) {
                 add_rule(&bridge.tables, table, &m, priority, &list);
             }
         }
@@ -400,14 +400,14 @@ tally::proptest! {
     }
 }
 
-/// Whether a dependency says that this rule may be what its look-up finds.
-fn is_named(d: &Dependency, key: &FlowKey, read: &FlowKey, table: u8, priority: u16, m: &Match) -> bool {
+/// Whether a dependency of `verdict` says that this rule may be what its look-up finds.
+fn is_named(verdict: &Verdict, d: &Dependency, key: &FlowKey, (table, priority, m): (u8, u16, &Match)) -> bool {
     let Dependency::Lookup(lookup) = d else { return false };
     if (lookup.bridge, lookup.table) != (0, table) || lookup.found.is_some_and(|found| found > priority) {
         return false;
     }
-    let (mut known, mut values) = (read.clone(), key.clone());
-    for (word, bits, value) in lookup.written.iter() {
+    let (mut known, mut values) = (verdict.mask(), key.clone());
+    for (word, bits, value) in lookup.written.of(&verdict.written) {
         let word = usize::from(*word);
         known.0[word] |= bits;
         values.0[word] = values.0[word] & !bits | value;
