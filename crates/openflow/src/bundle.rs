@@ -100,14 +100,10 @@ impl BundleAdd {
         let bundle_id = r.u32()?;
         r.skip(2)?;
         let flags = r.u16()?;
-        let inner = r.rest();
-        if inner.len() >= HEADER_LEN && inner.first().copied() != Some(cx.version.wire()) {
+        if r.len() >= HEADER_LEN && r.0.first().copied() != Some(cx.version.wire()) {
             return Err(OfpError::BfcBadVersion);
         }
-        let length = inner.get(2..4).and_then(|b| b.try_into().ok()).map_or(0, u16::from_be_bytes);
-        if inner.len() < HEADER_LEN || usize::from(length) != inner.len() {
-            return Err(OfpError::BfcMsgBadLen);
-        }
+        let inner = message::take_inner(r)?;
         if types::xid(inner) != cx.xid {
             return Err(OfpError::BfcMsgBadXid);
         }

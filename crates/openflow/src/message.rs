@@ -203,6 +203,14 @@ fn body(head: &types::Head<'_>, options: Options) -> Result<Message> {
     Ok(message)
 }
 
+/// Takes the message that another one is around off the front of `r`. What comes after it is properties, of which none is
+/// known.
+pub(crate) fn take_inner<'a>(r: &mut Reader<'a>) -> Result<&'a [u8]> {
+    let rest = r.rest();
+    let length = rest.get(2..4).and_then(|b| b.try_into().ok()).map_or(0, u16::from_be_bytes).into();
+    rest.get(..length).filter(|inner| inner.len() >= types::HEADER_LEN).ok_or(OfpError::BfcMsgBadLen)
+}
+
 impl Message {
     /// Which message this is. (Of a change to groups, Nicira's form is a kind of its own, but that depends on the version.)
     pub fn kind(&self) -> Kind {

@@ -3,9 +3,9 @@
 
 use crate::error::OfpError;
 use crate::group::GroupMod;
-use crate::message::{Context, Message, decode_with, encode_with};
+use crate::message::{Context, Message, decode_with, encode_with, take_inner};
 use crate::meter::MeterMod;
-use crate::types::{self, HEADER_LEN, Kind};
+use crate::types::{self, Kind};
 use crate::wire::{Put, Reader, Result};
 
 /// A change that another controller made.
@@ -29,12 +29,7 @@ pub enum ForwardedRequest {
 impl RequestForward {
     /// Errors are those of bundles, and of the request inside.
     pub(crate) fn decode(cx: Context, r: &mut Reader<'_>) -> Result<Self> {
-        let length = r.0.get(2..4).and_then(|b| b.try_into().ok()).map_or(0, u16::from_be_bytes).into();
-        if length < HEADER_LEN || length > r.len() {
-            return Err(OfpError::BfcMsgBadLen);
-        }
-        let inner = r.bytes(length)?;
-        r.rest();
+        let inner = take_inner(r)?;
         if inner.first().copied() != Some(cx.version.wire()) {
             return Err(OfpError::BrcBadVersion);
         }

@@ -123,7 +123,7 @@ fn messages_that_are_damaged_do_no_harm() {
     for case in files().iter().flat_map(|f| cases(f)).filter(|c| c.bytes.len() <= 400) {
         for _ in 0..60 {
             let mut bytes = case.bytes.clone();
-            for _ in 0..1 + rng.below(3) {
+            for _ in 0..=rng.below(3) {
                 // Version, type and length stay: other messages are other cases.
                 let at = 4 + rng.below(bytes.len() as u64 - 4) as usize;
                 bytes[at] = [rng.next_u64() as u8, 0, 1, 0xff][rng.below(4) as usize];

@@ -179,7 +179,7 @@ fn before_error(head: &types::Head<'_>, out: &mut String) {
     match head.row.kind {
         Kind::PortReply => put!(out, " {} ports\n", whole_entries(head, |r| PortStats::decode(version, r).map(drop))),
         Kind::QueueReply => {
-            put!(out, " {} queues\n", whole_entries(head, |r| QueueStats::decode(version, r).map(drop)))
+            put!(out, " {} queues\n", whole_entries(head, |r| QueueStats::decode(version, r).map(drop)));
         }
         Kind::PortDescReply => out.push('\n'),
         Kind::GroupReply => out.push_str(" ***parse error***\n"),
