@@ -218,7 +218,8 @@ impl<'a> Xlate<'a> {
                 self.emit(DpAction::Meter(meter));
                 self.emit(send);
                 let list = self.actions.split_off(self.actions.len() - 2);
-                self.emit(DpAction::Clone(list.into()));
+                // All of them: as Open vSwitch has it, and says it in traces.
+                self.emit(DpAction::Sample { probability: u32::MAX, actions: list.into() });
             }
             None => self.emit(send),
         }

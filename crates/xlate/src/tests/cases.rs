@@ -198,7 +198,7 @@ fn what_goes_to_controllers_goes_through_the_meter_for_it() {
     let net = network(&[(0, Match::ANY, 0, vec![asks(Some(2)), asks(Some(3)), output(PortNo(2))])]);
     let meter_of = |action: &DpAction| match action {
         DpAction::Controller(_) => None,
-        DpAction::Clone(inner) => match &inner[..] {
+        DpAction::Sample { probability: u32::MAX, actions } => match &actions[..] {
             [DpAction::Meter(id), DpAction::Controller(_)] => Some(id.0),
             other => panic!("{other:?}"),
         },

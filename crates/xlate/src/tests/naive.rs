@@ -91,7 +91,9 @@ pub(super) fn execute(actions: &[DpAction], wire: &mut Wire, out: &mut Vec<Sent>
                 }
             }
             DpAction::Controller(_) => out.push(wire.sent(u32::MAX)),
-            DpAction::Clone(inner) => execute(inner, &mut wire.clone(), out),
+            DpAction::Clone(inner) | DpAction::Sample { actions: inner, probability: u32::MAX } => {
+                execute(inner, &mut wire.clone(), out);
+            }
             // (Meters let everything pass here.)
             DpAction::Trunc(_) | DpAction::Drop(_) | DpAction::Meter(_) => {}
             other => panic!("no rule of these tests asks for {other:?}"),
