@@ -7,6 +7,7 @@ use crate::vconn::Vconn;
 use base::PortNo;
 use openflow::message;
 use openflow::multipart::StatsRequest as S;
+use openflow::print::Style;
 use openflow::queue::{QUEUE_ALL, QueueStatsRequest};
 use openflow::switch::{FragHandling, SwitchConfig};
 use openflow::{Message, Version};
@@ -59,7 +60,8 @@ pub fn dump_table_features(c: &Context, a: &[String]) -> Result {
     };
     let names = shown_names(c, &a[0])?;
     let mut text = String::new();
-    openflow::print::tables(&tables, &[], style(c, names.as_ref(), c.verbosity + 1), &mut text);
+    let style = Style { version: conn.version, ..style(c, names.as_ref(), c.verbosity + 1) };
+    openflow::print::tables(&tables, &[], style, &mut text);
     println!("{}", text.strip_prefix('\n').unwrap_or(&text));
     Ok(())
 }

@@ -243,7 +243,7 @@ pub fn body(version: Version, xid: Xid, message: &Message, style: Style<'_>, out
             out.push_str(" port=");
             style.port(*port, out);
         }
-        M::QueueGetConfigReply(q) => ports::queue_configs(&q.queues, style, out),
+        M::QueueGetConfigReply(q) => ports::queue_config(q, style, out),
         M::RoleRequest(_, r) => config::role(*r, false, out),
         M::RoleReply(_, r) => config::role(*r, true, out),
         M::RoleStatus(s) => config::role_status(*s, out),

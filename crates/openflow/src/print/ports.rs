@@ -2,7 +2,7 @@
 
 use super::{Style, bit_names, counter, duration};
 use crate::port::{PortDesc, PortMod, PortReason, PortStats, PortStatus, config as pc, features as pf, state as ps};
-use crate::queue::{QUEUE_ALL, QueueConfig, QueueStats, QueueStatsRequest};
+use crate::queue::{QUEUE_ALL, QueueConfig, QueueGetConfigReply, QueueStats, QueueStatsRequest};
 use std::fmt::Write;
 
 const CONFIG: [(u32, &str); 7] = [
@@ -223,6 +223,12 @@ pub(super) fn queue_configs(queues: &[QueueConfig], style: Style<'_>, out: &mut 
         }
         out.push('\n');
     }
+}
+
+/// Those of an answer from before OpenFlow 1.4, under the port that was asked for.
+pub(super) fn queue_config(reply: &QueueGetConfigReply, style: Style<'_>, out: &mut String) {
+    let queues: Vec<_> = reply.queues.iter().map(|q| QueueConfig { port_no: reply.port_no, ..q.clone() }).collect();
+    queue_configs(&queues, style, out);
 }
 
 pub(super) fn queue_desc_request(q: &QueueStatsRequest, style: Style<'_>, out: &mut String) {
