@@ -39,6 +39,7 @@ const COMMANDS: &[Command] = &[
     command("dump-desc", 1, 1, Reads, query::dump_desc),
     command("dump-tables", 1, 1, Reads, query::dump_tables),
     command("dump-table-features", 1, 1, Reads, query::dump_table_features),
+    command("dump-table-desc", 1, 1, Reads, query::dump_table_desc),
     command("dump-flows", 1, 2, Reads, flow_dump::dump_flows),
     command("dump-aggregate", 1, 2, Reads, flow_dump::dump_aggregate),
     command("queue-stats", 1, 3, Reads, query::queue_stats),
@@ -87,7 +88,6 @@ const COMMANDS: &[Command] = &[
 
 /// Commands of ovs-ofctl that are not there yet.
 const MISSING: &[&str] = &[
-    "dump-table-desc",
     "dump-tlv-map",
     "add-tlv-map",
     "del-tlv-map",

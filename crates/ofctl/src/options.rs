@@ -146,7 +146,7 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
                 return Ok(Parsed::Done);
             }
             "version" => {
-                println!("{}OpenFlow versions 0x1:0x4", cli::version_text(program));
+                println!("{}OpenFlow versions 0x1:0x6", cli::version_text(program));
                 return Ok(Parsed::Done);
             }
             "option" => {
@@ -188,13 +188,14 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
         }
     }
     c.args = parser.into_positionals();
-    // Bundles need a version that has them: 1.3, by an extension.
+    // Bundles need a version that has them: 1.3 has them by an extension.
     if c.bundle || c.args.first().is_some_and(|command| command == "bundle") {
         c.bundle = true;
-        let wanted = if c.versions == default { Versions::of(&[Version::V13]) } else { c.versions };
-        c.versions = Versions(wanted.0 & Versions::of(&[Version::V13]).0);
+        let with_bundles = Versions::of(&[Version::V13, Version::V14, Version::V15]);
+        let wanted = if c.versions == default { with_bundles } else { c.versions };
+        c.versions = Versions(wanted.0 & with_bundles.0);
         if c.versions.0 == 0 {
-            return Err(fatal("bundles need OpenFlow 1.3 ('-O OpenFlow13')"));
+            return Err(fatal("bundles need OpenFlow 1.3 or later ('-O OpenFlow14')"));
         }
     }
     let allowed = c.protocols & protocol::of_versions(c.versions);
@@ -217,11 +218,6 @@ fn versions(list: &str) -> Result<Versions> {
         let v = Version::from_name(name).ok_or_else(|| fatal(format!("Unknown OpenFlow version: \"{name}\"")))?;
         set |= 1 << v.wire();
     }
-    let newest = Versions::up_to(Version::V13.wire());
-    if set != 0 && set & newest.0 == 0 {
-        return Err(fatal(format!("{list}: versions after OpenFlow 1.3 are not supported yet")));
-    }
-    set &= newest.0;
     if set == 0 { Err(fatal("No OpenFlow versions specified")) } else { Ok(Versions(set)) }
 }
 

@@ -47,6 +47,15 @@ pub fn dump_tables(c: &Context, a: &[String]) -> Result {
     stats(c, a, S::Table)
 }
 
+/// How tables are configured.
+pub fn dump_table_desc(c: &Context, a: &[String]) -> Result {
+    let mut conn = open(c, &a[0], Target::Mgmt)?;
+    if conn.version < Version::V14 {
+        return Err(fatal("dump-table-desc needs OpenFlow 1.4 or later ('-O OpenFlow14')"));
+    }
+    dump_stats(c, &a[0], &mut conn, S::TableDesc)
+}
+
 /// Features of tables, as one list.
 pub fn dump_table_features(c: &Context, a: &[String]) -> Result {
     let mut conn = open(c, &a[0], Target::Mgmt)?;

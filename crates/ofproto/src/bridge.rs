@@ -86,7 +86,7 @@ pub struct OfPort {
 
 impl OfPort {
     /// Whether it and its link are up.
-    fn is_live(&self) -> bool {
+    pub(crate) fn is_live(&self) -> bool {
         !self.config.down && self.spec.device.as_ref().is_none_or(|device| device.status().carrier)
     }
 }

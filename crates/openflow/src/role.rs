@@ -88,7 +88,8 @@ pub enum RoleReason {
 }
 
 impl RoleReason {
-    fn wire(self) -> u8 {
+    /// Its number.
+    pub fn wire(self) -> u8 {
         match self {
             Self::PrimaryRequest => 0,
             Self::Config => 1,

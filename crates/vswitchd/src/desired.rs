@@ -336,7 +336,9 @@ impl Reader<'_> {
         let set = Versions(Versions::of(&named).0 & supported.0);
         if set.0.count_ones() as usize != protocols.len() {
             let protocols = protocols.join(",");
-            self.warn(format!("{what}: of protocols {protocols}, only OpenFlow10 and OpenFlow13 are supported"));
+            self.warn(format!(
+                "{what}: of protocols {protocols}, only OpenFlow10, OpenFlow13 and OpenFlow14 are supported"
+            ));
         }
         set
     }

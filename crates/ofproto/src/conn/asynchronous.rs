@@ -154,7 +154,7 @@ pub(crate) fn port_desc(port: &OfPort) -> PortDesc {
         hw_addr: port.spec.mac,
         name: port.spec.name.clone(),
         config: config_bits(port, status.as_ref()),
-        state: if up { 0 } else { state::LINK_DOWN },
+        state: if up { 0 } else { state::LINK_DOWN } | if port.is_live() { state::LIVE } else { 0 },
         curr: features.current.0,
         advertised: features.advertised.0,
         supported: features.supported.0,

@@ -15,6 +15,7 @@ use openflow::role::{Role, RoleMsg};
 use openflow::switch::{ErrorReport, Features, FragHandling, SwitchConfig, capability};
 use openflow::{Limits, OfpError, Version, check};
 use packet::Packet;
+use std::sync::Arc;
 use xlate::{Groups, Meters, Start};
 
 /// Flow tables that a switch tells of: 0 to 253. (Table 254 is internal, as in Open vSwitch.)
@@ -297,9 +298,8 @@ impl Ofproto {
             }
             if request.role == Role::Primary {
                 self.connections().for_each(|other| {
-                    let mut state = other.state.lock();
-                    if state.role == Role::Primary {
-                        state.role = Role::Secondary;
+                    if !std::ptr::eq(Arc::as_ptr(other), peer) {
+                        other.demote(*generation);
                     }
                 });
             }

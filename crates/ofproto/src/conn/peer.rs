@@ -7,7 +7,7 @@ use base::{Millis, PortNo};
 use openflow::asynchronous::AsyncConfig;
 use openflow::message::{Message, Options, encode_with};
 use openflow::packet::PacketInFormat;
-use openflow::role::Role;
+use openflow::role::{Role, RoleReason, RoleStatus};
 use openflow::{PacketInReason, Version};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -266,6 +266,22 @@ impl Peer {
     /// The role.
     pub fn role(&self) -> Role {
         self.state.lock().role
+    }
+
+    /// Another one is primary from now on (OpenFlow 1.3 section 6.3.6): if it was this one, it is told.
+    pub(crate) fn demote(&self, generation_id: Option<u64>) {
+        let demoted = {
+            let mut state = self.state.lock();
+            let was = std::mem::replace(&mut state.role, Role::Secondary);
+            if was != Role::Primary {
+                state.role = was;
+            }
+            was == Role::Primary
+        };
+        let reason = RoleReason::PrimaryRequest;
+        if demoted && self.wants(|a| a.role_status, reason.wire().into()) {
+            self.send(0, &Message::RoleStatus(RoleStatus { role: Role::Secondary, reason, generation_id }));
+        }
     }
 
     /// Whether an asynchronous message with this bit in the masks that `which` picks is for this peer.

@@ -32,7 +32,7 @@ use vlog::{RateLimit, dbg_rl};
 pub use super::sockets::{DSCP, OFP_PORT, numeric_address};
 
 /// Versions that are spoken.
-pub const SUPPORTED: [Version; 2] = [Version::V10, Version::V13];
+pub const SUPPORTED: [Version; 3] = [Version::V10, Version::V13, Version::V14];
 /// How long a connection that is over may take for what was queued before.
 const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
 /// Messages a minute that are logged, and in one burst.

@@ -79,9 +79,17 @@ impl Ofproto {
             }
             // The pipeline is what it is.
             StatsRequest::TableFeatures(_) => return Err(OfpError::TffcEperm),
-            StatsRequest::FlowMonitor(_) | StatsRequest::TableDesc | StatsRequest::QueueDesc(_) => {
-                return Err(OfpError::BrcBadStat);
+            StatsRequest::TableDesc => reply(StatsReply::TableDesc(table_features::descs())),
+            StatsRequest::QueueDesc(q) => {
+                if q.port_no != PortNo::ANY && self.port(q.port_no).is_none() {
+                    return Err(OfpError::QofcBadPort);
+                }
+                if q.queue_id != openflow::queue::QUEUE_ALL {
+                    return Err(OfpError::QofcBadQueue);
+                }
+                reply(StatsReply::QueueDesc(Vec::new()));
             }
+            StatsRequest::FlowMonitor(_) => return Err(OfpError::BrcBadStat),
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use super::handle::N_TABLES_SHOWN;
 use flow::field::FIELDS;
 use flow::{Loc, Maskable};
-use openflow::table::{ActionFeatures, FieldSet, FlowFeatures, TableFeatures};
+use openflow::table::{ActionFeatures, FieldSet, FlowFeatures, TableDesc, TableFeatures, TableProperties};
 
 /// Flows a table, at most.
 pub(super) const MAX_ENTRIES: u32 = 1_000_000;
@@ -16,6 +16,12 @@ pub(super) const ACTIONS: u32 = 1 | 1 << 17 | 1 << 18 | 1 << 21 | 1 << 22 | 1 <<
 /// The features of all tables that are announced.
 pub(super) fn all() -> Vec<TableFeatures> {
     (0..N_TABLES_SHOWN).map(of_table).collect()
+}
+
+/// What is configured of them: flows are not evicted, and nobody is told of vacancies.
+pub(super) fn descs() -> Vec<TableDesc> {
+    let desc = |table_id| TableDesc { table_id, config: 0, properties: TableProperties::default() };
+    (0..N_TABLES_SHOWN).map(desc).collect()
 }
 
 fn of_table(table_id: u8) -> TableFeatures {
