@@ -56,9 +56,11 @@ pub(crate) enum Use {
 }
 
 /// The bits of each kind that there are, by half the number of the property's type.
-const KNOWN: [u32; 6] = [0x3f, 0x07, 0x3f, 0x07, 0x18, 0x03];
-/// Bits of packet-in before OpenFlow 1.4.
-const PACKET_IN13: u32 = 0x07;
+const KNOWN: [u32; 6] = [PACKET_IN14, 0x07, 0x3f, 0x07, 0x18, 0x03];
+/// Bits of packet-in from OpenFlow 1.4 on.
+pub(crate) const PACKET_IN14: u32 = 0x3f;
+/// The same before.
+pub(crate) const PACKET_IN13: u32 = 0x07;
 /// `OFPACPT_EXPERIMENTER_SECONDARY`; the other one is that of all experimenters' properties.
 const EXPERIMENTER_SECONDARY: u16 = 0xfffe;
 

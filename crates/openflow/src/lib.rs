@@ -5,8 +5,8 @@
 //!
 //! - [`version`], [`versions`], [`error`]: versions, sets of them, and errors with their numbers and names.
 //! - [`message`], [`types`]: all messages as values, and the table of their numbers in each version.
-//! - [`switch`], [`role`], [`asynchronous`], [`request_forward`], [`bundle`], [`port`], [`queue`], [`packet`], [`flow_msg`], [`monitor`], [`table`], [`group`],
-//!   [`meter`]: the messages' contents, by topic.
+//! - [`switch`], [`role`], [`asynchronous`], [`request_forward`], [`bundle`], [`port`], [`queue`], [`packet`], [`flow_msg`],
+//!   [`monitor`], [`table`], [`group`], [`meter`]: the messages' contents, by topic.
 //! - [`multipart`]: statistics; answers in parts, written one message at a time and put together again.
 //! - [`nxm`], [`of_match`], [`prereq`]: matches as entries, as fixed structures, and what their fields presuppose.
 //! - [`mod@print`]: messages as text.

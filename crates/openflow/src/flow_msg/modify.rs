@@ -9,7 +9,6 @@ use crate::error::OfpError;
 use crate::flow_mod::{FlowMod, FlowModCommand};
 use crate::of_match::{OF10_LEN, of10_is_exact};
 use crate::wire::{Put, Reader, Result};
-use base::PortNo;
 
 const NO_BUFFER: u32 = u32::MAX;
 /// As the new cookie of a modification: leave cookies as they are.
@@ -48,8 +47,8 @@ fn read_common10(r: &mut Reader<'_>, table_id_ext: bool) -> Result<FlowMod> {
     fm.priority = r.u16()?;
     let buffer = r.u32()?;
     fm.buffer_id = (buffer != NO_BUFFER && !is_delete(command)).then_some(buffer);
-    let out_port = r.port10()?;
-    fm.out_port = if is_delete(command) { out_port } else { PortNo::ANY };
+    // It matters to deletions only, but is told of others too.
+    fm.out_port = r.port10()?;
     fm.flags = read_flags(V10, r.u16()?)?;
     Ok(fm)
 }

@@ -2,7 +2,7 @@
 
 use super::{Context, Form, Message, Message as M};
 use crate::Version::V14;
-use crate::asynchronous::{AsyncChange, AsyncForm, Use};
+use crate::asynchronous::{AsyncChange, AsyncForm, PACKET_IN13, PACKET_IN14, Use};
 use crate::flow_msg::FlowRemoved;
 use crate::packet::{PacketIn, PacketInFormat as Format};
 use crate::port::PortStatus;
@@ -11,10 +11,6 @@ use crate::role::RoleStatus;
 use crate::table::TableStatus;
 use crate::types::Kind;
 use crate::wire::{Put, Reader, Result};
-
-/// Reasons of packet-ins from OpenFlow 1.4 on, and before.
-const ALL: u32 = 0x3f;
-const PACKET_IN13: u32 = 0x07;
 
 pub(super) fn decode(kind: Kind, cx: Context, r: &mut Reader<'_>) -> Option<Result<Message>> {
     let v = cx.version;
@@ -28,9 +24,9 @@ pub(super) fn decode(kind: Kind, cx: Context, r: &mut Reader<'_>) -> Option<Resu
         Kind::TableStatus => TableStatus::decode(r).map(M::TableStatus),
         Kind::GetAsyncRequest => Ok(M::GetAsyncRequest),
         Kind::GetAsyncReply if v < V14 => AsyncChange::decode13(r).map(M::GetAsyncReply),
-        Kind::GetAsyncReply => AsyncChange::decode14(Use::Told, ALL, r).map(M::GetAsyncReply),
+        Kind::GetAsyncReply => AsyncChange::decode14(Use::Told, PACKET_IN14, r).map(M::GetAsyncReply),
         Kind::SetAsync if v < V14 => AsyncChange::decode13(r).map(|m| M::SetAsync(AsyncForm::Standard, m)),
-        Kind::SetAsync => AsyncChange::decode14(Use::Set, ALL, r).map(|m| M::SetAsync(AsyncForm::Standard, m)),
+        Kind::SetAsync => AsyncChange::decode14(Use::Set, PACKET_IN14, r).map(|m| M::SetAsync(AsyncForm::Standard, m)),
         Kind::NxSetAsyncConfig => AsyncChange::decode13(r).map(|m| M::SetAsync(AsyncForm::Nicira, m)),
         Kind::NxSetAsyncConfig2 => {
             AsyncChange::decode14(Use::Set, PACKET_IN13, r).map(|m| M::SetAsync(AsyncForm::Nicira2, m))
