@@ -55,6 +55,17 @@ def test_flows_all_or_none(bridge):
     assert bridge.flows() == []
 
 
+def test_without_a_version_bundles_are_of_the_newest(bridge, tmp_path):
+    file = tmp_path / "flows"
+    file.write_text(FIRST)
+    done = bridge.tools.run("ovs-ofctl", "--bundle", "add-flows", "br0", file)
+    assert (done.out, done.err) == ("", "")
+    file.write_text(BAD)
+    done = bridge.tools.run("ovs-ofctl", "--bundle", "add-flows", "br0", file, check=False)
+    assert done.err.splitlines()[0].startswith("Error OFPBAC_BAD_OUT_GROUP for: OFPT_FLOW_MOD (OF1.4)")
+    assert bridge.flows() == ["priority=2,ip actions=output:1", "priority=1 actions=drop"]
+
+
 def test_flows_groups_and_packets_together(bridge):
     bridge("add-flows", "br0", text=FIRST)
     assert bridge("bundle", "br0", text=MIXED) == (0, "")

@@ -123,6 +123,14 @@ pub fn queue_get_config(c: &Context, a: &[String]) -> Result {
         Some(p) => port_by_name(c, &a[0], p)?,
         None => PortNo::ANY,
     };
+    let queue_id = match a.get(2) {
+        Some(q) if !q.eq_ignore_ascii_case("all") => leading_number(q),
+        _ => QUEUE_ALL,
+    };
+    if conn.version >= Version::V14 {
+        return dump_stats(c, &a[0], &mut conn, S::QueueDesc(QueueStatsRequest { port_no: port, queue_id }));
+    }
+    // Before OpenFlow 1.4 it is all queues of a port.
     if port == PortNo::ANY && conn.version == Version::V10 {
         // OpenFlow 1.0 has no way to ask for all.
         let mut other = open(c, &a[0], Target::Mgmt)?;

@@ -279,3 +279,26 @@ async fn bad_targets_are_named() {
         assert!(start(bad).expect_err("is bad").contains(bad), "{bad}");
     }
 }
+
+#[test]
+fn whoever_is_no_longer_primary_is_told_if_it_asks_for_that() {
+    use openflow::asynchronous::{AsyncConfig, AsyncForm};
+    use openflow::role::{RoleReason, RoleStatus};
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let [a, b] = [Version::V14, Version::V13].map(|version| Client::new(&br, PeerKind::Controller, version));
+    let primary = |c: &Client, generation_id| {
+        let role = RoleMsg { role: Role::Primary, generation_id: Some(generation_id) };
+        c.send(&Message::RoleRequest(Form::Standard, role))
+    };
+    let told = AsyncConfig { role_status: [1, 1], ..AsyncConfig::default() };
+    assert!(a.send(&Message::SetAsync(AsyncForm::Standard, told.into())).is_empty());
+    assert_eq!(primary(&a, 1).len(), 1);
+    // To ask again is no demotion.
+    assert_eq!(primary(&a, 2).len(), 1);
+    assert_eq!(primary(&b, 3).len(), 1);
+    let status = RoleStatus { role: Role::Secondary, reason: RoleReason::PrimaryRequest, generation_id: Some(3) };
+    assert_eq!(a.waiting(), [Message::RoleStatus(status)]);
+    assert_eq!(primary(&a, 4).len(), 1);
+    assert!(b.waiting().is_empty(), "nobody asked for it");
+}
