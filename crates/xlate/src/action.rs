@@ -107,6 +107,8 @@ impl Xlate<'_> {
             Action::Conjunction { .. } => {}
             Action::Exit => self.exit = true,
             Action::Meter(id) => self.meter(*id),
+            // It is carried out with all that comes after it.
+            Action::CheckPktLarger { .. } => {}
             Action::ClearActions => self.action_set.clear(),
             Action::WriteActions(actions) => {
                 for action in actions {

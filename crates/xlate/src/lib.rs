@@ -12,6 +12,7 @@
 
 mod action;
 mod commit;
+mod fork;
 mod group;
 pub mod groups;
 mod learn;

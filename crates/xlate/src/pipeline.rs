@@ -19,17 +19,20 @@ const IN_PORT: u64 = 0xffff_ffff << 32;
 const FRAMES_LIKELY: usize = 12;
 
 /// A list of actions in work.
+#[derive(Clone)]
 pub(crate) struct Frame<'l> {
     list: List<'l>,
     next: usize,
 }
 
+#[derive(Clone)]
 enum List<'l> {
     Given(&'l [Action]),
     /// A rule's, with what to go back to at the end.
     Rule(Arc<Rule>, Back),
 }
 
+#[derive(Clone, Copy)]
 struct Back {
     /// Which of the effects is to tell of the rule.
     effect: usize,
@@ -58,15 +61,31 @@ impl Xlate<'_> {
     fn run(&mut self, first: Frame<'_>) {
         let mut frames = Vec::with_capacity(FRAMES_LIKELY);
         frames.push(first);
+        self.runs += 1;
+        self.run_all(frames);
+        self.runs -= 1;
+    }
+
+    /// Carries out the last list of `frames`, and then each of those that it was reached from.
+    pub(crate) fn run_all(&mut self, mut frames: Vec<Frame<'_>>) {
         while let Some(frame) = frames.last_mut() {
             let over = std::mem::take(&mut self.stop_list) || self.exit;
             match frame.action().filter(|_| !over) {
                 Some(action) => {
+                    let mut check = None;
                     if self.count_step() {
                         self.tracer.note(Kind::Action, || crate::text::action(action));
-                        self.do_action(action);
+                        match action {
+                            Action::CheckPktLarger { len, dst } => check = Some((*len, *dst)),
+                            action => self.do_action(action),
+                        }
                     }
                     frame.next += 1;
+                    if let Some((len, dst)) = check
+                        && self.count_resubmit()
+                    {
+                        return self.fork(len, dst, frames);
+                    }
                 }
                 None => {
                     if let Some(Frame { list: List::Rule(rule, back), .. }) = frames.pop() {

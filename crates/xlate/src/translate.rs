@@ -128,6 +128,8 @@ pub(crate) struct Xlate<'a> {
     pub(crate) depth: u32,
     /// Rules and buckets inside of which this is.
     pub(crate) level: u32,
+    /// Lists inside of each other, each with those that it leads to, in this bridge.
+    pub(crate) runs: u32,
     /// See [`MAX_COPIES`].
     pub(crate) copies: u32,
     resubmits: u32,
@@ -177,6 +179,7 @@ impl<'a> Xlate<'a> {
             stack: Vec::new(),
             depth: 0,
             level: 0,
+            runs: 0,
             copies: 0,
             resubmits: 0,
             steps: 0,
@@ -224,6 +227,7 @@ impl<'a> Xlate<'a> {
         self.bridge = bridge;
         self.view = self.view_of(bridge);
         self.table = 0;
+        let runs = std::mem::take(&mut self.runs);
         self.dependencies.push(Dependency::Bridge(bridge.id));
         self.tracer.enter(Kind::Bridge, || format!("bridge(\"{}\")", bridge.name));
         let in_port = self.key.in_port();
@@ -239,17 +243,24 @@ impl<'a> Xlate<'a> {
                 self.do_actions(actions);
             }
         }
-        if !self.action_set.is_empty() && self.error.is_none() && !self.exit {
-            // It is told of behind what the last table did.
-            self.tracer.reenter();
-            self.tracer.enter(Kind::Table, || "--. Executing action set:".into());
-            let set = std::mem::take(&mut self.action_set);
-            self.in_action_set = true;
-            self.do_actions(&crate::action::set_in_order(&set));
-            self.in_action_set = false;
-            self.tracer.leave();
-            self.tracer.leave();
+        self.do_action_set();
+        self.runs = runs;
+        self.tracer.leave();
+    }
+
+    /// Carries out the action set, at the end of a bridge's pipeline. Nothing is left in it.
+    pub(crate) fn do_action_set(&mut self) {
+        if self.action_set.is_empty() || self.error.is_some() || self.exit {
+            return;
         }
+        // It is told of behind what the last table did.
+        self.tracer.reenter();
+        self.tracer.enter(Kind::Table, || "--. Executing action set:".into());
+        let set = std::mem::take(&mut self.action_set);
+        self.in_action_set = true;
+        self.do_actions(&crate::action::set_in_order(&set));
+        self.in_action_set = false;
+        self.tracer.leave();
         self.tracer.leave();
     }
 

@@ -260,7 +260,7 @@ impl Checker<'_> {
                 if back || beyond { Err(OfpError::BicBadTableId) } else { Ok(()) }
             }
             Action::Meter(id) if *id == 0 || *id > METER_MAX => Err(OfpError::MmfcInvalidMeter),
-            Action::Meter(_) => Ok(()),
+            Action::Meter(_) | Action::CheckPktLarger { .. } => Ok(()),
             Action::Controller(_) | Action::SetQueue(_) | Action::PopQueue | Action::SetEthSrc(_) => Ok(()),
             Action::SetEthDst(_) | Action::SetTunnel { .. } | Action::Resubmit { .. } | Action::Note(_) => Ok(()),
             Action::Group(_)

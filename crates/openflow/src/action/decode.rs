@@ -102,7 +102,7 @@ impl Known {
         match n {
             4 | 18 | 40 => version == Version::V10,
             6 | 7 | 33 => version < Version::V15,
-            1 | 2 | 5 | 8..=10 | 12..=17 | 19..=22 | 27 | 28 | 32 | 34 | 37 | 39 | 42 | 45 => true,
+            1 | 2 | 5 | 8..=10 | 12..=17 | 19..=22 | 27 | 28 | 32 | 34 | 37 | 39 | 42 | 45 | 49 => true,
             _ => false,
         }
     }
@@ -117,7 +117,7 @@ impl Known {
             Self::Of11(25) => 8..=MAX,
             Self::Of11(28) => 16..=MAX,
             Self::Of11(_) => 8..=8,
-            Self::Nicira(7 | 9 | 15 | 27 | 28 | 32) => 24..=24,
+            Self::Nicira(7 | 9 | 15 | 27 | 28 | 32 | 49) => 24..=24,
             Self::Nicira(10 | 22) => 32..=32,
             Self::Nicira(12 | 13) => 32..=MAX,
             Self::Nicira(learn::NXAST_LEARN) => 32..=MAX,
@@ -382,6 +382,11 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
             decode_list(r.0, version, depth + 1).map(Action::Clone)
         }
         42 => Err(OfpError::BacTooMany),
+        49 => {
+            let (len, offset) = (r.u16().ok_or(LEN)?, r.u16().ok_or(LEN)?);
+            let dst = writable(subfield(header_field(&mut r)?, offset, 1)?)?;
+            if r.is_zero() { Ok(Action::CheckPktLarger { len, dst }) } else { Err(MUST_BE_ZERO) }
+        }
         _ => Err(OfpError::BacBadVendorType),
     }
 }

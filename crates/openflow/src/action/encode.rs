@@ -142,6 +142,12 @@ impl Encoder {
                 b.put_u32(*id);
             }),
             Action::Learn(learn) => learn.encode(out),
+            Action::CheckPktLarger { len, dst } => nicira(out, 49, |b| {
+                b.put_u16(*len);
+                b.put_u16(dst.offset);
+                put_header(b, dst.field, Dialect::Nxm);
+                b.put_zeros(if is_long(dst.field) { 2 } else { 6 });
+            }),
             Action::Multipath(m) => select::encode_multipath(out, m),
             Action::Bundle(bundle) => select::encode_bundle(out, bundle),
             Action::FinTimeout { idle_timeout, hard_timeout } => nicira(out, 19, |b| {

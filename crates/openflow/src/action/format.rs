@@ -109,6 +109,7 @@ pub fn format_action(out: &mut String, action: &Action, ports: &dyn PortNames, v
             put!("conjunction({id},{}/{n_clauses})", u16::from(*clause) + 1);
         }
         Action::Learn(learn) => learn.format(out, ports),
+        Action::CheckPktLarger { len, dst } => put!("check_pkt_larger({len})->{dst}"),
         Action::Multipath(m) => select::format_multipath(out, m),
         Action::Bundle(bundle) => select::format_bundle(out, bundle, ports),
         Action::FinTimeout { idle_timeout, hard_timeout } => {

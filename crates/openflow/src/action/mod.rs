@@ -230,6 +230,14 @@ pub enum Action {
     },
     /// Run a group (OpenFlow 1.1; in OpenFlow 1.0 an action of Nicira's).
     Group(u32),
+    /// Write whether the packet has more than so many bytes, with Ethernet header and without VLAN tag
+    /// (NXAST_CHECK_PKT_LARGER).
+    CheckPktLarger {
+        /// Bytes.
+        len: u16,
+        /// The bit that is 1 if so, and 0 if not.
+        dst: Subfield,
+    },
     /// Write the number of a link that is chosen by a hash (NXAST_MULTIPATH).
     Multipath(Box<Multipath>),
     /// Choose a port, and send the packet there or write the port's number (NXAST_BUNDLE, NXAST_BUNDLE_LOAD).
@@ -312,6 +320,7 @@ impl Action {
             Self::Group(_) => "group",
             Self::Conjunction { .. } => "conjunction",
             Self::Learn(_) => "learn",
+            Self::CheckPktLarger { .. } => "check_pkt_larger",
             Self::Multipath(_) => "multipath",
             // Open vSwitch makes no difference between the two.
             Self::Bundle(_) => "bundle",

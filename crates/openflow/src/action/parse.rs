@@ -69,7 +69,6 @@ pub(super) fn table_of(text: &str) -> Option<u8> {
 
 /// Names of actions and instructions that are known and not supported.
 const UNSUPPORTED: &[&str] = &[
-    "check_pkt_larger",
     "ct",
     "ct_clear",
     "debug_recirc",
@@ -101,8 +100,14 @@ impl Parser<'_> {
         while let Some((key, value)) = next_key_value(&mut rest) {
             if key.eq_ignore_ascii_case("drop") {
                 drop = true;
+            } else if key.eq_ignore_ascii_case("check_pkt_larger") {
+                // Of this one, a part stands behind the parenthesis.
+                let behind = rest.strip_prefix("->");
+                let end = behind.map_or(0, |text| text.find([',', ' ', '\t', '\r', '\n']).unwrap_or(text.len()));
+                let dst = behind.and_then(|text| text.get(..end));
+                rest = behind.and_then(|text| text.get(end..)).unwrap_or(rest);
+                actions.push(check_pkt_larger(value.unwrap_or(""), dst)?);
             } else {
-                // `check_pkt_larger(N)->DST` and the like are not supported; for the rest a value ends at a delimiter.
                 self.action(key, value.unwrap_or(""), &mut actions)?;
             }
             if drop && !actions.is_empty() {
@@ -288,6 +293,17 @@ impl Parser<'_> {
             return error("at least one \"in_port\" or \"table\" must be specified on resubmit");
         }
         Ok(Action::Resubmit { in_port, table })
+    }
+}
+
+/// `check_pkt_larger(LEN)->DST`.
+fn check_pkt_larger(len: &str, dst: Option<&str>) -> Result<Action, ActionError> {
+    let Some(dst) = dst else { return error(format!("{len}: missing `->'")) };
+    let len = u16_of(len, "length")?;
+    match Subfield::parse(dst)? {
+        dst if dst.n_bits != 1 => error("Only 1-bit destination field is allowed"),
+        dst if !dst.field.info().writable => error(format!("{} is read-only", dst.field.name())),
+        dst => Ok(Action::CheckPktLarger { len, dst }),
     }
 }
 

@@ -346,6 +346,7 @@ mod tests {
                 "ffff 0028 00002320 000c 0001 0000 0000 00000002 0002 0000 00000000 00000000 0017 0020 00000000",
                 "bundle(eth_src,0,hrw,ofport,members:23,32)",
             ),
+            ("ffff 0018 00002320 0031 05dc 000a 00011204 00000000 0000", "check_pkt_larger(1500)->NXM_NX_REG9[10]"),
             (
                 "ffff 0020 00002320 000c 0000 0006 0009 00000002 0000 0000 00000000 00000000",
                 "bundle(symmetric_l3,9,active_backup,ofport,members:)",

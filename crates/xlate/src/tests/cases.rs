@@ -238,3 +238,45 @@ fn bundles_choose_live_ports() {
     let to = Action::OutputReg { src: Subfield { field: Field::Reg0, offset: 16, n_bits: 16 }, max_len: 0 };
     assert_eq!(actions_for(&tagged(5), vec![load, to]).actions, [DpAction::Output(DpPort(2))]);
 }
+
+#[test]
+fn the_rest_is_done_for_both_lengths() {
+    let bit = |offset| Subfield { field: Field::Reg0, offset, n_bits: 1 };
+    let check = |len, offset| Action::CheckPktLarger { len, dst: bit(offset) };
+    let with = |value: u128, mask| {
+        let mut m = Match::ANY;
+        m.set_masked(Field::Reg0, value, mask);
+        m
+    };
+    let to_table = |table| Action::Resubmit { in_port: None, table: Some(table) };
+    let net = network(&[
+        (0, Match::ANY, 0, vec![check(1000, 0), to_table(1), Action::SetEthSrc(MacAddr([2; 6])), to_table(2)]),
+        (1, with(1, 1), 0, vec![output(PortNo(2))]),
+        (1, with(0, 1), 0, vec![check(100, 1)]),
+        (2, with(1, 1), 0, vec![Action::WriteActions(vec![output(PortNo(2))])]),
+        (2, with(2, 3), 0, vec![output(PortNo(4))]),
+    ]);
+    let out = |port| DpAction::Output(DpPort(port));
+    let source = DpAction::Set {
+        field: Field::EthSrc,
+        value: MacAddr([2; 6]).to_u64().into(),
+        mask: Field::EthSrc.info().full_mask(),
+    };
+    let mut key = tagged(5);
+    key.set_vlan_tci(0);
+    let verdict = translate(&net, &key, false);
+    // Longer ones: to port 2, and again as the action set says, changed. Others are asked a second time, and what comes
+    // after the table that asked knows the answer.
+    let inner =
+        DpAction::CheckPktLen { size: 100, greater: vec![source.clone(), out(4)].into(), lesser: vec![].into() };
+    let expected =
+        DpAction::CheckPktLen { size: 1000, greater: vec![out(2), source, out(2)].into(), lesser: vec![inner].into() };
+    assert_eq!(verdict.actions, [expected]);
+    assert_eq!((verdict.error, verdict.drop), (None, None));
+    // A tag does not count.
+    let tagged = translate(&net, &tagged(5), false);
+    assert!(matches!(&tagged.actions[..], [DpAction::CheckPktLen { size: 1004, .. }]), "{:?}", tagged.actions);
+    // Each question doubles what is to be done: twenty are too many.
+    let many = network(&[(0, Match::ANY, 0, vec![check(10, 0); 20])]);
+    assert!(translate(&many, &key, false).error.is_some());
+}

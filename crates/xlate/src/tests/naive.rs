@@ -94,6 +94,10 @@ pub(super) fn execute(actions: &[DpAction], wire: &mut Wire, out: &mut Vec<Sent>
             DpAction::Clone(inner) | DpAction::Sample { actions: inner, probability: u32::MAX } => {
                 execute(inner, &mut wire.clone(), out);
             }
+            // Of both lengths there may be packets.
+            DpAction::CheckPktLen { greater, lesser, .. } => {
+                [greater, lesser].iter().for_each(|list| execute(list, &mut wire.clone(), out));
+            }
             // (Meters let everything pass here.)
             DpAction::Trunc(_) | DpAction::Drop(_) | DpAction::Meter(_) => {}
             other => panic!("no rule of these tests asks for {other:?}"),

@@ -179,7 +179,7 @@ const HASH_FIELDS: [HashFields; 7] = [
 
 fn actions(rng: &mut Rng, table: u8, exact: bool) -> Vec<Action> {
     let l4 = |rng: &mut Rng| rng.below(9) as u16;
-    let one = |rng: &mut Rng| match rng.below(25) {
+    let one = |rng: &mut Rng| match rng.below(26) {
         0..6 => output(PortNo(1 + rng.below(5) as u32)),
         6..9 => Action::Resubmit { in_port: None, table: Some(table + 1 + rng.below(2) as u8) },
         9 => Action::SetEthDst(MacAddr([2, 0, 0, 0, 0, rng.below(3) as u8])),
@@ -208,6 +208,7 @@ fn actions(rng: &mut Rng, table: u8, exact: bool) -> Vec<Action> {
             members: (0..3).map(|_| PortNo(1 + rng.below(5) as u32)).collect(),
             dst: (rng.below(2) == 0).then(|| Subfield::whole(Field::Reg1)),
         })),
+        25 if !exact => Action::CheckPktLarger { len: 100, dst: Subfield { field: Field::Reg1, offset: 1, n_bits: 1 } },
         22 if !exact => Action::Meter(1 + rng.below(3) as u32),
         21 if !exact => Action::Resubmit { in_port: Some(PortNo(2)), table: Some(table + 1) },
         _ => Action::WriteActions(vec![pick(rng, &[output(PortNo(2)), output(PortNo(4))].each_ref()).clone()]),
