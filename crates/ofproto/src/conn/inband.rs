@@ -67,7 +67,7 @@ fn tcp((address, remote): (Field, Ipv4Addr), (port, number): (Field, u16)) -> Ma
 }
 
 fn mac(address: MacAddr) -> u128 {
-    address.0.iter().fold(0, |value, byte| value << 8 | u128::from(*byte))
+    address.to_u64().into()
 }
 
 impl InBand {

@@ -31,6 +31,8 @@ pub struct Peer {
     pub(crate) limits: PacketInLimits,
     /// Told when the connection is to be closed.
     pub(super) hang_up: Notify,
+    /// Told when versions are agreed on.
+    pub(super) agreed: Notify,
     connected_at: Millis,
     /// Whether it has shown that it controls the bridge.
     admitted: AtomicBool,
@@ -130,6 +132,7 @@ impl Peer {
             bundles: Mutex::default(),
             limits: PacketInLimits::default(),
             hang_up: Notify::new(),
+            agreed: Notify::new(),
             connected_at: now,
             admitted: AtomicBool::new(false),
             out,

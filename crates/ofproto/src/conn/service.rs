@@ -303,6 +303,8 @@ async fn keep_alive(bridge: &Ofproto, peer: &Peer, rconn: &Mutex<Rconn>) -> io::
         tokio::select! {
             () = wait => {}
             _ = settings.changed() => continue,
+            // From now on it is another time that counts.
+            () = peer.agreed.notified() => continue,
             () = peer.hang_up.notified() => return Ok(ON_REQUEST),
         }
         // It may have spoken meanwhile.
@@ -367,6 +369,7 @@ async fn read_all(
             } else {
                 negotiate(bridge, peer, message)?;
                 if rconn.lock().connected(bridge.now()) {
+                    peer.agreed.notify_one();
                     tracing::info!(target: "rconn", "{}<->{}: connected", bridge.name(), peer.remote.target);
                 }
             }
