@@ -40,7 +40,10 @@ impl Xlate<'_> {
     }
 
     fn find_meter(&mut self, meter: u32) -> Option<MeterId> {
-        self.dependencies.push(Dependency::Meter { bridge: self.bridge.id, meter });
+        let dependency = Dependency::Meter { bridge: self.bridge.id, meter };
+        if !self.dependencies.contains(&dependency) {
+            self.dependencies.push(dependency);
+        }
         self.view.meters.get(meter).map(|meter| meter.below)
     }
 }

@@ -60,8 +60,8 @@ impl Xlate<'_> {
         let start = mix(0, basis.into());
         match fields {
             F::EthSrc => self.hash_field(Field::EthSrc, start),
-            F::NwSrc => self.hash_addresses(&[(Field::Ipv4Src, Field::Ipv6Src)], start),
-            F::NwDst => self.hash_addresses(&[(Field::Ipv4Dst, Field::Ipv6Dst)], start),
+            F::NwSrc => self.hash_address(Field::Ipv4Src, Field::Ipv6Src, start),
+            F::NwDst => self.hash_address(Field::Ipv4Dst, Field::Ipv6Dst, start),
             F::SymmetricL3 => self.hash_l3(start),
             F::SymmetricL3L4 => self.hash_l3l4(start, false),
             F::SymmetricL3L4Udp => self.hash_l3l4(start, true),
@@ -100,13 +100,13 @@ impl Xlate<'_> {
         hash
     }
 
-    /// Each of the fields of IPv4 or its fellow of IPv6, whichever the packet has.
-    fn hash_addresses(&mut self, fields: &[(Field, Field)], hash: u64) -> u64 {
-        fields.iter().fold(hash, |hash, (v4, v6)| match self.key.eth_type() {
-            0x0800 => self.hash_field(*v4, hash),
-            0x86dd => self.hash_field(*v6, hash),
+    /// A field of IPv4 or its fellow of IPv6, whichever the packet has.
+    fn hash_address(&mut self, v4: Field, v6: Field, hash: u64) -> u64 {
+        match self.key.eth_type() {
+            0x0800 => self.hash_field(v4, hash),
+            0x86dd => self.hash_field(v6, hash),
             _ => hash,
-        })
+        }
     }
 
     fn hash_field(&mut self, field: Field, hash: u64) -> u64 {
@@ -138,8 +138,8 @@ fn link(hash: u64, m: &Multipath) -> u16 {
         }
         LinkAlgorithm::IterHash => {
             let range = if m.arg >= n_links { u64::from(m.arg) } else { u64::from(n_links).next_power_of_two() };
-            let tries = (1..=TRIES_MAX).map(|i| weight(hash, i) % range);
-            tries.into_iter().find(|n| *n < n_links.into()).map_or_else(rest, |n| n as u16)
+            let mut tries = (1..=TRIES_MAX).map(|i| weight(hash, i) % range);
+            tries.find(|n| *n < n_links.into()).map_or_else(rest, |n| n as u16)
         }
     }
 }

@@ -273,16 +273,15 @@ impl Peer {
 
     /// Another one is primary from now on (OpenFlow 1.3 section 6.3.6): if it was this one, it is told.
     pub(crate) fn demote(&self, generation_id: Option<u64>) {
-        let demoted = {
+        {
             let mut state = self.state.lock();
-            let was = std::mem::replace(&mut state.role, Role::Secondary);
-            if was != Role::Primary {
-                state.role = was;
+            if state.role != Role::Primary {
+                return;
             }
-            was == Role::Primary
-        };
+            state.role = Role::Secondary;
+        }
         let reason = RoleReason::PrimaryRequest;
-        if demoted && self.wants(|a| a.role_status, reason.wire().into()) {
+        if self.wants(|a| a.role_status, reason.wire().into()) {
             self.send(0, &Message::RoleStatus(RoleStatus { role: Role::Secondary, reason, generation_id }));
         }
     }

@@ -100,8 +100,7 @@ fn parse_bands(text: &str, flags: u16) -> Result<Vec<Band>> {
     let mut words = Words(text);
     while let Some(name) = words.next() {
         let Some(value) = words.next() else { return error(format!("field {name} missing value")) };
-        let (last, name) = (bands.last_mut(), name);
-        match (name, last) {
+        match (name, bands.last_mut()) {
             ("type", last) => {
                 if let Some(band) = last {
                     check_band(band)?;
