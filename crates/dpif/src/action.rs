@@ -9,6 +9,15 @@ use std::sync::Arc;
 /// A shared list of actions, executed in order.
 pub type DpActions = Arc<[DpAction]>;
 
+/// What a hash of a flow is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum HashKind {
+    /// IP addresses and protocol, and transport ports: [`flow::hash::l4`].
+    L4,
+    /// The same for both directions, with Ethernet addresses: [`flow::hash::symmetric_l4`].
+    SymmetricL4,
+}
+
 /// One step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DpAction {
@@ -69,6 +78,11 @@ pub enum DpAction {
     PushNsh(Arc<PushNsh>),
     /// Remove the network service header that a packet without an Ethernet header begins with.
     PopNsh,
+    /// Compute the hash of the packet's flow, which its key tells from then on (`dp_hash`).
+    Hash(HashKind, u32),
+    /// Have the packet, as it is now, looked up in the datapath's flows once more, with this `recirc_id` in its key; none
+    /// is 0.
+    Recirc(u32),
     /// Send the packet, as it is now, to controllers.
     Controller(Arc<ControllerUpcall>),
     /// Run the steps on a copy of the packet.
@@ -110,8 +124,10 @@ impl DpAction {
             | Self::PopEth
             | Self::AddMpls { .. }
             | Self::PushNsh(_)
-            | Self::PopNsh => true,
+            | Self::PopNsh
+            | Self::Hash(..) => true,
             Self::Output(_)
+            | Self::Recirc(_)
             | Self::Controller(_)
             | Self::Clone(_)
             | Self::CheckPktLen { .. }
@@ -121,9 +137,9 @@ impl DpAction {
         }
     }
 
-    /// Whether it makes a difference to actions behind it.
+    /// Whether it makes a difference to actions behind it. (A hash is for the look-up that it is computed for.)
     pub fn affects_later(&self) -> bool {
-        self.is_preparation() || matches!(self, Self::Meter(_) | Self::Drop(_))
+        self.is_preparation() && !matches!(self, Self::Hash(..)) || matches!(self, Self::Meter(_) | Self::Drop(_))
     }
 
     /// The lists of actions within it.
@@ -186,6 +202,8 @@ pub struct ControllerUpcall {
     pub table_miss: bool,
     /// Ingress port in the bridge's numbering.
     pub in_port: PortNo,
+    /// The number of what is left to be done when the controller lets the packet go on; 0 if nothing is to wait for that.
+    pub continuation: u32,
     /// The key at that point: registers, metadata and tunnel fields are reported from it.
     pub metadata: FlowKey,
 }

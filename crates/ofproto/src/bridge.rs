@@ -6,6 +6,7 @@ use crate::expire::Expirable;
 use crate::revalidate::Change;
 use crate::switch::Switch;
 use crate::transaction::Writer;
+use base::rng::Rng;
 use base::{MacAddr, PortNo};
 use netdev::Netdev;
 use parking_lot::{Mutex, RwLock};
@@ -27,6 +28,8 @@ pub struct Ofproto {
     state: RwLock<State>,
     pub(crate) expirable: Expirable,
     connections: Connections,
+    /// By what its continuations are known: nobody outside can guess it. The lower 32 bits are free.
+    mark: u128,
 }
 
 #[derive(Debug, Default)]
@@ -167,7 +170,16 @@ impl Ofproto {
             state: RwLock::default(),
             expirable: Expirable::default(),
             connections: Connections::default(),
+            mark: {
+                let mut rng = Rng::from_entropy();
+                u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64() >> 32) << 32
+            },
         }
+    }
+
+    /// By what its continuations are known; the lower 32 bits are zero.
+    pub(crate) fn mark(&self) -> u128 {
+        self.mark
     }
 
     /// Its number.

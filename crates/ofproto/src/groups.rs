@@ -60,6 +60,7 @@ impl Transaction<'_> {
             properties: kept.map_or_else(|| gm.properties.clone(), |old| old.properties.clone()),
             created: old.map_or(self.now, |old| old.created),
             counters: Arc::default(),
+            spread: xlate::groups::Spread::default(),
         };
         self.note_group(group.id);
         Arc::make_mut(&mut self.groups).insert(group.id, Arc::new(group));

@@ -20,6 +20,7 @@ pub mod asynchronous;
 mod body;
 pub mod bundle;
 pub mod bytes;
+pub mod continuation;
 pub mod error;
 pub mod flow_mod;
 pub mod flow_msg;

@@ -63,6 +63,8 @@ pub enum Message {
     SetConfig(SwitchConfig),
     /// A packet for the controller.
     PacketIn(PacketInFormat, Box<PacketIn>),
+    /// NXT_RESUME: a packet that a `controller` action with `pause` sent goes on, as it is here.
+    Resume(Box<PacketIn>),
     /// A flow is gone.
     FlowRemoved(Form, Box<FlowRemoved>),
     /// A port came, went or changed.
@@ -228,6 +230,7 @@ impl Message {
             Self::PacketIn(PacketInFormat::Standard, _) => Kind::PacketIn,
             Self::PacketIn(PacketInFormat::Nxt, _) => Kind::NxPacketIn,
             Self::PacketIn(PacketInFormat::Nxt2, _) => Kind::NxPacketIn2,
+            Self::Resume(_) => Kind::NxResume,
             Self::FlowRemoved(Standard, _) => Kind::FlowRemoved,
             Self::FlowRemoved(Nicira, _) => Kind::NxFlowRemoved,
             Self::PortStatus(_) => Kind::PortStatus,

@@ -56,6 +56,7 @@ pub enum Kind {
     NxSetPacketInFormat,
     NxPacketIn,
     NxPacketIn2,
+    NxResume,
     NxFlowAge,
     NxSetAsyncConfig,
     NxSetControllerId,

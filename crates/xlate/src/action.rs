@@ -93,9 +93,14 @@ impl Xlate<'_> {
                     return;
                 }
                 let (set, stack) = (self.action_set.clone(), self.stack.clone());
-                self.on_a_copy(|x| x.do_actions(inner));
+                // The copy's way through the pipeline ends here: its action set is carried out.
+                let runs = std::mem::take(&mut self.runs);
+                self.on_a_copy(|x| {
+                    x.do_actions(inner);
+                    x.execute_set();
+                });
                 // An `exit` in there is one for all of the packet.
-                (self.action_set, self.stack) = (set, stack);
+                (self.action_set, self.stack, self.runs) = (set, stack, runs);
             }
             Action::Note(_) => {}
             Action::Group(id) => self.group(*id),

@@ -267,7 +267,8 @@ pub(crate) fn size_of_action(action: &DpAction) -> usize {
         | DpAction::PushVlan { .. }
         | DpAction::PopMpls { .. }
         | DpAction::Drop(_) => 8,
-        DpAction::Meter(_) => 8,
+        DpAction::Meter(_) | DpAction::Recirc(_) => 8,
+        DpAction::Hash(..) => 12,
         DpAction::PushMpls { .. } | DpAction::AddMpls { .. } => 12,
         DpAction::PushEth { .. } => 16,
         DpAction::PushNsh(what) => 32 + what.tlvs.len(),

@@ -2,6 +2,7 @@
 //!
 //! - [`model`]: what a translation looks at: bridges, ports, bundles, tables, rules ([`Network`]).
 //! - [`tables`]: flow tables and groups in versions; [`groups`]: groups.
+//! - [`freeze`]: what is left of a translation until the packet comes back.
 //! - [`mac`]: the MAC learning table.
 //! - [`verdict`]: what comes out: datapath actions, reads in order, effects, and a trace if one was asked for.
 //! - [`translate`](mod@translate): one translation; `pipeline`: look-ups and lists of actions; `action` and the files
@@ -13,6 +14,7 @@
 mod action;
 mod commit;
 mod fork;
+pub mod freeze;
 mod group;
 pub mod groups;
 mod learn;
@@ -33,6 +35,7 @@ pub mod verdict;
 #[cfg(test)]
 mod tests;
 
+pub use freeze::{FrozenTable, resume_paused};
 pub use groups::{Counters, Group, GroupBucket, Groups};
 pub use mac::MacTable;
 pub use meters::{Meter, Meters};

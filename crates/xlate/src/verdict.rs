@@ -1,5 +1,6 @@
 //! What a translation returns.
 
+use crate::freeze::Kept;
 use crate::groups::Group;
 use crate::model::{BridgeId, Rule};
 use crate::trace::Node;
@@ -181,6 +182,8 @@ pub enum Dependency {
         /// Its number.
         meter: u32,
     },
+    /// What is left of a translation until the packet comes back.
+    Frozen(Arc<Kept>),
     /// A group, or that there is none of this number.
     Group {
         /// Its bridge.
@@ -247,6 +250,9 @@ pub enum TranslationError {
     /// The tables have more actions carried out than any that make sense.
     #[error("resubmits carried out over {} actions", crate::translate::MAX_STEPS)]
     Steps,
+    /// What was left for a packet that came back is not known any more, or too many translations wait for their packets.
+    #[error("no recirculation context")]
+    Recirculation,
     /// The packet came in on a port that no bridge has.
     #[error("unknown ingress port")]
     Port,
@@ -260,6 +266,7 @@ impl TranslationError {
             Self::Resubmits => "Too many resubmits",
             Self::Stack => "Stack too deep",
             Self::Actions | Self::Steps => "Too many actions",
+            Self::Recirculation => "No recirculation context",
             Self::Port => "unknown ingress port",
         }
     }
@@ -271,6 +278,7 @@ impl TranslationError {
             Self::Resubmits => DropReason::TooManyResubmits,
             Self::Stack => DropReason::StackTooDeep,
             Self::Actions | Self::Steps => DropReason::TooManyActions,
+            Self::Recirculation => DropReason::Recirculation,
             Self::Port => DropReason::NoPort,
         }
     }

@@ -71,6 +71,10 @@ impl Ofproto {
                 writable(peer)?;
                 self.packet_out(&out, version)?;
             }
+            Message::Resume(packet_in) => {
+                writable(peer)?;
+                self.resume(&packet_in, version)?;
+            }
             Message::FlowMod(_, mut fm) => {
                 writable(peer)?;
                 // Before OpenFlow 1.2 there is no flag for it: an addition counts from zero.

@@ -213,6 +213,19 @@ fn common() -> impl Strategy<Value = Message> {
                 }),
             )
         }),
+        any::<u128>().prop_map(|bridge| {
+            Message::Resume(Box::new(PacketIn {
+                reason: PacketInReason::Action,
+                buffer_id: None,
+                total_len: 60,
+                table_id: 0,
+                cookie: u64::MAX,
+                metadata: Match::ANY,
+                data: vec![7; 60],
+                userdata: vec![],
+                continuation: crate::continuation::Continuation::mark(bridge, (4, 5)),
+            }))
+        }),
     ]
 }
 

@@ -226,7 +226,7 @@ pub fn body(version: Version, xid: Xid, message: &Message, style: Style<'_>, out
         }
         M::FeaturesReply(f) => config::features(version, f, style, out),
         M::GetConfigReply(c) | M::SetConfig(c) => config::switch_config(*c, out),
-        M::PacketIn(_, p) => packets::packet_in(p, style, out),
+        M::PacketIn(_, p) | M::Resume(p) => packets::packet_in(p, style, out),
         M::PacketOut(p) => packets::packet_out(p, style, out),
         M::FlowRemoved(_, f) => flows::flow_removed(f, style, out),
         M::FlowMod(_, f) => {

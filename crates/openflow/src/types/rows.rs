@@ -95,6 +95,7 @@ pub(super) static ROWS: &[Row] = &[
     row(K::FlowMonitorPaused, "NXT_FLOW_MONITOR_PAUSED", Nx(22), V10, V12, exactly(0)),
     row(K::FlowMonitorResumed, "NXT_FLOW_MONITOR_RESUMED", Nx(23), V10, V12, exactly(0)),
     row(K::NxSetAsyncConfig2, "NXT_SET_ASYNC_CONFIG2", Nx(27), V10, V13, in_units(0, 8)),
+    row(K::NxResume, "NXT_RESUME", Nx(28), V10, V15, in_units(0, 8)),
     row(K::NxPacketIn2, "NXT_PACKET_IN2", Nx(30), V10, V15, in_units(0, 8)),
     row(K::NxGroupMod, "NXT_GROUP_MOD", Nx(31), V10, V14, in_units(16, 8)),
     row(K::RequestForward, "NXT_REQUESTFORWARD", Nx(132), V10, V12, in_units(8, 8)),
