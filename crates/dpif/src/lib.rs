@@ -50,9 +50,7 @@ impl DpFlow {
 
     /// A flow that no computation is behind: put there by hand.
     pub fn by_hand(key: &FlowKey, mask: &FlowMask, actions: DpActions, generation: u64) -> Self {
-        let mut mask = mask.clone();
-        mask.0[flow::layout::PORTS] = u64::MAX;
-        Self { key: Sparse::new(key), reads: Arc::new(Steps::of_mask(&mask)), actions, generation }
+        Self { key: Sparse::new(key), reads: Arc::new(Steps::of_mask(mask)), actions, generation }
     }
 }
 

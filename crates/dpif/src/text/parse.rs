@@ -33,6 +33,7 @@ pub fn parse_flow(text: &str, port: &dyn Fn(&str) -> Option<DpPort>) -> Result<(
     let mut reader = Reader::new(port, Masks::Some);
     reader.headers(text, 0, &mut Vec::new())?;
     reader.mask.add_mask(Field::InPortOxm, u32::MAX.into());
+    reader.mask.add_mask(Field::RecircId, u32::MAX.into());
     if let Some(kind) = reader.eth_type {
         reader.key.set(Field::EthType, kind.into());
         reader.mask.add_mask(Field::EthType, 0xffff);
