@@ -12,6 +12,7 @@
 
 mod action;
 mod commit;
+mod encap;
 mod fork;
 mod group;
 pub mod groups;
@@ -33,6 +34,7 @@ pub mod verdict;
 #[cfg(test)]
 mod tests;
 
+pub use encap::first_unsupported;
 pub use groups::{Counters, Group, GroupBucket, Groups};
 pub use mac::MacTable;
 pub use meters::{Meter, Meters};

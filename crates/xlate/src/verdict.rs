@@ -250,6 +250,9 @@ pub enum TranslationError {
     /// The packet came in on a port that no bridge has.
     #[error("unknown ingress port")]
     Port,
+    /// A flow has an action of this name, which is not carried out.
+    #[error("{0}: this action is not supported")]
+    Unsupported(&'static str),
 }
 
 impl TranslationError {
@@ -261,6 +264,7 @@ impl TranslationError {
             Self::Stack => "Stack too deep",
             Self::Actions | Self::Steps => "Too many actions",
             Self::Port => "unknown ingress port",
+            Self::Unsupported(_) => "unsupported action",
         }
     }
 
@@ -272,6 +276,7 @@ impl TranslationError {
             Self::Stack => DropReason::StackTooDeep,
             Self::Actions | Self::Steps => DropReason::TooManyActions,
             Self::Port => DropReason::NoPort,
+            Self::Unsupported(_) => DropReason::TranslationError,
         }
     }
 }
