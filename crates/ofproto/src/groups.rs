@@ -5,7 +5,7 @@
 
 use crate::bridge::Ofproto;
 use crate::flow_table::RemovedReason;
-use crate::transaction::{Reference, Transaction};
+use crate::transaction::{Reference, Transaction, check_supported};
 use openflow::group::{
     BUCKET_ALL, BUCKET_FIRST, BUCKET_LAST, Bucket, BucketStats, GROUP_ALL, GROUP_ANY, GROUP_MAX, GroupDesc,
     GroupFeatures, GroupStats,
@@ -22,8 +22,9 @@ impl Transaction<'_> {
     /// Changes the group table.
     ///
     /// Errors: `OFPGMFC_GROUP_EXISTS`, `OFPGMFC_UNKNOWN_GROUP`, `OFPGMFC_INVALID_GROUP`, `OFPGMFC_UNKNOWN_BUCKET`,
-    /// `OFPGMFC_BUCKET_EXISTS`.
+    /// `OFPGMFC_BUCKET_EXISTS`, `OFPBAC_BAD_TYPE` for an action that is not carried out.
     pub fn group_mod(&mut self, gm: &GroupMod) -> Result<(), OfpError> {
+        gm.buckets.iter().try_for_each(|bucket| check_supported(&bucket.actions))?;
         let old = self.groups.get(gm.group_id).cloned();
         match (gm.command, old) {
             (GroupCommand::Delete, _) => {

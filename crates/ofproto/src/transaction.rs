@@ -196,9 +196,9 @@ impl Transaction<'_> {
         }
     }
 
-    /// Checks that all groups and meters that actions name are there.
+    /// Checks that actions can be carried out, and that all groups and meters that they name are there.
     ///
-    /// Errors: `OFPBAC_BAD_OUT_GROUP`, `OFPMMFC_INVALID_METER`.
+    /// Errors: `OFPBAC_BAD_TYPE`, `OFPBAC_BAD_OUT_GROUP`, `OFPMMFC_INVALID_METER`.
     pub(crate) fn check_references(&self, actions: &[Action]) -> Result<(), OfpError> {
         check_references(actions, &self.groups, &self.meters)
     }
@@ -324,8 +324,16 @@ fn collect_references(actions: &[Action], f: &mut dyn FnMut(Reference)) {
     }
 }
 
+/// Refuses actions that nothing carries out.
+///
+/// Errors: `OFPBAC_BAD_TYPE`.
+pub(crate) fn check_supported(actions: &[Action]) -> Result<(), OfpError> {
+    if xlate::first_unsupported(actions).is_some() { Err(OfpError::BacBadType) } else { Ok(()) }
+}
+
 /// See [`Transaction::check_references`].
 pub(crate) fn check_references(actions: &[Action], groups: &Groups, meters: &Meters) -> Result<(), OfpError> {
+    check_supported(actions)?;
     let mut result = Ok(());
     collect_references(actions, &mut |to| {
         let there = match to {

@@ -51,6 +51,17 @@ impl Xlate<'_> {
             // The new tag starts with id and priority 0, as in Open vSwitch: it does not copy the one under it, which
             // OpenFlow 1.3 section 5.11 asks for.
             Action::PushVlan(tpid) => self.push_vlan(*tpid),
+            Action::PushMpls(_)
+            | Action::PopMpls(_)
+            | Action::SetMplsLabel(_)
+            | Action::SetMplsTc(_)
+            | Action::SetMplsTtl(_)
+            | Action::DecMplsTtl
+            | Action::CopyTtlOut
+            | Action::CopyTtlIn
+            | Action::DecNshTtl
+            | Action::Encap(_)
+            | Action::Decap(_) => self.not_executed(action),
             Action::SetEthSrc(mac) => self.set_whole(Field::EthSrc, mac.to_u64().into()),
             Action::SetEthDst(mac) => self.set_whole(Field::EthDst, mac.to_u64().into()),
             Action::SetIpv4Src(ip) => self.set_whole(Field::Ipv4Src, ip.to_bits().into()),
@@ -232,25 +243,33 @@ impl Xlate<'_> {
 }
 
 /// Where the actions that send the packet stand in an action set.
-const POSITION_OUTPUT: u8 = 10;
+const POSITION_OUTPUT: u8 = 14;
 /// Where a group stands.
-const POSITION_GROUP: u8 = 11;
+const POSITION_GROUP: u8 = 15;
 
-/// Where an action stands in an action set (OpenFlow 1.3 section 5.10).
+/// Where an action stands in an action set (OpenFlow 1.3 section 5.10, and ovs-actions(7) for what is not in there).
 fn set_position(action: &Action) -> u8 {
     match action {
+        Action::CopyTtlIn => 0,
         Action::PopVlan => 1,
-        Action::PushVlan(_) => 4,
-        Action::DecTtl(_) => 6,
-        Action::SetQueue(_) | Action::PopQueue => 8,
-        Action::Resubmit { .. } | Action::Clone(_) => 9,
+        Action::PopMpls(_) => 2,
+        Action::Decap(_) => 3,
+        Action::Encap(_) => 4,
+        Action::PushMpls(_) => 5,
+        Action::PushVlan(_) => 6,
+        Action::CopyTtlOut => 7,
+        Action::DecTtl(_) => 8,
+        Action::DecMplsTtl => 9,
+        Action::DecNshTtl => 10,
+        Action::SetQueue(_) | Action::PopQueue => 12,
+        Action::Resubmit { .. } | Action::Clone(_) => 13,
         Action::Group(_) => POSITION_GROUP,
         Action::Output { .. }
         | Action::OutputReg { .. }
         | Action::OutputTrunc { .. }
         | Action::Controller(_)
         | Action::Enqueue { .. } => POSITION_OUTPUT,
-        _ => 7,
+        _ => 11,
     }
 }
 

@@ -13,6 +13,7 @@
 
 mod action;
 mod commit;
+mod encap;
 mod fork;
 pub mod freeze;
 mod group;
@@ -35,6 +36,7 @@ pub mod verdict;
 #[cfg(test)]
 mod tests;
 
+pub use encap::first_unsupported;
 pub use freeze::{FrozenTable, resume_paused};
 pub use groups::{Counters, Group, GroupBucket, Groups};
 pub use mac::MacTable;

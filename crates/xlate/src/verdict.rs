@@ -256,6 +256,9 @@ pub enum TranslationError {
     /// The packet came in on a port that no bridge has.
     #[error("unknown ingress port")]
     Port,
+    /// A flow has an action of this name, which is not carried out.
+    #[error("{0}: this action is not supported")]
+    Unsupported(&'static str),
 }
 
 impl TranslationError {
@@ -268,6 +271,7 @@ impl TranslationError {
             Self::Actions | Self::Steps => "Too many actions",
             Self::Recirculation => "No recirculation context",
             Self::Port => "unknown ingress port",
+            Self::Unsupported(_) => "unsupported action",
         }
     }
 
@@ -280,6 +284,7 @@ impl TranslationError {
             Self::Actions | Self::Steps => DropReason::TooManyActions,
             Self::Recirculation => DropReason::Recirculation,
             Self::Port => DropReason::NoPort,
+            Self::Unsupported(_) => DropReason::TranslationError,
         }
     }
 }

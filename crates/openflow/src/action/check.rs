@@ -3,7 +3,7 @@
 //!
 //! The check follows the list, as actions change what the packet is: a pushed tag can be set and popped.
 
-use super::{Action, Subfield, select};
+use super::{Action, EncapHeader, Subfield, select};
 use crate::error::OfpError;
 use crate::meter::METER_MAX;
 use crate::prereq;
@@ -166,6 +166,9 @@ pub fn is_allowed_in_set(action: &Action) -> bool {
             | Action::SetIpDscp(_)
             | Action::SetIpEcn(_)
             | Action::SetIpTtl(_)
+            | Action::SetMplsLabel(_)
+            | Action::SetMplsTc(_)
+            | Action::SetMplsTtl(_)
             | Action::SetL4Src(_)
             | Action::SetL4Dst(_)
             | Action::SetField { .. }
@@ -180,6 +183,14 @@ pub fn is_allowed_in_set(action: &Action) -> bool {
             | Action::Resubmit { .. }
             | Action::PopVlan
             | Action::PushVlan(_)
+            | Action::PushMpls(_)
+            | Action::PopMpls(_)
+            | Action::DecMplsTtl
+            | Action::CopyTtlOut
+            | Action::CopyTtlIn
+            | Action::DecNshTtl
+            | Action::Encap(_)
+            | Action::Decap(_)
             | Action::DecTtl(_)
             | Action::SetQueue(_)
     );
@@ -233,6 +244,31 @@ impl Checker<'_> {
                 Ok(())
             }
             Action::PushVlan(tpid) => push_tag(m, *tpid),
+            Action::PushMpls(eth_type) => {
+                self.consistent(m.meets(Prereq::Ethernet))?;
+                m.set(Field::EthType, (*eth_type).into());
+                // What is under a label is not looked at.
+                m.clear(Field::IpProto);
+                Ok(())
+            }
+            Action::PopMpls(eth_type) => {
+                self.consistent(m.meets(Prereq::Ethernet) && m.meets(Prereq::Mpls))?;
+                m.set(Field::EthType, (*eth_type).into());
+                Ok(())
+            }
+            Action::SetMplsLabel(_) | Action::SetMplsTc(_) | Action::SetMplsTtl(_) => {
+                self.consistent(m.meets(Prereq::Mpls))
+            }
+            Action::DecMplsTtl | Action::CopyTtlOut | Action::CopyTtlIn => self.consistent(m.meets(Prereq::Mpls)),
+            Action::DecNshTtl => self.consistent(m.meets(Prereq::Nsh)),
+            Action::Encap(encap) => {
+                encapsulate(m, encap.header);
+                Ok(())
+            }
+            Action::Decap(_) => {
+                decapsulate(m);
+                Ok(())
+            }
             Action::SetIpv4Src(_) | Action::SetIpv4Dst(_) => self.consistent(m.meets(Prereq::Ipv4)),
             Action::SetIpDscp(_) | Action::SetIpEcn(_) | Action::SetIpTtl(_) | Action::DecTtl(_) => {
                 self.consistent(ip(m))
@@ -342,6 +378,27 @@ fn pop_tag(m: &mut Match) {
     key.set_vlan(0, tpid, tci);
     key.set_vlan(1, 0, 0);
     *m = with_tags(m, &key);
+}
+
+fn encapsulate(m: &mut Match, header: EncapHeader) {
+    let (namespace, ty) = header.packet_type();
+    m.set(Field::PacketType, (header as u32).into());
+    if namespace == 1 {
+        m.set(Field::EthType, ty.into());
+        m.clear(Field::IpProto);
+    }
+}
+
+/// What an Ethernet packet holds is known; what anything else does, only when it is there.
+fn decapsulate(m: &mut Match) {
+    if m.meets(Prereq::Ethernet) {
+        let eth_type = u128::from(m.eth_type());
+        m.set(Field::PacketType, 1 << 16 | eth_type);
+    } else {
+        m.set(Field::PacketType, u32::MAX.into());
+        m.set(Field::EthType, u16::MAX.into());
+        m.clear(Field::IpProto);
+    }
 }
 
 /// `m` with the values of `key`'s tags, taken as known.

@@ -4,7 +4,7 @@
 //! What cannot be a flow's action whatever the flow is refused here; what depends on the flow is [`super::check`]'s
 //! business. An unknown type is told from a bad length, as Open vSwitch tells them: type first.
 
-use super::{Action, ControllerAction, PacketInReason, Subfield, learn, select};
+use super::{Action, ControllerAction, PacketInReason, Subfield, encap, learn, select};
 use crate::bytes::Reader;
 use crate::error::OfpError;
 use crate::nxm::{self, Entry, Header, Unknown};
@@ -89,8 +89,7 @@ impl Known {
         match (ty, version) {
             (0..=11, Version::V10) => Ok(Self::Of10(ty)),
             // The actions of 1.1 that 1.2 has replaced by set_field still work there.
-            (1..=10, _) if version >= Version::V11 => Ok(Self::Of11(ty)),
-            (0 | 17 | 18 | 21..=24, _) if version >= Version::V11 => Ok(Self::Of11(ty)),
+            (ty, _) if ty <= 24 && version >= Version::V11 => Ok(Self::Of11(ty)),
             (25, _) if version >= Version::V12 => Ok(Self::Of11(ty)),
             (28 | 29, Version::V15) => Ok(Self::Of11(ty)),
             _ => Err(OfpError::BacBadType),
@@ -100,8 +99,9 @@ impl Known {
     /// Whether `version` has this action of Nicira's: some gave way to actions of OpenFlow's own.
     fn is_nicira(n: u16, version: Version) -> bool {
         match n {
-            4 | 18 | 40 => version == Version::V10,
+            4 | 18 | 23..=26 | 30 | 31 | 40 => version == Version::V10,
             6 | 7 | 33 => version < Version::V15,
+            46..=48 => version >= Version::V13,
             1 | 2 | 5 | 8..=10 | 12..=17 | 19..=22 | 27 | 28 | 32 | 34 | 37 | 39 | 42 | 45 | 49 => true,
             _ => false,
         }
@@ -119,6 +119,7 @@ impl Known {
             Self::Of11(_) => 8..=8,
             Self::Nicira(7 | 9 | 15 | 27 | 28 | 32 | 49) => 24..=24,
             Self::Nicira(10 | 22) => 32..=32,
+            Self::Nicira(46 | 47) => 16..=MAX,
             Self::Nicira(12 | 13) => 32..=MAX,
             Self::Nicira(learn::NXAST_LEARN) => 32..=MAX,
             Self::Nicira(learn::NXAST_LEARN2) => 40..=MAX,
@@ -191,11 +192,19 @@ fn of11(n: u16, mut r: Reader<'_>, version: Version) -> Result<Action, OfpError>
         }
         1 => return set_vlan_vid(r, false),
         2 => return set_vlan_pcp(r, false),
+        11 => Action::CopyTtlOut,
+        12 => Action::CopyTtlIn,
+        13 => Action::SetMplsLabel(r.u32().ok_or(LEN)?),
+        14 => Action::SetMplsTc(r.u8().ok_or(LEN)?),
+        15 => Action::SetMplsTtl(r.u8().ok_or(LEN)?),
+        16 => Action::DecMplsTtl,
         17 => match r.u16().ok_or(LEN)? {
             tpid @ (0x8100 | 0x88a8) => Action::PushVlan(tpid),
             _ => return Err(OfpError::BacBadArgument),
         },
         18 => Action::PopVlan,
+        19 => return push_mpls(r),
+        20 => Action::PopMpls(r.u16().ok_or(LEN)?),
         21 => Action::SetQueue(r.u32().ok_or(LEN)?),
         22 => Action::Group(r.u32().ok_or(LEN)?),
         23 => Action::SetIpTtl(r.u8().ok_or(LEN)?),
@@ -347,6 +356,10 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
             }
             Ok(Action::WriteMetadata { value: r.u64().ok_or(LEN)?, mask: r.u64().ok_or(LEN)? })
         }
+        23 => push_mpls(r),
+        24 => Ok(Action::PopMpls(r.u16().ok_or(LEN)?)),
+        25 => Ok(Action::SetMplsTtl(r.u8().ok_or(LEN)?)),
+        26 => Ok(Action::DecMplsTtl),
         27 | 28 => {
             let offset = r.u16().ok_or(LEN)?;
             let field = header_field(&mut r)?;
@@ -356,6 +369,11 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
             }
             if n == 27 { Ok(Action::StackPush(part)) } else { writable(part).map(Action::StackPop) }
         }
+        30 => {
+            r.take(2).ok_or(LEN)?;
+            Ok(Action::SetMplsLabel(r.u32().ok_or(LEN)?))
+        }
+        31 => Ok(Action::SetMplsTc(r.u8().ok_or(LEN)?)),
         32 => {
             let (offset, n_bits) = offset_and_width(r.u16().ok_or(LEN)?);
             let max_len = r.u16().ok_or(LEN)?;
@@ -382,6 +400,9 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
             decode_list(r.0, version, depth + 1).map(Action::Clone)
         }
         42 => Err(OfpError::BacTooMany),
+        46 => encap::decode_encap(r),
+        47 => encap::decode_decap(r),
+        48 => Ok(Action::DecNshTtl),
         49 => {
             let (len, offset) = (r.u16().ok_or(LEN)?, r.u16().ok_or(LEN)?);
             let dst = writable(subfield(header_field(&mut r)?, offset, 1)?)?;
@@ -394,6 +415,13 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
 fn resubmit(port: u16, table: u8) -> Action {
     let port = PortNo::from_of10(port);
     Action::Resubmit { in_port: (port != PortNo::IN_PORT).then_some(port), table: (table != 0xff).then_some(table) }
+}
+
+fn push_mpls(mut r: Reader<'_>) -> Result<Action, OfpError> {
+    match r.u16().ok_or(LEN)? {
+        eth_type @ (0x8847 | 0x8848) => Ok(Action::PushMpls(eth_type)),
+        _ => Err(OfpError::BacBadArgument),
+    }
 }
 
 fn conjunction(mut r: Reader<'_>) -> Result<Action, OfpError> {

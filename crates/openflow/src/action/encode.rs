@@ -4,7 +4,7 @@
 //! Some translations depend on the flow: whether a tag must be pushed before its VLAN id is set, and which protocol's
 //! port is set. That is what the match is for.
 
-use super::{Action, ControllerAction, PacketInReason, Subfield, select};
+use super::{Action, ControllerAction, PacketInReason, Subfield, encap, select};
 use crate::bytes::Put;
 use crate::nxm::{self, Dialect, Header};
 use crate::property;
@@ -85,6 +85,19 @@ impl Encoder {
             // OpenFlow 1.0 cannot push a tag.
             Action::PushVlan(_) if self.of10() => {}
             Action::PushVlan(tpid) => standard(out, 17, |b| b.put_u16(*tpid)),
+            Action::PushMpls(eth_type) => self.extended(out, 23, 19, |b| b.put_u16(*eth_type)),
+            Action::PopMpls(eth_type) => self.extended(out, 24, 20, |b| b.put_u16(*eth_type)),
+            Action::SetMplsLabel(label) => self.set_mpls(out, Field::MplsLabel, (*label).into()),
+            Action::SetMplsTc(tc) => self.set_mpls(out, Field::MplsTc, (*tc).into()),
+            Action::SetMplsTtl(ttl) => self.extended(out, 25, 15, |b| b.put_u8(*ttl)),
+            Action::DecMplsTtl => self.extended(out, 26, 16, |_| {}),
+            // OpenFlow 1.0 has no labels.
+            Action::CopyTtlOut | Action::CopyTtlIn if self.of10() => {}
+            Action::CopyTtlOut => standard(out, 11, |_| {}),
+            Action::CopyTtlIn => standard(out, 12, |_| {}),
+            Action::DecNshTtl => nicira(out, 48, |_| {}),
+            Action::Encap(e) => encap::encode_encap(out, e),
+            Action::Decap(packet_type) => encap::encode_decap(out, *packet_type),
             Action::SetEthSrc(mac) => {
                 self.set(out, &SetHeader { of10: 4, of11: 3, field: Field::EthSrc, value: mac.to_u64() });
             }
@@ -191,6 +204,24 @@ impl Encoder {
     fn push_tag_if(&mut self, out: &mut Vec<u8>, push_if_needed: bool) {
         if push_if_needed && !self.tagged && !self.of10() {
             standard(out, 17, |b| b.put_u16(0x8100));
+        }
+    }
+
+    /// An action that OpenFlow has from 1.1 on, and before that Nicira.
+    fn extended(&self, out: &mut Vec<u8>, subtype: u16, ty: u16, body: impl FnOnce(&mut Vec<u8>)) {
+        if self.of10() { nicira(out, subtype, body) } else { standard(out, ty, body) }
+    }
+
+    /// A label or its traffic class: actions of their own up to 1.1, `set_field` later.
+    fn set_mpls(&self, out: &mut Vec<u8>, field: Field, value: u32) {
+        let label = field == Field::MplsLabel;
+        match self.version {
+            Version::V10 | Version::V11 if label => self.extended(out, 30, 13, |b| {
+                b.put_zeros(if self.of10() { 2 } else { 0 });
+                b.put_u32(value);
+            }),
+            Version::V10 | Version::V11 => self.extended(out, 31, 14, |b| b.put_u8(value as u8)),
+            _ => set_field_entry(out, field, value.into(), None, self.version),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The text of actions, as `ovs-ofctl dump-flows` prints it.
 
-use super::{Action, ControllerAction, PacketInReason, select};
+use super::{Action, ControllerAction, PacketInReason, encap, select};
 use crate::version::Version;
 use base::PortNo;
 use flow::PortNames;
@@ -62,6 +62,14 @@ pub fn format_action(out: &mut String, action: &Action, ports: &dyn PortNames, v
         Action::PopVlan if version == Version::V10 => out.push_str("strip_vlan"),
         Action::PopVlan => out.push_str("pop_vlan"),
         Action::PushVlan(tpid) => put!("push_vlan:{}", hex((*tpid).into())),
+        Action::PushMpls(eth_type) => put!("push_mpls:0x{eth_type:04x}"),
+        Action::PopMpls(eth_type) => put!("pop_mpls:0x{eth_type:04x}"),
+        Action::SetMplsLabel(label) => put!("set_mpls_label({label})"),
+        Action::SetMplsTc(tc) => put!("set_mpls_tc({tc})"),
+        Action::SetMplsTtl(ttl) => put!("set_mpls_ttl({ttl})"),
+        Action::DecMplsTtl | Action::CopyTtlOut | Action::CopyTtlIn | Action::DecNshTtl => out.push_str(action.name()),
+        Action::Encap(e) => encap::format_encap(out, e),
+        Action::Decap(packet_type) => encap::format_decap(out, *packet_type),
         Action::SetEthSrc(mac) => put!("mod_dl_src:{mac}"),
         Action::SetEthDst(mac) => put!("mod_dl_dst:{mac}"),
         Action::SetIpv4Src(ip) => put!("mod_nw_src:{ip}"),

@@ -3,6 +3,7 @@
 
 pub mod check;
 pub mod decode;
+mod encap;
 pub mod encode;
 pub mod format;
 pub mod instruction;
@@ -11,6 +12,7 @@ pub mod parse;
 mod select;
 mod subfield;
 
+pub use encap::{Encap, EncapHeader, EncapProperty};
 pub use learn::{Learn, LearnDst, LearnSpec, LearnSrc};
 pub use select::{BundleAction, HashFields, LinkAlgorithm, MemberAlgorithm, Multipath};
 
@@ -167,6 +169,29 @@ pub enum Action {
     PopVlan,
     /// Push a VLAN tag of this protocol id (0x8100 or 0x88a8).
     PushVlan(u16),
+    /// Push an MPLS label, with this Ethernet type (0x8847 or 0x8848).
+    PushMpls(u16),
+    /// Remove the outer MPLS label; the packet is then of this Ethernet type.
+    PopMpls(u16),
+    /// `set_mpls_label`: 20 bits.
+    SetMplsLabel(u32),
+    /// `set_mpls_tc`: the traffic class, 3 bits.
+    SetMplsTc(u8),
+    /// `set_mpls_ttl`.
+    SetMplsTtl(u8),
+    /// `dec_mpls_ttl`.
+    DecMplsTtl,
+    /// Copy the TTL from the header after the outer MPLS label to the label (OpenFlow 1.1).
+    CopyTtlOut,
+    /// Copy the TTL from the outer MPLS label to the header after it (OpenFlow 1.1).
+    CopyTtlIn,
+    /// Decrement the TTL of the network service header (NXAST_DEC_NSH_TTL).
+    DecNshTtl,
+    /// Add a header, so that the packet is of another type (NXAST_ENCAP).
+    Encap(Box<Encap>),
+    /// Remove the outer header; the packet is then of this packet type, namespace and type of 16 bits each, or of the one
+    /// that the header tells (NXAST_DECAP).
+    Decap(Option<u32>),
     /// `mod_dl_src`.
     SetEthSrc(MacAddr),
     /// `mod_dl_dst`.
@@ -300,6 +325,17 @@ impl Action {
             Self::SetVlanPcp { .. } => "set_vlan_pcp",
             Self::PopVlan => "strip_vlan",
             Self::PushVlan(_) => "push_vlan",
+            Self::PushMpls(_) => "push_mpls",
+            Self::PopMpls(_) => "pop_mpls",
+            Self::SetMplsLabel(_) => "set_mpls_label",
+            Self::SetMplsTc(_) => "set_mpls_tc",
+            Self::SetMplsTtl(_) => "set_mpls_ttl",
+            Self::DecMplsTtl => "dec_mpls_ttl",
+            Self::CopyTtlOut => "copy_ttl_out",
+            Self::CopyTtlIn => "copy_ttl_in",
+            Self::DecNshTtl => "dec_nsh_ttl",
+            Self::Encap(_) => "encap",
+            Self::Decap(_) => "decap",
             Self::SetEthSrc(_) => "mod_dl_src",
             Self::SetEthDst(_) => "mod_dl_dst",
             Self::SetIpv4Src(_) => "mod_nw_src",

@@ -4,7 +4,7 @@
 
 use super::check::{Allowed, verify};
 use super::decode::N_CLAUSES;
-use super::{Action, ControllerAction, PacketInReason, Subfield, learn, select};
+use super::{Action, ControllerAction, PacketInReason, Subfield, encap, learn, select};
 use base::{MacAddr, PortNo};
 use flow::text::{format_value, next_key_value, parse_port, parse_value};
 use flow::{Field, Format, PortNames};
@@ -46,11 +46,11 @@ pub(super) fn error<T>(message: impl Into<String>) -> Result<T, ActionError> {
     Err(ActionError(message.into()))
 }
 
-fn u8_of(text: &str, what: &str) -> Result<u8, ActionError> {
+pub(super) fn u8_of(text: &str, what: &str) -> Result<u8, ActionError> {
     parse_uint(text, 8).map_or_else(|| error(format!("invalid {what} \"{text}\"")), |n| Ok(n as u8))
 }
 
-fn u16_of(text: &str, what: &str) -> Result<u16, ActionError> {
+pub(super) fn u16_of(text: &str, what: &str) -> Result<u16, ActionError> {
     parse_uint(text, 16).map_or_else(|| error(format!("invalid {what} \"{text}\"")), |n| Ok(n as u16))
 }
 
@@ -68,23 +68,7 @@ pub(super) fn table_of(text: &str) -> Option<u8> {
 }
 
 /// Names of actions and instructions that are known and not supported.
-const UNSUPPORTED: &[&str] = &[
-    "ct",
-    "ct_clear",
-    "debug_recirc",
-    "debug_slow",
-    "dec_mpls_ttl",
-    "dec_nsh_ttl",
-    "decap",
-    "delete_field",
-    "encap",
-    "pop_mpls",
-    "push_mpls",
-    "sample",
-    "set_mpls_label",
-    "set_mpls_tc",
-    "set_mpls_ttl",
-];
+const UNSUPPORTED: &[&str] = &["ct", "ct_clear", "debug_recirc", "debug_slow", "delete_field", "sample"];
 
 struct Parser<'a> {
     ports: &'a dyn PortNames,
@@ -138,6 +122,22 @@ impl Parser<'_> {
                 tpid @ (0x8100 | 0x88a8) => Action::PushVlan(tpid),
                 _ => return error(format!("{value}: not a valid VLAN ethertype")),
             },
+            "push_mpls" => Action::PushMpls(u16_of(value, "push_mpls")?),
+            "pop_mpls" => Action::PopMpls(u16_of(value, "pop_mpls")?),
+            "set_mpls_label" => Action::SetMplsLabel(mpls_label(value)?),
+            "set_mpls_tc" => match (value, u8_of(value, "MPLS TC")) {
+                ("", _) => return error("set_mpls_tc: expected tc."),
+                (_, Ok(tc)) if tc > 7 => return error(format!("{value}: not a valid MPLS TC")),
+                (_, tc) => Action::SetMplsTc(tc?),
+            },
+            "set_mpls_ttl" if value.is_empty() => return error("set_mpls_ttl: expected ttl."),
+            "set_mpls_ttl" => Action::SetMplsTtl(u8_of(value, "MPLS TTL")?),
+            "dec_mpls_ttl" => Action::DecMplsTtl,
+            "copy_ttl_out" => Action::CopyTtlOut,
+            "copy_ttl_in" => Action::CopyTtlIn,
+            "dec_nsh_ttl" => Action::DecNshTtl,
+            "encap" => encap::parse_encap(value)?,
+            "decap" => encap::parse_decap(value)?,
             "mod_dl_src" => Action::SetEthSrc(mac(value)?),
             "mod_dl_dst" => Action::SetEthDst(mac(value)?),
             "mod_nw_src" => Action::SetIpv4Src(ipv4(value)?),
@@ -357,6 +357,21 @@ fn vlan_pcp(value: &str) -> Result<Action, ActionError> {
     match u8_of(value, "VLAN PCP")? {
         pcp if pcp > 7 => error(format!("{value}: not a valid VLAN PCP")),
         pcp => Ok(Action::SetVlanPcp { pcp, push_if_needed: true }),
+    }
+}
+
+/// The number of a label: of one of more than 32 bits, the low bits count.
+fn mpls_label(value: &str) -> Result<u32, ActionError> {
+    if value.is_empty() {
+        return error("set_mpls_label: expected label.");
+    }
+    let label = match value.strip_prefix('-') {
+        Some(digits) => u64_of(digits).map(u64::wrapping_neg)?,
+        None => u64_of(value)?,
+    };
+    match label as u32 {
+        label if label >> 20 != 0 => error(format!("{value}: not a valid MPLS label")),
+        label => Ok(label),
     }
 }
 

@@ -1,0 +1,33 @@
+//! Actions on the headers around a packet: MPLS labels, network service headers, and encapsulations.
+//!
+//! They are parsed, printed and carried in messages; a switch refuses flows with them, as nothing carries them out yet.
+
+use crate::translate::Xlate;
+use crate::verdict::TranslationError;
+use openflow::Action;
+
+impl Xlate<'_> {
+    /// Gives the translation up at an action that is not carried out.
+    pub(crate) fn not_executed(&mut self, action: &Action) {
+        self.fail(TranslationError::Unsupported(action.name()));
+    }
+}
+
+/// The name of the first of `actions`, or of those within them, that a translation does not carry out.
+pub fn first_unsupported(actions: &[Action]) -> Option<&'static str> {
+    actions.iter().find_map(|action| match action {
+        Action::Clone(inner) | Action::WriteActions(inner) => first_unsupported(inner),
+        Action::PushMpls(_)
+        | Action::PopMpls(_)
+        | Action::SetMplsLabel(_)
+        | Action::SetMplsTc(_)
+        | Action::SetMplsTtl(_)
+        | Action::DecMplsTtl
+        | Action::CopyTtlOut
+        | Action::CopyTtlIn
+        | Action::DecNshTtl
+        | Action::Encap(_)
+        | Action::Decap(_) => Some(action.name()),
+        _ => None,
+    })
+}
