@@ -125,6 +125,10 @@ impl<'a> Executor<'a> {
                     let vlans_max = self.shared.vlans_max.load(Ordering::Relaxed);
                     self.keep(packets, |p| mpls::pop(p, *ethertype, vlans_max));
                 }
+                DpAction::CopyTtl { outwards } => {
+                    let vlans_max = self.shared.vlans_max.load(Ordering::Relaxed);
+                    packets.iter_mut().for_each(|p| mpls::copy_ttl(p, *outwards, vlans_max));
+                }
                 DpAction::Hash(kind, basis) => recirculate::hash(self.shared, self.in_port, packets, *kind, *basis),
                 DpAction::Recirc(id) => {
                     fate = Fate::Settled;

@@ -58,6 +58,12 @@ pub enum DpAction {
         /// first in the packet, 0x6558 says that a frame with an Ethernet header is left.
         ethertype: u16,
     },
+    /// Copy the time to live from what is under the outermost MPLS label (another, or IP) to the label, or from there to it
+    /// (OpenFlow 1.3 section 5.12). Packets without the one or the other stay as they are.
+    CopyTtl {
+        /// To the label.
+        outwards: bool,
+    },
     /// Give a packet without an Ethernet header one.
     PushEth {
         /// Destination.
@@ -120,6 +126,7 @@ impl DpAction {
             | Self::PopVlan
             | Self::PushMpls { .. }
             | Self::PopMpls { .. }
+            | Self::CopyTtl { .. }
             | Self::PushEth { .. }
             | Self::PopEth
             | Self::AddMpls { .. }

@@ -52,6 +52,7 @@ fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Opti
                 eth_type = *ethertype;
                 write!(out, "add_mpls({},eth_type=0x{ethertype:x})", key::mpls_entry(*lse, u32::MAX))
             }
+            DpAction::CopyTtl { outwards } => write!(out, "copy_ttl_{}", if *outwards { "out" } else { "in" }),
             DpAction::PushEth { dst, src } => write!(out, "push_eth(src={src},dst={dst})"),
             DpAction::PopEth => write!(out, "pop_eth"),
             DpAction::PushNsh(what) => write_push_nsh(what, out),

@@ -51,17 +51,17 @@ impl Xlate<'_> {
             // The new tag starts with id and priority 0, as in Open vSwitch: it does not copy the one under it, which
             // OpenFlow 1.3 section 5.11 asks for.
             Action::PushVlan(tpid) => self.push_vlan(*tpid),
-            Action::PushMpls(_)
-            | Action::PopMpls(_)
-            | Action::SetMplsLabel(_)
-            | Action::SetMplsTc(_)
-            | Action::SetMplsTtl(_)
-            | Action::DecMplsTtl
-            | Action::CopyTtlOut
-            | Action::CopyTtlIn
-            | Action::DecNshTtl
-            | Action::Encap(_)
-            | Action::Decap(_) => self.not_executed(action),
+            Action::PushMpls(eth_type) => self.push_mpls(*eth_type),
+            Action::PopMpls(eth_type) => self.pop_mpls(*eth_type),
+            Action::SetMplsLabel(label) => self.set_mpls(Field::MplsLabel, (*label).into()),
+            Action::SetMplsTc(tc) => self.set_mpls(Field::MplsTc, (*tc).into()),
+            Action::SetMplsTtl(ttl) => self.set_mpls(Field::MplsTtl, (*ttl).into()),
+            Action::DecMplsTtl => self.dec_mpls_ttl(),
+            Action::CopyTtlOut => self.copy_ttl(true),
+            Action::CopyTtlIn => self.copy_ttl(false),
+            Action::DecNshTtl => self.dec_nsh_ttl(),
+            Action::Encap(encap) => self.encap(encap),
+            Action::Decap(to) => self.decap(*to),
             Action::SetEthSrc(mac) => self.set_whole(Field::EthSrc, mac.to_u64().into()),
             Action::SetEthDst(mac) => self.set_whole(Field::EthDst, mac.to_u64().into()),
             Action::SetIpv4Src(ip) => self.set_whole(Field::Ipv4Src, ip.to_bits().into()),
@@ -206,7 +206,8 @@ impl Xlate<'_> {
         let eth = self.key.eth_type();
         let is_ip = eth == 0x0800 || eth == 0x86dd;
         match prereq {
-            Prereq::None | Prereq::Ethernet | Prereq::Ct => true,
+            Prereq::None | Prereq::Ct => true,
+            Prereq::Ethernet => !self.is_bare(),
             Prereq::Arp => eth == 0x0806 || eth == 0x8035,
             Prereq::VlanVid => self.has_vlan(),
             Prereq::Ipv4 => eth == 0x0800,

@@ -27,6 +27,7 @@ mod numbered;
 mod output;
 mod pipeline;
 mod select;
+mod supported;
 pub mod tables;
 mod text;
 pub mod trace;
@@ -36,13 +37,13 @@ pub mod verdict;
 #[cfg(test)]
 mod tests;
 
-pub use encap::first_unsupported;
 pub use freeze::{FrozenTable, resume_paused};
 pub use groups::{Counters, Group, GroupBucket, Groups};
 pub use mac::MacTable;
 pub use meters::{Meter, Meters};
 pub use model::{Bridge, BridgeId, Bundle, Count, Network, Port, PortConfig, PortOut, Rule, RuleStats, VlanMode};
 pub use numbered::Numbered;
+pub use supported::first_unsupported;
 pub use tables::{Table, Tables, View};
 pub use translate::{Start, translate, translate_from};
 pub use verdict::{Dependency, Effect, Learned, Lookup, Trace, TranslationError, Verdict, Written, WrittenWord};

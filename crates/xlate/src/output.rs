@@ -71,6 +71,12 @@ impl<'a> Xlate<'a> {
             return self.note_drop(DropReason::PortDown);
         }
         match port.out {
+            PortOut::Device(_) if self.is_bare() => {
+                self.tracer.note(Kind::Warning, || {
+                    "Trying to send non-Ethernet packet through legacy L2 port. Dropping packet.".into()
+                });
+                self.note_drop(DropReason::NoEthernet);
+            }
             PortOut::Device(dp_port) => {
                 self.commit();
                 self.emit(DpAction::Output(dp_port));

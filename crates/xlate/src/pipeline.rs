@@ -223,7 +223,11 @@ impl Xlate<'_> {
         // Before the look-up, which reads and writes nothing of the key.
         let written = self.written_now();
         let rules = self.bridge.tables.get(usize::from(table)).map(|t| &t.rules);
-        let rule = rules.and_then(|rules| rules.lookup(&self.key, self.view.version, &mut self.reads));
+        let rule = match rules {
+            Some(rules) if self.is_bare() => self.find_bare(rules),
+            Some(rules) => rules.lookup(&self.key, self.view.version, &mut self.reads),
+            None => None,
+        };
         // The rule is put there when its actions are carried out.
         self.effects.push(Effect::Lookup { bridge: self.bridge.id, table, rule: None });
         self.dependencies.push(Dependency::Lookup(Lookup {

@@ -256,9 +256,12 @@ pub enum TranslationError {
     /// The packet came in on a port that no bridge has.
     #[error("unknown ingress port")]
     Port,
-    /// A flow has an action of this name, which is not carried out.
-    #[error("{0}: this action is not supported")]
-    Unsupported(&'static str),
+    /// More MPLS labels than a key tells of.
+    #[error("too many MPLS labels")]
+    Labels,
+    /// An action that packets of this type do not allow for.
+    #[error("unsupported packet type")]
+    PacketType,
 }
 
 impl TranslationError {
@@ -271,7 +274,8 @@ impl TranslationError {
             Self::Actions | Self::Steps => "Too many actions",
             Self::Recirculation => "No recirculation context",
             Self::Port => "unknown ingress port",
-            Self::Unsupported(_) => "unsupported action",
+            Self::Labels => "Too many MPLS labels",
+            Self::PacketType => "Unsupported packet type",
         }
     }
 
@@ -284,7 +288,8 @@ impl TranslationError {
             Self::Actions | Self::Steps => DropReason::TooManyActions,
             Self::Recirculation => DropReason::Recirculation,
             Self::Port => DropReason::NoPort,
-            Self::Unsupported(_) => DropReason::TranslationError,
+            Self::Labels => DropReason::TooManyLabels,
+            Self::PacketType => DropReason::NoEthernet,
         }
     }
 }

@@ -146,6 +146,8 @@ fn one(name: &str, body: Option<&str>, port: &dyn Fn(&str) -> Option<DpPort>) ->
             })?;
             Some(DpAction::PushEth { dst: dst?, src: src? })
         }
+        ("copy_ttl_out", None) => Some(DpAction::CopyTtl { outwards: true }),
+        ("copy_ttl_in", None) => Some(DpAction::CopyTtl { outwards: false }),
         ("pop_eth", None) => Some(DpAction::PopEth),
         ("push_nsh", Some(body)) => push_nsh(body),
         ("pop_nsh", Some("")) => Some(DpAction::PopNsh),

@@ -194,8 +194,8 @@ fn fast_failover_follows_ports_and_groups() {
 fn a_selection_is_the_same_for_a_flow_and_fair_by_weight() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 3);
-    group(&br, GroupCommand::Add, "group_id=1,type=select,bucket=weight:1,output:2,bucket=weight:3,output:3")
-        .expect("adds");
+    let buckets = "bucket=weight:1,output:2,bucket=weight:3,output:3";
+    group(&br, GroupCommand::Add, &format!("group_id=1,type=select,selection_method=hash,{buckets}")).expect("adds");
     add_flow(&br, "in_port=1,actions=group:1");
     let mut to_three = 0;
     for n in 0..400 {
@@ -210,6 +210,14 @@ fn a_selection_is_the_same_for_a_flow_and_fair_by_weight() {
     }
     // The highest of several weighted numbers: the share is (1 - 1/3/2) of all.
     assert!((300..370).contains(&to_three), "{to_three} of 400");
+    // By default the datapath computes the hash, of which few bits say which bucket it is.
+    group(&br, GroupCommand::Modify, &format!("group_id=1,type=select,{buckets}")).expect("changes");
+    assert_eq!(datapath_actions(&br, "in_port=1,tcp"), "hash(sym_l4(0)),recirc(0x1)");
+    let Some(PortOut::Device(three)) = br.port(PortNo(3)).map(|p| p.spec.out) else { panic!("a device") };
+    let by_hash = (1..=160).filter(|hash| {
+        datapath_actions(&br, &format!("in_port=1,tcp,dp_hash={hash}")) == three.to_string()
+    });
+    assert_eq!(by_hash.count(), 120, "of 160");
     // One bucket alone is chosen without a look at the packet.
     group(&br, GroupCommand::Modify, "group_id=1,type=select,bucket=weight:0,output:2,bucket=weight:3,output:3")
         .expect("changes");
