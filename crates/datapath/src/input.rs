@@ -31,7 +31,7 @@ pub(crate) fn parse(shared: &Shared, port: &Port, batch: &mut Batch, keys: &mut 
     let number = PortNo(port.number.0);
     for (key, packet) in keys.iter_mut().zip(batch.iter_mut()) {
         // A device may hand over what another sent.
-        packet.recirc_id = 0;
+        (packet.recirc_id, packet.tags) = (0, 0);
         extract_into(key, packet.data(), number, vlans_max);
     }
 }

@@ -77,6 +77,8 @@ pub struct Packet {
     pub dp_hash: u32,
     /// How often it came back.
     pub passes: u8,
+    /// VLAN tags pushed less those popped, since a key was made of it.
+    pub tags: i8,
 }
 
 impl PartialEq for Packet {
@@ -119,14 +121,15 @@ impl Packet {
         self.start = HEADROOM;
         self.bare = None;
         self.offload = Offload::default();
-        (self.recirc_id, self.dp_hash, self.passes) = (0, 0, 0);
+        (self.recirc_id, self.dp_hash, self.passes, self.tags) = (0, 0, 0, 0);
     }
 
     /// Takes over what is known of `other` beside its bytes.
     #[inline]
     pub fn take_marks_of(&mut self, other: &Self) {
         (self.bare, self.offload) = (other.bare, other.offload);
-        (self.recirc_id, self.dp_hash, self.passes) = (other.recirc_id, other.dp_hash, other.passes);
+        (self.recirc_id, self.dp_hash) = (other.recirc_id, other.dp_hash);
+        (self.passes, self.tags) = (other.passes, other.tags);
     }
 
     /// The frame.

@@ -88,8 +88,8 @@ impl Xlate<'_> {
     }
 
     /// Before labels move: what moves is read, as from then on it does not stand where it did.
-    fn read_labels(&mut self, n: usize) {
-        (0..n).for_each(|i| self.read_label(i, u32::MAX));
+    fn read_labels(&mut self, labels: std::ops::Range<usize>) {
+        labels.for_each(|i| self.read_label(i, u32::MAX));
     }
 
     /// What is under the Ethernet type was not there before, or is not known.
@@ -126,7 +126,7 @@ impl Xlate<'_> {
             self.commit();
         }
         let entry = if n > 0 {
-            self.read_labels(n);
+            self.read_labels(0..n);
             self.key.mpls_lse(0) & !BOTTOM
         } else {
             self.first_entry(in_front)
@@ -164,17 +164,31 @@ impl Xlate<'_> {
     pub(crate) fn pop_mpls(&mut self, eth_type: u16) {
         let n = self.n_labels();
         if n > 0 {
+            let whole = self.key.mpls_lse(n - 1) & BOTTOM != 0;
+            self.pop_labels(n, whole, eth_type);
+            // Nor is anything known of labels below those that a key tells of, or of one that is said to follow the last.
+            self.was_mpls |= !is_mpls(eth_type) || n == 1 || !whole;
+        }
+    }
+
+    /// Pops the outer one of `n` labels, or all of them if what is left is to be no label: as Open vSwitch does.
+    fn pop_labels(&mut self, n: usize, whole: bool, eth_type: u16) {
+        if is_mpls(eth_type) {
             self.pop_label(n, eth_type);
-            // Of a packet that says to have labels without end, or of a label without an end, nothing is known either.
-            self.was_mpls |= !is_mpls(eth_type) || n == 1;
+        } else if whole {
+            for left in (2..=n).rev() {
+                self.pop_label(left, self.key.eth_type());
+            }
+            self.pop_label(1, eth_type);
+        } else {
+            self.give_up(TranslationError::Labels);
         }
     }
 
     fn pop_label(&mut self, n: usize, eth_type: u16) {
-        if n == LABELS_MAX && self.key.mpls_lse(n - 1) & BOTTOM == 0 {
-            return self.give_up(TranslationError::Labels);
+        if is_mpls(eth_type) {
+            self.read_labels(1..n);
         }
-        self.read_labels(n);
         let unsent = self.pending.pushed.labels.pop().is_some();
         if !unsent {
             self.commit();
@@ -222,7 +236,10 @@ impl Xlate<'_> {
             return self.write(field, ttl - 1, 0xff);
         }
         self.tracer.note(Kind::Warning, || format!("{what} decrement TTL exception"));
-        self.send_to_controller(&ControllerAction { reason: PacketInReason::InvalidTtl, ..ControllerAction::default() });
+        self.send_to_controller(&ControllerAction {
+            reason: PacketInReason::InvalidTtl,
+            ..ControllerAction::default()
+        });
         self.note_drop(base::DropReason::TtlExpired);
         self.stop_list = true;
     }
@@ -324,23 +341,22 @@ impl Xlate<'_> {
             }
             eth_type if is_mpls(eth_type) => {
                 let n = self.n_labels();
+                let whole = self.key.mpls_lse(n - 1) & BOTTOM != 0;
                 let kind = match to {
                     Some(kind) => kind,
                     None if n > 1 => self.key.get(Field::PacketType) as u32,
                     None => return self.refuse("nothing says what is under its MPLS label."),
                 };
                 let eth_type = if kind >> 16 == NAMESPACE { kind as u16 } else { TEB };
-                self.pop_label(n, eth_type);
+                self.pop_labels(n, whole, eth_type);
                 self.set_packet_type(kind);
                 self.base.clone_from(&self.key);
-                if n == 1 || !is_mpls(eth_type) {
+                if n == 1 || !whole || !is_mpls(eth_type) {
                     self.freeze = Some(Freeze::Look);
                 }
             }
-            eth_type => self.refuse_with(
-                &format!("the decapsulation is not supported for packet type (1,{eth_type:#x})."),
-                " as ",
-            ),
+            eth_type => self
+                .refuse_with(&format!("the decapsulation is not supported for packet type (1,{eth_type:#x})."), " as "),
         }
     }
 
@@ -370,7 +386,11 @@ impl Xlate<'_> {
         let n = pushed.labels.len();
         for (i, (ethertype, in_front)) in pushed.labels.into_iter().enumerate() {
             let lse = self.key.mpls_lse(n - 1 - i);
-            self.emit(if in_front { DpAction::AddMpls { ethertype, lse } } else { DpAction::PushMpls { ethertype, lse } });
+            self.emit(if in_front {
+                DpAction::AddMpls { ethertype, lse }
+            } else {
+                DpAction::PushMpls { ethertype, lse }
+            });
         }
         if let Some(tlvs) = pushed.nsh {
             let get = |field| self.key.get(field);

@@ -95,8 +95,11 @@ impl Xlate<'_> {
         }
         let Some(spread) = group.spread() else { return self.select_by_flow(group) };
         if self.key.get(Field::DpHash) == 0 {
-            // Only the datapath sees packets: flows of all hashes share the megaflow up to here.
-            self.reads.note_field(Field::DpHash);
+            // Only the datapath sees packets: flows of all hashes share the megaflow up to here. One that has just come in
+            // has none; of one that came back it has to be seen.
+            if self.key.get(Field::RecircId) != 0 {
+                self.reads.note_field(Field::DpHash);
+            }
             self.freeze = Some(Freeze::Hash(kind, param as u32));
             return None;
         }

@@ -56,6 +56,7 @@ impl Executor<'_> {
         batch.retain_mut(|packet| {
             packet.recirc_id = id;
             packet.passes += 1;
+            packet.tags = 0;
             let ok = packet.passes <= PASSES_MAX;
             if !ok {
                 self.refuse(std::mem::take(packet), DropReason::Recirculation);

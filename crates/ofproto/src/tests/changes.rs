@@ -214,9 +214,8 @@ fn a_selection_is_the_same_for_a_flow_and_fair_by_weight() {
     group(&br, GroupCommand::Modify, &format!("group_id=1,type=select,{buckets}")).expect("changes");
     assert_eq!(datapath_actions(&br, "in_port=1,tcp"), "hash(sym_l4(0)),recirc(0x1)");
     let Some(PortOut::Device(three)) = br.port(PortNo(3)).map(|p| p.spec.out) else { panic!("a device") };
-    let by_hash = (1..=160).filter(|hash| {
-        datapath_actions(&br, &format!("in_port=1,tcp,dp_hash={hash}")) == three.to_string()
-    });
+    let by_hash =
+        (1..=160).filter(|hash| datapath_actions(&br, &format!("in_port=1,tcp,dp_hash={hash}")) == three.to_string());
     assert_eq!(by_hash.count(), 120, "of 160");
     // One bucket alone is chosen without a look at the packet.
     group(&br, GroupCommand::Modify, "group_id=1,type=select,bucket=weight:0,output:2,bucket=weight:3,output:3")
