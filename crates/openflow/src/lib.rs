@@ -56,8 +56,9 @@ pub use action::format::{actions_to_string, format_actions};
 pub use action::instruction::{decode_flow_actions, decode_instructions, encode_flow_actions, encode_instructions};
 pub use action::parse::{ActionError, parse_actions, parse_instructions};
 pub use action::{
-    Action, BundleAction, ControllerAction, Encap, EncapHeader, EncapProperty, HashFields, Learn, LearnDst, LearnSpec,
-    LearnSrc, LinkAlgorithm, MemberAlgorithm, Multipath, PacketInReason, Subfield,
+    ALG_FTP, ALG_TFTP, Action, BundleAction, ControllerAction, Ct, CtZone, Encap, EncapHeader, EncapProperty,
+    HashFields, Learn, LearnDst, LearnSpec, LearnSrc, LinkAlgorithm, MemberAlgorithm, Multipath, Nat, NatAddresses,
+    NatKind, PacketInReason, Sample, SampleDirection, SampleForm, Subfield,
 };
 pub use error::OfpError;
 pub use flow_mod::{FlowFlags, FlowMod, FlowModCommand};

@@ -1,4 +1,4 @@
-//! Actions on the headers around a packet: MPLS labels, network service headers, and encapsulations.
+//! Actions on the headers around a packet (MPLS labels, network service headers, encapsulations), and on its connection.
 //!
 //! They are parsed, printed and carried in messages; a switch refuses flows with them, as nothing carries them out yet.
 
@@ -27,7 +27,12 @@ pub fn first_unsupported(actions: &[Action]) -> Option<&'static str> {
         | Action::CopyTtlIn
         | Action::DecNshTtl
         | Action::Encap(_)
-        | Action::Decap(_) => Some(action.name()),
+        | Action::Decap(_)
+        | Action::ResubmitCt { .. }
+        | Action::Ct(_)
+        | Action::Nat(_)
+        | Action::CtClear
+        | Action::DeleteField(_) => Some(action.name()),
         _ => None,
     })
 }
