@@ -49,7 +49,7 @@ pub mod version;
 pub mod versions;
 pub mod wire;
 
-pub use action::check::{Limits, check};
+pub use action::check::{Limits, check, check_tables};
 pub use action::decode::decode_actions;
 pub use action::encode::encode_actions;
 pub use action::format::{actions_to_string, format_actions};

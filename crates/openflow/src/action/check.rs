@@ -346,6 +346,14 @@ impl Checker<'_> {
     }
 }
 
+/// Checks where a flow of this table goes on, in a switch with so many tables.
+///
+/// Errors: `OFPBIC_BAD_TABLE_ID`.
+pub fn check_tables(actions: &[Action], table: u8, n_tables: u8) -> Result<(), OfpError> {
+    let beyond = |action: &Action| matches!(action, Action::GotoTable(next) if *next <= table || *next >= n_tables);
+    if actions.iter().any(beyond) { Err(OfpError::BicBadTableId) } else { Ok(()) }
+}
+
 /// Checks the ports of a list that has no match to be checked against.
 ///
 /// Errors: `OFPBAC_BAD_OUT_PORT`.
