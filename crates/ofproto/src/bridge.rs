@@ -5,6 +5,7 @@ use crate::conn::remote::PeerKind;
 use crate::expire::Expirable;
 use crate::revalidate::Change;
 use crate::switch::Switch;
+use crate::tlv::TlvTable;
 use crate::transaction::Writer;
 use base::{MacAddr, PortNo};
 use netdev::Netdev;
@@ -27,6 +28,7 @@ pub struct Ofproto {
     state: RwLock<State>,
     pub(crate) expirable: Expirable,
     connections: Connections,
+    pub(crate) tlvs: Mutex<TlvTable>,
 }
 
 #[derive(Debug, Default)]
@@ -167,6 +169,7 @@ impl Ofproto {
             state: RwLock::default(),
             expirable: Expirable::default(),
             connections: Connections::default(),
+            tlvs: Mutex::default(),
         }
     }
 

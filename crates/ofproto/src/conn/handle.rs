@@ -120,6 +120,11 @@ impl Ofproto {
                 peer.state.lock().controller_id = id;
                 self.update_miss_to_controller();
             }
+            Message::TlvTableMod(change) => {
+                writable(peer)?;
+                self.change_tlvs(&change)?;
+            }
+            Message::TlvTableRequest => peer.send(xid, &Message::TlvTableReply(self.tlvs())),
             Message::BundleControl(control) => {
                 writable(peer)?;
                 self.bundle_control(peer, (version, xid), control, bytes)?;
@@ -145,6 +150,7 @@ impl Ofproto {
             | Message::QueueGetConfigReply(_)
             | Message::RoleReply(..)
             | Message::GetAsyncReply(_)
+            | Message::TlvTableReply(_)
             | Message::StatsReply { .. } => return Err(OfpError::BrcBadType),
         }
         Ok(())
