@@ -2,7 +2,9 @@
 
 use crate::error::{Result, fatal};
 use crate::options::Context;
-use crate::{bundles, flow_change, flow_dump, flow_set, groups, meters, monitor, offline, packet_out, ports, query};
+use crate::{
+    bundles, flow_change, flow_dump, flow_set, groups, meters, monitor, offline, packet_out, ports, query, tlv,
+};
 
 /// Whether a command changes something.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -75,6 +77,9 @@ const COMMANDS: &[Command] = &[
     command("meter-features", 1, 1, Reads, meters::meter_features),
     command("bundle", 2, 2, Writes, bundles::bundle),
     command("packet-out", 2, MANY, Writes, packet_out::packet_out),
+    command("add-tlv-map", 2, 2, Writes, tlv::add_tlv_map),
+    command("del-tlv-map", 1, 2, Writes, tlv::del_tlv_map),
+    command("dump-tlv-map", 1, 1, Reads, tlv::dump_tlv_map),
     command("probe", 1, 1, Reads, query::probe),
     command("ping", 1, 2, Reads, query::ping),
     command("benchmark", 3, 3, Reads, query::benchmark),
@@ -87,16 +92,7 @@ const COMMANDS: &[Command] = &[
 ];
 
 /// Commands of ovs-ofctl that are not there yet.
-const MISSING: &[&str] = &[
-    "dump-tlv-map",
-    "add-tlv-map",
-    "del-tlv-map",
-    "dump-ipfix-bridge",
-    "dump-ipfix-flow",
-    "ct-flush-zone",
-    "ct-flush",
-    "ofp-parse-pcap",
-];
+const MISSING: &[&str] = &["dump-ipfix-bridge", "dump-ipfix-flow", "ct-flush-zone", "ct-flush", "ofp-parse-pcap"];
 
 fn list_commands(_: &Context, _: &[String]) -> Result {
     for c in COMMANDS {

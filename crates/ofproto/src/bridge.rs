@@ -5,6 +5,7 @@ use crate::conn::remote::PeerKind;
 use crate::expire::Expirable;
 use crate::revalidate::Change;
 use crate::switch::Switch;
+use crate::tlv::TlvTable;
 use crate::transaction::Writer;
 use base::rng::Rng;
 use base::{MacAddr, PortNo};
@@ -30,6 +31,7 @@ pub struct Ofproto {
     connections: Connections,
     /// By what its continuations are known: nobody outside can guess it. The lower 32 bits are free.
     mark: u128,
+    pub(crate) tlvs: Mutex<TlvTable>,
 }
 
 #[derive(Debug, Default)]
@@ -174,6 +176,7 @@ impl Ofproto {
                 let mut rng = Rng::from_entropy();
                 u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64() >> 32) << 32
             },
+            tlvs: Mutex::default(),
         }
     }
 

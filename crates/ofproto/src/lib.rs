@@ -26,6 +26,7 @@ pub mod meters;
 pub mod revalidate;
 pub mod show;
 pub mod switch;
+mod tlv;
 pub mod trace;
 pub mod transaction;
 pub mod upcall;

@@ -214,7 +214,12 @@ impl Parser<'_> {
     fn actions(&mut self, text: &str) -> Result<(), FlowTextError> {
         let fm = &mut self.fm;
         fm.actions = parse_instructions(text, self.ports).map_err(|e| FlowTextError(e.to_string()))?;
-        match Protocols::of_actions(&fm.actions, &fm.matching, fm.table_id.unwrap_or(255)) {
+        // Here a packet type says what an Ethernet type would, also once there is an Ethernet header.
+        let mut matching = fm.matching.clone();
+        if matching.get(Field::EthType).1 == 0 && matching.eth_type() != 0 {
+            matching.set(Field::EthType, matching.eth_type().into());
+        }
+        match Protocols::of_actions(&fm.actions, &matching, fm.table_id.unwrap_or(255)) {
             Ok(usable) => {
                 self.restrict(usable);
                 let inconsistent = OfpError::BacMatchInconsistent;

@@ -19,6 +19,7 @@ use crate::request_forward::RequestForward;
 use crate::role::{RoleMsg, RoleStatus};
 use crate::switch::{ErrorReport, Features, Hello, SwitchConfig};
 use crate::table::{TableMod, TableStatus};
+use crate::tlv::{TlvTableMod, TlvTableReply};
 use crate::types::{self, Kind};
 use crate::wire::{Reader, Result};
 use base::PortNo;
@@ -125,6 +126,12 @@ pub enum Message {
     BundleControl(BundleControl),
     /// Keep a message in a bundle.
     BundleAdd(Box<BundleAdd>),
+    /// Change which tunnel options fields stand for (Nicira's).
+    TlvTableMod(TlvTableMod),
+    /// Which do they stand for?
+    TlvTableRequest,
+    /// These.
+    TlvTableReply(TlvTableReply),
     /// Ask for statistics. `more`: the request has further parts (OpenFlow 1.3).
     StatsRequest {
         /// Whether a further part follows.
@@ -265,6 +272,9 @@ impl Message {
             Self::FlowMonitorResumed => Kind::FlowMonitorResumed,
             Self::BundleControl(_) => Kind::BundleControl,
             Self::BundleAdd(_) => Kind::BundleAdd,
+            Self::TlvTableMod(_) => Kind::TlvTableMod,
+            Self::TlvTableRequest => Kind::TlvTableRequest,
+            Self::TlvTableReply(_) => Kind::TlvTableReply,
             Self::StatsRequest { body, .. } => body.kind(),
             Self::StatsReply { body, .. } => body.kind(),
         }

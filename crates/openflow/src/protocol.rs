@@ -159,6 +159,7 @@ impl Protocols {
             Action::WriteMetadata { .. } => Self::EXTENDED | Self::OF11_STD,
             Action::SetField { field, .. } => Self::of_field(*field, field.info().full_mask()),
             Action::Clone(actions) | Action::WriteActions(actions) => Self::of_each(actions),
+            Action::Ct(ct) => Self::of_each(&ct.exec),
             _ => Self::ANY,
         }
     }

@@ -62,6 +62,13 @@ impl Xlate<'_> {
             Action::DecNshTtl => self.dec_nsh_ttl(),
             Action::Encap(encap) => self.encap(encap),
             Action::Decap(to) => self.decap(*to),
+            Action::ResubmitCt { .. }
+            | Action::Ct(_)
+            | Action::Nat(_)
+            | Action::CtClear
+            | Action::DeleteField(_) => self.not_executed(action),
+            // There are no collectors to be told.
+            Action::Sample(_) => {}
             Action::SetEthSrc(mac) => self.set_whole(Field::EthSrc, mac.to_u64().into()),
             Action::SetEthDst(mac) => self.set_whole(Field::EthDst, mac.to_u64().into()),
             Action::SetIpv4Src(ip) => self.set_whole(Field::Ipv4Src, ip.to_bits().into()),
@@ -243,10 +250,8 @@ impl Xlate<'_> {
     }
 }
 
-/// Where the actions that send the packet stand in an action set.
-const POSITION_OUTPUT: u8 = 14;
-/// Where a group stands.
-const POSITION_GROUP: u8 = 15;
+/// Of the actions from here on, the one with the highest number is carried out, and no other.
+const POSITION_LAST: u8 = 14;
 
 /// Where an action stands in an action set (OpenFlow 1.3 section 5.10, and ovs-actions(7) for what is not in there).
 fn set_position(action: &Action) -> u8 {
@@ -263,13 +268,16 @@ fn set_position(action: &Action) -> u8 {
         Action::DecMplsTtl => 9,
         Action::DecNshTtl => 10,
         Action::SetQueue(_) | Action::PopQueue => 12,
-        Action::Resubmit { .. } | Action::Clone(_) => 13,
-        Action::Group(_) => POSITION_GROUP,
+        Action::Clone(_) => 13,
+        Action::Ct(_) => POSITION_LAST,
+        Action::CtClear => POSITION_LAST + 1,
+        Action::Resubmit { .. } | Action::ResubmitCt { .. } => POSITION_LAST + 2,
+        Action::Group(_) => POSITION_LAST + 4,
         Action::Output { .. }
         | Action::OutputReg { .. }
         | Action::OutputTrunc { .. }
         | Action::Controller(_)
-        | Action::Enqueue { .. } => POSITION_OUTPUT,
+        | Action::Enqueue { .. } => POSITION_LAST + 3,
         _ => 11,
     }
 }
@@ -282,14 +290,14 @@ fn replaces(new: &Action, old: &Action) -> bool {
         }
         (Action::RegLoad { .. } | Action::RegMove { .. }, _) | (_, Action::RegLoad { .. }) => false,
         _ => {
-            set_position(new) == POSITION_OUTPUT && set_position(old) == POSITION_OUTPUT
+            set_position(new) >= POSITION_LAST && set_position(new) == set_position(old)
                 || std::mem::discriminant(new) == std::mem::discriminant(old)
         }
     }
 }
 
-/// The actions of an action set in the order in which they are carried out. Of several that send the packet, there is
-/// the last only; none of them if there is a group; and a `resubmit` counts only if neither is there.
+/// The actions of an action set in the order in which they are carried out. Of those that send the packet or have it
+/// looked up again, there is one: a group, or else an output, a `resubmit`, a `ct_clear`, a `ct`.
 pub(crate) fn set_in_order(set: &[Action]) -> Vec<Action> {
     let mut ordered: Vec<Action> = Vec::with_capacity(set.len());
     for (i, action) in set.iter().enumerate() {
@@ -297,12 +305,8 @@ pub(crate) fn set_in_order(set: &[Action]) -> Vec<Action> {
             ordered.push(action.clone());
         }
     }
-    let there = |position| ordered.iter().any(|a| set_position(a) == position);
-    let (group, output) = (there(POSITION_GROUP), there(POSITION_OUTPUT));
-    ordered.retain(|a| match set_position(a) {
-        POSITION_OUTPUT => !group,
-        _ => !((group || output) && matches!(a, Action::Resubmit { .. })),
-    });
+    let last = ordered.iter().map(set_position).max();
+    ordered.retain(|a| set_position(a) < POSITION_LAST || Some(set_position(a)) == last);
     ordered.sort_by_key(set_position);
     ordered
 }

@@ -259,6 +259,9 @@ pub enum TranslationError {
     /// More MPLS labels than a key tells of.
     #[error("too many MPLS labels")]
     Labels,
+    /// An action that is not carried out.
+    #[error("{0} is not supported")]
+    Unsupported(&'static str),
     /// An action that packets of this type do not allow for.
     #[error("unsupported packet type")]
     PacketType,
@@ -275,6 +278,7 @@ impl TranslationError {
             Self::Recirculation => "No recirculation context",
             Self::Port => "unknown ingress port",
             Self::Labels => "Too many MPLS labels",
+            Self::Unsupported(_) => "unsupported action",
             Self::PacketType => "Unsupported packet type",
         }
     }
@@ -289,6 +293,7 @@ impl TranslationError {
             Self::Recirculation => DropReason::Recirculation,
             Self::Port => DropReason::NoPort,
             Self::Labels => DropReason::TooManyLabels,
+            Self::Unsupported(_) => DropReason::TranslationError,
             Self::PacketType => DropReason::NoEthernet,
         }
     }

@@ -95,15 +95,9 @@ impl Ofproto {
     }
 
     /// Keeps a message in a bundle, which is opened if it is not there.
-    pub(super) fn bundle_add(
-        &self,
-        peer: &Peer,
-        (version, xid): (Version, u32),
-        add: BundleAdd,
-        bytes: &[u8],
-    ) -> Result<(), OfpError> {
+    pub(super) fn bundle_add(&self, peer: &Peer, xid: u32, add: BundleAdd, bytes: &[u8]) -> Result<(), OfpError> {
         let BundleAdd { bundle_id, flags, message } = add;
-        Self::check_for_bundle(&message, version)?;
+        Self::check_for_bundle(&message)?;
         let mut bundles = peer.bundles.lock();
         let mut bundle = match bundles.remove(&bundle_id) {
             Some(bundle) if bundle.closed => return Err(OfpError::BfcBundleClosed),
@@ -120,10 +114,10 @@ impl Ofproto {
     }
 
     /// What can be said of a message before it is its turn.
-    fn check_for_bundle(message: &Message, version: Version) -> Result<(), OfpError> {
+    fn check_for_bundle(message: &Message) -> Result<(), OfpError> {
         match message {
             Message::FlowMod(_, fm) => {
-                Self::check_flow_mod(fm, version)?;
+                Self::check_flow_mod(fm)?;
                 // There are no buffers.
                 if fm.buffer_id.is_some() && fm.command.adds() { Err(OfpError::BrcBufferUnknown) } else { Ok(()) }
             }

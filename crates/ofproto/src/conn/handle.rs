@@ -13,7 +13,7 @@ use openflow::port::{PortMod, config};
 use openflow::queue::QueueGetConfigReply;
 use openflow::role::{Role, RoleMsg};
 use openflow::switch::{ErrorReport, Features, FragHandling, SwitchConfig, capability};
-use openflow::{Limits, OfpError, Version, check};
+use openflow::{Limits, OfpError, Version, check, check_tables};
 use packet::Packet;
 use std::sync::Arc;
 use xlate::{Groups, Meters, Start};
@@ -79,7 +79,7 @@ impl Ofproto {
                 writable(peer)?;
                 // Before OpenFlow 1.2 there is no flag for it: an addition counts from zero.
                 fm.flags.reset_counts |= version < Version::V12 && fm.command == FlowModCommand::Add;
-                self.handle_flow_mod(&fm, version)?;
+                self.handle_flow_mod(&fm)?;
             }
             Message::PortMod(pm) => {
                 writable(peer)?;
@@ -124,13 +124,18 @@ impl Ofproto {
                 peer.state.lock().controller_id = id;
                 self.update_miss_to_controller();
             }
+            Message::TlvTableMod(change) => {
+                writable(peer)?;
+                self.change_tlvs(&change)?;
+            }
+            Message::TlvTableRequest => peer.send(xid, &Message::TlvTableReply(self.tlvs())),
             Message::BundleControl(control) => {
                 writable(peer)?;
                 self.bundle_control(peer, (version, xid), control, bytes)?;
             }
             Message::BundleAdd(add) => {
                 writable(peer)?;
-                self.bundle_add(peer, (version, xid), *add, bytes)?;
+                self.bundle_add(peer, xid, *add, bytes)?;
             }
             Message::StatsRequest { more: true, .. } => return Err(OfpError::BrcMultipartBufferOverflow),
             Message::StatsRequest { more: false, body } => self.stats(peer, version, xid, body)?,
@@ -149,6 +154,7 @@ impl Ofproto {
             | Message::QueueGetConfigReply(_)
             | Message::RoleReply(..)
             | Message::GetAsyncReply(_)
+            | Message::TlvTableReply(_)
             | Message::StatsReply { .. } => return Err(OfpError::BrcBadType),
         }
         Ok(())
@@ -191,15 +197,16 @@ impl Ofproto {
         Ok(())
     }
 
-    pub(super) fn check_flow_mod(fm: &FlowMod, version: Version) -> Handled {
+    /// What depends on the switch: that the actions fit the match was seen to when the message was read.
+    pub(super) fn check_flow_mod(fm: &FlowMod) -> Handled {
         if fm.command.adds() {
-            check(&fm.actions, &fm.matching, &Limits::new(version, fm.table_id.unwrap_or(0)))?;
+            check_tables(&fm.actions, fm.table_id.unwrap_or(0), N_TABLES_SHOWN)?;
         }
         Ok(())
     }
 
-    fn handle_flow_mod(&self, fm: &FlowMod, version: Version) -> Handled {
-        Self::check_flow_mod(fm, version)?;
+    fn handle_flow_mod(&self, fm: &FlowMod) -> Handled {
+        Self::check_flow_mod(fm)?;
         let removed = self.flow_mod(fm)?;
         self.finish_removal(&removed);
         // There are no buffers: a controller that names one is told so, and has its flow.

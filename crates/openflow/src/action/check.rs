@@ -3,13 +3,13 @@
 //!
 //! The check follows the list, as actions change what the packet is: a pushed tag can be set and popped.
 
-use super::{Action, EncapHeader, Subfield, select};
+use super::{Action, EncapHeader, Subfield, ct, select};
 use crate::error::OfpError;
 use crate::meter::METER_MAX;
 use crate::prereq;
 use crate::version::Version;
 use base::PortNo;
-use flow::{Field, Match, Prereq};
+use flow::{Field, Loc, Match, Prereq};
 
 /// Where a list of actions stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,6 +18,8 @@ pub enum Allowed {
     Flow,
     /// In a packet-out: actions only.
     Actions,
+    /// In a `ct`: only what changes the connection.
+    Connection,
 }
 
 /// What a flow is added to.
@@ -55,6 +57,12 @@ pub enum Misplaced {
     /// An action stands in another that does not take it.
     #[error("{0} action doesn't support nested action {1}")]
     Nested(&'static str, &'static str),
+    /// An action in a `ct` writes a field that is not of the connection.
+    #[error("ct action doesn't support nested modification of {0}")]
+    NestedField(&'static str),
+    /// A `nat` stands by itself.
+    #[error("Cannot have NAT action outside of \"ct\" action")]
+    Nat,
     /// A field of connection tracking is set, which only `ct` may do.
     #[error("cannot set CT fields outside of ct action")]
     ConnectionField,
@@ -69,9 +77,9 @@ impl From<Misplaced> for OfpError {
     fn from(misplaced: Misplaced) -> Self {
         match misplaced {
             Misplaced::Instruction(_) => Self::BicUnsupInst,
-            Misplaced::Nested(..) => Self::BacBadArgument,
+            Misplaced::Nested(..) | Misplaced::NestedField(_) => Self::BacBadArgument,
             Misplaced::Duplicate(_) | Misplaced::Order(..) => Self::BacUnsupportedOrder,
-            Misplaced::ConnectionField => Self::BacBadSetArgument,
+            Misplaced::ConnectionField | Misplaced::Nat => Self::BacBadSetArgument,
             Misplaced::WithConjunction(_) => Self::NxbacBadConjunction,
         }
     }
@@ -79,6 +87,9 @@ impl From<Misplaced> for OfpError {
 
 /// Checks what needs no match: which instructions may stand where, in which order and how often.
 pub fn verify(actions: &[Action], allowed: Allowed) -> Result<(), Misplaced> {
+    if allowed == Allowed::Connection {
+        return actions.iter().try_for_each(verify_in_ct);
+    }
     let mut last = None;
     for action in actions {
         if let Action::Conjunction { .. } = action {
@@ -101,6 +112,8 @@ pub fn verify(actions: &[Action], allowed: Allowed) -> Result<(), Misplaced> {
                 }
                 verify(nested, Allowed::Actions)?;
             }
+            Action::Ct(ct) => verify(&ct.exec, Allowed::Connection)?,
+            Action::Nat(_) => return Err(Misplaced::Nat),
             Action::SetField { field, .. } if is_of_connection(*field) => return Err(Misplaced::ConnectionField),
             Action::RegLoad { dst, .. } | Action::RegMove { dst, .. } | Action::StackPop(dst)
                 if is_of_connection(dst.field) =>
@@ -111,6 +124,17 @@ pub fn verify(actions: &[Action], allowed: Allowed) -> Result<(), Misplaced> {
         }
     }
     Ok(())
+}
+
+/// Whether a `ct` may hold this action.
+fn verify_in_ct(action: &Action) -> Result<(), Misplaced> {
+    let field = match action {
+        Action::Nat(_) => return Ok(()),
+        Action::SetField { field, .. } => *field,
+        Action::RegLoad { dst, .. } | Action::RegMove { dst, .. } => dst.field,
+        other => return Err(Misplaced::Nested("ct", other.name())),
+    };
+    if is_of_connection(field) { Ok(()) } else { Err(Misplaced::NestedField(field.name())) }
 }
 
 fn is_of_connection(field: Field) -> bool {
@@ -181,6 +205,9 @@ pub fn is_allowed_in_set(action: &Action) -> bool {
         Action::Output { .. }
             | Action::Group(_)
             | Action::Resubmit { .. }
+            | Action::ResubmitCt { .. }
+            | Action::Ct(_)
+            | Action::CtClear
             | Action::PopVlan
             | Action::PushVlan(_)
             | Action::PushMpls(_)
@@ -207,14 +234,14 @@ pub fn check(actions: &[Action], matching: &Match, limits: &Limits) -> Result<()
     checker.list(actions, &mut matching.clone())
 }
 
-struct Checker<'a> {
+pub(super) struct Checker<'a> {
     limits: &'a Limits,
     /// Whether an action that does nothing to the flow's packets is an error.
     strict: bool,
 }
 
 impl Checker<'_> {
-    fn list(&self, actions: &[Action], m: &mut Match) -> Result<(), OfpError> {
+    pub(super) fn list(&self, actions: &[Action], m: &mut Match) -> Result<(), OfpError> {
         actions.iter().try_for_each(|a| self.action(a, m))
     }
 
@@ -287,6 +314,13 @@ impl Checker<'_> {
             Action::Learn(learn) => learn.check(m),
             Action::Multipath(multipath) => destination(multipath.dst, m),
             Action::Bundle(bundle) => select::check_bundle(bundle, m, |port| self.output_port(port)),
+            Action::Ct(ct) => self.ct(ct, m),
+            Action::Nat(nat) => ct::check_nat(nat, m),
+            Action::ResubmitCt { .. } if !prereq::connection_is_known(m) => Err(OfpError::BacMatchInconsistent),
+            Action::DeleteField(field) if !matches!(field.info().loc, Loc::TunMetadata(_)) => {
+                Err(OfpError::BacBadArgument)
+            }
+            Action::ResubmitCt { .. } | Action::CtClear | Action::Sample(_) | Action::DeleteField(_) => Ok(()),
             Action::Clone(nested) => self.list(nested, &mut m.clone()),
             // What the packet is when the action set is executed cannot be known.
             Action::WriteActions(set) => Checker { strict: false, ..*self }.list(set, &mut m.clone()),
@@ -310,6 +344,14 @@ impl Checker<'_> {
     fn output_port(&self, port: PortNo) -> Result<(), OfpError> {
         check_port(port, self.limits.max_ports)
     }
+}
+
+/// Checks where a flow of this table goes on, in a switch with so many tables.
+///
+/// Errors: `OFPBIC_BAD_TABLE_ID`.
+pub fn check_tables(actions: &[Action], table: u8, n_tables: u8) -> Result<(), OfpError> {
+    let beyond = |action: &Action| matches!(action, Action::GotoTable(next) if *next <= table || *next >= n_tables);
+    if actions.iter().any(beyond) { Err(OfpError::BicBadTableId) } else { Ok(()) }
 }
 
 /// Checks the ports of a list that has no match to be checked against.

@@ -4,7 +4,9 @@
 //! What cannot be a flow's action whatever the flow is refused here; what depends on the flow is [`super::check`]'s
 //! business. An unknown type is told from a bad length, as Open vSwitch tells them: type first.
 
-use super::{Action, ControllerAction, PacketInReason, Subfield, encap, learn, select};
+use super::check::{Allowed, verify};
+use super::{Action, ControllerAction, PacketInReason, SampleForm, Subfield};
+use super::{ct, encap, learn, nat, sample, select};
 use crate::bytes::Reader;
 use crate::error::OfpError;
 use crate::nxm::{self, Entry, Header, Unknown};
@@ -34,10 +36,13 @@ const MUST_BE_ZERO: OfpError = OfpError::NxbrcMustBeZero;
 /// Errors: `OFPBAC_BAD_TYPE`, `OFPBAC_BAD_VENDOR` and `OFPBAC_BAD_VENDOR_TYPE` for what is unknown or unsupported,
 /// `OFPBAC_BAD_LEN`, `OFPBAC_BAD_ARGUMENT`, `OFPBAC_BAD_OUT_PORT`, `NXBRC_MUST_BE_ZERO`, and those of `set_field`.
 pub fn decode_actions(bytes: &[u8], version: Version) -> Result<Vec<Action>, OfpError> {
-    decode_list(bytes, version, 0)
+    let actions = decode_list(bytes, version, 0)?;
+    verify(&actions, Allowed::Flow)?;
+    Ok(actions)
 }
 
-fn decode_list(bytes: &[u8], version: Version, depth: usize) -> Result<Vec<Action>, OfpError> {
+/// Reads a list that stands so deep in others, without a look at what may stand where.
+pub(super) fn decode_list(bytes: &[u8], version: Version, depth: usize) -> Result<Vec<Action>, OfpError> {
     if !bytes.len().is_multiple_of(8) {
         return Err(OfpError::BrcBadLen);
     }
@@ -102,7 +107,7 @@ impl Known {
             4 | 18 | 23..=26 | 30 | 31 | 40 => version == Version::V10,
             6 | 7 | 33 => version < Version::V15,
             46..=48 => version >= Version::V13,
-            1 | 2 | 5 | 8..=10 | 12..=17 | 19..=22 | 27 | 28 | 32 | 34 | 37 | 39 | 42 | 45 | 49 => true,
+            1 | 2 | 5 | 8..=10 | 12..=17 | 19..=22 | 27..=29 | 32 | 34..=39 | 41..=45 | 49 | 50 => true,
             _ => false,
         }
     }
@@ -117,7 +122,10 @@ impl Known {
             Self::Of11(25) => 8..=MAX,
             Self::Of11(28) => 16..=MAX,
             Self::Of11(_) => 8..=8,
-            Self::Nicira(7 | 9 | 15 | 27 | 28 | 32 | 49) => 24..=24,
+            Self::Nicira(7 | 9 | 15 | 27..=29 | 32 | 49 | 50) => 24..=24,
+            Self::Nicira(38 | 41) => 32..=32,
+            Self::Nicira(35) => 24..=MAX,
+            Self::Nicira(36) => 16..=MAX,
             Self::Nicira(10 | 22) => 32..=32,
             Self::Nicira(46 | 47) => 16..=MAX,
             Self::Nicira(12 | 13) => 32..=MAX,
@@ -324,6 +332,11 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
             let (port, table) = (r.u16().ok_or(LEN)?, r.u8().ok_or(LEN)?);
             if r.is_zero() { Ok(resubmit(port, table)) } else { Err(OfpError::BacBadArgument) }
         }
+        44 => {
+            let (port, table) = (r.u16().ok_or(LEN)?, r.u8().ok_or(LEN)?);
+            let (in_port, table) = resubmit_to(port, table);
+            if r.is_zero() { Ok(Action::ResubmitCt { in_port, table }) } else { Err(OfpError::BacBadArgument) }
+        }
         15 => {
             let (offset, n_bits) = offset_and_width(r.u16().ok_or(LEN)?);
             let src = subfield(short_header_field(&mut r)?, offset, n_bits)?;
@@ -369,6 +382,9 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
             }
             if n == 27 { Ok(Action::StackPush(part)) } else { writable(part).map(Action::StackPop) }
         }
+        29 => sample::decode(r, SampleForm::Plain),
+        38 => sample::decode(r, SampleForm::Port),
+        41 => sample::decode(r, SampleForm::Direction),
         30 => {
             r.take(2).ok_or(LEN)?;
             Ok(Action::SetMplsLabel(r.u32().ok_or(LEN)?))
@@ -400,6 +416,11 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
             decode_list(r.0, version, depth + 1).map(Action::Clone)
         }
         42 => Err(OfpError::BacTooMany),
+        35 if depth < MAX_DEPTH => ct::decode(r, version, depth),
+        35 => Err(OfpError::BacTooMany),
+        36 => nat::decode(r),
+        43 => Ok(Action::CtClear),
+        50 => delete_field(r),
         46 => encap::decode_encap(r),
         47 => encap::decode_decap(r),
         48 => Ok(Action::DecNshTtl),
@@ -413,8 +434,19 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
 }
 
 fn resubmit(port: u16, table: u8) -> Action {
+    let (in_port, table) = resubmit_to(port, table);
+    Action::Resubmit { in_port, table }
+}
+
+fn resubmit_to(port: u16, table: u8) -> (Option<PortNo>, Option<u8>) {
     let port = PortNo::from_of10(port);
-    Action::Resubmit { in_port: (port != PortNo::IN_PORT).then_some(port), table: (table != 0xff).then_some(table) }
+    ((port != PortNo::IN_PORT).then_some(port), (table != 0xff).then_some(table))
+}
+
+fn delete_field(mut r: Reader<'_>) -> Result<Action, OfpError> {
+    let header = Header::decode(&mut r)?;
+    let field = header.field().ok_or(OfpError::BmcBadField)?;
+    if header.has_mask { Err(OfpError::BmcBadMask) } else { Ok(Action::DeleteField(field)) }
 }
 
 fn push_mpls(mut r: Reader<'_>) -> Result<Action, OfpError> {

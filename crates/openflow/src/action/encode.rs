@@ -4,7 +4,7 @@
 //! Some translations depend on the flow: whether a tag must be pushed before its VLAN id is set, and which protocol's
 //! port is set. That is what the match is for.
 
-use super::{Action, ControllerAction, PacketInReason, Subfield, encap, select};
+use super::{Action, ControllerAction, PacketInReason, Subfield, ct, encap, nat, sample, select};
 use crate::bytes::Put;
 use crate::nxm::{self, Dialect, Header};
 use crate::property;
@@ -142,8 +142,19 @@ impl Encoder {
                 }),
             },
             Action::Resubmit { in_port, table } => {
-                resubmit(out, in_port.unwrap_or(PortNo::IN_PORT), table.unwrap_or(0xff));
+                resubmit(out, 14, in_port.unwrap_or(PortNo::IN_PORT), table.unwrap_or(0xff));
             }
+            Action::ResubmitCt { in_port, table } => {
+                resubmit(out, 44, in_port.unwrap_or(PortNo::IN_PORT), table.unwrap_or(0xff));
+            }
+            Action::Ct(c) => ct::encode(out, c, |b, exec| self.list(b, exec)),
+            Action::Nat(n) => nat::encode(out, n),
+            Action::CtClear => nicira(out, 43, |_| {}),
+            Action::Sample(s) => sample::encode(out, s),
+            Action::DeleteField(field) => nicira(out, 50, |b| {
+                put_header(b, *field, Dialect::Nxm);
+                b.put_zeros(if is_long(*field) { 6 } else { 10 });
+            }),
             Action::Group(id) if self.of10() => nicira(out, 40, |b| {
                 b.put_zeros(2);
                 b.put_u32(*id);
@@ -179,7 +190,7 @@ impl Encoder {
                 b.put_u64(*value);
                 b.put_u64(*mask);
             }),
-            Action::GotoTable(table) if self.of10() => resubmit(out, PortNo::IN_PORT, *table),
+            Action::GotoTable(table) if self.of10() => resubmit(out, 14, PortNo::IN_PORT, *table),
             Action::Meter(id) if self.version >= Version::V15 => standard(out, 29, |b| b.put_u32(*id)),
             Action::Meter(_)
             | Action::ClearActions
@@ -221,7 +232,11 @@ impl Encoder {
                 b.put_u32(value);
             }),
             Version::V10 | Version::V11 => self.extended(out, 31, 14, |b| b.put_u8(value as u8)),
-            _ => set_field_entry(out, field, value.into(), None, self.version),
+            // A field that is set has no bits beyond its width.
+            _ => {
+                let value = u128::from(value) & field.info().full_mask();
+                set_field_entry(out, field, value, None, self.version);
+            }
         }
     }
 
@@ -447,8 +462,8 @@ fn stack(out: &mut Vec<u8>, subtype: u16, part: Subfield) {
     });
 }
 
-fn resubmit(out: &mut Vec<u8>, in_port: PortNo, table: u8) {
-    nicira(out, 14, |b| {
+fn resubmit(out: &mut Vec<u8>, subtype: u16, in_port: PortNo, table: u8) {
+    nicira(out, subtype, |b| {
         b.put_u16(in_port.to_of10());
         b.put_u8(table);
     });

@@ -1,6 +1,6 @@
 //! The text of actions, as `ovs-ofctl dump-flows` prints it.
 
-use super::{Action, ControllerAction, PacketInReason, encap, select};
+use super::{Action, ControllerAction, PacketInReason, ct, encap, nat, sample, select};
 use crate::version::Version;
 use base::PortNo;
 use flow::PortNames;
@@ -112,6 +112,18 @@ pub fn format_action(out: &mut String, action: &Action, ports: &dyn PortNames, v
             }
             out.push(')');
         }
+        Action::ResubmitCt { in_port, table } => {
+            out.push_str("resubmit(");
+            if let Some(port) = in_port {
+                format_port(*port, ports, out);
+            }
+            put!(",{},ct)", table.map_or(String::new(), |table| table.to_string()));
+        }
+        Action::Ct(c) => ct::format(out, c, |out, exec| format_actions(out, exec, ports, version)),
+        Action::Nat(n) => nat::format(out, n),
+        Action::CtClear => out.push_str("ct_clear"),
+        Action::Sample(s) => sample::format(out, s, ports),
+        Action::DeleteField(field) => put!("delete_field:{field}"),
         Action::Group(id) => put!("group:{id}"),
         Action::Conjunction { id, clause, n_clauses } => {
             put!("conjunction({id},{}/{n_clauses})", u16::from(*clause) + 1);

@@ -2,18 +2,24 @@
 //! order in which the specification executes them (OpenFlow 1.3 section 5.9).
 
 pub mod check;
+mod ct;
 pub mod decode;
 mod encap;
 pub mod encode;
 pub mod format;
 pub mod instruction;
 mod learn;
+mod nat;
 pub mod parse;
+mod sample;
 mod select;
 mod subfield;
 
+pub use ct::{ALG_FTP, ALG_TFTP, Ct, CtZone};
 pub use encap::{Encap, EncapHeader, EncapProperty};
 pub use learn::{Learn, LearnDst, LearnSpec, LearnSrc};
+pub use nat::{Nat, NatAddresses, NatKind};
+pub use sample::{Sample, SampleDirection, SampleForm};
 pub use select::{BundleAction, HashFields, LinkAlgorithm, MemberAlgorithm, Multipath};
 
 use base::{MacAddr, PortNo};
@@ -253,6 +259,24 @@ pub enum Action {
         /// In this table instead of the current one.
         table: Option<u8>,
     },
+    /// The same with the addresses and ports of the original direction of the packet's connection in place of the
+    /// packet's (NXAST_RESUBMIT_TABLE_CT).
+    ResubmitCt {
+        /// With this ingress port instead of the packet's.
+        in_port: Option<PortNo>,
+        /// In this table instead of the current one.
+        table: Option<u8>,
+    },
+    /// Send the packet through the connection tracker (NXAST_CT).
+    Ct(Box<Ct>),
+    /// Translate the addresses of a connection (NXAST_NAT). Stands in [`Ct::exec`] only.
+    Nat(Box<Nat>),
+    /// Forget what is known of the packet's connection (NXAST_CT_CLEAR).
+    CtClear,
+    /// Tell collectors of one of so many packets (NXAST_SAMPLE, NXAST_SAMPLE2, NXAST_SAMPLE3).
+    Sample(Box<Sample>),
+    /// Remove a tunnel option (NXAST_DELETE_FIELD).
+    DeleteField(Field),
     /// Run a group (OpenFlow 1.1; in OpenFlow 1.0 an action of Nicira's).
     Group(u32),
     /// Write whether the packet has more than so many bytes, with Ethernet header and without VLAN tag
@@ -353,6 +377,12 @@ impl Action {
             Self::DecTtl(_) => "dec_ttl",
             Self::SetTunnel { .. } => "set_tunnel",
             Self::Resubmit { .. } => "resubmit",
+            Self::ResubmitCt { .. } => "resubmit",
+            Self::Ct(_) => "ct",
+            Self::Nat(_) => "nat",
+            Self::CtClear => "ct_clear",
+            Self::Sample(_) => "sample",
+            Self::DeleteField(_) => "delete_field",
             Self::Group(_) => "group",
             Self::Conjunction { .. } => "conjunction",
             Self::Learn(_) => "learn",

@@ -4,7 +4,7 @@
 
 use super::check::{Allowed, verify};
 use super::decode::N_CLAUSES;
-use super::{Action, ControllerAction, PacketInReason, Subfield, encap, learn, select};
+use super::{Action, ControllerAction, PacketInReason, Subfield, ct, encap, learn, nat, sample, select};
 use base::{MacAddr, PortNo};
 use flow::text::{format_value, next_key_value, parse_port, parse_value};
 use flow::{Field, Format, PortNames};
@@ -54,6 +54,15 @@ pub(super) fn u16_of(text: &str, what: &str) -> Result<u16, ActionError> {
     parse_uint(text, 16).map_or_else(|| error(format!("invalid {what} \"{text}\"")), |n| Ok(n as u16))
 }
 
+/// The low 32 bits of a number.
+pub(super) fn u32_of_low(text: &str) -> Result<u32, ActionError> {
+    let number = match text.strip_prefix('-') {
+        Some(digits) => parse_uint(digits, 64).map(u64::wrapping_neg),
+        None => parse_uint(text, 64),
+    };
+    number.map_or_else(|| error(format!("invalid numeric format {text}")), |n| Ok(n as u32))
+}
+
 fn u32_of(text: &str) -> Result<u32, ActionError> {
     parse_uint(text, 32).map_or_else(|| error(format!("invalid numeric format {text}")), |n| Ok(n as u32))
 }
@@ -68,9 +77,9 @@ pub(super) fn table_of(text: &str) -> Option<u8> {
 }
 
 /// Names of actions and instructions that are known and not supported.
-const UNSUPPORTED: &[&str] = &["ct", "ct_clear", "debug_recirc", "debug_slow", "delete_field", "sample"];
+const UNSUPPORTED: &[&str] = &["debug_recirc", "debug_slow"];
 
-struct Parser<'a> {
+pub(super) struct Parser<'a> {
     ports: &'a dyn PortNames,
     depth: usize,
 }
@@ -104,6 +113,11 @@ impl Parser<'_> {
 
     fn nested(&self, text: &str) -> Result<Vec<Action>, ActionError> {
         Self { ports: self.ports, depth: self.depth + 1 }.list(text, Allowed::Actions)
+    }
+
+    /// Reads what stands in a `ct`.
+    pub(super) fn in_ct(&self, text: &str) -> Result<Vec<Action>, ActionError> {
+        Self { ports: self.ports, depth: self.depth + 1 }.list(text, Allowed::Connection)
     }
 
     /// Appends what `key:value` says; a wide `load` is more than one action.
@@ -162,6 +176,14 @@ impl Parser<'_> {
             "set_tunnel" => Action::SetTunnel { id: u64_of(value)?, wide: false },
             "set_tunnel64" => Action::SetTunnel { id: u64_of(value)?, wide: true },
             "resubmit" => self.resubmit(value)?,
+            "ct" => ct::parse(value, self)?,
+            "nat" => nat::parse(value)?,
+            "ct_clear" => Action::CtClear,
+            "sample" => sample::parse(value, self.ports)?,
+            "delete_field" => match Field::from_name(value) {
+                Some(field) => Action::DeleteField(field),
+                None => return error(format!("unknown field `{value}'")),
+            },
             "group" => Action::Group(group(value)?),
             "conjunction" => conjunction(value)?,
             "learn" => learn::parse(value, self.ports)?,
@@ -181,7 +203,6 @@ impl Parser<'_> {
                 None => return error(format!("unknown table \"{value}\"")),
             },
             "apply_actions" => return error("apply_actions is the default instruction"),
-            "nat" => return error("Cannot have NAT action outside of \"ct\" action"),
             "unroll_xlate" => return error("UNROLL is an internal action that shouldn't be used via OpenFlow"),
             _ if UNSUPPORTED.contains(&name.as_str()) => {
                 return error(format!("{name}: this action is not supported"));
@@ -282,17 +303,17 @@ impl Parser<'_> {
                 None => return error(format!("{name}: resubmit to unknown table")),
             },
         };
-        match parts.next() {
-            None => {}
-            Some("ct") => return error("resubmit: the ct parameter is not supported"),
+        let with_ct = match parts.next() {
+            None | Some("") => false,
+            Some("ct") => true,
             Some(other) => return error(format!("{other}: unknown parameter")),
-        }
+        };
         let in_port = (in_port != PortNo::IN_PORT).then_some(in_port);
         let table = (table != 255).then_some(table);
         if in_port.is_none() && table.is_none() {
             return error("at least one \"in_port\" or \"table\" must be specified on resubmit");
         }
-        Ok(Action::Resubmit { in_port, table })
+        Ok(if with_ct { Action::ResubmitCt { in_port, table } } else { Action::Resubmit { in_port, table } })
     }
 }
 
@@ -365,11 +386,7 @@ fn mpls_label(value: &str) -> Result<u32, ActionError> {
     if value.is_empty() {
         return error("set_mpls_label: expected label.");
     }
-    let label = match value.strip_prefix('-') {
-        Some(digits) => u64_of(digits).map(u64::wrapping_neg)?,
-        None => u64_of(value)?,
-    };
-    match label as u32 {
+    match u32_of_low(value)? {
         label if label >> 20 != 0 => error(format!("{value}: not a valid MPLS label")),
         label => Ok(label),
     }
