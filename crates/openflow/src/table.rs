@@ -4,6 +4,7 @@ mod config;
 mod stats;
 
 pub use config::{TableDesc, TableMod, TableProperties, TableReason, TableStatus, Vacancy, table_config};
+pub(crate) use stats::{FIELDS11, fields12};
 pub use stats::{TableAbilities, TableStats};
 
 use crate::Version::{self, V15};

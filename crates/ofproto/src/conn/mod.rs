@@ -28,6 +28,7 @@ mod stats;
 mod table_features;
 
 use failopen::FailOpen;
+pub(crate) use handle::N_TABLES_SHOWN;
 use parking_lot::RwLock;
 use peer::Peer;
 use remote::{PeerKind, Remote};

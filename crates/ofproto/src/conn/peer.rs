@@ -141,6 +141,17 @@ impl Peer {
         (Arc::new(peer), Outgoing { receiver, load, packet_ins: 0 })
     }
 
+    /// Notes the version that was agreed on, which says of what else a peer hears that has not asked.
+    pub(crate) fn agree_on(&self, version: Version) {
+        let mut state = self.state.lock();
+        state.version = Some(version);
+        state.asynchronous.flow_removed[0] &= match version {
+            Version::V10 | Version::V11 | Version::V12 => 0x07,
+            Version::V13 => 0x0f,
+            Version::V14 | Version::V15 => 0x3f,
+        };
+    }
+
     /// Queues a message. Nothing is sent before the versions are agreed on, but HELLO and errors, which are encoded by
     /// who sends them.
     pub(crate) fn send(&self, xid: u32, message: &Message) {

@@ -1,27 +1,74 @@
-//! What each flow table can do (OpenFlow 1.3 section 7.3.5.5): the same for all of them, but for which come next.
+//! What each flow table can do (OpenFlow 1.3 section 7.3.5.5): the same for all of them, but for which come next; and
+//! tables' counters, with which OpenFlow 1.1 and 1.2 tell of it.
 
 use super::handle::N_TABLES_SHOWN;
+use crate::bridge::Ofproto;
 use flow::field::FIELDS;
 use flow::{Loc, Maskable};
-use openflow::table::{ActionFeatures, FieldSet, FlowFeatures, TableDesc, TableFeatures, TableProperties};
+use openflow::Version;
+use openflow::table::{ActionFeatures, FieldSet, FlowFeatures, TableAbilities, TableFeatures, TableStats};
+use std::sync::atomic::Ordering;
+use xlate::TableMiss;
 
-/// Flows a table, at most.
-pub(super) const MAX_ENTRIES: u32 = 1_000_000;
+/// Wildcards of OpenFlow 1.0: all of them.
+const WILDCARDS10: u32 = (1 << 22) - 1;
 
 /// goto_table, write_metadata, write_actions, apply_actions, clear_actions, meter, by `ofp_instruction_type`.
 const INSTRUCTIONS: u32 = 0b111_1110;
-/// By `ofp_action_type`: output, push_vlan, pop_vlan, set_queue, group, set_nw_ttl, dec_nw_ttl, set_field.
-pub(super) const ACTIONS: u32 = 1 | 1 << 17 | 1 << 18 | 1 << 21 | 1 << 22 | 1 << 23 | 1 << 24 | 1 << 25;
+const GOTO_TABLE: u32 = 1 << 1;
+const METER: u32 = 1 << 6;
+/// By `ofp_action_type`: output, set_mpls_ttl, dec_mpls_ttl, push_vlan, pop_vlan, push_mpls, pop_mpls, set_queue, group,
+/// set_nw_ttl, dec_nw_ttl, set_field.
+pub(super) const ACTIONS: u32 = 1 | 0x3ff_8000;
+/// The same of OpenFlow 1.1: all but the two that copy TTLs.
+const ACTIONS11: u32 = 0x1ff_e7ff;
 
-/// The features of all tables that are announced.
-pub(super) fn all() -> Vec<TableFeatures> {
-    (0..N_TABLES_SHOWN).map(of_table).collect()
-}
+impl Ofproto {
+    /// The features of all tables that are announced.
+    pub(super) fn table_features(&self) -> Vec<TableFeatures> {
+        (0..N_TABLES_SHOWN).map(|table| self.features_of_table(table)).collect()
+    }
 
-/// What is configured of them: flows are not evicted, and nobody is told of vacancies.
-pub(super) fn descs() -> Vec<TableDesc> {
-    let desc = |table_id| TableDesc { table_id, config: 0, properties: TableProperties::default() };
-    (0..N_TABLES_SHOWN).map(desc).collect()
+    fn features_of_table(&self, table: u8) -> TableFeatures {
+        TableFeatures {
+            name: self.table_configs.name(table).unwrap_or_default(),
+            max_entries: self.table_configs.max_entries(table),
+            ..of_table(table)
+        }
+    }
+
+    pub(super) fn table_stats(&self, version: Version) -> Vec<TableStats> {
+        self.push_stats();
+        let tables = self.tables().iter().zip(0..N_TABLES_SHOWN);
+        tables
+            .map(|(table, table_id)| TableStats {
+                table_id,
+                name: self.table_configs.name(table_id).unwrap_or_default(),
+                wildcards: WILDCARDS10,
+                max_entries: self.table_configs.max_entries(table_id),
+                active_count: table.n_active() as u32,
+                lookup_count: table.matched.load(Ordering::Relaxed) + table.missed.load(Ordering::Relaxed),
+                matched_count: table.matched.load(Ordering::Relaxed),
+                abilities: matches!(version, Version::V11 | Version::V12)
+                    .then(|| Box::new(self.abilities(version, table_id))),
+            })
+            .collect()
+    }
+
+    fn abilities(&self, version: Version, table: u8) -> TableAbilities {
+        let mut features = of_table(table);
+        // What OpenFlow 1.3 added.
+        features.nonmiss.instructions &= !METER;
+        if version == Version::V11 {
+            (features.nonmiss.write.actions, features.nonmiss.apply.actions) = (ACTIONS11, ACTIONS11);
+        }
+        let config = match self.table_configs.miss(table) {
+            None | Some(TableMiss::Controller) => 0,
+            Some(TableMiss::Continue) => 1,
+            Some(TableMiss::Drop) => 2,
+        };
+        TableAbilities { config, ..TableAbilities::of(version, &features) }
+    }
 }
 
 fn of_table(table_id: u8) -> TableFeatures {
@@ -46,7 +93,9 @@ fn of_table(table_id: u8) -> TableFeatures {
     for next in table_id + 1..N_TABLES_SHOWN {
         next_tables[usize::from(next / 64)] |= 1 << (next % 64);
     }
-    let features = FlowFeatures { instructions: INSTRUCTIONS, next_tables, write: actions, apply: actions };
+    let last = table_id + 1 == N_TABLES_SHOWN;
+    let instructions = if last { INSTRUCTIONS & !GOTO_TABLE } else { INSTRUCTIONS };
+    let features = FlowFeatures { instructions, next_tables, write: actions, apply: actions };
     TableFeatures {
         command: 0,
         flags: 0,
@@ -55,7 +104,7 @@ fn of_table(table_id: u8) -> TableFeatures {
         metadata_match: u64::MAX,
         metadata_write: u64::MAX,
         config: 0,
-        max_entries: MAX_ENTRIES,
+        max_entries: 0,
         nonmiss: features.clone(),
         miss: features,
         matching,
