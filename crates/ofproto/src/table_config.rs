@@ -7,7 +7,7 @@ use crate::bridge::Ofproto;
 use crate::conn::N_TABLES_SHOWN;
 use openflow::action::Subfield;
 use openflow::table::{
-    TableDesc, TableFeatures, TableMod, TableProperties, TableReason, TableStatus, Vacancy, table_config as bits,
+    TableDesc, TableMod, TableProperties, TableReason, TableStatus, Vacancy, table_config as bits,
 };
 use openflow::{Message, OfpError, Version};
 use parking_lot::RwLock;
@@ -19,8 +19,6 @@ pub(crate) const MAX_ENTRIES: u32 = 1_000_000;
 /// All that there is to choose flows to evict by (`ofp_table_mod_prop_eviction_flag`): other things (the groups of the
 /// database), importance and lifetime.
 const EVICTION_FLAGS: u32 = 7;
-/// Bytes of a table's name, at most.
-const NAME_LEN_MAX: usize = 31;
 /// All tables.
 const ALL_TABLES: u8 = 0xff;
 
@@ -137,6 +135,22 @@ impl TableConfigs {
     /// The name of a table.
     pub(crate) fn name(&self, table: u8) -> Option<String> {
         self.get(table, |config| config.name().map(str::to_owned))
+    }
+
+    /// Whether controllers may give a table this name: not another than the database does.
+    pub(crate) fn may_be_named(&self, table: u8, name: &str) -> bool {
+        self.get(table, |config| config.by_database.name.as_deref().is_none_or(|own| own == name))
+    }
+
+    /// Gives tables names, or takes them away by an empty one.
+    pub(crate) fn set_names<'a>(&self, names: impl Iterator<Item = (u8, &'a str)>) {
+        let mut configs = self.0.write();
+        for (table, name) in names {
+            let name = (!name.is_empty()).then(|| name.to_owned());
+            if name.is_some() || configs.contains_key(&table) {
+                configs.entry(table).or_default().name = name;
+            }
+        }
     }
 
     /// Flows that a table holds, as told.

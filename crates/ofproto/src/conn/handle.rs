@@ -125,8 +125,12 @@ impl Ofproto {
                 writable(peer)?;
                 self.bundle_add(peer, (version, xid), *add, bytes)?;
             }
-            Message::StatsRequest { more: true, .. } => return Err(OfpError::BrcMultipartBufferOverflow),
-            Message::StatsRequest { more: false, body } => self.stats(peer, version, xid, body)?,
+            Message::StatsRequest { more, body } => {
+                let whole = peer.parts.lock().add((xid, more), body, bytes, self.now())?;
+                if let Some(body) = whole {
+                    self.stats(peer, version, xid, body)?;
+                }
+            }
             Message::FlowMonitorCancel(_)
             | Message::FeaturesReply(_)
             | Message::GetConfigReply(_)
@@ -178,7 +182,8 @@ impl Ofproto {
     }
 
     fn set_config(peer: &Peer, config: SwitchConfig) -> Handled {
-        if config.frag != FragHandling::Normal {
+        // Fragments are not put together, which does not keep the rest from being set: who asked finds out by asking.
+        if !matches!(config.frag, FragHandling::Normal | FragHandling::Reassemble) {
             return Err(OfpError::ScfcBadFlags);
         }
         let mut state = peer.state.lock();
@@ -321,7 +326,7 @@ impl Ofproto {
 }
 
 /// Secondaries may look, not change (OpenFlow 1.3 section 6.3.6).
-fn writable(peer: &Peer) -> Handled {
+pub(super) fn writable(peer: &Peer) -> Handled {
     if peer.role() == Role::Secondary {
         return Err(OfpError::BrcIsSecondary);
     }

@@ -2,6 +2,7 @@
 
 use super::bundles::Bundles;
 use super::limits::PacketInLimits;
+use super::parts::Parts;
 use super::remote::{PeerKind, Remote, Settings};
 use base::{Millis, PortNo};
 use openflow::asynchronous::AsyncConfig;
@@ -27,6 +28,7 @@ pub struct Peer {
     pub remote: Arc<Remote>,
     pub(crate) state: Mutex<PeerState>,
     pub(super) bundles: Mutex<Bundles>,
+    pub(super) parts: Mutex<Parts>,
     /// Packet-ins that wait for their turn.
     pub(crate) limits: PacketInLimits,
     /// Told when the connection is to be closed.
@@ -130,6 +132,7 @@ impl Peer {
             remote,
             state: Mutex::new(state),
             bundles: Mutex::default(),
+            parts: Mutex::default(),
             limits: PacketInLimits::default(),
             hang_up: Notify::new(),
             agreed: Notify::new(),

@@ -1,6 +1,7 @@
 //! Statistics ("multipart") requests and their replies, which are written message by message.
 
 use super::asynchronous::port_desc;
+use super::handle::writable;
 use super::peer::Peer;
 use super::table_features;
 use crate::bridge::{OfPort, Ofproto};
@@ -69,11 +70,13 @@ impl Ofproto {
                 reply(StatsReply::GroupFeatures(crate::groups::features(table_features::ACTIONS)));
             }
             StatsRequest::MeterFeatures => reply(StatsReply::MeterFeatures(crate::meters::FEATURES)),
-            StatsRequest::TableFeatures(wanted) if wanted.is_empty() => {
-                reply(StatsReply::TableFeatures(self.table_features()));
+            StatsRequest::TableFeatures(wanted) => {
+                if !wanted.is_empty() {
+                    writable(peer)?;
+                    self.change_table_features(&wanted, version)?;
+                }
+                reply(StatsReply::TableFeatures(self.table_features(version)));
             }
-            // The pipeline is what it is.
-            StatsRequest::TableFeatures(_) => return Err(OfpError::TffcEperm),
             StatsRequest::TableDesc => reply(StatsReply::TableDesc(self.table_descs())),
             StatsRequest::QueueDesc(q) => {
                 if q.port_no != PortNo::ANY && self.port(q.port_no).is_none() {

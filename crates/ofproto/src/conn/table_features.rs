@@ -4,11 +4,19 @@
 use super::handle::N_TABLES_SHOWN;
 use crate::bridge::Ofproto;
 use flow::field::FIELDS;
-use flow::{Loc, Maskable};
-use openflow::Version;
-use openflow::table::{ActionFeatures, FieldSet, FlowFeatures, TableAbilities, TableFeatures, TableStats};
+use flow::Loc;
+use openflow::table::{
+    ActionFeatures, FieldSet, FlowFeatures, TableAbilities, TableFeatures, TableStats, table_config as bits,
+};
+use openflow::{OfpError, Version};
 use std::sync::atomic::Ordering;
 use xlate::TableMiss;
+
+/// What requests do with tables (`ofp_table_features_command`).
+const REPLACE: u8 = 0;
+const MODIFY: u8 = 1;
+const ENABLE: u8 = 2;
+const DISABLE: u8 = 3;
 
 /// Wildcards of OpenFlow 1.0: all of them.
 const WILDCARDS10: u32 = (1 << 22) - 1;
@@ -25,16 +33,59 @@ const ACTIONS11: u32 = 0x1ff_e7ff;
 
 impl Ofproto {
     /// The features of all tables that are announced.
-    pub(super) fn table_features(&self) -> Vec<TableFeatures> {
-        (0..N_TABLES_SHOWN).map(|table| self.features_of_table(table)).collect()
+    pub(super) fn table_features(&self, version: Version) -> Vec<TableFeatures> {
+        (0..N_TABLES_SHOWN).map(|table| self.features_of_table(table, version)).collect()
     }
 
-    fn features_of_table(&self, table: u8) -> TableFeatures {
-        TableFeatures {
+    fn features_of_table(&self, table: u8, version: Version) -> TableFeatures {
+        let mut features = TableFeatures {
             name: self.table_configs.name(table).unwrap_or_default(),
             max_entries: self.table_configs.max_entries(table),
             ..of_table(table)
+        };
+        if version >= Version::V15 {
+            // There it is an action.
+            features.nonmiss.instructions &= !METER;
+            features.miss.instructions &= !METER;
         }
+        features
+    }
+
+    /// Changes tables' names, which is all that can be changed of them. What they can do, requests may say as they like.
+    ///
+    /// Errors: `OFPTFFC_BAD_COMMAND`, `OFPTFFC_BAD_TABLE`, `NXTFFC_DUP_TABLE`; `OFPTFFC_EPERM` for enabling and disabling
+    /// tables, for leaving some out (unless it says that it modifies only), for other numbers of entries, and for
+    /// names of tables that the database names otherwise.
+    pub(super) fn change_table_features(&self, wanted: &[TableFeatures], version: Version) -> Result<(), OfpError> {
+        let command = wanted.first().map_or(0, |first| first.command);
+        match command {
+            REPLACE | MODIFY => {}
+            ENABLE | DISABLE => return Err(OfpError::TffcEperm),
+            _ => return Err(OfpError::TffcBadCommand),
+        }
+        let mut seen = [false; 256];
+        for features in wanted {
+            let table = features.table_id;
+            if table == u8::MAX {
+                return Err(OfpError::TffcBadTable);
+            }
+            if std::mem::replace(&mut seen[usize::from(table)], true) {
+                return Err(OfpError::NxtffcDupTable);
+            }
+            let configured = version >= Version::V14 && features.config & (bits::EVICTION | bits::VACANCY_EVENTS) != 0;
+            if table >= N_TABLES_SHOWN
+                || configured
+                || features.max_entries != self.table_configs.max_entries(table)
+                || !self.table_configs.may_be_named(table, &features.name)
+            {
+                return Err(OfpError::TffcEperm);
+            }
+        }
+        if command == REPLACE && wanted.len() != usize::from(N_TABLES_SHOWN) {
+            return Err(OfpError::TffcEperm);
+        }
+        self.table_configs.set_names(wanted.iter().map(|features| (features.table_id, features.name.as_str())));
+        Ok(())
     }
 
     pub(super) fn table_stats(&self, version: Version) -> Vec<TableStats> {
@@ -74,7 +125,6 @@ impl Ofproto {
 fn of_table(table_id: u8) -> TableFeatures {
     let mut matching = FieldSet::default();
     let mut set_fields = FieldSet::default();
-    let mut wildcard = FieldSet::default();
     for field in FIELDS {
         // Tunnel options have no place in keys until a TLV table gives them one.
         if field.nxm.is_empty() || matches!(field.loc, Loc::TunMetadata(_)) {
@@ -83,9 +133,6 @@ fn of_table(table_id: u8) -> TableFeatures {
         matching.insert(field.id);
         if field.writable {
             set_fields.insert(field.id);
-        }
-        if field.maskable == Maskable::Full {
-            wildcard.insert(field.id);
         }
     }
     let actions = ActionFeatures { actions: ACTIONS, set_fields };
@@ -108,6 +155,7 @@ fn of_table(table_id: u8) -> TableFeatures {
         nonmiss: features.clone(),
         miss: features,
         matching,
-        wildcard,
+        // Any of them can be left out.
+        wildcard: matching,
     }
 }

@@ -2,9 +2,9 @@
 
 use super::{FieldSet, TableFeatures};
 use crate::Version::{self, V10, V11, V12};
-use crate::nxm::Header;
+use crate::nxm::{Dialect, Header};
 use crate::wire::{Put, Reader, Result};
-use flow::Field;
+use flow::{Field, FieldInfo};
 
 /// A table's counters.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -88,6 +88,9 @@ impl TableStats {
     }
 }
 
+/// The class of the fields that OpenFlow itself defines.
+const OXM_BASIC: u16 = 0x8000;
+
 /// The match fields of OpenFlow 1.1 by their bits (`ofp_flow_match_fields`).
 pub(crate) const FIELDS11: [(u32, &[Field]); 15] = [
     (0, &[Field::InPort]),
@@ -109,7 +112,7 @@ pub(crate) const FIELDS11: [(u32, &[Field]); 15] = [
 
 /// Fields in the numbering of OXM, of which OpenFlow 1.2 has 36.
 pub(crate) fn fields12() -> impl Iterator<Item = (u32, Field)> {
-    let header = |number| Header { class: 0x8000, number, has_mask: false, payload: 0, experimenter: 0 };
+    let header = |number| Header { class: OXM_BASIC, number, has_mask: false, payload: 0, experimenter: 0 };
     (0..36u8).filter_map(move |number| Some((number.into(), header(number).named_field()?)))
 }
 
@@ -121,7 +124,9 @@ impl TableAbilities {
                 let there = FIELDS11.iter().filter(|(_, fields)| fields.iter().any(|field| set.contains(*field)));
                 there.map(|(bit, _)| 1 << bit).sum()
             } else {
-                fields12().filter(|(_, field)| set.contains(*field)).map(|(bit, _)| 1 << bit).sum()
+                let header = |field: &FieldInfo| Header::of(field.id, false, Dialect::Oxm(version));
+                let basic = |header: &Header| header.class == OXM_BASIC && header.number < 64;
+                set.iter().filter_map(header).filter(basic).fold(0, |bits, header| bits | 1 << header.number)
             }
         };
         let flows = &features.nonmiss;
