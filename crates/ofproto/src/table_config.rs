@@ -6,9 +6,7 @@
 use crate::bridge::Ofproto;
 use crate::conn::N_TABLES_SHOWN;
 use openflow::action::Subfield;
-use openflow::table::{
-    TableDesc, TableMod, TableProperties, TableReason, TableStatus, Vacancy, table_config as bits,
-};
+use openflow::table::{TableDesc, TableMod, TableProperties, TableReason, TableStatus, Vacancy, table_config as bits};
 use openflow::{Message, OfpError, Version};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
@@ -76,8 +74,7 @@ impl TableConfig {
         let Vacancy { down, up, .. } = change.properties.vacancy.unwrap_or_default();
         self.vacancy = Vacancy { down, up, current: 0 };
         let below = if self.vacancy(n_flows) < up { TableReason::VacancyUp } else { TableReason::VacancyDown };
-        self.awaited =
-            (change.config & bits::VACANCY_EVENTS != 0).then(|| self.awaited.unwrap_or(below));
+        self.awaited = (change.config & bits::VACANCY_EVENTS != 0).then(|| self.awaited.unwrap_or(below));
     }
 
     fn desc(&self, table_id: u8, n_flows: u64) -> TableDesc {

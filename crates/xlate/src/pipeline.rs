@@ -243,8 +243,11 @@ impl Xlate<'_> {
     fn miss(&mut self, table: u8, pipeline: bool) {
         self.tracer.enter(Kind::Table, || format!("{table:2}. No match."));
         let no_packet_in = self.bridge.ports.get(&self.key.in_port()).is_some_and(|p| p.config.no_packet_in);
-        let to_controller =
-            self.bridge.misses.get(&table).map_or(self.bridge.miss_to_controller, |miss| *miss == TableMiss::Controller);
+        let to_controller = self
+            .bridge
+            .misses
+            .get(&table)
+            .map_or(self.bridge.miss_to_controller, |miss| *miss == TableMiss::Controller);
         if pipeline && to_controller && !no_packet_in {
             self.tracer.note(Kind::Action, || "controller (table miss)".into());
             let old = (std::mem::replace(&mut self.rule_is_miss, false), std::mem::take(&mut self.rule_cookie));

@@ -3,8 +3,8 @@
 
 use super::handle::N_TABLES_SHOWN;
 use crate::bridge::Ofproto;
-use flow::field::FIELDS;
 use flow::Loc;
+use flow::field::FIELDS;
 use openflow::table::{
     ActionFeatures, FieldSet, FlowFeatures, TableAbilities, TableFeatures, TableStats, table_config as bits,
 };
