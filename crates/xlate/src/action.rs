@@ -62,11 +62,9 @@ impl Xlate<'_> {
             Action::DecNshTtl => self.dec_nsh_ttl(),
             Action::Encap(encap) => self.encap(encap),
             Action::Decap(to) => self.decap(*to),
-            Action::ResubmitCt { .. }
-            | Action::Ct(_)
-            | Action::Nat(_)
-            | Action::CtClear
-            | Action::DeleteField(_) => self.not_executed(action),
+            Action::ResubmitCt { .. } | Action::Ct(_) | Action::Nat(_) | Action::CtClear | Action::DeleteField(_) => {
+                self.not_executed(action);
+            }
             // There are no collectors to be told.
             Action::Sample(_) => {}
             Action::SetEthSrc(mac) => self.set_whole(Field::EthSrc, mac.to_u64().into()),

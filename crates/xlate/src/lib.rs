@@ -41,7 +41,9 @@ pub use freeze::{FrozenTable, resume_paused};
 pub use groups::{Counters, Group, GroupBucket, Groups};
 pub use mac::MacTable;
 pub use meters::{Meter, Meters};
-pub use model::{Bridge, BridgeId, Bundle, Count, Network, Port, PortConfig, PortOut, Rule, RuleStats, VlanMode};
+pub use model::{
+    Bridge, BridgeId, Bundle, Count, Network, Port, PortConfig, PortOut, Rule, RuleStats, TableMiss, VlanMode,
+};
 pub use numbered::Numbered;
 pub use supported::first_unsupported;
 pub use tables::{Table, Tables, View};
