@@ -1,6 +1,7 @@
 //! Flow modifications (OpenFlow 1.3 section 6.4).
 
 use crate::bridge::Ofproto;
+use crate::flow_change::What;
 use crate::transaction::{Transaction, groups_of};
 use base::PortNo;
 use classifier::{LATEST, Versions};
@@ -91,9 +92,19 @@ impl Criteria {
     fn admits(&self, rule: &Rule) -> bool {
         !rule.is_hidden()
             && (rule.cookie ^ self.cookie) & self.cookie_mask == 0
-            && (self.out_port == PortNo::ANY || rule.actions.iter().any(|a| outputs_to(a, self.out_port)))
-            && (self.out_group == GROUP_ANY || groups_of(&rule.actions).any(|group| group == self.out_group))
+            && output_to(&rule.actions, self.out_port)
+            && lead_to(&rule.actions, self.out_group)
     }
+}
+
+/// Whether actions output to a port; [`PortNo::ANY`] for any, or none.
+pub(crate) fn output_to(actions: &[Action], port: PortNo) -> bool {
+    port == PortNo::ANY || actions.iter().any(|a| outputs_to(a, port))
+}
+
+/// Whether actions lead to a group; [`GROUP_ANY`] for any, or none.
+pub(crate) fn lead_to(actions: &[Action], group: u32) -> bool {
+    group == GROUP_ANY || groups_of(actions).any(|id| id == group)
 }
 
 /// Whether an action sends to `port`, as `out_port` filters understand it: the port itself, not by way of a register.
@@ -157,7 +168,7 @@ impl Ofproto {
         }
     }
 
-    /// Removes all flows and groups but hidden flows without telling anybody.
+    /// Removes all flows and groups but hidden flows. Only flow monitors hear of it.
     pub fn flush_flows(&self) {
         base::coverage!(ofproto_flush);
         let groups = GroupMod::new(GroupCommand::Delete, GROUP_ALL);
@@ -235,7 +246,9 @@ impl Transaction<'_> {
             conjunctions: conjunctions_of(&fm.actions),
             count,
         });
-        self.put(rule, old.as_ref())
+        self.put(Arc::clone(&rule), old.as_ref())?;
+        self.record(rule, || What::Added { replaced: old });
+        Ok(())
     }
 
     fn modify(&mut self, fm: &FlowMod) -> Result<(), OfpError> {
@@ -257,7 +270,9 @@ impl Transaction<'_> {
                 count,
                 ..*old
             });
-            self.put(rule, Some(&old))?;
+            self.put(Arc::clone(&rule), Some(&old))?;
+            let same = rule.cookie == old.cookie && *rule.actions == *old.actions;
+            self.record(rule, || if same { What::Renewed { old } } else { What::Modified { old } });
         }
         Ok(())
     }
@@ -280,6 +295,8 @@ impl Transaction<'_> {
             count: Count::on(old),
             ..**old
         });
-        self.put(rule, Some(old))
+        self.put(Arc::clone(&rule), Some(old))?;
+        self.record(rule, || What::Renewed { old: Arc::clone(old) });
+        Ok(())
     }
 }

@@ -18,6 +18,7 @@ pub mod bridge;
 pub mod conn;
 pub mod effects;
 pub mod expire;
+mod flow_change;
 pub mod flow_table;
 pub mod groups;
 pub mod hidden;

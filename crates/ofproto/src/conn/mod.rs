@@ -4,7 +4,9 @@
 //! - [`peer`]: one connection's state and its queue of bytes to send; [`limits`]: packet-ins held to a rate, by the
 //!   schedulers of [`pinsched`];
 //! - [`handle`]: what a message does, and the answers; [`stats`]: statistics requests;
-//! - [`bundles`]: messages that are carried out together;
+//! - [`bundles`]: messages that are carried out together, [`bundling`]: on connections;
+//! - [`forward`]: changes of groups and meters that others hear of;
+//! - [`monitors`]: who hears of which changes of flows, [`monitoring`]: on connections;
 //! - [`asynchronous`]: packet-ins, flow-removed and port-status messages;
 //! - [`failopen`]: what a bridge does without its controllers; [`inband`]: how it reaches them through itself;
 //! - [`service`]: sockets: listeners, active connections, [`sockets`]: how they are made.
@@ -14,10 +16,14 @@
 
 pub mod asynchronous;
 mod bundles;
+mod bundling;
 mod failopen;
+mod forward;
 mod handle;
 pub mod inband;
 mod limits;
+mod monitoring;
+mod monitors;
 pub mod peer;
 pub mod pinsched;
 pub mod rconn;
