@@ -10,7 +10,7 @@ use openflow::message::{self, Options};
 use openflow::multipart::{Reassembly, StatsReply, StatsRequest};
 use openflow::print::{self, Style};
 use openflow::types;
-use openflow::{Message, Protocols, Version};
+use openflow::{Message, Protocols, Version, Versions};
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::FileTypeExt;
@@ -30,8 +30,13 @@ const ANSWER_BYTES_MAX: usize = 1 << 32;
 
 /// Opens a switch by bridge name, socket or remote.
 pub fn open(c: &Context, name: &str, target: Target) -> Result<Vconn> {
+    open_with(c.versions, name, target)
+}
+
+/// The same, by one of these versions.
+pub fn open_with(versions: Versions, name: &str, target: Target) -> Result<Vconn> {
     if name.contains(':') {
-        return vconn::open(name, c.versions).map_err(|e| match e {
+        return vconn::open(name, versions).map_err(|e| match e {
             OpenError::Connect(e) => fatal(format!("connecting to {name} ({})", strerror(&e))),
             OpenError::Negotiate(why) => fatal(format!("{name}: failed to connect to socket ({why})")),
         });
@@ -43,7 +48,7 @@ pub fn open(c: &Context, name: &str, target: Target) -> Result<Vconn> {
         if !is_socket {
             continue;
         }
-        return vconn::open(&format!("unix:{}", path.display()), c.versions).map_err(|e| match e {
+        return vconn::open(&format!("unix:{}", path.display()), versions).map_err(|e| match e {
             OpenError::Connect(e) => {
                 fatal(format!("{}: failed to connect to socket ({})", path.display(), strerror(&e)))
             }

@@ -24,19 +24,14 @@ pub mod flag {
     pub const MODIFY: u16 = 1 << 3;
     /// Tell of actions too.
     pub const ACTIONS: u16 = 1 << 4;
-    /// Tell of one's own changes in full too. (OpenFlow 1.4 has [`NO_ABBREVIATION`] for that, and a bit for nothing but
-    /// these, which Open vSwitch takes for this.)
+    /// Tell of one's own changes in full too. (OpenFlow 1.4 has one bit for that, and one for nothing but these, which
+    /// Open vSwitch takes for this.)
     pub const OWN: u16 = 1 << 5;
-    /// The same (OpenFlow 1.4).
-    pub const NO_ABBREVIATION: u16 = 1 << 6;
 
     pub(super) const EVENTS: u16 = ADD | DELETE | MODIFY;
     pub(super) const ALL: u16 = 0x3f;
-
-    /// From the flags of OpenFlow 1.4 and to them: the last two bits are the other way round there.
-    pub(super) const fn swapped(flags: u16) -> u16 {
-        flags & !(OWN | NO_ABBREVIATION) | (flags & OWN) << 1 | (flags & NO_ABBREVIATION) >> 1
-    }
+    /// `OWN` in OpenFlow 1.4.
+    pub(super) const OWN14: u16 = 1 << 6;
 }
 
 /// What a request does with a monitor (`ofp_flow_monitor_command`).
@@ -104,11 +99,12 @@ impl FlowMonitorRequest {
             2 => MonitorCommand::Delete,
             _ => return Err(OfpError::MofcBadCommand),
         };
-        let known = flag::ALL | flag::NO_ABBREVIATION;
+        let known = flag::ALL & !flag::OWN | flag::OWN14;
         if command != MonitorCommand::Delete && (flags & !known != 0 || flags & flag::EVENTS == 0) {
             return Err(OfpError::MofcBadFlags);
         }
-        let flags = flag::swapped(flags & known);
+        let own = if flags & flag::OWN14 != 0 { flag::OWN } else { 0 };
+        let flags = flags & flag::ALL & !flag::OWN | own;
         Ok(Self { id, command, flags, out_port, out_group, table_id, matching: read_oxm_match(version, r)? })
     }
 
@@ -118,7 +114,8 @@ impl FlowMonitorRequest {
         if version >= V14 {
             out.put_u32(self.out_port.0);
             out.put_u32(self.out_group);
-            out.put_u16(flag::swapped(self.flags));
+            let own = if self.flags & flag::OWN != 0 { flag::OWN14 } else { 0 };
+            out.put_u16(self.flags & !flag::OWN | own);
             out.put_u8(table_id);
             out.put_u8(self.command as u8);
             put_oxm_match(out, version, &self.matching);

@@ -1,7 +1,7 @@
 //! Bundles of a connection: messages that are kept until all of them are carried out at once, or forgotten (OpenFlow 1.4
 //! section 6.9). A state machine without sockets, by the time that it is told; [`super::bundling`] joins it to connections.
 //!
-//! Messages are kept as the bytes that came: decoded, they take about fifteen times as much.
+//! Messages are kept as the bytes that came: decoded, they would take more than ten times as much.
 
 use base::Millis;
 use openflow::OfpError;

@@ -67,14 +67,14 @@ impl Ofproto {
         add: &BundleAdd,
         bytes: &[u8],
     ) -> Result<(), OfpError> {
-        self.check_for_bundle(&add.message, version)?;
+        Self::check_for_bundle(&add.message, version)?;
         let inner = bundle::inner(bytes).ok_or(OfpError::BfcMsgBadLen)?;
         let message = Kept { bytes: inner.into(), options: peer.state.lock().options };
         peer.bundles.lock().add((add.bundle_id, add.flags), message, self.now(), bytes)
     }
 
     /// What can be said of a message before it is its turn.
-    fn check_for_bundle(&self, message: &Message, version: Version) -> Result<(), OfpError> {
+    fn check_for_bundle(message: &Message, version: Version) -> Result<(), OfpError> {
         match message {
             Message::FlowMod(_, fm) => {
                 Self::check_flow_mod(fm, version)?;

@@ -133,7 +133,7 @@ impl Ofproto {
             }
             Message::StatsRequest { more: true, .. } => return Err(OfpError::BrcMultipartBufferOverflow),
             Message::StatsRequest { more: false, body } => self.stats(peer, version, xid, body)?,
-            Message::FlowMonitorCancel(id) => self.cancel_monitor(peer, id)?,
+            Message::FlowMonitorCancel(id) => peer.cancel_monitor(id)?,
             Message::FeaturesReply(_)
             | Message::GetConfigReply(_)
             | Message::PacketIn(..)

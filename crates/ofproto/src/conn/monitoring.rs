@@ -46,16 +46,6 @@ impl Ofproto {
         Ok(())
     }
 
-    /// Ends a monitor of a connection.
-    ///
-    /// Errors: `OFPMOFC_UNKNOWN_MONITOR`.
-    pub(super) fn cancel_monitor(&self, peer: &Peer, id: u32) -> Result<(), OfpError> {
-        let mut monitors = peer.monitors.lock();
-        monitors.cancel(id)?;
-        peer.set_watching(&monitors);
-        Ok(())
-    }
-
     /// Whether somebody hears of changes of flows.
     pub(crate) fn is_watched(&self) -> bool {
         let mut watched = false;
@@ -86,7 +76,10 @@ impl Ofproto {
             return;
         }
         base::coverage!(ofmonitor_resume);
-        let updates = monitors.resume(&self.collect_in(&Criteria::any(), LATEST));
+        // In the order in which they came.
+        let mut rules = self.collect_in(&Criteria::any(), LATEST);
+        rules.sort_by_key(|rule| rule.versions.added());
+        let updates = monitors.resume(&rules);
         peer.set_watching(&monitors);
         peer.send_updates(&updates, Peer::send_bytes);
         peer.send_mark(FlowUpdate::Resumed);
@@ -95,6 +88,16 @@ impl Ofproto {
 }
 
 impl Peer {
+    /// Ends a monitor.
+    ///
+    /// Errors: `OFPMOFC_UNKNOWN_MONITOR`.
+    pub(super) fn cancel_monitor(&self, id: u32) -> Result<(), OfpError> {
+        let mut monitors = self.monitors.lock();
+        monitors.cancel(id)?;
+        self.set_watching(&monitors);
+        Ok(())
+    }
+
     fn pause(&self, monitors: &mut Monitors, version: u64) {
         base::coverage!(ofmonitor_pause);
         monitors.pause(version);

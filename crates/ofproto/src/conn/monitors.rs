@@ -204,9 +204,7 @@ impl Monitors {
                 continue;
             }
             match by {
-                Some(Requester { peer, xid })
-                    if *peer == me && flags & (flag::OWN | flag::NO_ABBREVIATION) == 0 && !paused =>
-                {
+                Some(Requester { peer, xid }) if *peer == me && flags & flag::OWN == 0 && !paused => {
                     // All of a transaction are one request's, or a bundle's, which is known by one number too.
                     if !std::mem::replace(&mut abbreviated, true) {
                         updates.push(FlowUpdate::Abbreviated(*xid));

@@ -13,14 +13,13 @@ pub(super) fn requests(monitors: &[FlowMonitorRequest], style: Style<'_>, out: &
 }
 
 fn request(m: &FlowMonitorRequest, style: Style<'_>, out: &mut String) {
-    const FLAGS: [(u16, &str); 7] = [
+    const FLAGS: [(u16, &str); 6] = [
         (flag::INITIAL, "initial"),
         (flag::ADD, "add"),
         (flag::DELETE, "delete"),
         (flag::MODIFY, "modify"),
         (flag::ACTIONS, "actions"),
         (flag::OWN, "own"),
-        (flag::NO_ABBREVIATION, "no_abbrev"),
     ];
     put!(out, "\n id={}", m.id);
     if m.command == MonitorCommand::Delete {
