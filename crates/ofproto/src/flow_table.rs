@@ -97,6 +97,17 @@ impl Criteria {
     }
 }
 
+/// Checks that flows of a table can be changed.
+///
+/// Errors: `OFPFMFC_BAD_TABLE_ID`, `OFPBRC_EPERM` for the table that the switch keeps for itself.
+pub(crate) fn check_table(fm: &FlowMod) -> Result<(), OfpError> {
+    match fm.table_id {
+        Some(INTERNAL_TABLE) => Err(OfpError::BrcEperm),
+        Some(t) if usize::from(t) >= N_TABLES => Err(OfpError::FmfcBadTableId),
+        _ => Ok(()),
+    }
+}
+
 /// Whether actions output to a port; [`PortNo::ANY`] for any, or none.
 pub(crate) fn output_to(actions: &[Action], port: PortNo) -> bool {
     port == PortNo::ANY || actions.iter().any(|a| outputs_to(a, port))
@@ -196,12 +207,7 @@ impl Transaction<'_> {
     /// Errors: `OFPFMFC_BAD_TABLE_ID`, `OFPBRC_EPERM` for the table that the switch keeps for itself, `OFPFMFC_OVERLAP`,
     /// `OFPBAC_BAD_OUT_GROUP`.
     pub fn flow_mod(&mut self, fm: &FlowMod) -> Result<(), OfpError> {
-        if fm.table_id.is_some_and(|t| usize::from(t) >= N_TABLES) {
-            return Err(OfpError::FmfcBadTableId);
-        }
-        if fm.table_id == Some(INTERNAL_TABLE) {
-            return Err(OfpError::BrcEperm);
-        }
+        check_table(fm)?;
         match fm.command {
             FlowModCommand::Add => {
                 self.check_references(&fm.actions)?;

@@ -39,7 +39,7 @@ struct Bundle {
 /// A message of a bundle.
 #[derive(Debug)]
 pub(crate) struct Kept {
-    /// The whole message.
+    /// The message that it came in.
     pub(crate) bytes: Box<[u8]>,
     /// How it is to be read.
     pub(crate) options: Options,
@@ -109,16 +109,10 @@ impl Bundles {
         self.remove(id).map(drop).ok_or(OfpError::BfcBadId)
     }
 
-    /// Keeps a message in a bundle, which is opened by `whole`, the message that it came in, if it is not there.
+    /// Keeps a message in a bundle, which is opened if it is not there.
     ///
     /// Errors: `OFPBFC_MSG_TOO_MANY`; those of opening it; with `OFPBFC_BUNDLE_CLOSED` and `OFPBFC_BAD_FLAGS`, it is gone.
-    pub(crate) fn add(
-        &mut self,
-        (id, flags): (u32, u16),
-        message: Kept,
-        now: Millis,
-        whole: &[u8],
-    ) -> Result<(), OfpError> {
+    pub(crate) fn add(&mut self, (id, flags): (u32, u16), message: Kept, now: Millis) -> Result<(), OfpError> {
         let bytes = message.bytes.len() + OVERHEAD;
         let error = match self.open.get(&id) {
             Some(bundle) if bundle.closed => Some(OfpError::BfcBundleClosed),
@@ -133,7 +127,7 @@ impl Bundles {
             return Err(OfpError::BfcMsgTooMany);
         }
         if !self.open.contains_key(&id) {
-            self.insert(id, flags, now, whole)?;
+            self.insert(id, flags, now, &message.bytes)?;
         }
         self.bytes += bytes;
         let bundle = self.open.get_mut(&id).ok_or(OfpError::BfcBadId)?;
@@ -169,7 +163,7 @@ mod tests {
     #[test]
     fn from_its_beginning_to_its_end() {
         let mut b = Bundles::default();
-        let add = |b: &mut Bundles, id, flags, at| b.add((id, flags), kept(80), Millis(at), b"add");
+        let add = |b: &mut Bundles, id, flags, at| b.add((id, flags), kept(80), Millis(at));
         assert_eq!(b.open(1, FLAGS, Millis(0), b"open"), Ok(()));
         assert_eq!(add(&mut b, 1, FLAGS, 1), Ok(()));
         assert_eq!(add(&mut b, 1, FLAGS, 2), Ok(()));
@@ -200,10 +194,10 @@ mod tests {
         gone(&mut b);
         open(&mut b);
         assert_eq!(b.close(1, FLAGS, Millis(0)), Ok(()));
-        assert_eq!(b.add((1, FLAGS), kept(8), Millis(0), b"add"), Err(OfpError::BfcBundleClosed));
+        assert_eq!(b.add((1, FLAGS), kept(8), Millis(0)), Err(OfpError::BfcBundleClosed));
         gone(&mut b);
         open(&mut b);
-        assert_eq!(b.add((1, 0), kept(8), Millis(0), b"add"), Err(OfpError::BfcBadFlags));
+        assert_eq!(b.add((1, 0), kept(8), Millis(0)), Err(OfpError::BfcBadFlags));
         gone(&mut b);
         open(&mut b);
         assert_eq!(n_kept(b.take(1, 0)), Err(OfpError::BfcBadFlags));
@@ -219,9 +213,9 @@ mod tests {
             assert_eq!(b.open(id, 0, Millis(0), b"open"), Ok(()));
         }
         assert_eq!(b.open(5000, 0, Millis(0), b"open"), Err(OfpError::BfcOutOfBundles));
-        assert_eq!(b.add((5000, 0), kept(8), Millis(0), b"add"), Err(OfpError::BfcOutOfBundles));
+        assert_eq!(b.add((5000, 0), kept(8), Millis(0)), Err(OfpError::BfcOutOfBundles));
         b.bytes = BYTES_MAX - 100;
-        assert_eq!(b.add((7, 0), kept(200), Millis(0), b"add"), Err(OfpError::BfcMsgTooMany));
+        assert_eq!(b.add((7, 0), kept(200), Millis(0)), Err(OfpError::BfcMsgTooMany));
         // What is there stays, and others end.
         assert_eq!(b.discard(7), Ok(()));
         assert_eq!(b.open(5000, 0, Millis(0), b"open"), Ok(()));
@@ -235,7 +229,7 @@ mod tests {
         assert_eq!(b.open(3, 0, Millis(500), b"three"), Ok(()));
         assert_eq!(b.expire(Millis(999), 1000), []);
         assert_eq!(b.expire(Millis(1000), 1000), [b"one"[..].into()]);
-        assert_eq!(b.add((3, 0), kept(8), Millis(1499), b"add"), Ok(()));
+        assert_eq!(b.add((3, 0), kept(8), Millis(1499)), Ok(()));
         assert_eq!(b.expire(Millis(1500), 1000), [b"two"[..].into()]);
         assert_eq!(b.close(3, 0, Millis(2498)), Ok(()));
         assert_eq!(b.expire(Millis(3497), 1000), []);

@@ -10,6 +10,7 @@ use super::bundles::Kept;
 use super::forward::GroupChange;
 use super::peer::Peer;
 use crate::bridge::Ofproto;
+use crate::flow_table::check_table;
 use base::Millis;
 use dpif::MeterId;
 use openflow::bundle::{self, BundleAdd, BundleControl, BundleStep};
@@ -68,9 +69,8 @@ impl Ofproto {
         bytes: &[u8],
     ) -> Result<(), OfpError> {
         Self::check_for_bundle(&add.message, version)?;
-        let inner = bundle::inner(bytes).ok_or(OfpError::BfcMsgBadLen)?;
-        let message = Kept { bytes: inner.into(), options: peer.state.lock().options };
-        peer.bundles.lock().add((add.bundle_id, add.flags), message, self.now(), bytes)
+        let message = Kept { bytes: bytes.into(), options: peer.state.lock().options };
+        peer.bundles.lock().add((add.bundle_id, add.flags), message, self.now())
     }
 
     /// What can be said of a message before it is its turn.
@@ -78,6 +78,7 @@ impl Ofproto {
         match message {
             Message::FlowMod(_, fm) => {
                 Self::check_flow_mod(fm, version)?;
+                check_table(fm)?;
                 // There are no buffers.
                 if fm.buffer_id.is_some() && fm.command.adds() { Err(OfpError::BrcBufferUnknown) } else { Ok(()) }
             }
@@ -98,7 +99,8 @@ impl Ofproto {
         let done = self.transaction(|t| {
             let mut rest = Rest::default();
             for Kept { bytes, options } in messages {
-                let (_, xid, message) = decode_with(bytes, *options).map_err(|e| e.error)?;
+                let inner = bundle::inner(bytes).ok_or(OfpError::BfcMsgBadLen)?;
+                let (_, xid, message) = decode_with(inner, *options).map_err(|e| e.error)?;
                 t.set_requester(Some(peer.requester(xid)));
                 match &message {
                     Message::FlowMod(_, fm) => t.flow_mod(fm)?,
