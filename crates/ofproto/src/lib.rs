@@ -20,6 +20,7 @@ pub mod conn;
 pub mod effects;
 mod evict;
 pub mod expire;
+mod flow_change;
 pub mod flow_table;
 pub mod groups;
 pub mod hidden;

@@ -85,9 +85,10 @@ pub enum ReportedError {
 }
 
 impl ErrorReport {
-    /// The report on a message that led to `error`: with its first 64 bytes, as Open vSwitch sends it.
+    /// The report on a message that led to `error`: with all of it, as Open vSwitch sends it (at least 64 bytes,
+    /// says the specification).
     pub fn on(error: OfpError, offending: &[u8]) -> Self {
-        Self { error: ReportedError::Known(error), data: offending[..offending.len().min(64)].to_vec() }
+        Self { error: ReportedError::Known(error), data: offending.to_vec() }
     }
 
     pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {

@@ -3,6 +3,7 @@
 use super::asynchronous::port_desc;
 use super::peer::Peer;
 use crate::bridge::{OfPort, Ofproto, PortChange};
+use crate::flow_change::Requester;
 use crate::transaction::check_references;
 use base::PortNo;
 use flow::FlowKey;
@@ -79,7 +80,7 @@ impl Ofproto {
                 writable(peer)?;
                 // Before OpenFlow 1.2 there is no flag for it: an addition counts from zero.
                 fm.flags.reset_counts |= version < Version::V12 && fm.command == FlowModCommand::Add;
-                self.handle_flow_mod(&fm)?;
+                self.handle_flow_mod(peer.requester(xid), &fm)?;
             }
             Message::PortMod(pm) => {
                 writable(peer)?;
@@ -91,12 +92,14 @@ impl Ofproto {
             }
             Message::GroupMod(gm) => {
                 writable(peer)?;
-                let ((), removed) = self.transaction(|t| t.group_mod(&gm))?;
+                let (change, removed) = self.transaction(|t| self.change_groups(t, peer, &gm))?;
                 self.finish_removal(&removed);
+                self.forward_group_change(peer, xid, change);
             }
             Message::MeterMod(mm) => {
                 writable(peer)?;
                 self.meter_mod(&mm)?;
+                self.forward_meter_change(peer, xid, &mm);
             }
             Message::QueueGetConfigRequest(port_no) => {
                 if port_no != PortNo::ANY && self.port(port_no).is_none() {
@@ -132,7 +135,7 @@ impl Ofproto {
             }
             Message::BundleAdd(add) => {
                 writable(peer)?;
-                self.bundle_add(peer, xid, *add, bytes)?;
+                self.bundle_add(peer, &add, bytes)?;
             }
             Message::StatsRequest { more, body } => {
                 let whole = peer.parts.lock().add((xid, more), body, bytes, self.now())?;
@@ -140,8 +143,8 @@ impl Ofproto {
                     self.stats(peer, version, xid, body)?;
                 }
             }
-            Message::FlowMonitorCancel(_)
-            | Message::FeaturesReply(_)
+            Message::FlowMonitorCancel(id) => peer.cancel_monitor(id)?,
+            Message::FeaturesReply(_)
             | Message::GetConfigReply(_)
             | Message::PacketIn(..)
             | Message::FlowRemoved(..)
@@ -212,9 +215,12 @@ impl Ofproto {
         Ok(())
     }
 
-    fn handle_flow_mod(&self, fm: &FlowMod) -> Handled {
+    fn handle_flow_mod(&self, requester: Requester, fm: &FlowMod) -> Handled {
         Self::check_flow_mod(fm)?;
-        let removed = self.flow_mod(fm)?;
+        let ((), removed) = self.transaction(|t| {
+            t.set_requester(Some(requester));
+            t.flow_mod(fm)
+        })?;
         self.finish_removal(&removed);
         // There are no buffers: a controller that names one is told so, and has its flow.
         if fm.buffer_id.is_some() && fm.command.adds() {

@@ -5,7 +5,9 @@
 //!   schedulers of [`pinsched`];
 //! - [`handle`]: what a message does, and the answers; [`stats`]: statistics requests, [`parts`]: those in several
 //!   messages; [`table_features`]: what tables can do;
-//! - [`bundles`]: messages that are carried out together;
+//! - [`bundles`]: messages that are carried out together, [`bundling`]: on connections;
+//! - [`forward`]: changes of groups and meters that others hear of;
+//! - [`monitors`]: who hears of which changes of flows, [`monitoring`]: on connections;
 //! - [`asynchronous`]: packet-ins, flow-removed and port-status messages;
 //! - [`failopen`]: what a bridge does without its controllers; [`inband`]: how it reaches them through itself;
 //! - [`service`]: sockets: listeners, active connections, [`sockets`]: how they are made.
@@ -15,10 +17,14 @@
 
 pub mod asynchronous;
 mod bundles;
+mod bundling;
 mod failopen;
+mod forward;
 mod handle;
 pub mod inband;
 mod limits;
+mod monitoring;
+mod monitors;
 mod parts;
 pub mod peer;
 pub mod pinsched;

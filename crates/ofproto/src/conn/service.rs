@@ -258,7 +258,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Send>(
         peer.send_bytes(encode(newest, 1, &Message::Hello(Hello { versions })));
     }
     let closing = Notify::new();
-    let mut writing = std::pin::pin!(write_all(&peer, writer, outgoing, &closing));
+    let mut writing = std::pin::pin!(write_all(bridge, &peer, writer, outgoing, &closing));
     let read = tokio::select! {
         read = read_all(bridge, &peer, rconn, reader) => read,
         ended = keep_alive(bridge, &peer, rconn) => ended,
@@ -414,6 +414,7 @@ fn log_message(peer: &Peer, what: &str, message: &[u8]) {
 
 /// Writes what is queued, until the peer is gone or, once `closing` is notified, the queue is empty.
 async fn write_all(
+    bridge: &Ofproto,
     peer: &Arc<Peer>,
     writer: impl AsyncWrite,
     mut outgoing: Outgoing,
@@ -441,7 +442,9 @@ async fn write_all(
         write(writer.as_mut(), &bytes, |stalled| outgoing.set_stalled(stalled)).await?;
         base::coverage!(vconn_sent, messages);
         base::coverage!(rconn_sent, messages);
-        outgoing.sent(bytes.len());
+        if outgoing.sent(bytes.len()) {
+            bridge.resume_monitors(peer);
+        }
     }
 }
 

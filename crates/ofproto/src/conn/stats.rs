@@ -87,7 +87,7 @@ impl Ofproto {
                 }
                 reply(StatsReply::QueueDesc(Vec::new()));
             }
-            StatsRequest::FlowMonitor(_) => return Err(OfpError::BrcBadStat),
+            StatsRequest::FlowMonitor(requests) => self.monitor_flows(peer, (version, xid), requests)?,
         }
         Ok(())
     }

@@ -29,7 +29,7 @@ impl Bundles {
 
     /// Takes a step of bundle 5, which is answered and nothing more.
     fn step(&self, step: BundleStep) {
-        let done = BundleControl { bundle_id: 5, ty: step.wire(true), flags: FLAGS };
+        let done = BundleControl { bundle_id: 5, ty: step.wire(true), flags: 0 };
         assert_eq!(self.control(5, step, FLAGS), [Message::BundleControl(done)]);
     }
 
@@ -162,4 +162,52 @@ fn an_idle_bundle_is_forgotten() {
     b.lab.switch.housekeeping();
     assert_eq!(errors(b.client.waiting()), [OfpError::BfcTimeout]);
     assert_eq!(errors(b.control(5, BundleStep::Commit, FLAGS)), [OfpError::BfcBadId]);
+}
+
+#[test]
+fn meters_come_with_the_flows_that_need_them_or_not_at_all() {
+    use openflow::meter::{Band, BandKind, METER_ALL, MeterConfig, flag};
+    use openflow::{MeterCommand, MeterMod};
+    let b = Bundles::new();
+    let meter = |command, meter_id, rate| {
+        let bands = vec![Band { kind: BandKind::Drop, rate, burst_size: 0 }];
+        Message::MeterMod(MeterMod { command, meter: MeterConfig { meter_id, flags: flag::PKTPS, bands } })
+    };
+    let meters = || {
+        let StatsReply::MeterConfig(all) = b.client.ask(StatsRequest::MeterConfig(METER_ALL)) else { panic!("meters") };
+        all.iter().map(|m| (m.meter_id, m.bands[0].rate)).collect::<Vec<_>>()
+    };
+    assert_eq!(b.add(5, meter(MeterCommand::Add, 1, 2)), []);
+    b.flow(add(in_port(1), 9, vec![Action::Meter(1), output(2)]));
+    b.step(BundleStep::Commit);
+    assert_eq!((meters(), b.flows()), (vec![(1, 2)], vec![9]));
+    let passed = |n: usize| {
+        b.lab.send("br-1", &vec![frame(1, 2); n]);
+        b.lab.received("br-2").len()
+    };
+    assert_eq!(passed(5), 2);
+    // One that fails leaves the meter as it was, for the datapath too.
+    assert_eq!(b.add(5, meter(MeterCommand::Modify, 1, 4)), []);
+    assert_eq!(b.add(5, meter(MeterCommand::Add, 2, 7)), []);
+    assert_eq!(b.add(5, meter(MeterCommand::Add, 2, 7)), []);
+    assert_eq!(errors(b.control(5, BundleStep::Commit, FLAGS)), [OfpError::MmfcMeterExists, OfpError::BfcMsgFailed]);
+    assert_eq!(meters(), [(1, 2)]);
+    b.lab.clock.warp(60_000);
+    assert_eq!(passed(5), 2);
+    // The number is free again, in the datapath too.
+    assert_eq!(b.add(5, Message::MeterMod(MeterMod::delete(METER_ALL))), []);
+    assert_eq!(b.add(5, meter(MeterCommand::Add, 2, 7)), []);
+    b.step(BundleStep::Commit);
+    assert_eq!((meters(), b.flows()), (vec![(2, 7)], vec![]));
+}
+
+#[test]
+fn what_was_kept_for_a_connection_goes_with_it() {
+    let b = Bundles::new();
+    b.flow(add(Match::ANY, 1, vec![]));
+    b.bridge.connections().remove(&b.client.peer);
+    let again = Client::new(&b.bridge, PeerKind::Service, Version::V13);
+    let commit = BundleControl { bundle_id: 5, ty: BundleStep::Commit.wire(false), flags: FLAGS };
+    assert_eq!(errors(again.send(&Message::BundleControl(commit))), [OfpError::BfcBadId]);
+    assert!(b.flows().is_empty());
 }

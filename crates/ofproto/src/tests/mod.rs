@@ -8,6 +8,7 @@ mod control;
 mod dependencies;
 mod flow_mods;
 mod meters;
+mod monitors;
 mod revalidation;
 mod statistics;
 

@@ -11,6 +11,8 @@ use crate::flow_mod::{FlowMod, FlowModCommand};
 use crate::of_match::{OF10_LEN, of10_is_exact};
 use crate::wire::{Put, Reader, Result};
 
+/// Bytes of the fields before the match, from OpenFlow 1.1 on.
+const FIELDS_LEN: usize = 40;
 const NO_BUFFER: u32 = u32::MAX;
 /// As the new cookie of a modification: leave cookies as they are.
 const KEEP_COOKIE: u64 = u64::MAX;
@@ -86,8 +88,22 @@ pub(crate) fn decode_flow_mod(version: Version, table_id_ext: bool, r: &mut Read
         fm.actions = read_flow_actions(V10, r)?;
         return consistent(fm, V10);
     }
+    // What is wrong with the match is told before what is wrong with the fields that stand before it.
+    let mut fields = r.sub(FIELDS_LEN)?;
+    let matching = read_oxm_match(version, r)?;
+    let mut fm = read_fields(version, &mut fields)?;
+    fm.matching = matching;
+    fm.actions = read_flow_actions(version, r)?;
+    consistent(fm, version)
+}
+
+/// The fields before the match, from OpenFlow 1.1 on.
+fn read_fields(version: Version, r: &mut Reader<'_>) -> Result<FlowMod> {
     let (cookie, cookie_mask) = (r.u64()?, r.u64()?);
     let (table_id, command) = (table(r.u8()?), command(r.u8()?.into())?);
+    if table_id.is_none() && !is_delete(command) {
+        return Err(OfpError::FmfcBadTableId);
+    }
     let mut fm = FlowMod::new(command);
     if command == FlowModCommand::Add {
         fm.new_cookie = cookie;
@@ -107,9 +123,7 @@ pub(crate) fn decode_flow_mod(version: Version, table_id_ext: bool, r: &mut Read
     fm.flags = read_flags(version, r.u16()?)?;
     let importance = r.u16()?;
     fm.importance = if version >= V14 { importance } else { 0 };
-    fm.matching = read_oxm_match(version, r)?;
-    fm.actions = read_flow_actions(version, r)?;
-    consistent(fm, version)
+    Ok(fm)
 }
 
 /// Writes `OFPT_FLOW_MOD`.

@@ -1,0 +1,145 @@
+//! Flow monitors on connections: requests for them, and what transactions tell them.
+//!
+//! Everything here happens while the bridge's tables cannot change (the lock of `Ofproto::writer` is held): what a monitor is
+//! told at first, what it is told from then on, and what it is told after a pause leave nothing out and tell nothing twice.
+
+use super::monitors::Monitors;
+use super::peer::Peer;
+use crate::bridge::Ofproto;
+use crate::flow_change::FlowChange;
+use crate::flow_table::Criteria;
+use classifier::LATEST;
+use openflow::message::Message;
+use openflow::monitor::{FlowMonitorRequest, FlowUpdate};
+use openflow::multipart::{Entry, ReplyWriter};
+use openflow::types::Kind;
+use openflow::{OfpError, Version};
+
+/// Bytes of updates queued to a connection above which it is paused.
+const UPDATE_BYTES_MAX: usize = 128 << 10;
+
+impl Ofproto {
+    /// Sets up, changes and ends monitors of a connection, and answers with the flows that are there.
+    ///
+    /// Errors: `OFPMOFC_MONITOR_EXISTS`, `OFPMOFC_UNKNOWN_MONITOR`; `OFPBRC_EPERM` for too many.
+    pub(super) fn monitor_flows(
+        &self,
+        peer: &Peer,
+        (version, xid): (Version, u32),
+        requests: Vec<FlowMonitorRequest>,
+    ) -> Result<(), OfpError> {
+        let mut reply = ReplyWriter::new(version, xid, Kind::FlowMonitorReply).ok_or(OfpError::BrcBadStat)?;
+        let writer = self.writer.lock();
+        let mut monitors = peer.monitors.lock();
+        let new = monitors.change(requests)?;
+        peer.set_watching(&monitors);
+        if monitors.want_initial(&new) {
+            for rule in self.collect_in(&Criteria::any(), LATEST) {
+                let update = monitors.initial(&new, &rule);
+                if let Some(full) = update.and_then(|update| reply.push(&Entry::FlowUpdate(&update))) {
+                    peer.send_bytes(full);
+                }
+            }
+        }
+        peer.send_bytes(reply.finish());
+        drop(writer);
+        Ok(())
+    }
+
+    /// Whether somebody hears of changes of flows.
+    pub(crate) fn is_watched(&self) -> bool {
+        let mut watched = false;
+        self.connections().for_each(|peer| watched |= peer.is_watching());
+        watched
+    }
+
+    /// Tells monitors of the changes that led to this version of the tables.
+    pub(crate) fn tell_monitors(&self, changes: &[FlowChange], version: u64) {
+        self.connections().for_each(|peer| {
+            if !peer.is_watching() {
+                return;
+            }
+            let mut monitors = peer.monitors.lock();
+            let updates = monitors.tell(changes, peer.id());
+            peer.send_updates(&updates, Peer::send_monitored);
+            if !monitors.is_paused() && peer.monitored_bytes() > UPDATE_BYTES_MAX {
+                peer.pause(&mut monitors, version);
+            }
+        });
+    }
+
+    /// A connection has taken all that its monitors had to tell: if they are paused, they go on.
+    pub(crate) fn resume_monitors(&self, peer: &Peer) {
+        let writer = self.writer.lock();
+        let mut monitors = peer.monitors.lock();
+        if !monitors.is_paused() || peer.monitored_bytes() > 0 {
+            return;
+        }
+        base::coverage!(ofmonitor_resume);
+        // In the order in which they came.
+        let mut rules = self.collect_in(&Criteria::any(), LATEST);
+        rules.sort_by_key(|rule| rule.versions.added());
+        let updates = monitors.resume(&rules);
+        peer.set_watching(&monitors);
+        peer.send_updates(&updates, Peer::send_bytes);
+        peer.send_mark(FlowUpdate::Resumed);
+        drop(writer);
+    }
+}
+
+impl Peer {
+    /// Ends a monitor.
+    ///
+    /// Errors: `OFPMOFC_UNKNOWN_MONITOR`.
+    pub(super) fn cancel_monitor(&self, id: u32) -> Result<(), OfpError> {
+        let mut monitors = self.monitors.lock();
+        monitors.cancel(id)?;
+        self.set_watching(&monitors);
+        Ok(())
+    }
+
+    fn pause(&self, monitors: &mut Monitors, version: u64) {
+        base::coverage!(ofmonitor_pause);
+        monitors.pause(version);
+        self.send_mark(FlowUpdate::Paused);
+    }
+
+    /// Has the monitors pause as if too much were queued by this version of the tables.
+    #[cfg(test)]
+    pub(crate) fn pause_monitors(&self, version: u64) {
+        let mut monitors = self.monitors.lock();
+        if !monitors.is_paused() {
+            self.pause(&mut monitors, version);
+        }
+    }
+
+    /// Sends updates, if there are any.
+    fn send_updates(&self, updates: &[FlowUpdate], send: impl Fn(&Self, Vec<u8>)) {
+        let Some(version) = self.version().filter(|_| !updates.is_empty()) else { return };
+        let Some(mut message) = ReplyWriter::new(version, 0, Kind::FlowMonitorReply) else { return };
+        for update in updates {
+            if let Some(full) = message.push(&Entry::FlowUpdate(update)) {
+                send(self, full);
+            }
+        }
+        send(self, message.finish());
+    }
+
+    /// Sends that there is nothing more for now, or that there is again: an update in OpenFlow 1.4, a message of its own
+    /// before.
+    fn send_mark(&self, mark: FlowUpdate) {
+        let Some(version) = self.version() else { return };
+        let send = match mark {
+            FlowUpdate::Paused => Self::send_monitored,
+            _ => Self::send_bytes,
+        };
+        if version >= Version::V14 {
+            return self.send_updates(&[mark], send);
+        }
+        let message = match mark {
+            FlowUpdate::Paused => Message::FlowMonitorPaused,
+            _ => Message::FlowMonitorResumed,
+        };
+        send(self, openflow::message::encode(version, 0, &message));
+    }
+}

@@ -1,0 +1,239 @@
+//! Flow monitors of a connection: which flows it wants to hear of, and what it is told (OpenFlow 1.4 section 7.3.5.17; the
+//! Open Networking Foundation's extension 187 and Nicira's before).
+//!
+//! [`Monitors`] is a state machine without sockets and locks. Whoever changes flow tables tells it of each transaction
+//! ([`Monitors::tell`]), one after the other; it says what to send. [`super::monitoring`] joins it to connections.
+//!
+//! A connection that does not take what it is told is *paused*: from then on it hears only of the end of flows that it knows,
+//! so that no more than these can be queued. When its queue is empty, [`Monitors::resume`] tells what came or changed
+//! meanwhile, as it is by then. What that rests on is the version of the tables in which the pause began: flows that are
+//! older are known, and so are those in their place, which are noted one by one while the pause lasts.
+
+use crate::flow_change::{FlowChange, Requester, What};
+use crate::flow_table::{lead_to, output_to};
+use openflow::monitor::{FlowEvent, FlowMonitorRequest, FlowUpdate, MonitorCommand, MonitoredFlow, flag};
+use openflow::{Action, OfpError};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use xlate::Rule;
+
+/// Monitors that a connection may have: each is looked at for each change.
+pub(crate) const MONITORS_MAX: usize = 4096;
+
+/// The monitors of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct Monitors {
+    all: BTreeMap<u32, FlowMonitorRequest>,
+    pause: Option<Pause>,
+}
+
+/// What was known when a pause began.
+#[derive(Debug)]
+struct Pause {
+    /// The version of the tables: rules that are there since then, or before, are known.
+    version: u64,
+    /// Rules that came into the place of those, by address, and what is to be told of them.
+    replaced: HashMap<usize, Missed>,
+}
+
+/// What is to be told of a known flow after a pause; the later wins.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Missed {
+    Nothing,
+    Modified,
+    Added,
+}
+
+impl Pause {
+    fn knows(&self, rule: &Arc<Rule>) -> bool {
+        rule.versions.added() <= self.version || self.replaced.contains_key(&address(rule))
+    }
+
+    /// Takes note of a change. Whether it is to be told in spite of the pause.
+    fn note(&mut self, change: &FlowChange) -> bool {
+        let (old, missed) = match &change.what {
+            What::Added { replaced: None } => return false,
+            What::Added { replaced: Some(old) } => (old, Missed::Added),
+            What::Modified { old } => (old, Missed::Modified),
+            What::Renewed { old } => (old, Missed::Nothing),
+            What::Deleted(_) => {
+                let known = self.knows(&change.rule);
+                self.replaced.remove(&address(&change.rule));
+                return known;
+            }
+        };
+        if self.knows(old) {
+            let before = self.replaced.remove(&address(old)).unwrap_or(Missed::Nothing);
+            self.replaced.insert(address(&change.rule), before.max(missed));
+        }
+        false
+    }
+
+    /// What was missed of a rule that is there at the end of the pause.
+    fn missed(&self, rule: &Arc<Rule>) -> Missed {
+        if rule.versions.added() <= self.version {
+            return Missed::Nothing;
+        }
+        self.replaced.get(&address(rule)).copied().unwrap_or(Missed::Added)
+    }
+}
+
+fn address(rule: &Arc<Rule>) -> usize {
+    Arc::as_ptr(rule).addr()
+}
+
+/// Whether a monitor is about a flow that does, or did, this.
+fn admits(monitor: &FlowMonitorRequest, rule: &Rule, matching: &flow::Match, old_actions: &[Action]) -> bool {
+    let FlowMonitorRequest { out_port, out_group, .. } = *monitor;
+    !rule.is_hidden()
+        && monitor.table_id.is_none_or(|table| table == rule.table)
+        && (output_to(&rule.actions, out_port) || output_to(old_actions, out_port))
+        && (lead_to(&rule.actions, out_group) || lead_to(old_actions, out_group))
+        && monitor.matching.contains(matching)
+}
+
+/// A flow as it is told of.
+fn describe(rule: &Rule, matching: flow::Match, event: FlowEvent, flags: u16) -> FlowUpdate {
+    FlowUpdate::Flow(Box::new(MonitoredFlow {
+        event,
+        table_id: rule.table,
+        priority: rule.openflow_priority(),
+        idle_timeout: rule.idle_timeout,
+        hard_timeout: rule.hard_timeout,
+        cookie: rule.cookie,
+        matching,
+        actions: if flags & flag::ACTIONS == 0 { Vec::new() } else { rule.actions.to_vec() },
+    }))
+}
+
+impl Monitors {
+    /// Sets up, changes and ends monitors: all that is asked for, or nothing. Returns the numbers of those that are new.
+    ///
+    /// Errors: `OFPMOFC_MONITOR_EXISTS`, `OFPMOFC_UNKNOWN_MONITOR`; `OFPBRC_EPERM` for too many.
+    pub(crate) fn change(&mut self, requests: Vec<FlowMonitorRequest>) -> Result<Vec<u32>, OfpError> {
+        let mut all = self.all.clone();
+        let mut new = Vec::new();
+        for request in requests {
+            let id = request.id;
+            let there = all.contains_key(&id);
+            match request.command {
+                MonitorCommand::Add if there => return Err(OfpError::MofcMonitorExists),
+                MonitorCommand::Modify | MonitorCommand::Delete if !there => return Err(OfpError::MofcUnknownMonitor),
+                MonitorCommand::Delete => {
+                    all.remove(&id);
+                    new.retain(|n| *n != id);
+                    continue;
+                }
+                MonitorCommand::Add | MonitorCommand::Modify => {}
+            }
+            if !there && all.len() >= MONITORS_MAX {
+                return Err(OfpError::BrcEperm);
+            }
+            all.insert(id, request);
+            if !new.contains(&id) {
+                new.push(id);
+            }
+        }
+        self.all = all;
+        Ok(new)
+    }
+
+    /// Ends a monitor.
+    ///
+    /// Errors: `OFPMOFC_UNKNOWN_MONITOR`.
+    pub(crate) fn cancel(&mut self, id: u32) -> Result<(), OfpError> {
+        self.all.remove(&id).map(drop).ok_or(OfpError::MofcUnknownMonitor)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        self.pause.is_some()
+    }
+
+    /// The flags of all monitors in `ids` that want to hear of this, together.
+    fn flags(
+        &self,
+        event: u16,
+        ids: Option<&[u32]>,
+        rule: &Rule,
+        matching: &flow::Match,
+        old_actions: &[Action],
+    ) -> u16 {
+        let monitors = self.all.values().filter(|m| ids.is_none_or(|ids| ids.contains(&m.id)) && m.flags & event != 0);
+        monitors.filter(|m| admits(m, rule, matching, old_actions)).fold(0, |flags, m| flags | m.flags)
+    }
+
+    /// Whether any of the new monitors wants to hear of flows that are there.
+    pub(crate) fn want_initial(&self, new: &[u32]) -> bool {
+        new.iter().filter_map(|id| self.all.get(id)).any(|m| m.flags & flag::INITIAL != 0)
+    }
+
+    /// What monitors that are new are told of a flow that is there.
+    pub(crate) fn initial(&self, new: &[u32], rule: &Rule) -> Option<FlowUpdate> {
+        let matching = rule.minimatch.expand();
+        let flags = self.flags(flag::INITIAL, Some(new), rule, &matching, &rule.actions);
+        (flags != 0).then(|| describe(rule, matching, FlowEvent::Initial, flags))
+    }
+
+    /// What this connection is told of the changes of a transaction; `me` is its number as a [`Requester`].
+    pub(crate) fn tell(&mut self, changes: &[FlowChange], me: u64) -> Vec<FlowUpdate> {
+        let mut updates = Vec::new();
+        if self.is_empty() {
+            return updates;
+        }
+        let mut abbreviated = false;
+        for change in changes {
+            let FlowChange { rule, what, by } = change;
+            let paused = self.pause.is_some();
+            if self.pause.as_mut().is_some_and(|pause| !pause.note(change)) {
+                continue;
+            }
+            let (kind, event, old) = match what {
+                What::Added { replaced } => (flag::ADD, FlowEvent::Added, replaced.as_ref()),
+                What::Modified { old } => (flag::MODIFY, FlowEvent::Modified, Some(old)),
+                What::Deleted(reason) => (flag::DELETE, FlowEvent::Deleted(*reason as u16), None),
+                What::Renewed { .. } => continue,
+            };
+            let matching = rule.minimatch.expand();
+            let old_actions = old.map_or(&rule.actions, |old| &old.actions);
+            let flags = self.flags(kind, None, rule, &matching, old_actions);
+            if flags == 0 {
+                continue;
+            }
+            match by {
+                Some(Requester { peer, xid }) if *peer == me && flags & flag::OWN == 0 && !paused => {
+                    // All of a transaction are one request's, or a bundle's, which is known by one number too.
+                    if !std::mem::replace(&mut abbreviated, true) {
+                        updates.push(FlowUpdate::Abbreviated(*xid));
+                    }
+                }
+                _ => updates.push(describe(rule, matching, event, flags)),
+            }
+        }
+        updates
+    }
+
+    /// Tells no more than it must, from this version of the tables on.
+    pub(crate) fn pause(&mut self, version: u64) {
+        self.pause = Some(Pause { version, replaced: HashMap::new() });
+    }
+
+    /// Ends a pause: what is told of the flows that are there, in their order.
+    pub(crate) fn resume<'a>(&mut self, rules: impl IntoIterator<Item = &'a Arc<Rule>>) -> Vec<FlowUpdate> {
+        let Some(pause) = self.pause.take() else { return Vec::new() };
+        let told = |rule: &Arc<Rule>| {
+            let (kinds, event) = match pause.missed(rule) {
+                Missed::Nothing => return None,
+                Missed::Modified => (flag::MODIFY, FlowEvent::Modified),
+                Missed::Added => (flag::ADD | flag::MODIFY, FlowEvent::Added),
+            };
+            let matching = rule.minimatch.expand();
+            let flags = self.flags(kinds, None, rule, &matching, &rule.actions);
+            (flags != 0).then(|| describe(rule, matching, event, flags))
+        };
+        rules.into_iter().filter_map(told).collect()
+    }
+}
