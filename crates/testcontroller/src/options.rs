@@ -45,8 +45,9 @@ const OPTIONS: &[Opt] = &[
     Opt::new("ssl-ciphersuites", Arg::Required),
 ];
 
-/// Fields that flows do not match with `--wildcards` alone: all above Ethernet and the VLAN tag.
-const WILDCARDS: u32 = 0x0028_20f0;
+/// Fields that flows do not match with `--wildcards` alone: all above Ethernet, and the priority in the VLAN tag. (The manual
+/// page gives the number without the latter.)
+const WILDCARDS: u32 = 0x0038_20f0;
 
 /// Reads the command line; `None` if all is done with it.
 pub(crate) fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result<Option<Options>, String> {
@@ -188,7 +189,7 @@ mod tests {
         for bad in ["0", "65536", "-1", "x", ""] {
             assert!(max_idle(bad).is_err(), "{bad}");
         }
-        assert_eq!((wildcards("0x2000EC"), wildcards("2820F0")), (Ok(0x2000ec), Ok(WILDCARDS)));
+        assert_eq!((wildcards("0x2000EC"), wildcards("2820F0")), (Ok(0x2000ec), Ok(0x28_20f0)));
         assert!(wildcards("0xzz").is_err());
         assert_eq!(versions("OpenFlow10, OpenFlow1.3"), Ok(Versions::of(&[Version::V10, Version::V13])));
     }
