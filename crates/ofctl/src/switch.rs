@@ -31,7 +31,7 @@ const ANSWER_BYTES_MAX: usize = 1 << 32;
 /// Opens a switch by bridge name, socket or remote.
 pub fn open(c: &Context, name: &str, target: Target) -> Result<Vconn> {
     if name.contains(':') {
-        return vconn::open(name, c.versions).map_err(|e| match e {
+        return vconn::open(name, c.versions, &c.tls).map_err(|e| match e {
             OpenError::Connect(e) => fatal(format!("connecting to {name} ({})", strerror(&e))),
             OpenError::Negotiate(why) => fatal(format!("{name}: failed to connect to socket ({why})")),
         });
@@ -43,7 +43,7 @@ pub fn open(c: &Context, name: &str, target: Target) -> Result<Vconn> {
         if !is_socket {
             continue;
         }
-        return vconn::open(&format!("unix:{}", path.display()), c.versions).map_err(|e| match e {
+        return vconn::open(&format!("unix:{}", path.display()), c.versions, &c.tls).map_err(|e| match e {
             OpenError::Connect(e) => {
                 fatal(format!("{}: failed to connect to socket ({})", path.display(), strerror(&e)))
             }

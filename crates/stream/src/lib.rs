@@ -8,7 +8,7 @@
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use tls::Tls;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -124,7 +124,7 @@ pub async fn connect(
     Ok(Box::new(tls::connect(tls, name, address.ip(), stream).await?))
 }
 
-/// What others connect to. A socket in the file system goes with it.
+/// What others connect to. A socket in the file system stays when it is dropped: by then another may have its place.
 #[derive(Debug)]
 pub struct Listener {
     socket: Socket,
@@ -133,22 +133,16 @@ pub struct Listener {
 
 #[derive(Debug)]
 enum Socket {
-    Unix(UnixListener, PathBuf),
+    Unix(UnixListener),
     Tcp(TcpListener),
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Socket::Unix(_, path) = &self.socket {
-            // Whoever finds it gone already has cleaned up for us.
-            let _ = std::fs::remove_file(path);
-        }
-    }
 }
 
 /// Listens at `name`, with packets of the class `dscp` over TCP. A unix socket takes the place of whoever left one there.
 pub fn listen(name: &str, dscp: u8, tls: &Arc<Tls>) -> io::Result<Listener> {
     let (method, rest) = Method::of(name).ok_or_else(unknown_method)?;
+    if method == Method::PassiveSsl {
+        tls.check()?;
+    }
     let socket = match method {
         Method::PassiveUnix => listen_unix(Path::new(rest))?,
         Method::PassiveTcp | Method::PassiveSsl => listen_tcp(rest, dscp)?,
@@ -162,7 +156,7 @@ fn listen_unix(path: &Path) -> io::Result<Socket> {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}
     }
-    Ok(Socket::Unix(UnixListener::bind(path)?, path.to_owned()))
+    UnixListener::bind(path).map(Socket::Unix)
 }
 
 /// Listens at `[PORT][:HOST]`.
@@ -194,7 +188,7 @@ impl Listener {
     /// The port of a TCP socket, which the system may have chosen.
     pub fn port(&self) -> Option<u16> {
         match &self.socket {
-            Socket::Unix(..) => None,
+            Socket::Unix(_) => None,
             Socket::Tcp(listener) => Some(listener.local_addr().ok()?.port()),
         }
     }
@@ -202,7 +196,7 @@ impl Listener {
     /// The next who connects.
     pub async fn accept(&self) -> io::Result<Incoming> {
         Ok(match &self.socket {
-            Socket::Unix(listener, _) => Incoming::Unix(listener.accept().await?.0),
+            Socket::Unix(listener) => Incoming::Unix(listener.accept().await?.0),
             Socket::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
                 stream.set_nodelay(true)?;

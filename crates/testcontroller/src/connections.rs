@@ -36,10 +36,11 @@ struct Shared {
 
 /// Runs the controller until its end.
 pub(crate) fn serve(options: Options, log: &Arc<vlog::Log>) -> Result<(), String> {
-    let mut started =
-        daemon::start(&options.command_line, options.daemon.clone(), log).map_err(|e| e.to_string())?;
+    let mut started = daemon::start(&options.command_line, options.daemon.clone(), log).map_err(|e| e.to_string())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
-    runtime.block_on(async move {
+    let sockets: Vec<String> =
+        options.methods.iter().filter_map(|m| m.strip_prefix("punix:")).map(str::to_owned).collect();
+    let end = runtime.block_on(async move {
         let commands = unixctl::Commands::new(cli::version_text(log.program()).trim_end());
         daemon::control::register(&commands, log, started.shutdown(), Vec::new);
         let tasks = start(options).await?;
@@ -56,7 +57,12 @@ pub(crate) fn serve(options: Options, log: &Arc<vlog::Log>) -> Result<(), String
             let _ = control.await;
         }
         end
-    })
+    });
+    for socket in sockets {
+        // It is not there if it could not be made.
+        let _ = std::fs::remove_file(socket);
+    }
+    end
 }
 
 async fn all(mut tasks: JoinSet<()>) {

@@ -87,9 +87,9 @@ pub(crate) fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) ->
                 has_queue = true;
             }
             "port-queue" => {
-                let (port, id) = value.rsplit_once(':').ok_or(
-                    "argument to -Q or --port-queue should take the form \"<port-name>:<queue-id>\"",
-                )?;
+                let (port, id) = value
+                    .rsplit_once(':')
+                    .ok_or("argument to -Q or --port-queue should take the form \"<port-name>:<queue-id>\"")?;
                 if policy.port_queues.insert(port.to_owned(), queue(id)?).is_some() {
                     return Err("<port-name> arguments for -Q or --port-queue must be unique".into());
                 }

@@ -197,8 +197,7 @@ impl Ready {
             chain.extend(certificates(config.peer_ca_cert.as_deref(), pem)?);
         }
         let trust = Arc::new(trust(config, &contents)?);
-        let verifier =
-            Arc::new(Verifier::new(Arc::clone(&trust), provider.signature_verification_algorithms));
+        let verifier = Arc::new(Verifier::new(Arc::clone(&trust), provider.signature_verification_algorithms));
         let client = client(config, &provider, Arc::clone(&verifier), chain.clone(), key.clone_key())?;
         let server = server(config, &provider, verifier, &trust, chain, key)?;
         Ok(Self { client: Arc::new(client), server: Arc::new(server), trust, contents })

@@ -179,7 +179,8 @@ impl Verifier {
             }
             Trust::Roots(roots) => {
                 let verified = EndEntityCert::try_from(certificate).and_then(|cert| {
-                    cert.verify_for_usage(self.algorithms.all, &roots.anchors, others, now, usage, None, None).map(|_| ())
+                    cert.verify_for_usage(self.algorithms.all, &roots.anchors, others, now, usage, None, None)
+                        .map(|_| ())
                 });
                 match verified {
                     // It is of a CA, and in order as far as it has to be: this is looked at after validity.
