@@ -149,7 +149,7 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
         let value = found.value.unwrap_or_default();
         match found.id {
             "help" => {
-                print!("{}", include_str!("usage.txt").replace("@PROGRAM@", program));
+                print!("{}", usage(program));
                 return Ok(Parsed::Done);
             }
             "version" => {
@@ -218,6 +218,11 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
     c.versions = Versions(c.versions.0 & protocol::versions(allowed).0);
     c.protocols = allowed;
     Ok(Parsed::Run(Box::new(c)))
+}
+
+/// The text of `--help`.
+pub fn usage(program: &str) -> String {
+    include_str!("usage.txt").replace("@PROGRAM@", program)
 }
 
 fn versions(list: &str) -> Result<Versions> {
