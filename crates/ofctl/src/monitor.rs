@@ -73,7 +73,7 @@ pub fn monitor(c: &Context, a: &[String]) -> Result {
             return Err(fatal(why));
         }
     }
-    let mut conn = open_in(versions, &a[0], Target::Mgmt)?;
+    let mut conn = open_in(c, versions, &a[0], Target::Mgmt)?;
     let mut watches = 0;
     for arg in &a[1..] {
         if arg.starts_with(|ch: char| ch.is_ascii_digit()) {

@@ -106,38 +106,3 @@ pub fn parse_flows_command(c: &Context, a: &[String]) -> Result {
     }
     Ok(())
 }
-
-/// Prints the keys of the packets of capture files.
-pub fn parse_pcap(_: &Context, a: &[String]) -> Result {
-    let mut out = Out::default();
-    for name in a {
-        let bytes = std::fs::read(name).map_err(|e| fatal(format!("{name}: open failed ({})", strerror(&e))))?;
-        let packets = pcap(&bytes).ok_or_else(|| fatal(format!("{name}: bad magic in pcap file")))?;
-        for packet in packets {
-            let (key, _) = flow::extract::extract(packet, base::PortNo::NONE);
-            let mut line = flow::text::flow_key_to_string(&key, &flow::text::NoNames);
-            line.push('\n');
-            out.put(&line);
-        }
-    }
-    Ok(())
-}
-
-/// The packets of a capture file in either byte order; `None` if it is none.
-fn pcap(bytes: &[u8]) -> Option<Vec<&[u8]>> {
-    let magic: [u8; 4] = bytes.get(..4)?.try_into().ok()?;
-    let word: fn([u8; 4]) -> u32 = match u32::from_le_bytes(magic) {
-        0xa1b2_c3d4 | 0xa1b2_3c4d => u32::from_le_bytes,
-        0xd4c3_b2a1 | 0x4d3c_b2a1 => u32::from_be_bytes,
-        _ => return None,
-    };
-    let mut rest = bytes.get(24..)?;
-    let mut packets = Vec::new();
-    while let Some(header) = rest.get(..16) {
-        let len = word([header[8], header[9], header[10], header[11]]) as usize;
-        let Some(packet) = rest.get(16..).and_then(|r| r.get(..len)) else { break };
-        packets.push(packet);
-        rest = &rest[16 + len..];
-    }
-    Some(packets)
-}

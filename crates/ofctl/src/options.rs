@@ -52,6 +52,8 @@ pub struct Context {
     pub sort: Vec<SortKey>,
     /// `--packet-in-format`.
     pub packet_in_format: Option<PacketInFormat>,
+    /// Keys and certificates.
+    pub tls: Arc<tls::Tls>,
     /// `--detach` and the like.
     pub daemon: daemon::DaemonOptions,
     /// The command line as it was given.
@@ -108,6 +110,9 @@ const OPTIONS: &[Opt] = &[
     Opt::new("ca-cert", Arg::Required).short('C'),
     Opt::new("bootstrap-ca-cert", Arg::Required),
     Opt::new("peer-ca-cert", Arg::Required),
+    Opt::new("ssl-protocols", Arg::Required),
+    Opt::new("ssl-ciphers", Arg::Required),
+    Opt::new("ssl-ciphersuites", Arg::Required),
 ];
 
 /// Reads the command line.
@@ -129,10 +134,12 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
         names: None,
         sort: Vec::new(),
         packet_in_format: None,
+        tls: Arc::default(),
         daemon: daemon::DaemonOptions::default(),
         command_line: args.clone(),
         log: Arc::clone(log),
     };
+    let mut tls = tls::Config::default();
     let mut parser = Parser::new(args, &[OPTIONS, vlog::OPTIONS, daemon::OPTIONS]);
     for found in parser.by_ref() {
         let found = found.map_err(|e| {
@@ -142,7 +149,7 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
         let value = found.value.unwrap_or_default();
         match found.id {
             "help" => {
-                print!("{}", include_str!("usage.txt").replace("@PROGRAM@", program));
+                print!("{}", usage(program));
                 return Ok(Parsed::Done);
             }
             "version" => {
@@ -182,11 +189,12 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
                 other => return Err(fatal(format!("incorrect value `{other}' for --color"))),
             },
             "may-create" => c.may_create = true,
-            "private-key" | "certificate" | "ca-cert" | "bootstrap-ca-cert" | "peer-ca-cert" => {}
+            id if tls.accept(id, &value).map_err(fatal)? => {}
             id if c.daemon.accept(id, Some(value.as_str()).filter(|v| !v.is_empty())) => {}
             id => logging(log, id, &value)?,
         }
     }
+    c.tls = tls::Tls::new(tls);
     c.args = parser.into_positionals();
     // Bundles need a version that has them: 1.3 has them by an extension.
     if c.bundle || c.args.first().is_some_and(|command| command == "bundle") {
@@ -210,6 +218,11 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
     c.versions = Versions(c.versions.0 & protocol::versions(allowed).0);
     c.protocols = allowed;
     Ok(Parsed::Run(Box::new(c)))
+}
+
+/// The text of `--help`.
+pub fn usage(program: &str) -> String {
+    include_str!("usage.txt").replace("@PROGRAM@", program)
 }
 
 fn versions(list: &str) -> Result<Versions> {

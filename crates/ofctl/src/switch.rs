@@ -30,13 +30,13 @@ const ANSWER_BYTES_MAX: usize = 1 << 32;
 
 /// Opens a switch by bridge name, socket or remote.
 pub fn open(c: &Context, name: &str, target: Target) -> Result<Vconn> {
-    open_in(c.versions, name, target)
+    open_in(c, c.versions, name, target)
 }
 
 /// The same in one of these versions.
-pub fn open_in(versions: Versions, name: &str, target: Target) -> Result<Vconn> {
+pub fn open_in(c: &Context, versions: Versions, name: &str, target: Target) -> Result<Vconn> {
     if name.contains(':') {
-        return vconn::open(name, versions).map_err(|e| match e {
+        return vconn::open(name, versions, &c.tls).map_err(|e| match e {
             OpenError::Connect(e) => fatal(format!("connecting to {name} ({})", strerror(&e))),
             OpenError::Negotiate(why) => fatal(format!("{name}: failed to connect to socket ({why})")),
         });
@@ -48,7 +48,7 @@ pub fn open_in(versions: Versions, name: &str, target: Target) -> Result<Vconn> 
         if !is_socket {
             continue;
         }
-        return vconn::open(&format!("unix:{}", path.display()), versions).map_err(|e| match e {
+        return vconn::open(&format!("unix:{}", path.display()), versions, &c.tls).map_err(|e| match e {
             OpenError::Connect(e) => {
                 fatal(format!("{}: failed to connect to socket ({})", path.display(), strerror(&e)))
             }

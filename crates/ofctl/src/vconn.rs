@@ -12,6 +12,7 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, Ordering};
+use tls::Tls;
 
 /// The port of OpenFlow.
 const OFP_PORT: u16 = 6653;
@@ -27,6 +28,7 @@ pub fn next_xid() -> u32 {
 enum Stream {
     Unix(UnixStream),
     Tcp(TcpStream),
+    Tls(tls::blocking::Stream),
 }
 
 impl Stream {
@@ -34,6 +36,7 @@ impl Stream {
         match self {
             Self::Unix(s) => s.read(buf),
             Self::Tcp(s) => s.read(buf),
+            Self::Tls(s) => s.read(buf),
         }
     }
 
@@ -41,6 +44,7 @@ impl Stream {
         match self {
             Self::Unix(s) => s.write_all(bytes),
             Self::Tcp(s) => s.write_all(bytes),
+            Self::Tls(s) => s.write_all(bytes),
         }
     }
 
@@ -48,6 +52,7 @@ impl Stream {
         Ok(match self {
             Self::Unix(s) => Self::Unix(s.try_clone()?),
             Self::Tcp(s) => Self::Tcp(s.try_clone()?),
+            Self::Tls(s) => Self::Tls(s.clone()),
         })
     }
 }
@@ -74,9 +79,9 @@ pub enum OpenError {
     Negotiate(String),
 }
 
-/// Connects to `remote` (`unix:FILE`, `tcp:HOST[:PORT]`) and agrees on one of `versions`.
-pub fn open(remote: &str, versions: Versions) -> std::result::Result<Vconn, OpenError> {
-    let stream = connect(remote).map_err(OpenError::Connect)?;
+/// Connects to `remote` (`unix:FILE`, `tcp:HOST[:PORT]`, `ssl:HOST[:PORT]`) and agrees on one of `versions`.
+pub fn open(remote: &str, versions: Versions, tls: &Tls) -> std::result::Result<Vconn, OpenError> {
+    let stream = connect(remote, tls).map_err(OpenError::Connect)?;
     let mut conn =
         Vconn { name: remote.to_owned(), version: Version::V10, stream, framer: Framer::default(), unsent: Vec::new() };
     let newest = versions.newest().unwrap_or(Version::V10);
@@ -119,23 +124,25 @@ fn describe(versions: Versions) -> String {
     }
 }
 
-fn connect(remote: &str) -> io::Result<Stream> {
+fn connect(remote: &str, tls: &Tls) -> io::Result<Stream> {
     let unsupported = || io::Error::from_raw_os_error(97); // EAFNOSUPPORT
     match remote.split_once(':') {
         Some(("unix", path)) => {
             let path = if path.starts_with('/') { path.into() } else { daemon::dirs::rundir().join(path) };
             unixctl::socket::connect(&path).map(Stream::Unix)
         }
-        Some(("tcp", target)) => {
+        Some((method @ ("tcp" | "ssl"), target)) => {
+            if method == "ssl" {
+                tls.check()?;
+            }
             let (host, port) = split_host(target);
             let address = (host.as_str(), port).to_socket_addrs()?.next().ok_or_else(unsupported)?;
             let stream = TcpStream::connect(address)?;
             stream.set_nodelay(true)?;
-            Ok(Stream::Tcp(stream))
-        }
-        Some(("ssl", _)) => {
-            tracing::error!(target: "stream_ssl", "SSL connections are not supported");
-            Err(io::Error::from_raw_os_error(92)) // ENOPROTOOPT
+            if method == "tcp" {
+                return Ok(Stream::Tcp(stream));
+            }
+            tls::blocking::connect(tls, remote, stream).map(Stream::Tls)
         }
         _ => Err(unsupported()),
     }

@@ -10,7 +10,7 @@
 //! - [`monitors`]: who hears of which changes of flows, [`monitoring`]: on connections;
 //! - [`asynchronous`]: packet-ins, flow-removed and port-status messages;
 //! - [`failopen`]: what a bridge does without its controllers; [`inband`]: how it reaches them through itself;
-//! - [`service`]: sockets: listeners, active connections, [`sockets`]: how they are made.
+//! - [`service`]: listeners, active connections.
 //!
 //! Messages are handled on the control thread, one after the other. Packet threads only queue packet-ins, and never
 //! wait: a peer whose queue is full loses them, which is counted.
@@ -31,7 +31,6 @@ pub mod pinsched;
 pub mod rconn;
 pub mod remote;
 pub mod service;
-mod sockets;
 mod stats;
 mod table_features;
 
