@@ -25,15 +25,33 @@ class Case:
         self.name = name
         content = json.loads(path.read_text())
         self.description = next(each for each in content if isinstance(each, str))
-        bodies = [each for each in content if isinstance(each, dict)]
-        self.bodies = bodies
-        self.tests = [body["description"] for body in bodies]
-        steps = [step for body in bodies for step in body["tests"]]
+        self.bodies = [each for each in content if isinstance(each, dict)]
+        self.tests = [body["description"] for body in self.bodies]
+
+    def whole(self):
+        return Part(self, range(len(self.tests)))
+
+
+class Part:
+    """Tests of one case, by their places in its file."""
+
+    def __init__(self, case, places):
+        self.case = case
+        self.places = list(places)
+        steps = [step for place in self.places for step in case.bodies[place]["tests"]]
         streams = [step["ingress"]["packets"] for step in steps if isinstance(step["ingress"], dict)]
         # Packets a second that the tester has to send.
         self.load = max((stream.get("pktps", 1000) for stream in streams), default=0)
         misses = sum("table-miss" in step for step in steps)
         self.cost_s = len(steps) * PLAIN_S + misses * MISS_S + len(streams) * STREAM_S
+
+    def put_into(self, folder, name):
+        """Gives the tester the file, or one with these of its tests."""
+        path = folder / f"{name}.json"
+        if len(self.places) == len(self.case.tests):
+            path.symlink_to(self.case.path)
+        else:
+            path.write_text(json.dumps([self.case.description, *(self.case.bodies[place] for place in self.places)]))
 
 
 def folder():
@@ -51,19 +69,19 @@ def find(versions):
     ]
 
 
-def parcels(cases):
-    """Groups of cases that one start of the tester goes through: of one version, without two equal descriptions, none
+def parcels(parts):
+    """Groups of parts that one start of the tester goes through: of one version, without two equal descriptions, none
     much longer than PARCEL_S; the long ones first, so that none is left over at the end."""
     made = []
-    for case in sorted(cases, key=lambda case: -case.cost_s):
+    for part in sorted(parts, key=lambda part: -part.cost_s):
         for parcel in made:
             if (
-                parcel[0].version == case.version
-                and sum(each.cost_s for each in parcel) + case.cost_s <= PARCEL_S
-                and all(each.description != case.description for each in parcel)
+                parcel[0].case.version == part.case.version
+                and sum(each.cost_s for each in parcel) + part.cost_s <= PARCEL_S
+                and all(each.case.description != part.case.description for each in parcel)
             ):
-                parcel.append(case)
+                parcel.append(part)
                 break
         else:
-            made.append([case])
+            made.append([part])
     return made
