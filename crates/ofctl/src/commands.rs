@@ -2,7 +2,9 @@
 
 use crate::error::{Result, fatal};
 use crate::options::Context;
-use crate::{bundles, flow_change, flow_dump, flow_set, groups, meters, monitor, offline, packet_out, ports, query};
+use crate::{
+    bundles, flow_change, flow_dump, flow_set, groups, meters, monitor, offline, packet_out, ports, query, tables,
+};
 
 /// Whether a command changes something.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -53,7 +55,7 @@ const COMMANDS: &[Command] = &[
     command("dump-ports", 1, 2, Reads, query::dump_ports),
     command("dump-ports-desc", 1, 2, Reads, query::dump_ports_desc),
     command("mod-port", 3, 3, Writes, ports::mod_port),
-    command("mod-table", 3, 3, Writes, ports::mod_table),
+    command("mod-table", 3, 3, Writes, tables::mod_table),
     command("get-frags", 1, 1, Reads, query::get_frags),
     command("set-frags", 2, 2, Writes, query::set_frags),
     command("add-group", 1, 2, Writes, groups::add_group),

@@ -25,6 +25,7 @@ pub mod ports;
 pub mod protocol;
 pub mod query;
 pub mod switch;
+pub mod tables;
 pub mod vconn;
 
 mod commands;

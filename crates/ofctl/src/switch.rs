@@ -10,6 +10,7 @@ use openflow::message::{self, Options};
 use openflow::multipart::{Reassembly, StatsReply, StatsRequest};
 use openflow::print::{self, Style};
 use openflow::types;
+use openflow::versions::Versions;
 use openflow::{Message, Protocols, Version};
 use std::fs;
 use std::io::{self, Write};
@@ -30,8 +31,13 @@ const ANSWER_BYTES_MAX: usize = 1 << 32;
 
 /// Opens a switch by bridge name, socket or remote.
 pub fn open(c: &Context, name: &str, target: Target) -> Result<Vconn> {
+    open_in(c.versions, name, target)
+}
+
+/// The same in one of these versions.
+pub fn open_in(versions: Versions, name: &str, target: Target) -> Result<Vconn> {
     if name.contains(':') {
-        return vconn::open(name, c.versions).map_err(|e| match e {
+        return vconn::open(name, versions).map_err(|e| match e {
             OpenError::Connect(e) => fatal(format!("connecting to {name} ({})", strerror(&e))),
             OpenError::Negotiate(why) => fatal(format!("{name}: failed to connect to socket ({why})")),
         });
@@ -43,7 +49,7 @@ pub fn open(c: &Context, name: &str, target: Target) -> Result<Vconn> {
         if !is_socket {
             continue;
         }
-        return vconn::open(&format!("unix:{}", path.display()), c.versions).map_err(|e| match e {
+        return vconn::open(&format!("unix:{}", path.display()), versions).map_err(|e| match e {
             OpenError::Connect(e) => {
                 fatal(format!("{}: failed to connect to socket ({})", path.display(), strerror(&e)))
             }
@@ -173,14 +179,9 @@ pub fn port_names(c: &Context, switch: &str) -> Result<Names> {
 }
 
 /// The switch's table names.
-fn table_names(c: &Context, switch: &str) -> Result<Names> {
+pub fn table_names(c: &Context, switch: &str) -> Result<Names> {
     let mut conn = open(c, switch, Target::Mgmt)?;
     let mut names = Names::default();
-    if matches!(conn.version, Version::V11 | Version::V12) {
-        // Their table statistics are in a form of their own, which this program does not read.
-        vconn::next_xid();
-        return Ok(names);
-    }
     let request = if conn.version < Version::V13 { StatsRequest::Table } else { StatsRequest::TableFeatures(vec![]) };
     match stats(&mut conn, request)? {
         StatsReply::Table(tables) => {

@@ -5,6 +5,7 @@ use crate::conn::remote::PeerKind;
 use crate::expire::Expirable;
 use crate::revalidate::Change;
 use crate::switch::Switch;
+use crate::table_config::TableConfigs;
 use crate::transaction::Writer;
 use base::{MacAddr, PortNo};
 use netdev::Netdev;
@@ -26,6 +27,7 @@ pub struct Ofproto {
     macs: Arc<RwLock<MacTable>>,
     state: RwLock<State>,
     pub(crate) expirable: Expirable,
+    pub(crate) table_configs: TableConfigs,
     connections: Connections,
 }
 
@@ -166,6 +168,7 @@ impl Ofproto {
             macs: Arc::default(),
             state: RwLock::default(),
             expirable: Expirable::default(),
+            table_configs: TableConfigs::default(),
             connections: Connections::default(),
         }
     }
@@ -206,7 +209,7 @@ impl Ofproto {
         }
     }
 
-    fn rebuild(&self) {
+    pub(crate) fn rebuild(&self) {
         if let Some(switch) = self.switch() {
             switch.rebuild(self.id);
         }
@@ -415,6 +418,7 @@ impl Ofproto {
             tables: Arc::clone(&self.tables),
             macs: Arc::clone(&self.macs),
             miss_to_controller: state.miss_to_controller,
+            misses: self.table_configs.misses(),
             forward_bpdu: state.forward_bpdu,
             dhcp_to_local: state.dhcp_to_local,
         }

@@ -62,6 +62,7 @@ impl Ofproto {
         let over: Vec<_> =
             self.expirable.0.lock().values().filter_map(|r| Some((Arc::clone(r), expired(r, now)?))).collect();
         self.reap();
+        self.writer.lock().evictable.retain(|_, order| !order.is_idle(now));
         if over.is_empty() { Vec::new() } else { self.remove_rules(&over) }
     }
 }

@@ -30,6 +30,8 @@ pub enum RemovedReason {
     GroupDelete = 3,
     /// A meter that it sent packets through was deleted.
     MeterDelete = 4,
+    /// It made room for another.
+    Eviction = 5,
 }
 
 /// A flow that is gone.
@@ -183,7 +185,7 @@ impl Transaction<'_> {
     /// Carries out a flow modification whose actions have been checked, but for the groups that they name.
     ///
     /// Errors: `OFPFMFC_BAD_TABLE_ID`, `OFPBRC_EPERM` for the table that the switch keeps for itself, `OFPFMFC_OVERLAP`,
-    /// `OFPBAC_BAD_OUT_GROUP`.
+    /// `OFPBAC_BAD_OUT_GROUP`, `OFPFMFC_TABLE_FULL`.
     pub fn flow_mod(&mut self, fm: &FlowMod) -> Result<(), OfpError> {
         if fm.table_id.is_some_and(|t| usize::from(t) >= N_TABLES) {
             return Err(OfpError::FmfcBadTableId);
@@ -217,6 +219,10 @@ impl Transaction<'_> {
         if old.is_none() && fm.flags.check_overlap && rules.overlaps(&fm.matching, fm.priority.into(), LATEST) {
             return Err(OfpError::FmfcOverlap);
         }
+        if old.is_none() {
+            self.make_room(table_id)?;
+        }
+        let rules = &self.table(table_id)?.rules;
         let kept = old.as_ref().filter(|_| !fm.flags.reset_counts);
         let count = kept.map_or_else(Count::default, Count::on);
         let rule = Arc::new(Rule {

@@ -10,6 +10,7 @@
 //! by the housekeeping. Nobody who looks ever waits.
 
 use crate::bridge::Ofproto;
+use crate::evict::Evictable;
 use crate::flow_table::{Criteria, Removed, RemovedReason};
 use crate::revalidate::{Change, RuleChange};
 use base::Millis;
@@ -41,6 +42,8 @@ pub(crate) struct Writer {
     pub(crate) hidden: Vec<Arc<Rule>>,
     /// When a flow was removed last, by table.
     pub(crate) removals: HashMap<u8, Millis>,
+    /// The flows that may make room for others, of tables that have overflowed.
+    pub(crate) evictable: HashMap<u8, Evictable>,
 }
 
 impl Writer {
@@ -64,6 +67,8 @@ pub struct Transaction<'a> {
     /// What to tell of flows that were removed, not replaced.
     removed: Vec<Removed>,
     changes: Vec<Change>,
+    /// How many flows each table has more or less than before.
+    balance: HashMap<u8, i64>,
 }
 
 impl Ofproto {
@@ -88,6 +93,7 @@ impl Ofproto {
             gone: Vec::new(),
             removed: Vec::new(),
             changes: Vec::new(),
+            balance: HashMap::new(),
         };
         drop(current);
         match f(&mut transaction) {
@@ -135,11 +141,27 @@ impl Transaction<'_> {
         self.version
     }
 
+    /// Flows that a table has as it is now, without hidden ones.
+    pub(crate) fn n_flows(&self, table: u8) -> u64 {
+        let before = self.bridge.tables().get(usize::from(table)).map_or(0, Table::n_active);
+        before.saturating_add_signed(self.balance.get(&table).copied().unwrap_or(0))
+    }
+
+    fn count(&mut self, rule: &Rule, change: i64) {
+        if !rule.is_hidden() {
+            *self.balance.entry(rule.table).or_default() += change;
+        }
+    }
+
     /// Puts a rule into its table, in the place of `old` if that is given.
     pub(crate) fn put(&mut self, rule: Arc<Rule>, old: Option<&Arc<Rule>>) -> Result<(), OfpError> {
         self.table(rule.table)?.rules.insert(Arc::clone(&rule));
         self.added.push(Arc::clone(&rule));
+        if let Some(evictable) = self.writer.evictable.get_mut(&rule.table) {
+            evictable.insert(&rule);
+        }
         let Some(old) = old else {
+            self.count(&rule, 1);
             self.note(rule, RuleChange::Added);
             return Ok(());
         };
@@ -158,6 +180,7 @@ impl Transaction<'_> {
     pub(crate) fn remove(&mut self, rule: &Arc<Rule>, reason: RemovedReason) {
         if rule.versions.visible_in(classifier::LATEST) {
             self.mark_gone(rule);
+            self.count(rule, -1);
             self.removed.push(Removed { rule: Arc::clone(rule), reason });
             self.note(Arc::clone(rule), RuleChange::Removed);
         }
@@ -165,6 +188,9 @@ impl Transaction<'_> {
 
     fn mark_gone(&mut self, rule: &Arc<Rule>) {
         rule.versions.remove_in(self.version);
+        if let Some(evictable) = self.writer.evictable.get_mut(&rule.table) {
+            evictable.remove(rule);
+        }
         self.gone.push(Arc::clone(rule));
     }
 
@@ -217,6 +243,7 @@ impl Transaction<'_> {
         drop(writer);
         base::coverage!(rev_flow_table);
         self.changes.into_iter().for_each(|change| bridge.changed(change));
+        bridge.tell_vacancies(self.balance.into_keys());
         self.removed
     }
 
@@ -267,7 +294,8 @@ impl Transaction<'_> {
         }
     }
 
-    fn roll_back(self) {
+    fn roll_back(mut self) {
+        self.writer.evictable.clear();
         for rule in &self.gone {
             rule.versions.remove_in(u64::MAX);
         }

@@ -4,6 +4,7 @@ mod config;
 mod stats;
 
 pub use config::{TableDesc, TableMod, TableProperties, TableReason, TableStatus, Vacancy, table_config};
+pub(crate) use stats::{FIELDS11, fields12};
 pub use stats::{TableAbilities, TableStats};
 
 use crate::Version::{self, V15};
@@ -206,6 +207,12 @@ impl TableFeatures {
         Ok(())
     }
 
+    /// Whether there are no properties: OpenFlow 1.5 may leave them out of requests.
+    fn says_nothing_of_flows(&self) -> bool {
+        let none = FlowFeatures::default();
+        self.nonmiss == none && self.miss == none && self.matching.is_empty() && self.wildcard.is_empty()
+    }
+
     pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
         let start = out.len();
         out.put_u16(0);
@@ -218,6 +225,10 @@ impl TableFeatures {
         out.put_u64(self.metadata_write);
         out.put_u32(self.config);
         out.put_u32(self.max_entries);
+        if version >= V15 && self.says_nothing_of_flows() {
+            patch_len(out, start, 0);
+            return;
+        }
         for (odd, f) in [(0, &self.nonmiss), (1, &self.miss)] {
             property::put(out, odd, |out| put_types(out, f.instructions));
             property::put(out, 2 + odd, |out| {

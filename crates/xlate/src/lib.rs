@@ -36,7 +36,9 @@ mod tests;
 pub use groups::{Counters, Group, GroupBucket, Groups};
 pub use mac::MacTable;
 pub use meters::{Meter, Meters};
-pub use model::{Bridge, BridgeId, Bundle, Count, Network, Port, PortConfig, PortOut, Rule, RuleStats, VlanMode};
+pub use model::{
+    Bridge, BridgeId, Bundle, Count, Network, Port, PortConfig, PortOut, Rule, RuleStats, TableMiss, VlanMode,
+};
 pub use numbered::Numbered;
 pub use tables::{Table, Tables, View};
 pub use translate::{Start, translate, translate_from};

@@ -3,7 +3,7 @@
 //! Lists that a `resubmit` or `goto_table` leads to are kept on a stack of this module's, not on the thread's: there may
 //! be thousands of them inside of each other.
 
-use crate::model::Rule;
+use crate::model::{Rule, TableMiss};
 use crate::trace::Kind;
 use crate::translate::Xlate;
 use crate::verdict::{Dependency, Effect, Lookup, Written, WrittenWord};
@@ -14,6 +14,9 @@ use std::sync::Arc;
 
 /// The ingress port in word [`layout::PORTS`].
 const IN_PORT: u64 = 0xffff_ffff << 32;
+
+/// The last table that a miss goes on to: the one after it is the switch's own.
+const LAST_TABLE: u8 = 253;
 
 /// Lists inside of each other, mostly.
 const FRAMES_LIKELY: usize = 12;
@@ -124,20 +127,22 @@ impl Xlate<'_> {
     /// Looks up, and returns what is to be carried out. `depth` is what to go back to.
     fn look_up(&mut self, table: u8, in_port: Option<PortNo>, pipeline: bool, depth: u32) -> Option<Frame<'static>> {
         let old_table = std::mem::replace(&mut self.table, table);
-        let rule = match in_port {
-            Some(port) => {
-                let (old_port, written) = (self.key.in_port(), self.written.take());
-                self.key.set_in_port(port);
-                let rule = self.find_rule(table);
-                self.key.set_in_port(old_port);
-                self.written = written;
-                rule
+        let mut rule = self.find_rule_as(table, in_port);
+        if pipeline {
+            // Where misses go on to the next table, that stands for this one.
+            while rule.is_none()
+                && self.bridge.misses.get(&self.table) == Some(&TableMiss::Continue)
+                && self.table < LAST_TABLE
+            {
+                self.tracer.enter(Kind::Table, || format!("{:2}. No match.", self.table));
+                self.tracer.leave();
+                self.table += 1;
+                rule = self.find_rule_as(self.table, in_port);
             }
-            None => self.find_rule(table),
-        };
+        }
         // The last effect tells of it.
         let Some(rule) = rule else {
-            self.miss(table, pipeline);
+            self.miss(self.table, pipeline);
             (self.table, self.depth) = (old_table, depth);
             return None;
         };
@@ -158,6 +163,21 @@ impl Xlate<'_> {
             self.tracer.note(Kind::Action, || "drop".into());
         }
         Some(Frame { list: List::Rule(rule, back), next: 0 })
+    }
+
+    /// Looks up as if the packet had come in on `in_port`, if that is given.
+    fn find_rule_as(&mut self, table: u8, in_port: Option<PortNo>) -> Option<Arc<Rule>> {
+        match in_port {
+            Some(port) => {
+                let (old_port, written) = (self.key.in_port(), self.written.take());
+                self.key.set_in_port(port);
+                let rule = self.find_rule(table);
+                self.key.set_in_port(old_port);
+                self.written = written;
+                rule
+            }
+            None => self.find_rule(table),
+        }
     }
 
     /// After the last of a rule's actions.
@@ -223,7 +243,12 @@ impl Xlate<'_> {
     fn miss(&mut self, table: u8, pipeline: bool) {
         self.tracer.enter(Kind::Table, || format!("{table:2}. No match."));
         let no_packet_in = self.bridge.ports.get(&self.key.in_port()).is_some_and(|p| p.config.no_packet_in);
-        if pipeline && self.bridge.miss_to_controller && !no_packet_in {
+        let to_controller = self
+            .bridge
+            .misses
+            .get(&table)
+            .map_or(self.bridge.miss_to_controller, |miss| *miss == TableMiss::Controller);
+        if pipeline && to_controller && !no_packet_in {
             self.tracer.note(Kind::Action, || "controller (table miss)".into());
             let old = (std::mem::replace(&mut self.rule_is_miss, false), std::mem::take(&mut self.rule_cookie));
             let reason = PacketInReason::NoMatch;

@@ -62,6 +62,7 @@ impl Ofproto {
                     RemovedReason::Delete => FlowRemovedReason::Delete,
                     RemovedReason::GroupDelete => FlowRemovedReason::GroupDelete,
                     RemovedReason::MeterDelete => FlowRemovedReason::MeterDelete,
+                    RemovedReason::Eviction => FlowRemovedReason::Eviction,
                 },
                 table_id: Some(rule.table),
                 duration_sec: (age / 1000) as u32,

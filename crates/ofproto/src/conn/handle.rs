@@ -54,7 +54,7 @@ impl Ofproto {
             // A second HELLO changes nothing; replies and asynchronous messages are nothing to a switch.
             Message::Hello(_) | Message::EchoReply(_) | Message::Error(_) | Message::FlowAge => {}
             Message::EchoRequest(data) => peer.send(xid, &Message::EchoReply(data)),
-            Message::FeaturesRequest => peer.send(xid, &Message::FeaturesReply(Box::new(self.features(version)))),
+            Message::FeaturesRequest => peer.send(xid, &Message::FeaturesReply(Box::new(self.features()))),
             Message::GetConfigRequest => peer.send(xid, &Message::GetConfigReply(Self::config_of(peer, version))),
             Message::SetConfig(config) => {
                 Self::set_config(peer, config)?;
@@ -83,10 +83,7 @@ impl Ofproto {
             }
             Message::TableMod(tm) => {
                 writable(peer)?;
-                // The one setting that OpenFlow 1.3 has left is none; earlier ones choose what a miss does.
-                if tm.config != 0 {
-                    return Err(OfpError::TmfcBadConfig);
-                }
+                self.table_mod(&tm, version)?;
             }
             Message::GroupMod(gm) => {
                 writable(peer)?;
@@ -128,8 +125,12 @@ impl Ofproto {
                 writable(peer)?;
                 self.bundle_add(peer, (version, xid), *add, bytes)?;
             }
-            Message::StatsRequest { more: true, .. } => return Err(OfpError::BrcMultipartBufferOverflow),
-            Message::StatsRequest { more: false, body } => self.stats(peer, version, xid, body)?,
+            Message::StatsRequest { more, body } => {
+                let whole = peer.parts.lock().add((xid, more), body, bytes, self.now())?;
+                if let Some(body) = whole {
+                    self.stats(peer, version, xid, body)?;
+                }
+            }
             Message::FlowMonitorCancel(_)
             | Message::FeaturesReply(_)
             | Message::GetConfigReply(_)
@@ -150,10 +151,15 @@ impl Ofproto {
         Ok(())
     }
 
-    fn features(&self, version: Version) -> Features {
-        let mut capabilities =
-            capability::FLOW_STATS | capability::TABLE_STATS | capability::PORT_STATS | capability::QUEUE_STATS;
-        capabilities |= if version == Version::V10 { capability::ARP_MATCH_IP } else { capability::GROUP_STATS };
+    fn features(&self) -> Features {
+        // Those that a version does not have are left out of its messages.
+        let capabilities = capability::FLOW_STATS
+            | capability::TABLE_STATS
+            | capability::PORT_STATS
+            | capability::GROUP_STATS
+            | capability::QUEUE_STATS
+            | capability::ARP_MATCH_IP
+            | capability::BUNDLES;
         Features {
             datapath_id: self.identity().datapath_id,
             n_buffers: 0,
@@ -176,7 +182,8 @@ impl Ofproto {
     }
 
     fn set_config(peer: &Peer, config: SwitchConfig) -> Handled {
-        if config.frag != FragHandling::Normal {
+        // Fragments are not put together, which does not keep the rest from being set: who asked finds out by asking.
+        if !matches!(config.frag, FragHandling::Normal | FragHandling::Reassemble) {
             return Err(OfpError::ScfcBadFlags);
         }
         let mut state = peer.state.lock();
@@ -233,6 +240,12 @@ impl Ofproto {
         let switch = self.switch().ok_or(OfpError::BrcEperm)?;
         let mut key = switch.key_of(packet.data(), out.in_port);
         key.set_in_port(out.in_port);
+        for field in flow::field::FIELDS {
+            let (value, mask) = out.metadata.get(field.id);
+            if mask != 0 {
+                key.set(field.id, value);
+            }
+        }
         let exactly = flow::Match::new(&key, FlowKey([u64::MAX; flow::WORDS]));
         check(&out.actions, &exactly, &Limits::new(version, 0))?;
         check_references(&out.actions, groups, meters)?;
@@ -313,7 +326,7 @@ impl Ofproto {
 }
 
 /// Secondaries may look, not change (OpenFlow 1.3 section 6.3.6).
-fn writable(peer: &Peer) -> Handled {
+pub(super) fn writable(peer: &Peer) -> Handled {
     if peer.role() == Role::Secondary {
         return Err(OfpError::BrcIsSecondary);
     }

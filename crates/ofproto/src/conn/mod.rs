@@ -3,7 +3,8 @@
 //! - [`remote`]: whom connections are to, as configured; [`rconn`]: when to connect, probe and give up;
 //! - [`peer`]: one connection's state and its queue of bytes to send; [`limits`]: packet-ins held to a rate, by the
 //!   schedulers of [`pinsched`];
-//! - [`handle`]: what a message does, and the answers; [`stats`]: statistics requests;
+//! - [`handle`]: what a message does, and the answers; [`stats`]: statistics requests, [`parts`]: those in several
+//!   messages; [`table_features`]: what tables can do;
 //! - [`bundles`]: messages that are carried out together;
 //! - [`asynchronous`]: packet-ins, flow-removed and port-status messages;
 //! - [`failopen`]: what a bridge does without its controllers; [`inband`]: how it reaches them through itself;
@@ -18,6 +19,7 @@ mod failopen;
 mod handle;
 pub mod inband;
 mod limits;
+mod parts;
 pub mod peer;
 pub mod pinsched;
 pub mod rconn;
@@ -28,6 +30,7 @@ mod stats;
 mod table_features;
 
 use failopen::FailOpen;
+pub(crate) use handle::N_TABLES_SHOWN;
 use parking_lot::RwLock;
 use peer::Peer;
 use remote::{PeerKind, Remote};

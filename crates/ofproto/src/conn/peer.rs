@@ -2,6 +2,7 @@
 
 use super::bundles::Bundles;
 use super::limits::PacketInLimits;
+use super::parts::Parts;
 use super::remote::{PeerKind, Remote, Settings};
 use base::{Millis, PortNo};
 use openflow::asynchronous::AsyncConfig;
@@ -27,6 +28,7 @@ pub struct Peer {
     pub remote: Arc<Remote>,
     pub(crate) state: Mutex<PeerState>,
     pub(super) bundles: Mutex<Bundles>,
+    pub(super) parts: Mutex<Parts>,
     /// Packet-ins that wait for their turn.
     pub(crate) limits: PacketInLimits,
     /// Told when the connection is to be closed.
@@ -130,6 +132,7 @@ impl Peer {
             remote,
             state: Mutex::new(state),
             bundles: Mutex::default(),
+            parts: Mutex::default(),
             limits: PacketInLimits::default(),
             hang_up: Notify::new(),
             agreed: Notify::new(),
@@ -139,6 +142,17 @@ impl Peer {
             load: Arc::clone(&load),
         };
         (Arc::new(peer), Outgoing { receiver, load, packet_ins: 0 })
+    }
+
+    /// Notes the version that was agreed on, which says of what else a peer hears that has not asked.
+    pub(crate) fn agree_on(&self, version: Version) {
+        let mut state = self.state.lock();
+        state.version = Some(version);
+        state.asynchronous.flow_removed[0] &= match version {
+            Version::V10 | Version::V11 | Version::V12 => 0x07,
+            Version::V13 => 0x0f,
+            Version::V14 | Version::V15 => 0x3f,
+        };
     }
 
     /// Queues a message. Nothing is sent before the versions are agreed on, but HELLO and errors, which are encoded by

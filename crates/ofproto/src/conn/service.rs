@@ -32,7 +32,7 @@ use vlog::{RateLimit, dbg_rl};
 pub use super::sockets::{DSCP, OFP_PORT, numeric_address};
 
 /// Versions that are spoken.
-pub const SUPPORTED: [Version; 3] = [Version::V10, Version::V13, Version::V14];
+pub const SUPPORTED: [Version; 6] = Version::ALL;
 /// How long a connection that is over may take for what was queued before.
 const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
 /// Messages a minute that are logged, and in one burst.
@@ -402,7 +402,7 @@ fn negotiate(bridge: &Arc<Ofproto>, peer: &Arc<Peer>, message: &[u8]) -> io::Res
         tracing::warn!(target: "vconn", "{}: version negotiation failed ({text})", peer.remote.target);
         return fail(text);
     };
-    peer.state.lock().version = Some(version);
+    peer.agree_on(version);
     bridge.update_miss_to_controller();
     Ok(())
 }

@@ -171,6 +171,7 @@ impl Switch {
             let removed = bridge.expire(now);
             bridge.finish_removal(&removed);
             bridge.expire_bundles(now, self.bundle_idle_ms());
+            bridge.expire_parts(now);
             bridge.see_to_fail_open(now);
         }
     }

@@ -178,7 +178,7 @@ impl Client {
     /// A connection to this remote.
     fn of(bridge: &Arc<Ofproto>, remote: Arc<Remote>, version: Version) -> Self {
         let (peer, outgoing) = Peer::new(remote, bridge.now());
-        peer.state.lock().version = Some(version);
+        peer.agree_on(version);
         bridge.connections().add(Arc::clone(&peer));
         bridge.update_miss_to_controller();
         Self { bridge: Arc::clone(bridge), version, peer, outgoing: Mutex::new(outgoing) }

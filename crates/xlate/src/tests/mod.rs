@@ -117,6 +117,7 @@ fn network_with(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, pee
             tables,
             macs: Arc::new(RwLock::new(macs)),
             miss_to_controller: false,
+            misses: Default::default(),
             forward_bpdu: false,
             dhcp_to_local: false,
         };
