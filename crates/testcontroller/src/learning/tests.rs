@@ -1,3 +1,5 @@
+//! Cases of the learning switch, message by message.
+
 use super::*;
 use openflow::packet::PacketInFormat;
 use openflow::print::{Style, print};
