@@ -44,6 +44,8 @@ pub struct Frozen {
     pub(crate) in_action_set: bool,
     pub(crate) in_group: bool,
     pub(crate) packet_out: bool,
+    /// The datapath has computed its hash by then.
+    pub(crate) hashed: bool,
     /// A controller has the packet.
     pub paused: bool,
 }
@@ -182,8 +184,9 @@ impl FrozenTable {
 /// Actions say no more here than how many there are: they are compared.
 fn hash_of(frozen: &Frozen, hasher: &foldhash::fast::RandomState) -> u64 {
     let mut state = hasher.build_hasher();
-    let Frozen { bridge, words, stack, lists, action_set, in_action_set, in_group, packet_out, paused } = frozen;
-    (bridge, words, stack, action_set.len(), in_action_set, in_group, packet_out, paused).hash(&mut state);
+    let Frozen { bridge, words, stack, lists, action_set, in_action_set, in_group, packet_out, hashed, paused } =
+        frozen;
+    (bridge, words, stack, action_set.len(), in_action_set, in_group, packet_out, hashed, paused).hash(&mut state);
     for FrozenList { actions, next, place, of_rule } in lists {
         (actions.len(), next, place.table, place.cookie, place.is_miss, of_rule).hash(&mut state);
     }
@@ -238,6 +241,7 @@ impl Xlate<'_> {
             in_action_set: self.in_action_set,
             in_group: self.in_group,
             packet_out: self.initial_actions_seen,
+            hashed: self.hashed || matches!(why, Freeze::Hash(..)),
             paused,
         };
         let Some(kept) = self.net.frozen.keep(frozen) else {
@@ -318,6 +322,7 @@ fn go_on(net: &Network, key: &FlowKey, kept: &Arc<Kept>, trace: bool) -> Verdict
     x.action_set.clone_from(&frozen.action_set);
     (x.in_action_set, x.in_group) = (frozen.in_action_set, frozen.in_group);
     x.initial_actions_seen = frozen.packet_out;
+    x.hashed = frozen.hashed;
     x.dependencies.push(Dependency::Bridge(bridge.id));
     x.dependencies.push(Dependency::Frozen(Arc::clone(kept)));
     x.tracer.enter(Kind::Bridge, || format!("bridge(\"{}\")", bridge.name));
@@ -378,6 +383,7 @@ mod tests {
             in_action_set: false,
             in_group: false,
             packet_out: false,
+            hashed: false,
             paused: false,
         }
     }

@@ -94,12 +94,8 @@ impl Xlate<'_> {
             return live.iter().position(|l| *l);
         }
         let Some(spread) = group.spread() else { return self.select_by_flow(group) };
-        if self.key.get(Field::DpHash) == 0 {
-            // Only the datapath sees packets: flows of all hashes share the megaflow up to here. One that has just come in
-            // has none; of one that came back it has to be seen.
-            if self.key.get(Field::RecircId) != 0 {
-                self.reads.note_field(Field::DpHash);
-            }
+        if !self.hashed {
+            // Only the datapath sees packets: flows of all hashes share the megaflow up to here.
             self.freeze = Some(Freeze::Hash(kind, param as u32));
             return None;
         }

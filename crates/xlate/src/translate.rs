@@ -142,6 +142,8 @@ pub(crate) struct Xlate<'a> {
     pub(crate) next: Option<Frame<'static>>,
     /// The packet has to come back after the action in work.
     pub(crate) freeze: Option<Freeze>,
+    /// The packet's key has its hash.
+    pub(crate) hashed: bool,
     /// An MPLS label was popped that nobody has looked behind.
     pub(crate) was_mpls: bool,
     /// What was written to the key until now, as dependencies tell it; `None` if that has to be told anew.
@@ -177,6 +179,8 @@ impl<'a> Xlate<'a> {
 
     fn new(net: &'a Network, bridge: &'a Bridge, key: FlowKey, trace: bool) -> Self {
         let view = bridge.tables.view();
+        // None that has just come in has one; whoever asks about a packet may say what it is to be.
+        let key_is_hashed = key.get(Field::DpHash) != 0;
         Self {
             net,
             bridge,
@@ -206,6 +210,7 @@ impl<'a> Xlate<'a> {
             steps: 0,
             next: None,
             freeze: None,
+            hashed: key_is_hashed,
             was_mpls: false,
             written: None,
             all_written: Vec::with_capacity(WORDS_WRITTEN_LIKELY),
