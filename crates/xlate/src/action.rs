@@ -66,6 +66,7 @@ impl Xlate<'_> {
             | Action::Ct(_)
             | Action::Nat(_)
             | Action::CtClear
+            | Action::SetTunOption(_)
             | Action::DeleteField(_) => self.not_executed(action),
             // There are no collectors to be told.
             Action::Sample(_) => {}

@@ -33,6 +33,10 @@ pub fn first_unsupported(actions: &[Action]) -> Option<&'static str> {
         | Action::Nat(_)
         | Action::CtClear
         | Action::DeleteField(_) => Some(action.name()),
-        _ => None,
+        _ => {
+            let mut named = false;
+            action.tunnel_options(&mut |_| named = true);
+            named.then(|| action.name())
+        }
     })
 }

@@ -96,7 +96,10 @@ impl Ofproto {
 
     /// Keeps a message in a bundle, which is opened if it is not there.
     pub(super) fn bundle_add(&self, peer: &Peer, xid: u32, add: BundleAdd, bytes: &[u8]) -> Result<(), OfpError> {
-        let BundleAdd { bundle_id, flags, message } = add;
+        let BundleAdd { bundle_id, flags, mut message } = add;
+        if let Message::FlowMod(_, fm) = &mut message {
+            self.place_options_of(fm)?;
+        }
         Self::check_for_bundle(&message)?;
         let mut bundles = peer.bundles.lock();
         let mut bundle = match bundles.remove(&bundle_id) {

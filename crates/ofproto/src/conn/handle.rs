@@ -75,6 +75,7 @@ impl Ofproto {
                 writable(peer)?;
                 // Before OpenFlow 1.2 there is no flag for it: an addition counts from zero.
                 fm.flags.reset_counts |= version < Version::V12 && fm.command == FlowModCommand::Add;
+                self.place_options_of(&mut fm)?;
                 self.handle_flow_mod(&fm)?;
             }
             Message::PortMod(pm) => {
@@ -242,6 +243,7 @@ impl Ofproto {
         key.set_in_port(out.in_port);
         let exactly = flow::Match::new(&key, FlowKey([u64::MAX; flow::WORDS]));
         check(&out.actions, &exactly, &Limits::new(version, 0))?;
+        self.check_options(&out.actions)?;
         check_references(&out.actions, groups, meters)?;
         Ok((key, packet))
     }
