@@ -104,7 +104,7 @@ impl TunOption {
     pub fn format_match(&self, out: &mut String) {
         out.push_str(self.field.name());
         match &self.mask {
-            Some(mask) if mask.is_empty() => return,
+            Some(mask) if mask.is_empty() => {}
             // The option is as long as its mask.
             Some(mask) if mask.iter().all(|byte| *byte == 0xff) => number(&self.value, "=", out),
             Some(mask) => {

@@ -87,7 +87,7 @@ impl Encoder {
             Action::PushVlan(tpid) => standard(out, 17, |b| b.put_u16(*tpid)),
             Action::PushMpls(eth_type) => self.extended(out, 23, 19, |b| b.put_u16(*eth_type)),
             Action::PopMpls(eth_type) => self.extended(out, 24, 20, |b| b.put_u16(*eth_type)),
-            Action::SetMplsLabel(label) => self.set_mpls(out, Field::MplsLabel, (*label).into()),
+            Action::SetMplsLabel(label) => self.set_mpls(out, Field::MplsLabel, *label),
             Action::SetMplsTc(tc) => self.set_mpls(out, Field::MplsTc, (*tc).into()),
             Action::SetMplsTtl(ttl) => self.extended(out, 25, 15, |b| b.put_u8(*ttl)),
             Action::DecMplsTtl => self.extended(out, 26, 16, |_| {}),
