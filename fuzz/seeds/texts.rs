@@ -259,6 +259,7 @@ pub(crate) fn actions() -> impl Iterator<Item = String> {
         "ct(nat),ct(commit,nat(src=10.0.0.1-10.0.0.9:1-100,persistent,random),exec(load:1->ct_mark[3..4])),ct_clear",
         "ct(commit,zone=5,nat(dst=[fc00::1]-[fc00::9]:5-10,hash)),ct(commit,nat(src)),resubmit(1,2,ct)",
         "sample(probability=12345,collector_set_id=1,obs_domain_id=2,obs_point_id=3,sampling_port=1,egress)",
+        "set_field:0x123456789abcdef0123456789abcdef012/0xff->tun_metadata5,load:5->tun_metadata0[40..43],push:tun_metadata0[]",
         "sample(probability=1),sample(probability=2,sampling_port=LOCAL),delete_field:tun_metadata63",
         "output:1,clear_actions,write_actions(output:2,pop_vlan),write_metadata:0x5/0xff,goto_table:9",
     ]
@@ -273,6 +274,7 @@ pub(crate) fn flows() -> impl Iterator<Item = String> {
         "modify_strict priority=7,ip,nw_src=10.0.0.0/8 actions=2",
         "delete cookie=1/-1,out_port=3,out_group=4",
         "delete_strict priority=9,in_port=1,dl_vlan=0xffff",
+        "tun_metadata0=0x123456789abcdef0123456789abcdef0123,tun_metadata1,tun_metadata63=0x100/0x300,actions=1",
         "idle_timeout=1,hard_timeout=2,importance=3,cookie=-1,send_flow_rem,check_overlap,reset_counts,actions=1",
     ];
     let matches = ["", "in_port=1,", "tcp,", "udp6,tp_src=5,", "arp,", "dl_vlan=3,ip,", "icmp6,", "reg1=1/3,"];

@@ -154,6 +154,7 @@ impl Protocols {
 
     fn of_action(action: &Action) -> Self {
         match action {
+            Action::SetTunOption(_) => Self::EXTENDED,
             Action::PushVlan(_) | Action::CopyTtlOut | Action::CopyTtlIn => Self::OF11_UP,
             Action::Meter(_) | Action::Encap(_) => Self::OF13_UP,
             Action::WriteMetadata { .. } => Self::EXTENDED | Self::OF11_STD,

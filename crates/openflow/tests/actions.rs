@@ -3,7 +3,7 @@
 
 use base::PortNo;
 use flow::text::parse_match;
-use flow::{Field, Match, NoNames};
+use flow::{Field, Match, NoNames, TunOption};
 use openflow::{
     Action, Ct, CtZone, Encap, EncapHeader, EncapProperty, Limits, Nat, NatAddresses, NatKind, OfpError, Sample,
     SampleDirection, SampleForm, Subfield, Version,
@@ -102,7 +102,17 @@ fn other() -> impl Strategy<Value = Action> {
             Sample { form, probability, collector_set_id, obs_domain_id, obs_point_id, sampling_port, direction };
         Action::Sample(Box::new(sample))
     });
+    let option =
+        (0..64u8, prop::collection::vec(any::<u8>(), 0..=124), any::<bool>()).prop_map(|(n, bytes, masked)| {
+            let field = Field::from_name(&format!("tun_metadata{n}")).expect("there are 64 of them");
+            let mask: Vec<u8> = bytes.iter().map(|byte| byte | 0x11).collect();
+            let option = TunOption::new(field, &bytes, masked.then_some(&mask[..])).expect("it fits");
+            Action::SetTunOption(Box::new(option))
+        });
     prop_oneof![
+        option.prop_filter("\"any value\" is no text", |action| {
+            !matches!(action, Action::SetTunOption(option) if option.mask() == Some(&[]))
+        }),
         sample,
         Just(Action::CtClear),
         (port, 0..255u8).prop_map(|(in_port, table)| Action::ResubmitCt { in_port, table: Some(table) }),

@@ -62,7 +62,12 @@ impl Xlate<'_> {
             Action::DecNshTtl => self.dec_nsh_ttl(),
             Action::Encap(encap) => self.encap(encap),
             Action::Decap(to) => self.decap(*to),
-            Action::ResubmitCt { .. } | Action::Ct(_) | Action::Nat(_) | Action::CtClear | Action::DeleteField(_) => {
+            Action::ResubmitCt { .. }
+            | Action::Ct(_)
+            | Action::Nat(_)
+            | Action::CtClear
+            | Action::SetTunOption(_)
+            | Action::DeleteField(_) => {
                 self.not_executed(action);
             }
             // There are no collectors to be told.

@@ -19,6 +19,10 @@ pub fn first_unsupported(actions: &[Action]) -> Option<&'static str> {
         Action::ResubmitCt { .. } | Action::Ct(_) | Action::Nat(_) | Action::CtClear | Action::DeleteField(_) => {
             Some(action.name())
         }
-        _ => None,
+        _ => {
+            let mut named = false;
+            action.tunnel_options(&mut |_| named = true);
+            named.then(|| action.name())
+        }
     })
 }

@@ -80,7 +80,7 @@ impl Ofproto {
             }
             let age = self.now().since(rule.created);
             let message = FlowRemoved {
-                matching: rule.minimatch.expand(),
+                matching: self.match_of(rule),
                 cookie: rule.cookie,
                 priority: rule.openflow_priority(),
                 reason: match reason {

@@ -94,8 +94,11 @@ impl Ofproto {
             let mut rest = Rest::default();
             for Kept { bytes, options } in messages {
                 let inner = bundle::inner(bytes).ok_or(OfpError::BfcMsgBadLen)?;
-                let (_, xid, message) = decode_with(inner, *options).map_err(|e| e.error)?;
+                let (_, xid, mut message) = decode_with(inner, *options).map_err(|e| e.error)?;
                 t.set_requester(Some(peer.requester(xid)));
+                if let Message::FlowMod(_, fm) = &mut message {
+                    self.place_options_of(fm)?;
+                }
                 match &message {
                     Message::FlowMod(_, fm) => t.flow_mod(fm)?,
                     Message::GroupMod(gm) => rest.groups.push((xid, self.change_groups(t, peer, gm)?)),

@@ -80,6 +80,7 @@ impl Ofproto {
                 writable(peer)?;
                 // Before OpenFlow 1.2 there is no flag for it: an addition counts from zero.
                 fm.flags.reset_counts |= version < Version::V12 && fm.command == FlowModCommand::Add;
+                self.place_options_of(&mut fm)?;
                 self.handle_flow_mod(peer.requester(xid), &fm)?;
             }
             Message::PortMod(pm) => {
@@ -265,6 +266,7 @@ impl Ofproto {
         }
         let exactly = flow::Match::new(&key, FlowKey([u64::MAX; flow::WORDS]));
         check(&out.actions, &exactly, &Limits::new(version, 0))?;
+        self.check_options(&out.actions)?;
         check_references(&out.actions, groups, meters)?;
         Ok((key, packet))
     }

@@ -11,6 +11,7 @@ mod meters;
 mod monitors;
 mod revalidation;
 mod statistics;
+mod tlv;
 
 use crate::conn::peer::{Outgoing, Peer};
 use crate::conn::remote::{PeerKind, Remote, Settings};

@@ -196,6 +196,7 @@ pub fn is_allowed_in_set(action: &Action) -> bool {
             | Action::SetL4Src(_)
             | Action::SetL4Dst(_)
             | Action::SetField { .. }
+            | Action::SetTunOption(_)
             | Action::RegLoad { .. }
             | Action::RegMove { .. }
             | Action::SetTunnel { .. }
@@ -320,6 +321,7 @@ impl Checker<'_> {
             Action::DeleteField(field) if !matches!(field.info().loc, Loc::TunMetadata(_)) => {
                 Err(OfpError::BacBadArgument)
             }
+            Action::SetTunOption(_) => Ok(()),
             Action::ResubmitCt { .. } | Action::CtClear | Action::Sample(_) | Action::DeleteField(_) => Ok(()),
             Action::Clone(nested) => self.list(nested, &mut m.clone()),
             // What the packet is when the action set is executed cannot be known.

@@ -14,7 +14,7 @@ use crate::property;
 use crate::version::Version;
 use crate::wire;
 use base::PortNo;
-use flow::{Field, Loc, field};
+use flow::{Field, Loc, TunOption, field};
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
@@ -233,7 +233,13 @@ fn set_field(mut r: Reader<'_>, may_mask: bool) -> Result<Action, OfpError> {
         return Err(if known && header.payload > 0 { OfpError::BacBadSetLen } else { OfpError::BacBadSetType });
     }
     let entry = nxm::decode_entry(&mut r)?;
-    let Entry::Field { field, value, mask, has_mask } = entry else { return Err(OfpError::BacBadSetType) };
+    let (field, value, mask, has_mask) = match entry {
+        Entry::Field { field, value, mask, has_mask } => (field, value, mask, has_mask),
+        Entry::Option(option) if option.mask().is_some() && !may_mask => return Err(OfpError::BacBadSetMask),
+        Entry::Option(option) if r.is_zero() => return Ok(Action::SetTunOption(Box::new(option))),
+        Entry::Option(_) => return Err(OfpError::BacBadSetArgument),
+        Entry::Cookie(_) | Entry::Unknown(_) => return Err(OfpError::BacBadSetType),
+    };
     if has_mask && (!may_mask || !nxm::mask_is_valid(field, mask)) {
         return Err(OfpError::BacBadSetMask);
     }
@@ -251,17 +257,17 @@ fn set_field(mut r: Reader<'_>, may_mask: bool) -> Result<Action, OfpError> {
 fn header_field(r: &mut Reader<'_>) -> Result<Field, OfpError> {
     let header = Header::decode(r)?;
     let field = header.field().ok_or(OfpError::BmcBadField)?;
-    if header.has_mask { Err(OfpError::BmcBadMask) } else { placed(field) }
+    if header.has_mask { Err(OfpError::BmcBadMask) } else { Ok(field) }
 }
 
 /// A field named by four bytes of header, in the older of Nicira's actions, which do not care for the mask bit.
 pub(super) fn short_header_field(r: &mut Reader<'_>) -> Result<Field, OfpError> {
     let mut word = Reader(r.take(4).ok_or(LEN)?);
     let header = Header::decode(&mut word).map_err(|_| OfpError::BacBadSetType)?;
-    placed(header.field().ok_or(OfpError::BacBadSetType)?)
+    header.field().ok_or(OfpError::BacBadSetType)
 }
 
-/// Tunnel options have no place without a TLV table.
+/// Tunnel options cannot be named by `learn`.
 pub(super) fn placed(field: Field) -> Result<Field, OfpError> {
     if let Loc::TunMetadata(_) = field.info().loc { Err(OfpError::NxfmfcInvalidTlvField) } else { Ok(field) }
 }
@@ -319,7 +325,12 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
             let dst = writable(subfield(short_header_field(&mut r)?, offset, n_bits)?)?;
             let value = r.u64().ok_or(LEN)?;
             let fits = n_bits >= 64 || value >> n_bits == 0;
-            if fits { Ok(Action::RegLoad { dst, value }) } else { Err(OfpError::BacBadArgument) }
+            let option = TunOption::of_bits(dst.field, offset, n_bits, &value.to_be_bytes());
+            match option {
+                _ if !fits => Err(OfpError::BacBadArgument),
+                Some(option) => Ok(Action::SetTunOption(Box::new(option))),
+                None => Ok(Action::RegLoad { dst, value }),
+            }
         }
         8 => Ok(Action::Note(r.0.to_vec())),
         9 => {

@@ -10,7 +10,7 @@ use crate::nxm::{self, Dialect, Header};
 use crate::property;
 use crate::version::Version;
 use base::PortNo;
-use flow::{Field, Match, field};
+use flow::{Field, Match, TunOption, field};
 
 /// Appends a list of actions, without the instructions in it that are no actions (OpenFlow 1.0 has extensions for some).
 pub fn encode_actions(out: &mut Vec<u8>, actions: &[Action], version: Version, matching: &Match) {
@@ -123,6 +123,10 @@ impl Encoder {
             Action::SetL4Src(port) => self.set_port(out, 9, *port, [Field::TcpSrc, Field::UdpSrc, Field::SctpSrc]),
             Action::SetL4Dst(port) => self.set_port(out, 10, *port, [Field::TcpDst, Field::UdpDst, Field::SctpDst]),
             Action::SetField { field, value, mask } => self.set_field(out, *field, *value, *mask),
+            Action::SetTunOption(option) => {
+                let standard = self.version >= Version::V12 && option.mask().is_none();
+                set_option(out, option, standard || self.version >= Version::V15);
+            }
             Action::RegLoad { dst, value } => reg_load(out, *dst, *value, self.version),
             Action::RegMove { src, dst } => reg_move(out, *src, *dst, self.version),
             Action::StackPush(part) => stack(out, 27, *part),
@@ -416,7 +420,16 @@ fn set_field_parts(out: &mut Vec<u8>, field: Field, value: u128, mask: u128, ver
     }
 }
 
+/// `set_field` of a tunnel option, as OpenFlow's own action or Nicira's.
+fn set_option(out: &mut Vec<u8>, option: &TunOption, is_standard: bool) {
+    let body = |b: &mut Vec<u8>| nxm::put_option(b, option);
+    if is_standard { standard(out, 25, body) } else { nicira(out, 33, body) }
+}
+
 fn reg_load(out: &mut Vec<u8>, dst: Subfield, value: u64, version: Version) {
+    if let Some(option) = TunOption::of_bits(dst.field, dst.offset, dst.n_bits, &value.to_be_bytes()) {
+        return set_option(out, &option, version >= Version::V15);
+    }
     let shifted = u128::from(value).checked_shl(dst.offset.into()).unwrap_or(0);
     if version >= Version::V15 {
         let whole = dst == Subfield::whole(dst.field);

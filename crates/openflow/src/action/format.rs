@@ -84,6 +84,11 @@ pub fn format_action(out: &mut String, action: &Action, ports: &dyn PortNames, v
             format_value(*field, *value, *mask, ports, out);
             put!("->{}", field.name());
         }
+        Action::SetTunOption(option) => {
+            out.push_str("set_field:");
+            option.format_value(out);
+            put!("->{}", option.field());
+        }
         Action::RegLoad { dst, value } => put!("load:{}->{dst}", hex(*value)),
         Action::RegMove { src, dst } => put!("move:{src}->{dst}"),
         Action::StackPush(part) => put!("push:{part}"),

@@ -23,7 +23,7 @@ pub use sample::{Sample, SampleDirection, SampleForm};
 pub use select::{BundleAction, HashFields, LinkAlgorithm, MemberAlgorithm, Multipath};
 
 use base::{MacAddr, PortNo};
-use flow::Field;
+use flow::{Field, Loc, TunOption};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
@@ -225,6 +225,8 @@ pub enum Action {
         /// Which bits to set.
         mask: u128,
     },
+    /// `set_field` of a tunnel option, or of some of its bits.
+    SetTunOption(Box<TunOption>),
     /// `load:VALUE->FIELD[a..b]` (NXAST_REG_LOAD).
     RegLoad {
         /// What to write.
@@ -370,7 +372,7 @@ impl Action {
             Self::SetL4Src(_) => "mod_tp_src",
             Self::SetL4Dst(_) => "mod_tp_dst",
             // Open vSwitch makes no difference between the two.
-            Self::SetField { .. } | Self::RegLoad { .. } => "set_field",
+            Self::SetField { .. } | Self::SetTunOption(_) | Self::RegLoad { .. } => "set_field",
             Self::RegMove { .. } => "move",
             Self::StackPush(_) => "push",
             Self::StackPop(_) => "pop",
@@ -399,6 +401,37 @@ impl Action {
             Self::WriteActions(_) => "write_actions",
             Self::WriteMetadata { .. } => "write_metadata",
             Self::GotoTable(_) => "goto_table",
+        }
+    }
+
+    /// Calls `found` with each tunnel option that the action reads or writes, also in actions within it.
+    pub fn tunnel_options(&self, found: &mut dyn FnMut(Field)) {
+        let mut field = |field: Field| {
+            if let Loc::TunMetadata(_) = field.info().loc {
+                found(field);
+            }
+        };
+        match self {
+            Self::SetTunOption(option) => field(option.field()),
+            Self::DeleteField(deleted) => field(*deleted),
+            Self::RegLoad { dst: part, .. }
+            | Self::StackPush(part)
+            | Self::StackPop(part)
+            | Self::OutputReg { src: part, .. }
+            | Self::CheckPktLarger { dst: part, .. } => field(part.field),
+            Self::RegMove { src, dst } => [src, dst].into_iter().for_each(|part| field(part.field)),
+            Self::Multipath(multipath) => field(multipath.dst.field),
+            Self::Bundle(bundle) => bundle.dst.iter().for_each(|part| field(part.field)),
+            Self::Ct(ct) => {
+                if let CtZone::Field(part) = ct.zone {
+                    field(part.field);
+                }
+                ct.exec.iter().for_each(|action| action.tunnel_options(found));
+            }
+            Self::Clone(nested) | Self::WriteActions(nested) => {
+                nested.iter().for_each(|action| action.tunnel_options(found));
+            }
+            _ => {}
         }
     }
 

@@ -7,7 +7,7 @@ use super::decode::N_CLAUSES;
 use super::{Action, ControllerAction, PacketInReason, Subfield, ct, encap, learn, nat, sample, select};
 use base::{MacAddr, PortNo};
 use flow::text::{format_value, next_key_value, parse_port, parse_value};
-use flow::{Field, Format, PortNames};
+use flow::{Field, Format, Loc, PortNames, TunOption};
 use std::net::Ipv4Addr;
 
 /// What is wrong with the text of an action.
@@ -276,6 +276,10 @@ impl Parser<'_> {
         if !field.info().writable {
             return error(format!("{name} is read-only"));
         }
+        if let Loc::TunMetadata(_) = field.info().loc {
+            let option = TunOption::parse(field, text).map_err(|e| ActionError(e.to_string()))?;
+            return Ok(Action::SetTunOption(Box::new(option)));
+        }
         let (value, mask) = parse_value(field, text, self.ports).map_err(|e| ActionError(e.to_string()))?;
         // What is read as a number has lost the bits that the field does not have.
         let given = text.split('/').next().and_then(parse_u128);
@@ -406,6 +410,10 @@ fn load(text: &str, out: &mut Vec<Action>) -> Result<(), ActionError> {
         return error(format!("{text}: missing `->'"));
     };
     let dst = Subfield::parse(dst)?;
+    if let (Loc::TunMetadata(_), 65..) = (dst.field.info().loc, dst.n_bits) {
+        out.push(load_option(text, value_text, dst)?);
+        return Ok(());
+    }
     let field_mask = if dst.field.info().wire_bits >= 128 { u128::MAX } else { (1 << dst.field.info().wire_bits) - 1 };
     let Some(value) = parse_u128(value_text).filter(|v| v & !field_mask == 0) else {
         return error(format!("{text}: cannot parse integer value"));
@@ -422,6 +430,17 @@ fn load(text: &str, out: &mut Vec<Action>) -> Result<(), ActionError> {
         out.push(Action::RegLoad { dst: part, value: value.checked_shr(done.into()).unwrap_or(0) as u64 & ones });
     }
     Ok(())
+}
+
+/// A load into more bits of a tunnel option than a number has elsewhere.
+fn load_option(text: &str, value: &str, dst: Subfield) -> Result<Action, ActionError> {
+    let number = TunOption::parse(dst.field, value).ok().filter(|option| option.mask().is_none());
+    let Some(number) = number else { return error(format!("{text}: cannot parse integer value")) };
+    let needed = number.value().len() * 8 - number.value().first().map_or(0, |byte| byte.leading_zeros() as usize);
+    match TunOption::of_bits(dst.field, dst.offset, dst.n_bits, number.value()) {
+        Some(option) if needed <= usize::from(dst.n_bits) => Ok(Action::SetTunOption(Box::new(option))),
+        _ => error(format!("{text}: value {value} does not fit into {} bits", dst.n_bits)),
+    }
 }
 
 pub(super) fn parse_u128(text: &str) -> Option<u128> {
