@@ -178,12 +178,8 @@ impl Monitors {
         (flags != 0).then(|| describe(rule, matching, FlowEvent::Initial, flags))
     }
 
-    /// What this connection is told of the changes of a transaction; `me` is its number as a [`Requester`].
-    pub(crate) fn tell(&mut self, changes: &[FlowChange], me: u64) -> Vec<FlowUpdate> {
-        let mut updates = Vec::new();
-        if self.is_empty() {
-            return updates;
-        }
+    /// Sends what this connection is told of the changes of a transaction; `me` is its number as a [`Requester`].
+    pub(crate) fn tell(&mut self, changes: &[FlowChange], me: u64, mut send: impl FnMut(FlowUpdate)) {
         let mut abbreviated = false;
         for change in changes {
             let FlowChange { rule, what, by } = change;
@@ -207,13 +203,12 @@ impl Monitors {
                 Some(Requester { peer, xid }) if *peer == me && flags & flag::OWN == 0 && !paused => {
                     // All of a transaction are one request's, or a bundle's, which is known by one number too.
                     if !std::mem::replace(&mut abbreviated, true) {
-                        updates.push(FlowUpdate::Abbreviated(*xid));
+                        send(FlowUpdate::Abbreviated(*xid));
                     }
                 }
-                _ => updates.push(describe(rule, matching, event, flags)),
+                _ => send(describe(rule, matching, event, flags)),
             }
         }
-        updates
     }
 
     /// Tells no more than it must, from this version of the tables on.
@@ -221,19 +216,20 @@ impl Monitors {
         self.pause = Some(Pause { version, replaced: HashMap::new() });
     }
 
-    /// Ends a pause: what is told of the flows that are there, in their order.
-    pub(crate) fn resume<'a>(&mut self, rules: impl IntoIterator<Item = &'a Arc<Rule>>) -> Vec<FlowUpdate> {
-        let Some(pause) = self.pause.take() else { return Vec::new() };
-        let told = |rule: &Arc<Rule>| {
+    /// Ends a pause: sends what is told of the flows that are there, in their order.
+    pub(crate) fn resume(&mut self, rules: &[Arc<Rule>], mut send: impl FnMut(FlowUpdate)) {
+        let Some(pause) = self.pause.take() else { return };
+        for rule in rules {
             let (kinds, event) = match pause.missed(rule) {
-                Missed::Nothing => return None,
+                Missed::Nothing => continue,
                 Missed::Modified => (flag::MODIFY, FlowEvent::Modified),
                 Missed::Added => (flag::ADD | flag::MODIFY, FlowEvent::Added),
             };
             let matching = rule.minimatch.expand();
             let flags = self.flags(kinds, None, rule, &matching, &rule.actions);
-            (flags != 0).then(|| describe(rule, matching, event, flags))
-        };
-        rules.into_iter().filter_map(told).collect()
+            if flags != 0 {
+                send(describe(rule, matching, event, flags));
+            }
+        }
     }
 }
