@@ -172,13 +172,14 @@ fn what_is_wrong_with_an_addition_is_told() {
         bytes.extend(&inner);
         assert_eq!(errors(b.client.bytes(&bytes)), [error], "{inner:?}");
     }
-    let mut everywhere = add(Match::ANY, 2, vec![]);
-    everywhere.table_id = None;
-    let told = errors(b.add(5, Message::FlowMod(Form::Standard, Box::new(everywhere.clone()))));
-    assert_eq!(told, [OfpError::FmfcBadTableId]);
-    everywhere.table_id = Some(crate::flow_table::INTERNAL_TABLE);
-    let told = errors(b.add(5, Message::FlowMod(Form::Standard, Box::new(everywhere))));
-    assert_eq!(told, [OfpError::BrcEperm]);
+    let flow = Message::FlowMod(Form::Standard, Box::new(add(Match::ANY, 2, vec![])));
+    let flow = BundleAdd { bundle_id: 5, flags: FLAGS, message: flow };
+    let mut bytes = encode(Version::V13, 9, &Message::BundleAdd(Box::new(flow)));
+    // The table: all of them, and the one that the switch keeps for itself.
+    for (table, error) in [(255, OfpError::FmfcBadTableId), (254, OfpError::BrcEperm)] {
+        bytes[48] = table;
+        assert_eq!(errors(b.client.bytes(&bytes)), [error]);
+    }
     b.step(BundleStep::Commit);
     assert_eq!(b.flows(), [1]);
 }
