@@ -60,8 +60,9 @@ impl Ofproto {
                 return;
             }
             let mut monitors = peer.monitors.lock();
-            let updates = monitors.tell(changes, peer.id());
-            peer.send_updates(&updates, Peer::send_monitored);
+            let mut updates = Updates::new(peer, Peer::send_monitored);
+            monitors.tell(changes, peer.id(), |update| updates.push(&update));
+            updates.finish();
             if !monitors.is_paused() && peer.monitored_bytes() > UPDATE_BYTES_MAX {
                 peer.pause(&mut monitors, version);
             }
@@ -79,11 +80,42 @@ impl Ofproto {
         // In the order in which they came.
         let mut rules = self.collect_in(&Criteria::any(), LATEST);
         rules.sort_by_key(|rule| rule.versions.added());
-        let updates = monitors.resume(&rules);
+        let mut updates = Updates::new(peer, Peer::send_bytes);
+        monitors.resume(&rules, |update| updates.push(&update));
+        updates.finish();
         peer.set_watching(&monitors);
-        peer.send_updates(&updates, Peer::send_bytes);
         peer.send_mark(FlowUpdate::Resumed);
         drop(writer);
+    }
+}
+
+/// Updates on their way to a connection, message by message.
+struct Updates<'a> {
+    peer: &'a Peer,
+    send: fn(&Peer, Vec<u8>),
+    message: Option<ReplyWriter>,
+}
+
+impl<'a> Updates<'a> {
+    fn new(peer: &'a Peer, send: fn(&Peer, Vec<u8>)) -> Self {
+        Self { peer, send, message: None }
+    }
+
+    fn push(&mut self, update: &FlowUpdate) {
+        if self.message.is_none() {
+            let version = self.peer.version();
+            self.message = version.and_then(|version| ReplyWriter::new(version, 0, Kind::FlowMonitorReply));
+        }
+        if let Some(full) = self.message.as_mut().and_then(|message| message.push(&Entry::FlowUpdate(update))) {
+            (self.send)(self.peer, full);
+        }
+    }
+
+    /// Sends the last message, if there was anything.
+    fn finish(self) {
+        if let Some(message) = self.message {
+            (self.send)(self.peer, message.finish());
+        }
     }
 }
 
@@ -113,18 +145,6 @@ impl Peer {
         }
     }
 
-    /// Sends updates, if there are any.
-    fn send_updates(&self, updates: &[FlowUpdate], send: impl Fn(&Self, Vec<u8>)) {
-        let Some(version) = self.version().filter(|_| !updates.is_empty()) else { return };
-        let Some(mut message) = ReplyWriter::new(version, 0, Kind::FlowMonitorReply) else { return };
-        for update in updates {
-            if let Some(full) = message.push(&Entry::FlowUpdate(update)) {
-                send(self, full);
-            }
-        }
-        send(self, message.finish());
-    }
-
     /// Sends that there is nothing more for now, or that there is again: an update in OpenFlow 1.4, a message of its own
     /// before.
     fn send_mark(&self, mark: FlowUpdate) {
@@ -134,7 +154,9 @@ impl Peer {
             _ => Self::send_bytes,
         };
         if version >= Version::V14 {
-            return self.send_updates(&[mark], send);
+            let mut updates = Updates::new(self, send);
+            updates.push(&mark);
+            return updates.finish();
         }
         let message = match mark {
             FlowUpdate::Paused => Message::FlowMonitorPaused,

@@ -32,8 +32,16 @@ pub(crate) struct Monitors {
 struct Pause {
     /// The version of the tables: rules that are there since then, or before, are known.
     version: u64,
-    /// Rules that came into the place of those, by address, and what is to be told of them.
-    replaced: HashMap<usize, Missed>,
+    /// Rules that came into the place of those, by address.
+    replaced: HashMap<usize, Replaced>,
+}
+
+/// A rule in the place of one that was known.
+#[derive(Debug)]
+struct Replaced {
+    missed: Missed,
+    /// What the flow did when the pause began.
+    actions: Arc<[Action]>,
 }
 
 /// What is to be told of a known flow after a pause; the later wins.
@@ -49,32 +57,36 @@ impl Pause {
         rule.versions.added() <= self.version || self.replaced.contains_key(&address(rule))
     }
 
-    /// Takes note of a change. Whether it is to be told in spite of the pause.
-    fn note(&mut self, change: &FlowChange) -> bool {
+    /// Takes note of a change. If it is to be told in spite of the pause, as it is the end of a flow that was known: what
+    /// the flow did then.
+    fn note(&mut self, change: &FlowChange) -> Option<Arc<[Action]>> {
         let (old, missed) = match &change.what {
-            What::Added { replaced: None } => return false,
+            What::Added { replaced: None } => return None,
             What::Added { replaced: Some(old) } => (old, Missed::Added),
             What::Modified { old } => (old, Missed::Modified),
             What::Renewed { old } => (old, Missed::Nothing),
             What::Deleted(_) => {
-                let known = self.knows(&change.rule);
-                self.replaced.remove(&address(&change.rule));
-                return known;
+                let rule = &change.rule;
+                let known = self.knows(rule);
+                let replaced = self.replaced.remove(&address(rule));
+                return known.then(|| replaced.map_or_else(|| Arc::clone(&rule.actions), |r| r.actions));
             }
         };
         if self.knows(old) {
-            let before = self.replaced.remove(&address(old)).unwrap_or(Missed::Nothing);
-            self.replaced.insert(address(&change.rule), before.max(missed));
+            let before = self.replaced.remove(&address(old));
+            let before = before.unwrap_or_else(|| Replaced { missed, actions: Arc::clone(&old.actions) });
+            let replaced = Replaced { missed: before.missed.max(missed), ..before };
+            self.replaced.insert(address(&change.rule), replaced);
         }
-        false
+        None
     }
 
-    /// What was missed of a rule that is there at the end of the pause.
-    fn missed(&self, rule: &Arc<Rule>) -> Missed {
+    /// What was missed of a rule that is there at the end of the pause, and what the flow did before, if it was known.
+    fn missed<'a>(&'a self, rule: &'a Arc<Rule>) -> (Missed, &'a [Action]) {
         if rule.versions.added() <= self.version {
-            return Missed::Nothing;
+            return (Missed::Nothing, &rule.actions);
         }
-        self.replaced.get(&address(rule)).copied().unwrap_or(Missed::Added)
+        self.replaced.get(&address(rule)).map_or((Missed::Added, &rule.actions), |r| (r.missed, &r.actions))
     }
 }
 
@@ -82,13 +94,15 @@ fn address(rule: &Arc<Rule>) -> usize {
     Arc::as_ptr(rule).addr()
 }
 
+/// What a flow does, and what it did before.
+type Actions<'a> = [&'a [Action]; 2];
+
 /// Whether a monitor is about a flow that does, or did, this.
-fn admits(monitor: &FlowMonitorRequest, rule: &Rule, matching: &flow::Match, old_actions: &[Action]) -> bool {
-    let FlowMonitorRequest { out_port, out_group, .. } = *monitor;
+fn admits(monitor: &FlowMonitorRequest, rule: &Rule, matching: &flow::Match, actions: Actions<'_>) -> bool {
     !rule.is_hidden()
         && monitor.table_id.is_none_or(|table| table == rule.table)
-        && (output_to(&rule.actions, out_port) || output_to(old_actions, out_port))
-        && (lead_to(&rule.actions, out_group) || lead_to(old_actions, out_group))
+        && actions.iter().any(|actions| output_to(actions, monitor.out_port))
+        && actions.iter().any(|actions| lead_to(actions, monitor.out_group))
         && monitor.matching.contains(matching)
 }
 
@@ -154,16 +168,9 @@ impl Monitors {
     }
 
     /// The flags of all monitors in `ids` that want to hear of this, together.
-    fn flags(
-        &self,
-        event: u16,
-        ids: Option<&[u32]>,
-        rule: &Rule,
-        matching: &flow::Match,
-        old_actions: &[Action],
-    ) -> u16 {
+    fn flags(&self, event: u16, ids: Option<&[u32]>, rule: &Rule, matching: &flow::Match, actions: Actions<'_>) -> u16 {
         let monitors = self.all.values().filter(|m| ids.is_none_or(|ids| ids.contains(&m.id)) && m.flags & event != 0);
-        monitors.filter(|m| admits(m, rule, matching, old_actions)).fold(0, |flags, m| flags | m.flags)
+        monitors.filter(|m| admits(m, rule, matching, actions)).fold(0, |flags, m| flags | m.flags)
     }
 
     /// Whether any of the new monitors wants to hear of flows that are there.
@@ -174,23 +181,21 @@ impl Monitors {
     /// What monitors that are new are told of a flow that is there.
     pub(crate) fn initial(&self, new: &[u32], rule: &Rule) -> Option<FlowUpdate> {
         let matching = rule.minimatch.expand();
-        let flags = self.flags(flag::INITIAL, Some(new), rule, &matching, &rule.actions);
+        let flags = self.flags(flag::INITIAL, Some(new), rule, &matching, [&rule.actions; 2]);
         (flags != 0).then(|| describe(rule, matching, FlowEvent::Initial, flags))
     }
 
-    /// What this connection is told of the changes of a transaction; `me` is its number as a [`Requester`].
-    pub(crate) fn tell(&mut self, changes: &[FlowChange], me: u64) -> Vec<FlowUpdate> {
-        let mut updates = Vec::new();
-        if self.is_empty() {
-            return updates;
-        }
+    /// Sends what this connection is told of the changes of a transaction; `me` is its number as a [`Requester`].
+    pub(crate) fn tell(&mut self, changes: &[FlowChange], me: u64, mut send: impl FnMut(FlowUpdate)) {
         let mut abbreviated = false;
         for change in changes {
             let FlowChange { rule, what, by } = change;
-            let paused = self.pause.is_some();
-            if self.pause.as_mut().is_some_and(|pause| !pause.note(change)) {
-                continue;
-            }
+            let known = self.pause.as_mut().map(|pause| pause.note(change));
+            let paused = known.is_some();
+            let known = match known {
+                Some(None) => continue,
+                known => known.flatten(),
+            };
             let (kind, event, old) = match what {
                 What::Added { replaced } => (flag::ADD, FlowEvent::Added, replaced.as_ref()),
                 What::Modified { old } => (flag::MODIFY, FlowEvent::Modified, Some(old)),
@@ -198,8 +203,11 @@ impl Monitors {
                 What::Renewed { .. } => continue,
             };
             let matching = rule.minimatch.expand();
-            let old_actions = old.map_or(&rule.actions, |old| &old.actions);
-            let flags = self.flags(kind, None, rule, &matching, old_actions);
+            let actions = match (&known, old) {
+                (Some(known), _) => [known, known],
+                (None, old) => [&rule.actions, old.map_or(&rule.actions, |old| &old.actions)],
+            };
+            let flags = self.flags(kind, None, rule, &matching, actions.map(|list| &**list));
             if flags == 0 {
                 continue;
             }
@@ -207,13 +215,12 @@ impl Monitors {
                 Some(Requester { peer, xid }) if *peer == me && flags & flag::OWN == 0 && !paused => {
                     // All of a transaction are one request's, or a bundle's, which is known by one number too.
                     if !std::mem::replace(&mut abbreviated, true) {
-                        updates.push(FlowUpdate::Abbreviated(*xid));
+                        send(FlowUpdate::Abbreviated(*xid));
                     }
                 }
-                _ => updates.push(describe(rule, matching, event, flags)),
+                _ => send(describe(rule, matching, event, flags)),
             }
         }
-        updates
     }
 
     /// Tells no more than it must, from this version of the tables on.
@@ -221,19 +228,21 @@ impl Monitors {
         self.pause = Some(Pause { version, replaced: HashMap::new() });
     }
 
-    /// Ends a pause: what is told of the flows that are there, in their order.
-    pub(crate) fn resume<'a>(&mut self, rules: impl IntoIterator<Item = &'a Arc<Rule>>) -> Vec<FlowUpdate> {
-        let Some(pause) = self.pause.take() else { return Vec::new() };
-        let told = |rule: &Arc<Rule>| {
-            let (kinds, event) = match pause.missed(rule) {
-                Missed::Nothing => return None,
+    /// Ends a pause: sends what is told of the flows that are there, in their order.
+    pub(crate) fn resume(&mut self, rules: &[Arc<Rule>], mut send: impl FnMut(FlowUpdate)) {
+        let Some(pause) = self.pause.take() else { return };
+        for rule in rules {
+            let (missed, before) = pause.missed(rule);
+            let (kinds, event) = match missed {
+                Missed::Nothing => continue,
                 Missed::Modified => (flag::MODIFY, FlowEvent::Modified),
                 Missed::Added => (flag::ADD | flag::MODIFY, FlowEvent::Added),
             };
             let matching = rule.minimatch.expand();
-            let flags = self.flags(kinds, None, rule, &matching, &rule.actions);
-            (flags != 0).then(|| describe(rule, matching, event, flags))
-        };
-        rules.into_iter().filter_map(told).collect()
+            let flags = self.flags(kinds, None, rule, &matching, [&rule.actions, before]);
+            if flags != 0 {
+                send(describe(rule, matching, event, flags));
+            }
+        }
     }
 }

@@ -148,6 +148,42 @@ fn what_is_wrong_with_a_bundle_is_told() {
     assert_eq!(b.flows(), [2]);
 }
 
+/// What is wrong with the bytes of an addition is told; what is in the bundle stays. (No case of ours is called unknown, not
+/// permitted, in conflict or in progress; the others are above and with the state machine.)
+#[test]
+fn what_is_wrong_with_an_addition_is_told() {
+    let b = Bundles::new();
+    b.flow(add(Match::ANY, 1, vec![]));
+    let inner = |version, kind, len: u8, xid| vec![version, kind, 0, len, 0, 0, 0, xid];
+    for (inner, error) in [
+        (inner(4, 14, 4, 9), OfpError::BfcMsgBadLen),
+        (inner(4, 14, 200, 9), OfpError::BfcMsgBadLen),
+        (vec![4, 14, 0, 4], OfpError::BfcMsgBadLen),
+        (inner(4, 14, 8, 7), OfpError::BfcMsgBadXid),
+        (inner(4, 20, 8, 9), OfpError::BfcMsgUnsup),
+        (inner(4, 18, 8, 9), OfpError::BfcMsgUnsup),
+        (inner(4, 77, 8, 9), OfpError::BfcMsgUnsup),
+        (inner(4, 14, 8, 9), OfpError::BfcMsgUnsup),
+        // OpenFlow 1.3 has no number for the version's being another.
+        (inner(5, 14, 8, 9), OfpError::NxbrcUnencodableError),
+    ] {
+        let mut bytes = vec![4, 4, 0, 24 + inner.len() as u8, 0, 0, 0, 9];
+        bytes.extend([0x4f, 0x4e, 0x46, 0, 0, 0, 8, 0xfd, 0, 0, 0, 5, 0, 0, 0, 3]);
+        bytes.extend(&inner);
+        assert_eq!(errors(b.client.bytes(&bytes)), [error], "{inner:?}");
+    }
+    let flow = Message::FlowMod(Form::Standard, Box::new(add(Match::ANY, 2, vec![])));
+    let flow = BundleAdd { bundle_id: 5, flags: FLAGS, message: flow };
+    let mut bytes = encode(Version::V13, 9, &Message::BundleAdd(Box::new(flow)));
+    // The table: all of them, and the one that the switch keeps for itself.
+    for (table, error) in [(255, OfpError::FmfcBadTableId), (254, OfpError::BrcEperm)] {
+        bytes[48] = table;
+        assert_eq!(errors(b.client.bytes(&bytes)), [error]);
+    }
+    b.step(BundleStep::Commit);
+    assert_eq!(b.flows(), [1]);
+}
+
 #[test]
 fn an_idle_bundle_is_forgotten() {
     let b = Bundles::new();

@@ -8,6 +8,7 @@ use openflow::action::ControllerAction;
 use openflow::packet::{PacketInFormat, PacketOut};
 use openflow::port::{PortMod, PortReason, config};
 use openflow::switch::{FragHandling, Hello, Role, RoleMsg, SwitchConfig};
+use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 fn packet_ins(messages: Vec<Message>) -> Vec<openflow::packet::PacketIn> {
@@ -112,6 +113,49 @@ fn roles() {
     assert_eq!((a.waiting().len(), b.waiting().len()), (0, 1));
     br.send_port_changes(&[crate::bridge::PortChange::Modified(br.port(PortNo(1)).expect("there"))]);
     assert_eq!((a.waiting().len(), b.waiting().len()), (1, 1));
+}
+
+proptest! {
+    /// Against a switch that only keeps who is what.
+    #[test]
+    fn there_is_one_primary_of_the_latest_election(
+        requests in prop::collection::vec((0usize..3, 0usize..4, prop::option::of(0u64..6), any::<bool>()), 1..30)
+    ) {
+        let mut lab = Lab::new();
+        let br = lab.bridge("br", 1);
+        let clients = [(); 3].map(|()| Client::new(&br, PeerKind::Controller, Version::V13));
+        let (mut roles, mut latest) = ([Role::Equal; 3], None::<u64>);
+        for (who, role, id, around) in requests {
+            let role = [Role::NoChange, Role::Equal, Role::Primary, Role::Secondary][role];
+            // Ids go around; the last one is none.
+            let id = id.map(|id| if around { (2 * id).wrapping_sub(6) } else { 2 * id });
+            let counts = matches!(role, Role::Primary | Role::Secondary);
+            let stale = counts && id.zip(latest).is_some_and(|(id, latest)| (id.wrapping_sub(latest) as i64) < 0);
+            let told = clients[who].send(&Message::RoleRequest(Form::Standard, RoleMsg { role, generation_id: id }));
+            if stale {
+                prop_assert_eq!(error_of(&told), Some(OfpError::RrfcStale));
+            } else {
+                if counts {
+                    latest = id.or(latest);
+                }
+                if role == Role::Primary {
+                    for other in roles.iter_mut().filter(|role| **role == Role::Primary) {
+                        *other = Role::Secondary;
+                    }
+                }
+                if role != Role::NoChange {
+                    roles[who] = role;
+                }
+                let reply = RoleMsg { role: roles[who], generation_id: latest };
+                prop_assert_eq!(told, [Message::RoleReply(Form::Standard, reply)]);
+            }
+            for (client, role) in clients.iter().zip(roles) {
+                prop_assert_eq!(client.peer.role(), role);
+                let refused = error_of(&client.flow_mod(add(Match::ANY, 1, vec![]))) == Some(OfpError::BrcIsSecondary);
+                prop_assert_eq!(refused, role == Role::Secondary);
+            }
+        }
+    }
 }
 
 #[test]

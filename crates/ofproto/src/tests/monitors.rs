@@ -1,7 +1,7 @@
 //! Flow monitors: what they are told, in virtual time and without sockets; and that whoever goes by it knows the tables.
 
 use super::*;
-use crate::flow_table::Criteria;
+use crate::flow_table::{Criteria, output_to};
 use openflow::bundle::{BundleAdd, BundleControl, BundleStep, flag as bundle_flag};
 use openflow::group::{GroupCommand, GroupMod};
 use openflow::monitor::{FlowEvent, FlowMonitorRequest, FlowUpdate, MonitorCommand, MonitoredFlow, flag};
@@ -239,31 +239,49 @@ fn mistakes_about_monitors() {
     assert_eq!(short(v14.watch(vec![change(MonitorCommand::Modify, 3)])), "*1");
 }
 
-/// A controller that knows flows from what monitors tell alone.
-#[derive(Default)]
-struct Mirror(BTreeMap<(u16, String), (u64, Vec<Action>)>);
+/// A controller that knows flows from what a monitor tells alone: all of them, or those that output to a port.
+struct Mirror {
+    client: Client,
+    out_port: PortNo,
+    flows: BTreeMap<(u16, String), (u64, Vec<Action>)>,
+}
 
 impl Mirror {
-    fn hear(&mut self, updates: Vec<FlowUpdate>) {
-        for update in updates {
+    fn new(bridge: &Arc<Ofproto>, version: Version, out_port: PortNo) -> Self {
+        let client = Client::new(bridge, PeerKind::Service, version);
+        client.watch(vec![FlowMonitorRequest { out_port, ..monitor(1, ALL) }]);
+        Self { client, out_port, flows: BTreeMap::new() }
+    }
+
+    fn hear(&mut self) {
+        for update in updates(self.client.waiting()) {
             let FlowUpdate::Flow(flow) = update else { continue };
             let key = (flow.priority, format!("{:?}", flow.matching.key().in_port()));
+            let known = self.flows.remove(&key).is_some();
             match flow.event {
-                FlowEvent::Initial | FlowEvent::Added => _ = self.0.insert(key, (flow.cookie, flow.actions)),
-                FlowEvent::Modified => {
-                    assert!(self.0.insert(key, (flow.cookie, flow.actions)).is_some(), "unknown, and modified");
-                }
-                FlowEvent::Deleted(_) => assert!(self.0.remove(&key).is_some(), "unknown, and deleted"),
+                FlowEvent::Deleted(_) => assert!(known, "unknown, and deleted"),
+                // One that did not output to the port before is news.
+                FlowEvent::Modified => assert!(known || self.out_port != PortNo::ANY, "unknown, and modified"),
+                FlowEvent::Initial | FlowEvent::Added => {}
+            }
+            if !matches!(flow.event, FlowEvent::Deleted(_)) && output_to(&flow.actions, self.out_port) {
+                self.flows.insert(key, (flow.cookie, flow.actions));
             }
         }
     }
 
-    fn of(bridge: &Ofproto) -> Self {
+    /// Reads all that is told, and goes on from a pause if there was one.
+    fn catch_up(&mut self, bridge: &Ofproto) {
+        self.hear();
+        bridge.resume_monitors(&self.client.peer);
+        self.hear();
         let entry = |rule: &Arc<xlate::Rule>| {
             let key = (rule.openflow_priority(), format!("{:?}", rule.minimatch.expand().key().in_port()));
             (key, (rule.cookie, rule.actions.to_vec()))
         };
-        Self(bridge.collect(&Criteria::any()).iter().map(entry).collect())
+        let criteria = Criteria { out_port: self.out_port, ..Criteria::any() };
+        let there: BTreeMap<_, _> = bridge.collect(&criteria).iter().map(entry).collect();
+        assert_eq!(self.flows, there);
     }
 }
 
@@ -289,33 +307,32 @@ proptest! {
         let mut lab = Lab::new();
         let br = lab.bridge("br", 3);
         let version = [Version::V10, Version::V13, Version::V14][version];
-        let client = Client::new(&br, PeerKind::Service, version);
-        let mut mirror = Mirror::default();
-        client.watch(vec![monitor(1, ALL)]);
+        let mut mirrors = [PortNo::ANY, PortNo(2)].map(|port| Mirror::new(&br, version, port));
         for step in steps {
             match step {
                 Step::Mod(command, priority, port, cookie, to) => {
                     let matching = port.map_or(Match::ANY, in_port);
                     let fm = FlowMod {
-                        priority, matching, table_id: Some(0), new_cookie: cookie, modify_cookie: true,
-                        cookie: 0, cookie_mask: u64::MAX * u64::from(command == FlowModCommand::Modify),
-                        actions: vec![output(to)], ..FlowMod::new(command)
+                        priority,
+                        matching,
+                        table_id: Some(0),
+                        new_cookie: cookie,
+                        modify_cookie: true,
+                        // With a mask, a modification adds nothing.
+                        cookie_mask: u64::from(command == FlowModCommand::Modify) << 63,
+                        actions: vec![output(to)],
+                        ..FlowMod::new(command)
                     };
                     br.flow_mod(&fm).expect("is right");
                 }
-                Step::Pause => client.peer.pause_monitors(br.tables().view().version),
-                Step::Read => {
-                    mirror.hear(updates(client.waiting()));
-                    br.resume_monitors(&client.peer);
-                    mirror.hear(updates(client.waiting()));
-                    prop_assert_eq!(&mirror.0, &Mirror::of(&br).0);
+                Step::Pause => {
+                    let version = br.tables().view().version;
+                    mirrors.iter().for_each(|mirror| mirror.client.peer.pause_monitors(version));
                 }
+                Step::Read => mirrors.iter_mut().for_each(|mirror| mirror.catch_up(&br)),
             }
         }
-        mirror.hear(updates(client.waiting()));
-        br.resume_monitors(&client.peer);
-        mirror.hear(updates(client.waiting()));
-        prop_assert_eq!(&mirror.0, &Mirror::of(&br).0);
+        mirrors.iter_mut().for_each(|mirror| mirror.catch_up(&br));
     }
 }
 
