@@ -164,6 +164,7 @@ fn of_table(table_id: u8) -> TableFeatures {
         metadata_write: u64::MAX,
         config: 0,
         max_entries: 0,
+        any_properties: true,
         nonmiss: features.clone(),
         miss: features,
         matching,

@@ -273,9 +273,11 @@ fn names_by_database_and_by_controllers() {
     assert_eq!(change(3, "", 4, 1_000_000), Some(OfpError::TffcBadCommand));
     assert_eq!(change(255, "", 1, 1_000_000), Some(OfpError::TffcBadTable));
     assert_eq!(names(&c), [(1, "one".into()), (2, "two".into())]);
-    // Without the row, the name that a controller gave it.
+    // The database's name goes with its row, and takes another's place for good.
+    br.configure_tables(&BTreeMap::from([(2, named("zwei"))]));
+    assert_eq!(names(&c), [(2, "zwei".into())]);
     br.configure_tables(&BTreeMap::new());
-    assert_eq!(names(&c), [(1, "one".into()), (2, "two".into())]);
+    assert_eq!((names(&c), change(2, "two", 1, 1_000_000)), (vec![], None));
     // Before OpenFlow 1.5 only all tables at once, in as many messages as that takes.
     let older = Client::new(&br, PeerKind::Controller, Version::V13);
     let mut tables = all(&older);
