@@ -11,6 +11,7 @@ mod meters;
 mod monitors;
 mod revalidation;
 mod statistics;
+mod tables;
 mod tlv;
 
 use crate::conn::peer::{Outgoing, Peer};

@@ -5,13 +5,14 @@ use super::check::{Checker, source};
 use super::decode::{decode_list, short_header_field, subfield};
 use super::encode::{is_long, nicira, pack, put_header};
 use super::nat::{self, Nat};
-use super::parse::{ActionError, Parser, error, parse_uint, table_of};
+use super::parse::{ActionError, Parser, error, parse_uint};
 use super::{Action, Subfield};
 use crate::bytes::{Put, Reader};
 use crate::error::OfpError;
 use crate::nxm::Dialect;
 use crate::version::Version;
 use flow::text::next_key_value;
+use flow::text::parse_table;
 use flow::{Match, Prereq};
 use std::fmt::Write;
 
@@ -118,7 +119,7 @@ pub(super) fn parse(text: &str, parser: &Parser<'_>) -> Result<Action, ActionErr
         match key {
             "commit" => ct.commit = true,
             "force" => ct.force = true,
-            "table" => match table_of(value) {
+            "table" => match parse_table(value, parser.ports) {
                 Some(NO_TABLE) => return error("invalid table 0xff"),
                 Some(table) => ct.table = Some(table),
                 None => return error(format!("unknown table {value}")),
