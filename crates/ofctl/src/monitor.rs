@@ -121,9 +121,9 @@ fn watch(c: &Context, switch: &str, conn: &mut Vconn, spec: &str) -> Result {
             None => rest.push(word),
         }
     }
-    let filter = parse_flow_filter(&rest.join(","), &names).map_err(fatal)?.flow_mod;
+    let filter = parse_flow_filter(&rest.join(","), &names).map_err(|e| fatal(format!("{spec}: {e}")))?.flow_mod;
     let request = FlowMonitorRequest {
-        id: 1,
+        id: 0,
         command: MonitorCommand::Add,
         flags,
         out_port: filter.out_port,
