@@ -42,7 +42,10 @@ pub fn open_in(c: &Context, versions: Versions, name: &str, target: Target) -> R
         });
     }
     let suffix = if target == Target::Snoop { "snoop" } else { "mgmt" };
-    let candidates = [Path::new(name).to_path_buf(), daemon::dirs::rundir().join(format!("{name}.{suffix}"))];
+    let socket = |name: &str| daemon::dirs::rundir().join(format!("{name}.{suffix}"));
+    // A bridge may be named with the type of its datapath in front, as TYPE@NAME.
+    let bare = name.split_once('@').map_or(name, |(_, bare)| bare);
+    let candidates = [Path::new(name).to_path_buf(), socket(name), socket(bare)];
     for path in candidates {
         let is_socket = fs::metadata(&path).is_ok_and(|m| m.file_type().is_socket());
         if !is_socket {
