@@ -17,7 +17,7 @@ def give_address(host, address, gateway):
     host.run("ip", "route", "add", "default", "via", gateway)
 
 
-@pytest.mark.parametrize("version", ["OpenFlow10", "OpenFlow13"])
+@pytest.mark.parametrize("version", ["OpenFlow10", "OpenFlow12", "OpenFlow13"])
 def test_rest_router(making, version):
     """Two routers with a network between them: addresses and routes are set by REST, and packets take them."""
     switch = making.switch(start="kernel")
@@ -89,7 +89,7 @@ def output(port):
     return {"type": "OUTPUT", "port": port}
 
 
-@pytest.mark.parametrize("version", ["OpenFlow10", "OpenFlow13", "OpenFlow14"])
+@pytest.mark.parametrize("version", ["OpenFlow10", "OpenFlow12", "OpenFlow13", "OpenFlow14", "OpenFlow15"])
 def test_ofctl_rest(making, version):
     """Flows, groups, meters, ports and all statistics over REST, and the packets that tell of them."""
     switch = making.switch(start="kernel")
@@ -141,7 +141,9 @@ def test_ofctl_rest(making, version):
         blocks()
         assert [each["match"]["in_port"] for each in stats("flow")] == [2]
         if version != "OpenFlow10":
-            groups_meters_and_roles(version, controller, change, stats, forwards, blocks)
+            groups_and_roles(version, change, stats, forwards, blocks)
+        if version not in ("OpenFlow10", "OpenFlow12"):
+            meters(version, change, stats, forwards)
         controller.rest("DELETE", "/stats/flowentry/clear/1")
         until(lambda: stats("flow") == [], "no flows")
         change("flowentry/add", flow(version, 1, output(2)), flow(version, 2, output(1)))
@@ -160,8 +162,8 @@ def test_ofctl_rest(making, version):
         assert controller.lives()
 
 
-def groups_meters_and_roles(version, controller, change, stats, forwards, blocks):
-    """What is there from OpenFlow 1.3 on."""
+def groups_and_roles(version, change, stats, forwards, blocks):
+    """What is there from OpenFlow 1.2 on."""
     change("groupentry/add", {"dpid": 1, "type": "ALL", "group_id": 5, "buckets": [{"actions": [output(2)]}]})
     change("flowentry/add", flow(version, 1, {"type": "GROUP", "group_id": 5}))
     forwards()
@@ -176,13 +178,19 @@ def groups_meters_and_roles(version, controller, change, stats, forwards, blocks
     change("groupentry/delete", {"dpid": 1, "group_id": 5})
     until(lambda: stats("groupdesc") == [], "no group")
     assert [each["match"]["in_port"] for each in stats("flow")] == [2]
-    change(
-        "meterentry/add", {"dpid": 1, "flags": ["KBPS"], "meter_id": 3, "bands": [{"type": "DROP", "rate": 100_000}]}
-    )
-    (meter,) = stats("meterconfig")
+    change("role", {"dpid": 1, "role": "MASTER"})
+    until(lambda: stats("role")[0]["role"] == "MASTER", "the role")
+
+
+def meters(version, change, stats, forwards):
+    """What is there from OpenFlow 1.3 on."""
+    band = {"type": "DROP", "rate": 100_000}
+    change("meterentry/add", {"dpid": 1, "flags": ["KBPS"], "meter_id": 3, "bands": [band]})
+    configured = "meterdesc" if version == "OpenFlow15" else "meterconfig"
+    (meter,) = stats(configured)
     assert meter["meter_id"] == 3 and meter["bands"][0]["rate"] == 100_000, meter
     to_meter = {"type": "METER", "meter_id": 3}
-    if version in WITH_PROPERTIES:
+    if version == "OpenFlow14":
         metered = flow(version, 1, output(2))
         metered["instructions"].insert(0, to_meter)
         change("flowentry/add", metered)
@@ -193,9 +201,6 @@ def groups_meters_and_roles(version, controller, change, stats, forwards, blocks
     assert meter["flow_count"] == 1 and meter["packet_in_count"] > 0, meter
     (features,) = stats("meterfeatures")
     assert features["max_meter"] > 0 and "DROP" in features["band_types"], features
-    change("role", {"dpid": 1, "role": "MASTER"})
-    until(lambda: stats("role")[0]["role"] == "MASTER", "the role")
     change("meterentry/delete", {"dpid": 1, "meter_id": 3})
-    until(lambda: stats("meterconfig") == [], "no meter")
-    tables = stats("tablefeatures")
-    assert len(tables) == 254, len(tables)
+    until(lambda: stats(configured) == [], "no meter")
+    assert len(stats("tablefeatures")) == 254
