@@ -10,7 +10,9 @@ from waiting import until
 SWITCHES = [
     ("simple_switch", "OpenFlow10", False),
     ("simple_switch_13", "OpenFlow13", True),
+    ("simple_switch_12", "OpenFlow12", False),
     ("simple_switch_14", "OpenFlow14", True),
+    ("simple_switch_15", "OpenFlow15", True),
 ]
 
 
