@@ -11,7 +11,7 @@ const VERSIONS: [Version; 4] = [Version::V10, Version::V11, Version::V13, Versio
 
 /// One action of Nicira's or of OpenFlow's own with a length that fits and otherwise any bytes.
 fn action() -> impl Strategy<Value = Vec<u8>> {
-    let nicira = (0u16..50, 0usize..4, prop::collection::vec(any::<u8>(), 40)).prop_map(|(subtype, n, bytes)| {
+    let nicira = (0u16..52, 0usize..5, prop::collection::vec(any::<u8>(), 40)).prop_map(|(subtype, n, bytes)| {
         let length = 16 + 8 * n;
         let mut action = vec![0xff, 0xff, 0, length as u8, 0, 0, 0x23, 0x20];
         action.extend(subtype.to_be_bytes());

@@ -86,7 +86,8 @@ impl Known {
         if ty == VENDOR {
             return match (rest.u32().ok_or(LEN)?, rest.u16().ok_or(LEN)?) {
                 (field::NICIRA, n) if Self::is_nicira(n, version) => Ok(Self::Nicira(n)),
-                (field::ONF, 3200) => Ok(Self::OnfCopyField),
+                // An extension of these two; before them Nicira has one, and after them OpenFlow.
+                (field::ONF, 3200) if matches!(version, Version::V13 | Version::V14) => Ok(Self::OnfCopyField),
                 (field::NICIRA | field::ONF, _) => Err(OfpError::BacBadVendorType),
                 _ => Err(OfpError::BacBadVendor),
             };
@@ -122,9 +123,9 @@ impl Known {
             Self::Of11(25) => 8..=MAX,
             Self::Of11(28) => 16..=MAX,
             Self::Of11(_) => 8..=8,
-            Self::Nicira(7 | 9 | 15 | 27..=29 | 32 | 49 | 50) => 24..=24,
+            Self::Nicira(7 | 9 | 15 | 27..=29 | 32 | 50) => 24..=24,
             Self::Nicira(38 | 41) => 32..=32,
-            Self::Nicira(35) => 24..=MAX,
+            Self::Nicira(35 | 49) => 24..=MAX,
             Self::Nicira(36) => 16..=MAX,
             Self::Nicira(10 | 22) => 32..=32,
             Self::Nicira(46 | 47) => 16..=MAX,

@@ -179,12 +179,16 @@ fn parse_property(key: &str, value: &str) -> Result<EncapProperty, ActionError> 
     }
 }
 
-/// `0xCLASS,TYPE,0xVALUE`: of class and type the low bits count, of the value the leading pairs of digits.
+/// `0xCLASS,TYPE,0xVALUE`: of class and type the low bits count, of the value the leading pairs of digits. One without
+/// any, as it is printed, is `0`.
 fn parse_tlv(text: &str) -> Option<EncapProperty> {
     let (class, rest) = text.split_once(',')?;
     let (ty, value) = rest.split_once(',')?;
     let class = u64::from_str_radix(class.strip_prefix("0x")?, 16).ok()? as u16;
     let ty = ty.parse::<i64>().ok()? as u8;
+    if value == "0" {
+        return Some(EncapProperty::Tlv { class, ty, value: Vec::new() });
+    }
     let digits: Vec<u8> =
         value.strip_prefix("0x")?.chars().map_while(|c| c.to_digit(16)).map(|digit| digit as u8).collect();
     let value: Vec<u8> = digits.chunks_exact(2).map(|pair| pair.iter().fold(0, |n, digit| n << 4 | digit)).collect();

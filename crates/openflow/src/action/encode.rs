@@ -409,6 +409,8 @@ fn set_field_parts(out: &mut Vec<u8>, field: Field, value: u128, mask: u128, ver
         let whole = mask & field.info().full_mask() == field.info().full_mask();
         return nicira(out, 33, |b| nxm::put_entry_as(b, field, value, (!whole).then_some(mask), Dialect::Nxm));
     }
+    // Of the ARP operation, 16 bits on the wire, the key keeps 8.
+    let mask = if field == Field::ArpOp && mask == field.info().full_mask() { 0xffff } else { mask };
     let mut offset = 0;
     while offset < 128 && mask >> offset != 0 {
         offset += (mask >> offset).trailing_zeros();

@@ -44,7 +44,7 @@ pub fn decode_instructions(bytes: &[u8], version: Version) -> Result<Vec<Action>
             2 => (3, Some(24)),
             1 => (4, Some(8)),
             // OpenFlow 1.5 has an action instead; before 1.3 it is understood, as in Open vSwitch, but never said.
-            6 if version < Version::V15 => (5, Some(8)),
+            6 if version < Version::V15 || length != 8 => (5, Some(8)),
             0xffff => return Err(OfpError::BicBadExperimenter),
             _ => return Err(OfpError::BicUnknownInst),
         };
