@@ -132,3 +132,12 @@ def test_an_idle_bundle_ends(bridge):
         opened = struct.pack("!IHH", 7, 1, 0)
         error = struct.pack("!HHBBHIIHH", 17, 14, 5, 33, 16, 2, 7, 0, 3)
         assert told[-2:] == [(33, opened), (1, error)]
+
+
+def test_more_errors_than_fit_into_a_queue(bridge):
+    """Each error brings its message back; who has sent a bundle whole must have listened meanwhile."""
+    actions = ",".join(["mod_dl_src:02:00:00:00:00:01"] * 100)
+    code, told = bridge("--bundle", "add-flows", "br0", text=f"table=254,actions={actions}\n" * 4000)
+    assert code == 1
+    assert told.count("Error OFPBRC_EPERM for: OFPT_FLOW_MOD (OF1.3)") == 4000
+    assert bridge.flows() == []
