@@ -1,7 +1,7 @@
 //! Flow monitors on connections: requests for them, and what transactions tell them.
 //!
-//! Everything here happens while the bridge's tables cannot change (the lock of `Ofproto::writer` is held): what a monitor is
-//! told at first, what it is told from then on, and what it is told after a pause leave nothing out and tell nothing twice.
+//! What a monitor is told at first, what it is told from then on, and what it is told after a pause leave nothing out and
+//! tell nothing twice: each begins while the bridge's tables cannot change, as the lock of `Ofproto::writer` is held.
 
 use super::monitors::Monitors;
 use super::peer::Peer;
@@ -29,20 +29,21 @@ impl Ofproto {
         requests: Vec<FlowMonitorRequest>,
     ) -> Result<(), OfpError> {
         let mut reply = ReplyWriter::new(version, xid, Kind::FlowMonitorReply).ok_or(OfpError::BrcBadStat)?;
-        let writer = self.writer.lock();
-        let mut monitors = peer.monitors.lock();
-        let new = monitors.change(requests)?;
-        peer.set_watching(&monitors);
-        if monitors.want_initial(&new) {
-            for rule in self.collect_in(&Criteria::any(), LATEST) {
-                let update = monitors.initial(&new, &rule);
-                if let Some(full) = update.and_then(|update| reply.push(&Entry::FlowUpdate(&update))) {
-                    peer.send_bytes(full);
-                }
+        let (dump, rules) = {
+            let _writer = self.writer.lock();
+            let mut monitors = peer.monitors.lock();
+            let dump = monitors.change(requests)?;
+            peer.set_watching(&monitors);
+            let rules = if dump.is_empty() { Vec::new() } else { self.collect_in(&Criteria::any(), LATEST) };
+            (dump, rules)
+        };
+        for rule in rules {
+            if let Some(full) = dump.tell(&rule).and_then(|update| reply.push(&Entry::FlowUpdate(&update))) {
+                peer.send_bytes(full);
             }
         }
         peer.send_bytes(reply.finish());
-        drop(writer);
+        peer.go_on_monitoring();
         Ok(())
     }
 
@@ -59,33 +60,30 @@ impl Ofproto {
             if !peer.is_watching() {
                 return;
             }
-            let mut monitors = peer.monitors.lock();
-            let mut updates = Updates::new(peer, Peer::send_monitored);
-            monitors.tell(changes, peer.id(), |update| updates.push(&update));
-            updates.finish();
-            if !monitors.is_paused() && peer.monitored_bytes() > UPDATE_BYTES_MAX {
-                peer.pause(&mut monitors, version);
-            }
+            peer.tell(&mut peer.monitors.lock(), changes, version);
         });
     }
 
     /// A connection has taken all that its monitors had to tell: if they are paused, they go on.
     pub(crate) fn resume_monitors(&self, peer: &Peer) {
-        let writer = self.writer.lock();
-        let mut monitors = peer.monitors.lock();
-        if !monitors.is_paused() || peer.monitored_bytes() > 0 {
-            return;
-        }
+        let (dump, mut rules) = {
+            let _writer = self.writer.lock();
+            let mut monitors = peer.monitors.lock();
+            if !monitors.is_paused() || peer.monitored_bytes() > 0 {
+                return;
+            }
+            let dump = monitors.resume();
+            peer.set_watching(&monitors);
+            (dump, self.collect_in(&Criteria::any(), LATEST))
+        };
         base::coverage!(ofmonitor_resume);
         // In the order in which they came.
-        let mut rules = self.collect_in(&Criteria::any(), LATEST);
         rules.sort_by_key(|rule| rule.versions.added());
         let mut updates = Updates::new(peer, Peer::send_bytes);
-        monitors.resume(&rules, |update| updates.push(&update));
+        rules.iter().filter_map(|rule| dump.tell(rule)).for_each(|update| updates.push(&update));
         updates.finish();
-        peer.set_watching(&monitors);
         peer.send_mark(FlowUpdate::Resumed);
-        drop(writer);
+        peer.go_on_monitoring();
     }
 }
 
@@ -128,6 +126,24 @@ impl Peer {
         monitors.cancel(id)?;
         self.set_watching(&monitors);
         Ok(())
+    }
+
+    /// Tells the monitors of the changes that led to this version of the tables, and has them pause if that is too much.
+    fn tell(&self, monitors: &mut Monitors, changes: &[FlowChange], version: u64) {
+        let mut updates = Updates::new(self, Self::send_monitored);
+        monitors.tell(changes, version, self.id(), |update| updates.push(&update));
+        updates.finish();
+        if !monitors.is_paused() && self.monitored_bytes() > UPDATE_BYTES_MAX {
+            self.pause(monitors, version);
+        }
+    }
+
+    /// Tells the monitors what happened while they were told of all flows.
+    fn go_on_monitoring(&self) {
+        let mut monitors = self.monitors.lock();
+        for (changes, version) in monitors.go_on() {
+            self.tell(&mut monitors, &changes, version);
+        }
     }
 
     fn pause(&self, monitors: &mut Monitors, version: u64) {

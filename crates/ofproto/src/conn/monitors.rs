@@ -4,6 +4,9 @@
 //! [`Monitors`] is a state machine without sockets and locks. Whoever changes flow tables tells it of each transaction
 //! ([`Monitors::tell`]), one after the other; it says what to send. [`super::monitoring`] joins it to connections.
 //!
+//! To tell of all flows that there are takes its time, so nobody who changes flows waits for it: a [`Dump`] is what there is
+//! to tell with, and changes are kept until it is over ([`Monitors::go_on`]).
+//!
 //! A connection that does not take what it is told is *paused*: from then on it hears only of the end of flows that it knows,
 //! so that no more than these can be queued. When its queue is empty, [`Monitors::resume`] tells what came or changed
 //! meanwhile, as it is by then. What that rests on is the version of the tables in which the pause began: flows that are
@@ -24,6 +27,18 @@ pub(crate) const MONITORS_MAX: usize = 4096;
 #[derive(Debug, Default)]
 pub(crate) struct Monitors {
     all: BTreeMap<u32, FlowMonitorRequest>,
+    pause: Option<Pause>,
+    /// Transactions that are to be told of when a dump is over.
+    waiting: Option<Vec<Transacted>>,
+}
+
+/// What a transaction did, and the version of the tables that it led to.
+pub(crate) type Transacted = (Vec<FlowChange>, u64);
+
+/// What is told of the flows that there are: to monitors that are new, or to all of them after a pause.
+#[derive(Debug)]
+pub(crate) struct Dump {
+    monitors: Vec<FlowMonitorRequest>,
     pause: Option<Pause>,
 }
 
@@ -106,6 +121,18 @@ fn admits(monitor: &FlowMonitorRequest, rule: &Rule, matching: &flow::Match, act
         && monitor.matching.contains(matching)
 }
 
+/// The flags of those of `monitors` that want to hear of an event of a flow, together.
+fn flags_of<'a>(
+    monitors: impl IntoIterator<Item = &'a FlowMonitorRequest>,
+    event: u16,
+    rule: &Rule,
+    matching: &flow::Match,
+    actions: Actions<'_>,
+) -> u16 {
+    let wanting = monitors.into_iter().filter(|m| m.flags & event != 0 && admits(m, rule, matching, actions));
+    wanting.fold(0, |flags, m| flags | m.flags)
+}
+
 /// A flow as it is told of.
 fn describe(rule: &Rule, matching: flow::Match, event: FlowEvent, flags: u16) -> FlowUpdate {
     FlowUpdate::Flow(Box::new(MonitoredFlow {
@@ -121,10 +148,11 @@ fn describe(rule: &Rule, matching: flow::Match, event: FlowEvent, flags: u16) ->
 }
 
 impl Monitors {
-    /// Sets up, changes and ends monitors: all that is asked for, or nothing. Returns the numbers of those that are new.
+    /// Sets up, changes and ends monitors: all that is asked for, or nothing. Returns what tells those that are new of the
+    /// flows that there are.
     ///
     /// Errors: `OFPMOFC_MONITOR_EXISTS`, `OFPMOFC_UNKNOWN_MONITOR`; `OFPBRC_EPERM` for too many.
-    pub(crate) fn change(&mut self, requests: Vec<FlowMonitorRequest>) -> Result<Vec<u32>, OfpError> {
+    pub(crate) fn change(&mut self, requests: Vec<FlowMonitorRequest>) -> Result<Dump, OfpError> {
         let mut all = self.all.clone();
         let mut new = Vec::new();
         for request in requests {
@@ -149,7 +177,9 @@ impl Monitors {
             }
         }
         self.all = all;
-        Ok(new)
+        self.waiting.get_or_insert_default();
+        let monitors = new.iter().filter_map(|id| self.all.get(id).cloned()).collect();
+        Ok(Dump { monitors, pause: None })
     }
 
     /// Ends a monitor.
@@ -167,26 +197,12 @@ impl Monitors {
         self.pause.is_some()
     }
 
-    /// The flags of all monitors in `ids` that want to hear of this, together.
-    fn flags(&self, event: u16, ids: Option<&[u32]>, rule: &Rule, matching: &flow::Match, actions: Actions<'_>) -> u16 {
-        let monitors = self.all.values().filter(|m| ids.is_none_or(|ids| ids.contains(&m.id)) && m.flags & event != 0);
-        monitors.filter(|m| admits(m, rule, matching, actions)).fold(0, |flags, m| flags | m.flags)
-    }
-
-    /// Whether any of the new monitors wants to hear of flows that are there.
-    pub(crate) fn want_initial(&self, new: &[u32]) -> bool {
-        new.iter().filter_map(|id| self.all.get(id)).any(|m| m.flags & flag::INITIAL != 0)
-    }
-
-    /// What monitors that are new are told of a flow that is there.
-    pub(crate) fn initial(&self, new: &[u32], rule: &Rule) -> Option<FlowUpdate> {
-        let matching = rule.minimatch.expand();
-        let flags = self.flags(flag::INITIAL, Some(new), rule, &matching, [&rule.actions; 2]);
-        (flags != 0).then(|| describe(rule, matching, FlowEvent::Initial, flags))
-    }
-
-    /// Sends what this connection is told of the changes of a transaction; `me` is its number as a [`Requester`].
-    pub(crate) fn tell(&mut self, changes: &[FlowChange], me: u64, mut send: impl FnMut(FlowUpdate)) {
+    /// Sends what this connection is told of the changes of a transaction, which led to this version of the tables, at once
+    /// or when a dump is over; `me` is its number as a [`Requester`].
+    pub(crate) fn tell(&mut self, changes: &[FlowChange], version: u64, me: u64, mut send: impl FnMut(FlowUpdate)) {
+        if let Some(waiting) = &mut self.waiting {
+            return waiting.push((changes.to_vec(), version));
+        }
         let mut abbreviated = false;
         for change in changes {
             let FlowChange { rule, what, by } = change;
@@ -207,7 +223,7 @@ impl Monitors {
                 (Some(known), _) => [known, known],
                 (None, old) => [&rule.actions, old.map_or(&rule.actions, |old| &old.actions)],
             };
-            let flags = self.flags(kind, None, rule, &matching, actions.map(|list| &**list));
+            let flags = flags_of(self.all.values(), kind, rule, &matching, actions.map(|list| &**list));
             if flags == 0 {
                 continue;
             }
@@ -228,21 +244,36 @@ impl Monitors {
         self.pause = Some(Pause { version, replaced: HashMap::new() });
     }
 
-    /// Ends a pause: sends what is told of the flows that are there, in their order.
-    pub(crate) fn resume(&mut self, rules: &[Arc<Rule>], mut send: impl FnMut(FlowUpdate)) {
-        let Some(pause) = self.pause.take() else { return };
-        for rule in rules {
-            let (missed, before) = pause.missed(rule);
-            let (kinds, event) = match missed {
-                Missed::Nothing => continue,
-                Missed::Modified => (flag::MODIFY, FlowEvent::Modified),
-                Missed::Added => (flag::ADD | flag::MODIFY, FlowEvent::Added),
-            };
-            let matching = rule.minimatch.expand();
-            let flags = self.flags(kinds, None, rule, &matching, [&rule.actions, before]);
-            if flags != 0 {
-                send(describe(rule, matching, event, flags));
-            }
-        }
+    /// Ends a pause. Returns what tells of the flows that came or changed meanwhile.
+    pub(crate) fn resume(&mut self) -> Dump {
+        self.waiting.get_or_insert_default();
+        Dump { monitors: self.all.values().cloned().collect(), pause: self.pause.take() }
+    }
+
+    /// A dump is over: what was not told because of it is to be told now, in this order.
+    pub(crate) fn go_on(&mut self) -> Vec<Transacted> {
+        self.waiting.take().unwrap_or_default()
+    }
+}
+
+impl Dump {
+    /// Whether there is nothing to tell, whatever flows there are.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pause.is_none() && self.monitors.iter().all(|m| m.flags & flag::INITIAL == 0)
+    }
+
+    /// What is told of a flow that was there when the dump began.
+    pub(crate) fn tell(&self, rule: &Arc<Rule>) -> Option<FlowUpdate> {
+        let (kinds, event, before) = match &self.pause {
+            None => (flag::INITIAL, FlowEvent::Initial, &*rule.actions),
+            Some(pause) => match pause.missed(rule) {
+                (Missed::Nothing, _) => return None,
+                (Missed::Modified, before) => (flag::MODIFY, FlowEvent::Modified, before),
+                (Missed::Added, before) => (flag::ADD | flag::MODIFY, FlowEvent::Added, before),
+            },
+        };
+        let matching = rule.minimatch.expand();
+        let flags = flags_of(&self.monitors, kinds, rule, &matching, [&rule.actions, before]);
+        (flags != 0).then(|| describe(rule, matching, event, flags))
     }
 }
