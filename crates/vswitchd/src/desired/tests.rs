@@ -142,7 +142,7 @@ fn flow_tables() {
         let desired = Desired::read(&replica(&tables, &json!({}), &json!({}), &more));
         let (bridge, warnings) = (&desired.bridges["br0"], &desired.warnings);
         assert_eq!((bridge.tables.len(), bridge.prefixes.len()), (1, 0));
-        (bridge.tables[&3].clone(), Vec::from_iter(warnings.iter().cloned()))
+        (bridge.tables[&3].clone(), warnings.iter().cloned().collect::<Vec<_>>())
     };
     assert_eq!(of(json!({})), (TableSettings::default(), vec![]));
     let (table, warnings) = of(json!({
