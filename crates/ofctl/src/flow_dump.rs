@@ -72,7 +72,7 @@ pub fn dump_flows(c: &Context, a: &[String]) -> Result {
             f.hard_age = None;
             flow_stats(f, show, style, &mut line);
             line.push('\n');
-            out.put(&line);
+            out.put(&c.paint(line));
         }
         Ok(())
     };

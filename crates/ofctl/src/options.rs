@@ -1,5 +1,6 @@
 //! The command line: options and what they say.
 
+use crate::colour::Colours;
 use crate::error::{Exit, Result, fatal};
 use crate::protocol::{self, version_list};
 use cli::{Arg, Opt, Parser};
@@ -52,6 +53,8 @@ pub struct Context {
     pub sort: Vec<SortKey>,
     /// `--packet-in-format`.
     pub packet_in_format: Option<PacketInFormat>,
+    /// `--color`: the colours of flows.
+    pub colours: Option<Colours>,
     /// Keys and certificates.
     pub tls: Arc<tls::Tls>,
     /// `--detach` and the like.
@@ -63,6 +66,11 @@ pub struct Context {
 }
 
 impl Context {
+    /// Text with the flows in it in colour, if that was asked for.
+    pub fn paint(&self, text: String) -> String {
+        self.colours.as_ref().map_or_else(|| text.clone(), |colours| colours.paint(&text))
+    }
+
     /// Whether names of ports and tables are understood.
     pub fn accept_names(&self) -> bool {
         self.names != Some(false)
@@ -134,6 +142,7 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
         names: None,
         sort: Vec::new(),
         packet_in_format: None,
+        colours: None,
         tls: Arc::default(),
         daemon: daemon::DaemonOptions::default(),
         command_line: args.clone(),
@@ -184,10 +193,10 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
             "bundle" => c.bundle = true,
             "read-only" => c.read_only = true,
             "protocols" => c.versions = versions(&value)?,
-            "color" => match value.as_str() {
-                "" | "always" | "yes" | "force" | "auto" | "tty" | "if-tty" | "never" | "no" | "none" => {}
-                other => return Err(fatal(format!("incorrect value `{other}' for --color"))),
-            },
+            "color" => {
+                let list = std::env::var("OVS_COLORS").unwrap_or_default();
+                c.colours = Colours::choose(&value, &list).map_err(fatal)?;
+            }
             "may-create" => c.may_create = true,
             id if tls.accept(id, &value).map_err(fatal)? => {}
             id if c.daemon.accept(id, Some(value.as_str()).filter(|v| !v.is_empty())) => {}

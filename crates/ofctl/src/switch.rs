@@ -123,7 +123,9 @@ pub fn dump_all(c: &Context, switch: &str, conn: &mut Vconn, request: &Message) 
             names = Some(shown_names(c, switch)?);
         }
         let names = names.as_ref().unwrap_or(const { &None });
-        out.put(&print::print(&msg, style(c, names.as_ref(), c.verbosity + 1)));
+        let text = print::print(&msg, style(c, names.as_ref(), c.verbosity + 1));
+        // Only flows are in colour.
+        out.put(&if text.contains("ST_FLOW reply") { c.paint(text) } else { text });
         match types::head(&msg) {
             Ok(head) if head.more => {}
             _ => return Ok(()),
