@@ -20,6 +20,17 @@ pub struct SortKey {
     pub descending: bool,
 }
 
+/// In which form answers are printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// Text.
+    Text,
+    /// JSON on one line.
+    Json,
+    /// JSON with line breaks.
+    PrettyJson,
+}
+
 /// What the options say.
 #[derive(Debug)]
 pub struct Context {
@@ -53,6 +64,8 @@ pub struct Context {
     pub sort: Vec<SortKey>,
     /// `--packet-in-format`.
     pub packet_in_format: Option<PacketInFormat>,
+    /// `--format`, `--pretty`.
+    pub format: Format,
     /// `--color`: the colours of flows.
     pub colours: Option<Colours>,
     /// Keys and certificates.
@@ -107,6 +120,8 @@ const OPTIONS: &[Opt] = &[
     Opt::new("no-stats", Arg::None),
     Opt::new("bundle", Arg::None),
     Opt::new("color", Arg::Optional),
+    Opt::new("format", Arg::Required),
+    Opt::new("pretty", Arg::None),
     Opt::new("may-create", Arg::None),
     Opt::new("read-only", Arg::None),
     Opt::new("protocols", Arg::Required).short('O'),
@@ -142,6 +157,7 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
         names: None,
         sort: Vec::new(),
         packet_in_format: None,
+        format: Format::Text,
         colours: None,
         tls: Arc::default(),
         daemon: daemon::DaemonOptions::default(),
@@ -149,6 +165,7 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
         log: Arc::clone(log),
     };
     let mut tls = tls::Config::default();
+    let mut pretty = false;
     let mut parser = Parser::new(args, &[OPTIONS, vlog::OPTIONS, daemon::OPTIONS]);
     for found in parser.by_ref() {
         let found = found.map_err(|e| {
@@ -197,6 +214,12 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
                 let list = std::env::var("OVS_COLORS").unwrap_or_default();
                 c.colours = Colours::choose(&value, &list).map_err(fatal)?;
             }
+            "format" => match value.as_str() {
+                "text" => c.format = Format::Text,
+                "json" => c.format = Format::Json,
+                _ => return Err(fatal(format!("value {value} on --format is invalid"))),
+            },
+            "pretty" => pretty = true,
             "may-create" => c.may_create = true,
             id if tls.accept(id, &value).map_err(fatal)? => {}
             id if c.daemon.accept(id, Some(value.as_str()).filter(|v| !v.is_empty())) => {}
@@ -204,6 +227,11 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
         }
     }
     c.tls = tls::Tls::new(tls);
+    match (c.format, pretty) {
+        (Format::Text, true) => return Err(fatal("--pretty is supported with --format json only")),
+        (Format::Json, true) => c.format = Format::PrettyJson,
+        _ => {}
+    }
     c.args = parser.into_positionals();
     // Bundles need a version that has them: 1.3 has them by an extension.
     if c.bundle || c.args.first().is_some_and(|command| command == "bundle") {
