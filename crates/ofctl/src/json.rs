@@ -36,7 +36,7 @@ pub fn of(message: &Message, version: Version, names: Option<&Names>) -> Result<
     let n = &naming;
     Ok(match message {
         Message::FeaturesReply(features) => n.features(features),
-        Message::GetConfigReply(config) => n.config(config),
+        Message::GetConfigReply(config) => switch_config(config),
         Message::StatsReply { body, .. } => match body {
             StatsReply::Desc(desc) => json!({
                 "manufacturer": desc.manufacturer,
@@ -46,12 +46,12 @@ pub fn of(message: &Message, version: Version, names: Option<&Names>) -> Result<
                 "datapath": desc.datapath,
             }),
             StatsReply::Flow(flows) | StatsReply::NxFlow(flows) => flows.iter().map(|f| n.flow(f)).collect(),
-            StatsReply::Aggregate(sums) | StatsReply::NxAggregate(sums) => n.aggregate(sums),
-            StatsReply::Table(tables) => tables.iter().map(|t| n.table(t)).collect(),
+            StatsReply::Aggregate(sums) | StatsReply::NxAggregate(sums) => sums_of_flows(sums),
+            StatsReply::Table(tables) => tables.iter().map(table_stats).collect(),
             StatsReply::Port(ports) => ports.iter().map(|p| n.port_stats(p)).collect(),
-            StatsReply::PortDesc(ports) => ports.iter().map(|p| n.port(p)).collect(),
+            StatsReply::PortDesc(ports) => ports.iter().map(port_desc).collect(),
             StatsReply::Queue(queues) => queues.iter().map(|q| n.queue(q)).collect(),
-            StatsReply::Group(groups) => groups.iter().map(|g| n.group_stats(g)).collect(),
+            StatsReply::Group(groups) => groups.iter().map(group_stats).collect(),
             StatsReply::GroupDesc(groups) => groups.iter().map(|g| n.group(g)).collect(),
             _ => return Err(no_form()),
         },
@@ -110,36 +110,6 @@ impl Naming<'_> {
         })
     }
 
-    fn aggregate(&self, sums: &AggregateStats) -> Value {
-        json!({
-            "packet_count": count(sums.packet_count),
-            "byte_count": count(sums.byte_count),
-            "flow_count": sums.flow_count,
-        })
-    }
-
-    fn table(&self, t: &TableStats) -> Value {
-        json!({
-            "table": t.table_id,
-            "name": if t.name.is_empty() { Value::Null } else { t.name.as_str().into() },
-            "active": t.active_count,
-            "lookup": count(t.lookup_count),
-            "matched": count(t.matched_count),
-        })
-    }
-
-    fn port(&self, p: &PortDesc) -> Value {
-        json!({
-            "port": p.port_no.0,
-            "name": p.name,
-            "addr": p.hw_addr.to_string(),
-            "config": p.config,
-            "state": p.state,
-            "curr_speed": p.curr_speed,
-            "max_speed": p.max_speed,
-        })
-    }
-
     fn port_stats(&self, p: &PortStats) -> Value {
         let mut value = json!({
             "port": self.port_name(p.port_no),
@@ -192,19 +162,6 @@ impl Naming<'_> {
         })
     }
 
-    fn group_stats(&self, g: &GroupStats) -> Value {
-        let bucket =
-            |b: &BucketStats| json!({ "packet_count": count(b.packet_count), "byte_count": count(b.byte_count) });
-        json!({
-            "group_id": g.group_id,
-            "ref_count": g.ref_count,
-            "packet_count": count(g.packet_count),
-            "byte_count": count(g.byte_count),
-            "duration": seconds((g.duration_sec, g.duration_nsec)),
-            "buckets": g.buckets.iter().map(bucket).collect::<Vec<_>>(),
-        })
-    }
-
     fn features(&self, f: &Features) -> Value {
         json!({
             "dpid": format!("{:016x}", f.datapath_id),
@@ -212,17 +169,59 @@ impl Naming<'_> {
             "n_buffers": f.n_buffers,
             "auxiliary_id": f.auxiliary_id,
             "capabilities": f.capabilities,
-            "ports": f.ports.iter().map(|p| self.port(p)).collect::<Vec<_>>(),
+            "ports": f.ports.iter().map(port_desc).collect::<Vec<_>>(),
         })
     }
+}
 
-    fn config(&self, config: &SwitchConfig) -> Value {
-        json!({
-            "frags": openflow::print::frag_name(config.frag),
-            "miss_send_len": config.miss_send_len,
-            "invalid_ttl_to_controller": config.invalid_ttl_to_controller,
-        })
-    }
+fn sums_of_flows(sums: &AggregateStats) -> Value {
+    json!({
+        "packet_count": count(sums.packet_count),
+        "byte_count": count(sums.byte_count),
+        "flow_count": sums.flow_count,
+    })
+}
+
+fn table_stats(t: &TableStats) -> Value {
+    json!({
+        "table": t.table_id,
+        "name": if t.name.is_empty() { Value::Null } else { t.name.as_str().into() },
+        "active": t.active_count,
+        "lookup": count(t.lookup_count),
+        "matched": count(t.matched_count),
+    })
+}
+
+fn port_desc(p: &PortDesc) -> Value {
+    json!({
+        "port": p.port_no.0,
+        "name": p.name,
+        "addr": p.hw_addr.to_string(),
+        "config": p.config,
+        "state": p.state,
+        "curr_speed": p.curr_speed,
+        "max_speed": p.max_speed,
+    })
+}
+
+fn group_stats(g: &GroupStats) -> Value {
+    let bucket = |b: &BucketStats| json!({ "packet_count": count(b.packet_count), "byte_count": count(b.byte_count) });
+    json!({
+        "group_id": g.group_id,
+        "ref_count": g.ref_count,
+        "packet_count": count(g.packet_count),
+        "byte_count": count(g.byte_count),
+        "duration": seconds((g.duration_sec, g.duration_nsec)),
+        "buckets": g.buckets.iter().map(bucket).collect::<Vec<_>>(),
+    })
+}
+
+fn switch_config(config: &SwitchConfig) -> Value {
+    json!({
+        "frags": openflow::print::frag_name(config.frag),
+        "miss_send_len": config.miss_send_len,
+        "invalid_ttl_to_controller": config.invalid_ttl_to_controller,
+    })
 }
 
 #[cfg(test)]
