@@ -35,7 +35,7 @@ pub fn of(message: &Message, version: Version, names: Option<&Names>) -> Result<
     let naming = Naming { ports, version };
     let n = &naming;
     Ok(match message {
-        Message::FeaturesReply(features) => n.features(features),
+        Message::FeaturesReply(features) => switch_features(features),
         Message::GetConfigReply(config) => switch_config(config),
         Message::StatsReply { body, .. } => match body {
             StatsReply::Desc(desc) => json!({
@@ -161,17 +161,6 @@ impl Naming<'_> {
             "buckets": g.buckets.iter().map(bucket).collect::<Vec<_>>(),
         })
     }
-
-    fn features(&self, f: &Features) -> Value {
-        json!({
-            "dpid": format!("{:016x}", f.datapath_id),
-            "n_tables": f.n_tables,
-            "n_buffers": f.n_buffers,
-            "auxiliary_id": f.auxiliary_id,
-            "capabilities": f.capabilities,
-            "ports": f.ports.iter().map(port_desc).collect::<Vec<_>>(),
-        })
-    }
 }
 
 fn sums_of_flows(sums: &AggregateStats) -> Value {
@@ -221,6 +210,17 @@ fn switch_config(config: &SwitchConfig) -> Value {
         "frags": openflow::print::frag_name(config.frag),
         "miss_send_len": config.miss_send_len,
         "invalid_ttl_to_controller": config.invalid_ttl_to_controller,
+    })
+}
+
+fn switch_features(f: &Features) -> Value {
+    json!({
+        "dpid": format!("{:016x}", f.datapath_id),
+        "n_tables": f.n_tables,
+        "n_buffers": f.n_buffers,
+        "auxiliary_id": f.auxiliary_id,
+        "capabilities": f.capabilities,
+        "ports": f.ports.iter().map(port_desc).collect::<Vec<_>>(),
     })
 }
 

@@ -73,7 +73,7 @@ pub(crate) fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) ->
                 return Ok(None);
             }
             "version" => {
-                print!("{}OpenFlow versions 0x1:0x6\n", cli::version_text(program));
+                println!("{}OpenFlow versions 0x1:0x6", cli::version_text(program));
                 return Ok(None);
             }
             "hub" => policy.mode = Mode::Hub,

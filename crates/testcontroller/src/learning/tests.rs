@@ -1,3 +1,5 @@
+//! What a controller answers, as text.
+
 use super::*;
 use openflow::packet::PacketInFormat;
 use openflow::print::{Style, print};
