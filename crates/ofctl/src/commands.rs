@@ -1,7 +1,7 @@
 //! The table of commands.
 
 use crate::error::{Result, fatal};
-use crate::options::Context;
+use crate::options::{Context, Format};
 use crate::{
     bundles, codec, flow_change, flow_dump, flow_set, groups, meters, monitor, nx_match, offline, packet_out, packets,
     ports, query, tables, tlv,
@@ -186,6 +186,20 @@ const ARGUMENTS: &[(&str, &str)] = &[
     ("dump-tlv-map", "switch"),
 ];
 
+/// Commands whose output there is as JSON.
+const AS_JSON: &[&str] = &[
+    "show",
+    "dump-desc",
+    "dump-tables",
+    "dump-flows",
+    "dump-aggregate",
+    "dump-ports",
+    "dump-ports-desc",
+    "queue-stats",
+    "dump-groups",
+    "dump-group-stats",
+];
+
 /// Runs the command of the command line.
 pub(crate) fn run(mut context: Context) -> Result {
     let mut args = std::mem::take(&mut context.args).into_iter();
@@ -202,6 +216,9 @@ pub(crate) fn run(mut context: Context) -> Result {
     }
     if args.len() > command.args_max {
         return Err(fatal(format!("'{name}' command takes at most {} arguments", command.args_max)));
+    }
+    if context.format != Format::Text && !AS_JSON.contains(&command.name) {
+        return Err(crate::json::no_form());
     }
     if command.access == Writes && context.read_only {
         return Err(fatal(format!("'{name}' command does not work in read only mode")));

@@ -15,10 +15,10 @@ use std::fs::File;
 use std::io::{self, Read};
 
 /// Prints a message given in hexadecimal.
-pub fn ofp_print(_: &Context, a: &[String]) -> Result {
+pub fn ofp_print(c: &Context, a: &[String]) -> Result {
     let bytes = hex(&a[0]).ok_or_else(|| fatal("trailing garbage following hex bytes"))?;
     let verbosity = a.get(1).map_or(2, |v| v.parse().unwrap_or(0));
-    Out::default().put(&print(&bytes, Style::plain(verbosity)));
+    Out::default().put(&c.paint(print(&bytes, Style::plain(verbosity))));
     Ok(())
 }
 
@@ -58,7 +58,7 @@ pub fn ofp_parse(c: &Context, a: &[String]) -> Result {
         if fill(&mut msg[8..])? < len - 8 {
             return Err(fatal(format!("{name}: unexpected end of file mid-message")));
         }
-        out.put(&print(&msg, Style::plain(c.verbosity.saturating_add(2))));
+        out.put(&c.paint(print(&msg, Style::plain(c.verbosity.saturating_add(2)))));
     }
 }
 
@@ -76,7 +76,7 @@ fn flow_mod_in(c: &Context, parsed: ParsedFlow, protocol: openflow::Protocols, o
     let version = protocol.version().unwrap_or(openflow::Version::V10);
     let options = Options { flow_mod_table_id: table_id_ext(protocol) };
     let msg = encode_with(version, next_xid(), &Message::FlowMod(form, Box::new(parsed.flow_mod)), options);
-    out.put(&print(&msg, Style::plain(c.verbosity)));
+    out.put(&c.paint(print(&msg, Style::plain(c.verbosity))));
 }
 
 /// Prints the message that adds a flow.

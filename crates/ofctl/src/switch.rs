@@ -1,8 +1,9 @@
 //! Switches by name, and what commands ask of them.
 
 use crate::error::{Exit, Result, fatal, strerror};
+use crate::json;
 use crate::names::Names;
-use crate::options::Context;
+use crate::options::{Context, Format};
 use crate::protocol::{self, intersect, is_nxm, table_id_ext};
 use crate::vconn::{self, OpenError, Vconn, xid_of};
 use base::PortNo;
@@ -122,18 +123,36 @@ pub fn dump_all(c: &Context, switch: &str, conn: &mut Vconn, request: &Message) 
     let xid = conn.send_message(request, Options::default())?;
     let mut names = None;
     let mut out = Out::default();
+    let mut document = None;
     loop {
         let msg = conn.answer(xid)?;
         if names.is_none() {
             names = Some(shown_names(c, switch)?);
         }
         let names = names.as_ref().unwrap_or(const { &None });
-        out.put(&print::print(&msg, style(c, names.as_ref(), c.verbosity + 1)));
+        if c.format == Format::Text {
+            let text = print::print(&msg, style(c, names.as_ref(), c.verbosity + 1));
+            // Only flows are in colour.
+            out.put(&if text.contains("ST_FLOW reply") { c.paint(text) } else { text });
+        } else {
+            json::append(&mut document, decoded(&msg, names.as_ref())?);
+        }
         match types::head(&msg) {
             Ok(head) if head.more => {}
-            _ => return Ok(()),
+            _ => {
+                if let Some(document) = document {
+                    json::put(c, &document);
+                }
+                return Ok(());
+            }
         }
     }
+}
+
+/// A message as JSON.
+pub fn decoded(msg: &[u8], names: Option<&Names>) -> Result<serde_json::Value> {
+    let (version, _, message) = message::decode(msg).map_err(|e| fatal(format!("received bad reply: {e}")))?;
+    json::of(&message, version, names)
 }
 
 /// Sends a request and prints the message that answers it.

@@ -87,7 +87,8 @@ fn normalized(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     let mut out = String::new();
     for line in text.lines() {
-        let mut line = line.to_owned();
+        // Times may be in colour.
+        let mut line = line.replace("duration=\x1b[m\x1b[K", "duration=");
         for (key, end) in [("duration=", "s"), ("duration", "s"), ("idle_age=", ","), ("time=", " ")] {
             if let Some(at) = line.find(key) {
                 let start = at + key.len();

@@ -319,7 +319,7 @@ async fn bad_targets_are_named() {
     let br = lab.bridge("br", 1);
     let start =
         |target: &str| Service::start(&br, ServiceConfig { target: target.into(), ..listening(&[Version::V10]) });
-    for bad in ["nonsense", "foo:bar", "ptcp:x"] {
+    for bad in ["nonsense", "foo:bar", "pssl:0:127.0.0.1", "ptcp:x"] {
         assert!(start(bad).expect_err("is bad").contains(bad), "{bad}");
     }
 }

@@ -1,4 +1,4 @@
-//! Cases of the learning switch, message by message.
+//! What a controller answers, as text.
 
 use super::*;
 use openflow::packet::PacketInFormat;
