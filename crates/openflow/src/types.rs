@@ -106,6 +106,8 @@ pub enum Kind {
     QueueDescReply,
     FlowMonitorRequest,
     FlowMonitorReply,
+    FlowCountsRequest,
+    FlowCountsReply,
 }
 
 impl Kind {
