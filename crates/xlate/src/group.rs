@@ -12,6 +12,15 @@ use openflow::group::{Bucket, GROUP_ANY};
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// What a bucket of this weight scores with a random number. The time until something of rate `weight` first happens is
+/// -ln(u) / weight, and the first of several is each of them as often as its share of all rates says: that is the highest
+/// score, up to a factor for whole numbers in traces.
+fn score(random: u64, weight: u16) -> f64 {
+    // Above 0 and below 1.
+    let u = ((random >> 12) as f64 + 0.5) / (1u64 << 52) as f64;
+    1000.0 * f64::from(weight) / -u.ln()
+}
+
 impl Xlate<'_> {
     /// The `group` action.
     pub(crate) fn group(&mut self, id: u32) {
@@ -75,8 +84,8 @@ impl Xlate<'_> {
         (0..group.buckets.len()).find(|i| self.is_bucket_live(group, *i))
     }
 
-    /// The bucket that this packet's flow has: of those that are live, the one whose share of a random number made of
-    /// the flow is the largest, so that a bucket that comes or goes moves no more flows than it has to.
+    /// The bucket that this packet's flow has: of those that are live, the one with the highest score, which is made of
+    /// the flow and the bucket alone, so that a bucket that comes or goes moves no more flows than it has to.
     fn select(&mut self, group: &Group) -> Option<usize> {
         let live: Vec<usize> = (0..group.buckets.len()).filter(|i| self.is_bucket_live(group, *i)).collect();
         // There is nothing to be chosen, and so nothing to be looked at.
@@ -86,8 +95,8 @@ impl Xlate<'_> {
         let hash = self.flow_hash(group);
         let mut best = None;
         for i in live {
-            let score = (mix(hash, i as u64) & 0xffff) * u64::from(group.buckets[i].bucket.weight);
-            self.tracer.note(Kind::Detail, || format!("bucket {i}: score {score}"));
+            let score = score(mix(hash, i as u64), group.buckets[i].bucket.weight);
+            self.tracer.note(Kind::Detail, || format!("bucket {i}: score {score:.0}"));
             if best.is_none_or(|(_, highest)| score > highest) {
                 best = Some((i, score));
             }
