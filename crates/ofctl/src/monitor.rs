@@ -168,7 +168,7 @@ impl Reader {
             drop(state);
             let mut text = if self.timestamps { timestamp() } else { String::new() };
             let style = match &self.names {
-                Some(n) => Style { ports: n, tables: n, ..Style::plain(self.verbosity) },
+                Some(n) => Style { ports: n, ..Style::plain(self.verbosity) },
                 None => Style::plain(self.verbosity),
             };
             text.push_str(&print(&msg, style));

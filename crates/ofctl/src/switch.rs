@@ -143,7 +143,7 @@ pub fn dump(c: &Context, switch: &str, conn: &mut Vconn, request: &Message) -> R
 pub fn style<'a>(c: &Context, names: Option<&'a Names>, verbosity: u8) -> Style<'a> {
     let _ = c;
     match names {
-        Some(n) => Style { ports: n, tables: n, version: Version::V10, verbosity },
+        Some(n) => Style { ports: n, version: Version::V10, verbosity },
         None => Style::plain(verbosity),
     }
 }

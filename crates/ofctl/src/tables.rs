@@ -4,6 +4,7 @@ use crate::error::{Result, fatal};
 use crate::options::Context;
 use crate::switch::{Target, fail_on_errors, is_error, open_in, stats, table_names, transact_noreply};
 use crate::vconn::{Vconn, io_error, next_xid};
+use flow::text::parse_table;
 use openflow::Message;
 use openflow::Version::{self, V11, V12, V13, V14, V15};
 use openflow::message::{Options, encode};
@@ -98,7 +99,7 @@ fn table_number(c: &Context, a: &[String]) -> Result<u8> {
     if a[1].eq_ignore_ascii_case("all") {
         return Ok(ALL);
     }
-    names.table(&a[1]).ok_or_else(|| fatal(format!("unknown table \"{}\"", a[1])))
+    parse_table(&a[1], &names).ok_or_else(|| fatal(format!("unknown table \"{}\"", a[1])))
 }
 
 /// `DOWN,UP`, in percent.

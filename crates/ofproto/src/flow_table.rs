@@ -248,7 +248,8 @@ impl Transaction<'_> {
         let found = self.bridge.collect_in(&Criteria::of(fm), LATEST);
         if found.is_empty() {
             // OpenFlow 1.0 and 1.1 add what is not there to be modified.
-            return if fm.modify_cookie && fm.cookie_mask == 0 { self.add(fm) } else { Ok(()) };
+            let adds = fm.cookie_mask == 0 && fm.new_cookie != FlowMod::KEEP_COOKIE;
+            return if adds { self.add(fm) } else { Ok(()) };
         }
         let actions: Arc<[Action]> = fm.actions.clone().into();
         for old in found {

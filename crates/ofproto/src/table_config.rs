@@ -37,7 +37,7 @@ pub struct TableSettings {
 #[derive(Clone, Debug, Default)]
 struct TableConfig {
     by_database: TableSettings,
-    /// A name that a controller gave it; that of the database goes before.
+    /// A name that a controller gave it, which it can as long as the database has none.
     name: Option<String>,
     /// Whether controllers want flows to make room.
     evicts: bool,
@@ -145,7 +145,8 @@ impl TableConfigs {
         for (table, name) in names {
             let name = (!name.is_empty()).then(|| name.to_owned());
             if name.is_some() || configs.contains_key(&table) {
-                configs.entry(table).or_default().name = name;
+                let config = configs.entry(table).or_default();
+                config.name = name.filter(|_| config.by_database.name.is_none());
             }
         }
     }
@@ -178,6 +179,9 @@ impl Ofproto {
                 let new = settings.get(&table).cloned().unwrap_or_default();
                 let config = configs.entry(table).or_default();
                 if config.by_database != new {
+                    if new.name.is_some() {
+                        config.name = None;
+                    }
                     config.by_database = new;
                     changed.push(table);
                 }

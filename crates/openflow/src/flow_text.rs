@@ -7,7 +7,7 @@ use super::action::parse::{parse_instructions, parse_uint};
 use super::error::OfpError;
 use super::flow_mod::{FlowMod, FlowModCommand};
 use super::protocol::Protocols;
-use flow::text::{Parsed, next_key_value, parse_field_into, parse_port, parse_subfield};
+use flow::text::{Parsed, next_key_value, parse_field_into, parse_port, parse_subfield, parse_table};
 use flow::{Field, Maskable, Match, Normalized, PortNames, Prereq};
 
 /// What is wrong with the text of a flow.
@@ -148,17 +148,14 @@ impl Parser<'_> {
             None => error(format!("invalid {key} \"{value}\"")),
         };
         match key {
-            "table" => {
-                let digits = value.bytes().all(|b| b.is_ascii_digit());
-                match value.parse::<u8>() {
-                    Ok(255) => self.fm.table_id = None,
-                    Ok(table) if digits => {
-                        self.fm.table_id = Some(table);
-                        self.restrict(Protocols::TID);
-                    }
-                    _ => return error(format!("unknown table \"{value}\"")),
+            "table" => match parse_table(value, self.ports) {
+                Some(255) => self.fm.table_id = None,
+                Some(table) => {
+                    self.fm.table_id = Some(table);
+                    self.restrict(Protocols::TID);
                 }
-            }
+                None => return error(format!("unknown table \"{value}\"")),
+            },
             "out_port" if deletes => match parse_port(value, self.ports) {
                 Some(port) => self.fm.out_port = port,
                 None => return error(format!("{value} is not a valid OpenFlow port")),

@@ -137,6 +137,8 @@ pub struct TableFeatures {
     pub config: u32,
     /// Largest number of flows.
     pub max_entries: u32,
+    /// Whether the rest is said at all, which requests of OpenFlow 1.5 may leave out.
+    pub any_properties: bool,
     /// Of ordinary flows.
     pub nonmiss: FlowFeatures,
     /// Of the table-miss flow.
@@ -177,6 +179,7 @@ impl TableFeatures {
         if (version < V15 || seen != 0) && seen & REQUIRED != REQUIRED {
             return Err(OfpError::TffcBadFeatures);
         }
+        t.any_properties = seen != 0;
         Ok(t)
     }
 
@@ -207,12 +210,6 @@ impl TableFeatures {
         Ok(())
     }
 
-    /// Whether there are no properties: OpenFlow 1.5 may leave them out of requests.
-    fn says_nothing_of_flows(&self) -> bool {
-        let none = FlowFeatures::default();
-        self.nonmiss == none && self.miss == none && self.matching.is_empty() && self.wildcard.is_empty()
-    }
-
     pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
         let start = out.len();
         out.put_u16(0);
@@ -225,7 +222,7 @@ impl TableFeatures {
         out.put_u64(self.metadata_write);
         out.put_u32(self.config);
         out.put_u32(self.max_entries);
-        if version >= V15 && self.says_nothing_of_flows() {
+        if !self.any_properties {
             patch_len(out, start, 0);
             return;
         }

@@ -246,6 +246,17 @@ fn named_port(info: &FieldInfo, text: &str, ports: &dyn PortNames) -> Result<Por
     })
 }
 
+/// Reads a table: a number up to 255, or a name, maybe in double quotes.
+pub fn parse_table(text: &str, names: &dyn PortNames) -> Option<u8> {
+    if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
+        return text.parse().ok();
+    }
+    match text.strip_prefix('"') {
+        Some(quoted) => names.table_number(&unquote(quoted.strip_suffix('"')?)),
+        None => names.table_number(text),
+    }
+}
+
 /// A port by decimal number (OpenFlow 1.0's or later's numbering), by reserved name in any case, or by its own name,
 /// which may stand in double quotes.
 pub fn parse_port(text: &str, ports: &dyn PortNames) -> Option<PortNo> {

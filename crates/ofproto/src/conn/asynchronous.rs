@@ -129,7 +129,6 @@ fn packet_in(what: &ControllerUpcall, packet: &Packet) -> PacketIn {
             metadata.set(field, value);
         }
     }
-    let len = packet.len().min(usize::from(what.max_len));
     PacketIn {
         // Told to each peer as its version has it.
         reason: PacketInReason::Action,
@@ -138,7 +137,9 @@ fn packet_in(what: &ControllerUpcall, packet: &Packet) -> PacketIn {
         table_id: what.table,
         cookie: what.cookie,
         metadata,
-        data: packet.data()[..len].to_vec(),
+        // All of it, whatever length was asked for: without buffers, a controller could not have the rest (OpenFlow 1.3
+        // section 7.4.1).
+        data: packet.data().to_vec(),
         userdata: what.userdata.clone(),
         continuation: Vec::new(),
     }

@@ -2,6 +2,7 @@
 
 use super::asynchronous::port_desc;
 use super::peer::Peer;
+use super::table_features::ACTIONS10;
 use crate::bridge::{OfPort, Ofproto, PortChange};
 use crate::transaction::check_references;
 use base::PortNo;
@@ -20,9 +21,6 @@ use xlate::{Groups, Meters, Start};
 
 /// Flow tables that a switch tells of: 0 to 253. (Table 254 is internal, as in Open vSwitch.)
 pub(crate) const N_TABLES_SHOWN: u8 = 254;
-
-/// Action types of OpenFlow 1.0 that are carried out: all twelve.
-const ACTIONS10: u32 = 0xfff;
 
 type Handled = Result<(), OfpError>;
 

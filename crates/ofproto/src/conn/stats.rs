@@ -68,7 +68,7 @@ impl Ofproto {
             StatsRequest::Meter(id) => reply(StatsReply::Meter(self.meter_stats(id)?)),
             StatsRequest::MeterConfig(id) => reply(StatsReply::MeterConfig(self.meter_configs(id)?)),
             StatsRequest::GroupFeatures => {
-                reply(StatsReply::GroupFeatures(crate::groups::features(table_features::ACTIONS)));
+                reply(StatsReply::GroupFeatures(crate::groups::features(table_features::actions(version))));
             }
             StatsRequest::MeterFeatures => reply(StatsReply::MeterFeatures(crate::meters::FEATURES)),
             StatsRequest::TableFeatures(wanted) => {

@@ -27,9 +27,20 @@ const GOTO_TABLE: u32 = 1 << 1;
 const METER: u32 = 1 << 6;
 /// By `ofp_action_type`: output, set_mpls_ttl, dec_mpls_ttl, push_vlan, pop_vlan, push_mpls, pop_mpls, set_queue, group,
 /// set_nw_ttl, dec_nw_ttl, set_field.
-pub(super) const ACTIONS: u32 = 1 | 0x3ff_8000;
+const ACTIONS: u32 = 1 | 0x3ff_8000;
 /// The same of OpenFlow 1.1: all but the two that copy TTLs.
 const ACTIONS11: u32 = 0x1ff_e7ff;
+/// The same of OpenFlow 1.0: all twelve.
+pub(super) const ACTIONS10: u32 = 0xfff;
+
+/// Actions, as a version numbers them.
+pub(super) fn actions(version: Version) -> u32 {
+    match version {
+        Version::V10 => ACTIONS10,
+        Version::V11 => ACTIONS11,
+        _ => ACTIONS,
+    }
+}
 
 impl Ofproto {
     /// The features of all tables that are announced.
@@ -111,7 +122,8 @@ impl Ofproto {
         // What OpenFlow 1.3 added.
         features.nonmiss.instructions &= !METER;
         if version == Version::V11 {
-            (features.nonmiss.write.actions, features.nonmiss.apply.actions) = (ACTIONS11, ACTIONS11);
+            features.nonmiss.write.actions = actions(version);
+            features.nonmiss.apply.actions = actions(version);
         }
         let config = match self.table_configs.miss(table) {
             None | Some(TableMiss::Controller) => 0,
@@ -152,6 +164,7 @@ fn of_table(table_id: u8) -> TableFeatures {
         metadata_write: u64::MAX,
         config: 0,
         max_entries: 0,
+        any_properties: true,
         nonmiss: features.clone(),
         miss: features,
         matching,

@@ -39,7 +39,7 @@ fn packet_ins_by_version_format_and_id() {
     lab.send("br-1", &[frame(1, 2)]);
     let (o, n) = (packet_ins(old.waiting()), packet_ins(new.waiting()));
     assert_eq!((o[0].reason, n[0].reason, n[0].cookie), (PacketInReason::Action, PacketInReason::NoMatch, 7));
-    assert_eq!((n[0].data.len(), n[0].total_len, n[0].metadata.key().in_port()), (20, 60, PortNo(1)));
+    assert_eq!((n[0].data.len(), n[0].total_len, n[0].metadata.key().in_port()), (60, 60, PortNo(1)));
     // No flow at all: to whoever is of a version where that is what a miss does.
     br.flow_mod(&command(FlowModCommand::Delete, Match::ANY)).expect("deletes");
     lab.send("br-2", &[frame(1, 2)]);

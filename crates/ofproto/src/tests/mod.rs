@@ -10,6 +10,7 @@ mod flow_mods;
 mod meters;
 mod revalidation;
 mod statistics;
+mod tables;
 
 use crate::conn::peer::{Outgoing, Peer};
 use crate::conn::remote::{PeerKind, Remote, Settings};

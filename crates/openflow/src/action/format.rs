@@ -1,6 +1,7 @@
 //! The text of actions, as `ovs-ofctl dump-flows` prints it.
 
 use super::{Action, ControllerAction, PacketInReason, select};
+use crate::print::format_table;
 use crate::version::Version;
 use base::PortNo;
 use flow::PortNames;
@@ -100,7 +101,7 @@ pub fn format_action(out: &mut String, action: &Action, ports: &dyn PortNames, v
             }
             out.push(',');
             if let Some(table) = table {
-                put!("{table}");
+                format_table(*table, ports, out);
             }
             out.push(')');
         }
@@ -137,7 +138,10 @@ pub fn format_action(out: &mut String, action: &Action, ports: &dyn PortNames, v
         }
         Action::WriteMetadata { value, mask: u64::MAX } => put!("write_metadata:{}", hex(*value)),
         Action::WriteMetadata { value, mask } => put!("write_metadata:{}/{}", hex(*value), hex(*mask)),
-        Action::GotoTable(table) => put!("goto_table:{table}"),
+        Action::GotoTable(table) => {
+            out.push_str("goto_table:");
+            format_table(*table, ports, out);
+        }
     }
 }
 

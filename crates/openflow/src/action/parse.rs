@@ -6,7 +6,7 @@ use super::check::{Allowed, verify};
 use super::decode::N_CLAUSES;
 use super::{Action, ControllerAction, PacketInReason, Subfield, learn, select};
 use base::{MacAddr, PortNo};
-use flow::text::{format_value, next_key_value, parse_port, parse_value};
+use flow::text::{format_value, next_key_value, parse_port, parse_table, parse_value};
 use flow::{Field, Format, PortNames};
 use std::net::Ipv4Addr;
 
@@ -60,11 +60,6 @@ fn u32_of(text: &str) -> Result<u32, ActionError> {
 
 fn u64_of(text: &str) -> Result<u64, ActionError> {
     parse_uint(text, 64).map_or_else(|| error(format!("invalid numeric format {text}")), Ok)
-}
-
-/// A table's number; 255 stands for no table.
-pub(super) fn table_of(text: &str) -> Option<u8> {
-    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
 /// Names of actions and instructions that are known and not supported.
@@ -176,7 +171,7 @@ impl Parser<'_> {
             "clear_actions" => Action::ClearActions,
             "write_actions" => Action::WriteActions(self.nested(value)?),
             "write_metadata" => write_metadata(value)?,
-            "goto_table" => match table_of(value) {
+            "goto_table" => match parse_table(value, self.ports) {
                 Some(table) => Action::GotoTable(table),
                 None => return error(format!("unknown table \"{value}\"")),
             },
@@ -277,7 +272,7 @@ impl Parser<'_> {
         };
         let table = match parts.next().unwrap_or("") {
             "" => 255,
-            name => match table_of(name) {
+            name => match parse_table(name, self.ports) {
                 Some(table) => table,
                 None => return error(format!("{name}: resubmit to unknown table")),
             },

@@ -11,8 +11,6 @@ use crate::of_match::{OF10_LEN, of10_is_exact};
 use crate::wire::{Put, Reader, Result};
 
 const NO_BUFFER: u32 = u32::MAX;
-/// As the new cookie of a modification: leave cookies as they are.
-const KEEP_COOKIE: u64 = u64::MAX;
 
 fn command(n: u16) -> Result<FlowModCommand> {
     u8::try_from(n).ok().and_then(FlowModCommand::from_wire).ok_or(OfpError::FmfcBadCommand)
@@ -41,7 +39,7 @@ fn read_common10(r: &mut Reader<'_>, table_id_ext: bool) -> Result<FlowMod> {
     let new_cookie = r.u64()?;
     let (command, table_id) = command10(r.u16()?, table_id_ext)?;
     let mut fm = FlowMod { table_id, new_cookie, ..FlowMod::new(command) };
-    fm.modify_cookie = new_cookie != KEEP_COOKIE;
+    fm.modify_cookie = new_cookie != FlowMod::KEEP_COOKIE;
     fm.idle_timeout = r.u16()?;
     fm.hard_timeout = r.u16()?;
     fm.priority = r.u16()?;
@@ -81,10 +79,10 @@ pub(crate) fn decode_flow_mod(version: Version, table_id_ext: bool, r: &mut Read
     let (cookie, cookie_mask) = (r.u64()?, r.u64()?);
     let (table_id, command) = (table(r.u8()?), command(r.u8()?.into())?);
     let mut fm = FlowMod::new(command);
-    if command == FlowModCommand::Add {
+    if command == FlowModCommand::Add || adds_what_is_not_there(version, command, cookie_mask) {
         fm.new_cookie = cookie;
     } else {
-        (fm.cookie, fm.cookie_mask, fm.new_cookie) = (cookie, cookie_mask, KEEP_COOKIE);
+        (fm.cookie, fm.cookie_mask, fm.new_cookie) = (cookie, cookie_mask, FlowMod::KEEP_COOKIE);
     }
     fm.table_id = table_id;
     fm.idle_timeout = r.u16()?;
@@ -104,6 +102,13 @@ pub(crate) fn decode_flow_mod(version: Version, table_id_ext: bool, r: &mut Read
     Ok(fm)
 }
 
+/// Whether a modification adds the flow that it does not find: in OpenFlow 1.1, unless it is for certain cookies (section
+/// 4.6). (In 1.0 as well, where the message has another form.)
+fn adds_what_is_not_there(version: Version, command: FlowModCommand, cookie_mask: u64) -> bool {
+    let modifies = matches!(command, FlowModCommand::Modify | FlowModCommand::ModifyStrict);
+    version == Version::V11 && modifies && cookie_mask == 0
+}
+
 /// Writes `OFPT_FLOW_MOD`.
 pub(crate) fn encode_flow_mod(fm: &FlowMod, version: Version, table_id_ext: bool, out: &mut Vec<u8>) {
     if version == V10 {
@@ -113,7 +118,9 @@ pub(crate) fn encode_flow_mod(fm: &FlowMod, version: Version, table_id_ext: bool
         return;
     }
     let add = fm.command == FlowModCommand::Add;
-    out.put_u64(if add { fm.new_cookie } else { fm.cookie & fm.cookie_mask });
+    let new =
+        add || adds_what_is_not_there(version, fm.command, fm.cookie_mask) && fm.new_cookie != FlowMod::KEEP_COOKIE;
+    out.put_u64(if new { fm.new_cookie } else { fm.cookie & fm.cookie_mask });
     out.put_u64(if add { 0 } else { fm.cookie_mask });
     // Only deletion goes over all tables, and that only from OpenFlow 1.2 on.
     out.put_u8(fm.table_id.unwrap_or(if is_delete(fm.command) && version > Version::V11 { ALL_TABLES } else { 0 }));

@@ -218,7 +218,13 @@ fn common() -> impl Strategy<Value = Message> {
 
 /// Messages of OpenFlow 1.3.
 fn of13() -> impl Strategy<Value = Message> {
-    let mut features = TableFeatures { table_id: 3, name: "x".into(), max_entries: 7, ..TableFeatures::default() };
+    let mut features = TableFeatures {
+        table_id: 3,
+        name: "x".into(),
+        max_entries: 7,
+        any_properties: true,
+        ..TableFeatures::default()
+    };
     features.nonmiss.instructions = 0x7e;
     features.nonmiss.next_tables = [0xf0, 0, 0, 1];
     features.matching.insert(Field::EthSrc);

@@ -58,7 +58,7 @@ pub fn flow_stats(f: &FlowStats, show: FlowStyle, style: Style<'_>, out: &mut St
         duration(f.duration_sec, f.duration_nsec, out);
         out.push_str("s, ");
     }
-    if stats || f.table_id != 0 {
+    if stats || f.table_id != 0 || style.ports.table_name(f.table_id).is_some() {
         out.push_str("table=");
         style.table(f.table_id, out);
         out.push_str(", ");

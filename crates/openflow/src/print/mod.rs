@@ -37,25 +37,11 @@ use flow::text::{NoNames, PortNames, format_port};
 use std::cmp::Ordering;
 use std::fmt::Write;
 
-/// Names of tables.
-pub trait TableNames {
-    /// The name of table `id`, or `None` to have its number printed.
-    fn table_name(&self, id: u8) -> Option<String>;
-}
-
-impl TableNames for NoNames {
-    fn table_name(&self, _: u8) -> Option<String> {
-        None
-    }
-}
-
 /// What decides how messages are printed.
 #[derive(Clone, Copy)]
 pub struct Style<'a> {
-    /// Names of ports to print instead of numbers.
+    /// Names of ports and tables to print instead of numbers.
     pub ports: &'a dyn PortNames,
-    /// Names of tables to print instead of numbers.
-    pub tables: &'a dyn TableNames,
     /// The version, which some actions' names depend on. Whole messages say it themselves.
     pub version: Version,
     /// 0 as in the log, 1 to say what is in packets, 2 to dump bytes, 3 more.
@@ -65,7 +51,7 @@ pub struct Style<'a> {
 impl Style<'static> {
     /// Numbers, and this much.
     pub fn plain(verbosity: u8) -> Self {
-        Self { ports: &NoNames, tables: &NoNames, version: Version::V10, verbosity }
+        Self { ports: &NoNames, version: Version::V10, verbosity }
     }
 }
 
@@ -81,10 +67,15 @@ impl Style<'_> {
     }
 
     fn table(&self, id: u8, out: &mut String) {
-        match self.tables.table_name(id) {
-            Some(name) => out.push_str(&quoted_if_needed(&name)),
-            None => put!(out, "{id}"),
-        }
+        format_table(id, self.ports, out);
+    }
+}
+
+/// Appends a table's name, or its number.
+pub(crate) fn format_table(id: u8, names: &dyn PortNames, out: &mut String) {
+    match names.table_name(id) {
+        Some(name) => out.push_str(&quoted_if_needed(&name)),
+        None => put!(out, "{id}"),
     }
 }
 

@@ -164,10 +164,12 @@ impl TableFormatter {
     }
 
     fn flush(&mut self, out: &mut String) {
-        match self.ditto.take() {
-            Some((a, b)) if a == b => put!(out, "\n  table {a}: ditto\n"),
-            Some((a, b)) => put!(out, "\n  tables {a}...{b}: ditto\n"),
-            None => {}
+        let Some((a, b)) = self.ditto.take() else { return };
+        out.push_str(if std::mem::take(&mut self.named_ditto) { "" } else { "\n" });
+        if a == b {
+            put!(out, "  table {a}: ditto\n");
+        } else {
+            put!(out, "  tables {a}...{b}: ditto\n");
         }
     }
 
