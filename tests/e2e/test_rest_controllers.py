@@ -1,8 +1,6 @@
 """os-ken's applications with a REST interface, unmodified: a router, and everything that OpenFlow's statistics and
 changes offer."""
 
-import re
-
 import pytest
 
 from osken import Application
@@ -108,13 +106,10 @@ def test_ofctl_rest(making, version):
         def stats(what):
             return controller.rest("GET", f"/stats/{what}/1")["1"]
 
+        # Counts are in a list of their own in OpenFlow 1.5, "stats".
         def in_ports():
             """Where the flows that are there take packets from."""
-            if version == "OpenFlow15":  # it asks for statistics without descriptions, which are not supported
-                text = switch.ofctl("-O", version, "--no-names", "dump-flows", "br0")
-                return {int(port) for port in re.findall(r"in_port=(\d+)", text)}
             flows = stats("flow")
-            assert len(flows) == stats("aggregateflow")[0]["flow_count"], flows
             return {each["match"]["in_port"] for each in flows}
 
         def forwards():
@@ -133,9 +128,10 @@ def test_ofctl_rest(making, version):
         change("flowentry/add", flow(version, 1, output(2)), flow(version, 2, output(1)))
         forwards()
         assert in_ports() == {1, 2}
-        assert all(each["packet_count"] > 0 for each in stats("flow"))
+        for each in stats("flow"):
+            assert each.get("stats", each)["packet_count"] > 0, each
         (aggregate,) = stats("aggregateflow")
-        aggregate = aggregate.get("stats", aggregate)  # as OpenFlow 1.5 has it
+        aggregate = aggregate.get("stats", aggregate)
         assert aggregate["flow_count"] == 2 and aggregate["packet_count"] > 0, aggregate
         tables = {each["table_id"]: each for each in stats("table")}
         assert next(table for number, table in tables.items() if number in (0, "0"))["active_count"] == 2, tables

@@ -110,6 +110,8 @@ pub enum Kind {
     QueueDescReply,
     FlowMonitorRequest,
     FlowMonitorReply,
+    FlowCountsRequest,
+    FlowCountsReply,
 }
 
 impl Kind {

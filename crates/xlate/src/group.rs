@@ -14,6 +14,15 @@ use openflow::group::{Bucket, GROUP_ANY};
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// What a bucket of this weight scores with a random number. The time until something of rate `weight` first happens is
+/// -ln(u) / weight, and the first of several is each of them as often as its share of all rates says: that is the highest
+/// score, up to a factor for whole numbers in traces.
+fn score(random: u64, weight: u16) -> f64 {
+    // Above 0 and below 1.
+    let u = ((random >> 12) as f64 + 0.5) / (1u64 << 52) as f64;
+    1000.0 * f64::from(weight) / -u.ln()
+}
+
 impl Xlate<'_> {
     /// The `group` action.
     pub(crate) fn group(&mut self, id: u32) {
@@ -116,8 +125,8 @@ impl Xlate<'_> {
         let hash = self.flow_hash(group);
         let mut best = None;
         for i in live {
-            let score = (mix(hash, i as u64) & 0xffff) * u64::from(group.buckets[i].bucket.weight);
-            self.tracer.note(Kind::Detail, || format!("bucket {i}: score {score}"));
+            let score = score(mix(hash, i as u64), group.buckets[i].bucket.weight);
+            self.tracer.note(Kind::Detail, || format!("bucket {i}: score {score:.0}"));
             if best.is_none_or(|(_, highest)| score > highest) {
                 best = Some((i, score));
             }

@@ -35,6 +35,7 @@ impl Ofproto {
             }
             StatsRequest::Flow(q) => self.flow_stats(peer, version, xid, &q, Kind::FlowReply)?,
             StatsRequest::NxFlow(q) => self.flow_stats(peer, version, xid, &q, Kind::NxFlowReply)?,
+            StatsRequest::FlowCounts(q) => self.flow_stats(peer, version, xid, &q, Kind::FlowCountsReply)?,
             StatsRequest::Aggregate(q) => reply(StatsReply::Aggregate(self.aggregate(&q)?)),
             StatsRequest::NxAggregate(q) => reply(StatsReply::NxAggregate(self.aggregate(&q)?)),
             StatsRequest::Table => reply(StatsReply::Table(self.table_stats(version))),

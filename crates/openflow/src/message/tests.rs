@@ -425,6 +425,28 @@ fn error_of(bytes: &[u8]) -> OfpError {
     decode(bytes).expect_err("malformed").error
 }
 
+/// Bytes made by hand after OpenFlow 1.5.1, section 7.3.5.4: Open vSwitch does not have this message.
+#[test]
+fn counts_of_flows_of_openflow_15() {
+    let bytes = [
+        6, 19, 0, 80, 0, 0, 0, 7, 0, 17, 0, 0, 0, 0, 0, 0, // a multipart reply of type 17
+        0, 64, 0, 0, 3, 0, 0, 10, // length, table 3, asked for, priority 10
+        0, 1, 0, 12, 0x80, 0, 0, 4, 0, 0, 0, 2, 0, 0, 0, 0, // in_port=2
+        0, 0, 0, 40, // statistics
+        0x80, 2, 0, 8, 0, 0, 0, 9, 0, 0, 0, 0, // for nine seconds
+        0x80, 2, 8, 8, 0, 0, 0, 0, 0, 0, 0, 5, // five packets
+        0x80, 2, 10, 8, 0, 0, 0, 0, 0, 0, 1, 0, // 256 bytes
+    ];
+    let (version, xid, message) = decode(&bytes).expect("well-formed");
+    let Message::StatsReply { more: false, body } = &message else { panic!("{message:?}") };
+    assert_eq!(body.encode(version, xid), [bytes.to_vec()]);
+    let text = crate::print::print(&bytes, crate::print::Style::plain(0));
+    assert_eq!(
+        text,
+        "OFPST_FLOW_STATS reply (OF1.5) (xid=0x7):\n duration=9s, table=3, n_packets=5, n_bytes=256, priority=10,in_port=2\n"
+    );
+}
+
 #[test]
 fn malformed_messages_get_their_errors() {
     assert_eq!(error_of(&[9, 5, 0, 8, 0, 0, 0, 1]), OfpError::BrcBadVersion);

@@ -200,6 +200,27 @@ pub(super) fn flow_removed(f: &FlowRemoved, style: Style<'_>, out: &mut String) 
     put!(out, " pkts{} bytes{}\n", f.packet_count, f.byte_count);
 }
 
+/// What a flow counted, and which it is, on one line without a newline.
+pub(super) fn flow_counts(f: &FlowStats, style: Style<'_>, out: &mut String) {
+    out.push_str("duration=");
+    duration(f.duration_sec, f.duration_nsec, out);
+    out.push_str("s, table=");
+    style.table(f.table_id, out);
+    for (name, n) in [(", n_packets=", f.packet_count), (", n_bytes=", f.byte_count)] {
+        out.push_str(name);
+        super::counter(n, out);
+    }
+    if let Some(age) = f.idle_age {
+        put!(out, ", idle_age={age}");
+    }
+    let start = out.len();
+    out.push_str(", ");
+    match_and_priority(&f.matching, f.priority, style, out);
+    if out.len() == start + 2 {
+        out.truncate(start);
+    }
+}
+
 pub(super) fn flow_stats_request(q: &FlowStatsRequest, style: Style<'_>, out: &mut String) {
     if let Some(id) = q.table_id {
         out.push_str(" table=");

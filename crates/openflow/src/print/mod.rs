@@ -292,7 +292,9 @@ fn error(e: &ErrorReport, style: Style<'_>, out: &mut String) {
 fn stats_request(_version: Version, request: &StatsRequest, style: Style<'_>, out: &mut String) {
     use StatsRequest as S;
     match request {
-        S::Flow(q) | S::Aggregate(q) | S::NxFlow(q) | S::NxAggregate(q) => flows::flow_stats_request(q, style, out),
+        S::Flow(q) | S::Aggregate(q) | S::NxFlow(q) | S::NxAggregate(q) | S::FlowCounts(q) => {
+            flows::flow_stats_request(q, style, out);
+        }
         S::Port(port) => {
             out.push_str(" port_no=");
             style.port(*port, out);
@@ -330,6 +332,13 @@ pub fn stats_reply(version: Version, reply: &StatsReply, style: Style<'_>, out: 
             for f in flows {
                 out.push_str("\n ");
                 flow_stats(f, FlowStyle::WithStats, style, out);
+            }
+            out.push('\n');
+        }
+        S::FlowCounts(flows) => {
+            for f in flows {
+                out.push_str("\n ");
+                flows::flow_counts(f, style, out);
             }
             out.push('\n');
         }

@@ -157,6 +157,8 @@ pub(super) static ROWS: &[Row] = &[
     row(K::QueueDescReply, "OFPST_QUEUE_DESC reply", Rep(15), V14, V15, in_units(0, 8)),
     row(K::FlowMonitorRequest, "OFPST_FLOW_MONITOR request", Req(16), V14, V15, in_units(0, 8)),
     row(K::FlowMonitorReply, "OFPST_FLOW_MONITOR reply", Rep(16), V14, V15, in_units(0, 8)),
+    row(K::FlowCountsRequest, "OFPST_FLOW_STATS request", Req(17), V15, V15, in_units(32, 8)),
+    row(K::FlowCountsReply, "OFPST_FLOW_STATS reply", Rep(17), V15, V15, at_least(0)),
     row(K::NxFlowRequest, "NXST_FLOW request", NxReq(0), V10, V10, in_units(8, 8)),
     row(K::NxFlowReply, "NXST_FLOW reply", NxRep(0), V10, V10, at_least(0)),
     row(K::NxAggregateRequest, "NXST_AGGREGATE request", NxReq(1), V10, V10, in_units(8, 8)),
