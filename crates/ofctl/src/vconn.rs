@@ -55,6 +55,7 @@ impl Stream {
         match self {
             Self::Unix(s) => s.set_nonblocking(on),
             Self::Tcp(s) => s.set_nonblocking(on),
+            Self::Tls(s) => s.set_nonblocking(on),
         }
     }
 

@@ -114,8 +114,8 @@ impl Xlate<'_> {
         chosen.into_iter().find(|i| live.get(*i) == Some(&true))
     }
 
-    /// The bucket that this packet's flow has by a hash of its fields: of those that are live, the one whose share of a random number made of
-    /// the flow is the largest, so that a bucket that comes or goes moves no more flows than it has to.
+    /// The same by a hash of its fields: of those that are live, the one with the highest score, which is made of the
+    /// flow and the bucket alone, so that a bucket that comes or goes moves no more flows than it has to.
     fn select_by_flow(&mut self, group: &Group) -> Option<usize> {
         let live: Vec<usize> = (0..group.buckets.len()).filter(|i| self.is_bucket_live(group, *i)).collect();
         // There is nothing to be chosen, and so nothing to be looked at.
