@@ -9,7 +9,8 @@ use base::{Clock, DpPort, DropReason, MacAddr};
 use common::{TestHandler, TestPort, numbered_frame, plain_mask};
 use datapath::{Config, Datapath};
 use dpif::{
-    BandKind, ControllerUpcall, DpAction, DpActions, DpFlow, Dpif, DpifError, FlowId, MeterBand, MeterConfig, MeterUnit,
+    BandKind, ControllerUpcall, DpAction, DpActions, DpFlow, Dpif, DpifError, FlowId, HashKind, MeterBand, MeterConfig,
+    MeterUnit,
 };
 use flow::{Field, FlowKey};
 use packet::checksum::{Verdict, verify};
@@ -352,6 +353,93 @@ fn only_frames_leave() {
     packet.bare = Some(0x800);
     let result = dp.execute(DpPort(1), packet, &only(out(2)));
     assert!(matches!(result, Err(DpifError::Dropped(DropReason::NoEthernet))));
+}
+
+/// The first look-up takes the VLAN tag off and computes a hash, the second one goes by both.
+#[test]
+fn packets_come_back() {
+    let dp = stepped();
+    let (a, b) = two_ports(&dp);
+    let handler = TestHandler::new(Box::new(|_, key| {
+        let id = key.get(Field::RecircId);
+        let mut mask = plain_mask();
+        mask.add_mask(Field::RecircId, u32::MAX.into());
+        let actions = match id {
+            0 => vec![
+                DpAction::PopVlan,
+                DpAction::Hash(HashKind::SymmetricL4, 7),
+                DpAction::Recirc(9),
+                DpAction::Output(DpPort(1)),
+            ],
+            _ => {
+                assert_eq!((id, key.vlan_tci(), key.in_port().0), (9, 0, 1));
+                mask.add_mask(Field::DpHash, 1);
+                let expected = flow::hash::symmetric_l4(key, 7);
+                assert_eq!(key.get(Field::DpHash), expected.into());
+                vec![DpAction::Output(DpPort(2))]
+            }
+        };
+        (actions.into(), Some(mask))
+    }));
+    dp.set_handler(handler.clone());
+    let frame = numbered_frame(1, 60);
+    for _ in 0..3 {
+        let mut packet = Packet::from_slice(&frame);
+        packet.insert(12, 4).copy_from_slice(&[0x81, 0, 0, 9]);
+        a.receive_packet(packet);
+        dp.run_until_idle(10);
+    }
+    assert!(a.sent().iter().chain(&b.sent()).map(Packet::data).eq([&frame[..]; 6]));
+    let stats = dp.stats();
+    assert_eq!((stats.hit, stats.missed, stats.flows), (4, 2, 2));
+    assert_eq!(dp.drops(), []);
+}
+
+#[test]
+fn packets_do_not_come_back_for_ever() {
+    let dp = stepped();
+    let (a, _) = two_ports(&dp);
+    dp.set_handler(TestHandler::new(Box::new(|_, _| {
+        let mut mask = plain_mask();
+        mask.add_mask(Field::RecircId, u32::MAX.into());
+        (only(DpAction::Recirc(9)), Some(mask))
+    })));
+    for _ in 0..5 {
+        a.receive(&numbered_frame(1, 60));
+        dp.run_until_idle(10);
+    }
+    assert_eq!(dp.drops(), [(DropReason::Recirculation, 5)]);
+    let result = dp.execute(DpPort(1), Packet::from_slice(&numbered_frame(1, 60)), &only(DpAction::Recirc(9)));
+    assert!(matches!(result, Err(DpifError::Dropped(DropReason::Recirculation))));
+}
+
+#[test]
+fn times_to_live_are_copied() {
+    let dp = stepped();
+    let (a, b) = two_ports(&dp);
+    let ip = Ipv4Repr { src: 1, dst: 2, proto: 99, tos: 0, ttl: 64, id: 0, flags_offset: 0 };
+    let mut payload = Vec::new();
+    ip.emit(6, &mut payload);
+    payload.extend([7; 6]);
+    let labelled = |lse: u32, rest: &[u8]| [&[1; 12], &[0x88, 0x47][..], &lse.to_be_bytes(), rest].concat();
+    let sent = |frame: &[u8], outwards| {
+        dp.set_handler(TestHandler::always(vec![DpAction::CopyTtl { outwards }, DpAction::Output(DpPort(2))]));
+        dp.set_generation(dp.stats().missed + 2);
+        a.receive(frame);
+        dp.run_until_idle(10);
+        b.sent().iter().map(|p| p.data().to_vec()).next().expect("one")
+    };
+    let last = 5 << 12 | 0x100;
+    assert_eq!(sent(&labelled(last | 9, &payload), true), labelled(last | 64, &payload));
+    let mut lower = Vec::new();
+    Ipv4Repr { ttl: 9, ..ip }.emit(6, &mut lower);
+    lower.extend([7; 6]);
+    assert_eq!(sent(&labelled(last | 9, &payload), false), labelled(last | 9, &lower));
+    let two = |ttl: u32| labelled(5 << 12 | ttl, &(last | 3).to_be_bytes());
+    assert_eq!(sent(&two(9), true), two(3));
+    for frame in [labelled(last | 9, &[0x10; 30]), labelled(last | 9, &[]), numbered_frame(1, 60)] {
+        assert_eq!((sent(&frame, true), sent(&frame, false)), (frame.clone(), frame));
+    }
 }
 
 #[test]

@@ -95,6 +95,10 @@ impl Ofproto {
         let net = switch.network();
         let bridge = net.bridges.get(&self.id()).ok_or("bridge is being removed")?;
         let ports: &dyn PortNames = if names { self } else { &NoNames };
+        let recirc_id = key.get(flow::Field::RecircId) as u32;
+        if recirc_id != 0 && net.frozen.get(recirc_id).is_none() {
+            return Err(format!("no recirculation data for recirc_id {recirc_id:#x}"));
+        }
         let mut verdict = translate_from(&net, bridge, key, start, true);
         let text = |key: &FlowKey| flow::text::flow_key_to_string(key, ports);
         let megaflow = Match::new(key, verdict.mask());
