@@ -237,7 +237,9 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
     if c.bundle || c.args.first().is_some_and(|command| command == "bundle") {
         c.bundle = true;
         let with_bundles = Versions::of(&[Version::V13, Version::V14, Version::V15]);
-        let wanted = if c.versions == default { with_bundles } else { c.versions };
+        // As Open vSwitch's program: 1.5 only if it is named.
+        let unasked = Versions::of(&[Version::V13, Version::V14]);
+        let wanted = if c.versions == default { unasked } else { c.versions };
         c.versions = Versions(wanted.0 & with_bundles.0);
         if c.versions.0 == 0 {
             return Err(fatal("bundles need OpenFlow 1.3 or later ('-O OpenFlow14')"));
