@@ -5,6 +5,7 @@
 //! - [`transaction`]: changes of tables and groups, several at once; [`flow_table`]: flow modifications; [`groups`]: the
 //!   group table; [`meters`]: the meter table; [`table_config`]: what is configured of tables; [`evict`]: flows that make
 //!   room for others; [`hidden`]: flows of the switch's own; [`learn`]: flows that packets teach; [`expire`]: timeouts;
+//!   `tlv`: the table of tunnel options;
 //! - [`conn`]: OpenFlow connections;
 //! - [`upcall`]: packets that the datapath has no flow for; [`effects`]: what a packet causes beside forwarding;
 //!   [`revalidate`]: statistics, and flows that are out of date.

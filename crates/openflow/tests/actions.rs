@@ -326,6 +326,7 @@ fn connections_are_of_ip() {
         ("udp6", "ct(commit,alg=tftp)", Ok(())),
         ("ip", "ct(zone=tcp_src[])", BAD),
         ("ipv6", "ct(commit,nat(src=10.0.0.1))", BAD),
+        ("ipv6", "ct(commit,zone=reg0[0..15],nat(src=10.0.0.1))", Ok(())),
         ("ip", "ct(commit,nat(src=10.0.0.1))", Ok(())),
         ("ip", "ct(table=3),resubmit(,3,ct)", BAD),
         ("ct_state=+est", "resubmit(,3,ct)", Ok(())),

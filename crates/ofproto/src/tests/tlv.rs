@@ -84,5 +84,8 @@ fn actions_on_options_are_refused() {
         assert_eq!(of(0), Some(OfpError::BacBadType), "{actions}");
         assert_eq!(of(1), Some(OfpError::NxfmfcInvalidTlvField), "{actions}");
     }
+    let learn = |n| add(Match::ANY, 5, acting(&format!("learn(table=1,tun_metadata{n}[0..3]=reg0[0..3])")));
+    assert_eq!(error_of(&c.flow_mod(learn(0))), Some(OfpError::BacBadType));
+    assert_eq!(error_of(&c.flow_mod(learn(1))), Some(OfpError::NxfmfcInvalidTlvField));
     assert!(matches(&c).is_empty());
 }

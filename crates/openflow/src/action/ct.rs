@@ -207,10 +207,11 @@ impl Checker<'_> {
         if !m.meets(Prereq::Ip) || transport.is_some_and(|proto| m.ip_proto() != Some(proto)) {
             return Err(OfpError::BacMatchInconsistent);
         }
-        if let CtZone::Field(part) = ct.zone {
-            source(part, m)?;
+        match ct.zone {
+            // As in Open vSwitch, what is in there is then taken as it is.
+            CtZone::Field(part) => source(part, m),
+            CtZone::Immediate(_) => self.list(&ct.exec, m),
         }
-        self.list(&ct.exec, m)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::property;
 use crate::version::Version;
 use crate::wire;
 use base::PortNo;
-use flow::{Field, Loc, TunOption, field};
+use flow::{Field, TunOption, field};
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
@@ -266,11 +266,6 @@ pub(super) fn short_header_field(r: &mut Reader<'_>) -> Result<Field, OfpError> 
     let mut word = Reader(r.take(4).ok_or(LEN)?);
     let header = Header::decode(&mut word).map_err(|_| OfpError::BacBadSetType)?;
     header.field().ok_or(OfpError::BacBadSetType)
-}
-
-/// Tunnel options cannot be named by `learn`.
-pub(super) fn placed(field: Field) -> Result<Field, OfpError> {
-    if let Loc::TunMetadata(_) = field.info().loc { Err(OfpError::NxfmfcInvalidTlvField) } else { Ok(field) }
 }
 
 /// The subfield, if it lies within its field.

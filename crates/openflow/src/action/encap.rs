@@ -13,6 +13,8 @@ const LEN: OfpError = OfpError::BacBadLen;
 
 /// The packet type in `NXAST_DECAP` that stands for whatever comes out.
 const NEXT_PROTO: u32 = 0xfffe;
+/// The last of OpenFlow's namespaces of packet types (OpenFlow 1.5 section 7.2.3.11).
+const NAMESPACE_MAX: u16 = 4;
 /// The class of properties that NSH has.
 const CLASS_NSH: u16 = 4;
 const MD_TYPE: u8 = 1;
@@ -208,7 +210,7 @@ pub(super) fn parse_decap(text: &str) -> Result<Action, ActionError> {
         _ => error(format!("Missing packet_type attribute {name}")),
     };
     let namespace = attribute("ns")?;
-    if namespace > 1 {
+    if namespace > NAMESPACE_MAX {
         return error(format!("Unsupported ns value: {namespace}"));
     }
     let packet_type = u32::from(namespace) << 16 | u32::from(attribute("type")?);

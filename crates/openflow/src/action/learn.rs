@@ -2,7 +2,7 @@
 //! text, and what of it depends on the flow.
 
 use super::check::{destination, source};
-use super::decode::{placed, short_header_field, subfield};
+use super::decode::{short_header_field, subfield};
 use super::encode::{nicira, put_header};
 use super::parse::{ActionError, error, parse_u128};
 use super::{Action, Subfield};
@@ -12,7 +12,7 @@ use crate::flow_mod::FlowMod;
 use crate::nxm::{Dialect, Header};
 use crate::print::format_table;
 use flow::text::{format_value, next_key_value, parse_table, parse_value};
-use flow::{Field, Loc, Match, MatchError, PortNames};
+use flow::{Field, Loc, Match, PortNames};
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -153,7 +153,7 @@ pub(super) fn decode(mut r: Reader<'_>, second: bool) -> Result<Action, OfpError
         }
         if flags & WRITE_RESULT != 0 {
             let header = Header::decode(&mut r)?;
-            let field = placed(header.field().ok_or(OfpError::BmcBadField)?)?;
+            let field = header.field().ok_or(OfpError::BmcBadField)?;
             if !field.info().writable {
                 return Err(OfpError::BacBadSetArgument);
             }
@@ -187,7 +187,10 @@ fn decode_spec(header: u16, r: &mut Reader<'_>) -> Result<LearnSpec, OfpError> {
         return Err(LEN);
     }
     let part = |r: &mut Reader<'_>| -> Result<Subfield, OfpError> {
-        let field = placed(short_header_field(r)?)?;
+        let field = short_header_field(r)?;
+        if is_too_wide(field, n_bits) {
+            return Err(OfpError::NxfmfcInvalidTlvField);
+        }
         subfield(field, r.u16().ok_or(LEN)?, n_bits)
     };
     let src = if immediate {
@@ -358,10 +361,16 @@ fn parse_spec(all: &str, name: &str, value: &str, ports: &dyn PortNames) -> Resu
     }
 }
 
+/// Whether this is more of a tunnel option than a specification's value has room for.
+fn is_too_wide(field: Field, n_bits: u16) -> bool {
+    matches!(field.info().loc, Loc::TunMetadata(_)) && n_bits > 128
+}
+
 /// The subfield, if specifications can name its field.
 fn short(all: &str, part: Subfield) -> Result<Subfield, ActionError> {
-    if let Loc::TunMetadata(_) = part.field.info().loc {
-        return Err(ActionError(MatchError::NoTlvTable { field: part.field.name() }.to_string()));
+    if is_too_wide(part.field, part.n_bits) {
+        let what = format!("more than 128 bits of {} are not supported", part.field.name());
+        return error(format!("{all}: {what}"));
     }
     if has_short_header(part.field) {
         return Ok(part);

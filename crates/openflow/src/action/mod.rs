@@ -428,6 +428,17 @@ impl Action {
                 }
                 ct.exec.iter().for_each(|action| action.tunnel_options(found));
             }
+            Self::Learn(learn) => {
+                for spec in &learn.specs {
+                    if let LearnSrc::Field(part) = spec.src {
+                        field(part.field);
+                    }
+                    if let LearnDst::Match(part) | LearnDst::Load(part) = spec.dst {
+                        field(part.field);
+                    }
+                }
+                learn.result_dst.iter().for_each(|part| field(part.field));
+            }
             Self::Clone(nested) | Self::WriteActions(nested) => {
                 nested.iter().for_each(|action| action.tunnel_options(found));
             }

@@ -98,9 +98,9 @@ impl Parser<'_> {
             } else {
                 self.action(key, value.unwrap_or(""), &mut actions)?;
             }
-            if drop && !actions.is_empty() {
-                return error("\"drop\" must not be accompanied by any other action or instruction");
-            }
+        }
+        if drop && !actions.is_empty() {
+            return error("\"drop\" must not be accompanied by any other action or instruction");
         }
         verify(&actions, allowed).map_err(|e| ActionError(e.to_string()))?;
         Ok(actions)
