@@ -58,7 +58,7 @@ def test_flows_all_or_none(bridge):
     assert bridge.flows() == []
 
 
-def test_without_a_version_bundles_are_of_the_newest(bridge, tmp_path):
+def test_without_a_version_bundles_are_of_openflow_14(bridge, tmp_path):
     file = tmp_path / "flows"
     file.write_text(FIRST)
     done = bridge.tools.run("ovs-ofctl", "--bundle", "add-flows", "br0", file)

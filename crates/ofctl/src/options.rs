@@ -233,13 +233,12 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
         _ => {}
     }
     c.args = parser.into_positionals();
-    // Bundles need a version that has them: 1.3 has them by an extension.
+    // Bundles need a version that has them: 1.3 has them by an extension. Where none is named it is the first that has
+    // them as such, as with Open vSwitch's.
     if c.bundle || c.args.first().is_some_and(|command| command == "bundle") {
         c.bundle = true;
         let with_bundles = Versions::of(&[Version::V13, Version::V14, Version::V15]);
-        // As Open vSwitch's program: 1.5 only if it is named.
-        let unasked = Versions::of(&[Version::V13, Version::V14]);
-        let wanted = if c.versions == default { unasked } else { c.versions };
+        let wanted = if c.versions == default { Versions::of(&[Version::V14]) } else { c.versions };
         c.versions = Versions(wanted.0 & with_bundles.0);
         if c.versions.0 == 0 {
             return Err(fatal("bundles need OpenFlow 1.3 or later ('-O OpenFlow14')"));

@@ -17,6 +17,8 @@ pub(crate) const MAX_ENTRIES: u32 = 1_000_000;
 /// All that there is to choose flows to evict by (`ofp_table_mod_prop_eviction_flag`): other things (the groups of the
 /// database), importance and lifetime.
 const EVICTION_FLAGS: u32 = 7;
+/// Bytes of a table's name in messages, at most.
+const NAME_LEN_MAX: usize = 31;
 /// All tables.
 const ALL_TABLES: u8 = 0xff;
 
@@ -136,7 +138,9 @@ impl TableConfigs {
 
     /// Whether controllers may give a table this name: not another than the database does.
     pub(crate) fn may_be_named(&self, table: u8, name: &str) -> bool {
-        self.get(table, |config| config.by_database.name.as_deref().is_none_or(|own| own == name))
+        // Of a longer name, controllers know as much as messages have room for.
+        let told = |own: &str| own.as_bytes().get(..NAME_LEN_MAX).unwrap_or(own.as_bytes()) == name.as_bytes();
+        self.get(table, |config| config.by_database.name.as_deref().is_none_or(told))
     }
 
     /// Gives tables names, or takes them away by an empty one.

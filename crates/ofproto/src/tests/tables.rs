@@ -276,6 +276,9 @@ fn names_by_database_and_by_controllers() {
     // The database's name goes with its row, and takes another's place for good.
     br.configure_tables(&BTreeMap::from([(2, named("zwei"))]));
     assert_eq!(names(&c), [(2, "zwei".into())]);
+    br.configure_tables(&BTreeMap::from([(2, named(&"x".repeat(50)))]));
+    assert_eq!(names(&c), [(2, "x".repeat(31))]);
+    assert_eq!(change(2, &"x".repeat(31), 1, 1_000_000), None);
     br.configure_tables(&BTreeMap::new());
     assert_eq!((names(&c), change(2, "two", 1, 1_000_000)), (vec![], None));
     // Before OpenFlow 1.5 only all tables at once, in as many messages as that takes.
