@@ -112,7 +112,7 @@ fn ipv4(key: &FlowKey, payload: &[u8], out: &mut Vec<u8>) {
         flags_offset: match frag {
             0 => 0,
             FRAG_ANY => 0x2000,
-            _ => 0x2064,
+            _ => 0x2000 + 100,
         },
     };
     let body =

@@ -4,7 +4,7 @@ use crate::error::{Result, fatal};
 use crate::options::{Context, Format};
 use crate::{
     bundles, codec, flow_change, flow_dump, flow_set, groups, meters, monitor, nx_match, offline, packet_out, packets,
-    ports, query,
+    ports, query, tables, tlv,
 };
 
 /// Whether a command changes something.
@@ -56,7 +56,7 @@ const COMMANDS: &[Command] = &[
     command("dump-ports", 1, 2, Reads, query::dump_ports),
     command("dump-ports-desc", 1, 2, Reads, query::dump_ports_desc),
     command("mod-port", 3, 3, Writes, ports::mod_port),
-    command("mod-table", 3, 3, Writes, ports::mod_table),
+    command("mod-table", 3, 3, Writes, tables::mod_table),
     command("get-frags", 1, 1, Reads, query::get_frags),
     command("set-frags", 2, 2, Writes, query::set_frags),
     command("add-group", 1, 2, Writes, groups::add_group),
@@ -78,6 +78,9 @@ const COMMANDS: &[Command] = &[
     command("meter-features", 1, 1, Reads, meters::meter_features),
     command("bundle", 2, 2, Writes, bundles::bundle),
     command("packet-out", 2, MANY, Writes, packet_out::packet_out),
+    command("add-tlv-map", 2, 2, Writes, tlv::add_tlv_map),
+    command("del-tlv-map", 1, 2, Writes, tlv::del_tlv_map),
+    command("dump-tlv-map", 1, 1, Reads, tlv::dump_tlv_map),
     command("probe", 1, 1, Reads, query::probe),
     command("ping", 1, 2, Reads, query::ping),
     command("benchmark", 3, 3, Reads, query::benchmark),
@@ -108,15 +111,7 @@ const COMMANDS: &[Command] = &[
 ];
 
 /// Commands of ovs-ofctl that are not there yet.
-const MISSING: &[&str] = &[
-    "dump-tlv-map",
-    "add-tlv-map",
-    "del-tlv-map",
-    "dump-ipfix-bridge",
-    "dump-ipfix-flow",
-    "ct-flush-zone",
-    "ct-flush",
-];
+const MISSING: &[&str] = &["dump-ipfix-bridge", "dump-ipfix-flow", "ct-flush-zone", "ct-flush"];
 
 fn list_commands(_: &Context, _: &[String]) -> Result {
     println!("The available commands are:");

@@ -32,6 +32,8 @@ pub mod ports;
 pub mod protocol;
 pub mod query;
 pub mod switch;
+pub mod tables;
+pub mod tlv;
 pub mod vconn;
 
 mod commands;

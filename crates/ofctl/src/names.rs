@@ -2,7 +2,6 @@
 
 use base::PortNo;
 use flow::text::PortNames;
-use openflow::print::TableNames;
 use std::collections::HashMap;
 
 /// Numbers by name and names by number. A name that two things have is no name.
@@ -38,11 +37,6 @@ impl Names {
         other.tables.iter().for_each(|(t, n)| self.add_table(*t, n));
         self
     }
-
-    /// The table of this number or name.
-    pub fn table(&self, text: &str) -> Option<u8> {
-        text.parse().ok().or_else(|| self.table_numbers.get(text.trim_matches('"')).copied().flatten())
-    }
 }
 
 impl PortNames for Names {
@@ -54,9 +48,11 @@ impl PortNames for Names {
         let name = self.ports.get(&port)?;
         (self.port_numbers.get(name) == Some(&Some(port))).then(|| name.clone())
     }
-}
 
-impl TableNames for Names {
+    fn table_number(&self, name: &str) -> Option<u8> {
+        self.table_numbers.get(name).copied().flatten()
+    }
+
     fn table_name(&self, id: u8) -> Option<String> {
         let name = self.tables.get(&id)?;
         (self.table_numbers.get(name) == Some(&Some(id))).then(|| name.clone())

@@ -64,8 +64,9 @@ pub fn ofp_parse(c: &Context, a: &[String]) -> Result {
 
 fn flow_mod_bytes(c: &Context, parsed: ParsedFlow, out: &mut Out) -> Result {
     let usable = parsed.usable & c.protocols;
+    out.put(&format!("usable protocols: {}\n", parsed.usable));
     let protocol = usable.first().ok_or_else(|| fatal("no usable protocol"))?;
-    out.put(&format!("usable protocols: {}\nchosen protocol: {protocol}\n", parsed.usable));
+    out.put(&format!("chosen protocol: {protocol}\n"));
     flow_mod_in(c, parsed, protocol, out);
     Ok(())
 }
@@ -96,9 +97,10 @@ pub fn parse_flows_command(c: &Context, a: &[String]) -> Result {
         usable = usable & parsed.usable;
         all.push(parsed);
     }
-    let protocol = (usable & c.protocols).first().ok_or_else(|| fatal("no usable protocol"))?;
     let mut out = Out::default();
-    out.put(&format!("usable protocols: {usable}\nchosen protocol: {protocol}\n"));
+    out.put(&format!("usable protocols: {usable}\n"));
+    let protocol = (usable & c.protocols).first().ok_or_else(|| fatal("no usable protocol"))?;
+    out.put(&format!("chosen protocol: {protocol}\n"));
     for parsed in all {
         flow_mod_in(c, parsed, protocol, &mut out);
     }

@@ -11,7 +11,7 @@ use openflow::message::{self, Options};
 use openflow::multipart::{Reassembly, StatsReply, StatsRequest};
 use openflow::print::{self, Style};
 use openflow::types;
-use openflow::{Message, Protocols, Version};
+use openflow::{Message, Protocols, Version, Versions};
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::FileTypeExt;
@@ -31,8 +31,13 @@ const ANSWER_BYTES_MAX: usize = 1 << 32;
 
 /// Opens a switch by bridge name, socket or remote.
 pub fn open(c: &Context, name: &str, target: Target) -> Result<Vconn> {
+    open_in(c, c.versions, name, target)
+}
+
+/// The same in one of these versions.
+pub fn open_in(c: &Context, versions: Versions, name: &str, target: Target) -> Result<Vconn> {
     if name.contains(':') {
-        return vconn::open(name, c.versions, &c.tls).map_err(|e| match e {
+        return vconn::open(name, versions, &c.tls).map_err(|e| match e {
             OpenError::Connect(e) => fatal(format!("connecting to {name} ({})", strerror(&e))),
             OpenError::Negotiate(why) => fatal(format!("{name}: failed to connect to socket ({why})")),
         });
@@ -47,7 +52,7 @@ pub fn open(c: &Context, name: &str, target: Target) -> Result<Vconn> {
         if !is_socket {
             continue;
         }
-        return vconn::open(&format!("unix:{}", path.display()), c.versions, &c.tls).map_err(|e| match e {
+        return vconn::open(&format!("unix:{}", path.display()), versions, &c.tls).map_err(|e| match e {
             OpenError::Connect(e) => {
                 fatal(format!("{}: failed to connect to socket ({})", path.display(), strerror(&e)))
             }
@@ -159,7 +164,7 @@ pub fn dump(c: &Context, switch: &str, conn: &mut Vconn, request: &Message) -> R
 pub fn style<'a>(c: &Context, names: Option<&'a Names>, verbosity: u8) -> Style<'a> {
     let _ = c;
     match names {
-        Some(n) => Style { ports: n, tables: n, version: Version::V10, verbosity },
+        Some(n) => Style { ports: n, version: Version::V10, verbosity },
         None => Style::plain(verbosity),
     }
 }
@@ -195,14 +200,9 @@ pub fn port_names(c: &Context, switch: &str) -> Result<Names> {
 }
 
 /// The switch's table names.
-fn table_names(c: &Context, switch: &str) -> Result<Names> {
+pub fn table_names(c: &Context, switch: &str) -> Result<Names> {
     let mut conn = open(c, switch, Target::Mgmt)?;
     let mut names = Names::default();
-    if matches!(conn.version, Version::V11 | Version::V12) {
-        // Their table statistics are in a form of their own, which this program does not read.
-        vconn::next_xid();
-        return Ok(names);
-    }
     let request = if conn.version < Version::V13 { StatsRequest::Table } else { StatsRequest::TableFeatures(vec![]) };
     match stats(&mut conn, request)? {
         StatsReply::Table(tables) => {

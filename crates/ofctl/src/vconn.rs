@@ -17,6 +17,9 @@ use tls::Tls;
 /// The port of OpenFlow.
 const OFP_PORT: u16 = 6653;
 
+/// Bytes that are queued before they are written.
+const UNSENT_MAX: usize = 1 << 16;
+
 static XID: AtomicU32 = AtomicU32::new(1);
 
 /// The next transaction id; ids count from 1 in the order in which a process makes messages.
@@ -37,6 +40,22 @@ impl Stream {
             Self::Unix(s) => s.read(buf),
             Self::Tcp(s) => s.read(buf),
             Self::Tls(s) => s.read(buf),
+        }
+    }
+
+    /// What can be read at once: nothing is an error.
+    fn read_ready(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.set_nonblocking(true)?;
+        let n = self.read(buf);
+        self.set_nonblocking(false)?;
+        n
+    }
+
+    fn set_nonblocking(&self, on: bool) -> io::Result<()> {
+        match self {
+            Self::Unix(s) => s.set_nonblocking(on),
+            Self::Tcp(s) => s.set_nonblocking(on),
+            Self::Tls(s) => s.set_nonblocking(on),
         }
     }
 
@@ -171,7 +190,12 @@ impl Vconn {
     pub fn send(&mut self, msg: &[u8]) -> io::Result<()> {
         self.log("sent (Success): ", msg);
         self.unsent.extend_from_slice(msg);
-        if self.unsent.len() >= 1 << 16 { self.flush() } else { Ok(()) }
+        if self.unsent.len() >= UNSENT_MAX { self.flush() } else { Ok(()) }
+    }
+
+    /// Whether all that was sent is written.
+    pub fn is_flushed(&self) -> bool {
+        self.unsent.is_empty()
     }
 
     /// Writes what was queued.
@@ -186,23 +210,48 @@ impl Vconn {
         self.flush()?;
         let mut buf = [0; 16384];
         loop {
-            match self.framer.next_message() {
-                Ok(Some(msg)) => {
-                    let msg = msg.to_vec();
-                    self.log("received: ", &msg);
-                    return Ok(Some(msg));
-                }
-                Ok(None) => {}
-                Err(e) => {
-                    tracing::error!(target: "vconn", "{}: {e}", self.name);
-                    return Err(io::Error::from_raw_os_error(71)); // EPROTO
-                }
+            if let Some(msg) = self.received()? {
+                return Ok(Some(msg));
             }
             match self.stream.read(&mut buf) {
                 Ok(0) => return Ok(None),
                 Ok(n) => self.framer.push(&buf[..n]),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// The next message if it has come already; nothing is waited for, and nothing written. The end of the connection is
+    /// left to be found by [`Vconn::recv`].
+    pub fn recv_ready(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let mut buf = [0; 16384];
+        loop {
+            if let Some(msg) = self.received()? {
+                return Ok(Some(msg));
+            }
+            match self.stream.read_ready(&mut buf) {
+                Ok(0) => return Ok(None),
+                Ok(n) => self.framer.push(&buf[..n]),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// The next message of what was read.
+    fn received(&mut self) -> io::Result<Option<Vec<u8>>> {
+        match self.framer.next_message() {
+            Ok(Some(msg)) => {
+                let msg = msg.to_vec();
+                self.log("received: ", &msg);
+                Ok(Some(msg))
+            }
+            Ok(None) => Ok(None),
+            Err(e) => {
+                tracing::error!(target: "vconn", "{}: {e}", self.name);
+                Err(io::Error::from_raw_os_error(71)) // EPROTO
             }
         }
     }

@@ -5,7 +5,10 @@ use crate::conn::remote::PeerKind;
 use crate::expire::Expirable;
 use crate::revalidate::Change;
 use crate::switch::Switch;
+use crate::table_config::TableConfigs;
+use crate::tlv::TlvTable;
 use crate::transaction::Writer;
+use base::rng::Rng;
 use base::{MacAddr, PortNo};
 use netdev::Netdev;
 use parking_lot::{Mutex, RwLock};
@@ -26,7 +29,11 @@ pub struct Ofproto {
     macs: Arc<RwLock<MacTable>>,
     state: RwLock<State>,
     pub(crate) expirable: Expirable,
+    pub(crate) table_configs: TableConfigs,
     connections: Connections,
+    /// By what its continuations are known: nobody outside can guess it. The lower 32 bits are free.
+    mark: u128,
+    pub(crate) tlvs: Mutex<TlvTable>,
 }
 
 #[derive(Debug, Default)]
@@ -166,8 +173,19 @@ impl Ofproto {
             macs: Arc::default(),
             state: RwLock::default(),
             expirable: Expirable::default(),
+            table_configs: TableConfigs::default(),
             connections: Connections::default(),
+            mark: {
+                let mut rng = Rng::from_entropy();
+                u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64() >> 32) << 32
+            },
+            tlvs: Mutex::default(),
         }
+    }
+
+    /// By what its continuations are known; the lower 32 bits are zero.
+    pub(crate) fn mark(&self) -> u128 {
+        self.mark
     }
 
     /// Its number.
@@ -206,7 +224,7 @@ impl Ofproto {
         }
     }
 
-    fn rebuild(&self) {
+    pub(crate) fn rebuild(&self) {
         if let Some(switch) = self.switch() {
             switch.rebuild(self.id);
         }
@@ -415,6 +433,7 @@ impl Ofproto {
             tables: Arc::clone(&self.tables),
             macs: Arc::clone(&self.macs),
             miss_to_controller: state.miss_to_controller,
+            misses: self.table_configs.misses(),
             forward_bpdu: state.forward_bpdu,
             dhcp_to_local: state.dhcp_to_local,
         }

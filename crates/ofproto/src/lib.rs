@@ -3,7 +3,8 @@
 //! - [`switch`]: [`Switch`], all bridges over one datapath, and the snapshot that translations look at;
 //! - [`bridge`]: [`Ofproto`], one bridge: ports, bundles, identity;
 //! - [`transaction`]: changes of tables and groups, several at once; [`flow_table`]: flow modifications; [`groups`]: the
-//!   group table; [`meters`]: the meter table; [`hidden`]: flows of the switch's own; [`learn`]: flows that packets teach; [`expire`]: timeouts;
+//!   group table; [`meters`]: the meter table; [`table_config`]: what is configured of tables; [`evict`]: flows that make
+//!   room for others; [`hidden`]: flows of the switch's own; [`learn`]: flows that packets teach; [`expire`]: timeouts;
 //! - [`conn`]: OpenFlow connections;
 //! - [`upcall`]: packets that the datapath has no flow for; [`effects`]: what a packet causes beside forwarding;
 //!   [`revalidate`]: statistics, and flows that are out of date.
@@ -17,7 +18,9 @@
 pub mod bridge;
 pub mod conn;
 pub mod effects;
+mod evict;
 pub mod expire;
+mod flow_change;
 pub mod flow_table;
 pub mod groups;
 pub mod hidden;
@@ -26,6 +29,8 @@ pub mod meters;
 pub mod revalidate;
 pub mod show;
 pub mod switch;
+pub mod table_config;
+mod tlv;
 pub mod trace;
 pub mod transaction;
 pub mod upcall;
@@ -38,6 +43,7 @@ pub use flow_table::{Removed, RemovedReason};
 pub use hidden::HiddenFlow;
 pub use revalidate::{Change, Extent, Limits, PassReport, RevalidatorStatus, RuleChange};
 pub use switch::{BUNDLE_IDLE_MS, Switch};
+pub use table_config::TableSettings;
 pub use transaction::Transaction;
 
 #[cfg(test)]

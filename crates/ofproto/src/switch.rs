@@ -183,7 +183,7 @@ impl Switch {
     /// Makes a new snapshot from the bridges as they are now, of which `changed` is not as it was, and publishes it.
     pub(crate) fn rebuild(&self, changed: BridgeId) {
         let rebuilding = self.rebuilding.lock();
-        let mut net = Network::default();
+        let mut net = Network { frozen: Arc::clone(&self.network().frozen), ..Network::default() };
         for (id, bridge) in self.bridges.read().iter() {
             let view = bridge.view();
             for port in view.ports.values() {

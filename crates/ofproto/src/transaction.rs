@@ -10,7 +10,10 @@
 //! by the housekeeping. Nobody who looks ever waits.
 
 use crate::bridge::Ofproto;
+use crate::evict::Evictable;
+use crate::flow_change::{FlowChange, Requester, What};
 use crate::flow_table::{Criteria, Removed, RemovedReason};
+use crate::meters::BelowChange;
 use crate::revalidate::{Change, RuleChange};
 use base::Millis;
 use openflow::{Action, OfpError};
@@ -41,6 +44,8 @@ pub(crate) struct Writer {
     pub(crate) hidden: Vec<Arc<Rule>>,
     /// When a flow was removed last, by table.
     pub(crate) removals: HashMap<u8, Millis>,
+    /// The flows that may make room for others, of tables that have overflowed.
+    pub(crate) evictable: HashMap<u8, Evictable>,
 }
 
 impl Writer {
@@ -64,6 +69,13 @@ pub struct Transaction<'a> {
     /// What to tell of flows that were removed, not replaced.
     removed: Vec<Removed>,
     changes: Vec<Change>,
+    /// How many flows each table has more or less than before.
+    balance: HashMap<u8, i64>,
+    /// What happened to flows, if somebody is to hear of it.
+    history: Option<Vec<FlowChange>>,
+    requester: Option<Requester>,
+    /// What was done to meters of the datapath.
+    pub(crate) below: Vec<BelowChange>,
 }
 
 impl Ofproto {
@@ -88,6 +100,10 @@ impl Ofproto {
             gone: Vec::new(),
             removed: Vec::new(),
             changes: Vec::new(),
+            balance: HashMap::new(),
+            history: self.is_watched().then(Vec::new),
+            requester: None,
+            below: Vec::new(),
         };
         drop(current);
         match f(&mut transaction) {
@@ -135,11 +151,41 @@ impl Transaction<'_> {
         self.version
     }
 
-    /// Puts a rule into its table, in the place of `old` if that is given.
+    /// Flows that a table has as it is now, without hidden ones.
+    pub(crate) fn n_flows(&self, table: u8) -> u64 {
+        let before = self.bridge.tables().get(usize::from(table)).map_or(0, Table::n_active);
+        before.saturating_add_signed(self.balance.get(&table).copied().unwrap_or(0))
+    }
+
+    fn count(&mut self, rule: &Rule, change: i64) {
+        if !rule.is_hidden() {
+            *self.balance.entry(rule.table).or_default() += change;
+        }
+    }
+
+    /// Whose request it is that is carried out from here on; `None` for nobody's.
+    pub(crate) fn set_requester(&mut self, requester: Option<Requester>) {
+        self.requester = requester;
+    }
+
+    /// Records what happened to a flow, if somebody is to hear of it.
+    pub(crate) fn record(&mut self, rule: Arc<Rule>, what: impl FnOnce() -> What) {
+        if let Some(history) = &mut self.history
+            && !rule.is_hidden()
+        {
+            history.push(FlowChange { rule, what: what(), by: self.requester });
+        }
+    }
+
+    /// Puts a rule into its table, in the place of `old` if that is given. (Whoever calls this records what happened.)
     pub(crate) fn put(&mut self, rule: Arc<Rule>, old: Option<&Arc<Rule>>) -> Result<(), OfpError> {
         self.table(rule.table)?.rules.insert(Arc::clone(&rule));
         self.added.push(Arc::clone(&rule));
+        if let Some(evictable) = self.writer.evictable.get_mut(&rule.table) {
+            evictable.insert(&rule);
+        }
         let Some(old) = old else {
+            self.count(&rule, 1);
             self.note(rule, RuleChange::Added);
             return Ok(());
         };
@@ -158,13 +204,18 @@ impl Transaction<'_> {
     pub(crate) fn remove(&mut self, rule: &Arc<Rule>, reason: RemovedReason) {
         if rule.versions.visible_in(classifier::LATEST) {
             self.mark_gone(rule);
+            self.count(rule, -1);
             self.removed.push(Removed { rule: Arc::clone(rule), reason });
+            self.record(Arc::clone(rule), || What::Deleted(reason));
             self.note(Arc::clone(rule), RuleChange::Removed);
         }
     }
 
     fn mark_gone(&mut self, rule: &Arc<Rule>) {
         rule.versions.remove_in(self.version);
+        if let Some(evictable) = self.writer.evictable.get_mut(&rule.table) {
+            evictable.remove(rule);
+        }
         self.gone.push(Arc::clone(rule));
     }
 
@@ -187,8 +238,9 @@ impl Transaction<'_> {
         self.writer.references(to) > 0 || self.added.iter().any(|r| references(&r.actions).any(|t| t == to))
     }
 
-    /// Removes the flows that name what is not there any more.
+    /// Removes the flows that name what is not there any more, which nobody asked for.
     pub(crate) fn remove_dangling(&mut self, reason: RemovedReason) {
+        self.requester = None;
         for rule in self.bridge.collect_in(&Criteria::any(), classifier::LATEST) {
             if self.check_references(&rule.actions).is_err() {
                 self.remove(&rule, reason);
@@ -196,9 +248,9 @@ impl Transaction<'_> {
         }
     }
 
-    /// Checks that all groups and meters that actions name are there.
+    /// Checks that actions can be carried out, and that all groups and meters that they name are there.
     ///
-    /// Errors: `OFPBAC_BAD_OUT_GROUP`, `OFPMMFC_INVALID_METER`.
+    /// Errors: `OFPBAC_BAD_TYPE`, `OFPBAC_BAD_OUT_GROUP`, `OFPMMFC_INVALID_METER`.
     pub(crate) fn check_references(&self, actions: &[Action]) -> Result<(), OfpError> {
         check_references(actions, &self.groups, &self.meters)
     }
@@ -214,9 +266,13 @@ impl Transaction<'_> {
         writer.views.push_back(old);
         writer.retired.extend(self.gone.into_iter().map(|rule| (self.version, rule)));
         writer.reap(bridge);
+        if let Some(history) = self.history.filter(|history| !history.is_empty()) {
+            bridge.tell_monitors(&history, self.version);
+        }
         drop(writer);
         base::coverage!(rev_flow_table);
         self.changes.into_iter().for_each(|change| bridge.changed(change));
+        bridge.tell_vacancies(self.balance.into_keys());
         self.removed
     }
 
@@ -234,7 +290,8 @@ impl Transaction<'_> {
             learners(&rule.actions, &mut |key| *writer.learners.entry(key).or_default() += 1);
             references(&rule.actions).for_each(|to| *writer.references.entry(to).or_default() += 1);
         }
-        // The list may grow meanwhile.
+        // The list may grow meanwhile, which nobody asked for.
+        self.requester = None;
         let mut at = 0;
         while let Some(rule) = self.gone.get(at).cloned() {
             at += 1;
@@ -267,7 +324,9 @@ impl Transaction<'_> {
         }
     }
 
-    fn roll_back(self) {
+    fn roll_back(mut self) {
+        self.writer.evictable.clear();
+        self.bridge.undo_meters(self.below);
         for rule in &self.gone {
             rule.versions.remove_in(u64::MAX);
         }
@@ -324,8 +383,16 @@ fn collect_references(actions: &[Action], f: &mut dyn FnMut(Reference)) {
     }
 }
 
+/// Refuses actions that nothing carries out.
+///
+/// Errors: `OFPBAC_BAD_TYPE`.
+pub(crate) fn check_supported(actions: &[Action]) -> Result<(), OfpError> {
+    if xlate::first_unsupported(actions).is_some() { Err(OfpError::BacBadType) } else { Ok(()) }
+}
+
 /// See [`Transaction::check_references`].
 pub(crate) fn check_references(actions: &[Action], groups: &Groups, meters: &Meters) -> Result<(), OfpError> {
+    check_supported(actions)?;
     let mut result = Ok(());
     collect_references(actions, &mut |to| {
         let there = match to {

@@ -94,8 +94,9 @@ impl AsyncChange {
     }
 
     pub(crate) fn encode13(&self, out: &mut Vec<u8>) {
-        for pair in self.masks.chunks_exact(2).take(3) {
-            pair.iter().rev().for_each(|mask| out.put_u32(mask.unwrap_or(0)));
+        for (kind, pair) in self.masks.chunks_exact(2).take(3).enumerate() {
+            let known = if kind == 0 { PACKET_IN13 } else { KNOWN[kind] };
+            pair.iter().rev().for_each(|mask| out.put_u32(mask.unwrap_or(0) & known));
         }
     }
 

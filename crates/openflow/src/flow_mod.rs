@@ -90,6 +90,8 @@ pub struct FlowMod {
 }
 
 impl FlowMod {
+    /// As the new cookie of a modification: cookies stay what they are, and what is not there is not added.
+    pub const KEEP_COOKIE: u64 = u64::MAX;
     /// Priority of flows whose text names none.
     pub const DEFAULT_PRIORITY: u16 = 0x8000;
 

@@ -66,6 +66,9 @@ impl Hello {
     }
 }
 
+/// Bytes of a message that a report on it can quote: behind the header, and the numbers of an experimenter's error.
+const QUOTED_MAX: usize = 65_535 - 20;
+
 /// An error report.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ErrorReport {
@@ -85,9 +88,10 @@ pub enum ReportedError {
 }
 
 impl ErrorReport {
-    /// The report on a message that led to `error`: with its first 64 bytes, as Open vSwitch sends it.
+    /// The report on a message that led to `error`: with all of it that there is room for, as Open vSwitch sends it.
     pub fn on(error: OfpError, offending: &[u8]) -> Self {
-        Self { error: ReportedError::Known(error), data: offending[..offending.len().min(64)].to_vec() }
+        let quoted = offending.get(..QUOTED_MAX).unwrap_or(offending);
+        Self { error: ReportedError::Known(error), data: quoted.to_vec() }
     }
 
     pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {

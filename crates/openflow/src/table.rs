@@ -4,6 +4,7 @@ mod config;
 mod stats;
 
 pub use config::{TableDesc, TableMod, TableProperties, TableReason, TableStatus, Vacancy, table_config};
+pub(crate) use stats::{FIELDS11, fields12};
 pub use stats::{TableAbilities, TableStats};
 
 use crate::Version::{self, V15};
@@ -136,6 +137,8 @@ pub struct TableFeatures {
     pub config: u32,
     /// Largest number of flows.
     pub max_entries: u32,
+    /// Whether the rest is said at all, which requests of OpenFlow 1.5 may leave out.
+    pub any_properties: bool,
     /// Of ordinary flows.
     pub nonmiss: FlowFeatures,
     /// Of the table-miss flow.
@@ -176,6 +179,7 @@ impl TableFeatures {
         if (version < V15 || seen != 0) && seen & REQUIRED != REQUIRED {
             return Err(OfpError::TffcBadFeatures);
         }
+        t.any_properties = seen != 0;
         Ok(t)
     }
 
@@ -218,6 +222,10 @@ impl TableFeatures {
         out.put_u64(self.metadata_write);
         out.put_u32(self.config);
         out.put_u32(self.max_entries);
+        if !self.any_properties {
+            patch_len(out, start, 0);
+            return;
+        }
         for (odd, f) in [(0, &self.nonmiss), (1, &self.miss)] {
             property::put(out, odd, |out| put_types(out, f.instructions));
             property::put(out, 2 + odd, |out| {

@@ -47,6 +47,13 @@ pub fn connect(tls: &Tls, name: &str, socket: TcpStream) -> io::Result<Stream> {
     Ok(Stream(Arc::new(Inner { socket, connection: Mutex::new(connection) })))
 }
 
+impl Stream {
+    /// Whether reading returns at once if nothing is there, with [`io::ErrorKind::WouldBlock`].
+    pub fn set_nonblocking(&self, on: bool) -> io::Result<()> {
+        self.0.socket.set_nonblocking(on)
+    }
+}
+
 impl Read for Stream {
     /// Waits without holding the connection up, so that another thread may write.
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {

@@ -179,6 +179,7 @@ impl RunningBridge {
         self.add_link_changes(&mut changes);
         self.ofproto.send_port_changes(&changes);
         self.ofproto.set_forward_bpdu(spec.forward_bpdu);
+        self.ofproto.configure_tables(&spec.tables);
         for table in 0..=u8::MAX {
             self.ofproto.set_prefixes(table, spec.prefixes.get(&table).map(Vec::as_slice));
         }

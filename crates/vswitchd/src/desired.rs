@@ -8,6 +8,7 @@ use crate::tuning::Tuning;
 use base::MacAddr;
 pub use control::ControllerSpec;
 use flow::Field;
+use ofproto::TableSettings;
 use openflow::Version;
 use openflow::versions::Versions;
 use ovsdb::Uuid;
@@ -68,6 +69,8 @@ pub struct BridgeSpec {
     pub mac_aging_secs: u32,
     /// Most learned addresses.
     pub mac_table_size: u32,
+    /// Flow tables that have a row.
+    pub tables: BTreeMap<u8, TableSettings>,
     /// Fields whose prefixes are tracked, by table, where they are not the usual ones.
     pub prefixes: BTreeMap<u8, Vec<Field>>,
     /// Controllers.
@@ -271,6 +274,7 @@ impl Reader<'_> {
             Some(text.to_owned())
         };
         let packet_in_queue = self.packet_in_queue(&what, row);
+        let (tables, prefixes) = self.flow_tables(&what, row);
         Some(BridgeSpec {
             uuid: row.uuid(),
             datapath_type: datapath_type.to_owned(),
@@ -285,7 +289,8 @@ impl Reader<'_> {
                 .unwrap_or(false),
             mac_aging_secs: self.number(&what, row, "mac-aging-time").unwrap_or(xlate::mac::AGING_SECS),
             mac_table_size: self.number(&what, row, "mac-table-size").unwrap_or(xlate::mac::TABLE_SIZE as u32),
-            prefixes: self.flow_tables(&what, row),
+            tables,
+            prefixes,
             controllers: row
                 .uuids("controller")
                 .into_iter()
@@ -298,32 +303,6 @@ impl Reader<'_> {
             ports,
             name,
         })
-    }
-
-    /// The prefix fields of tables that have a row. `none` stands for no field.
-    fn flow_tables(&self, what: &str, bridge: &Row<'_>) -> BTreeMap<u8, Vec<Field>> {
-        let mut tables = BTreeMap::new();
-        for (number, uuid) in bridge.map_integer_uuid("flow_tables") {
-            let Some(row) = self.db.row("Flow_Table", uuid) else { continue };
-            let what = format!("{what}: table {number}");
-            let columns = ["name", "flow_limit", "overflow_policy", "groups"].map(|column| (column, column));
-            self.columns(&what, &row, &columns);
-            let Ok(number) = u8::try_from(number) else { continue };
-            let names = row.strings("prefixes");
-            let mut fields = Vec::new();
-            for name in names.iter().filter(|name| **name != "none") {
-                let known = Field::from_name(name).filter(|field| classifier::PREFIX_FIELDS.contains(field));
-                match known {
-                    Some(field) if fields.len() < classifier::MAX_PREFIXES => fields.push(field),
-                    Some(_) => self.warn(format!("{what}: more than {} prefix fields", classifier::MAX_PREFIXES)),
-                    None => self.warn(format!("{what}: {name} is no prefix field")),
-                }
-            }
-            if !names.is_empty() {
-                tables.insert(number, fields);
-            }
-        }
-        tables
     }
 
     /// A value of other_config, unless it is wrong.
@@ -348,19 +327,15 @@ impl Reader<'_> {
     }
 
     fn versions(&self, what: &str, protocols: &[&str]) -> Versions {
-        let supported = Versions::of(&ofproto::conn::service::SUPPORTED);
         if protocols.is_empty() {
-            return supported;
+            return Versions::of(&ofproto::conn::service::SUPPORTED);
         }
         let named: Vec<Version> = protocols.iter().filter_map(|p| Version::from_name(p)).collect();
-        let set = Versions(Versions::of(&named).0 & supported.0);
-        if set.0.count_ones() as usize != protocols.len() {
+        if named.len() != protocols.len() {
             let protocols = protocols.join(",");
-            self.warn(format!(
-                "{what}: of protocols {protocols}, only OpenFlow10, OpenFlow13 and OpenFlow14 are supported"
-            ));
+            self.warn(format!("{what}: of protocols {protocols}, not all are versions of OpenFlow from 1.0 to 1.5"));
         }
-        set
+        Versions::of(&named)
     }
 
     fn port(&self, bridge: &str, row: &Row<'_>) -> PortSpec {
@@ -500,5 +475,6 @@ fn datapath_id(text: &str) -> Option<u64> {
 }
 
 mod control;
+mod tables;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! What a translation looks at. A [`Network`] is a snapshot of the configuration: it is replaced as a whole when bridges
 //! or ports change. Flow tables and MAC tables live longer than a snapshot and are shared by successive ones.
 
+use crate::freeze::FrozenTable;
 use crate::mac::MacTable;
 pub use crate::tables::{N_TABLES, Table, Tables, View, new_tables};
 use base::{DpPort, Millis, PortNo};
@@ -25,6 +26,8 @@ pub struct Network {
     pub bridges: HashMap<BridgeId, Arc<Bridge>, RandomState>,
     /// Which bridge and port a datapath port is.
     pub ports: HashMap<DpPort, (BridgeId, PortNo), RandomState>,
+    /// What is left of translations until their packets come back. It outlives the snapshot.
+    pub frozen: Arc<FrozenTable>,
 }
 
 /// One bridge.
@@ -43,12 +46,25 @@ pub struct Bridge {
     /// Learned addresses.
     pub macs: Arc<RwLock<MacTable>>,
     /// Whether a packet that matches no flow goes to the controllers (a controller of OpenFlow 1.2 or earlier is
-    /// connected), instead of being dropped.
+    /// connected), instead of being dropped. For tables that are not among `misses`.
     pub miss_to_controller: bool,
+    /// What is done with packets that match no flow of a table, where that was said.
+    pub misses: BTreeMap<u8, TableMiss>,
     /// Whether NORMAL forwards frames to 01:80:c2:00:00:0x.
     pub forward_bpdu: bool,
     /// Whether what DHCP servers say goes to the local port, beside wherever else it goes (in-band control).
     pub dhcp_to_local: bool,
+}
+
+/// What is done with packets that match no flow of a table (OpenFlow 1.1 and 1.2, `ofp_table_config`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TableMiss {
+    /// They go to the controllers.
+    Controller,
+    /// They are looked up in the next table.
+    Continue,
+    /// They are dropped.
+    Drop,
 }
 
 /// An OpenFlow port.

@@ -3,7 +3,8 @@
 //! Lists that a `resubmit` or `goto_table` leads to are kept on a stack of this module's, not on the thread's: there may
 //! be thousands of them inside of each other.
 
-use crate::model::Rule;
+use crate::freeze::{Freeze, FrozenList, Place};
+use crate::model::{Rule, TableMiss};
 use crate::trace::Kind;
 use crate::translate::Xlate;
 use crate::verdict::{Dependency, Effect, Lookup, Written, WrittenWord};
@@ -14,6 +15,9 @@ use std::sync::Arc;
 
 /// The ingress port in word [`layout::PORTS`].
 const IN_PORT: u64 = 0xffff_ffff << 32;
+
+/// The last table that a miss goes on to: the one after it is the switch's own.
+const LAST_TABLE: u8 = 253;
 
 /// Lists inside of each other, mostly.
 const FRAMES_LIKELY: usize = 12;
@@ -28,27 +32,35 @@ pub(crate) struct Frame<'l> {
 #[derive(Clone)]
 enum List<'l> {
     Given(&'l [Action]),
-    /// A rule's, with what to go back to at the end.
-    Rule(Arc<Rule>, Back),
+    /// A rule's, with what to go back to at the end, and which of the effects is to tell of the rule.
+    Rule(Arc<Rule>, Back, usize),
+    /// What is left of one from before the packet came back.
+    Frozen(Arc<[Action]>, Option<Back>),
 }
 
 #[derive(Clone, Copy)]
 struct Back {
-    /// Which of the effects is to tell of the rule.
-    effect: usize,
-    table: u8,
-    depth: u32,
+    place: Place,
     rule: Option<usize>,
-    cookie: u64,
-    is_miss: bool,
 }
 
 impl Frame<'_> {
     fn action(&self) -> Option<&Action> {
         match &self.list {
             List::Given(list) => list.get(self.next),
-            List::Rule(rule, _) => rule.actions.get(self.next),
+            List::Rule(rule, ..) => rule.actions.get(self.next),
+            List::Frozen(list, _) => list.get(self.next),
         }
+    }
+
+    /// What is left of it, to be carried out as of `place`.
+    pub(crate) fn frozen(&self, place: Place) -> FrozenList {
+        let (actions, of_rule) = match &self.list {
+            List::Given(list) => ((*list).into(), false),
+            List::Rule(rule, ..) => (Arc::clone(&rule.actions), true),
+            List::Frozen(list, back) => (Arc::clone(list), back.is_some()),
+        };
+        FrozenList { actions, next: self.next, place, of_rule }
     }
 }
 
@@ -73,12 +85,19 @@ impl Xlate<'_> {
             match frame.action().filter(|_| !over) {
                 Some(action) => {
                     let mut check = None;
+                    if self.must_look_before(action) {
+                        return self.freeze(Freeze::Look, frames);
+                    }
                     if self.count_step() {
                         self.tracer.note(Kind::Action, || crate::text::action(action));
                         match action {
                             Action::CheckPktLarger { len, dst } => check = Some((*len, *dst)),
                             action => self.do_action(action),
                         }
+                    }
+                    if let Some(freeze) = self.freeze.take() {
+                        frame.next += usize::from(!freeze.repeats());
+                        return self.freeze(freeze, frames);
                     }
                     frame.next += 1;
                     if let Some((len, dst)) = check
@@ -88,8 +107,8 @@ impl Xlate<'_> {
                     }
                 }
                 None => {
-                    if let Some(Frame { list: List::Rule(rule, back), .. }) = frames.pop() {
-                        self.go_back(rule, back);
+                    if let Some(frame) = frames.pop() {
+                        self.leave(frame);
                     }
                 }
             }
@@ -99,8 +118,35 @@ impl Xlate<'_> {
         }
     }
 
+    /// Carries out what was left of lists inside of each other.
+    pub(crate) fn run_frozen(&mut self, lists: &[FrozenList]) {
+        let mut frames = Vec::with_capacity(FRAMES_LIKELY.max(lists.len()));
+        for FrozenList { actions, next, place, of_rule } in lists {
+            let back = of_rule.then(|| Back { place: self.place(), rule: None });
+            self.level += u32::from(*of_rule);
+            self.set_place(*place);
+            frames.push(Frame { list: List::Frozen(Arc::clone(actions), back), next: *next });
+        }
+        self.runs += 1;
+        self.run_all(frames);
+        self.runs -= 1;
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        Place { table: self.table, depth: self.depth, cookie: self.rule_cookie, is_miss: self.rule_is_miss }
+    }
+
+    pub(crate) fn set_place(&mut self, place: Place) {
+        (self.table, self.depth) = (place.table, place.depth);
+        (self.rule_cookie, self.rule_is_miss) = (place.cookie, place.is_miss);
+    }
+
     /// The look-up that a packet's way through a bridge begins with.
     pub(crate) fn first_lookup(&mut self) {
+        if self.was_mpls {
+            // As one that a controller sends there.
+            return self.do_actions(&[Action::Output { port: PortNo::TABLE, max_len: 0 }]);
+        }
         let depth = self.depth;
         if self.count_resubmit()
             && let Some(frame) = self.look_up(0, None, true, depth)
@@ -124,7 +170,41 @@ impl Xlate<'_> {
     /// Looks up, and returns what is to be carried out. `depth` is what to go back to.
     fn look_up(&mut self, table: u8, in_port: Option<PortNo>, pipeline: bool, depth: u32) -> Option<Frame<'static>> {
         let old_table = std::mem::replace(&mut self.table, table);
-        let rule = match in_port {
+        let mut rule = self.find_rule_as(table, in_port);
+        if pipeline {
+            // Where misses go on to the next table, that stands for this one.
+            while rule.is_none()
+                && self.bridge.misses.get(&self.table) == Some(&TableMiss::Continue)
+                && self.table < LAST_TABLE
+            {
+                self.tracer.enter(Kind::Table, || format!("{:2}. No match.", self.table));
+                self.tracer.leave();
+                self.table += 1;
+                rule = self.find_rule_as(self.table, in_port);
+            }
+        }
+        // The last effect tells of it.
+        let Some(rule) = rule else {
+            self.miss(self.table, pipeline);
+            (self.table, self.depth) = (old_table, depth);
+            return None;
+        };
+        let effect = self.effects.len() - 1;
+        let place = Place { table: old_table, depth, ..self.place() };
+        let back = Back { place, rule: self.rule.replace(effect) };
+        self.rule_cookie = rule.cookie;
+        self.rule_is_miss = rule.priority == 0 && rule.minimatch.values().is_empty();
+        self.tracer.enter(Kind::Table, || rule_header(&rule));
+        self.level += 1;
+        if rule.actions.is_empty() {
+            self.tracer.note(Kind::Action, || "drop".into());
+        }
+        Some(Frame { list: List::Rule(rule, back, effect), next: 0 })
+    }
+
+    /// Looks up as if the packet had come in on `in_port`, if that is given.
+    fn find_rule_as(&mut self, table: u8, in_port: Option<PortNo>) -> Option<Arc<Rule>> {
+        match in_port {
             Some(port) => {
                 let (old_port, written) = (self.key.in_port(), self.written.take());
                 self.key.set_in_port(port);
@@ -134,43 +214,28 @@ impl Xlate<'_> {
                 rule
             }
             None => self.find_rule(table),
-        };
-        // The last effect tells of it.
-        let Some(rule) = rule else {
-            self.miss(table, pipeline);
-            (self.table, self.depth) = (old_table, depth);
-            return None;
-        };
-        let effect = self.effects.len() - 1;
-        let back = Back {
-            effect,
-            table: old_table,
-            depth,
-            rule: self.rule.replace(effect),
-            cookie: self.rule_cookie,
-            is_miss: self.rule_is_miss,
-        };
-        self.rule_cookie = rule.cookie;
-        self.rule_is_miss = rule.priority == 0 && rule.minimatch.values().is_empty();
-        self.tracer.enter(Kind::Table, || rule_header(&rule));
-        self.level += 1;
-        if rule.actions.is_empty() {
-            self.tracer.note(Kind::Action, || "drop".into());
         }
-        Some(Frame { list: List::Rule(rule, back), next: 0 })
     }
 
-    /// After the last of a rule's actions.
-    fn go_back(&mut self, used: Arc<Rule>, back: Back) {
-        if let Some(Effect::Lookup { rule, .. }) = self.effects.get_mut(back.effect) {
-            *rule = Some(used);
-        }
-        self.tracer.leave();
+    /// After the last of a list's actions that is carried out.
+    pub(crate) fn leave(&mut self, frame: Frame<'_>) {
+        let back = match frame.list {
+            List::Given(_) | List::Frozen(_, None) => return,
+            List::Frozen(_, Some(back)) => back,
+            List::Rule(used, back, effect) => {
+                if let Some(Effect::Lookup { rule, .. }) = self.effects.get_mut(effect) {
+                    *rule = Some(used);
+                }
+                self.tracer.leave();
+                back
+            }
+        };
         self.level -= 1;
-        (self.table, self.depth, self.rule, self.rule_is_miss) = (back.table, back.depth, back.rule, back.is_miss);
+        let Place { table, depth, cookie, is_miss } = back.place;
+        (self.table, self.depth, self.rule, self.rule_is_miss) = (table, depth, back.rule, is_miss);
         if self.level > 0 || self.initial_actions_seen {
             // The action set is carried out in the name of the pipeline's first rule.
-            self.rule_cookie = back.cookie;
+            self.rule_cookie = cookie;
         }
     }
 
@@ -178,7 +243,11 @@ impl Xlate<'_> {
         // Before the look-up, which reads and writes nothing of the key.
         let written = self.written_now();
         let rules = self.bridge.tables.get(usize::from(table)).map(|t| &t.rules);
-        let rule = rules.and_then(|rules| rules.lookup(&self.key, self.view.version, &mut self.reads));
+        let rule = match rules {
+            Some(rules) if self.is_bare() => self.find_bare(rules),
+            Some(rules) => rules.lookup(&self.key, self.view.version, &mut self.reads),
+            None => None,
+        };
         // The rule is put there when its actions are carried out.
         self.effects.push(Effect::Lookup { bridge: self.bridge.id, table, rule: None });
         self.dependencies.push(Dependency::Lookup(Lookup {
@@ -223,7 +292,12 @@ impl Xlate<'_> {
     fn miss(&mut self, table: u8, pipeline: bool) {
         self.tracer.enter(Kind::Table, || format!("{table:2}. No match."));
         let no_packet_in = self.bridge.ports.get(&self.key.in_port()).is_some_and(|p| p.config.no_packet_in);
-        if pipeline && self.bridge.miss_to_controller && !no_packet_in {
+        let to_controller = self
+            .bridge
+            .misses
+            .get(&table)
+            .map_or(self.bridge.miss_to_controller, |miss| *miss == TableMiss::Controller);
+        if pipeline && to_controller && !no_packet_in {
             self.tracer.note(Kind::Action, || "controller (table miss)".into());
             let old = (std::mem::replace(&mut self.rule_is_miss, false), std::mem::take(&mut self.rule_cookie));
             let reason = PacketInReason::NoMatch;

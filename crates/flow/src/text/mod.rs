@@ -21,19 +21,30 @@ pub use format::{
     megaflow_to_string,
 };
 pub use parse::{Parsed, next_key_value, parse_field_into, parse_match, parse_protocol, parse_subfield};
-pub use value::{format_value, parse_port, parse_value};
+pub(crate) use value::number_64;
+pub use value::{format_value, parse_port, parse_table, parse_value};
 
 use base::PortNo;
 
-/// Names of ports, for `in_port` and other fields that hold a port.
+/// Names of ports, for `in_port` and other fields that hold a port, and of flow tables.
 pub trait PortNames {
     /// The number of the port of this name.
     fn number(&self, name: &str) -> Option<PortNo>;
     /// The name of the port, or `None` to have its number printed.
     fn name(&self, port: PortNo) -> Option<String>;
+
+    /// The number of the table of this name.
+    fn table_number(&self, _name: &str) -> Option<u8> {
+        None
+    }
+
+    /// The name of the table, or `None` to have its number printed.
+    fn table_name(&self, _table: u8) -> Option<String> {
+        None
+    }
 }
 
-/// No port has a name: numbers and reserved names only.
+/// Neither port nor table has a name: numbers and reserved names only.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoNames;
 

@@ -100,6 +100,15 @@ pub(crate) fn leading_u64(text: &str) -> Option<u64> {
     parse_u64(&text[..end])
 }
 
+/// A number of 64 bits; the error is whether it is too large.
+pub(crate) fn number_64(text: &str) -> Result<u64, bool> {
+    match number(text, u64::MAX.into()) {
+        Ok(n) => Ok(n as u64),
+        Err(NumberError::Large) => Err(true),
+        Err(NumberError::Syntax) => Err(false),
+    }
+}
+
 /// Any number that fits 128 bits.
 pub(crate) fn parse_u128(text: &str) -> Option<u128> {
     if text.is_empty() { None } else { number(text, u128::MAX).ok() }
@@ -244,6 +253,17 @@ fn named_port(info: &FieldInfo, text: &str, ports: &dyn PortNames) -> Result<Por
         Format::OfPort32 => MatchError::PortRange { text: text.into(), field: info.name },
         _ => MatchError::Port { text: text.into(), field: info.name },
     })
+}
+
+/// Reads a table: a number up to 255, or a name, maybe in double quotes.
+pub fn parse_table(text: &str, names: &dyn PortNames) -> Option<u8> {
+    if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
+        return text.parse().ok();
+    }
+    match text.strip_prefix('"') {
+        Some(quoted) => names.table_number(&unquote(quoted.strip_suffix('"')?)),
+        None => names.table_number(text),
+    }
 }
 
 /// A port by decimal number (OpenFlow 1.0's or later's numbering), by reserved name in any case, or by its own name,

@@ -2,7 +2,9 @@
 
 use super::asynchronous::port_desc;
 use super::peer::Peer;
+use super::table_features::ACTIONS10;
 use crate::bridge::{OfPort, Ofproto, PortChange};
+use crate::flow_change::Requester;
 use crate::transaction::check_references;
 use base::PortNo;
 use flow::FlowKey;
@@ -13,16 +15,13 @@ use openflow::port::{PortMod, config};
 use openflow::queue::QueueGetConfigReply;
 use openflow::role::{Role, RoleMsg};
 use openflow::switch::{ErrorReport, Features, FragHandling, SwitchConfig, capability};
-use openflow::{Limits, OfpError, Version, check};
+use openflow::{Limits, OfpError, Version, check, check_tables};
 use packet::Packet;
 use std::sync::Arc;
 use xlate::{Groups, Meters, Start};
 
 /// Flow tables that a switch tells of: 0 to 253. (Table 254 is internal, as in Open vSwitch.)
 pub(crate) const N_TABLES_SHOWN: u8 = 254;
-
-/// Action types of OpenFlow 1.0 that are carried out: all twelve.
-const ACTIONS10: u32 = 0xfff;
 
 type Handled = Result<(), OfpError>;
 
@@ -54,7 +53,7 @@ impl Ofproto {
             // A second HELLO changes nothing; replies and asynchronous messages are nothing to a switch.
             Message::Hello(_) | Message::EchoReply(_) | Message::Error(_) | Message::FlowAge => {}
             Message::EchoRequest(data) => peer.send(xid, &Message::EchoReply(data)),
-            Message::FeaturesRequest => peer.send(xid, &Message::FeaturesReply(Box::new(self.features(version)))),
+            Message::FeaturesRequest => peer.send(xid, &Message::FeaturesReply(Box::new(self.features()))),
             Message::GetConfigRequest => peer.send(xid, &Message::GetConfigReply(Self::config_of(peer, version))),
             Message::SetConfig(config) => {
                 Self::set_config(peer, config)?;
@@ -71,11 +70,16 @@ impl Ofproto {
                 writable(peer)?;
                 self.packet_out(&out, version)?;
             }
+            Message::Resume(packet_in) => {
+                writable(peer)?;
+                self.resume(&packet_in, version)?;
+            }
             Message::FlowMod(_, mut fm) => {
                 writable(peer)?;
                 // Before OpenFlow 1.2 there is no flag for it: an addition counts from zero.
                 fm.flags.reset_counts |= version < Version::V12 && fm.command == FlowModCommand::Add;
-                self.handle_flow_mod(&fm, version)?;
+                self.place_options_of(&mut fm)?;
+                self.handle_flow_mod(peer.requester(xid), &fm)?;
             }
             Message::PortMod(pm) => {
                 writable(peer)?;
@@ -83,19 +87,18 @@ impl Ofproto {
             }
             Message::TableMod(tm) => {
                 writable(peer)?;
-                // The one setting that OpenFlow 1.3 has left is none; earlier ones choose what a miss does.
-                if tm.config != 0 {
-                    return Err(OfpError::TmfcBadConfig);
-                }
+                self.table_mod(&tm, version)?;
             }
             Message::GroupMod(gm) => {
                 writable(peer)?;
-                let ((), removed) = self.transaction(|t| t.group_mod(&gm))?;
+                let (change, removed) = self.transaction(|t| self.change_groups(t, peer, &gm))?;
                 self.finish_removal(&removed);
+                self.forward_group_change(peer, xid, change);
             }
             Message::MeterMod(mm) => {
                 writable(peer)?;
                 self.meter_mod(&mm)?;
+                self.forward_meter_change(peer, xid, &mm);
             }
             Message::QueueGetConfigRequest(port_no) => {
                 if port_no != PortNo::ANY && self.port(port_no).is_none() {
@@ -120,18 +123,27 @@ impl Ofproto {
                 peer.state.lock().controller_id = id;
                 self.update_miss_to_controller();
             }
+            Message::TlvTableMod(change) => {
+                writable(peer)?;
+                self.change_tlvs(&change)?;
+            }
+            Message::TlvTableRequest => peer.send(xid, &Message::TlvTableReply(self.tlvs())),
             Message::BundleControl(control) => {
                 writable(peer)?;
                 self.bundle_control(peer, (version, xid), control, bytes)?;
             }
             Message::BundleAdd(add) => {
                 writable(peer)?;
-                self.bundle_add(peer, (version, xid), *add, bytes)?;
+                self.bundle_add(peer, &add, bytes)?;
             }
-            Message::StatsRequest { more: true, .. } => return Err(OfpError::BrcMultipartBufferOverflow),
-            Message::StatsRequest { more: false, body } => self.stats(peer, version, xid, body)?,
-            Message::FlowMonitorCancel(_)
-            | Message::FeaturesReply(_)
+            Message::StatsRequest { more, body } => {
+                let whole = peer.parts.lock().add((xid, more), body, bytes, self.now())?;
+                if let Some(body) = whole {
+                    self.stats(peer, version, xid, body)?;
+                }
+            }
+            Message::FlowMonitorCancel(id) => peer.cancel_monitor(id)?,
+            Message::FeaturesReply(_)
             | Message::GetConfigReply(_)
             | Message::PacketIn(..)
             | Message::FlowRemoved(..)
@@ -145,15 +157,21 @@ impl Ofproto {
             | Message::QueueGetConfigReply(_)
             | Message::RoleReply(..)
             | Message::GetAsyncReply(_)
+            | Message::TlvTableReply(_)
             | Message::StatsReply { .. } => return Err(OfpError::BrcBadType),
         }
         Ok(())
     }
 
-    fn features(&self, version: Version) -> Features {
-        let mut capabilities =
-            capability::FLOW_STATS | capability::TABLE_STATS | capability::PORT_STATS | capability::QUEUE_STATS;
-        capabilities |= if version == Version::V10 { capability::ARP_MATCH_IP } else { capability::GROUP_STATS };
+    fn features(&self) -> Features {
+        // Those that a version does not have are left out of its messages.
+        let capabilities = capability::FLOW_STATS
+            | capability::TABLE_STATS
+            | capability::PORT_STATS
+            | capability::GROUP_STATS
+            | capability::QUEUE_STATS
+            | capability::ARP_MATCH_IP
+            | capability::BUNDLES;
         Features {
             datapath_id: self.identity().datapath_id,
             n_buffers: 0,
@@ -176,7 +194,8 @@ impl Ofproto {
     }
 
     fn set_config(peer: &Peer, config: SwitchConfig) -> Handled {
-        if config.frag != FragHandling::Normal {
+        // Fragments are not put together, which does not keep the rest from being set: who asked finds out by asking.
+        if !matches!(config.frag, FragHandling::Normal | FragHandling::Reassemble) {
             return Err(OfpError::ScfcBadFlags);
         }
         let mut state = peer.state.lock();
@@ -187,16 +206,20 @@ impl Ofproto {
         Ok(())
     }
 
-    pub(super) fn check_flow_mod(fm: &FlowMod, version: Version) -> Handled {
+    /// What depends on the switch: that the actions fit the match was seen to when the message was read.
+    pub(super) fn check_flow_mod(fm: &FlowMod) -> Handled {
         if fm.command.adds() {
-            check(&fm.actions, &fm.matching, &Limits::new(version, fm.table_id.unwrap_or(0)))?;
+            check_tables(&fm.actions, fm.table_id.unwrap_or(0), N_TABLES_SHOWN)?;
         }
         Ok(())
     }
 
-    fn handle_flow_mod(&self, fm: &FlowMod, version: Version) -> Handled {
-        Self::check_flow_mod(fm, version)?;
-        let removed = self.flow_mod(fm)?;
+    fn handle_flow_mod(&self, requester: Requester, fm: &FlowMod) -> Handled {
+        Self::check_flow_mod(fm)?;
+        let ((), removed) = self.transaction(|t| {
+            t.set_requester(Some(requester));
+            t.flow_mod(fm)
+        })?;
         self.finish_removal(&removed);
         // There are no buffers: a controller that names one is told so, and has its flow.
         if fm.buffer_id.is_some() && fm.command.adds() {
@@ -233,8 +256,15 @@ impl Ofproto {
         let switch = self.switch().ok_or(OfpError::BrcEperm)?;
         let mut key = switch.key_of(packet.data(), out.in_port);
         key.set_in_port(out.in_port);
+        for field in flow::field::FIELDS {
+            let (value, mask) = out.metadata.get(field.id);
+            if mask != 0 {
+                key.set(field.id, value);
+            }
+        }
         let exactly = flow::Match::new(&key, FlowKey([u64::MAX; flow::WORDS]));
         check(&out.actions, &exactly, &Limits::new(version, 0))?;
+        self.check_options(&out.actions)?;
         check_references(&out.actions, groups, meters)?;
         Ok((key, packet))
     }
@@ -313,7 +343,7 @@ impl Ofproto {
 }
 
 /// Secondaries may look, not change (OpenFlow 1.3 section 6.3.6).
-fn writable(peer: &Peer) -> Handled {
+pub(super) fn writable(peer: &Peer) -> Handled {
     if peer.role() == Role::Secondary {
         return Err(OfpError::BrcIsSecondary);
     }

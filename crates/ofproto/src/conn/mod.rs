@@ -3,8 +3,11 @@
 //! - [`remote`]: whom connections are to, as configured; [`rconn`]: when to connect, probe and give up;
 //! - [`peer`]: one connection's state and its queue of bytes to send; [`limits`]: packet-ins held to a rate, by the
 //!   schedulers of [`pinsched`];
-//! - [`handle`]: what a message does, and the answers; [`stats`]: statistics requests;
-//! - [`bundles`]: messages that are carried out together;
+//! - [`handle`]: what a message does, and the answers; [`stats`]: statistics requests, [`parts`]: those in several
+//!   messages; [`table_features`]: what tables can do;
+//! - [`bundles`]: messages that are carried out together, [`bundling`]: on connections;
+//! - [`forward`]: changes of groups and meters that others hear of;
+//! - [`monitors`]: who hears of which changes of flows, [`monitoring`]: on connections;
 //! - [`asynchronous`]: packet-ins, flow-removed and port-status messages;
 //! - [`failopen`]: what a bridge does without its controllers; [`inband`]: how it reaches them through itself;
 //! - [`service`]: listeners, active connections.
@@ -14,10 +17,15 @@
 
 pub mod asynchronous;
 mod bundles;
+mod bundling;
 mod failopen;
+mod forward;
 mod handle;
 pub mod inband;
 mod limits;
+mod monitoring;
+mod monitors;
+mod parts;
 pub mod peer;
 pub mod pinsched;
 pub mod rconn;
@@ -27,6 +35,7 @@ mod stats;
 mod table_features;
 
 use failopen::FailOpen;
+pub(crate) use handle::N_TABLES_SHOWN;
 use parking_lot::RwLock;
 use peer::Peer;
 use remote::{PeerKind, Remote};

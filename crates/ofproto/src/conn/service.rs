@@ -33,7 +33,7 @@ use vlog::{RateLimit, dbg_rl};
 pub use stream::{DSCP, OFP_PORT, numeric_address};
 
 /// Versions that are spoken.
-pub const SUPPORTED: [Version; 3] = [Version::V10, Version::V13, Version::V14];
+pub const SUPPORTED: [Version; 6] = Version::ALL;
 /// How long a connection that is over may take for what was queued before.
 const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
 /// How long whoever connects may take to set up TLS.
@@ -258,7 +258,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Send>(
         peer.send_bytes(encode(newest, 1, &Message::Hello(Hello { versions })));
     }
     let closing = Notify::new();
-    let mut writing = std::pin::pin!(write_all(&peer, writer, outgoing, &closing));
+    let mut writing = std::pin::pin!(write_all(bridge, &peer, writer, outgoing, &closing));
     let read = tokio::select! {
         read = read_all(bridge, &peer, rconn, reader) => read,
         ended = keep_alive(bridge, &peer, rconn) => ended,
@@ -402,7 +402,7 @@ fn negotiate(bridge: &Arc<Ofproto>, peer: &Arc<Peer>, message: &[u8]) -> io::Res
         tracing::warn!(target: "vconn", "{}: version negotiation failed ({text})", peer.remote.target);
         return fail(text);
     };
-    peer.state.lock().version = Some(version);
+    peer.agree_on(version);
     bridge.update_miss_to_controller();
     Ok(())
 }
@@ -414,6 +414,7 @@ fn log_message(peer: &Peer, what: &str, message: &[u8]) {
 
 /// Writes what is queued, until the peer is gone or, once `closing` is notified, the queue is empty.
 async fn write_all(
+    bridge: &Ofproto,
     peer: &Arc<Peer>,
     writer: impl AsyncWrite,
     mut outgoing: Outgoing,
@@ -445,7 +446,9 @@ async fn write_all(
         write(writer.as_mut(), &bytes, |stalled| outgoing.set_stalled(stalled)).await?;
         base::coverage!(vconn_sent, messages);
         base::coverage!(rconn_sent, messages);
-        outgoing.sent(bytes.len());
+        if outgoing.sent(bytes.len()) {
+            bridge.resume_monitors(peer);
+        }
     }
 }
 

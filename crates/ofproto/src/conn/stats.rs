@@ -1,23 +1,19 @@
 //! Statistics ("multipart") requests and their replies, which are written message by message.
 
 use super::asynchronous::port_desc;
-use super::handle::N_TABLES_SHOWN;
+use super::handle::writable;
 use super::peer::Peer;
-use super::table_features::{self, MAX_ENTRIES};
+use super::table_features;
 use crate::bridge::{OfPort, Ofproto};
 use crate::flow_table::Criteria;
 use base::PortNo;
 use openflow::flow_msg::{FlowStats, FlowStatsRequest};
 use openflow::multipart::{AggregateStats, Entry, ReplyWriter, StatsReply, StatsRequest, SwitchDesc};
 use openflow::port::PortStats;
-use openflow::table::TableStats;
 use openflow::types::Kind;
 use openflow::{OfpError, Version};
 use std::sync::atomic::Ordering;
 use xlate::Rule;
-
-/// Wildcards of OpenFlow 1.0: all of them.
-const WILDCARDS10: u32 = (1 << 22) - 1;
 
 impl Ofproto {
     pub(crate) fn stats(&self, peer: &Peer, version: Version, xid: u32, body: StatsRequest) -> Result<(), OfpError> {
@@ -39,9 +35,10 @@ impl Ofproto {
             }
             StatsRequest::Flow(q) => self.flow_stats(peer, version, xid, &q, Kind::FlowReply)?,
             StatsRequest::NxFlow(q) => self.flow_stats(peer, version, xid, &q, Kind::NxFlowReply)?,
+            StatsRequest::FlowCounts(q) => self.flow_stats(peer, version, xid, &q, Kind::FlowCountsReply)?,
             StatsRequest::Aggregate(q) => reply(StatsReply::Aggregate(self.aggregate(&q)?)),
             StatsRequest::NxAggregate(q) => reply(StatsReply::NxAggregate(self.aggregate(&q)?)),
-            StatsRequest::Table => reply(StatsReply::Table(self.table_stats())),
+            StatsRequest::Table => reply(StatsReply::Table(self.table_stats(version))),
             StatsRequest::Port(PortNo::ANY) => {
                 reply(StatsReply::Port(self.ports().iter().map(|p| self.port_stats(p)).collect()));
             }
@@ -71,15 +68,17 @@ impl Ofproto {
             StatsRequest::Meter(id) => reply(StatsReply::Meter(self.meter_stats(id)?)),
             StatsRequest::MeterConfig(id) => reply(StatsReply::MeterConfig(self.meter_configs(id)?)),
             StatsRequest::GroupFeatures => {
-                reply(StatsReply::GroupFeatures(crate::groups::features(table_features::ACTIONS)));
+                reply(StatsReply::GroupFeatures(crate::groups::features(table_features::actions(version))));
             }
             StatsRequest::MeterFeatures => reply(StatsReply::MeterFeatures(crate::meters::FEATURES)),
-            StatsRequest::TableFeatures(wanted) if wanted.is_empty() => {
-                reply(StatsReply::TableFeatures(table_features::all()));
+            StatsRequest::TableFeatures(wanted) => {
+                if !wanted.is_empty() {
+                    writable(peer)?;
+                    self.change_table_features(&wanted, version)?;
+                }
+                reply(StatsReply::TableFeatures(self.table_features(version)));
             }
-            // The pipeline is what it is.
-            StatsRequest::TableFeatures(_) => return Err(OfpError::TffcEperm),
-            StatsRequest::TableDesc => reply(StatsReply::TableDesc(table_features::descs())),
+            StatsRequest::TableDesc => reply(StatsReply::TableDesc(self.table_descs())),
             StatsRequest::QueueDesc(q) => {
                 if q.port_no != PortNo::ANY && self.port(q.port_no).is_none() {
                     return Err(OfpError::QofcBadPort);
@@ -89,7 +88,7 @@ impl Ofproto {
                 }
                 reply(StatsReply::QueueDesc(Vec::new()));
             }
-            StatsRequest::FlowMonitor(_) => return Err(OfpError::BrcBadStat),
+            StatsRequest::FlowMonitor(requests) => self.monitor_flows(peer, (version, xid), requests)?,
         }
         Ok(())
     }
@@ -102,7 +101,8 @@ impl Ofproto {
         q: &FlowStatsRequest,
         kind: Kind,
     ) -> Result<(), OfpError> {
-        let criteria = criteria(q)?;
+        let mut criteria = criteria(q)?;
+        self.place_options(&mut criteria.matching)?;
         let mut writer = ReplyWriter::new(version, xid, kind).ok_or(OfpError::BrcBadStat)?;
         self.push_stats();
         for rule in self.collect(&criteria) {
@@ -122,7 +122,7 @@ impl Ofproto {
         FlowStats {
             table_id: rule.table,
             priority: rule.openflow_priority(),
-            matching: rule.minimatch.expand(),
+            matching: self.match_of(rule),
             cookie: rule.cookie,
             duration_sec: (age / 1000) as u32,
             duration_nsec: (age % 1000) as u32 * 1_000_000,
@@ -139,7 +139,8 @@ impl Ofproto {
     }
 
     fn aggregate(&self, q: &FlowStatsRequest) -> Result<AggregateStats, OfpError> {
-        let criteria = criteria(q)?;
+        let mut criteria = criteria(q)?;
+        self.place_options(&mut criteria.matching)?;
         self.push_stats();
         let rules = self.collect(&criteria);
         let sum = |f: &dyn Fn(&Rule) -> u64| rules.iter().map(|r| f(r)).sum();
@@ -151,28 +152,10 @@ impl Ofproto {
     }
 
     /// Brings what the datapath counted to the rules, so that what is shown is what was forwarded.
-    fn push_stats(&self) {
+    pub(super) fn push_stats(&self) {
         if let Some(switch) = self.switch() {
             switch.revalidate();
         }
-    }
-
-    fn table_stats(&self) -> Vec<TableStats> {
-        self.push_stats();
-        let tables = self.tables().iter().take(N_TABLES_SHOWN.into()).enumerate();
-        tables
-            .map(|(i, table)| TableStats {
-                table_id: i as u8,
-                // Tables have no names until somebody gives them one.
-                name: String::new(),
-                wildcards: WILDCARDS10,
-                max_entries: MAX_ENTRIES,
-                active_count: table.n_active() as u32,
-                lookup_count: table.matched.load(Ordering::Relaxed) + table.missed.load(Ordering::Relaxed),
-                matched_count: table.matched.load(Ordering::Relaxed),
-                abilities: None,
-            })
-            .collect()
     }
 
     fn port_stats(&self, port: &OfPort) -> PortStats {

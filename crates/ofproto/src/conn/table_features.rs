@@ -1,33 +1,142 @@
-//! What each flow table can do (OpenFlow 1.3 section 7.3.5.5): the same for all of them, but for which come next.
+//! What each flow table can do (OpenFlow 1.3 section 7.3.5.5): the same for all of them, but for which come next; and
+//! tables' counters, with which OpenFlow 1.1 and 1.2 tell of it.
 
 use super::handle::N_TABLES_SHOWN;
+use crate::bridge::Ofproto;
+use flow::Loc;
 use flow::field::FIELDS;
-use flow::{Loc, Maskable};
-use openflow::table::{ActionFeatures, FieldSet, FlowFeatures, TableDesc, TableFeatures, TableProperties};
+use openflow::table::{
+    ActionFeatures, FieldSet, FlowFeatures, TableAbilities, TableFeatures, TableStats, table_config as bits,
+};
+use openflow::{OfpError, Version};
+use std::sync::atomic::Ordering;
+use xlate::TableMiss;
 
-/// Flows a table, at most.
-pub(super) const MAX_ENTRIES: u32 = 1_000_000;
+/// What requests do with tables (`ofp_table_features_command`).
+const REPLACE: u8 = 0;
+const MODIFY: u8 = 1;
+const ENABLE: u8 = 2;
+const DISABLE: u8 = 3;
+
+/// Wildcards of OpenFlow 1.0: all of them.
+const WILDCARDS10: u32 = (1 << 22) - 1;
 
 /// goto_table, write_metadata, write_actions, apply_actions, clear_actions, meter, by `ofp_instruction_type`.
 const INSTRUCTIONS: u32 = 0b111_1110;
-/// By `ofp_action_type`: output, push_vlan, pop_vlan, set_queue, group, set_nw_ttl, dec_nw_ttl, set_field.
-pub(super) const ACTIONS: u32 = 1 | 1 << 17 | 1 << 18 | 1 << 21 | 1 << 22 | 1 << 23 | 1 << 24 | 1 << 25;
+const GOTO_TABLE: u32 = 1 << 1;
+const METER: u32 = 1 << 6;
+/// By `ofp_action_type`: output, set_mpls_ttl, dec_mpls_ttl, push_vlan, pop_vlan, push_mpls, pop_mpls, set_queue, group,
+/// set_nw_ttl, dec_nw_ttl, set_field.
+const ACTIONS: u32 = 1 | 0x3ff_8000;
+/// The same of OpenFlow 1.1: all but the two that copy TTLs.
+const ACTIONS11: u32 = 0x1ff_e7ff;
+/// The same of OpenFlow 1.0: all twelve.
+pub(super) const ACTIONS10: u32 = 0xfff;
 
-/// The features of all tables that are announced.
-pub(super) fn all() -> Vec<TableFeatures> {
-    (0..N_TABLES_SHOWN).map(of_table).collect()
+/// Actions, as a version numbers them.
+pub(super) fn actions(version: Version) -> u32 {
+    match version {
+        Version::V10 => ACTIONS10,
+        Version::V11 => ACTIONS11,
+        _ => ACTIONS,
+    }
 }
 
-/// What is configured of them: flows are not evicted, and nobody is told of vacancies.
-pub(super) fn descs() -> Vec<TableDesc> {
-    let desc = |table_id| TableDesc { table_id, config: 0, properties: TableProperties::default() };
-    (0..N_TABLES_SHOWN).map(desc).collect()
+impl Ofproto {
+    /// The features of all tables that are announced.
+    pub(super) fn table_features(&self, version: Version) -> Vec<TableFeatures> {
+        (0..N_TABLES_SHOWN).map(|table| self.features_of_table(table, version)).collect()
+    }
+
+    fn features_of_table(&self, table: u8, version: Version) -> TableFeatures {
+        let mut features = TableFeatures {
+            name: self.table_configs.name(table).unwrap_or_default(),
+            max_entries: self.table_configs.max_entries(table),
+            ..of_table(table)
+        };
+        if version >= Version::V15 {
+            // There it is an action.
+            features.nonmiss.instructions &= !METER;
+            features.miss.instructions &= !METER;
+        }
+        features
+    }
+
+    /// Changes tables' names, which is all that can be changed of them. What they can do, requests may say as they like.
+    ///
+    /// Errors: `OFPTFFC_BAD_COMMAND`, `OFPTFFC_BAD_TABLE`, `NXTFFC_DUP_TABLE`; `OFPTFFC_EPERM` for enabling and disabling
+    /// tables, for leaving some out (unless it says that it modifies only), for other numbers of entries, and for
+    /// names of tables that the database names otherwise.
+    pub(super) fn change_table_features(&self, wanted: &[TableFeatures], version: Version) -> Result<(), OfpError> {
+        let command = wanted.first().map_or(0, |first| first.command);
+        match command {
+            REPLACE | MODIFY => {}
+            ENABLE | DISABLE => return Err(OfpError::TffcEperm),
+            _ => return Err(OfpError::TffcBadCommand),
+        }
+        let mut seen = [false; 256];
+        for features in wanted {
+            let table = features.table_id;
+            if table == u8::MAX {
+                return Err(OfpError::TffcBadTable);
+            }
+            if std::mem::replace(&mut seen[usize::from(table)], true) {
+                return Err(OfpError::NxtffcDupTable);
+            }
+            let configured = version >= Version::V14 && features.config & (bits::EVICTION | bits::VACANCY_EVENTS) != 0;
+            if table >= N_TABLES_SHOWN
+                || configured
+                || features.max_entries != self.table_configs.max_entries(table)
+                || !self.table_configs.may_be_named(table, &features.name)
+            {
+                return Err(OfpError::TffcEperm);
+            }
+        }
+        if command == REPLACE && wanted.len() != usize::from(N_TABLES_SHOWN) {
+            return Err(OfpError::TffcEperm);
+        }
+        self.table_configs.set_names(wanted.iter().map(|features| (features.table_id, features.name.as_str())));
+        Ok(())
+    }
+
+    pub(super) fn table_stats(&self, version: Version) -> Vec<TableStats> {
+        self.push_stats();
+        let tables = self.tables().iter().zip(0..N_TABLES_SHOWN);
+        tables
+            .map(|(table, table_id)| TableStats {
+                table_id,
+                name: self.table_configs.name(table_id).unwrap_or_default(),
+                wildcards: WILDCARDS10,
+                max_entries: self.table_configs.max_entries(table_id),
+                active_count: table.n_active() as u32,
+                lookup_count: table.matched.load(Ordering::Relaxed) + table.missed.load(Ordering::Relaxed),
+                matched_count: table.matched.load(Ordering::Relaxed),
+                abilities: matches!(version, Version::V11 | Version::V12)
+                    .then(|| Box::new(self.abilities(version, table_id))),
+            })
+            .collect()
+    }
+
+    fn abilities(&self, version: Version, table: u8) -> TableAbilities {
+        let mut features = of_table(table);
+        // What OpenFlow 1.3 added.
+        features.nonmiss.instructions &= !METER;
+        if version == Version::V11 {
+            features.nonmiss.write.actions = actions(version);
+            features.nonmiss.apply.actions = actions(version);
+        }
+        let config = match self.table_configs.miss(table) {
+            None | Some(TableMiss::Controller) => 0,
+            Some(TableMiss::Continue) => 1,
+            Some(TableMiss::Drop) => 2,
+        };
+        TableAbilities { config, ..TableAbilities::of(version, &features) }
+    }
 }
 
 fn of_table(table_id: u8) -> TableFeatures {
     let mut matching = FieldSet::default();
     let mut set_fields = FieldSet::default();
-    let mut wildcard = FieldSet::default();
     for field in FIELDS {
         // Tunnel options have no place in keys until a TLV table gives them one.
         if field.nxm.is_empty() || matches!(field.loc, Loc::TunMetadata(_)) {
@@ -37,16 +146,15 @@ fn of_table(table_id: u8) -> TableFeatures {
         if field.writable {
             set_fields.insert(field.id);
         }
-        if field.maskable == Maskable::Full {
-            wildcard.insert(field.id);
-        }
     }
     let actions = ActionFeatures { actions: ACTIONS, set_fields };
     let mut next_tables = [0u64; 4];
     for next in table_id + 1..N_TABLES_SHOWN {
         next_tables[usize::from(next / 64)] |= 1 << (next % 64);
     }
-    let features = FlowFeatures { instructions: INSTRUCTIONS, next_tables, write: actions, apply: actions };
+    let last = table_id + 1 == N_TABLES_SHOWN;
+    let instructions = if last { INSTRUCTIONS & !GOTO_TABLE } else { INSTRUCTIONS };
+    let features = FlowFeatures { instructions, next_tables, write: actions, apply: actions };
     TableFeatures {
         command: 0,
         flags: 0,
@@ -55,10 +163,12 @@ fn of_table(table_id: u8) -> TableFeatures {
         metadata_match: u64::MAX,
         metadata_write: u64::MAX,
         config: 0,
-        max_entries: MAX_ENTRIES,
+        max_entries: 0,
+        any_properties: true,
         nonmiss: features.clone(),
         miss: features,
         matching,
-        wildcard,
+        // Any of them can be left out.
+        wildcard: matching,
     }
 }

@@ -167,10 +167,12 @@ impl Switch {
         if !self.revalidation.signal.has_thread() || due() {
             self.revalidate();
         }
+        self.network().frozen.sweep(now);
         for bridge in self.bridges() {
             let removed = bridge.expire(now);
             bridge.finish_removal(&removed);
             bridge.expire_bundles(now, self.bundle_idle_ms());
+            bridge.expire_parts(now);
             bridge.see_to_fail_open(now);
         }
     }

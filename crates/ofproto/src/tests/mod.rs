@@ -8,8 +8,11 @@ mod control;
 mod dependencies;
 mod flow_mods;
 mod meters;
+mod monitors;
 mod revalidation;
 mod statistics;
+mod tables;
+mod tlv;
 
 use crate::conn::peer::{Outgoing, Peer};
 use crate::conn::remote::{PeerKind, Remote, Settings};
@@ -178,7 +181,7 @@ impl Client {
     /// A connection to this remote.
     fn of(bridge: &Arc<Ofproto>, remote: Arc<Remote>, version: Version) -> Self {
         let (peer, outgoing) = Peer::new(remote, bridge.now());
-        peer.state.lock().version = Some(version);
+        peer.agree_on(version);
         bridge.connections().add(Arc::clone(&peer));
         bridge.update_miss_to_controller();
         Self { bridge: Arc::clone(bridge), version, peer, outgoing: Mutex::new(outgoing) }

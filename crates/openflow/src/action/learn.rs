@@ -4,13 +4,14 @@
 use super::check::{destination, source};
 use super::decode::{placed, short_header_field, subfield};
 use super::encode::{nicira, put_header};
-use super::parse::{ActionError, error, parse_u128, table_of};
+use super::parse::{ActionError, error, parse_u128};
 use super::{Action, Subfield};
 use crate::bytes::{Put, Reader};
 use crate::error::OfpError;
 use crate::flow_mod::FlowMod;
 use crate::nxm::{Dialect, Header};
-use flow::text::{format_value, next_key_value, parse_value};
+use crate::print::format_table;
+use flow::text::{format_value, next_key_value, parse_table, parse_value};
 use flow::{Field, Loc, Match, MatchError, PortNames};
 use std::fmt::Write;
 use std::sync::Arc;
@@ -186,7 +187,7 @@ fn decode_spec(header: u16, r: &mut Reader<'_>) -> Result<LearnSpec, OfpError> {
         return Err(LEN);
     }
     let part = |r: &mut Reader<'_>| -> Result<Subfield, OfpError> {
-        let field = short_header_field(r)?;
+        let field = placed(short_header_field(r)?)?;
         subfield(field, r.u16().ok_or(LEN)?, n_bits)
     };
     let src = if immediate {
@@ -314,7 +315,7 @@ pub(super) fn parse(text: &str, ports: &dyn PortNames) -> Result<Action, ActionE
     while let Some((name, value)) = next_key_value(&mut rest) {
         let value = value.unwrap_or("");
         match name {
-            "table" => match table_of(value) {
+            "table" => match parse_table(value, ports) {
                 Some(255) => return error(format!("{text}: table id 255 not valid for `learn' action")),
                 Some(table) => learn.table = table,
                 None => return error(format!("unknown table \"{value}\"")),
@@ -452,7 +453,8 @@ impl Learn {
         macro_rules! put {
             ($($arg:tt)*) => {{ let _ = write!(out, $($arg)*); }};
         }
-        put!("learn(table={}", self.table);
+        out.push_str("learn(table=");
+        format_table(self.table, ports, out);
         for (name, seconds) in [
             ("idle_timeout", self.idle_timeout),
             ("hard_timeout", self.hard_timeout),

@@ -35,7 +35,7 @@ impl Subfield {
     }
 
     /// Reads a subfield that is all of `text`.
-    pub(super) fn parse(text: &str) -> Result<Self, ActionError> {
+    pub fn parse(text: &str) -> Result<Self, ActionError> {
         match Self::parse_front(text)? {
             (part, "") => Ok(part),
             _ => Err(ActionError("unexpected input following field syntax".into())),

@@ -1,7 +1,7 @@
 //! Flows that are gone.
 
 use super::{ALL_TABLES, table};
-use crate::Version::{self, V10, V12, V15};
+use crate::Version::{self, V10, V15};
 use crate::body::{put_match10, put_nxm, put_oxm_match, read_match10, read_nxm, read_oxm_match};
 use crate::error::OfpError;
 use crate::oxs::{Counts, known, known_duration};
@@ -49,7 +49,7 @@ pub struct FlowRemoved {
     /// And nanoseconds.
     pub duration_nsec: u32,
     pub idle_timeout: u16,
-    /// 0 in OpenFlow 1.0 and Nicira's form, which do not tell.
+    /// 0 in OpenFlow 1.0 and Nicira's form, which do not tell. (Nor does 1.1, but for Open vSwitch.)
     pub hard_timeout: u16,
     pub packet_count: u64,
     pub byte_count: u64,
@@ -70,7 +70,7 @@ impl FlowRemoved {
             matching = read_oxm_match(version, r)?;
         }
         r.finish()?;
-        let hard_timeout = if version < V12 { 0 } else { hard };
+        let hard_timeout = if v10 { 0 } else { hard };
         Ok(Self {
             matching,
             cookie,
@@ -140,7 +140,7 @@ impl FlowRemoved {
         out.put_u32(self.duration_sec);
         out.put_u32(self.duration_nsec);
         out.put_u16(self.idle_timeout);
-        out.put_u16(if version < V12 { 0 } else { self.hard_timeout });
+        out.put_u16(if v10 { 0 } else { self.hard_timeout });
         out.put_u64(self.packet_count);
         out.put_u64(self.byte_count);
         if !v10 {

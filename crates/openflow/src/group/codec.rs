@@ -86,9 +86,11 @@ impl GroupMod {
         if self.command == GroupCommand::RemoveBucket && !self.buckets.is_empty() {
             return Err(OfpError::GmfcBadBucket);
         }
+        // Of buckets that are to be inserted, the group's kind is not told.
+        let inserts = self.command == GroupCommand::InsertBucket;
         self.buckets.iter().try_for_each(|bucket| match self.kind {
             GroupKind::Select => Ok(()),
-            _ if bucket.weight != 0 => Err(OfpError::GmfcInvalidGroup),
+            _ if bucket.weight != 0 && !inserts => Err(OfpError::GmfcInvalidGroup),
             GroupKind::FastFailover if !bucket.has_liveness() => Err(OfpError::GmfcInvalidGroup),
             GroupKind::All | GroupKind::Indirect if bucket.has_liveness() => Err(OfpError::GmfcWatchUnsupported),
             _ => Ok(()),

@@ -16,6 +16,7 @@ mod packets;
 mod ports;
 mod table_config;
 mod tables;
+mod tlv;
 
 pub use config::frag_name;
 pub use flows::{FlowStyle, flow_difference, flow_mod, flow_stats};
@@ -37,25 +38,11 @@ use flow::text::{NoNames, PortNames, format_port};
 use std::cmp::Ordering;
 use std::fmt::Write;
 
-/// Names of tables.
-pub trait TableNames {
-    /// The name of table `id`, or `None` to have its number printed.
-    fn table_name(&self, id: u8) -> Option<String>;
-}
-
-impl TableNames for NoNames {
-    fn table_name(&self, _: u8) -> Option<String> {
-        None
-    }
-}
-
 /// What decides how messages are printed.
 #[derive(Clone, Copy)]
 pub struct Style<'a> {
-    /// Names of ports to print instead of numbers.
+    /// Names of ports and tables to print instead of numbers.
     pub ports: &'a dyn PortNames,
-    /// Names of tables to print instead of numbers.
-    pub tables: &'a dyn TableNames,
     /// The version, which some actions' names depend on. Whole messages say it themselves.
     pub version: Version,
     /// 0 as in the log, 1 to say what is in packets, 2 to dump bytes, 3 more.
@@ -65,7 +52,7 @@ pub struct Style<'a> {
 impl Style<'static> {
     /// Numbers, and this much.
     pub fn plain(verbosity: u8) -> Self {
-        Self { ports: &NoNames, tables: &NoNames, version: Version::V10, verbosity }
+        Self { ports: &NoNames, version: Version::V10, verbosity }
     }
 }
 
@@ -81,10 +68,15 @@ impl Style<'_> {
     }
 
     fn table(&self, id: u8, out: &mut String) {
-        match self.tables.table_name(id) {
-            Some(name) => out.push_str(&quoted_if_needed(&name)),
-            None => put!(out, "{id}"),
-        }
+        format_table(id, self.ports, out);
+    }
+}
+
+/// Appends a table's name, or its number.
+pub(crate) fn format_table(id: u8, names: &dyn PortNames, out: &mut String) {
+    match names.table_name(id) {
+        Some(name) => out.push_str(&quoted_if_needed(&name)),
+        None => put!(out, "{id}"),
     }
 }
 
@@ -226,7 +218,7 @@ pub fn body(version: Version, xid: Xid, message: &Message, style: Style<'_>, out
         }
         M::FeaturesReply(f) => config::features(version, f, style, out),
         M::GetConfigReply(c) | M::SetConfig(c) => config::switch_config(*c, out),
-        M::PacketIn(_, p) => packets::packet_in(p, style, out),
+        M::PacketIn(_, p) | M::Resume(p) => packets::packet_in(p, style, out),
         M::PacketOut(p) => packets::packet_out(p, style, out),
         M::FlowRemoved(_, f) => flows::flow_removed(f, style, out),
         M::FlowMod(_, f) => {
@@ -262,6 +254,8 @@ pub fn body(version: Version, xid: Xid, message: &Message, style: Style<'_>, out
             let options = Options { flow_mod_table_id: true };
             out.push_str(&print(&encode_with(version, xid, &b.message, options), style));
         }
+        M::TlvTableMod(m) => tlv::table_mod(m, out),
+        M::TlvTableReply(m) => tlv::reply(m, out),
         M::StatsRequest { body, .. } => stats_request(version, body, style, out),
         M::StatsReply { body, .. } => stats_reply(version, body, style, out),
         M::FeaturesRequest
@@ -269,6 +263,7 @@ pub fn body(version: Version, xid: Xid, message: &Message, style: Style<'_>, out
         | M::BarrierRequest
         | M::BarrierReply
         | M::GetAsyncRequest
+        | M::TlvTableRequest
         | M::FlowMonitorPaused
         | M::FlowMonitorResumed
         | M::FlowAge => {}
@@ -297,7 +292,9 @@ fn error(e: &ErrorReport, style: Style<'_>, out: &mut String) {
 fn stats_request(_version: Version, request: &StatsRequest, style: Style<'_>, out: &mut String) {
     use StatsRequest as S;
     match request {
-        S::Flow(q) | S::Aggregate(q) | S::NxFlow(q) | S::NxAggregate(q) => flows::flow_stats_request(q, style, out),
+        S::Flow(q) | S::Aggregate(q) | S::NxFlow(q) | S::NxAggregate(q) | S::FlowCounts(q) => {
+            flows::flow_stats_request(q, style, out);
+        }
         S::Port(port) => {
             out.push_str(" port_no=");
             style.port(*port, out);
@@ -335,6 +332,13 @@ pub fn stats_reply(version: Version, reply: &StatsReply, style: Style<'_>, out: 
             for f in flows {
                 out.push_str("\n ");
                 flow_stats(f, FlowStyle::WithStats, style, out);
+            }
+            out.push('\n');
+        }
+        S::FlowCounts(flows) => {
+            for f in flows {
+                out.push_str("\n ");
+                flows::flow_counts(f, style, out);
             }
             out.push('\n');
         }

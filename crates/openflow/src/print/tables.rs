@@ -4,9 +4,9 @@ use super::Style;
 use super::config::action_names;
 use super::table_config::miss;
 use crate::Version::{self, V10, V11, V12, V14, V15};
-use crate::nxm::Header;
 use crate::table::{
-    ActionFeatures, FieldSet, FlowFeatures, TableAbilities, TableFeatures, TableStats, table_config as tc,
+    ActionFeatures, FIELDS11, FieldSet, FlowFeatures, TableAbilities, TableFeatures, TableStats, fields12,
+    table_config as tc,
 };
 use flow::{Field, Maskable};
 use std::fmt::Write;
@@ -68,42 +68,23 @@ pub(super) fn features_of_stats(version: Version, s: &TableStats) -> TableFeatur
 }
 
 /// Fields in the numbering of OpenFlow 1.1's match.
-fn fields11(bits: u64) -> FieldSet {
-    use Field as F;
-    const FIELDS: [(u32, &[Field]); 15] = [
-        (0, &[F::InPort]),
-        (1, &[F::VlanVid]),
-        (2, &[F::VlanPcp]),
-        (3, &[F::EthType]),
-        (4, &[F::IpDscpShifted]),
-        (5, &[F::IpProto]),
-        (6, &[F::TcpSrc]),
-        (7, &[F::TcpDst]),
-        (8, &[F::MplsLabel]),
-        (9, &[F::MplsTc]),
-        (11, &[F::EthSrc]),
-        (12, &[F::EthDst]),
-        (13, &[F::Ipv4Src]),
-        (14, &[F::Ipv4Dst]),
-        (15, &[F::Metadata]),
-    ];
-    FIELDS.iter().filter(|(bit, _)| bits >> bit & 1 != 0).flat_map(|(_, fields)| fields.iter().copied()).collect()
+fn of_bits11(bits: u64) -> FieldSet {
+    FIELDS11.iter().filter(|(bit, _)| bits >> bit & 1 != 0).flat_map(|(_, fields)| fields.iter().copied()).collect()
 }
 
-/// Fields in the numbering of OXM, of which OpenFlow 1.2 has 36.
-fn fields12(bits: u64) -> FieldSet {
-    let header = |number| Header { class: 0x8000, number, has_mask: false, payload: 0, experimenter: 0 };
-    (0..36).filter(|n| bits >> n & 1 != 0).filter_map(|n| header(n).named_field()).collect()
+/// Fields in the numbering of OXM.
+fn of_bits12(bits: u64) -> FieldSet {
+    fields12().filter(|(bit, _)| bits >> bit & 1 != 0).map(|(_, field)| field).collect()
 }
 
 fn features_of_abilities(version: Version, a: &TableAbilities, t: &mut TableFeatures) {
-    let fields = if version == V11 { fields11 } else { fields12 };
+    let fields = if version == V11 { of_bits11 } else { of_bits12 };
     (t.metadata_match, t.metadata_write, t.config) = (a.metadata_match, a.metadata_write, a.config);
     t.nonmiss = FlowFeatures {
         instructions: a.instructions,
         next_tables: [0; 4],
-        write: ActionFeatures { actions: a.write_actions, set_fields: fields12(a.write_set_fields) },
-        apply: ActionFeatures { actions: a.apply_actions, set_fields: fields12(a.apply_set_fields) },
+        write: ActionFeatures { actions: a.write_actions, set_fields: of_bits12(a.write_set_fields) },
+        apply: ActionFeatures { actions: a.apply_actions, set_fields: of_bits12(a.apply_set_fields) },
     };
     if version == V11 {
         // Open vSwitch shows those of write_actions for both.
@@ -183,10 +164,12 @@ impl TableFormatter {
     }
 
     fn flush(&mut self, out: &mut String) {
-        match self.ditto.take() {
-            Some((a, b)) if a == b => put!(out, "\n  table {a}: ditto\n"),
-            Some((a, b)) => put!(out, "\n  tables {a}...{b}: ditto\n"),
-            None => {}
+        let Some((a, b)) = self.ditto.take() else { return };
+        out.push_str(if std::mem::take(&mut self.named_ditto) { "" } else { "\n" });
+        if a == b {
+            put!(out, "  table {a}: ditto\n");
+        } else {
+            put!(out, "  tables {a}...{b}: ditto\n");
         }
     }
 

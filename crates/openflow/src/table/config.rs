@@ -107,7 +107,7 @@ impl TableMod {
 }
 
 /// A table's configuration as it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TableDesc {
     /// Which table.
     pub table_id: u8,

@@ -1,7 +1,10 @@
 //! Tables' counters (OpenFlow 1.0 section 5.3.5, 1.1 section A.3.5, 1.2 section A.3.5.4, 1.3 section 7.3.5.4).
 
+use super::{FieldSet, TableFeatures};
 use crate::Version::{self, V10, V11, V12};
+use crate::nxm::{Dialect, Header};
 use crate::wire::{Put, Reader, Result};
+use flow::{Field, FieldInfo};
 
 /// A table's counters.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -85,7 +88,64 @@ impl TableStats {
     }
 }
 
+/// The class of the fields that OpenFlow itself defines.
+const OXM_BASIC: u16 = 0x8000;
+
+/// The match fields of OpenFlow 1.1 by their bits (`ofp_flow_match_fields`).
+pub(crate) const FIELDS11: [(u32, &[Field]); 15] = [
+    (0, &[Field::InPort]),
+    (1, &[Field::VlanVid]),
+    (2, &[Field::VlanPcp]),
+    (3, &[Field::EthType]),
+    (4, &[Field::IpDscpShifted]),
+    (5, &[Field::IpProto]),
+    (6, &[Field::TcpSrc]),
+    (7, &[Field::TcpDst]),
+    (8, &[Field::MplsLabel]),
+    (9, &[Field::MplsTc]),
+    (11, &[Field::EthSrc]),
+    (12, &[Field::EthDst]),
+    (13, &[Field::Ipv4Src]),
+    (14, &[Field::Ipv4Dst]),
+    (15, &[Field::Metadata]),
+];
+
+/// Fields in the numbering of OXM, of which OpenFlow 1.2 has 36.
+pub(crate) fn fields12() -> impl Iterator<Item = (u32, Field)> {
+    let header = |number| Header { class: OXM_BASIC, number, has_mask: false, payload: 0, experimenter: 0 };
+    (0..36u8).filter_map(move |number| Some((number.into(), header(number).named_field()?)))
+}
+
 impl TableAbilities {
+    /// What OpenFlow 1.1 or 1.2 can say of these features, but for what a miss does.
+    pub fn of(version: Version, features: &TableFeatures) -> Self {
+        let bits = |set: &FieldSet| -> u64 {
+            if version == V11 {
+                let there = FIELDS11.iter().filter(|(_, fields)| fields.iter().any(|field| set.contains(*field)));
+                there.map(|(bit, _)| 1 << bit).sum()
+            } else {
+                let header = |field: &FieldInfo| Header::of(field.id, false, Dialect::Oxm(version));
+                let basic = |header: &Header| header.class == OXM_BASIC && header.number < 64;
+                set.iter().filter_map(header).filter(basic).fold(0, |bits, header| bits | 1 << header.number)
+            }
+        };
+        let flows = &features.nonmiss;
+        let can_be_set = |set| if version == V11 { 0 } else { bits(set) };
+        Self {
+            matching: bits(&features.matching),
+            // All that can be matched can be left out.
+            wildcards: bits(&features.matching),
+            instructions: flows.instructions,
+            write_actions: flows.write.actions,
+            apply_actions: flows.apply.actions,
+            write_set_fields: can_be_set(&flows.write.set_fields),
+            apply_set_fields: can_be_set(&flows.apply.set_fields),
+            metadata_match: features.metadata_match,
+            metadata_write: features.metadata_write,
+            config: 0,
+        }
+    }
+
     /// The bytes of OpenFlow 1.1 (section A.3.5) and 1.2 (section A.3.5.4) from after the name to before the number of
     /// entries.
     fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {

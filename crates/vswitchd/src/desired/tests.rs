@@ -131,6 +131,34 @@ fn bad_values_of_bridges_are_left_out() {
 }
 
 #[test]
+fn flow_tables() {
+    let (bridge, _) = bridge_of(&json!({"protocols": ["set", ["OpenFlow11", "OpenFlow15"]]}));
+    assert_eq!(bridge.versions, Versions::of(&[Version::V11, Version::V15]));
+    assert_eq!(bridge_of(&json!({})).0.versions, Versions::of(&Version::ALL));
+    let id = "00000000-0000-4000-8000-000000000050";
+    let of = |row: Value| {
+        let tables = json!({"flow_tables": ["map", [[3, ["uuid", id]], [300, ["uuid", id]]]]});
+        let more = json!({"Flow_Table": { id: { "initial": row } }});
+        let desired = Desired::read(&replica(&tables, &json!({}), &json!({}), &more));
+        let (bridge, warnings) = (&desired.bridges["br0"], &desired.warnings);
+        assert_eq!((bridge.tables.len(), bridge.prefixes.len()), (1, 0));
+        (bridge.tables[&3].clone(), warnings.iter().cloned().collect::<Vec<_>>())
+    };
+    assert_eq!(of(json!({})), (TableSettings::default(), vec![]));
+    let (table, warnings) = of(json!({
+        "name": "acl",
+        "flow_limit": 7,
+        "overflow_policy": "evict",
+        "groups": ["set", ["NXM_OF_IN_PORT[]", "NXM_OF_ETH_SRC[0..15]", "nonsense[]"]],
+    }));
+    assert_eq!((table.name.as_deref(), table.max_flows, table.evict), (Some("acl"), Some(7), true));
+    let parts: Vec<_> = table.groups.iter().map(|part| (part.field, part.offset, part.n_bits)).collect();
+    assert_eq!(parts, [(Field::EthSrc, 0, 16), (Field::InPort, 0, 16)]);
+    assert_eq!(warnings, ["bridge br0: table 3: groups: nonsense[]: unknown field `nonsense'"]);
+    assert!(!of(json!({"overflow_policy": "refuse"})).0.evict);
+}
+
+#[test]
 fn what_is_not_supported_is_said() {
     let uuid = json!(["uuid", "00000000-0000-4000-8000-000000000099"]);
     for bridge in [
@@ -143,7 +171,7 @@ fn what_is_not_supported_is_said() {
         json!({"ipfix": uuid}),
         json!({"auto_attach": uuid}),
         json!({"flood_vlans": 3}),
-        json!({"protocols": "OpenFlow15"}),
+        json!({"protocols": "OpenFlow16"}),
         other_config(&[("in-band-queue", "3")]),
     ] {
         let (_, warnings) = bridge_of(&bridge);

@@ -11,7 +11,7 @@ mod regions;
 use crate::model::{Network, Port, PortConfig, new_tables};
 use crate::*;
 use base::{DpPort, MacAddr, Millis, PortNo};
-use dpif::{DpAction, MeterId};
+use dpif::{DpAction, HashKind, MeterId};
 use flow::{Field, FlowKey, Match, layout};
 use openflow::meter::MeterConfig;
 use openflow::{Action, Subfield};
@@ -117,6 +117,7 @@ fn network_with(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, pee
             tables,
             macs: Arc::new(RwLock::new(macs)),
             miss_to_controller: false,
+            misses: Default::default(),
             forward_bpdu: false,
             dhcp_to_local: false,
         };

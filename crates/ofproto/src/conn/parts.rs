@@ -1,0 +1,83 @@
+//! Requests that come in several messages (OpenFlow 1.3 section 7.3.5): those that change table features, which are too
+//! long for one.
+
+use super::peer::Peer;
+use crate::bridge::Ofproto;
+use base::Millis;
+use openflow::multipart::StatsRequest;
+use openflow::switch::ErrorReport;
+use openflow::table::TableFeatures;
+use openflow::{Message, OfpError};
+use std::collections::HashMap;
+
+/// Bytes of requests that are not whole yet, for a connection.
+const BYTES_MAX: usize = 4 << 20;
+/// Milliseconds until what is missing is not waited for any more.
+const PATIENCE_MS: u64 = 1000;
+
+/// A connection's requests that are not whole yet, by transaction id.
+#[derive(Debug, Default)]
+pub(super) struct Parts(HashMap<u32, Part>);
+
+#[derive(Debug)]
+struct Part {
+    features: Vec<TableFeatures>,
+    bytes: usize,
+    since: Millis,
+    /// The first message.
+    first: Vec<u8>,
+}
+
+impl Parts {
+    /// Takes a message of a request, and gives the request if it is whole.
+    ///
+    /// Errors: `OFPBRC_BAD_STAT` for a part of another kind than those before, `OFPBRC_MULTIPART_BUFFER_OVERFLOW` for a
+    /// request that is too long, or of a kind that one message has room for.
+    pub(super) fn add(
+        &mut self,
+        (xid, more): (u32, bool),
+        body: StatsRequest,
+        message: &[u8],
+        now: Millis,
+    ) -> Result<Option<StatsRequest>, OfpError> {
+        let before = self.0.remove(&xid);
+        let features = match body {
+            StatsRequest::TableFeatures(features) if more || before.is_some() => features,
+            _ if before.is_some() => return Err(OfpError::BrcBadStat),
+            _ if more => return Err(OfpError::BrcMultipartBufferOverflow),
+            whole => return Ok(Some(whole)),
+        };
+        let new = || Part { features: Vec::new(), bytes: 0, since: now, first: message.to_vec() };
+        let mut part = before.unwrap_or_else(new);
+        part.features.extend(features);
+        part.bytes += message.len();
+        if !more {
+            return Ok(Some(StatsRequest::TableFeatures(part.features)));
+        }
+        let others: usize = self.0.values().map(|part| part.bytes).sum();
+        if others + part.bytes > BYTES_MAX {
+            return Err(OfpError::BrcMultipartBufferOverflow);
+        }
+        self.0.insert(xid, part);
+        Ok(None)
+    }
+}
+
+impl Ofproto {
+    /// Forgets requests whose missing parts are overdue, and tells who began them.
+    pub(crate) fn expire_parts(&self, now: Millis) {
+        let tell = |peer: &Peer, xid, part: &Part| {
+            let report = ErrorReport::on(OfpError::BrcMultipartRequestTimeout, &part.first);
+            peer.send(xid, &Message::Error(report));
+        };
+        self.connections().for_each(|peer| {
+            peer.parts.lock().0.retain(|xid, part| {
+                let stays = now.since(part.since) < PATIENCE_MS;
+                if !stays {
+                    tell(peer, *xid, part);
+                }
+                stays
+            });
+        });
+    }
+}

@@ -1,0 +1,321 @@
+//! Tables: limits and eviction, vacancies, names, and what misses do.
+
+use super::*;
+use crate::TableSettings;
+use crate::flow_table::Criteria;
+use openflow::action::Subfield;
+use openflow::flow_mod::FlowFlags;
+use openflow::flow_msg::FlowRemovedReason;
+use openflow::switch::{FragHandling, SwitchConfig};
+use openflow::table::{TableFeatures, TableMod, TableProperties, TableReason, Vacancy, table_config as bits};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+fn limit(max_flows: u32, evict: bool, groups: Vec<Subfield>) -> BTreeMap<u8, TableSettings> {
+    BTreeMap::from([(0, TableSettings { max_flows: Some(max_flows), evict, groups, ..TableSettings::default() })])
+}
+
+/// A flow of this priority for packets from `port` that expires, if `hard` is not 0.
+fn expiring(port: u32, priority: u16, hard: u16, importance: u16) -> FlowMod {
+    let flags = FlowFlags { send_flow_rem: true, ..FlowFlags::default() };
+    FlowMod { hard_timeout: hard, importance, flags, ..add(in_port(port), priority, vec![]) }
+}
+
+fn priorities(bridge: &Ofproto) -> Vec<u32> {
+    let mut all: Vec<u32> = bridge.collect(&Criteria::any()).iter().map(|rule| rule.priority).collect();
+    all.sort_unstable();
+    all
+}
+
+fn table_mod(config: u32, vacancy: Option<(u8, u8)>) -> Message {
+    let vacancy = vacancy.map(|(down, up)| Vacancy { down, up, current: 0 });
+    Message::TableMod(TableMod {
+        table_id: 0,
+        config,
+        properties: TableProperties { vacancy, ..TableProperties::default() },
+    })
+}
+
+#[test]
+fn a_full_table_refuses_flows() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let c = Client::new(&br, PeerKind::Controller, Version::V14);
+    br.configure_tables(&limit(2, false, vec![]));
+    assert_eq!(error_of(&c.flow_mod(expiring(1, 1, 10, 0))), None);
+    assert_eq!(error_of(&c.flow_mod(expiring(1, 2, 10, 0))), None);
+    assert_eq!(error_of(&c.flow_mod(expiring(1, 3, 10, 0))), Some(OfpError::FmfcTableFull));
+    // What takes another's place finds room, and so do other tables' flows.
+    assert_eq!(error_of(&c.flow_mod(expiring(1, 2, 20, 0))), None);
+    assert_eq!(error_of(&c.flow_mod(FlowMod { table_id: Some(1), ..expiring(1, 3, 10, 0) })), None);
+    assert_eq!(priorities(&br), [1, 2, 3]);
+    // A deletion makes room in the same change; without it, nothing of the change stays.
+    let full = br.transaction(|t| t.flow_mod(&expiring(1, 4, 0, 0)).and_then(|()| t.flow_mod(&expiring(1, 5, 0, 0))));
+    assert_eq!(full.map(|_| ()), Err(OfpError::FmfcTableFull));
+    let gone = FlowMod { table_id: Some(0), ..command(FlowModCommand::Delete, Match::ANY) };
+    br.transaction(|t| t.flow_mod(&gone).and_then(|()| t.flow_mod(&expiring(1, 4, 0, 0)))).expect("has room");
+    assert_eq!(priorities(&br), [3, 4]);
+    // Without the row, there is no limit.
+    br.configure_tables(&BTreeMap::new());
+    (5..9).for_each(|n| assert_eq!(error_of(&c.flow_mod(expiring(1, n, 0, 0))), None));
+}
+
+#[test]
+fn flows_make_room_by_group_importance_and_end() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 3);
+    let c = Client::new(&br, PeerKind::Controller, Version::V14);
+    let old = Client::new(&br, PeerKind::Controller, Version::V13);
+    br.configure_tables(&limit(5, true, vec![Subfield::whole(Field::InPortOxm)]));
+    for (port, priority, hard, importance) in [(1, 1, 0, 0), (1, 2, 0, 0), (2, 3, 90, 1), (2, 4, 50, 2), (3, 5, 10, 0)]
+    {
+        assert!(c.flow_mod(expiring(port, priority, hard, importance)).is_empty());
+    }
+    let evicted = |fm: FlowMod| match &c.flow_mod(fm)[..] {
+        [Message::FlowRemoved(_, r)] if r.reason == FlowRemovedReason::Eviction => r.priority,
+        other => panic!("{other:?}"),
+    };
+    // Of port 2, which has most of those that expire, the less important one.
+    assert_eq!(evicted(expiring(3, 6, 20, 0)), 3);
+    // Now of port 3, the one that expires first, then the other one, which is less important than that of port 2.
+    assert_eq!(evicted(expiring(2, 7, 50, 1)), 5);
+    assert_eq!(evicted(expiring(1, 8, 0, 9)), 7);
+    assert_eq!(evicted(expiring(1, 9, 0, 9)), 6);
+    assert_eq!(evicted(expiring(1, 10, 0, 9)), 4);
+    // Those that never expire stay.
+    assert_eq!(error_of(&c.flow_mod(expiring(1, 11, 0, 9))), Some(OfpError::FmfcTableFull));
+    assert_eq!(priorities(&br), [1, 2, 8, 9, 10]);
+    // Before OpenFlow 1.4 there is no such reason.
+    assert!(old.waiting().is_empty());
+}
+
+#[test]
+fn packets_put_the_end_of_a_flow_off() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    let c = Client::new(&br, PeerKind::Controller, Version::V15);
+    br.configure_tables(&limit(2, false, vec![]));
+    assert!(c.send(&table_mod(bits::EVICTION, None)).is_empty());
+    let idle = |port, priority| FlowMod { idle_timeout: 60, ..add(in_port(port), priority, vec![output(2)]) };
+    c.flow_mod(idle(1, 1));
+    lab.clock.warp(2000);
+    c.flow_mod(idle(2, 2));
+    c.flow_mod(add(in_port(9), 3, vec![]));
+    // The older one was to go.
+    assert_eq!(priorities(&br), [2, 3]);
+    c.flow_mod(command(FlowModCommand::Delete, Match::ANY));
+    c.flow_mod(idle(1, 1));
+    c.flow_mod(idle(2, 2));
+    lab.clock.warp(2000);
+    lab.send("br-1", &[frame(1, 2)]);
+    lab.switch.revalidate();
+    c.flow_mod(add(in_port(9), 3, vec![]));
+    assert_eq!(priorities(&br), [1, 3]);
+    // A smaller table has flows go at once; those that never expire stay.
+    br.configure_tables(&limit(0, false, vec![]));
+    assert_eq!(priorities(&br), [3]);
+}
+
+tally::proptest! {
+    /// The order that is kept gives what looking at all flows does.
+    #[test]
+    fn evicted_as_the_text_says(flows in prop::collection::vec((0..3u32, 0..3u16, 0..4u16, 0..2u16), 1..60)) {
+        let mut lab = Lab::new();
+        let br = lab.bridge("br", 1);
+        br.configure_tables(&limit(8, true, vec![Subfield { field: Field::InPortOxm, offset: 0, n_bits: 2 }]));
+        // Priority, group, importance and end of those that are there.
+        let mut there: Vec<(u16, u32, u16, u16)> = Vec::new();
+        for (n, (port, importance, hard, replaces)) in (1..).zip(flows) {
+            let (n, hard) = if replaces == 1 && n > 1 { (n - 1, hard * 7) } else { (n, hard * 7) };
+            let old = there.iter().position(|(p, q, ..)| (*p, *q) == (n, port));
+            let done = br.flow_mod(&FlowMod { hard_timeout: hard, importance, ..add(in_port(port), n, vec![]) });
+            let mut expected = None;
+            if let Some(at) = old {
+                there.remove(at);
+            } else if there.len() == 8 {
+                let can: Vec<_> = there.iter().filter(|(.., hard)| *hard != 0).collect();
+                let size = |group: u32| can.iter().filter(|(_, g, ..)| *g == group).count();
+                let most = can.iter().map(|(_, g, ..)| size(*g)).max().unwrap_or(0);
+                let largest = can.iter().filter(|(_, g, ..)| size(*g) == most);
+                expected = Some(largest.map(|(.., importance, hard)| (*importance, *hard)).min());
+            }
+            match (expected, done) {
+                (Some(None), done) => {
+                    prop_assert_eq!(done.map(|_| ()), Err(OfpError::FmfcTableFull));
+                    continue;
+                }
+                (Some(Some(expected)), Ok(removed)) => {
+                    prop_assert_eq!(removed.len(), 1);
+                    let rule = &removed[0].rule;
+                    prop_assert_eq!((rule.importance, rule.hard_timeout), expected);
+                    let gone = (rule.priority, rule.minimatch.expand().key().in_port().0);
+                    there.retain(|(p, g, ..)| (u32::from(*p), *g) != gone);
+                }
+                (None, Ok(removed)) => prop_assert!(removed.is_empty()),
+                (_, Err(error)) => prop_assert!(false, "{}", error),
+            }
+            there.push((n, port, importance, hard));
+        }
+        prop_assert_eq!(br.n_flows(), there.len());
+    }
+}
+
+#[test]
+fn vacancies_are_told_once_each_way() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let c = Client::new(&br, PeerKind::Controller, Version::V14);
+    let deaf = Client::new(&br, PeerKind::Controller, Version::V14);
+    c.peer.state.lock().asynchronous.table_status = [1 << 3 | 1 << 4, 0];
+    br.configure_tables(&limit(10, false, vec![]));
+    assert!(c.send(&table_mod(bits::VACANCY_EVENTS, Some((20, 80)))).is_empty());
+    let news = |messages: Vec<Message>| match &messages[..] {
+        [] => None,
+        [Message::TableStatus(status)] => {
+            Some((status.reason, status.desc.properties.vacancy.map(|v| (v.down, v.up, v.current))))
+        }
+        other => panic!("{other:?}"),
+    };
+    let down = |current| Some((TableReason::VacancyDown, Some((20, 80, current))));
+    let up = |current| Some((TableReason::VacancyUp, Some((20, 80, current))));
+    let fill = |n| news(c.flow_mod(add(Match::ANY, n, vec![])));
+    let drain = |n| {
+        let one = FlowMod { table_id: Some(0), priority: n, ..command(FlowModCommand::DeleteStrict, Match::ANY) };
+        news(c.flow_mod(one))
+    };
+    (1..=8).for_each(|n| assert_eq!(fill(n), None, "{n}"));
+    assert_eq!((fill(9), fill(10)), (down(10), None));
+    // Not before the table is as empty again as was said, and once.
+    (1..=8).for_each(|n| assert_eq!(drain(n), None, "{n}"));
+    assert_eq!((fill(1), drain(1), drain(9), drain(10)), (None, None, up(90), None));
+    // What is told anyway does not begin anew when it is asked for again, but when it is no more.
+    (1..=9).for_each(|n| _ = fill(n));
+    assert!(c.send(&table_mod(bits::VACANCY_EVENTS, Some((20, 80)))).is_empty());
+    let StatsReply::TableDesc(descs) = c.ask(StatsRequest::TableDesc) else { panic!("tables") };
+    assert_eq!(descs[0].properties.vacancy, Some(Vacancy { down: 20, up: 80, current: 10 }));
+    assert_eq!((descs[0].config, descs[1].config, descs.len()), (bits::VACANCY_EVENTS, 0, 254));
+    assert!(c.send(&table_mod(0, None)).is_empty());
+    assert_eq!(news(c.flow_mod(command(FlowModCommand::Delete, Match::ANY))), None);
+    assert!(deaf.waiting().is_empty());
+}
+
+#[test]
+fn changes_of_tables_that_are_refused() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let c = Client::new(&br, PeerKind::Controller, Version::V14);
+    let change = |table_id, eviction_flags| {
+        let properties = TableProperties { eviction_flags, ..TableProperties::default() };
+        error_of(&c.send(&Message::TableMod(TableMod { table_id, config: bits::EVICTION, properties })))
+    };
+    assert_eq!(change(254, None), Some(OfpError::TmfcEperm));
+    assert_eq!(change(3, Some(2)), Some(OfpError::TmfcBadConfig));
+    assert_eq!((change(3, Some(7)), change(255, None)), (None, None));
+    let StatsReply::TableDesc(descs) = c.ask(StatsRequest::TableDesc) else { panic!("tables") };
+    assert!(descs.iter().all(|desc| desc.config == bits::EVICTION && desc.properties.eviction_flags == Some(7)));
+}
+
+#[test]
+fn misses_of_openflow_1_1_and_1_2() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    // One that is no reason for misses to go to controllers, and hears of them.
+    let c = Client::new(&br, PeerKind::Controller, Version::V13);
+    let old = Client::new(&br, PeerKind::Service, Version::V12);
+    let miss = |config| {
+        let change = TableMod { table_id: 0, config, properties: TableProperties::default() };
+        assert!(old.send(&Message::TableMod(change)).is_empty());
+        lab.send("br-1", &[frame(1, 2)]);
+        (c.waiting().len(), lab.received("br-2").len())
+    };
+    br.flow_mod(&FlowMod { table_id: Some(2), ..add(Match::ANY, 1, vec![output(2)]) }).expect("adds");
+    lab.send("br-1", &[frame(1, 2)]);
+    assert!(c.waiting().is_empty());
+    assert_eq!((miss(0), miss(2), miss(0)), ((1, 0), (0, 0), (1, 0)));
+    // On to table 1, where nobody said what a miss does, and to table 2 once that is said.
+    assert_eq!(miss(1), (0, 0));
+    let all = TableMod { table_id: 255, config: 1, properties: TableProperties::default() };
+    assert!(old.send(&Message::TableMod(all)).is_empty());
+    lab.send("br-1", &[frame(1, 2)]);
+    assert_eq!((c.waiting().len(), lab.received("br-2").len()), (0, 1));
+    let StatsReply::Table(tables) = old.ask(StatsRequest::Table) else { panic!("tables") };
+    let config = |n: usize| tables[n].abilities.as_ref().expect("told").config;
+    assert_eq!((tables.len(), config(0), config(253)), (254, 1, 1));
+    assert_eq!((tables[1].lookup_count, tables[1].matched_count, tables[2].matched_count), (2, 0, 1));
+}
+
+#[test]
+fn names_by_database_and_by_controllers() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let c = Client::new(&br, PeerKind::Controller, Version::V15);
+    let named = |name: &str| TableSettings { name: Some(name.into()), ..TableSettings::default() };
+    br.configure_tables(&BTreeMap::from([(1, named("one"))]));
+    let all = |c: &Client| match c.ask(StatsRequest::TableFeatures(vec![])) {
+        StatsReply::TableFeatures(tables) => tables,
+        other => panic!("{other:?}"),
+    };
+    let names = |c: &Client| -> Vec<(u8, String)> {
+        all(c).into_iter().filter(|t| !t.name.is_empty()).map(|t| (t.table_id, t.name)).collect()
+    };
+    let change = |table_id, name: &str, command, max_entries| {
+        let table = TableFeatures { table_id, name: name.into(), command, max_entries, ..TableFeatures::default() };
+        let body = StatsRequest::TableFeatures(vec![table]);
+        let said = c.send(&Message::StatsRequest { more: false, body });
+        if matches!(said[0], Message::StatsReply { .. }) { None } else { error_of(&said) }
+    };
+    assert_eq!(change(2, "two", 1, 1_000_000), None);
+    assert_eq!(change(1, "one", 1, 1_000_000), None);
+    assert_eq!(change(1, "other", 1, 1_000_000), Some(OfpError::TffcEperm));
+    assert_eq!(change(3, "", 1, 5), Some(OfpError::TffcEperm));
+    assert_eq!(change(3, "", 0, 1_000_000), Some(OfpError::TffcEperm));
+    assert_eq!(change(3, "", 3, 1_000_000), Some(OfpError::TffcEperm));
+    assert_eq!(change(3, "", 4, 1_000_000), Some(OfpError::TffcBadCommand));
+    assert_eq!(change(255, "", 1, 1_000_000), Some(OfpError::TffcBadTable));
+    assert_eq!(names(&c), [(1, "one".into()), (2, "two".into())]);
+    // The database's name goes with its row, and takes another's place for good.
+    br.configure_tables(&BTreeMap::from([(2, named("zwei"))]));
+    assert_eq!(names(&c), [(2, "zwei".into())]);
+    br.configure_tables(&BTreeMap::new());
+    assert_eq!((names(&c), change(2, "two", 1, 1_000_000)), (vec![], None));
+    // Before OpenFlow 1.5 only all tables at once, in as many messages as that takes.
+    let older = Client::new(&br, PeerKind::Controller, Version::V13);
+    let mut tables = all(&older);
+    tables[7].name = "seven".into();
+    tables[1].name.clear();
+    let part = |range: std::ops::Range<usize>, more| {
+        let body = StatsRequest::TableFeatures(tables[range].to_vec());
+        older.send(&Message::StatsRequest { more, body })
+    };
+    let parts: Vec<_> = (0..25).map(|n| part(n * 10..n * 10 + 10, true)).collect();
+    assert!(parts.iter().all(Vec::is_empty));
+    assert!(matches!(part(250..254, false)[0], Message::StatsReply { .. }));
+    assert_eq!(names(&c), [(2, "two".into()), (7, "seven".into())]);
+    assert!(part(0..1, true).is_empty() && part(0..1, true).is_empty());
+    assert_eq!(error_of(&part(1..2, false)), Some(OfpError::NxtffcDupTable));
+    // What is missing is not waited for for ever; requests of other kinds are whole, or not for this switch.
+    assert!(part(0..1, true).is_empty());
+    assert_eq!(
+        error_of(&older.send(&Message::StatsRequest { more: false, body: StatsRequest::Desc })),
+        Some(OfpError::BrcBadStat)
+    );
+    assert!(part(0..1, true).is_empty());
+    lab.clock.warp(1000);
+    lab.switch.housekeeping();
+    assert_eq!(error_of(&older.waiting()), Some(OfpError::BrcMultipartRequestTimeout));
+}
+
+#[test]
+fn fragments_are_not_put_together() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let c = Client::new(&br, PeerKind::Controller, Version::V13);
+    let set = |frag| {
+        error_of(&c.send(&Message::SetConfig(SwitchConfig { frag, invalid_ttl_to_controller: None, miss_send_len: 7 })))
+    };
+    assert_eq!((set(FragHandling::Drop), set(FragHandling::Reassemble)), (Some(OfpError::ScfcBadFlags), None));
+    match &c.send(&Message::GetConfigRequest)[..] {
+        [Message::GetConfigReply(now)] => assert_eq!((now.frag, now.miss_send_len), (FragHandling::Normal, 7)),
+        other => panic!("{other:?}"),
+    }
+}
