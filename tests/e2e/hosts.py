@@ -75,9 +75,9 @@ class Host(Namespace):
         options.setdefault("stderr", subprocess.PIPE)
         return subprocess.Popen(self.words(*words), text=True, **options)
 
-    def start_python(self, script, *words):
+    def start_python(self, script, *words, **options):
         """Starts one of the programs beside this file and waits for the line in which it says that it is ready."""
-        process = self.start(sys.executable, HERE / script, *words)
+        process = self.start(sys.executable, HERE / script, *words, **options)
         line = process.stdout.readline()
         assert line == "ready\n", f"{script} is not ready: {line}{process.stderr.read()}"
         return process

@@ -1,38 +1,50 @@
-"""Starts a stock application of os-ken as a controller.
+"""Starts one application of os-ken as a controller, as its own program once did, which the package no longer brings.
 
-usage: osken_app.py FOLDER APPLICATION PORT
+usage: osken_app.py [--applications FOLDER] MODULE [OPTION OF OS-KEN]...
 
-FOLDER is the unpacked wheel of os-ken 1.4.0, the last that came with the applications (and with the program that
-started them); they run under the os-ken that is installed. Listens on 127.0.0.1:PORT.
+MODULE is the application's module (os_ken.app.simple_switch_13, os_ken.tests.switch.tester). FOLDER is the unpacked
+wheel of os-ken 1.4.0, the last that came with the stock applications; they run under the os-ken that is installed.
 """
 
-import shutil
+import os
 import sys
-import tempfile
 from pathlib import Path
 
-import os_ken.lib.hub
+# Several of the applications use what os-ken does not offer on top of threads.
+os.environ.setdefault("OSKEN_HUB_TYPE", "eventlet")
 
-os_ken.lib.hub.patch(thread=False)
+import os_ken.lib.hub  # noqa: E402, after the choice above
 
-from os_ken import cfg  # noqa: E402, after the patch
-from os_ken import log  # noqa: E402
+os_ken.lib.hub.patch()
+
+import eventlet.wsgi  # noqa: E402, after the patch
+import os_ken.app  # noqa: E402
+import os_ken.flags  # noqa: E402, F401, for the options that it adds
+from os_ken import cfg, log  # noqa: E402
 from os_ken.base.app_manager import AppManager  # noqa: E402
 
 
-def main(folder, application, port):
+def main(words):
     log.early_init_log()
-    # Only the application is taken from the old release: its other modules would hide the installed ones.
-    directory = tempfile.mkdtemp()
-    shutil.copy(Path(folder) / "os_ken/app" / f"{application}.py", directory)
-    sys.path.insert(0, directory)
-    try:
-        cfg.CONF(["--ofp-listen-host", "127.0.0.1", "--ofp-tcp-listen-port", port, "--verbose"], project="os_ken")
-        log.init_log()
-        AppManager.run_apps([application, "os_ken.controller.ofp_handler"])
-    finally:
-        shutil.rmtree(directory)
+    if words[0] == "--applications":
+        # Behind the installed ones: of the old release, only what is not there any more is taken.
+        os_ken.app.__path__.append(str(Path(words[1]) / "os_ken/app"))
+        # Their web server names what eventlet has replaced since; only websockets use it, which none of them opens here.
+        if not hasattr(eventlet.wsgi, "ALREADY_HANDLED"):
+            eventlet.wsgi.ALREADY_HANDLED = object()
+        words = words[2:]
+    manager = AppManager.get_instance()
+    manager.load_apps([words[0], "os_ken.controller.ofp_handler"])
+    cfg.CONF(words[1:], project="os_ken")
+    log.init_log()
+    contexts = manager.create_contexts()
+    services = manager.instantiate_apps(**contexts)
+    if "wsgi" in contexts:
+        from os_ken.app import wsgi
+
+        services.append(os_ken.lib.hub.spawn(wsgi.start_service(manager)))
+    os_ken.lib.hub.joinall(services)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1:])

@@ -2,6 +2,9 @@
 
 usage: transfer.py tcp-sink ADDRESS PORT        receives one connection, prints bytes and SHA-256
        transfer.py tcp-source ADDRESS PORT BYTES    sends that many, prints bytes and SHA-256
+       transfer.py tcp-echo ADDRESS PORT        sends back what comes over one connection
+       transfer.py tcp-steady ADDRESS PORT      sends a number every 20 ms and waits for it to come back, until its standard
+                                                input ends; prints how many came back, and the longest wait in seconds
        transfer.py udp-sink ADDRESS PORT        receives until the end mark, prints whole and spoilt datagrams
        transfer.py udp-source ADDRESS PORT COUNT LENGTH
 
@@ -10,6 +13,7 @@ A datagram is its number followed by bytes that follow from the number.
 
 import hashlib
 import random
+import select
 import socket
 import struct
 import sys
@@ -49,6 +53,32 @@ def tcp_source(address, port, count):
     print(int(count), digest.hexdigest())
 
 
+def tcp_echo(address, port):
+    with socket.create_server((address, int(port))) as server:
+        ready()
+        connection, _ = server.accept()
+        while data := connection.recv(CHUNK_LEN):
+            connection.sendall(data)
+
+
+def tcp_steady(address, port):
+    count, longest_s = 0, 0.0
+    with socket.create_connection((address, int(port)), timeout=60) as connection:
+        ready()
+        while not select.select([sys.stdin], [], [], 0.02)[0]:
+            begin = time.monotonic()
+            count += 1
+            connection.sendall(struct.pack("!I", count))
+            data = b""
+            while len(data) < 4:
+                more = connection.recv(4 - len(data))
+                assert more, "the connection ended"
+                data += more
+            assert struct.unpack("!I", data)[0] == count
+            longest_s = max(longest_s, time.monotonic() - begin)
+    print(count, f"{longest_s:.3f}")
+
+
 def datagram(number, length):
     return struct.pack("!I", number) + random.Random(number).randbytes(length - 4)
 
@@ -84,4 +114,12 @@ def udp_source(address, port, count, length):
 
 
 if __name__ == "__main__":
-    {"tcp-sink": tcp_sink, "tcp-source": tcp_source, "udp-sink": udp_sink, "udp-source": udp_source}[sys.argv[1]](*sys.argv[2:])
+    PROGRAMS = {
+        "tcp-sink": tcp_sink,
+        "tcp-source": tcp_source,
+        "tcp-echo": tcp_echo,
+        "tcp-steady": tcp_steady,
+        "udp-sink": udp_sink,
+        "udp-source": udp_source,
+    }
+    PROGRAMS[sys.argv[1]](*sys.argv[2:])

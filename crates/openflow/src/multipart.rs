@@ -54,6 +54,8 @@ pub enum StatsRequest {
     NxFlow(FlowStatsRequest),
     /// NXST_AGGREGATE.
     NxAggregate(FlowStatsRequest),
+    /// What flows counted, without what they do (OpenFlow 1.5: there, [`Self::Flow`] asks for the descriptions).
+    FlowCounts(FlowStatsRequest),
     /// Flow monitors, to be set up.
     FlowMonitor(Vec<FlowMonitorRequest>),
 }
@@ -89,6 +91,7 @@ impl StatsRequest {
             Self::NxFlow(_) => Kind::NxFlowRequest,
             Self::NxAggregate(_) => Kind::NxAggregateRequest,
             Self::FlowMonitor(_) => Kind::FlowMonitorRequest,
+            Self::FlowCounts(_) => Kind::FlowCountsRequest,
         }
     }
 
@@ -103,6 +106,7 @@ impl StatsRequest {
         Some(match kind {
             Kind::DescRequest => fixed(r, Self::Desc),
             Kind::FlowRequest => FlowStatsRequest::decode(version, r).map(Self::Flow),
+            Kind::FlowCountsRequest => FlowStatsRequest::decode(version, r).map(Self::FlowCounts),
             Kind::AggregateRequest => FlowStatsRequest::decode(version, r).map(Self::Aggregate),
             Kind::TableRequest => fixed(r, Self::Table),
             Kind::PortRequest => decode_port_request(version, r).map(Self::Port),
@@ -128,7 +132,7 @@ impl StatsRequest {
 
     pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
         match self {
-            Self::Flow(q) | Self::Aggregate(q) => q.encode(version, out),
+            Self::Flow(q) | Self::Aggregate(q) | Self::FlowCounts(q) => q.encode(version, out),
             Self::PortDesc(_) if version < Version::V15 => {}
             Self::Port(port) | Self::PortDesc(port) => {
                 put_port(out, version, *port);
@@ -254,6 +258,8 @@ pub enum StatsReply {
     QueueDesc(Vec<QueueConfig>),
     /// Tables' configurations.
     TableDesc(Vec<TableDesc>),
+    /// What flows counted: of each, the table, the priority, the match and the counts (OpenFlow 1.5).
+    FlowCounts(Vec<FlowStats>),
     /// What happened to flows.
     FlowMonitor(Vec<FlowUpdate>),
     /// NXST_FLOW.
@@ -282,6 +288,7 @@ impl StatsReply {
             Self::PortDesc(_) => Kind::PortDescReply,
             Self::QueueDesc(_) => Kind::QueueDescReply,
             Self::FlowMonitor(_) => Kind::FlowMonitorReply,
+            Self::FlowCounts(_) => Kind::FlowCountsReply,
             Self::TableDesc(_) => Kind::TableDescReply,
             Self::NxFlow(_) => Kind::NxFlowReply,
             Self::NxAggregate(_) => Kind::NxAggregateReply,
@@ -292,6 +299,7 @@ impl StatsReply {
         Some(match kind {
             Kind::DescReply => decode_desc(r).map(|d| Self::Desc(Box::new(d))),
             Kind::FlowReply => list(r, |r| FlowStats::decode(version, r)).map(Self::Flow),
+            Kind::FlowCountsReply => list(r, FlowStats::decode_counts).map(Self::FlowCounts),
             Kind::AggregateReply => AggregateStats::decode(version, r).map(Self::Aggregate),
             Kind::TableReply => list(r, |r| TableStats::decode(version, r)).map(Self::Table),
             Kind::PortReply => list(r, |r| PortStats::decode(version, r)).map(Self::Port),
@@ -322,7 +330,7 @@ impl StatsReply {
         };
         match self {
             Self::Desc(d) => all(&mut std::iter::once(Entry::Desc(d))),
-            Self::Flow(v) | Self::NxFlow(v) => all(&mut v.iter().map(Entry::Flow)),
+            Self::Flow(v) | Self::NxFlow(v) | Self::FlowCounts(v) => all(&mut v.iter().map(Entry::Flow)),
             Self::Aggregate(a) | Self::NxAggregate(a) => all(&mut std::iter::once(Entry::Aggregate(*a))),
             Self::Table(v) => all(&mut v.iter().map(Entry::Table)),
             Self::Port(v) => all(&mut v.iter().map(Entry::Port)),
@@ -346,7 +354,9 @@ impl StatsReply {
     /// Appends the entries of a later part of the same answer.
     fn append(&mut self, part: Self) -> Result<()> {
         match (self, part) {
-            (Self::Flow(a), Self::Flow(b)) | (Self::NxFlow(a), Self::NxFlow(b)) => a.extend(b),
+            (Self::Flow(a), Self::Flow(b))
+            | (Self::NxFlow(a), Self::NxFlow(b))
+            | (Self::FlowCounts(a), Self::FlowCounts(b)) => a.extend(b),
             (Self::Table(a), Self::Table(b)) => a.extend(b),
             (Self::Port(a), Self::Port(b)) => a.extend(b),
             (Self::Queue(a), Self::Queue(b)) => a.extend(b),
@@ -457,6 +467,7 @@ impl ReplyWriter {
                 out.put_str(&d.datapath, 256);
             }
             Entry::Flow(f) if self.kind == Kind::NxFlowReply => f.encode_nx(out),
+            Entry::Flow(f) if self.kind == Kind::FlowCountsReply => f.encode_counts(out),
             Entry::Flow(f) => f.encode(version, out),
             Entry::Aggregate(a) => a.encode(version, out),
             Entry::Table(t) => t.encode(version, out),

@@ -173,13 +173,51 @@ impl FlowStats {
         s.flags = read_flags(V15, r.u16()?)?;
         (s.importance, s.cookie) = (r.u16()?, r.u64()?);
         s.matching = read_oxm_match(V15, &mut r)?;
-        let counts = Counts::decode(&mut r)?;
-        (s.duration_sec, s.duration_nsec) = counts.duration.unwrap_or((u32::MAX, u32::MAX));
-        s.idle_age = counts.idle_time.map(|(sec, _)| sec.try_into().unwrap_or(u16::MAX));
-        s.packet_count = counts.packet_count.unwrap_or(u64::MAX);
-        s.byte_count = counts.byte_count.unwrap_or(u64::MAX);
+        s.set_counts(Counts::decode(&mut r)?);
         s.actions = read_flow_actions(V15, &mut r)?;
         Ok(s)
+    }
+
+    fn set_counts(&mut self, counts: Counts) {
+        (self.duration_sec, self.duration_nsec) = counts.duration.unwrap_or((u32::MAX, u32::MAX));
+        self.idle_age = counts.idle_time.map(|(sec, _)| sec.try_into().unwrap_or(u16::MAX));
+        self.packet_count = counts.packet_count.unwrap_or(u64::MAX);
+        self.byte_count = counts.byte_count.unwrap_or(u64::MAX);
+    }
+
+    fn counts(&self) -> Counts {
+        Counts {
+            duration: known_duration(self.duration_sec, self.duration_nsec),
+            idle_time: self.idle_age.map(|age| (age.into(), 0)),
+            packet_count: known(self.packet_count),
+            byte_count: known(self.byte_count),
+            flow_count: None,
+        }
+    }
+
+    /// Counts alone (`OFPMP_FLOW_STATS`, OpenFlow 1.5 section 7.3.5.4), asked for or sent by themselves.
+    pub(crate) fn decode_counts(r: &mut Reader<'_>) -> Result<Self> {
+        let len = usize::from(r.u16()?);
+        let mut r = r.sub(len.checked_sub(2).ok_or(OfpError::BrcBadLen)?)?;
+        r.skip(2)?;
+        let mut s = Self::blank(r.u8()?, Match::ANY);
+        r.skip(1)?;
+        s.priority = r.u16()?;
+        s.matching = read_oxm_match(V15, &mut r)?;
+        s.set_counts(Counts::decode(&mut r)?);
+        r.finish()?;
+        Ok(s)
+    }
+
+    pub(crate) fn encode_counts(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.zeros(4);
+        out.put_u8(self.table_id);
+        out.put_u8(0); // OFPFSR_STATS_REQUEST: somebody asked
+        out.put_u16(self.priority);
+        put_oxm_entries(out, V15, &self.matching);
+        self.counts().encode(out);
+        patch_len(out, start, 0);
     }
 
     fn encode15(&self, out: &mut Vec<u8>) {
@@ -194,14 +232,7 @@ impl FlowStats {
         out.put_u16(self.importance);
         out.put_u64(self.cookie);
         put_oxm_entries(out, V15, &self.matching);
-        let counts = Counts {
-            duration: known_duration(self.duration_sec, self.duration_nsec),
-            idle_time: self.idle_age.map(|age| (age.into(), 0)),
-            packet_count: known(self.packet_count),
-            byte_count: known(self.byte_count),
-            flow_count: None,
-        };
-        counts.encode(out);
+        self.counts().encode(out);
         put_flow_actions(out, V15, &self.actions, &self.matching);
         patch_len(out, start, 0);
     }

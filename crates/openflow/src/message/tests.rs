@@ -93,7 +93,8 @@ fn flow_mod() -> impl Strategy<Value = FlowMod> {
         |(matching, actions, (priority, idle, cookie), send)| {
             let mut fm = FlowMod::new(FlowModCommand::Add);
             fm.matching = matching;
-            fm.actions = actions;
+            // No tag is matched.
+            fm.actions = actions.into_iter().filter(|action| *action != Action::PopVlan).collect();
             fm.priority = priority;
             fm.idle_timeout = idle;
             fm.new_cookie = cookie >> 1;
@@ -212,6 +213,19 @@ fn common() -> impl Strategy<Value = Message> {
                     continuation: vec![],
                 }),
             )
+        }),
+        any::<u128>().prop_map(|bridge| {
+            Message::Resume(Box::new(PacketIn {
+                reason: PacketInReason::Action,
+                buffer_id: None,
+                total_len: 60,
+                table_id: 0,
+                cookie: u64::MAX,
+                metadata: Match::ANY,
+                data: vec![7; 60],
+                userdata: vec![],
+                continuation: crate::continuation::Continuation::mark(bridge, (4, 5)),
+            }))
         }),
     ]
 }
@@ -411,6 +425,28 @@ fn error_of(bytes: &[u8]) -> OfpError {
     decode(bytes).expect_err("malformed").error
 }
 
+/// Bytes made by hand after OpenFlow 1.5.1, section 7.3.5.4: Open vSwitch does not have this message.
+#[test]
+fn counts_of_flows_of_openflow_15() {
+    let bytes = [
+        6, 19, 0, 80, 0, 0, 0, 7, 0, 17, 0, 0, 0, 0, 0, 0, // a multipart reply of type 17
+        0, 64, 0, 0, 3, 0, 0, 10, // length, table 3, asked for, priority 10
+        0, 1, 0, 12, 0x80, 0, 0, 4, 0, 0, 0, 2, 0, 0, 0, 0, // in_port=2
+        0, 0, 0, 40, // statistics
+        0x80, 2, 0, 8, 0, 0, 0, 9, 0, 0, 0, 0, // for nine seconds
+        0x80, 2, 8, 8, 0, 0, 0, 0, 0, 0, 0, 5, // five packets
+        0x80, 2, 10, 8, 0, 0, 0, 0, 0, 0, 1, 0, // 256 bytes
+    ];
+    let (version, xid, message) = decode(&bytes).expect("well-formed");
+    let Message::StatsReply { more: false, body } = &message else { panic!("{message:?}") };
+    assert_eq!(body.encode(version, xid), [bytes.to_vec()]);
+    let text = crate::print::print(&bytes, crate::print::Style::plain(0));
+    assert_eq!(
+        text,
+        "OFPST_FLOW_STATS reply (OF1.5) (xid=0x7):\n duration=9s, table=3, n_packets=5, n_bytes=256, priority=10,in_port=2\n"
+    );
+}
+
 #[test]
 fn malformed_messages_get_their_errors() {
     assert_eq!(error_of(&[9, 5, 0, 8, 0, 0, 0, 1]), OfpError::BrcBadVersion);
@@ -477,4 +513,19 @@ fn bound_of_reassembly() {
     assert_eq!(whole.push(StatsReply::Flow(vec![]), true, 8), Ok(None));
     assert_eq!(whole.push(StatsReply::Port(vec![]), true, 1), Err(OfpError::BrcBadStat));
     assert_eq!(whole.push(StatsReply::Flow(vec![]), true, 8), Err(OfpError::BrcMultipartBufferOverflow));
+}
+
+#[test]
+fn actions_that_do_not_fit_the_match_are_refused_as_they_are_read() {
+    let mut fm = FlowMod::new(FlowModCommand::Add);
+    fm.actions = vec![Action::PopVlan];
+    for form in [Form::Standard, Form::Nicira] {
+        for version in Version::ALL {
+            let message = Message::FlowMod(form, Box::new(fm.clone()));
+            let read = decode(&encode(version, 1, &message)).map(|(_, _, message)| message).map_err(|e| e.error);
+            // OpenFlow 1.0 lets them do nothing.
+            let expected = if version == Version::V10 { Ok(()) } else { Err(OfpError::BacMatchInconsistent) };
+            assert_eq!(read.map(drop), expected, "{version:?}");
+        }
+    }
 }

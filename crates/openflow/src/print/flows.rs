@@ -126,10 +126,10 @@ pub fn flow_mod(fm: &FlowMod, style: Style<'_>, out: &mut String) {
         FlowModCommand::Delete => "DEL",
         FlowModCommand::DeleteStrict => "DEL_STRICT",
     });
-    // From OpenFlow 1.1 on, all tables is a table id too.
-    match fm.table_id.or((style.version > crate::Version::V10).then_some(0xff)) {
-        None | Some(0) => {}
-        Some(id) => {
+    // All tables is a table id too: OpenFlow 1.0 is read as if it had them, and then says table 0 where it has none.
+    match fm.table_id.unwrap_or(0xff) {
+        0 => {}
+        id => {
             out.push_str(" table:");
             style.table(id, out);
         }
@@ -198,6 +198,27 @@ pub(super) fn flow_removed(f: &FlowRemoved, style: Style<'_>, out: &mut String) 
         put!(out, " hard{}", f.hard_timeout);
     }
     put!(out, " pkts{} bytes{}\n", f.packet_count, f.byte_count);
+}
+
+/// What a flow counted, and which it is, on one line without a newline.
+pub(super) fn flow_counts(f: &FlowStats, style: Style<'_>, out: &mut String) {
+    out.push_str("duration=");
+    duration(f.duration_sec, f.duration_nsec, out);
+    out.push_str("s, table=");
+    style.table(f.table_id, out);
+    for (name, n) in [(", n_packets=", f.packet_count), (", n_bytes=", f.byte_count)] {
+        out.push_str(name);
+        super::counter(n, out);
+    }
+    if let Some(age) = f.idle_age {
+        put!(out, ", idle_age={age}");
+    }
+    let start = out.len();
+    out.push_str(", ");
+    match_and_priority(&f.matching, f.priority, style, out);
+    if out.len() == start + 2 {
+        out.truncate(start);
+    }
 }
 
 pub(super) fn flow_stats_request(q: &FlowStatsRequest, style: Style<'_>, out: &mut String) {

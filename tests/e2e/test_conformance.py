@@ -1,0 +1,32 @@
+"""os-ken's conformance tester finds nothing in the switch but what tests/conformance/known.txt lists.
+
+These are all cases that take no more than a few seconds, and some of those that measure a stream for half a minute at a
+time; `tests/conformance/run` without options goes through the rest too, which takes the better part of an hour."""
+
+import json
+import os
+import subprocess
+import sys
+
+from switch import TOP
+
+# Cells side by side: the tester sleeps most of the time.
+JOBS = 8
+
+
+def run(tmp_path, peers, *words):
+    """Runs the tester's driver and gives its results."""
+    results = tmp_path / "results.json"
+    command = [sys.executable, TOP / "tests/conformance/run", "--jobs", str(JOBS), "--json", results, *words]
+    command += ["--known", TOP / "tests/conformance/known.txt", "--seconds", "600"]
+    environment = dict(os.environ, FLOWSTONE_PEERS=str(peers.parent))
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
+    print(done.stdout)
+    complaints = [line for line in done.stdout.splitlines() if line.startswith(("unexpected", "wrong"))]
+    assert done.returncode == 0, "\n".join(complaints) or done.stdout + done.stderr
+    return json.loads(results.read_text())
+
+
+def test_conformance(tmp_path, peers):
+    results = run(tmp_path, peers, "--load-max", "0", "--again", "2")
+    assert results["totals"]["all"]["cases"] == 296
