@@ -9,7 +9,9 @@ use openflow::{Limits, Version};
 use parking_lot::RwLock;
 use std::sync::Arc;
 use xlate::model::{PriorityTags, new_tables};
-use xlate::{Bridge, Bundle, MacTable, Network, Port, PortConfig, PortOut, Rule, Table, VlanMode, translate};
+use xlate::{
+    Bridge, Bundle, MacTable, Network, Port, PortConfig, PortOut, Rule, Table, TableMiss, VlanMode, translate,
+};
 
 fuzz::target!(|bytes: &[u8]| {
     let mut input = Input(bytes);
@@ -66,6 +68,7 @@ fn network(input: &mut Input<'_>) -> Network {
             macs: Arc::new(RwLock::new(macs)),
             misses: Default::default(),
             miss_to_controller: id == 1,
+            misses: [(1, TableMiss::Continue), (2, TableMiss::Drop)].into(),
             forward_bpdu: false,
             dhcp_to_local: false,
         };
