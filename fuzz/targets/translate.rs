@@ -64,6 +64,7 @@ fn network(input: &mut Input<'_>) -> Network {
             bundles: (1..5).map(bundle).collect(),
             tables,
             macs: Arc::new(RwLock::new(macs)),
+            misses: Default::default(),
             miss_to_controller: id == 1,
             forward_bpdu: false,
             dhcp_to_local: false,

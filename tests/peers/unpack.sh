@@ -13,8 +13,8 @@ top=$(cd "$(dirname "$0")/../.." && pwd)
 . "$top/tests/packages.sh"
 
 dir=${1:-$top/.cache/peers}
-packages=(openvswitch-common openvswitch-switch)
-programs=(ovs-vswitchd ovsdb-server ovsdb-client ovsdb-tool ovs-vsctl ovs-ofctl ovs-appctl ovs-dpctl)
+packages=(openvswitch-common openvswitch-switch openvswitch-testcontroller)
+programs=(ovs-vswitchd ovsdb-server ovsdb-client ovsdb-tool ovs-vsctl ovs-ofctl ovs-appctl ovs-dpctl ovs-testcontroller)
 case ${2:-} in
   "") ;;
   dpdk)

@@ -35,10 +35,17 @@ impl MacAddr {
         self == Self::ZERO
     }
 
-    /// Whether the address is one of 01:80:c2:00:00:00 to :0f, which an 802.1D bridge does not forward
-    /// (IEEE 802.1Q, table 8-1).
+    /// Whether the address is one that a bridge does not forward: one of 01:80:c2:00:00:00 to :0f (IEEE 802.1Q, table
+    /// 8-1), or one of those that vendors took for protocols between neighbours (ovs-vswitchd.conf.db(5),
+    /// Bridge:other_config:forward-bpdu).
     pub fn is_reserved(self) -> bool {
-        self.0[..5] == [0x01, 0x80, 0xc2, 0, 0] && self.0[5] & 0xf0 == 0
+        match self.0 {
+            [0x01, 0x80, 0xc2, 0, 0, last] => last & 0xf0 == 0,
+            [0x00, 0xe0, 0x2b, 0, 0, last] => matches!(last, 0 | 4 | 6),
+            [0x01, 0x00, 0x0c, 0xcc, 0xcc, last] => matches!(last, 0xc0..=0xc7 | 0xcc | 0xcd),
+            [0x01, 0x00, 0x0c, rest @ ..] => matches!(rest, [0xcd, 0xcd, 0xcd] | [0, 0, 0]),
+            _ => false,
+        }
     }
 
     /// A locally administered unicast address made of 40 bits of `seed`.
@@ -110,6 +117,18 @@ mod tests {
         assert!(MacAddr::BROADCAST.is_multicast());
         assert!("01:80:c2:00:00:0e".parse::<MacAddr>().is_ok_and(MacAddr::is_reserved));
         assert!(!"01:80:c2:00:00:10".parse::<MacAddr>().is_ok_and(MacAddr::is_reserved));
+        for (mac, reserved) in [
+            ("00:e0:2b:00:00:04", true),
+            ("00:e0:2b:00:00:05", false),
+            ("01:00:0c:cc:cc:c7", true),
+            ("01:00:0c:cc:cc:c8", false),
+            ("01:00:0c:cc:cc:cd", true),
+            ("01:00:0c:cd:cd:cd", true),
+            ("01:00:0c:00:00:00", true),
+            ("01:00:0c:00:00:01", false),
+        ] {
+            assert_eq!(mac.parse().map(MacAddr::is_reserved), Ok(reserved), "{mac}");
+        }
         assert!(!MacAddr::local_from(u64::MAX).is_multicast());
     }
 }

@@ -68,6 +68,8 @@ drop_reasons! {
     Fragment = "fragment",
     /// The packet has no Ethernet header, and only frames leave there.
     NoEthernet = "no-ethernet",
+    /// The packet has more MPLS labels than a flow key tells of, or would get more.
+    TooManyLabels = "too-many-mpls-labels",
     /// Headers could not be pushed: no room, or nested too deep.
     NoHeadroom = "no-headroom",
 }

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::exact::Exact;
+use crate::execute::recirculate::Misses;
 use crate::execute::{self, Executor};
 use crate::megaflow::IndexKind;
 use crate::output::Outputs;
@@ -62,6 +63,8 @@ pub struct ThreadStats {
     pub megaflow_hits: u64,
     /// Look-ups in parts of the index: nodes of the tree or tables of tuple space search.
     pub probes: u64,
+    /// Times that a packet came back to be looked up once more.
+    pub recirculations: u64,
     /// Packets that no flow covered.
     pub misses: u64,
     /// Of these, packets that were dropped, as the queue of their port was full.
@@ -106,6 +109,7 @@ impl ThreadStats {
             exact_hits: self.exact_hits - before.exact_hits,
             megaflow_hits: self.megaflow_hits.saturating_sub(before.megaflow_hits),
             probes: self.probes - before.probes,
+            recirculations: self.recirculations - before.recirculations,
             misses: self.misses - before.misses,
             lost: self.lost - before.lost,
             checks: self.checks - before.checks,
@@ -387,16 +391,11 @@ impl Dpif for Datapath {
         let kept = self.outputs.lock().pop();
         let mut outputs = kept.unwrap_or_else(|| Outputs::new(self.shared.caller_lane()));
         let ports = self.shared.ports.load_full();
-        let mut exec = Executor {
-            shared: &self.shared,
-            ports: &ports,
-            in_port: port,
-            from: ports.port(port).map(|p| &**p),
-            outputs: &mut outputs,
-            bare: packet.bare.is_some(),
-            failed: None,
-        };
+        let from = ports.port(port).map(|p| &**p);
+        let mut exec = Executor::new(&self.shared, &ports, port, from, &mut outputs);
+        exec.bare = packet.bare.is_some();
         exec.run(&mut vec![packet], actions);
+        exec.recirculate(self.shared.caller_lane(), Misses::Ask);
         let failed = exec.failed;
         outputs.flush(&self.shared, &ports);
         self.outputs.lock().push(outputs);

@@ -8,6 +8,7 @@
 //! - [`encap`]: whatever header comes first;
 //! - [`meter`]: what a meter's bands do;
 //! - [`nested`]: lists of actions within the list;
+//! - [`recirculate`]: looking packets up once more;
 //! - [`vlan`], [`mpls`]: pushing and popping VLAN tags and MPLS labels.
 
 mod encap;
@@ -15,11 +16,13 @@ pub(crate) mod headers;
 pub(crate) mod meter;
 mod mpls;
 mod nested;
+pub(crate) mod recirculate;
 pub(crate) mod set;
 mod set_ip;
 mod set_transport;
 pub(crate) mod vlan;
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use base::{DpPort, DropReason};
@@ -45,6 +48,8 @@ pub(crate) struct Executor<'a> {
     pub(crate) bare: bool,
     /// The last reason for which a packet was dropped though the actions did not say so.
     pub(crate) failed: Option<DropReason>,
+    /// Packets that are to be looked up once more ([`Executor::recirculate`]).
+    pub(crate) again: VecDeque<Batch>,
 }
 
 /// Where packets have been on their way through a list of actions.
@@ -65,8 +70,19 @@ struct Level {
     whole: bool,
 }
 
-impl Executor<'_> {
-    /// Runs `packets` through `actions`, and leaves `packets` empty.
+impl<'a> Executor<'a> {
+    /// For packets that came in at a port, if that is there.
+    pub(crate) fn new(
+        shared: &'a Shared,
+        ports: &'a PortTable,
+        in_port: DpPort,
+        from: Option<&'a Port>,
+        outputs: &'a mut Outputs,
+    ) -> Self {
+        Self { shared, ports, in_port, from, outputs, bare: false, failed: None, again: VecDeque::new() }
+    }
+
+    /// Runs `packets` through `actions`, and leaves `packets` empty. Some may be to be looked up once more then.
     pub(crate) fn run(&mut self, packets: &mut Batch, actions: &[DpAction]) {
         self.steps(packets, actions, Level { depth: 0, whole: true }, Fate::Open);
         self.bare = false;
@@ -108,6 +124,15 @@ impl Executor<'_> {
                 DpAction::PopMpls { ethertype } => {
                     let vlans_max = self.shared.vlans_max.load(Ordering::Relaxed);
                     self.keep(packets, |p| mpls::pop(p, *ethertype, vlans_max));
+                }
+                DpAction::CopyTtl { outwards } => {
+                    let vlans_max = self.shared.vlans_max.load(Ordering::Relaxed);
+                    packets.iter_mut().for_each(|p| mpls::copy_ttl(p, *outwards, vlans_max));
+                }
+                DpAction::Hash(kind, basis) => recirculate::hash(self.shared, self.in_port, packets, *kind, *basis),
+                DpAction::Recirc(id) => {
+                    fate = Fate::Settled;
+                    self.recirc(packets, *id, last);
                 }
                 DpAction::Controller(what) => {
                     fate = Fate::Settled;
@@ -251,7 +276,9 @@ fn set_all(packet: &mut Packet, sets: &[DpAction]) -> Result<(), DropReason> {
 /// A copy of the first `len` bytes.
 fn cut_copy_of(packet: &Packet, len: usize) -> Packet {
     let mut copy = if len < packet.len() { pool::filled(&packet.data()[..len]) } else { pool::copy(packet) };
-    copy.bare = packet.bare;
+    let offload = copy.offload;
+    copy.take_marks_of(packet);
+    copy.offload = offload;
     copy
 }
 

@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 
 use crate::exact::{Chance, Exact, Judge};
 use crate::execute::Executor;
+use crate::execute::recirculate::Misses;
 use crate::group::{Groups, Todo, Total};
 use crate::input;
 use crate::megaflow::{Found, Megaflow};
@@ -179,15 +180,7 @@ impl Forwarder {
         groups.sort(&mut self.batch, &mut self.lists, &mut self.misses);
         let todo = groups.todo();
         drop(reader);
-        let mut exec = Executor {
-            shared,
-            ports,
-            in_port: port.number,
-            from: Some(port),
-            outputs: &mut self.outputs,
-            bare: false,
-            failed: None,
-        };
+        let mut exec = Executor::new(shared, ports, port.number, Some(port), &mut self.outputs);
         for (todo, packets) in todo.iter().zip(&mut self.lists) {
             let n = packets.len();
             match todo {
@@ -195,6 +188,9 @@ impl Forwarder {
                 Todo::Run(actions) => exec.run(packets, actions),
             }
             self.unsettled -= n;
+        }
+        if !exec.again.is_empty() {
+            exec.recirculate(self.lane, Misses::Wait);
         }
         let counters = &shared.lanes[self.lane];
         bump_own(&counters.hit, (n - self.misses.len()) as u64);

@@ -29,7 +29,9 @@ pub(crate) fn parse(shared: &Shared, port: &Port, batch: &mut Batch, keys: &mut 
     keys.resize(batch.len().max(keys.len()), FlowKey::ZERO);
     let vlans_max = shared.vlans_max.load(Ordering::Relaxed);
     let number = PortNo(port.number.0);
-    for (key, packet) in keys.iter_mut().zip(batch.iter()) {
+    for (key, packet) in keys.iter_mut().zip(batch.iter_mut()) {
+        // A device may hand over what another sent.
+        (packet.recirc_id, packet.tags) = (0, 0);
         extract_into(key, packet.data(), number, vlans_max);
     }
 }

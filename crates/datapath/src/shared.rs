@@ -67,6 +67,8 @@ pub(crate) struct LaneCounters {
     pub(crate) probes: AtomicU64,
     /// Of `hit`, those that the microflow cache had.
     pub(crate) exact_hit: AtomicU64,
+    /// Packets that came back.
+    pub(crate) recirculated: AtomicU64,
     /// Packets that no flow covered, lost ones included. (`missed` counts those that were asked about.)
     pub(crate) misses: AtomicU64,
     pub(crate) checks: AtomicU64,
@@ -136,6 +138,7 @@ impl LaneCounters {
             exact_hits,
             megaflow_hits: hits.saturating_sub(exact_hits),
             probes: load(&self.probes),
+            recirculations: load(&self.recirculated),
             misses: load(&self.misses),
             lost: load(&self.lost),
             checks: load(&self.checks),

@@ -30,6 +30,7 @@ use packet::{Batch, Packet};
 use parking_lot::{Condvar, Mutex};
 
 use crate::execute::Executor;
+use crate::execute::recirculate::{Misses, key_of};
 use crate::forward::hit;
 use crate::output::Outputs;
 use crate::port::PortId;
@@ -372,24 +373,27 @@ impl Server {
         };
         let lane = shared.caller_lane();
         let vlans_max = shared.vlans_max.load(Ordering::Relaxed);
-        let mut exec = Executor {
-            shared: &shared,
-            ports: &ports,
-            in_port: id.number,
-            from: Some(port),
-            outputs: &mut self.outputs,
-            bare: false,
-            failed: None,
-        };
+        let mut exec = Executor::new(&shared, &ports, id.number, Some(port), &mut self.outputs);
         self.batch.reverse();
         while let Some(packet) = self.batch.pop() {
-            extract_into(&mut self.key, packet.data(), PortNo(id.number.0), vlans_max);
-            match hit(&shared, lane, &self.key, &packet) {
+            let again;
+            let key = if packet.recirc_id == 0 {
+                extract_into(&mut self.key, packet.data(), PortNo(id.number.0), vlans_max);
+                &self.key
+            } else {
+                again = key_of(&packet, id.number, vlans_max);
+                &again
+            };
+            exec.bare = packet.bare.is_some();
+            match hit(&shared, lane, key, &packet) {
                 Some(actions) => {
                     self.one.push(packet);
                     exec.run(&mut self.one, &actions);
                 }
-                None => miss(&mut exec, lane, &self.key, packet, &mut self.one),
+                None => miss(&mut exec, lane, key, packet, &mut self.one),
+            }
+            if !exec.again.is_empty() {
+                exec.recirculate(lane, Misses::Ask);
             }
         }
         self.outputs.flush(&shared, &ports);
@@ -398,7 +402,7 @@ impl Server {
 
 /// Asks the handler about `packet`, remembers the flow that it answers with, and executes its actions.
 /// `one` is an empty batch to work in.
-fn miss(exec: &mut Executor<'_>, lane: usize, key: &FlowKey, packet: Packet, one: &mut Batch) {
+pub(crate) fn miss(exec: &mut Executor<'_>, lane: usize, key: &FlowKey, packet: Packet, one: &mut Batch) {
     let (shared, counters) = (exec.shared, &exec.shared.lanes[lane]);
     let Some(handler) = shared.handler() else {
         bump(&counters.lost, 1);

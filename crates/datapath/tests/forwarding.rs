@@ -164,6 +164,7 @@ fn execute_trunc_clone_and_controller() {
         userdata: Vec::new(),
         table_miss: false,
         in_port: base::PortNo(1),
+        continuation: 0,
         metadata: FlowKey::ZERO,
     });
     let actions: DpActions = Arc::new([

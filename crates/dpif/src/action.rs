@@ -9,6 +9,15 @@ use std::sync::Arc;
 /// A shared list of actions, executed in order.
 pub type DpActions = Arc<[DpAction]>;
 
+/// What a hash of a flow is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum HashKind {
+    /// IP addresses and protocol, and transport ports: [`flow::hash::l4`].
+    L4,
+    /// The same for both directions, with Ethernet addresses: [`flow::hash::symmetric_l4`].
+    SymmetricL4,
+}
+
 /// One step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DpAction {
@@ -49,6 +58,12 @@ pub enum DpAction {
         /// first in the packet, 0x6558 says that a frame with an Ethernet header is left.
         ethertype: u16,
     },
+    /// Copy the time to live from what is under the outermost MPLS label (another, or IP) to the label, or from there to it
+    /// (OpenFlow 1.3 section 5.12). Packets without the one or the other stay as they are.
+    CopyTtl {
+        /// To the label.
+        outwards: bool,
+    },
     /// Give a packet without an Ethernet header one.
     PushEth {
         /// Destination.
@@ -69,6 +84,11 @@ pub enum DpAction {
     PushNsh(Arc<PushNsh>),
     /// Remove the network service header that a packet without an Ethernet header begins with.
     PopNsh,
+    /// Compute the hash of the packet's flow, which its key tells from then on (`dp_hash`).
+    Hash(HashKind, u32),
+    /// Have the packet, as it is now, looked up in the datapath's flows once more, with this `recirc_id` in its key; none
+    /// is 0.
+    Recirc(u32),
     /// Send the packet, as it is now, to controllers.
     Controller(Arc<ControllerUpcall>),
     /// Run the steps on a copy of the packet.
@@ -106,12 +126,15 @@ impl DpAction {
             | Self::PopVlan
             | Self::PushMpls { .. }
             | Self::PopMpls { .. }
+            | Self::CopyTtl { .. }
             | Self::PushEth { .. }
             | Self::PopEth
             | Self::AddMpls { .. }
             | Self::PushNsh(_)
-            | Self::PopNsh => true,
+            | Self::PopNsh
+            | Self::Hash(..) => true,
             Self::Output(_)
+            | Self::Recirc(_)
             | Self::Controller(_)
             | Self::Clone(_)
             | Self::CheckPktLen { .. }
@@ -121,9 +144,9 @@ impl DpAction {
         }
     }
 
-    /// Whether it makes a difference to actions behind it.
+    /// Whether it makes a difference to actions behind it. (A hash is for the look-up that it is computed for.)
     pub fn affects_later(&self) -> bool {
-        self.is_preparation() || matches!(self, Self::Meter(_) | Self::Drop(_))
+        self.is_preparation() && !matches!(self, Self::Hash(..)) || matches!(self, Self::Meter(_) | Self::Drop(_))
     }
 
     /// The lists of actions within it.
@@ -186,6 +209,8 @@ pub struct ControllerUpcall {
     pub table_miss: bool,
     /// Ingress port in the bridge's numbering.
     pub in_port: PortNo,
+    /// The number of what is left to be done when the controller lets the packet go on; 0 if nothing is to wait for that.
+    pub continuation: u32,
     /// The key at that point: registers, metadata and tunnel fields are reported from it.
     pub metadata: FlowKey,
 }

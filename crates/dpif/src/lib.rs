@@ -10,7 +10,7 @@ pub mod action;
 pub mod meter;
 pub mod text;
 
-pub use action::{ControllerUpcall, DpAction, DpActions};
+pub use action::{ControllerUpcall, DpAction, DpActions, HashKind};
 pub use meter::{BandKind, MeterBand, MeterConfig, MeterCount, MeterId, MeterStats, MeterUnit};
 
 use base::{DpPort, DropReason, Millis};
@@ -33,7 +33,7 @@ pub struct DpFlow {
     /// The bits that matter, and how the computation behind the flow came to look at them, in order: an index may be
     /// built along it. A flow that was narrowed may be widened again to all that these reads tell. So who finds an
     /// installed flow still right by a new computation has to put it again, with the new reads, if these are not all
-    /// among the old. The ingress port is always matched whole.
+    /// among the old. The ingress port and `recirc_id` are always matched whole.
     pub reads: Arc<Steps>,
     /// What to do.
     pub actions: DpActions,
@@ -84,7 +84,7 @@ pub struct DpFlowEntry {
     pub stats: DpFlowStats,
 }
 
-/// A packet that the datapath has no flow for.
+/// A packet that the datapath has no flow for: one that came in, or one that comes back ([`DpAction::Recirc`]).
 #[derive(Debug)]
 pub struct Upcall<'a> {
     /// Where it came in.

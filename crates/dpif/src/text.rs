@@ -9,7 +9,7 @@ pub use key::{Detail, format_key, key_to_string};
 pub use parse::{KeyError, parse_flow, parse_key};
 pub use parse_actions::{ActionsError, parse_actions};
 
-use crate::action::{DpAction, PushNsh};
+use crate::action::{DpAction, HashKind, PushNsh};
 use base::DpPort;
 use flow::extract::ethertype;
 use flow::{Field, FlowKey};
@@ -52,6 +52,7 @@ fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Opti
                 eth_type = *ethertype;
                 write!(out, "add_mpls({},eth_type=0x{ethertype:x})", key::mpls_entry(*lse, u32::MAX))
             }
+            DpAction::CopyTtl { outwards } => write!(out, "copy_ttl_{}", if *outwards { "out" } else { "in" }),
             DpAction::PushEth { dst, src } => write!(out, "push_eth(src={src},dst={dst})"),
             DpAction::PopEth => write!(out, "pop_eth"),
             DpAction::PushNsh(what) => write_push_nsh(what, out),
@@ -62,13 +63,18 @@ fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Opti
             }
             DpAction::Controller(c) => write!(
                 out,
-                "userspace(pid=0,controller(reason={},dont_send=0,continuation=0,recirc_id=0,rule_cookie={},\
+                "userspace(pid=0,controller(reason={},dont_send=0,continuation={},recirc_id={},rule_cookie={},\
                  controller_id={},max_len={}))",
                 c.reason,
+                u8::from(c.continuation != 0),
+                c.continuation,
                 key::hex(c.cookie.into()),
                 c.controller_id,
                 c.max_len
             ),
+            DpAction::Hash(HashKind::L4, basis) => write!(out, "hash(l4({basis}))"),
+            DpAction::Hash(HashKind::SymmetricL4, basis) => write!(out, "hash(sym_l4({basis}))"),
+            DpAction::Recirc(id) => write!(out, "recirc({})", key::hex((*id).into())),
             DpAction::Clone(inner) => write_nested("clone(", inner, eth_type, name, out),
             DpAction::CheckPktLen { size, greater, lesser } => {
                 let _ = write!(out, "check_pkt_len(size={size},");

@@ -110,9 +110,9 @@ fn ipv4(key: &FlowKey, payload: &[u8], out: &mut Vec<u8>) {
         ttl: key.get(Field::IpTtl) as u8,
         id: 0,
         flags_offset: match frag {
-            0 => 0x4000,
+            0 => 0,
             FRAG_ANY => 0x2000,
-            _ => 100,
+            _ => 0x2000 + 100,
         },
     };
     let body =

@@ -11,6 +11,7 @@
 //! The pass reads each byte once, in order, through a slice that shrinks from the front ([`take`]); each step is a
 //! length check and a few loads. Metadata words are left zero but for the ingress port.
 
+use crate::Field;
 use crate::key::FlowKey;
 use crate::layout;
 use base::PortNo;
@@ -110,6 +111,38 @@ pub fn extract_into(key: &mut FlowKey, frame: &[u8], in_port: PortNo, vlans_max:
     if let Some(layers) = plain(key, frame) { layers } else { pass(key, frame, vlans_max) }
 }
 
+/// What a key tells of a packet that comes back into a datapath's flows, beside its bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Again {
+    /// Where it came in.
+    pub in_port: PortNo,
+    /// What goes on with it.
+    pub recirc_id: u32,
+    /// The hash that was computed of it; 0 if none was.
+    pub dp_hash: u32,
+    /// Of a packet that has no Ethernet header, the Ethernet type of what it begins with.
+    pub bare: Option<u16>,
+}
+
+/// The key of a packet that comes back, with `vlans_max` VLAN tags at most.
+pub fn extract_again(packet: &[u8], again: Again, vlans_max: usize) -> FlowKey {
+    let mut key = FlowKey::ZERO;
+    match again.bare {
+        None => _ = pass(&mut key, packet, vlans_max),
+        Some(kind) => {
+            // The packet type of namespace 1, Ethernet types (OpenFlow 1.5 section 7.2.3.11).
+            key.set(Field::PacketType, 1 << 16 | u128::from(kind));
+            key.set(Field::EthType, kind.into());
+            let mut layers = Layers { end: packet.len(), ..Layers::default() };
+            network(&mut key, &mut layers, packet, packet, kind);
+        }
+    }
+    key.set_in_port(again.in_port);
+    key.set(Field::RecircId, again.recirc_id.into());
+    key.set(Field::DpHash, again.dp_hash.into());
+    key
+}
+
 /// What nearly all frames are: TCP or UDP over IPv4 without VLAN tags, options or fragments, read at fixed places. If it
 /// is anything else, or the lengths in it do not fit, nothing is written. Says what [`pass`] says.
 #[inline]
@@ -157,11 +190,17 @@ fn pass(key: &mut FlowKey, frame: &[u8], vlans_max: usize) -> Layers {
     w[layout::ETH_SRC] = be48_at::<6, 12>(eth) << 16 | u64::from(tags.0[0].1);
     w[layout::VLAN] = u64::from(tags.0[0].0) << 48 | u64::from(tags.0[1].0) << 32 | u64::from(tags.0[1].1) << 16;
 
+    network(key, &mut layers, frame, rest, dl_type);
+    layers
+}
+
+/// What follows the Ethernet header.
+fn network(key: &mut FlowKey, layers: &mut Layers, frame: &[u8], rest: &[u8], dl_type: u16) {
     let at = frame.len() - rest.len();
     layers.l3 = u16::try_from(at).ok();
     match dl_type {
-        ethertype::IPV4 => ipv4(key, &mut layers, frame.len(), rest),
-        ethertype::IPV6 => ipv6(key, &mut layers, frame.len(), rest),
+        ethertype::IPV4 => ipv4(key, layers, frame.len(), rest),
+        ethertype::IPV6 => ipv6(key, layers, frame.len(), rest),
         ethertype::ARP | ethertype::RARP => arp(key, rest),
         ethertype::MPLS | ethertype::MPLS_MCAST => {
             layers.l2_5 = layers.l3;
@@ -171,7 +210,6 @@ fn pass(key: &mut FlowKey, frame: &[u8], vlans_max: usize) -> Layers {
         ethertype::NSH => nsh(key, rest),
         _ => {}
     }
-    layers
 }
 
 /// Takes `N` bytes off the front of `rest`, if it has them.

@@ -29,9 +29,10 @@ pub const TUN_ERSPAN: usize = 48;
 pub const TUN_GTPU: usize = 49;
 /// Word 50.
 pub const SKB_PKT: usize = 50;
-/// Word 51.
-pub const DPHASH_RECIRC: usize = 51;
-/// Word 52.
+/// Word 51: `dp_hash` and `actset_output`.
+pub const DPHASH_ACTSET: usize = 51;
+/// Word 52: where a packet is on its way: the ingress port (upper half) and `recirc_id`. Every cached verdict is for one
+/// of these.
 pub const PORTS: usize = 52;
 /// Word 53.
 pub const CONJ_CTMARK: usize = 53;

@@ -2,18 +2,20 @@
 //!
 //! - [`field`], [`table`]: the one table that describes every match field (ovs-fields(7)).
 //! - [`layout`]: where things stand in a key, and the lookup stages.
-//! - [`key`]: [`FlowKey`] and [`FlowMask`]; [`matches`]: [`Match`]; [`reads`]: [`Reads`].
+//! - [`key`]: [`FlowKey`] and [`FlowMask`]; [`matches`]: [`Match`]; [`options`]: tunnel options; [`reads`]: [`Reads`].
 //! - [`sparse`], [`steps`]: keys, masks and reads in the form in which they are kept.
-//! - [`mod@extract`]: from the bytes of a frame to its key; [`mod@compose`]: and back.
+//! - [`mod@extract`]: from the bytes of a frame to its key; [`mod@compose`]: and back; [`hash`]: hashes of its flow.
 //! - [`text`]: matches and keys as `ovs-ofctl` reads and writes them; [`normalize`]: prerequisites.
 
 pub mod compose;
 pub mod extract;
 pub mod field;
+pub mod hash;
 pub mod key;
 pub mod layout;
 pub mod matches;
 pub mod normalize;
+pub mod options;
 pub mod reads;
 pub mod sparse;
 pub mod steps;
@@ -21,12 +23,13 @@ pub mod table;
 pub mod text;
 
 pub use compose::compose;
-pub use extract::{Layers, extract};
+pub use extract::{Again, Layers, extract};
 pub use field::{Field, FieldInfo, Format, Loc, Maskable, Prereq};
 pub use key::{FlowKey, FlowMask};
 pub use layout::{Stage, WORDS};
-pub use matches::Match;
+pub use matches::{Match, OptionPlace};
 pub use normalize::Normalized;
+pub use options::TunOption;
 pub use reads::{Reads, Step};
 pub use sparse::Sparse;
 pub use steps::Steps;

@@ -3,21 +3,24 @@
 use super::field::Field;
 use super::key::{FlowKey, FlowMask};
 use super::layout;
+use super::options::TunOption;
 
-/// A value and a mask. Invariant: bits of `key` outside of `mask` are zero (the methods keep it).
+/// A value and a mask, and tunnel options, whose place in a key only a switch knows. Invariant: bits of `key` outside of
+/// `mask` are zero, and options are in the order of their fields (the methods keep it).
 #[derive(Clone, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Match {
     key: FlowKey,
     mask: FlowMask,
+    options: Vec<TunOption>,
 }
 
 impl Match {
     /// Matches every packet.
-    pub const ANY: Self = Self { key: FlowKey::ZERO, mask: FlowKey::ZERO };
+    pub const ANY: Self = Self { key: FlowKey::ZERO, mask: FlowKey::ZERO, options: Vec::new() };
 
     /// Matches keys that agree with `key` in the bits of `mask`.
     pub fn new(key: &FlowKey, mask: FlowMask) -> Self {
-        Self { key: key.masked(&mask), mask }
+        Self { key: key.masked(&mask), mask, options: Vec::new() }
     }
 
     /// The values; zero where the mask is.
@@ -28,6 +31,61 @@ impl Match {
     /// The bits that matter.
     pub fn mask(&self) -> &FlowMask {
         &self.mask
+    }
+
+    /// Tunnel options that are matched, in the order of their fields.
+    pub fn options(&self) -> &[TunOption] {
+        &self.options
+    }
+
+    /// Matches a tunnel option. Whether that is new: false, and nothing is changed, if its field is matched already.
+    pub fn set_option(&mut self, option: TunOption) -> bool {
+        match self.options.binary_search_by_key(&option.field(), TunOption::field) {
+            Ok(_) => false,
+            Err(at) => {
+                self.options.insert(at, option);
+                true
+            }
+        }
+    }
+
+    /// Matches an option by the bits of the key where a switch keeps it: 4 bytes at each of these places, the most
+    /// significant first. Whether it fits there.
+    pub fn place_option(&mut self, option: &TunOption, places: &[OptionPlace]) -> bool {
+        if option.mask() == Some(&[]) {
+            let (word, bit) = presence(option.index());
+            self.mask.0[word] |= bit;
+            self.key.0[word] |= bit;
+            return true;
+        }
+        let (value, mask) = (option.value(), option.mask());
+        if value.len() > 4 * places.len() {
+            return false;
+        }
+        for (n, place) in places.iter().rev().enumerate() {
+            let part =
+                |bytes: &[u8]| bytes.rchunks(4).nth(n).map_or(0, |c| c.iter().fold(0, |v, b| v << 8 | u32::from(*b)));
+            let mask = mask.map_or(u32::MAX, part);
+            place.put(&mut self.mask, mask);
+            place.put(&mut self.key, part(value) & mask);
+        }
+        true
+    }
+
+    /// What [`Match::place_option`] made of an option of `field`; `None` if these bits of the key are not matched.
+    pub fn option_at(&self, field: Field, places: &[OptionPlace]) -> Option<TunOption> {
+        let bytes = |key: &FlowKey| places.iter().flat_map(|place| place.get(key).to_be_bytes()).collect::<Vec<u8>>();
+        let (value, mask) = (bytes(&self.key), bytes(&self.mask));
+        let none = mask.iter().all(|byte| *byte == 0);
+        let exact = !mask.is_empty() && mask.iter().all(|byte| *byte == 0xff);
+        let option = TunOption::new(field, &value, (!exact).then_some(&mask))?;
+        let (word, bit) = presence(option.index());
+        (!none || self.mask.0[word] & bit != 0).then_some(option)
+    }
+
+    /// The options, which are matched no more.
+    pub fn take_options(&mut self) -> Vec<TunOption> {
+        std::mem::take(&mut self.options)
     }
 
     /// Matches `field` exactly.
@@ -87,21 +145,56 @@ impl Match {
         self.get(field) == (value, field.info().full_mask())
     }
 
-    /// Whether `key` matches.
+    /// Whether `key` matches, whatever its tunnel options.
     pub fn matches(&self, key: &FlowKey) -> bool {
         self.key.eq_masked(key, &self.mask)
     }
 
-    /// Whether every key that matches `other` matches `self` too.
+    /// Whether every key that matches `other` matches `self` too, whatever the tunnel options.
     pub fn contains(&self, other: &Self) -> bool {
         self.mask.0.iter().zip(&other.mask.0).all(|(a, b)| a & !b == 0) && self.key.eq_masked(&other.key, &self.mask)
     }
 
-    /// Whether some key matches both.
+    /// Whether some key matches both, whatever the tunnel options.
     pub fn overlaps(&self, other: &Self) -> bool {
         let common = self.mask.masked(&other.mask);
         self.key.eq_masked(&other.key, &common)
     }
+}
+
+/// Where four bytes of a tunnel option stand in a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OptionPlace(u8);
+
+impl OptionPlace {
+    /// How many there are. (The last two are taken by what tells of each option whether the packet has it.)
+    pub const COUNT: u8 = 2 * PRESENCE as u8;
+
+    /// Place `n`, if there is one.
+    pub fn new(n: u8) -> Option<Self> {
+        (n < Self::COUNT).then_some(Self(n))
+    }
+
+    fn word(self) -> (usize, u8) {
+        (layout::TUN_METADATA + usize::from(self.0 / 2), if self.0.is_multiple_of(2) { 32 } else { 0 })
+    }
+
+    fn get(self, key: &FlowKey) -> u32 {
+        let (word, shift) = self.word();
+        (key.0[word] >> shift) as u32
+    }
+
+    fn put(self, key: &mut FlowKey, value: u32) {
+        let (word, shift) = self.word();
+        key.0[word] = key.0[word] & !(0xffff_ffff << shift) | u64::from(value) << shift;
+    }
+}
+
+/// The word of a key that has a bit for each option that the packet has, among those of options.
+const PRESENCE: usize = layout::REGS - layout::TUN_METADATA - 1;
+
+fn presence(index: u8) -> (usize, u64) {
+    (layout::TUN_METADATA + PRESENCE, 1 << (index & 63))
 }
 
 /// The port in whose place an ICMP type or code stands.
@@ -130,6 +223,29 @@ mod tests {
             m.set_masked(f.id, 0, 0);
             assert_eq!(m, Match::ANY, "{}", f.name);
         }
+    }
+
+    #[test]
+    fn options_in_a_key() {
+        let places: Vec<OptionPlace> = [60, 7].into_iter().filter_map(OptionPlace::new).collect();
+        for (value, mask) in [
+            (&[0x12, 0x34, 0x56, 0x78, 0x9a][..], None),
+            (&[], None),
+            (&[1, 0, 0, 0, 2], Some(&[0xff, 0, 0, 0, 3][..])),
+            (&[], Some(&[][..])),
+        ] {
+            let option = TunOption::new(Field::TunMetadata3, value, mask).expect("an option");
+            let mut m = Match::ANY;
+            assert!(m.place_option(&option, &places));
+            assert_eq!(m.option_at(Field::TunMetadata3, &places), Some(option));
+            // Another one that stands elsewhere is not matched.
+            let other: Vec<OptionPlace> = OptionPlace::new(5).into_iter().collect();
+            assert_eq!(m.option_at(Field::TunMetadata4, &other), None);
+        }
+        let long = TunOption::new(Field::TunMetadata3, &[1; 9], None).expect("an option");
+        let mut m = Match::ANY;
+        assert!(!m.place_option(&long, &places));
+        assert_eq!(OptionPlace::new(62), None);
     }
 
     #[test]

@@ -119,11 +119,11 @@ fields! {
     Metadata, "metadata", "", 64, 64, Full, Hex, None, RW, bits(w::METADATA, 0, 64), [oxm(0x8000, 2, V12, "OXM_OF_METADATA")];
     InPort, "in_port", "", 16, 16, None, OfPort, None, RW, Loc::InPort16, [nxm(0, 0, "NXM_OF_IN_PORT")];
     InPortOxm, "in_port_oxm", "", 32, 32, None, OfPort32, None, RW, bits(w::PORTS, 32, 32), [oxm(0x8000, 0, V12, "OXM_OF_IN_PORT")];
-    ActsetOutput, "actset_output", "", 32, 32, None, OfPort32, None, RO, bits(w::PORTS, 0, 32), [exp(ONF, 43, V13, "ONFOXM_ET_ACTSET_OUTPUT"), oxm(0x8000, 43, V15, "OXM_OF_ACTSET_OUTPUT")];
+    ActsetOutput, "actset_output", "", 32, 32, None, OfPort32, None, RO, bits(w::DPHASH_ACTSET, 0, 32), [exp(ONF, 43, V13, "ONFOXM_ET_ACTSET_OUTPUT"), oxm(0x8000, 43, V15, "OXM_OF_ACTSET_OUTPUT")];
     SkbPriority, "skb_priority", "", 32, 32, None, Hex, None, RO, bits(w::SKB_PKT, 32, 32), [];
     PktMark, "pkt_mark", "", 32, 32, Full, Hex, None, RW, bits(w::SKB_PKT, 0, 32), [nxm(1, 33, "NXM_NX_PKT_MARK")];
-    DpHash, "dp_hash", "", 32, 32, Full, Hex, None, RO, bits(w::DPHASH_RECIRC, 32, 32), [nxm(1, 35, "NXM_NX_DP_HASH"), exp(NICIRA, 0, 0, "NXOXM_ET_DP_HASH")];
-    RecircId, "recirc_id", "", 32, 32, None, Decimal, None, RO, bits(w::DPHASH_RECIRC, 0, 32), [nxm(1, 36, "NXM_NX_RECIRC_ID")];
+    DpHash, "dp_hash", "", 32, 32, Full, Hex, None, RO, bits(w::DPHASH_ACTSET, 32, 32), [nxm(1, 35, "NXM_NX_DP_HASH"), exp(NICIRA, 0, 0, "NXOXM_ET_DP_HASH")];
+    RecircId, "recirc_id", "", 32, 32, None, Decimal, None, RO, bits(w::PORTS, 0, 32), [nxm(1, 36, "NXM_NX_RECIRC_ID")];
     ConjId, "conj_id", "", 32, 32, None, Decimal, None, RO, bits(w::CONJ_CTMARK, 32, 32), [nxm(1, 37, "NXM_NX_CONJ_ID")];
     CtMark, "ct_mark", "", 32, 32, Full, Hex, None, RW, bits(w::CONJ_CTMARK, 0, 32), [nxm(1, 107, "NXM_NX_CT_MARK")];
     CtState, "ct_state", "", 8, 32, Full, CtState, None, RO, bits(w::CT, 32, 32), [nxm(1, 105, "NXM_NX_CT_STATE")];

@@ -47,6 +47,12 @@ const PROGRAMS: &[Program] = &[
         summary: "make and look into database files",
         main: ovsdb_tools::tool_main,
     },
+    Program {
+        name: "ovs-testcontroller",
+        subcommand: "testcontroller",
+        summary: "a simple OpenFlow controller",
+        main: testcontroller::main,
+    },
     Program { name: "ovs-dpctl", subcommand: "dpctl", summary: "look into the datapath", main: dpctl::main },
 ];
 

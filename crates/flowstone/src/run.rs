@@ -132,7 +132,8 @@ fn serve(args: &[OsString], line: CommandLine, log: &Arc<vlog::Log>) -> Result<(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
     let outcome = runtime.block_on(async {
         let remote = format!("unix:{}", rundir.join("db.sock").display());
-        let mut switch = Daemon::new(Options { remote, rundir: rundir.clone(), types: line.types }, Clock::real())?;
+        let options = Options { remote, rundir: rundir.clone(), types: line.types, tls: tls::Config::default() };
+        let mut switch = Daemon::new(options, Clock::real())?;
         let commands = vswitchd::program::control_commands("ovs-vswitchd", log, started.shutdown(), &switch);
         tokio::spawn(bind(&rundir, "ovs-vswitchd", &commands)?.run());
         vswitchd::program::until_the_end(&mut switch, &mut started, &commands).await

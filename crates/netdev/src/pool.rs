@@ -69,7 +69,7 @@ pub fn copy_all(packets: &[Packet], batch: &mut Batch) {
     let (reused, new) = packets.split_at(batch.len() - before);
     for (copy, packet) in batch[before..].iter_mut().zip(reused) {
         copy.refill(packet.data());
-        (copy.bare, copy.offload) = (packet.bare, packet.offload);
+        copy.take_marks_of(packet);
     }
     batch.extend(new.iter().map(copy));
 }
@@ -77,7 +77,7 @@ pub fn copy_all(packets: &[Packet], batch: &mut Batch) {
 /// A copy of `packet`, marks included, in a buffer of the pool if there is one.
 pub fn copy(packet: &Packet) -> Packet {
     let mut copy = filled(packet.data());
-    (copy.bare, copy.offload) = (packet.bare, packet.offload);
+    copy.take_marks_of(packet);
     copy
 }
 

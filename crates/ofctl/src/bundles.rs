@@ -12,6 +12,7 @@ use openflow::message::{self, Options, encode_with};
 use openflow::print::{self, Style};
 use openflow::switch::{ErrorReport, ReportedError};
 use openflow::{Form, Message, Protocols, parse_flow_line, parse_group_line};
+use std::collections::HashMap;
 
 const FLAGS: u16 = flag::ATOMIC | flag::ORDERED;
 
@@ -26,6 +27,12 @@ pub(crate) fn transact(c: &Context, conn: &mut Vconn, messages: &[Vec<u8>]) -> R
         for message in messages {
             let add = bundle::wrap(conn.version, BUNDLE_ID, FLAGS, message);
             conn.send(&add).map_err(|e| io_error(&e))?;
+            // A switch with many errors to tell takes no more until some of them are heard.
+            while conn.is_flushed()
+                && let Some(msg) = conn.recv_ready().map_err(|e| io_error(&e))?
+            {
+                errors.extend(is_error(&msg).then_some(msg));
+            }
         }
         done = step(conn, BundleStep::Close, &mut errors)?;
         let last = if errors.is_empty() { BundleStep::Commit } else { BundleStep::Discard };
@@ -33,8 +40,9 @@ pub(crate) fn transact(c: &Context, conn: &mut Vconn, messages: &[Vec<u8>]) -> R
             done = step(conn, last, &mut errors)? && last == BundleStep::Commit;
         }
     }
+    let by_xid: HashMap<u32, &Vec<u8>> = messages.iter().map(|m| (xid_of(m), m)).collect();
     for error in &errors {
-        tell(c, error, messages);
+        tell(c, error, &by_xid);
     }
     if done && errors.is_empty() { Ok(()) } else { Err(fatal(format!("talking to {} (Protocol error)", conn.name))) }
 }
@@ -57,13 +65,13 @@ fn step(conn: &mut Vconn, step: BundleStep, errors: &mut Vec<Vec<u8>>) -> Result
 }
 
 /// Prints an error, with the whole message that it is about where that is one of these.
-fn tell(c: &Context, error: &[u8], messages: &[Vec<u8>]) {
+fn tell(c: &Context, error: &[u8], messages: &HashMap<u32, &Vec<u8>>) {
     let Ok((_, xid, Message::Error(ErrorReport { error: ReportedError::Known(known), data }))) = message::decode(error)
     else {
         eprintln!("***decode error***");
         return;
     };
-    let about = messages.iter().find(|m| xid_of(m) == xid).unwrap_or(&data);
+    let about = messages.get(&xid).copied().unwrap_or(&data);
     eprint!("Error {} for: {}", known.name(), print::print(about, Style::plain(c.verbosity + 1)));
 }
 

@@ -1,9 +1,10 @@
 //! The table of commands.
 
 use crate::error::{Result, fatal};
-use crate::options::Context;
+use crate::options::{Context, Format};
 use crate::{
-    bundles, flow_change, flow_dump, flow_set, groups, meters, monitor, offline, packet_out, ports, query, tables,
+    bundles, codec, flow_change, flow_dump, flow_set, groups, meters, monitor, nx_match, offline, packet_out, packets,
+    ports, query, tables, tlv,
 };
 
 /// Whether a command changes something.
@@ -77,6 +78,9 @@ const COMMANDS: &[Command] = &[
     command("meter-features", 1, 1, Reads, meters::meter_features),
     command("bundle", 2, 2, Writes, bundles::bundle),
     command("packet-out", 2, MANY, Writes, packet_out::packet_out),
+    command("add-tlv-map", 2, 2, Writes, tlv::add_tlv_map),
+    command("del-tlv-map", 1, 2, Writes, tlv::del_tlv_map),
+    command("dump-tlv-map", 1, 1, Reads, tlv::dump_tlv_map),
     command("probe", 1, 1, Reads, query::probe),
     command("ping", 1, 2, Reads, query::ping),
     command("benchmark", 3, 3, Reads, query::benchmark),
@@ -84,28 +88,117 @@ const COMMANDS: &[Command] = &[
     command("ofp-parse", 1, 1, Reads, offline::ofp_parse),
     command("parse-flow", 1, 1, Reads, offline::parse_flow_command),
     command("parse-flows", 1, 1, Reads, offline::parse_flows_command),
-    command("parse-pcap", 1, MANY, Reads, offline::parse_pcap),
+    command("ofp-parse-pcap", 1, MANY, Reads, packets::ofp_parse_pcap),
+    command("parse-pcap", 1, MANY, Reads, packets::parse_pcap),
+    command("parse-packet", 0, 0, Reads, packets::parse_packet),
+    command("compose-packet", 1, 2, Reads, packets::compose_packet),
+    command("parse-group", 1, 1, Reads, codec::parse_group),
+    command("parse-groups", 1, 1, Reads, codec::parse_groups),
+    command("parse-nx-match", 0, 0, Reads, nx_match::parse_nxm),
+    command("parse-nxm", 0, 0, Reads, nx_match::parse_nxm),
+    command("parse-oxm", 1, 1, Reads, nx_match::parse_oxm),
+    command("parse-actions", 1, 1, Reads, codec::parse_actions),
+    command("parse-instructions", 1, 1, Reads, codec::parse_instructions),
+    command("parse-ofp10-match", 0, 0, Reads, codec::parse_ofp10_match),
+    command("parse-ofp11-match", 0, 0, Reads, codec::parse_ofp11_match),
+    command("check-vlan", 2, 2, Reads, nx_match::check_vlan),
+    command("print-error", 1, 1, Reads, codec::print_error),
+    command("encode-error-reply", 2, 2, Reads, codec::encode_error_reply),
+    command("encode-hello", 1, 1, Reads, codec::encode_hello),
+    command("parse-key-value", 1, MANY, Reads, codec::parse_key_value),
+    command("help", 0, MANY, Reads, help),
     command("list-commands", 0, MANY, Reads, list_commands),
 ];
 
 /// Commands of ovs-ofctl that are not there yet.
-const MISSING: &[&str] = &[
-    "dump-tlv-map",
-    "add-tlv-map",
-    "del-tlv-map",
-    "dump-ipfix-bridge",
-    "dump-ipfix-flow",
-    "ct-flush-zone",
-    "ct-flush",
-    "ofp-parse-pcap",
-];
+const MISSING: &[&str] = &["dump-ipfix-bridge", "dump-ipfix-flow", "ct-flush-zone", "ct-flush"];
 
 fn list_commands(_: &Context, _: &[String]) -> Result {
+    println!("The available commands are:");
+    let usage = |name: &str| ARGUMENTS.iter().find(|(n, _)| *n == name).map_or("", |(_, arguments)| *arguments);
     for c in COMMANDS {
-        println!("{}", c.name);
+        println!("  {:<23} {}", c.name, usage(c.name));
     }
     Ok(())
 }
+
+fn help(c: &Context, _: &[String]) -> Result {
+    print!("{}", crate::options::usage(&c.program));
+    Ok(())
+}
+
+/// What commands take, as `list-commands` says it.
+#[rustfmt::skip]
+const ARGUMENTS: &[(&str, &str)] = &[
+    ("show", "switch"),
+    ("monitor", "switch [misslen] [invalid_ttl] [watch:[...]]"),
+    ("snoop", "switch"),
+    ("dump-desc", "switch"),
+    ("dump-tables", "switch"),
+    ("dump-table-features", "switch"),
+    ("dump-table-desc", "switch"),
+    ("dump-flows", "switch"),
+    ("dump-aggregate", "switch"),
+    ("queue-stats", "switch [port [queue]]"),
+    ("queue-get-config", "switch [port [queue]]"),
+    ("add-flow", "switch flow"),
+    ("add-flows", "switch file"),
+    ("mod-flows", "switch flow"),
+    ("del-flows", "switch [flow]"),
+    ("replace-flows", "switch file"),
+    ("diff-flows", "source1 source2"),
+    ("add-meter", "switch meter"),
+    ("mod-meter", "switch meter"),
+    ("del-meter", "switch meter"),
+    ("del-meters", "switch"),
+    ("dump-meter", "switch meter"),
+    ("dump-meters", "switch"),
+    ("meter-stats", "switch [meter]"),
+    ("meter-features", "switch"),
+    ("packet-out", "switch \"in_port=<port> packet=<hex data> actions=...\""),
+    ("dump-ports", "switch [port]"),
+    ("dump-ports-desc", "switch [port]"),
+    ("mod-port", "switch iface act"),
+    ("mod-table", "switch mod"),
+    ("get-frags", "switch"),
+    ("set-frags", "switch frag_mode"),
+    ("probe", "target"),
+    ("ping", "target [n]"),
+    ("benchmark", "target n count"),
+    ("dump-ipfix-bridge", "switch"),
+    ("dump-ipfix-flow", "switch"),
+    ("ct-flush-zone", "switch zone"),
+    ("ct-flush", "switch [zone=N] [ct-orig-tuple [ct-reply-tuple]]"),
+    ("ofp-parse", "file"),
+    ("ofp-parse-pcap", "pcap"),
+    ("add-group", "switch group"),
+    ("add-groups", "switch file"),
+    ("mod-group", "switch group"),
+    ("del-groups", "switch [group]"),
+    ("insert-buckets", "switch [group]"),
+    ("remove-buckets", "switch [group]"),
+    ("dump-groups", "switch [group]"),
+    ("dump-group-stats", "switch [group]"),
+    ("dump-group-features", "switch"),
+    ("bundle", "switch file"),
+    ("add-tlv-map", "switch map"),
+    ("del-tlv-map", "switch [map]"),
+    ("dump-tlv-map", "switch"),
+];
+
+/// Commands whose output there is as JSON.
+const AS_JSON: &[&str] = &[
+    "show",
+    "dump-desc",
+    "dump-tables",
+    "dump-flows",
+    "dump-aggregate",
+    "dump-ports",
+    "dump-ports-desc",
+    "queue-stats",
+    "dump-groups",
+    "dump-group-stats",
+];
 
 /// Runs the command of the command line.
 pub(crate) fn run(mut context: Context) -> Result {
@@ -123,6 +216,9 @@ pub(crate) fn run(mut context: Context) -> Result {
     }
     if args.len() > command.args_max {
         return Err(fatal(format!("'{name}' command takes at most {} arguments", command.args_max)));
+    }
+    if context.format != Format::Text && !AS_JSON.contains(&command.name) {
+        return Err(crate::json::no_form());
     }
     if command.access == Writes && context.read_only {
         return Err(fatal(format!("'{name}' command does not work in read only mode")));

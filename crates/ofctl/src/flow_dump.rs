@@ -1,7 +1,8 @@
 //! Commands that print flows.
 
 use crate::error::{Result, fatal};
-use crate::options::{Context, SortKey};
+use crate::json;
+use crate::options::{Context, Format, SortKey};
 use crate::switch::{
     Out, Target, accepted_names_ports_first, dump_stats, open, set_protocol_for_dump, shown_names, stats_of, style,
 };
@@ -63,6 +64,12 @@ pub fn dump_flows(c: &Context, a: &[String]) -> Result {
             names = Some(shown_names(c, &a[0])?);
         }
         let names = names.as_ref().and_then(Option::as_ref);
+        if c.format != Format::Text {
+            let version = crate::protocol::versions(p).newest().unwrap_or(openflow::Version::V10);
+            let body = StatsReply::Flow(flows.to_vec());
+            json::put(c, &json::of(&Message::StatsReply { more: false, body }, version, names)?);
+            return Ok(());
+        }
         let mut style = style(c, names, c.verbosity);
         style.version = crate::protocol::versions(p).newest().unwrap_or(openflow::Version::V10);
         for f in flows {
@@ -72,11 +79,12 @@ pub fn dump_flows(c: &Context, a: &[String]) -> Result {
             f.hard_age = None;
             flow_stats(f, show, style, &mut line);
             line.push('\n');
-            out.put(&line);
+            out.put(&c.paint(line));
         }
         Ok(())
     };
-    if c.sort.is_empty() {
+    // One document has all of them.
+    if c.sort.is_empty() && c.format == Format::Text {
         return each_part(&mut conn, flow_request(q, p), |mut flows| print(&mut flows));
     }
     let mut all = Vec::new();

@@ -209,7 +209,7 @@ pub fn diff_flows(c: &Context, a: &[String]) -> Result {
                 let mut line = String::from(sign);
                 flow_difference(&as_stats(id, v), style(c, shown.as_ref(), 0), &mut line);
                 line.push('\n');
-                out.put(&line);
+                out.put(&c.paint(line));
             }
         }
     }

@@ -3,29 +3,37 @@
 //! - [`options`](mod@options): the command line; `commands`: the table of commands.
 //! - [`vconn`]: a connection to a switch; [`switch`]: opening one by name, exchanges, names of ports and tables.
 //! - [`protocol`]: flow formats, and which a flow needs.
-//! - `query`, `flow_dump`, `flow_change`, `flow_set`, `packet_out`, `ports`, `monitor`, `offline`: the commands.
+//! - `query`, `flow_dump`, `flow_change`, `flow_set`, `packet_out`, `ports`, `monitor`: the commands that ask a switch;
+//!   `offline`, `codec`, `nx_match`, `packets`: those that do without. [`colour`]: colours of flows; [`json`]: answers as
+//!   JSON.
 //!
 //! A command runs from top to bottom on one thread with blocking sockets; only `monitor` and `snoop` have a second one,
 //! for their control socket.
 
 pub mod bundles;
+pub mod codec;
+pub mod colour;
 pub mod error;
 pub mod flow_change;
 pub mod flow_dump;
 pub mod flow_set;
 pub mod flow_text;
 pub mod groups;
+pub mod json;
 pub mod meters;
 pub mod monitor;
 pub mod names;
+pub mod nx_match;
 pub mod offline;
 pub mod options;
 pub mod packet_out;
+pub mod packets;
 pub mod ports;
 pub mod protocol;
 pub mod query;
 pub mod switch;
 pub mod tables;
+pub mod tlv;
 pub mod vconn;
 
 mod commands;

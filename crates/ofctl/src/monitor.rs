@@ -4,15 +4,18 @@ use crate::error::{Exit, Result, fatal, strerror};
 use crate::names::Names;
 use crate::options::Context;
 use crate::packet_out::hex;
+use crate::protocol::version_list;
 use crate::query::config;
-use crate::switch::{Target, accepted_names, barrier, fail_on_errors, open, shown_names, style, transact_noreply};
+use crate::switch::{
+    Target, accepted_names, barrier, fail_on_errors, open, open_in, shown_names, style, transact_noreply,
+};
 use crate::vconn::{Vconn, Writer, next_xid, xid_of};
 use openflow::message::{self, Options};
 use openflow::monitor::{FlowMonitorRequest, MonitorCommand};
 use openflow::multipart::StatsRequest;
 use openflow::packet::PacketInFormat;
 use openflow::print::{Style, print};
-use openflow::{Message, Version, parse_flow_filter};
+use openflow::{FlowTextError, Message, Version, Versions, parse_flow_filter};
 use std::fs::File;
 use std::io::Write;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -22,9 +25,17 @@ use unixctl::{Call, Commands};
 #[derive(Default)]
 struct State {
     writer: Option<Writer>,
+    /// What the connection speaks.
+    version: Option<Version>,
     blocked: bool,
     barriers: Vec<(u32, Call)>,
     output: Option<File>,
+}
+
+impl State {
+    fn version(&self) -> Version {
+        self.version.unwrap_or(Version::V10)
+    }
 }
 
 #[derive(Default)]
@@ -52,7 +63,18 @@ impl Shared {
 /// Prints all that a switch sends.
 pub fn monitor(c: &Context, a: &[String]) -> Result {
     let started = start(c)?;
-    let mut conn = open(c, &a[0], Target::Mgmt)?;
+    let mut versions = c.versions;
+    if a[1..].iter().any(|arg| arg == "invalid_ttl") {
+        let with_it = Versions::of(&[Version::V10, Version::V11, Version::V12]);
+        versions = Versions(versions.0 & with_it.0);
+        if versions.0 == 0 {
+            let list = version_list(with_it);
+            let why = format!("invalid_ttl requires one of the OpenFlow versions {list} but none is enabled (use -O)");
+            return Err(fatal(why));
+        }
+    }
+    let mut conn = open_in(c, versions, &a[0], Target::Mgmt)?;
+    let mut watches = 0;
     for arg in &a[1..] {
         if arg.starts_with(|ch: char| ch.is_ascii_digit()) {
             let mut current = config(&mut conn)?;
@@ -61,7 +83,8 @@ pub fn monitor(c: &Context, a: &[String]) -> Result {
         } else if arg == "invalid_ttl" {
             set_invalid_ttl(c, &mut conn)?;
         } else if let Some(spec) = arg.strip_prefix("watch:") {
-            watch(c, &a[0], &mut conn, spec)?;
+            watch(c, &a[0], &mut conn, (watches, spec))?;
+            watches += 1;
         } else {
             return Err(fatal(format!("{arg}: unsupported \"monitor\" argument")));
         }
@@ -108,22 +131,31 @@ fn set_packet_in_format(conn: &mut Vconn, format: PacketInFormat) -> Result<bool
     Ok(barrier(conn)?.is_empty())
 }
 
-/// Asks for the changes of flows that `spec` describes.
-fn watch(c: &Context, switch: &str, conn: &mut Vconn, spec: &str) -> Result {
+/// Asks for the changes of flows that `spec` describes, by a monitor of this number.
+fn watch(c: &Context, switch: &str, conn: &mut Vconn, (id, spec): (u32, &str)) -> Result {
     const FLAGS: [(&str, u16); 6] =
         [("!initial", 1), ("!add", 2), ("!delete", 4), ("!modify", 8), ("!actions", 16), ("!own", 32)];
     let names: Names = accepted_names(c, switch)?;
     let mut flags = 0x3f;
     let mut rest = Vec::new();
     for word in spec.split([',', ' ']).filter(|w| !w.is_empty()) {
+        // Of what can stand in a filter, only this is for monitors.
+        let key = word.split('=').next().unwrap_or(word);
         match FLAGS.iter().find(|(name, _)| *name == word) {
             Some((_, bit)) => flags &= !bit,
+            None if matches!(key, "cookie" | "priority") => {
+                return Err(fatal(format!("{spec}: unknown keyword {key}")));
+            }
             None => rest.push(word),
         }
     }
-    let filter = parse_flow_filter(&rest.join(","), &names).map_err(fatal)?.flow_mod;
+    let wrong = |e: FlowTextError| match e.0 {
+        text if text.starts_with("unknown table") => fatal(text),
+        text => fatal(format!("{spec}: {text}")),
+    };
+    let filter = parse_flow_filter(&rest.join(","), &names).map_err(wrong)?.flow_mod;
     let request = FlowMonitorRequest {
-        id: 1,
+        id,
         command: MonitorCommand::Add,
         flags,
         out_port: filter.out_port,
@@ -201,7 +233,10 @@ fn start(c: &Context) -> Result<daemon::Started> {
 /// Prints messages on one thread, and answers on the control socket on another, until either ends.
 fn print_all(c: &Context, switch: &str, conn: Vconn, reply_to_echo: bool, mut started: daemon::Started) -> Result {
     let shared = Arc::new(Shared::default());
-    shared.lock().writer = Some(conn.writer()?);
+    {
+        let mut state = shared.lock();
+        (state.writer, state.version) = (Some(conn.writer()?), Some(conn.version));
+    }
     let reader = Reader {
         names: shown_names(c, switch)?,
         verbosity: c.verbosity + 1,
@@ -261,8 +296,8 @@ fn register(commands: &Commands, shared: &Arc<Shared>) {
     commands.register_call("ofctl/barrier", "", 0..=0, move |call| {
         let xid = next_xid();
         let mut state = barrier_state.lock();
-        let version = Version::V10;
-        match send_bytes(&mut state, &message::encode(version, xid, &Message::BarrierRequest)) {
+        let barrier = message::encode(state.version(), xid, &Message::BarrierRequest);
+        match send_bytes(&mut state, &barrier) {
             Ok(()) => state.barriers.push((xid, call)),
             Err(e) => call.reply(Err(e)),
         }
@@ -284,7 +319,7 @@ fn send(shared: &Shared, args: &[String]) -> std::result::Result<String, String>
 
 fn packet_out(shared: &Shared, args: &[String]) -> std::result::Result<String, String> {
     let request = crate::packet_out::parse(&args[0], &Names::default())?;
-    let msg = message::encode(Version::V10, next_xid(), &Message::PacketOut(request));
+    let msg = message::encode(shared.lock().version(), next_xid(), &Message::PacketOut(request));
     shared.put(&format!("send: {}", print(&msg, Style::plain(2))));
     send_bytes(&mut shared.lock(), &msg)?;
     Ok(String::new())

@@ -15,10 +15,10 @@ use std::fs::File;
 use std::io::{self, Read};
 
 /// Prints a message given in hexadecimal.
-pub fn ofp_print(_: &Context, a: &[String]) -> Result {
+pub fn ofp_print(c: &Context, a: &[String]) -> Result {
     let bytes = hex(&a[0]).ok_or_else(|| fatal("trailing garbage following hex bytes"))?;
     let verbosity = a.get(1).map_or(2, |v| v.parse().unwrap_or(0));
-    Out::default().put(&print(&bytes, Style::plain(verbosity)));
+    Out::default().put(&c.paint(print(&bytes, Style::plain(verbosity))));
     Ok(())
 }
 
@@ -58,14 +58,15 @@ pub fn ofp_parse(c: &Context, a: &[String]) -> Result {
         if fill(&mut msg[8..])? < len - 8 {
             return Err(fatal(format!("{name}: unexpected end of file mid-message")));
         }
-        out.put(&print(&msg, Style::plain(c.verbosity.saturating_add(2))));
+        out.put(&c.paint(print(&msg, Style::plain(c.verbosity.saturating_add(2)))));
     }
 }
 
 fn flow_mod_bytes(c: &Context, parsed: ParsedFlow, out: &mut Out) -> Result {
     let usable = parsed.usable & c.protocols;
+    out.put(&format!("usable protocols: {}\n", parsed.usable));
     let protocol = usable.first().ok_or_else(|| fatal("no usable protocol"))?;
-    out.put(&format!("usable protocols: {}\nchosen protocol: {protocol}\n", parsed.usable));
+    out.put(&format!("chosen protocol: {protocol}\n"));
     flow_mod_in(c, parsed, protocol, out);
     Ok(())
 }
@@ -75,7 +76,7 @@ fn flow_mod_in(c: &Context, parsed: ParsedFlow, protocol: openflow::Protocols, o
     let version = protocol.version().unwrap_or(openflow::Version::V10);
     let options = Options { flow_mod_table_id: table_id_ext(protocol) };
     let msg = encode_with(version, next_xid(), &Message::FlowMod(form, Box::new(parsed.flow_mod)), options);
-    out.put(&print(&msg, Style::plain(c.verbosity)));
+    out.put(&c.paint(print(&msg, Style::plain(c.verbosity))));
 }
 
 /// Prints the message that adds a flow.
@@ -96,46 +97,12 @@ pub fn parse_flows_command(c: &Context, a: &[String]) -> Result {
         usable = usable & parsed.usable;
         all.push(parsed);
     }
-    let protocol = (usable & c.protocols).first().ok_or_else(|| fatal("no usable protocol"))?;
     let mut out = Out::default();
-    out.put(&format!("usable protocols: {usable}\nchosen protocol: {protocol}\n"));
+    out.put(&format!("usable protocols: {usable}\n"));
+    let protocol = (usable & c.protocols).first().ok_or_else(|| fatal("no usable protocol"))?;
+    out.put(&format!("chosen protocol: {protocol}\n"));
     for parsed in all {
         flow_mod_in(c, parsed, protocol, &mut out);
     }
     Ok(())
-}
-
-/// Prints the keys of the packets of capture files.
-pub fn parse_pcap(_: &Context, a: &[String]) -> Result {
-    let mut out = Out::default();
-    for name in a {
-        let bytes = std::fs::read(name).map_err(|e| fatal(format!("{name}: open failed ({})", strerror(&e))))?;
-        let packets = pcap(&bytes).ok_or_else(|| fatal(format!("{name}: bad magic in pcap file")))?;
-        for packet in packets {
-            let (key, _) = flow::extract::extract(packet, base::PortNo::NONE);
-            let mut line = flow::text::flow_key_to_string(&key, &flow::text::NoNames);
-            line.push('\n');
-            out.put(&line);
-        }
-    }
-    Ok(())
-}
-
-/// The packets of a capture file in either byte order; `None` if it is none.
-fn pcap(bytes: &[u8]) -> Option<Vec<&[u8]>> {
-    let magic: [u8; 4] = bytes.get(..4)?.try_into().ok()?;
-    let word: fn([u8; 4]) -> u32 = match u32::from_le_bytes(magic) {
-        0xa1b2_c3d4 | 0xa1b2_3c4d => u32::from_le_bytes,
-        0xd4c3_b2a1 | 0x4d3c_b2a1 => u32::from_be_bytes,
-        _ => return None,
-    };
-    let mut rest = bytes.get(24..)?;
-    let mut packets = Vec::new();
-    while let Some(header) = rest.get(..16) {
-        let len = word([header[8], header[9], header[10], header[11]]) as usize;
-        let Some(packet) = rest.get(16..).and_then(|r| r.get(..len)) else { break };
-        packets.push(packet);
-        rest = &rest[16 + len..];
-    }
-    Some(packets)
 }

@@ -1,5 +1,6 @@
 //! The command line: options and what they say.
 
+use crate::colour::Colours;
 use crate::error::{Exit, Result, fatal};
 use crate::protocol::{self, version_list};
 use cli::{Arg, Opt, Parser};
@@ -17,6 +18,17 @@ pub struct SortKey {
     pub field: Option<Field>,
     /// Largest first.
     pub descending: bool,
+}
+
+/// In which form answers are printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// Text.
+    Text,
+    /// JSON on one line.
+    Json,
+    /// JSON with line breaks.
+    PrettyJson,
 }
 
 /// What the options say.
@@ -52,6 +64,12 @@ pub struct Context {
     pub sort: Vec<SortKey>,
     /// `--packet-in-format`.
     pub packet_in_format: Option<PacketInFormat>,
+    /// `--format`, `--pretty`.
+    pub format: Format,
+    /// `--color`: the colours of flows.
+    pub colours: Option<Colours>,
+    /// Keys and certificates.
+    pub tls: Arc<tls::Tls>,
     /// `--detach` and the like.
     pub daemon: daemon::DaemonOptions,
     /// The command line as it was given.
@@ -61,6 +79,11 @@ pub struct Context {
 }
 
 impl Context {
+    /// Text with the flows in it in colour, if that was asked for.
+    pub fn paint(&self, text: String) -> String {
+        self.colours.as_ref().map_or_else(|| text.clone(), |colours| colours.paint(&text))
+    }
+
     /// Whether names of ports and tables are understood.
     pub fn accept_names(&self) -> bool {
         self.names != Some(false)
@@ -97,6 +120,8 @@ const OPTIONS: &[Opt] = &[
     Opt::new("no-stats", Arg::None),
     Opt::new("bundle", Arg::None),
     Opt::new("color", Arg::Optional),
+    Opt::new("format", Arg::Required),
+    Opt::new("pretty", Arg::None),
     Opt::new("may-create", Arg::None),
     Opt::new("read-only", Arg::None),
     Opt::new("protocols", Arg::Required).short('O'),
@@ -108,6 +133,9 @@ const OPTIONS: &[Opt] = &[
     Opt::new("ca-cert", Arg::Required).short('C'),
     Opt::new("bootstrap-ca-cert", Arg::Required),
     Opt::new("peer-ca-cert", Arg::Required),
+    Opt::new("ssl-protocols", Arg::Required),
+    Opt::new("ssl-ciphers", Arg::Required),
+    Opt::new("ssl-ciphersuites", Arg::Required),
 ];
 
 /// Reads the command line.
@@ -129,10 +157,15 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
         names: None,
         sort: Vec::new(),
         packet_in_format: None,
+        format: Format::Text,
+        colours: None,
+        tls: Arc::default(),
         daemon: daemon::DaemonOptions::default(),
         command_line: args.clone(),
         log: Arc::clone(log),
     };
+    let mut tls = tls::Config::default();
+    let mut pretty = false;
     let mut parser = Parser::new(args, &[OPTIONS, vlog::OPTIONS, daemon::OPTIONS]);
     for found in parser.by_ref() {
         let found = found.map_err(|e| {
@@ -142,7 +175,7 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
         let value = found.value.unwrap_or_default();
         match found.id {
             "help" => {
-                print!("{}", include_str!("usage.txt").replace("@PROGRAM@", program));
+                print!("{}", usage(program));
                 return Ok(Parsed::Done);
             }
             "version" => {
@@ -177,15 +210,27 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
             "bundle" => c.bundle = true,
             "read-only" => c.read_only = true,
             "protocols" => c.versions = versions(&value)?,
-            "color" => match value.as_str() {
-                "" | "always" | "yes" | "force" | "auto" | "tty" | "if-tty" | "never" | "no" | "none" => {}
-                other => return Err(fatal(format!("incorrect value `{other}' for --color"))),
+            "color" => {
+                let list = std::env::var("OVS_COLORS").unwrap_or_default();
+                c.colours = Colours::choose(&value, &list).map_err(fatal)?;
+            }
+            "format" => match value.as_str() {
+                "text" => c.format = Format::Text,
+                "json" => c.format = Format::Json,
+                _ => return Err(fatal(format!("value {value} on --format is invalid"))),
             },
+            "pretty" => pretty = true,
             "may-create" => c.may_create = true,
-            "private-key" | "certificate" | "ca-cert" | "bootstrap-ca-cert" | "peer-ca-cert" => {}
+            id if tls.accept(id, &value).map_err(fatal)? => {}
             id if c.daemon.accept(id, Some(value.as_str()).filter(|v| !v.is_empty())) => {}
             id => logging(log, id, &value)?,
         }
+    }
+    c.tls = tls::Tls::new(tls);
+    match (c.format, pretty) {
+        (Format::Text, true) => return Err(fatal("--pretty is supported with --format json only")),
+        (Format::Json, true) => c.format = Format::PrettyJson,
+        _ => {}
     }
     c.args = parser.into_positionals();
     // Bundles need a version that has them: 1.3 has them by an extension.
@@ -210,6 +255,11 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
     c.versions = Versions(c.versions.0 & protocol::versions(allowed).0);
     c.protocols = allowed;
     Ok(Parsed::Run(Box::new(c)))
+}
+
+/// The text of `--help`.
+pub fn usage(program: &str) -> String {
+    include_str!("usage.txt").replace("@PROGRAM@", program)
 }
 
 fn versions(list: &str) -> Result<Versions> {

@@ -5,8 +5,8 @@ use crate::names::Names;
 use crate::options::Context;
 use crate::switch::{accepted_names, accepted_names_ports_first, open_for_flow_mods, port_by_name, transact_noreply};
 use base::PortNo;
-use flow::Match;
-use flow::text::{next_key_value, parse_port};
+use flow::text::{Parsed, next_key_value, parse_field_into, parse_port};
+use flow::{Field, Match};
 use openflow::message::Options;
 use openflow::packet::PacketOut;
 use openflow::{Message, Protocols, parse_actions};
@@ -56,7 +56,7 @@ pub fn packet_out(c: &Context, a: &[String]) -> Result {
 }
 
 fn send(c: &Context, switch: &str, requests: Vec<PacketOut>) -> Result {
-    let usable = requests.iter().fold(Protocols::ANY, |set, r| set & Protocols::of_action_list(&r.actions));
+    let usable = requests.iter().fold(Protocols::ANY, |set, r| set & usable(r));
     let (mut conn, _) = open_for_flow_mods(c, switch, usable)?;
     for request in requests {
         transact_noreply(c, &mut conn, &Message::PacketOut(request), Options::default())?;
@@ -64,7 +64,21 @@ fn send(c: &Context, switch: &str, requests: Vec<PacketOut>) -> Result {
     Ok(())
 }
 
-/// Reads `in_port=PORT packet=HEX actions=ACTIONS`.
+/// The flow formats that can carry what a request says.
+fn usable(request: &PacketOut) -> Protocols {
+    let fields = flow::field::FIELDS.iter().map(|info| (info.id, request.metadata.get(info.id).1));
+    fields
+        .fold(Protocols::of_action_list(&request.actions), |set, (field, mask)| set & Protocols::of_field(field, mask))
+}
+
+/// Whether a packet-out can say what a field of the packet's metadata is to be.
+fn is_pipeline_field(field: Field) -> bool {
+    let name = field.name();
+    let register = name.trim_start_matches('x').starts_with("reg");
+    register || name.starts_with("tun_") || matches!(field, Field::Metadata | Field::PacketType)
+}
+
+/// Reads `in_port=PORT packet=HEX actions=ACTIONS`, with fields of the pipeline.
 pub fn parse(text: &str, names: &Names) -> std::result::Result<PacketOut, String> {
     let (fields, actions) = match text.find("action") {
         Some(at) => {
@@ -83,13 +97,17 @@ pub fn parse(text: &str, names: &Names) -> std::result::Result<PacketOut, String
                 request.in_port =
                     parse_port(value, names).ok_or_else(|| format!("{value} is not a valid OpenFlow port"))?;
             }
-            "packet_type" => {}
             "packet" => request.data = packet(value).map_err(|e| format!("packet: {e}"))?,
             "buffer_id" => {
                 let id = value.parse().map_err(|_| format!("invalid buffer id \"{value}\""))?;
                 request.buffer_id = Some(id);
             }
-            _ => return Err(format!("unknown keyword {key}")),
+            _ => match parse_field_into(&mut request.metadata, key, Some(value), names) {
+                Ok(Parsed::Field(field)) if is_pipeline_field(field) => {}
+                Ok(Parsed::Field(_)) => return Err(format!("{key} is not a valid pipeline field for PACKET_OUT")),
+                Ok(_) => return Err(format!("unknown keyword {key}")),
+                Err(e) => return Err(e.to_string()),
+            },
         }
     }
     if request.data.is_empty() && request.buffer_id.is_none() {

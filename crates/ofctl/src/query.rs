@@ -1,12 +1,13 @@
 //! Commands that ask and print.
 
 use crate::error::{Result, fatal};
-use crate::options::Context;
-use crate::switch::{Target, dump, dump_stats, open, port_by_name, port_descs, shown_names, style};
+use crate::json;
+use crate::options::{Context, Format};
+use crate::switch::{Target, decoded, dump, dump_stats, open, port_by_name, port_descs, shown_names, style};
 use crate::vconn::Vconn;
 use base::PortNo;
 use openflow::message;
-use openflow::multipart::StatsRequest as S;
+use openflow::multipart::{StatsReply, StatsRequest as S};
 use openflow::print::Style;
 use openflow::queue::{QUEUE_ALL, QueueStatsRequest};
 use openflow::switch::{FragHandling, SwitchConfig};
@@ -22,6 +23,9 @@ pub fn show(c: &Context, a: &[String]) -> Result {
     let mut conn = open(c, &a[0], Target::Mgmt)?;
     let reply = conn.transact(&Message::FeaturesRequest)?;
     let names = shown_names(c, &a[0])?;
+    if c.format != Format::Text {
+        return show_json(c, a, &mut conn, &reply);
+    }
     let mut out = crate::switch::Out::default();
     out.put(&openflow::print::print(&reply, style(c, names.as_ref(), c.verbosity + 1)));
     let has_ports = match message::decode(&reply) {
@@ -35,6 +39,20 @@ pub fn show(c: &Context, a: &[String]) -> Result {
     out.flush();
     let mut conn = open(c, &a[0], Target::Mgmt)?;
     dump(c, &a[0], &mut conn, &Message::GetConfigRequest)
+}
+
+/// The same as one JSON document.
+fn show_json(c: &Context, a: &[String], conn: &mut Vconn, features: &[u8]) -> Result {
+    let mut whole = decoded(features, None)?;
+    let config = open(c, &a[0], Target::Mgmt)?.transact(&Message::GetConfigRequest)?;
+    let ports = port_descs(conn)?;
+    let ports = Message::StatsReply { more: false, body: StatsReply::PortDesc(ports) };
+    if let serde_json::Value::Object(members) = &mut whole {
+        members.insert("ports".into(), json::of(&ports, conn.version, None)?);
+        members.insert("config".into(), decoded(&config, None)?);
+    }
+    json::put(c, &whole);
+    Ok(())
 }
 
 /// Who made it.

@@ -1,8 +1,9 @@
 //! Switches by name, and what commands ask of them.
 
 use crate::error::{Exit, Result, fatal, strerror};
+use crate::json;
 use crate::names::Names;
-use crate::options::Context;
+use crate::options::{Context, Format};
 use crate::protocol::{self, intersect, is_nxm, table_id_ext};
 use crate::vconn::{self, OpenError, Vconn, xid_of};
 use base::PortNo;
@@ -10,8 +11,7 @@ use openflow::message::{self, Options};
 use openflow::multipart::{Reassembly, StatsReply, StatsRequest};
 use openflow::print::{self, Style};
 use openflow::types;
-use openflow::versions::Versions;
-use openflow::{Message, Protocols, Version};
+use openflow::{Message, Protocols, Version, Versions};
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::FileTypeExt;
@@ -31,25 +31,28 @@ const ANSWER_BYTES_MAX: usize = 1 << 32;
 
 /// Opens a switch by bridge name, socket or remote.
 pub fn open(c: &Context, name: &str, target: Target) -> Result<Vconn> {
-    open_in(c.versions, name, target)
+    open_in(c, c.versions, name, target)
 }
 
 /// The same in one of these versions.
-pub fn open_in(versions: Versions, name: &str, target: Target) -> Result<Vconn> {
+pub fn open_in(c: &Context, versions: Versions, name: &str, target: Target) -> Result<Vconn> {
     if name.contains(':') {
-        return vconn::open(name, versions).map_err(|e| match e {
+        return vconn::open(name, versions, &c.tls).map_err(|e| match e {
             OpenError::Connect(e) => fatal(format!("connecting to {name} ({})", strerror(&e))),
             OpenError::Negotiate(why) => fatal(format!("{name}: failed to connect to socket ({why})")),
         });
     }
     let suffix = if target == Target::Snoop { "snoop" } else { "mgmt" };
-    let candidates = [Path::new(name).to_path_buf(), daemon::dirs::rundir().join(format!("{name}.{suffix}"))];
+    let socket = |name: &str| daemon::dirs::rundir().join(format!("{name}.{suffix}"));
+    // A bridge may be named with the type of its datapath in front, as TYPE@NAME.
+    let bare = name.split_once('@').map_or(name, |(_, bare)| bare);
+    let candidates = [Path::new(name).to_path_buf(), socket(name), socket(bare)];
     for path in candidates {
         let is_socket = fs::metadata(&path).is_ok_and(|m| m.file_type().is_socket());
         if !is_socket {
             continue;
         }
-        return vconn::open(&format!("unix:{}", path.display()), versions).map_err(|e| match e {
+        return vconn::open(&format!("unix:{}", path.display()), versions, &c.tls).map_err(|e| match e {
             OpenError::Connect(e) => {
                 fatal(format!("{}: failed to connect to socket ({})", path.display(), strerror(&e)))
             }
@@ -120,18 +123,36 @@ pub fn dump_all(c: &Context, switch: &str, conn: &mut Vconn, request: &Message) 
     let xid = conn.send_message(request, Options::default())?;
     let mut names = None;
     let mut out = Out::default();
+    let mut document = None;
     loop {
         let msg = conn.answer(xid)?;
         if names.is_none() {
             names = Some(shown_names(c, switch)?);
         }
         let names = names.as_ref().unwrap_or(const { &None });
-        out.put(&print::print(&msg, style(c, names.as_ref(), c.verbosity + 1)));
+        if c.format == Format::Text {
+            let text = print::print(&msg, style(c, names.as_ref(), c.verbosity + 1));
+            // Only flows are in colour.
+            out.put(&if text.contains("ST_FLOW reply") { c.paint(text) } else { text });
+        } else {
+            json::append(&mut document, decoded(&msg, names.as_ref())?);
+        }
         match types::head(&msg) {
             Ok(head) if head.more => {}
-            _ => return Ok(()),
+            _ => {
+                if let Some(document) = document {
+                    json::put(c, &document);
+                }
+                return Ok(());
+            }
         }
     }
+}
+
+/// A message as JSON.
+pub fn decoded(msg: &[u8], names: Option<&Names>) -> Result<serde_json::Value> {
+    let (version, _, message) = message::decode(msg).map_err(|e| fatal(format!("received bad reply: {e}")))?;
+    json::of(&message, version, names)
 }
 
 /// Sends a request and prints the message that answers it.

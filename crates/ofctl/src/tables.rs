@@ -67,7 +67,7 @@ pub fn mod_table(c: &Context, a: &[String]) -> Result {
         let names = names.join(", ");
         return Err(fatal(format!("table_mod '{}' requires one of the OpenFlow versions {names}", a[2])));
     }
-    let mut conn = open_in(versions, &a[0], Target::Mgmt)?;
+    let mut conn = open_in(c, versions, &a[0], Target::Mgmt)?;
     match setting {
         Setting::Miss(config) => {
             let message =

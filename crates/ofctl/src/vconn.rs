@@ -12,9 +12,13 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, Ordering};
+use tls::Tls;
 
 /// The port of OpenFlow.
 const OFP_PORT: u16 = 6653;
+
+/// Bytes that are queued before they are written.
+const UNSENT_MAX: usize = 1 << 16;
 
 static XID: AtomicU32 = AtomicU32::new(1);
 
@@ -27,6 +31,7 @@ pub fn next_xid() -> u32 {
 enum Stream {
     Unix(UnixStream),
     Tcp(TcpStream),
+    Tls(tls::blocking::Stream),
 }
 
 impl Stream {
@@ -34,6 +39,23 @@ impl Stream {
         match self {
             Self::Unix(s) => s.read(buf),
             Self::Tcp(s) => s.read(buf),
+            Self::Tls(s) => s.read(buf),
+        }
+    }
+
+    /// What can be read at once: nothing is an error.
+    fn read_ready(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.set_nonblocking(true)?;
+        let n = self.read(buf);
+        self.set_nonblocking(false)?;
+        n
+    }
+
+    fn set_nonblocking(&self, on: bool) -> io::Result<()> {
+        match self {
+            Self::Unix(s) => s.set_nonblocking(on),
+            Self::Tcp(s) => s.set_nonblocking(on),
+            Self::Tls(s) => s.set_nonblocking(on),
         }
     }
 
@@ -41,6 +63,7 @@ impl Stream {
         match self {
             Self::Unix(s) => s.write_all(bytes),
             Self::Tcp(s) => s.write_all(bytes),
+            Self::Tls(s) => s.write_all(bytes),
         }
     }
 
@@ -48,6 +71,7 @@ impl Stream {
         Ok(match self {
             Self::Unix(s) => Self::Unix(s.try_clone()?),
             Self::Tcp(s) => Self::Tcp(s.try_clone()?),
+            Self::Tls(s) => Self::Tls(s.clone()),
         })
     }
 }
@@ -74,9 +98,9 @@ pub enum OpenError {
     Negotiate(String),
 }
 
-/// Connects to `remote` (`unix:FILE`, `tcp:HOST[:PORT]`) and agrees on one of `versions`.
-pub fn open(remote: &str, versions: Versions) -> std::result::Result<Vconn, OpenError> {
-    let stream = connect(remote).map_err(OpenError::Connect)?;
+/// Connects to `remote` (`unix:FILE`, `tcp:HOST[:PORT]`, `ssl:HOST[:PORT]`) and agrees on one of `versions`.
+pub fn open(remote: &str, versions: Versions, tls: &Tls) -> std::result::Result<Vconn, OpenError> {
+    let stream = connect(remote, tls).map_err(OpenError::Connect)?;
     let mut conn =
         Vconn { name: remote.to_owned(), version: Version::V10, stream, framer: Framer::default(), unsent: Vec::new() };
     let newest = versions.newest().unwrap_or(Version::V10);
@@ -119,23 +143,25 @@ fn describe(versions: Versions) -> String {
     }
 }
 
-fn connect(remote: &str) -> io::Result<Stream> {
+fn connect(remote: &str, tls: &Tls) -> io::Result<Stream> {
     let unsupported = || io::Error::from_raw_os_error(97); // EAFNOSUPPORT
     match remote.split_once(':') {
         Some(("unix", path)) => {
             let path = if path.starts_with('/') { path.into() } else { daemon::dirs::rundir().join(path) };
             unixctl::socket::connect(&path).map(Stream::Unix)
         }
-        Some(("tcp", target)) => {
+        Some((method @ ("tcp" | "ssl"), target)) => {
+            if method == "ssl" {
+                tls.check()?;
+            }
             let (host, port) = split_host(target);
             let address = (host.as_str(), port).to_socket_addrs()?.next().ok_or_else(unsupported)?;
             let stream = TcpStream::connect(address)?;
             stream.set_nodelay(true)?;
-            Ok(Stream::Tcp(stream))
-        }
-        Some(("ssl", _)) => {
-            tracing::error!(target: "stream_ssl", "SSL connections are not supported");
-            Err(io::Error::from_raw_os_error(92)) // ENOPROTOOPT
+            if method == "tcp" {
+                return Ok(Stream::Tcp(stream));
+            }
+            tls::blocking::connect(tls, remote, stream).map(Stream::Tls)
         }
         _ => Err(unsupported()),
     }
@@ -164,7 +190,12 @@ impl Vconn {
     pub fn send(&mut self, msg: &[u8]) -> io::Result<()> {
         self.log("sent (Success): ", msg);
         self.unsent.extend_from_slice(msg);
-        if self.unsent.len() >= 1 << 16 { self.flush() } else { Ok(()) }
+        if self.unsent.len() >= UNSENT_MAX { self.flush() } else { Ok(()) }
+    }
+
+    /// Whether all that was sent is written.
+    pub fn is_flushed(&self) -> bool {
+        self.unsent.is_empty()
     }
 
     /// Writes what was queued.
@@ -179,23 +210,48 @@ impl Vconn {
         self.flush()?;
         let mut buf = [0; 16384];
         loop {
-            match self.framer.next_message() {
-                Ok(Some(msg)) => {
-                    let msg = msg.to_vec();
-                    self.log("received: ", &msg);
-                    return Ok(Some(msg));
-                }
-                Ok(None) => {}
-                Err(e) => {
-                    tracing::error!(target: "vconn", "{}: {e}", self.name);
-                    return Err(io::Error::from_raw_os_error(71)); // EPROTO
-                }
+            if let Some(msg) = self.received()? {
+                return Ok(Some(msg));
             }
             match self.stream.read(&mut buf) {
                 Ok(0) => return Ok(None),
                 Ok(n) => self.framer.push(&buf[..n]),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// The next message if it has come already; nothing is waited for, and nothing written. The end of the connection is
+    /// left to be found by [`Vconn::recv`].
+    pub fn recv_ready(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let mut buf = [0; 16384];
+        loop {
+            if let Some(msg) = self.received()? {
+                return Ok(Some(msg));
+            }
+            match self.stream.read_ready(&mut buf) {
+                Ok(0) => return Ok(None),
+                Ok(n) => self.framer.push(&buf[..n]),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// The next message of what was read.
+    fn received(&mut self) -> io::Result<Option<Vec<u8>>> {
+        match self.framer.next_message() {
+            Ok(Some(msg)) => {
+                let msg = msg.to_vec();
+                self.log("received: ", &msg);
+                Ok(Some(msg))
+            }
+            Ok(None) => Ok(None),
+            Err(e) => {
+                tracing::error!(target: "vconn", "{}: {e}", self.name);
+                Err(io::Error::from_raw_os_error(71)) // EPROTO
             }
         }
     }

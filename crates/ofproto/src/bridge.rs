@@ -6,7 +6,9 @@ use crate::expire::Expirable;
 use crate::revalidate::Change;
 use crate::switch::Switch;
 use crate::table_config::TableConfigs;
+use crate::tlv::TlvTable;
 use crate::transaction::Writer;
+use base::rng::Rng;
 use base::{MacAddr, PortNo};
 use netdev::Netdev;
 use parking_lot::{Mutex, RwLock};
@@ -29,6 +31,9 @@ pub struct Ofproto {
     pub(crate) expirable: Expirable,
     pub(crate) table_configs: TableConfigs,
     connections: Connections,
+    /// By what its continuations are known: nobody outside can guess it. The lower 32 bits are free.
+    mark: u128,
+    pub(crate) tlvs: Mutex<TlvTable>,
 }
 
 #[derive(Debug, Default)]
@@ -170,7 +175,17 @@ impl Ofproto {
             expirable: Expirable::default(),
             table_configs: TableConfigs::default(),
             connections: Connections::default(),
+            mark: {
+                let mut rng = Rng::from_entropy();
+                u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64() >> 32) << 32
+            },
+            tlvs: Mutex::default(),
         }
+    }
+
+    /// By what its continuations are known; the lower 32 bits are zero.
+    pub(crate) fn mark(&self) -> u128 {
+        self.mark
     }
 
     /// Its number.

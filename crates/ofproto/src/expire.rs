@@ -59,8 +59,9 @@ impl Ofproto {
         for (vlan, mac) in aged {
             self.changed(Change::Mac { bridge: self.id(), vlan, mac });
         }
-        let over: Vec<_> =
+        let mut over: Vec<_> =
             self.expirable.0.lock().values().filter_map(|r| Some((Arc::clone(r), expired(r, now)?))).collect();
+        over.sort_unstable_by_key(|(rule, _)| rule.versions.added());
         self.reap();
         self.writer.lock().evictable.retain(|_, order| !order.is_idle(now));
         if over.is_empty() { Vec::new() } else { self.remove_rules(&over) }

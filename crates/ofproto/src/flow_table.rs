@@ -1,6 +1,7 @@
 //! Flow modifications (OpenFlow 1.3 section 6.4).
 
 use crate::bridge::Ofproto;
+use crate::flow_change::What;
 use crate::transaction::{Transaction, groups_of};
 use base::PortNo;
 use classifier::{LATEST, Versions};
@@ -93,9 +94,30 @@ impl Criteria {
     fn admits(&self, rule: &Rule) -> bool {
         !rule.is_hidden()
             && (rule.cookie ^ self.cookie) & self.cookie_mask == 0
-            && (self.out_port == PortNo::ANY || rule.actions.iter().any(|a| outputs_to(a, self.out_port)))
-            && (self.out_group == GROUP_ANY || groups_of(&rule.actions).any(|group| group == self.out_group))
+            && output_to(&rule.actions, self.out_port)
+            && lead_to(&rule.actions, self.out_group)
     }
+}
+
+/// Checks that flows of a table can be changed.
+///
+/// Errors: `OFPFMFC_BAD_TABLE_ID`, `OFPBRC_EPERM` for the table that the switch keeps for itself.
+pub(crate) fn check_table(fm: &FlowMod) -> Result<(), OfpError> {
+    match fm.table_id {
+        Some(INTERNAL_TABLE) => Err(OfpError::BrcEperm),
+        Some(t) if usize::from(t) >= N_TABLES => Err(OfpError::FmfcBadTableId),
+        _ => Ok(()),
+    }
+}
+
+/// Whether actions output to a port; [`PortNo::ANY`] for any, or none.
+pub(crate) fn output_to(actions: &[Action], port: PortNo) -> bool {
+    port == PortNo::ANY || actions.iter().any(|a| outputs_to(a, port))
+}
+
+/// Whether actions lead to a group; [`GROUP_ANY`] for any, or none.
+pub(crate) fn lead_to(actions: &[Action], group: u32) -> bool {
+    group == GROUP_ANY || groups_of(actions).any(|id| id == group)
 }
 
 /// Whether an action sends to `port`, as `out_port` filters understand it: the port itself, not by way of a register.
@@ -159,7 +181,7 @@ impl Ofproto {
         }
     }
 
-    /// Removes all flows and groups but hidden flows without telling anybody.
+    /// Removes all flows and groups but hidden flows. Only flow monitors hear of it.
     pub fn flush_flows(&self) {
         base::coverage!(ofproto_flush);
         let groups = GroupMod::new(GroupCommand::Delete, GROUP_ALL);
@@ -187,12 +209,7 @@ impl Transaction<'_> {
     /// Errors: `OFPFMFC_BAD_TABLE_ID`, `OFPBRC_EPERM` for the table that the switch keeps for itself, `OFPFMFC_OVERLAP`,
     /// `OFPBAC_BAD_OUT_GROUP`, `OFPFMFC_TABLE_FULL`.
     pub fn flow_mod(&mut self, fm: &FlowMod) -> Result<(), OfpError> {
-        if fm.table_id.is_some_and(|t| usize::from(t) >= N_TABLES) {
-            return Err(OfpError::FmfcBadTableId);
-        }
-        if fm.table_id == Some(INTERNAL_TABLE) {
-            return Err(OfpError::BrcEperm);
-        }
+        check_table(fm)?;
         match fm.command {
             FlowModCommand::Add => {
                 self.check_references(&fm.actions)?;
@@ -241,7 +258,9 @@ impl Transaction<'_> {
             conjunctions: conjunctions_of(&fm.actions),
             count,
         });
-        self.put(rule, old.as_ref())
+        self.put(Arc::clone(&rule), old.as_ref())?;
+        self.record(rule, || What::Added { replaced: old });
+        Ok(())
     }
 
     fn modify(&mut self, fm: &FlowMod) -> Result<(), OfpError> {
@@ -264,7 +283,9 @@ impl Transaction<'_> {
                 count,
                 ..*old
             });
-            self.put(rule, Some(&old))?;
+            self.put(Arc::clone(&rule), Some(&old))?;
+            let same = rule.cookie == old.cookie && *rule.actions == *old.actions;
+            self.record(rule, || if same { What::Renewed { old } } else { What::Modified { old } });
         }
         Ok(())
     }
@@ -287,6 +308,8 @@ impl Transaction<'_> {
             count: Count::on(old),
             ..**old
         });
-        self.put(rule, Some(old))
+        self.put(Arc::clone(&rule), Some(old))?;
+        self.record(rule, || What::Renewed { old: Arc::clone(old) });
+        Ok(())
     }
 }

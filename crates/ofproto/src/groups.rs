@@ -1,17 +1,18 @@
 //! The group table of a bridge (OpenFlow 1.3 section 6.5): changes, and what is told of it.
 //!
-//! As in Open vSwitch, buckets may name groups that do not exist (yet), or each other: packets that go around in circles
-//! end at the limit on depth. Flows may not, and go with the last of the groups that they name.
+//! As in Open vSwitch, buckets may name groups that do not exist (yet). Flows may not, and go with the last of the groups
+//! that they name. A group that leads to itself, by way of others or not, is refused (section 6.5), where Open vSwitch has
+//! packets go around until they are at the limit on depth.
 
 use crate::bridge::Ofproto;
 use crate::flow_table::RemovedReason;
-use crate::transaction::{Reference, Transaction};
+use crate::transaction::{Reference, Transaction, check_supported, groups_of};
 use openflow::group::{
     BUCKET_ALL, BUCKET_FIRST, BUCKET_LAST, Bucket, BucketStats, GROUP_ALL, GROUP_ANY, GROUP_MAX, GroupDesc,
     GroupFeatures, GroupStats,
 };
 use openflow::{GroupCommand, GroupMod, OfpError};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use xlate::{Group, GroupBucket};
 
@@ -22,8 +23,9 @@ impl Transaction<'_> {
     /// Changes the group table.
     ///
     /// Errors: `OFPGMFC_GROUP_EXISTS`, `OFPGMFC_UNKNOWN_GROUP`, `OFPGMFC_INVALID_GROUP`, `OFPGMFC_UNKNOWN_BUCKET`,
-    /// `OFPGMFC_BUCKET_EXISTS`.
+    /// `OFPGMFC_BUCKET_EXISTS`, `OFPGMFC_LOOP`, `OFPBAC_BAD_TYPE` for an action that is not carried out.
     pub fn group_mod(&mut self, gm: &GroupMod) -> Result<(), OfpError> {
+        gm.buckets.iter().try_for_each(|bucket| check_supported(&bucket.actions))?;
         let old = self.groups.get(gm.group_id).cloned();
         match (gm.command, old) {
             (GroupCommand::Delete, _) => {
@@ -35,12 +37,10 @@ impl Transaction<'_> {
                 Err(OfpError::GmfcInvalidGroup)
             }
             (GroupCommand::Add | GroupCommand::AddOrModify, None) => {
-                self.put_group(gm, gm.buckets.iter().map(new_bucket).collect(), None);
-                Ok(())
+                self.put_group(gm, gm.buckets.iter().map(new_bucket).collect(), None)
             }
             (GroupCommand::Modify | GroupCommand::AddOrModify, Some(old)) => {
-                self.put_group(gm, gm.buckets.iter().map(new_bucket).collect(), Some(&old));
-                Ok(())
+                self.put_group(gm, gm.buckets.iter().map(new_bucket).collect(), Some(&old))
             }
             (GroupCommand::Modify | GroupCommand::InsertBucket | GroupCommand::RemoveBucket, None) => {
                 Err(OfpError::GmfcUnknownGroup)
@@ -51,7 +51,10 @@ impl Transaction<'_> {
     }
 
     /// Makes a group of these buckets; of the kind of `gm`, or of `old` if the command is about buckets.
-    fn put_group(&mut self, gm: &GroupMod, buckets: Vec<GroupBucket>, old: Option<&Group>) {
+    fn put_group(&mut self, gm: &GroupMod, buckets: Vec<GroupBucket>, old: Option<&Group>) -> Result<(), OfpError> {
+        if self.leads_back(gm.group_id, &buckets) {
+            return Err(OfpError::GmfcLoop);
+        }
         let kept = old.filter(|_| gm.command.is_of_buckets());
         let group = Group {
             id: gm.group_id,
@@ -60,9 +63,28 @@ impl Transaction<'_> {
             properties: kept.map_or_else(|| gm.properties.clone(), |old| old.properties.clone()),
             created: old.map_or(self.now, |old| old.created),
             counters: Arc::default(),
+            spread: xlate::groups::Spread::default(),
         };
         self.note_group(group.id);
         Arc::make_mut(&mut self.groups).insert(group.id, Arc::new(group));
+        Ok(())
+    }
+
+    /// Whether a group that has these buckets leads to itself. There are no loops but through it.
+    fn leads_back(&self, id: u32, buckets: &[GroupBucket]) -> bool {
+        let mut seen = HashSet::new();
+        let mut next: Vec<u32> = led_to(buckets).collect();
+        while let Some(to) = next.pop() {
+            if to == id {
+                return true;
+            }
+            if seen.insert(to)
+                && let Some(group) = self.groups.get(to)
+            {
+                next.extend(led_to(&group.buckets));
+            }
+        }
+        false
     }
 
     fn insert_buckets(&mut self, gm: &GroupMod, old: &Group) -> Result<(), OfpError> {
@@ -77,8 +99,7 @@ impl Transaction<'_> {
         };
         let mut buckets = old.buckets.clone();
         buckets.splice(at..at, gm.buckets.iter().map(new_bucket));
-        self.put_group(gm, buckets, Some(old));
-        Ok(())
+        self.put_group(gm, buckets, Some(old))
     }
 
     fn remove_buckets(&mut self, gm: &GroupMod, old: &Group) -> Result<(), OfpError> {
@@ -90,8 +111,7 @@ impl Transaction<'_> {
             BUCKET_FIRST | BUCKET_LAST => {}
             id => _ = buckets.remove(find_bucket(old, id)?),
         }
-        self.put_group(gm, buckets, Some(old));
-        Ok(())
+        self.put_group(gm, buckets, Some(old))
     }
 
     /// Deletes a group, or all, and the flows that lead there.
@@ -111,6 +131,11 @@ impl Transaction<'_> {
             self.remove_dangling(RemovedReason::GroupDelete);
         }
     }
+}
+
+/// The groups that buckets lead to: each once for each bucket.
+fn led_to(buckets: &[GroupBucket]) -> impl Iterator<Item = u32> {
+    buckets.iter().flat_map(|b| groups_of(&b.bucket.actions))
 }
 
 fn new_bucket(bucket: &Bucket) -> GroupBucket {
@@ -143,14 +168,21 @@ impl Ofproto {
 
     pub(crate) fn group_stats(&self, id: u32) -> Vec<GroupStats> {
         let groups = self.groups(id);
+        // Groups that lead to each group.
+        let mut chained: HashMap<u32, u64> = HashMap::new();
+        for group in self.groups(GROUP_ALL) {
+            let to: HashSet<u32> = led_to(&group.buckets).collect();
+            to.into_iter().for_each(|id| *chained.entry(id).or_default() += 1);
+        }
         let (now, writer) = (self.now(), self.writer.lock());
+        let ref_count = |id| writer.references(Reference::Group(id)) + chained.get(&id).copied().unwrap_or(0);
         let stats = |group: &Arc<Group>| {
             let age = now.since(group.created);
             let bucket =
                 |b: &GroupBucket| BucketStats { packet_count: b.counters.packets(), byte_count: b.counters.bytes() };
             GroupStats {
                 group_id: group.id,
-                ref_count: u32::try_from(writer.references(Reference::Group(group.id))).unwrap_or(u32::MAX),
+                ref_count: ref_count(group.id).try_into().unwrap_or(u32::MAX),
                 packet_count: group.counters.packets(),
                 byte_count: group.counters.bytes(),
                 duration_sec: (age / 1000) as u32,

@@ -31,16 +31,35 @@ impl Ofproto {
     /// Errors: `OFPMMFC_METER_EXISTS`, `OFPMMFC_UNKNOWN_METER`, `OFPMMFC_INVALID_METER`, `OFPMMFC_BAD_FLAGS`,
     /// `OFPMMFC_OUT_OF_BANDS`, `OFPMMFC_OUT_OF_METERS`.
     pub(crate) fn meter_mod(&self, mm: &MeterMod) -> Result<(), OfpError> {
-        let switch = self.switch().ok_or(OfpError::BrcEperm)?;
-        let dpif = switch.dpif().ok_or(OfpError::BrcEperm)?;
-        let (gone, removed) = self.transaction(|t| t.meter_mod(mm, &**dpif))?;
+        let (gone, removed) = self.transaction(|t| t.meter_mod(mm))?;
         self.finish_removal(&removed);
-        if !gone.is_empty() {
-            // The datapath may call another one so when none of its flows leads there.
-            switch.pass(Extent::Changes);
-            self.delete_below(&**dpif, &gone);
-        }
+        self.finish_meters(&gone);
         Ok(())
+    }
+
+    /// Has the datapath forget meters that no flow leads to any more.
+    pub(crate) fn finish_meters(&self, gone: &[MeterId]) {
+        let Some(switch) = self.switch().filter(|_| !gone.is_empty()) else { return };
+        // The datapath may call another one so when none of its flows leads there.
+        switch.pass(Extent::Changes);
+        if let Some(dpif) = switch.dpif() {
+            self.delete_below(&**dpif, gone);
+        }
+    }
+
+    /// Takes back what a transaction that failed did to the datapath's meters.
+    pub(crate) fn undo_meters(&self, done: Vec<BelowChange>) {
+        let Some(switch) = self.switch().filter(|_| !done.is_empty()) else { return };
+        let Some(dpif) = switch.dpif() else { return };
+        for change in done.into_iter().rev() {
+            let undone = match change {
+                BelowChange::Added(below) => dpif.meter_del(below).map(drop),
+                BelowChange::Set(below, old) => dpif.meter_set(below, &old),
+            };
+            if let Err(e) = undone {
+                tracing::warn!(target: "ofproto", "{}: a meter could not be set back: {e}", self.name());
+            }
+        }
     }
 
     /// Removes all meters, as the bridge goes.
@@ -95,9 +114,22 @@ impl Ofproto {
     }
 }
 
+/// Something that was done to a meter of the datapath.
+#[derive(Debug)]
+pub(crate) enum BelowChange {
+    /// It was added.
+    Added(MeterId),
+    /// It was changed from this.
+    Set(MeterId, dpif::MeterConfig),
+}
+
 impl Transaction<'_> {
     /// Changes the meter table, and the datapath's meters but for those that are to go, which are returned.
-    fn meter_mod(&mut self, mm: &MeterMod, dpif: &dyn Dpif) -> Result<Vec<MeterId>, OfpError> {
+    ///
+    /// Errors: see [`Ofproto::meter_mod`].
+    pub(crate) fn meter_mod(&mut self, mm: &MeterMod) -> Result<Vec<MeterId>, OfpError> {
+        let switch = self.bridge.switch().ok_or(OfpError::BrcEperm)?;
+        let dpif = switch.dpif().ok_or(OfpError::BrcEperm)?;
         let id = mm.meter.meter_id;
         let old = self.meters.get(id).cloned();
         let meter = match (mm.command, old) {
@@ -109,10 +141,12 @@ impl Transaction<'_> {
                     return Err(OfpError::MmfcInvalidMeter);
                 }
                 let below = dpif.meter_add(&below(&mm.meter)?).map_err(error_of)?;
+                self.below.push(BelowChange::Added(below));
                 Meter { config: mm.meter.clone(), below, created: self.now }
             }
             (MeterCommand::Modify, Some(old)) => {
                 dpif.meter_set(old.below, &below(&mm.meter)?).map_err(error_of)?;
+                self.below.push(BelowChange::Set(old.below, below(&old.config)?));
                 Meter { config: mm.meter.clone(), below: old.below, created: old.created }
             }
         };

@@ -9,6 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use tls::Tls;
 use xlate::{BridgeId, Network, PortOut};
 
 /// Bridges, the snapshot made of them, and the datapath below. Shared by the control thread and packet threads.
@@ -28,6 +29,7 @@ pub struct Switch {
     pub(crate) translations: AtomicU64,
     vlans_max: AtomicUsize,
     bundle_idle_ms: AtomicU64,
+    tls: Arc<Tls>,
 }
 
 /// See [`Switch::set_bundle_idle_ms`].
@@ -49,6 +51,7 @@ impl Switch {
             translations: AtomicU64::new(0),
             vlans_max: AtomicUsize::new(flow::extract::VLANS),
             bundle_idle_ms: AtomicU64::new(BUNDLE_IDLE_MS),
+            tls: Arc::default(),
         })
     }
 
@@ -66,6 +69,11 @@ impl Switch {
     /// The switch's clock.
     pub fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    /// Keys and certificates of OpenFlow connections.
+    pub fn tls(&self) -> &Arc<Tls> {
+        &self.tls
     }
 
     /// The snapshot that translations use now.
@@ -175,7 +183,7 @@ impl Switch {
     /// Makes a new snapshot from the bridges as they are now, of which `changed` is not as it was, and publishes it.
     pub(crate) fn rebuild(&self, changed: BridgeId) {
         let rebuilding = self.rebuilding.lock();
-        let mut net = Network::default();
+        let mut net = Network { frozen: Arc::clone(&self.network().frozen), ..Network::default() };
         for (id, bridge) in self.bridges.read().iter() {
             let view = bridge.view();
             for port in view.ports.values() {

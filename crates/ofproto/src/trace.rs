@@ -1,11 +1,14 @@
 //! `ofproto/trace`: what would become of a packet, in words.
 
 use crate::bridge::Ofproto;
+use crate::switch::Switch;
 use dpif::{DpAction, DpActions};
 use flow::text::{NoNames, PortNames};
 use flow::{FlowKey, Match};
 use serde_json::{Value, json};
 use std::fmt::Write;
+use std::sync::Arc;
+use xlate::freeze::Kept;
 use xlate::trace::{Kind, Node};
 use xlate::{Effect, Start, translate_from};
 
@@ -139,7 +142,26 @@ impl Ofproto {
         let Some(switch) = self.switch() else { return };
         let net = switch.network();
         let Some(bridge) = net.bridges.get(&self.id()) else { return };
-        let mut verdict = translate_from(&net, bridge, key, start, false);
+        self.carry_out(&switch, bridge, key, packet, translate_from(&net, bridge, key, start, false));
+    }
+
+    /// Has a packet go on that a controller had.
+    pub(crate) fn go_on(&self, kept: &Arc<Kept>, key: &FlowKey, packet: packet::Packet) {
+        let Some(switch) = self.switch() else { return };
+        let net = switch.network();
+        let Some(bridge) = net.bridges.get(&self.id()) else { return };
+        self.carry_out(&switch, bridge, key, packet, xlate::resume_paused(&net, key, kept));
+    }
+
+    /// Applies the effects and has the datapath do the rest.
+    fn carry_out(
+        &self,
+        switch: &Switch,
+        bridge: &xlate::Bridge,
+        key: &FlowKey,
+        packet: packet::Packet,
+        mut verdict: xlate::Verdict,
+    ) {
         let now = switch.clock().now();
         switch.apply(&verdict.effects, 1, packet.len() as u64, now, crate::effects::Seen::Now);
         let port = match bridge.ports.get(&key.in_port()).map(|p| p.out) {
@@ -163,6 +185,8 @@ impl Ofproto {
 fn without_output(actions: &[DpAction]) -> DpActions {
     let keep = |action: &DpAction| match action {
         DpAction::Output(_) | DpAction::Trunc(_) | DpAction::Meter(_) | DpAction::Drop(_) => None,
+        // What comes back would be sent.
+        DpAction::Hash(..) | DpAction::Recirc(_) => None,
         other => Some(other.with_nested(without_output)),
     };
     actions.iter().filter_map(keep).collect()

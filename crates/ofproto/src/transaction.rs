@@ -11,7 +11,9 @@
 
 use crate::bridge::Ofproto;
 use crate::evict::Evictable;
+use crate::flow_change::{FlowChange, Requester, What};
 use crate::flow_table::{Criteria, Removed, RemovedReason};
+use crate::meters::BelowChange;
 use crate::revalidate::{Change, RuleChange};
 use base::Millis;
 use openflow::{Action, OfpError};
@@ -69,6 +71,11 @@ pub struct Transaction<'a> {
     changes: Vec<Change>,
     /// How many flows each table has more or less than before.
     balance: HashMap<u8, i64>,
+    /// What happened to flows, if somebody is to hear of it.
+    history: Option<Vec<FlowChange>>,
+    requester: Option<Requester>,
+    /// What was done to meters of the datapath.
+    pub(crate) below: Vec<BelowChange>,
 }
 
 impl Ofproto {
@@ -94,6 +101,9 @@ impl Ofproto {
             removed: Vec::new(),
             changes: Vec::new(),
             balance: HashMap::new(),
+            history: self.is_watched().then(Vec::new),
+            requester: None,
+            below: Vec::new(),
         };
         drop(current);
         match f(&mut transaction) {
@@ -153,7 +163,21 @@ impl Transaction<'_> {
         }
     }
 
-    /// Puts a rule into its table, in the place of `old` if that is given.
+    /// Whose request it is that is carried out from here on; `None` for nobody's.
+    pub(crate) fn set_requester(&mut self, requester: Option<Requester>) {
+        self.requester = requester;
+    }
+
+    /// Records what happened to a flow, if somebody is to hear of it.
+    pub(crate) fn record(&mut self, rule: Arc<Rule>, what: impl FnOnce() -> What) {
+        if let Some(history) = &mut self.history
+            && !rule.is_hidden()
+        {
+            history.push(FlowChange { rule, what: what(), by: self.requester });
+        }
+    }
+
+    /// Puts a rule into its table, in the place of `old` if that is given. (Whoever calls this records what happened.)
     pub(crate) fn put(&mut self, rule: Arc<Rule>, old: Option<&Arc<Rule>>) -> Result<(), OfpError> {
         self.table(rule.table)?.rules.insert(Arc::clone(&rule));
         self.added.push(Arc::clone(&rule));
@@ -182,6 +206,7 @@ impl Transaction<'_> {
             self.mark_gone(rule);
             self.count(rule, -1);
             self.removed.push(Removed { rule: Arc::clone(rule), reason });
+            self.record(Arc::clone(rule), || What::Deleted(reason));
             self.note(Arc::clone(rule), RuleChange::Removed);
         }
     }
@@ -213,8 +238,9 @@ impl Transaction<'_> {
         self.writer.references(to) > 0 || self.added.iter().any(|r| references(&r.actions).any(|t| t == to))
     }
 
-    /// Removes the flows that name what is not there any more.
+    /// Removes the flows that name what is not there any more, which nobody asked for.
     pub(crate) fn remove_dangling(&mut self, reason: RemovedReason) {
+        self.requester = None;
         for rule in self.bridge.collect_in(&Criteria::any(), classifier::LATEST) {
             if self.check_references(&rule.actions).is_err() {
                 self.remove(&rule, reason);
@@ -222,9 +248,9 @@ impl Transaction<'_> {
         }
     }
 
-    /// Checks that all groups and meters that actions name are there.
+    /// Checks that actions can be carried out, and that all groups and meters that they name are there.
     ///
-    /// Errors: `OFPBAC_BAD_OUT_GROUP`, `OFPMMFC_INVALID_METER`.
+    /// Errors: `OFPBAC_BAD_TYPE`, `OFPBAC_BAD_OUT_GROUP`, `OFPMMFC_INVALID_METER`.
     pub(crate) fn check_references(&self, actions: &[Action]) -> Result<(), OfpError> {
         check_references(actions, &self.groups, &self.meters)
     }
@@ -240,6 +266,9 @@ impl Transaction<'_> {
         writer.views.push_back(old);
         writer.retired.extend(self.gone.into_iter().map(|rule| (self.version, rule)));
         writer.reap(bridge);
+        if let Some(history) = self.history.filter(|history| !history.is_empty()) {
+            bridge.tell_monitors(&history, self.version);
+        }
         drop(writer);
         base::coverage!(rev_flow_table);
         self.changes.into_iter().for_each(|change| bridge.changed(change));
@@ -261,7 +290,8 @@ impl Transaction<'_> {
             learners(&rule.actions, &mut |key| *writer.learners.entry(key).or_default() += 1);
             references(&rule.actions).for_each(|to| *writer.references.entry(to).or_default() += 1);
         }
-        // The list may grow meanwhile.
+        // The list may grow meanwhile, which nobody asked for.
+        self.requester = None;
         let mut at = 0;
         while let Some(rule) = self.gone.get(at).cloned() {
             at += 1;
@@ -296,6 +326,7 @@ impl Transaction<'_> {
 
     fn roll_back(mut self) {
         self.writer.evictable.clear();
+        self.bridge.undo_meters(self.below);
         for rule in &self.gone {
             rule.versions.remove_in(u64::MAX);
         }
@@ -352,8 +383,16 @@ fn collect_references(actions: &[Action], f: &mut dyn FnMut(Reference)) {
     }
 }
 
+/// Refuses actions that nothing carries out.
+///
+/// Errors: `OFPBAC_BAD_TYPE`.
+pub(crate) fn check_supported(actions: &[Action]) -> Result<(), OfpError> {
+    if xlate::first_unsupported(actions).is_some() { Err(OfpError::BacBadType) } else { Ok(()) }
+}
+
 /// See [`Transaction::check_references`].
 pub(crate) fn check_references(actions: &[Action], groups: &Groups, meters: &Meters) -> Result<(), OfpError> {
+    check_supported(actions)?;
     let mut result = Ok(());
     collect_references(actions, &mut |to| {
         let there = match to {

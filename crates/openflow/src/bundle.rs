@@ -40,6 +40,8 @@ pub mod flag {
     pub const ATOMIC: u16 = 1;
     /// In the order in which messages were added.
     pub const ORDERED: u16 = 2;
+    /// At a time that is named (OpenFlow 1.5).
+    pub const TIME: u16 = 4;
 }
 
 /// OFPT_BUNDLE_CONTROL.
@@ -85,6 +87,14 @@ pub fn wrap(version: Version, bundle_id: u32, flags: u16, message: &[u8]) -> Vec
     put_add(bundle_id, flags, message, &mut out);
     types::finish(&mut out);
     out
+}
+
+/// The message inside of an OFPT_BUNDLE_ADD_MESSAGE, as its bytes.
+pub fn inner(add: &[u8]) -> Option<&[u8]> {
+    let head = types::head(add).ok().filter(|head| head.row.kind == Kind::BundleAdd)?;
+    let mut r = head.body;
+    r.skip(8).ok()?;
+    message::take_inner(&mut r).ok()
 }
 
 fn put_add(bundle_id: u32, flags: u16, message: &[u8], out: &mut Vec<u8>) {

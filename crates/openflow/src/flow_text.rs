@@ -8,7 +8,7 @@ use super::error::OfpError;
 use super::flow_mod::{FlowMod, FlowModCommand};
 use super::protocol::Protocols;
 use flow::text::{Parsed, next_key_value, parse_field_into, parse_port, parse_subfield, parse_table};
-use flow::{Field, Maskable, Match, Normalized, PortNames, Prereq};
+use flow::{Field, Loc, Maskable, Match, Normalized, PortNames, Prereq};
 
 /// What is wrong with the text of a flow.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -106,6 +106,10 @@ impl Parser<'_> {
             .map_err(|e| FlowTextError(e.to_string()))?;
         match parsed {
             Parsed::Protocol => return Ok(()),
+            Parsed::Field(field) if matches!(field.info().loc, Loc::TunMetadata(_)) => {
+                self.restrict(Protocols::EXTENDED);
+                return Ok(());
+            }
             Parsed::Field(field) => {
                 let mask = mask_of(&self.fm.matching, field);
                 let carried = !key.contains('[') || bits_can_be_matched(key, field, mask);
@@ -211,7 +215,12 @@ impl Parser<'_> {
     fn actions(&mut self, text: &str) -> Result<(), FlowTextError> {
         let fm = &mut self.fm;
         fm.actions = parse_instructions(text, self.ports).map_err(|e| FlowTextError(e.to_string()))?;
-        match Protocols::of_actions(&fm.actions, &fm.matching, fm.table_id.unwrap_or(255)) {
+        // Here a packet type says what an Ethernet type would, also once there is an Ethernet header.
+        let mut matching = fm.matching.clone();
+        if matching.get(Field::EthType).1 == 0 && matching.eth_type() != 0 {
+            matching.set(Field::EthType, matching.eth_type().into());
+        }
+        match Protocols::of_actions(&fm.actions, &matching, fm.table_id.unwrap_or(255)) {
             Ok(usable) => {
                 self.restrict(usable);
                 let inconsistent = OfpError::BacMatchInconsistent;

@@ -6,7 +6,7 @@
 //! - [`version`], [`versions`], [`error`]: versions, sets of them, and errors with their numbers and names.
 //! - [`message`], [`types`]: all messages as values, and the table of their numbers in each version.
 //! - [`switch`], [`role`], [`asynchronous`], [`request_forward`], [`bundle`], [`port`], [`queue`], [`packet`], [`flow_msg`],
-//!   [`monitor`], [`table`], [`group`], [`meter`]: the messages' contents, by topic.
+//!   [`monitor`], [`table`], [`tlv`], [`group`], [`meter`]: the messages' contents, by topic.
 //! - [`multipart`]: statistics; answers in parts, written one message at a time and put together again.
 //! - [`nxm`], [`of_match`], [`prereq`]: matches as entries, as fixed structures, and what their fields presuppose.
 //! - [`mod@print`]: messages as text.
@@ -20,6 +20,7 @@ pub mod asynchronous;
 mod body;
 pub mod bundle;
 pub mod bytes;
+pub mod continuation;
 pub mod error;
 pub mod flow_mod;
 pub mod flow_msg;
@@ -44,20 +45,22 @@ pub mod role;
 pub mod stream;
 pub mod switch;
 pub mod table;
+pub mod tlv;
 pub mod types;
 pub mod version;
 pub mod versions;
 pub mod wire;
 
-pub use action::check::{Limits, check};
+pub use action::check::{Limits, check, check_tables};
 pub use action::decode::decode_actions;
 pub use action::encode::encode_actions;
 pub use action::format::{actions_to_string, format_actions};
 pub use action::instruction::{decode_flow_actions, decode_instructions, encode_flow_actions, encode_instructions};
 pub use action::parse::{ActionError, parse_actions, parse_instructions};
 pub use action::{
-    Action, BundleAction, ControllerAction, HashFields, Learn, LearnDst, LearnSpec, LearnSrc, LinkAlgorithm,
-    MemberAlgorithm, Multipath, PacketInReason, Subfield,
+    ALG_FTP, ALG_TFTP, Action, BundleAction, ControllerAction, Ct, CtZone, Encap, EncapHeader, EncapProperty,
+    HashFields, Learn, LearnDst, LearnSpec, LearnSrc, LinkAlgorithm, MemberAlgorithm, Multipath, Nat, NatAddresses,
+    NatKind, PacketInReason, Sample, SampleDirection, SampleForm, Subfield,
 };
 pub use error::OfpError;
 pub use flow_mod::{FlowFlags, FlowMod, FlowModCommand};

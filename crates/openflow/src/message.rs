@@ -19,6 +19,7 @@ use crate::request_forward::RequestForward;
 use crate::role::{RoleMsg, RoleStatus};
 use crate::switch::{ErrorReport, Features, Hello, SwitchConfig};
 use crate::table::{TableMod, TableStatus};
+use crate::tlv::{TlvTableMod, TlvTableReply};
 use crate::types::{self, Kind};
 use crate::wire::{Reader, Result};
 use base::PortNo;
@@ -63,6 +64,8 @@ pub enum Message {
     SetConfig(SwitchConfig),
     /// A packet for the controller.
     PacketIn(PacketInFormat, Box<PacketIn>),
+    /// NXT_RESUME: a packet that a `controller` action with `pause` sent goes on, as it is here.
+    Resume(Box<PacketIn>),
     /// A flow is gone.
     FlowRemoved(Form, Box<FlowRemoved>),
     /// A port came, went or changed.
@@ -123,6 +126,12 @@ pub enum Message {
     BundleControl(BundleControl),
     /// Keep a message in a bundle.
     BundleAdd(Box<BundleAdd>),
+    /// Change which tunnel options fields stand for (Nicira's).
+    TlvTableMod(TlvTableMod),
+    /// Which do they stand for?
+    TlvTableRequest,
+    /// These.
+    TlvTableReply(TlvTableReply),
     /// Ask for statistics. `more`: the request has further parts (OpenFlow 1.3).
     StatsRequest {
         /// Whether a further part follows.
@@ -228,6 +237,7 @@ impl Message {
             Self::PacketIn(PacketInFormat::Standard, _) => Kind::PacketIn,
             Self::PacketIn(PacketInFormat::Nxt, _) => Kind::NxPacketIn,
             Self::PacketIn(PacketInFormat::Nxt2, _) => Kind::NxPacketIn2,
+            Self::Resume(_) => Kind::NxResume,
             Self::FlowRemoved(Standard, _) => Kind::FlowRemoved,
             Self::FlowRemoved(Nicira, _) => Kind::NxFlowRemoved,
             Self::PortStatus(_) => Kind::PortStatus,
@@ -262,6 +272,9 @@ impl Message {
             Self::FlowMonitorResumed => Kind::FlowMonitorResumed,
             Self::BundleControl(_) => Kind::BundleControl,
             Self::BundleAdd(_) => Kind::BundleAdd,
+            Self::TlvTableMod(_) => Kind::TlvTableMod,
+            Self::TlvTableRequest => Kind::TlvTableRequest,
+            Self::TlvTableReply(_) => Kind::TlvTableReply,
             Self::StatsRequest { body, .. } => body.kind(),
             Self::StatsReply { body, .. } => body.kind(),
         }

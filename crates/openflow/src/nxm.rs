@@ -8,7 +8,7 @@ use super::error::OfpError;
 use super::version::Version;
 use super::{of_match, prereq};
 use flow::field::FIELDS;
-use flow::{Field, Loc, Maskable, Match};
+use flow::{Field, Loc, Maskable, Match, TunOption};
 use std::sync::LazyLock;
 
 /// A cookie and its mask, which Nicira's requests carry among the match's entries.
@@ -140,7 +140,7 @@ fn class_index(class: u16) -> Option<usize> {
 }
 
 /// One entry of a match.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Entry {
     /// A field's value and mask (all of the field's bits if the entry has no mask).
     Field {
@@ -153,6 +153,8 @@ pub enum Entry {
         /// Whether the entry has a mask.
         has_mask: bool,
     },
+    /// A tunnel option.
+    Option(TunOption),
     /// The flow's cookie.
     Cookie(Cookie),
     /// A header that is not known.
@@ -161,8 +163,7 @@ pub enum Entry {
 
 /// Reads an entry, with no check of its value and mask beyond their lengths.
 ///
-/// Errors: `OFPBMC_BAD_LEN` where bytes are missing, `OFPBMC_BAD_WILDCARDS` for value bits that the mask leaves out,
-/// `NXFMFC_INVALID_TLV_FIELD` for tunnel options, which no TLV table maps.
+/// Errors: `OFPBMC_BAD_LEN` where bytes are missing, `OFPBMC_BAD_WILDCARDS` for value bits that the mask leaves out.
 pub fn decode_entry(r: &mut Reader<'_>) -> Result<Entry, OfpError> {
     let header = Header::decode(r)?;
     let mut payload = Reader(r.take(header.payload).ok_or(OfpError::BmcBadLen)?);
@@ -178,7 +179,7 @@ pub fn decode_entry(r: &mut Reader<'_>) -> Result<Entry, OfpError> {
         return if beyond { Err(OfpError::BmcBadWildcards) } else { Ok(Entry::Unknown(header)) };
     };
     if let Loc::TunMetadata(_) = field.info().loc {
-        return Err(OfpError::NxfmfcInvalidTlvField);
+        return option(field, header.has_mask, payload.0).map(Entry::Option);
     }
     let n = field.info().wire_bytes();
     let value = payload.uint(n).ok_or(OfpError::BmcBadLen)?;
@@ -187,6 +188,18 @@ pub fn decode_entry(r: &mut Reader<'_>) -> Result<Entry, OfpError> {
         return Err(OfpError::BmcBadWildcards);
     }
     Ok(Entry::Field { field, value, mask, has_mask: header.has_mask })
+}
+
+/// A tunnel option, of any length.
+fn option(field: Field, has_mask: bool, payload: &[u8]) -> Result<TunOption, OfpError> {
+    if has_mask && !payload.len().is_multiple_of(2) {
+        return Err(OfpError::BmcBadLen);
+    }
+    let (value, mask) = if has_mask { payload.split_at(payload.len() / 2) } else { (payload, &[][..]) };
+    if value.iter().zip(mask).any(|(v, m)| v & !m != 0) {
+        return Err(OfpError::BmcBadWildcards);
+    }
+    TunOption::new(field, value, has_mask.then_some(mask)).ok_or(OfpError::BmcBadLen)
 }
 
 /// All bits of `n` bytes.
@@ -220,6 +233,11 @@ pub fn decode(bytes: &[u8], unknown: Unknown) -> Result<(Match, Option<Cookie>),
     while !r.is_empty() {
         match decode_entry(&mut r)? {
             Entry::Field { field, value, mask, .. } => add(&mut matching, field, value, mask)?,
+            Entry::Option(option) => {
+                if !matching.set_option(option) {
+                    return Err(OfpError::BmcDupField);
+                }
+            }
             Entry::Cookie(_) if cookie.is_some() => return Err(OfpError::BmcDupField),
             Entry::Cookie(c) => cookie = Some(c),
             Entry::Unknown(_) if unknown == Unknown::Skip => {}
@@ -333,6 +351,9 @@ pub fn encode(out: &mut Vec<u8>, matching: &Match, cookie: Option<Cookie>, diale
     let mut ethernet = false;
     let wide_registers = dialect == Dialect::Oxm(Version::V15);
     for field in ORDER.iter().copied() {
+        if field == Field::TunErspanIdx {
+            matching.options().iter().for_each(|option| put_option(&mut entries, option));
+        }
         let (value, mask) = matching.get(field);
         let register = (Field::Reg0..=Field::Reg15).contains(&field);
         let wide = (Field::Xreg0..=Field::Xreg7).contains(&field);
@@ -390,6 +411,16 @@ pub fn put_entry_as(out: &mut Vec<u8>, field: Field, value: u128, mask: Option<u
     out.put_uint(value, n);
     if let Some(mask) = mask {
         out.put_uint(mask, n);
+    }
+}
+
+/// Appends a tunnel option, with as many bytes as it needs.
+pub fn put_option(out: &mut Vec<u8>, option: &TunOption) {
+    let mask = option.mask().unwrap_or_default();
+    if let Some(header) = Header::of(option.field(), option.mask().is_some(), Dialect::Nxm) {
+        Header { payload: option.value().len() + mask.len(), ..header }.encode(out);
+        out.extend_from_slice(option.value());
+        out.extend_from_slice(mask);
     }
 }
 

@@ -6,6 +6,7 @@ use crate::action::{Action, PacketInReason};
 use crate::body::{
     decode_loose, encode_loose, put_actions, put_nxm, put_oxm_match, read_actions, read_nxm, read_oxm_match,
 };
+use crate::continuation::Continuation;
 use crate::error::OfpError;
 use crate::nxm::Unknown;
 use crate::port::{put_port, read_port};
@@ -207,7 +208,10 @@ impl PacketIn {
                 REASON => p.reason = reason(property.u8()?)?,
                 METADATA => p.metadata = decode_loose(version, property.value.0)?,
                 USERDATA => p.userdata = property.value.0.to_vec(),
-                CONTINUATION => p.continuation = property.value.0.to_vec(),
+                CONTINUATION => {
+                    Continuation::decode(version, property.value.0)?;
+                    p.continuation = property.value.0.to_vec();
+                }
                 _ => property.unknown(Unknown::Skip)?,
             }
             Ok(())

@@ -13,16 +13,19 @@ pub fn satisfied(field: Field, matching: &Match) -> bool {
 /// Whether the connection's original direction is known: a tracked connection that is not invalid, of the family that the
 /// field is for.
 fn connection_tracked(field: Field, matching: &Match) -> bool {
-    const NEW_EST_REL_RPL: u128 = 0x0f;
-    const INVALID: u128 = 0x10;
-    const TRACKED: u128 = 0x20;
-    let (value, mask) = matching.get(Field::CtState);
-    let tracked = value & mask & NEW_EST_REL_RPL != 0
-        || value & mask & TRACKED != 0 && mask & INVALID != 0 && value & INVALID == 0;
-    tracked
+    connection_is_known(matching)
         && match field {
             Field::CtNwSrc | Field::CtNwDst => matching.meets(Prereq::Ipv4),
             Field::CtIpv6Src | Field::CtIpv6Dst => matching.meets(Prereq::Ipv6),
             _ => true,
         }
+}
+
+/// Whether the match is for packets of a tracked connection that is not invalid.
+pub(crate) fn connection_is_known(matching: &Match) -> bool {
+    const NEW_EST_REL_RPL: u128 = 0x0f;
+    const INVALID: u128 = 0x10;
+    const TRACKED: u128 = 0x20;
+    let (value, mask) = matching.get(Field::CtState);
+    value & mask & NEW_EST_REL_RPL != 0 || value & mask & TRACKED != 0 && mask & INVALID != 0 && value & INVALID == 0
 }

@@ -154,11 +154,13 @@ impl Protocols {
 
     fn of_action(action: &Action) -> Self {
         match action {
-            Action::PushVlan(_) => Self::OF11_UP,
-            Action::Meter(_) => Self::OF13_UP,
+            Action::SetTunOption(_) => Self::EXTENDED,
+            Action::PushVlan(_) | Action::CopyTtlOut | Action::CopyTtlIn => Self::OF11_UP,
+            Action::Meter(_) | Action::Encap(_) => Self::OF13_UP,
             Action::WriteMetadata { .. } => Self::EXTENDED | Self::OF11_STD,
             Action::SetField { field, .. } => Self::of_field(*field, field.info().full_mask()),
             Action::Clone(actions) | Action::WriteActions(actions) => Self::of_each(actions),
+            Action::Ct(ct) => Self::of_each(&ct.exec),
             _ => Self::ANY,
         }
     }

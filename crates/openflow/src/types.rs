@@ -56,10 +56,14 @@ pub enum Kind {
     NxSetPacketInFormat,
     NxPacketIn,
     NxPacketIn2,
+    NxResume,
     NxFlowAge,
     NxSetAsyncConfig,
     NxSetControllerId,
     NxSetAsyncConfig2,
+    TlvTableMod,
+    TlvTableRequest,
+    TlvTableReply,
     FlowMonitorCancel,
     FlowMonitorPaused,
     FlowMonitorResumed,
@@ -111,10 +115,13 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Whether bundles take such messages: what changes flows, groups and ports, and packets to be sent.
+    /// Whether bundles take such messages: what changes flows, groups, meters and ports, and packets to be sent.
     pub fn is_for_bundles(self) -> bool {
         use Kind as K;
-        matches!(self, K::FlowMod | K::NxFlowMod | K::GroupMod | K::NxGroupMod | K::PortMod | K::PacketOut)
+        matches!(
+            self,
+            K::FlowMod | K::NxFlowMod | K::GroupMod | K::NxGroupMod | K::MeterMod | K::PortMod | K::PacketOut
+        )
     }
 }
 

@@ -11,7 +11,7 @@ const VERSIONS: [Version; 4] = [Version::V10, Version::V11, Version::V13, Versio
 
 /// One action of Nicira's or of OpenFlow's own with a length that fits and otherwise any bytes.
 fn action() -> impl Strategy<Value = Vec<u8>> {
-    let nicira = (0u16..50, 0usize..4, prop::collection::vec(any::<u8>(), 40)).prop_map(|(subtype, n, bytes)| {
+    let nicira = (0u16..52, 0usize..5, prop::collection::vec(any::<u8>(), 40)).prop_map(|(subtype, n, bytes)| {
         let length = 16 + 8 * n;
         let mut action = vec![0xff, 0xff, 0, length as u8, 0, 0, 0x23, 0x20];
         action.extend(subtype.to_be_bytes());
@@ -120,15 +120,14 @@ tally::proptest! {
 
 #[test]
 fn a_load_into_a_field_wider_than_a_value_fills_it_with_zeros() {
+    let actions = parse_instructions("load:7->xxreg0", &flow::NoNames).expect("a field of 128 bits");
+    let values = actions.iter().map(|action| match action {
+        openflow::Action::RegLoad { value, .. } => *value,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(values.collect::<Vec<u64>>(), [7, 0]);
     let actions = parse_instructions("load:7->tun_metadata47", &flow::NoNames).expect("a field of 992 bits");
-    let values: Vec<u64> = actions
-        .iter()
-        .map(|action| match action {
-            openflow::Action::RegLoad { value, .. } => *value,
-            other => panic!("{other:?}"),
-        })
-        .collect();
-    assert_eq!((values[0], &values[1..]), (7, [0; 15].as_slice()));
+    assert_eq!(actions_to_string(&actions, &flow::NoNames, Version::V13), "set_field:0x7->tun_metadata47");
 }
 
 #[test]

@@ -71,6 +71,14 @@ pub struct Packet {
     pub bare: Option<u16>,
     /// Work left to the sender.
     pub offload: Offload,
+    /// What goes on with a packet that comes back into a datapath's flows; 0 of one that came in.
+    pub recirc_id: u32,
+    /// The hash that a datapath computed of it; 0 if none was.
+    pub dp_hash: u32,
+    /// How often it came back.
+    pub passes: u8,
+    /// VLAN tags pushed less those popped, since a key was made of it.
+    pub tags: i8,
 }
 
 impl PartialEq for Packet {
@@ -113,6 +121,15 @@ impl Packet {
         self.start = HEADROOM;
         self.bare = None;
         self.offload = Offload::default();
+        (self.recirc_id, self.dp_hash, self.passes, self.tags) = (0, 0, 0, 0);
+    }
+
+    /// Takes over what is known of `other` beside its bytes.
+    #[inline]
+    pub fn take_marks_of(&mut self, other: &Self) {
+        (self.bare, self.offload) = (other.bare, other.offload);
+        (self.recirc_id, self.dp_hash) = (other.recirc_id, other.dp_hash);
+        (self.passes, self.tags) = (other.passes, other.tags);
     }
 
     /// The frame.

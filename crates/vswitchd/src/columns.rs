@@ -112,6 +112,7 @@ const TABLES: &[Table] = &[
         &["is_connected", "role", "status"],
     ),
     ("Manager", &["target", "connection_mode"], &[]),
+    ("SSL", &["private_key", "certificate", "ca_cert", "bootstrap_ca_cert"], &[]),
 ];
 
 /// All of them, for the replica.

@@ -16,6 +16,8 @@ use ovsdb_client::{Replica, Row};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddrV4;
+use std::path::PathBuf;
+use tls::CaCert;
 use xlate::VlanMode;
 use xlate::model::PriorityTags;
 
@@ -34,6 +36,8 @@ pub struct Desired {
     pub bridges: BTreeMap<String, BridgeSpec>,
     /// Managers of the database that are connected to over bridges.
     pub managers: BTreeSet<SocketAddrV4>,
+    /// Keys and certificates, where there is a row for them.
+    pub tls: Option<tls::Config>,
     /// What cannot be used or is not supported, in whole lines.
     pub warnings: BTreeSet<String>,
 }
@@ -141,7 +145,6 @@ impl Desired {
         let Some(root) = db.rows("Open_vSwitch").next() else { return Self::default() };
         let reader = Reader { db, warnings: RefCell::default() };
         reader.keys("switch", &root);
-        reader.columns("switch", &root, &[("ssl", "TLS")]);
         let bridges = root
             .uuids("bridges")
             .into_iter()
@@ -156,8 +159,25 @@ impl Desired {
             tuning: Tuning::read(&root, &|warning| reader.warn(warning)),
             bridges,
             managers: reader.managers(&root),
+            tls: root.uuids("ssl").first().and_then(|uuid| db.row("SSL", *uuid)).map(|row| tls_config(&row)),
             warnings: reader.warnings.into_inner(),
         }
+    }
+}
+
+/// A row of the table SSL. The CA's name `none` has everybody trusted, as on the command line.
+fn tls_config(row: &Row<'_>) -> tls::Config {
+    let file = |column| Some(row.string(column)).filter(|name| !name.is_empty()).map(PathBuf::from);
+    let ca_cert = file("ca_cert").map(|path| match row.boolean("bootstrap_ca_cert") {
+        _ if path.as_os_str() == "none" => CaCert::None,
+        true => CaCert::Bootstrap(path),
+        false => CaCert::File(path),
+    });
+    tls::Config {
+        private_key: file("private_key"),
+        certificate: file("certificate"),
+        ca_cert,
+        ..tls::Config::default()
     }
 }
 

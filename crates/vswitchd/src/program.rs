@@ -16,11 +16,14 @@ const OPTIONS: &[Opt] = &[
     Opt::new("disable-system", Arg::None),
     Opt::new("disable-system-route", Arg::None),
     Opt::new("mlockall", Arg::None),
+    Opt::new("private-key", Arg::Required).short('p'),
+    Opt::new("certificate", Arg::Required).short('c'),
+    Opt::new("ca-cert", Arg::Required).short('C'),
     Opt::new("bootstrap-ca-cert", Arg::Required),
-    Opt::new("private-key", Arg::Required),
-    Opt::new("certificate", Arg::Required),
-    Opt::new("ca-cert", Arg::Required),
     Opt::new("peer-ca-cert", Arg::Required),
+    Opt::new("ssl-protocols", Arg::Required),
+    Opt::new("ssl-ciphers", Arg::Required),
+    Opt::new("ssl-ciphersuites", Arg::Required),
 ];
 
 /// What the command line says.
@@ -29,6 +32,7 @@ struct CommandLine {
     daemon: DaemonOptions,
     types: Types,
     remote: Option<String>,
+    tls: tls::Config,
 }
 
 /// Runs ovs-vswitchd. `args[0]` is the name that it was called by.
@@ -74,9 +78,7 @@ fn parse(args: Vec<OsString>, log: &Arc<vlog::Log>) -> Result<Option<CommandLine
             "disable-system-route" => {}
             "mlockall" => rustix::mm::mlockall(rustix::mm::MlockAllFlags::CURRENT | rustix::mm::MlockAllFlags::FUTURE)
                 .map_err(|e| format!("mlockall failed ({e})"))?,
-            id @ ("bootstrap-ca-cert" | "private-key" | "certificate" | "ca-cert" | "peer-ca-cert") => {
-                return Err(format!("--{id}: TLS is not supported"));
-            }
+            id if command_line.tls.accept(id, value.unwrap_or_default()).map_err(|e| e.to_string())? => {}
             id if command_line.daemon.accept(id, value) => {}
             id => {
                 log.accept(id, value)?;
@@ -102,12 +104,15 @@ fn usage(log: &vlog::Log) -> String {
          \x20 --disable-system        no datapath of type \"system\"\n\
          \x20 --disable-system-route  accepted: there are no tunnels that would need routes\n\
          \x20 --mlockall              keep all memory resident\n\
+         {}\x20 --bootstrap-ca-cert=FILE  the same, taken from the first peer if not there\n\
+         \x20 --peer-ca-cert=FILE     file with CA certificate to show to peers\n\
          {}{}\n\
          Other options:\n\
          \x20 --unixctl=SOCKET        override default control socket name\n\
          \x20 -h, --help              display this help message\n\
          \x20 -V, --version           display version information\n",
         socket.display(),
+        tls::Config::usage(),
         daemon::options::usage("ovs-vswitchd"),
         log.usage(),
     )
@@ -122,7 +127,7 @@ fn serve(args: &[OsString], command_line: CommandLine, log: &Arc<vlog::Log>) -> 
     let rundir = daemon::dirs::rundir();
     let remote = command_line.remote.unwrap_or_else(|| format!("unix:{}", rundir.join("db.sock").display()));
     runtime.block_on(async {
-        let options = Options { remote, rundir, types: command_line.types };
+        let options = Options { remote, rundir, types: command_line.types, tls: command_line.tls };
         let mut switch = Daemon::new(options, Clock::real())?;
         let commands = control_commands("ovs-vswitchd", log, started.shutdown(), &switch);
         let control = started.bind_control(commands.clone()).map_err(|e| e.to_string())?;

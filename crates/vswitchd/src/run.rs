@@ -30,6 +30,8 @@ pub struct Options {
     pub rundir: PathBuf,
     /// Which types there are.
     pub types: Types,
+    /// Keys and certificates where the database has none.
+    pub tls: tls::Config,
 }
 
 /// A switch daemon without its process: what `ovs-vswitchd` and `flowstone run` have in common.
@@ -214,6 +216,7 @@ impl Daemon {
         }
         for (_, dp) in self.devices.datapaths() {
             desired.tuning.apply(&dp);
+            dp.switch.tls().configure(desired.tls.as_ref().unwrap_or(&self.options.tls).clone());
         }
         for (name, bridge) in &mut self.bridges {
             bridge.close_interfaces(&desired.bridges[name]);

@@ -51,6 +51,27 @@ impl Xlate<'_> {
             // The new tag starts with id and priority 0, as in Open vSwitch: it does not copy the one under it, which
             // OpenFlow 1.3 section 5.11 asks for.
             Action::PushVlan(tpid) => self.push_vlan(*tpid),
+            Action::PushMpls(eth_type) => self.push_mpls(*eth_type),
+            Action::PopMpls(eth_type) => self.pop_mpls(*eth_type),
+            Action::SetMplsLabel(label) => self.set_mpls(Field::MplsLabel, (*label).into()),
+            Action::SetMplsTc(tc) => self.set_mpls(Field::MplsTc, (*tc).into()),
+            Action::SetMplsTtl(ttl) => self.set_mpls(Field::MplsTtl, (*ttl).into()),
+            Action::DecMplsTtl => self.dec_mpls_ttl(),
+            Action::CopyTtlOut => self.copy_ttl(true),
+            Action::CopyTtlIn => self.copy_ttl(false),
+            Action::DecNshTtl => self.dec_nsh_ttl(),
+            Action::Encap(encap) => self.encap(encap),
+            Action::Decap(to) => self.decap(*to),
+            Action::ResubmitCt { .. }
+            | Action::Ct(_)
+            | Action::Nat(_)
+            | Action::CtClear
+            | Action::SetTunOption(_)
+            | Action::DeleteField(_) => {
+                self.not_executed(action);
+            }
+            // There are no collectors to be told.
+            Action::Sample(_) => {}
             Action::SetEthSrc(mac) => self.set_whole(Field::EthSrc, mac.to_u64().into()),
             Action::SetEthDst(mac) => self.set_whole(Field::EthDst, mac.to_u64().into()),
             Action::SetIpv4Src(ip) => self.set_whole(Field::Ipv4Src, ip.to_bits().into()),
@@ -93,9 +114,14 @@ impl Xlate<'_> {
                     return;
                 }
                 let (set, stack) = (self.action_set.clone(), self.stack.clone());
-                self.on_a_copy(|x| x.do_actions(inner));
+                // The copy's way through the pipeline ends here: its action set is carried out.
+                let runs = std::mem::take(&mut self.runs);
+                self.on_a_copy(|x| {
+                    x.do_actions(inner);
+                    x.execute_set();
+                });
                 // An `exit` in there is one for all of the packet.
-                (self.action_set, self.stack) = (set, stack);
+                (self.action_set, self.stack, self.runs) = (set, stack, runs);
             }
             Action::Note(_) => {}
             Action::Group(id) => self.group(*id),
@@ -190,7 +216,8 @@ impl Xlate<'_> {
         let eth = self.key.eth_type();
         let is_ip = eth == 0x0800 || eth == 0x86dd;
         match prereq {
-            Prereq::None | Prereq::Ethernet | Prereq::Ct => true,
+            Prereq::None | Prereq::Ct => true,
+            Prereq::Ethernet => !self.is_bare(),
             Prereq::Arp => eth == 0x0806 || eth == 0x8035,
             Prereq::VlanVid => self.has_vlan(),
             Prereq::Ipv4 => eth == 0x0800,
@@ -226,26 +253,35 @@ impl Xlate<'_> {
     }
 }
 
-/// Where the actions that send the packet stand in an action set.
-const POSITION_OUTPUT: u8 = 10;
-/// Where a group stands.
-const POSITION_GROUP: u8 = 11;
+/// Of the actions from here on, the one with the highest number is carried out, and no other.
+const POSITION_LAST: u8 = 14;
 
-/// Where an action stands in an action set (OpenFlow 1.3 section 5.10).
+/// Where an action stands in an action set (OpenFlow 1.3 section 5.10, and ovs-actions(7) for what is not in there).
 fn set_position(action: &Action) -> u8 {
     match action {
+        Action::CopyTtlIn => 0,
         Action::PopVlan => 1,
-        Action::PushVlan(_) => 4,
-        Action::DecTtl(_) => 6,
-        Action::SetQueue(_) | Action::PopQueue => 8,
-        Action::Resubmit { .. } | Action::Clone(_) => 9,
-        Action::Group(_) => POSITION_GROUP,
+        Action::PopMpls(_) => 2,
+        Action::Decap(_) => 3,
+        Action::Encap(_) => 4,
+        Action::PushMpls(_) => 5,
+        Action::PushVlan(_) => 6,
+        Action::CopyTtlOut => 7,
+        Action::DecTtl(_) => 8,
+        Action::DecMplsTtl => 9,
+        Action::DecNshTtl => 10,
+        Action::SetQueue(_) | Action::PopQueue => 12,
+        Action::Clone(_) => 13,
+        Action::Ct(_) => POSITION_LAST,
+        Action::CtClear => POSITION_LAST + 1,
+        Action::Resubmit { .. } | Action::ResubmitCt { .. } => POSITION_LAST + 2,
+        Action::Group(_) => POSITION_LAST + 4,
         Action::Output { .. }
         | Action::OutputReg { .. }
         | Action::OutputTrunc { .. }
         | Action::Controller(_)
-        | Action::Enqueue { .. } => POSITION_OUTPUT,
-        _ => 7,
+        | Action::Enqueue { .. } => POSITION_LAST + 3,
+        _ => 11,
     }
 }
 
@@ -257,14 +293,14 @@ fn replaces(new: &Action, old: &Action) -> bool {
         }
         (Action::RegLoad { .. } | Action::RegMove { .. }, _) | (_, Action::RegLoad { .. }) => false,
         _ => {
-            set_position(new) == POSITION_OUTPUT && set_position(old) == POSITION_OUTPUT
+            set_position(new) >= POSITION_LAST && set_position(new) == set_position(old)
                 || std::mem::discriminant(new) == std::mem::discriminant(old)
         }
     }
 }
 
-/// The actions of an action set in the order in which they are carried out. Of several that send the packet, there is
-/// the last only; none of them if there is a group; and a `resubmit` counts only if neither is there.
+/// The actions of an action set in the order in which they are carried out. Of those that send the packet or have it
+/// looked up again, there is one: a group, or else an output, a `resubmit`, a `ct_clear`, a `ct`.
 pub(crate) fn set_in_order(set: &[Action]) -> Vec<Action> {
     let mut ordered: Vec<Action> = Vec::with_capacity(set.len());
     for (i, action) in set.iter().enumerate() {
@@ -272,12 +308,8 @@ pub(crate) fn set_in_order(set: &[Action]) -> Vec<Action> {
             ordered.push(action.clone());
         }
     }
-    let there = |position| ordered.iter().any(|a| set_position(a) == position);
-    let (group, output) = (there(POSITION_GROUP), there(POSITION_OUTPUT));
-    ordered.retain(|a| match set_position(a) {
-        POSITION_OUTPUT => !group,
-        _ => !((group || output) && matches!(a, Action::Resubmit { .. })),
-    });
+    let last = ordered.iter().map(set_position).max();
+    ordered.retain(|a| set_position(a) < POSITION_LAST || Some(set_position(a)) == last);
     ordered.sort_by_key(set_position);
     ordered
 }

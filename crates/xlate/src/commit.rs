@@ -7,6 +7,7 @@
 //! VLAN tags are handled as a stack: pushing and popping marks the stack as changed, and the commit emits the pops and
 //! pushes that lead from the datapath's stack to the wanted one.
 
+use crate::encap::Pushed;
 use crate::translate::Xlate;
 use dpif::DpAction;
 use flow::{Field, FlowKey, FlowMask, Loc, layout};
@@ -19,8 +20,9 @@ const INNER_TAG: u64 = 0xffff_ffff << 16;
 /// Header fields written and not yet emitted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pending {
-    fields: Vec<(Field, u128)>,
-    vlan_stack: bool,
+    pub(crate) fields: Vec<(Field, u128)>,
+    pub(crate) vlan_stack: bool,
+    pub(crate) pushed: Pushed,
     /// The datapath's outer tag is not known in all bits: nothing that depends on them may be decided by it.
     outer_unread: bool,
 }
@@ -206,6 +208,7 @@ impl Xlate<'_> {
 
     /// Emits what the datapath has to do so that its packet is the key's.
     pub(crate) fn commit(&mut self) {
+        self.commit_pushed();
         if self.pending.vlan_stack {
             self.commit_vlans();
         }
@@ -267,7 +270,8 @@ pub(crate) fn size_of_action(action: &DpAction) -> usize {
         | DpAction::PushVlan { .. }
         | DpAction::PopMpls { .. }
         | DpAction::Drop(_) => 8,
-        DpAction::Meter(_) => 8,
+        DpAction::Meter(_) | DpAction::Recirc(_) | DpAction::CopyTtl { .. } => 8,
+        DpAction::Hash(..) => 12,
         DpAction::PushMpls { .. } | DpAction::AddMpls { .. } => 12,
         DpAction::PushEth { .. } => 16,
         DpAction::PushNsh(what) => 32 + what.tlvs.len(),

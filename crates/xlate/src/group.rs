@@ -1,11 +1,13 @@
 //! Groups (OpenFlow 1.3 section 5.6): which buckets run, and running them.
 
+use crate::freeze::Freeze;
 use crate::groups::Group;
 use crate::select::mix;
 use crate::trace::Kind;
 use crate::translate::Xlate;
 use crate::verdict::{Dependency, Effect};
 use base::{DropReason, PortNo};
+use dpif::HashKind;
 use flow::{Field, FlowKey};
 use openflow::GroupKind;
 use openflow::group::{Bucket, GROUP_ANY};
@@ -39,6 +41,8 @@ impl Xlate<'_> {
                 let chosen =
                     if group.kind == GroupKind::Select { self.select(&group) } else { self.first_live(&group) };
                 match chosen {
+                    // It is chosen when the packet is back.
+                    None if self.freeze.is_some() => _ = self.effects.pop(),
                     Some(i) => {
                         self.tracer.note(Kind::Detail, || format!("using bucket {i}"));
                         self.bucket(&group, i);
@@ -84,9 +88,35 @@ impl Xlate<'_> {
         (0..group.buckets.len()).find(|i| self.is_bucket_live(group, *i))
     }
 
-    /// The bucket that this packet's flow has: of those that are live, the one with the highest score, which is made of
-    /// the flow and the bucket alone, so that a bucket that comes or goes moves no more flows than it has to.
+    /// The bucket that this packet's flow has.
     fn select(&mut self, group: &Group) -> Option<usize> {
+        let param = group.properties.selection_method_param;
+        let kind = match &*group.properties.selection_method {
+            "" => HashKind::SymmetricL4,
+            "dp_hash" if param >> 32 == 0 => HashKind::L4,
+            "dp_hash" => HashKind::SymmetricL4,
+            _ => return self.select_by_flow(group),
+        };
+        let live: Vec<bool> = (0..group.buckets.len()).map(|i| self.is_bucket_live(group, i)).collect();
+        // Where nothing is to be chosen, there is nothing to be looked at.
+        if live.iter().filter(|l| **l).count() < 2 {
+            return live.iter().position(|l| *l);
+        }
+        let Some(spread) = group.spread() else { return self.select_by_flow(group) };
+        if !self.hashed {
+            // Only the datapath sees packets: flows of all hashes share the megaflow up to here.
+            self.freeze = Some(Freeze::Hash(kind, param as u32));
+            return None;
+        }
+        let hash = self.read_bits(Field::DpHash, spread.len() as u128 - 1) as usize;
+        // Of a bucket that is not live, flows go to those that are, as these share the hashes.
+        let chosen = (0..spread.len()).map(|i| usize::from(spread[(hash + i) % spread.len()]));
+        chosen.into_iter().find(|i| live.get(*i) == Some(&true))
+    }
+
+    /// The same by a hash of its fields: of those that are live, the one with the highest score, which is made of the
+    /// flow and the bucket alone, so that a bucket that comes or goes moves no more flows than it has to.
+    fn select_by_flow(&mut self, group: &Group) -> Option<usize> {
         let live: Vec<usize> = (0..group.buckets.len()).filter(|i| self.is_bucket_live(group, *i)).collect();
         // There is nothing to be chosen, and so nothing to be looked at.
         if live.len() < 2 {

@@ -4,8 +4,8 @@ use crate::numbered::Numbered;
 use base::Millis;
 use openflow::GroupKind;
 use openflow::group::{Bucket, GroupProperties};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// A group. It does not change: a modification replaces it by another that shares its statistics.
 #[derive(Debug)]
@@ -22,6 +22,47 @@ pub struct Group {
     pub created: Millis,
     /// What it has done.
     pub counters: Arc<Counters>,
+    /// Which bucket has which hash; see [`Group::spread`].
+    pub spread: Spread,
+}
+
+/// Hashes by bucket, made out when they are first needed.
+#[derive(Debug, Default)]
+pub struct Spread(OnceLock<Option<Box<[u16]>>>);
+
+/// Hashes at least and at most that a group's buckets share.
+const HASHES: std::ops::RangeInclusive<u64> = 16..=256;
+
+impl Group {
+    /// For each value of a hash, how many values there are being a power of two, the bucket that has it: each as many as its
+    /// weight makes its share. `None` if that cannot be done with the hashes there are, as weights are too far apart.
+    pub fn spread(&self) -> Option<&[u16]> {
+        let weights = || self.buckets.iter().map(|b| b.bucket.weight).collect::<Vec<_>>();
+        self.spread.0.get_or_init(|| spread(&weights())).as_deref()
+    }
+}
+
+/// Divides hashes among buckets of these weights by the method of Webster: the next hash goes to the bucket that is
+/// furthest behind.
+fn spread(weights: &[u16]) -> Option<Box<[u16]>> {
+    let least = u64::from(*weights.iter().filter(|w| **w > 0).min()?);
+    let total: u64 = weights.iter().map(|w| u64::from(*w)).sum();
+    let n = total.div_ceil(least).next_power_of_two().max(*HASHES.start());
+    if n > *HASHES.end() {
+        return None;
+    }
+    let mut taken = vec![0u64; weights.len()];
+    let next = |_| {
+        // The larger of two fractions weight / (2 taken + 1), the first of equals.
+        let behind = |a: usize, b: usize| {
+            let of = |i: usize, j: usize| u64::from(weights[i]) * (2 * taken[j] + 1);
+            if of(b, a) > of(a, b) { b } else { a }
+        };
+        let bucket = (0..weights.len()).reduce(behind).unwrap_or(0);
+        taken[bucket] += 1;
+        bucket as u16
+    };
+    Some((0..n).map(next).collect())
 }
 
 /// A bucket and what it has done.
@@ -60,3 +101,26 @@ impl Counters {
 
 /// The groups of a bridge.
 pub type Groups = Numbered<Group>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_are_shared_by_weight() {
+        for weights in [&[1][..], &[1, 1], &[1, 3], &[1, 2, 3], &[100, 200, 0, 700], &[1; 16], &[5; 17], &[1, 255]] {
+            let hashes = spread(weights).expect("there are enough");
+            assert!(hashes.len().is_power_of_two() && HASHES.contains(&(hashes.len() as u64)));
+            let total: f64 = weights.iter().map(|w| f64::from(*w)).sum();
+            for (i, weight) in weights.iter().enumerate() {
+                let share = hashes.iter().filter(|b| usize::from(**b) == i).count() as f64;
+                let due = f64::from(*weight) / total * hashes.len() as f64;
+                // Webster's method may be off by one and no more, of as few buckets as these.
+                assert!((share - due).abs() < 1.0, "{weights:?}: {i} has {share} of {due}");
+            }
+        }
+        assert_eq!(spread(&[1, 256]), None);
+        assert_eq!(spread(&[0, 0]), None);
+        assert_eq!(spread(&[]), None);
+    }
+}

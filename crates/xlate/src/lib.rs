@@ -2,6 +2,7 @@
 //!
 //! - [`model`]: what a translation looks at: bridges, ports, bundles, tables, rules ([`Network`]).
 //! - [`tables`]: flow tables and groups in versions; [`groups`]: groups.
+//! - [`freeze`]: what is left of a translation until the packet comes back.
 //! - [`mac`]: the MAC learning table.
 //! - [`verdict`]: what comes out: datapath actions, reads in order, effects, and a trace if one was asked for.
 //! - [`translate`](mod@translate): one translation; `pipeline`: look-ups and lists of actions; `action` and the files
@@ -12,7 +13,9 @@
 
 mod action;
 mod commit;
+mod encap;
 mod fork;
+pub mod freeze;
 mod group;
 pub mod groups;
 mod learn;
@@ -24,6 +27,7 @@ mod numbered;
 mod output;
 mod pipeline;
 mod select;
+mod supported;
 pub mod tables;
 mod text;
 pub mod trace;
@@ -33,6 +37,7 @@ pub mod verdict;
 #[cfg(test)]
 mod tests;
 
+pub use freeze::{FrozenTable, resume_paused};
 pub use groups::{Counters, Group, GroupBucket, Groups};
 pub use mac::MacTable;
 pub use meters::{Meter, Meters};
@@ -40,6 +45,7 @@ pub use model::{
     Bridge, BridgeId, Bundle, Count, Network, Port, PortConfig, PortOut, Rule, RuleStats, TableMiss, VlanMode,
 };
 pub use numbered::Numbered;
+pub use supported::first_unsupported;
 pub use tables::{Table, Tables, View};
 pub use translate::{Start, translate, translate_from};
 pub use verdict::{Dependency, Effect, Learned, Lookup, Trace, TranslationError, Verdict, Written, WrittenWord};

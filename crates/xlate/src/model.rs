@@ -1,6 +1,7 @@
 //! What a translation looks at. A [`Network`] is a snapshot of the configuration: it is replaced as a whole when bridges
 //! or ports change. Flow tables and MAC tables live longer than a snapshot and are shared by successive ones.
 
+use crate::freeze::FrozenTable;
 use crate::mac::MacTable;
 pub use crate::tables::{N_TABLES, Table, Tables, View, new_tables};
 use base::{DpPort, Millis, PortNo};
@@ -25,6 +26,8 @@ pub struct Network {
     pub bridges: HashMap<BridgeId, Arc<Bridge>, RandomState>,
     /// Which bridge and port a datapath port is.
     pub ports: HashMap<DpPort, (BridgeId, PortNo), RandomState>,
+    /// What is left of translations until their packets come back. It outlives the snapshot.
+    pub frozen: Arc<FrozenTable>,
 }
 
 /// One bridge.

@@ -1,5 +1,6 @@
 //! Sending the packet somewhere: to a port, through a patch port into another bridge, to a controller.
 
+use crate::freeze::Freeze;
 use crate::model::{Port, PortOut};
 use crate::trace::Kind;
 use crate::translate::{Start, Xlate, bridge_of, trim};
@@ -70,6 +71,12 @@ impl<'a> Xlate<'a> {
             return self.note_drop(DropReason::PortDown);
         }
         match port.out {
+            PortOut::Device(_) if self.is_bare() => {
+                self.tracer.note(Kind::Warning, || {
+                    "Trying to send non-Ethernet packet through legacy L2 port. Dropping packet.".into()
+                });
+                self.note_drop(DropReason::NoEthernet);
+            }
             PortOut::Device(dp_port) => {
                 self.commit();
                 self.emit(DpAction::Output(dp_port));
@@ -165,11 +172,12 @@ impl<'a> Xlate<'a> {
     pub(crate) fn on_a_copy(&mut self, inner: impl FnOnce(&mut Xlate<'a>)) {
         self.commit();
         let before = Box::new((self.key.clone(), self.base.clone(), self.reads.written().clone()));
-        let list = self.written;
+        let (list, was_mpls) = (self.written, self.was_mpls);
         let outer = std::mem::take(&mut self.actions);
         self.copies += 1;
         inner(self);
         self.copies -= 1;
+        self.was_mpls = was_mpls;
         let mut actions = std::mem::replace(&mut self.actions, outer);
         trim(&mut actions);
         self.pending = crate::commit::Pending::default();
@@ -198,7 +206,16 @@ impl<'a> Xlate<'a> {
 
     /// Sends the packet as it is now to controllers.
     pub(crate) fn send_to_controller(&mut self, action: &ControllerAction) {
+        if action.pause {
+            self.freeze = Some(Freeze::Pause(Box::new(action.clone())));
+            return;
+        }
         self.commit();
+        self.send_upcall(action, 0);
+    }
+
+    /// Sends it. `continuation` is the number of what is left to be done then, if the controller says so.
+    pub(crate) fn send_upcall(&mut self, action: &ControllerAction, continuation: u32) {
         let upcall = ControllerUpcall {
             bridge: self.bridge.id,
             table: self.table,
@@ -209,6 +226,7 @@ impl<'a> Xlate<'a> {
             userdata: action.userdata.clone(),
             table_miss: self.rule_is_miss,
             in_port: self.key.in_port(),
+            continuation,
             metadata: self.metadata(),
         };
         let send = DpAction::Controller(Arc::new(upcall));
@@ -230,6 +248,9 @@ impl<'a> Xlate<'a> {
     fn metadata(&self) -> flow::FlowKey {
         let mut key = flow::FlowKey::ZERO;
         key.0[..flow::layout::ETH_DST].copy_from_slice(&self.key.0[..flow::layout::ETH_DST]);
+        // Between datapath and switch only.
+        key.set(Field::RecircId, 0);
+        key.set(Field::DpHash, 0);
         key
     }
 

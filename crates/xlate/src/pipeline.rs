@@ -3,6 +3,7 @@
 //! Lists that a `resubmit` or `goto_table` leads to are kept on a stack of this module's, not on the thread's: there may
 //! be thousands of them inside of each other.
 
+use crate::freeze::{Freeze, FrozenList, Place};
 use crate::model::{Rule, TableMiss};
 use crate::trace::Kind;
 use crate::translate::Xlate;
@@ -31,27 +32,35 @@ pub(crate) struct Frame<'l> {
 #[derive(Clone)]
 enum List<'l> {
     Given(&'l [Action]),
-    /// A rule's, with what to go back to at the end.
-    Rule(Arc<Rule>, Back),
+    /// A rule's, with what to go back to at the end, and which of the effects is to tell of the rule.
+    Rule(Arc<Rule>, Back, usize),
+    /// What is left of one from before the packet came back.
+    Frozen(Arc<[Action]>, Option<Back>),
 }
 
 #[derive(Clone, Copy)]
 struct Back {
-    /// Which of the effects is to tell of the rule.
-    effect: usize,
-    table: u8,
-    depth: u32,
+    place: Place,
     rule: Option<usize>,
-    cookie: u64,
-    is_miss: bool,
 }
 
 impl Frame<'_> {
     fn action(&self) -> Option<&Action> {
         match &self.list {
             List::Given(list) => list.get(self.next),
-            List::Rule(rule, _) => rule.actions.get(self.next),
+            List::Rule(rule, ..) => rule.actions.get(self.next),
+            List::Frozen(list, _) => list.get(self.next),
         }
+    }
+
+    /// What is left of it, to be carried out as of `place`.
+    pub(crate) fn frozen(&self, place: Place) -> FrozenList {
+        let (actions, of_rule) = match &self.list {
+            List::Given(list) => ((*list).into(), false),
+            List::Rule(rule, ..) => (Arc::clone(&rule.actions), true),
+            List::Frozen(list, back) => (Arc::clone(list), back.is_some()),
+        };
+        FrozenList { actions, next: self.next, place, of_rule }
     }
 }
 
@@ -76,12 +85,19 @@ impl Xlate<'_> {
             match frame.action().filter(|_| !over) {
                 Some(action) => {
                     let mut check = None;
+                    if self.must_look_before(action) {
+                        return self.freeze(Freeze::Look, frames);
+                    }
                     if self.count_step() {
                         self.tracer.note(Kind::Action, || crate::text::action(action));
                         match action {
                             Action::CheckPktLarger { len, dst } => check = Some((*len, *dst)),
                             action => self.do_action(action),
                         }
+                    }
+                    if let Some(freeze) = self.freeze.take() {
+                        frame.next += usize::from(!freeze.repeats());
+                        return self.freeze(freeze, frames);
                     }
                     frame.next += 1;
                     if let Some((len, dst)) = check
@@ -91,8 +107,8 @@ impl Xlate<'_> {
                     }
                 }
                 None => {
-                    if let Some(Frame { list: List::Rule(rule, back), .. }) = frames.pop() {
-                        self.go_back(rule, back);
+                    if let Some(frame) = frames.pop() {
+                        self.leave(frame);
                     }
                 }
             }
@@ -102,8 +118,35 @@ impl Xlate<'_> {
         }
     }
 
+    /// Carries out what was left of lists inside of each other.
+    pub(crate) fn run_frozen(&mut self, lists: &[FrozenList]) {
+        let mut frames = Vec::with_capacity(FRAMES_LIKELY.max(lists.len()));
+        for FrozenList { actions, next, place, of_rule } in lists {
+            let back = of_rule.then(|| Back { place: self.place(), rule: None });
+            self.level += u32::from(*of_rule);
+            self.set_place(*place);
+            frames.push(Frame { list: List::Frozen(Arc::clone(actions), back), next: *next });
+        }
+        self.runs += 1;
+        self.run_all(frames);
+        self.runs -= 1;
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        Place { table: self.table, depth: self.depth, cookie: self.rule_cookie, is_miss: self.rule_is_miss }
+    }
+
+    pub(crate) fn set_place(&mut self, place: Place) {
+        (self.table, self.depth) = (place.table, place.depth);
+        (self.rule_cookie, self.rule_is_miss) = (place.cookie, place.is_miss);
+    }
+
     /// The look-up that a packet's way through a bridge begins with.
     pub(crate) fn first_lookup(&mut self) {
+        if self.was_mpls {
+            // As one that a controller sends there.
+            return self.do_actions(&[Action::Output { port: PortNo::TABLE, max_len: 0 }]);
+        }
         let depth = self.depth;
         if self.count_resubmit()
             && let Some(frame) = self.look_up(0, None, true, depth)
@@ -147,14 +190,8 @@ impl Xlate<'_> {
             return None;
         };
         let effect = self.effects.len() - 1;
-        let back = Back {
-            effect,
-            table: old_table,
-            depth,
-            rule: self.rule.replace(effect),
-            cookie: self.rule_cookie,
-            is_miss: self.rule_is_miss,
-        };
+        let place = Place { table: old_table, depth, ..self.place() };
+        let back = Back { place, rule: self.rule.replace(effect) };
         self.rule_cookie = rule.cookie;
         self.rule_is_miss = rule.priority == 0 && rule.minimatch.values().is_empty();
         self.tracer.enter(Kind::Table, || rule_header(&rule));
@@ -162,7 +199,7 @@ impl Xlate<'_> {
         if rule.actions.is_empty() {
             self.tracer.note(Kind::Action, || "drop".into());
         }
-        Some(Frame { list: List::Rule(rule, back), next: 0 })
+        Some(Frame { list: List::Rule(rule, back, effect), next: 0 })
     }
 
     /// Looks up as if the packet had come in on `in_port`, if that is given.
@@ -180,17 +217,25 @@ impl Xlate<'_> {
         }
     }
 
-    /// After the last of a rule's actions.
-    fn go_back(&mut self, used: Arc<Rule>, back: Back) {
-        if let Some(Effect::Lookup { rule, .. }) = self.effects.get_mut(back.effect) {
-            *rule = Some(used);
-        }
-        self.tracer.leave();
+    /// After the last of a list's actions that is carried out.
+    pub(crate) fn leave(&mut self, frame: Frame<'_>) {
+        let back = match frame.list {
+            List::Given(_) | List::Frozen(_, None) => return,
+            List::Frozen(_, Some(back)) => back,
+            List::Rule(used, back, effect) => {
+                if let Some(Effect::Lookup { rule, .. }) = self.effects.get_mut(effect) {
+                    *rule = Some(used);
+                }
+                self.tracer.leave();
+                back
+            }
+        };
         self.level -= 1;
-        (self.table, self.depth, self.rule, self.rule_is_miss) = (back.table, back.depth, back.rule, back.is_miss);
+        let Place { table, depth, cookie, is_miss } = back.place;
+        (self.table, self.depth, self.rule, self.rule_is_miss) = (table, depth, back.rule, is_miss);
         if self.level > 0 || self.initial_actions_seen {
             // The action set is carried out in the name of the pipeline's first rule.
-            self.rule_cookie = back.cookie;
+            self.rule_cookie = cookie;
         }
     }
 
@@ -198,7 +243,11 @@ impl Xlate<'_> {
         // Before the look-up, which reads and writes nothing of the key.
         let written = self.written_now();
         let rules = self.bridge.tables.get(usize::from(table)).map(|t| &t.rules);
-        let rule = rules.and_then(|rules| rules.lookup(&self.key, self.view.version, &mut self.reads));
+        let rule = match rules {
+            Some(rules) if self.is_bare() => self.find_bare(rules),
+            Some(rules) => rules.lookup(&self.key, self.view.version, &mut self.reads),
+            None => None,
+        };
         // The rule is put there when its actions are carried out.
         self.effects.push(Effect::Lookup { bridge: self.bridge.id, table, rule: None });
         self.dependencies.push(Dependency::Lookup(Lookup {

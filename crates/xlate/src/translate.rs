@@ -5,6 +5,7 @@
 //! (`pending`, see [`crate::commit`]), and the output.
 
 use crate::commit::Pending;
+use crate::freeze::Freeze;
 use crate::learn::FinTimeout;
 use crate::model::{Bridge, BridgeId, Network};
 use crate::pipeline::Frame;
@@ -49,7 +50,11 @@ pub enum Start<'a> {
 }
 
 /// Translates a packet that came in on a datapath port. `key` holds the datapath's port number as ingress port.
+/// One that comes back goes on where it was left.
 pub fn translate(net: &Network, key: &FlowKey, trace: bool) -> Verdict {
+    if key.get(Field::RecircId) != 0 {
+        return crate::freeze::resume(net, key, trace);
+    }
     let dp_port = DpPort(key.in_port().0);
     match net.ports.get(&dp_port).and_then(|(id, port)| net.bridges.get(id).map(|b| (b, *port))) {
         Some((bridge, port)) => {
@@ -57,39 +62,38 @@ pub fn translate(net: &Network, key: &FlowKey, trace: bool) -> Verdict {
             key.set_in_port(port);
             translate_key(net, bridge, key, Start::Tables, trace)
         }
-        None => {
-            let mut reads = Reads::new();
-            reads.note_field(Field::InPortOxm);
-            let trace = trace.then(|| Box::new(Trace { nodes: Vec::new(), final_key: key.clone() }));
-            Verdict {
-                actions: Vec::new(),
-                reads: reads.take_order(),
-                effects: Vec::new(),
-                dependencies: Vec::new(),
-                written: Vec::new(),
-                error: Some(TranslationError::Port),
-                drop: Some(DropReason::NoPort),
-                trace,
-            }
-        }
+        None => nowhere(key, TranslationError::Port, trace),
     }
 }
 
-/// Translates a packet in `bridge`. `key` holds the bridge's port number as ingress port.
+/// The verdict on a packet that no bridge takes.
+pub(crate) fn nowhere(key: &FlowKey, error: TranslationError, trace: bool) -> Verdict {
+    let mut reads = Reads::new();
+    reads.note(layout::PORTS, u64::MAX);
+    Verdict {
+        actions: Vec::new(),
+        reads: reads.take_order(),
+        effects: Vec::new(),
+        dependencies: Vec::new(),
+        written: Vec::new(),
+        error: Some(error),
+        drop: Some(error.drop_reason()),
+        trace: trace.then(|| Box::new(Trace { nodes: Vec::new(), final_key: key.clone() })),
+    }
+}
+
+/// Translates a packet in `bridge`. `key` holds the bridge's port number as ingress port. One that comes back goes on where
+/// it was left.
 pub fn translate_from(net: &Network, bridge: &Bridge, key: &FlowKey, start: Start<'_>, trace: bool) -> Verdict {
+    if key.get(Field::RecircId) != 0 {
+        return crate::freeze::resume(net, key, trace);
+    }
     translate_key(net, bridge, key.clone(), start, trace)
 }
 
 fn translate_key(net: &Network, bridge: &Bridge, key: FlowKey, start: Start<'_>, trace: bool) -> Verdict {
     base::coverage!(xlate_actions);
-    let mut x = Xlate::new(net, bridge, key, trace);
-    // Registers, metadata and `conj_id` are no part of a packet: what they start with is given, and looking at them reads
-    // nothing.
-    x.reads.write_words(layout::GIVEN);
-    x.reads.write_field(Field::ConjId);
-    // Which bridge this is depends on the port, and how headers are read on the Ethernet type.
-    x.reads.note_field(Field::InPortOxm);
-    x.reads.note_field(Field::EthType);
+    let mut x = Xlate::begin(net, bridge, key, trace);
     x.in_bridge(bridge, start);
     x.dhcp_to_local();
     x.finish()
@@ -136,6 +140,12 @@ pub(crate) struct Xlate<'a> {
     steps: u32,
     /// What an action asked to be carried out next, before what stands behind it.
     pub(crate) next: Option<Frame<'static>>,
+    /// The packet has to come back after the action in work.
+    pub(crate) freeze: Option<Freeze>,
+    /// The packet's key has its hash.
+    pub(crate) hashed: bool,
+    /// An MPLS label was popped that nobody has looked behind.
+    pub(crate) was_mpls: bool,
     /// What was written to the key until now, as dependencies tell it; `None` if that has to be told anew.
     pub(crate) written: Option<Written>,
     /// What was written until any of the look-ups.
@@ -154,8 +164,23 @@ pub(crate) struct Xlate<'a> {
 }
 
 impl<'a> Xlate<'a> {
+    /// Of a packet in `bridge`.
+    pub(crate) fn begin(net: &'a Network, bridge: &'a Bridge, key: FlowKey, trace: bool) -> Self {
+        let mut x = Self::new(net, bridge, key, trace);
+        // Registers, metadata and `conj_id` are no part of a packet: what they start with is given, and looking at them
+        // reads nothing.
+        x.reads.write_words(layout::GIVEN);
+        x.reads.write_field(Field::ConjId);
+        // Which bridge this is depends on the port, or on what was left; and how headers are read on the Ethernet type.
+        x.reads.note(layout::PORTS, u64::MAX);
+        x.reads.note_field(Field::EthType);
+        x
+    }
+
     fn new(net: &'a Network, bridge: &'a Bridge, key: FlowKey, trace: bool) -> Self {
         let view = bridge.tables.view();
+        // None that has just come in has one; whoever asks about a packet may say what it is to be.
+        let key_is_hashed = key.get(Field::DpHash) != 0;
         Self {
             net,
             bridge,
@@ -184,6 +209,9 @@ impl<'a> Xlate<'a> {
             resubmits: 0,
             steps: 0,
             next: None,
+            freeze: None,
+            hashed: key_is_hashed,
+            was_mpls: false,
             written: None,
             all_written: Vec::with_capacity(WORDS_WRITTEN_LIKELY),
             exit: false,
@@ -197,7 +225,7 @@ impl<'a> Xlate<'a> {
     }
 
     /// The verdict, when all is done: nothing of it stays here.
-    fn finish(&mut self) -> Verdict {
+    pub(crate) fn finish(&mut self) -> Verdict {
         trim(&mut self.actions);
         self.end_connections();
         if let Some(error) = self.error {
@@ -255,12 +283,20 @@ impl<'a> Xlate<'a> {
         }
         // It is told of behind what the last table did.
         self.tracer.reenter();
+        self.execute_set();
+        self.tracer.leave();
+    }
+
+    /// The same at the end of a copy's way.
+    pub(crate) fn execute_set(&mut self) {
+        if self.action_set.is_empty() || self.error.is_some() || self.exit {
+            return;
+        }
         self.tracer.enter(Kind::Table, || "--. Executing action set:".into());
         let set = std::mem::take(&mut self.action_set);
         self.in_action_set = true;
         self.do_actions(&crate::action::set_in_order(&set));
         self.in_action_set = false;
-        self.tracer.leave();
         self.tracer.leave();
     }
 

@@ -1,5 +1,6 @@
 //! What a translation returns.
 
+use crate::freeze::Kept;
 use crate::groups::Group;
 use crate::model::{BridgeId, Rule};
 use crate::trace::Node;
@@ -181,6 +182,8 @@ pub enum Dependency {
         /// Its number.
         meter: u32,
     },
+    /// What is left of a translation until the packet comes back.
+    Frozen(Arc<Kept>),
     /// A group, or that there is none of this number.
     Group {
         /// Its bridge.
@@ -247,9 +250,21 @@ pub enum TranslationError {
     /// The tables have more actions carried out than any that make sense.
     #[error("resubmits carried out over {} actions", crate::translate::MAX_STEPS)]
     Steps,
+    /// What was left for a packet that came back is not known any more, or too many translations wait for their packets.
+    #[error("no recirculation context")]
+    Recirculation,
     /// The packet came in on a port that no bridge has.
     #[error("unknown ingress port")]
     Port,
+    /// More MPLS labels than a key tells of.
+    #[error("too many MPLS labels")]
+    Labels,
+    /// An action that is not carried out.
+    #[error("{0} is not supported")]
+    Unsupported(&'static str),
+    /// An action that packets of this type do not allow for.
+    #[error("unsupported packet type")]
+    PacketType,
 }
 
 impl TranslationError {
@@ -260,7 +275,11 @@ impl TranslationError {
             Self::Resubmits => "Too many resubmits",
             Self::Stack => "Stack too deep",
             Self::Actions | Self::Steps => "Too many actions",
+            Self::Recirculation => "No recirculation context",
             Self::Port => "unknown ingress port",
+            Self::Labels => "Too many MPLS labels",
+            Self::Unsupported(_) => "unsupported action",
+            Self::PacketType => "Unsupported packet type",
         }
     }
 
@@ -271,7 +290,11 @@ impl TranslationError {
             Self::Resubmits => DropReason::TooManyResubmits,
             Self::Stack => DropReason::StackTooDeep,
             Self::Actions | Self::Steps => DropReason::TooManyActions,
+            Self::Recirculation => DropReason::Recirculation,
             Self::Port => DropReason::NoPort,
+            Self::Labels => DropReason::TooManyLabels,
+            Self::Unsupported(_) => DropReason::TranslationError,
+            Self::PacketType => DropReason::NoEthernet,
         }
     }
 }

@@ -42,6 +42,39 @@ pub(crate) fn pop(packet: &mut Packet, ethertype: u16, vlans_max: usize) -> Resu
     Ok(())
 }
 
+/// Copies the time to live between the outermost entry, behind `vlans_max` tags at most, and what is under it.
+pub(crate) fn copy_ttl(packet: &mut Packet, outwards: bool, vlans_max: usize) {
+    const BOTTOM: u8 = 1;
+    const ENTRY_TTL: usize = 3;
+    let headers = Headers::behind_tags(packet, vlans_max);
+    if !is_mpls(headers.ethertype) {
+        return;
+    }
+    let data = packet.data_mut();
+    let under = headers.l3 + ENTRY_LEN;
+    let &[_, _, flags, ..] = data.get(headers.l3..).unwrap_or_default() else { return };
+    // What is under the last entry says by its first bits what it is.
+    let (place, v4) = match data.get(under).map(|b| b >> 4) {
+        Some(_) if flags & BOTTOM == 0 => (under + ENTRY_TTL, false),
+        Some(4) => (under + 8, true),
+        Some(6) => (under + 7, false),
+        _ => return,
+    };
+    let (Some(outer), Some(inner)) = (data.get(headers.l3 + ENTRY_TTL).copied(), data.get(place).copied()) else {
+        return;
+    };
+    if outwards {
+        data[headers.l3 + ENTRY_TTL] = inner;
+    } else if v4 {
+        // The header checksum covers it, as the upper half of a word.
+        super::set::change16(data, place, |word| word & 0xff | u16::from(outer) << 8);
+        let by = (u16::from(inner) << 8, u16::from(outer) << 8);
+        super::set::change16(data, under + 10, |sum| packet::checksum::update16(sum, by.0, by.1));
+    } else {
+        data[place] = outer;
+    }
+}
+
 /// Says what the packet carries now, and how much, if it is one that says it.
 fn retype(packet: &mut Packet, headers: &Headers, ethertype: u16, length: impl FnOnce(u16) -> u16) {
     if packet.bare.is_some() {

@@ -17,6 +17,7 @@ pub(crate) fn push(packet: &mut Packet, tpid: u16, tci: u16) -> Result<(), DropR
     let tag = packet.insert(TAG_AT, TAG_LEN);
     tag[..2].copy_from_slice(&tpid.to_be_bytes());
     tag[2..].copy_from_slice(&(tci & !PRESENT).to_be_bytes());
+    packet.tags = packet.tags.saturating_add(1);
     Ok(())
 }
 
@@ -29,6 +30,7 @@ pub(crate) fn pop(packet: &mut Packet) -> Result<(), DropReason> {
     if packet.len() < TAG_AT + TAG_LEN + 2 || !packet.remove(TAG_AT, TAG_LEN) {
         return Err(DropReason::Truncated);
     }
+    packet.tags = packet.tags.saturating_sub(1);
     Ok(())
 }
 

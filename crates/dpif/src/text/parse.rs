@@ -33,6 +33,7 @@ pub fn parse_flow(text: &str, port: &dyn Fn(&str) -> Option<DpPort>) -> Result<(
     let mut reader = Reader::new(port, Masks::Some);
     reader.headers(text, 0, &mut Vec::new())?;
     reader.mask.add_mask(Field::InPortOxm, u32::MAX.into());
+    reader.mask.add_mask(Field::RecircId, u32::MAX.into());
     if let Some(kind) = reader.eth_type {
         reader.key.set(Field::EthType, kind.into());
         reader.mask.add_mask(Field::EthType, 0xffff);
@@ -150,11 +151,7 @@ impl<'a> Reader<'a> {
                 self.key.set_in_port(PortNo(port.0));
                 Some(())
             }
-            "packet_type" => pairs(body, |key, value| match key {
-                // Only Ethernet frames come in.
-                "ns" | "id" => (number(value)? == 0).then_some(()),
-                _ => None,
-            }),
+            "packet_type" => self.packet_type(body),
             "eth" => self.parts(body, &[("src", Field::EthSrc), ("dst", Field::EthDst)]),
             "eth_type" => {
                 self.eth_type = Some(u16::try_from(number(body)?).ok()?);
@@ -180,6 +177,27 @@ impl<'a> Reader<'a> {
             "arp" => self.arp(body),
             _ => None,
         }
+    }
+
+    /// Ethernet, or an Ethernet type that a packet without such a header begins with.
+    fn packet_type(&mut self, body: &str) -> Option<()> {
+        let (mut namespace, mut id) = (0, 0);
+        pairs(body, |key, value| {
+            let value = number(value)?;
+            match key {
+                "ns" if value <= 1 => namespace = value,
+                "id" if value <= 0xffff => id = value,
+                _ => return None,
+            }
+            Some(())
+        })?;
+        if namespace == 0 && id != 0 {
+            return None;
+        }
+        if namespace != 0 {
+            self.set(Field::PacketType, (namespace << 16 | id, u32::MAX.into()));
+        }
+        Some(())
     }
 
     fn number(&mut self, field: Field, text: &str) -> Option<()> {

@@ -2,7 +2,7 @@
 //! writes, but for packets that go to controllers, of which the text does not say enough.
 
 use super::parse::{MPLS_PARTS, Masks, Reader, closing, number, pairs};
-use crate::action::{DpAction, DpActions, PushNsh};
+use crate::action::{DpAction, DpActions, HashKind, PushNsh};
 use crate::meter::MeterId;
 use base::{DpPort, DropReason, MacAddr};
 use flow::Field;
@@ -104,6 +104,18 @@ fn one(name: &str, body: Option<&str>, port: &dyn Fn(&str) -> Option<DpPort>) ->
         ("meter", Some(body)) => {
             number(body).and_then(|id| u32::try_from(id).ok()).map(|id| DpAction::Meter(MeterId(id)))
         }
+        ("recirc", Some(body)) => {
+            number(body).and_then(|id| u32::try_from(id).ok()).filter(|id| *id != 0).map(DpAction::Recirc)
+        }
+        ("hash", Some(body)) => {
+            let (kind, basis) = body.trim().strip_suffix(')')?.split_once('(')?;
+            let kind = match kind {
+                "l4" => HashKind::L4,
+                "sym_l4" => HashKind::SymmetricL4,
+                _ => return None,
+            };
+            Some(DpAction::Hash(kind, u32::try_from(number(basis)?).ok()?))
+        }
         ("push_vlan", Some(body)) => {
             let (mut tpid, mut tci) = (ethertype::VLAN, 0x1000);
             pairs(body, |name, value| {
@@ -134,6 +146,8 @@ fn one(name: &str, body: Option<&str>, port: &dyn Fn(&str) -> Option<DpPort>) ->
             })?;
             Some(DpAction::PushEth { dst: dst?, src: src? })
         }
+        ("copy_ttl_out", None) => Some(DpAction::CopyTtl { outwards: true }),
+        ("copy_ttl_in", None) => Some(DpAction::CopyTtl { outwards: false }),
         ("pop_eth", None) => Some(DpAction::PopEth),
         ("push_nsh", Some(body)) => push_nsh(body),
         ("pop_nsh", Some("")) => Some(DpAction::PopNsh),
@@ -327,6 +341,11 @@ mod tests {
             "push_nsh(mdtype=2,md2=0x1)",
             "push_nsh(spi=16777216)",
             "pop_nsh",
+            "recirc(0)",
+            "recirc(4294967296)",
+            "hash(l4)",
+            "hash(l5(0))",
+            "hash(l4(4294967296))",
             "meter(4294967296)",
             "meter()",
             "meter",

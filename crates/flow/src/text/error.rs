@@ -41,6 +41,8 @@ pub enum MatchError {
     PacketType { text: String, what: &'static str },
     #[error("{field} has no place: the switch has no TLV table that maps it")]
     NoTlvTable { field: &'static str },
+    #[error("field {field} set multiple times")]
+    Twice { field: &'static str },
     #[error("unexpected input following field syntax")]
     AfterSubfield,
     #[error("{text}: {what}")]

@@ -9,6 +9,7 @@ use crate::field::{FIELDS, Field};
 use crate::key::{FlowKey, FlowMask};
 use crate::layout;
 use crate::matches::Match;
+use crate::options::TunOption;
 use base::PortNo;
 use std::fmt::Write;
 
@@ -16,7 +17,7 @@ use std::fmt::Write;
 /// match of every packet.
 pub fn format_match(m: &Match, ports: &dyn PortNames, out: &mut String) {
     let start = out.len();
-    Writer { key: m.key(), mask: m.mask(), ports, out }.all();
+    Writer { key: m.key(), mask: m.mask(), options: m.options(), ports, out }.all();
     if out.len() > start && out.ends_with(',') {
         out.pop();
     }
@@ -190,6 +191,7 @@ fn ip_mask(key: &FlowKey, mask: &mut FlowMask) {
 struct Writer<'a> {
     key: &'a FlowKey,
     mask: &'a FlowMask,
+    options: &'a [TunOption],
     ports: &'a dyn PortNames,
     out: &'a mut String,
 }
@@ -297,6 +299,10 @@ impl Writer<'_> {
         self.exact_hex(Field::TunGtpuFlags, "gtpu_flags");
         self.exact(Field::TunGtpuMsgtype, "gtpu_msgtype");
         self.flags(Field::TunFlags, &flags::TUNNEL);
+        for option in self.options {
+            option.format_match(self.out);
+            self.out.push(',');
+        }
     }
 
     fn vlan(&mut self, tci: u16, mask: u16, suffix: &str) {

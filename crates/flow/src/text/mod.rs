@@ -21,6 +21,7 @@ pub use format::{
     megaflow_to_string,
 };
 pub use parse::{Parsed, next_key_value, parse_field_into, parse_match, parse_protocol, parse_subfield};
+pub(crate) use value::number_64;
 pub use value::{format_value, parse_port, parse_table, parse_value};
 
 use base::PortNo;

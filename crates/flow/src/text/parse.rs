@@ -4,8 +4,9 @@ use super::PortNames;
 use super::error::MatchError;
 use super::value::{parse_u128, parse_value};
 use crate::extract::{ethertype, ipproto};
-use crate::field::Field;
+use crate::field::{Field, Loc};
 use crate::matches::Match;
+use crate::options::TunOption;
 
 /// What [`parse_field_into`] made of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -123,6 +124,9 @@ pub fn parse_field_into(
     }
     if let Some(field) = field_by_name(name) {
         let text = value.filter(|v| !v.is_empty()).unwrap_or("0/0");
+        if let Loc::TunMetadata(_) = field.info().loc {
+            return set_option(m, TunOption::parse(field, text)?);
+        }
         let (value, mask) = parse_value(field, text, ports)?;
         m.set_masked(field, value, mask);
         if field == Field::PacketType && value == 0 {
@@ -134,6 +138,11 @@ pub fn parse_field_into(
         return parse_bits(m, name, value.unwrap_or(""));
     }
     Ok(Parsed::Unknown)
+}
+
+fn set_option(m: &mut Match, option: TunOption) -> Result<Parsed, MatchError> {
+    let field = option.field();
+    if m.set_option(option) { Ok(Parsed::Field(field)) } else { Err(MatchError::Twice { field: field.name() }) }
 }
 
 /// By name or alias, but not by OXM or NXM name, which only stand before `[`.
@@ -148,6 +157,16 @@ fn parse_bits(m: &mut Match, name: &str, value: &str) -> Result<Parsed, MatchErr
     let (field, start, n) = parse_subfield(whole).map_err(bad)?;
     if whole.len() < name.len() {
         return Err(MatchError::AfterSubfield);
+    }
+    if let Loc::TunMetadata(_) = field.info().loc {
+        let number = TunOption::parse(field, value).ok().filter(|option| option.mask().is_none());
+        let number = number.ok_or_else(|| bad(format!("cannot parse integer value: {value}")))?;
+        let needed = number.value().len() * 8 - number.value().first().map_or(0, |byte| byte.leading_zeros() as usize);
+        if needed > n as usize {
+            return Err(bad(format!("value {value} does not fit into {n} bits")));
+        }
+        let option = TunOption::of_bits(field, start as u16, n as u16, number.value());
+        return option.map_or_else(|| Err(MatchError::AfterSubfield), |option| set_option(m, option));
     }
     let bits = parse_u128(value).ok_or_else(|| bad(format!("cannot parse integer value: {value}")))?;
     let mask = if n >= 128 { u128::MAX } else { (1 << n) - 1 };

@@ -100,6 +100,15 @@ pub(crate) fn leading_u64(text: &str) -> Option<u64> {
     parse_u64(&text[..end])
 }
 
+/// A number of 64 bits; the error is whether it is too large.
+pub(crate) fn number_64(text: &str) -> Result<u64, bool> {
+    match number(text, u64::MAX.into()) {
+        Ok(n) => Ok(n as u64),
+        Err(NumberError::Large) => Err(true),
+        Err(NumberError::Syntax) => Err(false),
+    }
+}
+
 /// Any number that fits 128 bits.
 pub(crate) fn parse_u128(text: &str) -> Option<u128> {
     if text.is_empty() { None } else { number(text, u128::MAX).ok() }

@@ -6,11 +6,12 @@ use crate::flow_table::{Removed, RemovedReason};
 use dpif::ControllerUpcall;
 use flow::{Field, Match};
 use netdev::LinkStatus;
+use openflow::continuation::Continuation;
 use openflow::flow_msg::{FlowRemoved, FlowRemovedReason};
 use openflow::message::{Form, Message};
 use openflow::packet::{PacketIn, PacketInFormat};
 use openflow::port::{PortDesc, PortReason, PortStatus, config, state};
-use openflow::{PacketInReason, Version};
+use openflow::{OfpError, PacketInReason, Version};
 use packet::Packet;
 use std::sync::atomic::Ordering;
 use xlate::PortConfig;
@@ -35,7 +36,7 @@ impl Ofproto {
                     // A controller has no use for a checksum that somebody else was to finish.
                     let mut finished = packet.clone();
                     packet::checksum::finish(&mut finished);
-                    packet_in(what, &finished)
+                    PacketIn { continuation: self.continuation(what), ..packet_in(what, &finished) }
                 });
                 Message::PacketIn(format, Box::new(PacketIn { reason, ..message.clone() }))
             };
@@ -43,6 +44,32 @@ impl Ofproto {
                 self.connections().count_lost(1);
             }
         });
+    }
+
+    /// What a controller hands back to have the packet go on, if it waits for that.
+    fn continuation(&self, what: &ControllerUpcall) -> Vec<u8> {
+        match what.continuation {
+            0 => Vec::new(),
+            id => Continuation::mark(self.mark() | u128::from(id), (what.table, what.cookie)),
+        }
+    }
+
+    /// Has a packet go on that a controller was sent to decide about ([`Message::Resume`]).
+    pub(crate) fn resume(&self, packet_in: &PacketIn, version: Version) -> Result<(), OfpError> {
+        let stale = OfpError::NxrStale;
+        let mark = Continuation::decode(version, &packet_in.continuation).map_err(|_| stale)?.bridge;
+        if mark & !u128::from(u32::MAX) != self.mark() {
+            return Err(stale);
+        }
+        let switch = self.switch().ok_or(stale)?;
+        let kept = switch.network().frozen.get(mark as u32).filter(|k| k.frozen.paused && k.frozen.bridge == self.id());
+        let kept = kept.ok_or(stale)?;
+        let mut key = switch.key_of(&packet_in.data, packet_in.in_port());
+        for field in told_of_packets() {
+            key.set(field, packet_in.metadata.get(field).0);
+        }
+        self.go_on(&kept, &key, Packet::from_slice(&packet_in.data));
+        Ok(())
     }
 
     /// Tells controllers of flows that are gone, if they wanted to know.
@@ -53,7 +80,7 @@ impl Ofproto {
             }
             let age = self.now().since(rule.created);
             let message = FlowRemoved {
-                matching: rule.minimatch.expand(),
+                matching: self.match_of(rule),
                 cookie: rule.cookie,
                 priority: rule.openflow_priority(),
                 reason: match reason {
@@ -119,11 +146,16 @@ fn reason_for(version: Version, what: &ControllerUpcall) -> PacketInReason {
     }
 }
 
+/// The fields beside the ingress port that a packet-in tells of.
+fn told_of_packets() -> impl Iterator<Item = Field> {
+    let fields = [Field::TunId, Field::TunSrc, Field::TunDst, Field::Metadata, Field::PktMark];
+    fields.into_iter().chain((0..16).filter_map(Field::reg))
+}
+
 fn packet_in(what: &ControllerUpcall, packet: &Packet) -> PacketIn {
     let mut metadata = Match::ANY;
     metadata.set(Field::InPortOxm, what.in_port.0.into());
-    let fields = [Field::TunId, Field::TunSrc, Field::TunDst, Field::Metadata, Field::PktMark];
-    for field in fields.into_iter().chain((0..16).filter_map(Field::reg)) {
+    for field in told_of_packets() {
         let value = what.metadata.get(field);
         if value != 0 {
             metadata.set(field, value);

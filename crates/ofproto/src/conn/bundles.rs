@@ -1,183 +1,239 @@
-//! Bundles of a connection: messages that are kept until all of them are carried out at once, or forgotten.
+//! Bundles of a connection: messages that are kept until all of them are carried out at once, or forgotten (OpenFlow 1.4
+//! section 6.9). A state machine without sockets, by the time that it is told; [`super::bundling`] joins it to connections.
 //!
-//! What is wrong with a message by itself is told when it is added. Committing carries the messages out in order in one
-//! change of tables and groups ([`crate::transaction`]), so that each packet sees all of it or nothing; the first that
-//! fails has everything taken back, whatever the bundle's flags ask for. Changes of ports and packets to be sent are
-//! checked in their turn, and done behind the change of tables: if a device refuses one of them then, that is told, and the
-//! tables stay changed.
+//! Messages are kept as the bytes that came: decoded, they would take more than ten times as much.
 
-use super::peer::Peer;
-use crate::bridge::Ofproto;
 use base::Millis;
-use openflow::bundle::{BundleAdd, BundleControl, BundleStep, flag};
-use openflow::message::{Message, encode_with};
-use openflow::switch::ErrorReport;
-use openflow::{OfpError, Version};
+use openflow::OfpError;
+use openflow::bundle::flag;
+use openflow::message::Options;
 use std::collections::HashMap;
 
 /// Bundles that a connection may have open.
-const BUNDLES_MAX: usize = 1024;
+pub(super) const BUNDLES_MAX: usize = 1024;
+/// Bytes that a connection's bundles may take together: some millions of flow modifications.
+pub(super) const BYTES_MAX: usize = 512 << 20;
+/// Bytes that a message takes beside its own.
+const OVERHEAD: usize = size_of::<Kept>() + 16;
 
-/// A connection's bundles, by number.
-pub(crate) type Bundles = HashMap<u32, Bundle>;
+/// A connection's bundles.
+#[derive(Debug, Default)]
+pub(crate) struct Bundles {
+    open: HashMap<u32, Bundle>,
+    bytes: usize,
+}
 
 /// One of them.
 #[derive(Debug)]
-pub(crate) struct Bundle {
+struct Bundle {
     flags: u16,
     closed: bool,
-    messages: Vec<Message>,
-    /// The transaction ids of these, which errors name.
-    xids: Vec<u32>,
+    messages: Vec<Kept>,
+    bytes: usize,
     /// When something was last done to it.
     used: Millis,
     /// The message that opened it, for the error that tells of its end.
-    opened_by: Vec<u8>,
+    opened_by: Box<[u8]>,
 }
 
-impl Bundle {
-    fn new(flags: u16, used: Millis, opened_by: &[u8]) -> Result<Self, OfpError> {
+/// A message of a bundle.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    /// The message that it came in.
+    pub(crate) bytes: Box<[u8]>,
+    /// How it is to be read.
+    pub(crate) options: Options,
+}
+
+impl Bundles {
+    fn insert(&mut self, id: u32, flags: u16, now: Millis, opened_by: &[u8]) -> Result<&mut Bundle, OfpError> {
         if flags & !(flag::ATOMIC | flag::ORDERED) != 0 {
             return Err(OfpError::BfcBadFlags);
         }
-        let opened_by = opened_by.to_vec();
-        Ok(Self { flags, closed: false, messages: Vec::new(), xids: Vec::new(), used, opened_by })
-    }
-}
-
-impl Ofproto {
-    /// Opens, closes, carries out or forgets a bundle. `bytes` is the message that asks for it.
-    pub(super) fn bundle_control(
-        &self,
-        peer: &Peer,
-        (version, xid): (Version, u32),
-        control: BundleControl,
-        bytes: &[u8],
-    ) -> Result<(), OfpError> {
-        let Some((step, false)) = BundleStep::from_wire(control.ty) else { return Err(OfpError::BfcBadType) };
-        let BundleControl { bundle_id, flags, .. } = control;
-        let mut bundles = peer.bundles.lock();
-        match step {
-            BundleStep::Open => {
-                // Two who use one number: neither gets what it wants.
-                if bundles.remove(&bundle_id).is_some() {
-                    return Err(OfpError::BfcBundleExist);
-                }
-                if bundles.len() >= BUNDLES_MAX {
-                    return Err(OfpError::BfcOutOfBundles);
-                }
-                bundles.insert(bundle_id, Bundle::new(flags, self.now(), bytes)?);
-            }
-            BundleStep::Close => {
-                let mut bundle = bundles.remove(&bundle_id).ok_or(OfpError::BfcBadId)?;
-                if bundle.closed {
-                    return Err(OfpError::BfcBundleClosed);
-                }
-                if bundle.flags != flags {
-                    return Err(OfpError::BfcBadFlags);
-                }
-                (bundle.closed, bundle.used) = (true, self.now());
-                bundles.insert(bundle_id, bundle);
-            }
-            BundleStep::Commit => {
-                let bundle = bundles.remove(&bundle_id).ok_or(OfpError::BfcBadId)?;
-                drop(bundles);
-                if bundle.flags != flags {
-                    return Err(OfpError::BfcBadFlags);
-                }
-                self.commit_bundle(peer, version, bundle)?;
-            }
-            BundleStep::Discard => drop(bundles.remove(&bundle_id).ok_or(OfpError::BfcBadId)?),
+        if self.open.len() >= BUNDLES_MAX {
+            return Err(OfpError::BfcOutOfBundles);
         }
-        let ty = step.wire(true);
-        peer.send(xid, &Message::BundleControl(BundleControl { ty, ..control }));
-        Ok(())
+        let opened_by: Box<[u8]> = opened_by.into();
+        let bytes = opened_by.len();
+        self.bytes += bytes;
+        let bundle = Bundle { flags, closed: false, messages: Vec::new(), bytes, used: now, opened_by };
+        Ok(self.open.entry(id).insert_entry(bundle).into_mut())
+    }
+
+    fn remove(&mut self, id: u32) -> Option<Bundle> {
+        let bundle = self.open.remove(&id)?;
+        self.bytes -= bundle.bytes;
+        Some(bundle)
+    }
+
+    /// Begins a bundle.
+    ///
+    /// Errors: `OFPBFC_BUNDLE_EXIST`, and it is gone: of two who use one number, neither gets what it wants;
+    /// `OFPBFC_OUT_OF_BUNDLES`, `OFPBFC_BAD_FLAGS`.
+    pub(crate) fn open(&mut self, id: u32, flags: u16, now: Millis, opened_by: &[u8]) -> Result<(), OfpError> {
+        if self.remove(id).is_some() {
+            return Err(OfpError::BfcBundleExist);
+        }
+        self.insert(id, flags, now, opened_by).map(drop)
+    }
+
+    /// Has a bundle take no more messages.
+    ///
+    /// Errors: `OFPBFC_BAD_ID`; with `OFPBFC_BUNDLE_CLOSED` and `OFPBFC_BAD_FLAGS`, it is gone.
+    pub(crate) fn close(&mut self, id: u32, flags: u16, now: Millis) -> Result<(), OfpError> {
+        let bundle = self.open.get_mut(&id).ok_or(OfpError::BfcBadId)?;
+        let error = match bundle {
+            bundle if bundle.closed => OfpError::BfcBundleClosed,
+            bundle if bundle.flags != flags => OfpError::BfcBadFlags,
+            bundle => {
+                (bundle.closed, bundle.used) = (true, now);
+                return Ok(());
+            }
+        };
+        self.remove(id);
+        Err(error)
+    }
+
+    /// Takes a bundle out, to be carried out.
+    ///
+    /// Errors: `OFPBFC_BAD_ID`; with `OFPBFC_BAD_FLAGS`, it is gone.
+    pub(crate) fn take(&mut self, id: u32, flags: u16) -> Result<Vec<Kept>, OfpError> {
+        let bundle = self.remove(id).ok_or(OfpError::BfcBadId)?;
+        if bundle.flags == flags { Ok(bundle.messages) } else { Err(OfpError::BfcBadFlags) }
+    }
+
+    /// Forgets a bundle.
+    ///
+    /// Errors: `OFPBFC_BAD_ID`.
+    pub(crate) fn discard(&mut self, id: u32) -> Result<(), OfpError> {
+        self.remove(id).map(drop).ok_or(OfpError::BfcBadId)
     }
 
     /// Keeps a message in a bundle, which is opened if it is not there.
-    pub(super) fn bundle_add(
-        &self,
-        peer: &Peer,
-        (version, xid): (Version, u32),
-        add: BundleAdd,
-        bytes: &[u8],
-    ) -> Result<(), OfpError> {
-        let BundleAdd { bundle_id, flags, message } = add;
-        Self::check_for_bundle(&message, version)?;
-        let mut bundles = peer.bundles.lock();
-        let mut bundle = match bundles.remove(&bundle_id) {
-            Some(bundle) if bundle.closed => return Err(OfpError::BfcBundleClosed),
-            Some(bundle) if bundle.flags != flags => return Err(OfpError::BfcBadFlags),
-            Some(bundle) => bundle,
-            None if bundles.len() >= BUNDLES_MAX => return Err(OfpError::BfcOutOfBundles),
-            None => Bundle::new(flags, self.now(), bytes)?,
+    ///
+    /// Errors: `OFPBFC_MSG_TOO_MANY`; those of opening it; with `OFPBFC_BUNDLE_CLOSED` and `OFPBFC_BAD_FLAGS`, it is gone.
+    pub(crate) fn add(&mut self, (id, flags): (u32, u16), message: Kept, now: Millis) -> Result<(), OfpError> {
+        let bytes = message.bytes.len() + OVERHEAD;
+        let error = match self.open.get(&id) {
+            Some(bundle) if bundle.closed => Some(OfpError::BfcBundleClosed),
+            Some(bundle) if bundle.flags != flags => Some(OfpError::BfcBadFlags),
+            _ => None,
         };
-        bundle.used = self.now();
+        if let Some(error) = error {
+            self.remove(id);
+            return Err(error);
+        }
+        if self.bytes.saturating_add(bytes) > BYTES_MAX {
+            return Err(OfpError::BfcMsgTooMany);
+        }
+        if !self.open.contains_key(&id) {
+            self.insert(id, flags, now, &message.bytes)?;
+        }
+        self.bytes += bytes;
+        let bundle = self.open.get_mut(&id).ok_or(OfpError::BfcBadId)?;
+        bundle.bytes += bytes;
+        bundle.used = now;
         bundle.messages.push(message);
-        bundle.xids.push(xid);
-        bundles.insert(bundle_id, bundle);
         Ok(())
     }
 
-    /// What can be said of a message before it is its turn.
-    fn check_for_bundle(message: &Message, version: Version) -> Result<(), OfpError> {
-        match message {
-            Message::FlowMod(_, fm) => {
-                Self::check_flow_mod(fm, version)?;
-                // There are no buffers.
-                if fm.buffer_id.is_some() && fm.command.adds() { Err(OfpError::BrcBufferUnknown) } else { Ok(()) }
-            }
-            Message::PacketOut(out) => Self::check_packet_out(out),
-            Message::GroupMod(_) | Message::PortMod(_) => Ok(()),
-            _ => Err(OfpError::BfcMsgUnsup),
-        }
+    /// Forgets bundles that nothing was done to for `idle_ms`, and returns the messages that opened them.
+    pub(crate) fn expire(&mut self, now: Millis, idle_ms: u64) -> Vec<Box<[u8]>> {
+        let over = |bundle: &Bundle| bundle.used.0.saturating_add(idle_ms) <= now.0;
+        let mut expired: Vec<u32> = self.open.iter().filter(|(_, b)| over(b)).map(|(id, _)| *id).collect();
+        expired.sort_unstable();
+        expired.into_iter().filter_map(|id| Some(self.remove(id)?.opened_by)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FLAGS: u16 = flag::ATOMIC | flag::ORDERED;
+
+    fn kept(len: usize) -> Kept {
+        Kept { bytes: vec![0; len].into(), options: Options::default() }
     }
 
-    fn commit_bundle(&self, peer: &Peer, version: Version, bundle: Bundle) -> Result<(), OfpError> {
-        let mut at = 0;
-        let done = self.transaction(|t| {
-            for message in &bundle.messages {
-                match message {
-                    Message::FlowMod(_, fm) => t.flow_mod(fm)?,
-                    Message::GroupMod(gm) => t.group_mod(gm)?,
-                    Message::PortMod(pm) => _ = self.port_to_modify(pm)?,
-                    Message::PacketOut(out) => self.check_packet_out_in(out, version, (&t.groups, &t.meters))?,
-                    _ => return Err(OfpError::BfcMsgUnsup),
-                }
-                at += 1;
-            }
-            Ok(())
-        });
-        let failed = |error, at: usize| {
-            let (message, xid) = (&bundle.messages[at], bundle.xids[at]);
-            let options = peer.state.lock().options;
-            let bytes = encode_with(version, xid, message, options);
-            peer.send(xid, &Message::Error(ErrorReport::on(error, &bytes)));
-            OfpError::BfcMsgFailed
-        };
-        let ((), removed) = done.map_err(|error| failed(error, at))?;
-        self.finish_removal(&removed);
-        for (at, message) in bundle.messages.iter().enumerate() {
-            let done = match message {
-                Message::PortMod(pm) => self.port_mod(pm),
-                Message::PacketOut(out) => self.packet_out(out, version),
-                _ => Ok(()),
-            };
-            done.map_err(|error| failed(error, at))?;
-        }
-        Ok(())
+    fn n_kept(bundle: Result<Vec<Kept>, OfpError>) -> Result<usize, OfpError> {
+        bundle.map(|messages| messages.len())
     }
 
-    /// Forgets bundles that nothing was done to for `idle_ms`, and tells who opened them.
-    pub(crate) fn expire_bundles(&self, now: Millis, idle_ms: u64) {
-        self.connections().for_each(|peer| {
-            let mut bundles = peer.bundles.lock();
-            let expired: Vec<u32> =
-                bundles.iter().filter(|(_, b)| b.used.0 + idle_ms <= now.0).map(|(id, _)| *id).collect();
-            for bundle in expired.iter().filter_map(|id| bundles.remove(id)) {
-                let xid = openflow::types::xid(&bundle.opened_by);
-                peer.send(xid, &Message::Error(ErrorReport::on(OfpError::BfcTimeout, &bundle.opened_by)));
-            }
-        });
+    #[test]
+    fn from_its_beginning_to_its_end() {
+        let mut b = Bundles::default();
+        let add = |b: &mut Bundles, id, flags, at| b.add((id, flags), kept(80), Millis(at));
+        assert_eq!(b.open(1, FLAGS, Millis(0), b"open"), Ok(()));
+        assert_eq!(add(&mut b, 1, FLAGS, 1), Ok(()));
+        assert_eq!(add(&mut b, 1, FLAGS, 2), Ok(()));
+        assert_eq!(b.close(1, FLAGS, Millis(3)), Ok(()));
+        assert_eq!(n_kept(b.take(1, FLAGS)), Ok(2));
+        assert_eq!(n_kept(b.take(1, FLAGS)), Err(OfpError::BfcBadId));
+        // An addition begins it, commit need not wait for close.
+        assert_eq!(add(&mut b, 1, FLAGS, 4), Ok(()));
+        assert_eq!(n_kept(b.take(1, FLAGS)), Ok(1));
+        assert_eq!((b.bytes, b.open.len()), (0, 0));
+    }
+
+    #[test]
+    fn whoever_is_not_of_one_mind_with_itself_loses_the_bundle() {
+        let mut b = Bundles::default();
+        let gone = |b: &mut Bundles| assert_eq!(b.discard(1), Err(OfpError::BfcBadId));
+        let open = |b: &mut Bundles| assert_eq!(b.open(1, FLAGS, Millis(0), b"open"), Ok(()));
+        assert_eq!(b.open(1, 4, Millis(0), b"open"), Err(OfpError::BfcBadFlags));
+        open(&mut b);
+        assert_eq!(b.open(1, FLAGS, Millis(0), b"open"), Err(OfpError::BfcBundleExist));
+        gone(&mut b);
+        open(&mut b);
+        assert_eq!(b.close(1, 0, Millis(0)), Err(OfpError::BfcBadFlags));
+        gone(&mut b);
+        open(&mut b);
+        assert_eq!(b.close(1, FLAGS, Millis(0)), Ok(()));
+        assert_eq!(b.close(1, FLAGS, Millis(0)), Err(OfpError::BfcBundleClosed));
+        gone(&mut b);
+        open(&mut b);
+        assert_eq!(b.close(1, FLAGS, Millis(0)), Ok(()));
+        assert_eq!(b.add((1, FLAGS), kept(8), Millis(0)), Err(OfpError::BfcBundleClosed));
+        gone(&mut b);
+        open(&mut b);
+        assert_eq!(b.add((1, 0), kept(8), Millis(0)), Err(OfpError::BfcBadFlags));
+        gone(&mut b);
+        open(&mut b);
+        assert_eq!(n_kept(b.take(1, 0)), Err(OfpError::BfcBadFlags));
+        gone(&mut b);
+        assert_eq!(b.close(1, FLAGS, Millis(0)), Err(OfpError::BfcBadId));
+        assert_eq!(b.bytes, 0);
+    }
+
+    #[test]
+    fn there_are_not_too_many_and_they_are_not_too_long() {
+        let mut b = Bundles::default();
+        for id in 0..BUNDLES_MAX as u32 {
+            assert_eq!(b.open(id, 0, Millis(0), b"open"), Ok(()));
+        }
+        assert_eq!(b.open(5000, 0, Millis(0), b"open"), Err(OfpError::BfcOutOfBundles));
+        assert_eq!(b.add((5000, 0), kept(8), Millis(0)), Err(OfpError::BfcOutOfBundles));
+        b.bytes = BYTES_MAX - 100;
+        assert_eq!(b.add((7, 0), kept(200), Millis(0)), Err(OfpError::BfcMsgTooMany));
+        // What is there stays, and others end.
+        assert_eq!(b.discard(7), Ok(()));
+        assert_eq!(b.open(5000, 0, Millis(0), b"open"), Ok(()));
+    }
+
+    #[test]
+    fn idle_ones_end() {
+        let mut b = Bundles::default();
+        assert_eq!(b.open(1, 0, Millis(0), b"one"), Ok(()));
+        assert_eq!(b.open(2, 0, Millis(500), b"two"), Ok(()));
+        assert_eq!(b.open(3, 0, Millis(500), b"three"), Ok(()));
+        assert_eq!(b.expire(Millis(999), 1000), []);
+        assert_eq!(b.expire(Millis(1000), 1000), [b"one"[..].into()]);
+        assert_eq!(b.add((3, 0), kept(8), Millis(1499)), Ok(()));
+        assert_eq!(b.expire(Millis(1500), 1000), [b"two"[..].into()]);
+        assert_eq!(b.close(3, 0, Millis(2498)), Ok(()));
+        assert_eq!(b.expire(Millis(3497), 1000), []);
+        assert_eq!(b.expire(Millis(3498), 1000), [b"three"[..].into()]);
+        assert_eq!(b.bytes, 0);
     }
 }

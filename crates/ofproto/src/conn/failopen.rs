@@ -159,6 +159,7 @@ impl Ofproto {
             table: 0,
             table_miss: false,
             userdata: Vec::new(),
+            continuation: 0,
             metadata: FlowKey::default(),
         };
         self.packet_in(&what, &Packet::from_slice(&reverse_arp([0, 0x23, 0x20, id[5], id[6], id[7]])));

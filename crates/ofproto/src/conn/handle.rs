@@ -4,6 +4,7 @@ use super::asynchronous::port_desc;
 use super::peer::Peer;
 use super::table_features::ACTIONS10;
 use crate::bridge::{OfPort, Ofproto, PortChange};
+use crate::flow_change::Requester;
 use crate::transaction::check_references;
 use base::PortNo;
 use flow::FlowKey;
@@ -14,7 +15,7 @@ use openflow::port::{PortMod, config};
 use openflow::queue::QueueGetConfigReply;
 use openflow::role::{Role, RoleMsg};
 use openflow::switch::{ErrorReport, Features, FragHandling, SwitchConfig, capability};
-use openflow::{Limits, OfpError, Version, check};
+use openflow::{Limits, OfpError, Version, check, check_tables};
 use packet::Packet;
 use std::sync::Arc;
 use xlate::{Groups, Meters, Start};
@@ -69,11 +70,16 @@ impl Ofproto {
                 writable(peer)?;
                 self.packet_out(&out, version)?;
             }
+            Message::Resume(packet_in) => {
+                writable(peer)?;
+                self.resume(&packet_in, version)?;
+            }
             Message::FlowMod(_, mut fm) => {
                 writable(peer)?;
                 // Before OpenFlow 1.2 there is no flag for it: an addition counts from zero.
                 fm.flags.reset_counts |= version < Version::V12 && fm.command == FlowModCommand::Add;
-                self.handle_flow_mod(&fm, version)?;
+                self.place_options_of(&mut fm)?;
+                self.handle_flow_mod(peer.requester(xid), &fm)?;
             }
             Message::PortMod(pm) => {
                 writable(peer)?;
@@ -85,12 +91,14 @@ impl Ofproto {
             }
             Message::GroupMod(gm) => {
                 writable(peer)?;
-                let ((), removed) = self.transaction(|t| t.group_mod(&gm))?;
+                let (change, removed) = self.transaction(|t| self.change_groups(t, peer, &gm))?;
                 self.finish_removal(&removed);
+                self.forward_group_change(peer, xid, change);
             }
             Message::MeterMod(mm) => {
                 writable(peer)?;
                 self.meter_mod(&mm)?;
+                self.forward_meter_change(peer, xid, &mm);
             }
             Message::QueueGetConfigRequest(port_no) => {
                 if port_no != PortNo::ANY && self.port(port_no).is_none() {
@@ -115,13 +123,18 @@ impl Ofproto {
                 peer.state.lock().controller_id = id;
                 self.update_miss_to_controller();
             }
+            Message::TlvTableMod(change) => {
+                writable(peer)?;
+                self.change_tlvs(&change)?;
+            }
+            Message::TlvTableRequest => peer.send(xid, &Message::TlvTableReply(self.tlvs())),
             Message::BundleControl(control) => {
                 writable(peer)?;
                 self.bundle_control(peer, (version, xid), control, bytes)?;
             }
             Message::BundleAdd(add) => {
                 writable(peer)?;
-                self.bundle_add(peer, (version, xid), *add, bytes)?;
+                self.bundle_add(peer, &add, bytes)?;
             }
             Message::StatsRequest { more, body } => {
                 let whole = peer.parts.lock().add((xid, more), body, bytes, self.now())?;
@@ -129,8 +142,8 @@ impl Ofproto {
                     self.stats(peer, version, xid, body)?;
                 }
             }
-            Message::FlowMonitorCancel(_)
-            | Message::FeaturesReply(_)
+            Message::FlowMonitorCancel(id) => peer.cancel_monitor(id)?,
+            Message::FeaturesReply(_)
             | Message::GetConfigReply(_)
             | Message::PacketIn(..)
             | Message::FlowRemoved(..)
@@ -144,6 +157,7 @@ impl Ofproto {
             | Message::QueueGetConfigReply(_)
             | Message::RoleReply(..)
             | Message::GetAsyncReply(_)
+            | Message::TlvTableReply(_)
             | Message::StatsReply { .. } => return Err(OfpError::BrcBadType),
         }
         Ok(())
@@ -192,16 +206,20 @@ impl Ofproto {
         Ok(())
     }
 
-    pub(super) fn check_flow_mod(fm: &FlowMod, version: Version) -> Handled {
+    /// What depends on the switch: that the actions fit the match was seen to when the message was read.
+    pub(super) fn check_flow_mod(fm: &FlowMod) -> Handled {
         if fm.command.adds() {
-            check(&fm.actions, &fm.matching, &Limits::new(version, fm.table_id.unwrap_or(0)))?;
+            check_tables(&fm.actions, fm.table_id.unwrap_or(0), N_TABLES_SHOWN)?;
         }
         Ok(())
     }
 
-    fn handle_flow_mod(&self, fm: &FlowMod, version: Version) -> Handled {
-        Self::check_flow_mod(fm, version)?;
-        let removed = self.flow_mod(fm)?;
+    fn handle_flow_mod(&self, requester: Requester, fm: &FlowMod) -> Handled {
+        Self::check_flow_mod(fm)?;
+        let ((), removed) = self.transaction(|t| {
+            t.set_requester(Some(requester));
+            t.flow_mod(fm)
+        })?;
         self.finish_removal(&removed);
         // There are no buffers: a controller that names one is told so, and has its flow.
         if fm.buffer_id.is_some() && fm.command.adds() {
@@ -246,6 +264,7 @@ impl Ofproto {
         }
         let exactly = flow::Match::new(&key, FlowKey([u64::MAX; flow::WORDS]));
         check(&out.actions, &exactly, &Limits::new(version, 0))?;
+        self.check_options(&out.actions)?;
         check_references(&out.actions, groups, meters)?;
         Ok((key, packet))
     }

@@ -5,27 +5,32 @@
 //!   schedulers of [`pinsched`];
 //! - [`handle`]: what a message does, and the answers; [`stats`]: statistics requests, [`parts`]: those in several
 //!   messages; [`table_features`]: what tables can do;
-//! - [`bundles`]: messages that are carried out together;
+//! - [`bundles`]: messages that are carried out together, [`bundling`]: on connections;
+//! - [`forward`]: changes of groups and meters that others hear of;
+//! - [`monitors`]: who hears of which changes of flows, [`monitoring`]: on connections;
 //! - [`asynchronous`]: packet-ins, flow-removed and port-status messages;
 //! - [`failopen`]: what a bridge does without its controllers; [`inband`]: how it reaches them through itself;
-//! - [`service`]: sockets: listeners, active connections, [`sockets`]: how they are made.
+//! - [`service`]: listeners, active connections.
 //!
 //! Messages are handled on the control thread, one after the other. Packet threads only queue packet-ins, and never
 //! wait: a peer whose queue is full loses them, which is counted.
 
 pub mod asynchronous;
 mod bundles;
+mod bundling;
 mod failopen;
+mod forward;
 mod handle;
 pub mod inband;
 mod limits;
+mod monitoring;
+mod monitors;
 mod parts;
 pub mod peer;
 pub mod pinsched;
 pub mod rconn;
 pub mod remote;
 pub mod service;
-mod sockets;
 mod stats;
 mod table_features;
 

@@ -2,8 +2,10 @@
 
 use super::bundles::Bundles;
 use super::limits::PacketInLimits;
+use super::monitors::Monitors;
 use super::parts::Parts;
 use super::remote::{PeerKind, Remote, Settings};
+use crate::flow_change::Requester;
 use base::{Millis, PortNo};
 use openflow::asynchronous::AsyncConfig;
 use openflow::message::{Message, Options, encode_with};
@@ -12,7 +14,7 @@ use openflow::role::{Role, RoleReason, RoleStatus};
 use openflow::{PacketInReason, Version};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -21,14 +23,21 @@ pub const QUEUE_BYTES_MAX: usize = 4 << 20;
 /// Packet-ins that may wait for the control thread to take them, while the connection takes all that it is given.
 const HAND_OVER_MAX: usize = 1024;
 
+/// Numbers of connections: each has one of its own.
+static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+
 /// A connection.
 #[derive(Debug)]
 pub struct Peer {
+    id: u64,
     /// Whom it is to.
     pub remote: Arc<Remote>,
     pub(crate) state: Mutex<PeerState>,
     pub(super) bundles: Mutex<Bundles>,
     pub(super) parts: Mutex<Parts>,
+    pub(super) monitors: Mutex<Monitors>,
+    /// Whether these have anything to do.
+    watching: AtomicBool,
     /// Packet-ins that wait for their turn.
     pub(crate) limits: PacketInLimits,
     /// Told when the connection is to be closed.
@@ -47,6 +56,8 @@ pub struct Peer {
 struct Load {
     bytes: AtomicUsize,
     packet_ins: AtomicUsize,
+    /// Bytes of what flow monitors tell.
+    monitored: AtomicUsize,
     /// Whether the socket did not take what it was last given.
     stalled: AtomicBool,
 }
@@ -55,7 +66,16 @@ struct Load {
 #[derive(Debug)]
 struct Queued {
     bytes: Vec<u8>,
-    packet_in: bool,
+    kind: QueuedKind,
+}
+
+/// What is counted apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum QueuedKind {
+    PacketIn,
+    /// What flow monitors tell.
+    Monitored,
+    Other,
 }
 
 /// What was agreed on.
@@ -79,6 +99,8 @@ pub(crate) struct Outgoing {
     load: Arc<Load>,
     /// Packet-ins that were taken and have not left.
     packet_ins: usize,
+    /// Bytes of what flow monitors tell that were taken and have not left.
+    monitored: usize,
 }
 
 impl Outgoing {
@@ -93,7 +115,11 @@ impl Outgoing {
     }
 
     fn take(&mut self, queued: Queued) -> Vec<u8> {
-        self.packet_ins += usize::from(queued.packet_in);
+        match queued.kind {
+            QueuedKind::PacketIn => self.packet_ins += 1,
+            QueuedKind::Monitored => self.monitored += queued.bytes.len(),
+            QueuedKind::Other => {}
+        }
         queued.bytes
     }
 
@@ -102,10 +128,12 @@ impl Outgoing {
         self.receiver.close();
     }
 
-    /// All that was taken has left: `n` bytes.
-    pub(crate) fn sent(&mut self, n: usize) {
+    /// All that was taken has left: `n` bytes. Whether nothing is left of what flow monitors tell, and there was something.
+    pub(crate) fn sent(&mut self, n: usize) -> bool {
         self.load.bytes.fetch_sub(n, Ordering::Relaxed);
         self.load.packet_ins.fetch_sub(std::mem::take(&mut self.packet_ins), Ordering::Relaxed);
+        let monitored = std::mem::take(&mut self.monitored);
+        monitored > 0 && self.load.monitored.fetch_sub(monitored, Ordering::Relaxed) == monitored
     }
 
     /// Whether the socket has not taken what it was given.
@@ -129,10 +157,13 @@ impl Peer {
             asynchronous: if remote.settings().asynchronous { default_async() } else { AsyncConfig::default() },
         };
         let peer = Self {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             remote,
             state: Mutex::new(state),
             bundles: Mutex::default(),
             parts: Mutex::default(),
+            monitors: Mutex::default(),
+            watching: AtomicBool::new(false),
             limits: PacketInLimits::default(),
             hang_up: Notify::new(),
             agreed: Notify::new(),
@@ -141,7 +172,7 @@ impl Peer {
             out,
             load: Arc::clone(&load),
         };
-        (Arc::new(peer), Outgoing { receiver, load, packet_ins: 0 })
+        (Arc::new(peer), Outgoing { receiver, load, packet_ins: 0, monitored: 0 })
     }
 
     /// Notes the version that was agreed on, which says of what else a peer hears that has not asked.
@@ -169,7 +200,12 @@ impl Peer {
 
     /// Queues bytes of whole messages.
     pub(crate) fn send_bytes(&self, bytes: Vec<u8>) {
-        self.queue(Queued { bytes, packet_in: false });
+        self.queue(Queued { bytes, kind: QueuedKind::Other });
+    }
+
+    /// Queues bytes of whole messages that flow monitors tell.
+    pub(super) fn send_monitored(&self, bytes: Vec<u8>) {
+        self.queue(Queued { bytes, kind: QueuedKind::Monitored });
     }
 
     fn queue(&self, queued: Queued) {
@@ -182,7 +218,11 @@ impl Peer {
             self.remote.snoop(&queued.bytes);
         }
         self.load.bytes.fetch_add(queued.bytes.len(), Ordering::Relaxed);
-        self.load.packet_ins.fetch_add(queued.packet_in.into(), Ordering::Relaxed);
+        match queued.kind {
+            QueuedKind::PacketIn => _ = self.load.packet_ins.fetch_add(1, Ordering::Relaxed),
+            QueuedKind::Monitored => _ = self.load.monitored.fetch_add(queued.bytes.len(), Ordering::Relaxed),
+            QueuedKind::Other => {}
+        }
         // An error means that the connection is being closed: nobody is left to read it.
         let _ = self.out.send(queued);
     }
@@ -209,7 +249,7 @@ impl Peer {
         }
         let bytes = encode_with(version, 0, &message(), options);
         if !limited {
-            self.queue(Queued { bytes, packet_in: true });
+            self.queue(Queued { bytes, kind: QueuedKind::PacketIn });
             return true;
         }
         let mut room = true;
@@ -230,7 +270,7 @@ impl Peer {
     fn queue_packet_in(&self, bytes: Vec<u8>, queue_max: usize) -> bool {
         let room = self.has_room_for_packet_in(queue_max);
         if room {
-            self.queue(Queued { bytes, packet_in: true });
+            self.queue(Queued { bytes, kind: QueuedKind::PacketIn });
         }
         room
     }
@@ -262,6 +302,31 @@ impl Peer {
     /// Bytes that wait to be sent.
     pub fn queued(&self) -> usize {
         self.load.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of what flow monitors tell that wait to be sent.
+    pub(super) fn monitored_bytes(&self) -> usize {
+        self.load.monitored.load(Ordering::Relaxed)
+    }
+
+    /// Whether its flow monitors are to hear of changes of flows.
+    pub(super) fn is_watching(&self) -> bool {
+        self.watching.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether its flow monitors, which have changed, are to hear of changes of flows.
+    pub(super) fn set_watching(&self, monitors: &Monitors) {
+        self.watching.store(!monitors.is_empty() || monitors.is_paused(), Ordering::Relaxed);
+    }
+
+    /// Its number.
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// It, as it asks for something by a message of this number.
+    pub(super) fn requester(&self, xid: u32) -> Requester {
+        Requester { peer: self.id, xid }
     }
 
     /// Packet-ins that wait, for their turn or to be sent.
@@ -309,10 +374,13 @@ impl Peer {
         {
             return false;
         }
-        let masks = which(&state.asynchronous);
+        let mut asynchronous = state.asynchronous;
+        if state.invalid_ttl {
+            asynchronous.packet_in.iter_mut().for_each(|mask| *mask |= 1 << PacketInReason::InvalidTtl as u32);
+        }
+        let masks = which(&asynchronous);
         let mask = if state.role == Role::Secondary { masks[1] } else { masks[0] };
-        let invalid_ttl = state.invalid_ttl && bit == PacketInReason::InvalidTtl as u32;
-        mask & 1 << bit != 0 || invalid_ttl
+        mask & 1 << bit != 0
     }
 }
 

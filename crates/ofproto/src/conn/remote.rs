@@ -65,7 +65,7 @@ impl Settings {
 /// See the module's text.
 #[derive(Debug)]
 pub struct Remote {
-    /// `punix:PATH`, `ptcp:[PORT][:HOST]`, `unix:PATH`, `tcp:HOST[:PORT]`.
+    /// `punix:PATH`, `ptcp:[PORT][:HOST]`, `unix:PATH`, `tcp:HOST[:PORT]`, and over TLS `pssl:` and `ssl:`.
     pub target: String,
     /// What it is for.
     pub kind: PeerKind,

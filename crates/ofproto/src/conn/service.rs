@@ -1,13 +1,12 @@
 //! Sockets: who connects to a bridge, and whom it connects to.
 //!
-//! A [`Service`] is one listener (`punix:`, `ptcp:`) or one active connection (`unix:`, `tcp:`), running as a task
-//! until it is dropped. The task does what [`super::rconn`] says, by the switch's clock.
+//! A [`Service`] is one listener (`punix:`, `ptcp:`, `pssl:`) or one active connection (`unix:`, `tcp:`, `ssl:`), running
+//! as a task until it is dropped. The task does what [`super::rconn`] says, by the switch's clock.
 
 use super::peer::{Outgoing, Peer, QUEUE_BYTES_MAX};
 use super::pinsched::PacketInStats;
 use super::rconn::{Due, Rconn};
 use super::remote::{PeerKind, Remote, Settings};
-use super::sockets::{Listener, connect, listen_tcp, listen_unix};
 use crate::bridge::Ofproto;
 use base::Millis;
 use netdev::device::errno_text;
@@ -24,24 +23,28 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use stream::{Listener, Method};
+use tls::Tls;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use vlog::{RateLimit, dbg_rl};
 
-pub use super::sockets::{DSCP, OFP_PORT, numeric_address};
+pub use stream::{DSCP, OFP_PORT, numeric_address};
 
 /// Versions that are spoken.
 pub const SUPPORTED: [Version; 6] = Version::ALL;
 /// How long a connection that is over may take for what was queued before.
 const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
+/// How long whoever connects may take to set up TLS.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// Messages a minute that are logged, and in one burst.
 static MESSAGE_LIMIT: RateLimit = RateLimit::new(600, 600);
 
 /// How a connection is made and kept.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServiceConfig {
-    /// `punix:PATH`, `ptcp:[PORT][:HOST]`, `unix:PATH`, `tcp:HOST[:PORT]`.
+    /// `punix:PATH`, `ptcp:[PORT][:HOST]`, `pssl:[PORT][:HOST]`, `unix:PATH`, `tcp:HOST[:PORT]`, `ssl:HOST[:PORT]`.
     pub target: String,
     /// What it is for.
     pub kind: PeerKind,
@@ -90,22 +93,17 @@ impl Service {
     pub fn start(bridge: &Arc<Ofproto>, config: ServiceConfig) -> Result<Self, String> {
         let remote = Remote::new(config, bridge.now());
         let target = &remote.target;
-        let (method, address) = target.split_once(':').ok_or_else(|| bad_target(target))?;
+        let (method, _) = Method::of(target).ok_or_else(|| bad_target(target))?;
+        let tls = bridge.switch().map(|switch| Arc::clone(switch.tls())).unwrap_or_default();
         let (for_task, bridge) = (Arc::clone(&remote), Arc::clone(bridge));
-        let failed = |e: io::Error| format!("{target}: {e}");
-        let task = match method {
-            "punix" => tokio::spawn(passive(Arc::clone(&bridge), for_task, listen_unix(address).map_err(failed)?)),
-            "ptcp" => {
-                tokio::spawn(passive(Arc::clone(&bridge), for_task, listen_tcp(address, remote.dscp).map_err(failed)?))
+        let task = if method.is_passive() {
+            let listener = stream::listen(target, remote.dscp, &tls).map_err(|e| format!("{target}: {e}"))?;
+            tokio::spawn(passive(Arc::clone(&bridge), for_task, listener))
+        } else {
+            if let Some(address) = numeric_address(target, OFP_PORT) {
+                remote.set_address(address);
             }
-            "unix" | "tcp" => {
-                if let Some(address) = numeric_address(target, OFP_PORT) {
-                    remote.set_address(address);
-                }
-                tokio::spawn(active(Arc::clone(&bridge), for_task))
-            }
-            "ssl" | "pssl" => return Err(format!("{target}: TLS connections are not supported")),
-            _ => return Err(bad_target(target)),
+            tokio::spawn(active(Arc::clone(&bridge), for_task, tls))
         };
         bridge.connections().add_remote(Arc::clone(&remote));
         Ok(Self { bridge, remote, task })
@@ -145,7 +143,7 @@ impl Service {
 }
 
 fn bad_target(target: &str) -> String {
-    format!("{target}: not a connection method (unix:, tcp:, punix:, ptcp:)")
+    format!("{target}: not a connection method (unix:, tcp:, ssl:, punix:, ptcp:, pssl:)")
 }
 
 /// Sleeps until the switch's clock shows `at`. Where it is stopped, it may move on any time.
@@ -162,8 +160,8 @@ async fn sleep_until(bridge: &Ofproto, at: Millis) {
 async fn passive(bridge: Arc<Ofproto>, remote: Arc<Remote>, listener: Listener) {
     let mut children = tokio::task::JoinSet::new();
     loop {
-        let stream = match listener.accept().await {
-            Ok(stream) => stream,
+        let incoming = match listener.accept().await {
+            Ok(incoming) => incoming,
             Err(e) => {
                 tracing::warn!(target: "connmgr", "{}: accept failed: {e}", remote.target);
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -173,6 +171,8 @@ async fn passive(bridge: Arc<Ofproto>, remote: Arc<Remote>, listener: Listener) 
         while children.try_join_next().is_some() {}
         let (bridge, remote) = (Arc::clone(&bridge), Arc::clone(&remote));
         children.spawn(async move {
+            // What goes wrong with TLS is logged already.
+            let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE_MAX, incoming.into_stream()).await else { return };
             let rconn = Mutex::new(Rconn::new());
             rconn.lock().connected(bridge.now());
             if let Err(e) = serve(&bridge, &remote, &rconn, stream).await {
@@ -183,7 +183,7 @@ async fn passive(bridge: Arc<Ofproto>, remote: Arc<Remote>, listener: Listener) 
 }
 
 /// Connects, serves, and connects again, for ever.
-async fn active(bridge: Arc<Ofproto>, remote: Arc<Remote>) {
+async fn active(bridge: Arc<Ofproto>, remote: Arc<Remote>, tls: Arc<Tls>) {
     let name = format!("{}<->{}", bridge.name(), remote.target);
     let patience = || remote.settings().patience();
     let rconn = &remote.rconn;
@@ -201,7 +201,7 @@ async fn active(bridge: Arc<Ofproto>, remote: Arc<Remote>) {
         }
         let limit = rconn.lock().due(patience()).map_or(Millis(0), |(at, _)| at);
         let connected = tokio::select! {
-            connected = connect(&remote) => connected,
+            connected = stream::connect(&remote.target, remote.dscp, &tls, |a| remote.set_address(a)) => connected,
             () = sleep_until(&bridge, limit) => Err(timed_out()),
         };
         let ended = match connected {
@@ -258,7 +258,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Send>(
         peer.send_bytes(encode(newest, 1, &Message::Hello(Hello { versions })));
     }
     let closing = Notify::new();
-    let mut writing = std::pin::pin!(write_all(&peer, writer, outgoing, &closing));
+    let mut writing = std::pin::pin!(write_all(bridge, &peer, writer, outgoing, &closing));
     let read = tokio::select! {
         read = read_all(bridge, &peer, rconn, reader) => read,
         ended = keep_alive(bridge, &peer, rconn) => ended,
@@ -414,6 +414,7 @@ fn log_message(peer: &Peer, what: &str, message: &[u8]) {
 
 /// Writes what is queued, until the peer is gone or, once `closing` is notified, the queue is empty.
 async fn write_all(
+    bridge: &Ofproto,
     peer: &Arc<Peer>,
     writer: impl AsyncWrite,
     mut outgoing: Outgoing,
@@ -428,7 +429,11 @@ async fn write_all(
                 continue;
             }
         };
-        let Some(mut bytes) = next else { return Ok(()) };
+        let Some(mut bytes) = next else {
+            // TLS says goodbye.
+            let _ = writer.shutdown().await;
+            return Ok(());
+        };
         log_message(peer, "sent (Success)", &bytes);
         let mut messages = 1;
         while bytes.len() < 64 << 10
@@ -441,7 +446,9 @@ async fn write_all(
         write(writer.as_mut(), &bytes, |stalled| outgoing.set_stalled(stalled)).await?;
         base::coverage!(vconn_sent, messages);
         base::coverage!(rconn_sent, messages);
-        outgoing.sent(bytes.len());
+        if outgoing.sent(bytes.len()) {
+            bridge.resume_monitors(peer);
+        }
     }
 }
 
@@ -462,5 +469,11 @@ async fn write(
             n => bytes = bytes.get(n..).unwrap_or_default(),
         }
     }
-    Ok(())
+    // What TLS has taken may still have to leave.
+    let flushed = std::future::poll_fn(|context| {
+        let flushed = writer.as_mut().poll_flush(context);
+        stalled(flushed.is_pending());
+        flushed
+    });
+    flushed.await
 }

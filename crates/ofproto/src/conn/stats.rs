@@ -88,7 +88,7 @@ impl Ofproto {
                 }
                 reply(StatsReply::QueueDesc(Vec::new()));
             }
-            StatsRequest::FlowMonitor(_) => return Err(OfpError::BrcBadStat),
+            StatsRequest::FlowMonitor(requests) => self.monitor_flows(peer, (version, xid), requests)?,
         }
         Ok(())
     }
@@ -101,7 +101,8 @@ impl Ofproto {
         q: &FlowStatsRequest,
         kind: Kind,
     ) -> Result<(), OfpError> {
-        let criteria = criteria(q)?;
+        let mut criteria = criteria(q)?;
+        self.place_options(&mut criteria.matching)?;
         let mut writer = ReplyWriter::new(version, xid, kind).ok_or(OfpError::BrcBadStat)?;
         self.push_stats();
         for rule in self.collect(&criteria) {
@@ -121,7 +122,7 @@ impl Ofproto {
         FlowStats {
             table_id: rule.table,
             priority: rule.openflow_priority(),
-            matching: rule.minimatch.expand(),
+            matching: self.match_of(rule),
             cookie: rule.cookie,
             duration_sec: (age / 1000) as u32,
             duration_nsec: (age % 1000) as u32 * 1_000_000,
@@ -138,7 +139,8 @@ impl Ofproto {
     }
 
     fn aggregate(&self, q: &FlowStatsRequest) -> Result<AggregateStats, OfpError> {
-        let criteria = criteria(q)?;
+        let mut criteria = criteria(q)?;
+        self.place_options(&mut criteria.matching)?;
         self.push_stats();
         let rules = self.collect(&criteria);
         let sum = |f: &dyn Fn(&Rule) -> u64| rules.iter().map(|r| f(r)).sum();

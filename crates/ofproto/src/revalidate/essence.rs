@@ -34,7 +34,7 @@ pub(crate) fn essence(actions: &[DpAction], key: &FlowKey, mask: &FlowMask) -> V
                 known.0[layout::ETH_DST..].fill(0);
                 out.push(action.clone());
             }
-            DpAction::PushMpls { .. } | DpAction::PopMpls { .. } => {
+            DpAction::PushMpls { .. } | DpAction::PopMpls { .. } | DpAction::CopyTtl { .. } => {
                 // What the packet carries is not what it was.
                 known.0[layout::ETH_DST] &= !0xffff;
                 known.0[layout::MPLS01..].fill(0);

@@ -167,6 +167,7 @@ impl Switch {
         if !self.revalidation.signal.has_thread() || due() {
             self.revalidate();
         }
+        self.network().frozen.sweep(now);
         for bridge in self.bridges() {
             let removed = bridge.expire(now);
             bridge.finish_removal(&removed);

@@ -113,6 +113,7 @@ fn rests_on_hash(start: u64, rests_on: &[Dependency], written: &[WrittenWord]) -
         Dependency::Table { bridge, table } => add(hash, 2 << 56 | u64::from(*bridge) << 8 | u64::from(*table)),
         Dependency::Group { bridge, group } => add(add(hash, 3 << 56 | u64::from(*bridge)), (*group).into()),
         Dependency::Meter { bridge, meter } => add(add(hash, 4 << 56 | u64::from(*bridge)), (*meter).into()),
+        Dependency::Frozen(kept) => add(hash, 5 << 56 | u64::from(kept.id)),
         Dependency::Mac { .. } => hash,
     })
 }
@@ -158,7 +159,7 @@ impl Plan {
             Dependency::Group { bridge, group } => Some(Place::Group(bridge, group)),
             Dependency::Meter { bridge, meter } => Some(Place::Meter(bridge, meter)),
             Dependency::Bridge(bridge) => Some(Place::Bridge(bridge)),
-            Dependency::Mac { .. } => None,
+            Dependency::Mac { .. } | Dependency::Frozen(_) => None,
         };
         let none = !self.rests_on.iter().any(|d| matches!(d, Dependency::Bridge(_)));
         self.rests_on.iter().filter_map(place).chain(none.then_some(Place::NoBridge))

@@ -118,7 +118,7 @@ fn groups_change_and_are_counted() {
         };
         stats.iter().map(one).collect::<Vec<_>>()
     };
-    assert_eq!(stats(GROUP_ALL), [(1, 0, 2, 120, vec![2, 2]), (2, 1, 2, 120, vec![2])]);
+    assert_eq!(stats(GROUP_ALL), [(1, 1, 2, 120, vec![2, 2]), (2, 1, 2, 120, vec![2])]);
     assert_eq!((stats(2).len(), stats(9).len()), (1, 0));
     let StatsReply::GroupDesc(descs) = c.ask(StatsRequest::GroupDesc(GROUP_ALL)) else { panic!("groups") };
     assert_eq!((descs.len(), descs[0].buckets.len(), descs[1].buckets.len()), (2, 2, 1));
@@ -126,7 +126,7 @@ fn groups_change_and_are_counted() {
     assert_eq!(change(Modify, "group_id=1,type=all,bucket=output:3"), None);
     lab.send("br-1", &[frame(1, 2)]);
     assert_eq!((from("br-2").len(), from("br-3"), from("br-4").len()), (0, vec![1], 1));
-    assert_eq!(stats(1), [(1, 0, 1, 60, vec![1])]);
+    assert_eq!(stats(1), [(1, 1, 1, 60, vec![1])]);
     // With a group go the flows that lead there, not the groups.
     assert_eq!(change(Delete, "group_id=2"), None);
     assert_eq!((flows(&br).len(), br.groups(GROUP_ALL).len()), (0, 1));
@@ -135,6 +135,52 @@ fn groups_change_and_are_counted() {
     assert_eq!(change(Delete, "group_id=77"), None);
     assert_eq!(change(Delete, "group_id=all"), None);
     assert!(br.groups(GROUP_ALL).is_empty());
+}
+
+#[test]
+fn groups_that_lead_to_themselves_are_refused() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    use GroupCommand::{Add, InsertBucket, Modify};
+    let change = |command, text: &str| group(&br, command, text).map(|_| ());
+    assert_eq!(change(Add, "group_id=1,type=all,bucket=group:1"), Err(OfpError::GmfcLoop));
+    assert_eq!(change(Add, "group_id=1,type=all,bucket=output:1,bucket=group:2,bucket=group:3"), Ok(()));
+    assert_eq!(change(Add, "group_id=2,type=select,bucket=group:4"), Ok(()));
+    assert_eq!(change(Add, "group_id=3,type=indirect,bucket=group:4"), Ok(()));
+    assert_eq!(change(Add, "group_id=4,type=all,bucket=group:1"), Err(OfpError::GmfcLoop));
+    assert_eq!(change(Add, "group_id=4,type=all,bucket=output:1"), Ok(()));
+    assert_eq!(change(Modify, "group_id=4,type=all,bucket=clone(group:2)"), Err(OfpError::GmfcLoop));
+    let insert = "group_id=4,command_bucket_id=last,bucket=bucket_id:7,group:3";
+    assert_eq!(change(InsertBucket, insert), Err(OfpError::GmfcLoop));
+    assert_eq!(br.groups(4)[0].buckets.len(), 1);
+    // What it led to does not lead there any more.
+    assert_eq!(change(Modify, "group_id=3,type=indirect,bucket=output:1"), Ok(()));
+    assert_eq!(change(InsertBucket, insert), Ok(()));
+    // A bucket may be live while its own group is: nothing goes around by that.
+    assert_eq!(change(Add, "group_id=9,type=ff,bucket=watch_group:9,output:1"), Ok(()));
+}
+
+#[test]
+fn a_selection_is_even() {
+    const BUCKETS: u32 = 8;
+    const FLOWS: u32 = 4000;
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", BUCKETS + 1);
+    let buckets: String = (2..=BUCKETS + 1).map(|port| format!(",bucket=weight:5,output:{port}")).collect();
+    group(&br, GroupCommand::Add, &format!("group_id=1,type=select{buckets}")).expect("adds");
+    add_flow(&br, "in_port=1,actions=group:1");
+    let mut to: std::collections::HashMap<String, u32> = std::collections::HashMap::new();
+    for n in 0..FLOWS {
+        let flow = format!("in_port=1,tcp,nw_src=10.0.0.1,nw_dst=10.0.{}.{},tp_src=5,tp_dst=6", n / 250, n % 250);
+        assert_eq!(datapath_actions(&br, &flow), "hash(sym_l4(0)),recirc(0x1)");
+        let key = parse_exact(&flow, &NoNames).expect("a flow");
+        let flow = format!("{flow},dp_hash={}", flow::hash::symmetric_l4(&key, 0));
+        *to.entry(datapath_actions(&br, &flow)).or_default() += 1;
+    }
+    // Chi-square of seven degrees of freedom: above 24.3 in one case of a thousand.
+    let expected = f64::from(FLOWS / BUCKETS);
+    let chi2: f64 = to.values().map(|n| (f64::from(*n) - expected).powi(2) / expected).sum();
+    assert!(to.len() == 8 && chi2 < 24.3, "{chi2}: {to:?}");
 }
 
 #[test]
@@ -194,8 +240,8 @@ fn fast_failover_follows_ports_and_groups() {
 fn a_selection_is_the_same_for_a_flow_and_fair_by_weight() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 3);
-    group(&br, GroupCommand::Add, "group_id=1,type=select,bucket=weight:1,output:2,bucket=weight:3,output:3")
-        .expect("adds");
+    let buckets = "bucket=weight:1,output:2,bucket=weight:3,output:3";
+    group(&br, GroupCommand::Add, &format!("group_id=1,type=select,selection_method=hash,{buckets}")).expect("adds");
     add_flow(&br, "in_port=1,actions=group:1");
     let mut to_three = 0;
     for n in 0..400 {
@@ -210,6 +256,13 @@ fn a_selection_is_the_same_for_a_flow_and_fair_by_weight() {
     }
     // Three quarters of them, give or take four standard deviations.
     assert!((300 - 35..300 + 35).contains(&to_three), "{to_three} of 400");
+    // By default the datapath computes the hash, of which few bits say which bucket it is.
+    group(&br, GroupCommand::Modify, &format!("group_id=1,type=select,{buckets}")).expect("changes");
+    assert_eq!(datapath_actions(&br, "in_port=1,tcp"), "hash(sym_l4(0)),recirc(0x1)");
+    let Some(PortOut::Device(three)) = br.port(PortNo(3)).map(|p| p.spec.out) else { panic!("a device") };
+    let by_hash =
+        (1..=160).filter(|hash| datapath_actions(&br, &format!("in_port=1,tcp,dp_hash={hash}")) == three.to_string());
+    assert_eq!(by_hash.count(), 120, "of 160");
     // One bucket alone is chosen without a look at the packet.
     group(&br, GroupCommand::Modify, "group_id=1,type=select,bucket=weight:0,output:2,bucket=weight:3,output:3")
         .expect("changes");

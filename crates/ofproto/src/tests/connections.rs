@@ -8,6 +8,7 @@ use openflow::action::ControllerAction;
 use openflow::packet::{PacketInFormat, PacketOut};
 use openflow::port::{PortMod, PortReason, config};
 use openflow::switch::{FragHandling, Hello, Role, RoleMsg, SwitchConfig};
+use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 fn packet_ins(messages: Vec<Message>) -> Vec<openflow::packet::PacketIn> {
@@ -112,6 +113,49 @@ fn roles() {
     assert_eq!((a.waiting().len(), b.waiting().len()), (0, 1));
     br.send_port_changes(&[crate::bridge::PortChange::Modified(br.port(PortNo(1)).expect("there"))]);
     assert_eq!((a.waiting().len(), b.waiting().len()), (1, 1));
+}
+
+proptest! {
+    /// Against a switch that only keeps who is what.
+    #[test]
+    fn there_is_one_primary_of_the_latest_election(
+        requests in prop::collection::vec((0usize..3, 0usize..4, prop::option::of(0u64..6), any::<bool>()), 1..30)
+    ) {
+        let mut lab = Lab::new();
+        let br = lab.bridge("br", 1);
+        let clients = [(); 3].map(|()| Client::new(&br, PeerKind::Controller, Version::V13));
+        let (mut roles, mut latest) = ([Role::Equal; 3], None::<u64>);
+        for (who, role, id, around) in requests {
+            let role = [Role::NoChange, Role::Equal, Role::Primary, Role::Secondary][role];
+            // Ids go around; the last one is none.
+            let id = id.map(|id| if around { (2 * id).wrapping_sub(6) } else { 2 * id });
+            let counts = matches!(role, Role::Primary | Role::Secondary);
+            let stale = counts && id.zip(latest).is_some_and(|(id, latest)| (id.wrapping_sub(latest) as i64) < 0);
+            let told = clients[who].send(&Message::RoleRequest(Form::Standard, RoleMsg { role, generation_id: id }));
+            if stale {
+                prop_assert_eq!(error_of(&told), Some(OfpError::RrfcStale));
+            } else {
+                if counts {
+                    latest = id.or(latest);
+                }
+                if role == Role::Primary {
+                    for other in roles.iter_mut().filter(|role| **role == Role::Primary) {
+                        *other = Role::Secondary;
+                    }
+                }
+                if role != Role::NoChange {
+                    roles[who] = role;
+                }
+                let reply = RoleMsg { role: roles[who], generation_id: latest };
+                prop_assert_eq!(told, [Message::RoleReply(Form::Standard, reply)]);
+            }
+            for (client, role) in clients.iter().zip(roles) {
+                prop_assert_eq!(client.peer.role(), role);
+                let refused = error_of(&client.flow_mod(add(Match::ANY, 1, vec![]))) == Some(OfpError::BrcIsSecondary);
+                prop_assert_eq!(refused, role == Role::Secondary);
+            }
+        }
+    }
 }
 
 #[test]
@@ -275,7 +319,7 @@ async fn bad_targets_are_named() {
     let br = lab.bridge("br", 1);
     let start =
         |target: &str| Service::start(&br, ServiceConfig { target: target.into(), ..listening(&[Version::V10]) });
-    for bad in ["nonsense", "foo:bar", "ssl:1.2.3.4", "ptcp:x"] {
+    for bad in ["nonsense", "foo:bar", "pssl:0:127.0.0.1", "ptcp:x"] {
         assert!(start(bad).expect_err("is bad").contains(bad), "{bad}");
     }
 }
@@ -301,4 +345,80 @@ fn whoever_is_no_longer_primary_is_told_if_it_asks_for_that() {
     assert_eq!(a.waiting(), [Message::RoleStatus(status)]);
     assert_eq!(primary(&a, 4).len(), 1);
     assert!(b.waiting().is_empty(), "nobody asked for it");
+}
+
+#[test]
+fn changes_of_groups_and_meters_are_told_to_who_asks_for_it() {
+    use openflow::asynchronous::{AsyncConfig, AsyncForm};
+    use openflow::group::{Bucket, GroupKind};
+    use openflow::meter::{Band, BandKind, MeterConfig, flag};
+    use openflow::request_forward::ForwardedRequest;
+    use openflow::{GroupCommand, GroupMod, MeterCommand, MeterMod};
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let versions = [Version::V10, Version::V13, Version::V14];
+    let clients = versions.map(|version| Client::new(&br, PeerKind::Controller, version));
+    let deaf = Client::new(&br, PeerKind::Controller, Version::V14);
+    let all = AsyncConfig { request_forward: [3, 3], ..AsyncConfig::default() };
+    for client in &clients {
+        let form = if client.version < Version::V14 { AsyncForm::Nicira2 } else { AsyncForm::Standard };
+        assert!(client.send(&Message::SetAsync(form, all.into())).is_empty());
+    }
+    let [v10, v13, v14] = &clients;
+    let told = |client: &Client| match &client.waiting()[..] {
+        [] => None,
+        [Message::RequestForward(forward)] => {
+            assert_eq!(forward.xid, 9);
+            Some(forward.request.clone())
+        }
+        other => panic!("{other:?}"),
+    };
+    let bucket = |port, bucket_id| Bucket {
+        bucket_id,
+        actions: vec![Action::Output { port: PortNo(port), max_len: 0 }].into(),
+        ..Bucket::new(GroupKind::All)
+    };
+    let added = GroupMod { buckets: vec![bucket(1, 0)], ..GroupMod::new(GroupCommand::Add, 5) };
+    assert!(v13.send(&Message::GroupMod(added.clone())).is_empty(), "who asked is not told");
+    assert!(deaf.waiting().is_empty());
+    let want = Some(ForwardedRequest::Group(added.clone()));
+    assert_eq!([told(v10), told(v14)], [want.clone(), want]);
+    // What fails is not told.
+    assert_eq!(error_of(&v13.send(&Message::GroupMod(added.clone()))), Some(OfpError::GmfcGroupExists));
+    // Whether it adds or modifies is known by now.
+    let either = GroupMod { command: GroupCommand::AddOrModify, ..added.clone() };
+    assert!(v14.send(&Message::GroupMod(either)).is_empty());
+    let modified = GroupMod { command: GroupCommand::Modify, ..added.clone() };
+    let want = Some(ForwardedRequest::Group(modified.clone()));
+    assert_eq!([told(v10), told(v13)], [want.clone(), want]);
+    // Versions without commands for buckets are told the whole group.
+    let buckets = vec![bucket(1, 1)];
+    let inserted = GroupMod { command: GroupCommand::InsertBucket, buckets, ..added.clone() };
+    let inserted = GroupMod { command_bucket_id: openflow::group::BUCKET_LAST, ..inserted };
+    assert!(v10.send(&Message::GroupMod(inserted)).is_empty());
+    let whole = GroupMod { buckets: vec![bucket(1, 0), bucket(1, 1)], ..modified };
+    let want = Some(ForwardedRequest::Group(whole));
+    assert_eq!([told(v13), told(v14)], [want.clone(), want]);
+    // Meters, to whom knows of them.
+    let bands = vec![Band { kind: BandKind::Drop, rate: 1, burst_size: 0 }];
+    let meter = MeterMod { command: MeterCommand::Add, meter: MeterConfig { meter_id: 1, flags: flag::PKTPS, bands } };
+    assert!(v14.send(&Message::MeterMod(meter.clone())).is_empty());
+    assert_eq!([told(v10), told(v13)], [None, Some(ForwardedRequest::Meter(meter))]);
+}
+
+#[test]
+fn expired_hop_counts_are_a_reason_of_packets_only() {
+    use openflow::asynchronous::{AsyncConfig, AsyncForm};
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let c = Client::new(&br, PeerKind::Controller, Version::V10);
+    let config = SwitchConfig { frag: FragHandling::Normal, invalid_ttl_to_controller: Some(true), miss_send_len: 128 };
+    assert!(c.send(&Message::SetConfig(config)).is_empty());
+    assert!(c.send(&Message::SetAsync(AsyncForm::Nicira, AsyncConfig::default().into())).is_empty());
+    let fm = FlowMod {
+        flags: openflow::flow_mod::FlowFlags { send_flow_rem: true, ..Default::default() },
+        ..add(Match::ANY, 1, vec![])
+    };
+    br.flow_mod(&fm).expect("adds");
+    assert!(c.flow_mod(command(FlowModCommand::Delete, Match::ANY)).is_empty(), "2 is a reason of both");
 }

@@ -8,9 +8,11 @@ mod control;
 mod dependencies;
 mod flow_mods;
 mod meters;
+mod monitors;
 mod revalidation;
 mod statistics;
 mod tables;
+mod tlv;
 
 use crate::conn::peer::{Outgoing, Peer};
 use crate::conn::remote::{PeerKind, Remote, Settings};

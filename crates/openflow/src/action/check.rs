@@ -3,13 +3,13 @@
 //!
 //! The check follows the list, as actions change what the packet is: a pushed tag can be set and popped.
 
-use super::{Action, Subfield, select};
+use super::{Action, EncapHeader, Subfield, ct, select};
 use crate::error::OfpError;
 use crate::meter::METER_MAX;
 use crate::prereq;
 use crate::version::Version;
 use base::PortNo;
-use flow::{Field, Match, Prereq};
+use flow::{Field, Loc, Match, Prereq};
 
 /// Where a list of actions stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,6 +18,8 @@ pub enum Allowed {
     Flow,
     /// In a packet-out: actions only.
     Actions,
+    /// In a `ct`: only what changes the connection.
+    Connection,
 }
 
 /// What a flow is added to.
@@ -55,6 +57,12 @@ pub enum Misplaced {
     /// An action stands in another that does not take it.
     #[error("{0} action doesn't support nested action {1}")]
     Nested(&'static str, &'static str),
+    /// An action in a `ct` writes a field that is not of the connection.
+    #[error("ct action doesn't support nested modification of {0}")]
+    NestedField(&'static str),
+    /// A `nat` stands by itself.
+    #[error("Cannot have NAT action outside of \"ct\" action")]
+    Nat,
     /// A field of connection tracking is set, which only `ct` may do.
     #[error("cannot set CT fields outside of ct action")]
     ConnectionField,
@@ -69,9 +77,9 @@ impl From<Misplaced> for OfpError {
     fn from(misplaced: Misplaced) -> Self {
         match misplaced {
             Misplaced::Instruction(_) => Self::BicUnsupInst,
-            Misplaced::Nested(..) => Self::BacBadArgument,
+            Misplaced::Nested(..) | Misplaced::NestedField(_) => Self::BacBadArgument,
             Misplaced::Duplicate(_) | Misplaced::Order(..) => Self::BacUnsupportedOrder,
-            Misplaced::ConnectionField => Self::BacBadSetArgument,
+            Misplaced::ConnectionField | Misplaced::Nat => Self::BacBadSetArgument,
             Misplaced::WithConjunction(_) => Self::NxbacBadConjunction,
         }
     }
@@ -79,6 +87,9 @@ impl From<Misplaced> for OfpError {
 
 /// Checks what needs no match: which instructions may stand where, in which order and how often.
 pub fn verify(actions: &[Action], allowed: Allowed) -> Result<(), Misplaced> {
+    if allowed == Allowed::Connection {
+        return actions.iter().try_for_each(verify_in_ct);
+    }
     let mut last = None;
     for action in actions {
         if let Action::Conjunction { .. } = action {
@@ -101,6 +112,8 @@ pub fn verify(actions: &[Action], allowed: Allowed) -> Result<(), Misplaced> {
                 }
                 verify(nested, Allowed::Actions)?;
             }
+            Action::Ct(ct) => verify(&ct.exec, Allowed::Connection)?,
+            Action::Nat(_) => return Err(Misplaced::Nat),
             Action::SetField { field, .. } if is_of_connection(*field) => return Err(Misplaced::ConnectionField),
             Action::RegLoad { dst, .. } | Action::RegMove { dst, .. } | Action::StackPop(dst)
                 if is_of_connection(dst.field) =>
@@ -111,6 +124,17 @@ pub fn verify(actions: &[Action], allowed: Allowed) -> Result<(), Misplaced> {
         }
     }
     Ok(())
+}
+
+/// Whether a `ct` may hold this action.
+fn verify_in_ct(action: &Action) -> Result<(), Misplaced> {
+    let field = match action {
+        Action::Nat(_) => return Ok(()),
+        Action::SetField { field, .. } => *field,
+        Action::RegLoad { dst, .. } | Action::RegMove { dst, .. } => dst.field,
+        other => return Err(Misplaced::Nested("ct", other.name())),
+    };
+    if is_of_connection(field) { Ok(()) } else { Err(Misplaced::NestedField(field.name())) }
 }
 
 fn is_of_connection(field: Field) -> bool {
@@ -166,9 +190,13 @@ pub fn is_allowed_in_set(action: &Action) -> bool {
             | Action::SetIpDscp(_)
             | Action::SetIpEcn(_)
             | Action::SetIpTtl(_)
+            | Action::SetMplsLabel(_)
+            | Action::SetMplsTc(_)
+            | Action::SetMplsTtl(_)
             | Action::SetL4Src(_)
             | Action::SetL4Dst(_)
             | Action::SetField { .. }
+            | Action::SetTunOption(_)
             | Action::RegLoad { .. }
             | Action::RegMove { .. }
             | Action::SetTunnel { .. }
@@ -178,8 +206,19 @@ pub fn is_allowed_in_set(action: &Action) -> bool {
         Action::Output { .. }
             | Action::Group(_)
             | Action::Resubmit { .. }
+            | Action::ResubmitCt { .. }
+            | Action::Ct(_)
+            | Action::CtClear
             | Action::PopVlan
             | Action::PushVlan(_)
+            | Action::PushMpls(_)
+            | Action::PopMpls(_)
+            | Action::DecMplsTtl
+            | Action::CopyTtlOut
+            | Action::CopyTtlIn
+            | Action::DecNshTtl
+            | Action::Encap(_)
+            | Action::Decap(_)
             | Action::DecTtl(_)
             | Action::SetQueue(_)
     );
@@ -196,14 +235,14 @@ pub fn check(actions: &[Action], matching: &Match, limits: &Limits) -> Result<()
     checker.list(actions, &mut matching.clone())
 }
 
-struct Checker<'a> {
+pub(super) struct Checker<'a> {
     limits: &'a Limits,
     /// Whether an action that does nothing to the flow's packets is an error.
     strict: bool,
 }
 
 impl Checker<'_> {
-    fn list(&self, actions: &[Action], m: &mut Match) -> Result<(), OfpError> {
+    pub(super) fn list(&self, actions: &[Action], m: &mut Match) -> Result<(), OfpError> {
         actions.iter().try_for_each(|a| self.action(a, m))
     }
 
@@ -233,6 +272,31 @@ impl Checker<'_> {
                 Ok(())
             }
             Action::PushVlan(tpid) => push_tag(m, *tpid),
+            Action::PushMpls(eth_type) => {
+                self.consistent(m.meets(Prereq::Ethernet))?;
+                m.set(Field::EthType, (*eth_type).into());
+                // What is under a label is not looked at.
+                m.clear(Field::IpProto);
+                Ok(())
+            }
+            Action::PopMpls(eth_type) => {
+                self.consistent(m.meets(Prereq::Ethernet) && m.meets(Prereq::Mpls))?;
+                m.set(Field::EthType, (*eth_type).into());
+                Ok(())
+            }
+            Action::SetMplsLabel(_) | Action::SetMplsTc(_) | Action::SetMplsTtl(_) => {
+                self.consistent(m.meets(Prereq::Mpls))
+            }
+            Action::DecMplsTtl | Action::CopyTtlOut | Action::CopyTtlIn => self.consistent(m.meets(Prereq::Mpls)),
+            Action::DecNshTtl => self.consistent(m.meets(Prereq::Nsh)),
+            Action::Encap(encap) => {
+                encapsulate(m, encap.header);
+                Ok(())
+            }
+            Action::Decap(_) => {
+                decapsulate(m);
+                Ok(())
+            }
             Action::SetIpv4Src(_) | Action::SetIpv4Dst(_) => self.consistent(m.meets(Prereq::Ipv4)),
             Action::SetIpDscp(_) | Action::SetIpEcn(_) | Action::SetIpTtl(_) | Action::DecTtl(_) => {
                 self.consistent(ip(m))
@@ -251,6 +315,14 @@ impl Checker<'_> {
             Action::Learn(learn) => learn.check(m),
             Action::Multipath(multipath) => destination(multipath.dst, m),
             Action::Bundle(bundle) => select::check_bundle(bundle, m, |port| self.output_port(port)),
+            Action::Ct(ct) => self.ct(ct, m),
+            Action::Nat(nat) => ct::check_nat(nat, m),
+            Action::ResubmitCt { .. } if !prereq::connection_is_known(m) => Err(OfpError::BacMatchInconsistent),
+            Action::DeleteField(field) if !matches!(field.info().loc, Loc::TunMetadata(_)) => {
+                Err(OfpError::BacBadArgument)
+            }
+            Action::SetTunOption(_) => Ok(()),
+            Action::ResubmitCt { .. } | Action::CtClear | Action::Sample(_) | Action::DeleteField(_) => Ok(()),
             Action::Clone(nested) => self.list(nested, &mut m.clone()),
             // What the packet is when the action set is executed cannot be known.
             Action::WriteActions(set) => Checker { strict: false, ..*self }.list(set, &mut m.clone()),
@@ -274,6 +346,14 @@ impl Checker<'_> {
     fn output_port(&self, port: PortNo) -> Result<(), OfpError> {
         check_port(port, self.limits.max_ports)
     }
+}
+
+/// Checks where a flow of this table goes on, in a switch with so many tables.
+///
+/// Errors: `OFPBIC_BAD_TABLE_ID`.
+pub fn check_tables(actions: &[Action], table: u8, n_tables: u8) -> Result<(), OfpError> {
+    let beyond = |action: &Action| matches!(action, Action::GotoTable(next) if *next <= table || *next >= n_tables);
+    if actions.iter().any(beyond) { Err(OfpError::BicBadTableId) } else { Ok(()) }
 }
 
 /// Checks the ports of a list that has no match to be checked against.
@@ -342,6 +422,27 @@ fn pop_tag(m: &mut Match) {
     key.set_vlan(0, tpid, tci);
     key.set_vlan(1, 0, 0);
     *m = with_tags(m, &key);
+}
+
+fn encapsulate(m: &mut Match, header: EncapHeader) {
+    let (namespace, ty) = header.packet_type();
+    m.set(Field::PacketType, (header as u32).into());
+    if namespace == 1 {
+        m.set(Field::EthType, ty.into());
+        m.clear(Field::IpProto);
+    }
+}
+
+/// What an Ethernet packet holds is known; what anything else does, only when it is there.
+fn decapsulate(m: &mut Match) {
+    if m.meets(Prereq::Ethernet) {
+        let eth_type = u128::from(m.eth_type());
+        m.set(Field::PacketType, 1 << 16 | eth_type);
+    } else {
+        m.set(Field::PacketType, u32::MAX.into());
+        m.set(Field::EthType, u16::MAX.into());
+        m.clear(Field::IpProto);
+    }
 }
 
 /// `m` with the values of `key`'s tags, taken as known.

@@ -4,7 +4,9 @@
 //! What cannot be a flow's action whatever the flow is refused here; what depends on the flow is [`super::check`]'s
 //! business. An unknown type is told from a bad length, as Open vSwitch tells them: type first.
 
-use super::{Action, ControllerAction, PacketInReason, Subfield, learn, select};
+use super::check::{Allowed, verify};
+use super::{Action, ControllerAction, PacketInReason, SampleForm, Subfield};
+use super::{ct, encap, learn, nat, sample, select};
 use crate::bytes::Reader;
 use crate::error::OfpError;
 use crate::nxm::{self, Entry, Header, Unknown};
@@ -12,7 +14,7 @@ use crate::property;
 use crate::version::Version;
 use crate::wire;
 use base::PortNo;
-use flow::{Field, Loc, field};
+use flow::{Field, Loc, TunOption, field};
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
@@ -34,10 +36,13 @@ const MUST_BE_ZERO: OfpError = OfpError::NxbrcMustBeZero;
 /// Errors: `OFPBAC_BAD_TYPE`, `OFPBAC_BAD_VENDOR` and `OFPBAC_BAD_VENDOR_TYPE` for what is unknown or unsupported,
 /// `OFPBAC_BAD_LEN`, `OFPBAC_BAD_ARGUMENT`, `OFPBAC_BAD_OUT_PORT`, `NXBRC_MUST_BE_ZERO`, and those of `set_field`.
 pub fn decode_actions(bytes: &[u8], version: Version) -> Result<Vec<Action>, OfpError> {
-    decode_list(bytes, version, 0)
+    let actions = decode_list(bytes, version, 0)?;
+    verify(&actions, Allowed::Flow)?;
+    Ok(actions)
 }
 
-fn decode_list(bytes: &[u8], version: Version, depth: usize) -> Result<Vec<Action>, OfpError> {
+/// Reads a list that stands so deep in others, without a look at what may stand where.
+pub(super) fn decode_list(bytes: &[u8], version: Version, depth: usize) -> Result<Vec<Action>, OfpError> {
     if !bytes.len().is_multiple_of(8) {
         return Err(OfpError::BrcBadLen);
     }
@@ -81,7 +86,8 @@ impl Known {
         if ty == VENDOR {
             return match (rest.u32().ok_or(LEN)?, rest.u16().ok_or(LEN)?) {
                 (field::NICIRA, n) if Self::is_nicira(n, version) => Ok(Self::Nicira(n)),
-                (field::ONF, 3200) => Ok(Self::OnfCopyField),
+                // An extension of these two; before them Nicira has one, and after them OpenFlow.
+                (field::ONF, 3200) if matches!(version, Version::V13 | Version::V14) => Ok(Self::OnfCopyField),
                 (field::NICIRA | field::ONF, _) => Err(OfpError::BacBadVendorType),
                 _ => Err(OfpError::BacBadVendor),
             };
@@ -89,8 +95,7 @@ impl Known {
         match (ty, version) {
             (0..=11, Version::V10) => Ok(Self::Of10(ty)),
             // The actions of 1.1 that 1.2 has replaced by set_field still work there.
-            (1..=10, _) if version >= Version::V11 => Ok(Self::Of11(ty)),
-            (0 | 17 | 18 | 21..=24, _) if version >= Version::V11 => Ok(Self::Of11(ty)),
+            (ty, _) if ty <= 24 && version >= Version::V11 => Ok(Self::Of11(ty)),
             (25, _) if version >= Version::V12 => Ok(Self::Of11(ty)),
             (28 | 29, Version::V15) => Ok(Self::Of11(ty)),
             _ => Err(OfpError::BacBadType),
@@ -100,9 +105,10 @@ impl Known {
     /// Whether `version` has this action of Nicira's: some gave way to actions of OpenFlow's own.
     fn is_nicira(n: u16, version: Version) -> bool {
         match n {
-            4 | 18 | 40 => version == Version::V10,
+            4 | 18 | 23..=26 | 30 | 31 | 40 => version == Version::V10,
             6 | 7 | 33 => version < Version::V15,
-            1 | 2 | 5 | 8..=10 | 12..=17 | 19..=22 | 27 | 28 | 32 | 34 | 37 | 39 | 42 | 45 | 49 => true,
+            46..=48 => version >= Version::V13,
+            1 | 2 | 5 | 8..=10 | 12..=17 | 19..=22 | 27..=29 | 32 | 34..=39 | 41..=45 | 49 | 50 => true,
             _ => false,
         }
     }
@@ -117,8 +123,12 @@ impl Known {
             Self::Of11(25) => 8..=MAX,
             Self::Of11(28) => 16..=MAX,
             Self::Of11(_) => 8..=8,
-            Self::Nicira(7 | 9 | 15 | 27 | 28 | 32 | 49) => 24..=24,
+            Self::Nicira(7 | 9 | 15 | 27..=29 | 32 | 50) => 24..=24,
+            Self::Nicira(38 | 41) => 32..=32,
+            Self::Nicira(35 | 49) => 24..=MAX,
+            Self::Nicira(36) => 16..=MAX,
             Self::Nicira(10 | 22) => 32..=32,
+            Self::Nicira(46 | 47) => 16..=MAX,
             Self::Nicira(12 | 13) => 32..=MAX,
             Self::Nicira(learn::NXAST_LEARN) => 32..=MAX,
             Self::Nicira(learn::NXAST_LEARN2) => 40..=MAX,
@@ -191,11 +201,19 @@ fn of11(n: u16, mut r: Reader<'_>, version: Version) -> Result<Action, OfpError>
         }
         1 => return set_vlan_vid(r, false),
         2 => return set_vlan_pcp(r, false),
+        11 => Action::CopyTtlOut,
+        12 => Action::CopyTtlIn,
+        13 => Action::SetMplsLabel(r.u32().ok_or(LEN)?),
+        14 => Action::SetMplsTc(r.u8().ok_or(LEN)?),
+        15 => Action::SetMplsTtl(r.u8().ok_or(LEN)?),
+        16 => Action::DecMplsTtl,
         17 => match r.u16().ok_or(LEN)? {
             tpid @ (0x8100 | 0x88a8) => Action::PushVlan(tpid),
             _ => return Err(OfpError::BacBadArgument),
         },
         18 => Action::PopVlan,
+        19 => return push_mpls(r),
+        20 => Action::PopMpls(r.u16().ok_or(LEN)?),
         21 => Action::SetQueue(r.u32().ok_or(LEN)?),
         22 => Action::Group(r.u32().ok_or(LEN)?),
         23 => Action::SetIpTtl(r.u8().ok_or(LEN)?),
@@ -216,7 +234,13 @@ fn set_field(mut r: Reader<'_>, may_mask: bool) -> Result<Action, OfpError> {
         return Err(if known && header.payload > 0 { OfpError::BacBadSetLen } else { OfpError::BacBadSetType });
     }
     let entry = nxm::decode_entry(&mut r)?;
-    let Entry::Field { field, value, mask, has_mask } = entry else { return Err(OfpError::BacBadSetType) };
+    let (field, value, mask, has_mask) = match entry {
+        Entry::Field { field, value, mask, has_mask } => (field, value, mask, has_mask),
+        Entry::Option(option) if option.mask().is_some() && !may_mask => return Err(OfpError::BacBadSetMask),
+        Entry::Option(option) if r.is_zero() => return Ok(Action::SetTunOption(Box::new(option))),
+        Entry::Option(_) => return Err(OfpError::BacBadSetArgument),
+        Entry::Cookie(_) | Entry::Unknown(_) => return Err(OfpError::BacBadSetType),
+    };
     if has_mask && (!may_mask || !nxm::mask_is_valid(field, mask)) {
         return Err(OfpError::BacBadSetMask);
     }
@@ -234,17 +258,17 @@ fn set_field(mut r: Reader<'_>, may_mask: bool) -> Result<Action, OfpError> {
 fn header_field(r: &mut Reader<'_>) -> Result<Field, OfpError> {
     let header = Header::decode(r)?;
     let field = header.field().ok_or(OfpError::BmcBadField)?;
-    if header.has_mask { Err(OfpError::BmcBadMask) } else { placed(field) }
+    if header.has_mask { Err(OfpError::BmcBadMask) } else { Ok(field) }
 }
 
 /// A field named by four bytes of header, in the older of Nicira's actions, which do not care for the mask bit.
 pub(super) fn short_header_field(r: &mut Reader<'_>) -> Result<Field, OfpError> {
     let mut word = Reader(r.take(4).ok_or(LEN)?);
     let header = Header::decode(&mut word).map_err(|_| OfpError::BacBadSetType)?;
-    placed(header.field().ok_or(OfpError::BacBadSetType)?)
+    header.field().ok_or(OfpError::BacBadSetType)
 }
 
-/// Tunnel options have no place without a TLV table.
+/// Tunnel options cannot be named by `learn`.
 pub(super) fn placed(field: Field) -> Result<Field, OfpError> {
     if let Loc::TunMetadata(_) = field.info().loc { Err(OfpError::NxfmfcInvalidTlvField) } else { Ok(field) }
 }
@@ -302,7 +326,12 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
             let dst = writable(subfield(short_header_field(&mut r)?, offset, n_bits)?)?;
             let value = r.u64().ok_or(LEN)?;
             let fits = n_bits >= 64 || value >> n_bits == 0;
-            if fits { Ok(Action::RegLoad { dst, value }) } else { Err(OfpError::BacBadArgument) }
+            let option = TunOption::of_bits(dst.field, offset, n_bits, &value.to_be_bytes());
+            match option {
+                _ if !fits => Err(OfpError::BacBadArgument),
+                Some(option) => Ok(Action::SetTunOption(Box::new(option))),
+                None => Ok(Action::RegLoad { dst, value }),
+            }
         }
         8 => Ok(Action::Note(r.0.to_vec())),
         9 => {
@@ -314,6 +343,11 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
         14 => {
             let (port, table) = (r.u16().ok_or(LEN)?, r.u8().ok_or(LEN)?);
             if r.is_zero() { Ok(resubmit(port, table)) } else { Err(OfpError::BacBadArgument) }
+        }
+        44 => {
+            let (port, table) = (r.u16().ok_or(LEN)?, r.u8().ok_or(LEN)?);
+            let (in_port, table) = resubmit_to(port, table);
+            if r.is_zero() { Ok(Action::ResubmitCt { in_port, table }) } else { Err(OfpError::BacBadArgument) }
         }
         15 => {
             let (offset, n_bits) = offset_and_width(r.u16().ok_or(LEN)?);
@@ -347,6 +381,10 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
             }
             Ok(Action::WriteMetadata { value: r.u64().ok_or(LEN)?, mask: r.u64().ok_or(LEN)? })
         }
+        23 => push_mpls(r),
+        24 => Ok(Action::PopMpls(r.u16().ok_or(LEN)?)),
+        25 => Ok(Action::SetMplsTtl(r.u8().ok_or(LEN)?)),
+        26 => Ok(Action::DecMplsTtl),
         27 | 28 => {
             let offset = r.u16().ok_or(LEN)?;
             let field = header_field(&mut r)?;
@@ -356,6 +394,14 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
             }
             if n == 27 { Ok(Action::StackPush(part)) } else { writable(part).map(Action::StackPop) }
         }
+        29 => sample::decode(r, SampleForm::Plain),
+        38 => sample::decode(r, SampleForm::Port),
+        41 => sample::decode(r, SampleForm::Direction),
+        30 => {
+            r.take(2).ok_or(LEN)?;
+            Ok(Action::SetMplsLabel(r.u32().ok_or(LEN)?))
+        }
+        31 => Ok(Action::SetMplsTc(r.u8().ok_or(LEN)?)),
         32 => {
             let (offset, n_bits) = offset_and_width(r.u16().ok_or(LEN)?);
             let max_len = r.u16().ok_or(LEN)?;
@@ -382,6 +428,14 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
             decode_list(r.0, version, depth + 1).map(Action::Clone)
         }
         42 => Err(OfpError::BacTooMany),
+        35 if depth < MAX_DEPTH => ct::decode(r, version, depth),
+        35 => Err(OfpError::BacTooMany),
+        36 => nat::decode(r),
+        43 => Ok(Action::CtClear),
+        50 => delete_field(r),
+        46 => encap::decode_encap(r),
+        47 => encap::decode_decap(r),
+        48 => Ok(Action::DecNshTtl),
         49 => {
             let (len, offset) = (r.u16().ok_or(LEN)?, r.u16().ok_or(LEN)?);
             let dst = writable(subfield(header_field(&mut r)?, offset, 1)?)?;
@@ -392,8 +446,26 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
 }
 
 fn resubmit(port: u16, table: u8) -> Action {
+    let (in_port, table) = resubmit_to(port, table);
+    Action::Resubmit { in_port, table }
+}
+
+fn resubmit_to(port: u16, table: u8) -> (Option<PortNo>, Option<u8>) {
     let port = PortNo::from_of10(port);
-    Action::Resubmit { in_port: (port != PortNo::IN_PORT).then_some(port), table: (table != 0xff).then_some(table) }
+    ((port != PortNo::IN_PORT).then_some(port), (table != 0xff).then_some(table))
+}
+
+fn delete_field(mut r: Reader<'_>) -> Result<Action, OfpError> {
+    let header = Header::decode(&mut r)?;
+    let field = header.field().ok_or(OfpError::BmcBadField)?;
+    if header.has_mask { Err(OfpError::BmcBadMask) } else { Ok(Action::DeleteField(field)) }
+}
+
+fn push_mpls(mut r: Reader<'_>) -> Result<Action, OfpError> {
+    match r.u16().ok_or(LEN)? {
+        eth_type @ (0x8847 | 0x8848) => Ok(Action::PushMpls(eth_type)),
+        _ => Err(OfpError::BacBadArgument),
+    }
 }
 
 fn conjunction(mut r: Reader<'_>) -> Result<Action, OfpError> {

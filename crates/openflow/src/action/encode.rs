@@ -4,13 +4,13 @@
 //! Some translations depend on the flow: whether a tag must be pushed before its VLAN id is set, and which protocol's
 //! port is set. That is what the match is for.
 
-use super::{Action, ControllerAction, PacketInReason, Subfield, select};
+use super::{Action, ControllerAction, PacketInReason, Subfield, ct, encap, nat, sample, select};
 use crate::bytes::Put;
 use crate::nxm::{self, Dialect, Header};
 use crate::property;
 use crate::version::Version;
 use base::PortNo;
-use flow::{Field, Match, field};
+use flow::{Field, Match, TunOption, field};
 
 /// Appends a list of actions, without the instructions in it that are no actions (OpenFlow 1.0 has extensions for some).
 pub fn encode_actions(out: &mut Vec<u8>, actions: &[Action], version: Version, matching: &Match) {
@@ -85,6 +85,19 @@ impl Encoder {
             // OpenFlow 1.0 cannot push a tag.
             Action::PushVlan(_) if self.of10() => {}
             Action::PushVlan(tpid) => standard(out, 17, |b| b.put_u16(*tpid)),
+            Action::PushMpls(eth_type) => self.extended(out, 23, 19, |b| b.put_u16(*eth_type)),
+            Action::PopMpls(eth_type) => self.extended(out, 24, 20, |b| b.put_u16(*eth_type)),
+            Action::SetMplsLabel(label) => self.set_mpls(out, Field::MplsLabel, *label),
+            Action::SetMplsTc(tc) => self.set_mpls(out, Field::MplsTc, (*tc).into()),
+            Action::SetMplsTtl(ttl) => self.extended(out, 25, 15, |b| b.put_u8(*ttl)),
+            Action::DecMplsTtl => self.extended(out, 26, 16, |_| {}),
+            // OpenFlow 1.0 has no labels.
+            Action::CopyTtlOut | Action::CopyTtlIn if self.of10() => {}
+            Action::CopyTtlOut => standard(out, 11, |_| {}),
+            Action::CopyTtlIn => standard(out, 12, |_| {}),
+            Action::DecNshTtl => nicira(out, 48, |_| {}),
+            Action::Encap(e) => encap::encode_encap(out, e),
+            Action::Decap(packet_type) => encap::encode_decap(out, *packet_type),
             Action::SetEthSrc(mac) => {
                 self.set(out, &SetHeader { of10: 4, of11: 3, field: Field::EthSrc, value: mac.to_u64() });
             }
@@ -110,6 +123,10 @@ impl Encoder {
             Action::SetL4Src(port) => self.set_port(out, 9, *port, [Field::TcpSrc, Field::UdpSrc, Field::SctpSrc]),
             Action::SetL4Dst(port) => self.set_port(out, 10, *port, [Field::TcpDst, Field::UdpDst, Field::SctpDst]),
             Action::SetField { field, value, mask } => self.set_field(out, *field, *value, *mask),
+            Action::SetTunOption(option) => {
+                let standard = self.version >= Version::V12 && option.mask().is_none();
+                set_option(out, option, standard || self.version >= Version::V15);
+            }
             Action::RegLoad { dst, value } => reg_load(out, *dst, *value, self.version),
             Action::RegMove { src, dst } => reg_move(out, *src, *dst, self.version),
             Action::StackPush(part) => stack(out, 27, *part),
@@ -129,8 +146,19 @@ impl Encoder {
                 }),
             },
             Action::Resubmit { in_port, table } => {
-                resubmit(out, in_port.unwrap_or(PortNo::IN_PORT), table.unwrap_or(0xff));
+                resubmit(out, 14, in_port.unwrap_or(PortNo::IN_PORT), table.unwrap_or(0xff));
             }
+            Action::ResubmitCt { in_port, table } => {
+                resubmit(out, 44, in_port.unwrap_or(PortNo::IN_PORT), table.unwrap_or(0xff));
+            }
+            Action::Ct(c) => ct::encode(out, c, |b, exec| self.list(b, exec)),
+            Action::Nat(n) => nat::encode(out, n),
+            Action::CtClear => nicira(out, 43, |_| {}),
+            Action::Sample(s) => sample::encode(out, s),
+            Action::DeleteField(field) => nicira(out, 50, |b| {
+                put_header(b, *field, Dialect::Nxm);
+                b.put_zeros(if is_long(*field) { 6 } else { 10 });
+            }),
             Action::Group(id) if self.of10() => nicira(out, 40, |b| {
                 b.put_zeros(2);
                 b.put_u32(*id);
@@ -166,7 +194,7 @@ impl Encoder {
                 b.put_u64(*value);
                 b.put_u64(*mask);
             }),
-            Action::GotoTable(table) if self.of10() => resubmit(out, PortNo::IN_PORT, *table),
+            Action::GotoTable(table) if self.of10() => resubmit(out, 14, PortNo::IN_PORT, *table),
             Action::Meter(id) if self.version >= Version::V15 => standard(out, 29, |b| b.put_u32(*id)),
             Action::Meter(_)
             | Action::ClearActions
@@ -191,6 +219,28 @@ impl Encoder {
     fn push_tag_if(&mut self, out: &mut Vec<u8>, push_if_needed: bool) {
         if push_if_needed && !self.tagged && !self.of10() {
             standard(out, 17, |b| b.put_u16(0x8100));
+        }
+    }
+
+    /// An action that OpenFlow has from 1.1 on, and before that Nicira.
+    fn extended(&self, out: &mut Vec<u8>, subtype: u16, ty: u16, body: impl FnOnce(&mut Vec<u8>)) {
+        if self.of10() { nicira(out, subtype, body) } else { standard(out, ty, body) }
+    }
+
+    /// A label or its traffic class: actions of their own up to 1.1, `set_field` later.
+    fn set_mpls(&self, out: &mut Vec<u8>, field: Field, value: u32) {
+        let label = field == Field::MplsLabel;
+        match self.version {
+            Version::V10 | Version::V11 if label => self.extended(out, 30, 13, |b| {
+                b.put_zeros(if self.of10() { 2 } else { 0 });
+                b.put_u32(value);
+            }),
+            Version::V10 | Version::V11 => self.extended(out, 31, 14, |b| b.put_u8(value as u8)),
+            // A field that is set has no bits beyond its width.
+            _ => {
+                let value = u128::from(value) & field.info().full_mask();
+                set_field_entry(out, field, value, None, self.version);
+            }
         }
     }
 
@@ -359,6 +409,8 @@ fn set_field_parts(out: &mut Vec<u8>, field: Field, value: u128, mask: u128, ver
         let whole = mask & field.info().full_mask() == field.info().full_mask();
         return nicira(out, 33, |b| nxm::put_entry_as(b, field, value, (!whole).then_some(mask), Dialect::Nxm));
     }
+    // Of the ARP operation, 16 bits on the wire, the key keeps 8.
+    let mask = if field == Field::ArpOp && mask == field.info().full_mask() { 0xffff } else { mask };
     let mut offset = 0;
     while offset < 128 && mask >> offset != 0 {
         offset += (mask >> offset).trailing_zeros();
@@ -370,7 +422,16 @@ fn set_field_parts(out: &mut Vec<u8>, field: Field, value: u128, mask: u128, ver
     }
 }
 
+/// `set_field` of a tunnel option, as OpenFlow's own action or Nicira's.
+fn set_option(out: &mut Vec<u8>, option: &TunOption, is_standard: bool) {
+    let body = |b: &mut Vec<u8>| nxm::put_option(b, option);
+    if is_standard { standard(out, 25, body) } else { nicira(out, 33, body) }
+}
+
 fn reg_load(out: &mut Vec<u8>, dst: Subfield, value: u64, version: Version) {
+    if let Some(option) = TunOption::of_bits(dst.field, dst.offset, dst.n_bits, &value.to_be_bytes()) {
+        return set_option(out, &option, version >= Version::V15);
+    }
     let shifted = u128::from(value).checked_shl(dst.offset.into()).unwrap_or(0);
     if version >= Version::V15 {
         let whole = dst == Subfield::whole(dst.field);
@@ -416,8 +477,8 @@ fn stack(out: &mut Vec<u8>, subtype: u16, part: Subfield) {
     });
 }
 
-fn resubmit(out: &mut Vec<u8>, in_port: PortNo, table: u8) {
-    nicira(out, 14, |b| {
+fn resubmit(out: &mut Vec<u8>, subtype: u16, in_port: PortNo, table: u8) {
+    nicira(out, subtype, |b| {
         b.put_u16(in_port.to_of10());
         b.put_u8(table);
     });

@@ -1,6 +1,6 @@
 //! The text of actions, as `ovs-ofctl dump-flows` prints it.
 
-use super::{Action, ControllerAction, PacketInReason, select};
+use super::{Action, ControllerAction, PacketInReason, ct, encap, nat, sample, select};
 use crate::print::format_table;
 use crate::version::Version;
 use base::PortNo;
@@ -63,6 +63,14 @@ pub fn format_action(out: &mut String, action: &Action, ports: &dyn PortNames, v
         Action::PopVlan if version == Version::V10 => out.push_str("strip_vlan"),
         Action::PopVlan => out.push_str("pop_vlan"),
         Action::PushVlan(tpid) => put!("push_vlan:{}", hex((*tpid).into())),
+        Action::PushMpls(eth_type) => put!("push_mpls:0x{eth_type:04x}"),
+        Action::PopMpls(eth_type) => put!("pop_mpls:0x{eth_type:04x}"),
+        Action::SetMplsLabel(label) => put!("set_mpls_label({label})"),
+        Action::SetMplsTc(tc) => put!("set_mpls_tc({tc})"),
+        Action::SetMplsTtl(ttl) => put!("set_mpls_ttl({ttl})"),
+        Action::DecMplsTtl | Action::CopyTtlOut | Action::CopyTtlIn | Action::DecNshTtl => out.push_str(action.name()),
+        Action::Encap(e) => encap::format_encap(out, e),
+        Action::Decap(packet_type) => encap::format_decap(out, *packet_type),
         Action::SetEthSrc(mac) => put!("mod_dl_src:{mac}"),
         Action::SetEthDst(mac) => put!("mod_dl_dst:{mac}"),
         Action::SetIpv4Src(ip) => put!("mod_nw_src:{ip}"),
@@ -76,6 +84,11 @@ pub fn format_action(out: &mut String, action: &Action, ports: &dyn PortNames, v
             out.push_str("set_field:");
             format_value(*field, *value, *mask, ports, out);
             put!("->{}", field.name());
+        }
+        Action::SetTunOption(option) => {
+            out.push_str("set_field:");
+            option.format_value(out);
+            put!("->{}", option.field());
         }
         Action::RegLoad { dst, value } => put!("load:{}->{dst}", hex(*value)),
         Action::RegMove { src, dst } => put!("move:{src}->{dst}"),
@@ -105,6 +118,18 @@ pub fn format_action(out: &mut String, action: &Action, ports: &dyn PortNames, v
             }
             out.push(')');
         }
+        Action::ResubmitCt { in_port, table } => {
+            out.push_str("resubmit(");
+            if let Some(port) = in_port {
+                format_port(*port, ports, out);
+            }
+            put!(",{},ct)", table.map_or(String::new(), |table| table.to_string()));
+        }
+        Action::Ct(c) => ct::format(out, c, |out, exec| format_actions(out, exec, ports, version)),
+        Action::Nat(n) => nat::format(out, n),
+        Action::CtClear => out.push_str("ct_clear"),
+        Action::Sample(s) => sample::format(out, s, ports),
+        Action::DeleteField(field) => put!("delete_field:{field}"),
         Action::Group(id) => put!("group:{id}"),
         Action::Conjunction { id, clause, n_clauses } => {
             put!("conjunction({id},{}/{n_clauses})", u16::from(*clause) + 1);

@@ -2,7 +2,7 @@
 //! actions of Apply-Actions stand by themselves, and each other instruction is an [`Action`] of its own, in the order of
 //! execution.
 
-use super::decode::decode_actions;
+use super::decode::{decode_actions, decode_list};
 use super::encode::{Encoder, standard};
 use super::{Action, check};
 use crate::bytes::{Put, Reader};
@@ -15,10 +15,7 @@ const LEN: OfpError = OfpError::BicBadLen;
 /// Reads what a flow does: a list of actions in OpenFlow 1.0, of instructions later. `bytes` is all that is left of the
 /// message or of the flow's entry.
 pub fn decode_flow_actions(bytes: &[u8], version: Version) -> Result<Vec<Action>, OfpError> {
-    let actions =
-        if version == Version::V10 { decode_actions(bytes, version)? } else { decode_instructions(bytes, version)? };
-    check::verify(&actions, check::Allowed::Flow)?;
-    Ok(actions)
+    if version == Version::V10 { decode_actions(bytes, version) } else { decode_instructions(bytes, version) }
 }
 
 /// Reads a list of instructions to the end of `bytes` (OpenFlow 1.1 and later).
@@ -47,7 +44,7 @@ pub fn decode_instructions(bytes: &[u8], version: Version) -> Result<Vec<Action>
             2 => (3, Some(24)),
             1 => (4, Some(8)),
             // OpenFlow 1.5 has an action instead; before 1.3 it is understood, as in Open vSwitch, but never said.
-            6 if version < Version::V15 => (5, Some(8)),
+            6 if version < Version::V15 || length != 8 => (5, Some(8)),
             0xffff => return Err(OfpError::BicBadExperimenter),
             _ => return Err(OfpError::BicUnknownInst),
         };
@@ -61,7 +58,7 @@ pub fn decode_instructions(bytes: &[u8], version: Version) -> Result<Vec<Action>
     }
 
     let [apply, clear, write, metadata, goto, meter] = found;
-    let list = |r: Reader<'_>| decode_actions(r.0.get(4..).unwrap_or_default(), version);
+    let list = |r: Reader<'_>| decode_list(r.0.get(4..).unwrap_or_default(), version, 0);
     let mut actions = Vec::new();
     if let Some(mut r) = meter {
         actions.push(Action::Meter(r.u32().ok_or(LEN)?));
@@ -84,6 +81,7 @@ pub fn decode_instructions(bytes: &[u8], version: Version) -> Result<Vec<Action>
     if let Some(mut r) = goto {
         actions.push(Action::GotoTable(r.u8().ok_or(LEN)?));
     }
+    check::verify(&actions, check::Allowed::Flow)?;
     Ok(actions)
 }
 

@@ -187,7 +187,7 @@ fn decode_spec(header: u16, r: &mut Reader<'_>) -> Result<LearnSpec, OfpError> {
         return Err(LEN);
     }
     let part = |r: &mut Reader<'_>| -> Result<Subfield, OfpError> {
-        let field = short_header_field(r)?;
+        let field = placed(short_header_field(r)?)?;
         subfield(field, r.u16().ok_or(LEN)?, n_bits)
     };
     let src = if immediate {

@@ -2,20 +2,28 @@
 //! order in which the specification executes them (OpenFlow 1.3 section 5.9).
 
 pub mod check;
+mod ct;
 pub mod decode;
+mod encap;
 pub mod encode;
 pub mod format;
 pub mod instruction;
 mod learn;
+mod nat;
 pub mod parse;
+mod sample;
 mod select;
 mod subfield;
 
+pub use ct::{ALG_FTP, ALG_TFTP, Ct, CtZone};
+pub use encap::{Encap, EncapHeader, EncapProperty};
 pub use learn::{Learn, LearnDst, LearnSpec, LearnSrc};
+pub use nat::{Nat, NatAddresses, NatKind};
+pub use sample::{Sample, SampleDirection, SampleForm};
 pub use select::{BundleAction, HashFields, LinkAlgorithm, MemberAlgorithm, Multipath};
 
 use base::{MacAddr, PortNo};
-use flow::Field;
+use flow::{Field, Loc, TunOption};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
@@ -167,6 +175,29 @@ pub enum Action {
     PopVlan,
     /// Push a VLAN tag of this protocol id (0x8100 or 0x88a8).
     PushVlan(u16),
+    /// Push an MPLS label, with this Ethernet type (0x8847 or 0x8848).
+    PushMpls(u16),
+    /// Remove the outer MPLS label; the packet is then of this Ethernet type.
+    PopMpls(u16),
+    /// `set_mpls_label`: 20 bits.
+    SetMplsLabel(u32),
+    /// `set_mpls_tc`: the traffic class, 3 bits.
+    SetMplsTc(u8),
+    /// `set_mpls_ttl`.
+    SetMplsTtl(u8),
+    /// `dec_mpls_ttl`.
+    DecMplsTtl,
+    /// Copy the TTL from the header after the outer MPLS label to the label (OpenFlow 1.1).
+    CopyTtlOut,
+    /// Copy the TTL from the outer MPLS label to the header after it (OpenFlow 1.1).
+    CopyTtlIn,
+    /// Decrement the TTL of the network service header (NXAST_DEC_NSH_TTL).
+    DecNshTtl,
+    /// Add a header, so that the packet is of another type (NXAST_ENCAP).
+    Encap(Box<Encap>),
+    /// Remove the outer header; the packet is then of this packet type, namespace and type of 16 bits each, or of the one
+    /// that the header tells (NXAST_DECAP).
+    Decap(Option<u32>),
     /// `mod_dl_src`.
     SetEthSrc(MacAddr),
     /// `mod_dl_dst`.
@@ -194,6 +225,8 @@ pub enum Action {
         /// Which bits to set.
         mask: u128,
     },
+    /// `set_field` of a tunnel option, or of some of its bits.
+    SetTunOption(Box<TunOption>),
     /// `load:VALUE->FIELD[a..b]` (NXAST_REG_LOAD).
     RegLoad {
         /// What to write.
@@ -228,6 +261,24 @@ pub enum Action {
         /// In this table instead of the current one.
         table: Option<u8>,
     },
+    /// The same with the addresses and ports of the original direction of the packet's connection in place of the
+    /// packet's (NXAST_RESUBMIT_TABLE_CT).
+    ResubmitCt {
+        /// With this ingress port instead of the packet's.
+        in_port: Option<PortNo>,
+        /// In this table instead of the current one.
+        table: Option<u8>,
+    },
+    /// Send the packet through the connection tracker (NXAST_CT).
+    Ct(Box<Ct>),
+    /// Translate the addresses of a connection (NXAST_NAT). Stands in [`Ct::exec`] only.
+    Nat(Box<Nat>),
+    /// Forget what is known of the packet's connection (NXAST_CT_CLEAR).
+    CtClear,
+    /// Tell collectors of one of so many packets (NXAST_SAMPLE, NXAST_SAMPLE2, NXAST_SAMPLE3).
+    Sample(Box<Sample>),
+    /// Remove a tunnel option (NXAST_DELETE_FIELD).
+    DeleteField(Field),
     /// Run a group (OpenFlow 1.1; in OpenFlow 1.0 an action of Nicira's).
     Group(u32),
     /// Write whether the packet has more than so many bytes, with Ethernet header and without VLAN tag
@@ -300,6 +351,17 @@ impl Action {
             Self::SetVlanPcp { .. } => "set_vlan_pcp",
             Self::PopVlan => "strip_vlan",
             Self::PushVlan(_) => "push_vlan",
+            Self::PushMpls(_) => "push_mpls",
+            Self::PopMpls(_) => "pop_mpls",
+            Self::SetMplsLabel(_) => "set_mpls_label",
+            Self::SetMplsTc(_) => "set_mpls_tc",
+            Self::SetMplsTtl(_) => "set_mpls_ttl",
+            Self::DecMplsTtl => "dec_mpls_ttl",
+            Self::CopyTtlOut => "copy_ttl_out",
+            Self::CopyTtlIn => "copy_ttl_in",
+            Self::DecNshTtl => "dec_nsh_ttl",
+            Self::Encap(_) => "encap",
+            Self::Decap(_) => "decap",
             Self::SetEthSrc(_) => "mod_dl_src",
             Self::SetEthDst(_) => "mod_dl_dst",
             Self::SetIpv4Src(_) => "mod_nw_src",
@@ -310,13 +372,19 @@ impl Action {
             Self::SetL4Src(_) => "mod_tp_src",
             Self::SetL4Dst(_) => "mod_tp_dst",
             // Open vSwitch makes no difference between the two.
-            Self::SetField { .. } | Self::RegLoad { .. } => "set_field",
+            Self::SetField { .. } | Self::SetTunOption(_) | Self::RegLoad { .. } => "set_field",
             Self::RegMove { .. } => "move",
             Self::StackPush(_) => "push",
             Self::StackPop(_) => "pop",
             Self::DecTtl(_) => "dec_ttl",
             Self::SetTunnel { .. } => "set_tunnel",
             Self::Resubmit { .. } => "resubmit",
+            Self::ResubmitCt { .. } => "resubmit",
+            Self::Ct(_) => "ct",
+            Self::Nat(_) => "nat",
+            Self::CtClear => "ct_clear",
+            Self::Sample(_) => "sample",
+            Self::DeleteField(_) => "delete_field",
             Self::Group(_) => "group",
             Self::Conjunction { .. } => "conjunction",
             Self::Learn(_) => "learn",
@@ -333,6 +401,37 @@ impl Action {
             Self::WriteActions(_) => "write_actions",
             Self::WriteMetadata { .. } => "write_metadata",
             Self::GotoTable(_) => "goto_table",
+        }
+    }
+
+    /// Calls `found` with each tunnel option that the action reads or writes, also in actions within it.
+    pub fn tunnel_options(&self, found: &mut dyn FnMut(Field)) {
+        let mut field = |field: Field| {
+            if let Loc::TunMetadata(_) = field.info().loc {
+                found(field);
+            }
+        };
+        match self {
+            Self::SetTunOption(option) => field(option.field()),
+            Self::DeleteField(deleted) => field(*deleted),
+            Self::RegLoad { dst: part, .. }
+            | Self::StackPush(part)
+            | Self::StackPop(part)
+            | Self::OutputReg { src: part, .. }
+            | Self::CheckPktLarger { dst: part, .. } => field(part.field),
+            Self::RegMove { src, dst } => [src, dst].into_iter().for_each(|part| field(part.field)),
+            Self::Multipath(multipath) => field(multipath.dst.field),
+            Self::Bundle(bundle) => bundle.dst.iter().for_each(|part| field(part.field)),
+            Self::Ct(ct) => {
+                if let CtZone::Field(part) = ct.zone {
+                    field(part.field);
+                }
+                ct.exec.iter().for_each(|action| action.tunnel_options(found));
+            }
+            Self::Clone(nested) | Self::WriteActions(nested) => {
+                nested.iter().for_each(|action| action.tunnel_options(found));
+            }
+            _ => {}
         }
     }
 

@@ -4,10 +4,10 @@
 
 use super::check::{Allowed, verify};
 use super::decode::N_CLAUSES;
-use super::{Action, ControllerAction, PacketInReason, Subfield, learn, select};
+use super::{Action, ControllerAction, PacketInReason, Subfield, ct, encap, learn, nat, sample, select};
 use base::{MacAddr, PortNo};
 use flow::text::{format_value, next_key_value, parse_port, parse_table, parse_value};
-use flow::{Field, Format, PortNames};
+use flow::{Field, Format, Loc, PortNames, TunOption};
 use std::net::Ipv4Addr;
 
 /// What is wrong with the text of an action.
@@ -46,12 +46,21 @@ pub(super) fn error<T>(message: impl Into<String>) -> Result<T, ActionError> {
     Err(ActionError(message.into()))
 }
 
-fn u8_of(text: &str, what: &str) -> Result<u8, ActionError> {
+pub(super) fn u8_of(text: &str, what: &str) -> Result<u8, ActionError> {
     parse_uint(text, 8).map_or_else(|| error(format!("invalid {what} \"{text}\"")), |n| Ok(n as u8))
 }
 
-fn u16_of(text: &str, what: &str) -> Result<u16, ActionError> {
+pub(super) fn u16_of(text: &str, what: &str) -> Result<u16, ActionError> {
     parse_uint(text, 16).map_or_else(|| error(format!("invalid {what} \"{text}\"")), |n| Ok(n as u16))
+}
+
+/// The low 32 bits of a number.
+pub(super) fn u32_of_low(text: &str) -> Result<u32, ActionError> {
+    let number = match text.strip_prefix('-') {
+        Some(digits) => parse_uint(digits, 64).map(u64::wrapping_neg),
+        None => parse_uint(text, 64),
+    };
+    number.map_or_else(|| error(format!("invalid numeric format {text}")), |n| Ok(n as u32))
 }
 
 fn u32_of(text: &str) -> Result<u32, ActionError> {
@@ -63,26 +72,10 @@ fn u64_of(text: &str) -> Result<u64, ActionError> {
 }
 
 /// Names of actions and instructions that are known and not supported.
-const UNSUPPORTED: &[&str] = &[
-    "ct",
-    "ct_clear",
-    "debug_recirc",
-    "debug_slow",
-    "dec_mpls_ttl",
-    "dec_nsh_ttl",
-    "decap",
-    "delete_field",
-    "encap",
-    "pop_mpls",
-    "push_mpls",
-    "sample",
-    "set_mpls_label",
-    "set_mpls_tc",
-    "set_mpls_ttl",
-];
+const UNSUPPORTED: &[&str] = &["debug_recirc", "debug_slow"];
 
-struct Parser<'a> {
-    ports: &'a dyn PortNames,
+pub(super) struct Parser<'a> {
+    pub(super) ports: &'a dyn PortNames,
     depth: usize,
 }
 
@@ -117,6 +110,11 @@ impl Parser<'_> {
         Self { ports: self.ports, depth: self.depth + 1 }.list(text, Allowed::Actions)
     }
 
+    /// Reads what stands in a `ct`.
+    pub(super) fn in_ct(&self, text: &str) -> Result<Vec<Action>, ActionError> {
+        Self { ports: self.ports, depth: self.depth + 1 }.list(text, Allowed::Connection)
+    }
+
     /// Appends what `key:value` says; a wide `load` is more than one action.
     fn action(&self, key: &str, value: &str, out: &mut Vec<Action>) -> Result<(), ActionError> {
         let name = key.to_ascii_lowercase();
@@ -133,6 +131,22 @@ impl Parser<'_> {
                 tpid @ (0x8100 | 0x88a8) => Action::PushVlan(tpid),
                 _ => return error(format!("{value}: not a valid VLAN ethertype")),
             },
+            "push_mpls" => Action::PushMpls(u16_of(value, "push_mpls")?),
+            "pop_mpls" => Action::PopMpls(u16_of(value, "pop_mpls")?),
+            "set_mpls_label" => Action::SetMplsLabel(mpls_label(value)?),
+            "set_mpls_tc" => match (value, u8_of(value, "MPLS TC")) {
+                ("", _) => return error("set_mpls_tc: expected tc."),
+                (_, Ok(tc)) if tc > 7 => return error(format!("{value}: not a valid MPLS TC")),
+                (_, tc) => Action::SetMplsTc(tc?),
+            },
+            "set_mpls_ttl" if value.is_empty() => return error("set_mpls_ttl: expected ttl."),
+            "set_mpls_ttl" => Action::SetMplsTtl(u8_of(value, "MPLS TTL")?),
+            "dec_mpls_ttl" => Action::DecMplsTtl,
+            "copy_ttl_out" => Action::CopyTtlOut,
+            "copy_ttl_in" => Action::CopyTtlIn,
+            "dec_nsh_ttl" => Action::DecNshTtl,
+            "encap" => encap::parse_encap(value)?,
+            "decap" => encap::parse_decap(value)?,
             "mod_dl_src" => Action::SetEthSrc(mac(value)?),
             "mod_dl_dst" => Action::SetEthDst(mac(value)?),
             "mod_nw_src" => Action::SetIpv4Src(ipv4(value)?),
@@ -157,6 +171,14 @@ impl Parser<'_> {
             "set_tunnel" => Action::SetTunnel { id: u64_of(value)?, wide: false },
             "set_tunnel64" => Action::SetTunnel { id: u64_of(value)?, wide: true },
             "resubmit" => self.resubmit(value)?,
+            "ct" => ct::parse(value, self)?,
+            "nat" => nat::parse(value)?,
+            "ct_clear" => Action::CtClear,
+            "sample" => sample::parse(value, self.ports)?,
+            "delete_field" => match Field::from_name(value) {
+                Some(field) => Action::DeleteField(field),
+                None => return error(format!("unknown field `{value}'")),
+            },
             "group" => Action::Group(group(value)?),
             "conjunction" => conjunction(value)?,
             "learn" => learn::parse(value, self.ports)?,
@@ -176,7 +198,6 @@ impl Parser<'_> {
                 None => return error(format!("unknown table \"{value}\"")),
             },
             "apply_actions" => return error("apply_actions is the default instruction"),
-            "nat" => return error("Cannot have NAT action outside of \"ct\" action"),
             "unroll_xlate" => return error("UNROLL is an internal action that shouldn't be used via OpenFlow"),
             _ if UNSUPPORTED.contains(&name.as_str()) => {
                 return error(format!("{name}: this action is not supported"));
@@ -250,6 +271,10 @@ impl Parser<'_> {
         if !field.info().writable {
             return error(format!("{name} is read-only"));
         }
+        if let Loc::TunMetadata(_) = field.info().loc {
+            let option = TunOption::parse(field, text).map_err(|e| ActionError(e.to_string()))?;
+            return Ok(Action::SetTunOption(Box::new(option)));
+        }
         let (value, mask) = parse_value(field, text, self.ports).map_err(|e| ActionError(e.to_string()))?;
         // What is read as a number has lost the bits that the field does not have.
         let given = text.split('/').next().and_then(parse_u128);
@@ -277,17 +302,17 @@ impl Parser<'_> {
                 None => return error(format!("{name}: resubmit to unknown table")),
             },
         };
-        match parts.next() {
-            None => {}
-            Some("ct") => return error("resubmit: the ct parameter is not supported"),
+        let with_ct = match parts.next() {
+            None | Some("") => false,
+            Some("ct") => true,
             Some(other) => return error(format!("{other}: unknown parameter")),
-        }
+        };
         let in_port = (in_port != PortNo::IN_PORT).then_some(in_port);
         let table = (table != 255).then_some(table);
         if in_port.is_none() && table.is_none() {
             return error("at least one \"in_port\" or \"table\" must be specified on resubmit");
         }
-        Ok(Action::Resubmit { in_port, table })
+        Ok(if with_ct { Action::ResubmitCt { in_port, table } } else { Action::Resubmit { in_port, table } })
     }
 }
 
@@ -355,6 +380,17 @@ fn vlan_pcp(value: &str) -> Result<Action, ActionError> {
     }
 }
 
+/// The number of a label: of one of more than 32 bits, the low bits count.
+fn mpls_label(value: &str) -> Result<u32, ActionError> {
+    if value.is_empty() {
+        return error("set_mpls_label: expected label.");
+    }
+    match u32_of_low(value)? {
+        label if label >> 20 != 0 => error(format!("{value}: not a valid MPLS label")),
+        label => Ok(label),
+    }
+}
+
 fn mac(value: &str) -> Result<MacAddr, ActionError> {
     value.parse().map_err(|_| ActionError(format!("invalid mac address {value}")))
 }
@@ -369,6 +405,10 @@ fn load(text: &str, out: &mut Vec<Action>) -> Result<(), ActionError> {
         return error(format!("{text}: missing `->'"));
     };
     let dst = Subfield::parse(dst)?;
+    if let (Loc::TunMetadata(_), 65..) = (dst.field.info().loc, dst.n_bits) {
+        out.push(load_option(text, value_text, dst)?);
+        return Ok(());
+    }
     let field_mask = if dst.field.info().wire_bits >= 128 { u128::MAX } else { (1 << dst.field.info().wire_bits) - 1 };
     let Some(value) = parse_u128(value_text).filter(|v| v & !field_mask == 0) else {
         return error(format!("{text}: cannot parse integer value"));
@@ -385,6 +425,17 @@ fn load(text: &str, out: &mut Vec<Action>) -> Result<(), ActionError> {
         out.push(Action::RegLoad { dst: part, value: value.checked_shr(done.into()).unwrap_or(0) as u64 & ones });
     }
     Ok(())
+}
+
+/// A load into more bits of a tunnel option than a number has elsewhere.
+fn load_option(text: &str, value: &str, dst: Subfield) -> Result<Action, ActionError> {
+    let number = TunOption::parse(dst.field, value).ok().filter(|option| option.mask().is_none());
+    let Some(number) = number else { return error(format!("{text}: cannot parse integer value")) };
+    let needed = number.value().len() * 8 - number.value().first().map_or(0, |byte| byte.leading_zeros() as usize);
+    match TunOption::of_bits(dst.field, dst.offset, dst.n_bits, number.value()) {
+        Some(option) if needed <= usize::from(dst.n_bits) => Ok(Action::SetTunOption(Box::new(option))),
+        _ => error(format!("{text}: value {value} does not fit into {} bits", dst.n_bits)),
+    }
 }
 
 pub(super) fn parse_u128(text: &str) -> Option<u128> {

@@ -2,6 +2,7 @@
 
 use super::{ALL_TABLES, read_flags, table, wire_flags};
 use crate::Version::{self, V10, V14};
+use crate::action::check::{Limits, check};
 use crate::body::{
     put_flow_actions, put_match10, put_nxm, put_oxm_match, read_flow_actions, read_match10, read_nxm, read_oxm_match,
 };
@@ -10,6 +11,8 @@ use crate::flow_mod::{FlowMod, FlowModCommand};
 use crate::of_match::{OF10_LEN, of10_is_exact};
 use crate::wire::{Put, Reader, Result};
 
+/// Bytes of the fields before the match, from OpenFlow 1.1 on.
+const FIELDS_LEN: usize = 40;
 const NO_BUFFER: u32 = u32::MAX;
 
 fn command(n: u16) -> Result<FlowModCommand> {
@@ -62,6 +65,13 @@ fn put_common10(fm: &FlowMod, table_id_ext: bool, out: &mut Vec<u8>) {
     out.put_u16(wire_flags(V10, fm.flags));
 }
 
+/// Refuses actions that cannot be those of a flow with this match, whatever the switch.
+fn consistent(fm: FlowMod, version: Version) -> Result<FlowMod> {
+    let limits = Limits { n_tables: ALL_TABLES, ..Limits::new(version, fm.table_id.unwrap_or(ALL_TABLES)) };
+    check(&fm.actions, &fm.matching, &limits)?;
+    Ok(fm)
+}
+
 /// Reads `OFPT_FLOW_MOD`. `table_id_ext`: whether Nicira's table_id extension is on (OpenFlow 1.0 only).
 pub(crate) fn decode_flow_mod(version: Version, table_id_ext: bool, r: &mut Reader<'_>) -> Result<FlowMod> {
     if version == V10 {
@@ -74,10 +84,24 @@ pub(crate) fn decode_flow_mod(version: Version, table_id_ext: bool, r: &mut Read
         }
         fm.matching = matching;
         fm.actions = read_flow_actions(V10, r)?;
-        return Ok(fm);
+        return consistent(fm, V10);
     }
+    // What is wrong with the match is told before what is wrong with the fields that stand before it.
+    let mut fields = r.sub(FIELDS_LEN)?;
+    let matching = read_oxm_match(version, r)?;
+    let mut fm = read_fields(version, &mut fields)?;
+    fm.matching = matching;
+    fm.actions = read_flow_actions(version, r)?;
+    consistent(fm, version)
+}
+
+/// The fields before the match, from OpenFlow 1.1 on.
+fn read_fields(version: Version, r: &mut Reader<'_>) -> Result<FlowMod> {
     let (cookie, cookie_mask) = (r.u64()?, r.u64()?);
     let (table_id, command) = (table(r.u8()?), command(r.u8()?.into())?);
+    if table_id.is_none() && !is_delete(command) {
+        return Err(OfpError::FmfcBadTableId);
+    }
     let mut fm = FlowMod::new(command);
     if command == FlowModCommand::Add || adds_what_is_not_there(version, command, cookie_mask) {
         fm.new_cookie = cookie;
@@ -97,8 +121,6 @@ pub(crate) fn decode_flow_mod(version: Version, table_id_ext: bool, r: &mut Read
     fm.flags = read_flags(version, r.u16()?)?;
     let importance = r.u16()?;
     fm.importance = if version >= V14 { importance } else { 0 };
-    fm.matching = read_oxm_match(version, r)?;
-    fm.actions = read_flow_actions(version, r)?;
     Ok(fm)
 }
 
@@ -148,7 +170,7 @@ pub(crate) fn decode_nx_flow_mod(version: Version, table_id_ext: bool, r: &mut R
     }
     (fm.matching, fm.cookie, fm.cookie_mask) = (nxm.matching, nxm.cookie, nxm.cookie_mask);
     fm.actions = read_flow_actions(version, r)?;
-    Ok(fm)
+    consistent(fm, version)
 }
 
 /// Writes `NXT_FLOW_MOD`.

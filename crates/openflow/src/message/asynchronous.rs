@@ -18,6 +18,7 @@ pub(super) fn decode(kind: Kind, cx: Context, r: &mut Reader<'_>) -> Option<Resu
         Kind::PacketIn => PacketIn::decode(v, r).map(|m| M::PacketIn(Format::Standard, Box::new(m))),
         Kind::NxPacketIn => PacketIn::decode_nxt(r).map(|m| M::PacketIn(Format::Nxt, Box::new(m))),
         Kind::NxPacketIn2 => PacketIn::decode_nxt2(v, r).map(|m| M::PacketIn(Format::Nxt2, Box::new(m))),
+        Kind::NxResume => PacketIn::decode_nxt2(v, r).map(|m| M::Resume(Box::new(m))),
         Kind::FlowRemoved => FlowRemoved::decode(v, r).map(|m| M::FlowRemoved(Form::Standard, Box::new(m))),
         Kind::NxFlowRemoved => FlowRemoved::decode_nx(r).map(|m| M::FlowRemoved(Form::Nicira, Box::new(m))),
         Kind::PortStatus => PortStatus::decode(v, r).map(M::PortStatus),
@@ -46,7 +47,7 @@ pub(super) fn encode(message: &Message, cx: Context, out: &mut Vec<u8>) -> bool 
     match message {
         M::PacketIn(Format::Standard, m) => m.encode(v, out),
         M::PacketIn(Format::Nxt, m) => m.encode_nxt(v, out),
-        M::PacketIn(Format::Nxt2, m) => m.encode_nxt2(v, out),
+        M::PacketIn(Format::Nxt2, m) | M::Resume(m) => m.encode_nxt2(v, out),
         M::FlowRemoved(Form::Standard, m) => m.encode(v, out),
         M::FlowRemoved(Form::Nicira, m) => m.encode_nx(out),
         M::PortStatus(m) => m.encode(v, out),

@@ -10,6 +10,7 @@ use crate::packet::PacketOut;
 use crate::port::{PortMod, put_port, read_port};
 use crate::queue::QueueGetConfigReply;
 use crate::table::TableMod;
+use crate::tlv::{TlvTableMod, TlvTableReply};
 use crate::types::Kind;
 use crate::wire::{Put, Reader, Result};
 use base::PortNo;
@@ -29,6 +30,9 @@ pub(super) fn decode(kind: Kind, cx: Context, r: &mut Reader<'_>) -> Option<Resu
         Kind::QueueGetConfigReply => QueueGetConfigReply::decode(v, r).map(M::QueueGetConfigReply),
         Kind::BundleControl => BundleControl::decode(r).map(M::BundleControl),
         Kind::BundleAdd => BundleAdd::decode(cx, r).map(|m| M::BundleAdd(Box::new(m))),
+        Kind::TlvTableMod => TlvTableMod::decode(r).map(M::TlvTableMod),
+        Kind::TlvTableRequest => Ok(M::TlvTableRequest),
+        Kind::TlvTableReply => TlvTableReply::decode(r).map(M::TlvTableReply),
         _ => return None,
     })
 }
@@ -51,6 +55,9 @@ pub(super) fn encode(message: &Message, cx: Context, out: &mut Vec<u8>) -> bool 
         M::QueueGetConfigReply(m) => m.encode(v, out),
         M::BundleControl(m) => m.encode(out),
         M::BundleAdd(m) => m.encode(cx, out),
+        M::TlvTableMod(m) => m.encode(out),
+        M::TlvTableRequest => {}
+        M::TlvTableReply(m) => m.encode(out),
         _ => return false,
     }
     true

@@ -93,7 +93,8 @@ fn flow_mod() -> impl Strategy<Value = FlowMod> {
         |(matching, actions, (priority, idle, cookie), send)| {
             let mut fm = FlowMod::new(FlowModCommand::Add);
             fm.matching = matching;
-            fm.actions = actions;
+            // No tag is matched.
+            fm.actions = actions.into_iter().filter(|action| *action != Action::PopVlan).collect();
             fm.priority = priority;
             fm.idle_timeout = idle;
             fm.new_cookie = cookie >> 1;
@@ -212,6 +213,19 @@ fn common() -> impl Strategy<Value = Message> {
                     continuation: vec![],
                 }),
             )
+        }),
+        any::<u128>().prop_map(|bridge| {
+            Message::Resume(Box::new(PacketIn {
+                reason: PacketInReason::Action,
+                buffer_id: None,
+                total_len: 60,
+                table_id: 0,
+                cookie: u64::MAX,
+                metadata: Match::ANY,
+                data: vec![7; 60],
+                userdata: vec![],
+                continuation: crate::continuation::Continuation::mark(bridge, (4, 5)),
+            }))
         }),
     ]
 }
@@ -499,4 +513,19 @@ fn bound_of_reassembly() {
     assert_eq!(whole.push(StatsReply::Flow(vec![]), true, 8), Ok(None));
     assert_eq!(whole.push(StatsReply::Port(vec![]), true, 1), Err(OfpError::BrcBadStat));
     assert_eq!(whole.push(StatsReply::Flow(vec![]), true, 8), Err(OfpError::BrcMultipartBufferOverflow));
+}
+
+#[test]
+fn actions_that_do_not_fit_the_match_are_refused_as_they_are_read() {
+    let mut fm = FlowMod::new(FlowModCommand::Add);
+    fm.actions = vec![Action::PopVlan];
+    for form in [Form::Standard, Form::Nicira] {
+        for version in Version::ALL {
+            let message = Message::FlowMod(form, Box::new(fm.clone()));
+            let read = decode(&encode(version, 1, &message)).map(|(_, _, message)| message).map_err(|e| e.error);
+            // OpenFlow 1.0 lets them do nothing.
+            let expected = if version == Version::V10 { Ok(()) } else { Err(OfpError::BacMatchInconsistent) };
+            assert_eq!(read.map(drop), expected, "{version:?}");
+        }
+    }
 }

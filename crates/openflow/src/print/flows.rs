@@ -126,10 +126,10 @@ pub fn flow_mod(fm: &FlowMod, style: Style<'_>, out: &mut String) {
         FlowModCommand::Delete => "DEL",
         FlowModCommand::DeleteStrict => "DEL_STRICT",
     });
-    // From OpenFlow 1.1 on, all tables is a table id too.
-    match fm.table_id.or((style.version > crate::Version::V10).then_some(0xff)) {
-        None | Some(0) => {}
-        Some(id) => {
+    // All tables is a table id too: OpenFlow 1.0 is read as if it had them, and then says table 0 where it has none.
+    match fm.table_id.unwrap_or(0xff) {
+        0 => {}
+        id => {
             out.push_str(" table:");
             style.table(id, out);
         }

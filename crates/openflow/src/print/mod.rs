@@ -16,6 +16,7 @@ mod packets;
 mod ports;
 mod table_config;
 mod tables;
+mod tlv;
 
 pub use config::frag_name;
 pub use flows::{FlowStyle, flow_difference, flow_mod, flow_stats};
@@ -217,7 +218,7 @@ pub fn body(version: Version, xid: Xid, message: &Message, style: Style<'_>, out
         }
         M::FeaturesReply(f) => config::features(version, f, style, out),
         M::GetConfigReply(c) | M::SetConfig(c) => config::switch_config(*c, out),
-        M::PacketIn(_, p) => packets::packet_in(p, style, out),
+        M::PacketIn(_, p) | M::Resume(p) => packets::packet_in(p, style, out),
         M::PacketOut(p) => packets::packet_out(p, style, out),
         M::FlowRemoved(_, f) => flows::flow_removed(f, style, out),
         M::FlowMod(_, f) => {
@@ -253,6 +254,8 @@ pub fn body(version: Version, xid: Xid, message: &Message, style: Style<'_>, out
             let options = Options { flow_mod_table_id: true };
             out.push_str(&print(&encode_with(version, xid, &b.message, options), style));
         }
+        M::TlvTableMod(m) => tlv::table_mod(m, out),
+        M::TlvTableReply(m) => tlv::reply(m, out),
         M::StatsRequest { body, .. } => stats_request(version, body, style, out),
         M::StatsReply { body, .. } => stats_reply(version, body, style, out),
         M::FeaturesRequest
@@ -260,6 +263,7 @@ pub fn body(version: Version, xid: Xid, message: &Message, style: Style<'_>, out
         | M::BarrierRequest
         | M::BarrierReply
         | M::GetAsyncRequest
+        | M::TlvTableRequest
         | M::FlowMonitorPaused
         | M::FlowMonitorResumed
         | M::FlowAge => {}

@@ -1,6 +1,7 @@
 //! Packets to and from controllers.
 
 use super::{Style, hex_lines};
+use crate::continuation::Continuation;
 use crate::packet::{PacketIn, PacketInFormat, PacketOut, reason_name};
 use flow::Field;
 use flow::text::format_match;
@@ -56,11 +57,59 @@ pub(super) fn packet_in(p: &PacketIn, style: Style<'_>, out: &mut String) {
         let bytes: Vec<String> = p.userdata.iter().map(|b| format!("{b:02x}")).collect();
         put!(out, " userdata={}\n", bytes.join("."));
     }
+    if let Ok(continuation) = Continuation::decode(style.version, &p.continuation) {
+        left(&continuation, style, out);
+    }
     if style.verbosity > 0 {
         crate::body::describe_packet(&p.data, style.ports, out);
     }
     if style.verbosity > 2 {
         hex_lines(&p.data, out);
+    }
+}
+
+/// What is left to be done with a packet.
+fn left(c: &Continuation, style: Style<'_>, out: &mut String) {
+    let b = c.bridge.to_be_bytes().map(|b| format!("{b:02x}")).concat();
+    put!(out, " continuation.bridge={}-{}-{}-{}-{}\n", &b[..8], &b[8..12], &b[12..16], &b[16..20], &b[20..]);
+    if !c.stack.is_empty() {
+        out.push_str(" continuation.stack=(top)");
+        for value in c.stack.iter().rev() {
+            let digits = value.iter().map(|b| format!("{b:02x}")).collect::<String>();
+            let digits = digits.trim_start_matches('0');
+            put!(out, " {}{digits}", if digits.is_empty() { "0" } else { "0x" });
+        }
+        out.push_str(" (bottom)\n");
+    }
+    if c.mirrors != 0 {
+        put!(out, " continuation.mirrors=0x{:x}\n", c.mirrors);
+    }
+    if c.conntracked {
+        out.push_str(" continuation.conntracked=true\n");
+    }
+    if !c.left.is_empty() {
+        out.push_str(" continuation.actions=");
+        for (i, left) in c.left.iter().enumerate() {
+            if i > 0 {
+                out.push(',');
+            }
+            if let Some((table, cookie)) = left.flow {
+                put!(out, "unroll_xlate(table={table}, cookie={cookie})");
+            }
+            if !left.actions.is_empty() {
+                out.push_str(if left.flow.is_some() { "," } else { "" });
+                crate::action::format::format_actions(out, &left.actions, style.ports, style.version);
+            }
+        }
+        out.push('\n');
+    }
+    if !c.action_set.is_empty() {
+        out.push_str(" continuation.action_set=");
+        crate::action::format::format_actions(out, &c.action_set, style.ports, style.version);
+        out.push('\n');
+    }
+    if let Some(port) = c.odp_port {
+        put!(out, " continuation.odp_port={port}\n");
     }
 }
 

@@ -60,6 +60,7 @@ fn drop_name(reason: DropReason) -> &'static str {
         DropReason::Meter => "datapath_drop_meter",
         DropReason::Fragment => "datapath_drop_fragment",
         DropReason::NoEthernet => "datapath_drop_no_ethernet",
+        DropReason::TooManyLabels => "drop_action_too_many_mpls_labels",
         DropReason::NoHeadroom => "datapath_drop_no_headroom",
     }
 }

@@ -261,7 +261,7 @@ impl Measured {
             "core_id": self.core,
             "seconds": self.seconds,
             "packets_received": s.packets,
-            "recirculations": 0,
+            "recirculations": s.recirculations,
             "emc_hits": s.exact_hits,
             "smc_hits": 0,
             "megaflow_hits": s.megaflow_hits,
@@ -290,15 +290,16 @@ impl Measured {
 fn stats_text(m: &Measured) -> String {
     let s = &m.stats;
     let (upcalls, lost) = m.upcalls();
-    let passes = if s.packets == 0 { 0.0 } else { 1.0 };
+    let passes = ratio(s.packets + s.recirculations, s.packets);
     let mut out = format!("{}\n", m.header());
     let _ = write!(
         out,
-        "  packets received: {}\n  packet recirculations: 0\n  avg. datapath passes per packet: {passes:.2}\n  \
+        "  packets received: {}\n  packet recirculations: {}\n  avg. datapath passes per packet: {passes:.2}\n  \
          phwol hits: 0\n  mfex opt hits: 0\n  simple match hits: 0\n  emc hits: {}\n  smc hits: 0\n  megaflow hits: {}\n  \
          avg. subtable lookups per megaflow hit: {:.2}\n  miss with success upcall: {upcalls}\n  \
          miss with failed upcall: {lost}\n  avg. packets per output batch: {:.2}\n",
         s.packets,
+        s.recirculations,
         s.exact_hits,
         s.megaflow_hits,
         ratio(s.probes, s.megaflow_hits),

@@ -300,3 +300,26 @@ fn in_band_control() {
         assert_eq!((bridge.in_band_queue, bridge.packet_in_queue, warnings.len()), (None, 100, 1));
     }
 }
+
+#[test]
+fn files_of_tls() {
+    let read = |ssl: Value| {
+        let uuid = json!(["uuid", "00000000-0000-4000-8000-000000000009"]);
+        let more = json!({
+            "Open_vSwitch": {
+                "00000000-0000-4000-8000-000000000001": { "initial": { "bridges": ["set", []], "ssl": uuid } },
+            },
+            "SSL": { "00000000-0000-4000-8000-000000000009": { "initial": ssl } },
+        });
+        Desired::read(&replica(&json!({}), &json!({}), &json!({}), &more)).tls.expect("there is a row")
+    };
+    let files = json!({ "private_key": "/k", "certificate": "/c", "ca_cert": "/a" });
+    let config = read(files.clone());
+    assert_eq!(config.private_key.as_deref(), Some(std::path::Path::new("/k")));
+    assert_eq!(config.ca_cert, Some(CaCert::File("/a".into())));
+    let mut first = files;
+    first["bootstrap_ca_cert"] = json!(true);
+    assert_eq!(read(first).ca_cert, Some(CaCert::Bootstrap("/a".into())));
+    assert_eq!(read(json!({ "ca_cert": "none" })).ca_cert, Some(CaCert::None));
+    assert_eq!(read(json!({})), tls::Config::default());
+}

@@ -151,10 +151,10 @@ fn more_controllers_leave_flows_alone() {
 fn a_target_that_cannot_be_used_is_told() {
     let mut lab = Lab::new();
     lab.add_bridge("br0");
-    let uuid = add_controller(&mut lab, "ssl:127.0.0.1:1", &[]);
+    let uuid = add_controller(&mut lab, "pssl:0:127.0.0.1", &[]);
     let row = lab.idl.row("Controller", uuid).unwrap();
     assert!(!row.boolean("is_connected"));
-    assert!(row.map_get("status", "last_error").unwrap().contains("TLS"));
+    assert!(row.map_get("status", "last_error").unwrap().contains("Protocol not available"));
     assert_eq!(row.map_get("status", "state"), Some("VOID"));
 }
 

@@ -68,7 +68,7 @@ pub(crate) fn start_database(dir: &Path) -> Running<()> {
 pub(crate) fn start_switch(dir: &Path, rundir: &Path) -> Running<Arc<Devices>> {
     let types = Types { dummy: true, ..Types::default() };
     let remote = format!("unix:{}", dir.join("db.sock").display());
-    let options = Options { remote, rundir: rundir.to_owned(), types };
+    let options = Options { remote, rundir: rundir.to_owned(), types, tls: tls::Config::default() };
     let (stop, stopped) = oneshot::channel::<()>();
     let (started, heard) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || {

@@ -42,7 +42,7 @@ fn an_id_written_unread_is_not_taken_for_the_packets_own_by_a_push() {
     let mut other = key;
     other.0[layout::ETH_SRC] ^= 0xfff & !verdict.mask().0[layout::ETH_SRC];
     let mut out = Vec::new();
-    execute(&verdict.actions, &mut Wire::new(&other), &mut out);
+    execute(None, &verdict.actions, &mut Wire::new(&other), &mut out);
     assert_eq!(out[0].1, [(0x8100, 0x1000), (0x8100, 0x1009)]);
 }
 

@@ -89,6 +89,7 @@ fn group_of(id: u32, actions: &[Action], n: usize) -> Group {
         properties: openflow::group::GroupProperties::default(),
         created: Millis(0),
         counters: Arc::default(),
+        spread: crate::groups::Spread::default(),
     }
 }
 

@@ -11,7 +11,7 @@ mod regions;
 use crate::model::{Network, Port, PortConfig, new_tables};
 use crate::*;
 use base::{DpPort, MacAddr, Millis, PortNo};
-use dpif::{DpAction, MeterId};
+use dpif::{DpAction, HashKind, MeterId};
 use flow::{Field, FlowKey, Match, layout};
 use openflow::meter::MeterConfig;
 use openflow::{Action, Subfield};

@@ -72,8 +72,9 @@ impl Wire {
 /// Port, tags, other headers.
 pub(super) type Sent = (u32, Vec<(u16, u16)>, FlowKey);
 
-/// Carries datapath actions out on a packet.
-pub(super) fn execute(actions: &[DpAction], wire: &mut Wire, out: &mut Vec<Sent>) {
+/// Carries datapath actions out on a packet. One that is to be looked up once more is, in `net`; without that it is taken as
+/// sent.
+pub(super) fn execute(net: Option<&Network>, actions: &[DpAction], wire: &mut Wire, out: &mut Vec<Sent>) {
     for action in actions {
         match action {
             DpAction::Output(port) => out.push(wire.sent(port.0)),
@@ -92,12 +93,27 @@ pub(super) fn execute(actions: &[DpAction], wire: &mut Wire, out: &mut Vec<Sent>
             }
             DpAction::Controller(_) => out.push(wire.sent(u32::MAX)),
             DpAction::Clone(inner) | DpAction::Sample { actions: inner, probability: u32::MAX } => {
-                execute(inner, &mut wire.clone(), out);
+                execute(net, inner, &mut wire.clone(), out);
             }
             // Of both lengths there may be packets.
             DpAction::CheckPktLen { greater, lesser, .. } => {
-                [greater, lesser].iter().for_each(|list| execute(list, &mut wire.clone(), out));
+                [greater, lesser].iter().for_each(|list| execute(net, list, &mut wire.clone(), out));
             }
+            DpAction::Hash(kind, basis) => {
+                let hash = if *kind == HashKind::L4 { flow::hash::l4 } else { flow::hash::symmetric_l4 };
+                wire.key.set(Field::DpHash, hash(&wire.key, *basis).into());
+            }
+            DpAction::Recirc(id) => match net {
+                Some(net) => {
+                    let mut again = Wire { key: packet_part(&wire.key), hidden: wire.hidden.clone() };
+                    again.key.set_in_port(wire.key.in_port());
+                    again.key.set(Field::DpHash, wire.key.get(Field::DpHash));
+                    again.key.set(Field::RecircId, (*id).into());
+                    let verdict = translate(net, &again.key, false);
+                    execute(Some(net), &verdict.actions, &mut again, out);
+                }
+                None => out.push(wire.sent(u32::MAX - 1)),
+            },
             // (Meters let everything pass here.)
             DpAction::Trunc(_) | DpAction::Drop(_) | DpAction::Meter(_) => {}
             other => panic!("no rule of these tests asks for {other:?}"),
@@ -297,6 +313,7 @@ impl<'a> Naive<'a> {
             Action::Clone(inner) => {
                 let saved = (self.at.clone(), self.stack.clone(), self.set.clone());
                 self.actions(inner);
+                self.action_set();
                 (self.at, self.stack, self.set) = saved;
             }
             Action::Group(id) => self.group(*id),

@@ -54,7 +54,7 @@ tally::proptest! {
         other.set_in_port(key.in_port());
         for key in [key, other] {
             let mut got = Vec::new();
-            execute(&verdict.actions, &mut Wire::new(&key), &mut got);
+            execute(Some(&net), &verdict.actions, &mut Wire::new(&key), &mut got);
             got.retain(|(port, ..)| *port != u32::MAX);
             let mut naive = Naive { rules: &rules, at: Wire::new(&key), ..Naive::new() };
             naive.table(0);

@@ -1,0 +1,112 @@
+//! Hashes of a packet's flow, for datapaths that spread flows by them (`dp_hash` of ovs-fields(7)).
+//!
+//! They are never 0, which says that none was computed. The headers of a flow's packets all count, and nothing that
+//! differs between packets of one flow: fragments, which lack ports after the first, are hashed without.
+
+use crate::extract::{ethertype, ipproto};
+use crate::key::FlowKey;
+use crate::layout;
+use base::mix::chain;
+
+/// A factor with bits all over.
+const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+
+fn add(hash: u64, word: u64) -> u64 {
+    chain(hash, word, FACTOR)
+}
+
+fn finish(hash: u64) -> u32 {
+    let hash = add(add(hash, 1), 2);
+    ((hash ^ hash >> 32) as u32).max(1)
+}
+
+/// By IP addresses, protocol and transport ports; the two directions of a connection differ.
+pub fn l4(key: &FlowKey, basis: u32) -> u32 {
+    let w = &key.0;
+    let hash = add(basis.into(), key.eth_type().into());
+    let hash = match key.eth_type() {
+        ethertype::IPV4 => add(hash, w[layout::IPV4]),
+        ethertype::IPV6 => w[layout::IPV6_SRC..layout::IPV6_SRC + 4].iter().fold(hash, |hash, word| add(hash, *word)),
+        _ => return finish(hash),
+    };
+    let hash = add(hash, key.ip_proto().into());
+    let ported = matches!(key.ip_proto(), ipproto::TCP | ipproto::UDP | ipproto::SCTP) && !is_fragment(key);
+    finish(if ported { add(hash, w[layout::TP] >> 32) } else { hash })
+}
+
+/// By Ethernet addresses and type, VLAN id, IP addresses and protocol, and ports of TCP and SCTP, such that both
+/// directions of a connection have the same.
+pub fn symmetric_l4(key: &FlowKey, basis: u32) -> u32 {
+    let w = &key.0;
+    let addresses = (w[layout::ETH_SRC] ^ w[layout::ETH_DST]) >> 16;
+    let vid = if key.vlan_tci() & 0x1000 != 0 { key.vlan_tci() & 0xfff } else { 0 };
+    let hash = add(add(basis.into(), addresses), u64::from(key.eth_type()) << 16 | u64::from(vid));
+    let hash = match key.eth_type() {
+        ethertype::IPV4 => add(hash, (w[layout::IPV4] >> 32) ^ (w[layout::IPV4] & 0xffff_ffff)),
+        ethertype::IPV6 => (0..2).fold(hash, |hash, n| add(hash, w[layout::IPV6_SRC + n] ^ w[layout::IPV6_DST + n])),
+        _ => return finish(hash),
+    };
+    let hash = add(hash, key.ip_proto().into());
+    let ported = matches!(key.ip_proto(), ipproto::TCP | ipproto::SCTP) && !is_fragment(key);
+    finish(if ported { add(hash, (w[layout::TP] >> 48) ^ (w[layout::TP] >> 32 & 0xffff)) } else { hash })
+}
+
+/// Whether it is a fragment, the first or a later one.
+fn is_fragment(key: &FlowKey) -> bool {
+    key.get(crate::Field::IpFrag) != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Field;
+
+    fn key(eth_type: u16, proto: u8, [src, dst]: [u128; 2], [sport, dport]: [u16; 2]) -> FlowKey {
+        let mut key = FlowKey::ZERO;
+        key.set(Field::EthType, eth_type.into());
+        let v6 = eth_type == ethertype::IPV6;
+        let (s, d) = if v6 { (Field::Ipv6Src, Field::Ipv6Dst) } else { (Field::Ipv4Src, Field::Ipv4Dst) };
+        for (field, value) in [(Field::EthSrc, src), (Field::EthDst, dst), (s, src), (d, dst)] {
+            key.set(field, value);
+        }
+        key.set(Field::IpProto, proto.into());
+        key.set(Field::TcpSrc, sport.into());
+        key.set(Field::TcpDst, dport.into());
+        key
+    }
+
+    #[test]
+    fn directions() {
+        for eth_type in [ethertype::IPV4, ethertype::IPV6] {
+            let there = key(eth_type, 6, [5, 9], [1000, 80]);
+            let back = key(eth_type, 6, [9, 5], [80, 1000]);
+            assert_eq!(symmetric_l4(&there, 3), symmetric_l4(&back, 3));
+            assert_ne!(symmetric_l4(&there, 3), symmetric_l4(&there, 4));
+            assert_ne!(l4(&there, 0), l4(&back, 0));
+            let mut fragment = there.clone();
+            fragment.set(Field::IpFrag, 1);
+            let mut later = fragment.clone();
+            later.set(Field::IpFrag, 3);
+            later.0[layout::TP] = 0;
+            assert_eq!((l4(&fragment, 1), symmetric_l4(&fragment, 1)), (l4(&later, 1), symmetric_l4(&later, 1)));
+            assert_ne!(l4(&fragment, 1), l4(&there, 1));
+        }
+    }
+
+    #[test]
+    fn flows_are_spread_evenly() {
+        for hash in [l4, symmetric_l4] {
+            for buckets in [2u32, 16, 256] {
+                let mut counts = vec![0u32; buckets as usize];
+                for n in 0..20_000u32 {
+                    let key = key(ethertype::IPV4, 6, [u128::from(n >> 8), 9], [1000 + (n & 0xff) as u16, 80]);
+                    counts[(hash(&key, 0) % buckets) as usize] += 1;
+                }
+                let expected = 20_000.0 / f64::from(buckets);
+                let chi: f64 = counts.iter().map(|c| (f64::from(*c) - expected).powi(2) / expected).sum();
+                let df = f64::from(buckets) - 1.0;
+                assert!(chi <= df + 6.0 * (2.0 * df).sqrt(), "{buckets}: {chi}");
+            }
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Values of tunnel options (`tun_metadata0` to `63`): numbers of up to 124 bytes, with a mask or without.
+//!
+//! Where an option stands in a packet's key, a switch's TLV table says. Whoever has no such table, as `ovs-ofctl`, keeps them
+//! beside the key: as many bytes as they need, as on the wire.
+
+use super::field::{Field, Loc};
+use super::text::{MatchError, Part};
+use std::fmt::Write;
+
+/// Bytes that an option has at most.
+pub const OPTION_LEN_MAX: usize = 124;
+
+/// An option's value and mask.
+///
+/// Invariant: where there is a mask, it is as long as the value; the first byte of the two is not zero in both; the value
+/// has no bits beyond the mask; [`OPTION_LEN_MAX`] bytes at most.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct TunOption {
+    field: Field,
+    value: Vec<u8>,
+    mask: Option<Vec<u8>>,
+}
+
+impl TunOption {
+    /// The option of this field, with value and mask as on the wire. `None` if it is no such field, or they are too long,
+    /// or of different lengths. Bits of the value beyond the mask are ignored.
+    pub fn new(field: Field, value: &[u8], mask: Option<&[u8]>) -> Option<Self> {
+        let fits = matches!(field.info().loc, Loc::TunMetadata(_)) && value.len() <= OPTION_LEN_MAX;
+        if !fits || mask.is_some_and(|mask| mask.len() != value.len()) {
+            return None;
+        }
+        let of = |mask: &[u8]| value.iter().zip(mask).map(|(v, m)| v & m).collect::<Vec<u8>>();
+        let value = mask.map_or_else(|| value.to_vec(), of);
+        let at = |bytes: &[u8]| bytes.iter().position(|byte| *byte != 0).unwrap_or(bytes.len());
+        // The value lies within the mask.
+        let start = at(mask.unwrap_or(&value));
+        let mask = mask.map(|mask| mask.get(start..).unwrap_or_default().to_vec());
+        Some(Self { field, value: value.get(start..).unwrap_or_default().to_vec(), mask })
+    }
+
+    /// Some bits of an option, all of them without a mask. `None` if it is no such field, or they are not all within it.
+    pub fn of_bits(field: Field, offset: u16, n_bits: u16, value: &[u8]) -> Option<Self> {
+        let (offset, n_bits) = (usize::from(offset), usize::from(n_bits));
+        let whole = 8 * OPTION_LEN_MAX;
+        if offset + n_bits > whole {
+            return None;
+        }
+        let (mut bits, mut mask) = ([0; OPTION_LEN_MAX], [0; OPTION_LEN_MAX]);
+        for n in 0..n_bits {
+            let set =
+                value.len().checked_sub(n / 8 + 1).and_then(|i| value.get(i)).is_some_and(|b| b >> (n % 8) & 1 != 0);
+            let place = OPTION_LEN_MAX - 1 - (offset + n) / 8;
+            mask[place] |= 1 << ((offset + n) % 8);
+            bits[place] |= u8::from(set) << ((offset + n) % 8);
+        }
+        Self::new(field, &bits, (n_bits < whole).then_some(&mask))
+    }
+
+    /// The field.
+    pub fn field(&self) -> Field {
+        self.field
+    }
+
+    /// The number of the field, less than 64.
+    pub fn index(&self) -> u8 {
+        if let Loc::TunMetadata(index) = self.field.info().loc { index } else { 0 }
+    }
+
+    /// The value, most significant byte first, without zeros that neither value nor mask needs.
+    pub fn value(&self) -> &[u8] {
+        &self.value
+    }
+
+    /// Which bits of the value matter, as long as the value; `None` for all bits of the option. One without any bit
+    /// matters too: the option is there.
+    pub fn mask(&self) -> Option<&[u8]> {
+        self.mask.as_deref()
+    }
+
+    /// Reads `VALUE` or `VALUE/MASK`.
+    pub fn parse(field: Field, text: &str) -> Result<Self, MatchError> {
+        let number = |s: &str, part| match bytes_of(s) {
+            Ok(bytes) => Ok(bytes),
+            Err(Large::No) => Err(MatchError::Syntax { text: text.into(), part, field: field.name() }),
+            Err(Large::Yes) => {
+                let bytes = OPTION_LEN_MAX;
+                Err(MatchError::TooLarge { text: text.into(), part, bytes, field: field.name() })
+            }
+        };
+        let (value, mask) = match text.split_once('/') {
+            Some((value, mask)) => (number(value, Part::Value)?, Some(number(mask, Part::Mask)?)),
+            None => (number(text, Part::Value)?, None),
+        };
+        let wide = |bytes: &[u8]| {
+            let mut all = vec![0; OPTION_LEN_MAX.saturating_sub(bytes.len())];
+            all.extend_from_slice(bytes);
+            all
+        };
+        let option = Self::new(field, &wide(&value), mask.map(|mask| wide(&mask)).as_deref());
+        option.ok_or_else(|| MatchError::Syntax { text: text.into(), part: Part::Value, field: field.name() })
+    }
+
+    /// Appends the option as a match has it: its name, and its value and mask unless any value will do.
+    pub fn format_match(&self, out: &mut String) {
+        out.push_str(self.field.name());
+        match &self.mask {
+            Some(mask) if mask.is_empty() => {}
+            // The option is as long as its mask.
+            Some(mask) if mask.iter().all(|byte| *byte == 0xff) => number(&self.value, "=", out),
+            Some(mask) => {
+                number(&self.value, "=", out);
+                number(mask, "/", out);
+            }
+            None => number(&self.value, "=", out),
+        }
+    }
+
+    /// Appends value and mask as an action has them.
+    pub fn format_value(&self, out: &mut String) {
+        match &self.mask {
+            Some(mask) if mask.is_empty() => out.push_str("ANY"),
+            mask => {
+                number(&self.value, "", out);
+                if let Some(mask) = mask {
+                    number(mask, "/", out);
+                }
+            }
+        }
+    }
+}
+
+/// Appends a number after `prefix`: hexadecimal without leading zeros, `0` for none.
+fn number(bytes: &[u8], prefix: &str, out: &mut String) {
+    out.push_str(prefix);
+    let mut digits = bytes.iter().skip_while(|byte| **byte == 0);
+    match digits.next() {
+        None => out.push('0'),
+        Some(first) => {
+            let _ = write!(out, "0x{first:x}");
+            for byte in digits {
+                let _ = write!(out, "{byte:02x}");
+            }
+        }
+    }
+}
+
+/// Whether a number has more digits than there is room for, or is none.
+enum Large {
+    Yes,
+    No,
+}
+
+/// The bytes of a number: hexadecimal of any width that fits, or one of 64 bits in any notation.
+fn bytes_of(text: &str) -> Result<Vec<u8>, Large> {
+    let Some(hex) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) else {
+        let n = super::text::number_64(text).map_err(|large| if large { Large::Yes } else { Large::No })?;
+        return Ok(n.to_be_bytes().to_vec());
+    };
+    let digits: Option<Vec<u8>> = hex.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
+    let digits = digits.ok_or(Large::No)?;
+    let zeros = digits.iter().take_while(|digit| **digit == 0).count();
+    let digits = digits.get(zeros..).unwrap_or_default();
+    // The first byte may have one digit only.
+    let (first, pairs) = digits.split_at(digits.len() % 2);
+    let bytes: Vec<u8> = first
+        .iter()
+        .copied()
+        .chain(pairs.chunks_exact(2).map(|p| p.iter().fold(0, |n, digit| n << 4 | digit)))
+        .collect();
+    if bytes.len() > OPTION_LEN_MAX { Err(Large::Yes) } else { Ok(bytes) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matches::Match;
+    use crate::text::{NoNames, match_to_string, parse_match};
+    use proptest::prelude::*;
+
+    const FIELD: Field = Field::TunMetadata5;
+
+    tally::proptest! {
+        #[test]
+        fn text_is_read_again(value in prop::collection::vec(any::<u8>(), 0..=124), masked: bool, bits: u8) {
+            let mask: Vec<u8> = value.iter().map(|byte| byte.rotate_left(3) ^ bits).collect();
+            let option = TunOption::new(FIELD, &value, masked.then_some(&mask[..])).expect("it fits");
+            let mut text = String::new();
+            option.format_value(&mut text);
+            if text != "ANY" {
+                prop_assert_eq!(TunOption::parse(FIELD, &text), Ok(option.clone()));
+            }
+            let mut m = Match::ANY;
+            prop_assert!(m.set_option(option));
+            let text = match_to_string(&m, &NoNames);
+            let again = parse_match(&text, &NoNames).map(|m| match_to_string(&m, &NoNames));
+            prop_assert_eq!(again, Ok(text));
+        }
+
+        #[test]
+        fn bits_are_where_a_number_has_them(offset in 0..=112u16, n_bits in 1..=16u16, value: u16) {
+            let value = value & (u16::MAX >> (16 - n_bits));
+            let option = TunOption::of_bits(FIELD, offset, n_bits, &value.to_be_bytes()).expect("it fits");
+            let number = |bytes: &[u8]| bytes.iter().fold(0u128, |n, byte| n << 8 | u128::from(*byte));
+            prop_assert_eq!(number(option.value()), u128::from(value) << offset);
+            prop_assert_eq!(option.mask().map(number), Some(((1u128 << n_bits) - 1) << offset));
+        }
+    }
+
+    #[test]
+    fn in_a_match() {
+        for (text, printed) in [
+            ("tun_metadata0=0", "tun_metadata0=0"),
+            ("tun_metadata0", "tun_metadata0"),
+            ("tun_metadata0=0/0", "tun_metadata0"),
+            ("tun_metadata0=0x7/0x3", "tun_metadata0=0x3/0x3"),
+            ("tun_metadata0=0xff/0xff", "tun_metadata0=0xff"),
+            (
+                "tun_metadata1=5,tun_id=3,tun_metadata0=4,metadata=1",
+                "tun_id=0x3,tun_metadata0=0x4,tun_metadata1=0x5,metadata=0x1",
+            ),
+            ("tun_metadata0[0..3]=5", "tun_metadata0=0x5/0xf"),
+            ("tun_metadata0[]=5", "tun_metadata0=0x5"),
+            ("tun_metadata0=12345678901234567890", "tun_metadata0=0xab54a98ceb1f0ad2"),
+            ("tun_metadata0=-1", "tun_metadata0=0xffffffffffffffff"),
+            (
+                "tun_metadata0=0x123456789012345678901234567890123456",
+                "tun_metadata0=0x123456789012345678901234567890123456",
+            ),
+        ] {
+            let m = parse_match(text, &NoNames).expect(text);
+            assert_eq!(match_to_string(&m, &NoNames), printed, "{text}");
+        }
+        for (text, message) in [
+            ("tun_metadata0=1,tun_metadata0=2", "field tun_metadata0 set multiple times"),
+            ("tun_metadata0=xyz", "xyz: bad syntax for tun_metadata0 value"),
+            ("tun_metadata0=1/x", "1/x: bad syntax for tun_metadata0 mask"),
+            (
+                "tun_metadata0=123456789012345678901234567890",
+                "123456789012345678901234567890: value too large for 124-byte field tun_metadata0",
+            ),
+        ] {
+            assert_eq!(parse_match(text, &NoNames).map_err(|e| e.to_string()), Err(message.into()), "{text}");
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! Colours of flows (`--color`): put into the text after it is made, by the words in it.
+//!
+//! What is which colour, and the names of colours in `OVS_COLORS`, is as ovs-ofctl(8) has it: `ac` the word `actions=`, `dr`
+//! drop, `le` learn, `pm` names that a value follows, `pr` names that parentheses follow, `sp` some names that matter most,
+//! `vl` names that stand alone.
+
+use std::io::IsTerminal;
+
+/// Names of actions, and of fields, in the special colour.
+const SPECIAL: [&str; 7] = ["output", "load", "move", "group", "set_field", "resubmit", "exit"];
+const SPECIAL_FIELDS: [&str; 2] = ["table", "priority"];
+/// What a flow has beside its match.
+const AROUND: [&str; 5] = ["table", "cookie", "idle_timeout", "hard_timeout", "importance"];
+/// Names that stand alone and are no name of an action or a flag of a message.
+const PROTOCOLS: [&str; 18] = [
+    "ip", "ipv6", "icmp", "icmp6", "tcp", "tcp6", "udp", "udp6", "sctp", "sctp6", "arp", "rarp", "mpls", "mplsm",
+    "eth", "ipv4", "ip6", "nsh",
+];
+/// Actions that stand alone in the colour of those with parentheses.
+const BARE: [&str; 8] =
+    ["dec_ttl", "dec_mpls_ttl", "dec_nsh_ttl", "strip_vlan", "pop_vlan", "pop_queue", "clear_actions", "decap"];
+/// Words within parentheses that stand alone.
+const FLAGS: [&str; 9] =
+    ["commit", "force", "pause", "random", "persistent", "hash", "send_flow_rem", "delete_learned", "egress"];
+
+/// Colours as SGR parameters.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Colours {
+    actions: String,
+    drop: String,
+    learn: String,
+    param: String,
+    paren: String,
+    special: String,
+    value: String,
+}
+
+impl Colours {
+    /// What `--color=WHEN` asks for; the error says that it is none of the words for that. `list` is `OVS_COLORS`.
+    pub fn choose(when: &str, list: &str) -> Result<Option<Self>, String> {
+        let wanted = match when {
+            "always" | "yes" | "force" => true,
+            "never" | "no" | "none" => false,
+            "" | "auto" | "tty" | "if-tty" => std::io::stdout().is_terminal(),
+            other => return Err(format!("incorrect value `{other}' for --color")),
+        };
+        Ok(wanted.then(|| Self::parse(list)))
+    }
+
+    fn parse(list: &str) -> Self {
+        let of = |name: &str, default: &str| {
+            let found = list.split(':').filter_map(|item| item.split_once('=')).rfind(|(n, _)| *n == name);
+            let sgr = found.map(|(_, sgr)| sgr).filter(|sgr| sgr.bytes().all(|b| b.is_ascii_digit() || b == b';'));
+            sgr.unwrap_or(default).to_owned()
+        };
+        Self {
+            actions: of("ac", "1;31"),
+            drop: of("dr", "34"),
+            learn: of("le", "31"),
+            param: of("pm", "36"),
+            paren: of("pr", "35"),
+            special: of("sp", "33"),
+            value: of("vl", "32"),
+        }
+    }
+
+    /// Lines of text with the flows in them in colour.
+    pub fn paint(&self, text: &str) -> String {
+        text.split_inclusive('\n').map(|line| self.paint_line(line)).collect()
+    }
+
+    fn paint_line(&self, line: &str) -> String {
+        let Some((head, actions)) = line.split_once("actions=") else { return line.to_owned() };
+        let mut out = String::new();
+        // A message's header and a change's sign come before the flow.
+        let start = head.rfind("): ").map_or(0, |at| at + 3);
+        let is_message = start > 0;
+        let (header, matching) = head.split_at(start);
+        out.push_str(header);
+        let is_dump = !is_message && head.starts_with(' ');
+        self.matching(matching, is_dump, &mut out);
+        // Only dumps have the word in colour.
+        put(&mut out, if is_dump { &self.actions } else { "" }, "actions=");
+        let (actions, end) = actions.split_at(actions.trim_end().len());
+        Painter { colours: self, rest: actions, out: &mut out }.actions();
+        out.push_str(end);
+        out
+    }
+
+    /// Fields and statistics with commas or blanks between.
+    fn matching(&self, text: &str, is_dump: bool, out: &mut String) {
+        let mut rest = text;
+        while !rest.is_empty() {
+            let separators = rest.len() - rest.trim_start_matches([',', ' ', '+', '-']).len();
+            let (before, token) = rest.split_at(separators);
+            out.push_str(before);
+            let (token, after) = token.split_at(token.find([',', ' ']).unwrap_or(token.len()));
+            rest = after;
+            match token.split_once('=') {
+                Some(("conj_id", value)) => {
+                    put(out, &self.param, "conj_id");
+                    out.push('=');
+                    out.push_str(value);
+                }
+                // Elsewhere than in dumps these stand around the match.
+                Some((name, _)) if !is_dump && AROUND.contains(&name) => out.push_str(token),
+                Some((name, value)) => {
+                    let special = SPECIAL_FIELDS.contains(&name);
+                    put(out, if special { &self.special } else { &self.param }, &format!("{name}="));
+                    out.push_str(value);
+                }
+                None if PROTOCOLS.contains(&token) => put(out, &self.value, token),
+                None => out.push_str(token),
+            }
+        }
+    }
+}
+
+/// Text in a colour.
+fn put(out: &mut String, sgr: &str, text: &str) {
+    if sgr.is_empty() {
+        out.push_str(text);
+    } else {
+        out.push_str(&format!("\x1b[{sgr}m\x1b[K{text}\x1b[m\x1b[K"));
+    }
+}
+
+/// Goes through a list of actions.
+struct Painter<'a> {
+    colours: &'a Colours,
+    rest: &'a str,
+    out: &'a mut String,
+}
+
+impl<'a> Painter<'a> {
+    /// A word, which may be empty, off the front.
+    fn word(&mut self) -> &'a str {
+        let end = self.rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(self.rest.len());
+        let (word, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        word
+    }
+
+    fn eat(&mut self, sign: &str) -> bool {
+        let found = self.rest.strip_prefix(sign);
+        self.rest = found.unwrap_or(self.rest);
+        found.is_some()
+    }
+
+    /// What is left of an item, up to the comma after it or the end of the parentheses that it is in.
+    fn value(&mut self) {
+        let mut depth = 0;
+        while let Some(c) = self.rest.chars().next() {
+            if self.eat("->") {
+                put(self.out, &self.colours.special, "->");
+                continue;
+            }
+            match c {
+                ',' if depth == 0 => return,
+                ')' if depth == 0 => return,
+                '(' | '[' => depth += 1,
+                ')' | ']' => depth -= 1,
+                _ => {}
+            }
+            self.out.push(c);
+            self.rest = &self.rest[c.len_utf8()..];
+        }
+    }
+
+    fn actions(&mut self) {
+        while !self.rest.is_empty() {
+            self.action();
+            if self.eat(",") {
+                self.out.push(',');
+            } else if !self.rest.is_empty() {
+                // Nothing of ours: a sign without a word before it.
+                self.out.push_str(self.rest);
+                self.rest = "";
+            }
+        }
+    }
+
+    fn action(&mut self) {
+        let c = self.colours;
+        let word = self.word();
+        let special = SPECIAL.contains(&word);
+        match self.rest.chars().next() {
+            // Ports by their names are no actions, and an empty word is a value.
+            _ if word.is_empty() || word.starts_with(|ch: char| ch.is_ascii_uppercase() || ch.is_ascii_digit()) => {
+                self.out.push_str(word);
+                self.value();
+            }
+            Some(':') => {
+                self.eat(":");
+                put(self.out, if special { &c.special } else { &c.param }, &format!("{word}:"));
+                self.value();
+            }
+            Some('(') if word == "output" => {
+                put(self.out, &c.special, word);
+                self.value();
+            }
+            Some('(') => {
+                self.eat("(");
+                let colour = if word == "learn" { &c.learn } else { &c.paren };
+                if matches!(word, "dec_ttl" | "nat") {
+                    put(self.out, colour, word);
+                    put(self.out, colour, "(");
+                } else {
+                    put(self.out, colour, &format!("{word}("));
+                }
+                self.arguments(word);
+                if self.eat(")") {
+                    put(self.out, colour, ")");
+                }
+                self.value();
+            }
+            _ => {
+                let colour = match word {
+                    "drop" => Some(&c.drop),
+                    _ if special => Some(&c.special),
+                    "ct_clear" => Some(&c.value),
+                    _ if BARE.contains(&word) => Some(&c.paren),
+                    _ => None,
+                };
+                match colour {
+                    Some(colour) => put(self.out, colour, word),
+                    None => self.out.push_str(word),
+                }
+                self.value();
+            }
+        }
+    }
+
+    /// What is in parentheses, up to the one that closes them.
+    fn arguments(&mut self, of: &str) {
+        let c = self.colours;
+        while !self.rest.is_empty() && !self.rest.starts_with(')') {
+            match of {
+                "clone" | "write_actions" | "exec" => self.action(),
+                "learn" if self.bits(c) => {}
+                _ => self.argument(c),
+            }
+            if self.eat(",") {
+                self.out.push(',');
+            }
+        }
+    }
+
+    /// Bits of a field that are matched, by value or by other bits, if they come next.
+    fn bits(&mut self, c: &Colours) -> bool {
+        let end = self.rest.find([',', ')', '=', ':', '(']).unwrap_or(self.rest.len());
+        let (bits, rest) = self.rest.split_at(end);
+        if !bits.ends_with(']') {
+            return false;
+        }
+        self.rest = rest;
+        put(self.out, &c.param, bits);
+        if self.eat("=") {
+            put(self.out, &c.param, "=");
+        }
+        self.value();
+        true
+    }
+
+    fn argument(&mut self, c: &Colours) {
+        let start = self.rest;
+        let word = self.word();
+        if matches!(word, "load" | "output" | "exec" | "nat") && self.rest.starts_with([':', '(']) {
+            self.rest = start;
+            self.action();
+        } else if self.eat("=") {
+            let special = SPECIAL_FIELDS.contains(&word);
+            put(self.out, if special { &c.special } else { &c.param }, &format!("{word}="));
+            self.value();
+        } else if FLAGS.contains(&word) {
+            put(self.out, &c.value, word);
+            self.value();
+        } else {
+            self.out.push_str(word);
+            self.value();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Colours as braces, which are easier to read.
+    fn painted(text: &str) -> String {
+        let painted = Colours::parse("").paint(text);
+        painted.replace("\x1b[m\x1b[K", "}").replace("m\x1b[K", " ").replace("\x1b[", "{")
+    }
+
+    #[test]
+    fn flows() {
+        assert_eq!(
+            painted(
+                " cookie=0x0, duration=0.029s, table=0, idle_age=0, priority=0,reg0=0x1 actions=load:0x1->NXM_NX_REG0[]\n"
+            ),
+            " {36 cookie=}0x0, {36 duration=}0.029s, {33 table=}0, {36 idle_age=}0, {33 priority=}0,{36 reg0=}0x1 \
+             {1;31 actions=}{33 load:}0x1{33 ->}NXM_NX_REG0[]\n"
+        );
+        assert_eq!(
+            painted(
+                "OFPT_FLOW_MOD (xid=0x5): ADD priority=1,udp,in_port=2 idle:60 actions=output:1,NORMAL,resubmit(,2),drop"
+            ),
+            "OFPT_FLOW_MOD (xid=0x5): ADD {33 priority=}1,{32 udp},{36 in_port=}2 idle:60 actions={33 output:}1,NORMAL,\
+             {35 resubmit(},2{35 )},{34 drop}"
+        );
+        assert_eq!(
+            painted(
+                "+ip actions=clone(output:2,exit),dec_ttl(1,2),learn(table=1,NXM_OF_ETH_SRC[],load:0x5->NXM_NX_REG0[]),CONTROLLER:3"
+            ),
+            "+{32 ip} actions={35 clone(}{33 output:}2,{33 exit}{35 )},{35 dec_ttl}{35 (}1,2{35 )},\
+             {31 learn(}{33 table=}1,{36 NXM_OF_ETH_SRC[]},{33 load:}0x5{33 ->}NXM_NX_REG0[]{31 )},CONTROLLER:3"
+        );
+        assert_eq!(painted("no flow\n"), "no flow\n");
+    }
+
+    #[test]
+    fn chosen_and_named() {
+        assert_eq!(Colours::choose("never", ""), Ok(None));
+        assert!(Colours::choose("maybe", "").is_err());
+        let chosen = Colours::choose("always", "dr=1;2:vl=x").expect("a word").expect("colours");
+        assert_eq!((chosen.drop.as_str(), chosen.value.as_str()), ("1;2", "32"));
+    }
+
+    proptest::proptest! {
+        /// Whatever the text, nothing of it is lost.
+        #[test]
+        fn only_colours_are_added(text in "[ ,a-c:=()\\[\\]>-]{0,20}actions=[ ,a-c:=()\\[\\]>-]{0,30}") {
+            let mut painted = Colours::parse("").paint(&text);
+            for sgr in ["1;31", "34", "31", "36", "35", "33", "32", ""] {
+                painted = painted.replace(&format!("\x1b[{sgr}m\x1b[K"), "");
+            }
+            proptest::prop_assert_eq!(painted, text);
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Answers of a switch as JSON (`--format json`): what the text says, as values. Matches, actions and names of ports are
+//! texts as flows have them; what a switch does not know is null.
+
+use crate::error::{Result, fatal};
+use crate::names::Names;
+use crate::options::{Context, Format};
+use crate::switch::Out;
+use base::PortNo;
+use flow::text::{NoNames, PortNames, format_port, match_to_string};
+use openflow::flow_msg::FlowStats;
+use openflow::group::{BucketStats, GroupDesc, GroupStats};
+use openflow::multipart::{AggregateStats, StatsReply};
+use openflow::port::{PortDesc, PortStats};
+use openflow::queue::QueueStats;
+use openflow::switch::{Features, SwitchConfig};
+use openflow::table::TableStats;
+use openflow::{Bucket, Message, Version, actions_to_string};
+use serde_json::{Value, json};
+
+/// Prints a document.
+pub fn put(c: &Context, value: &Value) {
+    let text = if c.format == Format::PrettyJson { cli::json::pretty(value) } else { cli::json::compact(value) };
+    Out::default().put(&format!("{text}\n"));
+}
+
+/// What decides how things are named.
+struct Naming<'a> {
+    ports: &'a dyn PortNames,
+    version: Version,
+}
+
+/// An answer, or a part of one. An error if there is no such form of it.
+pub fn of(message: &Message, version: Version, names: Option<&Names>) -> Result<Value> {
+    let ports: &dyn PortNames = names.map_or(&NoNames, |names| names);
+    let naming = Naming { ports, version };
+    let n = &naming;
+    Ok(match message {
+        Message::FeaturesReply(features) => switch_features(features),
+        Message::GetConfigReply(config) => switch_config(config),
+        Message::StatsReply { body, .. } => match body {
+            StatsReply::Desc(desc) => json!({
+                "manufacturer": desc.manufacturer,
+                "hardware": desc.hardware,
+                "software": desc.software,
+                "serial_number": desc.serial_number,
+                "datapath": desc.datapath,
+            }),
+            StatsReply::Flow(flows) | StatsReply::NxFlow(flows) => flows.iter().map(|f| n.flow(f)).collect(),
+            StatsReply::Aggregate(sums) | StatsReply::NxAggregate(sums) => sums_of_flows(sums),
+            StatsReply::Table(tables) => tables.iter().map(table_stats).collect(),
+            StatsReply::Port(ports) => ports.iter().map(|p| n.port_stats(p)).collect(),
+            StatsReply::PortDesc(ports) => ports.iter().map(port_desc).collect(),
+            StatsReply::Queue(queues) => queues.iter().map(|q| n.queue(q)).collect(),
+            StatsReply::Group(groups) => groups.iter().map(group_stats).collect(),
+            StatsReply::GroupDesc(groups) => groups.iter().map(|g| n.group(g)).collect(),
+            _ => return Err(no_form()),
+        },
+        Message::Error(_) => return Err(fatal("the switch answered with an error; leave --format out to see it")),
+        _ => return Err(no_form()),
+    })
+}
+
+/// Commands without such a form refuse to run.
+pub fn no_form() -> crate::error::Exit {
+    fatal("this command has no output as JSON")
+}
+
+/// Lists one behind the other; of anything else the last counts.
+pub fn append(whole: &mut Option<Value>, part: Value) {
+    match (whole, part) {
+        (Some(Value::Array(whole)), Value::Array(part)) => whole.extend(part),
+        (whole, part) => *whole = Some(part),
+    }
+}
+
+/// A counter; all ones say that it is not known.
+fn count(n: u64) -> Value {
+    if n == u64::MAX { Value::Null } else { n.into() }
+}
+
+/// Seconds.
+fn seconds((sec, nsec): (u32, u32)) -> Value {
+    if sec == u32::MAX { Value::Null } else { (f64::from(sec) + f64::from(nsec) / 1e9).into() }
+}
+
+impl Naming<'_> {
+    fn port_name(&self, port: PortNo) -> String {
+        let mut out = String::new();
+        format_port(port, self.ports, &mut out);
+        out
+    }
+
+    /// One flow.
+    fn flow(&self, f: &FlowStats) -> Value {
+        json!({
+            "table": f.table_id,
+            "priority": f.priority,
+            "match": match_to_string(&f.matching, self.ports),
+            "actions": actions_to_string(&f.actions, self.ports, self.version),
+            "cookie": f.cookie,
+            "duration": seconds((f.duration_sec, f.duration_nsec)),
+            "n_packets": count(f.packet_count),
+            "n_bytes": count(f.byte_count),
+            "idle_timeout": f.idle_timeout,
+            "hard_timeout": f.hard_timeout,
+            "importance": f.importance,
+            "idle_age": f.idle_age,
+            "hard_age": f.hard_age,
+            "send_flow_rem": f.flags.send_flow_rem,
+        })
+    }
+
+    fn port_stats(&self, p: &PortStats) -> Value {
+        let mut value = json!({
+            "port": self.port_name(p.port_no),
+            "rx_packets": count(p.rx_packets),
+            "tx_packets": count(p.tx_packets),
+            "rx_bytes": count(p.rx_bytes),
+            "tx_bytes": count(p.tx_bytes),
+            "rx_dropped": count(p.rx_dropped),
+            "tx_dropped": count(p.tx_dropped),
+            "rx_errors": count(p.rx_errors),
+            "tx_errors": count(p.tx_errors),
+            "rx_frame_err": count(p.rx_frame_err),
+            "rx_over_err": count(p.rx_over_err),
+            "rx_crc_err": count(p.rx_crc_err),
+            "collisions": count(p.collisions),
+            "duration": p.duration.map(seconds),
+        });
+        if let (Value::Object(members), false) = (&mut value, p.custom.is_empty()) {
+            let custom = p.custom.iter().map(|(name, n)| (name.clone(), count(*n))).collect::<serde_json::Map<_, _>>();
+            members.insert("custom".into(), custom.into());
+        }
+        value
+    }
+
+    fn queue(&self, q: &QueueStats) -> Value {
+        json!({
+            "port": self.port_name(q.port_no),
+            "queue": q.queue_id,
+            "tx_bytes": count(q.tx_bytes),
+            "tx_packets": count(q.tx_packets),
+            "tx_errors": count(q.tx_errors),
+            "duration": q.duration.map(seconds),
+        })
+    }
+
+    fn group(&self, g: &GroupDesc) -> Value {
+        let bucket = |b: &Bucket| {
+            json!({
+                "bucket_id": b.bucket_id,
+                "weight": b.weight,
+                "watch_port": if b.watch_port == PortNo::ANY { Value::Null } else { self.port_name(b.watch_port).into() },
+                "watch_group": if b.watch_group == u32::MAX { Value::Null } else { b.watch_group.into() },
+                "actions": actions_to_string(&b.actions, self.ports, self.version),
+            })
+        };
+        json!({
+            "group_id": g.group_id,
+            "type": g.kind.name(),
+            "buckets": g.buckets.iter().map(bucket).collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn sums_of_flows(sums: &AggregateStats) -> Value {
+    json!({
+        "packet_count": count(sums.packet_count),
+        "byte_count": count(sums.byte_count),
+        "flow_count": sums.flow_count,
+    })
+}
+
+fn table_stats(t: &TableStats) -> Value {
+    json!({
+        "table": t.table_id,
+        "name": if t.name.is_empty() { Value::Null } else { t.name.as_str().into() },
+        "active": t.active_count,
+        "lookup": count(t.lookup_count),
+        "matched": count(t.matched_count),
+    })
+}
+
+fn port_desc(p: &PortDesc) -> Value {
+    json!({
+        "port": p.port_no.0,
+        "name": p.name,
+        "addr": p.hw_addr.to_string(),
+        "config": p.config,
+        "state": p.state,
+        "curr_speed": p.curr_speed,
+        "max_speed": p.max_speed,
+    })
+}
+
+fn group_stats(g: &GroupStats) -> Value {
+    let bucket = |b: &BucketStats| json!({ "packet_count": count(b.packet_count), "byte_count": count(b.byte_count) });
+    json!({
+        "group_id": g.group_id,
+        "ref_count": g.ref_count,
+        "packet_count": count(g.packet_count),
+        "byte_count": count(g.byte_count),
+        "duration": seconds((g.duration_sec, g.duration_nsec)),
+        "buckets": g.buckets.iter().map(bucket).collect::<Vec<_>>(),
+    })
+}
+
+fn switch_config(config: &SwitchConfig) -> Value {
+    json!({
+        "frags": openflow::print::frag_name(config.frag),
+        "miss_send_len": config.miss_send_len,
+        "invalid_ttl_to_controller": config.invalid_ttl_to_controller,
+    })
+}
+
+fn switch_features(f: &Features) -> Value {
+    json!({
+        "dpid": format!("{:016x}", f.datapath_id),
+        "n_tables": f.n_tables,
+        "n_buffers": f.n_buffers,
+        "auxiliary_id": f.auxiliary_id,
+        "capabilities": f.capabilities,
+        "ports": f.ports.iter().map(port_desc).collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_is_null() {
+        let reply =
+            Message::StatsReply { more: false, body: StatsReply::Port(vec![PortStats::unknown(PortNo::LOCAL)]) };
+        let value = of(&reply, Version::V10, None).expect("there is a form");
+        assert_eq!((&value[0]["port"], &value[0]["rx_packets"]), (&json!("LOCAL"), &Value::Null));
+        let mut whole = None;
+        append(&mut whole, value.clone());
+        append(&mut whole, value);
+        assert_eq!(whole.and_then(|v| v.as_array().map(Vec::len)), Some(2));
+        assert!(of(&Message::BarrierReply, Version::V10, None).is_err());
+    }
+}

@@ -1,0 +1,291 @@
+//! Matches as text of their NXM or OXM entries, as `NXM_OF_ETH_TYPE(0800), NXM_OF_IP_SRC(0a000001)`, from standard input to
+//! standard output and on the way through bytes and the match that they stand for. And tags of VLANs on the same way.
+
+use crate::codec::{hex_lines, read_stdin};
+use crate::error::{Result, fatal};
+use crate::options::Context;
+use crate::switch::Out;
+use flow::text::{NoNames, match_to_string};
+use flow::{Field, Maskable, Match};
+use openflow::bytes::Reader;
+use openflow::nxm::{self, Cookie, Dialect, Header, Unknown};
+use openflow::{OfpError, Version, of_match};
+
+const COOKIE: (&str, u16, u8, usize) = ("NXM_NX_COOKIE", 1, 30, 8);
+
+/// The name of a header, without the `_W` of one with a mask.
+fn name_of(header: Header) -> Option<&'static str> {
+    let (name, class, number, width) = COOKIE;
+    if (header.class, header.number, header.payload >> u8::from(header.has_mask)) == (class, number, width) {
+        return Some(name);
+    }
+    let names = header.field()?.info().nxm;
+    let same = |n: &&flow::field::Nxm| {
+        (n.class, n.number, n.experimenter) == (header.class, header.number, header.experimenter)
+    };
+    names.iter().find(same).map(|n| n.name)
+}
+
+/// The header of this name, or of these eight digits.
+fn header_by_name(name: &str) -> Option<Header> {
+    let (bare, has_mask) = name.strip_suffix("_W").map_or((name, false), |bare| (bare, true));
+    let (cookie, class, number, width) = COOKIE;
+    if bare == cookie {
+        return Some(Header { class, number, has_mask, payload: width << u8::from(has_mask), experimenter: 0 });
+    }
+    let found = flow::field::FIELDS.iter().find_map(|info| {
+        let n = info.nxm.iter().find(|n| n.name == bare)?;
+        let payload = info.wire_bytes() << u8::from(has_mask);
+        (!has_mask || info.maskable == Maskable::Full).then_some(Header {
+            class: n.class,
+            number: n.number,
+            has_mask,
+            payload,
+            experimenter: n.experimenter,
+        })
+    });
+    found.or_else(|| {
+        let word = u32::from_str_radix(name, 16).ok().filter(|_| name.len() == 8)?;
+        Header::decode(&mut Reader(&word.to_be_bytes())).ok()
+    })
+}
+
+/// Entries from text. The error is that of Open vSwitch.
+fn parse(text: &str) -> std::result::Result<Vec<u8>, String> {
+    let mut out = Vec::new();
+    if text == "<any>" {
+        return Ok(out);
+    }
+    let separators = [',', ' ', '\t', '\r', '\n'];
+    let mut rest = text.trim_start_matches(separators);
+    while !rest.is_empty() {
+        let (name, value) = rest.split_once('(').ok_or_else(|| format!("{text}: missing ( at end of nx_match"))?;
+        let header = header_by_name(name).ok_or_else(|| format!("{text}: unknown field `{name}'"))?;
+        header.encode(&mut out);
+        rest = value;
+        let width = header.payload >> u8::from(header.has_mask);
+        take_hex(&mut rest, width, &mut out)?;
+        if header.has_mask {
+            rest = rest.trim_start();
+            rest = rest.strip_prefix('/').ok_or_else(|| format!("{text}: missing / in masked field {name}"))?;
+            take_hex(&mut rest, width, &mut out)?;
+        }
+        rest = rest.trim_start();
+        rest = rest.strip_prefix(')').ok_or_else(|| format!("{text}: missing ) following field {name}"))?;
+        rest = rest.trim_start_matches(separators);
+    }
+    Ok(out)
+}
+
+/// Takes pairs of digits off the front, which must be `width`.
+fn take_hex(rest: &mut &str, width: usize, out: &mut Vec<u8>) -> std::result::Result<(), String> {
+    let mut n = 0;
+    loop {
+        let trimmed = rest.trim_start();
+        let digits = trimmed.get(..2).filter(|pair| pair.bytes().all(|b| b.is_ascii_hexdigit()));
+        let Some(byte) = digits.and_then(|pair| u8::from_str_radix(pair, 16).ok()) else { break };
+        out.push(byte);
+        n += 1;
+        *rest = trimmed.get(2..).unwrap_or_default();
+    }
+    if n == width { Ok(()) } else { Err(format!("expected to read {width} bytes but got {n}")) }
+}
+
+/// Entries as text.
+pub fn format(bytes: &[u8]) -> String {
+    let mut r = Reader(bytes);
+    let mut entries = Vec::new();
+    while let Ok(header) = Header::decode(&mut r) {
+        let Some(payload) = r.take(header.payload) else { break };
+        let name = name_of(header).map_or_else(
+            || format!("{}:{}", header.class, header.number),
+            |name| format!("{name}{}", if header.has_mask { "_W" } else { "" }),
+        );
+        let digits = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+        let (value, mask) = payload.split_at(if header.has_mask { payload.len() / 2 } else { payload.len() });
+        let mask = if header.has_mask { format!("/{}", digits(mask)) } else { String::new() };
+        entries.push(format!("{name}({}{mask})", digits(value)));
+    }
+    if entries.is_empty() { "<any>".into() } else { entries.join(", ") }
+}
+
+/// Reads entries as a switch does, which leaves out what it does not know and what other fields would have to come before,
+/// unless it is `strict`.
+fn decode(bytes: &[u8], strict: bool) -> std::result::Result<(Match, Option<Cookie>), OfpError> {
+    if strict {
+        return nxm::decode(bytes, Unknown::Refuse);
+    }
+    let mut kept = Vec::new();
+    let mut left_out = false;
+    let mut r = Reader(bytes);
+    while !r.is_empty() {
+        let mut entry = r;
+        let header = Header::decode(&mut entry)?;
+        entry.take(header.payload).ok_or(OfpError::BmcBadLen)?;
+        let whole = r.take(r.len() - entry.len()).unwrap_or_default();
+        let length = kept.len();
+        kept.extend_from_slice(whole);
+        match nxm::decode(&kept, Unknown::Skip) {
+            Err(OfpError::BmcBadPrereq) => {
+                kept.truncate(length);
+                left_out = true;
+            }
+            Err(e) => {
+                if e == OfpError::BmcBadWildcards {
+                    let Header { class, number, has_mask, payload, experimenter } = header;
+                    tracing::warn!(target: "nx_match",
+                        "Rejecting NXM/OXM entry {experimenter}:{class}:{number}:{}:{payload} with 1-bits in value for \
+                         bits wildcarded by the mask.", u8::from(has_mask));
+                }
+                return Err(e);
+            }
+            Ok(_) => {}
+        }
+    }
+    let (mut matching, cookie) = nxm::decode(&kept, Unknown::Skip)?;
+    // The fields that were left out are of Ethernet packets.
+    if left_out && matching.get(Field::PacketType).1 == 0 {
+        matching.set(Field::PacketType, 0);
+    }
+    Ok((matching, cookie))
+}
+
+fn convert(c: &Context, oxm: Option<Version>) -> Result {
+    let mut out = Out::default();
+    for line in read_stdin()?.lines() {
+        if line.starts_with('#') {
+            out.put(&format!("{line}\n"));
+            continue;
+        }
+        let text = line.split('#').next().unwrap_or_default();
+        if text.trim().is_empty() {
+            out.put("\n");
+            continue;
+        }
+        let bytes = parse(text).map_err(fatal)?;
+        match decode(&bytes, c.strict) {
+            Err(e) => out.put(&format!("nx_pull_match() returned error {e}\n")),
+            Ok((matching, cookie)) => {
+                let mut whole = Vec::new();
+                let entries = match oxm {
+                    None => {
+                        let length = nxm::encode_nx_match(&mut whole, &matching, cookie);
+                        whole.get(..length)
+                    }
+                    Some(version) => {
+                        nxm::encode_oxm_match(&mut whole, &matching, version);
+                        let length = whole.get(2..4).and_then(|b| b.try_into().ok()).map_or(0, u16::from_be_bytes);
+                        whole.get(4..usize::from(length))
+                    }
+                };
+                out.put(&format!("{}\n", format(entries.unwrap_or_default())));
+                if c.verbosity > 0 {
+                    out.put(&hex_lines(&whole));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Matches as Nicira's messages have them.
+pub fn parse_nxm(c: &Context, _: &[String]) -> Result {
+    convert(c, None)
+}
+
+/// Matches as OpenFlow of a version has them.
+pub fn parse_oxm(c: &Context, a: &[String]) -> Result {
+    let version = Version::ALL.into_iter().find(|v| v.name() == a[0] && *v >= Version::V12);
+    convert(c, Some(version.ok_or_else(|| fatal(format!("{}: not a valid version for OXM", a[0])))?))
+}
+
+/// What becomes of a match of a VLAN tag in text and in the four ways to write a match.
+pub fn check_vlan(_: &Context, a: &[String]) -> Result {
+    let number = |text: &str| u16::from_str_radix(text, 16).unwrap_or(0);
+    let (tci, mask) = (number(&a[0]), number(&a[1]));
+    let mut m = Match::ANY;
+    m.set_masked(Field::VlanTci, tci.into(), mask.into());
+    let tag = |m: &Match| {
+        let (tci, mask) = m.get(Field::VlanTci);
+        format!("{tci:04x}/{mask:04x}")
+    };
+    let mut out = Out::default();
+
+    let text = match_to_string(&m, &NoNames);
+    let parsed = flow::text::parse_match(&text, &NoNames).map_err(fatal)?;
+    out.put(&format!("{text} -> {}\n", tag(&parsed)));
+
+    let mut entries = Vec::new();
+    let length = nxm::encode_nx_match(&mut entries, &m, None);
+    let entries = entries.get(..length).unwrap_or_default();
+    match nxm::decode(entries, Unknown::Refuse) {
+        Ok((m, _)) => out.put(&format!("NXM: {} -> {}\n", format(entries), tag(&m))),
+        Err(e) => out.put(&format!("NXM: {} -> {e}\n", format(entries))),
+    }
+
+    let mut entries = Vec::new();
+    nxm::encode(&mut entries, &m, None, Dialect::Oxm(Version::V12));
+    match nxm::decode(&entries, Unknown::Refuse) {
+        Ok((m, _)) => {
+            let (tci, mask) = m.get(Field::VlanTci);
+            let pcp = if mask & 0xe000 == 0 { "--".into() } else { format!("{:02x}", tci >> 13) };
+            let (vid, vid_mask) = (tci & 0x1fff, mask & 0x1fff);
+            out.put(&format!("OXM: {} -> {vid:04x}/{vid_mask:04x},{pcp}\n", format(&entries)));
+        }
+        Err(e) => out.put(&format!("OXM: {} -> {e}\n", format(&entries))),
+    }
+
+    let mut bytes = Vec::new();
+    of_match::encode_of10(&mut bytes, &m);
+    let again = of_match::decode_of10(&mut Reader(&bytes)).map_err(fatal)?;
+    out.put(&fixed("OF1.0", &bytes, (0, 18), (1 << 1, 1 << 20), &tag(&again)));
+    let mut bytes = Vec::new();
+    of_match::encode_of11(&mut bytes, &m);
+    let again = of_match::decode_of11(&mut Reader(&bytes)).map_err(fatal)?;
+    out.put(&fixed("OF1.1", &bytes, (8, 36), (1 << 1, 1 << 2), &tag(&again)));
+    Ok(())
+}
+
+/// Tag and priority of a match of fixed size, which has its wildcards and these at the offsets, each with whether it is a
+/// wildcard.
+fn fixed(name: &str, bytes: &[u8], (wildcards, vlan): (usize, usize), (vid, pcp): (u32, u32), again: &str) -> String {
+    let at = |n: usize| Reader(bytes.get(n..).unwrap_or_default());
+    let wildcards = at(wildcards).u32().unwrap_or(0);
+    let wild = |bit: u32| u8::from(wildcards & bit != 0);
+    let (id, priority) = (at(vlan).u16().unwrap_or(0), at(vlan + 2).u8().unwrap_or(0));
+    format!("{name}: {id:04x}/{},{priority:02x}/{} -> {again}\n", wild(vid), wild(pcp))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_round_trip() {
+        for text in [
+            "NXM_OF_ETH_TYPE(0800), NXM_OF_IP_SRC(0a000001)",
+            "NXM_NX_REG0_W(00000001/00000003)",
+            "OXM_OF_METADATA(0000000000000001), NXM_NX_COOKIE_W(0000000000000005/00000000000000ff)",
+            "<any>",
+        ] {
+            assert_eq!(format(&parse(text).expect(text)), text);
+        }
+        for (text, error) in [
+            ("NXM_OF_IN_PORT(01)", "expected to read 2 bytes but got 1"),
+            ("NXM_OF_IN_PORT", "NXM_OF_IN_PORT: missing ( at end of nx_match"),
+            ("NXM_OF_IN_PORT(0001", "NXM_OF_IN_PORT(0001: missing ) following field NXM_OF_IN_PORT"),
+            ("NXM_OF_IN_PORT_W(0001/0002)", "NXM_OF_IN_PORT_W(0001/0002): unknown field `NXM_OF_IN_PORT_W'"),
+            ("NXM_OF_VLAN_TCI_W(1000)", "NXM_OF_VLAN_TCI_W(1000): missing / in masked field NXM_OF_VLAN_TCI_W"),
+        ] {
+            assert_eq!(parse(text), Err(error.into()));
+        }
+    }
+
+    #[test]
+    fn loosely_read() {
+        let read = |text: &str, strict| decode(&parse(text).expect(text), strict).map(|(m, _)| m);
+        assert_eq!(read("NXM_OF_IP_SRC(0a000001)", true), Err(OfpError::BmcBadPrereq));
+        assert!(read("NXM_OF_IP_SRC(0a000001)", false).is_ok_and(|m| m.is_exactly(Field::PacketType, 0)));
+        assert_eq!(read("NXM_OF_IN_PORT(0001), NXM_OF_IN_PORT(0001)", false), Err(OfpError::BmcDupField));
+    }
+}

@@ -1,0 +1,154 @@
+//! Bundles on connections: what their messages do, and what they are answered.
+//!
+//! What is wrong with a message by itself is told when it is added. Committing carries the messages out in order in one
+//! change of tables, groups and meters ([`crate::transaction`]), so that each packet sees all of it or nothing; the first
+//! that fails has everything taken back, whatever the bundle's flags ask for. Changes of ports and packets to be sent are
+//! checked in their turn, and done behind the change of tables: if a device refuses one of them then, that is told, and the
+//! tables stay changed.
+
+use super::bundles::Kept;
+use super::forward::GroupChange;
+use super::peer::Peer;
+use crate::bridge::Ofproto;
+use crate::flow_table::check_table;
+use base::Millis;
+use dpif::MeterId;
+use openflow::bundle::{self, BundleAdd, BundleControl, BundleStep};
+use openflow::message::{Message, decode_with};
+use openflow::switch::ErrorReport;
+use openflow::{OfpError, Version};
+
+/// What is left to do when tables, groups and meters have changed.
+#[derive(Debug, Default)]
+struct Rest {
+    /// Changes of ports and packets to be sent, of meters to be told of, by the place of their messages.
+    messages: Vec<(usize, Message)>,
+    /// Changes of groups to be told of, with transaction ids.
+    groups: Vec<(u32, Option<GroupChange>)>,
+    /// Meters that the datapath is not to have any more.
+    meters: Vec<MeterId>,
+}
+
+impl Ofproto {
+    /// Opens, closes, carries out or forgets a bundle. `bytes` is the message that asks for it.
+    pub(super) fn bundle_control(
+        &self,
+        peer: &Peer,
+        (version, xid): (Version, u32),
+        control: BundleControl,
+        bytes: &[u8],
+    ) -> Result<(), OfpError> {
+        let Some((step, false)) = BundleStep::from_wire(control.ty) else { return Err(OfpError::BfcBadType) };
+        let BundleControl { bundle_id, flags, .. } = control;
+        if version >= Version::V15 && flags & bundle::flag::TIME != 0 {
+            return Err(OfpError::BfcSchedNotSupported);
+        }
+        let mut bundles = peer.bundles.lock();
+        match step {
+            BundleStep::Open => bundles.open(bundle_id, flags, self.now(), bytes)?,
+            BundleStep::Close => bundles.close(bundle_id, flags, self.now())?,
+            BundleStep::Commit => {
+                let messages = bundles.take(bundle_id, flags)?;
+                drop(bundles);
+                self.commit_bundle(peer, version, &messages)?;
+            }
+            BundleStep::Discard => bundles.discard(bundle_id)?,
+        }
+        let ty = step.wire(true);
+        // As Open vSwitch has it, the answer names no flags.
+        peer.send(xid, &Message::BundleControl(BundleControl { ty, bundle_id, flags: 0 }));
+        Ok(())
+    }
+
+    /// Keeps a message in a bundle, which is opened if it is not there. `bytes` is the message that it came in.
+    pub(super) fn bundle_add(&self, peer: &Peer, add: &BundleAdd, bytes: &[u8]) -> Result<(), OfpError> {
+        Self::check_for_bundle(&add.message)?;
+        let message = Kept { bytes: bytes.into(), options: peer.state.lock().options };
+        peer.bundles.lock().add((add.bundle_id, add.flags), message, self.now())
+    }
+
+    /// What can be said of a message before it is its turn.
+    fn check_for_bundle(message: &Message) -> Result<(), OfpError> {
+        match message {
+            Message::FlowMod(_, fm) => {
+                Self::check_flow_mod(fm)?;
+                check_table(fm)?;
+                // There are no buffers.
+                if fm.buffer_id.is_some() && fm.command.adds() { Err(OfpError::BrcBufferUnknown) } else { Ok(()) }
+            }
+            Message::PacketOut(out) => Self::check_packet_out(out),
+            Message::GroupMod(_) | Message::PortMod(_) | Message::MeterMod(_) => Ok(()),
+            _ => Err(OfpError::BfcMsgUnsup),
+        }
+    }
+
+    fn commit_bundle(&self, peer: &Peer, version: Version, messages: &[Kept]) -> Result<(), OfpError> {
+        let failed = |error, at: usize| {
+            if let Some(Kept { bytes, .. }) = messages.get(at) {
+                peer.send(openflow::types::xid(bytes), &Message::Error(ErrorReport::on(error, bytes)));
+            }
+            OfpError::BfcMsgFailed
+        };
+        let mut at = 0;
+        let done = self.transaction(|t| {
+            let mut rest = Rest::default();
+            for Kept { bytes, options } in messages {
+                let inner = bundle::inner(bytes).ok_or(OfpError::BfcMsgBadLen)?;
+                let (_, xid, mut message) = decode_with(inner, *options).map_err(|e| e.error)?;
+                t.set_requester(Some(peer.requester(xid)));
+                if let Message::FlowMod(_, fm) = &mut message {
+                    self.place_options_of(fm)?;
+                }
+                match &message {
+                    Message::FlowMod(_, fm) => t.flow_mod(fm)?,
+                    Message::GroupMod(gm) => rest.groups.push((xid, self.change_groups(t, peer, gm)?)),
+                    Message::MeterMod(mm) => {
+                        rest.meters.append(&mut t.meter_mod(mm)?);
+                        rest.messages.push((at, message));
+                    }
+                    Message::PortMod(pm) => {
+                        self.port_to_modify(pm)?;
+                        rest.messages.push((at, message));
+                    }
+                    Message::PacketOut(out) => {
+                        self.check_packet_out_in(out, version, (&t.groups, &t.meters))?;
+                        rest.messages.push((at, message));
+                    }
+                    _ => return Err(OfpError::BfcMsgUnsup),
+                }
+                at += 1;
+            }
+            Ok(rest)
+        });
+        let (rest, removed) = done.map_err(|error| failed(error, at))?;
+        self.finish_removal(&removed);
+        self.finish_meters(&rest.meters);
+        for (xid, change) in rest.groups {
+            self.forward_group_change(peer, xid, change);
+        }
+        for (at, message) in rest.messages {
+            let done = match &message {
+                Message::PortMod(pm) => self.port_mod(pm),
+                Message::PacketOut(out) => self.packet_out(out, version),
+                Message::MeterMod(mm) => {
+                    let xid = messages.get(at).map_or(0, |kept| openflow::types::xid(&kept.bytes));
+                    self.forward_meter_change(peer, xid, mm);
+                    Ok(())
+                }
+                _ => Ok(()),
+            };
+            done.map_err(|error| failed(error, at))?;
+        }
+        Ok(())
+    }
+
+    /// Forgets bundles that nothing was done to for `idle_ms`, and tells who opened them.
+    pub(crate) fn expire_bundles(&self, now: Millis, idle_ms: u64) {
+        self.connections().for_each(|peer| {
+            for opened_by in peer.bundles.lock().expire(now, idle_ms) {
+                let xid = openflow::types::xid(&opened_by);
+                peer.send(xid, &Message::Error(ErrorReport::on(OfpError::BfcTimeout, &opened_by)));
+            }
+        });
+    }
+}

@@ -1,0 +1,183 @@
+//! Flow monitors on connections: requests for them, and what transactions tell them.
+//!
+//! What a monitor is told at first, what it is told from then on, and what it is told after a pause leave nothing out and
+//! tell nothing twice: each begins while the bridge's tables cannot change, as the lock of `Ofproto::writer` is held.
+
+use super::monitors::Monitors;
+use super::peer::Peer;
+use crate::bridge::Ofproto;
+use crate::flow_change::FlowChange;
+use crate::flow_table::Criteria;
+use classifier::LATEST;
+use openflow::message::Message;
+use openflow::monitor::{FlowMonitorRequest, FlowUpdate};
+use openflow::multipart::{Entry, ReplyWriter};
+use openflow::types::Kind;
+use openflow::{OfpError, Version};
+
+/// Bytes of updates queued to a connection above which it is paused.
+const UPDATE_BYTES_MAX: usize = 128 << 10;
+
+impl Ofproto {
+    /// Sets up, changes and ends monitors of a connection, and answers with the flows that are there.
+    ///
+    /// Errors: `OFPMOFC_MONITOR_EXISTS`, `OFPMOFC_UNKNOWN_MONITOR`; `OFPBRC_EPERM` for too many.
+    pub(super) fn monitor_flows(
+        &self,
+        peer: &Peer,
+        (version, xid): (Version, u32),
+        requests: Vec<FlowMonitorRequest>,
+    ) -> Result<(), OfpError> {
+        let mut reply = ReplyWriter::new(version, xid, Kind::FlowMonitorReply).ok_or(OfpError::BrcBadStat)?;
+        let (dump, rules) = {
+            let _writer = self.writer.lock();
+            let mut monitors = peer.monitors.lock();
+            let dump = monitors.change(requests)?;
+            peer.set_watching(&monitors);
+            let rules = if dump.is_empty() { Vec::new() } else { self.collect_in(&Criteria::any(), LATEST) };
+            (dump, rules)
+        };
+        for rule in rules {
+            if let Some(full) = dump.tell(&rule).and_then(|update| reply.push(&Entry::FlowUpdate(&update))) {
+                peer.send_bytes(full);
+            }
+        }
+        peer.send_bytes(reply.finish());
+        peer.go_on_monitoring();
+        Ok(())
+    }
+
+    /// Whether somebody hears of changes of flows.
+    pub(crate) fn is_watched(&self) -> bool {
+        let mut watched = false;
+        self.connections().for_each(|peer| watched |= peer.is_watching());
+        watched
+    }
+
+    /// Tells monitors of the changes that led to this version of the tables.
+    pub(crate) fn tell_monitors(&self, changes: &[FlowChange], version: u64) {
+        self.connections().for_each(|peer| {
+            if !peer.is_watching() {
+                return;
+            }
+            peer.tell(&mut peer.monitors.lock(), changes, version);
+        });
+    }
+
+    /// A connection has taken all that its monitors had to tell: if they are paused, they go on.
+    pub(crate) fn resume_monitors(&self, peer: &Peer) {
+        let (dump, mut rules) = {
+            let _writer = self.writer.lock();
+            let mut monitors = peer.monitors.lock();
+            if !monitors.is_paused() || peer.monitored_bytes() > 0 {
+                return;
+            }
+            let dump = monitors.resume();
+            peer.set_watching(&monitors);
+            (dump, self.collect_in(&Criteria::any(), LATEST))
+        };
+        base::coverage!(ofmonitor_resume);
+        // In the order in which they came.
+        rules.sort_by_key(|rule| rule.versions.added());
+        let mut updates = Updates::new(peer, Peer::send_bytes);
+        rules.iter().filter_map(|rule| dump.tell(rule)).for_each(|update| updates.push(&update));
+        updates.finish();
+        peer.send_mark(FlowUpdate::Resumed);
+        peer.go_on_monitoring();
+    }
+}
+
+/// Updates on their way to a connection, message by message.
+struct Updates<'a> {
+    peer: &'a Peer,
+    send: fn(&Peer, Vec<u8>),
+    message: Option<ReplyWriter>,
+}
+
+impl<'a> Updates<'a> {
+    fn new(peer: &'a Peer, send: fn(&Peer, Vec<u8>)) -> Self {
+        Self { peer, send, message: None }
+    }
+
+    fn push(&mut self, update: &FlowUpdate) {
+        if self.message.is_none() {
+            let version = self.peer.version();
+            self.message = version.and_then(|version| ReplyWriter::new(version, 0, Kind::FlowMonitorReply));
+        }
+        if let Some(full) = self.message.as_mut().and_then(|message| message.push(&Entry::FlowUpdate(update))) {
+            (self.send)(self.peer, full);
+        }
+    }
+
+    /// Sends the last message, if there was anything.
+    fn finish(self) {
+        if let Some(message) = self.message {
+            (self.send)(self.peer, message.finish());
+        }
+    }
+}
+
+impl Peer {
+    /// Ends a monitor.
+    ///
+    /// Errors: `OFPMOFC_UNKNOWN_MONITOR`.
+    pub(super) fn cancel_monitor(&self, id: u32) -> Result<(), OfpError> {
+        let mut monitors = self.monitors.lock();
+        monitors.cancel(id)?;
+        self.set_watching(&monitors);
+        Ok(())
+    }
+
+    /// Tells the monitors of the changes that led to this version of the tables, and has them pause if that is too much.
+    fn tell(&self, monitors: &mut Monitors, changes: &[FlowChange], version: u64) {
+        let mut updates = Updates::new(self, Self::send_monitored);
+        monitors.tell(changes, version, self.id(), |update| updates.push(&update));
+        updates.finish();
+        if !monitors.is_paused() && self.monitored_bytes() > UPDATE_BYTES_MAX {
+            self.pause(monitors, version);
+        }
+    }
+
+    /// Tells the monitors what happened while they were told of all flows.
+    fn go_on_monitoring(&self) {
+        let mut monitors = self.monitors.lock();
+        for (changes, version) in monitors.go_on() {
+            self.tell(&mut monitors, &changes, version);
+        }
+    }
+
+    fn pause(&self, monitors: &mut Monitors, version: u64) {
+        base::coverage!(ofmonitor_pause);
+        monitors.pause(version);
+        self.send_mark(FlowUpdate::Paused);
+    }
+
+    /// Has the monitors pause as if too much were queued by this version of the tables.
+    #[cfg(test)]
+    pub(crate) fn pause_monitors(&self, version: u64) {
+        let mut monitors = self.monitors.lock();
+        if !monitors.is_paused() {
+            self.pause(&mut monitors, version);
+        }
+    }
+
+    /// Sends that there is nothing more for now, or that there is again: an update in OpenFlow 1.4, a message of its own
+    /// before.
+    fn send_mark(&self, mark: FlowUpdate) {
+        let Some(version) = self.version() else { return };
+        let send = match mark {
+            FlowUpdate::Paused => Self::send_monitored,
+            _ => Self::send_bytes,
+        };
+        if version >= Version::V14 {
+            let mut updates = Updates::new(self, send);
+            updates.push(&mark);
+            return updates.finish();
+        }
+        let message = match mark {
+            FlowUpdate::Paused => Message::FlowMonitorPaused,
+            _ => Message::FlowMonitorResumed,
+        };
+        send(self, openflow::message::encode(version, 0, &message));
+    }
+}

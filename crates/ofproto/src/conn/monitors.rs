@@ -1,0 +1,279 @@
+//! Flow monitors of a connection: which flows it wants to hear of, and what it is told (OpenFlow 1.4 section 7.3.5.17; the
+//! Open Networking Foundation's extension 187 and Nicira's before).
+//!
+//! [`Monitors`] is a state machine without sockets and locks. Whoever changes flow tables tells it of each transaction
+//! ([`Monitors::tell`]), one after the other; it says what to send. [`super::monitoring`] joins it to connections.
+//!
+//! To tell of all flows that there are takes its time, so nobody who changes flows waits for it: a [`Dump`] is what there is
+//! to tell with, and changes are kept until it is over ([`Monitors::go_on`]).
+//!
+//! A connection that does not take what it is told is *paused*: from then on it hears only of the end of flows that it knows,
+//! so that no more than these can be queued. When its queue is empty, [`Monitors::resume`] tells what came or changed
+//! meanwhile, as it is by then. What that rests on is the version of the tables in which the pause began: flows that are
+//! older are known, and so are those in their place, which are noted one by one while the pause lasts.
+
+use crate::flow_change::{FlowChange, Requester, What};
+use crate::flow_table::{lead_to, output_to};
+use openflow::monitor::{FlowEvent, FlowMonitorRequest, FlowUpdate, MonitorCommand, MonitoredFlow, flag};
+use openflow::{Action, OfpError};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use xlate::Rule;
+
+/// Monitors that a connection may have: each is looked at for each change.
+pub(crate) const MONITORS_MAX: usize = 4096;
+
+/// The monitors of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct Monitors {
+    all: BTreeMap<u32, FlowMonitorRequest>,
+    pause: Option<Pause>,
+    /// Transactions that are to be told of when a dump is over.
+    waiting: Option<Vec<Transacted>>,
+}
+
+/// What a transaction did, and the version of the tables that it led to.
+pub(crate) type Transacted = (Vec<FlowChange>, u64);
+
+/// What is told of the flows that there are: to monitors that are new, or to all of them after a pause.
+#[derive(Debug)]
+pub(crate) struct Dump {
+    monitors: Vec<FlowMonitorRequest>,
+    pause: Option<Pause>,
+}
+
+/// What was known when a pause began.
+#[derive(Debug)]
+struct Pause {
+    /// The version of the tables: rules that are there since then, or before, are known.
+    version: u64,
+    /// Rules that came into the place of those, by address.
+    replaced: HashMap<usize, Replaced>,
+}
+
+/// A rule in the place of one that was known.
+#[derive(Debug)]
+struct Replaced {
+    missed: Missed,
+    /// What the flow did when the pause began.
+    actions: Arc<[Action]>,
+}
+
+/// What is to be told of a known flow after a pause; the later wins.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Missed {
+    Nothing,
+    Modified,
+    Added,
+}
+
+impl Pause {
+    fn knows(&self, rule: &Arc<Rule>) -> bool {
+        rule.versions.added() <= self.version || self.replaced.contains_key(&address(rule))
+    }
+
+    /// Takes note of a change. If it is to be told in spite of the pause, as it is the end of a flow that was known: what
+    /// the flow did then.
+    fn note(&mut self, change: &FlowChange) -> Option<Arc<[Action]>> {
+        let (old, missed) = match &change.what {
+            What::Added { replaced: None } => return None,
+            What::Added { replaced: Some(old) } => (old, Missed::Added),
+            What::Modified { old } => (old, Missed::Modified),
+            What::Renewed { old } => (old, Missed::Nothing),
+            What::Deleted(_) => {
+                let rule = &change.rule;
+                let known = self.knows(rule);
+                let replaced = self.replaced.remove(&address(rule));
+                return known.then(|| replaced.map_or_else(|| Arc::clone(&rule.actions), |r| r.actions));
+            }
+        };
+        if self.knows(old) {
+            let before = self.replaced.remove(&address(old));
+            let before = before.unwrap_or_else(|| Replaced { missed, actions: Arc::clone(&old.actions) });
+            let replaced = Replaced { missed: before.missed.max(missed), ..before };
+            self.replaced.insert(address(&change.rule), replaced);
+        }
+        None
+    }
+
+    /// What was missed of a rule that is there at the end of the pause, and what the flow did before, if it was known.
+    fn missed<'a>(&'a self, rule: &'a Arc<Rule>) -> (Missed, &'a [Action]) {
+        if rule.versions.added() <= self.version {
+            return (Missed::Nothing, &rule.actions);
+        }
+        self.replaced.get(&address(rule)).map_or((Missed::Added, &rule.actions), |r| (r.missed, &r.actions))
+    }
+}
+
+fn address(rule: &Arc<Rule>) -> usize {
+    Arc::as_ptr(rule).addr()
+}
+
+/// What a flow does, and what it did before.
+type Actions<'a> = [&'a [Action]; 2];
+
+/// Whether a monitor is about a flow that does, or did, this.
+fn admits(monitor: &FlowMonitorRequest, rule: &Rule, matching: &flow::Match, actions: Actions<'_>) -> bool {
+    !rule.is_hidden()
+        && monitor.table_id.is_none_or(|table| table == rule.table)
+        && actions.iter().any(|actions| output_to(actions, monitor.out_port))
+        && actions.iter().any(|actions| lead_to(actions, monitor.out_group))
+        && monitor.matching.contains(matching)
+}
+
+/// The flags of those of `monitors` that want to hear of an event of a flow, together.
+fn flags_of<'a>(
+    monitors: impl IntoIterator<Item = &'a FlowMonitorRequest>,
+    event: u16,
+    rule: &Rule,
+    matching: &flow::Match,
+    actions: Actions<'_>,
+) -> u16 {
+    let wanting = monitors.into_iter().filter(|m| m.flags & event != 0 && admits(m, rule, matching, actions));
+    wanting.fold(0, |flags, m| flags | m.flags)
+}
+
+/// A flow as it is told of.
+fn describe(rule: &Rule, matching: flow::Match, event: FlowEvent, flags: u16) -> FlowUpdate {
+    FlowUpdate::Flow(Box::new(MonitoredFlow {
+        event,
+        table_id: rule.table,
+        priority: rule.openflow_priority(),
+        idle_timeout: rule.idle_timeout,
+        hard_timeout: rule.hard_timeout,
+        cookie: rule.cookie,
+        matching,
+        actions: if flags & flag::ACTIONS == 0 { Vec::new() } else { rule.actions.to_vec() },
+    }))
+}
+
+impl Monitors {
+    /// Sets up, changes and ends monitors: all that is asked for, or nothing. Returns what tells those that are new of the
+    /// flows that there are.
+    ///
+    /// Errors: `OFPMOFC_MONITOR_EXISTS`, `OFPMOFC_UNKNOWN_MONITOR`; `OFPBRC_EPERM` for too many.
+    pub(crate) fn change(&mut self, requests: Vec<FlowMonitorRequest>) -> Result<Dump, OfpError> {
+        let mut all = self.all.clone();
+        let mut new = Vec::new();
+        for request in requests {
+            let id = request.id;
+            let there = all.contains_key(&id);
+            match request.command {
+                MonitorCommand::Add if there => return Err(OfpError::MofcMonitorExists),
+                MonitorCommand::Modify | MonitorCommand::Delete if !there => return Err(OfpError::MofcUnknownMonitor),
+                MonitorCommand::Delete => {
+                    all.remove(&id);
+                    new.retain(|n| *n != id);
+                    continue;
+                }
+                MonitorCommand::Add | MonitorCommand::Modify => {}
+            }
+            if !there && all.len() >= MONITORS_MAX {
+                return Err(OfpError::BrcEperm);
+            }
+            all.insert(id, request);
+            if !new.contains(&id) {
+                new.push(id);
+            }
+        }
+        self.all = all;
+        self.waiting.get_or_insert_default();
+        let monitors = new.iter().filter_map(|id| self.all.get(id).cloned()).collect();
+        Ok(Dump { monitors, pause: None })
+    }
+
+    /// Ends a monitor.
+    ///
+    /// Errors: `OFPMOFC_UNKNOWN_MONITOR`.
+    pub(crate) fn cancel(&mut self, id: u32) -> Result<(), OfpError> {
+        self.all.remove(&id).map(drop).ok_or(OfpError::MofcUnknownMonitor)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        self.pause.is_some()
+    }
+
+    /// Sends what this connection is told of the changes of a transaction, which led to this version of the tables, at once
+    /// or when a dump is over; `me` is its number as a [`Requester`].
+    pub(crate) fn tell(&mut self, changes: &[FlowChange], version: u64, me: u64, mut send: impl FnMut(FlowUpdate)) {
+        if let Some(waiting) = &mut self.waiting {
+            return waiting.push((changes.to_vec(), version));
+        }
+        let mut abbreviated = false;
+        for change in changes {
+            let FlowChange { rule, what, by } = change;
+            let known = self.pause.as_mut().map(|pause| pause.note(change));
+            let paused = known.is_some();
+            let known = match known {
+                Some(None) => continue,
+                known => known.flatten(),
+            };
+            let (kind, event, old) = match what {
+                What::Added { replaced } => (flag::ADD, FlowEvent::Added, replaced.as_ref()),
+                What::Modified { old } => (flag::MODIFY, FlowEvent::Modified, Some(old)),
+                What::Deleted(reason) => (flag::DELETE, FlowEvent::Deleted(*reason as u16), None),
+                What::Renewed { .. } => continue,
+            };
+            let matching = rule.minimatch.expand();
+            let actions = match (&known, old) {
+                (Some(known), _) => [known, known],
+                (None, old) => [&rule.actions, old.map_or(&rule.actions, |old| &old.actions)],
+            };
+            let flags = flags_of(self.all.values(), kind, rule, &matching, actions.map(|list| &**list));
+            if flags == 0 {
+                continue;
+            }
+            match by {
+                Some(Requester { peer, xid }) if *peer == me && flags & flag::OWN == 0 && !paused => {
+                    // All of a transaction are one request's, or a bundle's, which is known by one number too.
+                    if !std::mem::replace(&mut abbreviated, true) {
+                        send(FlowUpdate::Abbreviated(*xid));
+                    }
+                }
+                _ => send(describe(rule, matching, event, flags)),
+            }
+        }
+    }
+
+    /// Tells no more than it must, from this version of the tables on.
+    pub(crate) fn pause(&mut self, version: u64) {
+        self.pause = Some(Pause { version, replaced: HashMap::new() });
+    }
+
+    /// Ends a pause. Returns what tells of the flows that came or changed meanwhile.
+    pub(crate) fn resume(&mut self) -> Dump {
+        self.waiting.get_or_insert_default();
+        Dump { monitors: self.all.values().cloned().collect(), pause: self.pause.take() }
+    }
+
+    /// A dump is over: what was not told because of it is to be told now, in this order.
+    pub(crate) fn go_on(&mut self) -> Vec<Transacted> {
+        self.waiting.take().unwrap_or_default()
+    }
+}
+
+impl Dump {
+    /// Whether there is nothing to tell, whatever flows there are.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pause.is_none() && self.monitors.iter().all(|m| m.flags & flag::INITIAL == 0)
+    }
+
+    /// What is told of a flow that was there when the dump began.
+    pub(crate) fn tell(&self, rule: &Arc<Rule>) -> Option<FlowUpdate> {
+        let (kinds, event, before) = match &self.pause {
+            None => (flag::INITIAL, FlowEvent::Initial, &*rule.actions),
+            Some(pause) => match pause.missed(rule) {
+                (Missed::Nothing, _) => return None,
+                (Missed::Modified, before) => (flag::MODIFY, FlowEvent::Modified, before),
+                (Missed::Added, before) => (flag::ADD | flag::MODIFY, FlowEvent::Added, before),
+            },
+        };
+        let matching = rule.minimatch.expand();
+        let flags = flags_of(&self.monitors, kinds, rule, &matching, [&rule.actions, before]);
+        (flags != 0).then(|| describe(rule, matching, event, flags))
+    }
+}

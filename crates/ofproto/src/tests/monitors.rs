@@ -1,0 +1,416 @@
+//! Flow monitors: what they are told, in virtual time and without sockets; and that whoever goes by it knows the tables.
+
+use super::*;
+use crate::flow_table::{Criteria, output_to};
+use openflow::bundle::{BundleAdd, BundleControl, BundleStep, flag as bundle_flag};
+use openflow::group::{GroupCommand, GroupMod};
+use openflow::monitor::{FlowEvent, FlowMonitorRequest, FlowUpdate, MonitorCommand, MonitoredFlow, flag};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+const ALL: u16 = 0x3f;
+
+fn monitor(id: u32, flags: u16) -> FlowMonitorRequest {
+    FlowMonitorRequest {
+        id,
+        command: MonitorCommand::Add,
+        flags,
+        out_port: PortNo::ANY,
+        out_group: openflow::flow_mod::GROUP_ANY,
+        table_id: None,
+        matching: Match::ANY,
+    }
+}
+
+/// What monitors told; nothing else may have been.
+fn updates(messages: Vec<Message>) -> Vec<FlowUpdate> {
+    let of = |message| match message {
+        Message::StatsReply { body: StatsReply::FlowMonitor(updates), .. } => updates,
+        Message::FlowMonitorPaused => vec![FlowUpdate::Paused],
+        Message::FlowMonitorResumed => vec![FlowUpdate::Resumed],
+        other => panic!("{other:?}"),
+    };
+    messages.into_iter().flat_map(of).collect()
+}
+
+/// The same in short: `+1` for an addition of priority 1, `=`, `-` and `*` for a modification, a deletion and what was there.
+fn short(messages: Vec<Message>) -> String {
+    let of = |update| match update {
+        FlowUpdate::Flow(flow) => match flow.event {
+            FlowEvent::Initial => format!("*{}", flow.priority),
+            FlowEvent::Added => format!("+{}", flow.priority),
+            FlowEvent::Modified => format!("={}", flow.priority),
+            FlowEvent::Deleted(reason) => format!("-{}:{reason}", flow.priority),
+        },
+        FlowUpdate::Abbreviated(xid) => format!("#{xid}"),
+        FlowUpdate::Paused => "paused".into(),
+        FlowUpdate::Resumed => "resumed".into(),
+    };
+    updates(messages).into_iter().map(of).collect::<Vec<_>>().join(" ")
+}
+
+impl Client {
+    fn watch(&self, requests: Vec<FlowMonitorRequest>) -> Vec<Message> {
+        self.send(&Message::StatsRequest { more: false, body: StatsRequest::FlowMonitor(requests) })
+    }
+}
+
+#[test]
+fn changes_are_told_by_flags_and_filters() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 3);
+    let other = Client::new(&br, PeerKind::Controller, Version::V13);
+    other.flow_mod(add(Match::ANY, 1, vec![output(2)]));
+    other.flow_mod(add(in_port(1), 2, vec![output(3)]));
+    for version in Version::ALL {
+        let watch = |request| {
+            let client = Client::new(&br, PeerKind::Service, version);
+            let told = short(client.watch(vec![request]));
+            (client, told)
+        };
+        let initial = if version >= Version::V14 { "*" } else { "+" };
+        let (all, told) = watch(monitor(1, ALL));
+        assert_eq!(told.split(' ').count(), 2, "{told}");
+        assert!(told.starts_with(initial), "{told}");
+        let (to_port_3, told) = watch(FlowMonitorRequest { out_port: PortNo(3), ..monitor(7, ALL) });
+        assert_eq!(told, format!("{initial}2"));
+        let (in_1, _) = watch(FlowMonitorRequest { matching: in_port(1), ..monitor(1, flag::DELETE | flag::MODIFY) });
+        let (table_1, told) = watch(FlowMonitorRequest { table_id: Some(1), ..monitor(1, ALL) });
+        assert_eq!(told, "");
+        let told = || [&all, &to_port_3, &in_1, &table_1].map(|client| short(client.waiting()));
+        other.flow_mod(add(in_port(1), 9, vec![output(2)]));
+        assert_eq!(told(), ["+9", "", "", ""]);
+        let to_3 = FlowMod { actions: vec![output(3)], ..command(FlowModCommand::Modify, in_port(1)) };
+        other.flow_mod(to_3.clone());
+        // The flow of priority 2 is as it was.
+        assert_eq!(told(), ["=9", "=9", "=9", ""]);
+        // Who went by way of the port hears that a flow does not any more.
+        other.flow_mod(FlowMod { actions: vec![], ..to_3.clone() });
+        let [all_told, port, within, _] = told();
+        let sorted = |text: &str| {
+            let mut words: Vec<_> = text.split(' ').map(str::to_owned).collect();
+            words.sort_unstable();
+            words.join(" ")
+        };
+        assert_eq!([all_told, port, within].map(|t| sorted(&t)), ["=2 =9", "=2 =9", "=2 =9"]);
+        other.flow_mod(FlowMod { table_id: Some(0), ..command(FlowModCommand::Delete, in_port(1)) });
+        let [all_told, port, within, _] = told();
+        assert_eq!([all_told, port, within].map(|t| sorted(&t)), ["-2:2 -9:2", "", "-2:2 -9:2"]);
+        other.flow_mod(FlowMod { table_id: Some(1), ..add(in_port(1), 4, vec![]) });
+        assert_eq!(told(), ["+4", "", "", "+4"]);
+        // What replaces is an addition again.
+        other.flow_mod(FlowMod { table_id: Some(1), ..add(in_port(1), 4, vec![]) });
+        assert_eq!(told(), ["+4", "", "", "+4"]);
+        other.flow_mod(FlowMod { table_id: Some(1), ..command(FlowModCommand::Delete, Match::ANY) });
+        assert_eq!(told(), ["-4:2", "", "-4:2", "-4:2"]);
+        other.flow_mod(add(in_port(1), 2, vec![output(3)]));
+        for client in [all, to_port_3, in_1, table_1] {
+            br.connections().remove(&client.peer);
+        }
+    }
+}
+
+#[test]
+fn actions_are_told_to_who_wants_them() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    let [with, without] = [Version::V10, Version::V13].map(|v| Client::new(&br, PeerKind::Service, v));
+    with.watch(vec![monitor(1, ALL)]);
+    without.watch(vec![monitor(1, ALL & !flag::ACTIONS)]);
+    let fm = FlowMod { new_cookie: 5, idle_timeout: 7, ..add(in_port(1), 4, vec![output(2)]) };
+    br.flow_mod(&fm).expect("adds");
+    let flow = |actions| {
+        vec![FlowUpdate::Flow(Box::new(MonitoredFlow {
+            event: FlowEvent::Added,
+            table_id: 0,
+            priority: 4,
+            idle_timeout: 7,
+            hard_timeout: 0,
+            cookie: 5,
+            matching: in_port(1),
+            actions,
+        }))]
+    };
+    assert_eq!(updates(with.waiting()), flow(vec![output(2)]));
+    assert_eq!(updates(without.waiting()), flow(vec![]));
+}
+
+#[test]
+fn ones_own_changes_are_told_in_short() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    let client = Client::new(&br, PeerKind::Service, Version::V13);
+    let full = Client::new(&br, PeerKind::Service, Version::V13);
+    assert_eq!(short(client.watch(vec![monitor(1, ALL & !flag::OWN)])), "");
+    assert_eq!(short(full.watch(vec![monitor(1, ALL)])), "");
+    assert_eq!(short(client.flow_mod(add(in_port(1), 1, vec![output(2)]))), "#9");
+    assert_eq!(short(client.flow_mod(add(in_port(2), 2, vec![output(2)]))), "#9");
+    assert_eq!(short(client.flow_mod(command(FlowModCommand::Delete, Match::ANY))), "#9");
+    assert_eq!(short(full.waiting()).len(), "+1 +2 -1:2 -2:2".len());
+    // What others do is told in full, and what the switch does by itself.
+    assert_eq!(short(full.flow_mod(FlowMod { hard_timeout: 1, ..add(Match::ANY, 3, vec![]) })), "+3");
+    assert_eq!(short(client.waiting()), "+3");
+    lab.clock.warp(1001);
+    lab.switch.housekeeping();
+    assert_eq!(short(client.waiting()), "-3:1");
+    // A bundle is told of once.
+    let control = |step: BundleStep| {
+        let control = BundleControl { bundle_id: 5, ty: step.wire(false), flags: bundle_flag::ATOMIC };
+        client.send(&Message::BundleControl(control))
+    };
+    for n in 1..5 {
+        let message = Message::FlowMod(Form::Standard, Box::new(add(Match::ANY, n, vec![])));
+        let add = BundleAdd { bundle_id: 5, flags: bundle_flag::ATOMIC, message };
+        assert_eq!(client.send(&Message::BundleAdd(Box::new(add))), []);
+    }
+    let told = control(BundleStep::Commit);
+    assert_eq!(short(told[..1].to_vec()), "#9");
+    assert!(matches!(told[1..], [Message::BundleControl(_)]), "{told:?}");
+}
+
+#[test]
+fn why_flows_go() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    let client = Client::new(&br, PeerKind::Service, Version::V14);
+    let other = Client::new(&br, PeerKind::Service, Version::V13);
+    other.send(&Message::GroupMod(GroupMod::new(GroupCommand::Add, 7)));
+    other.flow_mod(add(in_port(1), 1, vec![Action::Group(7)]));
+    other.flow_mod(FlowMod { idle_timeout: 5, ..add(in_port(1), 2, vec![]) });
+    other.flow_mod(FlowMod { hard_timeout: 6, ..add(in_port(1), 3, vec![]) });
+    other.flow_mod(add(in_port(1), 4, vec![]));
+    client.watch(vec![monitor(1, flag::DELETE)]);
+    lab.clock.warp(5_000);
+    lab.switch.housekeeping();
+    lab.clock.warp(1_000);
+    lab.switch.housekeeping();
+    other.send(&Message::GroupMod(GroupMod::new(GroupCommand::Delete, 7)));
+    br.flush_flows();
+    assert_eq!(short(client.waiting()), "-2:0 -3:1 -1:3 -4:2");
+}
+
+#[test]
+fn what_is_learned_and_what_goes_with_it() {
+    use openflow::action::Learn;
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    let client = Client::new(&br, PeerKind::Service, Version::V13);
+    client.watch(vec![monitor(1, ALL & !flag::OWN)]);
+    let learn = Learn { table: 1, priority: 5, delete_learned: true, cookie: 3, ..Learn::default() };
+    assert_eq!(short(client.flow_mod(add(Match::ANY, 1, vec![Action::Learn(Arc::new(learn))]))), "#9");
+    lab.send("br-1", &[frame(1, 2)]);
+    assert_eq!(short(client.waiting()), "+5");
+    // The learned flow was not named in the request.
+    assert_eq!(
+        short(client.flow_mod(FlowMod { table_id: Some(0), ..command(FlowModCommand::Delete, Match::ANY) })),
+        "#9 -5:2"
+    );
+}
+
+#[test]
+fn mistakes_about_monitors() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    let with = |version| Client::new(&br, PeerKind::Service, version);
+    let (v10, v13, v14) = (with(Version::V10), with(Version::V13), with(Version::V14));
+    let error = |client: &Client, request| error_of(&client.watch(vec![request]));
+    let change = |command, id| FlowMonitorRequest { command, ..monitor(id, ALL) };
+    for client in [&v10, &v13, &v14] {
+        assert_eq!(short(client.watch(vec![monitor(1, ALL)])), "");
+        assert_eq!(error(client, monitor(1, ALL)), Some(OfpError::MofcMonitorExists));
+        assert_eq!(error(client, monitor(2, flag::INITIAL)), Some(OfpError::MofcBadFlags));
+        // All or nothing.
+        let both = vec![monitor(3, ALL), monitor(3, ALL)];
+        assert_eq!(error_of(&client.watch(both)), Some(OfpError::MofcMonitorExists));
+        assert_eq!(short(client.watch(vec![monitor(3, flag::ADD), monitor(4, flag::DELETE)])), "");
+    }
+    for client in [&v10, &v13] {
+        assert_eq!(error_of(&client.send(&Message::FlowMonitorCancel(9))), Some(OfpError::MofcUnknownMonitor));
+        assert_eq!(error_of(&client.send(&Message::FlowMonitorCancel(1))), None);
+        assert_eq!(error_of(&client.send(&Message::FlowMonitorCancel(1))), Some(OfpError::MofcUnknownMonitor));
+    }
+    assert_eq!(error(&v14, change(MonitorCommand::Delete, 9)), Some(OfpError::MofcUnknownMonitor));
+    assert_eq!(error(&v14, change(MonitorCommand::Modify, 9)), Some(OfpError::MofcUnknownMonitor));
+    assert_eq!(short(v14.watch(vec![change(MonitorCommand::Delete, 1)])), "");
+    br.flow_mod(&add(Match::ANY, 1, vec![])).expect("adds");
+    let told = [&v10, &v13, &v14].map(|client| short(client.waiting()));
+    assert_eq!(told, ["+1", "+1", "+1"]);
+    // A change tells what is there anew.
+    assert_eq!(short(v14.watch(vec![change(MonitorCommand::Modify, 3)])), "*1");
+}
+
+/// A controller that knows flows from what a monitor tells alone: all of them, or those that output to a port.
+struct Mirror {
+    client: Client,
+    out_port: PortNo,
+    flows: BTreeMap<(u16, String), (u64, Vec<Action>)>,
+}
+
+impl Mirror {
+    fn new(bridge: &Arc<Ofproto>, version: Version, out_port: PortNo) -> Self {
+        let client = Client::new(bridge, PeerKind::Service, version);
+        let told = client.watch(vec![FlowMonitorRequest { out_port, ..monitor(1, ALL) }]);
+        let mut mirror = Self { client, out_port, flows: BTreeMap::new() };
+        mirror.hear(told);
+        mirror
+    }
+
+    fn hear(&mut self, told: Vec<Message>) {
+        for update in updates(told) {
+            let FlowUpdate::Flow(flow) = update else { continue };
+            let key = (flow.priority, format!("{:?}", flow.matching.key().in_port()));
+            let known = self.flows.remove(&key).is_some();
+            match flow.event {
+                FlowEvent::Deleted(_) => assert!(known, "unknown, and deleted"),
+                // One that did not output to the port before is news.
+                FlowEvent::Modified => assert!(known || self.out_port != PortNo::ANY, "unknown, and modified"),
+                FlowEvent::Initial | FlowEvent::Added => {}
+            }
+            if !matches!(flow.event, FlowEvent::Deleted(_)) && output_to(&flow.actions, self.out_port) {
+                self.flows.insert(key, (flow.cookie, flow.actions));
+            }
+        }
+    }
+
+    /// Reads all that is told, and goes on from a pause if there was one.
+    fn catch_up(&mut self, bridge: &Ofproto) {
+        self.hear(self.client.waiting());
+        bridge.resume_monitors(&self.client.peer);
+        self.hear(self.client.waiting());
+        let entry = |rule: &Arc<xlate::Rule>| {
+            let key = (rule.openflow_priority(), format!("{:?}", rule.minimatch.expand().key().in_port()));
+            (key, (rule.cookie, rule.actions.to_vec()))
+        };
+        let criteria = Criteria { out_port: self.out_port, ..Criteria::any() };
+        let there: BTreeMap<_, _> = bridge.collect(&criteria).iter().map(entry).collect();
+        assert_eq!(self.flows, there);
+    }
+}
+
+/// One step of a controller beside the monitor's, or of the connection that it is on.
+#[derive(Clone, Debug)]
+enum Step {
+    Mod(FlowModCommand, u16, Option<u32>, u64, u32),
+    Pause,
+    Read,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    use FlowModCommand::{Add, Delete, DeleteStrict, Modify, ModifyStrict};
+    let commands = prop::sample::select(vec![Add, Add, Modify, ModifyStrict, Delete, DeleteStrict]);
+    let change = (commands, 1u16..4, prop::option::of(1u32..4), 0u64..3, 1u32..4)
+        .prop_map(|(command, priority, port, cookie, to)| Step::Mod(command, priority, port, cookie, to));
+    prop::collection::vec(prop_oneof![6 => change, 1 => Just(Step::Pause), 1 => Just(Step::Read)], 1..40)
+}
+
+proptest! {
+    #[test]
+    fn who_goes_by_what_is_told_knows_the_tables(steps in steps(), version in 0usize..6) {
+        let mut lab = Lab::new();
+        let br = lab.bridge("br", 3);
+        let version = Version::ALL[version];
+        let mut mirrors = [PortNo::ANY, PortNo(2)].map(|port| Mirror::new(&br, version, port));
+        for step in steps {
+            match step {
+                Step::Mod(command, priority, port, cookie, to) => {
+                    let matching = port.map_or(Match::ANY, in_port);
+                    let fm = FlowMod {
+                        priority,
+                        matching,
+                        table_id: Some(0),
+                        new_cookie: cookie,
+                        modify_cookie: true,
+                        // With a mask, a modification adds nothing.
+                        cookie_mask: u64::from(command == FlowModCommand::Modify) << 63,
+                        actions: vec![output(to)],
+                        ..FlowMod::new(command)
+                    };
+                    br.flow_mod(&fm).expect("is right");
+                }
+                Step::Pause => {
+                    let version = br.tables().view().version;
+                    mirrors.iter().for_each(|mirror| mirror.client.peer.pause_monitors(version));
+                }
+                Step::Read => mirrors.iter_mut().for_each(|mirror| mirror.catch_up(&br)),
+            }
+        }
+        mirrors.iter_mut().for_each(|mirror| mirror.catch_up(&br));
+    }
+}
+
+#[test]
+fn monitors_that_begin_and_go_on_while_others_change_flows_miss_nothing() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 3);
+    let rounds = 4000u64;
+    let mut mirrors = Vec::new();
+    std::thread::scope(|scope| {
+        let changes = scope.spawn(|| {
+            let mut rng = base::rng::Rng::seeded(7);
+            for cookie in 0..rounds {
+                use FlowModCommand::{Add, DeleteStrict, ModifyStrict};
+                let command = [Add, Add, ModifyStrict, DeleteStrict][rng.below(4) as usize];
+                let fm = FlowMod {
+                    priority: rng.below(300) as u16,
+                    table_id: Some(0),
+                    new_cookie: cookie,
+                    modify_cookie: true,
+                    actions: vec![output(1 + rng.below(3) as u32)],
+                    ..FlowMod::new(command)
+                };
+                br.flow_mod(&fm).expect("is right");
+            }
+        });
+        while !changes.is_finished() {
+            if mirrors.len() < 20 {
+                mirrors.push(Mirror::new(&br, Version::V14, PortNo::ANY));
+            }
+            for mirror in &mut mirrors {
+                {
+                    let _no_change = br.writer.lock();
+                    mirror.client.peer.pause_monitors(br.tables().view().version);
+                }
+                mirror.hear(mirror.client.waiting());
+                br.resume_monitors(&mirror.client.peer);
+            }
+        }
+    });
+    mirrors.push(Mirror::new(&br, Version::V10, PortNo::ANY));
+    mirrors.iter_mut().for_each(|mirror| mirror.catch_up(&br));
+}
+
+#[test]
+fn a_connection_that_does_not_read_is_paused() {
+    for version in Version::ALL {
+        let mut lab = Lab::new();
+        let br = lab.bridge("br", 3);
+        let client = Client::new(&br, PeerKind::Service, version);
+        client.watch(vec![monitor(1, ALL)]);
+        let flow = |n: u32| {
+            let mut m = Match::ANY;
+            m.set(Field::EthDst, n.into());
+            add(m, 1, vec![output(1)])
+        };
+        for n in 0..10_000 {
+            br.flow_mod(&flow(n)).expect("adds");
+        }
+        let queued = client.peer.queued();
+        assert!((128 << 10..129 << 10).contains(&queued), "{queued}");
+        // Of flows that it knows, it hears when they go.
+        br.flow_mod(&FlowMod { command: FlowModCommand::DeleteStrict, ..flow(0) }).expect("deletes");
+        br.flow_mod(&FlowMod { command: FlowModCommand::DeleteStrict, ..flow(9_999) }).expect("deletes");
+        br.flow_mod(&FlowMod { command: FlowModCommand::ModifyStrict, actions: vec![], ..flow(1) }).expect("modifies");
+        let mut told = short(client.waiting());
+        let at_pause = told.split_off(told.find("paused").expect("is paused"));
+        assert_eq!(at_pause, "paused -1:2");
+        let known = told.split(' ').filter(|word| *word == "+1").count();
+        br.resume_monitors(&client.peer);
+        let told = short(client.waiting());
+        assert!(told.ends_with(" resumed"), "{}", &told[told.len() - 40..]);
+        let count = |what| told.split(' ').filter(|word| *word == what).count();
+        assert_eq!((count("+1"), count("=1")), (9_999 - known, 1));
+        // From here on, changes are told one by one again.
+        br.flow_mod(&flow(77_777)).expect("adds");
+        assert_eq!(short(client.waiting()), "+1");
+    }
+}

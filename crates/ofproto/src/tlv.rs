@@ -1,0 +1,215 @@
+//! The table of a bridge that maps tunnel options to the fields `tun_metadata0` to `tun_metadata63`.
+//!
+//! In messages, options are values beside a match's key; in flow tables, bits of the key where the table has put them. A field
+//! that flows use stays mapped, so that its bits always mean the same.
+
+use crate::bridge::Ofproto;
+use crate::flow_table::Criteria;
+use flow::{Field, Match, OptionPlace};
+use openflow::tlv::{TLV_FIELDS, TlvCommand, TlvMap, TlvTableMod, TlvTableReply};
+use openflow::{Action, FlowMod, OfpError};
+use std::collections::BTreeMap;
+use xlate::Rule;
+
+/// Bytes that the values of all mapped options have in a flow key.
+const SPACE: u32 = 4 * OptionPlace::COUNT as u32;
+
+/// Which options are mapped, by the numbers of their fields, and where the key has them.
+#[derive(Debug, Default)]
+pub(crate) struct TlvTable(BTreeMap<u16, (TlvMap, Vec<OptionPlace>)>);
+
+impl Ofproto {
+    /// Changes the mapping of tunnel options.
+    ///
+    /// Errors: those of [`TlvTable::change`], and `NXTTMFC_INVALID_TLV_DEL` for a field that a flow uses.
+    pub(crate) fn change_tlvs(&self, change: &TlvTableMod) -> Result<(), OfpError> {
+        let mut tlvs = self.tlvs.lock();
+        let goes = |index: u16| match change.command {
+            TlvCommand::Add => false,
+            TlvCommand::Delete => change.maps.iter().any(|map| map.index == index),
+            TlvCommand::Clear => true,
+        };
+        let going: Vec<u16> = tlvs.0.keys().copied().filter(|index| goes(*index)).collect();
+        if !going.is_empty() && self.collect(&Criteria::any()).iter().any(|rule| tlvs.is_used(rule, &going)) {
+            return Err(OfpError::NxttmfcInvalidTlvDel);
+        }
+        tlvs.change(change)
+    }
+
+    /// The mapping of tunnel options.
+    pub(crate) fn tlvs(&self) -> TlvTableReply {
+        self.tlvs.lock().reply()
+    }
+
+    /// Makes the options of a match bits of its key.
+    ///
+    /// Errors: `NXFMFC_INVALID_TLV_FIELD` for one that is not mapped, `OFPBMC_BAD_LEN` for a longer one than is mapped.
+    pub(crate) fn place_options(&self, matching: &mut Match) -> Result<(), OfpError> {
+        if matching.options().is_empty() { Ok(()) } else { self.tlvs.lock().place(matching) }
+    }
+
+    /// The same for a flow, whose actions may name mapped options only.
+    pub(crate) fn place_options_of(&self, fm: &mut FlowMod) -> Result<(), OfpError> {
+        self.place_options(&mut fm.matching)?;
+        self.check_options(&fm.actions)
+    }
+
+    /// Refuses actions that name options that are not mapped.
+    ///
+    /// Errors: `NXFMFC_INVALID_TLV_FIELD`.
+    pub(crate) fn check_options(&self, actions: &[Action]) -> Result<(), OfpError> {
+        let mut named = Vec::new();
+        actions.iter().for_each(|action| action.tunnel_options(&mut |field| named.push(field)));
+        if named.is_empty() {
+            return Ok(());
+        }
+        let tlvs = self.tlvs.lock();
+        let mapped = |field: &Field| index_of(*field).is_some_and(|index| tlvs.0.contains_key(&index));
+        if named.iter().all(mapped) { Ok(()) } else { Err(OfpError::NxfmfcInvalidTlvField) }
+    }
+
+    /// The match of a rule as controllers are told it: with options as values.
+    pub(crate) fn match_of(&self, rule: &Rule) -> Match {
+        let mut matching = rule.minimatch.expand();
+        if matching.mask().0[flow::layout::TUN_METADATA..flow::layout::REGS].iter().any(|word| *word != 0) {
+            self.tlvs.lock().tell(&mut matching);
+        }
+        matching
+    }
+}
+
+/// The number of a field `tun_metadata`.
+fn index_of(field: Field) -> Option<u16> {
+    if let flow::Loc::TunMetadata(index) = field.info().loc { Some(index.into()) } else { None }
+}
+
+impl TlvTable {
+    /// Changes the table, all of it or nothing.
+    ///
+    /// Errors: `NXTTMFC_ALREADY_MAPPED` for a field, `NXTTMFC_DUP_ENTRY` for an option that another field stands for,
+    /// `NXTTMFC_TABLE_FULL`.
+    fn change(&mut self, change: &TlvTableMod) -> Result<(), OfpError> {
+        match change.command {
+            TlvCommand::Add => self.add(&change.maps)?,
+            // A field that is not mapped stays so.
+            TlvCommand::Delete => self.0.retain(|index, _| change.maps.iter().all(|map| map.index != *index)),
+            TlvCommand::Clear => self.0.clear(),
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, added: &[TlvMap]) -> Result<(), OfpError> {
+        let mut table = self.0.clone();
+        for map in added {
+            if table.contains_key(&map.index) {
+                return Err(OfpError::NxttmfcAlreadyMapped);
+            }
+            if table.values().any(|(old, _)| (old.class, old.ty) == (map.class, map.ty)) {
+                return Err(OfpError::NxttmfcDupEntry);
+            }
+            let taken: Vec<OptionPlace> = table.values().flat_map(|(_, places)| places.clone()).collect();
+            let free = (0..OptionPlace::COUNT).filter_map(OptionPlace::new).filter(|place| !taken.contains(place));
+            let places: Vec<OptionPlace> = free.take(usize::from(map.len / 4)).collect();
+            if places.len() < usize::from(map.len / 4) {
+                return Err(OfpError::NxttmfcTableFull);
+            }
+            table.insert(map.index, (*map, places));
+        }
+        self.0 = table;
+        Ok(())
+    }
+
+    /// What a controller is told.
+    fn reply(&self) -> TlvTableReply {
+        let maps = self.0.values().map(|(map, _)| *map).collect();
+        TlvTableReply { max_option_space: SPACE, max_fields: TLV_FIELDS, maps }
+    }
+
+    fn place(&self, matching: &mut Match) -> Result<(), OfpError> {
+        for option in matching.take_options() {
+            let (_, places) = self.0.get(&option.index().into()).ok_or(OfpError::NxfmfcInvalidTlvField)?;
+            if !matching.place_option(&option, places) {
+                return Err(OfpError::BmcBadLen);
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&self, matching: &mut Match) {
+        for (index, (_, places)) in &self.0 {
+            let field = Field::from_name(&format!("tun_metadata{index}"));
+            if let Some(option) = field.and_then(|field| matching.option_at(field, places)) {
+                matching.set_option(option);
+            }
+        }
+    }
+
+    /// Whether a rule's match or its actions use one of these fields.
+    fn is_used(&self, rule: &Rule, fields: &[u16]) -> bool {
+        let mut matching = rule.minimatch.expand();
+        self.tell(&mut matching);
+        let mut used = matching.options().iter().any(|option| fields.contains(&option.index().into()));
+        let mut note = |field| used |= index_of(field).is_some_and(|index| fields.contains(&index));
+        rule.actions.iter().for_each(|action| action.tunnel_options(&mut note));
+        used
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(ty: u8, len: u8, index: u16) -> TlvMap {
+        TlvMap { class: 0xffff, ty, len, index }
+    }
+
+    #[test]
+    fn a_change_is_made_whole_or_not_at_all() {
+        let mut table = TlvTable::default();
+        let mut change = |command, maps: &[TlvMap]| {
+            let result = table.change(&TlvTableMod { command, maps: maps.to_vec() });
+            (result, table.reply().maps)
+        };
+        let (first, big) = (map(0, 4, 5), [map(1, 124, 1), map(2, 120, 2)]);
+        assert_eq!(change(TlvCommand::Add, &[first]), (Ok(()), vec![first]));
+        assert_eq!(change(TlvCommand::Add, &[map(3, 4, 5)]), (Err(OfpError::NxttmfcAlreadyMapped), vec![first]));
+        assert_eq!(change(TlvCommand::Add, &[map(0, 4, 6)]), (Err(OfpError::NxttmfcDupEntry), vec![first]));
+        assert_eq!(change(TlvCommand::Add, &[big[0], map(1, 4, 7)]), (Err(OfpError::NxttmfcDupEntry), vec![first]));
+        assert_eq!(change(TlvCommand::Add, &big), (Ok(()), vec![big[0], big[1], first]));
+        let full = (Err(OfpError::NxttmfcTableFull), vec![big[0], big[1], first]);
+        assert_eq!(change(TlvCommand::Add, &[map(9, 4, 9)]), full);
+        // The field counts, whatever option is named.
+        assert_eq!(change(TlvCommand::Delete, &[map(77, 8, 1), map(78, 8, 60)]), (Ok(()), vec![big[1], first]));
+        assert_eq!(change(TlvCommand::Clear, &[]), (Ok(()), vec![]));
+    }
+
+    #[test]
+    fn options_go_into_the_key_and_come_out_of_it() {
+        let mut table = TlvTable::default();
+        // What is taken need not be of one piece.
+        assert_eq!(table.add(&[map(1, 120, 1), map(2, 4, 2), map(3, 120, 3)]), Ok(()));
+        table.0.remove(&1);
+        table.0.remove(&3);
+        assert_eq!(table.add(&[map(4, 124, 4), map(5, 120, 5)]), Ok(()));
+        let wide = format!("0x{}", "a5".repeat(124));
+        for text in [
+            "tun_metadata2=0x5",
+            "tun_metadata2",
+            "tun_metadata2=0x1/0x3",
+            &format!("tun_metadata4={wide},tun_metadata5=0"),
+        ] {
+            let told = flow::text::parse_match(text, &flow::NoNames).expect(text);
+            let mut m = told.clone();
+            assert_eq!(table.place(&mut m), Ok(()), "{text}");
+            assert!(m.options().is_empty() && m != Match::ANY);
+            table.tell(&mut m);
+            assert_eq!(m.options(), told.options(), "{text}");
+        }
+        for (text, error) in
+            [("tun_metadata1=5", OfpError::NxfmfcInvalidTlvField), ("tun_metadata2=0x123456789a", OfpError::BmcBadLen)]
+        {
+            let mut m = flow::text::parse_match(text, &flow::NoNames).expect(text);
+            assert_eq!(table.place(&mut m), Err(error), "{text}");
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! `nat`, which stands in `ct` only: how addresses and ports of a connection are translated (ovs-actions(7); NXAST_NAT).
+
+use super::Action;
+use super::encode::nicira;
+use super::parse::{ActionError, error};
+use crate::bytes::{Put, Reader};
+use crate::error::OfpError;
+use flow::text::next_key_value;
+use std::fmt::Write;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+const LEN: OfpError = OfpError::BacBadLen;
+const ARGUMENT: OfpError = OfpError::BacBadArgument;
+
+/// `NX_NAT_F_*`.
+mod flag {
+    pub(super) const SRC: u16 = 1;
+    pub(super) const DST: u16 = 2;
+    pub(super) const PERSISTENT: u16 = 4;
+    pub(super) const HASH: u16 = 8;
+    pub(super) const RANDOM: u16 = 16;
+}
+
+/// `NX_NAT_RANGE_*`: which bounds of ranges are there.
+mod range {
+    pub(super) const IPV4_MIN: u16 = 1;
+    pub(super) const IPV4_MAX: u16 = 2;
+    pub(super) const IPV6_MIN: u16 = 4;
+    pub(super) const IPV6_MAX: u16 = 8;
+    pub(super) const PROTO_MIN: u16 = 16;
+    pub(super) const PROTO_MAX: u16 = 32;
+}
+
+/// Which of a packet's addresses are translated.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum NatKind {
+    /// Source address and port.
+    Src,
+    /// Destination address and port.
+    Dst,
+}
+
+impl NatKind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Src => "src",
+            Self::Dst => "dst",
+        }
+    }
+}
+
+/// The addresses to choose from: the first, and the last if there is more than one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum NatAddresses {
+    /// The packet's own.
+    None,
+    /// IPv4.
+    Ipv4(Ipv4Addr, Option<Ipv4Addr>),
+    /// IPv6.
+    Ipv6(Ipv6Addr, Option<Ipv6Addr>),
+}
+
+/// Parameters of `nat`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Nat {
+    /// What a new connection is given; `None` to do to a packet what its connection was given.
+    pub kind: Option<NatKind>,
+    /// Choose the same address after a restart.
+    pub persistent: bool,
+    /// Choose the port by a hash of addresses and the other port.
+    pub hash: bool,
+    /// Choose the port at random.
+    pub random: bool,
+    /// Addresses to choose from.
+    pub addresses: NatAddresses,
+    /// Ports to choose from: the first, not 0, and the last if there is more than one. Only where there are addresses.
+    pub ports: Option<(u16, Option<u16>)>,
+}
+
+impl Default for Nat {
+    /// What `nat` means without parameters.
+    fn default() -> Self {
+        Self { kind: None, persistent: false, hash: false, random: false, addresses: NatAddresses::None, ports: None }
+    }
+}
+
+impl Nat {
+    /// Whether the action is without any flag.
+    pub(super) fn is_bare(&self) -> bool {
+        self.flags() == 0
+    }
+
+    fn flags(&self) -> u16 {
+        let kind = match self.kind {
+            Some(NatKind::Src) => flag::SRC,
+            Some(NatKind::Dst) => flag::DST,
+            None => 0,
+        };
+        let bits = [(self.persistent, flag::PERSISTENT), (self.hash, flag::HASH), (self.random, flag::RANDOM)];
+        bits.into_iter().filter(|(on, _)| *on).fold(kind, |flags, (_, bit)| flags | bit)
+    }
+}
+
+/// The body of NXAST_NAT.
+pub(super) fn decode(mut r: Reader<'_>) -> Result<Action, OfpError> {
+    r.take(2).ok_or(LEN)?;
+    let (flags, present) = (r.u16().ok_or(LEN)?, r.u16().ok_or(LEN)?);
+    let has = |bits| flags & bits == bits;
+    if flags > 0x1f || has(flag::SRC | flag::DST) || has(flag::HASH | flag::RANDOM) {
+        return Err(ARGUMENT);
+    }
+    let kind = match () {
+        () if has(flag::SRC) => Some(NatKind::Src),
+        () if has(flag::DST) => Some(NatKind::Dst),
+        () => None,
+    };
+    let addresses = decode_addresses(&mut r, present)?;
+    let ports = match (present & range::PROTO_MIN != 0, present & range::PROTO_MAX != 0) {
+        (false, false) => None,
+        (true, _) if addresses == NatAddresses::None => return Err(ARGUMENT),
+        (true, to) => {
+            let min = r.u16().filter(|min| *min != 0).ok_or(ARGUMENT)?;
+            let max = if to { Some(r.u16().filter(|max| *max >= min).ok_or(ARGUMENT)?) } else { None };
+            Some((min, max))
+        }
+        (false, true) => return Err(ARGUMENT),
+    };
+    let (persistent, hash, random) = (has(flag::PERSISTENT), has(flag::HASH), has(flag::RANDOM));
+    Ok(Action::Nat(Box::new(Nat { kind, persistent, hash, random, addresses, ports })))
+}
+
+fn decode_addresses(r: &mut Reader<'_>, present: u16) -> Result<NatAddresses, OfpError> {
+    let v4 = (present & range::IPV4_MIN != 0, present & range::IPV4_MAX != 0);
+    let v6 = (present & range::IPV6_MIN != 0, present & range::IPV6_MAX != 0);
+    match (v4, v6) {
+        ((false, false), (false, false)) => Ok(NatAddresses::None),
+        ((true, to), (false, false)) => {
+            let min = r.u32().filter(|min| *min != 0).ok_or(ARGUMENT)?;
+            let max = if to { Some(r.u32().filter(|max| *max >= min).ok_or(ARGUMENT)?) } else { None };
+            Ok(NatAddresses::Ipv4(min.into(), max.map(Into::into)))
+        }
+        ((false, false), (true, to)) => {
+            let min = r.uint(16).filter(|min| *min != 0).ok_or(ARGUMENT)?;
+            let max = if to { Some(r.uint(16).filter(|max| *max >= min).ok_or(ARGUMENT)?) } else { None };
+            Ok(NatAddresses::Ipv6(min.into(), max.map(Into::into)))
+        }
+        _ => Err(ARGUMENT),
+    }
+}
+
+pub(super) fn encode(out: &mut Vec<u8>, nat: &Nat) {
+    let both = |min, max, to: bool| min | if to { max } else { 0 };
+    let addresses = match nat.addresses {
+        NatAddresses::None => 0,
+        NatAddresses::Ipv4(_, max) => both(range::IPV4_MIN, range::IPV4_MAX, max.is_some()),
+        NatAddresses::Ipv6(_, max) => both(range::IPV6_MIN, range::IPV6_MAX, max.is_some()),
+    };
+    let ports = nat.ports.map_or(0, |(_, max)| both(range::PROTO_MIN, range::PROTO_MAX, max.is_some()));
+    nicira(out, 36, |b| {
+        b.put_zeros(2);
+        b.put_u16(nat.flags());
+        b.put_u16(addresses | ports);
+        match nat.addresses {
+            NatAddresses::None => {}
+            NatAddresses::Ipv4(min, max) => [Some(min), max].into_iter().flatten().for_each(|ip| b.put_u32(ip.into())),
+            NatAddresses::Ipv6(min, max) => {
+                [Some(min), max].into_iter().flatten().for_each(|ip| b.put_uint(ip.into(), 16));
+            }
+        }
+        if let Some((min, max)) = nat.ports {
+            [Some(min), max].into_iter().flatten().for_each(|port| b.put_u16(port));
+        }
+    });
+}
+
+/// `nat` or `nat(src=ADDRESSES:PORTS,FLAG...)`.
+pub(super) fn parse(text: &str) -> Result<Action, ActionError> {
+    let (mut nat, mut rest) = (Nat::default(), text);
+    while let Some((key, value)) = next_key_value(&mut rest) {
+        let value = value.unwrap_or("");
+        let kind = match key {
+            "src" => NatKind::Src,
+            "dst" => NatKind::Dst,
+            "persistent" => {
+                nat.persistent = true;
+                continue;
+            }
+            "hash" => {
+                nat.hash = true;
+                continue;
+            }
+            "random" => {
+                nat.random = true;
+                continue;
+            }
+            _ => return error(format!("invalid key \"{key}\" in \"nat\" argument")),
+        };
+        if nat.kind.is_some_and(|other| other != kind) {
+            return error("May only specify one of \"src\" or \"dst\".");
+        }
+        nat.kind = Some(kind);
+        if !value.is_empty() {
+            (nat.addresses, nat.ports) = parse_range(value)?;
+        }
+    }
+    if nat.kind.is_none() && !nat.is_bare() {
+        return error("Flags allowed only with \"src\" or \"dst\".");
+    }
+    if nat.hash && nat.random {
+        return error("Both \"hash\" and \"random\" are not allowed.");
+    }
+    Ok(Action::Nat(Box::new(nat)))
+}
+
+type Range = (NatAddresses, Option<(u16, Option<u16>)>);
+
+/// `ADDRESS[-ADDRESS][:PORT[-PORT]]`; an IPv6 address before a port stands in brackets. An address of zeros stands for
+/// none, and a port 0 as well.
+fn parse_range(text: &str) -> Result<Range, ActionError> {
+    let invalid = || ActionError(format!("invalid nat range \"{text}\""));
+    let (first, rest) = address(text);
+    let (second, rest) = match rest.strip_prefix('-') {
+        Some(rest) => match address(rest) {
+            ("", _) => return Err(invalid()),
+            (second, rest) => (Some(second), rest),
+        },
+        None => (None, rest),
+    };
+    let addresses = if let Ok(min) = first.parse::<Ipv4Addr>() {
+        let max = bound(second, min).ok_or_else(invalid)?;
+        if min.is_unspecified() { NatAddresses::None } else { NatAddresses::Ipv4(min, max) }
+    } else {
+        let min = first.parse::<Ipv6Addr>().map_err(|_| invalid())?;
+        let max = bound(second, min).ok_or_else(invalid)?;
+        if min.is_unspecified() { NatAddresses::None } else { NatAddresses::Ipv6(min, max) }
+    };
+    let Some(ports) = rest.strip_prefix(':') else {
+        let at = text.len() - rest.len();
+        return match rest {
+            "" => Ok((addresses, None)),
+            _ => error(format!("garbage ({rest}) after nat range \"{text}\" (pos: {at})")),
+        };
+    };
+    let (min, max) = ports.split_once('-').map_or((ports, None), |(min, max)| (min, Some(max)));
+    let min = min.parse::<u16>().map_err(|_| invalid())?;
+    let max = bound(max, min).ok_or_else(invalid)?;
+    if min == 0 && max.is_some() {
+        return Err(invalid());
+    }
+    let ports = (min != 0 && addresses != NatAddresses::None).then_some((min, max));
+    Ok((addresses, ports))
+}
+
+/// The end of a range that begins at `min`, which is none if it is the same; `None` if it is no such value or comes before.
+fn bound<T: std::str::FromStr + PartialOrd + Copy>(text: Option<&str>, min: T) -> Option<Option<T>> {
+    match text.map(|text| text.parse::<T>().ok()) {
+        None => Some(None),
+        Some(Some(max)) if max > min => Some(Some(max)),
+        Some(Some(max)) if max >= min => Some(None),
+        _ => None,
+    }
+}
+
+/// Takes an address off the front of `text`, in brackets or not.
+fn address(text: &str) -> (&str, &str) {
+    if let Some((address, rest)) = text.strip_prefix('[').and_then(|text| text.split_once(']')) {
+        return (address, rest);
+    }
+    // Of colons, an IPv6 address has more than one.
+    let v6 = text.split('-').next().is_some_and(|first| first.matches(':').count() > 1);
+    let end = |c: char| !(c.is_ascii_hexdigit() && (v6 || c.is_ascii_digit()) || c == '.' || v6 && c == ':');
+    text.split_at(text.find(end).unwrap_or(text.len()))
+}
+
+pub(super) fn format(out: &mut String, nat: &Nat) {
+    let Some(kind) = nat.kind else { return out.push_str("nat") };
+    let _ = write!(out, "nat({}", kind.name());
+    let to = |max: Option<String>| max.map_or(String::new(), |max| format!("-{max}"));
+    match nat.addresses {
+        NatAddresses::None => {
+            out.push(')');
+            return;
+        }
+        NatAddresses::Ipv4(min, max) => {
+            let _ = write!(out, "={min}{}", to(max.filter(|max| *max != min).map(|max| max.to_string())));
+        }
+        NatAddresses::Ipv6(min, max) => {
+            let max = max.filter(|max| *max != min);
+            // Brackets tell the address from the port.
+            let (open, close) = if nat.ports.is_some() { ("[", "]") } else { ("", "") };
+            let _ = write!(out, "={open}{min}{close}{}", to(max.map(|max| format!("{open}{max}{close}"))));
+        }
+    }
+    if let Some((min, max)) = nat.ports {
+        let _ = write!(out, ":{min}{}", to(max.filter(|max| *max != min).map(|max| max.to_string())));
+    }
+    for (on, name) in [(nat.persistent, ",persistent"), (nat.hash, ",hash"), (nat.random, ",random")] {
+        if on {
+            out.push_str(name);
+        }
+    }
+    out.push(')');
+}

@@ -1,0 +1,118 @@
+//! Where a `controller` action with `pause` stopped: what a packet-in hands to the controller and NXT_RESUME hands back
+//! (ovs-actions(7), "The controller action").
+//!
+//! To a controller it is bytes that it must not look into. It is read here to be printed, and so that the switch that
+//! sent it finds its own mark in it.
+
+use crate::Version;
+use crate::action::Action;
+use crate::body::read_actions;
+use crate::error::OfpError;
+use crate::property;
+use crate::wire::{Put, Reader, Result};
+
+// Property types, as Open vSwitch has them.
+const BRIDGE: u16 = 0x8000;
+const STACK: u16 = 0x8001;
+const MIRRORS: u16 = 0x8002;
+const CONNTRACKED: u16 = 0x8003;
+const TABLE_ID: u16 = 0x8004;
+const COOKIE: u16 = 0x8005;
+const ACTIONS: u16 = 0x8006;
+const ACTION_SET: u16 = 0x8007;
+const ODP_PORT: u16 = 0x8008;
+
+/// What follows the header of the property that holds it, so that the properties in it stand on a multiple of 8.
+const PAD: usize = 4;
+
+/// A list of actions that is left, and in whose name it is carried out.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Left {
+    /// Table and cookie of the flow, if it says so.
+    pub flow: Option<(u8, u64)>,
+    /// What is left of its actions.
+    pub actions: Vec<Action>,
+}
+
+/// What is left to be done with a packet.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Continuation {
+    /// An UUID by which the switch knows what is its own.
+    pub bridge: u128,
+    /// Values on the stack, the lowest first, as they are on the wire.
+    pub stack: Vec<Vec<u8>>,
+    /// Mirrors that have the packet.
+    pub mirrors: u32,
+    /// Whether it has been through connection tracking.
+    pub conntracked: bool,
+    /// Lists of actions, the innermost first.
+    pub left: Vec<Left>,
+    /// The action set.
+    pub action_set: Vec<Action>,
+    /// The datapath's port where it came in.
+    pub odp_port: Option<u32>,
+}
+
+impl Continuation {
+    /// Reads the bytes of [`crate::packet::PacketIn::continuation`].
+    pub fn decode(version: Version, bytes: &[u8]) -> Result<Self> {
+        let mut c = Self::default();
+        let mut table = None;
+        let mut flow = None;
+        let bytes = bytes.get(PAD..).ok_or(OfpError::BpcBadLen)?;
+        property::each(&mut Reader(bytes), |p| {
+            match p.ty {
+                BRIDGE => c.bridge = u128::from_be_bytes(p.value.0.try_into().map_err(|_| OfpError::BpcBadLen)?),
+                STACK => c.stack.push(p.value.0.to_vec()),
+                MIRRORS => c.mirrors = p.u32()?,
+                CONNTRACKED => c.conntracked = true,
+                TABLE_ID => table = Some(p.u8()?),
+                COOKIE => flow = table.take().zip(Some(p.u64()?)),
+                ACTIONS => c.left.push(Left { flow: flow.take(), actions: actions(version, p)? }),
+                ACTION_SET => c.action_set = actions(version, p)?,
+                ODP_PORT => c.odp_port = Some(p.u32()?),
+                _ => return Err(OfpError::BpcBadType),
+            }
+            Ok(())
+        })?;
+        Ok(c)
+    }
+
+    /// The bytes of a continuation that says no more than whose it is, and in which table and by which flow it was made.
+    pub fn mark(bridge: u128, (table, cookie): (u8, u64)) -> Vec<u8> {
+        let mut out = vec![0; PAD];
+        let mut properties = Vec::new();
+        property::put(&mut properties, BRIDGE, |out| out.put(&bridge.to_be_bytes()));
+        property::put(&mut properties, TABLE_ID, |out| out.put_u8(table));
+        property::put_u64(&mut properties, COOKIE, cookie);
+        property::put(&mut properties, ACTIONS, |out| out.zeros(PAD));
+        out.put(&properties);
+        out
+    }
+}
+
+fn actions(version: Version, p: property::Property<'_>) -> Result<Vec<Action>> {
+    p.read(|r| {
+        r.skip(PAD)?;
+        read_actions(version, r)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Version::V10;
+
+    #[test]
+    fn a_mark_is_read_again() {
+        let bytes = Continuation::mark(u128::MAX - 5, (3, 0x99));
+        let c = Continuation::decode(V10, &bytes).expect("well-formed");
+        assert_eq!((c.bridge, c.left), (u128::MAX - 5, vec![Left { flow: Some((3, 0x99)), actions: vec![] }]));
+        for len in 0..bytes.len() {
+            // Cut short it may be one that says less.
+            drop(Continuation::decode(V10, &bytes[..len]));
+        }
+        assert_eq!(Continuation::decode(V10, &[0; 3]), Err(OfpError::BpcBadLen));
+        assert_eq!(Continuation::decode(V10, &[0, 0, 0, 0, 0x80, 9, 0, 4, 0, 0, 0, 0]), Err(OfpError::BpcBadType));
+    }
+}

@@ -1,0 +1,271 @@
+//! Byte streams by the names that Open vSwitch has for connections (ovsdb(7), "Connection Methods"): `unix:FILE`,
+//! `tcp:HOST[:PORT]`, `ssl:HOST[:PORT]`, and for those that others make `punix:FILE`, `ptcp:[PORT][:HOST]`,
+//! `pssl:[PORT][:HOST]`.
+//!
+//! [`connect`] makes a connection, [`listen`] gives a [`Listener`] that takes them. Accepting is done in two steps, so that
+//! a client that is slow at its TLS handshake holds up nobody else.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::Path;
+use std::sync::Arc;
+use tls::Tls;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
+
+/// The port that OpenFlow uses unless one is named.
+pub const OFP_PORT: u16 = 6653;
+/// The class of packets unless one is named: network control (RFC 4594 section 3.1).
+pub const DSCP: u8 = 48;
+/// Connections that may wait to be accepted.
+const BACKLOG: u32 = 64;
+
+/// Any kind of stream.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// What a name says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Method {
+    /// `unix`
+    Unix,
+    /// `tcp`
+    Tcp,
+    /// `ssl`
+    Ssl,
+    /// `punix`
+    PassiveUnix,
+    /// `ptcp`
+    PassiveTcp,
+    /// `pssl`
+    PassiveSsl,
+}
+
+impl Method {
+    /// The method that a name begins with, and the rest of the name.
+    pub fn of(name: &str) -> Option<(Self, &str)> {
+        let (method, rest) = name.split_once(':')?;
+        let method = match method {
+            "unix" => Self::Unix,
+            "tcp" => Self::Tcp,
+            "ssl" => Self::Ssl,
+            "punix" => Self::PassiveUnix,
+            "ptcp" => Self::PassiveTcp,
+            "pssl" => Self::PassiveSsl,
+            _ => return None,
+        };
+        Some((method, rest))
+    }
+
+    /// Whether others connect.
+    pub fn is_passive(self) -> bool {
+        matches!(self, Self::PassiveUnix | Self::PassiveTcp | Self::PassiveSsl)
+    }
+}
+
+/// No such method: what the operating system says of addresses of a kind that it does not know.
+fn unknown_method() -> io::Error {
+    io::Error::from_raw_os_error(97) // EAFNOSUPPORT
+}
+
+/// `HOST[:PORT]` with the port written out.
+fn with_port(address: &str, port: u16) -> String {
+    match address.rsplit_once(':') {
+        Some((host, port)) if !port.is_empty() && (!host.contains(':') || host.ends_with(']')) => address.to_owned(),
+        _ => format!("{address}:{port}"),
+    }
+}
+
+/// The address that `tcp:HOST[:PORT]` or `ssl:HOST[:PORT]` is, if HOST is no name that must be looked up first.
+pub fn numeric_address(name: &str, default_port: u16) -> Option<SocketAddr> {
+    match Method::of(name)? {
+        (Method::Tcp | Method::Ssl, address) => with_port(address, default_port).parse().ok(),
+        _ => None,
+    }
+}
+
+/// A socket for this address whose packets, and those of connections that it accepts, are of this class.
+fn tcp_socket(address: SocketAddr, dscp: u8) -> io::Result<TcpSocket> {
+    let class = u32::from(dscp) << 2;
+    if address.is_ipv4() {
+        let socket = TcpSocket::new_v4()?;
+        socket.set_tos_v4(class)?;
+        Ok(socket)
+    } else {
+        let socket = TcpSocket::new_v6()?;
+        socket.set_tclass_v6(class)?;
+        Ok(socket)
+    }
+}
+
+/// Connects to `name`, over TCP with packets of the class `dscp`, and tells of the address on the way.
+pub async fn connect(
+    name: &str,
+    dscp: u8,
+    tls: &Tls,
+    mut on_address: impl FnMut(SocketAddr),
+) -> io::Result<Box<dyn Stream>> {
+    let (method, rest) = Method::of(name).ok_or_else(unknown_method)?;
+    match method {
+        Method::Unix => return Ok(Box::new(UnixStream::connect(rest).await?)),
+        Method::Ssl => tls.check()?,
+        Method::Tcp => {}
+        _ => return Err(unknown_method()),
+    }
+    let address = tokio::net::lookup_host(with_port(rest, OFP_PORT)).await?.next();
+    let address = address.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address"))?;
+    on_address(address);
+    let stream = tcp_socket(address, dscp)?.connect(address).await?;
+    stream.set_nodelay(true)?;
+    if method == Method::Tcp {
+        return Ok(Box::new(stream));
+    }
+    Ok(Box::new(tls::connect(tls, name, address.ip(), stream).await?))
+}
+
+/// What others connect to. A socket in the file system stays when it is dropped: by then another may have its place.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Socket,
+    tls: Option<Arc<Tls>>,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+/// Listens at `name`, with packets of the class `dscp` over TCP. A unix socket takes the place of whoever left one there.
+pub fn listen(name: &str, dscp: u8, tls: &Arc<Tls>) -> io::Result<Listener> {
+    let (method, rest) = Method::of(name).ok_or_else(unknown_method)?;
+    if method == Method::PassiveSsl {
+        tls.check()?;
+    }
+    let socket = match method {
+        Method::PassiveUnix => listen_unix(Path::new(rest))?,
+        Method::PassiveTcp | Method::PassiveSsl => listen_tcp(rest, dscp)?,
+        _ => return Err(unknown_method()),
+    };
+    Ok(Listener { socket, tls: (method == Method::PassiveSsl).then(|| Arc::clone(tls)) })
+}
+
+fn listen_unix(path: &Path) -> io::Result<Socket> {
+    match std::fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    UnixListener::bind(path).map(Socket::Unix)
+}
+
+/// Listens at `[PORT][:HOST]`.
+fn listen_tcp(address: &str, dscp: u8) -> io::Result<Socket> {
+    let (port, host) = address.split_once(':').unwrap_or((address, ""));
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let port: u16 = if port.is_empty() {
+        OFP_PORT
+    } else {
+        port.parse().map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, format!("bad port number \"{port}\"")))?
+    };
+    let host = if host.is_empty() { "0.0.0.0" } else { host };
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in (host, port).to_socket_addrs()? {
+        let bound = tcp_socket(address, dscp).and_then(|socket| {
+            socket.set_reuseaddr(true)?;
+            socket.bind(address)?;
+            socket.listen(BACKLOG)
+        });
+        match bound {
+            Ok(listener) => return Ok(Socket::Tcp(listener)),
+            Err(e) => failed = e,
+        }
+    }
+    Err(failed)
+}
+
+impl Listener {
+    /// The port of a TCP socket, which the system may have chosen.
+    pub fn port(&self) -> Option<u16> {
+        match &self.socket {
+            Socket::Unix(_) => None,
+            Socket::Tcp(listener) => Some(listener.local_addr().ok()?.port()),
+        }
+    }
+
+    /// The next who connects.
+    pub async fn accept(&self) -> io::Result<Incoming> {
+        Ok(match &self.socket {
+            Socket::Unix(listener) => Incoming::Unix(listener.accept().await?.0),
+            Socket::Tcp(listener) => {
+                let (stream, address) = listener.accept().await?;
+                stream.set_nodelay(true)?;
+                Incoming::Tcp { stream, address, tls: self.tls.clone() }
+            }
+        })
+    }
+}
+
+/// Somebody who has connected.
+#[derive(Debug)]
+pub enum Incoming {
+    /// To a unix socket.
+    Unix(UnixStream),
+    /// To a TCP socket.
+    Tcp {
+        /// The connection.
+        stream: TcpStream,
+        /// From where.
+        address: SocketAddr,
+        /// TLS is to be spoken, by this configuration.
+        tls: Option<Arc<Tls>>,
+    },
+}
+
+impl fmt::Display for Incoming {
+    /// `unix`, `tcp:HOST:PORT`, `ssl:HOST:PORT`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(_) => f.write_str("unix"),
+            Self::Tcp { address, tls: None, .. } => write!(f, "tcp:{address}"),
+            Self::Tcp { address, tls: Some(_), .. } => write!(f, "ssl:{address}"),
+        }
+    }
+}
+
+impl Incoming {
+    /// The stream, once the other end has done its part.
+    pub async fn into_stream(self) -> io::Result<Box<dyn Stream>> {
+        let name = self.to_string();
+        Ok(match self {
+            Self::Unix(stream) => Box::new(stream),
+            Self::Tcp { stream, tls: None, .. } => Box::new(stream),
+            Self::Tcp { stream, tls: Some(tls), .. } => Box::new(tls::accept(&tls, &name, stream).await?),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses() {
+        let address = |name| numeric_address(name, OFP_PORT).map(|a| a.to_string());
+        assert_eq!(address("tcp:1.2.3.4").as_deref(), Some("1.2.3.4:6653"));
+        assert_eq!(address("ssl:1.2.3.4:99").as_deref(), Some("1.2.3.4:99"));
+        assert_eq!(address("tcp:[::1]:6633").as_deref(), Some("[::1]:6633"));
+        assert_eq!(address("tcp:[::1]").as_deref(), Some("[::1]:6653"));
+        for none in ["tcp:controller", "unix:/1.2.3.4", "ptcp:1", "tcp:"] {
+            assert_eq!(address(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn methods() {
+        assert_eq!(Method::of("pssl:1:2"), Some((Method::PassiveSsl, "1:2")));
+        assert!(Method::of("ptcp:").is_some_and(|(method, _)| method.is_passive()));
+        assert!(Method::of("unix:x").is_some_and(|(method, _)| !method.is_passive()));
+        assert_eq!((Method::of("udp:x"), Method::of("tcp")), (None, None));
+    }
+}

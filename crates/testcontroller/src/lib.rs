@@ -1,0 +1,29 @@
+//! The program ovs-testcontroller: a simple controller that has switches learn addresses, or flood like hubs.
+//!
+//! - `options`: the command line; `flows`: files of flows that each switch gets;
+//! - `learning`: what to answer to a switch's messages: a core without sockets, with time as an argument; `macs`: which
+//!   address was seen where;
+//! - `connections`: listeners and connections, one task each on one thread.
+
+mod connections;
+mod flows;
+mod learning;
+mod macs;
+mod options;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Runs the program with these arguments, the first of which is its name.
+pub fn main(args: Vec<OsString>) -> ExitCode {
+    let program = cli::program::program_name_of(&args);
+    let log = vlog::init(&program);
+    let done = options::parse(args, &program, &log).and_then(|parsed| match parsed {
+        Some(options) => connections::serve(options, &log),
+        None => Ok(()),
+    });
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => cli::fail(&program, message),
+    }
+}

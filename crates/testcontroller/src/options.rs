@@ -1,0 +1,196 @@
+//! The command line.
+
+use crate::flows;
+use crate::learning::{Mode, Policy};
+use cli::{Arg, HELP_AND_VERSION, Opt, Parser};
+use openflow::{ParsedFlow, Version, Versions};
+use std::ffi::OsString;
+use std::sync::Arc;
+
+/// What the command line says.
+#[derive(Debug)]
+pub(crate) struct Options {
+    /// The command line as given.
+    pub(crate) command_line: Vec<OsString>,
+    pub(crate) daemon: daemon::DaemonOptions,
+    pub(crate) tls: tls::Config,
+    /// Versions to offer.
+    pub(crate) versions: Versions,
+    /// What switches are told to do.
+    pub(crate) policy: Policy,
+    /// Flows that every switch gets.
+    pub(crate) flows: Vec<ParsedFlow>,
+    /// Connection methods.
+    pub(crate) methods: Vec<String>,
+}
+
+const OPTIONS: &[Opt] = &[
+    Opt::new("hub", Arg::None).short('H'),
+    Opt::new("noflow", Arg::None).short('n'),
+    Opt::new("normal", Arg::None).short('N'),
+    Opt::new("wildcards", Arg::Optional).short('w'),
+    Opt::new("max-idle", Arg::Required),
+    Opt::new("mute", Arg::None),
+    Opt::new("queue", Arg::Required).short('q'),
+    Opt::new("port-queue", Arg::Required).short('Q'),
+    Opt::new("with-flows", Arg::Required),
+    Opt::new("protocols", Arg::Required).short('O'),
+    Opt::new("private-key", Arg::Required).short('p'),
+    Opt::new("certificate", Arg::Required).short('c'),
+    Opt::new("ca-cert", Arg::Required).short('C'),
+    Opt::new("peer-ca-cert", Arg::Required),
+    Opt::new("bootstrap-ca-cert", Arg::Required),
+    Opt::new("ssl-protocols", Arg::Required),
+    Opt::new("ssl-ciphers", Arg::Required),
+    Opt::new("ssl-ciphersuites", Arg::Required),
+];
+
+/// Fields that flows do not match with `--wildcards` alone: all above Ethernet, and the priority in the VLAN tag. (The manual
+/// page gives the number without the latter.)
+const WILDCARDS: u32 = 0x0038_20f0;
+
+/// Reads the command line; `None` if all is done with it.
+pub(crate) fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result<Option<Options>, String> {
+    let mut options = Options {
+        command_line: args.clone(),
+        daemon: daemon::DaemonOptions::default(),
+        tls: tls::Config::default(),
+        versions: Versions::of(&Version::ALL),
+        policy: Policy::default(),
+        flows: Vec::new(),
+        methods: Vec::new(),
+    };
+    let mut parser = Parser::new(args, &[OPTIONS, daemon::OPTIONS, vlog::OPTIONS, HELP_AND_VERSION]);
+    let mut has_queue = false;
+    for found in parser.by_ref() {
+        let found = found.map_err(|e| e.to_string())?;
+        let (id, given) = (found.id, found.value);
+        let value = given.as_deref().unwrap_or_default();
+        let policy = &mut options.policy;
+        match id {
+            "help" => {
+                print!("{}", usage(program, log));
+                return Ok(None);
+            }
+            "version" => {
+                println!("{}OpenFlow versions 0x1:0x6", cli::version_text(program));
+                return Ok(None);
+            }
+            "hub" => policy.mode = Mode::Hub,
+            "normal" => policy.mode = Mode::Normal,
+            "noflow" => policy.set_up_flows = false,
+            "mute" => policy.mute = true,
+            "wildcards" => policy.wildcards = given.as_deref().map_or(Ok(WILDCARDS), wildcards)?,
+            "max-idle" => policy.idle_timeout = max_idle(value)?,
+            "queue" => {
+                policy.queue = Some(queue(value)?);
+                has_queue = true;
+            }
+            "port-queue" => {
+                let (port, id) = value
+                    .rsplit_once(':')
+                    .ok_or("argument to -Q or --port-queue should take the form \"<port-name>:<queue-id>\"")?;
+                if policy.port_queues.insert(port.to_owned(), queue(id)?).is_some() {
+                    return Err("<port-name> arguments for -Q or --port-queue must be unique".into());
+                }
+                has_queue = true;
+            }
+            "with-flows" => options.flows.extend(flows::read(value)?),
+            "protocols" => options.versions = versions(value)?,
+            _ if options.tls.accept(id, value).map_err(|e| e.to_string())? => {}
+            _ if options.daemon.accept(id, given.as_deref()) => {}
+            _ => {
+                log.accept(id, given.as_deref())?;
+            }
+        }
+    }
+    if has_queue {
+        // Neither a hub nor what the switch decides itself has a port to queue for.
+        options.policy.mode = Mode::Learn;
+    }
+    options.methods = parser.into_positionals();
+    if options.methods.is_empty() {
+        return Err("at least one vconn argument required; use --help for usage".into());
+    }
+    Ok(Some(options))
+}
+
+fn max_idle(text: &str) -> Result<u16, String> {
+    match (text, text.parse()) {
+        ("permanent", _) => Ok(0),
+        (_, Ok(seconds @ 1..)) => Ok(seconds),
+        _ => Err("--max-idle argument must be between 1 and 65535 or the word 'permanent'".into()),
+    }
+}
+
+fn queue(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| format!("{text}: not a queue id"))
+}
+
+fn wildcards(text: &str) -> Result<u32, String> {
+    let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).unwrap_or(text);
+    u32::from_str_radix(digits, 16).map_err(|_| format!("{text}: -w or --wildcards takes a hexadecimal number"))
+}
+
+fn versions(list: &str) -> Result<Versions, String> {
+    let names = list.split([',', ' ', '\t']).filter(|name| !name.is_empty());
+    let versions = names
+        .map(|name| Version::from_name(name).ok_or_else(|| format!("Unknown OpenFlow version: \"{name}\"")))
+        .collect::<Result<Vec<_>, _>>()?;
+    if versions.is_empty() { Err("No OpenFlow versions specified".into()) } else { Ok(Versions::of(&versions)) }
+}
+
+fn usage(program: &str, log: &vlog::Log) -> String {
+    format!(
+        "{program}: OpenFlow controller\n\
+         usage: {program} [OPTIONS] METHOD...\n\
+         where each METHOD is an OpenFlow connection method.\n\
+         \n\
+         Active OpenFlow connection methods:\n\
+         \x20 tcp:HOST[:PORT]         PORT (default: 6653) at remote HOST\n\
+         \x20 ssl:HOST[:PORT]         SSL PORT (default: 6653) at remote HOST\n\
+         \x20 unix:FILE               Unix domain socket named FILE\n\
+         Passive OpenFlow connection methods:\n\
+         \x20 ptcp:[PORT][:IP]        listen to TCP PORT (default: 6653) on IP\n\
+         \x20 pssl:[PORT][:IP]        listen for SSL on PORT (default: 6653) on IP\n\
+         \x20 punix:FILE              listen on Unix domain socket FILE\n\
+         {}\x20 --bootstrap-ca-cert=FILE  the same, taken from the first peer if not there\n\
+         \x20 --peer-ca-cert=FILE     file with CA certificate to show to peers\n\
+         {}\n\
+         OpenFlow version options:\n\
+         \x20 -O, --protocols=VERSIONS  OpenFlow versions to offer (default: all)\n\
+         {}\n\
+         Other options:\n\
+         \x20 -H, --hub               act as hub instead of learning switch\n\
+         \x20 -n, --noflow            pass traffic, but don't add flows\n\
+         \x20 --max-idle=SECS         max idle time for new flows\n\
+         \x20 -N, --normal            use OFPP_NORMAL action\n\
+         \x20 -w, --wildcards[=MASK]  wildcard (specified) bits in flows\n\
+         \x20 -q, --queue=QUEUE-ID    OpenFlow queue ID to use for output\n\
+         \x20 -Q PORT-NAME:QUEUE-ID   use QUEUE-ID for frames from PORT-NAME\n\
+         \x20 --with-flows FILE       use the flows from FILE\n\
+         \x20 --mute                  connect, and answer nothing\n\
+         \x20 --unixctl=SOCKET        override default control socket name\n\
+         \x20 -h, --help              display this help message\n\
+         \x20 -V, --version           display version information\n",
+        tls::Config::usage(),
+        daemon::options::usage(program),
+        log.usage(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers() {
+        assert_eq!((max_idle("permanent"), max_idle("1"), max_idle("65535")), (Ok(0), Ok(1), Ok(65535)));
+        for bad in ["0", "65536", "-1", "x", ""] {
+            assert!(max_idle(bad).is_err(), "{bad}");
+        }
+        assert_eq!((wildcards("0x2000EC"), wildcards("2820F0")), (Ok(0x2000ec), Ok(0x28_20f0)));
+        assert!(wildcards("0xzz").is_err());
+        assert_eq!(versions("OpenFlow10, OpenFlow1.3"), Ok(Versions::of(&[Version::V10, Version::V13])));
+    }
+}

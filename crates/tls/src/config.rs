@@ -1,0 +1,84 @@
+//! Which files and algorithms to use.
+
+use crate::suites::{Ciphers, Protocols, SuiteError};
+use std::path::{Path, PathBuf};
+
+/// The CA that vouches for peers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CaCert {
+    /// Everybody is trusted (`--ca-cert=none`).
+    None,
+    /// The one whose certificates are in this file.
+    File(PathBuf),
+    /// The same, and while there is no such file, the one of the first peer, whose certificate is then kept there.
+    Bootstrap(PathBuf),
+}
+
+/// Which files and algorithms to use, as told by options of the command line or a row of the table SSL.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Config {
+    /// PEM file of the private key.
+    pub private_key: Option<PathBuf>,
+    /// PEM file of the certificate for that key, and of those that lead to the peer's CA if there are any.
+    pub certificate: Option<PathBuf>,
+    /// Who vouches for peers.
+    pub ca_cert: Option<CaCert>,
+    /// PEM file of further certificates to show: the CA's, for peers that are yet to learn it.
+    pub peer_ca_cert: Option<PathBuf>,
+    /// Versions of TLS.
+    pub protocols: Protocols,
+    /// Cipher suites.
+    pub ciphers: Ciphers,
+}
+
+impl Config {
+    /// Takes the value of an option by its long name; `false` if the option is none of TLS. Names of files are made
+    /// absolute: a daemon leaves its directory.
+    ///
+    /// Errors: versions or ciphers of which none is supported.
+    pub fn accept(&mut self, option: &str, value: &str) -> Result<bool, SuiteError> {
+        let path = || absolute(Path::new(value));
+        match option {
+            "private-key" => self.private_key = Some(path()),
+            "certificate" => self.certificate = Some(path()),
+            "ca-cert" if value == "none" => self.ca_cert = Some(CaCert::None),
+            "ca-cert" => self.ca_cert = Some(CaCert::File(path())),
+            "bootstrap-ca-cert" => self.ca_cert = Some(CaCert::Bootstrap(path())),
+            "peer-ca-cert" => self.peer_ca_cert = Some(path()),
+            "ssl-protocols" => self.protocols = value.parse()?,
+            "ssl-ciphers" => self.ciphers.set_tls12(value)?,
+            "ssl-ciphersuites" => self.ciphers.set_tls13(value)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// The part of a program's `--help` about these options.
+    pub fn usage() -> &'static str {
+        "PKI configuration (required to use SSL):\n\
+         \x20 -p, --private-key=FILE  file with private key\n\
+         \x20 -c, --certificate=FILE  file with certificate for private key\n\
+         \x20 -C, --ca-cert=FILE      file with peer CA certificate\n"
+    }
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_fill_it() {
+        let mut config = Config::default();
+        assert_eq!(config.accept("private-key", "/k.pem"), Ok(true));
+        assert_eq!(config.accept("ca-cert", "none"), Ok(true));
+        assert_eq!((config.private_key.as_deref(), &config.ca_cert), (Some(Path::new("/k.pem")), &Some(CaCert::None)));
+        assert_eq!(config.accept("bootstrap-ca-cert", "ca.pem"), Ok(true));
+        assert!(matches!(&config.ca_cert, Some(CaCert::Bootstrap(path)) if path.is_absolute()));
+        assert_eq!(config.accept("timeout", "1"), Ok(false));
+        assert!(config.accept("ssl-protocols", "SSLv3").is_err());
+    }
+}

@@ -1,0 +1,223 @@
+//! Versions and cipher suites, in the words that OpenSSL has for them.
+//!
+//! Supported are TLS 1.2 and 1.3 with what is still held to be safe: forward secrecy by elliptic curves and authenticated
+//! encryption. A text that leaves none of that is an error; what it names beside that is passed over.
+
+use rustls::crypto::ring::cipher_suite as suite;
+use rustls::{SupportedCipherSuite, SupportedProtocolVersion};
+use std::str::FromStr;
+
+/// A text that leaves no version or no cipher.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SuiteError {
+    /// Of versions.
+    #[error("{0}: no supported TLS version (TLSv1.2 and TLSv1.3 are)")]
+    Protocols(String),
+    /// Of cipher suites.
+    #[error("{0}: no supported cipher (ECDHE with AES-GCM or ChaCha20-Poly1305, and the suites of TLS 1.3 are)")]
+    Ciphers(String),
+}
+
+/// Versions of TLS.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Protocols {
+    tls12: bool,
+    tls13: bool,
+}
+
+impl Default for Protocols {
+    fn default() -> Self {
+        Self { tls12: true, tls13: true }
+    }
+}
+
+/// Names of versions, oldest first.
+const VERSIONS: [&str; 4] = ["TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"];
+
+impl FromStr for Protocols {
+    type Err = SuiteError;
+
+    /// A list like `TLSv1.2,TLSv1.3`; `TLSv1.2+` is that version and all newer ones, `TLSv1.2-TLSv1.3` is a range.
+    fn from_str(text: &str) -> Result<Self, SuiteError> {
+        let wrong = || SuiteError::Protocols(text.to_owned());
+        let position = |name: &str| VERSIONS.iter().position(|v| v.eq_ignore_ascii_case(name)).ok_or_else(wrong);
+        let mut wanted = [false; VERSIONS.len()];
+        for word in text.split([',', ' ', '\t']).filter(|word| !word.is_empty()) {
+            let (from, to) = match (word.strip_suffix('+'), word.split_once('-')) {
+                (Some(from), _) => (position(from)?, VERSIONS.len() - 1),
+                (None, Some((from, to))) => (position(from)?, position(to)?),
+                (None, None) => (position(word)?, position(word)?),
+            };
+            wanted.iter_mut().enumerate().filter(|(n, _)| (from..=to).contains(n)).for_each(|(_, w)| *w = true);
+        }
+        let [_, _, tls12, tls13] = wanted;
+        if tls12 || tls13 { Ok(Self { tls12, tls13 }) } else { Err(wrong()) }
+    }
+}
+
+impl Protocols {
+    pub(crate) fn versions(self) -> Vec<&'static SupportedProtocolVersion> {
+        let mut versions = Vec::new();
+        if self.tls13 {
+            versions.push(&rustls::version::TLS13);
+        }
+        if self.tls12 {
+            versions.push(&rustls::version::TLS12);
+        }
+        versions
+    }
+}
+
+/// A cipher suite with its name and the groups that it belongs to, as OpenSSL has them.
+struct Suite {
+    suite: SupportedCipherSuite,
+    name: &'static str,
+    groups: &'static [&'static str],
+}
+
+const ALL: [&str; 8] = ["ALL", "DEFAULT", "HIGH", "TLSv1.2", "ECDHE", "kECDHE", "EECDH", "kEECDH"];
+
+/// Suites of TLS 1.2, the preferred ones first.
+const TLS12: &[Suite] = &[
+    Suite {
+        suite: suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+        name: "ECDHE-ECDSA-AES256-GCM-SHA384",
+        groups: &["ECDSA", "aECDSA", "AES", "AES256", "AESGCM", "SHA384"],
+    },
+    Suite {
+        suite: suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+        name: "ECDHE-RSA-AES256-GCM-SHA384",
+        groups: &["RSA", "aRSA", "AES", "AES256", "AESGCM", "SHA384"],
+    },
+    Suite {
+        suite: suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+        name: "ECDHE-ECDSA-CHACHA20-POLY1305",
+        groups: &["ECDSA", "aECDSA", "CHACHA20"],
+    },
+    Suite {
+        suite: suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+        name: "ECDHE-RSA-CHACHA20-POLY1305",
+        groups: &["RSA", "aRSA", "CHACHA20"],
+    },
+    Suite {
+        suite: suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+        name: "ECDHE-ECDSA-AES128-GCM-SHA256",
+        groups: &["ECDSA", "aECDSA", "AES", "AES128", "AESGCM", "SHA256"],
+    },
+    Suite {
+        suite: suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+        name: "ECDHE-RSA-AES128-GCM-SHA256",
+        groups: &["RSA", "aRSA", "AES", "AES128", "AESGCM", "SHA256"],
+    },
+];
+
+/// Suites of TLS 1.3.
+const TLS13: &[Suite] = &[
+    Suite { suite: suite::TLS13_AES_256_GCM_SHA384, name: "TLS_AES_256_GCM_SHA384", groups: &[] },
+    Suite { suite: suite::TLS13_CHACHA20_POLY1305_SHA256, name: "TLS_CHACHA20_POLY1305_SHA256", groups: &[] },
+    Suite { suite: suite::TLS13_AES_128_GCM_SHA256, name: "TLS_AES_128_GCM_SHA256", groups: &[] },
+];
+
+impl Suite {
+    /// Whether it is what a word like `ECDHE+AESGCM` means: it belongs to all of these groups, or bears the name.
+    fn is(&self, word: &str) -> bool {
+        word.split('+').all(|group| {
+            self.name == group || self.groups.contains(&group) || !self.groups.is_empty() && ALL.contains(&group)
+        })
+    }
+}
+
+/// Cipher suites; `None` for all.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Ciphers {
+    tls12: Option<Vec<&'static str>>,
+    tls13: Option<Vec<&'static str>>,
+}
+
+impl Ciphers {
+    /// Takes those of TLS 1.2 from a cipher string of OpenSSL, as `HIGH:!aNULL:!MD5`.
+    pub(crate) fn set_tls12(&mut self, text: &str) -> Result<(), SuiteError> {
+        self.tls12 = Some(select(TLS12, text)?);
+        Ok(())
+    }
+
+    /// Takes those of TLS 1.3 from a list of their names with colons between.
+    pub(crate) fn set_tls13(&mut self, text: &str) -> Result<(), SuiteError> {
+        self.tls13 = Some(select(TLS13, text)?);
+        Ok(())
+    }
+
+    pub(crate) fn suites(&self) -> Vec<SupportedCipherSuite> {
+        let those = |table: &'static [Suite], names: &Option<Vec<&'static str>>| match names {
+            None => table.iter().map(|s| s.suite).collect(),
+            Some(names) => names
+                .iter()
+                .filter_map(|name| table.iter().find(|s| s.name == *name).map(|s| s.suite))
+                .collect::<Vec<_>>(),
+        };
+        [those(TLS13, &self.tls13), those(TLS12, &self.tls12)].concat()
+    }
+}
+
+/// What a cipher string selects, in its order: a word adds, `-` takes away, `!` takes away for good, `+` moves to the end.
+fn select(table: &'static [Suite], text: &str) -> Result<Vec<&'static str>, SuiteError> {
+    let mut chosen: Vec<&'static str> = Vec::new();
+    let mut banned: Vec<&'static str> = Vec::new();
+    let words = text.split([':', ',', ' ']).filter(|word| !word.is_empty() && !word.starts_with('@'));
+    for word in words {
+        let (operator, word) = match word.strip_prefix(['!', '-', '+']) {
+            Some(rest) => (word.chars().next(), rest),
+            None => (None, word),
+        };
+        let named = || table.iter().filter(|s| s.is(word)).map(|s| s.name);
+        match operator {
+            Some('!') => banned.extend(named()),
+            Some('-') => chosen.retain(|name| !named().any(|n| n == *name)),
+            Some(_) => chosen.sort_by_key(|name| named().any(|n| n == *name)),
+            None => {
+                let new: Vec<_> = named().filter(|name| !chosen.contains(name)).collect();
+                chosen.extend(new);
+            }
+        }
+    }
+    chosen.retain(|name| !banned.contains(name));
+    if chosen.is_empty() { Err(SuiteError::Ciphers(text.to_owned())) } else { Ok(chosen) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_by_name() {
+        let parse = |text: &str| text.parse::<Protocols>().map(|p| (p.tls12, p.tls13));
+        assert_eq!(parse("TLSv1,TLSv1.1,TLSv1.2"), Ok((true, false)));
+        assert_eq!(parse("TLSv1.3 TLSv1.2"), Ok((true, true)));
+        assert_eq!(parse("TLSv1+"), Ok((true, true)));
+        assert_eq!(parse("TLSv1.2-TLSv1.2"), Ok((true, false)));
+        for none in ["TLSv1", "SSLv3", "", "TLSv1.2,x", "TLSv1.3-TLSv1.2"] {
+            assert!(parse(none).is_err(), "{none}");
+        }
+        assert_eq!(Protocols::default().versions().len(), 2);
+    }
+
+    #[test]
+    fn ciphers_by_string() {
+        let names = |text| select(TLS12, text);
+        assert_eq!(names("HIGH:!aNULL:!MD5").map(|n| n.len()), Ok(6));
+        assert_eq!(names("DEFAULT:@SECLEVEL=2").map(|n| n.len()), Ok(6));
+        assert_eq!(
+            names("ECDHE+aRSA+AES128:ECDHE-RSA-AES256-GCM-SHA384"),
+            Ok(vec!["ECDHE-RSA-AES128-GCM-SHA256", "ECDHE-RSA-AES256-GCM-SHA384"])
+        );
+        assert_eq!(names("ALL:!AES:-aRSA"), Ok(vec!["ECDHE-ECDSA-CHACHA20-POLY1305"]));
+        assert_eq!(names("AES256:+ECDSA").map(|n| n[0]), Ok("ECDHE-RSA-AES256-GCM-SHA384"));
+        for none in ["RC4-SHA", "aNULL", "", "ALL:!ALL", "AES128-SHA"] {
+            assert!(names(none).is_err(), "{none}");
+        }
+        let mut ciphers = Ciphers::default();
+        assert_eq!(ciphers.suites().len(), 9);
+        assert_eq!(ciphers.set_tls13("TLS_AES_128_GCM_SHA256"), Ok(()));
+        assert_eq!(ciphers.suites().len(), 7);
+    }
+}

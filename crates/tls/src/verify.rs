@@ -1,0 +1,287 @@
+//! Whom to trust.
+//!
+//! A certificate is good if it leads to the CA by certificates that are valid now, and may be used by a server or a client
+//! respectively, where it says by whom it may be used. What is in the file of the CA is good by itself, so that two ends
+//! with one certificate each can trust each other without a CA.
+//!
+//! With [`CaCert::Bootstrap`](crate::CaCert) and no file yet, the first peer is believed: the last certificate that it
+//! shows must be of a CA (its subject is its own issuer), and is kept in the file. That connection is then closed, since its
+//! own certificate was not verified.
+
+use parking_lot::Mutex;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::WebPkiSupportedAlgorithms;
+use rustls::pki_types::{CertificateDer, ServerName, TrustAnchor, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use webpki::{EndEntityCert, KeyUsage};
+
+/// Whom a connection trusts.
+#[derive(Debug)]
+pub(crate) enum Trust {
+    /// Everybody.
+    All,
+    /// Those for whom these certificates vouch.
+    Roots(Roots),
+    /// Whoever comes first.
+    First(Bootstrap),
+}
+
+/// Certificates of CAs.
+#[derive(Debug)]
+pub(crate) struct Roots {
+    certificates: Vec<CertificateDer<'static>>,
+    anchors: Vec<TrustAnchor<'static>>,
+    subjects: Vec<DistinguishedName>,
+}
+
+impl Roots {
+    /// Error: one is no certificate.
+    pub(crate) fn new(certificates: Vec<CertificateDer<'static>>) -> Result<Self, webpki::Error> {
+        let anchors: Vec<_> = certificates
+            .iter()
+            .map(|certificate| webpki::anchor_from_trusted_cert(certificate).map(|anchor| anchor.to_owned()))
+            .collect::<Result<_, _>>()?;
+        let subjects = anchors.iter().map(|anchor| DistinguishedName::in_sequence(&anchor.subject)).collect();
+        Ok(Self { certificates, anchors, subjects })
+    }
+}
+
+/// What the first peer shows of its CA, and where it is to be kept.
+#[derive(Debug)]
+pub(crate) struct Bootstrap {
+    file: PathBuf,
+    shown: Mutex<Option<CertificateDer<'static>>>,
+}
+
+impl Bootstrap {
+    pub(crate) fn new(file: PathBuf) -> Self {
+        Self { file, shown: Mutex::default() }
+    }
+
+    /// Keeps what the peer showed. Always an error, as the connection goes no further.
+    fn finish(&self) -> io::Error {
+        let protocol_error = || io::Error::from_raw_os_error(EPROTO);
+        let Some(certificate) = self.shown.lock().take() else {
+            tracing::error!(target: "stream_ssl", "could not bootstrap CA cert: no certificate presented by peer");
+            return protocol_error();
+        };
+        // A CA's certificate may be of a version that others may not be: only its names are looked at.
+        let name = webpki::anchor_from_trusted_cert(&certificate).map(|anchor| anchor.subject.as_ref().to_vec());
+        let self_signed = name.as_ref().is_ok_and(|subject| issuer(&certificate) == Some(subject));
+        if !self_signed {
+            tracing::error!(target: "stream_ssl", "could not bootstrap CA cert: CA cert is not self-signed");
+            return protocol_error();
+        }
+        let mut options = std::fs::OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o444).open(&self.file);
+        match file.and_then(|mut file| file.write_all(pem(&certificate).as_bytes())) {
+            Ok(()) => {
+                tracing::info!(target: "stream_ssl", "successfully bootstrapped CA cert to {}", self.file.display());
+                protocol_error()
+            }
+            // Another connection, or another process, was faster.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => protocol_error(),
+            Err(e) => {
+                tracing::error!(target: "stream_ssl", "could not bootstrap CA cert: creating {} failed: {e}", self.file.display());
+                e
+            }
+        }
+    }
+}
+
+/// The number of this error on Linux: what is reported of a connection whose TLS failed.
+pub(crate) const EPROTO: i32 = 71;
+
+/// The contents of the issuer's name of a certificate (RFC 5280 section 4.1): after version, serial number and algorithm.
+fn issuer(certificate: &[u8]) -> Option<&[u8]> {
+    let (_, certificate, _) = element(certificate)?;
+    let (_, mut fields, _) = element(certificate)?;
+    if let (0xa0, _, rest) = element(fields)? {
+        fields = rest;
+    }
+    for _ in 0..2 {
+        fields = element(fields)?.2;
+    }
+    Some(element(fields)?.1)
+}
+
+/// The tag and contents of a DER element at the front of `bytes`, and what follows it.
+fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (&[tag, first], rest) = bytes.split_first_chunk()?;
+    let (length, rest) = match first {
+        0..0x80 => (usize::from(first), rest),
+        _ => {
+            let (length, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
+            (length.iter().try_fold(0usize, |n, byte| n.checked_mul(256)?.checked_add((*byte).into()))?, rest)
+        }
+    };
+    let (contents, rest) = rest.split_at_checked(length)?;
+    Some((tag, contents, rest))
+}
+
+/// A certificate as PEM (RFC 7468).
+fn pem(der: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::from("-----BEGIN CERTIFICATE-----\n");
+    for line in der.chunks(48) {
+        for group in line.chunks(3) {
+            let bits = (0..3).fold(0usize, |bits, n| bits << 8 | usize::from(group.get(n).copied().unwrap_or(0)));
+            for n in 0..4 {
+                let digit = ALPHABET[bits >> (18 - 6 * n) & 0x3f];
+                out.push(if n <= group.len() { digit.into() } else { '=' });
+            }
+        }
+        out.push('\n');
+    }
+    out.push_str("-----END CERTIFICATE-----\n");
+    out
+}
+
+/// Verifies peers of either kind.
+#[derive(Debug)]
+pub(crate) struct Verifier {
+    trust: Arc<Trust>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl Trust {
+    /// To be called when a handshake is over.
+    pub(crate) fn finish(&self) -> io::Result<()> {
+        match self {
+            Self::First(bootstrap) => Err(bootstrap.finish()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Verifier {
+    pub(crate) fn new(trust: Arc<Trust>, algorithms: WebPkiSupportedAlgorithms) -> Self {
+        Self { trust, algorithms }
+    }
+
+    fn check(
+        &self,
+        certificate: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        now: UnixTime,
+        usage: KeyUsage,
+    ) -> Result<(), Error> {
+        match &*self.trust {
+            Trust::All => Ok(()),
+            Trust::First(bootstrap) => {
+                *bootstrap.shown.lock() = Some(others.last().unwrap_or(certificate).clone().into_owned());
+                Ok(())
+            }
+            Trust::Roots(roots) => {
+                let verified = EndEntityCert::try_from(certificate).and_then(|cert| {
+                    cert.verify_for_usage(self.algorithms.all, &roots.anchors, others, now, usage, None, None)
+                        .map(|_| ())
+                });
+                match verified {
+                    // It is of a CA, and in order as far as it has to be: this is looked at after validity.
+                    Err(webpki::Error::CaUsedAsEndEntity) if roots.certificates.contains(certificate) => Ok(()),
+                    verified => verified.map_err(error),
+                }
+            }
+        }
+    }
+}
+
+/// What the peer is told, and the log says.
+fn error(e: webpki::Error) -> Error {
+    use webpki::Error as W;
+    match e {
+        W::CertExpired { .. } => CertificateError::Expired.into(),
+        W::CertNotValidYet { .. } => CertificateError::NotValidYet.into(),
+        W::UnknownIssuer => CertificateError::UnknownIssuer.into(),
+        W::InvalidSignatureForPublicKey => CertificateError::BadSignature.into(),
+        e => CertificateError::Other(OtherError(Arc::new(e))).into(),
+    }
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        self.check(end_entity, intermediates, now, KeyUsage::server_auth())?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        rustls::crypto::verify_tls12_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        rustls::crypto::verify_tls13_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+impl ClientCertVerifier for Verifier {
+    /// Clients are asked for a certificate unless everybody is trusted.
+    fn offer_client_auth(&self) -> bool {
+        !matches!(*self.trust, Trust::All)
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        match &*self.trust {
+            Trust::Roots(roots) => &roots.subjects,
+            _ => &[],
+        }
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        self.check(end_entity, intermediates, now, KeyUsage::client_auth())?;
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        ServerCertVerifier::verify_tls12_signature(self, message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        ServerCertVerifier::verify_tls13_signature(self, message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,167 @@
+//! Both ends of connections, with keys and certificates that the openssl program makes.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use tls::{CaCert, Config, Tls};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+fn openssl(words: &[&str]) {
+    let done = Command::new("openssl").args(words).output().expect("the openssl program is there");
+    assert!(done.status.success(), "openssl {words:?}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// A CA in a folder, and the files of identities that it vouches for.
+struct Authority(PathBuf);
+
+impl Authority {
+    fn new(directory: &Path, name: &str) -> Self {
+        let this = Self(directory.join(name));
+        std::fs::create_dir(&this.0).expect("a folder");
+        let (key, certificate) = (this.file("ca-key.pem"), this.file("ca.pem"));
+        let how = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "3650"];
+        openssl(
+            &[&["req", "-x509"], &how[..], &["-subj", &format!("/CN={name}"), "-keyout", &key, "-out", &certificate]]
+                .concat(),
+        );
+        this
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    /// An identity that trusts this CA.
+    fn identity(&self, name: &str) -> Config {
+        let [key, request, certificate, extensions] =
+            ["key", "request", "cert", "extensions"].map(|what| self.file(&format!("{name}-{what}.pem")));
+        let how = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
+        openssl(&[&["req"], &how[..], &["-subj", &format!("/CN={name}"), "-keyout", &key, "-out", &request]].concat());
+        std::fs::write(&extensions, "basicConstraints=CA:FALSE\n").expect("a file");
+        let (ca, ca_key) = (self.file("ca.pem"), self.file("ca-key.pem"));
+        let sign = ["x509", "-req", "-in", &request, "-CA", &ca, "-CAkey", &ca_key, "-CAcreateserial", "-days", "3650"];
+        openssl(&[&sign[..], &["-extfile", &extensions, "-out", &certificate]].concat());
+        Config {
+            private_key: Some(key.into()),
+            certificate: Some(certificate.into()),
+            ca_cert: Some(CaCert::File(ca.into())),
+            ..Config::default()
+        }
+    }
+}
+
+/// Whether the client got an answer from the server, and the server what the client said.
+fn talk(client: &Arc<Tls>, server: &Arc<Tls>) -> bool {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("it has one");
+    let server = Arc::clone(server);
+    let serving = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let (stream, _) = listener.accept().expect("a client");
+            stream.set_nonblocking(true).expect("sockets can be");
+            let stream = tokio::net::TcpStream::from_std(stream).expect("a socket");
+            let mut stream = tls::accept(&server, "client", stream).await.ok()?;
+            let mut bytes = [0; 5];
+            stream.read_exact(&mut bytes).await.ok()?;
+            stream.write_all(&vec![7; 100_000]).await.ok()?;
+            stream.shutdown().await.ok()?;
+            Some(bytes == *b"hello")
+        })
+    });
+    let socket = TcpStream::connect(address).expect("it listens");
+    let answered = tls::blocking::connect(client, "server", socket).is_ok_and(|mut stream| {
+        let mut answer = Vec::new();
+        stream.write_all(b"hello").is_ok() && stream.read_to_end(&mut answer).is_ok() && answer == vec![7; 100_000]
+    });
+    serving.join().expect("no panic") == Some(true) && answered
+}
+
+#[test]
+fn those_that_the_ca_vouches_for_talk() {
+    let directory = tempfile::tempdir().expect("a folder");
+    let (ca, other) = (Authority::new(directory.path(), "ca"), Authority::new(directory.path(), "other"));
+    let (server, client) = (ca.identity("server"), ca.identity("client"));
+    let tls = |config: &Config| Tls::new(config.clone());
+    assert!(talk(&tls(&client), &tls(&server)));
+    for protocols in ["TLSv1.2", "TLSv1.3"] {
+        assert!(talk(
+            &tls(&Config { protocols: protocols.parse().expect("a version"), ..client.clone() }),
+            &tls(&server)
+        ));
+    }
+    let stranger = other.identity("stranger");
+    assert!(!talk(&tls(&stranger), &tls(&server)));
+    assert!(!talk(&tls(&Config { ca_cert: client.ca_cert.clone(), ..stranger.clone() }), &tls(&server)));
+    assert!(!talk(&tls(&client), &tls(&stranger)));
+    // Who trusts everybody talks to strangers that trust everybody.
+    let careless = |config: &Config| tls(&Config { ca_cert: Some(CaCert::None), ..config.clone() });
+    assert!(talk(&careless(&client), &careless(&stranger)));
+    // A CA's own certificate is good for who has it for a CA, and for nobody else.
+    let own = Config {
+        private_key: Some(ca.file("ca-key.pem").into()),
+        certificate: Some(ca.file("ca.pem").into()),
+        ..client.clone()
+    };
+    assert!(talk(&tls(&own), &tls(&own)));
+    assert!(!talk(&tls(&own), &tls(&stranger)));
+}
+
+#[test]
+fn files_that_change_count_at_once() {
+    let directory = tempfile::tempdir().expect("a folder");
+    let (old, new) = (Authority::new(directory.path(), "old"), Authority::new(directory.path(), "new"));
+    let (config, before, after) = (old.identity("server"), old.identity("client"), new.identity("client"));
+    let server = Tls::new(config.clone());
+    assert!(talk(&Tls::new(before.clone()), &server));
+    let renewed = new.identity("server");
+    let copy = |from: &Option<PathBuf>, to: &Option<PathBuf>| {
+        std::fs::copy(from.as_ref().expect("a file"), to.as_ref().expect("a file")).expect("a copy");
+    };
+    copy(&renewed.private_key, &config.private_key);
+    // The key is another one than the certificate's: what was there before stays in use.
+    assert!(talk(&Tls::new(before.clone()), &server));
+    copy(&renewed.certificate, &config.certificate);
+    std::fs::copy(new.file("ca.pem"), old.file("ca.pem")).expect("a copy");
+    assert!(talk(&Tls::new(after), &server));
+    assert!(!talk(&Tls::new(Config { ca_cert: Some(CaCert::None), ..before }), &server));
+}
+
+#[test]
+fn the_first_peer_is_believed() {
+    let directory = tempfile::tempdir().expect("a folder");
+    let (ca, other) = (Authority::new(directory.path(), "ca"), Authority::new(directory.path(), "other"));
+    let server = Tls::new(Config { peer_ca_cert: Some(ca.file("ca.pem").into()), ..ca.identity("server") });
+    let kept = directory.path().join("kept.pem");
+    let client = Tls::new(Config { ca_cert: Some(CaCert::Bootstrap(kept.clone())), ..ca.identity("client") });
+    // A peer that does not show its CA teaches nothing.
+    assert!(!talk(&client, &Tls::new(ca.identity("silent"))));
+    assert!(!kept.exists());
+    assert!(!talk(&client, &server));
+    assert!(kept.exists());
+    assert!(talk(&client, &server));
+    let impostor = Config { peer_ca_cert: Some(other.file("ca.pem").into()), ..other.identity("server") };
+    assert!(!talk(&client, &Tls::new(Config { ca_cert: Some(CaCert::None), ..impostor })));
+}
+
+#[test]
+fn what_cannot_be_used_is_named() {
+    let directory = tempfile::tempdir().expect("a folder");
+    let ca = Authority::new(directory.path(), "ca");
+    let config = ca.identity("one");
+    let error = |config: Config| Tls::new(config).check().expect_err("it cannot be used").to_string();
+    assert_eq!(error(Config::default()), "Private key must be configured to use SSL");
+    assert!(error(Config { private_key: Some("/nonexistent".into()), ..config.clone() }).starts_with("/nonexistent: "));
+    let wrong = Config { private_key: config.certificate.clone(), ..config.clone() };
+    assert!(error(wrong).contains("no private key found"));
+    let empty = directory.path().join("empty");
+    std::fs::write(&empty, "").expect("a file");
+    assert!(error(Config { certificate: Some(empty.clone()), ..config.clone() }).contains("no certificate found"));
+    assert!(error(Config { ca_cert: Some(CaCert::File(empty)), ..config.clone() }).contains("no certificate found"));
+    let other = ca.identity("two");
+    let unfit = Config { private_key: other.private_key, ..config.clone() };
+    assert!(Tls::new(unfit).check().is_err());
+    assert!(Tls::new(config).check().is_ok());
+}

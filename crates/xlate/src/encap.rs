@@ -1,0 +1,449 @@
+//! Actions on the headers around a packet: MPLS labels, network service headers, and encapsulations.
+//!
+//! A header that is pushed is emitted with the next commit, when its fields have their values; one that is popped at once.
+//! Of what stands under a popped MPLS label or service header nothing is known: the packet has to come back before it can
+//! be looked at ([`crate::freeze`]). Without an Ethernet header a packet is of a type of its own (`packet_type`), and
+//! leaves through no port.
+
+use crate::freeze::Freeze;
+use crate::model::Rule;
+use crate::trace::Kind;
+use crate::translate::Xlate;
+use crate::verdict::TranslationError;
+use dpif::DpAction;
+use dpif::action::PushNsh;
+use flow::extract::ethertype;
+use flow::{Field, Prereq, layout};
+use openflow::action::{Encap, EncapHeader, EncapProperty};
+use openflow::{ControllerAction, PacketInReason};
+use packet::wire::NshRepr;
+use std::sync::Arc;
+
+/// Labels that a key tells of.
+const LABELS_MAX: usize = 3;
+/// The bottom of the stack, in an entry.
+const BOTTOM: u32 = 0x100;
+/// Time to live of a label where there is none to be taken over.
+const TTL: u32 = 64;
+/// Transparent Ethernet bridging: the Ethernet type of a whole frame.
+const TEB: u16 = 0x6558;
+/// Namespace of Ethernet types among packet types.
+const NAMESPACE: u32 = 1;
+/// What may follow a network service header (RFC 8300 section 2.2), as packet types.
+const NSH_NEXT: [(u8, u32); 5] = [(1, 0x1_0800), (2, 0x1_86dd), (3, 0), (4, 0x1_894f), (5, 0x1_8847)];
+
+/// Headers pushed and not yet emitted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pushed {
+    /// Labels with their Ethernet types, the innermost first; `true` for those that stand in front of all there is.
+    labels: Vec<(u16, bool)>,
+    /// A network service header with metadata of type 2.
+    nsh: Option<Vec<u8>>,
+    ethernet: bool,
+}
+
+impl Pushed {
+    fn is_empty(&self) -> bool {
+        self.labels.is_empty() && self.nsh.is_none() && !self.ethernet
+    }
+
+    /// Whether `field` is told with the header.
+    fn tells(&self, field: Field) -> bool {
+        match field {
+            Field::MplsLabel | Field::MplsTc | Field::MplsBos | Field::MplsTtl => !self.labels.is_empty(),
+            Field::EthSrc | Field::EthDst => self.ethernet,
+            _ => self.nsh.is_some() && field.info().prereq == Prereq::Nsh,
+        }
+    }
+}
+
+fn is_mpls(eth_type: u16) -> bool {
+    matches!(eth_type, ethertype::MPLS | ethertype::MPLS_MCAST)
+}
+
+impl Xlate<'_> {
+    /// Whether the packet has no Ethernet header.
+    pub(crate) fn is_bare(&self) -> bool {
+        self.key.0[layout::PKTTYPE_CTTP] >> 32 != 0
+    }
+
+    /// Labels on the packet, those that its key tells of; [`LABELS_MAX`] may stand for more.
+    fn n_labels(&mut self) -> usize {
+        if !is_mpls(self.key.eth_type()) {
+            return 0;
+        }
+        for n in 0..LABELS_MAX {
+            self.read_label(n, BOTTOM);
+            if self.key.mpls_lse(n) & BOTTOM != 0 {
+                return n + 1;
+            }
+        }
+        LABELS_MAX
+    }
+
+    fn read_label(&mut self, n: usize, bits: u32) {
+        let mut mask = flow::FlowKey::ZERO;
+        mask.set_mpls_lse(n, bits);
+        self.reads.note_mask(&mask);
+    }
+
+    /// Before labels move: what moves is read, as from then on it does not stand where it did.
+    fn read_labels(&mut self, labels: std::ops::Range<usize>) {
+        labels.for_each(|i| self.read_label(i, u32::MAX));
+    }
+
+    /// What is under the Ethernet type was not there before, or is not known.
+    fn clear_under(&mut self, words: std::ops::Range<usize>) {
+        self.key.0[words.clone()].fill(0);
+        self.reads.write_words(words);
+    }
+
+    fn set_eth_type(&mut self, eth_type: u16) {
+        self.key.set(Field::EthType, eth_type.into());
+        self.reads.write_field(Field::EthType);
+        self.written = None;
+    }
+
+    fn set_packet_type(&mut self, packet_type: u32) {
+        self.key.set(Field::PacketType, packet_type.into());
+        self.reads.write_field(Field::PacketType);
+        self.written = None;
+    }
+
+    /// The `push_mpls` action.
+    pub(crate) fn push_mpls(&mut self, eth_type: u16) {
+        if !self.is_bare() {
+            self.push_label(eth_type, false);
+        }
+    }
+
+    fn push_label(&mut self, eth_type: u16, in_front: bool) {
+        let n = self.n_labels();
+        if n >= LABELS_MAX {
+            return self.give_up(TranslationError::Labels);
+        }
+        if self.pending.pushed.labels.is_empty() {
+            self.commit();
+        }
+        let entry = if n > 0 {
+            self.read_labels(0..n);
+            self.key.mpls_lse(0) & !BOTTOM
+        } else {
+            self.first_entry(in_front)
+        };
+        for i in (1..=n).rev() {
+            let below = self.key.mpls_lse(i - 1);
+            self.key.set_mpls_lse(i, below);
+        }
+        self.key.set_mpls_lse(0, entry);
+        self.reads.write_words(layout::MPLS01..layout::IPV4);
+        self.set_eth_type(eth_type);
+        self.clear_under(layout::IPV4..flow::WORDS);
+        self.pending.pushed.labels.push((eth_type, in_front));
+    }
+
+    /// An only label: explicit null of what it is on, with class and time to live of an IP packet under it (OpenFlow 1.3
+    /// section 5.11).
+    fn first_entry(&mut self, in_front: bool) -> u32 {
+        let is_ip = !in_front && self.has(Prereq::Ip);
+        let label = if is_ip && self.key.eth_type() == ethertype::IPV6 { 2 } else { 0 };
+        let (mut class, mut ttl) = (0, TTL);
+        if is_ip {
+            self.reads.note_field(Field::IpDscp);
+            self.reads.note_field(Field::IpTtl);
+            class = self.key.get(Field::IpDscp) as u32 & 7;
+            ttl = match self.key.get(Field::IpTtl) as u32 {
+                0 => TTL,
+                ttl => ttl,
+            };
+        }
+        label << 12 | class << 9 | BOTTOM | ttl
+    }
+
+    /// The `pop_mpls` action.
+    pub(crate) fn pop_mpls(&mut self, eth_type: u16) {
+        let n = self.n_labels();
+        if n > 0 {
+            let whole = self.key.mpls_lse(n - 1) & BOTTOM != 0;
+            self.pop_labels(n, whole, eth_type);
+            // Nor is anything known of labels below those that a key tells of, or of one that is said to follow the last.
+            self.was_mpls |= !is_mpls(eth_type) || n == 1 || !whole;
+        }
+    }
+
+    /// Pops the outer one of `n` labels, or all of them if what is left is to be no label: as Open vSwitch does.
+    fn pop_labels(&mut self, n: usize, whole: bool, eth_type: u16) {
+        if is_mpls(eth_type) {
+            self.pop_label(n, eth_type);
+        } else if whole {
+            for left in (2..=n).rev() {
+                self.pop_label(left, self.key.eth_type());
+            }
+            self.pop_label(1, eth_type);
+        } else {
+            self.give_up(TranslationError::Labels);
+        }
+    }
+
+    fn pop_label(&mut self, n: usize, eth_type: u16) {
+        if is_mpls(eth_type) {
+            self.read_labels(1..n);
+        }
+        let unsent = self.pending.pushed.labels.pop().is_some();
+        if !unsent {
+            self.commit();
+        }
+        for i in 0..LABELS_MAX {
+            let above = if i + 1 < n { self.key.mpls_lse(i + 1) } else { 0 };
+            self.key.set_mpls_lse(i, above);
+        }
+        self.reads.write_words(layout::MPLS01..layout::IPV4);
+        self.set_eth_type(eth_type);
+        self.clear_under(layout::IPV4..flow::WORDS);
+        if unsent {
+            if let Some((kind, _)) = self.pending.pushed.labels.last_mut().filter(|_| is_mpls(eth_type)) {
+                *kind = eth_type;
+            }
+        } else {
+            self.emit(DpAction::PopMpls { ethertype: eth_type });
+            self.base.clone_from(&self.key);
+        }
+    }
+
+    /// `set_mpls_label` and its like.
+    pub(crate) fn set_mpls(&mut self, field: Field, value: u128) {
+        if self.has(Prereq::Mpls) {
+            self.write(field, value, field.info().full_mask());
+        }
+    }
+
+    pub(crate) fn dec_mpls_ttl(&mut self) {
+        if self.has(Prereq::Mpls) {
+            self.dec_ttl_of(Field::MplsTtl, "MPLS");
+        }
+    }
+
+    pub(crate) fn dec_nsh_ttl(&mut self) {
+        if self.has(Prereq::Nsh) {
+            self.dec_ttl_of(Field::NshTtl, "NSH");
+        }
+    }
+
+    fn dec_ttl_of(&mut self, field: Field, what: &str) {
+        self.reads.note_field(field);
+        let ttl = self.key.get(field);
+        if ttl > 1 {
+            return self.write(field, ttl - 1, 0xff);
+        }
+        self.tracer.note(Kind::Warning, || format!("{what} decrement TTL exception"));
+        self.send_to_controller(&ControllerAction {
+            reason: PacketInReason::InvalidTtl,
+            ..ControllerAction::default()
+        });
+        self.note_drop(base::DropReason::TtlExpired);
+        self.stop_list = true;
+    }
+
+    /// Copies the time to live between the outer label and what is under it, which only the datapath sees.
+    pub(crate) fn copy_ttl(&mut self, outwards: bool) {
+        if self.has(Prereq::Mpls) {
+            self.commit();
+            self.emit(DpAction::CopyTtl { outwards });
+            // One of the two is not known any more.
+            self.was_mpls = true;
+        }
+    }
+
+    /// The `encap` action.
+    pub(crate) fn encap(&mut self, encap: &Encap) {
+        let packet_type = self.key.get(Field::PacketType) as u32;
+        match encap.header {
+            EncapHeader::Ethernet if packet_type >> 16 == NAMESPACE => {
+                self.commit();
+                let eth_type = u64::from(self.key.eth_type());
+                self.clear_under(layout::ETH_DST..layout::MPLS01);
+                self.key.0[layout::ETH_DST] = eth_type;
+                self.set_packet_type(0);
+                self.pending.pushed.ethernet = true;
+            }
+            EncapHeader::Ethernet => self.refuse("encap(ethernet) is not supported for packet type ethernet."),
+            EncapHeader::Nsh => self.push_nsh(packet_type, &encap.properties),
+            EncapHeader::Mpls | EncapHeader::MplsMulticast => {
+                if !self.pending.pushed.is_empty() && self.pending.pushed.labels.is_empty() {
+                    self.commit();
+                }
+                if !self.is_bare() || !is_mpls(self.key.eth_type()) {
+                    // Labels under the Ethernet header are not of the stack in front of it.
+                    self.commit();
+                    self.clear_under(layout::ETH_DST..layout::IPV4);
+                }
+                let kind = encap.header as u32;
+                self.push_label(kind as u16, true);
+                self.set_packet_type(kind);
+            }
+        }
+    }
+
+    fn push_nsh(&mut self, packet_type: u32, properties: &[EncapProperty]) {
+        let next = NSH_NEXT.iter().find(|(np, kind)| *kind == packet_type && *np != 5);
+        let Some((np, _)) = next else {
+            return self.refuse("NSH encapsulation is not supported for its packet type.");
+        };
+        self.commit();
+        let (mut md_type, mut tlvs) = (1, Vec::new());
+        for property in properties {
+            match property {
+                EncapProperty::MdType(n) => md_type = *n,
+                EncapProperty::Tlv { class, ty, value } => {
+                    tlvs.extend(class.to_be_bytes());
+                    tlvs.extend([*ty, value.len() as u8]);
+                    tlvs.extend(value);
+                    tlvs.resize(tlvs.len().next_multiple_of(4), 0);
+                }
+            }
+        }
+        self.clear_under(layout::ETH_DST..flow::WORDS);
+        self.set_packet_type(EncapHeader::Nsh as u32);
+        self.set_eth_type(ethertype::NSH);
+        for (field, value) in [(Field::NshTtl, 63), (Field::NshMdtype, md_type.into()), (Field::NshSi, 255)] {
+            self.key.set(field, value);
+        }
+        self.key.set(Field::NshNp, (*np).into());
+        tlvs.truncate(if md_type == 2 { NshRepr::METADATA_MAX } else { 0 });
+        self.pending.pushed.nsh = Some(tlvs);
+    }
+
+    /// The `decap` action. `to` is the packet type that comes out, if that is said.
+    pub(crate) fn decap(&mut self, to: Option<u32>) {
+        self.commit();
+        if !self.is_bare() {
+            if self.has_vlan() {
+                return self.refuse_with("cannot decap Ethernet if VLAN is present.", ", ");
+            }
+            let eth_type = self.key.eth_type();
+            self.clear_under(layout::ETH_DST..layout::MPLS01);
+            self.set_packet_type(NAMESPACE << 16 | u32::from(eth_type));
+            self.set_eth_type(eth_type);
+            self.emit(DpAction::PopEth);
+            self.base.clone_from(&self.key);
+            return;
+        }
+        match self.key.eth_type() {
+            ethertype::NSH => {
+                self.reads.note_field(Field::NshNp);
+                let np = self.key.get(Field::NshNp) as u8;
+                let Some((_, kind)) = NSH_NEXT.iter().find(|(next, _)| *next == np) else {
+                    return self.refuse_with(&format!("NSH next protocol {np} is not supported"), " as ");
+                };
+                self.set_packet_type(*kind);
+                self.emit(DpAction::PopNsh);
+                self.freeze = Some(Freeze::Look);
+            }
+            eth_type if is_mpls(eth_type) => {
+                let n = self.n_labels();
+                let whole = self.key.mpls_lse(n - 1) & BOTTOM != 0;
+                let kind = match to {
+                    Some(kind) => kind,
+                    None if n > 1 => self.key.get(Field::PacketType) as u32,
+                    None => return self.refuse("nothing says what is under its MPLS label."),
+                };
+                let eth_type = if kind >> 16 == NAMESPACE { kind as u16 } else { TEB };
+                self.pop_labels(n, whole, eth_type);
+                self.set_packet_type(kind);
+                self.base.clone_from(&self.key);
+                if n == 1 || !whole || !is_mpls(eth_type) {
+                    self.freeze = Some(Freeze::Look);
+                }
+            }
+            eth_type => self
+                .refuse_with(&format!("the decapsulation is not supported for packet type (1,{eth_type:#x})."), " as "),
+        }
+    }
+
+    fn refuse(&mut self, why: &str) {
+        self.refuse_with(why, " as ");
+    }
+
+    /// Drops the packet, as what it is does not allow for the action.
+    fn refuse_with(&mut self, why: &str, how: &str) {
+        self.tracer.note(Kind::Action, || format!("Dropping packet{how}{why}"));
+        self.give_up(TranslationError::PacketType);
+    }
+
+    /// Gives up, where it is told already why.
+    fn give_up(&mut self, error: TranslationError) {
+        self.error = Some(error);
+        self.exit = true;
+    }
+
+    /// Emits headers that were pushed, and takes note of the fields that this tells.
+    pub(crate) fn commit_pushed(&mut self) {
+        if self.pending.pushed.is_empty() {
+            return;
+        }
+        let pushed = std::mem::take(&mut self.pending.pushed);
+        self.pending.fields.retain(|(field, _)| !pushed.tells(*field));
+        let n = pushed.labels.len();
+        for (i, (ethertype, in_front)) in pushed.labels.into_iter().enumerate() {
+            let lse = self.key.mpls_lse(n - 1 - i);
+            self.emit(if in_front {
+                DpAction::AddMpls { ethertype, lse }
+            } else {
+                DpAction::PushMpls { ethertype, lse }
+            });
+        }
+        if let Some(tlvs) = pushed.nsh {
+            let get = |field| self.key.get(field);
+            let header = NshRepr {
+                flags: get(Field::NshFlags) as u8,
+                ttl: get(Field::NshTtl) as u8,
+                np: get(Field::NshNp) as u8,
+                path: (get(Field::NshSpi) << 8 | get(Field::NshSi)) as u32,
+                mdtype: get(Field::NshMdtype) as u8,
+                context: [Field::NshC1, Field::NshC2, Field::NshC3, Field::NshC4].map(|f| get(f) as u32),
+            };
+            self.emit(DpAction::PushNsh(Arc::new(PushNsh { header, tlvs })));
+        }
+        if pushed.ethernet {
+            let mac = |field| base::MacAddr::from_u64(self.key.get(field) as u64);
+            let (dst, src) = (mac(Field::EthDst), mac(Field::EthSrc));
+            self.emit(DpAction::PushEth { dst, src });
+        }
+        // What else is pending is as it was.
+        let mut base = self.key.clone();
+        for (field, mask) in &self.pending.fields {
+            let old = self.base.get(*field) & mask;
+            base.set(*field, base.get(*field) & !mask | old);
+        }
+        if self.pending.vlan_stack {
+            for n in 0..2 {
+                let (tpid, tci) = self.base.vlan(n);
+                base.set_vlan(n, tpid, tci);
+            }
+        }
+        self.base = base;
+    }
+
+    /// The rule that a packet without an Ethernet header finds: those that match on something of such a header are for
+    /// Ethernet packets (ovs-fields(7), `packet_type`).
+    pub(crate) fn find_bare(&mut self, rules: &classifier::Classifier<Rule>) -> Option<Arc<Rule>> {
+        let of_ethernet = |rule: &Rule| {
+            let mut words = rule.minimatch.mask().words();
+            let typed = words.any(|(word, bits)| word == layout::PKTTYPE_CTTP && bits >> 32 != 0);
+            !typed && rule.minimatch.mask().words().any(|(word, _)| word >= layout::ETH_DST)
+        };
+        let found = rules.lookup(&self.key, self.view.version, &mut self.reads);
+        if !found.as_deref().is_some_and(of_ethernet) {
+            return found;
+        }
+        // One that is not meant hides others: all are looked at, which costs the more the more there are.
+        let mut all = rules.rules(self.view.version);
+        all.retain(|rule| !of_ethernet(rule));
+        all.sort_by_key(|rule| std::cmp::Reverse(rule.priority));
+        all.into_iter().find(|rule| {
+            let wanted = rule.minimatch.expand();
+            self.reads.note_mask(wanted.mask());
+            wanted.matches(&self.key)
+        })
+    }
+}

@@ -1,0 +1,34 @@
+"""Keys and certificates for tests, made by the openssl program."""
+
+from pathlib import Path
+
+from switch import run
+
+
+class Authority:
+    """A CA with a folder of its own."""
+
+    def __init__(self, directory, name="ca"):
+        self.directory = Path(directory)
+        self.directory.mkdir(exist_ok=True)
+        self.name = name
+        self.certificate = self.directory / f"{name}-cert.pem"
+        self.key = self.directory / f"{name}-key.pem"
+        words = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "3650", "-subj", f"/CN={name}"]
+        run(["openssl", "req", "-x509", *words, "-keyout", self.key, "-out", self.certificate])
+
+    def issue(self, name, algorithm="ec", days="3650"):
+        """The files of a new identity that the CA vouches for: (key, certificate)."""
+        key, request, certificate = (self.directory / f"{name}-{what}.pem" for what in ("key", "request", "cert"))
+        how = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"] if algorithm == "ec" else ["-newkey", "rsa:2048"]
+        run(["openssl", "req", *how, "-nodes", "-subj", f"/CN={name}", "-keyout", key, "-out", request])
+        extensions = self.directory / "extensions"
+        extensions.write_text("basicConstraints=CA:FALSE\n")
+        words = ["-CA", self.certificate, "-CAkey", self.key, "-CAcreateserial", "-days", days, "-extfile", extensions]
+        run(["openssl", "x509", "-req", "-in", request, *words, "-out", certificate])
+        return key, certificate
+
+    def options(self, name, **how):
+        """Options of a program that has such an identity and trusts the CA."""
+        key, certificate = self.issue(name, **how)
+        return ["-p", key, "-c", certificate, "-C", self.certificate]
