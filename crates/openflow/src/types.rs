@@ -161,8 +161,14 @@ pub struct Row {
     length: Length,
 }
 
+/// All kinds of messages in all versions: several rows of a kind differ in versions, numbers or lengths.
+pub fn rows() -> &'static [Row] {
+    ROWS
+}
+
 impl Row {
-    fn is_in(&self, version: Version) -> bool {
+    /// Whether the row is for messages of this version.
+    pub fn is_in(&self, version: Version) -> bool {
         self.first <= version && version <= self.last
     }
 }

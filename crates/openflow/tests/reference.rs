@@ -1,0 +1,300 @@
+//! The tables of docs/openflow.md: what of OpenFlow there is in which version, and which test has it, made from the tables
+//! by which messages, fields and actions are read and written. `UPDATE_DOCS=1 cargo test -p openflow --test reference`
+//! writes them.
+
+use flow::table::FIELDS;
+use flow::{Field, NoNames};
+use openflow::types::{Kind, rows};
+use openflow::{Action, Protocols, Version, actions_to_string, parse_instructions};
+use std::fmt::Write;
+use std::path::Path;
+
+const BEGIN: &str = "<!-- tables: begin -->\n";
+const END: &str = "<!-- tables: end -->\n";
+
+fn heading(what: &str) -> String {
+    format!("| {what} | 1.0 | 1.1 | 1.2 | 1.3 | 1.4 | 1.5 | test |\n|---|---|---|---|---|---|---|---|\n")
+}
+
+fn line(out: &mut String, name: &str, versions: [bool; 6], test: &str) {
+    let marks = versions.map(|there| if there { "x" } else { "" }).join(" | ");
+    let _ = writeln!(out, "| {name} | {marks} | {test} |");
+}
+
+/// Where a message is tried beyond its bytes and its text.
+fn test_of_message(kind: Kind) -> &'static str {
+    use Kind as K;
+    match kind {
+        K::Hello | K::Error | K::EchoRequest | K::EchoReply => "test_bad_input, test_controller",
+        K::FlowMonitorRequest
+        | K::FlowMonitorReply
+        | K::FlowMonitorCancel
+        | K::FlowMonitorPaused
+        | K::FlowMonitorResumed => "test_monitors",
+        K::BundleControl | K::BundleAdd => "test_bundles",
+        K::MeterMod
+        | K::MeterRequest
+        | K::MeterReply
+        | K::MeterConfigRequest
+        | K::MeterConfigReply
+        | K::MeterFeaturesRequest
+        | K::MeterFeaturesReply => "test_meters",
+        K::GroupMod
+        | K::NxGroupMod
+        | K::GroupRequest
+        | K::GroupReply
+        | K::GroupDescRequest
+        | K::GroupDescReply
+        | K::GroupFeaturesRequest
+        | K::GroupFeaturesReply => "test_groups",
+        K::TableMod
+        | K::TableStatus
+        | K::TableRequest
+        | K::TableReply
+        | K::TableDescRequest
+        | K::TableDescReply
+        | K::TableFeaturesRequest
+        | K::TableFeaturesReply => "test_tables",
+        K::RequestForward => "ofproto conn::forward",
+        K::TlvTableMod | K::TlvTableRequest | K::TlvTableReply => "ofproto tests::tlv",
+        K::NxResume => "test_headers",
+        K::FlowCountsRequest | K::FlowCountsReply => "test_rest_controllers",
+        K::RoleRequest
+        | K::RoleReply
+        | K::NxRoleRequest
+        | K::NxRoleReply
+        | K::RoleStatus
+        | K::GetAsyncRequest
+        | K::GetAsyncReply
+        | K::SetAsync
+        | K::NxSetAsyncConfig
+        | K::NxSetAsyncConfig2
+        | K::NxSetControllerId => "ofproto tests::connections",
+        K::QueueRequest
+        | K::QueueReply
+        | K::QueueDescRequest
+        | K::QueueDescReply
+        | K::QueueGetConfigRequest
+        | K::QueueGetConfigReply => "test_openflow14, test_openflow15",
+        _ => "test_controller, test_openflow14, test_openflow15",
+    }
+}
+
+fn messages(out: &mut String) {
+    out.push_str(&heading("message"));
+    let mut told: Vec<&str> = Vec::new();
+    for row in rows() {
+        if !told.contains(&row.name) {
+            told.push(row.name);
+            let there = Version::ALL.map(|v| rows().iter().any(|r| r.name == row.name && r.is_in(v)));
+            line(out, &format!("`{}`", row.name), there, test_of_message(row.kind));
+        }
+    }
+}
+
+fn carries(formats: Protocols) -> [bool; 6] {
+    Version::ALL.map(|v| formats.iter().any(|one| Protocols::of_version(v).contains(one)))
+}
+
+fn fields(out: &mut String) {
+    out.push_str(&heading("field"));
+    for field in FIELDS {
+        let formats = match field.id {
+            Field::InPort => Protocols::ANY,
+            id => Protocols::of_field(id, field.full_mask()),
+        };
+        line(out, &format!("`{}`", field.name), carries(formats), "openflow tests/peers, fuzz match_text");
+    }
+}
+
+/// The test in which an action is carried out, or, if none is, the reason.
+fn test_of_action(action: &Action) -> &'static str {
+    use Action as A;
+    match action {
+        A::PushMpls(_)
+        | A::PopMpls(_)
+        | A::SetMplsLabel(_)
+        | A::SetMplsTc(_)
+        | A::SetMplsTtl(_)
+        | A::DecMplsTtl
+        | A::DecNshTtl
+        | A::Encap(_)
+        | A::Decap(_) => "test_headers",
+        A::CopyTtlOut | A::CopyTtlIn => "test_conformance",
+        A::Ct(_) | A::Nat(_) | A::CtClear | A::ResubmitCt { .. } => "refused: there is no connection tracking yet",
+        A::DeleteField(_) | A::SetTunOption(_) => "refused: there are no tunnels yet",
+        A::Sample(_) => "openflow tests/actions; nothing happens, as there are no collectors",
+        A::Enqueue { .. } | A::SetQueue(_) | A::PopQueue => "xlate; there are no queues that would look at it",
+        A::Group(_) => "test_groups",
+        A::Meter(_) => "test_meters",
+        A::Multipath(_) | A::Bundle(_) => "xlate select",
+        A::CheckPktLarger { .. } => "xlate tests::regions",
+        A::Conjunction { .. } => "classifier, xlate tests::regions",
+        A::Learn(_) | A::FinTimeout { .. } => "ofproto tests::changes",
+        A::SetTunnel { .. } => "xlate; nothing is encapsulated",
+        A::Controller(_) => "test_controller, test_headers",
+        A::WriteActions(_) | A::ClearActions | A::WriteMetadata { .. } | A::GotoTable(_) => {
+            "test_dummy_actions, test_conformance"
+        }
+        A::Output { .. }
+        | A::OutputReg { .. }
+        | A::OutputTrunc { .. }
+        | A::SetVlanVid { .. }
+        | A::SetVlanPcp { .. }
+        | A::PopVlan
+        | A::PushVlan(_)
+        | A::SetEthSrc(_)
+        | A::SetEthDst(_)
+        | A::SetIpv4Src(_)
+        | A::SetIpv4Dst(_)
+        | A::SetIpDscp(_)
+        | A::SetIpEcn(_)
+        | A::SetIpTtl(_)
+        | A::SetL4Src(_)
+        | A::SetL4Dst(_)
+        | A::SetField { .. }
+        | A::RegLoad { .. }
+        | A::RegMove { .. }
+        | A::StackPush(_)
+        | A::StackPop(_)
+        | A::DecTtl(_)
+        | A::Resubmit { .. }
+        | A::Clone(_)
+        | A::Note(_)
+        | A::Exit => "test_dummy_actions, ofproto tests/peers",
+    }
+}
+
+/// One of each.
+const ACTIONS: &[&str] = &[
+    "output:1",
+    "output:NXM_NX_REG0[]",
+    "output(port=1,max_len=100)",
+    "normal",
+    "controller(max_len=128)",
+    "controller(userdata=01,pause)",
+    "controller(meter_id=3)",
+    "enqueue(1,2)",
+    "set_queue:2",
+    "pop_queue",
+    "mod_vlan_vid:5",
+    "mod_vlan_pcp:5",
+    "strip_vlan",
+    "push_vlan:0x8100",
+    "push_mpls:0x8847",
+    "pop_mpls:0x0800",
+    "set_mpls_label(3)",
+    "set_mpls_tc(3)",
+    "set_mpls_ttl(3)",
+    "dec_mpls_ttl",
+    "copy_ttl_out",
+    "copy_ttl_in",
+    "encap(nsh(md_type=1))",
+    "decap()",
+    "dec_nsh_ttl",
+    "mod_dl_src:02:00:00:00:00:01",
+    "mod_dl_dst:02:00:00:00:00:01",
+    "mod_nw_src:10.0.0.1",
+    "mod_nw_dst:10.0.0.1",
+    "mod_nw_tos:8",
+    "mod_nw_ecn:1",
+    "mod_nw_ttl:9",
+    "mod_tp_src:9",
+    "mod_tp_dst:9",
+    "set_field:10.0.0.1->ip_src",
+    "set_field:1->tun_metadata0",
+    "load:1->NXM_NX_REG0[]",
+    "move:NXM_NX_REG0[]->NXM_NX_REG1[]",
+    "push:NXM_NX_REG0[]",
+    "pop:NXM_NX_REG0[]",
+    "dec_ttl",
+    "dec_ttl(1,2)",
+    "set_tunnel:5",
+    "set_tunnel64:5",
+    "resubmit(1,2)",
+    "resubmit(,2,ct)",
+    "clone(output:1)",
+    "note:01",
+    "exit",
+    "group:1",
+    "multipath(eth_src,50,modulo_n,1,0,NXM_NX_REG0[])",
+    "bundle(eth_src,0,hrw,ofport,members:1,2)",
+    "bundle_load(eth_src,0,hrw,ofport,NXM_NX_REG0[],members:1,2)",
+    "check_pkt_larger(100)->NXM_NX_REG0[0]",
+    "conjunction(1,1/2)",
+    "learn(table=1,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],output:NXM_OF_IN_PORT[])",
+    "fin_timeout(idle_timeout=5)",
+    "ct(commit,zone=1)",
+    "ct(commit,nat(src=10.0.0.1))",
+    "ct_clear",
+    "delete_field:tun_metadata0",
+    "sample(probability=1,collector_set_id=1)",
+    "meter:1",
+    "clear_actions",
+    "write_actions(output:1)",
+    "write_metadata:0x5",
+    "goto_table:1",
+];
+
+fn actions(out: &mut String) {
+    out.push_str(&heading("action or instruction"));
+    for text in ACTIONS {
+        let actions = parse_instructions(text, &NoNames).unwrap_or_else(|e| panic!("{text}: {e}"));
+        let there = Version::ALL.map(|v| {
+            let formats = Protocols::of_actions(&actions, &flow::Match::ANY, 0);
+            let formats = formats.unwrap_or_else(|_| Protocols::of_action_list(&actions));
+            formats.iter().any(|one| Protocols::of_version(v).contains(one))
+                || Protocols::of_action_list(&actions).iter().any(|one| Protocols::of_version(v).contains(one))
+        });
+        let shown = actions_to_string(&actions, &NoNames, Version::V15);
+        let test = actions.first().map_or("", test_of_action);
+        line(out, &format!("`{shown}`"), there, test);
+    }
+}
+
+fn groups_and_meters(out: &mut String) {
+    out.push_str(&heading("group, bucket, meter"));
+    let from = |first: usize| std::array::from_fn(|i| i >= first);
+    let nicira = [true; 6];
+    for (what, there, test) in [
+        ("group types `all`, `select`, `indirect`, `fast_failover`", from(1), "test_groups"),
+        ("the same over OpenFlow 1.0, by NXT_GROUP_MOD", [true, false, false, false, false, false], "test_groups"),
+        ("watched ports and groups, chaining, loops refused", from(1), "test_groups, ofproto tests::changes"),
+        ("selection method, its parameter and fields", [true, false, false, false, false, true], "test_headers"),
+        (
+            "buckets inserted and removed",
+            [true, false, false, false, false, true],
+            "ofproto tests::changes, test_openflow15",
+        ),
+        ("meters with `drop` and `dscp_remark`, kbps and pktps, bursts", from(3), "test_meters, datapath meter"),
+        ("meters of controllers and of the slow path", from(3), "test_meters"),
+        ("statistics of flows, tables, ports, queues, aggregates", nicira, "test_controller, test_openflow15"),
+        ("statistics of groups and buckets", from(1), "test_groups"),
+        ("statistics of meters and bands", from(3), "test_meters"),
+    ] {
+        line(out, what, there, test);
+    }
+}
+
+#[test]
+fn the_tables_of_the_document_are_those_of_the_code() {
+    let mut tables = String::from("### Messages\n\n");
+    messages(&mut tables);
+    tables.push_str("\n### Fields\n\n");
+    fields(&mut tables);
+    tables.push_str("\n### Actions and instructions\n\n");
+    actions(&mut tables);
+    tables.push_str("\n### Groups, meters and statistics\n\n");
+    groups_and_meters(&mut tables);
+    tables.push('\n');
+
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openflow.md");
+    let text = std::fs::read_to_string(&path).expect("docs/openflow.md is there");
+    let (head, rest) = text.split_once(BEGIN).expect("the tables begin somewhere");
+    let (old, tail) = rest.split_once(END).expect("the tables end somewhere");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, [head, BEGIN, &tables, END, tail].concat()).expect("it can be written");
+    } else {
+        assert!(old == tables, "docs/openflow.md is out of date: UPDATE_DOCS=1 cargo test -p openflow --test reference");
+    }
+}
