@@ -1,6 +1,6 @@
 """os-ken's conformance tester finds nothing in the switch but what tests/conformance/known.txt lists.
 
-These are all cases that take no more than a few seconds, and some of those that measure a stream for half a minute at a
+These are all cases that take no more than a few seconds, and one of those that measure a stream for half a minute at a
 time; `tests/conformance/run` without options goes through the rest too, which takes the better part of an hour."""
 
 import json
@@ -12,8 +12,8 @@ from switch import TOP
 
 # Cells side by side: the tester sleeps most of the time.
 JOBS = 8
-# A group's weights, and a meter.
-STREAMS = ("of13/group/01_SELECT_Weight_Ether", "of13/meter/01_DROP_01_PKTPS_00_100")
+# A meter: what passes it depends on the meter, whatever the tester's own rate is on a busy machine.
+STREAMS = ("of13/meter/01_DROP_01_PKTPS_00_100",)
 
 
 def run(tmp_path, peers, *words):
