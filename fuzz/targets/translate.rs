@@ -66,7 +66,6 @@ fn network(input: &mut Input<'_>) -> Network {
             bundles: (1..5).map(bundle).collect(),
             tables,
             macs: Arc::new(RwLock::new(macs)),
-            misses: Default::default(),
             miss_to_controller: id == 1,
             misses: [(1, TableMiss::Continue), (2, TableMiss::Drop)].into(),
             forward_bpdu: false,
