@@ -210,13 +210,6 @@ impl Xlate<'_> {
         }
     }
 
-    /// `set_mpls_label` and its like.
-    pub(crate) fn set_mpls(&mut self, field: Field, value: u128) {
-        if self.has(Prereq::Mpls) {
-            self.write(field, value, field.info().full_mask());
-        }
-    }
-
     pub(crate) fn dec_mpls_ttl(&mut self) {
         if self.has(Prereq::Mpls) {
             self.dec_ttl_of(Field::MplsTtl, "MPLS");

@@ -91,6 +91,7 @@ impl Executor<'_> {
             }
             groups.sort(&mut batch, &mut lists, &mut missed);
             let todo = groups.todo();
+            let unknown = found.map(|flow| flow.is_none());
             drop(reader);
             bump(&counters.recirculated, n as u64);
             bump(&counters.hit, (n - missed.len()) as u64);
@@ -105,10 +106,10 @@ impl Executor<'_> {
             match misses {
                 Misses::Ask => {
                     let mut one = Batch::new();
-                    for packet in missed.drain(..) {
-                        let key = key_of(&packet, self.in_port, vlans_max);
+                    let keys = keys.iter().zip(unknown).filter(|(_, unknown)| *unknown).map(|(key, _)| key);
+                    for (packet, key) in missed.drain(..).zip(keys) {
                         self.bare = packet.bare.is_some();
-                        upcall::miss(self, lane, &key, packet, &mut one);
+                        upcall::miss(self, lane, key, packet, &mut one);
                     }
                 }
                 Misses::Wait => self.wait(&mut missed, lane),

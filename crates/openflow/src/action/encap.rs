@@ -247,15 +247,11 @@ pub(super) fn format_decap(out: &mut String, packet_type: Option<u32>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::action::bytes_of_hex as bytes;
     use crate::action::check::{Limits, check};
     use crate::{Version, actions_to_string, decode_actions, encode_actions, parse_instructions};
     use flow::text::parse_match;
     use flow::{Match, NoNames};
-
-    fn bytes(hex: &str) -> Vec<u8> {
-        let digits: Vec<u8> = hex.chars().filter_map(|c| c.to_digit(16)).map(|d| d as u8).collect();
-        digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
-    }
 
     #[test]
     fn bytes_and_text() {

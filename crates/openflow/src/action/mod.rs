@@ -458,3 +458,10 @@ impl Action {
         )
     }
 }
+
+/// Bytes as tests write them: hexadecimal digits, whatever stands between them.
+#[cfg(test)]
+fn bytes_of_hex(hex: &str) -> Vec<u8> {
+    let digits: Vec<u8> = hex.chars().filter_map(|c| c.to_digit(16)).map(|d| d as u8).collect();
+    digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
+}

@@ -326,14 +326,10 @@ pub(super) fn check_bundle(
 
 #[cfg(test)]
 mod tests {
+    use crate::action::bytes_of_hex as bytes;
     use crate::action::parse::parse_instructions;
     use crate::{OfpError, Version, actions_to_string, decode_actions, encode_actions};
     use flow::{Match, NoNames};
-
-    fn bytes(hex: &str) -> Vec<u8> {
-        let digits: Vec<u8> = hex.chars().filter_map(|c| c.to_digit(16)).map(|d| d as u8).collect();
-        digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
-    }
 
     #[test]
     fn bytes_and_text() {
