@@ -22,6 +22,7 @@ use crate::megaflow::{Found, Megaflow};
 use crate::output::Outputs;
 use crate::port::{Port, PortTable};
 use crate::shared::{LaneCounters, Shared, bump, bump_own};
+use crate::upcall::here;
 
 /// The index is tuned after this many batches.
 const TUNE_EVERY_BATCHES: u64 = 4096;
@@ -48,6 +49,8 @@ pub(crate) struct Forwarder {
     /// Packets by what is to be done with them.
     lists: Vec<Batch>,
     misses: Batch,
+    one: Batch,
+    pace: here::Pace,
 }
 
 impl Forwarder {
@@ -66,6 +69,8 @@ impl Forwarder {
             keys: Vec::new(),
             lists: Vec::new(),
             misses: Batch::new(),
+            one: Batch::new(),
+            pace: here::Pace::default(),
         }
     }
 
@@ -90,7 +95,10 @@ impl Forwarder {
 
     /// Forgets the batch in work. Returns how many of its packets had not run through their actions.
     pub(crate) fn give_up(&mut self) -> u64 {
-        [&mut self.batch, &mut self.misses].into_iter().chain(&mut self.lists).for_each(pool::recycle_all);
+        [&mut self.batch, &mut self.misses, &mut self.one]
+            .into_iter()
+            .chain(&mut self.lists)
+            .for_each(pool::recycle_all);
         std::mem::take(&mut self.unsettled) as u64
     }
 
@@ -111,8 +119,11 @@ impl Forwarder {
         self.check_some(shared, counters, port);
         self.forward(shared, ports, port);
         if !self.misses.is_empty() {
-            self.unsettled -= self.misses.len();
             bump_own(&counters.misses, self.misses.len() as u64);
+            self.answer_here(shared, ports, port);
+        }
+        if !self.misses.is_empty() {
+            self.unsettled -= self.misses.len();
             // In a batch of nothing but misses, no packet that a flow covers has to wait.
             let may_wait = self.misses.len() == n;
             let mut left = shared.upcalls.queue(port.id, &mut self.misses, may_wait);
@@ -204,6 +215,12 @@ impl Forwarder {
         if cached && self.judge.count(n, looked_up_ns + timer.as_mut().map_or(0, lap)) {
             self.exact.sweep();
         }
+    }
+
+    /// Has misses answered on this thread, if they are few and it need not wait.
+    fn answer_here(&mut self, shared: &Shared, ports: &PortTable, port: &Port) {
+        let Self { lane, outputs, pace, misses, one, unsettled, .. } = self;
+        here::answer((shared, ports, port), *lane, outputs, pace, (misses, one), || *unsettled -= 1);
     }
 
     /// Has the switch above decide about every so many packets of the batch afresh, if that is configured, and removes

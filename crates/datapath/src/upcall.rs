@@ -1,7 +1,7 @@
 //! Packets that no flow covers go up: through a queue for each port, bounded, which handler threads serve in turn.
 //!
-//! A packet thread only puts packets into the queue of the port where they came in; when that is full it drops them and
-//! counts the drop there. Handler threads go round the ports that have packets waiting and take a batch from one of them
+//! A packet thread puts packets into the queue of the port where they came in; when that is full it drops them and
+//! counts the drop there. (While nothing waits, it answers single ones itself: [`here`].) Handler threads go round the ports that have packets waiting and take a batch from one of them
 //! at a time, so that a port with many misses delays another's by no more than its own batch; and while a port offers far
 //! more than it gets, others have seven turns for its one. A port is served by one
 //! handler at a time: its packets keep their order among themselves. (A packet that finds the flow that an earlier one
@@ -15,6 +15,8 @@
 //! the packets of all queues. A queue belongs to one life of a port: packets of a port that is gone are dropped, and
 //! never taken for those of another that has its number.
 
+pub(crate) mod here;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -22,7 +24,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use base::{DpPort, DropReason, PortNo};
-use dpif::{DpFlowStats, Upcall};
+use dpif::{DpFlowStats, Upcall, UpcallHandler, UpcallReply};
 use flow::FlowKey;
 use flow::extract::extract_into;
 use netdev::pool;
@@ -76,6 +78,8 @@ struct State {
     /// Handlers of this index and above end.
     n_handlers: usize,
     handlers: Vec<HandlerStats>,
+    /// What packet threads answered.
+    here: HandlerStats,
 }
 
 #[derive(Debug, Default)]
@@ -124,6 +128,16 @@ pub struct UpcallStats {
     pub ports: Vec<(DpPort, PortUpcalls)>,
     /// Handler threads; without threads, the caller of `run_once`.
     pub handlers: Vec<HandlerStats>,
+    /// What packet threads answered themselves.
+    pub here: HandlerStats,
+}
+
+/// Who answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Asker {
+    /// The handler of this number.
+    Handler(usize),
+    PacketThread,
 }
 
 impl State {
@@ -203,28 +217,42 @@ impl Upcalls {
         Some(port)
     }
 
-    /// Says that a batch of `port` is done, and what handler number `handler` did for it: it is another's turn.
-    fn done(&self, port: PortId, handler: usize, did: HandlerStats) {
+    /// Says that a batch of `port` is done, and what was done for it by whom: it is another's turn.
+    fn done(&self, port: PortId, by: Asker, did: HandlerStats) {
         let mut state = self.state.lock();
         state.serving -= 1;
         if let Some(queue) = state.ports.get_mut(&port) {
             queue.in_work = false;
+            if by == Asker::PacketThread {
+                queue.stats.queued += did.packets;
+                queue.stats.served += did.packets;
+            }
             if !queue.packets.is_empty() {
                 state.enter(port);
             } else if queue.removed {
                 state.ports.remove(&port);
             }
         }
-        if state.handlers.len() <= handler {
-            state.handlers.resize_with(handler + 1, HandlerStats::default);
-        }
-        let stats = &mut state.handlers[handler];
+        let stats = match by {
+            Asker::PacketThread => &mut state.here,
+            Asker::Handler(handler) => {
+                if state.handlers.len() <= handler {
+                    state.handlers.resize_with(handler + 1, HandlerStats::default);
+                }
+                &mut state.handlers[handler]
+            }
+        };
         stats.batches += did.batches;
         stats.packets += did.packets;
         stats.busy_ns += did.busy_ns;
         stats.panics += did.panics;
         if state.serving == 0 && state.waiting == 0 {
             self.idle.notify_all();
+        }
+        // A handler goes on with what waits by itself.
+        if by == Asker::PacketThread && state.asleep > 0 && !state.is_idle() {
+            drop(state);
+            self.work.notify_one();
         }
     }
 
@@ -262,7 +290,11 @@ impl Upcalls {
         let port = |(port, queue): (&PortId, &Queue)| {
             (port.number, PortUpcalls { waiting: queue.packets.len() as u64, ..queue.stats })
         };
-        UpcallStats { ports: state.ports.iter().map(port).collect(), handlers: state.handlers.clone() }
+        UpcallStats {
+            ports: state.ports.iter().map(port).collect(),
+            handlers: state.handlers.clone(),
+            here: state.here,
+        }
     }
 
     /// Forgets a port that is gone. Returns how many packets waited there.
@@ -360,7 +392,7 @@ impl Server {
         }
         let busy_ns = start.elapsed().as_nanos() as u64;
         let did = HandlerStats { packets, batches: 1, busy_ns, panics: u64::from(served.is_err()) };
-        self.shared.upcalls.done(port, self.index, did);
+        self.shared.upcalls.done(port, Asker::Handler(self.index), did);
     }
 
     fn answer(&mut self, id: PortId) {
@@ -412,8 +444,13 @@ pub(crate) fn miss(exec: &mut Executor<'_>, lane: usize, key: &FlowKey, packet: 
     };
     bump(&counters.missed, 1);
     let reply = handler.miss(Upcall { port: exec.in_port, key, packet: &packet });
+    settle(exec, &*handler, reply, packet, one);
+}
+
+/// Remembers the flow that `handler` answered a miss with, and executes the actions. `one` is an empty batch to work in.
+fn settle(exec: &mut Executor<'_>, handler: &dyn UpcallHandler, reply: UpcallReply, packet: Packet, one: &mut Batch) {
     if let Some((id, flow)) = reply.install
-        && !shared.install(Some(&*handler), id, flow)
+        && !exec.shared.install(Some(handler), id, flow)
     {
         // The handler takes it for installed: it has left before it came.
         handler.flow_gone(id, DpFlowStats::default());
@@ -459,7 +496,7 @@ mod tests {
             let mut batch = Batch::new();
             let port = Upcalls::take(&mut upcalls.state.lock(), &mut batch).expect("there is some");
             served[port.number.0 as usize] += 1;
-            upcalls.done(port, 0, HandlerStats::default());
+            upcalls.done(port, Asker::Handler(0), HandlerStats::default());
         }
         assert!(served[0] >= 1000 / 8 && served[0] <= 1000 / 8 + 2, "{served:?}");
         assert!(served[1].abs_diff(served[2]) <= 2, "{served:?}");
@@ -469,7 +506,7 @@ mod tests {
             upcalls.forget(id(2));
             upcalls.queue(id(0), &mut packets(PORT_PACKETS_MAX + 1), false);
             let port = Upcalls::take(&mut upcalls.state.lock(), &mut Batch::new());
-            port.inspect(|port| upcalls.done(*port, 0, HandlerStats::default())) == Some(id(0))
+            port.inspect(|port| upcalls.done(*port, Asker::Handler(0), HandlerStats::default())) == Some(id(0))
         }));
     }
 
@@ -497,7 +534,7 @@ mod tests {
                 }
                 5 if !in_work.is_empty() => {
                     let port = in_work.swap_remove(rng.below(in_work.len() as u64) as usize);
-                    upcalls.done(port, 0, HandlerStats::default());
+                    upcalls.done(port, Asker::Handler(0), HandlerStats::default());
                 }
                 _ if rng.below(50) == 0 => forgotten += upcalls.forget(port),
                 _ => {}

@@ -119,6 +119,52 @@ fn a_panic_above_the_seam_costs_a_batch_and_no_thread() {
 }
 
 #[test]
+fn a_packet_thread_asks_itself_while_it_need_not_wait() {
+    let dp = Datapath::new(Config { threads: 1, ..Config::default() }, Clock::real()).expect("starts");
+    let handler = TestHandler::new(Box::new(|_, key| {
+        assert!(key.vlan_tci() == 0, "this test's handler cannot bear tags");
+        ([DpAction::Output(DpPort(2))].into(), None)
+    }));
+    handler.answers_here.store(true, Ordering::SeqCst);
+    dp.set_handler(handler.clone());
+    let (a, b) = (TestPort::new("a"), TestPort::new("b"));
+    for port in [&a, &b] {
+        dp.port_add(port.clone(), None).expect("opens");
+    }
+    let here = || handler.answered_here.load(Ordering::SeqCst);
+    let send = |n: u32| {
+        a.receive(&numbered_frame(n, 60));
+        wait_until(|| b.output.lock().len() == n as usize);
+    };
+    (1..=100).for_each(send);
+    let stats = dp.upcall_stats();
+    // As long as answers come quickly, which a busy machine may keep them from.
+    assert!(here() > 0 && stats.here.packets == here(), "{} here, {stats:?}", here());
+    assert_eq!(stats.handlers[0].packets + stats.here.packets, 100);
+    assert_eq!((stats.ports[0].1.queued, stats.ports[0].1.served), (100, 100));
+    assert_eq!((dp.stats().missed, dp.stats().lost), (100, 0));
+
+    // Who would have to wait leaves it to the handlers.
+    handler.answers_here.store(false, Ordering::SeqCst);
+    let before = here();
+    (101..=200).for_each(send);
+    assert_eq!((here(), dp.stats().missed), (before, 200));
+    assert!(b.sent().iter().zip(1..).all(|(p, n)| p.data() == numbered_frame(n, 60)));
+
+    // A panic costs the batch, wherever it was answered, and leaves the turn to others.
+    handler.answers_here.store(true, Ordering::SeqCst);
+    let mut tagged = numbered_frame(1, 60);
+    tagged[12..14].copy_from_slice(&[0x81, 0]);
+    a.receive(&tagged);
+    let panics = || dp.upcall_stats().handlers[0].panics + dp.upcall_stats().here.panics;
+    wait_until(|| panics() == 1 && !dp.drops().is_empty());
+    assert_eq!(dp.drops(), [(DropReason::TranslationError, 1)]);
+    a.receive(&numbered_frame(1, 60));
+    wait_until(|| b.output.lock().len() == 1);
+    assert_eq!(dp.stats().missed, 201 + u64::from(dp.upcall_stats().handlers[0].panics > 0));
+}
+
+#[test]
 fn a_port_with_many_misses_does_not_hold_up_another() {
     // A handler that waits to be let go, so that misses pile up.
     let (locked, open) = (Arc::new(parking_lot::Mutex::new(())), Arc::new(parking_lot::Mutex::new(Vec::new())));

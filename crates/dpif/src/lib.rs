@@ -110,6 +110,14 @@ pub trait UpcallHandler: Send + Sync + Debug {
     /// No current flow covers the packet.
     fn miss(&self, upcall: Upcall<'_>) -> UpcallReply;
 
+    /// As [`UpcallHandler::miss`], asked on a packet thread, that other packets wait for: `None` if the answer could not be
+    /// given at once, as somebody else would have to be waited for. Then nothing has happened, and the packet is asked
+    /// about again elsewhere.
+    fn miss_here(&self, upcall: Upcall<'_>) -> Option<UpcallReply> {
+        let _ = upcall;
+        None
+    }
+
     /// An action sends the packet, as it is at that point, to a controller.
     fn controller(&self, port: DpPort, what: &ControllerUpcall, packet: &Packet);
 

@@ -50,6 +50,25 @@ impl Translation {
     }
 }
 
+impl Switch {
+    /// What becomes of a packet with `key` whose translation was remembered, or, with its actions alone, was not.
+    fn reply(
+        &self,
+        id: FlowId,
+        key: Sparse,
+        generation: u64,
+        remembered: Result<Entered, Vec<DpAction>>,
+    ) -> UpcallReply {
+        match remembered {
+            Ok(entered) => {
+                let actions = Arc::clone(&entered.actions);
+                UpcallReply { actions, install: Some((id, self.dp_flow(key, entered, generation))) }
+            }
+            Err(actions) => UpcallReply { actions: actions.into(), install: None },
+        }
+    }
+}
+
 /// The list of actions for the datapath: where nothing is to be done, a drop that says why.
 pub(crate) fn dp_actions(verdict: &mut Verdict) -> Vec<DpAction> {
     let mut actions = std::mem::take(&mut verdict.actions);
@@ -70,13 +89,24 @@ impl UpcallHandler for Switch {
         // What this packet taught is a change as any other, and the flow is older than it: the next pass looks at it
         // once more. A translation that failed is remembered as any other: it costs the most to repeat.
         let (id, key, generation) = (self.new_flow_id(), Sparse::new(upcall.key), translation.generation);
-        match self.remember(id, key.clone(), translation.finish(), now) {
-            Ok(entered) => {
-                let actions = Arc::clone(&entered.actions);
-                UpcallReply { actions, install: Some((id, self.dp_flow(key, entered, generation))) }
-            }
-            Err(actions) => UpcallReply { actions: actions.into(), install: None },
+        let fresh = translation.finish();
+        let remembered = self.revalidation.remember(self.revalidation.book(), id, key.clone(), fresh, now);
+        self.reply(id, key, generation, remembered)
+    }
+
+    fn miss_here(&self, upcall: Upcall<'_>) -> Option<UpcallReply> {
+        let translation = self.translate_now(upcall.key);
+        // What changes flow tables waits for whoever is changing them.
+        if translation.verdict.effects.iter().any(xlate::Effect::is_transaction) {
+            return None;
         }
+        let book = self.revalidation.try_book()?;
+        base::coverage!(flow_extract);
+        let now = self.clock().now();
+        self.apply(&translation.verdict.effects, 1, upcall.packet.len() as u64, now, Seen::Now);
+        let (id, key, generation) = (self.new_flow_id(), Sparse::new(upcall.key), translation.generation);
+        let remembered = self.revalidation.remember(book, id, key.clone(), translation.finish(), now);
+        Some(self.reply(id, key, generation, remembered))
     }
 
     fn controller(&self, _port: DpPort, what: &ControllerUpcall, packet: &Packet) {

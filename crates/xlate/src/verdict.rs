@@ -108,6 +108,13 @@ pub struct Learned {
     pub limit: u32,
 }
 
+impl Effect {
+    /// Whether it changes flows, which one does at a time.
+    pub fn is_transaction(&self) -> bool {
+        matches!(self, Self::Learn(_) | Self::FinTimeout { .. })
+    }
+}
+
 impl PartialEq for Effect {
     /// Whether two effects are the same, on the very same things.
     fn eq(&self, other: &Self) -> bool {

@@ -147,6 +147,9 @@ pub struct TestHandler {
     pub generation: AtomicU64,
     pub next_id: AtomicU64,
     pub misses: AtomicU64,
+    /// Whether packet threads get answers, and how many they got.
+    pub answers_here: AtomicBool,
+    pub answered_here: AtomicU64,
     pub gone: Mutex<Vec<(FlowId, DpFlowStats)>>,
     pub packet_ins: Mutex<Vec<(DpPort, Vec<u8>)>>,
     /// Keys that were asked about by [`UpcallHandler::check`], and the answer.
@@ -161,6 +164,8 @@ impl TestHandler {
             generation: AtomicU64::new(0),
             next_id: AtomicU64::new(1),
             misses: AtomicU64::new(0),
+            answers_here: AtomicBool::new(false),
+            answered_here: AtomicU64::new(0),
             gone: Mutex::default(),
             packet_ins: Mutex::default(),
             checked: Mutex::default(),
@@ -191,6 +196,14 @@ impl UpcallHandler for TestHandler {
             (id, DpFlow::by_hand(upcall.key, &mask, actions.clone(), generation))
         });
         UpcallReply { actions, install }
+    }
+
+    fn miss_here(&self, upcall: Upcall<'_>) -> Option<UpcallReply> {
+        if !self.answers_here.load(Ordering::SeqCst) {
+            return None;
+        }
+        self.answered_here.fetch_add(1, Ordering::SeqCst);
+        Some(self.miss(upcall))
     }
 
     fn controller(&self, port: DpPort, _what: &ControllerUpcall, packet: &Packet) {

@@ -37,7 +37,7 @@ use book::Book;
 use dpif::{DpAction, DpFlowStats, FlowId};
 use flow::Sparse;
 use limits::Limiter;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use plan::Changes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -59,6 +59,9 @@ pub(crate) struct State {
     exact: AtomicBool,
     counters: status::Counters,
 }
+
+/// The book, held by who is about to enter a flow.
+pub(crate) struct BookHeld<'a>(MutexGuard<'a, Book>);
 
 /// What passes know of each other.
 #[derive(Debug, Default)]
@@ -102,6 +105,34 @@ impl State {
         self.seq.load(Ordering::SeqCst)
     }
 
+    /// The book, held.
+    pub(crate) fn book(&self) -> BookHeld<'_> {
+        BookHeld(self.book.lock())
+    }
+
+    /// The book, held, if nobody else holds it.
+    pub(crate) fn try_book(&self) -> Option<BookHeld<'_>> {
+        self.book.try_lock().map(BookHeld)
+    }
+
+    /// Notes that a flow made for a packet with `key` is about to be installed. It may not be if it may be out of date
+    /// already, nor if there are too many flows: then its actions come back.
+    pub(crate) fn remember(
+        &self,
+        BookHeld(mut book): BookHeld<'_>,
+        id: FlowId,
+        key: Sparse,
+        fresh: Fresh,
+        now: Millis,
+    ) -> Result<Entered, Vec<DpAction>> {
+        if book.len() as u64 >= self.limiter.flow_limit() {
+            drop(book);
+            base::coverage!(upcall_flow_limit_hit);
+            return Err(fresh.actions);
+        }
+        book.enter(id, key, fresh, now)
+    }
+
     /// Ends the thread, if there is one.
     pub(crate) fn stop(&self) {
         self.signal.stop();
@@ -115,25 +146,6 @@ impl State {
 }
 
 impl Switch {
-    /// Notes that a flow made for a packet with `key` is about to be installed. It may not be if it may be out of date
-    /// already, nor if there are too many flows: then its actions come back.
-    pub(crate) fn remember(
-        &self,
-        id: FlowId,
-        key: Sparse,
-        fresh: Fresh,
-        now: Millis,
-    ) -> Result<Entered, Vec<DpAction>> {
-        let state = &self.revalidation;
-        let mut book = state.book.lock();
-        if book.len() as u64 >= state.limiter.flow_limit() {
-            drop(book);
-            base::coverage!(upcall_flow_limit_hit);
-            return Err(fresh.actions);
-        }
-        book.enter(id, key, fresh, now)
-    }
-
     /// Notes that a flow is gone, and pushes what it did since the last time.
     pub(crate) fn forget(&self, id: FlowId, stats: DpFlowStats) {
         let known = self.revalidation.book.lock().remove(id);

@@ -192,9 +192,45 @@ fn a_translation_older_than_a_pass_is_not_installed() {
     br.flow_mod(&add(to(2), 10, vec![output(3)])).expect("replaces");
     changes(&lab);
     let now = lab.clock.now();
-    assert!(lab.switch.remember(FlowId(999), flow::Sparse::new(&key), translated, now).is_err());
-    let fresh = lab.switch.translate_now(&key).finish();
-    assert!(lab.switch.remember(FlowId(999), flow::Sparse::new(&key), fresh, now).is_ok());
+    let remember = |fresh| {
+        let state = &lab.switch.revalidation;
+        state.remember(state.book(), FlowId(999), flow::Sparse::new(&key), fresh, now)
+    };
+    assert!(remember(translated).is_err());
+    assert!(remember(lab.switch.translate_now(&key).finish()).is_ok());
+}
+
+#[test]
+fn who_must_not_wait_gets_the_same_answer_or_none() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 3);
+    br.flow_mod(&add(to(2), 1, vec![output(3)])).expect("adds");
+    br.flow_mod(&add(
+        to(3),
+        1,
+        vec![Action::Learn(Arc::new(openflow::action::Learn { table: 1, ..Default::default() })), output(2)],
+    ))
+    .expect("adds");
+    let (known, learning) = (frame(1, 2), frame(1, 3));
+    let ask = |frame: &[u8], here: bool| {
+        let (key, packet) = (lab.switch.key_of(frame, PortNo(1)), Packet::from_slice(frame));
+        let upcall = Upcall { port: DpPort(1), key: &key, packet: &packet };
+        if here { lab.switch.miss_here(upcall) } else { Some(lab.switch.miss(upcall)) }
+    };
+    let (here, there) = (ask(&known, true).expect("nobody is in the way"), ask(&known, false).expect("waits"));
+    assert_eq!(here.actions, there.actions);
+    assert_eq!(here.install.map(|(_, f)| (f.key, f.reads)), there.install.map(|(_, f)| (f.key, f.reads)));
+    assert_eq!(lab.switch.revalidator_status().flows, 2);
+    let client = Client::new(&br, PeerKind::Service, Version::V13);
+    let counted = || client.counts().iter().map(|(_, packets, _)| packets).sum::<u64>();
+    assert_eq!(counted(), 2);
+
+    // Flow tables are changed by one at a time, and somebody may hold the book of flows: nothing has happened.
+    assert!(ask(&learning, true).is_none());
+    let held = lab.switch.revalidation.book();
+    assert!(ask(&known, true).is_none());
+    drop(held);
+    assert_eq!((counted(), lab.switch.revalidator_status().flows), (2, 2));
 }
 
 #[test]

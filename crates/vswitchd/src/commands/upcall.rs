@@ -119,10 +119,11 @@ fn text(name: &str, dp: &Dp) -> String {
             p.queued, p.served, p.waiting, p.waiting_max, p.dropped
         );
     }
-    for (i, h) in upcalls.handlers.iter().enumerate() {
+    let handlers = upcalls.handlers.iter().enumerate().map(|(i, h)| (format!("handler {i}"), h));
+    for (who, h) in handlers.chain([("packet threads".to_owned(), &upcalls.here)]) {
         let _ = writeln!(
             out,
-            "  handler {i}: {} packets in {} batches, busy for {} us, {} panics",
+            "  {who}: {} packets in {} batches, busy for {} us, {} panics",
             h.packets,
             h.batches,
             h.busy_ns / 1000,
@@ -159,5 +160,6 @@ fn json(dp: &Dp) -> Value {
         "memory": {"dependency_sets": s.plans, "bytes": dp.switch.remembered_bytes()},
         "ports": upcalls.ports.iter().map(port).collect::<Value>(),
         "handlers": upcalls.handlers.iter().map(handler).collect::<Value>(),
+        "packet_threads": handler(&upcalls.here),
     })
 }
