@@ -83,10 +83,10 @@ impl AsyncChange {
         }
     }
 
-    pub(crate) fn decode13(r: &mut Reader<'_>) -> Result<Self> {
+    pub(crate) fn decode13(known_packet_in: u32, r: &mut Reader<'_>) -> Result<Self> {
         let mut masks = [None; 12];
         for (kind, pair) in masks.chunks_exact_mut(2).take(3).enumerate() {
-            let known = if kind == 0 { PACKET_IN13 } else { KNOWN[kind] };
+            let known = if kind == 0 { known_packet_in } else { KNOWN[kind] };
             let (primary, secondary) = (r.u32()?, r.u32()?);
             pair.copy_from_slice(&[Some(secondary & known), Some(primary & known)]);
         }
@@ -95,7 +95,7 @@ impl AsyncChange {
 
     pub(crate) fn encode13(&self, out: &mut Vec<u8>) {
         for (kind, pair) in self.masks.chunks_exact(2).take(3).enumerate() {
-            let known = if kind == 0 { PACKET_IN13 } else { KNOWN[kind] };
+            let known = if kind == 0 { PACKET_IN14 } else { KNOWN[kind] };
             pair.iter().rev().for_each(|mask| out.put_u32(mask.unwrap_or(0) & known));
         }
     }

@@ -10,6 +10,7 @@ use crate::nxm::{self, Dialect, Unknown};
 use crate::of_match;
 use crate::wire::{Put, Reader, Result, pad8};
 use flow::Match;
+use flow::extract::{Again, extract_again};
 use flow::text::PortNames;
 
 /// A match in Nicira's form, with the cookie that may stand among its entries.
@@ -68,6 +69,16 @@ pub(crate) fn read_nxm(r: &mut Reader<'_>, len: usize) -> Result<NxMatch> {
     Ok(NxMatch { matching, cookie, cookie_mask })
 }
 
+/// The match of a packet's metadata, from OpenFlow 1.2 on.
+pub(crate) fn read_oxm_metadata(r: &mut Reader<'_>) -> Result<Match> {
+    with(r, |b| nxm::decode_oxm_match(b, Unknown::Skip))
+}
+
+/// The same in Nicira's form: entries of `len` bytes and padding.
+pub(crate) fn read_nxm_metadata(r: &mut Reader<'_>, len: usize) -> Result<Match> {
+    with(r, |b| nxm::decode_nx_match(b, len, Unknown::Skip)).map(|(matching, _)| matching)
+}
+
 /// Writes entries and padding, and their length at `len_at`.
 pub(crate) fn put_nxm(out: &mut Vec<u8>, len_at: usize, m: &Match, cookie: (u64, u64)) {
     let start = out.len();
@@ -110,12 +121,18 @@ pub(crate) fn put_flow_actions(out: &mut Vec<u8>, version: Version, actions: &[A
     encode_flow_actions(out, actions, version, m);
 }
 
-/// What is in a packet, on one line.
-pub(crate) fn describe_packet(data: &[u8], ports: &dyn PortNames, out: &mut String) {
-    let (key, layers) = flow::extract::extract(data, base::PortNo(0));
+/// What is in a packet, on one line. `packet_type`: namespace and type of what it begins with, zero for an Ethernet header.
+pub(crate) fn describe_packet(data: &[u8], packet_type: u32, ports: &dyn PortNames, out: &mut String) {
+    let (key, l4) = if packet_type >> 16 == 1 {
+        let bare = Some(packet_type as u16);
+        (extract_again(data, Again { in_port: base::PortNo(0), bare, ..Again::default() }, usize::MAX), None)
+    } else {
+        let (key, layers) = flow::extract::extract(data, base::PortNo(0));
+        (key, layers.l4)
+    };
     // The packet by itself came in nowhere.
     out.push_str(&flow::text::flow_key_to_string(&key, ports).replacen("in_port=0,", "", 1));
-    checksum(data, &key, layers.l4, out);
+    checksum(data, &key, l4, out);
     out.push('\n');
 }
 

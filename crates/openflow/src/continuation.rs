@@ -62,7 +62,7 @@ impl Continuation {
         let bytes = bytes.get(PAD..).ok_or(OfpError::BpcBadLen)?;
         property::each(&mut Reader(bytes), |p| {
             match p.ty {
-                BRIDGE => c.bridge = u128::from_be_bytes(p.value.0.try_into().map_err(|_| OfpError::BpcBadLen)?),
+                BRIDGE => c.bridge = uuid(p.value.0.try_into().map_err(|_| OfpError::BpcBadLen)?),
                 STACK => c.stack.push(p.value.0.to_vec()),
                 MIRRORS => c.mirrors = p.u32()?,
                 CONNTRACKED => c.conntracked = true,
@@ -82,13 +82,19 @@ impl Continuation {
     pub fn mark(bridge: u128, (table, cookie): (u8, u64)) -> Vec<u8> {
         let mut out = vec![0; PAD];
         let mut properties = Vec::new();
-        property::put(&mut properties, BRIDGE, |out| out.put(&bridge.to_be_bytes()));
+        property::put(&mut properties, BRIDGE, |out| out.put(&uuid(bridge.to_be_bytes()).to_be_bytes()));
         property::put(&mut properties, TABLE_ID, |out| out.put_u8(table));
         property::put_u64(&mut properties, COOKIE, cookie);
         property::put(&mut properties, ACTIONS, |out| out.zeros(PAD));
         out.put(&properties);
         out
     }
+}
+
+/// An UUID from the bytes in which Open vSwitch keeps it, or the number of these bytes from an UUID: four words in the order
+/// of the machine's bytes, which is little-endian wherever it runs.
+fn uuid(bytes: [u8; 16]) -> u128 {
+    bytes.chunks_exact(4).flat_map(|word| word.iter().rev()).fold(0, |n, b| n << 8 | u128::from(*b))
 }
 
 fn actions(version: Version, p: property::Property<'_>) -> Result<Vec<Action>> {

@@ -31,8 +31,8 @@ const NO_BYT_COUNTS: u16 = 16;
 
 fn read_flags(version: Version, bits: u16) -> Result<FlowFlags> {
     let known = match version {
-        V10 if bits & EMERGENCY != 0 => return Err(OfpError::FmfcTableFull),
-        V10 | Version::V11 => SEND_FLOW_REM | CHECK_OVERLAP,
+        V10 => SEND_FLOW_REM | CHECK_OVERLAP | EMERGENCY,
+        Version::V11 => SEND_FLOW_REM | CHECK_OVERLAP,
         V12 => SEND_FLOW_REM | CHECK_OVERLAP | RESET_COUNTS,
         _ => SEND_FLOW_REM | CHECK_OVERLAP | RESET_COUNTS | NO_PKT_COUNTS | NO_BYT_COUNTS,
     };
@@ -42,7 +42,7 @@ fn read_flags(version: Version, bits: u16) -> Result<FlowFlags> {
     Ok(FlowFlags {
         send_flow_rem: bits & SEND_FLOW_REM != 0,
         check_overlap: bits & CHECK_OVERLAP != 0,
-        reset_counts: bits & RESET_COUNTS != 0,
+        reset_counts: version > V10 && bits & RESET_COUNTS != 0,
         no_packet_counts: bits & NO_PKT_COUNTS != 0,
         no_byte_counts: bits & NO_BYT_COUNTS != 0,
     })

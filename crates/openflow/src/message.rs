@@ -6,6 +6,7 @@
 use crate::Version;
 use crate::asynchronous::{AsyncChange, AsyncForm};
 use crate::bundle::{BundleAdd, BundleControl};
+use crate::ct_flush::CtFlush;
 use crate::error::OfpError;
 use crate::flow_mod::FlowMod;
 use crate::flow_msg::FlowRemoved;
@@ -132,6 +133,10 @@ pub enum Message {
     TlvTableRequest,
     /// These.
     TlvTableReply(TlvTableReply),
+    /// NXT_CT_FLUSH_ZONE: forget the tracked connections of this zone.
+    CtFlushZone(u16),
+    /// NXT_CT_FLUSH: forget these tracked connections.
+    CtFlush(Box<CtFlush>),
     /// Ask for statistics. `more`: the request has further parts (OpenFlow 1.3).
     StatsRequest {
         /// Whether a further part follows.
@@ -187,6 +192,26 @@ pub fn decode_with(msg: &[u8], options: Options) -> std::result::Result<(Version
     let head = types::head(msg).map_err(|error| DecodeError { error, xid, version })?;
     let message = body(&head, options).map_err(|error| DecodeError { error, xid, version })?;
     Ok((head.version, head.xid, message))
+}
+
+/// Of a message with a list in which an entry cannot be read: the message with those before it, and how many bytes they
+/// have.
+pub(crate) fn before_error(msg: &[u8]) -> Option<(Message, usize)> {
+    let head = types::headers(msg).ok()?;
+    let mut r = head.body.clone();
+    let read = match head.row.kind {
+        Kind::FeaturesReply => Features::decode(head.version, &mut r).map(drop),
+        Kind::QueueGetConfigReply => QueueGetConfigReply::decode(head.version, &mut r).map(drop),
+        kind => StatsRequest::decode(kind, head.version, &mut r)
+            .map(|read| read.map(drop))
+            .or_else(|| StatsReply::decode(kind, head.version, &mut r).map(|read| read.map(drop)))?,
+    };
+    read.err()?;
+    let mut before = msg.get(..msg.len() - r.len())?.to_vec();
+    types::finish(&mut before);
+    let head = types::headers(&before).ok()?;
+    let used = head.body.len();
+    Some((body(&head, Options::default()).ok()?, used))
 }
 
 /// What reading and writing a body depends on.
@@ -275,6 +300,8 @@ impl Message {
             Self::TlvTableMod(_) => Kind::TlvTableMod,
             Self::TlvTableRequest => Kind::TlvTableRequest,
             Self::TlvTableReply(_) => Kind::TlvTableReply,
+            Self::CtFlushZone(_) => Kind::NxCtFlushZone,
+            Self::CtFlush(_) => Kind::NxCtFlush,
             Self::StatsRequest { body, .. } => body.kind(),
             Self::StatsReply { body, .. } => body.kind(),
         }

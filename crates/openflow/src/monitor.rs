@@ -80,11 +80,12 @@ impl FlowMonitorRequest {
             (r.port11()?, len)
         };
         let table_id = table(r.u8()?);
-        if r.bytes(if nicira { 5 } else { 3 })?.iter().any(|b| *b != 0) {
-            return Err(OfpError::NxbrcMustBeZero);
-        }
+        let zeros = r.bytes(if nicira { 5 } else { 3 })?;
         if flags & !flag::ALL != 0 || flags & flag::EVENTS == 0 {
             return Err(OfpError::MofcBadFlags);
+        }
+        if zeros.iter().any(|b| *b != 0) {
+            return Err(OfpError::NxbrcMustBeZero);
         }
         let matching = if nicira { read_nxm(r, len)?.matching } else { read_oxm_match(version, r)? };
         Ok(Self { id, command: MonitorCommand::Add, flags, out_port, out_group: GROUP_ANY, table_id, matching })
@@ -94,15 +95,16 @@ impl FlowMonitorRequest {
         let (id, out_port, out_group) = (r.u32()?, r.port11()?, r.u32()?);
         let (flags, table_id, command) = (r.u16()?, table(r.u8()?), r.u8()?);
         let command = match command {
-            0 => MonitorCommand::Add,
-            1 => MonitorCommand::Modify,
-            2 => MonitorCommand::Delete,
-            _ => return Err(OfpError::MofcBadCommand),
+            0 => Ok(MonitorCommand::Add),
+            1 => Ok(MonitorCommand::Modify),
+            2 => Ok(MonitorCommand::Delete),
+            _ => Err(OfpError::MofcBadCommand),
         };
         let known = flag::ALL & !flag::OWN | flag::OWN14;
-        if command != MonitorCommand::Delete && (flags & !known != 0 || flags & flag::EVENTS == 0) {
+        if command != Ok(MonitorCommand::Delete) && (flags & !known != 0 || flags & flag::EVENTS == 0) {
             return Err(OfpError::MofcBadFlags);
         }
+        let command = command?;
         let own = if flags & flag::OWN14 != 0 { flag::OWN } else { 0 };
         let flags = flags & flag::ALL & !flag::OWN | own;
         Ok(Self { id, command, flags, out_port, out_group, table_id, matching: read_oxm_match(version, r)? })

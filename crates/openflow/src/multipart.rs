@@ -5,8 +5,10 @@ use crate::Version::{self, V10};
 use crate::error::OfpError;
 use crate::flow_msg::{FlowStats, FlowStatsRequest};
 use crate::group::{GROUP_ALL, GroupDesc, GroupFeatures, GroupStats};
+use crate::ipfix::IpfixStats;
 use crate::meter::{METER_ALL, MeterConfig, MeterFeatures, MeterStats};
 use crate::monitor::{FlowMonitorRequest, FlowUpdate};
+use crate::nxm::Unknown;
 use crate::oxs::{Counts, known};
 use crate::port::{PortDesc, PortStats, put_port, read_port};
 use crate::queue::{QueueConfig, QueueStats, QueueStatsRequest};
@@ -58,12 +60,19 @@ pub enum StatsRequest {
     FlowCounts(FlowStatsRequest),
     /// Flow monitors, to be set up.
     FlowMonitor(Vec<FlowMonitorRequest>),
+    /// NXST_IPFIX_BRIDGE.
+    IpfixBridge,
+    /// NXST_IPFIX_FLOW.
+    IpfixFlow,
 }
 
-fn list<'a, T>(r: &mut Reader<'a>, mut one: impl FnMut(&mut Reader<'a>) -> Result<T>) -> Result<Vec<T>> {
+/// Reads a list to its end. If that fails, `r` is left in front of the entry that could not be read.
+pub(crate) fn list<'a, T>(r: &mut Reader<'a>, mut one: impl FnMut(&mut Reader<'a>) -> Result<T>) -> Result<Vec<T>> {
     let mut all = Vec::new();
     while !r.is_empty() {
-        all.push(one(r)?);
+        let mut rest = r.clone();
+        all.push(one(&mut rest)?);
+        *r = rest;
     }
     Ok(all)
 }
@@ -90,6 +99,8 @@ impl StatsRequest {
             Self::TableDesc => Kind::TableDescRequest,
             Self::NxFlow(_) => Kind::NxFlowRequest,
             Self::NxAggregate(_) => Kind::NxAggregateRequest,
+            Self::IpfixBridge => Kind::NxIpfixBridgeRequest,
+            Self::IpfixFlow => Kind::NxIpfixFlowRequest,
             Self::FlowMonitor(_) => Kind::FlowMonitorRequest,
             Self::FlowCounts(_) => Kind::FlowCountsRequest,
         }
@@ -118,11 +129,15 @@ impl StatsRequest {
             Kind::MeterRequest => id(r).map(Self::Meter),
             Kind::MeterConfigRequest => id(r).map(Self::MeterConfig),
             Kind::MeterFeaturesRequest => fixed(r, Self::MeterFeatures),
-            Kind::TableFeaturesRequest => list(r, |r| TableFeatures::decode(version, r)).map(Self::TableFeatures),
+            Kind::TableFeaturesRequest => {
+                list(r, |r| TableFeatures::decode(version, Unknown::Refuse, r)).map(Self::TableFeatures)
+            }
             Kind::PortDescRequest if version >= Version::V15 => decode_port_request(version, r).map(Self::PortDesc),
             Kind::PortDescRequest => fixed(r, Self::PortDesc(PortNo::ANY)),
             Kind::QueueDescRequest => QueueStatsRequest::decode(version, r).map(Self::QueueDesc),
             Kind::TableDescRequest => fixed(r, Self::TableDesc),
+            Kind::NxIpfixBridgeRequest => fixed(r, Self::IpfixBridge),
+            Kind::NxIpfixFlowRequest => fixed(r, Self::IpfixFlow),
             Kind::NxFlowRequest => FlowStatsRequest::decode_nx(r).map(Self::NxFlow),
             Kind::NxAggregateRequest => FlowStatsRequest::decode_nx(r).map(Self::NxAggregate),
             Kind::FlowMonitorRequest => list(r, |r| FlowMonitorRequest::decode(version, r)).map(Self::FlowMonitor),
@@ -147,7 +162,13 @@ impl StatsRequest {
             Self::TableFeatures(tables) => tables.iter().for_each(|t| t.encode(version, out)),
             Self::NxFlow(q) | Self::NxAggregate(q) => q.encode_nx(out),
             Self::FlowMonitor(monitors) => monitors.iter().for_each(|m| m.encode(version, out)),
-            Self::Desc | Self::Table | Self::GroupFeatures | Self::MeterFeatures | Self::TableDesc => {}
+            Self::Desc
+            | Self::Table
+            | Self::GroupFeatures
+            | Self::MeterFeatures
+            | Self::TableDesc
+            | Self::IpfixBridge
+            | Self::IpfixFlow => {}
         }
     }
 
@@ -266,6 +287,10 @@ pub enum StatsReply {
     NxFlow(Vec<FlowStats>),
     /// NXST_AGGREGATE.
     NxAggregate(AggregateStats),
+    /// The bridge's IPFIX exporter.
+    IpfixBridge(Box<IpfixStats>),
+    /// The IPFIX exporters that flows sample for.
+    IpfixFlow(Vec<IpfixStats>),
 }
 
 impl StatsReply {
@@ -292,6 +317,8 @@ impl StatsReply {
             Self::TableDesc(_) => Kind::TableDescReply,
             Self::NxFlow(_) => Kind::NxFlowReply,
             Self::NxAggregate(_) => Kind::NxAggregateReply,
+            Self::IpfixBridge(_) => Kind::NxIpfixBridgeReply,
+            Self::IpfixFlow(_) => Kind::NxIpfixFlowReply,
         }
     }
 
@@ -310,11 +337,15 @@ impl StatsReply {
             Kind::MeterReply => list(r, MeterStats::decode).map(Self::Meter),
             Kind::MeterConfigReply => list(r, MeterConfig::decode).map(Self::MeterConfig),
             Kind::MeterFeaturesReply => MeterFeatures::decode(r).map(Self::MeterFeatures),
-            Kind::TableFeaturesReply => list(r, |r| TableFeatures::decode(version, r)).map(Self::TableFeatures),
-            Kind::PortDescReply => crate::port::decode_ports(version, r).map(Self::PortDesc),
+            Kind::TableFeaturesReply => {
+                list(r, |r| TableFeatures::decode(version, Unknown::Skip, r)).map(Self::TableFeatures)
+            }
+            Kind::PortDescReply => list(r, |r| PortDesc::decode(version, r)).map(Self::PortDesc),
             Kind::FlowMonitorReply => list(r, |r| FlowUpdate::decode(version, r)).map(Self::FlowMonitor),
             Kind::QueueDescReply => list(r, QueueConfig::decode_desc).map(Self::QueueDesc),
             Kind::TableDescReply => list(r, TableDesc::decode).map(Self::TableDesc),
+            Kind::NxIpfixBridgeReply => IpfixStats::decode(r).map(|s| Self::IpfixBridge(Box::new(s))),
+            Kind::NxIpfixFlowReply => list(r, IpfixStats::decode).map(Self::IpfixFlow),
             Kind::NxFlowReply => list(r, |r| FlowStats::decode_nx(r)).map(Self::NxFlow),
             Kind::NxAggregateReply => AggregateStats::decode(version, r).map(Self::NxAggregate),
             _ => return None,
@@ -346,6 +377,8 @@ impl StatsReply {
             Self::FlowMonitor(v) => all(&mut v.iter().map(Entry::FlowUpdate)),
             Self::QueueDesc(v) => all(&mut v.iter().map(Entry::QueueDesc)),
             Self::TableDesc(v) => all(&mut v.iter().map(Entry::TableDesc)),
+            Self::IpfixBridge(s) => all(&mut std::iter::once(Entry::Ipfix(s))),
+            Self::IpfixFlow(v) => all(&mut v.iter().map(Entry::Ipfix)),
         }
         parts.push(writer.finish());
         parts
@@ -369,6 +402,7 @@ impl StatsReply {
             (Self::FlowMonitor(a), Self::FlowMonitor(b)) => a.extend(b),
             (Self::QueueDesc(a), Self::QueueDesc(b)) => a.extend(b),
             (Self::TableDesc(a), Self::TableDesc(b)) => a.extend(b),
+            (Self::IpfixFlow(a), Self::IpfixFlow(b)) => a.extend(b),
             _ => return Err(OfpError::BrcBadStat),
         }
         Ok(())
@@ -408,6 +442,7 @@ pub enum Entry<'a> {
     QueueDesc(&'a QueueConfig),
     FlowUpdate(&'a FlowUpdate),
     TableDesc(&'a TableDesc),
+    Ipfix(&'a IpfixStats),
 }
 
 /// Writes an answer entry by entry, and hands out each message that is full: memory stays at one message.
@@ -484,6 +519,7 @@ impl ReplyWriter {
             Entry::FlowUpdate(u) => u.encode(version, out),
             Entry::QueueDesc(q) => q.encode_desc(out),
             Entry::TableDesc(t) => t.encode(out),
+            Entry::Ipfix(s) => s.encode(out),
         }
     }
 }

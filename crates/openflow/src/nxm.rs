@@ -19,7 +19,7 @@ pub type Cookie = (u64, u64);
 pub enum Unknown {
     /// Refuse the match: what a switch does with a request.
     Refuse,
-    /// Leave it out: what a reader of replies does.
+    /// Leave it out, and ask of no field what it presupposes: what is done with the metadata of packets.
     Skip,
 }
 
@@ -232,7 +232,7 @@ pub fn decode(bytes: &[u8], unknown: Unknown) -> Result<(Match, Option<Cookie>),
     let mut r = Reader(bytes);
     while !r.is_empty() {
         match decode_entry(&mut r)? {
-            Entry::Field { field, value, mask, .. } => add(&mut matching, field, value, mask)?,
+            Entry::Field { field, value, mask, .. } => add(&mut matching, field, value, mask, unknown)?,
             Entry::Option(option) => {
                 if !matching.set_option(option) {
                     return Err(OfpError::BmcDupField);
@@ -245,7 +245,8 @@ pub fn decode(bytes: &[u8], unknown: Unknown) -> Result<(Match, Option<Cookie>),
         }
     }
     // A packet type that is not Ethernet's may come behind fields of Ethernet, which it takes the ground from.
-    if !prereq::satisfied(Field::EthType, &matching) && ETHERNET.iter().any(|f| matching.mask().get(*f) != 0) {
+    let strict = unknown == Unknown::Refuse;
+    if strict && !prereq::satisfied(Field::EthType, &matching) && ETHERNET.iter().any(|f| matching.mask().get(*f) != 0) {
         return Err(OfpError::BmcBadPrereq);
     }
     // A cookie of which no bit matters is none; twice is twice all the same.
@@ -255,14 +256,14 @@ pub fn decode(bytes: &[u8], unknown: Unknown) -> Result<(Match, Option<Cookie>),
 /// Fields that only an Ethernet packet has.
 const ETHERNET: [Field; 4] = [Field::EthSrc, Field::EthDst, Field::EthType, Field::VlanTci];
 
-fn add(matching: &mut Match, field: Field, value: u128, mask: u128) -> Result<(), OfpError> {
+fn add(matching: &mut Match, field: Field, value: u128, mask: u128, unknown: Unknown) -> Result<(), OfpError> {
     if !mask_is_valid(field, mask) {
         return Err(OfpError::BmcBadMask);
     }
     if !value_is_valid(field, value) {
         return Err(OfpError::BmcBadValue);
     }
-    if !prereq::satisfied(field, matching) {
+    if unknown == Unknown::Refuse && !prereq::satisfied(field, matching) {
         return Err(OfpError::BmcBadPrereq);
     }
     if matching.get(field).1 != 0 {

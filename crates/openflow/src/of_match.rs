@@ -270,23 +270,28 @@ fn read_of11(r: &mut Reader<'_>) -> Option<Result<Match, OfpError>> {
     }
     let (tos, proto) = (r.u8()?, r.u8()?);
     let (src, src_wild, dst, dst_wild) = (r.u32()?, r.u32()?, r.u32()?, r.u32()?);
-    if exact(of11::NW_TOS) && prereq::satisfied(Field::IpDscp, &m) && tos & 3 != 0 {
+    let ipv4 = prereq::satisfied(Field::Ipv4Src, &m);
+    if exact(of11::NW_TOS) && ipv4 && tos & 3 != 0 {
         return Some(Err(OfpError::BmcBadValue));
     }
-    L3 {
-        tos: exact(of11::NW_TOS).then_some(tos),
-        proto: exact(of11::NW_PROTO).then_some(proto),
-        src: (src, !src_wild),
-        dst: (dst, !dst_wild),
+    // These fields are of IPv4 and ARP; of IPv6, this match knows nothing.
+    if ipv4 || prereq::satisfied(Field::ArpOp, &m) {
+        L3 {
+            tos: exact(of11::NW_TOS).then_some(tos),
+            proto: exact(of11::NW_PROTO).then_some(proto),
+            src: (src, !src_wild),
+            dst: (dst, !dst_wild),
+        }
+        .add(&mut m);
     }
-    .add(&mut m);
     let tp = [(of11::TP_SRC, r.u16()?), (of11::TP_DST, r.u16()?)].map(|(bit, v)| exact(bit).then_some(v));
-    let fields = TP.into_iter().find(|(f, _)| prereq::satisfied(*f, &m));
-    for (value, field) in tp.into_iter().zip([fields.map(|f| f.0), fields.map(|f| f.1)]) {
-        match (value, field) {
-            (None, _) => {}
-            (Some(v), Some(f)) if u128::from(v) <= f.info().full_mask() => m.set(f, v.into()),
-            _ => return Some(Err(OfpError::BmcBadField)),
+    if let Some(fields) = TP.into_iter().find(|(f, _)| prereq::satisfied(*f, &m)) {
+        for (value, field) in tp.into_iter().zip([fields.0, fields.1]) {
+            match value {
+                None => {}
+                Some(v) if u128::from(v) <= field.info().full_mask() => m.set(field, v.into()),
+                Some(_) => return Some(Err(OfpError::BmcBadField)),
+            }
         }
     }
     let (label, tc) = (r.u32()?, r.u8()?);

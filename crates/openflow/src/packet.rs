@@ -4,7 +4,7 @@
 use crate::Version::{self, V10, V11, V12, V13, V15};
 use crate::action::{Action, PacketInReason};
 use crate::body::{
-    decode_loose, encode_loose, put_actions, put_nxm, put_oxm_match, read_actions, read_nxm, read_oxm_match,
+    decode_loose, encode_loose, put_actions, put_nxm, put_oxm_match, read_actions, read_nxm_metadata, read_oxm_metadata,
 };
 use crate::continuation::Continuation;
 use crate::error::OfpError;
@@ -131,7 +131,7 @@ impl PacketIn {
             p.cookie = r.u64()?;
         }
         if version >= V12 {
-            p.metadata = read_oxm_match(version, r)?;
+            p.metadata = read_oxm_metadata(r)?;
             r.skip(2)?;
         } else if let Some(port) = in_port {
             p.metadata.set(Field::InPortOxm, port.0.into());
@@ -176,7 +176,7 @@ impl PacketIn {
         p.cookie = r.u64()?;
         let match_len = usize::from(r.u16()?);
         r.skip(6)?;
-        p.metadata = read_nxm(r, match_len)?.matching;
+        p.metadata = read_nxm_metadata(r, match_len)?;
         r.skip(2)?;
         p.data = r.rest().to_vec();
         Ok(p)
@@ -275,12 +275,13 @@ impl PacketOut {
         if version >= V15 {
             actions_len = usize::from(r.u16()?);
             r.skip(2)?;
-            (in_port, metadata) = split_metadata(read_oxm_match(version, r)?)?;
+            (in_port, metadata) = split_metadata(read_oxm_metadata(r)?)?;
         } else {
-            (in_port, metadata) = (read_port(version, r).map_err(|_| OfpError::BrcBadPort)?, Match::ANY);
+            (in_port, metadata) = (read_port(version, r)?, Match::ANY);
             actions_len = usize::from(r.u16()?);
             r.skip(if version == V10 { 0 } else { 6 })?;
         }
+        let actions = read_actions(version, &mut r.sub(actions_len)?)?;
         if in_port != PortNo::LOCAL
             && in_port != PortNo::NONE
             && in_port != PortNo::CONTROLLER
@@ -288,7 +289,6 @@ impl PacketOut {
         {
             return Err(OfpError::BrcBadPort);
         }
-        let actions = read_actions(version, &mut r.sub(actions_len)?)?;
         // With a buffer there is nothing to say of the packet.
         let data = Some(r.rest()).filter(|_| buffer_id.is_none()).unwrap_or_default().to_vec();
         Ok(Self { buffer_id, in_port, metadata, actions, data })
@@ -324,7 +324,8 @@ fn split_metadata(mut metadata: Match) -> Result<(PortNo, Match)> {
     }
     metadata.clear(Field::InPortOxm);
     let in_packets = |f: &&flow::FieldInfo| {
-        f.prereq != flow::Prereq::None && f.prereq != flow::Prereq::Ct && metadata.get(f.id).1 != 0
+        let of_headers = f.prereq != flow::Prereq::None && f.prereq != flow::Prereq::Ct;
+        (of_headers || f.id == Field::PacketType) && metadata.get(f.id).1 != 0
     };
     if flow::field::FIELDS.iter().any(|f| in_packets(&f)) {
         return Err(OfpError::BrcPipelineFieldsOnly);

@@ -230,15 +230,6 @@ impl PortDesc {
     }
 }
 
-/// Reads a list of descriptions to the end.
-pub(crate) fn decode_ports(version: Version, r: &mut Reader<'_>) -> Result<Vec<PortDesc>> {
-    let mut ports = Vec::new();
-    while !r.is_empty() {
-        ports.push(PortDesc::decode(version, r)?);
-    }
-    Ok(ports)
-}
-
 pub(crate) fn put_port(out: &mut Vec<u8>, version: Version, port: PortNo) {
     if version == V10 {
         out.put_u16(port.to_of10());
@@ -347,7 +338,7 @@ impl PortMod {
         property::each(r, |p| {
             match p.ty {
                 ETHERNET => advertise = p.u32()? & 0xffff,
-                _ => p.unknown(Unknown::Refuse)?,
+                _ => p.unknown(Unknown::Skip)?,
             }
             Ok(())
         })?;

@@ -11,6 +11,8 @@ use crate::wire::{Put, Reader, Result, pad8, patch_len};
 
 /// The type of properties that an experimenter defines; their values begin with its id and a type of its own.
 pub(crate) const EXPERIMENTER: u16 = 0xffff;
+/// The same where there are two of each kind: for secondaries, or for table misses.
+const OTHER_EXPERIMENTER: u16 = 0xfffe;
 
 /// Bytes of type and length.
 const HEADER_LEN: usize = 4;
@@ -35,7 +37,7 @@ impl<'a> Property<'a> {
         let (ty, len) = (header.u16().map_err(|_| LEN)?, usize::from(header.u16().map_err(|_| LEN)?));
         let whole = r.bytes(len.next_multiple_of(8)).map_err(|_| LEN)?;
         let mut value = Reader(whole.get(HEADER_LEN..len).ok_or(LEN)?);
-        let experimenter = if ty == EXPERIMENTER {
+        let experimenter = if ty == EXPERIMENTER || ty == OTHER_EXPERIMENTER {
             let (who, ty) = (value.u32().map_err(|_| LEN)?, value.u32().map_err(|_| LEN)?);
             if who == 0 {
                 return Err(OfpError::BpcBadExperimenter);

@@ -2,6 +2,7 @@
 
 use crate::Version::{self, V10, V13, V14};
 use crate::error::OfpError;
+use crate::multipart::list;
 use crate::nxm::Unknown;
 use crate::port::{put_duration, put_port, read_duration, read_port};
 use crate::property;
@@ -161,11 +162,7 @@ impl QueueGetConfigReply {
     pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
         let port_no = read_port(version, r)?;
         r.skip(if version == V10 { 6 } else { 4 })?;
-        let mut queues = Vec::new();
-        while !r.is_empty() {
-            queues.push(decode_queue(version, port_no, r)?);
-        }
-        Ok(Self { port_no, queues })
+        Ok(Self { port_no, queues: list(r, |r| decode_queue(version, port_no, r))? })
     }
 
     pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {

@@ -6,7 +6,8 @@ pub use crate::asynchronous::AsyncConfig;
 pub use crate::role::{Role, RoleMsg};
 
 use crate::error::{ErrorNumber, OfpError};
-use crate::port::{PortDesc, decode_ports};
+use crate::multipart::list;
+use crate::port::PortDesc;
 use crate::versions::Versions;
 use crate::wire::{Put, Reader, Result, pad8, patch_len};
 
@@ -45,11 +46,11 @@ impl Hello {
         (hello, understood)
     }
 
-    /// Takes an element, with as much of its padding as is there, off the front of `r`.
+    /// Takes an element with its padding off the front of `r`.
     fn element<'a>(r: &mut Reader<'a>) -> Option<(u16, Reader<'a>)> {
         let (ty, len) = (r.u16().ok()?, usize::from(r.u16().ok()?));
         let value = r.sub(len.checked_sub(4)?).ok()?;
-        r.skip((len.wrapping_neg() % 8).min(r.len())).ok()?;
+        r.skip(len.wrapping_neg() % 8).ok()?;
         Some((ty, value))
     }
 
@@ -177,7 +178,7 @@ impl Features {
             caps |= capability::STP;
         }
         let actions = r.u32()?;
-        let ports = if version < V13 { decode_ports(version, r)? } else { Vec::new() };
+        let ports = if version < V13 { list(r, |r| PortDesc::decode(version, r))? } else { Vec::new() };
         r.finish()?;
         Ok(Self {
             datapath_id,
@@ -238,13 +239,19 @@ pub struct SwitchConfig {
 const INVALID_TTL: u16 = 1 << 2;
 
 impl SwitchConfig {
+    /// A request to set it.
     pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
-        let (flags, miss_send_len) = (r.u16()?, r.u16()?);
-        r.finish()?;
         let known = 3 | if version < V13 { INVALID_TTL } else { 0 };
-        if flags & !known != 0 {
+        if r.clone().u16()? & !known != 0 {
             return Err(OfpError::ScfcBadFlags);
         }
+        Self::decode_reply(version, r)
+    }
+
+    /// What it is; flags that mean nothing are passed over.
+    pub(crate) fn decode_reply(version: Version, r: &mut Reader<'_>) -> Result<Self> {
+        let (flags, miss_send_len) = (r.u16()?, r.u16()?);
+        r.finish()?;
         let frag = match flags & 3 {
             0 => FragHandling::Normal,
             1 => FragHandling::Drop,

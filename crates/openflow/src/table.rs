@@ -153,17 +153,27 @@ pub struct TableFeatures {
 const LEN: usize = 64;
 const MATCH: u16 = 8;
 const WILDCARDS: u16 = 10;
+const ALL_TABLES: u8 = 0xff;
+/// `OFPTFC_DISABLE`.
+const COMMAND_MAX: u8 = 3;
 /// Properties that a table must have: all that tell of flows that are no table misses. (Since OpenFlow 1.5 a request may
 /// have none at all.)
 const REQUIRED: u32 = 0x5555;
 
 impl TableFeatures {
-    pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
+    /// `unknown`: what properties lead to that are not known.
+    pub(crate) fn decode(version: Version, unknown: Unknown, r: &mut Reader<'_>) -> Result<Self> {
         let len = usize::from(r.u16()?);
         let mut r = r
             .sub(len.checked_sub(2).filter(|_| len >= LEN).ok_or(OfpError::BpcBadLen)?)
             .map_err(|_| OfpError::BpcBadLen)?;
         let (table_id, command) = (r.u8()?, r.u8()?);
+        if table_id == ALL_TABLES {
+            return Err(OfpError::TffcBadTable);
+        }
+        if version >= V15 && command > COMMAND_MAX {
+            return Err(OfpError::TffcBadCommand);
+        }
         let flags = r.u32()?;
         let (command, flags) = if version >= V15 { (command, flags) } else { (0, 0) };
         let name = r.string(32)?;
@@ -174,20 +184,44 @@ impl TableFeatures {
         let mut seen = 0u32;
         property::each(&mut r, |p| {
             seen |= 1u32.checked_shl(p.ty.into()).unwrap_or(0);
-            t.decode_property(p)
+            t.decode_property(p, unknown)
         })?;
         if (version < V15 || seen != 0) && seen & REQUIRED != REQUIRED {
             return Err(OfpError::TffcBadFeatures);
         }
         t.any_properties = seen != 0;
+        t.complete(seen);
         Ok(t)
     }
 
-    fn decode_property(&mut self, property: Property<'_>) -> Result<()> {
+    /// What is not told of the table-miss flow is as of the others, and what need not be matched can be.
+    fn complete(&mut self, seen: u32) {
+        let missing = |ty: u32| seen & 1 << ty == 0;
+        if missing(1) {
+            self.miss.instructions = self.nonmiss.instructions;
+        }
+        if missing(3) {
+            self.miss.next_tables = self.nonmiss.next_tables;
+        }
+        if missing(5) {
+            self.miss.write.actions = self.nonmiss.write.actions;
+        }
+        if missing(7) {
+            self.miss.apply.actions = self.nonmiss.apply.actions;
+        }
+        if missing(13) {
+            self.miss.write.set_fields = self.nonmiss.write.set_fields;
+        }
+        if missing(15) {
+            self.miss.apply.set_fields = self.nonmiss.apply.set_fields;
+        }
+    }
+
+    fn decode_property(&mut self, property: Property<'_>, unknown: Unknown) -> Result<()> {
         let (ty, body) = (property.ty, &mut property.value.clone());
         match ty {
-            MATCH => self.matching = read_fields(body)?,
-            WILDCARDS => self.wildcard = read_fields(body)?,
+            MATCH => self.matching = read_fields(body, true)?,
+            WILDCARDS => self.wildcard = read_fields(body, false)?,
             // Odd numbers are of the table-miss flow.
             0..=7 | 12..=15 => {
                 let flows = if ty & 1 == 0 { &mut self.nonmiss } else { &mut self.miss };
@@ -200,12 +234,12 @@ impl TableFeatures {
                     }
                     4 => flows.write.actions = read_types(body)?,
                     6 => flows.apply.actions = read_types(body)?,
-                    12 => flows.write.set_fields = read_fields(body)?,
-                    _ => flows.apply.set_fields = read_fields(body)?,
+                    12 => flows.write.set_fields = read_fields(body, false)?,
+                    _ => flows.apply.set_fields = read_fields(body, false)?,
                 }
             }
             0xfffe | 0xffff => {}
-            _ => property.unknown(Unknown::Refuse)?,
+            _ => property.unknown(unknown)?,
         }
         Ok(())
     }
@@ -267,12 +301,15 @@ fn put_types(out: &mut Vec<u8>, bits: u32) {
     }
 }
 
-/// A list of OXM headers. Those that are unknown are passed over.
-fn read_fields(r: &mut Reader<'_>) -> Result<FieldSet> {
+/// A list of OXM headers, which may say that masks are taken, or may not. Those that are unknown are passed over.
+fn read_fields(r: &mut Reader<'_>, masks: bool) -> Result<FieldSet> {
     let mut set = FieldSet::default();
     let mut entries = bytes::Reader(r.rest());
     while !entries.is_empty() {
         let header = Header::decode(&mut entries).map_err(|_| OfpError::BpcBadLen)?;
+        if header.has_mask && !masks {
+            return Err(OfpError::BmcBadMask);
+        }
         if let Some(field) = header.field() {
             set.insert(field);
         }

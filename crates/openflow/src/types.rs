@@ -61,6 +61,8 @@ pub enum Kind {
     NxSetAsyncConfig,
     NxSetControllerId,
     NxSetAsyncConfig2,
+    NxCtFlushZone,
+    NxCtFlush,
     TlvTableMod,
     TlvTableRequest,
     TlvTableReply,
@@ -104,6 +106,10 @@ pub enum Kind {
     NxFlowReply,
     NxAggregateRequest,
     NxAggregateReply,
+    NxIpfixBridgeRequest,
+    NxIpfixBridgeReply,
+    NxIpfixFlowRequest,
+    NxIpfixFlowReply,
     TableDescRequest,
     TableDescReply,
     QueueDescRequest,
@@ -205,6 +211,8 @@ pub struct Head<'a> {
     pub row: &'static Row,
     /// Of statistics: another part follows.
     pub more: bool,
+    /// Of statistics: flags that mean nothing.
+    pub unknown_flags: u16,
     /// What comes after all headers.
     pub body: Reader<'a>,
 }
@@ -234,7 +242,7 @@ pub(crate) fn headers(msg: &[u8]) -> Result<Head<'_>> {
         return Err(OfpError::BrcBadLen);
     }
     let xid = r.u32()?;
-    let mut more = false;
+    let (mut more, mut unknown_flags) = (false, 0);
     let place = if ty == TYPE_EXPERIMENTER {
         match (r.u32()?, r.u32()?) {
             (NICIRA, subtype) => Place::Nicira(subtype),
@@ -245,10 +253,10 @@ pub(crate) fn headers(msg: &[u8]) -> Result<Head<'_>> {
         let reply = ty == stats_type(version, true);
         let stat = r.u16()?;
         let flags = r.u16()?;
-        more = flags & MORE != 0;
-        if !reply && flags & !MORE != 0 || version == V10 && !reply && more {
-            return Err(OfpError::BrcBadStat);
-        }
+        // Requests of several parts came with OpenFlow 1.3.
+        let known = if reply || version >= Version::V13 { MORE } else { 0 };
+        more = flags & known != 0;
+        unknown_flags = flags & !known;
         if version != V10 {
             r.skip(4)?;
         }
@@ -278,7 +286,7 @@ pub(crate) fn headers(msg: &[u8]) -> Result<Head<'_>> {
         Place::Request(_) | Place::Reply(_) => OfpError::BrcBadStat,
         _ => OfpError::BrcBadSubtype,
     };
-    Ok(Head { version, xid, row: row.ok_or(unknown)?, more, body: r })
+    Ok(Head { version, xid, row: row.ok_or(unknown)?, more, unknown_flags, body: r })
 }
 
 /// Begins a message of this kind: headers with the length still 0. `None` if the version has no such message.

@@ -82,7 +82,7 @@ impl<'a> Reader<'a> {
 
     /// A port number of OpenFlow 1.1+; one out of range is an error.
     pub fn port11(&mut self) -> Result<PortNo> {
-        PortNo::from_of11(self.u32()?).ok_or(OfpError::BrcBadPort)
+        PortNo::from_of11(self.u32()?).ok_or(OfpError::BacBadOutPort)
     }
 
     /// A string in a field of `n` bytes, up to the first NUL. Bytes that are not UTF-8 are replaced.

@@ -143,6 +143,8 @@ impl Ofproto {
                 }
             }
             Message::FlowMonitorCancel(id) => peer.cancel_monitor(id)?,
+            // Nothing tracks connections.
+            Message::CtFlushZone(_) | Message::CtFlush(_) => return Err(OfpError::BrcBadSubtype),
             Message::FeaturesReply(_)
             | Message::GetConfigReply(_)
             | Message::PacketIn(..)

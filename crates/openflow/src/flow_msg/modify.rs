@@ -1,6 +1,6 @@
 //! Changes to the flow tables.
 
-use super::{ALL_TABLES, read_flags, table, wire_flags};
+use super::{ALL_TABLES, EMERGENCY, read_flags, table, wire_flags};
 use crate::Version::{self, V10, V14};
 use crate::action::check::{Limits, check};
 use crate::body::{
@@ -37,8 +37,8 @@ fn command_field10(fm: &FlowMod, table_id_ext: bool) -> u16 {
     u16::from(table) << 8 | fm.command as u16
 }
 
-/// The part that OpenFlow 1.0's and Nicira's form share, from the cookie to the flags.
-fn read_common10(r: &mut Reader<'_>, table_id_ext: bool) -> Result<FlowMod> {
+/// The part that OpenFlow 1.0's and Nicira's form share, from the cookie to the flags, and these as they are on the wire.
+fn read_common10(r: &mut Reader<'_>, table_id_ext: bool) -> Result<(FlowMod, u16)> {
     let new_cookie = r.u64()?;
     let (command, table_id) = command10(r.u16()?, table_id_ext)?;
     let mut fm = FlowMod { table_id, new_cookie, ..FlowMod::new(command) };
@@ -47,14 +47,13 @@ fn read_common10(r: &mut Reader<'_>, table_id_ext: bool) -> Result<FlowMod> {
     fm.hard_timeout = r.u16()?;
     fm.priority = r.u16()?;
     let buffer = r.u32()?;
-    fm.buffer_id = (buffer != NO_BUFFER && !is_delete(command)).then_some(buffer);
+    fm.buffer_id = (buffer != NO_BUFFER).then_some(buffer);
     // It matters to deletions only, but is told of others too.
     fm.out_port = r.port10()?;
-    fm.flags = read_flags(V10, r.u16()?)?;
-    Ok(fm)
+    Ok((fm, r.u16()?))
 }
 
-fn put_common10(fm: &FlowMod, table_id_ext: bool, out: &mut Vec<u8>) {
+fn put_common10(fm: &FlowMod, version: Version, table_id_ext: bool, out: &mut Vec<u8>) {
     out.put_u64(fm.new_cookie);
     out.put_u16(command_field10(fm, table_id_ext));
     out.put_u16(fm.idle_timeout);
@@ -62,11 +61,17 @@ fn put_common10(fm: &FlowMod, table_id_ext: bool, out: &mut Vec<u8>) {
     out.put_u16(fm.priority);
     out.put_u32(fm.buffer_id.unwrap_or(NO_BUFFER));
     out.put_u16(fm.out_port.to_of10());
-    out.put_u16(wire_flags(V10, fm.flags));
+    out.put_u16(wire_flags(version, fm.flags));
 }
 
-/// Refuses actions that cannot be those of a flow with this match, whatever the switch.
-fn consistent(fm: FlowMod, version: Version) -> Result<FlowMod> {
+/// Takes the flags, and refuses actions that cannot be those of a flow with this match, whatever the switch.
+fn finished(mut fm: FlowMod, flags: u16, version: Version) -> Result<FlowMod> {
+    fm.flags = read_flags(version, flags)?;
+    if version == V10 && flags & EMERGENCY != 0 {
+        // There are no emergency flows. What is told of those with timeouts is told in any case (OpenFlow 1.0 section 5.3.3).
+        let timed = fm.idle_timeout != 0 || fm.hard_timeout != 0;
+        return Err(if timed { OfpError::FmfcBadEmergTimeout } else { OfpError::FmfcTableFull });
+    }
     let limits = Limits { n_tables: ALL_TABLES, ..Limits::new(version, fm.table_id.unwrap_or(ALL_TABLES)) };
     check(&fm.actions, &fm.matching, &limits)?;
     Ok(fm)
@@ -77,31 +82,34 @@ pub(crate) fn decode_flow_mod(version: Version, table_id_ext: bool, r: &mut Read
     if version == V10 {
         let exact = r.0.get(..OF10_LEN).is_some_and(of10_is_exact);
         let matching = read_match10(r)?;
-        let mut fm = read_common10(r, table_id_ext)?;
+        let (mut fm, flags) = read_common10(r, table_id_ext)?;
         if exact {
             // A flow without wildcards has the highest priority, whatever it says (section 3.4).
             fm.priority = u16::MAX;
         }
         fm.matching = matching;
         fm.actions = read_flow_actions(V10, r)?;
-        return consistent(fm, V10);
+        return finished(fm, flags, V10);
     }
     // What is wrong with the match is told before what is wrong with the fields that stand before it.
     let mut fields = r.sub(FIELDS_LEN)?;
     let matching = read_oxm_match(version, r)?;
-    let mut fm = read_fields(version, &mut fields)?;
+    let (mut fm, flags) = read_fields(version, &mut fields)?;
     fm.matching = matching;
     fm.actions = read_flow_actions(version, r)?;
-    consistent(fm, version)
+    finished(fm, flags, version)
 }
 
-/// The fields before the match, from OpenFlow 1.1 on.
-fn read_fields(version: Version, r: &mut Reader<'_>) -> Result<FlowMod> {
+/// The fields before the match, from OpenFlow 1.1 on, and the flags as they are on the wire.
+fn read_fields(version: Version, r: &mut Reader<'_>) -> Result<(FlowMod, u16)> {
     let (cookie, cookie_mask) = (r.u64()?, r.u64()?);
-    let (table_id, command) = (table(r.u8()?), command(r.u8()?.into())?);
-    if table_id.is_none() && !is_delete(command) {
+    let (table_id, command) = (table(r.u8()?), command(r.u8()?.into()));
+    // All tables: of OpenFlow 1.2 on, and to delete.
+    if table_id.is_none() && !(version > Version::V11 && command.is_ok_and(is_delete)) {
         return Err(OfpError::FmfcBadTableId);
     }
+    let out_port = r.clone().sub(14).and_then(|mut r| r.skip(10).and_then(|()| r.port11()))?;
+    let command = command?;
     let mut fm = FlowMod::new(command);
     if command == FlowModCommand::Add || adds_what_is_not_there(version, command, cookie_mask) {
         fm.new_cookie = cookie;
@@ -113,15 +121,18 @@ fn read_fields(version: Version, r: &mut Reader<'_>) -> Result<FlowMod> {
     fm.hard_timeout = r.u16()?;
     fm.priority = r.u16()?;
     let buffer = r.u32()?;
-    fm.buffer_id = (buffer != NO_BUFFER && !is_delete(command)).then_some(buffer);
-    let (out_port, out_group) = (r.port11()?, r.u32()?);
+    fm.buffer_id = (buffer != NO_BUFFER).then_some(buffer);
+    r.skip(4)?;
+    let out_group = r.u32()?;
+    // It matters to deletions only, but is told of others too.
+    fm.out_port = out_port;
     if is_delete(command) {
-        (fm.out_port, fm.out_group) = (out_port, out_group);
+        fm.out_group = out_group;
     }
-    fm.flags = read_flags(version, r.u16()?)?;
+    let flags = r.u16()?;
     let importance = r.u16()?;
     fm.importance = if version >= V14 { importance } else { 0 };
-    Ok(fm)
+    Ok((fm, flags))
 }
 
 /// Whether a modification adds the flow that it does not find: in OpenFlow 1.1, unless it is for certain cookies (section
@@ -135,7 +146,7 @@ fn adds_what_is_not_there(version: Version, command: FlowModCommand, cookie_mask
 pub(crate) fn encode_flow_mod(fm: &FlowMod, version: Version, table_id_ext: bool, out: &mut Vec<u8>) {
     if version == V10 {
         put_match10(out, &fm.matching);
-        put_common10(fm, table_id_ext, out);
+        put_common10(fm, V10, table_id_ext, out);
         put_flow_actions(out, V10, &fm.actions, &fm.matching);
         return;
     }
@@ -159,9 +170,9 @@ pub(crate) fn encode_flow_mod(fm: &FlowMod, version: Version, table_id_ext: bool
     put_flow_actions(out, version, &fm.actions, &fm.matching);
 }
 
-/// Reads `NXT_FLOW_MOD`, of which only what a flow does depends on the version.
+/// Reads `NXT_FLOW_MOD`, of which flags and what a flow does depend on the version.
 pub(crate) fn decode_nx_flow_mod(version: Version, table_id_ext: bool, r: &mut Reader<'_>) -> Result<FlowMod> {
-    let mut fm = read_common10(r, table_id_ext)?;
+    let (mut fm, flags) = read_common10(r, table_id_ext)?;
     let match_len = usize::from(r.u16()?);
     r.skip(6)?;
     let nxm = read_nxm(r, match_len)?;
@@ -170,12 +181,12 @@ pub(crate) fn decode_nx_flow_mod(version: Version, table_id_ext: bool, r: &mut R
     }
     (fm.matching, fm.cookie, fm.cookie_mask) = (nxm.matching, nxm.cookie, nxm.cookie_mask);
     fm.actions = read_flow_actions(version, r)?;
-    consistent(fm, version)
+    finished(fm, flags, version)
 }
 
 /// Writes `NXT_FLOW_MOD`.
 pub(crate) fn encode_nx_flow_mod(fm: &FlowMod, version: Version, table_id_ext: bool, out: &mut Vec<u8>) {
-    put_common10(fm, table_id_ext, out);
+    put_common10(fm, version, table_id_ext, out);
     let len_at = out.len();
     out.zeros(8);
     put_nxm(out, len_at, &fm.matching, (fm.cookie, fm.cookie_mask));

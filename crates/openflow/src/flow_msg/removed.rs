@@ -3,34 +3,43 @@
 use super::{ALL_TABLES, table};
 use crate::Version::{self, V10, V15};
 use crate::body::{put_match10, put_nxm, put_oxm_match, read_match10, read_nxm, read_oxm_match};
-use crate::error::OfpError;
 use crate::oxs::{Counts, known, known_duration};
 use crate::wire::{Put, Reader, Result};
 use flow::Match;
 
 /// Why a flow is gone (`ofp_flow_removed_reason`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u8)]
 pub enum FlowRemovedReason {
     /// No packet for as long as its idle timeout.
-    IdleTimeout = 0,
+    IdleTimeout,
     /// Its hard timeout.
-    HardTimeout = 1,
+    HardTimeout,
     /// A controller deleted it.
-    Delete = 2,
+    Delete,
     /// Its group was deleted (OpenFlow 1.3).
-    GroupDelete = 3,
+    GroupDelete,
     /// Its meter was deleted (OpenFlow 1.4).
-    MeterDelete = 4,
+    MeterDelete,
     /// It made room for another (OpenFlow 1.4; Nicira's before).
-    Eviction = 5,
+    Eviction,
+    /// One of this number, which has no name.
+    Other(u8),
 }
 
 impl FlowRemovedReason {
-    fn read(n: u8) -> Result<Self> {
-        use FlowRemovedReason as R;
-        let all = [R::IdleTimeout, R::HardTimeout, R::Delete, R::GroupDelete, R::MeterDelete, R::Eviction];
-        all.into_iter().find(|r| *r as u8 == n).ok_or(OfpError::NxbrcBadReason)
+    const ALL: [Self; 6] =
+        [Self::IdleTimeout, Self::HardTimeout, Self::Delete, Self::GroupDelete, Self::MeterDelete, Self::Eviction];
+
+    fn from_wire(n: u8) -> Self {
+        Self::ALL.get(usize::from(n)).copied().unwrap_or(Self::Other(n))
+    }
+
+    /// The number on the wire.
+    pub fn wire(self) -> u8 {
+        match self {
+            Self::Other(n) => n,
+            known => Self::ALL.iter().position(|r| *r == known).unwrap_or_default() as u8,
+        }
     }
 }
 
@@ -62,7 +71,7 @@ impl FlowRemoved {
         }
         let v10 = version == V10;
         let mut matching = if v10 { read_match10(r)? } else { Match::ANY };
-        let (cookie, priority, reason) = (r.u64()?, r.u16()?, FlowRemovedReason::read(r.u8()?)?);
+        let (cookie, priority, reason) = (r.u64()?, r.u16()?, FlowRemovedReason::from_wire(r.u8()?));
         let table_id = table(r.u8()?).filter(|_| !v10);
         let (duration_sec, duration_nsec, idle_timeout, hard) = (r.u32()?, r.u32()?, r.u16()?, r.u16()?);
         let (packet_count, byte_count) = (r.u64()?, r.u64()?);
@@ -88,7 +97,7 @@ impl FlowRemoved {
 
     /// OpenFlow 1.5 tells counts as a list (section 7.4.2).
     fn decode15(r: &mut Reader<'_>) -> Result<Self> {
-        let (table_id, reason, priority) = (table(r.u8()?), FlowRemovedReason::read(r.u8()?)?, r.u16()?);
+        let (table_id, reason, priority) = (table(r.u8()?), FlowRemovedReason::from_wire(r.u8()?), r.u16()?);
         let (idle_timeout, hard_timeout, cookie) = (r.u16()?, r.u16()?, r.u64()?);
         let matching = read_oxm_match(V15, r)?;
         let counts = Counts::decode(r)?;
@@ -110,7 +119,7 @@ impl FlowRemoved {
 
     fn encode15(&self, out: &mut Vec<u8>) {
         out.put_u8(self.table_id.unwrap_or(ALL_TABLES));
-        out.put_u8(self.reason as u8);
+        out.put_u8(self.reason.wire());
         out.put_u16(self.priority);
         out.put_u16(self.idle_timeout);
         out.put_u16(self.hard_timeout);
@@ -135,7 +144,7 @@ impl FlowRemoved {
         }
         out.put_u64(self.cookie);
         out.put_u16(self.priority);
-        out.put_u8(self.reason as u8);
+        out.put_u8(self.reason.wire());
         out.put_u8(if v10 { 0 } else { self.table_id.unwrap_or(ALL_TABLES) });
         out.put_u32(self.duration_sec);
         out.put_u32(self.duration_nsec);
@@ -149,7 +158,7 @@ impl FlowRemoved {
     }
 
     pub(crate) fn decode_nx(r: &mut Reader<'_>) -> Result<Self> {
-        let (cookie, priority, reason, table) = (r.u64()?, r.u16()?, FlowRemovedReason::read(r.u8()?)?, r.u8()?);
+        let (cookie, priority, reason, table) = (r.u64()?, r.u16()?, FlowRemovedReason::from_wire(r.u8()?), r.u8()?);
         let (duration_sec, duration_nsec, idle_timeout, len) = (r.u32()?, r.u32()?, r.u16()?, r.u16()?);
         let (packet_count, byte_count) = (r.u64()?, r.u64()?);
         let matching = read_nxm(r, len.into())?.matching;
@@ -172,7 +181,7 @@ impl FlowRemoved {
     pub(crate) fn encode_nx(&self, out: &mut Vec<u8>) {
         out.put_u64(self.cookie);
         out.put_u16(self.priority);
-        out.put_u8(self.reason as u8);
+        out.put_u8(self.reason.wire());
         out.put_u8(self.table_id.map_or(0, |t| t.wrapping_add(1)));
         out.put_u32(self.duration_sec);
         out.put_u32(self.duration_nsec);

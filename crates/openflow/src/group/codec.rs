@@ -53,15 +53,12 @@ impl GroupMod {
             let buckets_len = usize::from(r.u16()?);
             r.skip(2)?;
             gm.command_bucket_id = r.u32()?;
+            check_command_bucket(command, gm.command_bucket_id)?;
             let mut buckets = r.sub(buckets_len)?;
             gm.buckets = read_extended_buckets(version, known_kind, &mut buckets)?;
-            check_command_bucket(command, gm.command_bucket_id)?;
             gm.properties = GroupProperties::decode(r, known_kind)?;
         } else {
             gm.buckets = read_buckets(version, r)?;
-            if command > GroupCommand::Delete as u16 && command != GroupCommand::AddOrModify as u16 {
-                return Err(OfpError::GmfcBadCommand);
-            }
             if version >= Version::V13 && gm.command == GroupCommand::Delete && !gm.buckets.is_empty() {
                 return Err(OfpError::GmfcInvalidGroup);
             }

@@ -24,11 +24,14 @@ pub(super) fn decode(kind: Kind, cx: Context, r: &mut Reader<'_>) -> Option<Resu
         Kind::PortStatus => PortStatus::decode(v, r).map(M::PortStatus),
         Kind::TableStatus => TableStatus::decode(r).map(M::TableStatus),
         Kind::GetAsyncRequest => Ok(M::GetAsyncRequest),
-        Kind::GetAsyncReply if v < V14 => AsyncChange::decode13(r).map(M::GetAsyncReply),
+        Kind::GetAsyncReply if v < V14 => AsyncChange::decode13(PACKET_IN13, r).map(M::GetAsyncReply),
         Kind::GetAsyncReply => AsyncChange::decode14(Use::Told, PACKET_IN14, r).map(M::GetAsyncReply),
-        Kind::SetAsync if v < V14 => AsyncChange::decode13(r).map(|m| M::SetAsync(AsyncForm::Standard, m)),
+        Kind::SetAsync if v < V14 => AsyncChange::decode13(PACKET_IN13, r).map(|m| M::SetAsync(AsyncForm::Standard, m)),
         Kind::SetAsync => AsyncChange::decode14(Use::Set, PACKET_IN14, r).map(|m| M::SetAsync(AsyncForm::Standard, m)),
-        Kind::NxSetAsyncConfig => AsyncChange::decode13(r).map(|m| M::SetAsync(AsyncForm::Nicira, m)),
+        Kind::NxSetAsyncConfig => {
+            let known = if v < V14 { PACKET_IN13 } else { PACKET_IN14 };
+            AsyncChange::decode13(known, r).map(|m| M::SetAsync(AsyncForm::Nicira, m))
+        }
         Kind::NxSetAsyncConfig2 => {
             AsyncChange::decode14(Use::Set, PACKET_IN13, r).map(|m| M::SetAsync(AsyncForm::Nicira2, m))
         }

@@ -3,6 +3,8 @@
 use super::{Context, Form, Message, Message as M};
 use crate::Version::V10;
 use crate::bundle::{BundleAdd, BundleControl};
+use crate::error::OfpError;
+use crate::ct_flush::CtFlush;
 use crate::flow_msg;
 use crate::group::GroupMod;
 use crate::meter::MeterMod;
@@ -30,6 +32,8 @@ pub(super) fn decode(kind: Kind, cx: Context, r: &mut Reader<'_>) -> Option<Resu
         Kind::QueueGetConfigReply => QueueGetConfigReply::decode(v, r).map(M::QueueGetConfigReply),
         Kind::BundleControl => BundleControl::decode(r).map(M::BundleControl),
         Kind::BundleAdd => BundleAdd::decode(cx, r).map(|m| M::BundleAdd(Box::new(m))),
+        Kind::NxCtFlushZone => zone(r).map(M::CtFlushZone),
+        Kind::NxCtFlush => CtFlush::decode(r).map(|m| M::CtFlush(Box::new(m))),
         Kind::TlvTableMod => TlvTableMod::decode(r).map(M::TlvTableMod),
         Kind::TlvTableRequest => Ok(M::TlvTableRequest),
         Kind::TlvTableReply => TlvTableReply::decode(r).map(M::TlvTableReply),
@@ -55,6 +59,11 @@ pub(super) fn encode(message: &Message, cx: Context, out: &mut Vec<u8>) -> bool 
         M::QueueGetConfigReply(m) => m.encode(v, out),
         M::BundleControl(m) => m.encode(out),
         M::BundleAdd(m) => m.encode(cx, out),
+        M::CtFlushZone(zone) => {
+            out.zeros(6);
+            out.put_u16(*zone);
+        }
+        M::CtFlush(m) => m.encode(out),
         M::TlvTableMod(m) => m.encode(out),
         M::TlvTableRequest => {}
         M::TlvTableReply(m) => m.encode(out),
@@ -63,8 +72,16 @@ pub(super) fn encode(message: &Message, cx: Context, out: &mut Vec<u8>) -> bool 
     true
 }
 
+fn zone(r: &mut Reader<'_>) -> Result<u16> {
+    if r.bytes(6)?.iter().any(|b| *b != 0) {
+        return Err(OfpError::NxbrcMustBeZero);
+    }
+    r.u16()
+}
+
 fn queues_of(cx: Context, r: &mut Reader<'_>) -> Result<PortNo> {
     let port = read_port(cx.version, r)?;
     r.skip(if cx.version == V10 { 2 } else { 4 })?;
-    Ok(port)
+    // Of one port, or of all of them; there are no other names for these.
+    if port < PortNo::MAX || port == PortNo::ANY { Ok(port) } else { Err(OfpError::QofcBadPort) }
 }

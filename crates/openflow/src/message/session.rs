@@ -19,7 +19,7 @@ pub(super) fn decode(kind: Kind, cx: Context, r: &mut Reader<'_>) -> Option<Resu
         Kind::FeaturesRequest => Ok(M::FeaturesRequest),
         Kind::FeaturesReply => Features::decode(v, r).map(|f| M::FeaturesReply(Box::new(f))),
         Kind::GetConfigRequest => Ok(M::GetConfigRequest),
-        Kind::GetConfigReply => SwitchConfig::decode(v, r).map(M::GetConfigReply),
+        Kind::GetConfigReply => SwitchConfig::decode_reply(v, r).map(M::GetConfigReply),
         Kind::SetConfig => SwitchConfig::decode(v, r).map(M::SetConfig),
         Kind::BarrierRequest => Ok(M::BarrierRequest),
         Kind::BarrierReply => Ok(M::BarrierReply),

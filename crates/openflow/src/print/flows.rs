@@ -175,14 +175,16 @@ pub(super) fn flow_removed(f: &FlowRemoved, style: Style<'_>, out: &mut String) 
         out.push(' ');
     }
     out.push_str("reason=");
-    out.push_str(match f.reason {
+    let reason = match f.reason {
         FlowRemovedReason::IdleTimeout => "idle",
         FlowRemovedReason::HardTimeout => "hard",
         FlowRemovedReason::Delete => "delete",
         FlowRemovedReason::GroupDelete => "group_delete",
         FlowRemovedReason::MeterDelete => "meter_delete",
         FlowRemovedReason::Eviction => "eviction",
-    });
+        FlowRemovedReason::Other(n) => &n.to_string(),
+    };
+    out.push_str(reason);
     if let Some(id) = f.table_id {
         out.push_str(" table_id=");
         style.table(id, out);

@@ -121,7 +121,7 @@ pub(super) fn group_stats(all: &[GroupStats], out: &mut String) {
         }
         let (packets, bytes) = (g.packet_count, g.byte_count);
         put!(out, "ref_count={},packet_count={packets},byte_count={bytes}", g.ref_count);
-        for (i, b) in g.buckets.iter().enumerate() {
+        for (i, b) in g.buckets.iter().enumerate().filter(|(_, b)| b.packet_count != u64::MAX) {
             put!(out, ",bucket{i}:packet_count={},byte_count={}", b.packet_count, b.byte_count);
         }
     }
@@ -132,9 +132,14 @@ pub(super) fn group_features(version: Version, f: &GroupFeatures, out: &mut Stri
     put!(out, "\n Group table:\n    Types:  0x{:x}\n    Capabilities:  0x{:x}\n", f.types, f.capabilities);
     for (i, name) in ["all", "select", "indirect", "fast failover"].into_iter().enumerate() {
         if f.types & 1 << i != 0 {
-            put!(out, "    {name} group:\n       max_groups={:#x}\n       actions: ", f.max_groups[i]);
+            put!(out, "    {name} group:\n       max_groups={}\n       actions: ", hex_or_zero(f.max_groups[i]));
             super::config::actions(version, f.actions[i], out);
             out.push('\n');
         }
     }
+}
+
+/// `0x10`, `0`.
+fn hex_or_zero(n: u32) -> String {
+    if n == 0 { "0".to_owned() } else { format!("0x{n:x}") }
 }

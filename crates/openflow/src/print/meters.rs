@@ -78,7 +78,9 @@ pub(super) fn meter_stats(all: &[MeterStats], out: &mut String) {
         meter_id(meter.meter_id, ':', out);
         put!(out, " flow_count:{}", meter.flow_count);
         put!(out, " packet_in_count:{} byte_in_count:{}", meter.packet_in_count, meter.byte_in_count);
-        put!(out, " duration:{}.{:03}s bands:\n", meter.duration_sec, meter.duration_nsec / 1_000_000);
+        out.push_str(" duration:");
+        super::duration(meter.duration_sec, meter.duration_nsec, out);
+        out.push_str("s bands:\n");
         for (i, (packets, bytes)) in meter.bands.iter().enumerate() {
             put!(out, "{i}: packet_count:{packets} byte_count:{bytes}\n");
         }

@@ -8,6 +8,7 @@ macro_rules! put {
 }
 
 mod config;
+mod connections;
 mod flows;
 mod groups;
 mod meters;
@@ -28,11 +29,8 @@ use crate::Version;
 use crate::error::OfpError;
 use crate::message::{DecodeError, Message, Options, Xid, decode_with, encode_with};
 use crate::multipart::{StatsReply, StatsRequest};
-use crate::port::PortStats;
-use crate::queue::QueueStats;
 use crate::switch::{ErrorReport, Hello, ReportedError};
 use crate::types::{self, Kind};
-use crate::wire::{Reader, Result};
 use base::PortNo;
 use flow::text::{NoNames, PortNames, format_port};
 use std::cmp::Ordering;
@@ -131,8 +129,11 @@ fn decode_error(error: OfpError) -> String {
 fn print_decodable(msg: &[u8], style: Style<'_>, out: &mut String) {
     let Ok(head) = types::head(msg) else { return };
     header(head.row.name, head.version, head.xid, out);
-    if head.more {
-        out.push_str(if is_reply(head.row.name) { " flags=[more]" } else { "" });
+    if head.more || head.unknown_flags != 0 {
+        out.push_str(if head.more { " flags=[more]" } else { " flags=" });
+        if head.unknown_flags != 0 {
+            put!(out, "[***unknown flags 0x{:04x}***]", head.unknown_flags);
+        }
     }
     let start = out.len();
     let decoded = match decode_with(msg, Options { flow_mod_table_id: true }) {
@@ -158,35 +159,31 @@ fn print_decodable(msg: &[u8], style: Style<'_>, out: &mut String) {
         }
         Err(DecodeError { error, .. }) => {
             out.truncate(start);
-            before_error(&head, out);
+            before_error(msg, &head, Style { version: head.version, ..style }, out);
+            if !out.contains('\n') {
+                out.push(' ');
+            } else if !out.ends_with('\n') {
+                out.push('\n');
+            }
             out.push_str(&decode_error(error));
             hex_dump(msg, 0, out);
         }
     }
 }
 
-/// What Open vSwitch has printed of a message already when it finds the error.
-fn before_error(head: &types::Head<'_>, out: &mut String) {
-    let version = head.version;
-    match head.row.kind {
-        Kind::PortReply => put!(out, " {} ports\n", whole_entries(head, |r| PortStats::decode(version, r).map(drop))),
-        Kind::QueueReply => {
-            put!(out, " {} queues\n", whole_entries(head, |r| QueueStats::decode(version, r).map(drop)));
-        }
-        Kind::PortDescReply => out.push('\n'),
-        Kind::GroupReply => out.push_str(" ***parse error***\n"),
-        _ => out.push(' '),
+/// What stands in front of an error: of a list, the entries before the one that cannot be read.
+fn before_error(msg: &[u8], head: &types::Head<'_>, style: Style<'_>, out: &mut String) {
+    let Some((message, used)) = crate::message::before_error(msg) else { return };
+    let kind = head.row.kind;
+    // These say how many entries there are, or begin with a line of their own.
+    let tells_of_none = matches!(kind, Kind::PortReply | Kind::QueueReply | Kind::PortDescReply);
+    if used > 0 || tells_of_none {
+        body(head.version, head.xid, &message, style, out);
     }
-}
-
-/// How many entries there are before the one that cannot be read.
-fn whole_entries(head: &types::Head<'_>, mut one: impl FnMut(&mut Reader<'_>) -> Result<()>) -> usize {
-    let mut r = head.body.clone();
-    std::iter::from_fn(|| one(&mut r).ok()).count()
-}
-
-fn is_reply(name: &str) -> bool {
-    name.ends_with(" reply")
+    if kind == Kind::GroupReply {
+        out.truncate(out.trim_end_matches('\n').len());
+        out.push_str(" ***parse error***\n");
+    }
 }
 
 /// `OFPT_HELLO (OF1.3) (xid=0x1):`
@@ -254,6 +251,8 @@ pub fn body(version: Version, xid: Xid, message: &Message, style: Style<'_>, out
             let options = Options { flow_mod_table_id: true };
             out.push_str(&print(&encode_with(version, xid, &b.message, options), style));
         }
+        M::CtFlushZone(zone) => put!(out, " zone_id={zone}"),
+        M::CtFlush(m) => connections::ct_flush(m, out),
         M::TlvTableMod(m) => tlv::table_mod(m, out),
         M::TlvTableReply(m) => tlv::reply(m, out),
         M::StatsRequest { body, .. } => stats_request(version, body, style, out),
@@ -315,7 +314,13 @@ fn stats_request(_version: Version, request: &StatsRequest, style: Style<'_>, ou
         }
         S::QueueDesc(q) => ports::queue_desc_request(q, style, out),
         S::FlowMonitor(monitors) => monitors::requests(monitors, style, out),
-        S::Desc | S::Table | S::TableDesc | S::GroupFeatures | S::MeterFeatures => {}
+        S::Desc
+        | S::Table
+        | S::TableDesc
+        | S::GroupFeatures
+        | S::MeterFeatures
+        | S::IpfixBridge
+        | S::IpfixFlow => {}
     }
 }
 
@@ -362,6 +367,8 @@ pub fn stats_reply(version: Version, reply: &StatsReply, style: Style<'_>, out: 
             out.push('\n');
             ports::port_descs(all, style, out);
         }
+        S::IpfixBridge(stats) => connections::ipfix_bridge(stats, out),
+        S::IpfixFlow(all) => connections::ipfix_flows(all, out),
         S::FlowMonitor(updates) => monitors::updates(updates, style, out),
         S::QueueDesc(all) => ports::queue_configs(all, style, out),
         S::TableDesc(all) => table_config::table_descs(all, style, out),
@@ -407,17 +414,15 @@ fn bit_names(bits: u32, names: &[(u32, &str)], out: &mut String) {
     }
 }
 
-/// Seconds with as many digits after the point as are not zero, at least three if there are any.
+/// Seconds, with three digits after the point for whole milliseconds, and else as many as are not zero.
 fn duration(sec: u32, nsec: u32, out: &mut String) {
     put!(out, "{sec}");
     if nsec == 0 {
-        return;
-    }
-    put!(out, ".{nsec:09}");
-    for _ in 0..2 {
-        if out.ends_with("000") {
-            out.truncate(out.len() - 3);
-        }
+    } else if nsec.is_multiple_of(1_000_000) {
+        put!(out, ".{:03}", nsec / 1_000_000);
+    } else {
+        put!(out, ".{nsec:09}");
+        out.truncate(out.trim_end_matches('0').len());
     }
 }
 

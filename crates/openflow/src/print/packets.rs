@@ -61,17 +61,24 @@ pub(super) fn packet_in(p: &PacketIn, style: Style<'_>, out: &mut String) {
         left(&continuation, style, out);
     }
     if style.verbosity > 0 {
-        crate::body::describe_packet(&p.data, style.ports, out);
+        crate::body::describe_packet(&p.data, packet_type(&p.metadata), style.ports, out);
     }
     if style.verbosity > 2 {
         hex_lines(&p.data, out);
     }
 }
 
+/// What the packet begins with, if the metadata says that it is not an Ethernet header.
+fn packet_type(metadata: &flow::Match) -> u32 {
+    metadata.get(Field::PacketType).0 as u32
+}
+
 /// What is left to be done with a packet.
 fn left(c: &Continuation, style: Style<'_>, out: &mut String) {
     let b = c.bridge.to_be_bytes().map(|b| format!("{b:02x}")).concat();
-    put!(out, " continuation.bridge={}-{}-{}-{}-{}\n", &b[..8], &b[8..12], &b[12..16], &b[16..20], &b[20..]);
+    if c.bridge != 0 {
+        put!(out, " continuation.bridge={}-{}-{}-{}-{}\n", &b[..8], &b[8..12], &b[12..16], &b[16..20], &b[20..]);
+    }
     if !c.stack.is_empty() {
         out.push_str(" continuation.stack=(top)");
         for value in c.stack.iter().rev() {
@@ -129,7 +136,7 @@ pub(super) fn packet_out(p: &PacketOut, style: Style<'_>, out: &mut String) {
             put!(out, " data_len={}", p.data.len());
             if style.verbosity > 0 && !p.data.is_empty() {
                 out.push('\n');
-                crate::body::describe_packet(&p.data, style.ports, out);
+                crate::body::describe_packet(&p.data, packet_type(&p.metadata), style.ports, out);
                 if style.verbosity > 2 {
                     hex_lines(&p.data, out);
                 }

@@ -44,7 +44,11 @@ const FEATURES: [(u32, &str); 16] = [
 
 /// A port's description, over several lines.
 pub fn port_desc(p: &PortDesc, _style: Style<'_>, out: &mut String) {
-    put!(out, " {}({}): addr:{}\n     config:     ", p.port_no, p.name, p.hw_addr);
+    // As much of the name as can be printed.
+    let name = p.name.split(|c: char| !matches!(c, ' '..='~')).next().unwrap_or_default();
+    out.push(' ');
+    flow::text::format_port(p.port_no, &flow::NoNames, out);
+    put!(out, "({name}): addr:{}\n     config:     ", p.hw_addr);
     bit_names(p.config, &CONFIG, out);
     out.push_str("\n     state:      ");
     if p.state & ps::STP_MASK == ps::STP_BLOCK {
@@ -125,7 +129,7 @@ pub(super) fn port_stats(all: &[PortStats], style: Style<'_>, out: &mut String) 
         item("drop=", s.tx_dropped, false);
         item("errs=", s.tx_errors, false);
         item("coll=", s.collisions, true);
-        if let Some((sec, nsec)) = s.duration {
+        if let Some((sec, nsec)) = s.duration.filter(|(sec, _)| *sec != u32::MAX) {
             out.push_str("           duration=");
             duration(sec, nsec, out);
             out.push_str("s\n");
@@ -190,7 +194,7 @@ pub(super) fn queue_stats(all: &[QueueStats], style: Style<'_>, out: &mut String
             counter(n, out);
         }
         out.push_str(", duration=");
-        match q.duration {
+        match q.duration.filter(|(sec, _)| *sec != u32::MAX) {
             Some((sec, nsec)) => {
                 duration(sec, nsec, out);
                 out.push('s');
@@ -216,7 +220,7 @@ pub(super) fn queue_configs(queues: &[QueueConfig], style: Style<'_>, out: &mut 
         put!(out, "queue {}:", q.queue_id);
         for (name, rate) in [(" min_rate:", q.min_rate), (" max_rate:", q.max_rate)] {
             match rate {
-                None => {}
+                None | Some(u16::MAX) => {}
                 Some(r) if r <= 1000 => put!(out, "{name}{}.{}%", r / 10, r % 10),
                 Some(_) => put!(out, "{name}(disabled)"),
             }

@@ -91,7 +91,8 @@ fn features_of_abilities(version: Version, a: &TableAbilities, t: &mut TableFeat
         t.nonmiss.apply = t.nonmiss.write;
     }
     t.miss = t.nonmiss.clone();
-    (t.matching, t.wildcard) = (fields(a.matching), fields(a.wildcards));
+    // What can be left out can be matched.
+    (t.matching, t.wildcard) = (fields(a.matching | a.wildcards), fields(a.wildcards));
 }
 
 /// What a table's flows may do as far as it is compared with the table before: of the tables that flows can go to, those
@@ -138,7 +139,7 @@ impl TableFormatter {
         }
         put!(out, "  table {}", f.table_id);
         if !f.name.is_empty() {
-            put!(out, " ({:?})", f.name);
+            put!(out, " (\"{}\")", f.name);
         }
         if same && same_stats {
             out.push_str(": ditto\n");

@@ -1,0 +1,183 @@
+//! Forgetting tracked connections (NXT_CT_FLUSH, NXT_CT_FLUSH_ZONE): all of a zone, or those of which the addresses and
+//! ports of either direction are these.
+
+use crate::error::OfpError;
+use crate::nxm::Unknown;
+use crate::property;
+use crate::wire::{Put, Reader, Result};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+// Properties of the message.
+const ORIGINAL: u16 = 0;
+const REPLY: u16 = 1;
+const ZONE: u16 = 2;
+// Properties of a direction.
+const SRC: u16 = 0;
+const DST: u16 = 1;
+const SRC_PORT: u16 = 2;
+const DST_PORT: u16 = 3;
+const ICMP_ID: u16 = 4;
+const ICMP_TYPE: u16 = 5;
+const ICMP_CODE: u16 = 6;
+/// Bytes in front of properties within a property.
+const PAD: usize = 4;
+
+/// Addresses and ports of packets of one direction of a connection; what is zero can be any. ICMP's identifier stands for
+/// the source port, its type and code for the destination port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Direction {
+    /// IPv4 addresses as IPv6 writes them: `::ffff:10.0.0.1`.
+    pub src: Ipv6Addr,
+    /// The same.
+    pub dst: Ipv6Addr,
+    /// Source port, or ICMP's identifier.
+    pub src_port: u16,
+    /// Destination port, or ICMP's code in the upper and type in the lower eight bits.
+    pub dst_port: u16,
+}
+
+impl Default for Direction {
+    fn default() -> Self {
+        Self { src: Ipv6Addr::UNSPECIFIED, dst: Ipv6Addr::UNSPECIFIED, src_port: 0, dst_port: 0 }
+    }
+}
+
+/// Which connections are to be forgotten.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CtFlush {
+    /// Their IP protocol; 0 for any.
+    pub ip_proto: u8,
+    /// Their zone; any if the message does not name one.
+    pub zone: Option<u16>,
+    /// Packets of the direction of the first one.
+    pub original: Direction,
+    /// Packets of the other direction.
+    pub reply: Direction,
+    /// Whether addresses are IPv4's; `None` if there are none.
+    pub is_ipv4: Option<bool>,
+}
+
+impl CtFlush {
+    /// Whether the protocol is ICMP or ICMPv6.
+    pub fn is_icmp(&self) -> bool {
+        matches!(self.ip_proto, 1 | 58)
+    }
+
+    /// Errors: `NXBRC_MUST_BE_ZERO`, `OFPBPC_BAD_LEN`, and `OFPBPC_BAD_VALUE` for addresses of both families.
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        let mut flush = Self { ip_proto: r.u8()?, ..Self::default() };
+        if r.bytes(7)?.iter().any(|b| *b != 0) {
+            return Err(OfpError::NxbrcMustBeZero);
+        }
+        property::each(r, |p| {
+            match p.ty {
+                ORIGINAL => flush.original = p.read(|r| direction(r, &mut flush.is_ipv4))?,
+                REPLY => flush.reply = p.read(|r| direction(r, &mut flush.is_ipv4))?,
+                ZONE => flush.zone = Some(p.u16()?),
+                _ => p.unknown(Unknown::Skip)?,
+            }
+            Ok(())
+        })?;
+        Ok(flush)
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u8(self.ip_proto);
+        out.zeros(7);
+        for (ty, tuple) in [(ORIGINAL, &self.original), (REPLY, &self.reply)] {
+            if *tuple != Direction::default() {
+                let mut nested = vec![0; PAD];
+                self.put_direction(tuple, &mut nested);
+                property::put(out, ty, |out| out.put(&nested));
+            }
+        }
+        if let Some(zone) = self.zone {
+            property::put(out, ZONE, |out| out.put_u16(zone));
+        }
+    }
+
+    fn put_direction(&self, d: &Direction, nested: &mut Vec<u8>) {
+        // Properties end at multiples of eight bytes of their own.
+        let mut out = Vec::new();
+        for (ty, address) in [(SRC, d.src), (DST, d.dst)] {
+            if !address.is_unspecified() {
+                property::put(&mut out, ty, |out| out.put(&address.octets()));
+            }
+        }
+        let [code, kind] = d.dst_port.to_be_bytes();
+        if self.is_icmp() {
+            property::put(&mut out, ICMP_ID, |out| out.put_u16(d.src_port));
+            property::put(&mut out, ICMP_TYPE, |out| out.put_u8(kind));
+            property::put(&mut out, ICMP_CODE, |out| out.put_u8(code));
+        } else {
+            for (ty, port) in [(SRC_PORT, d.src_port), (DST_PORT, d.dst_port)] {
+                if port != 0 {
+                    property::put(&mut out, ty, |out| out.put_u16(port));
+                }
+            }
+        }
+        nested.put(&out);
+    }
+}
+
+/// Reads one direction; the family of its addresses is that of others before it.
+fn direction(r: &mut Reader<'_>, is_ipv4: &mut Option<bool>) -> Result<Direction> {
+    r.skip(PAD)?;
+    let mut d = Direction::default();
+    let mut address = |p: property::Property<'_>| -> Result<Ipv6Addr> {
+        let address = p.read(|r| r.array::<16>().map(Ipv6Addr::from))?;
+        let family = address.to_ipv4_mapped().is_some();
+        if *is_ipv4.get_or_insert(family) == family { Ok(address) } else { Err(OfpError::BpcBadValue) }
+    };
+    property::each(r, |p| {
+        let [code, kind] = d.dst_port.to_be_bytes();
+        match p.ty {
+            SRC => d.src = address(p)?,
+            DST => d.dst = address(p)?,
+            SRC_PORT | ICMP_ID => d.src_port = p.u16()?,
+            DST_PORT => d.dst_port = p.u16()?,
+            ICMP_TYPE => d.dst_port = u16::from_be_bytes([code, p.u8()?]),
+            ICMP_CODE => d.dst_port = u16::from_be_bytes([p.u8()?, kind]),
+            _ => p.unknown(Unknown::Skip)?,
+        }
+        Ok(())
+    })?;
+    Ok(d)
+}
+
+/// An address as text; IPv4's in its own form.
+pub fn address_to_string(address: Ipv6Addr) -> String {
+    address.to_ipv4_mapped().as_ref().map_or_else(|| address.to_string(), Ipv4Addr::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let v4 = |n: u8| Ipv4Addr::new(10, 0, 0, n).to_ipv6_mapped();
+        let ports = Direction { src: v4(1), dst: v4(2), src_port: 5, dst_port: 6 };
+        let echo = Direction { src: "fe80::1".parse().expect("an address"), dst_port: 0x0308, ..Direction::default() };
+        for flush in [
+            CtFlush::default(),
+            CtFlush { ip_proto: 6, zone: Some(7), original: ports, is_ipv4: Some(true), ..CtFlush::default() },
+            CtFlush { ip_proto: 58, reply: echo, is_ipv4: Some(false), ..CtFlush::default() },
+        ] {
+            let mut out = Vec::new();
+            flush.encode(&mut out);
+            assert_eq!(CtFlush::decode(&mut Reader(&out)), Ok(flush));
+        }
+    }
+
+    #[test]
+    fn addresses_are_of_one_family() {
+        let mixed = Direction { src: "::1".parse().expect("an address"), ..Direction::default() };
+        let v4 = Direction { dst: Ipv4Addr::LOCALHOST.to_ipv6_mapped(), ..Direction::default() };
+        let mut out = Vec::new();
+        CtFlush { original: mixed, reply: v4, ..CtFlush::default() }.encode(&mut out);
+        assert_eq!(CtFlush::decode(&mut Reader(&out)), Err(OfpError::BpcBadValue));
+        out[3] = 1;
+        assert_eq!(CtFlush::decode(&mut Reader(&out)), Err(OfpError::NxbrcMustBeZero));
+    }
+}

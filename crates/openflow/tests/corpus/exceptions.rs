@@ -1,0 +1,1 @@
+//! Where our text is not Open vSwitch's, on purpose.
