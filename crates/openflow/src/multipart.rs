@@ -58,6 +58,10 @@ pub enum StatsRequest {
     FlowCounts(FlowStatsRequest),
     /// Flow monitors, to be set up.
     FlowMonitor(Vec<FlowMonitorRequest>),
+    /// What the bridge's IPFIX exporter has done.
+    IpfixBridge,
+    /// What IPFIX exporters of single flows have done.
+    IpfixFlow,
 }
 
 fn list<'a, T>(r: &mut Reader<'a>, mut one: impl FnMut(&mut Reader<'a>) -> Result<T>) -> Result<Vec<T>> {
@@ -92,6 +96,8 @@ impl StatsRequest {
             Self::NxAggregate(_) => Kind::NxAggregateRequest,
             Self::FlowMonitor(_) => Kind::FlowMonitorRequest,
             Self::FlowCounts(_) => Kind::FlowCountsRequest,
+            Self::IpfixBridge => Kind::IpfixBridgeRequest,
+            Self::IpfixFlow => Kind::IpfixFlowRequest,
         }
     }
 
@@ -123,6 +129,8 @@ impl StatsRequest {
             Kind::PortDescRequest => fixed(r, Self::PortDesc(PortNo::ANY)),
             Kind::QueueDescRequest => QueueStatsRequest::decode(version, r).map(Self::QueueDesc),
             Kind::TableDescRequest => fixed(r, Self::TableDesc),
+            Kind::IpfixBridgeRequest => fixed(r, Self::IpfixBridge),
+            Kind::IpfixFlowRequest => fixed(r, Self::IpfixFlow),
             Kind::NxFlowRequest => FlowStatsRequest::decode_nx(r).map(Self::NxFlow),
             Kind::NxAggregateRequest => FlowStatsRequest::decode_nx(r).map(Self::NxAggregate),
             Kind::FlowMonitorRequest => list(r, |r| FlowMonitorRequest::decode(version, r)).map(Self::FlowMonitor),
@@ -148,6 +156,7 @@ impl StatsRequest {
             Self::NxFlow(q) | Self::NxAggregate(q) => q.encode_nx(out),
             Self::FlowMonitor(monitors) => monitors.iter().for_each(|m| m.encode(version, out)),
             Self::Desc | Self::Table | Self::GroupFeatures | Self::MeterFeatures | Self::TableDesc => {}
+            Self::IpfixBridge | Self::IpfixFlow => {}
         }
     }
 

@@ -112,6 +112,8 @@ pub enum Kind {
     FlowMonitorReply,
     FlowCountsRequest,
     FlowCountsReply,
+    IpfixBridgeRequest,
+    IpfixFlowRequest,
 }
 
 impl Kind {

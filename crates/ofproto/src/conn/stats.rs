@@ -88,6 +88,8 @@ impl Ofproto {
                 }
                 reply(StatsReply::QueueDesc(Vec::new()));
             }
+            // Nothing is exported.
+            StatsRequest::IpfixBridge | StatsRequest::IpfixFlow => return Err(OfpError::NxstNotConfigured),
             StatsRequest::FlowMonitor(requests) => self.monitor_flows(peer, (version, xid), requests)?,
         }
         Ok(())

@@ -165,6 +165,8 @@ pub(super) static ROWS: &[Row] = &[
     row(K::NxAggregateReply, "NXST_AGGREGATE reply", NxRep(1), V10, V10, exactly(24)),
     row(K::FlowMonitorRequest, "NXST_FLOW_MONITOR request", NxReq(2), V10, V12, in_units(0, 8)),
     row(K::FlowMonitorReply, "NXST_FLOW_MONITOR reply", NxRep(2), V10, V12, in_units(0, 8)),
+    row(K::IpfixBridgeRequest, "NXST_IPFIX_BRIDGE request", NxReq(3), V10, V15, exactly(0)),
+    row(K::IpfixFlowRequest, "NXST_IPFIX_FLOW request", NxReq(4), V10, V15, exactly(0)),
     row(K::GroupRequest, "NXST_GROUP request", NxReq(7), V10, V10, exactly(8)),
     row(K::GroupReply, "NXST_GROUP reply", NxRep(7), V10, V10, in_units(0, 8)),
     row(K::GroupDescRequest, "NXST_GROUP_DESC request", NxReq(8), V10, V10, exactly(8)),

@@ -11,6 +11,7 @@ mod script;
 use super::connections::{listening, talk};
 use super::*;
 use crate::TableSettings;
+use dpif::Dpif;
 use openflow::error::ErrorNumber;
 use openflow::types::{HEADER_LEN, xid};
 use script::{Case, Outcome, Step, XID, cases, steps};
@@ -106,6 +107,11 @@ fn take(lab: &Lab, client: &Client, step: Step) -> Vec<Vec<u8>> {
         Step::Limit(max_flows) => {
             let settings = TableSettings { max_flows: Some(max_flows as u32), ..TableSettings::default() };
             client.bridge.configure_tables(&BTreeMap::from([(0, settings)]));
+        }
+        Step::FullBundles => client.peer.fill_bundles(),
+        Step::FullMeters => {
+            let meter = dpif::MeterConfig { unit: dpif::MeterUnit::Kbps, bands: Vec::new() };
+            while lab.dp.meter_add(&meter).is_ok() {}
         }
         Step::Fail => {
             let stubborn = |mut port: PortSpec| {

@@ -3,7 +3,8 @@
 //! A case begins with a line `ERROR VERSIONS: when`. Indented lines follow it: the messages, in their order, of which the
 //! last is the one that is refused; or `never: why`, for an error that this switch has no occasion to send. A line
 //! `peer: ERROR: why` tells what Open vSwitch 3.1 answers instead (`none`: no error); a case with one of the lines that do
-//! not stand for messages of a connection that is there (`time MS`, `limit FLOWS`, `fail`, `hello BYTES`) is not tried on it.
+//! not stand for messages of a connection that is there (`time MS`, `limit FLOWS`,
+//! `full bundles`, `full meters`, `fail`, `hello BYTES`) is not tried on it.
 //!
 //! Numbers are in hexadecimal in byte strings, where underscores mean nothing, and in decimal elsewhere. A message is
 //!
@@ -51,6 +52,10 @@ pub(super) enum Step {
     Limit(u64),
     /// The devices of ports refuse to be set up or down.
     Fail,
+    /// There is no room left for messages in bundles.
+    FullBundles,
+    /// There is no room left for meters.
+    FullMeters,
     /// A connection begins with this.
     Hello(Vec<u8>),
 }
@@ -107,7 +112,7 @@ fn detail(case: &mut Case, line: &str) {
 
 /// Whether only a switch in the test's hands can play this line.
 pub(super) fn is_of_the_lab(line: &str) -> bool {
-    ["time", "limit", "fail", "hello"].contains(&line.split(' ').next().unwrap_or_default())
+    ["time", "limit", "fail", "full", "hello"].contains(&line.split(' ').next().unwrap_or_default())
 }
 
 /// What a line means in `version`.
@@ -117,6 +122,8 @@ pub(super) fn steps(line: &str, version: Version) -> Vec<Step> {
         "time" => vec![Step::Time(number(rest))],
         "limit" => vec![Step::Limit(number(rest))],
         "fail" => vec![Step::Fail],
+        "full" if rest == "bundles" => vec![Step::FullBundles],
+        "full" if rest == "meters" => vec![Step::FullMeters],
         "hello" => vec![Step::Hello(typed(version, 0, &bytes(rest)))],
         "repeat" => {
             let (n, rest) = rest.split_once(' ').expect("what to repeat");
