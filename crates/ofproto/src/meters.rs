@@ -28,7 +28,7 @@ const FLAGS: u16 = flag::KBPS | flag::PKTPS | flag::BURST | flag::STATS;
 impl Ofproto {
     /// Changes the meter table.
     ///
-    /// Errors: `OFPMMFC_METER_EXISTS`, `OFPMMFC_UNKNOWN_METER`, `OFPMMFC_INVALID_METER`, `OFPMMFC_BAD_FLAGS`,
+    /// Errors: `OFPMMFC_METER_EXISTS`, `OFPMMFC_UNKNOWN_METER`, `OFPMMFC_INVALID_METER`, `OFPMMFC_BAD_FLAGS`, `OFPMMFC_BAD_RATE`,
     /// `OFPMMFC_OUT_OF_BANDS`, `OFPMMFC_OUT_OF_METERS`.
     pub(crate) fn meter_mod(&self, mm: &MeterMod) -> Result<(), OfpError> {
         let (gone, removed) = self.transaction(|t| t.meter_mod(mm))?;
@@ -180,6 +180,9 @@ impl Transaction<'_> {
 fn below(meter: &MeterConfig) -> Result<dpif::MeterConfig, OfpError> {
     if meter.flags & !FLAGS != 0 {
         return Err(OfpError::MmfcBadFlags);
+    }
+    if meter.bands.iter().any(|band| band.rate == 0) {
+        return Err(OfpError::MmfcBadRate);
     }
     // Without a unit, it is kilobits.
     let unit = if meter.flags & flag::PKTPS == 0 { MeterUnit::Kbps } else { MeterUnit::Pktps };

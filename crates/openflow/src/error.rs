@@ -71,6 +71,14 @@ const fn f(ty: u16, code: u16) -> Option<ErrorNumber> {
 }
 
 impl OfpError {
+    /// How many there are.
+    pub const COUNT: usize = TABLE.len();
+
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        TABLE.iter().map(|row| row.0)
+    }
+
     /// Its number in `version`, if that version has it.
     pub fn number(self, version: Version) -> Option<ErrorNumber> {
         TABLE[self as usize].2[version as usize - 1]
@@ -113,7 +121,7 @@ macro_rules! errors {
         pub enum OfpError { $($id,)+ }
 
         /// Name, and numbers in OpenFlow 1.0 to 1.5.
-        static TABLE: &[(OfpError, &str, [Option<ErrorNumber>; 6])] =
+        const TABLE: &[(OfpError, &str, [Option<ErrorNumber>; 6])] =
             &[$((OfpError::$id, $name, [$v10, $v11, $v12, $v13, $v14, $v15]),)+];
     };
 }

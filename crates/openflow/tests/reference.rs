@@ -60,6 +60,7 @@ fn test_of_message(kind: Kind) -> &'static str {
         K::RequestForward => "ofproto conn::forward",
         K::TlvTableMod | K::TlvTableRequest | K::TlvTableReply => "ofproto tests::tlv",
         K::NxResume => "test_headers",
+        K::NxIpfixBridgeRequest | K::NxIpfixFlowRequest => "ofproto tests::errors",
         K::FlowCountsRequest | K::FlowCountsReply => "test_rest_controllers",
         K::RoleRequest
         | K::RoleReply

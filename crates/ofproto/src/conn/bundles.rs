@@ -60,6 +60,11 @@ impl Bundles {
         Ok(self.open.entry(id).insert_entry(bundle).into_mut())
     }
 
+    #[cfg(test)]
+    pub(crate) fn fill(&mut self) {
+        self.bytes = BYTES_MAX;
+    }
+
     fn remove(&mut self, id: u32) -> Option<Bundle> {
         let bundle = self.open.remove(&id)?;
         self.bytes -= bundle.bytes;

@@ -18,6 +18,14 @@ use openflow::message::{Message, decode_with};
 use openflow::switch::ErrorReport;
 use openflow::{OfpError, Version};
 
+#[cfg(test)]
+impl Peer {
+    /// Leaves no room for messages in bundles.
+    pub(crate) fn fill_bundles(&self) {
+        self.bundles.lock().fill();
+    }
+}
+
 /// What is left to do when tables, groups and meters have changed.
 #[derive(Debug, Default)]
 struct Rest {

@@ -229,7 +229,7 @@ fn malformed_messages_get_their_errors_and_the_connection_goes_on() {
     assert!(matches!(&c.send(&Message::EchoRequest(vec![7]))[..], [Message::EchoReply(d)] if d == &[7]));
 }
 
-fn listening(versions: &[Version]) -> ServiceConfig {
+pub(super) fn listening(versions: &[Version]) -> ServiceConfig {
     service(PeerKind::Service, versions, Settings { probe_ms: 0, ..Settings::default() })
 }
 
@@ -246,7 +246,7 @@ async fn serve_one(
 }
 
 /// What a connection answers to `bytes`, until it ends or waits for more.
-async fn talk(bridge: &Arc<Ofproto>, config: &ServiceConfig, bytes: &[u8], until: usize) -> Vec<u8> {
+pub(super) async fn talk(bridge: &Arc<Ofproto>, config: &ServiceConfig, bytes: &[u8], until: usize) -> Vec<u8> {
     let (mut ours, theirs) = tokio::io::duplex(1 << 20);
     ours.write_all(bytes).await.expect("room");
     let mut answer = Vec::new();

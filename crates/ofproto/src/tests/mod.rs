@@ -6,6 +6,7 @@ mod changes;
 mod connections;
 mod control;
 mod dependencies;
+mod errors;
 mod flow_mods;
 mod meters;
 mod monitors;
