@@ -67,6 +67,7 @@ fn network(input: &mut Input<'_>) -> Network {
             tables,
             macs: Arc::new(RwLock::new(macs)),
             miss_to_controller: id == 1,
+            options: options(),
             misses: [(1, TableMiss::Continue), (2, TableMiss::Drop)].into(),
             forward_bpdu: false,
             dhcp_to_local: false,
@@ -74,6 +75,18 @@ fn network(input: &mut Input<'_>) -> Network {
         network.bridges.insert(id, Arc::new(bridge));
     }
     network
+}
+
+/// Two options that are mapped.
+fn options() -> flow::OptionTable {
+    let placed = |field, places: &[u8]| {
+        let places: Vec<_> = places.iter().copied().filter_map(flow::OptionPlace::new).collect();
+        flow::PlacedOption::new(field, &places)
+    };
+    [placed(flow::Field::TunMetadata0, &[3]), placed(flow::Field::TunMetadata1, &[9, 1, 2, 5, 4])]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn bundle(n: u32) -> Bundle {

@@ -434,6 +434,7 @@ impl Ofproto {
             macs: Arc::clone(&self.macs),
             miss_to_controller: state.miss_to_controller,
             misses: self.table_configs.misses(),
+            options: self.option_table(),
             forward_bpdu: state.forward_bpdu,
             dhcp_to_local: state.dhcp_to_local,
         }

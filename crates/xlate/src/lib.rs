@@ -12,6 +12,7 @@
 //! applies (live traffic), applies for statistics only (revalidation), or ignores (a trace).
 
 mod action;
+mod bits;
 mod commit;
 mod encap;
 mod fork;

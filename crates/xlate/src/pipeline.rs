@@ -9,7 +9,7 @@ use crate::trace::Kind;
 use crate::translate::Xlate;
 use crate::verdict::{Dependency, Effect, Lookup, Written, WrittenWord};
 use base::PortNo;
-use flow::layout;
+use flow::{OptionTable, layout};
 use openflow::{Action, ControllerAction, PacketInReason};
 use std::sync::Arc;
 
@@ -89,7 +89,10 @@ impl Xlate<'_> {
                         return self.freeze(Freeze::Look, frames);
                     }
                     if self.count_step() {
-                        self.tracer.note(Kind::Action, || crate::text::action(action));
+                        if self.tracer.is_on() {
+                            let text = self.shown_action(action);
+                            self.tracer.note(Kind::Action, || text);
+                        }
                         match action {
                             Action::CheckPktLarger { len, dst } => check = Some((*len, *dst)),
                             action => self.do_action(action),
@@ -194,7 +197,8 @@ impl Xlate<'_> {
         let back = Back { place, rule: self.rule.replace(effect) };
         self.rule_cookie = rule.cookie;
         self.rule_is_miss = rule.priority == 0 && rule.minimatch.values().is_empty();
-        self.tracer.enter(Kind::Table, || rule_header(&rule));
+        let options = &self.bridge.options;
+        self.tracer.enter(Kind::Table, || rule_header(&rule, options));
         self.level += 1;
         if rule.actions.is_empty() {
             self.tracer.note(Kind::Action, || "drop".into());
@@ -310,9 +314,13 @@ impl Xlate<'_> {
     }
 }
 
-fn rule_header(rule: &Rule) -> String {
+fn rule_header(rule: &Rule, options: &OptionTable) -> String {
     let mut text = format!("{:2}. ", rule.table);
-    let m = crate::text::flow_match(&rule.minimatch.expand());
+    let mut matching = rule.minimatch.expand();
+    for placed in options.iter() {
+        matching.option_at(placed).into_iter().for_each(|option| _ = matching.set_option(option));
+    }
+    let m = crate::text::flow_match(&matching);
     if !m.is_empty() {
         text += &m;
         text += ", ";

@@ -262,6 +262,9 @@ impl Ofproto {
                 key.set(field.id, value);
             }
         }
+        let mut metadata = out.metadata.clone();
+        self.place_options(&mut metadata)?;
+        crate::tlv::put_options(&mut key, &metadata);
         let exactly = flow::Match::new(&key, FlowKey([u64::MAX; flow::WORDS]));
         check(&out.actions, &exactly, &Limits::new(version, 0))?;
         self.check_options(&out.actions)?;
