@@ -5,6 +5,7 @@
 use base::{DpPort, MacAddr, Millis, PortNo};
 use flow::{FlowKey, extract, layout};
 use fuzz::Input;
+use openflow::switch::FragHandling;
 use openflow::{Limits, Version};
 use parking_lot::RwLock;
 use std::sync::Arc;
@@ -67,6 +68,7 @@ fn network(input: &mut Input<'_>) -> Network {
             tables,
             macs: Arc::new(RwLock::new(macs)),
             miss_to_controller: id == 1,
+            fragments: if id == 0 { FragHandling::Normal } else { FragHandling::NxMatch },
             options: options(),
             misses: [(1, TableMiss::Continue), (2, TableMiss::Drop)].into(),
             forward_bpdu: false,

@@ -50,6 +50,33 @@ REFUSED = {
 }
 
 
+# Flows that look at transport ports, and packets that have some in their first part only.
+FRAGMENT_FLOWS = [
+    "table=0,priority=9,tcp,tp_dst=80,actions=2",
+    "table=0,priority=8,tcp,tp_dst=0,actions=resubmit(,1)",
+    "table=0,priority=7,udp,tp_src=5,actions=drop",
+    "table=0,priority=6,udp6,tp_src=7,actions=2",
+    "table=0,priority=5,ip,nw_frag=later,actions=dec_ttl,2",
+    "table=0,priority=3,icmp,icmp_type=8,actions=2",
+    "table=0,priority=2,udp6,udp_src=0,udp_dst=0,actions=mod_tp_dst:3,resubmit(,1)",
+    "table=0,priority=0,actions=resubmit(,1)",
+    "table=1,priority=9,tcp,tp_dst=80,actions=mod_tp_src:9,2",
+    "table=1,priority=8,tcp,tcp_flags=+syn,actions=mod_dl_dst:00:00:00:00:00:01,mod_tp_dst:99,2",
+    "table=1,priority=7,tcp,tp_src=0,tp_dst=0,actions=move:tcp_dst[]->reg1[0..15],mod_nw_tos:4,2",
+    "table=1,priority=6,udp6,udp_dst=3,actions=drop",
+    "table=1,priority=1,actions=2",
+]
+FRAGMENTED = [
+    "tcp,tp_src=1000,tp_dst=80",
+    "tcp,tp_src=1000,tp_dst=80,tcp_flags=syn",
+    "udp,udp_src=5,udp_dst=6",
+    "udp6,udp_src=7,udp_dst=8",
+    "icmp,icmp_type=8,icmp_code=3",
+    "tcp6,tp_dst=80",
+    "icmp6,icmpv6_type=135,icmpv6_code=0",
+]
+
+
 @pytest.fixture(scope="module")
 def benches(module_making):
     """Dummy ports on Debian's switch and on ours."""
@@ -84,3 +111,20 @@ def test_options_that_are_not_there(benches, actions):
     for bench in benches:
         result = bench.switch.ours.run("ovs-ofctl", "add-flow", "br0", f"actions={actions},2", check=False)
         assert REFUSED[actions] in result.err
+
+
+@pytest.mark.parametrize("mode", ["drop", "nx-match", "normal"])
+def test_fragments(benches, mode):
+    for bench in benches:
+        bench.flows(*FRAGMENT_FLOWS)
+        bench.switch.ofctl("set-frags", "br0", mode)
+        assert bench.switch.ofctl("get-frags", "br0") == mode
+        refused = bench.switch.peers.run("ovs-ofctl", "-OOpenFlow14", "set-frags", "br0", "reassemble", check=False)
+        assert "setting fragment handling mode failed" in refused.err
+        assert bench.switch.ofctl("-OOpenFlow13", "get-frags", "br0") == mode
+    for packet in FRAGMENTED:
+        for part in ("no", "first", "later"):
+            theirs, ours = (traced(bench, f"in_port=1,{packet},nw_frag={part},nw_ttl=7") for bench in benches)
+            # Ours often asks for less of a packet.
+            theirs, ours = (re.sub(r"^Megaflow: .*$", "", text, flags=re.MULTILINE) for text in (theirs, ours))
+            assert ours == theirs, (packet, part)

@@ -16,6 +16,7 @@ mod bits;
 mod commit;
 mod encap;
 mod fork;
+mod fragments;
 pub mod freeze;
 mod group;
 pub mod groups;

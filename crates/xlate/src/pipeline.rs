@@ -9,6 +9,7 @@ use crate::trace::Kind;
 use crate::translate::Xlate;
 use crate::verdict::{Dependency, Effect, Lookup, Written, WrittenWord};
 use base::PortNo;
+use classifier::Classifier;
 use flow::{OptionTable, layout};
 use openflow::{Action, ControllerAction, PacketInReason};
 use std::sync::Arc;
@@ -173,6 +174,10 @@ impl Xlate<'_> {
     /// Looks up, and returns what is to be carried out. `depth` is what to go back to.
     fn look_up(&mut self, table: u8, in_port: Option<PortNo>, pipeline: bool, depth: u32) -> Option<Frame<'static>> {
         let old_table = std::mem::replace(&mut self.table, table);
+        if self.drops_fragment(table) {
+            (self.table, self.depth) = (old_table, depth);
+            return None;
+        }
         let mut rule = self.find_rule_as(table, in_port);
         if pipeline {
             // Where misses go on to the next table, that stands for this one.
@@ -244,13 +249,10 @@ impl Xlate<'_> {
     }
 
     fn find_rule(&mut self, table: u8) -> Option<Arc<Rule>> {
-        // Before the look-up, which reads and writes nothing of the key.
-        let written = self.written_now();
         let rules = self.bridge.tables.get(usize::from(table)).map(|t| &t.rules);
-        let rule = match rules {
-            Some(rules) if self.is_bare() => self.find_bare(rules),
-            Some(rules) => rules.lookup(&self.key, self.view.version, &mut self.reads),
-            None => None,
+        let (written, rule) = match rules {
+            Some(rules) => self.look_up_in(rules),
+            None => (self.written_now(), None),
         };
         // The rule is put there when its actions are carried out.
         self.effects.push(Effect::Lookup { bridge: self.bridge.id, table, rule: None });
@@ -261,6 +263,28 @@ impl Xlate<'_> {
             written,
         }));
         rule
+    }
+
+    /// What was written until the look-up, and what that finds.
+    fn look_up_in(&mut self, rules: &Classifier<Rule>) -> (Written, Option<Arc<Rule>>) {
+        loop {
+            let looked_at_ports = rules.looks_at_ports();
+            let hidden = self.hide_ports(rules);
+            // Before the look-up, which reads and writes nothing of the key.
+            let written = self.written_now();
+            let rule = if self.is_bare() {
+                self.find_bare(rules)
+            } else {
+                rules.lookup(&self.key, self.view.version, &mut self.reads)
+            };
+            if let Some(hidden) = hidden {
+                self.show_ports(hidden);
+            }
+            // The first rule that looks at ports may have come meanwhile.
+            if looked_at_ports || !rules.looks_at_ports() {
+                return (written, rule);
+            }
+        }
     }
 
     /// What of the key is not the packet's any more; see [`Lookup::written`].

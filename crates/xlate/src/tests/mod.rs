@@ -14,6 +14,7 @@ use base::{DpPort, MacAddr, Millis, PortNo};
 use dpif::{DpAction, HashKind, MeterId};
 use flow::{Field, FlowKey, Match, OptionPlace, OptionTable, PlacedOption, TunOption, layout};
 use openflow::meter::MeterConfig;
+use openflow::switch::FragHandling;
 use openflow::{Action, Subfield};
 use parking_lot::RwLock;
 use proptest::prelude::*;
@@ -140,6 +141,7 @@ fn network_with(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, pee
             macs: Arc::new(RwLock::new(macs)),
             miss_to_controller: false,
             misses: Default::default(),
+            fragments: FragHandling::Normal,
             options: options(),
             forward_bpdu: false,
             dhcp_to_local: false,

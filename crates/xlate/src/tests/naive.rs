@@ -184,6 +184,7 @@ fn packet_part(key: &FlowKey) -> FlowKey {
 pub(super) struct Naive<'a> {
     pub(super) rules: &'a [(u8, Match, u16, Vec<Action>)],
     pub(super) groups: &'a [Group],
+    pub(super) fragments: FragHandling,
     pub(super) at: Wire,
     pub(super) stack: Vec<Vec<bool>>,
     pub(super) set: Vec<Action>,
@@ -198,6 +199,7 @@ impl<'a> Naive<'a> {
         Self {
             rules: &[],
             groups: &[],
+            fragments: FragHandling::Normal,
             at: Wire::new(&FlowKey::ZERO),
             stack: vec![],
             set: vec![],
@@ -219,14 +221,22 @@ impl<'a> Naive<'a> {
     /// The actions of the rule that a look-up finds: ordinary rules first, then conjunctive matches of higher priority
     /// whose clauses are all there, by descending priority and ascending id.
     fn find(&self, table: u8) -> Option<&'a [Action]> {
+        let mut seen = self.at.clone();
+        if seen.key.get(Field::IpFrag) != 0 {
+            match self.fragments {
+                FragHandling::Normal => [Field::TcpSrc, Field::TcpDst].iter().for_each(|f| seen.key.set(*f, 0)),
+                FragHandling::NxMatch => {}
+                _ => return None,
+            }
+        }
         let best = |packet: &Wire| {
             let matching = self.rules.iter().filter(|(t, m, ..)| *t == table && packet.is_matched(m));
             let ordinary = matching.filter(|(.., actions)| clauses(actions).next().is_none());
             ordinary.max_by_key(|(_, _, priority, _)| *priority)
         };
-        let first = best(&self.at);
+        let first = best(&seen);
         let mut satisfied = BTreeMap::<_, BTreeSet<u8>>::new();
-        for (_, _, priority, actions) in self.rules.iter().filter(|(t, m, ..)| *t == table && self.at.is_matched(m)) {
+        for (_, _, priority, actions) in self.rules.iter().filter(|(t, m, ..)| *t == table && seen.is_matched(m)) {
             if first.is_none_or(|f| f.2 < *priority) {
                 for (id, clause, n) in clauses(actions) {
                     satisfied.entry((Reverse(*priority), id, n)).or_default().insert(clause);
@@ -235,7 +245,7 @@ impl<'a> Naive<'a> {
         }
         let whole = satisfied.iter().filter(|((_, _, n), seen)| seen.len() == usize::from(*n));
         let second = whole.filter_map(|((_, id, _), _)| {
-            let mut packet = self.at.clone();
+            let mut packet = seen.clone();
             packet.key.set(Field::ConjId, (*id).into());
             best(&packet)
         });

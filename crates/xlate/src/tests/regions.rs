@@ -190,6 +190,7 @@ fn random_match(rng: &mut Rng) -> Match {
 pub(super) struct World {
     pub(super) rules: Vec<(u8, Match, u16, Vec<Action>)>,
     pub(super) groups: Vec<Group>,
+    fragments: FragHandling,
 }
 
 const HASH_FIELDS: [HashFields; 7] = [
@@ -340,7 +341,9 @@ impl World {
                 rules.push((table, m, priority, vec![clause]));
             }
         }
-        Self { rules, groups: (1..5).map(|id| group(rng, id, exact)).collect() }
+        let fragments =
+            pick(rng, &[FragHandling::Normal, FragHandling::Normal, FragHandling::NxMatch, FragHandling::Drop]);
+        Self { rules, groups: (1..5).map(|id| group(rng, id, exact)).collect(), fragments }
     }
 
     fn network(&self) -> Network {
@@ -352,11 +355,15 @@ impl World {
             ..*g
         };
         let peer = [Action::SetEthSrc(PEER_SRC), output(PortNo(1))];
-        network_with(&self.rules, self.groups.iter().map(copy).collect(), &peer)
+        let mut net = network_with(&self.rules, self.groups.iter().map(copy).collect(), &peer);
+        let first = net.bridges.get_mut(&0).and_then(Arc::get_mut).expect("nobody else has it");
+        first.fragments = self.fragments;
+        net
     }
 
     fn naive(&self, key: &FlowKey) -> Option<Vec<Sent>> {
-        let mut naive = Naive { rules: &self.rules, groups: &self.groups, at: Wire::new(key), ..Naive::new() };
+        let (rules, groups, fragments) = (&self.rules[..], &self.groups[..], self.fragments);
+        let mut naive = Naive { rules, groups, fragments, at: Wire::new(key), ..Naive::new() };
         naive.table(0);
         naive.action_set();
         (naive.left > 0).then_some(naive.out)
