@@ -3,8 +3,8 @@
 
 use base::{Clock, DpPort, DropReason, MacAddr, PortNo};
 use datapath::{Config, Datapath};
-use dpif::text::format_actions;
 use dpif::action::PushNsh;
+use dpif::text::format_actions;
 use dpif::{DpAction, Dpif, MeterId};
 use flow::{compose, extract};
 use fuzz::Input;

@@ -5,6 +5,7 @@
 use base::{DpPort, MacAddr, Millis, PortNo};
 use flow::{FlowKey, extract, layout};
 use fuzz::Input;
+use openflow::switch::FragHandling;
 use openflow::{Limits, Version};
 use parking_lot::RwLock;
 use std::sync::Arc;
@@ -67,6 +68,8 @@ fn network(input: &mut Input<'_>) -> Network {
             tables,
             macs: Arc::new(RwLock::new(macs)),
             miss_to_controller: id == 1,
+            fragments: if id == 0 { FragHandling::Normal } else { FragHandling::NxMatch },
+            options: options(),
             misses: [(1, TableMiss::Continue), (2, TableMiss::Drop)].into(),
             forward_bpdu: false,
             dhcp_to_local: false,
@@ -74,6 +77,18 @@ fn network(input: &mut Input<'_>) -> Network {
         network.bridges.insert(id, Arc::new(bridge));
     }
     network
+}
+
+/// Two options that are mapped.
+fn options() -> flow::OptionTable {
+    let placed = |field, places: &[u8]| {
+        let places: Vec<_> = places.iter().copied().filter_map(flow::OptionPlace::new).collect();
+        flow::PlacedOption::new(field, &places)
+    };
+    [placed(flow::Field::TunMetadata0, &[3]), placed(flow::Field::TunMetadata1, &[9, 1, 2, 5, 4])]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn bundle(n: u32) -> Bundle {

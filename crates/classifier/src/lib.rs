@@ -54,6 +54,7 @@ use index::{Change, Index};
 use left_right::LeftRight;
 use options::AtomicOptions;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tuple::Tuple;
 
 /// What the classifier needs to know of a rule.
@@ -70,11 +71,20 @@ pub trait Rule {
     }
 }
 
+/// Bits of word [`flow::layout::TP`] where ports stand, and types and codes of ICMP.
+const PORTS: u64 = 0xffff_ffff << 32;
+
+fn looks_at_ports<R: Rule>(rule: &R) -> bool {
+    rule.minimatch().mask().words().any(|(word, bits)| word == flow::layout::TP && bits & PORTS != 0)
+}
+
 /// A set of rules. See the top of this file.
 #[derive(Debug)]
 pub struct Classifier<R> {
     index: LeftRight<Index<R>, Change<R>>,
     options: AtomicOptions,
+    /// Rules that look at transport ports.
+    n_with_ports: AtomicUsize,
 }
 
 impl<R: Rule> Default for Classifier<R> {
@@ -87,7 +97,11 @@ impl<R: Rule> Classifier<R> {
     /// An empty classifier. Its hashes are seeded at random, so that no sender can aim at one bucket.
     pub fn new() -> Self {
         let seed = base::rng::Rng::from_entropy().next_u64();
-        Self { index: LeftRight::new([Index::new(seed), Index::new(seed)]), options: AtomicOptions::default() }
+        Self {
+            index: LeftRight::new([Index::new(seed), Index::new(seed)]),
+            options: AtomicOptions::default(),
+            n_with_ports: AtomicUsize::new(0),
+        }
     }
 
     /// Rules in it, of whatever version.
@@ -136,12 +150,21 @@ impl<R: Rule> Classifier<R> {
 
     /// Adds a rule, beside rules of the same match and priority.
     pub fn insert(&self, rule: Arc<R>) {
+        // Look-ups in between read more than they need, not less.
+        self.n_with_ports.fetch_add(usize::from(looks_at_ports(&*rule)), Ordering::SeqCst);
         self.index.write(Change::Insert(rule));
     }
 
     /// Removes this very rule, for look-ups of all versions. Whether it was there.
     pub fn remove(&self, rule: &Arc<R>) -> bool {
-        self.index.write(Change::Remove(Arc::clone(rule)))
+        let was_there = self.index.write(Change::Remove(Arc::clone(rule)));
+        self.n_with_ports.fetch_sub(usize::from(was_there && looks_at_ports(&**rule)), Ordering::SeqCst);
+        was_there
+    }
+
+    /// Whether a look-up may read transport ports, or what stands in their place.
+    pub fn looks_at_ports(&self) -> bool {
+        self.n_with_ports.load(Ordering::SeqCst) > 0
     }
 
     /// The rule of this match and priority that is there in `version`.

@@ -2,7 +2,7 @@
 //!
 //! - [`field`], [`table`]: the one table that describes every match field (ovs-fields(7)).
 //! - [`layout`]: where things stand in a key, and the lookup stages.
-//! - [`key`]: [`FlowKey`] and [`FlowMask`]; [`matches`]: [`Match`]; [`options`]: tunnel options; [`reads`]: [`Reads`].
+//! - [`key`]: [`FlowKey`] and [`FlowMask`]; [`matches`]: [`Match`]; [`options`], [`placed`]: tunnel options; [`reads`]: [`Reads`].
 //! - [`sparse`], [`steps`]: keys, masks and reads in the form in which they are kept.
 //! - [`mod@extract`]: from the bytes of a frame to its key; [`mod@compose`]: and back; [`hash`]: hashes of its flow.
 //! - [`text`]: matches and keys as `ovs-ofctl` reads and writes them; [`normalize`]: prerequisites.
@@ -16,6 +16,7 @@ pub mod layout;
 pub mod matches;
 pub mod normalize;
 pub mod options;
+pub mod placed;
 pub mod reads;
 pub mod sparse;
 pub mod steps;
@@ -27,9 +28,10 @@ pub use extract::{Again, Layers, extract};
 pub use field::{Field, FieldInfo, Format, Loc, Maskable, Prereq};
 pub use key::{FlowKey, FlowMask};
 pub use layout::{Stage, WORDS};
-pub use matches::{Match, OptionPlace};
+pub use matches::Match;
 pub use normalize::Normalized;
 pub use options::TunOption;
+pub use placed::{OptionPlace, OptionTable, PlacedOption};
 pub use reads::{Reads, Step};
 pub use sparse::Sparse;
 pub use steps::Steps;

@@ -4,6 +4,7 @@ use super::field::Field;
 use super::key::{FlowKey, FlowMask};
 use super::layout;
 use super::options::TunOption;
+use super::placed::PlacedOption;
 
 /// A value and a mask, and tunnel options, whose place in a key only a switch knows. Invariant: bits of `key` outside of
 /// `mask` are zero, and options are in the order of their fields (the methods keep it).
@@ -49,38 +50,46 @@ impl Match {
         }
     }
 
-    /// Matches an option by the bits of the key where a switch keeps it: 4 bytes at each of these places, the most
-    /// significant first. Whether it fits there.
-    pub fn place_option(&mut self, option: &TunOption, places: &[OptionPlace]) -> bool {
-        if option.mask() == Some(&[]) {
-            let (word, bit) = presence(option.index());
-            self.mask.0[word] |= bit;
-            self.key.0[word] |= bit;
-            return true;
-        }
+    /// Matches an option by the bits of the key where a switch keeps it: that the packet has it, and its value as far as that
+    /// matters. Whether it fits there.
+    pub fn place_option(&mut self, option: &TunOption, placed: &PlacedOption) -> bool {
         let (value, mask) = (option.value(), option.mask());
-        if value.len() > 4 * places.len() {
+        if value.len() > 4 * placed.places().len() {
             return false;
         }
-        for (n, place) in places.iter().rev().enumerate() {
-            let part =
-                |bytes: &[u8]| bytes.rchunks(4).nth(n).map_or(0, |c| c.iter().fold(0, |v, b| v << 8 | u32::from(*b)));
+        self.set_present(placed);
+        for n in 0..placed.places().len() as u16 {
+            let part = |bytes: &[u8]| {
+                bytes.rchunks(4).nth(n.into()).map_or(0, |c| c.iter().fold(0, |v, b| v << 8 | u32::from(*b)))
+            };
             let mask = mask.map_or(u32::MAX, part);
-            place.put(&mut self.mask, mask);
-            place.put(&mut self.key, part(value) & mask);
+            placed.put_word(&mut self.mask, n, mask);
+            placed.put_word(&mut self.key, n, part(value) & mask);
         }
         true
     }
 
-    /// What [`Match::place_option`] made of an option of `field`; `None` if these bits of the key are not matched.
-    pub fn option_at(&self, field: Field, places: &[OptionPlace]) -> Option<TunOption> {
-        let bytes = |key: &FlowKey| places.iter().flat_map(|place| place.get(key).to_be_bytes()).collect::<Vec<u8>>();
-        let (value, mask) = (bytes(&self.key), bytes(&self.mask));
-        let none = mask.iter().all(|byte| *byte == 0);
+    fn set_present(&mut self, placed: &PlacedOption) {
+        let (word, bit) = placed.presence();
+        self.mask.0[word] |= bit;
+        self.key.0[word] |= bit;
+    }
+
+    /// Matches some bits of an option, 64 at most, beside what is matched of it.
+    pub fn set_option_bits(&mut self, placed: &PlacedOption, offset: u16, n_bits: u16, value: u64) {
+        placed.set(&mut self.key, offset, n_bits, value);
+        placed.set(&mut self.mask, offset, n_bits, u64::MAX);
+    }
+
+    /// An option as it is matched by these bits of the key; `None` if it is not.
+    pub fn option_at(&self, placed: &PlacedOption) -> Option<TunOption> {
+        let (value, mask) = (placed.bytes(&self.key), placed.bytes(&self.mask));
         let exact = !mask.is_empty() && mask.iter().all(|byte| *byte == 0xff);
-        let option = TunOption::new(field, &value, (!exact).then_some(&mask))?;
-        let (word, bit) = presence(option.index());
-        (!none || self.mask.0[word] & bit != 0).then_some(option)
+        let (word, bit) = placed.presence();
+        if self.key.0[word] & bit == 0 {
+            return None;
+        }
+        TunOption::new(placed.field(), &value, (!exact).then_some(&mask))
     }
 
     /// The options, which are matched no more.
@@ -162,41 +171,6 @@ impl Match {
     }
 }
 
-/// Where four bytes of a tunnel option stand in a key.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct OptionPlace(u8);
-
-impl OptionPlace {
-    /// How many there are. (The last two are taken by what tells of each option whether the packet has it.)
-    pub const COUNT: u8 = 2 * PRESENCE as u8;
-
-    /// Place `n`, if there is one.
-    pub fn new(n: u8) -> Option<Self> {
-        (n < Self::COUNT).then_some(Self(n))
-    }
-
-    fn word(self) -> (usize, u8) {
-        (layout::TUN_METADATA + usize::from(self.0 / 2), if self.0.is_multiple_of(2) { 32 } else { 0 })
-    }
-
-    fn get(self, key: &FlowKey) -> u32 {
-        let (word, shift) = self.word();
-        (key.0[word] >> shift) as u32
-    }
-
-    fn put(self, key: &mut FlowKey, value: u32) {
-        let (word, shift) = self.word();
-        key.0[word] = key.0[word] & !(0xffff_ffff << shift) | u64::from(value) << shift;
-    }
-}
-
-/// The word of a key that has a bit for each option that the packet has, among those of options.
-const PRESENCE: usize = layout::REGS - layout::TUN_METADATA - 1;
-
-fn presence(index: u8) -> (usize, u64) {
-    (layout::TUN_METADATA + PRESENCE, 1 << (index & 63))
-}
-
 /// The port in whose place an ICMP type or code stands.
 fn as_port(field: Field) -> Option<Field> {
     match field {
@@ -210,6 +184,7 @@ fn as_port(field: Field) -> Option<Field> {
 mod tests {
     use super::*;
     use crate::field::FIELDS;
+    use crate::placed::OptionPlace;
 
     #[test]
     fn a_field_that_is_set_is_matched_exactly() {
@@ -227,7 +202,11 @@ mod tests {
 
     #[test]
     fn options_in_a_key() {
-        let places: Vec<OptionPlace> = [60, 7].into_iter().filter_map(OptionPlace::new).collect();
+        let place = |field, places: &[u8]| {
+            let places: Vec<OptionPlace> = places.iter().copied().filter_map(OptionPlace::new).collect();
+            PlacedOption::new(field, &places).expect("an option")
+        };
+        let placed = place(Field::TunMetadata3, &[60, 7]);
         for (value, mask) in [
             (&[0x12, 0x34, 0x56, 0x78, 0x9a][..], None),
             (&[], None),
@@ -236,16 +215,20 @@ mod tests {
         ] {
             let option = TunOption::new(Field::TunMetadata3, value, mask).expect("an option");
             let mut m = Match::ANY;
-            assert!(m.place_option(&option, &places));
-            assert_eq!(m.option_at(Field::TunMetadata3, &places), Some(option));
+            assert!(m.place_option(&option, &placed));
+            assert_eq!(m.option_at(&placed), Some(option));
+            // One that is not there has no value either.
+            assert!(!m.matches(&FlowKey::ZERO));
             // Another one that stands elsewhere is not matched.
-            let other: Vec<OptionPlace> = OptionPlace::new(5).into_iter().collect();
-            assert_eq!(m.option_at(Field::TunMetadata4, &other), None);
+            assert_eq!(m.option_at(&place(Field::TunMetadata4, &[5])), None);
         }
         let long = TunOption::new(Field::TunMetadata3, &[1; 9], None).expect("an option");
         let mut m = Match::ANY;
-        assert!(!m.place_option(&long, &places));
-        assert_eq!(OptionPlace::new(62), None);
+        assert!(!m.place_option(&long, &placed));
+        m.set_option_bits(&placed, 28, 8, 0xa5);
+        m.set_option_bits(&placed, 40, 4, 1);
+        let bits = TunOption::new(Field::TunMetadata3, &[1, 0xa, 0x50, 0, 0, 0], Some(&[0xf, 0xf, 0xf0, 0, 0, 0]));
+        assert_eq!(m.option_at(&placed), bits);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::transaction::Writer;
 use base::rng::Rng;
 use base::{MacAddr, PortNo};
 use netdev::Netdev;
+use openflow::switch::FragHandling;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,6 +44,7 @@ struct State {
     bundles: Vec<BundleSpec>,
     forward_bpdu: bool,
     dhcp_to_local: bool,
+    fragments: FragHandling,
     miss_to_controller: bool,
 }
 
@@ -247,6 +249,21 @@ impl Ofproto {
         }
     }
 
+    /// What is done with IP fragments.
+    pub(crate) fn fragments(&self) -> FragHandling {
+        self.state.read().fragments
+    }
+
+    /// Sets what is done with IP fragments. They are never put together: that changes nothing.
+    pub(crate) fn set_fragments(&self, fragments: FragHandling) {
+        if fragments == FragHandling::Reassemble {
+            let mode = openflow::print::frag_name(fragments);
+            tracing::warn!(target: "ofproto", "{}: unsupported fragment handling mode {mode}", self.name());
+        } else if std::mem::replace(&mut self.state.write().fragments, fragments) != fragments {
+            self.rebuild();
+        }
+    }
+
     /// Sets whether what DHCP servers say goes to the local port in any case.
     pub(crate) fn set_dhcp_to_local(&self, on: bool) {
         if std::mem::replace(&mut self.state.write().dhcp_to_local, on) != on {
@@ -434,6 +451,8 @@ impl Ofproto {
             macs: Arc::clone(&self.macs),
             miss_to_controller: state.miss_to_controller,
             misses: self.table_configs.misses(),
+            fragments: state.fragments,
+            options: self.option_table(),
             forward_bpdu: state.forward_bpdu,
             dhcp_to_local: state.dhcp_to_local,
         }

@@ -5,7 +5,7 @@
 
 use crate::bridge::Ofproto;
 use crate::flow_table::Criteria;
-use flow::{Field, Match, OptionPlace};
+use flow::{Field, FlowKey, Match, OptionPlace, OptionTable, PlacedOption, TunOption};
 use openflow::tlv::{TLV_FIELDS, TlvCommand, TlvMap, TlvTableMod, TlvTableReply};
 use openflow::{Action, FlowMod, OfpError};
 use std::collections::BTreeMap;
@@ -16,14 +16,25 @@ const SPACE: u32 = 4 * OptionPlace::COUNT as u32;
 
 /// Which options are mapped, by the numbers of their fields, and where the key has them.
 #[derive(Debug, Default)]
-pub(crate) struct TlvTable(BTreeMap<u16, (TlvMap, Vec<OptionPlace>)>);
+pub(crate) struct TlvTable(BTreeMap<u16, (TlvMap, PlacedOption)>);
 
 impl Ofproto {
     /// Changes the mapping of tunnel options.
     ///
     /// Errors: those of [`TlvTable::change`], and `NXTTMFC_INVALID_TLV_DEL` for a field that a flow uses.
     pub(crate) fn change_tlvs(&self, change: &TlvTableMod) -> Result<(), OfpError> {
-        let mut tlvs = self.tlvs.lock();
+        {
+            let mut tlvs = self.tlvs.lock();
+            self.check_unused(&tlvs, change)?;
+            tlvs.change(change)?;
+        }
+        // Translations have their own copy.
+        self.rebuild();
+        Ok(())
+    }
+
+    /// Refuses to unmap fields that flows use.
+    fn check_unused(&self, tlvs: &TlvTable, change: &TlvTableMod) -> Result<(), OfpError> {
         let goes = |index: u16| match change.command {
             TlvCommand::Add => false,
             TlvCommand::Delete => change.maps.iter().any(|map| map.index == index),
@@ -33,7 +44,12 @@ impl Ofproto {
         if !going.is_empty() && self.collect(&Criteria::any()).iter().any(|rule| tlvs.is_used(rule, &going)) {
             return Err(OfpError::NxttmfcInvalidTlvDel);
         }
-        tlvs.change(change)
+        Ok(())
+    }
+
+    /// Where translations find the options in keys.
+    pub(crate) fn option_table(&self) -> OptionTable {
+        self.tlvs.lock().0.values().map(|(_, placed)| placed.clone()).collect()
     }
 
     /// The mapping of tunnel options.
@@ -54,28 +70,57 @@ impl Ofproto {
         self.check_options(&fm.actions)
     }
 
-    /// Refuses actions that name options that are not mapped.
+    /// Refuses actions that name options that are not mapped, or bits that they do not have.
     ///
-    /// Errors: `NXFMFC_INVALID_TLV_FIELD`.
+    /// Errors: `NXFMFC_INVALID_TLV_FIELD`, `OFPBAC_BAD_SET_LEN`.
     pub(crate) fn check_options(&self, actions: &[Action]) -> Result<(), OfpError> {
         let mut named = Vec::new();
-        actions.iter().for_each(|action| action.tunnel_options(&mut |field| named.push(field)));
+        actions.iter().for_each(|action| action.tunnel_options(&mut |field, bits| named.push((field, bits))));
         if named.is_empty() {
             return Ok(());
         }
         let tlvs = self.tlvs.lock();
-        let mapped = |field: &Field| index_of(*field).is_some_and(|index| tlvs.0.contains_key(&index));
-        if named.iter().all(mapped) { Ok(()) } else { Err(OfpError::NxfmfcInvalidTlvField) }
+        named.iter().try_for_each(|(field, n_bits)| {
+            let mapped = index_of(*field).and_then(|index| tlvs.0.get(&index));
+            let (_, placed) = mapped.ok_or(OfpError::NxfmfcInvalidTlvField)?;
+            if *n_bits <= placed.n_bits() { Ok(()) } else { Err(OfpError::BacBadSetLen) }
+        })
+    }
+
+    /// The options that a packet with this key has.
+    pub(crate) fn options_of(&self, key: &FlowKey) -> Vec<TunOption> {
+        if key.0[flow::layout::TUN_METADATA..flow::layout::REGS].iter().all(|word| *word == 0) {
+            return Vec::new();
+        }
+        let tlvs = self.tlvs.lock();
+        tlvs.0.values().filter_map(|(_, placed)| Match::new(key, placed.whole()).option_at(placed)).collect()
     }
 
     /// The match of a rule as controllers are told it: with options as values.
     pub(crate) fn match_of(&self, rule: &Rule) -> Match {
         let mut matching = rule.minimatch.expand();
-        if matching.mask().0[flow::layout::TUN_METADATA..flow::layout::REGS].iter().any(|word| *word != 0) {
-            self.tlvs.lock().tell(&mut matching);
-        }
+        self.tell_options(&mut matching);
         matching
     }
+
+    /// Adds the options whose bits are matched.
+    pub(crate) fn tell_options(&self, matching: &mut Match) {
+        if matching.mask().0[flow::layout::TUN_METADATA..flow::layout::REGS].iter().any(|word| *word != 0) {
+            self.tlvs.lock().tell(matching);
+        }
+    }
+}
+
+/// Puts the options that a match has into a key.
+pub(crate) fn put_options(key: &mut FlowKey, matching: &Match) {
+    for word in flow::layout::TUN_METADATA..flow::layout::REGS {
+        key.0[word] = key.0[word] & !matching.mask().0[word] | matching.key().0[word];
+    }
+}
+
+/// The field of this number.
+fn field_of(index: u16) -> Option<Field> {
+    Field::from_name(&format!("tun_metadata{index}"))
 }
 
 /// The number of a field `tun_metadata`.
@@ -107,13 +152,14 @@ impl TlvTable {
             if table.values().any(|(old, _)| (old.class, old.ty) == (map.class, map.ty)) {
                 return Err(OfpError::NxttmfcDupEntry);
             }
-            let taken: Vec<OptionPlace> = table.values().flat_map(|(_, places)| places.clone()).collect();
+            let taken: Vec<OptionPlace> = table.values().flat_map(|(_, placed)| placed.places().to_vec()).collect();
             let free = (0..OptionPlace::COUNT).filter_map(OptionPlace::new).filter(|place| !taken.contains(place));
             let places: Vec<OptionPlace> = free.take(usize::from(map.len / 4)).collect();
             if places.len() < usize::from(map.len / 4) {
                 return Err(OfpError::NxttmfcTableFull);
             }
-            table.insert(map.index, (*map, places));
+            let placed = field_of(map.index).and_then(|field| PlacedOption::new(field, &places));
+            table.insert(map.index, (*map, placed.ok_or(OfpError::NxttmfcBadFieldIdx)?));
         }
         self.0 = table;
         Ok(())
@@ -127,8 +173,8 @@ impl TlvTable {
 
     fn place(&self, matching: &mut Match) -> Result<(), OfpError> {
         for option in matching.take_options() {
-            let (_, places) = self.0.get(&option.index().into()).ok_or(OfpError::NxfmfcInvalidTlvField)?;
-            if !matching.place_option(&option, places) {
+            let (_, placed) = self.0.get(&option.index().into()).ok_or(OfpError::NxfmfcInvalidTlvField)?;
+            if !matching.place_option(&option, placed) {
                 return Err(OfpError::BmcBadLen);
             }
         }
@@ -136,9 +182,8 @@ impl TlvTable {
     }
 
     fn tell(&self, matching: &mut Match) {
-        for (index, (_, places)) in &self.0 {
-            let field = Field::from_name(&format!("tun_metadata{index}"));
-            if let Some(option) = field.and_then(|field| matching.option_at(field, places)) {
+        for (_, placed) in self.0.values() {
+            if let Some(option) = matching.option_at(placed) {
                 matching.set_option(option);
             }
         }
@@ -149,7 +194,7 @@ impl TlvTable {
         let mut matching = rule.minimatch.expand();
         self.tell(&mut matching);
         let mut used = matching.options().iter().any(|option| fields.contains(&option.index().into()));
-        let mut note = |field| used |= index_of(field).is_some_and(|index| fields.contains(&index));
+        let mut note = |field, _| used |= index_of(field).is_some_and(|index| fields.contains(&index));
         rule.actions.iter().for_each(|action| action.tunnel_options(&mut note));
         used
     }

@@ -100,8 +100,11 @@ impl Ofproto {
             return Err(format!("no recirculation data for recirc_id {recirc_id:#x}"));
         }
         let mut verdict = translate_from(&net, bridge, key, start, true);
-        let text = |key: &FlowKey| flow::text::flow_key_to_string(key, ports);
-        let megaflow = Match::new(key, verdict.mask());
+        let text = |key: &FlowKey| self.key_text(key, ports);
+        let mut megaflow = Match::new(key, verdict.mask());
+        if is_of_tunnel(key) {
+            self.tell_options(&mut megaflow);
+        }
         let actions = crate::upcall::dp_actions(&mut verdict);
         let datapath_actions = dpif::text::format_actions(&actions, key.eth_type(), &|dp_port| {
             let (id, no) = net.ports.get(&dp_port)?;
@@ -116,6 +119,12 @@ impl Ofproto {
             error: verdict.error.map(|e| e.summary().to_owned()),
             nodes: trace.nodes,
         })
+    }
+
+    /// A key, with the tunnel options if it is of a tunnel's packet.
+    fn key_text(&self, key: &FlowKey, ports: &dyn PortNames) -> String {
+        let options = if is_of_tunnel(key) { self.options_of(key) } else { Vec::new() };
+        flow::text::flow_key_to_string_with(key, options, ports)
     }
 
     /// Does what a packet with this key causes beside its forwarding: addresses are learned and controllers hear of it,
@@ -182,8 +191,14 @@ impl Ofproto {
 
     /// Parses a flow for a trace: every field that is not named is zero.
     pub fn parse_trace_flow(&self, text: &str) -> Result<FlowKey, String> {
-        flow::text::parse_exact(text, self).map_err(|e| format!("Bad openflow flow syntax: {text}: {e}"))
+        flow::text::parse_exact_with(text, self, &self.option_table())
+            .map_err(|e| format!("Bad openflow flow syntax: {text}: {e}"))
     }
+}
+
+/// Whether it has a tunnel's destination: text has no options of other packets.
+fn is_of_tunnel(key: &FlowKey) -> bool {
+    key.get(flow::Field::TunDst) != 0 || key.get(flow::Field::TunIpv6Dst) != 0
 }
 
 fn without_output(actions: &[DpAction]) -> DpActions {

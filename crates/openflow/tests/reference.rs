@@ -125,7 +125,7 @@ fn test_of_action(action: &Action) -> &'static str {
         | A::Decap(_) => "test_headers",
         A::CopyTtlOut | A::CopyTtlIn => "test_conformance",
         A::Ct(_) | A::Nat(_) | A::CtClear | A::ResubmitCt { .. } => "refused: there is no connection tracking yet",
-        A::DeleteField(_) | A::SetTunOption(_) => "refused: there are no tunnels yet",
+        A::DeleteField(_) | A::SetTunOption(_) => "xlate tests::regions, test_traces",
         A::Sample(_) => "openflow tests/actions; nothing happens, as there are no collectors",
         A::Enqueue { .. } | A::SetQueue(_) | A::PopQueue => "xlate; there are no queues that would look at it",
         A::Group(_) => "test_groups",

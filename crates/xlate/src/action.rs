@@ -4,8 +4,8 @@ use crate::trace::Kind;
 use crate::translate::{MAX_SET, MAX_STACK, Xlate};
 use crate::verdict::TranslationError;
 use base::PortNo;
-use flow::{Field, FlowKey, Prereq};
-use openflow::{Action, ControllerAction, PacketInReason, Subfield};
+use flow::{Field, Prereq};
+use openflow::{Action, ControllerAction, PacketInReason};
 
 impl Xlate<'_> {
     /// Carries out one action.
@@ -62,14 +62,9 @@ impl Xlate<'_> {
             Action::DecNshTtl => self.dec_nsh_ttl(),
             Action::Encap(encap) => self.encap(encap),
             Action::Decap(to) => self.decap(*to),
-            Action::ResubmitCt { .. }
-            | Action::Ct(_)
-            | Action::Nat(_)
-            | Action::CtClear
-            | Action::SetTunOption(_)
-            | Action::DeleteField(_) => {
-                self.not_executed(action);
-            }
+            Action::ResubmitCt { .. } | Action::Ct(_) | Action::Nat(_) | Action::CtClear => self.not_executed(action),
+            Action::SetTunOption(option) => self.set_option(option),
+            Action::DeleteField(field) => self.delete_field(*field),
             // There are no collectors to be told.
             Action::Sample(_) => {}
             Action::SetEthSrc(mac) => self.set_whole(Field::EthSrc, mac.to_u64().into()),
@@ -86,22 +81,25 @@ impl Xlate<'_> {
                 self.write_subfield(*dst, (*value).into());
             }
             Action::RegMove { src, dst } => {
-                let value = self.read_subfield(*src);
-                self.write_subfield(*dst, value);
-                self.tracer.note(Kind::Detail, || {
-                    format!("{} is now {value:#x}", crate::text::subfield(*dst)).replace("now 0x0", "now 0")
-                });
+                let value = self.read_bits_of(*src);
+                self.write_bits_of(*dst, &value);
+                self.note_bits(*dst);
             }
             Action::StackPush(src) => {
-                let value = self.read_subfield(*src);
-                if self.stack.len() >= MAX_STACK {
+                let value = self.read_bits_of(*src);
+                // Long ones count as several.
+                let most = if src.n_bits > 128 { MAX_STACK / 8 } else { MAX_STACK };
+                if self.stack.len() >= most {
                     return self.fail(TranslationError::Stack);
                 }
                 self.stack.push(value);
             }
             Action::StackPop(dst) => match self.stack.pop() {
-                Some(value) => self.write_subfield(*dst, value),
-                None => self.tracer.note(Kind::Warning, || "stack underflow".into()),
+                Some(value) => {
+                    self.write_bits_of(*dst, &value);
+                    self.note_bits(*dst);
+                }
+                None => self.tracer.note(Kind::Error, || "stack underflow".into()),
             },
             Action::DecTtl(controllers) => self.dec_ttl(controllers),
             Action::SetTunnel { id, .. } => self.write(Field::TunId, (*id).into(), u64::MAX.into()),
@@ -167,24 +165,10 @@ impl Xlate<'_> {
     }
 
     /// Sets bits of a field if the packet has the header that it is in.
-    fn set_if_present(&mut self, field: Field, value: u128, mask: u128) {
+    pub(crate) fn set_if_present(&mut self, field: Field, value: u128, mask: u128) {
         if self.has(field.info().prereq) {
             self.write(field, value, mask);
         }
-    }
-
-    pub(crate) fn read_subfield(&mut self, sf: Subfield) -> u128 {
-        if !self.has(sf.field.info().prereq) {
-            return 0;
-        }
-        let mut mask = FlowKey::ZERO;
-        mask.add_mask(sf.field, sf.mask());
-        self.reads.note_mask(&mask);
-        (self.key.get(sf.field) & sf.mask()).checked_shr(sf.offset.into()).unwrap_or(0)
-    }
-
-    pub(crate) fn write_subfield(&mut self, sf: Subfield, value: u128) {
-        self.set_if_present(sf.field, value.checked_shl(sf.offset.into()).unwrap_or(0) & sf.mask(), sf.mask());
     }
 
     fn dec_ttl(&mut self, controllers: &[u16]) {

@@ -8,6 +8,7 @@
 //! The same remainder has the same number, as long as somebody holds it or did until lately: so a translation done again
 //! comes to the same actions, and stays a function of what it looks at.
 
+use crate::bits::Value;
 use crate::model::{BridgeId, Network};
 use crate::pipeline::Frame;
 use crate::trace::Kind;
@@ -37,7 +38,7 @@ pub struct Frozen {
     pub bridge: BridgeId,
     /// What is known of the packet beside its headers: words of the key that were written.
     pub(crate) words: Vec<WrittenWord>,
-    pub(crate) stack: Vec<u128>,
+    pub(crate) stack: Vec<Value>,
     /// Lists of actions inside of each other, the outermost first.
     pub(crate) lists: Vec<FrozenList>,
     pub(crate) action_set: Vec<Action>,
@@ -356,7 +357,9 @@ impl Xlate<'_> {
                 | Action::SetEthDst(_)
                 | Action::SetTunnel { .. }
                 | Action::SetQueue(_)
-                | Action::PopQueue => false,
+                | Action::PopQueue
+                | Action::SetTunOption(_)
+                | Action::DeleteField(_) => false,
                 Action::SetField { field, .. } => {
                     !matches!(field.info().loc, Loc::Bits { word, .. } if usize::from(word) < layout::MPLS01)
                 }
@@ -377,7 +380,7 @@ mod tests {
         Frozen {
             bridge,
             words: vec![(40, u64::MAX, value)],
-            stack: vec![7],
+            stack: vec![7.into()],
             lists: vec![list],
             action_set: vec![Action::PopVlan],
             in_action_set: false,

@@ -1,5 +1,6 @@
 //! Actions that change flows: `learn` and `fin_timeout` (ovs-actions(7)).
 
+use crate::bits::{is_option, match_option, set_option};
 use crate::trace::Kind;
 use crate::translate::Xlate;
 use crate::verdict::{Dependency, Effect, Learned};
@@ -58,9 +59,20 @@ impl Xlate<'_> {
         }
         for spec in &learn.specs {
             let value = match spec.src {
-                LearnSrc::Field(src) => self.read_subfield(src),
-                LearnSrc::Immediate(value) => value,
+                LearnSrc::Field(src) => self.read_bits_of(src),
+                LearnSrc::Immediate(value) => value.into(),
             };
+            if let LearnDst::Match(dst) | LearnDst::Load(dst) = spec.dst
+                && is_option(dst.field)
+            {
+                match (spec.dst, self.option(dst.field)) {
+                    (LearnDst::Match(_), Some(placed)) => match_option(&mut flow.matching, placed, dst, &value),
+                    (_, placed) => flow.actions.extend(placed.and_then(|_| set_option(dst, &value))),
+                }
+                continue;
+            }
+            // Other fields are narrower.
+            let value = value.low();
             match spec.dst {
                 LearnDst::Match(dst) => {
                     let (old, mask) = flow.matching.get(dst.field);

@@ -12,9 +12,11 @@
 //! applies (live traffic), applies for statistics only (revalidation), or ignores (a trace).
 
 mod action;
+mod bits;
 mod commit;
 mod encap;
 mod fork;
+mod fragments;
 pub mod freeze;
 mod group;
 pub mod groups;

@@ -7,10 +7,11 @@ pub use crate::tables::{N_TABLES, Table, Tables, View, new_tables};
 use base::{DpPort, Millis, PortNo};
 use classifier::{Conjunction, MiniMatch, Versions};
 use flow::layout::CONJ_CTMARK;
-use flow::{Field, FlowKey};
+use flow::{Field, FlowKey, OptionTable};
 use foldhash::fast::RandomState;
 use openflow::Action;
 use openflow::flow_mod::FlowFlags;
+use openflow::switch::FragHandling;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -50,6 +51,10 @@ pub struct Bridge {
     pub miss_to_controller: bool,
     /// What is done with packets that match no flow of a table, where that was said.
     pub misses: BTreeMap<u8, TableMiss>,
+    /// What is done with IP fragments.
+    pub fragments: FragHandling,
+    /// Where keys have the tunnel options that fields stand for.
+    pub options: OptionTable,
     /// Whether NORMAL forwards frames to 01:80:c2:00:00:0x.
     pub forward_bpdu: bool,
     /// Whether what DHCP servers say goes to the local port, beside wherever else it goes (in-band control).

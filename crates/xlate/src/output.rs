@@ -157,6 +157,7 @@ impl<'a> Xlate<'a> {
             x.reads.write_field(flow::Field::InPortOxm);
             x.written = None;
             x.clear_registers();
+            x.clear_options();
             x.in_bridge(peer, Start::Tables);
         });
         (self.depth, self.level) = (self.depth - 1, self.level - 1);
@@ -216,6 +217,7 @@ impl<'a> Xlate<'a> {
 
     /// Sends it. `continuation` is the number of what is left to be done then, if the controller says so.
     pub(crate) fn send_upcall(&mut self, action: &ControllerAction, continuation: u32) {
+        self.note_tunnel();
         let upcall = ControllerUpcall {
             bridge: self.bridge.id,
             table: self.table,
@@ -252,6 +254,18 @@ impl<'a> Xlate<'a> {
         key.set(Field::RecircId, 0);
         key.set(Field::DpHash, 0);
         key
+    }
+
+    /// Reads what packet-ins tell of the tunnel that a packet came by. The ingress port says whether there was one, and that it
+    /// had a destination then: there is nothing to be read of other packets.
+    fn note_tunnel(&mut self) {
+        use flow::layout::{SKB_PKT, TUN_ID, TUN_IPV4, TUN_IPV6_DST};
+        let dst = [TUN_IPV4, TUN_IPV6_DST, TUN_IPV6_DST + 1];
+        if dst.iter().all(|word| self.key.0[*word] == 0 && self.reads.written().0[*word] == 0) {
+            return;
+        }
+        (TUN_ID..SKB_PKT).for_each(|word| self.reads.note(word, u64::MAX));
+        self.bridge.options.iter().for_each(|placed| self.reads.note_mask(&placed.whole()));
     }
 
     /// Remembers why nothing was sent, in case nothing is sent at all.

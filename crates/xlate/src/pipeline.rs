@@ -9,7 +9,8 @@ use crate::trace::Kind;
 use crate::translate::Xlate;
 use crate::verdict::{Dependency, Effect, Lookup, Written, WrittenWord};
 use base::PortNo;
-use flow::layout;
+use classifier::Classifier;
+use flow::{OptionTable, layout};
 use openflow::{Action, ControllerAction, PacketInReason};
 use std::sync::Arc;
 
@@ -89,7 +90,10 @@ impl Xlate<'_> {
                         return self.freeze(Freeze::Look, frames);
                     }
                     if self.count_step() {
-                        self.tracer.note(Kind::Action, || crate::text::action(action));
+                        if self.tracer.is_on() {
+                            let text = self.shown_action(action);
+                            self.tracer.note(Kind::Action, || text);
+                        }
                         match action {
                             Action::CheckPktLarger { len, dst } => check = Some((*len, *dst)),
                             action => self.do_action(action),
@@ -170,6 +174,10 @@ impl Xlate<'_> {
     /// Looks up, and returns what is to be carried out. `depth` is what to go back to.
     fn look_up(&mut self, table: u8, in_port: Option<PortNo>, pipeline: bool, depth: u32) -> Option<Frame<'static>> {
         let old_table = std::mem::replace(&mut self.table, table);
+        if self.drops_fragment(table) {
+            (self.table, self.depth) = (old_table, depth);
+            return None;
+        }
         let mut rule = self.find_rule_as(table, in_port);
         if pipeline {
             // Where misses go on to the next table, that stands for this one.
@@ -194,7 +202,8 @@ impl Xlate<'_> {
         let back = Back { place, rule: self.rule.replace(effect) };
         self.rule_cookie = rule.cookie;
         self.rule_is_miss = rule.priority == 0 && rule.minimatch.values().is_empty();
-        self.tracer.enter(Kind::Table, || rule_header(&rule));
+        let options = &self.bridge.options;
+        self.tracer.enter(Kind::Table, || rule_header(&rule, options));
         self.level += 1;
         if rule.actions.is_empty() {
             self.tracer.note(Kind::Action, || "drop".into());
@@ -240,13 +249,10 @@ impl Xlate<'_> {
     }
 
     fn find_rule(&mut self, table: u8) -> Option<Arc<Rule>> {
-        // Before the look-up, which reads and writes nothing of the key.
-        let written = self.written_now();
         let rules = self.bridge.tables.get(usize::from(table)).map(|t| &t.rules);
-        let rule = match rules {
-            Some(rules) if self.is_bare() => self.find_bare(rules),
-            Some(rules) => rules.lookup(&self.key, self.view.version, &mut self.reads),
-            None => None,
+        let (written, rule) = match rules {
+            Some(rules) => self.look_up_in(rules),
+            None => (self.written_now(), None),
         };
         // The rule is put there when its actions are carried out.
         self.effects.push(Effect::Lookup { bridge: self.bridge.id, table, rule: None });
@@ -257,6 +263,28 @@ impl Xlate<'_> {
             written,
         }));
         rule
+    }
+
+    /// What was written until the look-up, and what that finds.
+    fn look_up_in(&mut self, rules: &Classifier<Rule>) -> (Written, Option<Arc<Rule>>) {
+        loop {
+            let looked_at_ports = rules.looks_at_ports();
+            let hidden = self.hide_ports(rules);
+            // Before the look-up, which reads and writes nothing of the key.
+            let written = self.written_now();
+            let rule = if self.is_bare() {
+                self.find_bare(rules)
+            } else {
+                rules.lookup(&self.key, self.view.version, &mut self.reads)
+            };
+            if let Some(hidden) = hidden {
+                self.show_ports(hidden);
+            }
+            // The first rule that looks at ports may have come meanwhile.
+            if looked_at_ports || !rules.looks_at_ports() {
+                return (written, rule);
+            }
+        }
     }
 
     /// What of the key is not the packet's any more; see [`Lookup::written`].
@@ -310,9 +338,13 @@ impl Xlate<'_> {
     }
 }
 
-fn rule_header(rule: &Rule) -> String {
+fn rule_header(rule: &Rule, options: &OptionTable) -> String {
     let mut text = format!("{:2}. ", rule.table);
-    let m = crate::text::flow_match(&rule.minimatch.expand());
+    let mut matching = rule.minimatch.expand();
+    for placed in options.iter() {
+        matching.option_at(placed).into_iter().for_each(|option| _ = matching.set_option(option));
+    }
+    let m = crate::text::flow_match(&matching);
     if !m.is_empty() {
         text += &m;
         text += ", ";

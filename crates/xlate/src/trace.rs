@@ -69,6 +69,11 @@ pub(crate) struct Tracer {
 }
 
 impl Tracer {
+    /// Whether anything is recorded.
+    pub(crate) fn is_on(&self) -> bool {
+        self.on
+    }
+
     pub(crate) fn new(on: bool) -> Self {
         Self { on, open: if on { vec![Vec::new()] } else { Vec::new() } }
     }

@@ -4,6 +4,7 @@
 //! datapath has it after the actions emitted so far (`base`), what was read, what was written but not yet emitted
 //! (`pending`, see [`crate::commit`]), and the output.
 
+use crate::bits::Value;
 use crate::commit::Pending;
 use crate::freeze::Freeze;
 use crate::learn::FinTimeout;
@@ -127,7 +128,7 @@ pub(crate) struct Xlate<'a> {
     /// The rule is a table-miss rule: priority 0, matches all (OpenFlow 1.3 section 5.4).
     pub(crate) rule_is_miss: bool,
     pub(crate) action_set: Vec<Action>,
-    pub(crate) stack: Vec<u128>,
+    pub(crate) stack: Vec<Value>,
     /// See [`MAX_DEPTH`].
     pub(crate) depth: u32,
     /// Rules and buckets inside of which this is.

@@ -31,6 +31,21 @@ fn a_higher_tuple_spares_the_lower_masks() {
     assert_eq!((found, reads.mask().get(Field::IpProto)), (Some(10), 0xff));
 }
 
+#[test]
+fn whether_ports_are_looked_at() {
+    let cls = Cls::new();
+    add(&cls, &matching("tcp,tcp_flags=+syn"), 5);
+    assert!(!cls.looks_at_ports());
+    add(&cls, &matching("icmp,icmp_type=8"), 5);
+    add(&cls, &matching("udp,tp_src=0x10/0x10"), 5);
+    for rule in cls.rules(LATEST) {
+        assert!(cls.looks_at_ports());
+        cls.remove(&rule);
+        cls.remove(&rule);
+    }
+    assert!(!cls.looks_at_ports());
+}
+
 /// NSDI'15 section 5.3: a look-up that misses in the L2 stage does not read the rest.
 #[test]
 fn a_stage_that_misses_spares_the_later_ones() {

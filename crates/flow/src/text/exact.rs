@@ -5,9 +5,11 @@ use super::PortNames;
 use super::error::MatchError;
 use super::parse::{field_by_name, next_key_value, parse_protocol};
 use super::value::parse_value;
-use crate::field::{Field, Prereq};
+use crate::field::{Field, Loc, Prereq};
 use crate::key::FlowKey;
 use crate::matches::Match;
+use crate::options::TunOption;
+use crate::placed::OptionTable;
 use base::PortNo;
 
 /// What is wrong with the text of a key. The messages are those of Open vSwitch.
@@ -35,6 +37,12 @@ const TPID_8021Q: u16 = 0x8100;
 
 /// Reads a key. Fields that are not mentioned are zero, but for the ingress port, which is [`PortNo::NONE`] then.
 pub fn parse_exact(text: &str, ports: &dyn PortNames) -> Result<FlowKey, ExactError> {
+    parse_exact_with(text, ports, &OptionTable::default())
+}
+
+/// [`parse_exact`] where `options` have a place in keys. Others are read, and make no difference; of values that are too long,
+/// the first bytes are lost.
+pub fn parse_exact_with(text: &str, ports: &dyn PortNames, options: &OptionTable) -> Result<FlowKey, ExactError> {
     let mut m = Match::ANY;
     let mut rest = text;
     while let Some((name, value)) = next_key_value(&mut rest) {
@@ -52,6 +60,15 @@ pub fn parse_exact(text: &str, ports: &dyn PortNames) -> Result<FlowKey, ExactEr
         m.set(Field::InPortOxm, PortNo::NONE.0.into());
     }
     let mut key = m.key().clone();
+    for option in m.options() {
+        if let Some(placed) = options.get(option.field()) {
+            placed.set(&mut key, 0, 0, 0);
+            let words = option.value().rchunks(4).zip(0..placed.n_bits() / 32);
+            for (bytes, n) in words {
+                placed.put_word(&mut key, n, bytes.iter().fold(0, |word, byte| word << 8 | u32::from(*byte)));
+            }
+        }
+    }
     // Text has no word for the protocol id of a tag: it is the usual one.
     let (tpid, tci) = key.vlan(0);
     if tci & VLAN_PRESENT != 0 && tpid == 0 {
@@ -73,6 +90,15 @@ fn exact_field(m: &mut Match, name: &str, text: &str, ports: &dyn PortNames) -> 
     let prereq = field.info().prereq;
     if prereq != Prereq::Ethernet && !m.meets(prereq) {
         return Err(ExactError::Prerequisites(name.into()));
+    }
+    if let Loc::TunMetadata(_) = field.info().loc {
+        let option = TunOption::parse(field, text).map_err(|e| ExactError::Value(name.into(), e))?;
+        let masked = option.mask().is_some();
+        return match (m.set_option(option), masked) {
+            (false, _) => Err(ExactError::Twice(name.into())),
+            (true, true) => Err(ExactError::Wildcard(name.into(), text.into())),
+            (true, false) => Ok(()),
+        };
     }
     let (value, mask) = parse_value(field, text, ports).map_err(|e| ExactError::Value(name.into(), e))?;
     // Of VLAN tags several fields are views.

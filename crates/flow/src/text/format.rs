@@ -53,13 +53,22 @@ pub fn flow_key_to_string(key: &FlowKey, ports: &dyn PortNames) -> String {
     out
 }
 
+/// The same with tunnel options, whose places in a key only a switch knows.
+pub fn flow_key_to_string_with(key: &FlowKey, options: Vec<TunOption>, ports: &dyn PortNames) -> String {
+    let mut m = Match::new(key, applicable(key));
+    options.into_iter().for_each(|option| _ = m.set_option(option));
+    match_to_string(&m, ports)
+}
+
 /// Writes a megaflow in the style of `ofproto/trace`'s "Megaflow:" line, which always begins with `recirc_id` and
 /// names the packet type.
 pub fn format_megaflow(m: &Match, ports: &dyn PortNames, out: &mut String) {
     let mut mask = m.mask().clone();
     mask.add_mask(Field::RecircId, 0xffff_ffff);
     mask.add_mask(Field::PacketType, 0xffff_ffff);
-    format_match(&Match::new(m.key(), mask), ports, out);
+    let mut whole = Match::new(m.key(), mask);
+    m.options().iter().for_each(|option| _ = whole.set_option(option.clone()));
+    format_match(&whole, ports, out);
 }
 
 /// [`format_megaflow`] into a new string.

@@ -4,7 +4,7 @@ use super::peer::Peer;
 use crate::bridge::{OfPort, Ofproto, PortChange};
 use crate::flow_table::{Removed, RemovedReason};
 use dpif::ControllerUpcall;
-use flow::{Field, Match};
+use flow::{Field, Match, TunOption};
 use netdev::LinkStatus;
 use openflow::continuation::Continuation;
 use openflow::flow_msg::{FlowRemoved, FlowRemovedReason};
@@ -36,7 +36,10 @@ impl Ofproto {
                     // A controller has no use for a checksum that somebody else was to finish.
                     let mut finished = packet.clone();
                     packet::checksum::finish(&mut finished);
-                    PacketIn { continuation: self.continuation(what), ..packet_in(what, &finished) }
+                    PacketIn {
+                        continuation: self.continuation(what),
+                        ..packet_in(what, self.options_of(&what.metadata), &finished)
+                    }
                 });
                 Message::PacketIn(format, Box::new(PacketIn { reason, ..message.clone() }))
             };
@@ -68,6 +71,9 @@ impl Ofproto {
         for field in told_of_packets() {
             key.set(field, packet_in.metadata.get(field).0);
         }
+        let mut metadata = packet_in.metadata.clone();
+        self.place_options(&mut metadata)?;
+        crate::tlv::put_options(&mut key, &metadata);
         self.go_on(&kept, &key, Packet::from_slice(&packet_in.data));
         Ok(())
     }
@@ -148,11 +154,28 @@ fn reason_for(version: Version, what: &ControllerUpcall) -> PacketInReason {
 
 /// The fields beside the ingress port that a packet-in tells of.
 fn told_of_packets() -> impl Iterator<Item = Field> {
-    let fields = [Field::TunId, Field::TunSrc, Field::TunDst, Field::Metadata, Field::PktMark];
+    let fields = [
+        Field::TunId,
+        Field::TunSrc,
+        Field::TunDst,
+        Field::TunIpv6Src,
+        Field::TunIpv6Dst,
+        Field::TunFlags,
+        Field::TunGbpId,
+        Field::TunGbpFlags,
+        Field::TunErspanIdx,
+        Field::TunErspanVer,
+        Field::TunErspanDir,
+        Field::TunErspanHwid,
+        Field::TunGtpuFlags,
+        Field::TunGtpuMsgtype,
+        Field::Metadata,
+        Field::PktMark,
+    ];
     fields.into_iter().chain((0..16).filter_map(Field::reg))
 }
 
-fn packet_in(what: &ControllerUpcall, packet: &Packet) -> PacketIn {
+fn packet_in(what: &ControllerUpcall, options: Vec<TunOption>, packet: &Packet) -> PacketIn {
     let mut metadata = Match::ANY;
     metadata.set(Field::InPortOxm, what.in_port.0.into());
     for field in told_of_packets() {
@@ -160,6 +183,9 @@ fn packet_in(what: &ControllerUpcall, packet: &Packet) -> PacketIn {
         if value != 0 {
             metadata.set(field, value);
         }
+    }
+    for option in options {
+        metadata.set_option(option);
     }
     PacketIn {
         // Told to each peer as its version has it.

@@ -14,7 +14,7 @@ use openflow::packet::PacketOut;
 use openflow::port::{PortMod, config};
 use openflow::queue::QueueGetConfigReply;
 use openflow::role::{Role, RoleMsg};
-use openflow::switch::{ErrorReport, Features, FragHandling, SwitchConfig, capability};
+use openflow::switch::{ErrorReport, Features, SwitchConfig, capability};
 use openflow::{Limits, OfpError, Version, check, check_tables};
 use packet::Packet;
 use std::sync::Arc;
@@ -54,9 +54,9 @@ impl Ofproto {
             Message::Hello(_) | Message::EchoReply(_) | Message::Error(_) | Message::FlowAge => {}
             Message::EchoRequest(data) => peer.send(xid, &Message::EchoReply(data)),
             Message::FeaturesRequest => peer.send(xid, &Message::FeaturesReply(Box::new(self.features()))),
-            Message::GetConfigRequest => peer.send(xid, &Message::GetConfigReply(Self::config_of(peer, version))),
+            Message::GetConfigRequest => peer.send(xid, &Message::GetConfigReply(self.config_of(peer, version))),
             Message::SetConfig(config) => {
-                Self::set_config(peer, config)?;
+                self.set_config(peer, config);
                 self.update_miss_to_controller();
             }
             Message::BarrierRequest => {
@@ -185,27 +185,26 @@ impl Ofproto {
         }
     }
 
-    fn config_of(peer: &Peer, version: Version) -> SwitchConfig {
+    fn config_of(&self, peer: &Peer, version: Version) -> SwitchConfig {
         let state = peer.state.lock();
         let tells_ttl = version < Version::V13;
         SwitchConfig {
-            frag: FragHandling::Normal,
+            frag: self.fragments(),
             invalid_ttl_to_controller: tells_ttl.then_some(state.invalid_ttl),
             miss_send_len: state.miss_send_len,
         }
     }
 
-    fn set_config(peer: &Peer, config: SwitchConfig) -> Handled {
-        // Fragments are not put together, which does not keep the rest from being set: who asked finds out by asking.
-        if !matches!(config.frag, FragHandling::Normal | FragHandling::Reassemble) {
-            return Err(OfpError::ScfcBadFlags);
+    fn set_config(&self, peer: &Peer, config: SwitchConfig) {
+        // Who asks for what is not done finds out by asking; a secondary controller changes nothing of the switch.
+        if peer.role() != Role::Secondary {
+            self.set_fragments(config.frag);
         }
         let mut state = peer.state.lock();
         state.miss_send_len = config.miss_send_len;
         if let Some(on) = config.invalid_ttl_to_controller {
             state.invalid_ttl = on;
         }
-        Ok(())
     }
 
     /// What depends on the switch: that the actions fit the match was seen to when the message was read.
@@ -264,6 +263,9 @@ impl Ofproto {
                 key.set(field.id, value);
             }
         }
+        let mut metadata = out.metadata.clone();
+        self.place_options(&mut metadata)?;
+        crate::tlv::put_options(&mut key, &metadata);
         let exactly = flow::Match::new(&key, FlowKey([u64::MAX; flow::WORDS]));
         check(&out.actions, &exactly, &Limits::new(version, 0))?;
         self.check_options(&out.actions)?;

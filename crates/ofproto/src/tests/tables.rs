@@ -309,16 +309,51 @@ fn names_by_database_and_by_controllers() {
 }
 
 #[test]
-fn fragments_are_not_put_together() {
+fn fragments() {
     let mut lab = Lab::new();
-    let br = lab.bridge("br", 1);
+    let br = lab.bridge("br", 2);
     let c = Client::new(&br, PeerKind::Controller, Version::V13);
     let set = |frag| {
-        error_of(&c.send(&Message::SetConfig(SwitchConfig { frag, invalid_ttl_to_controller: None, miss_send_len: 7 })))
+        let config = SwitchConfig { frag, invalid_ttl_to_controller: None, miss_send_len: 7 };
+        assert_eq!(error_of(&c.send(&Message::SetConfig(config))), None);
+        match &c.send(&Message::GetConfigRequest)[..] {
+            [Message::GetConfigReply(now)] => (now.frag, now.miss_send_len),
+            other => panic!("{other:?}"),
+        }
     };
-    assert_eq!((set(FragHandling::Drop), set(FragHandling::Reassemble)), (Some(OfpError::ScfcBadFlags), None));
-    match &c.send(&Message::GetConfigRequest)[..] {
-        [Message::GetConfigReply(now)] => assert_eq!((now.frag, now.miss_send_len), (FragHandling::Normal, 7)),
-        other => panic!("{other:?}"),
-    }
+    let mut to_port_7 = Match::ANY;
+    to_port_7.set(Field::EthType, 0x800);
+    to_port_7.set(Field::IpProto, 17);
+    to_port_7.set(Field::UdpDst, 7);
+    assert_eq!(error_of(&c.flow_mod(add(to_port_7, 5, vec![output(2)]))), None);
+    // Whole, the first part, and a later one, with what looks like a port behind its header.
+    let frames = [0, 0x2000, 0x2001, 5].map(|flags_offset: u16| {
+        let mut frame = frame(1, 2);
+        frame.truncate(14);
+        frame[12..].copy_from_slice(&[8, 0]);
+        frame.extend([0x45, 0, 0, 36, 0, 1]);
+        frame.extend(flags_offset.to_be_bytes());
+        frame.extend([9, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        frame.extend([0, 9, 0, 7, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        frame
+    });
+    let sent = |lab: &Lab| {
+        lab.send("br-1", &frames);
+        // What was remembered of the mode before does not count any more.
+        lab.send("br-1", &frames);
+        lab.received("br-2").len()
+    };
+    assert_eq!(sent(&lab), 2, "a fragment has no ports");
+    assert_eq!((set(FragHandling::NxMatch), sent(&lab)), ((FragHandling::NxMatch, 7), 4));
+    assert_eq!((set(FragHandling::Drop), sent(&lab)), ((FragHandling::Drop, 7), 2));
+    let dropped =
+        |lab: &Lab| lab.dp.drops().iter().find(|(r, _)| *r == base::DropReason::Fragment).map_or(0, |(_, n)| *n);
+    assert_eq!(dropped(&lab), 6);
+    // Who asks for what is not done finds out by asking.
+    assert_eq!((set(FragHandling::Reassemble), sent(&lab)), ((FragHandling::Drop, 7), 2));
+    let mut all = Match::ANY;
+    all.set(Field::EthType, 0x800);
+    assert_eq!(error_of(&c.flow_mod(add(all, 1, vec![output(2)]))), None);
+    assert_eq!(sent(&lab), 2);
+    assert_eq!((set(FragHandling::Normal), sent(&lab)), ((FragHandling::Normal, 7), 8));
 }

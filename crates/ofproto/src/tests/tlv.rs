@@ -2,6 +2,7 @@
 
 use super::*;
 use flow::text::{match_to_string, parse_match};
+use openflow::packet::PacketOut;
 use openflow::parse_actions;
 use openflow::tlv::{TlvCommand, TlvTableMod, parse_tlv_maps};
 
@@ -46,12 +47,12 @@ fn flows_use_what_is_mapped() {
         assert_eq!(flow(priority, m, vec![output(2)]), None, "{m}");
     }
     assert_eq!(flow(6, "tun_metadata0=0x123456789a", vec![output(2)]), Some(OfpError::BmcBadLen));
-    // An option that a packet does not have is all zeros, and not there.
+    // An option that a packet does not have is not one of zeros.
     lab.send("br-1", &[frame(1, 2), frame(1, 2)]);
     assert_eq!(lab.received("br-2").len(), 2);
     let expected = [
-        (1, String::new(), 0),
-        (7, "tun_metadata0=0/0xf,tun_metadata1=0".to_owned(), 2),
+        (1, String::new(), 2),
+        (7, "tun_metadata0=0/0xf,tun_metadata1=0".to_owned(), 0),
         (8, "tun_metadata1".to_owned(), 0),
         (9, "tun_metadata0=0x5".to_owned(), 0),
     ];
@@ -68,24 +69,90 @@ fn flows_use_what_is_mapped() {
     assert!(reply.maps.is_empty());
 }
 
+/// Options of packets on their way to a controller, and what comes after their actions.
 #[test]
-fn actions_on_options_are_refused() {
+fn actions_write_options() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    let c = Client::new(&br, PeerKind::Controller, Version::V15);
+    assert_eq!(error_of(&c.send(&tlvs(TlvCommand::Add, &format!("{FIRST},{SECOND}")))), None);
+    let flow = |m: &str, priority, actions: &str| error_of(&c.flow_mod(add(matching(m), priority, acting(actions))));
+    // Whether a packet has an option is not whether it is zero.
+    let first =
+        "set_field:5->tun_metadata0,set_field:0->tun_metadata1,resubmit(,1),delete_field:tun_metadata0,resubmit(,1)";
+    assert_eq!(flow("", 5, first), None);
+    let table = |m: &str, actions: &str| FlowMod { table_id: Some(1), ..add(matching(m), 5, acting(actions)) };
+    let learn = "learn(table=2,tun_metadata0[0..7]=tun_metadata0[0..7],load:tun_metadata0[0..7]->tun_metadata1[0..7])";
+    for fm in [
+        table(
+            "tun_metadata0=5,tun_metadata1=0",
+            &format!("load:7->tun_metadata1[100..103],{learn},output:2,controller"),
+        ),
+        table("tun_metadata1=0", "output:2,output:2"),
+    ] {
+        assert_eq!(error_of(&c.flow_mod(fm)), None);
+    }
+    lab.send("br-1", &[frame(1, 2)]);
+    assert_eq!(lab.received("br-2").len(), 1, "the second look-up finds what the first has written");
+    let told = c.waiting();
+    let Some(Message::PacketIn(_, packet)) = told.first() else { panic!("a packet-in, not {told:?}") };
+    let metadata = match_to_string(&packet.metadata, &flow::NoNames);
+    assert_eq!(metadata, format!("tun_metadata0=0x5,tun_metadata1=0x7{},in_port=1", "0".repeat(25)));
+    // What was learned is as a flow that a controller adds.
+    let StatsReply::Flow(flows) = c.ask(StatsRequest::Flow(Default::default())) else { panic!("flows") };
+    let learned = flows.iter().find(|f| f.table_id == 2).expect("it was learned");
+    assert_eq!(match_to_string(&learned.matching, &flow::NoNames), "tun_metadata0=0x5");
+    assert_eq!(learned.actions, acting("set_field:0x5/0xff->tun_metadata1"));
+}
+
+#[test]
+fn packet_outs_have_options() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 2);
     let c = Client::new(&br, PeerKind::Controller, Version::V15);
     assert_eq!(error_of(&c.send(&tlvs(TlvCommand::Add, FIRST))), None);
-    for actions in ["set_field:5->", "load:5->", "move:reg0[]->", "push:", "delete_field:", "clone(set_field:5->"] {
+    assert_eq!(error_of(&c.flow_mod(add(matching("tun_metadata0=5"), 5, vec![output(2)]))), None);
+    let out = |m: &str| {
+        let mut metadata = matching(m);
+        metadata.set(Field::InPortOxm, PortNo::CONTROLLER.0.into());
+        let actions = acting("output:table");
+        let (in_port, data) = (PortNo::CONTROLLER, frame(1, 2));
+        error_of(&c.send(&Message::PacketOut(PacketOut { buffer_id: None, in_port, metadata, actions, data })))
+    };
+    assert_eq!((out("tun_metadata0=5"), out("tun_metadata0=4"), out("")), (None, None, None));
+    assert_eq!(lab.received("br-2").len(), 1);
+    assert_eq!(out("tun_metadata1=4"), Some(OfpError::NxfmfcInvalidTlvField));
+}
+
+#[test]
+fn actions_on_what_is_not_there_are_refused() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    let c = Client::new(&br, PeerKind::Controller, Version::V15);
+    assert_eq!(error_of(&c.send(&tlvs(TlvCommand::Add, FIRST))), None);
+    for actions in ["set_field:5->", "load:5->", "move:reg0[]->", "delete_field:", "clone(set_field:5->"] {
         let of = |n: u8| {
-            let part = if actions.starts_with("move") { "[0..31]" } else { "" };
+            let part = match &actions[..4] {
+                "move" => "[0..31]",
+                "load" => "[0..3]",
+                _ => "",
+            };
             let close = if actions.starts_with("clone") { ")" } else { "" };
             error_of(&c.flow_mod(add(Match::ANY, 5, acting(&format!("{actions}tun_metadata{n}{part}{close}")))))
         };
-        // Nothing carries them out; where nothing is mapped, that is what is wrong.
-        assert_eq!(of(0), Some(OfpError::BacBadType), "{actions}");
+        assert_eq!(of(0), None, "{actions}");
         assert_eq!(of(1), Some(OfpError::NxfmfcInvalidTlvField), "{actions}");
     }
+    for actions in ["push:tun_metadata0[0..32]", "set_field:0x123456789->tun_metadata0"] {
+        assert_eq!(
+            error_of(&c.flow_mod(add(Match::ANY, 5, acting(actions)))),
+            Some(OfpError::BacBadSetLen),
+            "{actions}"
+        );
+    }
     let learn = |n| add(Match::ANY, 5, acting(&format!("learn(table=1,tun_metadata{n}[0..3]=reg0[0..3])")));
-    assert_eq!(error_of(&c.flow_mod(learn(0))), Some(OfpError::BacBadType));
     assert_eq!(error_of(&c.flow_mod(learn(1))), Some(OfpError::NxfmfcInvalidTlvField));
-    assert!(matches(&c).is_empty());
+    assert_eq!(error_of(&c.flow_mod(learn(0))), None);
+    // What actions name is in use.
+    assert_eq!(error_of(&c.send(&tlvs(TlvCommand::Clear, ""))), Some(OfpError::NxttmfcInvalidTlvDel));
 }

@@ -404,40 +404,42 @@ impl Action {
         }
     }
 
-    /// Calls `found` with each tunnel option that the action reads or writes, also in actions within it.
-    pub fn tunnel_options(&self, found: &mut dyn FnMut(Field)) {
-        let mut field = |field: Field| {
+    /// Calls `found` with each tunnel option that the action reads or writes, also in actions within it, and how many bits
+    /// the option must have for that (0 where any number will do).
+    pub fn tunnel_options(&self, found: &mut dyn FnMut(Field, u16)) {
+        let mut field = |field: Field, n_bits: u16| {
             if let Loc::TunMetadata(_) = field.info().loc {
-                found(field);
+                found(field, n_bits);
             }
         };
+        let end = |part: &Subfield| part.offset.saturating_add(part.n_bits);
         match self {
-            Self::SetTunOption(option) => field(option.field()),
-            Self::DeleteField(deleted) => field(*deleted),
+            Self::SetTunOption(option) => field(option.field(), 8 * option.value().len() as u16),
+            Self::DeleteField(deleted) => field(*deleted, 0),
             Self::RegLoad { dst: part, .. }
             | Self::StackPush(part)
             | Self::StackPop(part)
             | Self::OutputReg { src: part, .. }
-            | Self::CheckPktLarger { dst: part, .. } => field(part.field),
-            Self::RegMove { src, dst } => [src, dst].into_iter().for_each(|part| field(part.field)),
-            Self::Multipath(multipath) => field(multipath.dst.field),
-            Self::Bundle(bundle) => bundle.dst.iter().for_each(|part| field(part.field)),
+            | Self::CheckPktLarger { dst: part, .. } => field(part.field, end(part)),
+            Self::RegMove { src, dst } => [src, dst].iter().for_each(|part| field(part.field, end(part))),
+            Self::Multipath(multipath) => field(multipath.dst.field, end(&multipath.dst)),
+            Self::Bundle(bundle) => bundle.dst.iter().for_each(|part| field(part.field, end(part))),
             Self::Ct(ct) => {
-                if let CtZone::Field(part) = ct.zone {
-                    field(part.field);
+                if let CtZone::Field(part) = &ct.zone {
+                    field(part.field, end(part));
                 }
                 ct.exec.iter().for_each(|action| action.tunnel_options(found));
             }
             Self::Learn(learn) => {
                 for spec in &learn.specs {
-                    if let LearnSrc::Field(part) = spec.src {
-                        field(part.field);
+                    if let LearnSrc::Field(part) = &spec.src {
+                        field(part.field, end(part));
                     }
-                    if let LearnDst::Match(part) | LearnDst::Load(part) = spec.dst {
-                        field(part.field);
+                    if let LearnDst::Match(part) | LearnDst::Load(part) = &spec.dst {
+                        field(part.field, end(part));
                     }
                 }
-                learn.result_dst.iter().for_each(|part| field(part.field));
+                learn.result_dst.iter().for_each(|part| field(part.field, end(part)));
             }
             Self::Clone(nested) | Self::WriteActions(nested) => {
                 nested.iter().for_each(|action| action.tunnel_options(found));

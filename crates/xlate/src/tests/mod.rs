@@ -12,8 +12,9 @@ use crate::model::{Network, Port, PortConfig, new_tables};
 use crate::*;
 use base::{DpPort, MacAddr, Millis, PortNo};
 use dpif::{DpAction, HashKind, MeterId};
-use flow::{Field, FlowKey, Match, layout};
+use flow::{Field, FlowKey, Match, OptionPlace, OptionTable, PlacedOption, TunOption, layout};
 use openflow::meter::MeterConfig;
+use openflow::switch::FragHandling;
 use openflow::{Action, Subfield};
 use parking_lot::RwLock;
 use proptest::prelude::*;
@@ -36,7 +37,7 @@ fn network_and_peer(rules: &[(u8, Match, u16, Vec<Action>)], peer: &[Action]) ->
 fn add_rule(tables: &Tables, table: u8, m: &Match, priority: u16, actions: &[Action]) -> Arc<Rule> {
     let rules = &tables[usize::from(table)].rules;
     let rule = Arc::new(Rule {
-        minimatch: rules.compress(m),
+        minimatch: rules.compress(&placed(m)),
         priority: priority.into(),
         table,
         cookie: 0,
@@ -53,6 +54,28 @@ fn add_rule(tables: &Tables, table: u8, m: &Match, priority: u16, actions: &[Act
     });
     rules.insert(Arc::clone(&rule));
     rule
+}
+
+/// The tunnel options that are mapped: of 4, 8 and 20 bytes.
+fn options() -> OptionTable {
+    let placed = |(field, places): &(Field, &[u8])| {
+        let places: Vec<_> = places.iter().copied().filter_map(OptionPlace::new).collect();
+        PlacedOption::new(*field, &places)
+    };
+    OPTIONS.iter().filter_map(placed).collect()
+}
+
+/// Their fields, and where keys have them.
+const OPTIONS: [(Field, &[u8]); 3] =
+    [(Field::TunMetadata0, &[5]), (Field::TunMetadata1, &[9, 2]), (Field::TunMetadata2, &[10, 11, 12, 30, 4])];
+
+/// A match with its options in their places.
+fn placed(m: &Match) -> Match {
+    let (mut m, table) = (m.clone(), options());
+    for option in m.take_options() {
+        assert!(m.place_option(&option, table.get(option.field()).expect("it is mapped")));
+    }
+    m
 }
 
 /// A meter, which the datapath calls by ten times its number.
@@ -118,6 +141,8 @@ fn network_with(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, pee
             macs: Arc::new(RwLock::new(macs)),
             miss_to_controller: false,
             misses: Default::default(),
+            fragments: FragHandling::Normal,
+            options: options(),
             forward_bpdu: false,
             dhcp_to_local: false,
         };

@@ -35,11 +35,59 @@ pub(super) fn for_naive(mut rules: Vec<(u8, Match, u16, Vec<Action>)>) -> Vec<(u
 pub(super) struct Wire {
     pub(super) key: FlowKey,
     hidden: Vec<(u16, u16)>,
+    /// Tunnel options, the least significant bit first. (Those of the key do not matter.)
+    options: BTreeMap<Field, Vec<bool>>,
 }
 
 impl Wire {
     pub(super) fn new(key: &FlowKey) -> Self {
-        Self { key: key.clone(), hidden: Vec::new() }
+        let (mut options, table) = (BTreeMap::new(), super::options());
+        for (field, _) in OPTIONS {
+            let placed = table.get(field).expect("it is mapped");
+            let (word, bit) = placed.presence();
+            if key.0[word] & bit != 0 {
+                options.insert(field, (0..placed.n_bits()).map(|n| placed.get(key, n, 1) != 0).collect());
+            }
+        }
+        Self { key: key.clone(), hidden: Vec::new(), options }
+    }
+
+    /// Whether a flow matches it: headers, and the options that it names.
+    fn is_matched(&self, m: &Match) -> bool {
+        let is_option_matched = |wanted: &TunOption| {
+            self.options.get(&wanted.field()).is_some_and(|bits| {
+                let (value, mask) = (wanted.value(), wanted.mask());
+                (0..bits.len()).all(|n| !mask.is_none_or(|mask| bit(mask, n)) || bits[n] == bit(value, n))
+            })
+        };
+        m.matches(&self.key) && m.options().iter().all(is_option_matched)
+    }
+
+    /// The bits of a field, the least significant first: zeros if there is none.
+    fn bits(&self, part: Subfield) -> Vec<bool> {
+        let all: Vec<bool> = match OPTIONS.iter().find(|(field, _)| *field == part.field) {
+            Some(_) => self.options.get(&part.field).cloned().unwrap_or_default(),
+            None if !self.has(part.field) => Vec::new(),
+            None => (0..128).map(|n| self.key.get(part.field) >> n & 1 != 0).collect(),
+        };
+        (part.offset..part.offset + part.n_bits).map(|n| all.get(usize::from(n)).copied().unwrap_or(false)).collect()
+    }
+
+    /// Sets them, and puts an option there that is not.
+    fn set_bits(&mut self, part: Subfield, bits: &[bool]) {
+        let value = |n: u16| bits.get(usize::from(n)).copied().unwrap_or(false);
+        if let Some((field, places)) = OPTIONS.iter().find(|(field, _)| *field == part.field) {
+            let option = self.options.entry(*field).or_insert_with(|| vec![false; 32 * places.len()]);
+            (0..part.n_bits).for_each(|n| option[usize::from(part.offset + n)] = value(n));
+        } else if self.has(part.field) {
+            let set = (0..part.n_bits).fold(0, |set, n| set | u128::from(value(n)) << (part.offset + n));
+            self.key.set(part.field, self.key.get(part.field) & !part.mask() | set);
+        }
+    }
+
+    /// Whether it has one of the fields that these tests move.
+    fn has(&self, field: Field) -> bool {
+        !matches!(field, Field::Ipv4Src | Field::Ipv4Dst) || self.key.eth_type() == 0x800
     }
 
     fn push(&mut self, tpid: u16, tci: u16) {
@@ -67,6 +115,11 @@ impl Wire {
         key.set_vlan(1, 0, 0);
         (port, tags, key)
     }
+}
+
+/// Bit `n` of a number, the last byte of which is the least significant.
+fn bit(bytes: &[u8], n: usize) -> bool {
+    bytes.len().checked_sub(n / 8 + 1).is_some_and(|at| bytes[at] >> (n % 8) & 1 != 0)
 }
 
 /// Port, tags, other headers.
@@ -105,7 +158,7 @@ pub(super) fn execute(net: Option<&Network>, actions: &[DpAction], wire: &mut Wi
             }
             DpAction::Recirc(id) => match net {
                 Some(net) => {
-                    let mut again = Wire { key: packet_part(&wire.key), hidden: wire.hidden.clone() };
+                    let mut again = Wire { key: packet_part(&wire.key), ..wire.clone() };
                     again.key.set_in_port(wire.key.in_port());
                     again.key.set(Field::DpHash, wire.key.get(Field::DpHash));
                     again.key.set(Field::RecircId, (*id).into());
@@ -131,8 +184,9 @@ fn packet_part(key: &FlowKey) -> FlowKey {
 pub(super) struct Naive<'a> {
     pub(super) rules: &'a [(u8, Match, u16, Vec<Action>)],
     pub(super) groups: &'a [Group],
+    pub(super) fragments: FragHandling,
     pub(super) at: Wire,
-    pub(super) stack: Vec<u128>,
+    pub(super) stack: Vec<Vec<bool>>,
     pub(super) set: Vec<Action>,
     pub(super) out: Vec<Sent>,
     pub(super) exit: bool,
@@ -145,6 +199,7 @@ impl<'a> Naive<'a> {
         Self {
             rules: &[],
             groups: &[],
+            fragments: FragHandling::Normal,
             at: Wire::new(&FlowKey::ZERO),
             stack: vec![],
             set: vec![],
@@ -166,14 +221,22 @@ impl<'a> Naive<'a> {
     /// The actions of the rule that a look-up finds: ordinary rules first, then conjunctive matches of higher priority
     /// whose clauses are all there, by descending priority and ascending id.
     fn find(&self, table: u8) -> Option<&'a [Action]> {
-        let best = |key: &FlowKey| {
-            let matching = self.rules.iter().filter(|(t, m, ..)| *t == table && m.matches(key));
+        let mut seen = self.at.clone();
+        if seen.key.get(Field::IpFrag) != 0 {
+            match self.fragments {
+                FragHandling::Normal => [Field::TcpSrc, Field::TcpDst].iter().for_each(|f| seen.key.set(*f, 0)),
+                FragHandling::NxMatch => {}
+                _ => return None,
+            }
+        }
+        let best = |packet: &Wire| {
+            let matching = self.rules.iter().filter(|(t, m, ..)| *t == table && packet.is_matched(m));
             let ordinary = matching.filter(|(.., actions)| clauses(actions).next().is_none());
             ordinary.max_by_key(|(_, _, priority, _)| *priority)
         };
-        let first = best(&self.at.key);
+        let first = best(&seen);
         let mut satisfied = BTreeMap::<_, BTreeSet<u8>>::new();
-        for (_, _, priority, actions) in self.rules.iter().filter(|(t, m, ..)| *t == table && m.matches(&self.at.key)) {
+        for (_, _, priority, actions) in self.rules.iter().filter(|(t, m, ..)| *t == table && seen.is_matched(m)) {
             if first.is_none_or(|f| f.2 < *priority) {
                 for (id, clause, n) in clauses(actions) {
                     satisfied.entry((Reverse(*priority), id, n)).or_default().insert(clause);
@@ -182,9 +245,9 @@ impl<'a> Naive<'a> {
         }
         let whole = satisfied.iter().filter(|((_, _, n), seen)| seen.len() == usize::from(*n));
         let second = whole.filter_map(|((_, id, _), _)| {
-            let mut key = self.at.key.clone();
-            key.set(Field::ConjId, (*id).into());
-            best(&key)
+            let mut packet = seen.clone();
+            packet.key.set(Field::ConjId, (*id).into());
+            best(&packet)
         });
         second.chain(first).next().map(|(.., actions)| &actions[..])
     }
@@ -291,24 +354,24 @@ impl<'a> Naive<'a> {
             Action::SetL4Dst(port) if has_ports => key.set(Field::TcpDst, (*port).into()),
             Action::SetField { field, value, mask } => key.set(*field, key.get(*field) & !mask | value),
             Action::RegLoad { dst, value } => key.set(dst.field, (*value).into()),
-            Action::RegMove { src, dst } => {
-                let present = src.field != Field::Ipv4Src || is_ipv4;
-                let value =
-                    if present { key.get(src.field) >> src.offset & 0xffff & ((1 << src.n_bits) - 1) } else { 0 };
-                let mask = dst.mask();
-                key.set(dst.field, key.get(dst.field) & !mask | value << dst.offset);
-            }
-            Action::StackPush(src) => {
-                let value = if is_ipv4 { key.get(src.field) } else { 0 };
-                self.stack.push(value);
-            }
+            Action::RegMove { src, dst } => self.at.set_bits(*dst, &self.at.bits(*src)),
+            Action::StackPush(src) => self.stack.push(self.at.bits(*src)),
             Action::StackPop(dst) => {
-                if let Some(v) = self.stack.pop()
-                    && is_ipv4
-                {
-                    key.set(dst.field, v);
+                if let Some(bits) = self.stack.pop() {
+                    self.at.set_bits(*dst, &bits);
                 }
             }
+            Action::SetTunOption(set) => {
+                let whole = Subfield { field: set.field(), offset: 0, n_bits: 0 };
+                self.at.set_bits(whole, &[]);
+                let bits = self.at.options.get_mut(&set.field()).expect("it is there now");
+                for (n, old) in bits.iter_mut().enumerate() {
+                    if set.mask().is_none_or(|mask| bit(mask, n)) {
+                        *old = bit(set.value(), n);
+                    }
+                }
+            }
+            Action::DeleteField(field) => _ = self.at.options.remove(field),
             Action::Resubmit { table, .. } => self.table(table.expect("tables are named")),
             Action::Clone(inner) => {
                 let saved = (self.at.clone(), self.stack.clone(), self.set.clone());

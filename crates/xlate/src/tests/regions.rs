@@ -56,14 +56,26 @@ fn bits_of_headers(key: &FlowKey) -> FlowKey {
     keep
 }
 
-/// Whether a packet can have this key. (Tunnels and connection tracking are left out.)
+/// The port that only packets with the fields of tunnels come in on.
+const TUNNEL: PortNo = PortNo(4);
+
+/// Whether a packet can have this key. (Connection tracking is left out.)
 fn is_well_formed(key: &FlowKey) -> bool {
-    let keep = bits_of_headers(key);
+    let mut keep = bits_of_headers(key);
     let tpid_ok = |n| {
         let (tpid, tci) = key.vlan(n);
         tci & 0x1000 == 0 || tpid == 0x8100 || tpid == 0x88a8
     };
-    key.0[layout::ETH_DST..].iter().zip(&keep.0[layout::ETH_DST..]).all(|(k, m)| k & !m == 0)
+    let mut options_of = FlowKey::ZERO;
+    for placed in options().iter().filter(|placed| key.0[placed.presence().0] & placed.presence().1 != 0) {
+        options_of.0.iter_mut().zip(placed.whole().0).for_each(|(all, bits)| *all |= bits);
+    }
+    keep.0[..layout::REGS].copy_from_slice(&options_of.0[..layout::REGS]);
+    let is_kept = |words: std::ops::Range<usize>| words.into_iter().all(|word| key.0[word] & !keep.0[word] == 0);
+    is_kept(layout::ETH_DST..layout::WORDS)
+        && is_kept(0..layout::REGS)
+        && (key.get(Field::TunDst) != 0) == (key.in_port() == TUNNEL)
+        && (key.in_port() == TUNNEL || key.0[..layout::SKB_PKT].iter().all(|word| *word == 0))
         && tpid_ok(0)
         && tpid_ok(1)
         && key.get(Field::IpFrag) != 2
@@ -119,6 +131,16 @@ fn packet(rng: &mut Rng, eth: Option<u16>) -> FlowKey {
         keep
     });
     key.set_in_port(PortNo(1 + rng.below(4) as u32));
+    if key.in_port() == TUNNEL {
+        key.set(Field::TunDst, pick(rng, &[0x0a00_0001, 0x0a00_0002]));
+        key.set(Field::TunId, rng.below(3).into());
+        if rng.below(2) == 0 {
+            let (option, table) = (option(rng), options());
+            let mut m = Match::ANY;
+            m.place_option(&option, table.get(option.field()).expect("it is mapped"));
+            (0..layout::REGS).for_each(|word| key.0[word] = m.key().0[word]);
+        }
+    }
     key
 }
 
@@ -157,6 +179,9 @@ fn random_match(rng: &mut Rng) -> Match {
         }
         m.set_masked(f.id, like.get(f.id), mask);
     }
+    if rng.below(4) == 0 {
+        m.set_option(option(rng));
+    }
     m
 }
 
@@ -165,6 +190,7 @@ fn random_match(rng: &mut Rng) -> Match {
 pub(super) struct World {
     pub(super) rules: Vec<(u8, Match, u16, Vec<Action>)>,
     pub(super) groups: Vec<Group>,
+    fragments: FragHandling,
 }
 
 const HASH_FIELDS: [HashFields; 7] = [
@@ -179,7 +205,16 @@ const HASH_FIELDS: [HashFields; 7] = [
 
 fn actions(rng: &mut Rng, table: u8, exact: bool) -> Vec<Action> {
     let l4 = |rng: &mut Rng| rng.below(9) as u16;
-    let one = |rng: &mut Rng| match rng.below(26) {
+    let one = |rng: &mut Rng| match rng.below(30) {
+        26 => Action::SetTunOption(Box::new(option(rng))),
+        27 => Action::DeleteField(OPTIONS[rng.below(3) as usize].0),
+        28 => {
+            let (src, dst) = (part(rng), part(rng));
+            let n_bits = src.n_bits.min(dst.n_bits);
+            Action::RegMove { src: Subfield { n_bits, ..src }, dst: Subfield { n_bits, ..dst } }
+        }
+        29 if rng.below(2) == 0 => Action::StackPush(part(rng)),
+        29 => Action::StackPop(part(rng)),
         0..6 => output(PortNo(1 + rng.below(5) as u32)),
         6..9 => Action::Resubmit { in_port: None, table: Some(table + 1 + rng.below(2) as u8) },
         9 => Action::SetEthDst(MacAddr([2, 0, 0, 0, 0, rng.below(3) as u8])),
@@ -220,6 +255,24 @@ fn actions(rng: &mut Rng, table: u8, exact: bool) -> Vec<Action> {
         list.push(Action::Clone(inner));
     }
     list
+}
+
+/// A mapped option's value, maybe with a mask, mostly one of few.
+fn option(rng: &mut Rng) -> TunOption {
+    let (field, places) = pick(rng, &OPTIONS);
+    let mut of_value = Rng::seeded(rng.below(3));
+    let value: Vec<u8> = (0..4 * places.len()).map(|_| of_value.next_u64() as u8 & 3).collect();
+    let mask: Vec<u8> = value.iter().map(|_| pick(rng, &[0, 0, 1, 3, 0xff])).collect();
+    TunOption::new(field, &value, (rng.below(2) == 0).then_some(&mask)).expect("it fits")
+}
+
+/// Some bits of an option or of a register.
+fn part(rng: &mut Rng) -> Subfield {
+    let (field, places) = pick(rng, &[OPTIONS[0], OPTIONS[1], OPTIONS[2], (Field::Reg1, &[0])]);
+    let all = 32 * places.len() as u64;
+    let offset = rng.below(all);
+    let n_bits = if rng.below(2) == 0 { all - offset } else { 1 + rng.below(all - offset) };
+    Subfield { field, offset: offset as u16, n_bits: n_bits as u16 }
 }
 
 fn group(rng: &mut Rng, id: u32, exact: bool) -> Group {
@@ -288,7 +341,9 @@ impl World {
                 rules.push((table, m, priority, vec![clause]));
             }
         }
-        Self { rules, groups: (1..5).map(|id| group(rng, id, exact)).collect() }
+        let fragments =
+            pick(rng, &[FragHandling::Normal, FragHandling::Normal, FragHandling::NxMatch, FragHandling::Drop]);
+        Self { rules, groups: (1..5).map(|id| group(rng, id, exact)).collect(), fragments }
     }
 
     fn network(&self) -> Network {
@@ -300,11 +355,15 @@ impl World {
             ..*g
         };
         let peer = [Action::SetEthSrc(PEER_SRC), output(PortNo(1))];
-        network_with(&self.rules, self.groups.iter().map(copy).collect(), &peer)
+        let mut net = network_with(&self.rules, self.groups.iter().map(copy).collect(), &peer);
+        let first = net.bridges.get_mut(&0).and_then(Arc::get_mut).expect("nobody else has it");
+        first.fragments = self.fragments;
+        net
     }
 
     fn naive(&self, key: &FlowKey) -> Option<Vec<Sent>> {
-        let mut naive = Naive { rules: &self.rules, groups: &self.groups, at: Wire::new(key), ..Naive::new() };
+        let (rules, groups, fragments) = (&self.rules[..], &self.groups[..], self.fragments);
+        let mut naive = Naive { rules, groups, fragments, at: Wire::new(key), ..Naive::new() };
         naive.table(0);
         naive.action_set();
         (naive.left > 0).then_some(naive.out)
@@ -410,7 +469,7 @@ tally::proptest! {
             let (table, priority) = (rng.below(4) as u8, (rng.below(9) * 100 + 1 + i * 2) as u16);
             let m = random_match(rng);
             let list = actions(rng, table, false);
-            if !before.dependencies.iter().any(|d| is_named(&before, d, &key, (table, priority, &m))) {
+            if !before.dependencies.iter().any(|d| is_named(&before, d, &key, (table, priority, &placed(&m)))) {
                 add_rule(&bridge.tables, table, &m, priority, &list);
             }
         }

@@ -1,0 +1,206 @@
+//! Tunnel options in a key: where a switch's TLV table has put them.
+//!
+//! An option's value is kept in pieces of four bytes, and a bit tells whether the packet has the option at all. Invariant of
+//! keys, that whoever writes an option keeps: the value of one that is absent is zero.
+
+use super::field::{Field, Loc};
+use super::key::{FlowKey, FlowMask};
+use super::layout;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Where four bytes of a tunnel option stand in a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OptionPlace(u8);
+
+/// The word of a key that has a bit for each option that the packet has, among those of options.
+const PRESENCE: usize = layout::REGS - layout::TUN_METADATA - 1;
+
+impl OptionPlace {
+    /// How many there are. (The last two are taken by what tells of each option whether the packet has it.)
+    pub const COUNT: u8 = 2 * PRESENCE as u8;
+
+    /// Place `n`, if there is one.
+    pub fn new(n: u8) -> Option<Self> {
+        (n < Self::COUNT).then_some(Self(n))
+    }
+
+    fn word(self) -> (usize, u16) {
+        (layout::TUN_METADATA + usize::from(self.0 / 2), if self.0.is_multiple_of(2) { 32 } else { 0 })
+    }
+}
+
+/// An option that has its place in a key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PlacedOption {
+    field: Field,
+    index: u8,
+    /// The most significant four bytes first.
+    places: Arc<[OptionPlace]>,
+}
+
+/// Some bits of an option that stand together in a key.
+struct Piece {
+    word: usize,
+    shift: u16,
+    n_bits: u16,
+    /// How many bits of what was asked for stand before them, from the least significant on.
+    at: u16,
+}
+
+impl Piece {
+    fn ones(&self) -> u64 {
+        (1 << self.n_bits) - 1
+    }
+}
+
+impl PlacedOption {
+    /// The option of `field`, the most significant four bytes of its value first. `None` if it is no such field.
+    pub fn new(field: Field, places: &[OptionPlace]) -> Option<Self> {
+        let Loc::TunMetadata(index) = field.info().loc else { return None };
+        Some(Self { field, index, places: places.into() })
+    }
+
+    /// Its field.
+    pub fn field(&self) -> Field {
+        self.field
+    }
+
+    /// Where it is.
+    pub fn places(&self) -> &[OptionPlace] {
+        &self.places
+    }
+
+    /// Bits of its value.
+    pub fn n_bits(&self) -> u16 {
+        32 * self.places.len() as u16
+    }
+
+    /// The word and the bit that tell whether a packet has it.
+    pub fn presence(&self) -> (usize, u64) {
+        (layout::TUN_METADATA + PRESENCE, 1 << (self.index & 63))
+    }
+
+    /// Where `n_bits` bits of the value from bit `offset` on stand; fewer, if it has not as many.
+    fn pieces(&self, offset: u16, n_bits: u16) -> impl Iterator<Item = Piece> + '_ {
+        let end = offset.saturating_add(n_bits).min(self.n_bits());
+        let mut next = offset;
+        std::iter::from_fn(move || {
+            let place = self.places.iter().rev().nth(usize::from(next / 32)).filter(|_| next < end)?;
+            let (word, base) = place.word();
+            let (begin, n_bits) = (next % 32, (32 - next % 32).min(end - next));
+            let piece = Piece { word, shift: base + begin, n_bits, at: next - offset };
+            next += n_bits;
+            Some(piece)
+        })
+    }
+
+    /// `n_bits` bits, 64 at most, of the value from bit `offset` on.
+    pub fn get(&self, key: &FlowKey, offset: u16, n_bits: u16) -> u64 {
+        self.pieces(offset, n_bits.min(64)).fold(0, |value, p| value | (key.0[p.word] >> p.shift & p.ones()) << p.at)
+    }
+
+    /// Sets them, and says that the packet has the option.
+    pub fn set(&self, key: &mut FlowKey, offset: u16, n_bits: u16, value: u64) {
+        let (word, bit) = self.presence();
+        key.0[word] |= bit;
+        self.put(key, offset, n_bits, value);
+    }
+
+    fn put(&self, key: &mut FlowKey, offset: u16, n_bits: u16, value: u64) {
+        for p in self.pieces(offset, n_bits.min(64)) {
+            let word = &mut key.0[p.word];
+            *word = *word & !(p.ones() << p.shift) | (value >> p.at & p.ones()) << p.shift;
+        }
+    }
+
+    /// The bits of a key where `n_bits` bits of the value from bit `offset` on stand.
+    pub fn mask(&self, offset: u16, n_bits: u16) -> FlowMask {
+        let mut mask = FlowKey::ZERO;
+        for p in self.pieces(offset, n_bits) {
+            mask.0[p.word] |= p.ones() << p.shift;
+        }
+        mask
+    }
+
+    /// All bits of a key that tell of the option.
+    pub fn whole(&self) -> FlowMask {
+        let mut mask = self.mask(0, self.n_bits());
+        let (word, bit) = self.presence();
+        mask.0[word] |= bit;
+        mask
+    }
+
+    /// The value's bytes, the most significant first.
+    pub(crate) fn bytes(&self, key: &FlowKey) -> Vec<u8> {
+        let words = (0..self.places.len() as u16).rev().map(|n| self.get(key, 32 * n, 32) as u32);
+        words.flat_map(u32::to_be_bytes).collect()
+    }
+
+    /// Sets four bytes of the value, counted from the least significant.
+    pub(crate) fn put_word(&self, key: &mut FlowKey, n: u16, value: u32) {
+        self.put(key, 32 * n, 32, value.into());
+    }
+}
+
+/// The options that have a place, by their fields.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct OptionTable(BTreeMap<u8, PlacedOption>);
+
+impl OptionTable {
+    /// The option of this field; `None` for one without a place, and for other fields.
+    pub fn get(&self, field: Field) -> Option<&PlacedOption> {
+        if let Loc::TunMetadata(index) = field.info().loc { self.0.get(&index) } else { None }
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &PlacedOption> {
+        self.0.values()
+    }
+}
+
+impl FromIterator<PlacedOption> for OptionTable {
+    fn from_iter<I: IntoIterator<Item = PlacedOption>>(options: I) -> Self {
+        Self(options.into_iter().map(|option| (option.index, option)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Three pieces that are neither together nor in order.
+    fn option() -> PlacedOption {
+        let places: Vec<_> = [60, 7, 8].into_iter().filter_map(OptionPlace::new).collect();
+        PlacedOption::new(Field::TunMetadata3, &places).expect("an option")
+    }
+
+    tally::proptest! {
+        #[test]
+        fn bits_of_the_key_are_those_of_the_number(before: [u32; 3], offset in 0..120u16, n_bits in 1..=64u16, value: u64) {
+            let (option, mut key) = (option(), FlowKey::ZERO);
+            (0..3u16).zip(before).for_each(|(n, word)| option.put_word(&mut key, n, word));
+            let number = |key: &FlowKey| option.bytes(key).iter().fold(0u128, |n, byte| n << 8 | u128::from(*byte));
+            let old = number(&key);
+            prop_assert_eq!(old, (0..3).map(|n| u128::from(before[n]) << (32 * n)).sum::<u128>());
+            let ones = u128::from(u64::MAX >> (64 - n_bits)) << offset & ((1 << 96) - 1);
+            prop_assert_eq!(u128::from(option.get(&key, offset, n_bits)), (old & ones) >> offset);
+            option.set(&mut key, offset, n_bits, value);
+            prop_assert_eq!(number(&key), old & !ones | u128::from(value) << offset & ones);
+            prop_assert_eq!(number(&option.mask(offset, n_bits)), ones);
+            let (word, bit) = option.presence();
+            prop_assert!(key.0[word] & bit != 0 && key.masked(&option.whole()) == key);
+        }
+    }
+
+    #[test]
+    fn only_these_fields_have_places() {
+        assert_eq!(PlacedOption::new(Field::Reg0, &[]), None);
+        assert_eq!(OptionPlace::new(62), None);
+        let table: OptionTable = [option()].into_iter().collect();
+        assert_eq!(table.get(Field::TunMetadata3), Some(&option()));
+        assert_eq!((table.get(Field::TunMetadata4), table.get(Field::Reg3)), (None, None));
+        assert_eq!(option().n_bits(), 96);
+    }
+}

@@ -1,0 +1,215 @@
+//! Bits of fields as actions read and write them: of fields that a key has a place for, and of tunnel options, which are where
+//! the bridge's table has put them.
+
+use crate::trace::Kind;
+use crate::translate::Xlate;
+use flow::{Field, FlowKey, FlowMask, Loc, PlacedOption, TunOption};
+use openflow::{Action, LearnDst, LearnSrc, Subfield};
+use smallvec::SmallVec;
+
+/// A number of any width: 64 bits each, the least significant first, without zeros at the end.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct Value(SmallVec<[u64; 2]>);
+
+impl From<u128> for Value {
+    fn from(value: u128) -> Self {
+        Self::of_words([value as u64, (value >> 64) as u64])
+    }
+}
+
+impl Value {
+    fn of_words(words: impl IntoIterator<Item = u64>) -> Self {
+        let mut words: SmallVec<[u64; 2]> = words.into_iter().collect();
+        let len = words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
+        words.truncate(len);
+        Self(words)
+    }
+
+    fn word(&self, n: u16) -> u64 {
+        self.0.get(usize::from(n)).copied().unwrap_or(0)
+    }
+
+    /// The last 128 bits of it.
+    pub(crate) fn low(&self) -> u128 {
+        u128::from(self.word(1)) << 64 | u128::from(self.word(0))
+    }
+
+    /// The last `n_bits` bits, the most significant byte first.
+    fn bytes(&self, n_bits: u16) -> Vec<u8> {
+        let words = (0..n_bits.div_ceil(64)).rev().map(|n| self.word(n));
+        words.flat_map(u64::to_be_bytes).collect()
+    }
+
+    /// As traces have it.
+    fn hex(&self) -> String {
+        let mut words = self.0.iter().rev();
+        let Some(first) = words.next() else { return "0".into() };
+        words.fold(format!("{first:#x}"), |text, word| text + &format!("{word:016x}"))
+    }
+}
+
+/// A subfield in pieces of 64 bits at most: offset and bits of each, and its number.
+fn pieces(sf: Subfield) -> impl Iterator<Item = (u16, u16, u16)> {
+    (0..sf.n_bits.div_ceil(64)).map(move |n| (sf.offset + 64 * n, (sf.n_bits - 64 * n).min(64), n))
+}
+
+/// Adds bits of an option to what a flow matches.
+pub(crate) fn match_option(matching: &mut flow::Match, placed: &PlacedOption, dst: Subfield, value: &Value) {
+    pieces(dst).for_each(|(offset, n_bits, n)| matching.set_option_bits(placed, offset, n_bits, value.word(n)));
+}
+
+/// The action that sets bits of an option.
+pub(crate) fn set_option(dst: Subfield, value: &Value) -> Option<Action> {
+    let option = TunOption::of_bits(dst.field, dst.offset, dst.n_bits, &value.bytes(dst.n_bits))?;
+    Some(Action::SetTunOption(Box::new(option)))
+}
+
+pub(crate) fn is_option(field: Field) -> bool {
+    matches!(field.info().loc, Loc::TunMetadata(_))
+}
+
+impl<'a> Xlate<'a> {
+    /// Where the bridge has an option; `None` for other fields.
+    pub(crate) fn option(&self, field: Field) -> Option<&'a PlacedOption> {
+        self.bridge.options.get(field)
+    }
+
+    /// The bits, zero where the packet lacks the field.
+    pub(crate) fn read_bits_of(&mut self, sf: Subfield) -> Value {
+        if is_option(sf.field) {
+            return self.option(sf.field).map_or_else(Value::default, |placed| {
+                self.reads.note_mask(&placed.mask(sf.offset, sf.n_bits));
+                let key = &self.key;
+                Value::of_words(pieces(sf).map(|(offset, n_bits, _)| placed.get(key, offset, n_bits)))
+            });
+        }
+        if !self.has(sf.field.info().prereq) {
+            return Value::default();
+        }
+        let mut mask = FlowKey::ZERO;
+        mask.add_mask(sf.field, sf.mask());
+        self.reads.note_mask(&mask);
+        (self.key.get(sf.field) & sf.mask()).checked_shr(sf.offset.into()).unwrap_or(0).into()
+    }
+
+    /// Writes the bits, if the packet has the field. (It has every option from then on.)
+    pub(crate) fn write_bits_of(&mut self, sf: Subfield, value: &Value) {
+        if !is_option(sf.field) {
+            let value = value.low().checked_shl(sf.offset.into()).unwrap_or(0);
+            return self.set_if_present(sf.field, value & sf.mask(), sf.mask());
+        }
+        let Some(placed) = self.option(sf.field) else { return };
+        pieces(sf).for_each(|(offset, n_bits, n)| placed.set(&mut self.key, offset, n_bits, value.word(n)));
+        self.option_is_written(placed, placed.mask(sf.offset, sf.n_bits));
+    }
+
+    pub(crate) fn read_subfield(&mut self, sf: Subfield) -> u128 {
+        self.read_bits_of(sf).low()
+    }
+
+    pub(crate) fn write_subfield(&mut self, sf: Subfield, value: u128) {
+        self.write_bits_of(sf, &value.into());
+    }
+
+    /// Says in a trace what bits are now.
+    pub(crate) fn note_bits(&mut self, dst: Subfield) {
+        let shown = self.shown(dst);
+        let value = if self.tracer.is_on() { self.value_now(dst) } else { return };
+        self.tracer.note(Kind::Detail, || format!("{} is now {}", crate::text::subfield(shown), value.hex()));
+    }
+
+    /// The bits of the key, which that does not read.
+    fn value_now(&self, sf: Subfield) -> Value {
+        match self.option(sf.field) {
+            Some(placed) => {
+                Value::of_words(pieces(sf).map(|(offset, n_bits, _)| placed.get(&self.key, offset, n_bits)))
+            }
+            None => (self.key.get(sf.field) & sf.mask()).checked_shr(sf.offset.into()).unwrap_or(0).into(),
+        }
+    }
+
+    /// `set_field` of an option: the bits that it says, or all.
+    pub(crate) fn set_option(&mut self, option: &TunOption) {
+        let Some(placed) = self.option(option.field()) else { return };
+        let mut set = flow::Match::ANY;
+        // Flows with values that do not fit are refused.
+        set.place_option(option, placed);
+        for (word, mask) in set.mask().0.iter().enumerate().take(flow::layout::REGS) {
+            self.key.0[word] = self.key.0[word] & !mask | set.key().0[word];
+        }
+        self.option_is_written(placed, set.mask().clone());
+    }
+
+    /// `delete_field`: the packet does not have the option any more.
+    pub(crate) fn delete_field(&mut self, field: Field) {
+        let Some(placed) = self.option(field) else { return };
+        let whole = placed.whole();
+        for (word, mask) in whole.0.iter().enumerate().take(flow::layout::REGS) {
+            self.key.0[word] &= !mask;
+        }
+        self.option_is_written(placed, whole);
+        self.tracer.note(Kind::Detail, || format!("delete {field}"));
+    }
+
+    fn option_is_written(&mut self, placed: &PlacedOption, mut mask: FlowMask) {
+        let (word, bit) = placed.presence();
+        mask.0[word] |= bit;
+        self.reads.write_mask(&mask);
+        self.written = None;
+    }
+
+    /// Options belong to a bridge and do not cross to its neighbour, whose table may be another.
+    pub(crate) fn clear_options(&mut self) {
+        for placed in self.bridge.options.iter() {
+            let whole = placed.whole();
+            for (word, mask) in whole.0.iter().enumerate().take(flow::layout::REGS) {
+                self.key.0[word] &= !mask;
+            }
+            self.option_is_written(placed, whole);
+        }
+    }
+
+    /// A part of a field as traces have it: the whole of an option is as many bits as it has.
+    fn shown(&self, part: Subfield) -> Subfield {
+        match self.option(part.field) {
+            Some(placed) if part.offset == 0 && part.n_bits == placed.n_bits() => Subfield::whole(part.field),
+            _ => part,
+        }
+    }
+
+    /// An action as traces have it.
+    pub(crate) fn shown_action(&self, action: &Action) -> String {
+        crate::text::action(&match action {
+            Action::StackPush(part) => Action::StackPush(self.shown(*part)),
+            Action::StackPop(part) => Action::StackPop(self.shown(*part)),
+            Action::RegMove { src, dst } => Action::RegMove { src: self.shown(*src), dst: self.shown(*dst) },
+            Action::Learn(learn) => {
+                let mut learn = learn.as_ref().clone();
+                for spec in &mut learn.specs {
+                    if let LearnSrc::Field(part) = &mut spec.src {
+                        *part = self.shown(*part);
+                    }
+                    if let LearnDst::Match(part) | LearnDst::Load(part) = &mut spec.dst {
+                        *part = self.shown(*part);
+                    }
+                }
+                Action::Learn(learn.into())
+            }
+            _ => return crate::text::action(action),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_any_width() {
+        let wide = Value::of_words([5, 0, 7, 0]);
+        assert_eq!((wide.low(), wide.hex()), (5, format!("0x7{:016x}{:016x}", 0, 5)));
+        assert_eq!((Value::from(0).hex().as_str(), Value::from(1 << 64).low()), ("0", 1 << 64));
+        assert_eq!(wide.bytes(129), [&7u64.to_be_bytes()[..], &[0; 8], &5u64.to_be_bytes()].concat());
+        assert_eq!(Value::of_words([9, 0]), Value::from(9));
+    }
+}
