@@ -345,14 +345,38 @@ fn is_written(field: Field, matching: &Match) -> bool {
     }
 }
 
+/// The words of a key, a bit each.
+type WordSet = u128;
+const _: () = assert!(flow::WORDS <= WordSet::BITS as usize);
+
+/// [`ORDER`] with the words in which each field stands: most matches have something in a few words only.
+static ORDER_WITH_WORDS: LazyLock<Vec<(Field, WordSet)>> = LazyLock::new(|| {
+    let mut single = flow::FlowKey::ZERO;
+    let mut words_of = |field: Field| {
+        let mut words = 0;
+        for i in 0..flow::WORDS {
+            single.0[i] = u64::MAX;
+            words |= WordSet::from(single.get(field) != 0) << i;
+            single.0[i] = 0;
+        }
+        words
+    };
+    ORDER.iter().map(|field| (*field, words_of(*field))).collect()
+});
+
 /// Appends the entries of `matching`, and the cookie's after them, without padding.
 pub fn encode(out: &mut Vec<u8>, matching: &Match, cookie: Option<Cookie>, dialect: Dialect) {
     let mut entries = Vec::with_capacity(64);
     let mut ethernet = false;
     let wide_registers = dialect == Dialect::Oxm(Version::V15);
-    for field in ORDER.iter().copied() {
+    let matched = matching.mask().0.iter().enumerate().filter(|(_, word)| **word != 0);
+    let matched = matched.fold(0, |words, (i, _)| words | (1 as WordSet) << i);
+    for (field, words) in ORDER_WITH_WORDS.iter().copied() {
         if field == Field::TunErspanIdx {
             matching.options().iter().for_each(|option| put_option(&mut entries, option));
+        }
+        if words & matched == 0 {
+            continue;
         }
         let (value, mask) = matching.get(field);
         let register = (Field::Reg0..=Field::Reg15).contains(&field);
