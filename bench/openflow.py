@@ -23,7 +23,8 @@ import messages
 from report import Report, Table, middle, ratio
 
 PEER, OURS = "Open vSwitch", "flowstone"
-SWITCHES = {PEER: "peer", OURS: "ours"}
+OWN_CLIENT = "flowstone, its own client"
+SWITCHES = {PEER: "peer", OURS: "ours", OWN_CLIENT: "ours"}
 CLIENT_CORE, SWITCH_CORE = 0, 1
 PARTS = ("flowmods", "stats", "packetins", "forwarding", "flood")
 ONE_AT_A_TIME = 3_000
@@ -92,13 +93,13 @@ class Bench:
         """The same of the OpenFlow client."""
         return self.beside("taskset", "-c", CLIENT_CORE, self.directory / "controller", *words)
 
-    def turns(self, one):
-        """`one(switch name)` for both switches in turns; lists of what it gives."""
-        found = {which: [] for which in SWITCHES}
+    def turns(self, one, what, switches=(PEER, OURS)):
+        """`one(switch name)` for the switches in turns; lists of what it gives."""
+        found = {which: [] for which in switches}
         for round_number in range(self.options.rounds):
             for which, list_ in found.items():
                 list_.append(one(which))
-                common.say(f"{one.__name__}, round {round_number + 1}, {which}: {list_[-1]}")
+                common.say(f"{what}, round {round_number + 1}, {which}: {list_[-1]}")
         return found
 
 
@@ -137,7 +138,7 @@ def summary(title, unit, turns, more_is_better=True):
     """A table of medians with ratios, a row for each key of the figures."""
     figures, rows = {"rounds": turns}, []
     for key in turns[PEER][0]:
-        peer, ours = (middle(one[key] for one in turns[which]) for which in SWITCHES)
+        peer, ours = (middle(one[key] for one in turns[which]) for which in (PEER, OURS))
         by = ratio(ours, peer) if more_is_better else ratio(peer, ours)
         figures[key] = {PEER: peer, OURS: ours, "ratio": by}
         rows.append([key, peer, ours, by])
@@ -149,10 +150,15 @@ def summary(title, unit, turns, more_is_better=True):
 
 
 def flowmods(bench):
-    for_raw = bench.turns(lambda which: raw_flow_mods(bench, which))
+    for_raw = bench.turns(lambda which: raw_flow_mods(bench, which), "flow-mods")
     raw, raw_table = summary(f"flow-mods a second by a client that costs nothing, {bench.n:,} flows", "flow-mods a second", for_raw)
-    for_ofctl = bench.turns(lambda which: ofctl_flow_mods(bench, which))
+    clients = {PEER: "peer", OURS: "peer", OWN_CLIENT: "ours"}
+    for_ofctl = bench.turns(lambda which: ofctl_flow_mods(bench, which, clients[which]), "ovs-ofctl", clients)
     user, user_table = summary(f"Debian's ovs-ofctl, {bench.n:,} flows", "seconds", for_ofctl, more_is_better=False)
+    own = [middle(one[key] for one in for_ofctl[OWN_CLIENT]) for key in for_ofctl[PEER][0]]
+    user_table.header.append(OWN_CLIENT)
+    for row, figure in zip(user_table.rows, own):
+        row.append(figure)
     return {"raw": raw, "ovs-ofctl": user}, [raw_table, user_table], []
 
 
@@ -188,8 +194,9 @@ def raw_flow_mods(bench, which):
     return found
 
 
-def ofctl_flow_mods(bench, which):
+def ofctl_flow_mods(bench, which, client):
     found = {}
+    ofctl = common.programs(client) / "ovs-ofctl"
     n = bench.n
     shape = "acl"
     flows = bench.file(f"{shape}.flows", lambda: "".join(f"{messages.text(shape, i)}\n" for i in range(n)))
@@ -198,7 +205,7 @@ def ofctl_flow_mods(bench, which):
 
         def seconds(name, *words, left):
             start = time.monotonic()
-            common.run("taskset", "-c", CLIENT_CORE, peer_ofctl(), "-O", "OpenFlow14", *words, env=switch.env)
+            common.run("taskset", "-c", CLIENT_CORE, ofctl, "-O", "OpenFlow14", *words, env=switch.env)
             found[name] = round(time.monotonic() - start, 3)
             need_flows(switch, left)
 
@@ -217,7 +224,7 @@ def ofctl_flow_mods(bench, which):
 
 
 def stats(bench):
-    found = bench.turns(lambda which: statistics(bench, which))
+    found = bench.turns(lambda which: statistics(bench, which), "statistics")
     figures, table = summary(f"statistics of {bench.n:,} flows", "seconds and MiB", found, more_is_better=False)
     return figures, [table], []
 
@@ -287,7 +294,7 @@ WINDOWS = (1, 16, 256)
 
 
 def packetins(bench):
-    found = bench.turns(lambda which: to_controller_and_back(bench, which))
+    found = bench.turns(lambda which: to_controller_and_back(bench, which), "to a controller and back")
     figures, table = summary("packets to a controller and back by the port that they came in on", "a second, by how many are under way", found)
     return figures, [table], []
 
@@ -319,7 +326,7 @@ QUIET_S = 3
 def forwarding(bench):
     figures, tables = {}, []
     for kind in STREAMS:
-        found = bench.turns(lambda which, kind=kind: pauses(bench, which, kind))
+        found = bench.turns(lambda which, kind=kind: pauses(bench, which, kind), f"forwarding of {kind} flows")
         title = f"longest pause of forwarding, {STREAMS[kind]:,} packets a second of {'one known flow' if kind == 'known' else 'new flows'}"
         figures[kind], table = summary(title, "ms (lost: packets)", found, more_is_better=False)
         tables.append(table)
@@ -374,7 +381,7 @@ PROBE_US = 1000
 
 
 def flood(bench):
-    found = bench.turns(lambda which: beside_a_flood(bench, which))
+    found = bench.turns(lambda which: beside_a_flood(bench, which), "beside a flood")
     figures, table = summary("beside a controller that never stops", "microseconds of a good one's barriers, packets of 10,000 a second", found, more_is_better=False)
     return figures, [table], []
 
@@ -390,6 +397,7 @@ def beside_a_flood(bench, which):
         "packet-outs": [bench.file("packet-outs", lambda: 1000 * messages.packet_out(packet, 2))],
         "garbage": [bench.file("garbage", lambda: messages.garbage(1000))],
         "flow-mods": [few],
+        "bundles": [bench.file("bundles", lambda: messages.bundle(bench.adds("l2", 10_000)))],
     }
     with Ports(which, STREAM_FLOWS) as ports:
         socket = management(ports.switch)

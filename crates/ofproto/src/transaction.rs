@@ -120,9 +120,13 @@ impl Ofproto {
         if rule.is_hidden() { None } else { self.tables().get(usize::from(rule.table)) }
     }
 
-    /// Removes from the tables what nobody can look at any more.
-    pub(crate) fn reap(&self) {
-        self.writer.lock().reap(self);
+    /// Removes from the tables what nobody can look at any more, and forgets orders of flows that are not asked for. While
+    /// somebody changes the tables it can wait: whoever calls this has more to do.
+    pub(crate) fn tidy(&self, now: Millis) {
+        if let Some(mut writer) = self.writer.try_lock() {
+            writer.reap(self);
+            writer.evictable.retain(|_, order| !order.is_idle(now));
+        }
     }
 }
 
