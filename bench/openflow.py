@@ -365,7 +365,7 @@ def pauses(bench, which, kind):
 
 def stream(bench, ports, kind, rate=None):
     a, b = ports.hosts
-    return bench.beside(bench.directory / "traffic", "gaps", rate or STREAMS[kind], kind, a, "e0", b, "e0")
+    return bench.beside("taskset", "-c", CLIENT_CORE, bench.directory / "traffic", "gaps", rate or STREAMS[kind], kind, a, "e0", b, "e0")
 
 
 def packets_to_controller(bench, ports):

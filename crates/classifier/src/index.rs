@@ -243,7 +243,7 @@ impl<R: Rule> Index<R> {
             self.prefixes = Prefixes::new(&prefixes);
             return true;
         }
-        rules.iter().fold(true, |all, rule| self.remove(rule) && all)
+        rules.iter().filter(|rule| !self.remove(rule)).count() == 0
     }
 
     /// Whether these rules, each named once, are all that there are.
