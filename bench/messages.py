@@ -1,5 +1,5 @@
-"""OpenFlow 1.4 messages, made as bytes beforehand: flow-mods of several shapes, bundles, requests to flood with; and the same
-flows as text."""
+"""OpenFlow 1.4 messages, made as bytes beforehand: flow-mods of several shapes, bundles, requests to flood with; and the
+same flows as text."""
 
 import random
 import struct
@@ -14,7 +14,9 @@ ANY = 0xFFFFFFFF
 IN_PORT = 0xFFF8
 
 # Fields of OXM's basic class: number and bytes.
-ETH_DST, ETH_TYPE, IP_PROTO, IPV4_SRC, IPV4_DST, TCP_SRC, TCP_DST = (3, 6), (5, 2), (10, 1), (11, 4), (12, 4), (13, 2), (14, 2)
+ETH_DST, ETH_TYPE, IP_PROTO = (3, 6), (5, 2), (10, 1)
+IPV4_SRC, IPV4_DST, TCP_SRC, TCP_DST = (11, 4), (12, 4), (13, 2), (14, 2)
+FIELDS = {"dl_dst": ETH_DST, "nw_src": IPV4_SRC, "nw_dst": IPV4_DST, "tp_src": TCP_SRC, "tp_dst": TCP_DST}
 
 SHAPES = ("l2", "acl", "tables")
 N_TABLES = 10
@@ -29,7 +31,8 @@ def oxm(field, value, prefix=None):
     if prefix is None:
         return struct.pack("!HBB", 0x8000, number << 1, length) + value.to_bytes(length, "big")
     mask = (1 << 8 * length) - (1 << 8 * length - prefix)
-    return struct.pack("!HBB", 0x8000, number << 1 | 1, 2 * length) + (value & mask).to_bytes(length, "big") + mask.to_bytes(length, "big")
+    masked = (value & mask).to_bytes(length, "big") + mask.to_bytes(length, "big")
+    return struct.pack("!HBB", 0x8000, number << 1 | 1, 2 * length) + masked
 
 
 def match(*fields):
@@ -74,6 +77,11 @@ def flow(shape, i, change=0):
     return 0, 100 + i % 50, tuple(parts), port
 
 
+def goes_on(shape, table, change):
+    """Whether the action is to look into the next table."""
+    return shape == "tables" and table + 1 < N_TABLES and not change
+
+
 def add(shape, i, change=0):
     table, priority, parts, port = flow(shape, i, change)
     fields = []
@@ -83,9 +91,8 @@ def add(shape, i, change=0):
             if name == "tcp":
                 fields.append(oxm(IP_PROTO, 6))
         else:
-            kind = {"dl_dst": ETH_DST, "nw_src": IPV4_SRC, "nw_dst": IPV4_DST, "tp_src": TCP_SRC, "tp_dst": TCP_DST}[name]
-            fields.append(oxm(kind, value, prefix))
-    action = resubmit(table + 1) if table + 1 < N_TABLES and shape == "tables" and not change else output(port)
+            fields.append(oxm(FIELDS[name], value, prefix))
+    action = resubmit(table + 1) if goes_on(shape, table, change) else output(port)
     return flow_mod(ADD, table, priority, fields, action)
 
 
@@ -103,7 +110,7 @@ def text(shape, i, change=0):
             words.append(f"{name}={address}" + (f"/{prefix}" if prefix else ""))
         else:
             words.append(f"{name}={value}")
-    action = f"resubmit(,{table + 1})" if table + 1 < N_TABLES and shape == "tables" and not change else f"output:{port}"
+    action = f"resubmit(,{table + 1})" if goes_on(shape, table, change) else f"output:{port}"
     return ",".join(words) + f",actions={action}"
 
 

@@ -1,10 +1,10 @@
-"""OpenFlow beside Open vSwitch: flow modifications a second, statistics, packets by way of a controller, and what all of it
-does to forwarding and to other controllers.
+"""OpenFlow beside Open vSwitch: flow modifications a second, statistics, packets by way of a controller, and what all of
+it does to forwarding and to other controllers.
 
-Parts, by their names (`--parts`, or `--only`):
+Parts, by their names (`--parts`):
 
 - `flowmods`: one at a time with a barrier each, streamed, in a bundle, replaced; by a client that costs nothing
-  (`controller.c`, whose bytes were made before) and by Debian's ovs-ofctl. The switch has a core, the client the other one.
+  (`controller.c`, whose bytes were made before) and by Debian's ovs-ofctl. The switch has a core, the client the other.
 - `stats`: flow statistics and aggregates: seconds to the last byte, and by how much resident memory peaks meanwhile.
 - `packetins`: packets that a controller sends back, one at a time and many under way.
 - `forwarding`: the longest pause of a steady stream of packets during each load, of known flows and of new ones.
@@ -28,15 +28,18 @@ SWITCHES = {PEER: "peer", OURS: "ours", OWN_CLIENT: "ours"}
 CLIENT_CORE, SWITCH_CORE = 0, 1
 PARTS = ("flowmods", "stats", "packetins", "forwarding", "flood")
 ONE_AT_A_TIME = 3_000
+PROTOCOLS = "protocols=OpenFlow10,OpenFlow13,OpenFlow14"
 
 
 def add_arguments(arguments):
-    arguments.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=f"({' '.join(PARTS)})")
+    help_ = f"({' '.join(PARTS)})"
+    arguments.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=help_)
     arguments.add_argument("--flows", type=int, default=100_000, metavar="N", help="flows in the tables (100000)")
 
 
 def measure(options):
     common.need_programs("cc", "ip", "taskset")
+    common.need_peer()
     tables, figures, notes = [], {}, []
     with tempfile.TemporaryDirectory(prefix="flowstone-bench-") as directory:
         bench = Bench(pathlib.Path(directory), options)
@@ -111,9 +114,10 @@ def switch_without_packets(which, core=SWITCH_CORE):
         switch.start("--enable-dummy", "--disable-system", core=core)
         words = ["add-br", "br0", "--", "set", "Bridge", "br0", "datapath_type=dummy", "fail-mode=secure"]
         for number in (1, 2):
-            words += ["--", "add-port", "br0", f"p{number}", "--", "set", "Interface", f"p{number}", "type=dummy", f"ofport_request={number}"]
+            words += ["--", "add-port", "br0", f"p{number}", "--", "set", "Interface", f"p{number}", "type=dummy"]
+            words += [f"ofport_request={number}"]
         switch("ovs-vsctl", "--timeout=60", *words)
-        switch("ovs-vsctl", "--timeout=60", "set", "Bridge", "br0", "protocols=OpenFlow10,OpenFlow13,OpenFlow14")
+        switch("ovs-vsctl", "--timeout=60", "set", "Bridge", "br0", PROTOCOLS)
         yield switch
     finally:
         switch.stop()
@@ -151,7 +155,7 @@ def summary(title, unit, turns, more_is_better=True):
 
 def flowmods(bench):
     for_raw = bench.turns(lambda which: raw_flow_mods(bench, which), "flow-mods")
-    raw, raw_table = summary(f"flow-mods a second by a client that costs nothing, {bench.n:,} flows", "flow-mods a second", for_raw)
+    raw, raw_table = summary(f"a client that costs nothing, {bench.n:,} flows", "flow-mods a second", for_raw)
     clients = {PEER: "peer", OURS: "peer", OWN_CLIENT: "ours"}
     for_ofctl = bench.turns(lambda which: ofctl_flow_mods(bench, which, clients[which]), "ovs-ofctl", clients)
     user, user_table = summary(f"Debian's ovs-ofctl, {bench.n:,} flows", "seconds", for_ofctl, more_is_better=False)
@@ -200,7 +204,8 @@ def ofctl_flow_mods(bench, which, client):
     n = bench.n
     shape = "acl"
     flows = bench.file(f"{shape}.flows", lambda: "".join(f"{messages.text(shape, i)}\n" for i in range(n)))
-    changed = bench.file(f"{shape}.changed-flows", lambda: "".join(f"{messages.text(shape, i, i % 2)}\n" for i in range(n)))
+    half = lambda: "".join(f"{messages.text(shape, i, i % 2)}\n" for i in range(n))
+    changed = bench.file(f"{shape}.changed-flows", half)
     with switch_without_packets(which) as switch:
 
         def seconds(name, *words, left):
@@ -256,8 +261,8 @@ def memory_mib(switch, field):
 
 
 class Ports:
-    """A switch over kernel devices, port 1 and 2, each with a host: both over packet sockets. Packets have a core, if the switch
-    lets them; nothing else is bound to one."""
+    """A switch over kernel devices, port 1 and 2, each with a host: both over packet sockets. Packet threads have a core,
+    where a switch has some; nothing else is bound to one."""
 
     def __init__(self, which, flows):
         with contextlib.ExitStack() as made:
@@ -265,13 +270,14 @@ class Ports:
             common.receive_on(SWITCH_CORE, devices)
             self.switch = common.Switch(SWITCHES[which])
             made.callback(self.switch.stop)
-            self.switch("ovs-vsctl", "--no-wait", "set", "Open_vSwitch", ".", f"other_config:pmd-cpu-mask={1 << SWITCH_CORE:#x}")
+            core = f"other_config:pmd-cpu-mask={1 << SWITCH_CORE:#x}"
+            self.switch("ovs-vsctl", "--no-wait", "set", "Open_vSwitch", ".", core)
             self.switch.start()
             words = ["add-br", "br0", "--", "set", "Bridge", "br0", "datapath_type=netdev", "fail-mode=secure"]
             for number, device in enumerate(devices, 1):
                 words += ["--", "add-port", "br0", device, "--", "set", "Interface", device, f"ofport_request={number}"]
             self.switch("ovs-vsctl", "--timeout=60", *words)
-            self.switch("ovs-vsctl", "--timeout=60", "set", "Bridge", "br0", "protocols=OpenFlow10,OpenFlow13,OpenFlow14")
+            self.switch("ovs-vsctl", "--timeout=60", "set", "Bridge", "br0", PROTOCOLS)
             for flow in flows:
                 self.switch("ovs-ofctl", "add-flow", "br0", flow)
             self.made = made.pop_all()
@@ -295,7 +301,7 @@ WINDOWS = (1, 16, 256)
 
 def packetins(bench):
     found = bench.turns(lambda which: to_controller_and_back(bench, which), "to a controller and back")
-    figures, table = summary("packets to a controller and back by the port that they came in on", "a second, by how many are under way", found)
+    figures, table = summary("packets to a controller and back by their port", "a second", found)
     return figures, [table], []
 
 
@@ -303,8 +309,8 @@ def to_controller_and_back(bench, which):
     found = {}
     with Ports(which, ["priority=0,actions=CONTROLLER:65535"]) as ports, bench.client("echo", management(ports.switch)):
         for size in WINDOWS:
-            words = [*beginning(ports.hosts[0]), bench.directory / "traffic", "window", "e0", size, bench.options.seconds]
-            done = json.loads(common.run(*words))
+            words = [bench.directory / "traffic", "window", "e0", size, bench.options.seconds]
+            done = json.loads(common.run(*beginning(ports.hosts[0]), *words))
             found[f"{size} under way"] = done["pps"]
             if done["lost"]:
                 common.say(f"{which}, {size} under way: {done['lost']} of {done['back']} lost")
@@ -327,18 +333,21 @@ def forwarding(bench):
     figures, tables = {}, []
     for kind in STREAMS:
         found = bench.turns(lambda which, kind=kind: pauses(bench, which, kind), f"forwarding of {kind} flows")
-        title = f"longest pause of forwarding, {STREAMS[kind]:,} packets a second of {'one known flow' if kind == 'known' else 'new flows'}"
+        flows = {"known": "one known flow", "new": "new flows"}[kind]
+        title = f"longest pause of forwarding, {STREAMS[kind]:,} packets a second of {flows}"
         figures[kind], table = summary(title, "ms (lost: packets)", found, more_is_better=False)
         tables.append(table)
     return figures, tables, []
 
 
 def pauses(bench, which, kind):
+    """The longest pause of the stream during each load, each load once, with half a second of peace before and behind."""
     found = {}
     streamed = bench.file("acl.stream", lambda: b"".join(bench.adds("acl")))
     bundled = bench.file("acl.bundle", lambda: messages.bundle(bench.adds("acl")))
     changed = bench.file("acl.changed", lambda: messages.bundle(bench.adds("acl", change=1, every=2)))
-    delete = bench.file("delete-acl", lambda: messages.flow_mod(messages.DELETE, 0, fields=(messages.oxm(messages.ETH_TYPE, 0x0800), messages.oxm(messages.IP_PROTO, 6))))
+    tcp = (messages.oxm(messages.ETH_TYPE, 0x0800), messages.oxm(messages.IP_PROTO, 6))
+    delete = bench.file("delete-acl", lambda: messages.flow_mod(messages.DELETE, 0, fields=tcp))
     few = bench.file("acl.few", lambda: b"".join(bench.adds("acl", ONE_AT_A_TIME)))
     with Ports(which, STREAM_FLOWS) as ports:
         socket = management(ports.switch)
@@ -358,14 +367,16 @@ def pauses(bench, which, kind):
                 time.sleep(0.5)
                 load()
                 time.sleep(0.5)
-            found[f"{name}"] = seen["gap_ms"]
+            found[name] = seen["gap_ms"]
             found[f"{name}: lost"] = seen["lost"]
     return found
 
 
-def stream(bench, ports, kind, rate=None):
+def stream(bench, ports, kind):
+    """Numbered packets from one host to the other, and when they come in."""
     a, b = ports.hosts
-    return bench.beside("taskset", "-c", CLIENT_CORE, bench.directory / "traffic", "gaps", rate or STREAMS[kind], kind, a, "e0", b, "e0")
+    words = ["taskset", "-c", CLIENT_CORE, bench.directory / "traffic", "gaps", STREAMS[kind], kind]
+    return bench.beside(*words, a, "e0", b, "e0")
 
 
 def packets_to_controller(bench, ports):
@@ -382,7 +393,8 @@ PROBE_US = 1000
 
 def flood(bench):
     found = bench.turns(lambda which: beside_a_flood(bench, which), "beside a flood")
-    figures, table = summary("beside a controller that never stops", "microseconds of a good one's barriers, packets of 10,000 a second", found, more_is_better=False)
+    unit = "microseconds of a good one's barriers; packets lost of 10,000 a second"
+    figures, table = summary("beside a controller that never stops", unit, found, more_is_better=False)
     return figures, [table], []
 
 
