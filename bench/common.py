@@ -52,12 +52,17 @@ def own_network():
 
 def need_peer_with_dpdk():
     """Unpacks the peer into its usual place if it is not there; a folder that was named has to be complete."""
-    if (PEERS / "bin" / "ovs-vswitchd-dpdk").exists():
+    need_peer("ovs-vswitchd-dpdk", "dpdk")
+
+
+def need_peer(daemon="ovs-vswitchd", *extra):
+    """The same of one of the peer's daemons, which `unpack.sh` brings with these words."""
+    if (PEERS / "bin" / daemon).exists():
         return
     if "FLOWSTONE_PEERS" in os.environ:
-        raise SystemExit(f"no ovs-vswitchd-dpdk in {PEERS}/bin: run tests/peers/unpack.sh {PEERS} dpdk")
-    print(f"unpacking Open vSwitch with DPDK into {PEERS}", file=sys.stderr)
-    run(ROOT / "tests/peers/unpack.sh", PEERS, "dpdk")
+        raise SystemExit(f"no {daemon} in {PEERS}/bin: run {' '.join(['tests/peers/unpack.sh', str(PEERS), *extra])}")
+    print(f"unpacking Open vSwitch into {PEERS}", file=sys.stderr)
+    run(ROOT / "tests/peers/unpack.sh", PEERS, *extra)
 
 
 def need_programs(*names):

@@ -9,7 +9,7 @@ use crate::tuple::{Search, Tuple};
 use crate::{DEFAULT_PREFIXES, MiniMask, Rule};
 use flow::{Field, FlowKey, Match, Reads};
 use foldhash::fast::FixedState;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// See the top of this file.
@@ -46,6 +46,8 @@ pub(crate) enum Change<R> {
     Insert(Arc<R>),
     /// This very rule less.
     Remove(Arc<R>),
+    /// These very rules less.
+    RemoveAll(Vec<Arc<R>>),
     /// Other prefix fields.
     SetPrefixes(Vec<Field>),
 }
@@ -61,6 +63,7 @@ impl<R: Rule> Apply<Change<R>> for Index<R> {
                 true
             }
             Change::Remove(rule) => self.remove(rule),
+            Change::RemoveAll(rules) => self.remove_all(rules),
             Change::SetPrefixes(fields) => {
                 self.set_prefixes(fields);
                 true
@@ -227,6 +230,27 @@ impl<R: Rule> Index<R> {
             self.resort(i);
         }
         true
+    }
+
+    /// Whether all of them were there.
+    fn remove_all(&mut self, rules: &[Arc<R>]) -> bool {
+        if rules.len() == self.n_rules && self.is_made_of(rules) {
+            // Nothing stays: one by one, all that leads to the others would be put in order each time.
+            let prefixes = self.prefixes();
+            (self.order, self.highest, self.free) = Default::default();
+            self.by_mask.clear();
+            self.n_rules = 0;
+            self.prefixes = Prefixes::new(&prefixes);
+            return true;
+        }
+        rules.iter().filter(|rule| !self.remove(rule)).count() == 0
+    }
+
+    /// Whether these rules, each named once, are all that there are.
+    fn is_made_of(&self, rules: &[Arc<R>]) -> bool {
+        let mut named = HashSet::with_capacity_and_hasher(rules.len(), FixedState::default());
+        rules.iter().all(|rule| named.insert(Arc::as_ptr(rule).addr()))
+            && self.tuples().flat_map(Tuple::iter).all(|rule| named.contains(&Arc::as_ptr(rule).addr()))
     }
 
     fn set_prefixes(&mut self, fields: &[Field]) {

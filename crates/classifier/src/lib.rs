@@ -167,6 +167,11 @@ impl<R: Rule> Classifier<R> {
         self.n_with_ports.load(Ordering::SeqCst) > 0
     }
 
+    /// Removes these very rules. Whether all of them were there.
+    pub fn remove_all(&self, rules: Vec<Arc<R>>) -> bool {
+        self.index.write(Change::RemoveAll(rules))
+    }
+
     /// The rule of this match and priority that is there in `version`.
     pub fn find(&self, m: &Match, priority: u32, version: u64) -> Option<Arc<R>> {
         let wanted = MiniMatch::new(m);

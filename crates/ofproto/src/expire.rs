@@ -62,8 +62,7 @@ impl Ofproto {
         let mut over: Vec<_> =
             self.expirable.0.lock().values().filter_map(|r| Some((Arc::clone(r), expired(r, now)?))).collect();
         over.sort_unstable_by_key(|(rule, _)| rule.versions.added());
-        self.reap();
-        self.writer.lock().evictable.retain(|_, order| !order.is_idle(now));
+        self.tidy(now);
         if over.is_empty() { Vec::new() } else { self.remove_rules(&over) }
     }
 }

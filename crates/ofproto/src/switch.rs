@@ -133,6 +133,11 @@ impl Switch {
         self.revalidation.changed(change);
     }
 
+    /// The same of several changes, in their order.
+    pub(crate) fn changed_all(&self, changes: Vec<Change>) {
+        self.revalidation.changed_all(changes);
+    }
+
     /// The number of the last change: as long as it stays, so does every verdict.
     pub fn last_change(&self) -> u64 {
         self.revalidation.seq()

@@ -120,9 +120,13 @@ impl Ofproto {
         if rule.is_hidden() { None } else { self.tables().get(usize::from(rule.table)) }
     }
 
-    /// Removes from the tables what nobody can look at any more.
-    pub(crate) fn reap(&self) {
-        self.writer.lock().reap(self);
+    /// Removes from the tables what nobody can look at any more, and forgets orders of flows that are not asked for. While
+    /// somebody changes the tables it can wait: whoever calls this has more to do.
+    pub(crate) fn tidy(&self, now: Millis) {
+        if let Some(mut writer) = self.writer.try_lock() {
+            writer.reap(self);
+            writer.evictable.retain(|_, order| !order.is_idle(now));
+        }
     }
 }
 
@@ -133,9 +137,15 @@ impl Writer {
         }
         // Everything is visible in the current version, if in any that can be looked at.
         let oldest = self.views.front().map_or(u64::MAX, |view| view.version);
+        // Those of one table together, as far as they stand so: many at once cost less.
         while let Some((_, rule)) = self.retired.pop_front_if(|(version, _)| *version <= oldest) {
-            if let Some(table) = bridge.tables().get(usize::from(rule.table)) {
-                table.rules.remove(&rule);
+            let table = rule.table;
+            let mut rules = vec![rule];
+            while let Some((_, rule)) = self.retired.pop_front_if(|(v, rule)| *v <= oldest && rule.table == table) {
+                rules.push(rule);
+            }
+            if let Some(table) = bridge.tables().get(usize::from(table)) {
+                table.rules.remove_all(rules);
             }
         }
     }
@@ -271,7 +281,9 @@ impl Transaction<'_> {
         }
         drop(writer);
         base::coverage!(rev_flow_table);
-        self.changes.into_iter().for_each(|change| bridge.changed(change));
+        if let Some(switch) = bridge.switch() {
+            switch.changed_all(self.changes);
+        }
         bridge.tell_vacancies(self.balance.into_keys());
         self.removed
     }

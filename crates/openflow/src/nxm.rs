@@ -346,12 +346,48 @@ fn is_written(field: Field, matching: &Match) -> bool {
     }
 }
 
+/// Places in [`ORDER`], a bit each.
+type Places = [u64; 4];
+const _: () = assert!(ORDER.len() <= size_of::<Places>() * 8);
+
+/// For each word of a key the fields that have something in it: most matches have something in a few words only.
+static FIELDS_OF_WORDS: LazyLock<[Places; flow::WORDS]> = LazyLock::new(|| {
+    std::array::from_fn(|word| {
+        let mut key = flow::FlowKey::ZERO;
+        key.0[word] = u64::MAX;
+        let mut places = Places::default();
+        for (i, _) in ORDER.iter().enumerate().filter(|(_, field)| key.get(**field) != 0) {
+            places[i / 64] |= 1 << (i % 64);
+        }
+        places
+    })
+});
+
+/// The fields in which `matching` may have something, and those before which options are to be written, in their order.
+fn fields_in(matching: &Match) -> impl Iterator<Item = Field> + use<> {
+    let mut places = Places::default();
+    for (of_word, _) in FIELDS_OF_WORDS.iter().zip(&matching.mask().0).filter(|(_, mask)| **mask != 0) {
+        places.iter_mut().zip(of_word).for_each(|(all, more)| *all |= more);
+    }
+    if !matching.options().is_empty() {
+        let at = ORDER.iter().position(|field| *field == Field::TunErspanIdx);
+        at.into_iter().for_each(|i| places[i / 64] |= 1 << (i % 64));
+    }
+    (0..).zip(places).flat_map(|(i, mut left)| {
+        std::iter::from_fn(move || {
+            let bit = (left != 0).then(|| left.trailing_zeros() as usize)?;
+            left &= left - 1;
+            ORDER.get(i * 64 + bit).copied()
+        })
+    })
+}
+
 /// Appends the entries of `matching`, and the cookie's after them, without padding.
 pub fn encode(out: &mut Vec<u8>, matching: &Match, cookie: Option<Cookie>, dialect: Dialect) {
     let mut entries = Vec::with_capacity(64);
     let mut ethernet = false;
     let wide_registers = dialect == Dialect::Oxm(Version::V15);
-    for field in ORDER.iter().copied() {
+    for field in fields_in(matching) {
         if field == Field::TunErspanIdx {
             matching.options().iter().for_each(|option| put_option(&mut entries, option));
         }

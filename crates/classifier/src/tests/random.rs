@@ -38,7 +38,7 @@ struct Table<'a> {
 
 impl Table<'_> {
     fn step(&mut self, tape: &mut Tape<'_>) -> Result<(), TestCaseError> {
-        match tape.below(20) {
+        match tape.below(21) {
             0..=5 => {
                 let full = tape.a_match();
                 let priority = tape.below(5) as u32;
@@ -48,6 +48,13 @@ impl Table<'_> {
             6 if !self.list.is_empty() => {
                 let rule = self.list.swap_remove(tape.below(self.list.len()));
                 prop_assert!(self.cls.remove(&rule) && !self.cls.remove(&rule));
+            }
+            15 if !self.list.is_empty() => {
+                // Some of them at once, now and then all.
+                let from = if tape.below(3) == 0 { 0 } else { tape.below(self.list.len()) };
+                let gone = self.list.split_off(from);
+                prop_assert!(self.cls.remove_all(gone.clone()) && !self.cls.remove_all(gone));
+                prop_assert!(!self.list.is_empty() || self.cls.index.read().is_clean());
             }
             7 if !self.list.is_empty() => {
                 self.list[tape.below(self.list.len())].versions.remove_in(self.version + 1);

@@ -43,6 +43,8 @@ pub(crate) struct Kept {
     pub(crate) bytes: Box<[u8]>,
     /// How it is to be read.
     pub(crate) options: Options,
+    /// Whether it does nothing else.
+    pub(crate) modifies_flows: bool,
 }
 
 impl Bundles {
@@ -158,7 +160,7 @@ mod tests {
     const FLAGS: u16 = flag::ATOMIC | flag::ORDERED;
 
     fn kept(len: usize) -> Kept {
-        Kept { bytes: vec![0; len].into(), options: Options::default() }
+        Kept { bytes: vec![0; len].into(), options: Options::default(), modifies_flows: true }
     }
 
     fn n_kept(bundle: Result<Vec<Kept>, OfpError>) -> Result<usize, OfpError> {

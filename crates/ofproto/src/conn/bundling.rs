@@ -8,7 +8,7 @@
 
 use super::bundles::Kept;
 use super::forward::GroupChange;
-use super::peer::Peer;
+use super::peer::{Peer, Unfinished};
 use crate::bridge::Ofproto;
 use crate::flow_table::check_table;
 use base::Millis;
@@ -37,6 +37,25 @@ struct Rest {
     meters: Vec<MeterId>,
 }
 
+/// A bundle that takes its time, to be carried out beside what other connections ask for.
+#[derive(Debug)]
+pub(crate) struct Commit {
+    messages: Vec<Kept>,
+    version: Version,
+    bundle_id: u32,
+    /// The message that asks for it.
+    request: Box<[u8]>,
+}
+
+/// Messages that a bundle may have to be carried out at once. (So are those that do not modify flows alone: what else there
+/// is in bundles is for one thread.)
+const SHORT: usize = 100;
+
+fn bundle_done(peer: &Peer, xid: u32, step: BundleStep, bundle_id: u32) {
+    // As Open vSwitch has it, the answer names no flags.
+    peer.send(xid, &Message::BundleControl(BundleControl { ty: step.wire(true), bundle_id, flags: 0 }));
+}
+
 impl Ofproto {
     /// Opens, closes, carries out or forgets a bundle. `bytes` is the message that asks for it.
     pub(super) fn bundle_control(
@@ -58,20 +77,33 @@ impl Ofproto {
             BundleStep::Commit => {
                 let messages = bundles.take(bundle_id, flags)?;
                 drop(bundles);
+                if messages.len() > SHORT && messages.iter().all(|kept| kept.modifies_flows) {
+                    let commit = Commit { messages, version, bundle_id, request: bytes.into() };
+                    *peer.unfinished.lock() = Some(Unfinished::Bundle(Box::new(commit)));
+                    return Ok(());
+                }
                 self.commit_bundle(peer, version, &messages)?;
             }
             BundleStep::Discard => bundles.discard(bundle_id)?,
         }
-        let ty = step.wire(true);
-        // As Open vSwitch has it, the answer names no flags.
-        peer.send(xid, &Message::BundleControl(BundleControl { ty, bundle_id, flags: 0 }));
+        bundle_done(peer, xid, step, bundle_id);
         Ok(())
+    }
+
+    /// Carries out a bundle that was put off, and answers.
+    pub(super) fn finish_commit(&self, peer: &Peer, commit: &Commit) {
+        let Commit { messages, version, bundle_id, request } = commit;
+        match self.commit_bundle(peer, *version, messages) {
+            Ok(()) => bundle_done(peer, openflow::types::xid(request), BundleStep::Commit, *bundle_id),
+            Err(error) => self.send_error(peer, error, request),
+        }
     }
 
     /// Keeps a message in a bundle, which is opened if it is not there. `bytes` is the message that it came in.
     pub(super) fn bundle_add(&self, peer: &Peer, add: &BundleAdd, bytes: &[u8]) -> Result<(), OfpError> {
         Self::check_for_bundle(&add.message)?;
-        let message = Kept { bytes: bytes.into(), options: peer.state.lock().options };
+        let modifies_flows = matches!(add.message, Message::FlowMod(..));
+        let message = Kept { bytes: bytes.into(), options: peer.state.lock().options, modifies_flows };
         peer.bundles.lock().add((add.bundle_id, add.flags), message, self.now())
     }
 
@@ -100,7 +132,7 @@ impl Ofproto {
         let mut at = 0;
         let done = self.transaction(|t| {
             let mut rest = Rest::default();
-            for Kept { bytes, options } in messages {
+            for Kept { bytes, options, .. } in messages {
                 let inner = bundle::inner(bytes).ok_or(OfpError::BfcMsgBadLen)?;
                 let (_, xid, mut message) = decode_with(inner, *options).map_err(|e| e.error)?;
                 t.set_requester(Some(peer.requester(xid)));

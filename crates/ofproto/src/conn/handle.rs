@@ -1,7 +1,7 @@
 //! What a message from a peer does.
 
 use super::asynchronous::port_desc;
-use super::peer::Peer;
+use super::peer::{Peer, Unfinished};
 use super::table_features::ACTIONS10;
 use crate::bridge::{OfPort, Ofproto, PortChange};
 use crate::flow_change::Requester;
@@ -18,15 +18,20 @@ use openflow::switch::{ErrorReport, Features, SwitchConfig, capability};
 use openflow::{Limits, OfpError, Version, check, check_tables};
 use packet::Packet;
 use std::sync::Arc;
+use vlog::{RateLimit, info_rl};
 use xlate::{Groups, Meters, Start};
 
 /// Flow tables that a switch tells of: 0 to 253. (Table 254 is internal, as in Open vSwitch.)
 pub(crate) const N_TABLES_SHOWN: u8 = 254;
 
+/// Errors a minute that are logged, and in one burst.
+static ERROR_LIMIT: RateLimit = RateLimit::new(60, 60);
+
 type Handled = Result<(), OfpError>;
 
 impl Ofproto {
-    /// Handles one whole message after HELLO. Whatever is wrong with it is answered by an error message.
+    /// Handles one whole message after HELLO. Whatever is wrong with it is answered by an error message. Something may be
+    /// left for [`Ofproto::finish_some`] to do.
     pub(crate) fn handle(&self, peer: &Peer, bytes: &[u8]) {
         base::coverage!(ofproto_recv_openflow);
         peer.remote.snoop(bytes);
@@ -34,17 +39,46 @@ impl Ofproto {
             let state = peer.state.lock();
             (state.options, state.version)
         };
-        let (xid, outcome) = match decode_with(bytes, options) {
-            Ok((v, xid, _)) if Some(v) != version => (xid, Err(OfpError::BrcBadVersion)),
+        let outcome = match decode_with(bytes, options) {
+            Ok((v, ..)) if Some(v) != version => Err(OfpError::BrcBadVersion),
             Ok((version, xid, message)) => {
                 self.heard(peer, &message);
-                (xid, self.dispatch(peer, (version, xid), message, bytes))
+                self.dispatch(peer, (version, xid), message, bytes)
             }
-            Err(e) => (e.xid, Err(e.error)),
+            Err(e) => Err(e.error),
         };
         if let Err(error) = outcome {
-            tracing::info!(target: "connmgr", "{}<->{}: sending {error} error reply", self.name(), peer.remote.target);
-            peer.send(xid, &Message::Error(ErrorReport::on(error, bytes)));
+            self.send_error(peer, error, bytes);
+        }
+    }
+
+    /// Tells what is wrong with a message.
+    pub(super) fn send_error(&self, peer: &Peer, error: OfpError, bytes: &[u8]) {
+        let (name, target) = (self.name(), &peer.remote.target);
+        info_rl!(&ERROR_LIMIT, target: "connmgr", "{name}<->{target}: sending {error} error reply");
+        peer.send(openflow::types::xid(bytes), &Message::Error(ErrorReport::on(error, bytes)));
+    }
+
+    /// Does the next bit of what is left of a request that [`Ofproto::handle`] was given. Whether there is more.
+    pub(crate) fn finish_some(&self, peer: &Peer) -> bool {
+        let mut unfinished = peer.unfinished.lock();
+        match unfinished.as_mut() {
+            None => false,
+            Some(Unfinished::Flows(answer)) => {
+                let more = self.go_on_answering(peer, answer);
+                if !more {
+                    *unfinished = None;
+                }
+                more
+            }
+            Some(Unfinished::Bundle(_)) => {
+                let taken = unfinished.take();
+                drop(unfinished);
+                if let Some(Unfinished::Bundle(commit)) = taken {
+                    self.finish_commit(peer, &commit);
+                }
+                false
+            }
         }
     }
 
@@ -257,7 +291,9 @@ impl Ofproto {
         let switch = self.switch().ok_or(OfpError::BrcEperm)?;
         let mut key = switch.key_of(packet.data(), out.in_port);
         key.set_in_port(out.in_port);
-        for field in flow::field::FIELDS {
+        // Mostly it says nothing.
+        let told = out.metadata.mask().0.iter().any(|word| *word != 0);
+        for field in flow::field::FIELDS.iter().filter(|_| told) {
             let (value, mask) = out.metadata.get(field.id);
             if mask != 0 {
                 key.set(field.id, value);

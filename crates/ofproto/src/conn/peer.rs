@@ -1,10 +1,12 @@
 //! One OpenFlow connection: what was agreed on it, and its queue of messages to send.
 
 use super::bundles::Bundles;
+use super::bundling::Commit;
 use super::limits::PacketInLimits;
 use super::monitors::Monitors;
 use super::parts::Parts;
 use super::remote::{PeerKind, Remote, Settings};
+use super::stats::FlowAnswer;
 use crate::flow_change::Requester;
 use base::{Millis, PortNo};
 use openflow::asynchronous::AsyncConfig;
@@ -20,6 +22,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// Bytes queued to a peer above which its packet-ins are dropped, and its requests wait.
 pub const QUEUE_BYTES_MAX: usize = 4 << 20;
+/// Bytes queued to a peer above which a long answer is not gone on with.
+const ANSWER_BYTES_MAX: usize = 512 << 10;
 /// Packet-ins that may wait for the control thread to take them, while the connection takes all that it is given.
 const HAND_OVER_MAX: usize = 1024;
 
@@ -35,6 +39,8 @@ pub struct Peer {
     pub(crate) state: Mutex<PeerState>,
     pub(super) bundles: Mutex<Bundles>,
     pub(super) parts: Mutex<Parts>,
+    /// What is left to do of a request; the next one waits for its end.
+    pub(super) unfinished: Mutex<Option<Unfinished>>,
     pub(super) monitors: Mutex<Monitors>,
     /// Whether these have anything to do.
     watching: AtomicBool,
@@ -51,6 +57,15 @@ pub struct Peer {
     load: Arc<Load>,
 }
 
+/// A request that takes too long to be served without a break, or beside which others are to be served.
+#[derive(Debug)]
+pub(crate) enum Unfinished {
+    /// Flow statistics, message by message.
+    Flows(FlowAnswer),
+    /// A bundle to be committed: for another thread.
+    Bundle(Box<Commit>),
+}
+
 /// What waits to be sent.
 #[derive(Debug, Default)]
 struct Load {
@@ -58,6 +73,8 @@ struct Load {
     packet_ins: AtomicUsize,
     /// Bytes of what flow monitors tell.
     monitored: AtomicUsize,
+    /// Told when something has left.
+    left: Notify,
     /// Whether the socket did not take what it was last given.
     stalled: AtomicBool,
 }
@@ -131,6 +148,7 @@ impl Outgoing {
     /// All that was taken has left: `n` bytes. Whether nothing is left of what flow monitors tell, and there was something.
     pub(crate) fn sent(&mut self, n: usize) -> bool {
         self.load.bytes.fetch_sub(n, Ordering::Relaxed);
+        self.load.left.notify_one();
         self.load.packet_ins.fetch_sub(std::mem::take(&mut self.packet_ins), Ordering::Relaxed);
         let monitored = std::mem::take(&mut self.monitored);
         monitored > 0 && self.load.monitored.fetch_sub(monitored, Ordering::Relaxed) == monitored
@@ -162,6 +180,7 @@ impl Peer {
             state: Mutex::new(state),
             bundles: Mutex::default(),
             parts: Mutex::default(),
+            unfinished: Mutex::default(),
             monitors: Mutex::default(),
             watching: AtomicBool::new(false),
             limits: PacketInLimits::default(),
@@ -338,6 +357,20 @@ impl Peer {
     /// Whether there is room for messages that may be lost.
     pub(crate) fn has_room(&self) -> bool {
         self.queued() < QUEUE_BYTES_MAX
+    }
+
+    /// Whether something is left to do that is for another thread.
+    pub(super) fn has_work(&self) -> bool {
+        matches!(*self.unfinished.lock(), Some(Unfinished::Bundle(_)))
+    }
+
+    /// Waits until few enough bytes are queued for a request to be served: an answer that is gone on with waits earlier,
+    /// to be made no faster than it is read.
+    pub(super) async fn wait_for_room(&self, going_on: bool) {
+        let max = if going_on { ANSWER_BYTES_MAX } else { QUEUE_BYTES_MAX };
+        while self.queued() > max {
+            self.load.left.notified().await;
+        }
     }
 
     /// The version agreed on.

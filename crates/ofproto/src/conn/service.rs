@@ -3,7 +3,7 @@
 //! A [`Service`] is one listener (`punix:`, `ptcp:`, `pssl:`) or one active connection (`unix:`, `tcp:`, `ssl:`), running
 //! as a task until it is dropped. The task does what [`super::rconn`] says, by the switch's clock.
 
-use super::peer::{Outgoing, Peer, QUEUE_BYTES_MAX};
+use super::peer::{Outgoing, Peer};
 use super::pinsched::PacketInStats;
 use super::rconn::{Due, Rconn};
 use super::remote::{PeerKind, Remote, Settings};
@@ -22,7 +22,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use stream::{Listener, Method};
 use tls::Tls;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -336,6 +336,27 @@ async fn release_packet_ins(bridge: &Ofproto, peer: &Peer) -> Infallible {
     }
 }
 
+/// How long a connection is served before others have their turn.
+struct Turn {
+    began: Instant,
+    messages: u32,
+}
+
+impl Turn {
+    const MESSAGES_MAX: u32 = 64;
+    const TIME_MAX: Duration = Duration::from_micros(200);
+
+    fn begin() -> Self {
+        Self { began: Instant::now(), messages: 0 }
+    }
+
+    /// Counts a message. Whether it was the last one for now.
+    fn is_over(&mut self) -> bool {
+        self.messages += 1;
+        self.messages >= Self::MESSAGES_MAX || self.began.elapsed() > Self::TIME_MAX
+    }
+}
+
 async fn read_all(
     bridge: &Arc<Ofproto>,
     peer: &Arc<Peer>,
@@ -355,17 +376,16 @@ async fn read_all(
             continue;
         }
         framer.push(&chunk[..n]);
-        let mut budget = 0;
+        let mut turn = Turn::begin();
         loop {
             // Requests wait while answers do: a peer that does not read is not served.
-            while peer.queued() > QUEUE_BYTES_MAX {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+            peer.wait_for_room(false).await;
             let Some(message) = framer.next_message().map_err(io::Error::other)? else { break };
             base::coverage!(vconn_received);
             log_message(peer, "received", message);
             if peer.version().is_some() {
                 bridge.handle(peer, message);
+                finish(bridge, peer).await?;
             } else {
                 negotiate(bridge, peer, message)?;
                 if rconn.lock().connected(bridge.now()) {
@@ -374,12 +394,25 @@ async fn read_all(
                 }
             }
             // Others have their turn too.
-            budget += 1;
-            if budget % 64 == 0 {
+            if turn.is_over() {
                 tokio::task::yield_now().await;
+                turn = Turn::begin();
             }
         }
     }
+}
+
+/// Does what is left of a request, while others have their turn.
+async fn finish(bridge: &Arc<Ofproto>, peer: &Arc<Peer>) -> io::Result<()> {
+    if peer.has_work() {
+        let (bridge, peer) = (Arc::clone(bridge), Arc::clone(peer));
+        return tokio::task::spawn_blocking(move || _ = bridge.finish_some(&peer)).await.map_err(io::Error::other);
+    }
+    while bridge.finish_some(peer) {
+        tokio::task::yield_now().await;
+        peer.wait_for_room(true).await;
+    }
+    Ok(())
 }
 
 /// The first message must be a HELLO with a version in common.

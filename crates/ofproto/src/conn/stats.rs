@@ -2,7 +2,7 @@
 
 use super::asynchronous::port_desc;
 use super::handle::writable;
-use super::peer::Peer;
+use super::peer::{Peer, Unfinished};
 use super::table_features;
 use crate::bridge::{OfPort, Ofproto};
 use crate::flow_table::Criteria;
@@ -12,8 +12,17 @@ use openflow::multipart::{AggregateStats, Entry, ReplyWriter, StatsReply, StatsR
 use openflow::port::PortStats;
 use openflow::types::Kind;
 use openflow::{OfpError, Version};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use xlate::Rule;
+
+/// Flow statistics that are being told: the flows that are left, and the message that they go into.
+#[derive(Debug)]
+pub(crate) struct FlowAnswer {
+    rules: std::vec::IntoIter<Arc<Rule>>,
+    /// Until the last message is sent.
+    writer: Option<ReplyWriter>,
+}
 
 impl Ofproto {
     pub(crate) fn stats(&self, peer: &Peer, version: Version, xid: u32, body: StatsRequest) -> Result<(), OfpError> {
@@ -105,15 +114,20 @@ impl Ofproto {
     ) -> Result<(), OfpError> {
         let mut criteria = criteria(q)?;
         self.place_options(&mut criteria.matching)?;
-        let mut writer = ReplyWriter::new(version, xid, kind).ok_or(OfpError::BrcBadStat)?;
+        let writer = ReplyWriter::new(version, xid, kind).ok_or(OfpError::BrcBadStat)?;
         self.push_stats();
-        for rule in self.collect(&criteria) {
-            if let Some(full) = writer.push(&Entry::Flow(&self.flow_stats_of(&rule))) {
-                peer.send_bytes(full);
-            }
-        }
-        peer.send_bytes(writer.finish());
+        let rules = self.collect(&criteria).into_iter();
+        *peer.unfinished.lock() = Some(Unfinished::Flows(FlowAnswer { rules, writer: Some(writer) }));
         Ok(())
+    }
+
+    /// Adds the next message of an answer to what is sent. Whether there is more to come.
+    pub(super) fn go_on_answering(&self, peer: &Peer, answer: &mut FlowAnswer) -> bool {
+        let FlowAnswer { rules, writer } = answer;
+        let full = rules.find_map(|rule| writer.as_mut()?.push(&Entry::Flow(&self.flow_stats_of(&rule))));
+        let more = full.is_some();
+        peer.send_bytes(full.or_else(|| writer.take().map(ReplyWriter::finish)).unwrap_or_default());
+        more
     }
 
     fn flow_stats_of(&self, rule: &Rule) -> FlowStats {

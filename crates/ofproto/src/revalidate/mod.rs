@@ -100,6 +100,16 @@ impl State {
         self.signal.wake();
     }
 
+    /// The same of several, in their order.
+    pub(crate) fn changed_all(&self, changes: Vec<Change>) {
+        let n = changes.len() as u64;
+        let mut pending = self.pending.lock();
+        changes.into_iter().for_each(|change| pending.add(change));
+        self.seq.fetch_add(n, Ordering::SeqCst);
+        drop(pending);
+        self.signal.wake();
+    }
+
     /// The number of the last change: to be read before a translation begins.
     pub(crate) fn seq(&self) -> u64 {
         self.seq.load(Ordering::SeqCst)

@@ -31,14 +31,16 @@ struct Woken {
     changed: bool,
     stop: bool,
     has_thread: bool,
+    /// The thread lets a burst of changes pass: it looks by itself whether there were any.
+    settling: bool,
 }
 
 impl Signal {
     /// Something has changed.
     pub(crate) fn wake(&self) {
         let mut state = self.state.lock();
-        state.changed = true;
-        if state.has_thread {
+        // Whoever has been woken need not be woken again, which costs more than the change.
+        if !std::mem::replace(&mut state.changed, true) && state.has_thread && !state.settling {
             self.moved.notify_all();
         }
     }
@@ -61,6 +63,23 @@ impl Signal {
             }
         }
         (!state.stop).then(|| std::mem::take(&mut state.changed))
+    }
+
+    /// Waits until a burst of changes is over. `false` if the thread is to end.
+    fn settle(&self) -> bool {
+        let most = Instant::now() + QUIET_MAX;
+        let mut state = self.state.lock();
+        state.settling = true;
+        loop {
+            state.changed = false;
+            let until = (Instant::now() + QUIET).min(most);
+            while !state.stop && !self.moved.wait_until(&mut state, until).timed_out() {}
+            if state.stop || !state.changed || Instant::now() >= most {
+                // What has come meanwhile is for the pass that follows.
+                (state.changed, state.settling) = (false, false);
+                return !state.stop;
+            }
+        }
     }
 }
 
@@ -86,7 +105,7 @@ fn run(switch: &Weak<Switch>, signal: &Signal) {
     let mut full_at = Instant::now();
     loop {
         let Some(changed) = signal.wait(round_at) else { return };
-        if changed && !settle(signal) {
+        if changed && !signal.settle() {
             return;
         }
         let Some(switch) = switch.upgrade() else { return };
@@ -104,18 +123,6 @@ fn run(switch: &Weak<Switch>, signal: &Signal) {
         round_at = began + Duration::from_millis(switch.revalidation.limiter.interval_ms());
         if extent == Extent::Full {
             full_at = began + took * FULL_SHARE;
-        }
-    }
-}
-
-/// Waits until a burst of changes is over. `false` if the thread is to end.
-fn settle(signal: &Signal) -> bool {
-    let most = Instant::now() + QUIET_MAX;
-    loop {
-        match signal.wait((Instant::now() + QUIET).min(most)) {
-            None => return false,
-            Some(true) if Instant::now() < most => {}
-            Some(_) => return true,
         }
     }
 }

@@ -67,7 +67,7 @@ fn a_transaction_is_seen_whole_or_not_at_all() {
     assert_eq!((br.tables()[0].rules.len(), br.n_flows()), (3, 1));
     // When nobody does any more, it goes.
     drop(before);
-    br.reap();
+    br.tidy(br.now());
     assert_eq!(br.tables()[0].rules.len(), 1);
 }
 
@@ -464,6 +464,6 @@ fn translations_see_transactions_whole_while_they_come() {
         done.store(true, std::sync::atomic::Ordering::Relaxed);
         readers.into_iter().for_each(|r| assert!(r.join().expect("no half of a transaction") > 0));
     });
-    br.reap();
+    br.tidy(br.now());
     assert_eq!((br.tables()[0].rules.len(), br.tables()[1].rules.len(), br.n_flows()), (1, 1, 2));
 }

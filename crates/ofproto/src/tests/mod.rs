@@ -190,6 +190,7 @@ impl Client {
 
     fn bytes(&self, bytes: &[u8]) -> Vec<Message> {
         self.bridge.handle(&self.peer, bytes);
+        while self.bridge.finish_some(&self.peer) {}
         self.waiting()
     }
 
@@ -217,6 +218,7 @@ impl Client {
     fn ask(&self, body: StatsRequest) -> StatsReply {
         let mut whole = openflow::multipart::Reassembly::new(64 << 20);
         self.bridge.handle(&self.peer, &encode(self.version, 9, &Message::StatsRequest { more: false, body }));
+        while self.bridge.finish_some(&self.peer) {}
         let mut outgoing = self.outgoing.lock();
         while let Some(bytes) = outgoing.try_next() {
             outgoing.sent(bytes.len());
