@@ -94,11 +94,6 @@ impl OfpError {
         TABLE[self as usize].1
     }
 
-    /// All errors, in the order of their names.
-    pub fn all() -> impl Iterator<Item = Self> {
-        TABLE.iter().map(|row| row.0)
-    }
-
     /// The error of this name.
     pub fn from_name(name: &str) -> Option<Self> {
         TABLE.iter().find(|row| row.1 == name).map(|row| row.0)
