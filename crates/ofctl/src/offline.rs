@@ -10,7 +10,7 @@ use crate::switch::Out;
 use crate::vconn::next_xid;
 use openflow::message::{Options, encode_with};
 use openflow::print::{Style, print};
-use openflow::{FlowModCommand as Cmd, Form, Message, ParsedFlow, parse_flow, parse_flow_line};
+use openflow::{FlowModCommand as Cmd, Form, Message, ParsedFlow, parse_flow};
 use std::fs::File;
 use std::io::{self, Read};
 
@@ -92,7 +92,7 @@ pub fn parse_flows_command(c: &Context, a: &[String]) -> Result {
     let mut all = Vec::new();
     let mut usable = openflow::Protocols::ANY;
     for (n, line) in lines(&text) {
-        let mut parsed = parse_flow_line(line, &Names::default()).map_err(|e| fatal(format!("{}:{n}: {e}", a[0])))?;
+        let mut parsed = parse_flow(line, Cmd::Add, &Names::default()).map_err(|e| fatal(format!("{}:{n}: {e}", a[0])))?;
         normalize(&mut parsed);
         usable = usable & parsed.usable;
         all.push(parsed);

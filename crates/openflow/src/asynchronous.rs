@@ -103,7 +103,7 @@ impl AsyncChange {
     /// Errors: `OFPACFC_INVALID` for reasons that are not known, `OFPACFC_UNSUPPORTED` for other kinds of messages.
     pub(crate) fn decode14(usage: Use, known_packet_in: u32, r: &mut Reader<'_>) -> Result<Self> {
         let mut change = Self::default();
-        property::each(r, |p| {
+        property::each_with(property::OTHER_EXPERIMENTER, r, |p| {
             let ty = usize::from(p.ty);
             let Some(slot) = change.masks.get_mut(ty) else {
                 return match (usage, p.ty) {

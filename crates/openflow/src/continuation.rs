@@ -28,8 +28,8 @@ const PAD: usize = 4;
 /// A list of actions that is left, and in whose name it is carried out.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Left {
-    /// Table and cookie of the flow, if it says so.
-    pub flow: Option<(u8, u64)>,
+    /// Table and cookie of the flow, as they were told last.
+    pub flow: (u8, u64),
     /// What is left of its actions.
     pub actions: Vec<Action>,
 }
@@ -39,7 +39,7 @@ pub struct Left {
 pub struct Continuation {
     /// An UUID by which the switch knows what is its own.
     pub bridge: u128,
-    /// Values on the stack, the lowest first, as they are on the wire.
+    /// Values on the stack, the top one first, as they are on the wire.
     pub stack: Vec<Vec<u8>>,
     /// Mirrors that have the packet.
     pub mirrors: u32,
@@ -57,8 +57,7 @@ impl Continuation {
     /// Reads the bytes of [`crate::packet::PacketIn::continuation`].
     pub fn decode(version: Version, bytes: &[u8]) -> Result<Self> {
         let mut c = Self::default();
-        let mut table = None;
-        let mut flow = None;
+        let mut flow = (0, 0);
         let bytes = bytes.get(PAD..).ok_or(OfpError::BpcBadLen)?;
         property::each(&mut Reader(bytes), |p| {
             match p.ty {
@@ -66,12 +65,12 @@ impl Continuation {
                 STACK => c.stack.push(p.value.0.to_vec()),
                 MIRRORS => c.mirrors = p.u32()?,
                 CONNTRACKED => c.conntracked = true,
-                TABLE_ID => table = Some(p.u8()?),
-                COOKIE => flow = table.take().zip(Some(p.u64()?)),
-                ACTIONS => c.left.push(Left { flow: flow.take(), actions: actions(version, p)? }),
+                TABLE_ID => flow.0 = p.u8()?,
+                COOKIE => flow.1 = p.u64()?,
+                ACTIONS => c.left.push(Left { flow, actions: actions(version, p)? }),
                 ACTION_SET => c.action_set = actions(version, p)?,
                 ODP_PORT => c.odp_port = Some(p.u32()?),
-                _ => return Err(OfpError::BpcBadType),
+                _ => {}
             }
             Ok(())
         })?;
@@ -113,12 +112,12 @@ mod tests {
     fn a_mark_is_read_again() {
         let bytes = Continuation::mark(u128::MAX - 5, (3, 0x99));
         let c = Continuation::decode(V10, &bytes).expect("well-formed");
-        assert_eq!((c.bridge, c.left), (u128::MAX - 5, vec![Left { flow: Some((3, 0x99)), actions: vec![] }]));
+        assert_eq!((c.bridge, c.left), (u128::MAX - 5, vec![Left { flow: (3, 0x99), actions: vec![] }]));
         for len in 0..bytes.len() {
             // Cut short it may be one that says less.
             drop(Continuation::decode(V10, &bytes[..len]));
         }
         assert_eq!(Continuation::decode(V10, &[0; 3]), Err(OfpError::BpcBadLen));
-        assert_eq!(Continuation::decode(V10, &[0, 0, 0, 0, 0x80, 9, 0, 4, 0, 0, 0, 0]), Err(OfpError::BpcBadType));
+        assert_eq!(Continuation::decode(V10, &[0, 0, 0, 0, 0x80, 9, 0, 4, 0, 0, 0, 0]), Ok(Continuation::default()));
     }
 }

@@ -71,8 +71,8 @@ impl CtFlush {
         }
         property::each(r, |p| {
             match p.ty {
-                ORIGINAL => flush.original = p.read(|r| direction(r, &mut flush.is_ipv4))?,
-                REPLY => flush.reply = p.read(|r| direction(r, &mut flush.is_ipv4))?,
+                ORIGINAL => p.read(|r| direction(r, &mut flush.original, &mut flush.is_ipv4))?,
+                REPLY => p.read(|r| direction(r, &mut flush.reply, &mut flush.is_ipv4))?,
                 ZONE => flush.zone = Some(p.u16()?),
                 _ => p.unknown(Unknown::Skip)?,
             }
@@ -120,10 +120,9 @@ impl CtFlush {
     }
 }
 
-/// Reads one direction; the family of its addresses is that of others before it.
-fn direction(r: &mut Reader<'_>, is_ipv4: &mut Option<bool>) -> Result<Direction> {
+/// Reads one direction, of which something may have been told before; the family of its addresses is that of others before it.
+fn direction(r: &mut Reader<'_>, d: &mut Direction, is_ipv4: &mut Option<bool>) -> Result<()> {
     r.skip(PAD)?;
-    let mut d = Direction::default();
     let mut address = |p: property::Property<'_>| -> Result<Ipv6Addr> {
         let address = p.read(|r| r.array::<16>().map(Ipv6Addr::from))?;
         let family = address.to_ipv4_mapped().is_some();
@@ -141,8 +140,7 @@ fn direction(r: &mut Reader<'_>, is_ipv4: &mut Option<bool>) -> Result<Direction
             _ => p.unknown(Unknown::Skip)?,
         }
         Ok(())
-    })?;
-    Ok(d)
+    })
 }
 
 /// An address as text; IPv4's in its own form.

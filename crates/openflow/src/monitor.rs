@@ -92,7 +92,7 @@ impl FlowMonitorRequest {
     }
 
     fn decode14(version: Version, r: &mut Reader<'_>) -> Result<Self> {
-        let (id, out_port, out_group) = (r.u32()?, r.port11()?, r.u32()?);
+        let (id, out_port, out_group) = (r.u32()?, r.clone().port11(), { r.skip(4)?; r.u32()? });
         let (flags, table_id, command) = (r.u16()?, table(r.u8()?), r.u8()?);
         let command = match command {
             0 => Ok(MonitorCommand::Add),
@@ -105,6 +105,8 @@ impl FlowMonitorRequest {
             return Err(OfpError::MofcBadFlags);
         }
         let command = command?;
+        // What is deleted has only a number.
+        let out_port = if command == MonitorCommand::Delete { out_port.unwrap_or(PortNo::ANY) } else { out_port? };
         let own = if flags & flag::OWN14 != 0 { flag::OWN } else { 0 };
         let flags = flags & flag::ALL & !flag::OWN | own;
         Ok(Self { id, command, flags, out_port, out_group, table_id, matching: read_oxm_match(version, r)? })

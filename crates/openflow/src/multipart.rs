@@ -219,6 +219,7 @@ impl AggregateStats {
     fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
         if version >= Version::V15 {
             let counts = Counts::decode(r)?;
+            r.rest();
             return Ok(Self {
                 packet_count: counts.packet_count.unwrap_or(u64::MAX),
                 byte_count: counts.byte_count.unwrap_or(u64::MAX),

@@ -213,6 +213,8 @@ pub fn value_is_valid(field: Field, value: u128) -> bool {
         Field::InPortOxm | Field::ActsetOutput => base::PortNo::from_of11(value as u32).is_some(),
         Field::ArpOp => value <= 0xff,
         Field::NshMdtype => value == 1 || value == 2,
+        // Six bits of the header.
+        Field::NshTtl => value <= 63,
         _ => value & !field.info().full_mask() == 0,
     }
 }
@@ -260,7 +262,12 @@ fn add(matching: &mut Match, field: Field, value: u128, mask: u128, unknown: Unk
     if !mask_is_valid(field, mask) {
         return Err(OfpError::BmcBadMask);
     }
-    if !value_is_valid(field, value) {
+    // Of ERSPAN's fields, nobody asks.
+    let asked = !matches!(
+        field,
+        Field::TunErspanIdx | Field::TunErspanVer | Field::TunErspanDir | Field::TunErspanHwid
+    );
+    if asked && !value_is_valid(field, value) {
         return Err(OfpError::BmcBadValue);
     }
     if unknown == Unknown::Refuse && !prereq::satisfied(field, matching) {
@@ -287,7 +294,11 @@ pub fn decode_nx_match(
 pub fn decode_oxm_match(r: &mut Reader<'_>, unknown: Unknown) -> Result<Match, OfpError> {
     let mut header = *r;
     let (ty, length) = (header.u16().ok_or(OfpError::BmcBadLen)?, header.u16().ok_or(OfpError::BmcBadLen)?);
-    if ty > 1 {
+    // Of metadata there is one form.
+    if unknown == Unknown::Skip && length < 4 {
+        return Err(OfpError::BmcBadLen);
+    }
+    if ty > 1 || unknown == Unknown::Skip && ty != 1 {
         return Err(OfpError::BmcBadType);
     }
     if ty == 0 {

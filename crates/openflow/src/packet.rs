@@ -197,7 +197,7 @@ impl PacketIn {
 
     pub(crate) fn decode_nxt2(version: Version, r: &mut Reader<'_>) -> Result<Self> {
         let mut p = Self::empty();
-        let mut full_len = None;
+        let (mut full_len, mut continues) = (None, false);
         property::each(r, |property| {
             match property.ty {
                 PACKET => p.data = property.value.0.to_vec(),
@@ -208,16 +208,16 @@ impl PacketIn {
                 REASON => p.reason = reason(property.u8()?)?,
                 METADATA => p.metadata = decode_loose(version, property.value.0)?,
                 USERDATA => p.userdata = property.value.0.to_vec(),
-                CONTINUATION => {
-                    Continuation::decode(version, property.value.0)?;
-                    p.continuation = property.value.0.to_vec();
-                }
+                CONTINUATION => (p.continuation, continues) = (property.value.0.to_vec(), true),
                 _ => property.unknown(Unknown::Skip)?,
             }
             Ok(())
         })?;
         if p.data.is_empty() {
             return Err(OfpError::BrcBadLen);
+        }
+        if continues {
+            Continuation::decode(version, &p.continuation)?;
         }
         p.total_len = full_len.unwrap_or(p.data.len() as u32);
         if (p.total_len as usize) < p.data.len() {
@@ -319,9 +319,6 @@ impl PacketOut {
 /// The ingress port, and the rest, of what OpenFlow 1.5 says of a packet to be sent: nothing that is in packets.
 fn split_metadata(mut metadata: Match) -> Result<(PortNo, Match)> {
     let (port, mask) = metadata.get(Field::InPortOxm);
-    if mask == 0 {
-        return Err(OfpError::BrcBadPort);
-    }
     metadata.clear(Field::InPortOxm);
     let in_packets = |f: &&flow::FieldInfo| {
         let of_headers = f.prereq != flow::Prereq::None && f.prereq != flow::Prereq::Ct;
@@ -329,6 +326,9 @@ fn split_metadata(mut metadata: Match) -> Result<(PortNo, Match)> {
     };
     if flow::field::FIELDS.iter().any(|f| in_packets(&f)) {
         return Err(OfpError::BrcPipelineFieldsOnly);
+    }
+    if mask == 0 {
+        return Err(OfpError::BrcBadPort);
     }
     Ok((PortNo(port as u32), metadata))
 }

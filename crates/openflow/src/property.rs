@@ -12,7 +12,7 @@ use crate::wire::{Put, Reader, Result, pad8, patch_len};
 /// The type of properties that an experimenter defines; their values begin with its id and a type of its own.
 pub(crate) const EXPERIMENTER: u16 = 0xffff;
 /// The same where there are two of each kind: for secondaries, or for table misses.
-const OTHER_EXPERIMENTER: u16 = 0xfffe;
+pub(crate) const OTHER_EXPERIMENTER: u16 = 0xfffe;
 
 /// Bytes of type and length.
 const HEADER_LEN: usize = 4;
@@ -31,13 +31,13 @@ pub(crate) struct Property<'a> {
 }
 
 impl<'a> Property<'a> {
-    /// Takes a property with its padding off the front of `r`.
-    pub(crate) fn take(r: &mut Reader<'a>) -> Result<Self> {
+    /// Takes a property with its padding off the front of `r`. Those of types from `experimenters` on are experimenters'.
+    pub(crate) fn take(r: &mut Reader<'a>, experimenters: u16) -> Result<Self> {
         let mut header = r.clone();
         let (ty, len) = (header.u16().map_err(|_| LEN)?, usize::from(header.u16().map_err(|_| LEN)?));
         let whole = r.bytes(len.next_multiple_of(8)).map_err(|_| LEN)?;
         let mut value = Reader(whole.get(HEADER_LEN..len).ok_or(LEN)?);
-        let experimenter = if ty == EXPERIMENTER || ty == OTHER_EXPERIMENTER {
+        let experimenter = if ty >= experimenters {
             let (who, ty) = (value.u32().map_err(|_| LEN)?, value.u32().map_err(|_| LEN)?);
             if who == 0 {
                 return Err(OfpError::BpcBadExperimenter);
@@ -90,9 +90,18 @@ impl<'a> Property<'a> {
 }
 
 /// Reads properties to the end of `r`, each by `one`.
-pub(crate) fn each<'a>(r: &mut Reader<'a>, mut one: impl FnMut(Property<'a>) -> Result<()>) -> Result<()> {
+pub(crate) fn each<'a>(r: &mut Reader<'a>, one: impl FnMut(Property<'a>) -> Result<()>) -> Result<()> {
+    each_with(EXPERIMENTER, r, one)
+}
+
+/// The same where experimenters have types from `experimenters` on.
+pub(crate) fn each_with<'a>(
+    experimenters: u16,
+    r: &mut Reader<'a>,
+    mut one: impl FnMut(Property<'a>) -> Result<()>,
+) -> Result<()> {
     while !r.is_empty() {
-        one(Property::take(r)?)?;
+        one(Property::take(r, experimenters)?)?;
     }
     Ok(())
 }
@@ -160,7 +169,7 @@ mod tests {
         assert_eq!(all(&out).map(|v| v.len()), Ok(3));
         assert_eq!(all(&out).unwrap()[1], (2, vec![7; 5]));
         let mut r = Reader(&out[24..]);
-        assert_eq!(Property::take(&mut r).and_then(Property::u64), Ok(9));
+        assert_eq!(Property::take(&mut r, EXPERIMENTER).and_then(Property::u64), Ok(9));
     }
 
     #[test]
@@ -182,7 +191,7 @@ mod tests {
                 out.put_u32(who);
                 out.put_u32(1);
             });
-            Property::take(&mut Reader(&out)).and_then(|p| p.unknown(Unknown::Refuse).and(Ok(p.value.len())))
+            Property::take(&mut Reader(&out), EXPERIMENTER).and_then(|p| p.unknown(Unknown::Refuse).and(Ok(p.value.len())))
         };
         assert_eq!(of(0), Err(OfpError::BpcBadExperimenter));
         assert_eq!(of(0x1234), Err(OfpError::BpcBadExpType));

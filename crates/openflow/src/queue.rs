@@ -160,8 +160,9 @@ const MAX_RATE: u16 = 2;
 
 impl QueueGetConfigReply {
     pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
-        let port_no = read_port(version, r)?;
-        r.skip(if version == V10 { 6 } else { 4 })?;
+        // Without queues it says nothing.
+        let port_no = if r.len() == 8 { PortNo::ANY } else { read_port(version, &mut r.clone())? };
+        r.skip(8)?;
         Ok(Self { port_no, queues: list(r, |r| decode_queue(version, port_no, r))? })
     }
 
@@ -190,7 +191,9 @@ impl QueueGetConfigReply {
 
 fn decode_queue(version: Version, port_no: PortNo, r: &mut Reader<'_>) -> Result<QueueConfig> {
     let queue_id = r.u32()?;
-    let (port_no, head) = if version < Version::V12 { (port_no, 8) } else { (r.port11()?, 16) };
+    // The port that later versions tell again is the same one.
+    let head = if version < Version::V12 { 8 } else { 16 };
+    r.skip(head - 8 - if head == 16 { 4 } else { 0 })?;
     let len = usize::from(r.u16()?);
     r.skip(if head == 8 { 2 } else { 6 })?;
     let mut q = QueueConfig { port_no, queue_id, min_rate: None, max_rate: None };

@@ -168,11 +168,11 @@ impl TableFeatures {
             .sub(len.checked_sub(2).filter(|_| len >= LEN).ok_or(OfpError::BpcBadLen)?)
             .map_err(|_| OfpError::BpcBadLen)?;
         let (table_id, command) = (r.u8()?, r.u8()?);
-        if table_id == ALL_TABLES {
-            return Err(OfpError::TffcBadTable);
-        }
         if version >= V15 && command > COMMAND_MAX {
             return Err(OfpError::TffcBadCommand);
+        }
+        if table_id == ALL_TABLES {
+            return Err(OfpError::TffcBadTable);
         }
         let flags = r.u32()?;
         let (command, flags) = if version >= V15 { (command, flags) } else { (0, 0) };
@@ -181,20 +181,22 @@ impl TableFeatures {
         let (config, max_entries) = (r.u32()?, r.u32()?);
         let features = Self { table_id, name, metadata_match, metadata_write, config, max_entries, ..Self::default() };
         let mut t = Self { command, flags, ..features };
-        let mut seen = 0u32;
-        property::each(&mut r, |p| {
+        let (mut seen, mut masked) = (0u32, FieldSet::default());
+        property::each_with(property::OTHER_EXPERIMENTER, &mut r, |p| {
             seen |= 1u32.checked_shl(p.ty.into()).unwrap_or(0);
-            t.decode_property(p, unknown)
+            t.decode_property(p, unknown, &mut masked)
         })?;
         if (version < V15 || seen != 0) && seen & REQUIRED != REQUIRED {
             return Err(OfpError::TffcBadFeatures);
         }
         t.any_properties = seen != 0;
         t.complete(seen);
+        // What takes masks can be left out; what cannot be matched at all is nothing to leave out.
+        t.wildcard = t.matching.iter().map(|f| f.id).filter(|f| masked.contains(*f) || t.wildcard.contains(*f)).collect();
         Ok(t)
     }
 
-    /// What is not told of the table-miss flow is as of the others, and what need not be matched can be.
+    /// What is not told of the table-miss flow is as of the others.
     fn complete(&mut self, seen: u32) {
         let missing = |ty: u32| seen & 1 << ty == 0;
         if missing(1) {
@@ -217,11 +219,12 @@ impl TableFeatures {
         }
     }
 
-    fn decode_property(&mut self, property: Property<'_>, unknown: Unknown) -> Result<()> {
+    /// `masked`: fields that can be matched with masks.
+    fn decode_property(&mut self, property: Property<'_>, unknown: Unknown, masked: &mut FieldSet) -> Result<()> {
         let (ty, body) = (property.ty, &mut property.value.clone());
         match ty {
-            MATCH => self.matching = read_fields(body, true)?,
-            WILDCARDS => self.wildcard = read_fields(body, false)?,
+            MATCH => (self.matching, *masked) = read_fields(body, true)?,
+            WILDCARDS => self.wildcard = read_fields(body, false)?.0,
             // Odd numbers are of the table-miss flow.
             0..=7 | 12..=15 => {
                 let flows = if ty & 1 == 0 { &mut self.nonmiss } else { &mut self.miss };
@@ -234,8 +237,8 @@ impl TableFeatures {
                     }
                     4 => flows.write.actions = read_types(body)?,
                     6 => flows.apply.actions = read_types(body)?,
-                    12 => flows.write.set_fields = read_fields(body, false)?,
-                    _ => flows.apply.set_fields = read_fields(body, false)?,
+                    12 => flows.write.set_fields = read_fields(body, false)?.0,
+                    _ => flows.apply.set_fields = read_fields(body, false)?.0,
                 }
             }
             0xfffe | 0xffff => {}
@@ -285,7 +288,7 @@ fn read_types(r: &mut Reader<'_>) -> Result<u32> {
     let mut bits = 0;
     while !r.is_empty() {
         let (ty, len) = (r.u16()?, usize::from(r.u16()?));
-        r.skip(len.checked_sub(4).ok_or(OfpError::BpcBadLen)?)?;
+        len.checked_sub(4).and_then(|n| r.skip(n).ok()).ok_or(OfpError::BpcBadLen)?;
         bits |= 1u32.checked_shl(ty.into()).unwrap_or(0);
     }
     Ok(bits)
@@ -302,8 +305,9 @@ fn put_types(out: &mut Vec<u8>, bits: u32) {
 }
 
 /// A list of OXM headers, which may say that masks are taken, or may not. Those that are unknown are passed over.
-fn read_fields(r: &mut Reader<'_>, masks: bool) -> Result<FieldSet> {
-    let mut set = FieldSet::default();
+/// Gives those that take masks beside all.
+fn read_fields(r: &mut Reader<'_>, masks: bool) -> Result<(FieldSet, FieldSet)> {
+    let (mut set, mut masked) = (FieldSet::default(), FieldSet::default());
     let mut entries = bytes::Reader(r.rest());
     while !entries.is_empty() {
         let header = Header::decode(&mut entries).map_err(|_| OfpError::BpcBadLen)?;
@@ -312,9 +316,12 @@ fn read_fields(r: &mut Reader<'_>, masks: bool) -> Result<FieldSet> {
         }
         if let Some(field) = header.field() {
             set.insert(field);
+            if header.has_mask {
+                masked.insert(field);
+            }
         }
     }
-    Ok(set)
+    Ok((set, masked))
 }
 
 fn put_fields(out: &mut Vec<u8>, set: &FieldSet, masks: bool, version: Version) {

@@ -130,8 +130,11 @@ fn applicable(key: &FlowKey) -> FlowMask {
         mask.0[layout::TUN_ATTR] |= 0xffff << 48;
     }
     mask.add_mask(Field::InPortOxm, u32::MAX.into());
-    for f in [Field::EthSrc, Field::EthDst, Field::EthType, Field::VlanTci] {
-        mask.add_mask(f, f.info().full_mask());
+    // Without an Ethernet header there are none of its fields; the packet type tells what there is.
+    if key.get(Field::PacketType) == 0 {
+        for f in [Field::EthSrc, Field::EthDst, Field::EthType, Field::VlanTci] {
+            mask.add_mask(f, f.info().full_mask());
+        }
     }
     if key.vlan_tci() != 0 {
         mask.0[layout::VLAN] |= 0xffff << 16;

@@ -13,6 +13,8 @@ use crate::wire::{Put, Reader, Result};
 
 /// Bytes of the fields before the match, from OpenFlow 1.1 on.
 const FIELDS_LEN: usize = 40;
+/// Bytes of what OpenFlow 1.0's and Nicira's form share.
+const COMMON10_LEN: usize = 24;
 const NO_BUFFER: u32 = u32::MAX;
 
 fn command(n: u16) -> Result<FlowModCommand> {
@@ -131,7 +133,7 @@ fn read_fields(version: Version, r: &mut Reader<'_>) -> Result<(FlowMod, u16)> {
     }
     let flags = r.u16()?;
     let importance = r.u16()?;
-    fm.importance = if version >= V14 { importance } else { 0 };
+    fm.importance = if version >= V14 && command == FlowModCommand::Add { importance } else { 0 };
     Ok((fm, flags))
 }
 
@@ -172,10 +174,12 @@ pub(crate) fn encode_flow_mod(fm: &FlowMod, version: Version, table_id_ext: bool
 
 /// Reads `NXT_FLOW_MOD`, of which flags and what a flow does depend on the version.
 pub(crate) fn decode_nx_flow_mod(version: Version, table_id_ext: bool, r: &mut Reader<'_>) -> Result<FlowMod> {
-    let (mut fm, flags) = read_common10(r, table_id_ext)?;
+    // What is wrong with the match is told before what is wrong with the fields that stand before it.
+    let mut fields = r.sub(COMMON10_LEN)?;
     let match_len = usize::from(r.u16()?);
     r.skip(6)?;
     let nxm = read_nxm(r, match_len)?;
+    let (mut fm, flags) = read_common10(&mut fields, table_id_ext)?;
     if fm.command == FlowModCommand::Add && nxm.cookie_mask != 0 {
         return Err(OfpError::NxbrcNxmInvalid);
     }

@@ -77,6 +77,8 @@ impl FlowRemoved {
         let (packet_count, byte_count) = (r.u64()?, r.u64()?);
         if !v10 {
             matching = read_oxm_match(version, r)?;
+            // Nothing is known to come after it.
+            r.rest();
         }
         r.finish()?;
         let hard_timeout = if v10 { 0 } else { hard };

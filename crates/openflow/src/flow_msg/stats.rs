@@ -60,7 +60,8 @@ impl FlowStatsRequest {
         r.skip(4)?;
         let (cookie, cookie_mask) = (r.u64()?, r.u64()?);
         let matching = read_oxm_match(version, r)?;
-        r.finish()?;
+        // Nothing is known to come after it.
+        r.rest();
         Ok(Self { matching, table_id, out_port, out_group, cookie, cookie_mask })
     }
 
@@ -138,49 +139,49 @@ impl FlowStats {
         if version >= V15 {
             return Self::decode15(r);
         }
-        let (mut r, table_id) = entry(r)?;
-        let matching = if version == V10 { read_match10(&mut r)? } else { Match::ANY };
+        let (end, table_id) = entry(r)?;
+        let matching = if version == V10 { read_match10(r)? } else { Match::ANY };
         let mut s = Self::blank(table_id, matching);
         (s.duration_sec, s.duration_nsec) = (r.u32()?, r.u32()?);
         (s.priority, s.idle_timeout, s.hard_timeout) = (r.u16()?, r.u16()?, r.u16()?);
+        let mut flags = 0;
         if version == V10 {
             r.skip(6)?;
         } else {
-            let flags = r.u16()?;
-            s.flags = if version >= V13 { read_flags(version, flags)? } else { FlowFlags::default() };
+            flags = r.u16()?;
             let importance = r.u16()?;
             s.importance = if version >= V14 { importance } else { 0 };
             r.skip(2)?;
         }
         (s.cookie, s.packet_count, s.byte_count) = (r.u64()?, r.u64()?, r.u64()?);
-        if version == V10 {
-            s.actions = read_flow_actions(V10, &mut r)?;
-        } else {
-            s.matching = read_oxm_match(version, &mut r)?;
-            s.actions = read_flow_actions(version, &mut r)?;
+        if version > V10 {
+            s.matching = read_oxm_match(version, r)?;
+            s.flags = if version >= V13 { read_flags(version, flags)? } else { FlowFlags::default() };
         }
+        s.actions = read_flow_actions(version, &mut rest_of_entry(version, end, r)?)?;
         Ok(s)
     }
 
     /// OpenFlow 1.5 describes flows (`OFPMP_FLOW_DESC`), with counts as a list (section 7.3.5.2).
     fn decode15(r: &mut Reader<'_>) -> Result<Self> {
-        let len = usize::from(r.u16()?);
-        let mut r = r.sub(len.checked_sub(2).ok_or(OfpError::BrcBadLen)?)?;
+        let before = r.len();
+        let end = before.wrapping_sub(r.u16()?.into());
         r.skip(2)?;
         let mut s = Self::blank(r.u8()?, Match::ANY);
         r.skip(1)?;
         (s.priority, s.idle_timeout, s.hard_timeout) = (r.u16()?, r.u16()?, r.u16()?);
         s.flags = read_flags(V15, r.u16()?)?;
         (s.importance, s.cookie) = (r.u16()?, r.u64()?);
-        s.matching = read_oxm_match(V15, &mut r)?;
-        s.set_counts(Counts::decode(&mut r)?);
-        s.actions = read_flow_actions(V15, &mut r)?;
+        s.matching = read_oxm_match(V15, r)?;
+        s.set_counts(Counts::decode(r)?);
+        s.actions = read_flow_actions(V15, &mut rest_of_entry(V15, end, r)?)?;
         Ok(s)
     }
 
     fn set_counts(&mut self, counts: Counts) {
         (self.duration_sec, self.duration_nsec) = counts.duration.unwrap_or((u32::MAX, u32::MAX));
-        self.idle_age = counts.idle_time.map(|(sec, _)| sec.try_into().unwrap_or(u16::MAX));
+        let known = counts.idle_time.filter(|(sec, _)| *sec <= i32::MAX as u32);
+        self.idle_age = known.map(|(sec, _)| sec.try_into().unwrap_or(u16::MAX));
         self.packet_count = counts.packet_count.unwrap_or(u64::MAX);
         self.byte_count = counts.byte_count.unwrap_or(u64::MAX);
     }
@@ -273,7 +274,7 @@ impl FlowStats {
     }
 
     pub(crate) fn decode_nx(r: &mut Reader<'_>) -> Result<Self> {
-        let (mut r, table_id) = entry(r)?;
+        let (end, table_id) = entry(r)?;
         let mut s = Self::blank(table_id, Match::ANY);
         (s.duration_sec, s.duration_nsec) = (r.u32()?, r.u32()?);
         (s.priority, s.idle_timeout, s.hard_timeout) = (r.u16()?, r.u16()?, r.u16()?);
@@ -281,8 +282,8 @@ impl FlowStats {
         // Ages are one more than they say, so that 0 stands for unknown.
         (s.idle_age, s.hard_age) = (r.u16()?.checked_sub(1), r.u16()?.checked_sub(1));
         (s.cookie, s.packet_count, s.byte_count) = (r.u64()?, r.u64()?, r.u64()?);
-        s.matching = read_nxm(&mut r, len)?.matching;
-        s.actions = read_flow_actions(V10, &mut r)?;
+        s.matching = read_nxm(r, len)?.matching;
+        s.actions = read_flow_actions(V10, &mut rest_of_entry(V10, end, r)?)?;
         Ok(s)
     }
 
@@ -331,11 +332,22 @@ impl FlowStats {
     }
 }
 
-/// The length and table that an entry begins with; the reader of what follows in it.
-fn entry<'a>(r: &mut Reader<'a>) -> Result<(Reader<'a>, u8)> {
-    let len = usize::from(r.u16()?);
-    let mut body = r.sub(len.checked_sub(2).ok_or(OfpError::BrcBadLen)?)?;
-    let table = body.u8()?;
-    body.skip(1)?;
-    Ok((body, table))
+/// The length and table that an entry begins with: how many bytes are left where it ends (if that is beyond the end, a number
+/// that is too large), and the table.
+fn entry(r: &mut Reader<'_>) -> Result<(usize, u8)> {
+    let before = r.len();
+    let end = before.wrapping_sub(r.u16()?.into());
+    let table = r.u8()?;
+    r.skip(1)?;
+    Ok((end, table))
+}
+
+/// What is left of the entry that ends where `end` bytes are left.
+fn rest_of_entry<'a>(version: Version, end: usize, r: &mut Reader<'a>) -> Result<Reader<'a>> {
+    let too_long = if version == V10 { OfpError::BrcBadLen } else { OfpError::BicBadLen };
+    if end > isize::MAX as usize {
+        return Err(too_long);
+    }
+    let len = r.len().checked_sub(end).ok_or(OfpError::BrcBadLen)?;
+    r.sub(len)
 }

@@ -56,7 +56,9 @@ impl GroupMod {
             check_command_bucket(command, gm.command_bucket_id)?;
             let mut buckets = r.sub(buckets_len)?;
             gm.buckets = read_extended_buckets(version, known_kind, &mut buckets)?;
-            gm.properties = GroupProperties::decode(r, known_kind)?;
+            if GroupKind::from_wire(kind).is_some() {
+                gm.properties = GroupProperties::decode(r, known_kind)?;
+            }
         } else {
             gm.buckets = read_buckets(version, r)?;
             if version >= Version::V13 && gm.command == GroupCommand::Delete && !gm.buckets.is_empty() {
@@ -66,6 +68,9 @@ impl GroupMod {
         if GroupKind::from_wire(kind).is_none() {
             return Err(OfpError::GmfcBadType);
         }
+        if gm.kind == GroupKind::Indirect && gm.command != GroupCommand::Delete && gm.buckets.len() != 1 {
+            return Err(OfpError::GmfcInvalidGroup);
+        }
         if GroupCommand::from_wire(command).is_none() {
             return Err(OfpError::GmfcBadCommand);
         }
@@ -73,13 +78,10 @@ impl GroupMod {
         Ok(gm)
     }
 
-    /// Checks what its kind asks of a group.
+    /// Checks what its kind asks of a group's buckets.
     ///
     /// Errors: `OFPGMFC_INVALID_GROUP`, `OFPGMFC_BAD_BUCKET`, `OFPGMFC_WATCH_UNSUPPORTED`.
     fn check(&self) -> Result<()> {
-        if self.kind == GroupKind::Indirect && self.command != GroupCommand::Delete && self.buckets.len() != 1 {
-            return Err(OfpError::GmfcInvalidGroup);
-        }
         if self.command == GroupCommand::RemoveBucket && !self.buckets.is_empty() {
             return Err(OfpError::GmfcBadBucket);
         }
@@ -377,7 +379,8 @@ impl GroupStats {
         let (duration_sec, duration_nsec) =
             if has_duration(version) { (body.u32()?, body.u32()?) } else { (u32::MAX, u32::MAX) };
         let mut buckets = Vec::new();
-        while !body.is_empty() {
+        // What is left behind the last whole one is nothing.
+        while body.len() >= 16 {
             buckets.push(BucketStats { packet_count: body.u64()?, byte_count: body.u64()? });
         }
         Ok(Self { group_id, ref_count, packet_count, byte_count, duration_sec, duration_nsec, buckets })

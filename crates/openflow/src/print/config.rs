@@ -99,7 +99,7 @@ pub(super) fn features(version: Version, f: &Features, style: Style<'_>, out: &m
     out.push_str("\ncapabilities: ");
     bit_names(f.capabilities, &CAPABILITIES, out);
     out.push('\n');
-    if version == V10 && f.actions != 0 {
+    if version == V10 && f.actions & 0xfff != 0 {
         out.push_str("actions: ");
         actions(version, f.actions, out);
         out.push('\n');

@@ -30,7 +30,8 @@ pub(super) fn group_mod(m: &GroupMod, style: Style<'_>, out: &mut String) {
         GroupCommand::AddOrModify => "ADD_OR_MOD",
     };
     put!(out, "\n {command} ");
-    if m.command.is_of_buckets() {
+    let extended = style.version == V10 || style.version >= V15;
+    if m.command.is_of_buckets() && extended {
         out.push_str("command_bucket_id:");
         match m.command_bucket_id {
             BUCKET_FIRST => out.push_str("first"),

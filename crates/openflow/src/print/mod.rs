@@ -160,7 +160,7 @@ fn print_decodable(msg: &[u8], style: Style<'_>, out: &mut String) {
         Err(DecodeError { error, .. }) => {
             out.truncate(start);
             before_error(msg, &head, Style { version: head.version, ..style }, out);
-            if !out.contains('\n') {
+            if out.ends_with(':') {
                 out.push(' ');
             } else if !out.ends_with('\n') {
                 out.push('\n');
@@ -433,6 +433,7 @@ pub fn hex_lines(bytes: &[u8], out: &mut String) {
         for (n, b) in line.iter().enumerate() {
             put!(out, "{}{b:02x}", if n == 8 { '-' } else { ' ' });
         }
+        out.push_str(if line.len() == 8 { "-" } else { "" });
         out.push('\n');
     }
 }

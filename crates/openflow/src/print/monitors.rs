@@ -32,8 +32,9 @@ fn request(m: &FlowMonitorRequest, style: Style<'_>, out: &mut String) {
         out.push_str(" out_port=");
         style.port(m.out_port, out);
     }
-    if m.out_group != GROUP_ANY {
-        put!(out, " out_group={}", m.out_group);
+    if m.out_group != GROUP_ANY && m.out_group != 0 {
+        // Reserved numbers are written as negative ones.
+        put!(out, " out_group={}", m.out_group.cast_signed());
     }
     if let Some(id) = m.table_id {
         out.push_str(" table=");

@@ -81,7 +81,7 @@ fn left(c: &Continuation, style: Style<'_>, out: &mut String) {
     }
     if !c.stack.is_empty() {
         out.push_str(" continuation.stack=(top)");
-        for value in c.stack.iter().rev() {
+        for value in &c.stack {
             let digits = value.iter().map(|b| format!("{b:02x}")).collect::<String>();
             let digits = digits.trim_start_matches('0');
             put!(out, " {}{digits}", if digits.is_empty() { "0" } else { "0x" });
@@ -100,11 +100,9 @@ fn left(c: &Continuation, style: Style<'_>, out: &mut String) {
             if i > 0 {
                 out.push(',');
             }
-            if let Some((table, cookie)) = left.flow {
-                put!(out, "unroll_xlate(table={table}, cookie={cookie})");
-            }
+            put!(out, "unroll_xlate(table={}, cookie={})", left.flow.0, left.flow.1);
             if !left.actions.is_empty() {
-                out.push_str(if left.flow.is_some() { "," } else { "" });
+                out.push(',');
                 crate::action::format::format_actions(out, &left.actions, style.ports, style.version);
             }
         }

@@ -3,6 +3,7 @@
 use super::{Style, bit_names, counter, duration};
 use crate::port::{PortDesc, PortMod, PortReason, PortStats, PortStatus, config as pc, features as pf, state as ps};
 use crate::queue::{QUEUE_ALL, QueueConfig, QueueGetConfigReply, QueueStats, QueueStatsRequest};
+use base::PortNo;
 use std::fmt::Write;
 
 const CONFIG: [(u32, &str); 7] = [
@@ -15,13 +16,7 @@ const CONFIG: [(u32, &str); 7] = [
     (pc::NO_PACKET_IN, "NO_PACKET_IN"),
 ];
 
-const STATE: [(u32, &str); 5] = [
-    (ps::LINK_DOWN, "LINK_DOWN"),
-    (ps::BLOCKED, "BLOCKED"),
-    (ps::LIVE, "LIVE"),
-    (ps::STP_LEARN, "STP_LEARN"),
-    (ps::STP_FORWARD, "STP_FORWARD"),
-];
+const STATE: [(u32, &str); 3] = [(ps::LINK_DOWN, "LINK_DOWN"), (ps::BLOCKED, "BLOCKED"), (ps::LIVE, "LIVE")];
 
 const FEATURES: [(u32, &str); 16] = [
     (1 << 0, "10MB-HD"),
@@ -44,17 +39,22 @@ const FEATURES: [(u32, &str); 16] = [
 
 /// A port's description, over several lines.
 pub fn port_desc(p: &PortDesc, _style: Style<'_>, out: &mut String) {
-    // As much of the name as can be printed.
-    let name = p.name.split(|c: char| !matches!(c, ' '..='~')).next().unwrap_or_default();
+    // As much of the name as can be printed, and as there is room for.
+    let name: String = p.name.chars().take_while(|c| matches!(c, ' '..='~')).take(15).collect();
     out.push(' ');
     flow::text::format_port(p.port_no, &flow::NoNames, out);
     put!(out, "({name}): addr:{}\n     config:     ", p.hw_addr);
     bit_names(p.config, &CONFIG, out);
     out.push_str("\n     state:      ");
-    if p.state & ps::STP_MASK == ps::STP_BLOCK {
+    let tree = p.state & ps::STP_MASK;
+    if tree != 0 {
         // The two bits of the spanning tree's state are one name, which has no blank after it.
-        out.push_str("STP_BLOCK");
-        if p.state != ps::STP_BLOCK {
+        out.push_str(match tree {
+            ps::STP_LEARN => "STP_LEARN",
+            ps::STP_FORWARD => "STP_FORWARD",
+            _ => "STP_BLOCK",
+        });
+        if p.state != tree {
             bit_names(p.state & !ps::STP_MASK, &STATE, out);
         }
     } else {
@@ -209,11 +209,13 @@ pub(super) fn queue_stats(all: &[QueueStats], style: Style<'_>, out: &mut String
 pub(super) fn queue_configs(queues: &[QueueConfig], style: Style<'_>, out: &mut String) {
     let mut queues: Vec<_> = queues.iter().collect();
     queues.sort_by_key(|q| (q.port_no, q.queue_id));
-    let mut port_no = None;
+    out.push_str(if queues.is_empty() { "" } else { " " });
+    // There is no port 0, so it has no line.
+    let mut port_no = PortNo(0);
     for q in queues {
-        if port_no != Some(q.port_no) {
-            out.push_str(if port_no.is_none() { " port=" } else { "port=" });
-            port_no = Some(q.port_no);
+        if port_no != q.port_no {
+            out.push_str("port=");
+            port_no = q.port_no;
             style.port(q.port_no, out);
             out.push('\n');
         }

@@ -207,9 +207,11 @@ fn table_features(f: &TableFeatures, previous: Option<&TableFeatures>, style: St
     if f.max_entries != 0 {
         put!(out, "    max_entries={}\n", f.max_entries);
     }
-    if f.nonmiss.instructions != 0 && previous.is_some_and(|p| same_flows(p, f)) {
+    let none = FlowFeatures::default();
+    if f.nonmiss == none && f.miss == none {
+    } else if previous.is_some_and(|p| same_flows(p, f)) {
         out.push_str("    (same instructions)\n");
-    } else if f.nonmiss.instructions != 0 {
+    } else {
         let prev = previous.map(|p| &p.nonmiss);
         if f.nonmiss == f.miss {
             out.push_str("    instructions (table miss and others):\n");
@@ -266,7 +268,7 @@ fn flow_features(f: &FlowFeatures, previous: Option<&FlowFeatures>, style: Style
         INSTRUCTIONS.iter().filter(|(bit, _)| f.instructions & 1 << bit != 0).map(|(_, n)| *n).collect();
     if previous.is_some_and(|p| p.instructions == f.instructions) {
         out.push_str("      (same instructions)\n");
-    } else {
+    } else if !list.is_empty() {
         put!(out, "      instructions: {}\n", list.join(" "));
     }
     if (f.write, f.apply) == <(ActionFeatures, ActionFeatures)>::default() {
@@ -289,7 +291,9 @@ fn flow_features(f: &FlowFeatures, previous: Option<&FlowFeatures>, style: Style
 
 fn action_features(f: &ActionFeatures, style: Style<'_>, out: &mut String) {
     let list = action_names(style.version, f.actions);
-    put!(out, "        actions: {}\n", list.join(" "));
+    if !list.is_empty() {
+        put!(out, "        actions: {}\n", list.join(" "));
+    }
     if !f.set_fields.is_empty() {
         put!(out, "        supported on Set-Field: {}\n", squeeze(&names(&f.set_fields, |_| true)).join(" "));
     }

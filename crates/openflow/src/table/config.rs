@@ -41,17 +41,22 @@ pub struct TableProperties {
 }
 
 impl TableProperties {
-    /// `one` decides about those that are not known.
-    fn decode(r: &mut Reader<'_>, mut one: impl FnMut(&property::Property<'_>) -> Result<()>) -> Result<Self> {
+    /// `unknown`: what becomes of those that are not known; where they are refused, so are values that cannot be set.
+    fn decode(r: &mut Reader<'_>, unknown: Unknown) -> Result<Self> {
         let mut all = Self::default();
         property::each(r, |p| {
             match p.ty {
                 EVICTION => all.eviction_flags = Some(p.u32()?),
                 VACANCY => {
                     let [down, up, current, _] = p.u32()?.to_be_bytes();
+                    // What the vacancy is cannot be set.
+                    if unknown == Unknown::Refuse && (down > up || current != 0) {
+                        return Err(OfpError::BpcBadValue);
+                    }
                     all.vacancy = Some(Vacancy { down, up, current });
                 }
-                _ => one(&p)?,
+                _ if unknown == Unknown::Refuse => return Err(OfpError::BrcBadType),
+                _ => {}
             }
             Ok(())
         })?;
@@ -85,14 +90,10 @@ impl TableMod {
         r.skip(3)?;
         let config = r.u32()?;
         let properties = if version >= V14 {
-            TableProperties::decode(r, |_| Err(OfpError::BrcBadType))?
+            TableProperties::decode(r, Unknown::Refuse)?
         } else {
             TableProperties::default()
         };
-        // What the vacancy is cannot be set.
-        if properties.vacancy.is_some_and(|v| v.down > v.up || v.current != 0) {
-            return Err(OfpError::BpcBadValue);
-        }
         Ok(Self { table_id, config, properties })
     }
 
@@ -124,7 +125,7 @@ impl TableDesc {
         let table_id = r.u8()?;
         r.skip(1)?;
         let config = r.u32()?;
-        Ok(Self { table_id, config, properties: TableProperties::decode(&mut r, |p| p.unknown(Unknown::Skip))? })
+        Ok(Self { table_id, config, properties: TableProperties::decode(&mut r, Unknown::Skip)? })
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
@@ -165,7 +166,10 @@ impl TableStatus {
             _ => return Err(OfpError::BpcBadValue),
         };
         r.skip(7)?;
-        Ok(Self { reason, desc: TableDesc::decode(r)? })
+        let desc = TableDesc::decode(r)?;
+        // Nothing is known to come after it.
+        r.rest();
+        Ok(Self { reason, desc })
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {

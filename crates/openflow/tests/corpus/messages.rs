@@ -142,9 +142,9 @@ pub const KINDS: &[Kind] = &[
         nx(26, cat(&[&g.u32().to_be_bytes(), &g.u16().to_be_bytes(), &g.pad(10), &tlv_maps(g)]))
     }),
     kind("NX async 2", ALL, 1, |g, _, _| nx(27, async14(g))),
-    kind("NX resume", ALL, 2, |g, p, _| nx(28, packet_in2(g, p))),
+    kind("NX resume", ALL, 2, |g, p, v| nx(28, packet_in2(g, p, v))),
     kind("NX flush zone", ALL, 1, |g, _, _| nx(29, cat(&[&g.pad(6), &g.u16().to_be_bytes()]))),
-    kind("NX packet in 2", ALL, 4, |g, p, _| nx(30, packet_in2(g, p))),
+    kind("NX packet in 2", ALL, 4, |g, p, v| nx(30, packet_in2(g, p, v))),
     kind("NX group mod", &[V10, V11, V12, V13, V14], 3, |g, p, v| nx(31, group_mod(g, p, v, true))),
     kind("NX flush", ALL, 3, |g, _, _| nx(32, ct_flush(g))),
     kind("NX request forward", &[V10, V11, V12], 1, |g, p, v| nx(132, request_forward(g, p, v))),
@@ -253,7 +253,8 @@ pub fn damage(g: &mut Gen, message: &[u8]) -> Vec<u8> {
     let mut bytes = message.to_vec();
     match g.below(8) {
         0 | 1 => bytes.truncate(8 + g.below(bytes.len() as u64 - 7) as usize),
-        2 => {
+        // What comes behind statistics is another entry, or the beginning of one.
+        2 if !(16..=19).contains(&bytes[1]) => {
             let n = g.of(&[1, 4, 8, 16]);
             let zeros = g.once_in(2);
             let more = if zeros { vec![0; n] } else { g.some(n) };
@@ -317,7 +318,7 @@ fn raw11(g: &mut Gen) -> Vec<u8> {
     let wildcards = g.flags(0x3ff) as u32;
     let vlan = g.of(&[0xffff, 0xfffe, 5, 0, 0xfff, 0x1000]) as u16;
     let (ty, proto) = (g.of(&[0x800u16, 0x806, 0x86dd, 0x8847, 0x8848, 0x5ff]), g.of(&[6u8, 17, 1, 58, 132, 0]));
-    let mut mask = |g: &mut Gen, n: usize| match g.below(3) {
+    let mask = |g: &mut Gen, n: usize| match g.below(3) {
         0 => vec![0; n],
         1 => vec![0xff; n],
         _ => g.some(n),
@@ -352,7 +353,7 @@ fn flow_actions(matching: &Match, actions: &[Action], version: Version) -> Vec<u
 fn action_list(g: &mut Gen, pool: &Pool, version: Version) -> Vec<u8> {
     loop {
         let (matching, actions) = pool.any(g);
-        if actions.iter().any(Action::is_instruction) {
+        if actions.iter().any(|a| a.is_instruction() || matches!(a, Action::Conjunction { .. })) {
             continue;
         }
         let mut out = Vec::new();
@@ -375,7 +376,7 @@ fn hello(g: &mut Gen) -> Vec<u8> {
 }
 
 fn error(g: &mut Gen, pool: &Pool, version: Version) -> Vec<u8> {
-    let known: Vec<OfpError> = crate::errors().filter(|e| e.number(version).is_some()).collect();
+    let known: Vec<OfpError> = OfpError::all().filter(|e| e.number(version).is_some()).collect();
     let number = match g.below(10) {
         0 => cat(&[&g.u16().to_be_bytes(), &g.u16().to_be_bytes()]),
         1 => cat(&[&[0xff, 0xff], &g.u16().to_be_bytes(), &g.of(&[NICIRA, ONF, 5]).to_be_bytes()]),
@@ -692,7 +693,7 @@ fn nx_packet_in(g: &mut Gen, pool: &Pool) -> Vec<u8> {
     cat(&[&head, &matching, &g.pad(2), &data])
 }
 
-fn packet_in2(g: &mut Gen, pool: &Pool) -> Vec<u8> {
+fn packet_in2(g: &mut Gen, pool: &Pool, version: Version) -> Vec<u8> {
     let data = g.frame();
     let mut out = if g.once_in(10) { Vec::new() } else { property(0, &data) };
     let more = g.properties(6, &mut |g| match g.below(9) {
@@ -709,7 +710,7 @@ fn packet_in2(g: &mut Gen, pool: &Pool) -> Vec<u8> {
             let n = g.below(9) as usize;
             (7, g.some(n))
         }
-        _ if g.once_in(2) => continuation(g, pool),
+        _ if g.once_in(2) => continuation(g, pool, version),
         _ => {
             let n = 4 * g.below(4) as usize;
             (g.choice(12) as u16, g.some(n))
@@ -720,7 +721,7 @@ fn packet_in2(g: &mut Gen, pool: &Pool) -> Vec<u8> {
 }
 
 /// NXPINT_CONTINUATION: what Open vSwitch's switch puts there.
-fn continuation(g: &mut Gen, pool: &Pool) -> (u16, Vec<u8>) {
+fn continuation(g: &mut Gen, pool: &Pool, version: Version) -> (u16, Vec<u8>) {
     let inner = g.properties(5, &mut |g| match g.below(9) {
         0 => (0x8000, g.some(16)),
         1 => (0x8001, cat(&[&[0; 4], &g.some(12)])),
@@ -730,7 +731,6 @@ fn continuation(g: &mut Gen, pool: &Pool) -> (u16, Vec<u8>) {
         5 => (0x8005, cat(&[&[0; 4], &g.u64().to_be_bytes()])),
         6 | 7 => {
             let ty = 0x8006 + g.below(2) as u16;
-            let version = g.of(&[V10, V13]);
             (ty, cat(&[&[0; 4], &action_list(g, pool, version)]))
         }
         _ => (0x8008, vec![0, 0, 0, 1]),
@@ -817,7 +817,8 @@ fn stats_list(g: &mut Gen) -> Vec<u8> {
         let class = g.of(&[0x8002u16, 0x8002, 0x8002, 0x8002, 0xffff, 0x8001]);
         let value = match field {
             3 => g.u32().to_be_bytes().to_vec(),
-            0 | 1 => duration(g),
+            0 => duration(g),
+            1 => cat(&[&u32::from(g.u16()).to_be_bytes(), &[0; 4]]),
             _ => g.u64().to_be_bytes().to_vec(),
         };
         body.extend(cat(&[&class.to_be_bytes(), &[field << 1, value.len() as u8], &value]));
@@ -963,7 +964,7 @@ fn bucket(g: &mut Gen, pool: &Pool, version: Version, new: bool) -> Vec<u8> {
 }
 
 fn group_properties(g: &mut Gen) -> Vec<u8> {
-    let mut one = |g: &mut Gen| {
+    let one = |g: &mut Gen| {
         let method = g.of(&[&b"hash"[..], b"dp_hash", b"other", b""]);
         let mut name = method.to_vec();
         name.resize(16, 0);
@@ -1019,7 +1020,10 @@ fn group_stats(g: &mut Gen, timed: bool) -> Vec<u8> {
 fn group_features(g: &mut Gen) -> Vec<u8> {
     let (types, capabilities) = (g.flags(15) as u32, g.flags(15) as u32);
     let numbers: Vec<u8> = (0..4).flat_map(|_| g.u32().to_be_bytes()).collect();
-    let actions: Vec<u8> = (0..4).flat_map(|_| (g.flags(0x1fff_fff1) as u32).to_be_bytes()).collect();
+    let actions: Vec<u8> = (0..4).flat_map(|_| {
+            let pbb = if g.once_in(12) { 3 << 26 } else { 0 };
+            (g.flags(0x13ff_fff1 | pbb) as u32 & (0x13ff_fff1 | pbb as u32)).to_be_bytes()
+        }).collect();
     cat(&[&types.to_be_bytes(), &capabilities.to_be_bytes(), &numbers, &actions])
 }
 
@@ -1105,7 +1109,7 @@ fn table_stats(g: &mut Gen, version: Version) -> Vec<u8> {
             }
             V12 => {
                 let fields: Vec<u8> = (0..2).flat_map(|_| g.flags(0xf_ffff_ffff).to_be_bytes()).collect();
-                let acts: Vec<u8> = (0..2).flat_map(|_| (g.flags(0xfff_f801) as u32).to_be_bytes()).collect();
+                let acts: Vec<u8> = (0..2).flat_map(|_| (g.flags(0x3ff_f801) as u32 & 0x3ff_f801).to_be_bytes()).collect();
                 let sets: Vec<u8> = (0..2).flat_map(|_| g.flags(0xf_ffff_ffff).to_be_bytes()).collect();
                 let rest: Vec<u8> = [0x3f, 3].iter().flat_map(|m| (g.flags(*m) as u32).to_be_bytes()).collect();
                 let head = cat(&[&[table], &g.pad(7), &g.name(32), &fields, &acts, &sets, &numbers(g, 2)]);
@@ -1117,34 +1121,46 @@ fn table_stats(g: &mut Gen, version: Version) -> Vec<u8> {
 }
 
 fn table_features(g: &mut Gen, version: Version) -> Vec<u8> {
-    let properties = g.properties(9, &mut |g| {
-        let ty = g.of(&[0u16, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14, 15, 0, 2, 4, 8, 9, 11, 16, 0xfffe, 0xffff]);
-        match ty {
+    let mut types = vec![0u16, 2, 4, 6, 8, 10, 12, 14];
+    for ty in [1, 3, 5, 7, 13, 15] {
+        if g.once_in(2) {
+            types.push(ty);
+        }
+    }
+    if g.once_in(6) {
+        types.push(g.of(&[9, 11, 16, 0xfffe, 0xffff]));
+        types.remove(g.below(8) as usize);
+    }
+    let properties: Vec<u8> = types.into_iter().flat_map(|ty| {
+        let (ty, body) = match ty {
             // Lists of instructions.
             0 | 1 => {
-                let all = several(g, 5, |g| cat(&[&(1 + g.below(6) as u16).to_be_bytes(), &[0, if g.once_in(9) { 8 } else { 4 }]]));
-                (ty, if all.len() % 8 == 4 || all.is_empty() { all } else { all })
+                let all = several(g, 5, |g| cat(&[&(1 + g.below(6) as u16).to_be_bytes(), &[0, 4]]));
+                (ty, all)
             }
             2 | 3 => {
                 let n = g.below(6) as usize;
                 (ty, g.some(n))
             }
             4..=7 => {
-                let list = [0u16, 11, 12, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 99];
+                let list = [0u16, 11, 12, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 28, 99];
                 (ty, several(g, 6, |g| cat(&[&g.of(&list).to_be_bytes(), &[0, 4]])))
             }
             8 | 10 | 12..=15 => {
-                let headers = [
-                    [0x80u8, 0, 0, 4], [0x80, 0, 4, 8], [0x80, 0, 6, 6], [0x80, 0, 7, 12], [0x80, 0, 0x0a, 2], [0x80, 0, 0x0d, 4],
-                    [0x80, 0, 0x16, 4], [0x80, 0, 0x17, 8], [0, 1, 0, 4], [0, 1, 1, 8], [0x80, 0, 0x20, 1], [0x80, 1, 0, 8],
-                    [0x80, 0, 0x7e, 4], [0, 1, 0x50, 124],
+                // Fields that take masks, and how long they are; and others.
+                let maskable = [(0x02u8, 8u8), (0x03, 6), (0x06, 2), (0x0b, 4), (0x0d, 2), (0x1a, 16), (0x1b, 16)];
+                let mut headers: Vec<[u8; 4]> = vec![
+                    [0x80, 0, 0, 4], [0x80, 0, 0x0a, 2], [0x80, 0, 0x0e, 1], [0x80, 0, 0x14, 1], [0x80, 0, 0x2a, 2], [0x80, 0, 0x7e, 4],
                 ];
+                let masks = ty == 8 || g.once_in(30);
+                headers.extend(maskable.map(|(n, len)| [0x80, 0, n << 1 | u8::from(masks), len << u8::from(masks)]));
                 (ty, several(g, 6, |g| g.of(&headers).to_vec()))
             }
             0xfffe | 0xffff => (ty, g.experimenter().1),
             _ => (ty, vec![0; 4]),
-        }
-    });
+        };
+        property(ty, &body)
+    }).collect();
     let command = if version >= V14 { g.choice(3) as u8 } else { 0 };
     let (caps, most) = (g.flags(15) as u32, g.u32());
     let head = cat(&[&[g.u8(), command], &g.pad(4), &g.name(32), &numbers(g, 2)]);

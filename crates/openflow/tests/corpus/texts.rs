@@ -513,22 +513,6 @@ pub fn flow(g: &mut Gen) -> String {
     out
 }
 
-/// A line of a file of flows, which may begin with what is to be done.
-pub fn line(g: &mut Gen) -> String {
-    match g.below(12) {
-        0 => format!("modify {}", flow(g)),
-        1 => format!("modify_strict {}", flow(g)),
-        2 => format!("modify cookie=0x5/0x7,{}", flow(g)),
-        3 => {
-            let filter = ["", "out_port=3,", "out_group=5,", "cookie=1/-1,", "cookie=0x10/0xf0,out_port=LOCAL,", "table=3,"];
-            let word = g.of(&["delete", "delete_strict"]);
-            format!("{word} {}{}", g.of(&filter), matching(g).0)
-        }
-        4 => format!("add {}", flow(g)),
-        _ => flow(g),
-    }
-}
-
 /// A flow with something wrong in it, most of the time.
 pub fn damaged(g: &mut Gen) -> String {
     let mut bytes = flow(g).into_bytes();

@@ -1,0 +1,125 @@
+//! Flows from text to bytes, in each format that can carry them.
+
+use crate::make::Gen;
+use crate::{oracle, texts};
+use flow::NoNames;
+use openflow::message::{Form, Message, Options, encode_with};
+use openflow::{FlowModCommand, ParsedFlow, Protocols, Version, parse_flow};
+use std::path::Path;
+
+/// A way to send flows.
+#[derive(Clone, Copy, Debug)]
+pub struct Wire {
+    pub name: &'static str,
+    pub version: Version,
+    pub form: Form,
+    pub table_id: bool,
+    pub protocol: Protocols,
+}
+
+const fn wire(name: &'static str, version: Version, form: Form, table_id: bool, protocol: Protocols) -> Wire {
+    Wire { name, version, form, table_id, protocol }
+}
+
+pub const WIRES: [Wire; 9] = [
+    wire("OpenFlow10-table_id", Version::V10, Form::Standard, false, Protocols::OF10_STD),
+    wire("OpenFlow10+table_id", Version::V10, Form::Standard, true, Protocols::OF10_STD_TID),
+    wire("NXM-table_id", Version::V10, Form::Nicira, false, Protocols::OF10_NXM),
+    wire("NXM+table_id", Version::V10, Form::Nicira, true, Protocols::OF10_NXM_TID),
+    wire("OpenFlow11", Version::V11, Form::Standard, false, Protocols::OF11_STD),
+    wire("OXM-OpenFlow12", Version::V12, Form::Standard, false, Protocols::OF12_OXM),
+    wire("OXM-OpenFlow13", Version::V13, Form::Standard, false, Protocols::OF13_OXM),
+    wire("OXM-OpenFlow14", Version::V14, Form::Standard, false, Protocols::OF14_OXM),
+    wire("OXM-OpenFlow15", Version::V15, Form::Standard, false, Protocols::OF15_OXM),
+];
+
+/// Flows that we take, and what we make of them.
+pub fn accepted(g: &mut Gen, n: usize) -> Vec<(String, ParsedFlow)> {
+    let mut all = Vec::new();
+    while all.len() < n {
+        let text = texts::flow(g);
+        if let Ok(flow) = parse_flow(&text, FlowModCommand::Add, &NoNames) {
+            all.push((text, flow));
+        }
+    }
+    all
+}
+
+/// The bytes that we send.
+pub fn ours(wire: Wire, flow: &ParsedFlow) -> Vec<u8> {
+    let options = Options { flow_mod_table_id: wire.table_id };
+    encode_with(wire.version, 0, &Message::FlowMod(wire.form, Box::new(flow.flow_mod.clone())), options)
+}
+
+/// What the program says of one flow.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Theirs {
+    /// It sends these bytes, here with the transaction id 0.
+    Bytes(Vec<u8>),
+    Error(String),
+}
+
+/// The messages in what `parse-flows -mmmmm` prints.
+fn messages(output: &str) -> Vec<Vec<u8>> {
+    let mut all: Vec<Vec<u8>> = Vec::new();
+    for line in output.lines() {
+        if line.contains("_FLOW_MOD ") {
+            all.push(Vec::new());
+        } else if let (Some(message), Some(dump)) = (all.last_mut(), line.get(10..58)) {
+            let digits = dump.split([' ', '-']).filter(|d| d.len() == 2);
+            message.extend(digits.filter_map(|d| u8::from_str_radix(d, 16).ok()));
+        }
+    }
+    for message in &mut all {
+        message[4..8].fill(0);
+    }
+    all
+}
+
+/// What the program makes of these lines in this format. One that it does not take ends it, and the next goes on after it.
+pub fn theirs(program: &Path, format: &str, version: &str, lines: &[&str]) -> Vec<Theirs> {
+    let mut all = Vec::new();
+    // Lines that stand together; those that cannot be sent in one format with others are halved.
+    let mut parts = vec![0..lines.len()];
+    let mut runs = 0;
+    while let Some(part) = parts.pop() {
+        if runs > 120 {
+            all.resize(lines.len(), Theirs::Error("too many differences".to_owned()));
+            return all;
+        }
+        let text = lines[part.clone()].join("\n") + "\n";
+        let mut args = vec!["-mmmmm"];
+        if !format.is_empty() {
+            args.extend(["-O", version, "-F", format]);
+        }
+        args.extend(["parse-flows", "-"]);
+        let output = oracle::run(program, &args, text.as_bytes());
+        if output.status.success() {
+            let found = messages(&String::from_utf8_lossy(&output.stdout));
+            assert_eq!(found.len(), part.len());
+            all.extend(found.into_iter().map(Theirs::Bytes));
+            continue;
+        }
+        let error = oracle::errors(&output);
+        let place = error.strip_prefix("-:").and_then(|e| e.split_once(": "));
+        let line = place.and_then(|(n, _)| n.parse::<usize>().ok());
+        match (line, place) {
+            (Some(1), Some((_, error))) => {
+                all.push(Theirs::Error(error.to_owned()));
+                parts.extend((part.len() > 1).then_some(part.start + 1..part.end));
+            }
+            // What comes before the line is tried by itself, and the line as the first of the rest.
+            (Some(n), _) => {
+                let at = part.start + n - 1;
+                parts.extend([at..part.end, part.start..at]);
+            }
+            _ if part.len() == 1 => all.push(Theirs::Error(error)),
+            _ => {
+                runs += 1;
+                let middle = part.start + part.len() / 2;
+                parts.extend([middle..part.end, part.start..middle]);
+            }
+        }
+    }
+    all
+}
