@@ -14,7 +14,7 @@ use openflow::packet::PacketOut;
 use openflow::port::{PortMod, config};
 use openflow::queue::QueueGetConfigReply;
 use openflow::role::{Role, RoleMsg};
-use openflow::switch::{ErrorReport, Features, FragHandling, SwitchConfig, capability};
+use openflow::switch::{Features, FragHandling, SwitchConfig, capability};
 use openflow::{Limits, OfpError, Version, check, check_tables};
 use packet::Packet;
 use std::sync::Arc;
@@ -40,11 +40,13 @@ impl Ofproto {
                 self.heard(peer, &message);
                 (xid, self.dispatch(peer, (version, xid), message, bytes))
             }
+            // Whatever is wrong with them, messages from switches are nothing to a switch.
+            Err(e) if is_from_switch(bytes) => (e.xid, Err(OfpError::BrcBadType)),
             Err(e) => (e.xid, Err(e.error)),
         };
         if let Err(error) = outcome {
             tracing::info!(target: "connmgr", "{}<->{}: sending {error} error reply", self.name(), peer.remote.target);
-            peer.send(xid, &Message::Error(ErrorReport::on(error, bytes)));
+            peer.send_error(xid, error, bytes);
         }
     }
 
@@ -340,6 +342,11 @@ impl Ofproto {
         }
         Ok(RoleMsg { role: state.role, generation_id: *generation })
     }
+}
+
+/// Whether the headers of a message say that it is one of those that switches send.
+fn is_from_switch(bytes: &[u8]) -> bool {
+    openflow::types::head(bytes).is_ok_and(|head| head.row.kind.is_from_switch())
 }
 
 /// Secondaries may look, not change (OpenFlow 1.3 section 6.3.6).

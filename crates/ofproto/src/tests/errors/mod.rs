@@ -5,6 +5,7 @@
 //! `UPDATE_DOCS=1 cargo test -p ofproto --lib errors` writes it.
 
 mod device;
+mod mutations;
 mod peer;
 mod script;
 
