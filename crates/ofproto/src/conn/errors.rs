@@ -8,10 +8,12 @@ use openflow::switch::ErrorReport;
 use std::sync::LazyLock;
 
 /// How often each error was sent, in the order in which they are numbered.
-static SENT: LazyLock<Vec<Counter>> = LazyLock::new(|| OfpError::all().map(|error| Counter::new(error.name())).collect());
+static SENT: LazyLock<Vec<Counter>> =
+    LazyLock::new(|| OfpError::all().map(|error| Counter::new(error.name())).collect());
 
 /// Counts an error that is being sent.
 pub(super) fn count(error: OfpError) {
+    base::coverage!(ofproto_sent_error);
     if let Some(counter) = SENT.get(error as usize) {
         counter.inc();
     }

@@ -4,9 +4,9 @@
 use super::peer::Peer;
 use crate::bridge::Ofproto;
 use base::Millis;
+use openflow::OfpError;
 use openflow::multipart::StatsRequest;
 use openflow::table::TableFeatures;
-use openflow::OfpError;
 use std::collections::HashMap;
 
 /// Bytes of requests that are not whole yet, for a connection.

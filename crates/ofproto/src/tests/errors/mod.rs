@@ -27,8 +27,6 @@ pub(super) fn state_of(bridge: &Arc<Ofproto>, peer: &Peer) -> Vec<u8> {
     let any = openflow::group::GROUP_ANY;
     let bodies = [
         StatsRequest::Flow(Default::default()),
-        StatsRequest::Table,
-        StatsRequest::TableDesc,
         StatsRequest::PortDesc(PortNo::ANY),
         StatsRequest::Group(any),
         StatsRequest::GroupDesc(any),
