@@ -121,6 +121,53 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Whether these are messages that only switches send: answers, and what they tell of their own accord.
+    pub fn is_from_switch(self) -> bool {
+        use Kind as K;
+        matches!(
+            self,
+            K::FeaturesReply
+                | K::GetConfigReply
+                | K::PacketIn
+                | K::FlowRemoved
+                | K::PortStatus
+                | K::BarrierReply
+                | K::QueueGetConfigReply
+                | K::RoleReply
+                | K::GetAsyncReply
+                | K::NxRoleReply
+                | K::NxFlowRemoved
+                | K::NxPacketIn
+                | K::NxPacketIn2
+                | K::TlvTableReply
+                | K::FlowMonitorPaused
+                | K::FlowMonitorResumed
+                | K::RoleStatus
+                | K::TableStatus
+                | K::RequestForward
+                | K::DescReply
+                | K::FlowReply
+                | K::AggregateReply
+                | K::TableReply
+                | K::PortReply
+                | K::QueueReply
+                | K::GroupReply
+                | K::GroupDescReply
+                | K::GroupFeaturesReply
+                | K::MeterReply
+                | K::MeterConfigReply
+                | K::MeterFeaturesReply
+                | K::TableFeaturesReply
+                | K::PortDescReply
+                | K::NxFlowReply
+                | K::NxAggregateReply
+                | K::TableDescReply
+                | K::QueueDescReply
+                | K::FlowMonitorReply
+                | K::FlowCountsReply
+        )
+    }
+
     /// Whether bundles take such messages: what changes flows, groups, meters and ports, and packets to be sent.
     pub fn is_for_bundles(self) -> bool {
         use Kind as K;

@@ -15,7 +15,6 @@ use base::Millis;
 use dpif::MeterId;
 use openflow::bundle::{self, BundleAdd, BundleControl, BundleStep};
 use openflow::message::{Message, decode_with};
-use openflow::switch::ErrorReport;
 use openflow::{OfpError, Version};
 
 #[cfg(test)]
@@ -125,7 +124,7 @@ impl Ofproto {
     fn commit_bundle(&self, peer: &Peer, version: Version, messages: &[Kept]) -> Result<(), OfpError> {
         let failed = |error, at: usize| {
             if let Some(Kept { bytes, .. }) = messages.get(at) {
-                peer.send(openflow::types::xid(bytes), &Message::Error(ErrorReport::on(error, bytes)));
+                peer.send_error(openflow::types::xid(bytes), error, bytes);
             }
             OfpError::BfcMsgFailed
         };
@@ -187,7 +186,7 @@ impl Ofproto {
         self.connections().for_each(|peer| {
             for opened_by in peer.bundles.lock().expire(now, idle_ms) {
                 let xid = openflow::types::xid(&opened_by);
-                peer.send(xid, &Message::Error(ErrorReport::on(OfpError::BfcTimeout, &opened_by)));
+                peer.send_error(xid, OfpError::BfcTimeout, &opened_by);
             }
         });
     }

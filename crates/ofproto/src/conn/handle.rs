@@ -14,7 +14,7 @@ use openflow::packet::PacketOut;
 use openflow::port::{PortMod, config};
 use openflow::queue::QueueGetConfigReply;
 use openflow::role::{Role, RoleMsg};
-use openflow::switch::{ErrorReport, Features, SwitchConfig, capability};
+use openflow::switch::{Features, SwitchConfig, capability};
 use openflow::{Limits, OfpError, Version, check, check_tables};
 use packet::Packet;
 use std::sync::Arc;
@@ -45,6 +45,8 @@ impl Ofproto {
                 self.heard(peer, &message);
                 self.dispatch(peer, (version, xid), message, bytes)
             }
+            // Whatever is wrong with them, messages from switches are nothing to a switch.
+            Err(_) if is_from_switch(bytes) => Err(OfpError::BrcBadType),
             Err(e) => Err(e.error),
         };
         if let Err(error) = outcome {
@@ -56,7 +58,7 @@ impl Ofproto {
     pub(super) fn send_error(&self, peer: &Peer, error: OfpError, bytes: &[u8]) {
         let (name, target) = (self.name(), &peer.remote.target);
         info_rl!(&ERROR_LIMIT, target: "connmgr", "{name}<->{target}: sending {error} error reply");
-        peer.send(openflow::types::xid(bytes), &Message::Error(ErrorReport::on(error, bytes)));
+        peer.send_error(openflow::types::xid(bytes), error, bytes);
     }
 
     /// Does the next bit of what is left of a request that [`Ofproto::handle`] was given. Whether there is more.
@@ -380,6 +382,11 @@ impl Ofproto {
         }
         Ok(RoleMsg { role: state.role, generation_id: *generation })
     }
+}
+
+/// Whether the headers of a message say that it is one of those that switches send.
+fn is_from_switch(bytes: &[u8]) -> bool {
+    openflow::types::head(bytes).is_ok_and(|head| head.row.kind.is_from_switch())
 }
 
 /// Secondaries may look, not change (OpenFlow 1.3 section 6.3.6).

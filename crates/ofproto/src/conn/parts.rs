@@ -4,10 +4,9 @@
 use super::peer::Peer;
 use crate::bridge::Ofproto;
 use base::Millis;
+use openflow::OfpError;
 use openflow::multipart::StatsRequest;
-use openflow::switch::ErrorReport;
 use openflow::table::TableFeatures;
-use openflow::{Message, OfpError};
 use std::collections::HashMap;
 
 /// Bytes of requests that are not whole yet, for a connection.
@@ -67,8 +66,7 @@ impl Ofproto {
     /// Forgets requests whose missing parts are overdue, and tells who began them.
     pub(crate) fn expire_parts(&self, now: Millis) {
         let tell = |peer: &Peer, xid, part: &Part| {
-            let report = ErrorReport::on(OfpError::BrcMultipartRequestTimeout, &part.first);
-            peer.send(xid, &Message::Error(report));
+            peer.send_error(xid, OfpError::BrcMultipartRequestTimeout, &part.first);
         };
         self.connections().for_each(|peer| {
             peer.parts.lock().0.retain(|xid, part| {

@@ -3,6 +3,7 @@
 //! A [`Service`] is one listener (`punix:`, `ptcp:`, `pssl:`) or one active connection (`unix:`, `tcp:`, `ssl:`), running
 //! as a task until it is dropped. The task does what [`super::rconn`] says, by the switch's clock.
 
+use super::errors;
 use super::peer::{Outgoing, Peer};
 use super::pinsched::PacketInStats;
 use super::rconn::{Due, Rconn};
@@ -380,7 +381,11 @@ async fn read_all(
         loop {
             // Requests wait while answers do: a peer that does not read is not served.
             peer.wait_for_room(false).await;
-            let Some(message) = framer.next_message().map_err(io::Error::other)? else { break };
+            let message = framer.next_message().map_err(|e| {
+                base::coverage!(vconn_bad_stream);
+                io::Error::other(e)
+            })?;
+            let Some(message) = message else { break };
             base::coverage!(vconn_received);
             log_message(peer, "received", message);
             if peer.version().is_some() {
@@ -418,7 +423,10 @@ async fn finish(bridge: &Arc<Ofproto>, peer: &Arc<Peer>) -> io::Result<()> {
 /// The first message must be a HELLO with a version in common.
 fn negotiate(bridge: &Arc<Ofproto>, peer: &Arc<Peer>, message: &[u8]) -> io::Result<()> {
     let ours = peer.remote.versions;
-    let fail = |text: String| Err(io::Error::new(io::ErrorKind::InvalidData, text));
+    let fail = |text: String| {
+        base::coverage!(vconn_bad_hello);
+        Err(io::Error::new(io::ErrorKind::InvalidData, text))
+    };
     let hello = match decode(message) {
         Ok((_, _, Message::Hello(hello))) => hello,
         Ok((_, _, other)) => return fail(format!("received {:?} message where HELLO was expected", other.kind())),
@@ -431,6 +439,7 @@ fn negotiate(bridge: &Arc<Ofproto>, peer: &Arc<Peer>, message: &[u8]) -> io::Res
             data: text.clone().into_bytes(),
         };
         let newest = ours.newest().unwrap_or(Version::V10);
+        errors::count(OfpError::HfcIncompatible);
         peer.send_bytes(encode(newest, 0, &Message::Error(report)));
         tracing::warn!(target: "vconn", "{}: version negotiation failed ({text})", peer.remote.target);
         return fail(text);

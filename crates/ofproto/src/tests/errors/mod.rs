@@ -5,6 +5,7 @@
 //! `UPDATE_DOCS=1 cargo test -p ofproto --lib errors` writes it.
 
 mod device;
+mod mutations;
 mod peer;
 mod script;
 
@@ -26,8 +27,6 @@ pub(super) fn state_of(bridge: &Arc<Ofproto>, peer: &Peer) -> Vec<u8> {
     let any = openflow::group::GROUP_ANY;
     let bodies = [
         StatsRequest::Flow(Default::default()),
-        StatsRequest::Table,
-        StatsRequest::TableDesc,
         StatsRequest::PortDesc(PortNo::ANY),
         StatsRequest::Group(any),
         StatsRequest::GroupDesc(any),

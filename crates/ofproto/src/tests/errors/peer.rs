@@ -107,7 +107,8 @@ impl Switch {
             "type 29 0002_0000_ffffffff",
             "nicira 24 0002_000000000000",
         ];
-        let messages: Vec<Vec<u8>> = lines.iter().flat_map(|line| steps(line, Version::V13)).filter_map(bytes).collect();
+        let messages: Vec<Vec<u8>> =
+            lines.iter().flat_map(|line| steps(line, Version::V13)).filter_map(bytes).collect();
         // Options are in use until flows that are gone have been cleaned up.
         let forgets = || errors_in(&self.talk(Version::V13, &messages).expect("answers")).is_empty();
         assert!((0..1000).any(|_| forgets()), "all can be forgotten");
@@ -134,8 +135,7 @@ fn open_vswitch_answers_the_same() {
             continue;
         }
         for version in versions {
-            let messages: Vec<Vec<u8>> =
-                lines.iter().flat_map(|line| steps(line, version)).filter_map(bytes).collect();
+            let messages: Vec<Vec<u8>> = lines.iter().flat_map(|line| steps(line, version)).filter_map(bytes).collect();
             tried += 1;
             switch.reset();
             let wanted = peer.as_ref().map_or(Some(error), |(other, _)| *other);

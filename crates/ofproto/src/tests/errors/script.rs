@@ -178,10 +178,11 @@ fn message(version: Version, line: &str) -> Vec<u8> {
             experimenter(version, number(first) as u32, number(subtype) as u32, &bytes(after))
         }
         "multipart" => {
-            let (flags, body) = match after.strip_prefix("flags=").map(|rest| rest.split_once(' ').unwrap_or((rest, ""))) {
-                Some((flags, body)) => (number(flags), body),
-                None => (0, after),
-            };
+            let (flags, body) =
+                match after.strip_prefix("flags=").map(|rest| rest.split_once(' ').unwrap_or((rest, ""))) {
+                    Some((flags, body)) => (number(flags), body),
+                    None => (0, after),
+                };
             let pad: &[u8] = if version == V10 { &[] } else { &[0; 4] };
             let head = [(number(first) as u16).to_be_bytes(), (flags as u16).to_be_bytes()].concat();
             typed(version, if version == V10 { 16 } else { 18 }, &[&head[..], pad, &bytes(body)].concat())
@@ -200,7 +201,11 @@ fn message(version: Version, line: &str) -> Vec<u8> {
             finished(version, Kind::BundleAdd, &[body.concat(), message(version, inner)].concat())
         }
         "role" => {
-            let roles = if version < V12 { ["equal", "primary", "secondary", ""] } else { ["", "equal", "primary", "secondary"] };
+            let roles = if version < V12 {
+                ["equal", "primary", "secondary", ""]
+            } else {
+                ["", "equal", "primary", "secondary"]
+            };
             let known = roles.iter().position(|role| *role == first);
             let (role, id) = (known.map_or_else(|| number(first) as u32, |n| n as u32), number(after));
             if version < V12 {
