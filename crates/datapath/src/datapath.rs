@@ -403,8 +403,11 @@ impl Dpif for Datapath {
     }
 
     fn flow_put(&self, id: FlowId, flow: DpFlow) -> Result<(), DpifError> {
-        let handler = self.shared.handler();
-        if self.shared.install(handler.as_deref(), id, flow) { Ok(()) } else { Err(DpifError::TooManyFlows) }
+        if self.shared.install(id, flow, &|id, stats| self.shared.tell_gone(id, stats)) {
+            Ok(())
+        } else {
+            Err(DpifError::TooManyFlows)
+        }
     }
 
     fn flow_del(&self, id: FlowId) -> Result<DpFlowStats, DpifError> {
@@ -418,7 +421,7 @@ impl Dpif for Datapath {
     fn flow_stats(&self, each: &mut dyn FnMut(FlowId, DpFlowStats)) {
         self.shared.flows.stats(each);
         // Who asks does so now and then, and is no packet thread.
-        while self.shared.tune() {}
+        while self.shared.tune(&|id, stats| self.shared.tell_gone(id, stats)) {}
     }
 
     fn flow_dump(&self) -> Vec<DpFlowEntry> {

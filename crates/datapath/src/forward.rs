@@ -144,7 +144,7 @@ impl Forwarder {
         bump_own(&counters.batch_sizes[n - 1], 1);
         self.batches += 1;
         if self.batches.is_multiple_of(TUNE_EVERY_BATCHES) {
-            shared.tune();
+            shared.tune(&|id, stats| shared.leave_gone(id, stats));
         }
     }
 
@@ -253,7 +253,7 @@ impl Forwarder {
         }
         bump_own(&counters.checks_failed, 1);
         if let Ok(stats) = shared.flows.del(flow.id) {
-            handler.flow_gone(flow.id, stats);
+            shared.leave_gone(flow.id, stats);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use arc_swap::{ArcSwap, ArcSwapOption};
 use base::drop::DropCounters;
 use base::{Clock, DropReason};
-use dpif::{DpFlow, FlowId, UpcallHandler};
+use dpif::{DpFlow, DpFlowStats, FlowId, UpcallHandler};
 use packet::buf::BATCH_MAX;
 use parking_lot::{Condvar, Mutex};
 
@@ -15,6 +15,9 @@ use crate::flows::{Flows, Installed};
 use crate::meter::Meters;
 use crate::port::{Port, PortTable};
 use crate::upcall::Upcalls;
+
+/// Hears of a flow that is gone, with its last statistics.
+pub(crate) type Gone<'a> = &'a dyn Fn(FlowId, DpFlowStats);
 
 /// Shared state; see the module's text.
 #[derive(Debug)]
@@ -201,13 +204,11 @@ impl Shared {
         }
     }
 
-    /// Installs a flow and tells the handler which flows left for it, or that it did not get in.
-    pub(crate) fn install(&self, handler: Option<&dyn UpcallHandler>, id: FlowId, flow: DpFlow) -> bool {
+    /// Installs a flow and says by `gone` which flows left for it. Whether it got in.
+    pub(crate) fn install(&self, id: FlowId, flow: DpFlow, gone: Gone<'_>) -> bool {
         match self.flows.put(id, flow) {
-            Installed::Yes(gone) => {
-                if let Some(handler) = handler {
-                    gone.iter().for_each(|old| handler.flow_gone(old.id, old.stats()));
-                }
+            Installed::Yes(replaced) => {
+                replaced.iter().for_each(|old| gone(old.id, old.stats()));
                 true
             }
             Installed::Full => {
@@ -217,14 +218,26 @@ impl Shared {
         }
     }
 
-    /// Puts the flows' index in order, a part at a time, and tells the handler which flows left for it. Returns whether
+    /// Puts the flows' index in order, a part at a time, and says by `gone` which flows left for it. Returns whether
     /// there is more to do.
-    pub(crate) fn tune(&self) -> bool {
-        let (gone, more) = self.flows.tune();
-        if let Some(handler) = self.handler().filter(|_| !gone.is_empty()) {
-            gone.iter().for_each(|old| handler.flow_gone(old.id, old.stats()));
-        }
+    pub(crate) fn tune(&self, gone: Gone<'_>) -> bool {
+        let (out, more) = self.flows.tune();
+        out.iter().for_each(|old| gone(old.id, old.stats()));
         more
+    }
+
+    /// Tells the handler that a flow is gone, which may wait for others.
+    pub(crate) fn tell_gone(&self, id: FlowId, stats: DpFlowStats) {
+        if let Some(handler) = self.handler() {
+            handler.flow_gone(id, stats);
+        }
+    }
+
+    /// The same on a packet thread: where there are handler threads, one of them tells.
+    pub(crate) fn leave_gone(&self, id: FlowId, stats: DpFlowStats) {
+        if !self.upcalls.leave_gone(id, stats) {
+            self.tell_gone(id, stats);
+        }
     }
 
     /// Says that thread `thread` uses the port table of `version` from now on.

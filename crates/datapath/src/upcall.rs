@@ -24,19 +24,19 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use base::{DpPort, DropReason, PortNo};
-use dpif::{DpFlowStats, Upcall, UpcallHandler, UpcallReply};
+use dpif::{DpFlowStats, FlowId, Upcall, UpcallReply};
 use flow::FlowKey;
 use flow::extract::extract_into;
 use netdev::pool;
 use packet::{Batch, Packet};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::execute::Executor;
 use crate::execute::recirculate::{Misses, key_of};
 use crate::forward::hit;
 use crate::output::Outputs;
 use crate::port::PortId;
-use crate::shared::{Shared, bump};
+use crate::shared::{Gone, Shared, bump};
 
 /// Packets that wait at a port at most.
 pub(crate) const PORT_PACKETS_MAX: usize = 1024;
@@ -80,6 +80,10 @@ struct State {
     handlers: Vec<HandlerStats>,
     /// What packet threads answered.
     here: HandlerStats,
+    /// Flows that left on packet threads, to be told of: that may wait for others.
+    gone: Vec<(FlowId, DpFlowStats)>,
+    /// A handler tells of such. Others go on with what waits.
+    telling: bool,
 }
 
 #[derive(Debug, Default)]
@@ -147,6 +151,11 @@ impl State {
         let floods = std::mem::take(&mut queue.overflow) > FLOOD;
         let ring = if floods { &mut self.flooded } else { &mut self.ring };
         ring.push_back(port);
+    }
+
+    /// Whether nothing waits to be done, and nobody does anything.
+    fn is_quiet(&self) -> bool {
+        self.serving == 0 && self.waiting == 0 && !self.telling && self.gone.is_empty()
     }
 
     /// Whether it is no port's turn.
@@ -246,7 +255,7 @@ impl Upcalls {
         stats.packets += did.packets;
         stats.busy_ns += did.busy_ns;
         stats.panics += did.panics;
-        if state.serving == 0 && state.waiting == 0 {
+        if state.is_quiet() {
             self.idle.notify_all();
         }
         // A handler goes on with what waits by itself.
@@ -265,10 +274,25 @@ impl Upcalls {
         self.work.notify_all();
     }
 
+    /// Leaves it to a handler thread to tell that a flow is gone. `false` if there is none.
+    pub(crate) fn leave_gone(&self, id: FlowId, stats: DpFlowStats) -> bool {
+        let mut state = self.state.lock();
+        if state.n_handlers == 0 {
+            return false;
+        }
+        state.gone.push((id, stats));
+        let wake = state.asleep > 0 && !state.telling;
+        drop(state);
+        if wake {
+            self.work.notify_one();
+        }
+        true
+    }
+
     /// Waits until nothing waits and nobody serves.
     pub(crate) fn wait_idle(&self) {
         let mut state = self.state.lock();
-        while state.n_handlers > 0 && (state.serving > 0 || state.waiting > 0) {
+        while state.n_handlers > 0 && !state.is_quiet() {
             self.idle.wait(&mut state);
         }
     }
@@ -310,14 +334,13 @@ impl Upcalls {
         state.ring.retain(|p| *p != port);
         state.flooded.retain(|p| *p != port);
         state.waiting -= n;
-        if state.serving == 0 && state.waiting == 0 {
+        if state.is_quiet() {
             self.idle.notify_all();
         }
         n
     }
 
-    /// Says that the port of packets that were taken to be served is gone: a packet thread that had not heard of it yet
-    /// has queued them.
+    /// Says that the port of packets that were taken to be served is gone, of which a packet thread had not heard yet.
     fn is_gone(&self, port: PortId) {
         if let Some(queue) = self.state.lock().ports.get_mut(&port) {
             queue.removed = true;
@@ -350,7 +373,13 @@ impl Server {
             let mut state = shared.upcalls.state.lock();
             let port = loop {
                 if self.index >= state.n_handlers {
+                    // What it was woken for is another's now.
+                    shared.upcalls.work.notify_one();
                     return;
+                }
+                if !state.telling && !state.gone.is_empty() {
+                    self.tell_gone(&mut state);
+                    continue;
                 }
                 if let Some(port) = Upcalls::take(&mut state, &mut self.batch) {
                     break port;
@@ -365,6 +394,24 @@ impl Server {
             }
             drop(state);
             self.serve(port);
+        }
+    }
+
+    /// Tells of flows that left on packet threads.
+    fn tell_gone(&self, state: &mut MutexGuard<'_, State>) {
+        state.telling = true;
+        let gone = std::mem::take(&mut state.gone);
+        let tell = || gone.iter().for_each(|(id, stats)| self.shared.tell_gone(*id, *stats));
+        let told = MutexGuard::unlocked(state, || catch_unwind(AssertUnwindSafe(tell)));
+        state.telling = false;
+        if told.is_err() {
+            tracing::error!(handler = self.index, "the end of a flow panicked; that of others is not told");
+            if let Some(stats) = state.handlers.get_mut(self.index) {
+                stats.panics += 1;
+            }
+        }
+        if state.is_quiet() {
+            self.shared.upcalls.idle.notify_all();
         }
     }
 
@@ -444,16 +491,17 @@ pub(crate) fn miss(exec: &mut Executor<'_>, lane: usize, key: &FlowKey, packet: 
     };
     bump(&counters.missed, 1);
     let reply = handler.miss(Upcall { port: exec.in_port, key, packet: &packet });
-    settle(exec, &*handler, reply, packet, one);
+    settle(exec, reply, packet, one, &|id, stats| handler.flow_gone(id, stats));
 }
 
-/// Remembers the flow that `handler` answered a miss with, and executes the actions. `one` is an empty batch to work in.
-fn settle(exec: &mut Executor<'_>, handler: &dyn UpcallHandler, reply: UpcallReply, packet: Packet, one: &mut Batch) {
+/// Remembers the flow that a miss was answered with, says by `gone` which left for it, and executes the actions. `one` is
+/// an empty batch to work in.
+fn settle(exec: &mut Executor<'_>, reply: UpcallReply, packet: Packet, one: &mut Batch, gone: Gone<'_>) {
     if let Some((id, flow)) = reply.install
-        && !exec.shared.install(Some(handler), id, flow)
+        && !exec.shared.install(id, flow, gone)
     {
-        // The handler takes it for installed: it has left before it came.
-        handler.flow_gone(id, DpFlowStats::default());
+        // Whoever answered takes it for installed: it has left before it came.
+        gone(id, DpFlowStats::default());
     }
     one.push(packet);
     exec.run(one, &reply.actions);

@@ -165,6 +165,72 @@ fn a_packet_thread_asks_itself_while_it_need_not_wait() {
 }
 
 #[test]
+fn a_packet_thread_does_not_wait_to_tell_of_the_end_of_a_flow() {
+    // One handler tells of ends, the other one answers.
+    let config = Config { threads: 1, handlers: 2, ..Config::default() };
+    let dp = Datapath::new(config, Clock::real()).expect("starts");
+    let handler = TestHandler::always(vec![DpAction::Output(DpPort(2))]);
+    handler.answers_here.store(true, Ordering::SeqCst);
+    dp.set_handler(handler.clone());
+    let (a, b) = (TestPort::new("a"), TestPort::new("b"));
+    for port in [&a, &b] {
+        dp.port_add(port.clone(), None).expect("opens");
+    }
+    let (misses, here) = (|| handler.misses.load(Ordering::SeqCst), || handler.answered_here.load(Ordering::SeqCst));
+    let by_handler = || misses().saturating_sub(here());
+    let mut sent = 0;
+    let mut send = |handled: u64| {
+        sent += 1;
+        a.receive(&numbered_frame(sent, 60));
+        wait_until(|| b.output.lock().len() == sent as usize || by_handler() > handled);
+    };
+    send(1);
+    // Whoever hears of flows that are gone is held up. Each answer takes the place of the flow of the generation before.
+    let held = handler.gone.lock();
+    let handled = by_handler();
+    for generation in 1..=10 {
+        handler.generation.store(generation, Ordering::SeqCst);
+        dp.set_generation(generation);
+        send(handled);
+        if by_handler() > handled {
+            // The machine was so busy that a handler answered, which has to wait now.
+            break;
+        }
+        send(handled);
+    }
+    drop(held);
+    // All are told of.
+    wait_until(|| handler.gone.lock().len() as u64 + 1 == misses());
+}
+
+#[test]
+fn nothing_is_kept_of_a_port_that_goes_while_its_packets_are_looked_up() {
+    let dp = Arc::new(Datapath::new(Config { threads: 1, ..Config::default() }, Clock::real()).expect("starts"));
+    let (a, b) = (TestPort::new("a"), TestPort::new("b"));
+    for port in [&a, &b] {
+        dp.port_add(port.clone(), None).expect("opens");
+    }
+    // Whoever answers a packet of the first port has another one of the second come in, and that port go.
+    let (late, switch) = (b.clone(), Arc::downgrade(&dp));
+    let handler = TestHandler::new(Box::new(move |port, _| {
+        if port == DpPort(1)
+            && let Some(dp) = switch.upgrade()
+        {
+            late.receive(&numbered_frame(2, 60));
+            let _ = dp.port_del(DpPort(2));
+        }
+        (Arc::new([]), None)
+    }));
+    handler.answers_here.store(true, Ordering::SeqCst);
+    dp.set_handler(handler.clone());
+    a.receive(&numbered_frame(1, 60));
+    wait_until(|| handler.misses.load(Ordering::SeqCst) >= 1);
+    // The round is over.
+    dp.synchronize();
+    wait_until(|| dp.upcall_stats().ports.iter().all(|(port, _)| *port == DpPort(1)));
+}
+
+#[test]
 fn a_port_with_many_misses_does_not_hold_up_another() {
     // A handler that waits to be let go, so that misses pile up.
     let (locked, open) = (Arc::new(parking_lot::Mutex::new(())), Arc::new(parking_lot::Mutex::new(Vec::new())));

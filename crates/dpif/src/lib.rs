@@ -124,7 +124,8 @@ pub trait UpcallHandler: Send + Sync + Debug {
     /// A flow left the datapath without [`Dpif::flow_del`]: another that covers the packet that it was made for took
     /// its place, or the datapath found it wrong. Its last statistics. Also called, with statistics of zero, for a flow
     /// that [`UpcallHandler::miss`] asked for and that was not installed, for the limit on flows. The packet of a miss
-    /// is not in the statistics of its flow.
+    /// is not in the statistics of its flow. It may wait for others: packet threads leave it to handler threads to call it,
+    /// if there are any.
     fn flow_gone(&self, id: FlowId, stats: DpFlowStats);
 
     /// Whether what the datapath is about to do with a packet that a flow covers is what would be decided afresh: asked

@@ -137,7 +137,8 @@ enum Socket {
     Tcp(TcpListener),
 }
 
-/// Listens at `name`, with packets of the class `dscp` over TCP. A unix socket takes the place of whoever left one there.
+/// Listens at `name`, with packets of the class `dscp` over TCP. A unix socket takes the place of whoever left one there,
+/// and none but its owner and group may connect to it.
 pub fn listen(name: &str, dscp: u8, tls: &Arc<Tls>) -> io::Result<Listener> {
     let (method, rest) = Method::of(name).ok_or_else(unknown_method)?;
     if method == Method::PassiveSsl {
@@ -152,11 +153,7 @@ pub fn listen(name: &str, dscp: u8, tls: &Arc<Tls>) -> io::Result<Listener> {
 }
 
 fn listen_unix(path: &Path) -> io::Result<Socket> {
-    match std::fs::remove_file(path) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-        _ => {}
-    }
-    UnixListener::bind(path).map(Socket::Unix)
+    UnixListener::from_std(unixctl::socket::listen(path)?).map(Socket::Unix)
 }
 
 /// Listens at `[PORT][:HOST]`.
@@ -267,5 +264,20 @@ mod tests {
         assert!(Method::of("ptcp:").is_some_and(|(method, _)| method.is_passive()));
         assert!(Method::of("unix:x").is_some_and(|(method, _)| !method.is_passive()));
         assert_eq!((Method::of("udp:x"), Method::of("tcp")), (None, None));
+    }
+
+    #[tokio::test]
+    async fn others_are_kept_out_of_unix_sockets() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().expect("a folder");
+        let path = directory.path().join("d".repeat(100));
+        std::fs::create_dir(&path).expect("a folder");
+        // A path that a socket address has no room for is as good as any.
+        for path in [directory.path().join("socket"), path.join("socket")] {
+            let listener = listen(&format!("punix:{}", path.display()), DSCP, &Arc::default()).expect("it listens");
+            let mode = std::fs::metadata(&path).expect("it is there").permissions().mode();
+            assert_eq!(mode & 0o007, 0, "{mode:o}");
+            assert_eq!(listener.port(), None);
+        }
     }
 }

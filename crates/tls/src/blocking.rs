@@ -15,15 +15,44 @@ pub struct Stream(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     socket: TcpStream,
+    /// Held while it is used, and not while the socket is waited for: what is read may be what the other end waits to get
+    /// rid of before it takes what is written.
     connection: Mutex<ClientConnection>,
+    /// What is sealed and still to be written to the socket. Held by who writes.
+    sealed: Mutex<Vec<u8>>,
+}
+
+impl Inner {
+    /// Writes what is sealed, and what the connection has to say by then. Nothing of it is lost if the socket fails: what
+    /// is left is written with the next.
+    fn flush(&self, sealed: &mut Vec<u8>) -> io::Result<()> {
+        loop {
+            let mut connection = self.connection.lock();
+            while connection.wants_write() {
+                connection.write_tls(sealed)?;
+            }
+            drop(connection);
+            if sealed.is_empty() {
+                return Ok(());
+            }
+            while !sealed.is_empty() {
+                match (&self.socket).write(sealed) {
+                    Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                    Ok(n) => _ = sealed.drain(..n),
+                    Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                    Err(e) => return Err(e),
+                }
+            }
+        }
+    }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let mut connection = self.connection.lock();
-        connection.send_close_notify();
+        self.connection.lock().send_close_notify();
+        let mut sealed = std::mem::take(&mut *self.sealed.lock());
         // The other end may be gone.
-        while connection.wants_write() && connection.write_tls(&mut &self.socket).is_ok_and(|n| n > 0) {}
+        let _ = self.flush(&mut sealed);
     }
 }
 
@@ -44,7 +73,7 @@ pub fn connect(tls: &Tls, name: &str, socket: TcpStream) -> io::Result<Stream> {
         Ok(connection)
     };
     let connection = finish(name, &ready.trust, shake())?;
-    Ok(Stream(Arc::new(Inner { socket, connection: Mutex::new(connection) })))
+    Ok(Stream(Arc::new(Inner { socket, connection: Mutex::new(connection), sealed: Mutex::default() })))
 }
 
 impl Stream {
@@ -77,8 +106,14 @@ impl Read for Stream {
                     break;
                 }
             }
-            while connection.wants_write() {
-                connection.write_tls(&mut &inner.socket)?;
+            drop(connection);
+            // An answer to a message of TLS itself. Whoever writes right now sees to it, too.
+            if let Some(mut sealed) = inner.sealed.try_lock() {
+                match inner.flush(&mut sealed) {
+                    // It waits for the next that is written.
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                    done => done?,
+                }
             }
         }
     }
@@ -87,15 +122,17 @@ impl Read for Stream {
 impl Write for Stream {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         let inner = &*self.0;
-        let mut connection = inner.connection.lock();
-        let n = connection.writer().write(buf)?;
-        while connection.wants_write() {
-            connection.write_tls(&mut &inner.socket)?;
+        let mut sealed = inner.sealed.lock();
+        inner.flush(&mut sealed)?;
+        let n = inner.connection.lock().writer().write(buf)?;
+        match inner.flush(&mut sealed) {
+            // It was taken, and is written with the next.
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(n),
+            done => done.map(|()| n),
         }
-        Ok(n)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        self.0.flush(&mut self.0.sealed.lock())
     }
 }

@@ -14,10 +14,12 @@ use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls::pki_types::{CertificateDer, ServerName, TrustAnchor, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme};
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use webpki::{EndEntityCert, KeyUsage};
 
 /// Whom a connection trusts.
@@ -77,9 +79,7 @@ impl Bootstrap {
             tracing::error!(target: "stream_ssl", "could not bootstrap CA cert: CA cert is not self-signed");
             return protocol_error();
         }
-        let mut options = std::fs::OpenOptions::new();
-        let file = options.write(true).create_new(true).mode(0o444).open(&self.file);
-        match file.and_then(|mut file| file.write_all(pem(&certificate).as_bytes())) {
+        match create(&self.file, |file| file.write_all(pem(&certificate).as_bytes())) {
             Ok(()) => {
                 tracing::info!(target: "stream_ssl", "successfully bootstrapped CA cert to {}", self.file.display());
                 protocol_error()
@@ -92,6 +92,23 @@ impl Bootstrap {
             }
         }
     }
+}
+
+/// Makes a file that is not there yet, whole or not at all: nobody sees a part of it.
+fn create(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}.{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+    let name = PathBuf::from(name);
+    let file = File::options().write(true).create_new(true).mode(0o444).open(&name);
+    let created = file.and_then(|mut file| {
+        write(&mut file)?;
+        file.sync_all()?;
+        // Unlike a renaming, this leaves what is there.
+        std::fs::hard_link(&name, path)
+    });
+    let _ = std::fs::remove_file(&name);
+    created
 }
 
 /// The number of this error on Linux: what is reported of a connection whose TLS failed.
@@ -283,5 +300,29 @@ impl ClientCertVerifier for Verifier {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_there_whole_or_not_at_all() {
+        let directory = tempfile::tempdir().expect("a folder");
+        let path = directory.path().join("ca.pem");
+        let full = |file: &mut File| {
+            file.write_all(b"half")?;
+            // While it is written, nobody takes it for the whole.
+            assert!(!path.exists());
+            Err(io::ErrorKind::StorageFull.into())
+        };
+        assert_eq!(create(&path, full).map_err(|e| e.kind()), Err(io::ErrorKind::StorageFull));
+        assert!(!path.exists());
+        let write = |text: &'static [u8]| create(&path, move |file| file.write_all(text)).map_err(|e| e.kind());
+        assert_eq!(write(b"first"), Ok(()));
+        assert_eq!(write(b"second"), Err(io::ErrorKind::AlreadyExists));
+        assert_eq!(std::fs::read(&path).expect("it is there"), b"first");
+        assert_eq!(std::fs::read_dir(&directory).expect("a folder").count(), 1);
     }
 }

@@ -165,3 +165,49 @@ fn what_cannot_be_used_is_named() {
     assert!(Tls::new(unfit).check().is_err());
     assert!(Tls::new(config).check().is_ok());
 }
+
+#[test]
+fn one_thread_reads_while_another_one_cannot_write() {
+    const MUCH: usize = 16 << 20;
+    let directory = tempfile::tempdir().expect("a folder");
+    let ca = Authority::new(directory.path(), "ca");
+    let (server, client) = (Tls::new(ca.identity("server")), Tls::new(ca.identity("client")));
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("it has one");
+    // It says all that it has to say before it listens.
+    let serving = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let (stream, _) = listener.accept().expect("a client");
+            stream.set_nonblocking(true).expect("sockets can be");
+            let stream = tokio::net::TcpStream::from_std(stream).expect("a socket");
+            let mut stream = tls::accept(&server, "client", stream).await.expect("a handshake");
+            let mut byte = [0];
+            stream.read_exact(&mut byte).await.expect("the client writes");
+            stream.write_all(&vec![7; MUCH]).await.expect("the client reads");
+            stream.flush().await.expect("the client reads");
+            let mut left = MUCH - 1;
+            let mut chunk = vec![0; 1 << 16];
+            while left > 0 {
+                left -= stream.read(&mut chunk).await.expect("the client writes");
+            }
+        });
+    });
+    let socket = TcpStream::connect(address).expect("it listens");
+    // That it fails is better than that it never ends.
+    for set in [TcpStream::set_read_timeout, TcpStream::set_write_timeout] {
+        set(&socket, Some(std::time::Duration::from_secs(60))).expect("sockets can be");
+    }
+    let mut stream = tls::blocking::connect(&client, "server", socket).expect("a handshake");
+    let mut writer = stream.clone();
+    let writing = std::thread::spawn(move || writer.write_all(&vec![8; MUCH]).is_ok());
+    let mut chunk = vec![0; 1 << 16];
+    let mut left = MUCH;
+    while left > 0 {
+        let n = stream.read(&mut chunk).expect("the server writes");
+        assert!(n > 0 && chunk[..n].iter().all(|byte| *byte == 7));
+        left -= n;
+    }
+    assert!(writing.join().expect("no panic"));
+    serving.join().expect("no panic");
+}

@@ -95,6 +95,10 @@ pub(crate) fn answer(
     }
     let Some(handler) = shared.handler() else { return };
     let Some(mut turn) = shared.upcalls.take_over(port.id) else { return };
+    if shared.ports.load().port(port.number).is_none_or(|now| now.id != port.id) {
+        // What is known of it goes with the turn.
+        return shared.upcalls.is_gone(port.id);
+    }
     let vlans_max = shared.vlans_max.load(Ordering::Relaxed);
     let mut exec = Executor::new(shared, ports, port.number, Some(port), outputs);
     let start = Instant::now();
@@ -108,7 +112,7 @@ pub(crate) fn answer(
         } else {
             let Some(reply) = handler.miss_here(Upcall { port: port.number, key: &key, packet }) else { break };
             bump(&shared.lanes[lane].missed, 1);
-            settle(&mut exec, &*handler, reply, misses.remove(0), one);
+            settle(&mut exec, reply, misses.remove(0), one, &|id, stats| shared.leave_gone(id, stats));
         }
         turn.did.packets += 1;
         settled();
