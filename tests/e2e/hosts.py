@@ -4,6 +4,7 @@ import itertools
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from switch import Output, run
@@ -62,7 +63,14 @@ class Host(Namespace):
 
     def ping(self, address, *words, check=True):
         """One echo request that is answered, with as many tries as a busy machine may need."""
-        return self.run("ping", "-c", "1", "-w", "30", "-i", "0.2", *words, address, check=check)
+        deadline = time.monotonic() + 30
+        while True:
+            output = self.run("ping", "-c", "1", "-w", "30", "-i", "0.2", *words, address, check=False)
+            # Who hears that the address is out of reach, as nobody has said yet where it is, does not try again by itself.
+            if output.code != 1 or " errors" not in output.out or time.monotonic() > deadline:
+                break
+        assert not check or output.code == 0, str(output)
+        return output
 
     def cannot_ping(self, address):
         """No answer to a few echo requests."""
