@@ -92,7 +92,8 @@ pub fn parse_flows_command(c: &Context, a: &[String]) -> Result {
     let mut all = Vec::new();
     let mut usable = openflow::Protocols::ANY;
     for (n, line) in lines(&text) {
-        let mut parsed = parse_flow(line, Cmd::Add, &Names::default()).map_err(|e| fatal(format!("{}:{n}: {e}", a[0])))?;
+        let mut parsed =
+            parse_flow(line, Cmd::Add, &Names::default()).map_err(|e| fatal(format!("{}:{n}: {e}", a[0])))?;
         normalize(&mut parsed);
         usable = usable & parsed.usable;
         all.push(parsed);

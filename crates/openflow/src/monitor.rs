@@ -92,7 +92,10 @@ impl FlowMonitorRequest {
     }
 
     fn decode14(version: Version, r: &mut Reader<'_>) -> Result<Self> {
-        let (id, out_port, out_group) = (r.u32()?, r.clone().port11(), { r.skip(4)?; r.u32()? });
+        let (id, out_port, out_group) = (r.u32()?, r.clone().port11(), {
+            r.skip(4)?;
+            r.u32()?
+        });
         let (flags, table_id, command) = (r.u16()?, table(r.u8()?), r.u8()?);
         let command = match command {
             0 => Ok(MonitorCommand::Add),

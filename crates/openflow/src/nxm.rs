@@ -248,7 +248,8 @@ pub fn decode(bytes: &[u8], unknown: Unknown) -> Result<(Match, Option<Cookie>),
     }
     // A packet type that is not Ethernet's may come behind fields of Ethernet, which it takes the ground from.
     let strict = unknown == Unknown::Refuse;
-    if strict && !prereq::satisfied(Field::EthType, &matching) && ETHERNET.iter().any(|f| matching.mask().get(*f) != 0) {
+    if strict && !prereq::satisfied(Field::EthType, &matching) && ETHERNET.iter().any(|f| matching.mask().get(*f) != 0)
+    {
         return Err(OfpError::BmcBadPrereq);
     }
     // A cookie of which no bit matters is none; twice is twice all the same.
@@ -263,10 +264,8 @@ fn add(matching: &mut Match, field: Field, value: u128, mask: u128, unknown: Unk
         return Err(OfpError::BmcBadMask);
     }
     // Of ERSPAN's fields, nobody asks.
-    let asked = !matches!(
-        field,
-        Field::TunErspanIdx | Field::TunErspanVer | Field::TunErspanDir | Field::TunErspanHwid
-    );
+    let asked =
+        !matches!(field, Field::TunErspanIdx | Field::TunErspanVer | Field::TunErspanDir | Field::TunErspanHwid);
     if asked && !value_is_valid(field, value) {
         return Err(OfpError::BmcBadValue);
     }
@@ -335,9 +334,9 @@ const ORDER: &[Field] = {
         TcpSrc, TcpDst, TcpFlags, UdpSrc, UdpDst, SctpSrc, SctpDst, Icmpv4Type, Icmpv4Code, Icmpv6Type, Icmpv6Code,
         NdReserved, NdTarget, NdOptionsType, NdSll, NdTll,
         ArpOp, ArpSpa, ArpTpa, ArpSha, ArpTha,
-        NshFlags, NshTtl, NshMdtype, NshNp, NshSpi, NshSi, NshC1, NshC2, NshC3, NshC4,
         TunId, TunFlags, TunSrc, TunDst, TunIpv6Src, TunIpv6Dst, TunGbpId, TunGbpFlags,
         TunErspanIdx, TunErspanVer, TunErspanDir, TunErspanHwid, TunGtpuFlags, TunGtpuMsgtype,
+        NshFlags, NshTtl, NshMdtype, NshNp, NshSpi, NshSi, NshC1, NshC2, NshC3, NshC4,
         Reg0, Reg1, Reg2, Reg3, Reg4, Reg5, Reg6, Reg7, Reg8, Reg9, Reg10, Reg11, Reg12, Reg13, Reg14, Reg15,
         Xreg0, Xreg1, Xreg2, Xreg3, Xreg4, Xreg5, Xreg6, Xreg7,
         PktMark, CtState, CtZone, CtMark, CtLabel,
@@ -446,8 +445,9 @@ pub(crate) fn exact_mask(field: Field) -> u128 {
 
 /// Appends one entry, with a mask unless all of the field's bits matter.
 pub fn put_entry(out: &mut Vec<u8>, field: Field, value: u128, mask: u128, dialect: Dialect) {
-    // The tunnel flags, of which one bit is known, are always written with a mask.
-    let exact = mask & exact_mask(field) == exact_mask(field) && field != Field::TunFlags;
+    // The tunnel flags and the state of a connection, of which some bits are known, are always written with a mask.
+    let some_known = matches!(field, Field::TunFlags | Field::CtState);
+    let exact = mask & exact_mask(field) == exact_mask(field) && !some_known;
     put_entry_as(out, field, value, (!exact).then_some(mask), dialect);
 }
 

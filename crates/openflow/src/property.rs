@@ -191,7 +191,8 @@ mod tests {
                 out.put_u32(who);
                 out.put_u32(1);
             });
-            Property::take(&mut Reader(&out), EXPERIMENTER).and_then(|p| p.unknown(Unknown::Refuse).and(Ok(p.value.len())))
+            Property::take(&mut Reader(&out), EXPERIMENTER)
+                .and_then(|p| p.unknown(Unknown::Refuse).and(Ok(p.value.len())))
         };
         assert_eq!(of(0), Err(OfpError::BpcBadExperimenter));
         assert_eq!(of(0x1234), Err(OfpError::BpcBadExpType));

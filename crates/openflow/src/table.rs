@@ -192,7 +192,8 @@ impl TableFeatures {
         t.any_properties = seen != 0;
         t.complete(seen);
         // What takes masks can be left out; what cannot be matched at all is nothing to leave out.
-        t.wildcard = t.matching.iter().map(|f| f.id).filter(|f| masked.contains(*f) || t.wildcard.contains(*f)).collect();
+        t.wildcard =
+            t.matching.iter().map(|f| f.id).filter(|f| masked.contains(*f) || t.wildcard.contains(*f)).collect();
         Ok(t)
     }
 

@@ -241,7 +241,8 @@ fn set_field(mut r: Reader<'_>, may_mask: bool) -> Result<Action, OfpError> {
         Entry::Option(_) => return Err(OfpError::BacBadSetArgument),
         Entry::Cookie(_) | Entry::Unknown(_) => return Err(OfpError::BacBadSetType),
     };
-    if has_mask && (!may_mask || !nxm::mask_is_valid(field, mask)) {
+    // Actions may write some bits of fields that are matched as a whole.
+    if has_mask && !may_mask {
         return Err(OfpError::BacBadSetMask);
     }
     if !r.is_zero() {

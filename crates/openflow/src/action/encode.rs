@@ -433,12 +433,14 @@ fn reg_load(out: &mut Vec<u8>, dst: Subfield, value: u64, version: Version) {
         return set_option(out, &option, version >= Version::V15);
     }
     let shifted = u128::from(value).checked_shl(dst.offset.into()).unwrap_or(0);
+    // What is loaded are bits: all of them need no mask only where they are all that the wire has.
+    let whole = dst == Subfield::whole(dst.field) && dst.n_bits == dst.field.info().wire_bits;
+    let mask = (!whole).then(|| dst.mask());
     if version >= Version::V15 {
-        let whole = dst == Subfield::whole(dst.field);
-        return set_field_entry(out, dst.field, shifted, (!whole).then(|| dst.mask()), version);
+        return set_field_entry(out, dst.field, shifted, mask, version);
     }
     if is_long(dst.field) {
-        return set_field_parts(out, dst.field, shifted, dst.mask(), version);
+        return nicira(out, 33, |b| nxm::put_entry_as(b, dst.field, shifted, mask, Dialect::Nxm));
     }
     nicira(out, 7, |b| {
         b.put_u16(pack(dst));
@@ -502,7 +504,7 @@ fn controller(out: &mut Vec<u8>, c: &ControllerAction) {
             property::put_u16(b, 1, c.controller_id);
         }
         if c.reason != PacketInReason::Action {
-            property::put(b, 2, |b| b.extend_from_slice(&[c.reason as u8, 0, 0, 0]));
+            property::put(b, 2, |b| b.push(c.reason as u8));
         }
         if !c.userdata.is_empty() {
             property::put(b, 3, |b| b.extend_from_slice(&c.userdata));

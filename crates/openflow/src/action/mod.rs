@@ -41,7 +41,12 @@ pub struct Subfield {
 impl Subfield {
     /// The whole of `field`.
     pub fn whole(field: Field) -> Self {
-        Self { field, offset: 0, n_bits: field.info().n_bits }
+        Self { field, offset: 0, n_bits: Self::width(field) }
+    }
+
+    /// Bits of a field of which parts can be named: of the state of a connection, also those that are never set.
+    fn width(field: Field) -> u16 {
+        if field == Field::CtState { field.info().wire_bits } else { field.info().n_bits }
     }
 
     /// The subfield's bits as a mask over the field's value, right aligned in the field. (128-bit fields at most.)

@@ -21,7 +21,7 @@ impl Subfield {
             (Ok(start), Ok(end)) => (start, end),
             _ => return Err(syntax()),
         };
-        let width = field.info().n_bits;
+        let width = Self::width(field);
         if start > end {
             return Err(ActionError(format!("{text}: starting bit {start} is after ending bit {end}")));
         }
@@ -48,7 +48,7 @@ impl fmt::Display for Subfield {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let info = self.field.info();
         f.write_str(info.nxm.first().map_or(info.name, |n| n.name))?;
-        if self.offset == 0 && self.n_bits == info.n_bits {
+        if self.offset == 0 && self.n_bits == Self::width(self.field) {
             f.write_str("[]")
         } else if self.n_bits == 1 {
             write!(f, "[{}]", self.offset)

@@ -3,8 +3,8 @@
 use super::{Context, Form, Message, Message as M};
 use crate::Version::V10;
 use crate::bundle::{BundleAdd, BundleControl};
-use crate::error::OfpError;
 use crate::ct_flush::CtFlush;
+use crate::error::OfpError;
 use crate::flow_msg;
 use crate::group::GroupMod;
 use crate::meter::MeterMod;

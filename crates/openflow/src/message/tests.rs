@@ -264,7 +264,8 @@ fn of13() -> impl Strategy<Value = Message> {
         })),
         Just(Message::RoleRequest(Form::Standard, RoleMsg { role: Role::Primary, generation_id: Some(5) })),
         any::<[u8; 24]>().prop_map(|masks| {
-            let change = AsyncChange::decode13(crate::asynchronous::PACKET_IN13, &mut Reader(&masks)).expect("24 bytes");
+            let change =
+                AsyncChange::decode13(crate::asynchronous::PACKET_IN13, &mut Reader(&masks)).expect("24 bytes");
             Message::SetAsync(AsyncForm::Standard, change)
         }),
         Just(Message::StatsReply { more: false, body: StatsReply::TableFeatures(vec![features.clone(), features]) }),

@@ -314,13 +314,7 @@ fn stats_request(_version: Version, request: &StatsRequest, style: Style<'_>, ou
         }
         S::QueueDesc(q) => ports::queue_desc_request(q, style, out),
         S::FlowMonitor(monitors) => monitors::requests(monitors, style, out),
-        S::Desc
-        | S::Table
-        | S::TableDesc
-        | S::GroupFeatures
-        | S::MeterFeatures
-        | S::IpfixBridge
-        | S::IpfixFlow => {}
+        S::Desc | S::Table | S::TableDesc | S::GroupFeatures | S::MeterFeatures | S::IpfixBridge | S::IpfixFlow => {}
     }
 }
 

@@ -89,11 +89,8 @@ impl TableMod {
         let table_id = r.u8()?;
         r.skip(3)?;
         let config = r.u32()?;
-        let properties = if version >= V14 {
-            TableProperties::decode(r, Unknown::Refuse)?
-        } else {
-            TableProperties::default()
-        };
+        let properties =
+            if version >= V14 { TableProperties::decode(r, Unknown::Refuse)? } else { TableProperties::default() };
         Ok(Self { table_id, config, properties })
     }
 

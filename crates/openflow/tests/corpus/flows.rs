@@ -9,19 +9,19 @@ use std::path::Path;
 
 /// A way to send flows.
 #[derive(Clone, Copy, Debug)]
-pub struct Wire {
-    pub name: &'static str,
-    pub version: Version,
-    pub form: Form,
-    pub table_id: bool,
-    pub protocol: Protocols,
+pub(crate) struct Wire {
+    pub(crate) name: &'static str,
+    pub(crate) version: Version,
+    pub(crate) form: Form,
+    pub(crate) table_id: bool,
+    pub(crate) protocol: Protocols,
 }
 
 const fn wire(name: &'static str, version: Version, form: Form, table_id: bool, protocol: Protocols) -> Wire {
     Wire { name, version, form, table_id, protocol }
 }
 
-pub const WIRES: [Wire; 9] = [
+pub(crate) const WIRES: [Wire; 9] = [
     wire("OpenFlow10-table_id", Version::V10, Form::Standard, false, Protocols::OF10_STD),
     wire("OpenFlow10+table_id", Version::V10, Form::Standard, true, Protocols::OF10_STD_TID),
     wire("NXM-table_id", Version::V10, Form::Nicira, false, Protocols::OF10_NXM),
@@ -34,7 +34,7 @@ pub const WIRES: [Wire; 9] = [
 ];
 
 /// Flows that we take, and what we make of them.
-pub fn accepted(g: &mut Gen, n: usize) -> Vec<(String, ParsedFlow)> {
+pub(crate) fn accepted(g: &mut Gen, n: usize) -> Vec<(String, ParsedFlow)> {
     let mut all = Vec::new();
     while all.len() < n {
         let text = texts::flow(g);
@@ -46,14 +46,14 @@ pub fn accepted(g: &mut Gen, n: usize) -> Vec<(String, ParsedFlow)> {
 }
 
 /// The bytes that we send.
-pub fn ours(wire: Wire, flow: &ParsedFlow) -> Vec<u8> {
+pub(crate) fn ours(wire: Wire, flow: &ParsedFlow) -> Vec<u8> {
     let options = Options { flow_mod_table_id: wire.table_id };
     encode_with(wire.version, 0, &Message::FlowMod(wire.form, Box::new(flow.flow_mod.clone())), options)
 }
 
 /// What the program says of one flow.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Theirs {
+pub(crate) enum Theirs {
     /// It sends these bytes, here with the transaction id 0.
     Bytes(Vec<u8>),
     Error(String),
@@ -77,13 +77,13 @@ fn messages(output: &str) -> Vec<Vec<u8>> {
 }
 
 /// What the program makes of these lines in this format. One that it does not take ends it, and the next goes on after it.
-pub fn theirs(program: &Path, format: &str, version: &str, lines: &[&str]) -> Vec<Theirs> {
+pub(crate) fn theirs(program: &Path, format: &str, version: &str, lines: &[&str]) -> Vec<Theirs> {
     let mut all = Vec::new();
     // Lines that stand together; those that cannot be sent in one format with others are halved.
     let mut parts = vec![0..lines.len()];
     let mut runs = 0;
     while let Some(part) = parts.pop() {
-        if runs > 120 {
+        if runs > 60 {
             all.resize(lines.len(), Theirs::Error("too many differences".to_owned()));
             return all;
         }

@@ -3,12 +3,12 @@
 use base::rng::Rng;
 use openflow::Version;
 
-pub const NICIRA: u32 = 0x2320;
-pub const ONF: u32 = 0x4f4e_4600;
+pub(crate) const NICIRA: u32 = 0x2320;
+pub(crate) const ONF: u32 = 0x4f4e_4600;
 
 /// Where a message stands: what its headers say.
 #[derive(Clone, Copy, Debug)]
-pub enum Place {
+pub(crate) enum Place {
     Type(u8),
     Nicira(u32),
     Onf(u32),
@@ -21,26 +21,26 @@ pub enum Place {
 }
 
 /// What chooses.
-pub struct Gen {
+pub(crate) struct Gen {
     rng: Rng,
 }
 
 impl Gen {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self { rng: Rng::seeded(seed) }
     }
 
     /// A number below `n`.
-    pub fn below(&mut self, n: u64) -> u64 {
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.rng.below(n)
     }
 
     /// True once in `n` times.
-    pub fn once_in(&mut self, n: u64) -> bool {
+    pub(crate) fn once_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
-    pub fn of<T: Clone>(&mut self, list: &[T]) -> T {
+    pub(crate) fn of<T: Clone>(&mut self, list: &[T]) -> T {
         list[self.below(list.len() as u64) as usize].clone()
     }
 
@@ -56,33 +56,33 @@ impl Gen {
         }
     }
 
-    pub fn u8(&mut self) -> u8 {
+    pub(crate) fn u8(&mut self) -> u8 {
         self.bits(8) as u8
     }
 
-    pub fn u16(&mut self) -> u16 {
+    pub(crate) fn u16(&mut self) -> u16 {
         self.bits(16) as u16
     }
 
-    pub fn u32(&mut self) -> u32 {
+    pub(crate) fn u32(&mut self) -> u32 {
         self.bits(32) as u32
     }
 
-    pub fn u64(&mut self) -> u64 {
+    pub(crate) fn u64(&mut self) -> u64 {
         self.bits(64)
     }
 
-    pub fn some(&mut self, n: usize) -> Vec<u8> {
+    pub(crate) fn some(&mut self, n: usize) -> Vec<u8> {
         (0..n).map(|_| self.rng.next_u64() as u8).collect()
     }
 
     /// Padding: zeros, but for a few.
-    pub fn pad(&mut self, n: usize) -> Vec<u8> {
+    pub(crate) fn pad(&mut self, n: usize) -> Vec<u8> {
         if self.once_in(40) { self.some(n) } else { vec![0; n] }
     }
 
     /// Flags, of which those in `known` are likely.
-    pub fn flags(&mut self, known: u64) -> u64 {
+    pub(crate) fn flags(&mut self, known: u64) -> u64 {
         match self.below(12) {
             0 => self.u64(),
             1 => known,
@@ -92,11 +92,11 @@ impl Gen {
     }
 
     /// Most often a number up to `last`.
-    pub fn choice(&mut self, last: u64) -> u64 {
+    pub(crate) fn choice(&mut self, last: u64) -> u64 {
         if self.once_in(15) { self.u64() } else { self.below(last + 1) }
     }
 
-    pub fn mac(&mut self) -> Vec<u8> {
+    pub(crate) fn mac(&mut self) -> Vec<u8> {
         match self.below(4) {
             0 => vec![0; 6],
             1 => vec![0xff; 6],
@@ -105,7 +105,7 @@ impl Gen {
     }
 
     /// A port, as wide as it is in `version`.
-    pub fn port(&mut self, version: Version) -> Vec<u8> {
+    pub(crate) fn port(&mut self, version: Version) -> Vec<u8> {
         let wide = version > Version::V10;
         let n = match self.below(12) {
             0..=6 => 1 + self.below(4) as u32,
@@ -122,7 +122,7 @@ impl Gen {
     }
 
     /// A name in `n` bytes, ended by a zero most of the time.
-    pub fn name(&mut self, n: usize) -> Vec<u8> {
+    pub(crate) fn name(&mut self, n: usize) -> Vec<u8> {
         let name: &[u8] = self.of(&[
             &b"eth0"[..],
             b"br-int",
@@ -147,7 +147,7 @@ impl Gen {
     }
 
     /// A frame of some kind, or a piece of one.
-    pub fn frame(&mut self) -> Vec<u8> {
+    pub(crate) fn frame(&mut self) -> Vec<u8> {
         let ethernet = "0011223344556677889900aa";
         let frames = [
             // TCP, UDP, ICMP over IPv4; ARP; ICMPv6 neighbour solicitation; MPLS; VLAN with IPv6; LLDP; SCTP; NSH
@@ -175,7 +175,7 @@ impl Gen {
     }
 
     /// Properties, each of one of these types with this body.
-    pub fn properties(&mut self, most: u64, one: &mut dyn FnMut(&mut Self) -> (u16, Vec<u8>)) -> Vec<u8> {
+    pub(crate) fn properties(&mut self, most: u64, one: &mut dyn FnMut(&mut Self) -> (u16, Vec<u8>)) -> Vec<u8> {
         let mut out = Vec::new();
         for _ in 0..self.below(most + 1) {
             let (ty, body) = one(self);
@@ -185,7 +185,7 @@ impl Gen {
     }
 
     /// An experimenter's property.
-    pub fn experimenter(&mut self) -> (u16, Vec<u8>) {
+    pub(crate) fn experimenter(&mut self) -> (u16, Vec<u8>) {
         let vendor = self.of(&[NICIRA, ONF, 7]);
         let subtype = self.below(3) as u32;
         let rest = self.of(&[0, 4, 8]);
@@ -194,34 +194,34 @@ impl Gen {
 }
 
 /// Several pieces of bytes as one.
-pub fn cat(parts: &[&[u8]]) -> Vec<u8> {
+pub(crate) fn cat(parts: &[&[u8]]) -> Vec<u8> {
     parts.concat()
 }
 
 /// Zeros up to a multiple of eight bytes.
-pub fn padded(mut bytes: Vec<u8>) -> Vec<u8> {
+pub(crate) fn padded(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.resize(bytes.len().next_multiple_of(8), 0);
     bytes
 }
 
 /// Type, length, body, and zeros up to a multiple of eight bytes.
-pub fn property(ty: u16, body: &[u8]) -> Vec<u8> {
+pub(crate) fn property(ty: u16, body: &[u8]) -> Vec<u8> {
     padded(cat(&[&ty.to_be_bytes(), &(body.len() as u16 + 4).to_be_bytes(), body]))
 }
 
 /// The same with the length of all in front: an entry of a list, whose length is the first that it says.
-pub fn entry(body: &[u8]) -> Vec<u8> {
+pub(crate) fn entry(body: &[u8]) -> Vec<u8> {
     cat(&[&(body.len() as u16 + 2).to_be_bytes(), body])
 }
 
-pub fn hex(text: &str) -> Vec<u8> {
+pub(crate) fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
     let digit = |b: u8| char::from(b).to_digit(16).expect("hexadecimal") as u8;
     digits.chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
 }
 
 /// The whole message.
-pub fn message(version: Version, xid: u32, place: Place, more: bool, body: &[u8]) -> Vec<u8> {
+pub(crate) fn message(version: Version, xid: u32, place: Place, more: bool, body: &[u8]) -> Vec<u8> {
     let old = version == Version::V10;
     let stats = |reply: bool, ty: u16, vendor: Option<(u32, u32)>| {
         let number = if old { 16 } else { 18 } + u8::from(reply);
@@ -252,7 +252,7 @@ pub fn message(version: Version, xid: u32, place: Place, more: bool, body: &[u8]
 }
 
 /// Puts the length into the header.
-pub fn set_length(message: &mut Vec<u8>) {
+pub(crate) fn set_length(message: &mut Vec<u8>) {
     message.truncate(0xfff8);
     let length = (message.len() as u16).to_be_bytes();
     message[2..4].copy_from_slice(&length);

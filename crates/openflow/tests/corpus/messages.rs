@@ -2,21 +2,21 @@
 
 use crate::make::{Gen, NICIRA, ONF, Place, cat, entry, message, padded, property};
 use crate::texts;
+use Version::{V10, V11, V12, V13, V14, V15};
 use flow::Match;
 use openflow::nxm::{encode_nx_match, encode_oxm_match};
 use openflow::of_match::{encode_of10, encode_of11};
 use openflow::{
     Action, FlowModCommand, OfpError, Version, encode_actions, encode_flow_actions, encode_instructions, parse_flow,
 };
-use Version::{V10, V11, V12, V13, V14, V15};
 
 /// Matches and actions to put into messages.
-pub struct Pool {
+pub(crate) struct Pool {
     flows: Vec<(Match, Vec<Action>)>,
 }
 
 impl Pool {
-    pub fn new(g: &mut Gen) -> Self {
+    pub(crate) fn new(g: &mut Gen) -> Self {
         let mut flows = Vec::new();
         while flows.len() < 3000 {
             let text = texts::flow(g);
@@ -33,8 +33,8 @@ impl Pool {
 }
 
 /// One kind of message: in which versions it is, and how to make one.
-pub struct Kind {
-    pub name: &'static str,
+pub(crate) struct Kind {
+    pub(crate) name: &'static str,
     versions: &'static [Version],
     make: fn(&mut Gen, &Pool, Version) -> (Place, Vec<u8>),
     /// How many of these for one of another kind.
@@ -64,10 +64,14 @@ fn nx(n: u32, body: Vec<u8>) -> (Place, Vec<u8>) {
     (Place::Nicira(n), body)
 }
 
-pub const KINDS: &[Kind] = &[
+pub(crate) const KINDS: &[Kind] = &[
     kind("hello", ALL, 1, |g, _, _| t(0, hello(g))),
     kind("error", ALL, 6, |g, p, v| t(1, error(g, p, v))),
-    kind("echo", ALL, 1, |g, _, _| { let n = g.below(40) as usize; let ty = 2 + g.below(2) as u8; t(ty, g.some(n)) }),
+    kind("echo", ALL, 1, |g, _, _| {
+        let n = g.below(40) as usize;
+        let ty = 2 + g.below(2) as u8;
+        t(ty, g.some(n))
+    }),
     kind("unknown", ALL, 1, unknown),
     kind("empty", ALL, 2, empty),
     kind("features reply", ALL, 2, |g, _, v| t(6, features(g, v))),
@@ -91,7 +95,9 @@ pub const KINDS: &[Kind] = &[
         let pad = if v == V10 { 2 } else { 4 };
         t(if v == V10 { 20 } else { 22 }, cat(&[&g.port(v), &g.pad(pad)]))
     }),
-    kind("queue config reply", &[V10, V11, V12, V13], 2, |g, _, v| t(if v == V10 { 21 } else { 23 }, queue_config(g, v))),
+    kind("queue config reply", &[V10, V11, V12, V13], 2, |g, _, v| {
+        t(if v == V10 { 21 } else { 23 }, queue_config(g, v))
+    }),
     kind("role", FROM12, 2, |g, _, _| {
         let ty = 24 + g.below(2) as u8;
         let (role, id) = (g.choice(3) as u32, g.u64());
@@ -194,24 +200,35 @@ pub const KINDS: &[Kind] = &[
     kind("queue desc reply", FROM14, 2, |g, _, _| (Place::Reply(15), several(g, 3, queue_desc))),
     kind("flow monitor request", FROM14, 2, |g, p, v| (Place::Request(16), several(g, 2, |g| monitor14(g, p, v)))),
     kind("flow monitor reply", FROM14, 3, |g, p, v| (Place::Reply(16), several(g, 3, |g| update(g, p, v)))),
-    kind("ONF flow monitor request", &[V13], 2, |g, p, v| (Place::OnfRequest(1870), several(g, 2, |g| monitor14(g, p, v)))),
+    kind("ONF flow monitor request", &[V13], 2, |g, p, v| {
+        (Place::OnfRequest(1870), several(g, 2, |g| monitor14(g, p, v)))
+    }),
     kind("ONF flow monitor reply", &[V13], 3, |g, p, v| (Place::OnfReply(1870), several(g, 3, |g| update(g, p, v)))),
-    kind("NX flow monitor request", &[V10, V11, V12], 1, |g, p, _| (Place::NiciraRequest(2), several(g, 2, |g| monitor10(g, p)))),
-    kind("NX flow monitor reply", &[V10, V11, V12], 2, |g, p, v| (Place::NiciraReply(2), several(g, 3, |g| update(g, p, v)))),
+    kind("NX flow monitor request", &[V10, V11, V12], 1, |g, p, _| {
+        (Place::NiciraRequest(2), several(g, 2, |g| monitor10(g, p)))
+    }),
+    kind("NX flow monitor reply", &[V10, V11, V12], 2, |g, p, v| {
+        (Place::NiciraReply(2), several(g, 3, |g| update(g, p, v)))
+    }),
     kind("NX flow request", &[V10], 4, |g, p, _| {
         let n = g.below(2) as u32;
         (Place::NiciraRequest(n), nx_flow_request(g, p))
     }),
     kind("NX flow reply", &[V10], 10, |g, p, _| (Place::NiciraReply(0), several(g, 3, |g| nx_flow_stats(g, p)))),
     kind("NX aggregate reply", &[V10], 1, |g, _, _| {
-        (Place::NiciraReply(1), cat(&[&g.u64().to_be_bytes(), &g.u64().to_be_bytes(), &g.u32().to_be_bytes(), &g.pad(4)]))
+        (
+            Place::NiciraReply(1),
+            cat(&[&g.u64().to_be_bytes(), &g.u64().to_be_bytes(), &g.u32().to_be_bytes(), &g.pad(4)]),
+        )
     }),
     kind("NX group request", &[V10], 2, |g, _, _| {
         let n = 7 + g.below(2) as u32;
         (Place::NiciraRequest(n), cat(&[&group_id(g), &g.pad(4)]))
     }),
     kind("NX group reply", &[V10], 3, |g, _, _| (Place::NiciraReply(7), several(g, 3, |g| group_stats(g, true)))),
-    kind("NX group desc reply", &[V10], 5, |g, p, v| (Place::NiciraReply(8), several(g, 3, |g| group_desc(g, p, v, true)))),
+    kind("NX group desc reply", &[V10], 5, |g, p, v| {
+        (Place::NiciraReply(8), several(g, 3, |g| group_desc(g, p, v, true)))
+    }),
     kind("NX group features", &[V10, V11], 1, |g, _, _| {
         if g.once_in(3) { (Place::NiciraRequest(9), Vec::new()) } else { (Place::NiciraReply(9), group_features(g)) }
     }),
@@ -230,7 +247,7 @@ pub const KINDS: &[Kind] = &[
 ];
 
 /// A message of each kind in each of its versions, and so on in turn, `n` in all. The transaction ids count.
-pub fn corpus(g: &mut Gen, pool: &Pool, n: usize) -> Vec<(&'static str, Version, Vec<u8>)> {
+pub(crate) fn corpus(g: &mut Gen, pool: &Pool, n: usize) -> Vec<(&'static str, Version, Vec<u8>)> {
     let mut all = Vec::new();
     while all.len() < n {
         for kind in KINDS {
@@ -249,7 +266,7 @@ pub fn corpus(g: &mut Gen, pool: &Pool, n: usize) -> Vec<(&'static str, Version,
 }
 
 /// One of these messages with something wrong: cut, longer, of another type, or with some bytes that are not as they were.
-pub fn damage(g: &mut Gen, message: &[u8]) -> Vec<u8> {
+pub(crate) fn damage(g: &mut Gen, message: &[u8]) -> Vec<u8> {
     let mut bytes = message.to_vec();
     match g.below(8) {
         0 | 1 => bytes.truncate(8 + g.below(bytes.len() as u64 - 7) as usize),
@@ -309,7 +326,15 @@ fn raw10(g: &mut Gen) -> Vec<u8> {
     let wildcards = g.flags(0x3f_ffff) as u32;
     let (port, vlan) = (g.port(V10), g.of(&[0xffff, 5, 0, 0xfff, 0x1fff]) as u16);
     let (ty, proto) = (g.of(&[0x800u16, 0x806, 0x86dd, 0x8847, 0x5ff, 0]), g.of(&[6u8, 17, 1, 58, 132, 0, 2]));
-    let head = cat(&[&wildcards.to_be_bytes(), &port, &g.mac(), &g.mac(), &vlan.to_be_bytes(), &[g.choice(7) as u8], &g.pad(1)]);
+    let head = cat(&[
+        &wildcards.to_be_bytes(),
+        &port,
+        &g.mac(),
+        &g.mac(),
+        &vlan.to_be_bytes(),
+        &[g.choice(7) as u8],
+        &g.pad(1),
+    ]);
     let net = cat(&[&ty.to_be_bytes(), &[g.u8(), proto], &g.pad(2), &g.u32().to_be_bytes(), &g.u32().to_be_bytes()]);
     cat(&[&head, &net, &g.u16().to_be_bytes(), &g.u16().to_be_bytes()])
 }
@@ -324,9 +349,18 @@ fn raw11(g: &mut Gen) -> Vec<u8> {
         _ => g.some(n),
     };
     let macs = cat(&[&g.mac(), &mask(g, 6), &g.mac(), &mask(g, 6)]);
-    let head = cat(&[&[0, 0, 0, 88], &g.port(V11), &wildcards.to_be_bytes(), &macs, &vlan.to_be_bytes(), &[g.choice(7) as u8], &g.pad(1)]);
+    let head = cat(&[
+        &[0, 0, 0, 88],
+        &g.port(V11),
+        &wildcards.to_be_bytes(),
+        &macs,
+        &vlan.to_be_bytes(),
+        &[g.choice(7) as u8],
+        &g.pad(1),
+    ]);
     let nets = cat(&[&g.u32().to_be_bytes(), &mask(g, 4), &g.u32().to_be_bytes(), &mask(g, 4)]);
-    let net = cat(&[&ty.to_be_bytes(), &[g.choice(63) as u8, proto], &nets, &g.u16().to_be_bytes(), &g.u16().to_be_bytes()]);
+    let net =
+        cat(&[&ty.to_be_bytes(), &[g.choice(63) as u8, proto], &nets, &g.u16().to_be_bytes(), &g.u16().to_be_bytes()]);
     let label = g.choice(0xf_ffff) as u32;
     cat(&[&head, &net, &label.to_be_bytes(), &[g.choice(7) as u8], &g.pad(3), &g.u64().to_be_bytes(), &mask(g, 8)])
 }
@@ -368,7 +402,10 @@ fn hello(g: &mut Gen) -> Vec<u8> {
     let bitmap = g.flags(0x7e) as u32;
     match g.below(6) {
         0 => Vec::new(),
-        1 => { let n = 1 + g.below(12) as usize; g.some(n) }
+        1 => {
+            let n = 1 + g.below(12) as usize;
+            g.some(n)
+        }
         2 => cat(&[&property(2, &[1, 2, 3]), &property(1, &bitmap.to_be_bytes())]),
         3 => property(1, &cat(&[&bitmap.to_be_bytes(), &[0, 0, 0, 5]])),
         _ => property(1, &bitmap.to_be_bytes()),
@@ -386,7 +423,10 @@ fn error(g: &mut Gen, pool: &Pool, version: Version) -> Vec<u8> {
     let data = match g.below(5) {
         0 => Vec::new(),
         1 => g.of(&[&b"no \"such\" version"[..], b"x\n\x80", b"abcd"]).to_vec(),
-        2 => { let n = g.below(20) as usize; g.some(n) }
+        2 => {
+            let n = g.below(20) as usize;
+            g.some(n)
+        }
         _ => {
             let kind = &KINDS[5 + g.below(8) as usize];
             let (place, body) = (kind.make)(g, pool, version);
@@ -421,9 +461,21 @@ fn unknown(g: &mut Gen, _: &Pool, _: Version) -> (Place, Vec<u8>) {
 fn empty(g: &mut Gen, _: &Pool, version: Version) -> (Place, Vec<u8>) {
     let barrier = if version == V10 { 18 } else { 20 };
     let places = [
-        Place::Type(5), Place::Type(7), Place::Type(barrier), Place::Type(barrier + 1), Place::Type(26), Place::Nicira(18),
-        Place::Nicira(25), Place::Request(0), Place::Request(3), Place::Request(8), Place::Request(11), Place::Request(13),
-        Place::Request(14), Place::Request(7), Place::Request(12),
+        Place::Type(5),
+        Place::Type(7),
+        Place::Type(barrier),
+        Place::Type(barrier + 1),
+        Place::Type(26),
+        Place::Nicira(18),
+        Place::Nicira(25),
+        Place::Request(0),
+        Place::Request(3),
+        Place::Request(8),
+        Place::Request(11),
+        Place::Request(13),
+        Place::Request(14),
+        Place::Request(7),
+        Place::Request(12),
     ];
     (g.of(&places), Vec::new())
 }
@@ -431,7 +483,13 @@ fn empty(g: &mut Gen, _: &Pool, version: Version) -> (Place, Vec<u8>) {
 fn features(g: &mut Gen, version: Version) -> Vec<u8> {
     let capabilities = g.flags(0x1ff) as u32;
     let actions = g.flags(0xfff) as u32;
-    let head = cat(&[&g.u64().to_be_bytes(), &g.u32().to_be_bytes(), &[g.u8(), g.u8()], &g.pad(2), &capabilities.to_be_bytes()]);
+    let head = cat(&[
+        &g.u64().to_be_bytes(),
+        &g.u32().to_be_bytes(),
+        &[g.u8(), g.u8()],
+        &g.pad(2),
+        &capabilities.to_be_bytes(),
+    ]);
     let ports = if version < V13 { several(g, 3, |g| port_desc(g, version)) } else { Vec::new() };
     cat(&[&head, &actions.to_be_bytes(), &ports])
 }
@@ -476,7 +534,17 @@ fn bundle_control(g: &mut Gen) -> Vec<u8> {
 }
 
 fn bundle_add(g: &mut Gen, pool: &Pool, version: Version) -> Vec<u8> {
-    let names = ["flow mod", "flow mod", "group mod", "port mod", "packet out", "echo", "NX flow mod", "meter mod", "table mod"];
+    let names = [
+        "flow mod",
+        "flow mod",
+        "group mod",
+        "port mod",
+        "packet out",
+        "echo",
+        "NX flow mod",
+        "meter mod",
+        "table mod",
+    ];
     let name = g.of(&names);
     let kind = KINDS.iter().find(|k| k.name == name).expect("there is one");
     let (place, body) = (kind.make)(g, pool, version);
@@ -495,7 +563,9 @@ fn port_desc(g: &mut Gen, version: Version) -> Vec<u8> {
         let all = cat(&[&modes(g), &modes(g), &modes(g), &modes(g)]);
         return cat(&[&g.port(version), &g.mac(), &g.name(16), &config.to_be_bytes(), &state.to_be_bytes(), &all]);
     }
-    let speeds = |g: &mut Gen| cat(&[&modes(g), &modes(g), &modes(g), &modes(g), &g.u32().to_be_bytes(), &g.u32().to_be_bytes()]);
+    let speeds = |g: &mut Gen| {
+        cat(&[&modes(g), &modes(g), &modes(g), &modes(g), &g.u32().to_be_bytes(), &g.u32().to_be_bytes()])
+    };
     let name = g.name(16);
     let (port, mac) = (g.port(version), g.mac());
     if version < V14 {
@@ -689,7 +759,8 @@ fn nx_packet_in(g: &mut Gen, pool: &Pool) -> Vec<u8> {
     let data = g.frame();
     let total = total(g, &data).to_be_bytes();
     let (matching, length) = nx_match(&metadata(pool, g));
-    let head = cat(&[&buffer(g), &total, &[reason(g), g.u8()], &g.u64().to_be_bytes(), &length.to_be_bytes(), &g.pad(6)]);
+    let head =
+        cat(&[&buffer(g), &total, &[reason(g), g.u8()], &g.u64().to_be_bytes(), &length.to_be_bytes(), &g.pad(6)]);
     cat(&[&head, &matching, &g.pad(2), &data])
 }
 
@@ -743,7 +814,11 @@ fn packet_out(g: &mut Gen, pool: &Pool, version: Version) -> Vec<u8> {
     let buffer = buffer(g);
     let data = if buffer == [0xff; 4] || g.once_in(5) { g.frame() } else { Vec::new() };
     let length = (actions.len() as u16).to_be_bytes();
-    let port = if g.once_in(3) { g.port(version) } else { cat(&[&[0xff; 4], &[0xf8]])[if version == V10 { 3 } else { 1 }..].to_vec() };
+    let port = if g.once_in(3) {
+        g.port(version)
+    } else {
+        cat(&[&[0xff; 4], &[0xf8]])[if version == V10 { 3 } else { 1 }..].to_vec()
+    };
     let port = if port.len() == 2 && port[1] == 0xf8 { vec![0xff, 0xf8] } else { port };
     match version {
         V10 => cat(&[&buffer, &port, &length, &actions, &data]),
@@ -762,20 +837,28 @@ fn flow_mod(g: &mut Gen, pool: &Pool, version: Version) -> Vec<u8> {
     let command = g.choice(4);
     let (idle, hard, priority) = (g.u16().to_be_bytes(), g.u16().to_be_bytes(), g.u16().to_be_bytes());
     let buffer = buffer(g);
-    let out_port = if g.once_in(3) { g.port(version) } else if version == V10 { vec![0xff; 2] } else { vec![0xff; 4] };
+    let out_port = if g.once_in(3) {
+        g.port(version)
+    } else if version == V10 {
+        vec![0xff; 2]
+    } else {
+        vec![0xff; 4]
+    };
     let does = if command >= 3 && g.once_in(2) { Vec::new() } else { flow_actions(&matching, &actions, version) };
     let cookie = g.u64().to_be_bytes();
     if version == V10 {
         let (flags, table) = (g.flags(7) as u16, if g.once_in(3) { g.u8() } else { 0 });
         let command = u16::from(table) << 8 | (command as u16 & 0xff);
-        let head = cat(&[&matching_bytes, &cookie, &command.to_be_bytes(), &idle, &hard, &priority, &buffer, &out_port]);
+        let head =
+            cat(&[&matching_bytes, &cookie, &command.to_be_bytes(), &idle, &hard, &priority, &buffer, &out_port]);
         return cat(&[&head, &flags.to_be_bytes(), &does]);
     }
     let flags = g.flags(if version < V13 { 7 } else { 0x1f }) as u16;
     let mask = g.of(&[0, 0, u64::MAX, 0xff]).to_be_bytes();
     let out_group = if g.once_in(3) { group_id(g) } else { vec![0xff; 4] };
     let importance = if g.once_in(4) { g.u16() } else { 0 };
-    let head = cat(&[&cookie, &mask, &[g.u8(), command as u8], &idle, &hard, &priority, &buffer, &out_port, &out_group]);
+    let head =
+        cat(&[&cookie, &mask, &[g.u8(), command as u8], &idle, &hard, &priority, &buffer, &out_port, &out_group]);
     cat(&[&head, &flags.to_be_bytes(), &importance.to_be_bytes(), &matching_bytes, &does])
 }
 
@@ -785,7 +868,8 @@ fn nx_flow_mod(g: &mut Gen, pool: &Pool, version: Version) -> Vec<u8> {
     let (command, flags) = (g.choice(4) as u16, g.flags(7) as u16);
     let out_port = if g.once_in(3) { g.port(V10) } else { vec![0xff; 2] };
     let times = cat(&[&g.u16().to_be_bytes(), &g.u16().to_be_bytes(), &g.u16().to_be_bytes()]);
-    let head = cat(&[&g.u64().to_be_bytes(), &command.to_be_bytes(), &times, &buffer(g), &out_port, &flags.to_be_bytes()]);
+    let head =
+        cat(&[&g.u64().to_be_bytes(), &command.to_be_bytes(), &times, &buffer(g), &out_port, &flags.to_be_bytes()]);
     let does = flow_actions(&matching, &actions, version);
     cat(&[&head, &length.to_be_bytes(), &g.pad(6), &bytes, &does])
 }
@@ -805,7 +889,8 @@ fn flow_removed(g: &mut Gen, pool: &Pool, version: Version) -> Vec<u8> {
 fn nx_flow_removed(g: &mut Gen, pool: &Pool) -> Vec<u8> {
     let (bytes, length) = nx_match(&pool.any(g).0);
     let (reason, table) = (g.choice(6) as u8, g.u8());
-    let head = cat(&[&g.u64().to_be_bytes(), &g.u16().to_be_bytes(), &[reason, table], &duration(g), &g.u16().to_be_bytes()]);
+    let head =
+        cat(&[&g.u64().to_be_bytes(), &g.u16().to_be_bytes(), &[reason, table], &duration(g), &g.u16().to_be_bytes()]);
     cat(&[&head, &length.to_be_bytes(), &numbers(g, 2), &bytes])
 }
 
@@ -860,7 +945,8 @@ fn flow_reply(g: &mut Gen, pool: &Pool, version: Version) -> Vec<u8> {
                 entry(&cat(&[&head, &cookie, &counts, &does]))
             }
             V15 => {
-                let head = cat(&[&g.pad(2), &[table, g.choice(1) as u8], &priority, &idle, &hard, &flags.to_be_bytes()]);
+                let head =
+                    cat(&[&g.pad(2), &[table, g.choice(1) as u8], &priority, &idle, &hard, &flags.to_be_bytes()]);
                 let importance = g.u16().to_be_bytes();
                 entry(&cat(&[&head, &importance, &cookie, &matching_bytes, &stats_list(g), &does]))
             }
@@ -876,7 +962,14 @@ fn flow_reply(g: &mut Gen, pool: &Pool, version: Version) -> Vec<u8> {
 fn nx_flow_stats(g: &mut Gen, pool: &Pool) -> Vec<u8> {
     let (matching, actions) = pool.any(g);
     let (bytes, length) = nx_match(&matching);
-    let head = cat(&[&[g.u8()], &g.pad(1), &duration(g), &g.u16().to_be_bytes(), &g.u16().to_be_bytes(), &g.u16().to_be_bytes()]);
+    let head = cat(&[
+        &[g.u8()],
+        &g.pad(1),
+        &duration(g),
+        &g.u16().to_be_bytes(),
+        &g.u16().to_be_bytes(),
+        &g.u16().to_be_bytes(),
+    ]);
     let ages = cat(&[&g.u16().to_be_bytes(), &g.u16().to_be_bytes()]);
     let rest = cat(&[&length.to_be_bytes(), &ages, &g.u64().to_be_bytes(), &numbers(g, 2), &bytes]);
     entry(&cat(&[&head, &rest, &flow_actions(&matching, &actions, V10)]))
@@ -886,7 +979,8 @@ fn monitor10(g: &mut Gen, pool: &Pool) -> Vec<u8> {
     let matching = if g.once_in(2) { Match::ANY } else { pool.any(g).0 };
     let (bytes, length) = nx_match(&matching);
     let flags = g.flags(0x3f) as u16;
-    let head = cat(&[&g.u32().to_be_bytes(), &flags.to_be_bytes(), &g.port(V10), &length.to_be_bytes(), &[g.u8()], &g.pad(5)]);
+    let head =
+        cat(&[&g.u32().to_be_bytes(), &flags.to_be_bytes(), &g.port(V10), &length.to_be_bytes(), &[g.u8()], &g.pad(5)]);
     cat(&[&head, &bytes])
 }
 
@@ -914,10 +1008,12 @@ fn update(g: &mut Gen, pool: &Pool, version: Version) -> Vec<u8> {
     let cookie = g.u64().to_be_bytes();
     if old {
         let (bytes, length) = nx_match(&matching);
-        let head = cat(&[&event.to_be_bytes(), &reason.to_be_bytes(), &priority.to_be_bytes(), &times, &length.to_be_bytes()]);
+        let head =
+            cat(&[&event.to_be_bytes(), &reason.to_be_bytes(), &priority.to_be_bytes(), &times, &length.to_be_bytes()]);
         return entry(&cat(&[&head, &[g.u8()], &g.pad(1), &cookie, &bytes, &does]));
     }
-    let head = cat(&[&event.to_be_bytes(), &[g.u8(), reason as u8], &times, &priority.to_be_bytes(), &g.pad(4), &cookie]);
+    let head =
+        cat(&[&event.to_be_bytes(), &[g.u8(), reason as u8], &times, &priority.to_be_bytes(), &g.pad(4), &cookie]);
     let does = if does.is_empty() {
         does
     } else {
@@ -968,8 +1064,13 @@ fn group_properties(g: &mut Gen) -> Vec<u8> {
         let method = g.of(&[&b"hash"[..], b"dp_hash", b"other", b""]);
         let mut name = method.to_vec();
         name.resize(16, 0);
-        let fields = if g.once_in(2) { Vec::new() } else { g.of(&["8000190400000000", "80000604ffffffffffff", "80001704ffffff00", "0001ff04"]).into() };
-        let fields = if fields.is_empty() { Vec::new() } else { crate::make::hex(std::str::from_utf8(&fields).unwrap_or("")) };
+        let fields = if g.once_in(2) {
+            Vec::new()
+        } else {
+            g.of(&["8000190400000000", "80000604ffffffffffff", "80001704ffffff00", "0001ff04"]).into()
+        };
+        let fields =
+            if fields.is_empty() { Vec::new() } else { crate::make::hex(std::str::from_utf8(&fields).unwrap_or("")) };
         let fields = if fields.len() > 4 && fields[3] as usize != fields.len() - 4 {
             let mut f = fields;
             f[3] = (f.len() - 4) as u8;
@@ -989,7 +1090,8 @@ fn group_properties(g: &mut Gen) -> Vec<u8> {
 fn group_mod(g: &mut Gen, pool: &Pool, version: Version, new: bool) -> Vec<u8> {
     let command = if new { g.of(&[0u16, 1, 2, 3, 5, 0x8000, 0, 1, 4, 7]) } else { g.of(&[0u16, 1, 2, 0x8000, 0, 5]) };
     let ty = g.choice(3) as u8;
-    let buckets = if command == 2 && !g.once_in(5) { Vec::new() } else { several(g, 3, |g| bucket(g, pool, version, new)) };
+    let buckets =
+        if command == 2 && !g.once_in(5) { Vec::new() } else { several(g, 3, |g| bucket(g, pool, version, new)) };
     let head = cat(&[&command.to_be_bytes(), &[ty], &g.pad(1), &group_id(g)]);
     if !new {
         return cat(&[&head, &buckets]);
@@ -1020,10 +1122,12 @@ fn group_stats(g: &mut Gen, timed: bool) -> Vec<u8> {
 fn group_features(g: &mut Gen) -> Vec<u8> {
     let (types, capabilities) = (g.flags(15) as u32, g.flags(15) as u32);
     let numbers: Vec<u8> = (0..4).flat_map(|_| g.u32().to_be_bytes()).collect();
-    let actions: Vec<u8> = (0..4).flat_map(|_| {
+    let actions: Vec<u8> = (0..4)
+        .flat_map(|_| {
             let pbb = if g.once_in(12) { 3 << 26 } else { 0 };
             (g.flags(0x13ff_fff1 | pbb) as u32 & (0x13ff_fff1 | pbb as u32)).to_be_bytes()
-        }).collect();
+        })
+        .collect();
     cat(&[&types.to_be_bytes(), &capabilities.to_be_bytes(), &numbers, &actions])
 }
 
@@ -1100,7 +1204,14 @@ fn table_stats(g: &mut Gen, version: Version) -> Vec<u8> {
         match version {
             V10 => {
                 let wildcards = g.flags(0x3f_ffff) as u32;
-                cat(&[&[table], &g.pad(3), &g.name(32), &wildcards.to_be_bytes(), &g.of(&[0u32, 1_000_000]).to_be_bytes(), &counts])
+                cat(&[
+                    &[table],
+                    &g.pad(3),
+                    &g.name(32),
+                    &wildcards.to_be_bytes(),
+                    &g.of(&[0u32, 1_000_000]).to_be_bytes(),
+                    &counts,
+                ])
             }
             V11 => {
                 let bits: Vec<u8> = (0..6).flat_map(|_| (g.flags(0x3ff) as u32).to_be_bytes()).collect();
@@ -1109,7 +1220,8 @@ fn table_stats(g: &mut Gen, version: Version) -> Vec<u8> {
             }
             V12 => {
                 let fields: Vec<u8> = (0..2).flat_map(|_| g.flags(0xf_ffff_ffff).to_be_bytes()).collect();
-                let acts: Vec<u8> = (0..2).flat_map(|_| (g.flags(0x3ff_f801) as u32 & 0x3ff_f801).to_be_bytes()).collect();
+                let acts: Vec<u8> =
+                    (0..2).flat_map(|_| (g.flags(0x3ff_f801) as u32 & 0x3ff_f801).to_be_bytes()).collect();
                 let sets: Vec<u8> = (0..2).flat_map(|_| g.flags(0xf_ffff_ffff).to_be_bytes()).collect();
                 let rest: Vec<u8> = [0x3f, 3].iter().flat_map(|m| (g.flags(*m) as u32).to_be_bytes()).collect();
                 let head = cat(&[&[table], &g.pad(7), &g.name(32), &fields, &acts, &sets, &numbers(g, 2)]);
@@ -1131,36 +1243,45 @@ fn table_features(g: &mut Gen, version: Version) -> Vec<u8> {
         types.push(g.of(&[9, 11, 16, 0xfffe, 0xffff]));
         types.remove(g.below(8) as usize);
     }
-    let properties: Vec<u8> = types.into_iter().flat_map(|ty| {
-        let (ty, body) = match ty {
-            // Lists of instructions.
-            0 | 1 => {
-                let all = several(g, 5, |g| cat(&[&(1 + g.below(6) as u16).to_be_bytes(), &[0, 4]]));
-                (ty, all)
-            }
-            2 | 3 => {
-                let n = g.below(6) as usize;
-                (ty, g.some(n))
-            }
-            4..=7 => {
-                let list = [0u16, 11, 12, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 28, 99];
-                (ty, several(g, 6, |g| cat(&[&g.of(&list).to_be_bytes(), &[0, 4]])))
-            }
-            8 | 10 | 12..=15 => {
-                // Fields that take masks, and how long they are; and others.
-                let maskable = [(0x02u8, 8u8), (0x03, 6), (0x06, 2), (0x0b, 4), (0x0d, 2), (0x1a, 16), (0x1b, 16)];
-                let mut headers: Vec<[u8; 4]> = vec![
-                    [0x80, 0, 0, 4], [0x80, 0, 0x0a, 2], [0x80, 0, 0x0e, 1], [0x80, 0, 0x14, 1], [0x80, 0, 0x2a, 2], [0x80, 0, 0x7e, 4],
-                ];
-                let masks = ty == 8 || g.once_in(30);
-                headers.extend(maskable.map(|(n, len)| [0x80, 0, n << 1 | u8::from(masks), len << u8::from(masks)]));
-                (ty, several(g, 6, |g| g.of(&headers).to_vec()))
-            }
-            0xfffe | 0xffff => (ty, g.experimenter().1),
-            _ => (ty, vec![0; 4]),
-        };
-        property(ty, &body)
-    }).collect();
+    let properties: Vec<u8> = types
+        .into_iter()
+        .flat_map(|ty| {
+            let (ty, body) = match ty {
+                // Lists of instructions.
+                0 | 1 => {
+                    let all = several(g, 5, |g| cat(&[&(1 + g.below(6) as u16).to_be_bytes(), &[0, 4]]));
+                    (ty, all)
+                }
+                2 | 3 => {
+                    let n = g.below(6) as usize;
+                    (ty, g.some(n))
+                }
+                4..=7 => {
+                    let list = [0u16, 11, 12, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 28, 99];
+                    (ty, several(g, 6, |g| cat(&[&g.of(&list).to_be_bytes(), &[0, 4]])))
+                }
+                8 | 10 | 12..=15 => {
+                    // Fields that take masks, and how long they are; and others.
+                    let maskable = [(0x02u8, 8u8), (0x03, 6), (0x06, 2), (0x0b, 4), (0x0d, 2), (0x1a, 16), (0x1b, 16)];
+                    let mut headers: Vec<[u8; 4]> = vec![
+                        [0x80, 0, 0, 4],
+                        [0x80, 0, 0x0a, 2],
+                        [0x80, 0, 0x0e, 1],
+                        [0x80, 0, 0x14, 1],
+                        [0x80, 0, 0x2a, 2],
+                        [0x80, 0, 0x7e, 4],
+                    ];
+                    let masks = ty == 8 || g.once_in(30);
+                    headers
+                        .extend(maskable.map(|(n, len)| [0x80, 0, n << 1 | u8::from(masks), len << u8::from(masks)]));
+                    (ty, several(g, 6, |g| g.of(&headers).to_vec()))
+                }
+                0xfffe | 0xffff => (ty, g.experimenter().1),
+                _ => (ty, vec![0; 4]),
+            };
+            property(ty, &body)
+        })
+        .collect();
     let command = if version >= V14 { g.choice(3) as u8 } else { 0 };
     let (caps, most) = (g.flags(15) as u32, g.u32());
     let head = cat(&[&[g.u8(), command], &g.pad(4), &g.name(32), &numbers(g, 2)]);

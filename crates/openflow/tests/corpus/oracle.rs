@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 /// The program, if there is one.
-pub fn program() -> Option<PathBuf> {
+pub(crate) fn program() -> Option<PathBuf> {
     if let Some(dir) = std::env::var_os("FLOWSTONE_PEERS") {
         return Some(PathBuf::from(dir).join("bin/ovs-ofctl"));
     }
@@ -16,7 +16,7 @@ pub fn program() -> Option<PathBuf> {
 }
 
 /// Runs it with this input.
-pub fn run(program: &Path, args: &[&str], input: &[u8]) -> Output {
+pub(crate) fn run(program: &Path, args: &[&str], input: &[u8]) -> Output {
     let mut child = Command::new(program)
         .args(args)
         .stdin(Stdio::piped())
@@ -33,7 +33,7 @@ pub fn run(program: &Path, args: &[&str], input: &[u8]) -> Output {
 }
 
 /// What it says is wrong, without the name of the program and without what it logs.
-pub fn errors(output: &Output) -> String {
+pub(crate) fn errors(output: &Output) -> String {
     let stderr = String::from_utf8_lossy(&output.stderr);
     let lines = stderr.lines().filter(|l| !["|WARN|", "|ERR|", "|INFO|"].iter().any(|level| l.contains(level)));
     lines.map(|l| l.strip_prefix("ovs-ofctl: ").unwrap_or(l)).collect::<Vec<_>>().join("\n")
@@ -44,7 +44,7 @@ const MARK: [u8; 8] = [1, 2, 0, 8, 0xc0, 0xde, 0, 0];
 
 /// The texts of messages, each of which has the length that its header says; `None` where the program ends in the middle
 /// of one.
-pub fn print(program: &Path, verbosity: &[&str], messages: &[&[u8]]) -> Vec<Option<String>> {
+pub(crate) fn print(program: &Path, verbosity: &[&str], messages: &[&[u8]]) -> Vec<Option<String>> {
     let mut texts = Vec::new();
     while texts.len() < messages.len() {
         let rest = &messages[texts.len()..];
@@ -62,7 +62,9 @@ pub fn print(program: &Path, verbosity: &[&str], messages: &[&[u8]]) -> Vec<Opti
                 return text.to_owned();
             }
             // The mark's own dump stands in front of the next text.
-            text.strip_prefix("00000000  01 02 00 08 c0 de 00 00-                        |........        |\n").unwrap_or(text).to_owned()
+            text.strip_prefix("00000000  01 02 00 08 c0 de 00 00-                        |........        |\n")
+                .unwrap_or(text)
+                .to_owned()
         };
         texts.extend(parts.iter().map(|text| Some(whole(text))));
         if texts.len() < messages.len() {

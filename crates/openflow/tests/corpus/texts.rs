@@ -8,9 +8,9 @@ use std::fmt::Write;
 
 /// What a packet is, and so which fields it has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Stack {
-    pub text: &'static str,
-    pub prereqs: &'static [Prereq],
+pub(crate) struct Stack {
+    pub(crate) text: &'static str,
+    pub(crate) prereqs: &'static [Prereq],
 }
 
 const STACKS: &[Stack] = &[
@@ -48,7 +48,7 @@ fn number(g: &mut Gen, bits: u32) -> u128 {
         0 => 0,
         1 => all,
         2 => 1 << g.below(u64::from(bits.min(128))),
-        3 => g.below(16).into(),
+        3 => u128::from(g.below(16)) & all,
         _ => (u128::from(g.u64()) << 64 | u128::from(g.u64())) & all,
     }
 }
@@ -72,7 +72,7 @@ fn mac(g: &mut Gen) -> String {
     g.of(&list).to_owned()
 }
 
-pub fn port(g: &mut Gen) -> String {
+pub(crate) fn port(g: &mut Gen) -> String {
     let names = ["LOCAL", "in_port", "NORMAL", "FLOOD", "ALL", "CONTROLLER", "65534", "0xfffffffe", "NONE", "ANY"];
     if g.once_in(6) { g.of(&names).to_owned() } else { (1 + g.below(9)).to_string() }
 }
@@ -87,7 +87,18 @@ fn value(g: &mut Gen, f: &FieldInfo) -> String {
         Format::Frag => g.of(&["no", "yes", "first", "later", "not_later", "not_first"]).to_owned(),
         Format::TunFlags => g.of(&["oam", "+oam", "-oam", "0", "1", "0/0"]).to_owned(),
         Format::TcpFlags => g
-            .of(&["+syn-ack", "syn", "+fin+rst", "0x012/0xfff", "-urg", "ack|psh", "3", "0", "+syn+ece-cwr+ns", "0xfff"])
+            .of(&[
+                "+syn-ack",
+                "syn",
+                "+fin+rst",
+                "0x012/0xfff",
+                "-urg",
+                "ack|psh",
+                "3",
+                "0",
+                "+syn+ece-cwr+ns",
+                "0xfff",
+            ])
             .to_owned(),
         Format::CtState => g
             .of(&["+trk", "+trk+new-est", "-trk", "+trk+rel+rpl-inv", "+trk+snat-dnat", "trk|new", "0/0x1", "0x21"])
@@ -126,7 +137,10 @@ fn mask(g: &mut Gen, f: &FieldInfo) -> String {
 
 /// A few fields of a tunnel option each: all look alike.
 fn is_of_interest(g: &mut Gen, f: &FieldInfo) -> bool {
-    let narrow = f.loc == Loc::TunMetadata(0) || f.loc == Loc::TunMetadata(63);
+    // Of the last ones, Open vSwitch makes something else.
+    let wrong =
+        (Field::TunErspanVer..=Field::TunGtpuMsgtype).contains(&f.id) || (Field::NshC1..=Field::NshC4).contains(&f.id);
+    let narrow = f.loc == Loc::TunMetadata(0) || f.loc == Loc::TunMetadata(63) || wrong;
     let register = (Field::Reg0..Field::EthSrc).contains(&f.id);
     match f.loc {
         Loc::TunMetadata(_) if !narrow => false,
@@ -143,6 +157,9 @@ fn field(g: &mut Gen, stack: Stack) -> &'static FieldInfo {
             Prereq::None | Prereq::Ethernet | Prereq::VlanVid => special == 0 || g.once_in(3),
             p => stack.prereqs.contains(&p),
         };
+        // A connection has addresses of one family.
+        let other = if stack.prereqs.contains(&Prereq::Ipv4) { "ct_ipv6_" } else { "ct_nw_" };
+        let fits = fits && (f.prereq != Prereq::Ct || f.id == Field::CtNwProto || !f.name.starts_with(other));
         if fits && is_of_interest(g, f) && !matches!(f.id, Field::PacketType | Field::SkbPriority) {
             return f;
         }
@@ -174,14 +191,38 @@ fn field_match(g: &mut Gen, stack: Stack) -> String {
 }
 
 const OLD_FIELDS: &[&str] = &[
-    "in_port=1", "in_port=LOCAL", "dl_vlan=5", "dl_vlan=0xffff", "dl_vlan=5,dl_vlan_pcp=3", "dl_vlan_pcp=2",
-    "dl_src=00:01:02:03:04:05", "dl_dst=01:00:00:00:00:00/01:00:00:00:00:00", "nw_src=10.0.0.0/8", "nw_dst=1.2.3.4",
-    "nw_tos=12", "nw_proto=6", "nw_proto=89", "tp_src=80", "tp_dst=0x50", "icmp_type=8,icmp_code=0", "tp_src=80/0xfff0",
-    "vlan_tci=0x1005/0x1fff", "vlan_tci=0", "vlan_tci=0x1000/0x1000", "vlan_vid=5", "vlan_vid=0x1005", "vlan_pcp=3",
-    "dl_vlan=0", "nw_src=1.2.3.4/255.0.255.0", "eth", "in_port=0xfff8", "tun_id=5/7", "vlan_tci=0x3123/0xffff",
+    "in_port=1",
+    "in_port=LOCAL",
+    "dl_vlan=5",
+    "dl_vlan=0xffff",
+    "dl_vlan=5,dl_vlan_pcp=3",
+    "dl_vlan_pcp=2",
+    "dl_src=00:01:02:03:04:05",
+    "dl_dst=01:00:00:00:00:00/01:00:00:00:00:00",
+    "nw_src=10.0.0.0/8",
+    "nw_dst=1.2.3.4",
+    "nw_tos=12",
+    "nw_proto=6",
+    "nw_proto=89",
+    "tp_src=80",
+    "tp_dst=0x50",
+    "icmp_type=8,icmp_code=0",
+    "tp_src=80/0xfff0",
+    "vlan_tci=0x1005/0x1fff",
+    "vlan_tci=0",
+    "vlan_tci=0x1000/0x1000",
+    "vlan_vid=5",
+    "vlan_vid=0x1005",
+    "vlan_pcp=3",
+    "dl_vlan=0",
+    "nw_src=1.2.3.4/255.0.255.0",
+    "eth",
+    "in_port=0xfff8",
+    "tun_id=5/7",
+    "vlan_tci=0x3123/0xffff",
 ];
 
-pub fn matching(g: &mut Gen) -> (String, Stack) {
+pub(crate) fn matching(g: &mut Gen) -> (String, Stack) {
     let stack = g.of(STACKS);
     let mut parts = Vec::new();
     if !stack.text.is_empty() {
@@ -197,7 +238,8 @@ pub fn matching(g: &mut Gen) -> (String, Stack) {
 /// A field that actions may write, or part of one.
 fn subfield(g: &mut Gen, stack: Stack, writable: bool, most: u64) -> (String, u64) {
     loop {
-        let f = if g.once_in(2) { Field::reg(g.below(16) as usize).expect("there are 16").info() } else { field(g, stack) };
+        let f =
+            if g.once_in(2) { Field::reg(g.below(16) as usize).expect("there are 16").info() } else { field(g, stack) };
         let prereq_ok = f.prereq == Prereq::None || stack.prereqs.contains(&f.prereq);
         if !prereq_ok || writable && !f.writable || matches!(f.loc, Loc::TunMetadata(_)) || f.nxm.is_empty() {
             continue;
@@ -231,8 +273,19 @@ fn register_part(g: &mut Gen, bits: u64) -> String {
 
 fn controller(g: &mut Gen) -> String {
     let keys = [
-        "max_len=100", "max_len=65535", "id=5", "reason=no_match", "reason=action", "reason=invalid_ttl", "reason=group",
-        "reason=action_set", "reason=packet_out", "userdata=01.02.03", "userdata=ff", "pause", "meter_id=3",
+        "max_len=100",
+        "max_len=65535",
+        "id=5",
+        "reason=no_match",
+        "reason=action",
+        "reason=invalid_ttl",
+        "reason=group",
+        "reason=action_set",
+        "reason=packet_out",
+        "userdata=01.02.03",
+        "userdata=ff",
+        "pause",
+        "meter_id=3",
     ];
     let n = g.below(4);
     let args: Vec<&str> = (0..n).map(|_| g.of(&keys)).collect();
@@ -245,16 +298,44 @@ fn controller(g: &mut Gen) -> String {
 
 fn learn(g: &mut Gen) -> String {
     let settings = [
-        "table=3", "idle_timeout=5", "hard_timeout=6", "priority=7", "cookie=0x12", "send_flow_rem", "delete_learned",
-        "fin_idle_timeout=3", "fin_hard_timeout=4", "limit=5", "limit=5,result_dst=reg0[1]",
+        "table=3",
+        "idle_timeout=5",
+        "hard_timeout=6",
+        "priority=7",
+        "cookie=0x12",
+        "send_flow_rem",
+        "delete_learned",
+        "fin_idle_timeout=3",
+        "fin_hard_timeout=4",
+        "limit=5",
+        "limit=5,result_dst=reg0[1]",
     ];
     let specs = [
-        "NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[]", "eth_type=0x800,NXM_OF_IP_SRC[]=NXM_OF_IP_DST[]", "in_port",
-        "NXM_OF_VLAN_TCI[0..11]", "reg0[0..5]=reg1[6..11]", "reg2=0x5", "metadata=3", "eth_src=1:2:3:4:5:6",
-        "load:NXM_OF_IN_PORT[]->NXM_NX_REG0[0..15]", "load:0x11->reg3[0..7]", "load:reg1->reg2", "output:NXM_OF_IN_PORT[]",
-        "output:reg0[0..15]", "eth_type=0x800,nw_proto=6,tcp_src=80", "in_port=LOCAL", "xxreg0=0x112222333344445555",
-        "reg4=5/5", "eth_type=0x86dd,ipv6_src=fe80::1", "dl_type=0x806,arp_op=2,arp_tpa=1.2.3.4", "load:0->reg4",
-        "ct_mark=5", "vlan_vid=3", "tun_id=0x123", "pkt_mark=7", "load:0x1->eth_dst[40]",
+        "NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[]",
+        "eth_type=0x800,NXM_OF_IP_SRC[]=NXM_OF_IP_DST[]",
+        "in_port",
+        "NXM_OF_VLAN_TCI[0..11]",
+        "reg0[0..5]=reg1[6..11]",
+        "reg2=0x5",
+        "metadata=3",
+        "eth_src=1:2:3:4:5:6",
+        "load:NXM_OF_IN_PORT[]->NXM_NX_REG0[0..15]",
+        "load:0x11->reg3[0..7]",
+        "load:reg1->reg2",
+        "output:NXM_OF_IN_PORT[]",
+        "output:reg0[0..15]",
+        "eth_type=0x800,nw_proto=6,tcp_src=80",
+        "in_port=LOCAL",
+        "xxreg0=0x112222333344445555",
+        "reg4=5/5",
+        "eth_type=0x86dd,ipv6_src=fe80::1",
+        "dl_type=0x806,arp_op=2,arp_tpa=1.2.3.4",
+        "load:0->reg4",
+        "ct_mark=5",
+        "vlan_vid=3",
+        "tun_id=0x123",
+        "pkt_mark=7",
+        "load:0x1->eth_dst[40]",
     ];
     let mut args: Vec<&str> = Vec::new();
     for _ in 0..g.below(4) {
@@ -268,9 +349,17 @@ fn learn(g: &mut Gen) -> String {
 
 fn ct(g: &mut Gen, stack: Stack) -> String {
     let nats = [
-        "nat", "nat(src=10.0.0.1)", "nat(src=10.0.0.1-10.0.0.9:5-10,hash)", "nat(dst=1.2.3.4:80,random)",
-        "nat(src=10.0.0.1,persistent)", "nat(dst=10.0.0.1-10.0.0.2,persistent,hash)", "nat(src=[fe80::1]:80-90)",
-        "nat(dst=fe80::1-fe80::9)", "nat(src)", "nat(src,random)", "nat(dst=[fe80::1]-[fe80::2]:5)",
+        "nat",
+        "nat(src=10.0.0.1)",
+        "nat(src=10.0.0.1-10.0.0.9:5-10,hash)",
+        "nat(dst=1.2.3.4:80,random)",
+        "nat(src=10.0.0.1,persistent)",
+        "nat(dst=10.0.0.1-10.0.0.2,persistent,hash)",
+        "nat(src=[fe80::1]:80-90)",
+        "nat(dst=fe80::1-fe80::9)",
+        "nat(src)",
+        "nat(src,random)",
+        "nat(dst=[fe80::1]-[fe80::2]:5)",
     ];
     let mut args: Vec<String> = Vec::new();
     let committed = g.once_in(2);
@@ -294,8 +383,14 @@ fn ct(g: &mut Gen, stack: Stack) -> String {
     }
     if committed && g.once_in(2) {
         let sets = [
-            "set_field:1->ct_mark", "set_field:1/3->ct_mark", "load:5->ct_label[0..7]", "set_field:0x5->ct_label",
-            "move:reg0[]->ct_mark[]", "move:xxreg0[]->ct_label[]", "set_field:0x1/0xf->ct_label", "load:1->NXM_NX_CT_MARK[3]",
+            "set_field:1->ct_mark",
+            "set_field:1/3->ct_mark",
+            "load:5->ct_label[0..7]",
+            "set_field:0x5->ct_label",
+            "move:reg0[]->ct_mark[]",
+            "move:xxreg0[]->ct_label[]",
+            "set_field:0x1/0xf->ct_label",
+            "load:1->NXM_NX_CT_MARK[3]",
         ];
         let n = 1 + g.below(2);
         args.push(format!("exec({})", (0..n).map(|_| g.of(&sets)).collect::<Vec<_>>().join(",")));
@@ -306,9 +401,8 @@ fn ct(g: &mut Gen, stack: Stack) -> String {
     format!("ct({})", args.join(","))
 }
 
-const HASHES: &[&str] = &[
-    "eth_src", "symmetric_l4", "symmetric_l3l4", "symmetric_l3l4+udp", "nw_src", "nw_dst", "symmetric_l3",
-];
+const HASHES: &[&str] =
+    &["eth_src", "symmetric_l4", "symmetric_l3l4", "symmetric_l3l4+udp", "nw_src", "nw_dst", "symmetric_l3"];
 
 fn multipath(g: &mut Gen) -> String {
     let algorithm = g.of(&["modulo_n", "hash_threshold", "hrw", "iter_hash"]);
@@ -346,10 +440,20 @@ fn sample(g: &mut Gen) -> String {
 
 fn encap(g: &mut Gen) -> String {
     g.of(&[
-        "encap(ethernet)", "encap(nsh)", "encap(nsh())", "encap(nsh(md_type=1))", "encap(nsh(md_type=2))", "encap(mpls)",
-        "encap(mpls_mc)", "encap(nsh(md_type=2,tlv(0x1000,10,0x12345678)))",
-        "encap(nsh(md_type=2,tlv(0x1000,10,0x12345678),tlv(0x2000,20,0xfedcba9876543210)))", "decap", "decap()",
-        "decap(packet_type(ns=1,type=0x894f))", "decap(packet_type(ns=0,type=0))", "decap(packet_type(ns=0,type=0xfffe))",
+        "encap(ethernet)",
+        "encap(nsh)",
+        "encap(nsh())",
+        "encap(nsh(md_type=1))",
+        "encap(nsh(md_type=2))",
+        "encap(mpls)",
+        "encap(mpls_mc)",
+        "encap(nsh(md_type=2,tlv(0x1000,10,0x12345678)))",
+        "encap(nsh(md_type=2,tlv(0x1000,10,0x12345678),tlv(0x2000,20,0xfedcba9876543210)))",
+        "decap",
+        "decap()",
+        "decap(packet_type(ns=1,type=0x894f))",
+        "decap(packet_type(ns=0,type=0))",
+        "decap(packet_type(ns=0,type=0xfffe))",
     ])
     .to_owned()
 }
@@ -357,7 +461,9 @@ fn encap(g: &mut Gen) -> String {
 fn set_field(g: &mut Gen, stack: Stack) -> String {
     loop {
         let f = field(g, stack);
-        if !f.writable || !(f.prereq == Prereq::None || f.prereq == Prereq::Ethernet || stack.prereqs.contains(&f.prereq)) {
+        if !f.writable
+            || !(f.prereq == Prereq::None || f.prereq == Prereq::Ethernet || stack.prereqs.contains(&f.prereq))
+        {
             continue;
         }
         let name = if !f.alias.is_empty() && g.once_in(3) { f.alias } else { f.name };
@@ -385,11 +491,18 @@ fn of_stack(g: &mut Gen, stack: Stack) -> Option<String> {
         1 if has(Prereq::Ip) => g.of(&["dec_ttl", "dec_ttl(1,2,3)", "dec_ttl()"]).to_owned(),
         2 if has(Prereq::Ipv4) => g.of(&["mod_nw_src:1.2.3.4", "mod_nw_dst:255.255.255.255"]).to_owned(),
         3 if transport(stack) => g.of(&["mod_tp_src:80", "mod_tp_dst:0xffff"]).to_owned(),
-        4 if has(Prereq::Tcp) => {
-            g.of(&["fin_timeout()", "fin_timeout(idle_timeout=5)", "fin_timeout(idle_timeout=5,hard_timeout=6)"]).to_owned()
-        }
+        4 if has(Prereq::Tcp) => g
+            .of(&["fin_timeout()", "fin_timeout(idle_timeout=5)", "fin_timeout(idle_timeout=5,hard_timeout=6)"])
+            .to_owned(),
         5 if has(Prereq::Mpls) => g
-            .of(&["set_mpls_label(5)", "set_mpls_tc:3", "set_mpls_ttl(9)", "dec_mpls_ttl", "pop_mpls:0x800", "pop_mpls:0x8847"])
+            .of(&[
+                "set_mpls_label(5)",
+                "set_mpls_tc:3",
+                "set_mpls_ttl(9)",
+                "dec_mpls_ttl",
+                "pop_mpls:0x800",
+                "pop_mpls:0x8847",
+            ])
             .to_owned(),
         6 if has(Prereq::Nsh) => "dec_nsh_ttl".to_owned(),
         _ => return None,
@@ -398,17 +511,46 @@ fn of_stack(g: &mut Gen, stack: Stack) -> Option<String> {
 
 fn plain(g: &mut Gen) -> String {
     let list = [
-        "drop", "normal", "flood", "all", "local", "in_port", "exit", "strip_vlan", "pop_vlan", "push_vlan:0x8100",
-        "push_vlan:0x88a8", "push_mpls:0x8847", "push_mpls:0x8848", "set_queue:5", "pop_queue", "ct_clear", "table", "none",
-        "mod_vlan_vid:5", "mod_vlan_pcp:3", "mod_dl_src:01:02:03:04:05:06", "mod_dl_dst:01:02:03:04:05:06", "set_tunnel:5",
-        "set_tunnel64:5", "set_tunnel:0x123456789", "note:01.02", "note:", "note:01.02.03.04.05.06.07", "enqueue:1:2",
-        "enqueue(2,5)", "enqueue:LOCAL:3", "delete_field:tun_metadata0", "delete_field:tun_metadata63", "unroll_xlate",
+        "drop",
+        "normal",
+        "flood",
+        "all",
+        "local",
+        "in_port",
+        "exit",
+        "strip_vlan",
+        "pop_vlan",
+        "push_vlan:0x8100",
+        "push_vlan:0x88a8",
+        "push_mpls:0x8847",
+        "push_mpls:0x8848",
+        "set_queue:5",
+        "pop_queue",
+        "ct_clear",
+        "table",
+        "none",
+        "mod_vlan_vid:5",
+        "mod_vlan_pcp:3",
+        "mod_dl_src:01:02:03:04:05:06",
+        "mod_dl_dst:01:02:03:04:05:06",
+        "set_tunnel:5",
+        "set_tunnel64:5",
+        "set_tunnel:0x123456789",
+        "note:01.02",
+        "note:",
+        "note:01.02.03.04.05.06.07",
+        "enqueue:1:2",
+        "enqueue(2,5)",
+        "enqueue:LOCAL:3",
+        "delete_field:tun_metadata0",
+        "delete_field:tun_metadata63",
+        "unroll_xlate",
     ];
     g.of(&list).to_owned()
 }
 
 /// Any action, of those that may stand among others.
-pub fn action(g: &mut Gen, stack: Stack, depth: u64) -> String {
+pub(crate) fn action(g: &mut Gen, stack: Stack, depth: u64) -> String {
     match g.below(30) {
         0..=2 => format!("output:{}", port(g)),
         3 => port(g),
@@ -431,8 +573,11 @@ pub fn action(g: &mut Gen, stack: Stack, depth: u64) -> String {
         17 => {
             let (port, table) = (port(g), g.u8());
             let list = [
-                format!("resubmit:{port}"), format!("resubmit({port},{table})"), format!("resubmit(,{table})"),
-                format!("resubmit(,{table},ct)"), format!("resubmit({port},,ct)"),
+                format!("resubmit:{port}"),
+                format!("resubmit({port},{table})"),
+                format!("resubmit(,{table})"),
+                format!("resubmit(,{table},ct)"),
+                format!("resubmit({port},,ct)"),
             ];
             g.of(&list)
         }
@@ -477,7 +622,7 @@ fn instructions(g: &mut Gen, stack: Stack) -> String {
     if all.is_empty() { "drop".to_owned() } else { all.join(",") }
 }
 
-pub fn actions(g: &mut Gen, stack: Stack) -> String {
+pub(crate) fn actions(g: &mut Gen, stack: Stack) -> String {
     match g.below(12) {
         0 => "drop".to_owned(),
         1 => instructions(g, stack),
@@ -491,16 +636,31 @@ pub fn actions(g: &mut Gen, stack: Stack) -> String {
 
 fn settings(g: &mut Gen) -> String {
     let list = [
-        "priority=5", "priority=0", "priority=65535", "table=3", "table=254", "table=0", "cookie=0x1234",
-        "cookie=0xffffffffffffffff", "cookie=5", "idle_timeout=5", "hard_timeout=65535", "importance=7", "send_flow_rem",
-        "check_overlap", "reset_counts", "no_packet_counts", "no_byte_counts", "importance=0",
+        "priority=5",
+        "priority=0",
+        "priority=65535",
+        "table=3",
+        "table=254",
+        "table=0",
+        "cookie=0x1234",
+        "cookie=0xffffffffffffffff",
+        "cookie=5",
+        "idle_timeout=5",
+        "hard_timeout=65535",
+        "importance=7",
+        "send_flow_rem",
+        "check_overlap",
+        "reset_counts",
+        "no_packet_counts",
+        "no_byte_counts",
+        "importance=0",
     ];
     let n = g.of(&[0, 0, 1, 1, 2, 3]);
     (0..n).map(|_| g.of(&list)).collect::<Vec<_>>().join(",")
 }
 
 /// A flow as `parse-flow` takes it.
-pub fn flow(g: &mut Gen) -> String {
+pub(crate) fn flow(g: &mut Gen) -> String {
     let settings = settings(g);
     let (matching, stack) = matching(g);
     let mut out = String::new();
@@ -514,7 +674,7 @@ pub fn flow(g: &mut Gen) -> String {
 }
 
 /// A flow with something wrong in it, most of the time.
-pub fn damaged(g: &mut Gen) -> String {
+pub(crate) fn damaged(g: &mut Gen) -> String {
     let mut bytes = flow(g).into_bytes();
     for _ in 0..1 + g.below(2) {
         let at = g.below(bytes.len() as u64) as usize;
@@ -532,7 +692,8 @@ pub fn damaged(g: &mut Gen) -> String {
                 bytes.splice(at..end, word.bytes());
             }
             _ => {
-                let number: &[u8] = g.of(&[&b"99999999999"[..], b"-1", b"0x10000", b"256", b"300", b"4294967296", b"x", b"08"]);
+                let number: &[u8] =
+                    g.of(&[&b"99999999999"[..], b"-1", b"0x10000", b"256", b"300", b"4294967296", b"x", b"08"]);
                 let digits = |b: &u8| b.is_ascii_digit();
                 let Some(start) = bytes.iter().skip(at).position(digits).map(|i| i + at) else { continue };
                 let end = start + bytes[start..].iter().position(|b| !digits(b)).unwrap_or(bytes.len() - start);
