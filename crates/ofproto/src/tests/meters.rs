@@ -82,7 +82,7 @@ fn flows_need_their_meters_and_go_with_them() {
         told.iter().map(|m| if let Message::FlowRemoved(_, f) = m { f.reason } else { panic!("{m:?}") }).collect();
     assert_eq!(reasons, [FlowRemovedReason::MeterDelete; 2]);
     assert_eq!(br.collect(&Criteria::any()).len(), 1);
-    c.send(&adds(7, 0));
+    assert!(c.send(&adds(7, 1)).is_empty());
     lab.send("br-1", &vec![frame(1, 2); 30]);
     assert_eq!((lab.received("br-2").len(), lab.received("br-3").len()), (0, 30));
     assert_eq!(stats(&c)[0].packet_in_count, 0);
