@@ -2,6 +2,8 @@
 //! reassembly (OpenFlow 1.0 section 5.3.5, 1.3 section 7.3.5).
 
 use crate::Version::{self, V10};
+use crate::bundle_features::{BundleFeatures, BundleFeaturesRequest};
+use crate::controller_status::ControllerStatus;
 use crate::error::OfpError;
 use crate::flow_msg::{FlowStats, FlowStatsRequest};
 use crate::group::{GROUP_ALL, GroupDesc, GroupFeatures, GroupStats};
@@ -58,6 +60,10 @@ pub enum StatsRequest {
     FlowCounts(FlowStatsRequest),
     /// Flow monitors, to be set up.
     FlowMonitor(Vec<FlowMonitorRequest>),
+    /// Controllers (OpenFlow 1.5).
+    ControllerStatus,
+    /// What bundles there could be (OpenFlow 1.5).
+    BundleFeatures(BundleFeaturesRequest),
 }
 
 fn list<'a, T>(r: &mut Reader<'a>, mut one: impl FnMut(&mut Reader<'a>) -> Result<T>) -> Result<Vec<T>> {
@@ -92,6 +98,8 @@ impl StatsRequest {
             Self::NxAggregate(_) => Kind::NxAggregateRequest,
             Self::FlowMonitor(_) => Kind::FlowMonitorRequest,
             Self::FlowCounts(_) => Kind::FlowCountsRequest,
+            Self::ControllerStatus => Kind::ControllerStatusRequest,
+            Self::BundleFeatures(_) => Kind::BundleFeaturesRequest,
         }
     }
 
@@ -123,6 +131,8 @@ impl StatsRequest {
             Kind::PortDescRequest => fixed(r, Self::PortDesc(PortNo::ANY)),
             Kind::QueueDescRequest => QueueStatsRequest::decode(version, r).map(Self::QueueDesc),
             Kind::TableDescRequest => fixed(r, Self::TableDesc),
+            Kind::ControllerStatusRequest => fixed(r, Self::ControllerStatus),
+            Kind::BundleFeaturesRequest => BundleFeaturesRequest::decode(r).map(Self::BundleFeatures),
             Kind::NxFlowRequest => FlowStatsRequest::decode_nx(r).map(Self::NxFlow),
             Kind::NxAggregateRequest => FlowStatsRequest::decode_nx(r).map(Self::NxAggregate),
             Kind::FlowMonitorRequest => list(r, |r| FlowMonitorRequest::decode(version, r)).map(Self::FlowMonitor),
@@ -147,7 +157,13 @@ impl StatsRequest {
             Self::TableFeatures(tables) => tables.iter().for_each(|t| t.encode(version, out)),
             Self::NxFlow(q) | Self::NxAggregate(q) => q.encode_nx(out),
             Self::FlowMonitor(monitors) => monitors.iter().for_each(|m| m.encode(version, out)),
-            Self::Desc | Self::Table | Self::GroupFeatures | Self::MeterFeatures | Self::TableDesc => {}
+            Self::BundleFeatures(request) => request.encode(out),
+            Self::Desc
+            | Self::Table
+            | Self::GroupFeatures
+            | Self::MeterFeatures
+            | Self::TableDesc
+            | Self::ControllerStatus => {}
         }
     }
 
@@ -262,6 +278,10 @@ pub enum StatsReply {
     FlowCounts(Vec<FlowStats>),
     /// What happened to flows.
     FlowMonitor(Vec<FlowUpdate>),
+    /// Controllers.
+    ControllerStatus(Vec<ControllerStatus>),
+    /// What bundles there could be.
+    BundleFeatures(BundleFeatures),
     /// NXST_FLOW.
     NxFlow(Vec<FlowStats>),
     /// NXST_AGGREGATE.
@@ -289,6 +309,8 @@ impl StatsReply {
             Self::QueueDesc(_) => Kind::QueueDescReply,
             Self::FlowMonitor(_) => Kind::FlowMonitorReply,
             Self::FlowCounts(_) => Kind::FlowCountsReply,
+            Self::ControllerStatus(_) => Kind::ControllerStatusReply,
+            Self::BundleFeatures(_) => Kind::BundleFeaturesReply,
             Self::TableDesc(_) => Kind::TableDescReply,
             Self::NxFlow(_) => Kind::NxFlowReply,
             Self::NxAggregate(_) => Kind::NxAggregateReply,
@@ -315,6 +337,8 @@ impl StatsReply {
             Kind::FlowMonitorReply => list(r, |r| FlowUpdate::decode(version, r)).map(Self::FlowMonitor),
             Kind::QueueDescReply => list(r, QueueConfig::decode_desc).map(Self::QueueDesc),
             Kind::TableDescReply => list(r, TableDesc::decode).map(Self::TableDesc),
+            Kind::ControllerStatusReply => list(r, ControllerStatus::decode).map(Self::ControllerStatus),
+            Kind::BundleFeaturesReply => BundleFeatures::decode(r).map(Self::BundleFeatures),
             Kind::NxFlowReply => list(r, |r| FlowStats::decode_nx(r)).map(Self::NxFlow),
             Kind::NxAggregateReply => AggregateStats::decode(version, r).map(Self::NxAggregate),
             _ => return None,
@@ -346,6 +370,8 @@ impl StatsReply {
             Self::FlowMonitor(v) => all(&mut v.iter().map(Entry::FlowUpdate)),
             Self::QueueDesc(v) => all(&mut v.iter().map(Entry::QueueDesc)),
             Self::TableDesc(v) => all(&mut v.iter().map(Entry::TableDesc)),
+            Self::ControllerStatus(v) => all(&mut v.iter().map(Entry::ControllerStatus)),
+            Self::BundleFeatures(f) => all(&mut std::iter::once(Entry::BundleFeatures(f))),
         }
         parts.push(writer.finish());
         parts
@@ -369,6 +395,7 @@ impl StatsReply {
             (Self::FlowMonitor(a), Self::FlowMonitor(b)) => a.extend(b),
             (Self::QueueDesc(a), Self::QueueDesc(b)) => a.extend(b),
             (Self::TableDesc(a), Self::TableDesc(b)) => a.extend(b),
+            (Self::ControllerStatus(a), Self::ControllerStatus(b)) => a.extend(b),
             _ => return Err(OfpError::BrcBadStat),
         }
         Ok(())
@@ -408,6 +435,8 @@ pub enum Entry<'a> {
     QueueDesc(&'a QueueConfig),
     FlowUpdate(&'a FlowUpdate),
     TableDesc(&'a TableDesc),
+    ControllerStatus(&'a ControllerStatus),
+    BundleFeatures(&'a BundleFeatures),
 }
 
 /// Writes an answer entry by entry, and hands out each message that is full: memory stays at one message.
@@ -484,6 +513,8 @@ impl ReplyWriter {
             Entry::FlowUpdate(u) => u.encode(version, out),
             Entry::QueueDesc(q) => q.encode_desc(out),
             Entry::TableDesc(t) => t.encode(out),
+            Entry::ControllerStatus(c) => c.encode(out),
+            Entry::BundleFeatures(f) => f.encode(out),
         }
     }
 }

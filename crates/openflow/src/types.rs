@@ -69,6 +69,7 @@ pub enum Kind {
     FlowMonitorResumed,
     RoleStatus,
     TableStatus,
+    ControllerStatus,
     RequestForward,
     BundleControl,
     BundleAdd,
@@ -112,6 +113,10 @@ pub enum Kind {
     FlowMonitorReply,
     FlowCountsRequest,
     FlowCountsReply,
+    ControllerStatusRequest,
+    ControllerStatusReply,
+    BundleFeaturesRequest,
+    BundleFeaturesReply,
 }
 
 impl Kind {

@@ -6,6 +6,7 @@
 //! - [`handle`]: what a message does, and the answers; [`stats`]: statistics requests, [`parts`]: those in several
 //!   messages; [`table_features`]: what tables can do;
 //! - [`bundles`]: messages that are carried out together, [`bundling`]: on connections;
+//! - [`controllers`]: what controllers are told of each other;
 //! - [`forward`]: changes of groups and meters that others hear of;
 //! - [`monitors`]: who hears of which changes of flows, [`monitoring`]: on connections;
 //! - [`asynchronous`]: packet-ins, flow-removed and port-status messages;
@@ -18,6 +19,7 @@
 pub mod asynchronous;
 mod bundles;
 mod bundling;
+mod controllers;
 mod failopen;
 mod forward;
 mod handle;

@@ -88,6 +88,10 @@ impl Ofproto {
                 }
                 reply(StatsReply::QueueDesc(Vec::new()));
             }
+            StatsRequest::ControllerStatus => reply(StatsReply::ControllerStatus(self.controller_statuses())),
+            StatsRequest::BundleFeatures(request) => {
+                reply(StatsReply::BundleFeatures(super::bundles::features(&request)?))
+            }
             StatsRequest::FlowMonitor(requests) => self.monitor_flows(peer, (version, xid), requests)?,
         }
         Ok(())
