@@ -21,6 +21,7 @@ pub(crate) const FEATURES: MeterFeatures = MeterFeatures {
     capabilities: FLAGS as u32,
     max_bands: METER_BANDS_MAX as u8,
     max_color: 0,
+    features: None,
 };
 
 const FLAGS: u16 = flag::KBPS | flag::PKTPS | flag::BURST | flag::STATS;

@@ -1,6 +1,7 @@
 //! Which asynchronous messages a connection gets: as fixed masks (OpenFlow 1.3 section 7.3.10; Nicira's
 //! NXT_SET_ASYNC_CONFIG) and as properties (OpenFlow 1.4 section 7.3.10; NXT_SET_ASYNC_CONFIG2).
 
+use crate::Version;
 use crate::error::OfpError;
 use crate::nxm::Unknown;
 use crate::property;
@@ -25,6 +26,8 @@ pub struct AsyncConfig {
     pub table_status: Masks,
     /// Forwarded requests: changes of groups 1, of meters 2 (OpenFlow 1.4).
     pub request_forward: Masks,
+    /// Controller status, bits by `ControllerReason` (OpenFlow 1.5).
+    pub controller_status: Masks,
 }
 
 /// A form of the messages that set it.
@@ -56,7 +59,9 @@ pub(crate) enum Use {
 }
 
 /// The bits of each kind that there are, by half the number of the property's type.
-const KNOWN: [u32; 6] = [PACKET_IN14, 0x07, 0x3f, 0x07, 0x18, 0x03];
+const KNOWN: [u32; 7] = [PACKET_IN14, 0x07, 0x3f, 0x07, 0x18, 0x03, 0x7f];
+/// Types of properties that there are before OpenFlow 1.5.
+const TYPES14: usize = 12;
 /// Bits of packet-in from OpenFlow 1.4 on.
 pub(crate) const PACKET_IN14: u32 = 0x3f;
 /// The same before.
@@ -69,7 +74,7 @@ const EXPERIMENTER_SECONDARY: u16 = 0xfffe;
 pub struct AsyncChange {
     /// By the types of OpenFlow 1.4's properties: for each kind of message in the order of [`AsyncConfig`], the mask as
     /// secondary and the mask as primary.
-    masks: [Option<u32>; 12],
+    masks: [Option<u32>; 14],
 }
 
 impl AsyncChange {
@@ -84,7 +89,7 @@ impl AsyncChange {
     }
 
     pub(crate) fn decode13(known_packet_in: u32, r: &mut Reader<'_>) -> Result<Self> {
-        let mut masks = [None; 12];
+        let mut masks = [None; 14];
         for (kind, pair) in masks.chunks_exact_mut(2).take(3).enumerate() {
             let known = if kind == 0 { known_packet_in } else { KNOWN[kind] };
             let (primary, secondary) = (r.u32()?, r.u32()?);
@@ -101,11 +106,12 @@ impl AsyncChange {
     }
 
     /// Errors: `OFPACFC_INVALID` for reasons that are not known, `OFPACFC_UNSUPPORTED` for other kinds of messages.
-    pub(crate) fn decode14(usage: Use, known_packet_in: u32, r: &mut Reader<'_>) -> Result<Self> {
+    pub(crate) fn decode14(usage: Use, (known_packet_in, version): (u32, Version), r: &mut Reader<'_>) -> Result<Self> {
         let mut change = Self::default();
         property::each_with(property::OTHER_EXPERIMENTER, r, |p| {
             let ty = usize::from(p.ty);
-            let Some(slot) = change.masks.get_mut(ty) else {
+            let n_types = change.n_types(version);
+            let Some(slot) = change.masks.get_mut(ty).filter(|_| ty < n_types) else {
                 return match (usage, p.ty) {
                     (Use::Told, _) => Ok(()),
                     (Use::Set, EXPERIMENTER_SECONDARY) => Err(OfpError::BpcBadExpType),
@@ -124,8 +130,12 @@ impl AsyncChange {
         Ok(change)
     }
 
-    pub(crate) fn encode14(&self, out: &mut Vec<u8>) {
-        for (ty, mask) in (0u16..).zip(self.masks) {
+    fn n_types(&self, version: Version) -> usize {
+        if version < Version::V15 { TYPES14 } else { self.masks.len() }
+    }
+
+    pub(crate) fn encode14(&self, version: Version, out: &mut Vec<u8>) {
+        for (ty, mask) in (0u16..).zip(self.masks).take(self.n_types(version)) {
             if let Some(mask) = mask {
                 property::put_u32(out, ty, mask);
             }
@@ -135,7 +145,7 @@ impl AsyncChange {
 
 impl From<AsyncConfig> for AsyncChange {
     fn from(mut config: AsyncConfig) -> Self {
-        let mut masks = [None; 12];
+        let mut masks = [None; 14];
         for (pair, kind) in masks.chunks_exact_mut(2).zip(config.kinds()) {
             let [primary, secondary] = *kind;
             pair.copy_from_slice(&[Some(secondary), Some(primary)]);
@@ -145,7 +155,7 @@ impl From<AsyncConfig> for AsyncChange {
 }
 
 impl AsyncConfig {
-    fn kinds(&mut self) -> [&mut Masks; 6] {
+    fn kinds(&mut self) -> [&mut Masks; 7] {
         [
             &mut self.packet_in,
             &mut self.port_status,
@@ -153,6 +163,7 @@ impl AsyncConfig {
             &mut self.role_status,
             &mut self.table_status,
             &mut self.request_forward,
+            &mut self.controller_status,
         ]
     }
 }
@@ -166,7 +177,7 @@ mod tests {
         let mut out = Vec::new();
         property::put_u32(&mut out, 1, 5);
         property::put_u32(&mut out, 8, 0x18);
-        let change = AsyncChange::decode14(Use::Set, 0x3f, &mut Reader(&out)).expect("known");
+        let change = AsyncChange::decode14(Use::Set, (0x3f, Version::V14), &mut Reader(&out)).expect("known");
         let mut config = AsyncConfig { packet_in: [1, 2], port_status: [7, 7], ..AsyncConfig::default() };
         change.apply(&mut config);
         assert_eq!((config.packet_in, config.port_status, config.table_status), ([5, 2], [7, 7], [0, 0x18]));

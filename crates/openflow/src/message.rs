@@ -6,6 +6,7 @@
 use crate::Version;
 use crate::asynchronous::{AsyncChange, AsyncForm};
 use crate::bundle::{BundleAdd, BundleControl};
+use crate::controller_status::ControllerStatus;
 use crate::ct_flush::CtFlush;
 use crate::error::OfpError;
 use crate::flow_mod::FlowMod;
@@ -77,6 +78,8 @@ pub enum Message {
     RequestForward(Box<RequestForward>),
     /// A table fills, or no longer (OpenFlow 1.4).
     TableStatus(TableStatus),
+    /// Something about a controller changed (OpenFlow 1.5).
+    ControllerStatus(Box<ControllerStatus>),
     /// Send a packet.
     PacketOut(PacketOut),
     /// Change flows.
@@ -269,6 +272,7 @@ impl Message {
             Self::RoleStatus(_) => Kind::RoleStatus,
             Self::RequestForward(_) => Kind::RequestForward,
             Self::TableStatus(_) => Kind::TableStatus,
+            Self::ControllerStatus(_) => Kind::ControllerStatus,
             Self::PacketOut(_) => Kind::PacketOut,
             Self::FlowMod(Standard, _) => Kind::FlowMod,
             Self::FlowMod(Nicira, _) => Kind::NxFlowMod,

@@ -2,6 +2,8 @@
 //! reassembly (OpenFlow 1.0 section 5.3.5, 1.3 section 7.3.5).
 
 use crate::Version::{self, V10};
+use crate::bundle_features::{BundleFeatures, BundleFeaturesRequest};
+use crate::controller_status::ControllerStatus;
 use crate::error::OfpError;
 use crate::flow_msg::{FlowStats, FlowStatsRequest};
 use crate::group::{GROUP_ALL, GroupDesc, GroupFeatures, GroupStats};
@@ -64,6 +66,10 @@ pub enum StatsRequest {
     IpfixBridge,
     /// NXST_IPFIX_FLOW.
     IpfixFlow,
+    /// Controllers (OpenFlow 1.5).
+    ControllerStatus,
+    /// What bundles there could be (OpenFlow 1.5).
+    BundleFeatures(BundleFeaturesRequest),
 }
 
 /// Reads a list to its end. If that fails, `r` is left in front of the entry that could not be read.
@@ -103,6 +109,8 @@ impl StatsRequest {
             Self::IpfixFlow => Kind::NxIpfixFlowRequest,
             Self::FlowMonitor(_) => Kind::FlowMonitorRequest,
             Self::FlowCounts(_) => Kind::FlowCountsRequest,
+            Self::ControllerStatus => Kind::ControllerStatusRequest,
+            Self::BundleFeatures(_) => Kind::BundleFeaturesRequest,
         }
     }
 
@@ -138,6 +146,8 @@ impl StatsRequest {
             Kind::TableDescRequest => fixed(r, Self::TableDesc),
             Kind::NxIpfixBridgeRequest => fixed(r, Self::IpfixBridge),
             Kind::NxIpfixFlowRequest => fixed(r, Self::IpfixFlow),
+            Kind::ControllerStatusRequest => fixed(r, Self::ControllerStatus),
+            Kind::BundleFeaturesRequest => BundleFeaturesRequest::decode(r).map(Self::BundleFeatures),
             Kind::NxFlowRequest => FlowStatsRequest::decode_nx(r).map(Self::NxFlow),
             Kind::NxAggregateRequest => FlowStatsRequest::decode_nx(r).map(Self::NxAggregate),
             Kind::FlowMonitorRequest => list(r, |r| FlowMonitorRequest::decode(version, r)).map(Self::FlowMonitor),
@@ -162,13 +172,15 @@ impl StatsRequest {
             Self::TableFeatures(tables) => tables.iter().for_each(|t| t.encode(version, out)),
             Self::NxFlow(q) | Self::NxAggregate(q) => q.encode_nx(out),
             Self::FlowMonitor(monitors) => monitors.iter().for_each(|m| m.encode(version, out)),
+            Self::BundleFeatures(request) => request.encode(out),
             Self::Desc
             | Self::Table
             | Self::GroupFeatures
             | Self::MeterFeatures
             | Self::TableDesc
             | Self::IpfixBridge
-            | Self::IpfixFlow => {}
+            | Self::IpfixFlow
+            | Self::ControllerStatus => {}
         }
     }
 
@@ -284,6 +296,10 @@ pub enum StatsReply {
     FlowCounts(Vec<FlowStats>),
     /// What happened to flows.
     FlowMonitor(Vec<FlowUpdate>),
+    /// Controllers.
+    ControllerStatus(Vec<ControllerStatus>),
+    /// What bundles there could be.
+    BundleFeatures(BundleFeatures),
     /// NXST_FLOW.
     NxFlow(Vec<FlowStats>),
     /// NXST_AGGREGATE.
@@ -315,6 +331,8 @@ impl StatsReply {
             Self::QueueDesc(_) => Kind::QueueDescReply,
             Self::FlowMonitor(_) => Kind::FlowMonitorReply,
             Self::FlowCounts(_) => Kind::FlowCountsReply,
+            Self::ControllerStatus(_) => Kind::ControllerStatusReply,
+            Self::BundleFeatures(_) => Kind::BundleFeaturesReply,
             Self::TableDesc(_) => Kind::TableDescReply,
             Self::NxFlow(_) => Kind::NxFlowReply,
             Self::NxAggregate(_) => Kind::NxAggregateReply,
@@ -347,6 +365,8 @@ impl StatsReply {
             Kind::TableDescReply => list(r, TableDesc::decode).map(Self::TableDesc),
             Kind::NxIpfixBridgeReply => IpfixStats::decode(r).map(|s| Self::IpfixBridge(Box::new(s))),
             Kind::NxIpfixFlowReply => list(r, IpfixStats::decode).map(Self::IpfixFlow),
+            Kind::ControllerStatusReply => list(r, ControllerStatus::decode).map(Self::ControllerStatus),
+            Kind::BundleFeaturesReply => BundleFeatures::decode(r).map(Self::BundleFeatures),
             Kind::NxFlowReply => list(r, |r| FlowStats::decode_nx(r)).map(Self::NxFlow),
             Kind::NxAggregateReply => AggregateStats::decode(version, r).map(Self::NxAggregate),
             _ => return None,
@@ -380,6 +400,8 @@ impl StatsReply {
             Self::TableDesc(v) => all(&mut v.iter().map(Entry::TableDesc)),
             Self::IpfixBridge(s) => all(&mut std::iter::once(Entry::Ipfix(s))),
             Self::IpfixFlow(v) => all(&mut v.iter().map(Entry::Ipfix)),
+            Self::ControllerStatus(v) => all(&mut v.iter().map(Entry::ControllerStatus)),
+            Self::BundleFeatures(f) => all(&mut std::iter::once(Entry::BundleFeatures(f))),
         }
         parts.push(writer.finish());
         parts
@@ -404,6 +426,7 @@ impl StatsReply {
             (Self::QueueDesc(a), Self::QueueDesc(b)) => a.extend(b),
             (Self::TableDesc(a), Self::TableDesc(b)) => a.extend(b),
             (Self::IpfixFlow(a), Self::IpfixFlow(b)) => a.extend(b),
+            (Self::ControllerStatus(a), Self::ControllerStatus(b)) => a.extend(b),
             _ => return Err(OfpError::BrcBadStat),
         }
         Ok(())
@@ -444,6 +467,8 @@ pub enum Entry<'a> {
     FlowUpdate(&'a FlowUpdate),
     TableDesc(&'a TableDesc),
     Ipfix(&'a IpfixStats),
+    ControllerStatus(&'a ControllerStatus),
+    BundleFeatures(&'a BundleFeatures),
 }
 
 /// Writes an answer entry by entry, and hands out each message that is full: memory stays at one message.
@@ -521,6 +546,8 @@ impl ReplyWriter {
             Entry::QueueDesc(q) => q.encode_desc(out),
             Entry::TableDesc(t) => t.encode(out),
             Entry::Ipfix(s) => s.encode(out),
+            Entry::ControllerStatus(c) => c.encode(out),
+            Entry::BundleFeatures(f) => f.encode(out),
         }
     }
 }

@@ -30,7 +30,7 @@ pub struct RoleMsg {
 /// As a generation id: there is none.
 const NO_GENERATION: u64 = u64::MAX;
 
-fn read_role(r: &mut Reader<'_>) -> Result<Role> {
+pub(crate) fn read_role(r: &mut Reader<'_>) -> Result<Role> {
     let all = [Role::NoChange, Role::Equal, Role::Primary, Role::Secondary];
     let n = r.u32()?;
     all.into_iter().find(|role| *role as u32 == n).ok_or(OfpError::RrfcBadRole)

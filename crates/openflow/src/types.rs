@@ -71,6 +71,7 @@ pub enum Kind {
     FlowMonitorResumed,
     RoleStatus,
     TableStatus,
+    ControllerStatus,
     RequestForward,
     BundleControl,
     BundleAdd,
@@ -118,6 +119,10 @@ pub enum Kind {
     FlowMonitorReply,
     FlowCountsRequest,
     FlowCountsReply,
+    ControllerStatusRequest,
+    ControllerStatusReply,
+    BundleFeaturesRequest,
+    BundleFeaturesReply,
 }
 
 impl Kind {

@@ -59,6 +59,11 @@ fn test_of_message(kind: Kind) -> &'static str {
         | K::TableFeaturesRequest
         | K::TableFeaturesReply => "test_tables",
         K::RequestForward => "ofproto conn::forward",
+        K::ControllerStatus
+        | K::ControllerStatusRequest
+        | K::ControllerStatusReply
+        | K::BundleFeaturesRequest
+        | K::BundleFeaturesReply => "ofproto tests::connections",
         K::TlvTableMod | K::TlvTableRequest | K::TlvTableReply => "ofproto tests::tlv",
         K::NxResume => "test_headers",
         K::NxIpfixBridgeRequest | K::NxIpfixFlowRequest => "ofproto tests::errors",

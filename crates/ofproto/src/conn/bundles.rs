@@ -6,6 +6,7 @@
 use base::Millis;
 use openflow::OfpError;
 use openflow::bundle::flag;
+use openflow::bundle_features::{self, BundleFeatures, BundleFeaturesRequest};
 use openflow::message::Options;
 use std::collections::HashMap;
 
@@ -151,6 +152,16 @@ impl Bundles {
         expired.sort_unstable();
         expired.into_iter().filter_map(|id| Some(self.remove(id)?.opened_by)).collect()
     }
+}
+
+/// What bundles can be: carried out at a time that is named, none is.
+///
+/// Errors: `OFPBRC_MULTIPART_BAD_SCHED` for a request to set how far ahead such times may be.
+pub(super) fn features(request: &BundleFeaturesRequest) -> Result<BundleFeatures, OfpError> {
+    if request.flags & bundle_features::flag::TIME_SET_SCHED != 0 {
+        return Err(OfpError::BrcMultipartBadSched);
+    }
+    Ok(BundleFeatures { capabilities: flag::ATOMIC | flag::ORDERED, time: None })
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use crate::flow_change::Requester;
 use crate::transaction::check_references;
 use base::PortNo;
 use flow::FlowKey;
+use openflow::controller_status::ControllerReason;
 use openflow::flow_mod::{FlowMod, FlowModCommand};
 use openflow::message::{Message, decode_with};
 use openflow::packet::PacketOut;
@@ -156,7 +157,10 @@ impl Ofproto {
             Message::FlowModTableId(on) => peer.state.lock().options.flow_mod_table_id = on,
             Message::SetPacketInFormat(format) => peer.state.lock().packet_in_format = format,
             Message::SetControllerId(id) => {
-                peer.state.lock().controller_id = id;
+                let before = std::mem::replace(&mut peer.state.lock().controller_id, id);
+                if before != id {
+                    self.tell_of_peer(peer, ControllerReason::ShortId, true);
+                }
                 self.update_miss_to_controller();
             }
             Message::TlvTableMod(change) => {
@@ -188,6 +192,7 @@ impl Ofproto {
             | Message::PortStatus(_)
             | Message::TableStatus(_)
             | Message::RoleStatus(_)
+            | Message::ControllerStatus(_)
             | Message::RequestForward(_)
             | Message::FlowMonitorPaused
             | Message::FlowMonitorResumed
@@ -358,6 +363,8 @@ impl Ofproto {
     }
 
     fn role_request(&self, peer: &Peer, request: RoleMsg) -> Result<RoleMsg, OfpError> {
+        let mut demoted = Vec::new();
+        let before = peer.role();
         let mut generation = self.connections().generation_id.lock();
         if request.role == Role::Primary || request.role == Role::Secondary {
             if let Some(new) = request.generation_id {
@@ -370,17 +377,24 @@ impl Ofproto {
             }
             if request.role == Role::Primary {
                 self.connections().for_each(|other| {
-                    if !std::ptr::eq(Arc::as_ptr(other), peer) {
-                        other.demote(*generation);
+                    if !std::ptr::eq(Arc::as_ptr(other), peer) && other.demote(*generation) {
+                        demoted.push(Arc::clone(other));
                     }
                 });
             }
         }
-        let mut state = peer.state.lock();
-        if request.role != Role::NoChange {
-            state.role = request.role;
+        let role = {
+            let mut state = peer.state.lock();
+            if request.role != Role::NoChange {
+                state.role = request.role;
+            }
+            state.role
+        };
+        demoted.iter().for_each(|other| self.tell_of_peer(other, ControllerReason::Role, true));
+        if role != before {
+            self.tell_of_peer(peer, ControllerReason::Role, true);
         }
-        Ok(RoleMsg { role: state.role, generation_id: *generation })
+        Ok(RoleMsg { role, generation_id: *generation })
     }
 }
 

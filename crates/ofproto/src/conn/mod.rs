@@ -7,6 +7,7 @@
 //!   messages; [`table_features`]: what tables can do;
 //! - [`bundles`]: messages that are carried out together, [`bundling`]: on connections;
 //! - [`errors`]: errors are counted;
+//! - [`controllers`]: what controllers are told of each other;
 //! - [`forward`]: changes of groups and meters that others hear of;
 //! - [`monitors`]: who hears of which changes of flows, [`monitoring`]: on connections;
 //! - [`asynchronous`]: packet-ins, flow-removed and port-status messages;
@@ -21,6 +22,7 @@
 pub mod asynchronous;
 mod bundles;
 mod bundling;
+mod controllers;
 mod errors;
 mod failopen;
 mod forward;

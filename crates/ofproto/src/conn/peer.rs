@@ -383,12 +383,12 @@ impl Peer {
         self.state.lock().role
     }
 
-    /// Another one is primary from now on (OpenFlow 1.3 section 6.3.6): if it was this one, it is told.
-    pub(crate) fn demote(&self, generation_id: Option<u64>) {
+    /// Another one is primary from now on (OpenFlow 1.3 section 6.3.6): if it was this one, it is told. Whether it was.
+    pub(crate) fn demote(&self, generation_id: Option<u64>) -> bool {
         {
             let mut state = self.state.lock();
             if state.role != Role::Primary {
-                return;
+                return false;
             }
             state.role = Role::Secondary;
         }
@@ -396,6 +396,7 @@ impl Peer {
         if self.wants(|a| a.role_status, reason.wire().into()) {
             self.send(0, &Message::RoleStatus(RoleStatus { role: Role::Secondary, reason, generation_id }));
         }
+        true
     }
 
     /// Whether an asynchronous message with this bit in the masks that `which` picks is for this peer.

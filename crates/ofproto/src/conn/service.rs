@@ -11,6 +11,7 @@ use super::remote::{PeerKind, Remote, Settings};
 use crate::bridge::Ofproto;
 use base::Millis;
 use netdev::device::errno_text;
+use openflow::controller_status::ControllerReason;
 use openflow::message::{Message, decode, encode};
 use openflow::print::{Style, print};
 use openflow::stream::Framer;
@@ -80,6 +81,7 @@ impl Drop for Service {
     fn drop(&mut self) {
         self.task.abort();
         self.bridge.connections().remove_remote(&self.remote);
+        self.bridge.tell_of_remote(&self.remote, ControllerReason::Removed);
         self.remote.end_snooping();
         if let Some(path) = self.remote.target.strip_prefix("punix:") {
             // Whoever finds it gone already has cleaned up for us.
@@ -107,6 +109,7 @@ impl Service {
             tokio::spawn(active(Arc::clone(&bridge), for_task, tls))
         };
         bridge.connections().add_remote(Arc::clone(&remote));
+        bridge.tell_of_remote(&remote, ControllerReason::Added);
         Ok(Self { bridge, remote, task })
     }
 
@@ -284,6 +287,7 @@ struct Registered<'a> {
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
         self.bridge.connections().remove(self.peer);
+        self.bridge.tell_of_peer(self.peer, ControllerReason::Channel, false);
         self.bridge.update_miss_to_controller();
     }
 }
@@ -446,6 +450,7 @@ fn negotiate(bridge: &Arc<Ofproto>, peer: &Arc<Peer>, message: &[u8]) -> io::Res
     };
     peer.agree_on(version);
     bridge.update_miss_to_controller();
+    bridge.tell_of_peer(peer, ControllerReason::Channel, true);
     Ok(())
 }
 

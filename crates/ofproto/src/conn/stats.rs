@@ -99,6 +99,10 @@ impl Ofproto {
             }
             // There are no exporters.
             StatsRequest::IpfixBridge | StatsRequest::IpfixFlow => return Err(OfpError::NxstNotConfigured),
+            StatsRequest::ControllerStatus => reply(StatsReply::ControllerStatus(self.controller_statuses())),
+            StatsRequest::BundleFeatures(request) => {
+                reply(StatsReply::BundleFeatures(super::bundles::features(&request)?))
+            }
             StatsRequest::FlowMonitor(requests) => self.monitor_flows(peer, (version, xid), requests)?,
         }
         Ok(())

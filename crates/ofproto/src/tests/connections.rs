@@ -422,3 +422,70 @@ fn expired_hop_counts_are_a_reason_of_packets_only() {
     br.flow_mod(&fm).expect("adds");
     assert!(c.flow_mod(command(FlowModCommand::Delete, Match::ANY)).is_empty(), "2 is a reason of both");
 }
+
+#[test]
+fn controllers_are_told_of_each_other() {
+    use openflow::asynchronous::{AsyncConfig, AsyncForm};
+    use openflow::bundle_features::{BundleFeatures, BundleFeaturesRequest, flag};
+    use openflow::controller_status::{ControllerReason, ControllerStatus};
+    use openflow::role::{Role, RoleMsg};
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let [a, b] = [1, 2].map(|_| Client::new(&br, PeerKind::Controller, Version::V15));
+    let status = |short_id, role, reason| {
+        let uri = Some(a.peer.remote.target.clone().into_bytes());
+        ControllerStatus { short_id, role, reason, is_up: true, uri }
+    };
+    let role = |c: &Client, role| {
+        c.send(&Message::RoleRequest(Form::Standard, RoleMsg { role, generation_id: Some(1) }));
+    };
+    // Nobody is told who has not asked.
+    role(&b, Role::Primary);
+    assert!(a.waiting().is_empty());
+    let mut asynchronous = AsyncConfig {
+        controller_status: [0x7f, 1 << ControllerReason::Role as u32],
+        ..a.peer.state.lock().asynchronous
+    };
+    asynchronous.role_status = [0, 0];
+    assert_eq!(error_of(&a.send(&Message::SetAsync(AsyncForm::Standard, asynchronous.into()))), None);
+    match &a.send(&Message::GetAsyncRequest)[..] {
+        [Message::GetAsyncReply(change)] => assert_eq!(*change, asynchronous.into()),
+        other => panic!("{other:?}"),
+    }
+    b.send(&Message::SetControllerId(7));
+    let told = |s| Message::ControllerStatus(Box::new(s));
+    assert_eq!(a.waiting(), [told(status(7, Role::Primary, ControllerReason::ShortId))]);
+    let asked = a.ask(StatsRequest::ControllerStatus);
+    let all = [(0, Role::Equal), (7, Role::Primary)].map(|(id, role)| status(id, role, ControllerReason::Request));
+    assert_eq!(asked, StatsReply::ControllerStatus(all.to_vec()));
+    // The one that takes over has its answer.
+    role(&a, Role::Primary);
+    assert!(b.waiting().is_empty());
+    // As a secondary, it asked for changes of roles only.
+    role(&b, Role::Primary);
+    let changes =
+        [(0, Role::Secondary), (7, Role::Primary)].map(|(id, role)| told(status(id, role, ControllerReason::Role)));
+    assert_eq!(a.waiting(), changes);
+    b.send(&Message::SetControllerId(8));
+    assert!(a.waiting().is_empty());
+    let features = |flags| {
+        a.send(&Message::StatsRequest {
+            more: false,
+            body: StatsRequest::BundleFeatures(BundleFeaturesRequest { flags, time: None }),
+        })
+    };
+    assert_eq!(
+        features(flag::TIMESTAMP),
+        [Message::StatsReply {
+            more: false,
+            body: StatsReply::BundleFeatures(BundleFeatures { capabilities: 3, time: None })
+        }]
+    );
+    assert_eq!(error_of(&features(flag::TIME_SET_SCHED)), Some(OfpError::BrcMultipartBadSched));
+    // What came with OpenFlow 1.5 is not known before.
+    let older = Client::new(&br, PeerKind::Controller, Version::V14);
+    let mut bytes =
+        openflow::message::encode(Version::V15, 1, &Message::SetAsync(AsyncForm::Standard, asynchronous.into()));
+    bytes[0] = Version::V14 as u8;
+    assert_eq!(error_of(&older.bytes(&bytes)), Some(OfpError::AcfcUnsupported));
+}

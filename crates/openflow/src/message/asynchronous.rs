@@ -3,6 +3,7 @@
 use super::{Context, Form, Message, Message as M};
 use crate::Version::V14;
 use crate::asynchronous::{AsyncChange, AsyncForm, PACKET_IN13, PACKET_IN14, Use};
+use crate::controller_status::ControllerStatus;
 use crate::flow_msg::FlowRemoved;
 use crate::packet::{PacketIn, PacketInFormat as Format};
 use crate::port::PortStatus;
@@ -25,15 +26,21 @@ pub(super) fn decode(kind: Kind, cx: Context, r: &mut Reader<'_>) -> Option<Resu
         Kind::TableStatus => TableStatus::decode(r).map(M::TableStatus),
         Kind::GetAsyncRequest => Ok(M::GetAsyncRequest),
         Kind::GetAsyncReply if v < V14 => AsyncChange::decode13(PACKET_IN13, r).map(M::GetAsyncReply),
-        Kind::GetAsyncReply => AsyncChange::decode14(Use::Told, PACKET_IN14, r).map(M::GetAsyncReply),
+        Kind::GetAsyncReply => AsyncChange::decode14(Use::Told, (PACKET_IN14, v), r).map(M::GetAsyncReply),
         Kind::SetAsync if v < V14 => AsyncChange::decode13(PACKET_IN13, r).map(|m| M::SetAsync(AsyncForm::Standard, m)),
-        Kind::SetAsync => AsyncChange::decode14(Use::Set, PACKET_IN14, r).map(|m| M::SetAsync(AsyncForm::Standard, m)),
+        Kind::SetAsync => {
+            AsyncChange::decode14(Use::Set, (PACKET_IN14, v), r).map(|m| M::SetAsync(AsyncForm::Standard, m))
+        }
         Kind::NxSetAsyncConfig => {
             let known = if v < V14 { PACKET_IN13 } else { PACKET_IN14 };
             AsyncChange::decode13(known, r).map(|m| M::SetAsync(AsyncForm::Nicira, m))
         }
         Kind::NxSetAsyncConfig2 => {
-            AsyncChange::decode14(Use::Set, PACKET_IN13, r).map(|m| M::SetAsync(AsyncForm::Nicira2, m))
+            AsyncChange::decode14(Use::Set, (PACKET_IN13, V14), r).map(|m| M::SetAsync(AsyncForm::Nicira2, m))
+        }
+        Kind::ControllerStatus => {
+            let status = ControllerStatus::decode(r).and_then(|m| r.finish().map(|()| m));
+            status.map(|m| M::ControllerStatus(Box::new(m)))
         }
         Kind::RoleStatus => RoleStatus::decode(r).map(M::RoleStatus),
         Kind::RequestForward => RequestForward::decode(cx, r).map(|m| M::RequestForward(Box::new(m))),
@@ -56,9 +63,10 @@ pub(super) fn encode(message: &Message, cx: Context, out: &mut Vec<u8>) -> bool 
         M::PortStatus(m) => m.encode(v, out),
         M::TableStatus(m) => m.encode(out),
         M::GetAsyncRequest | M::FlowMonitorPaused | M::FlowMonitorResumed => {}
-        M::GetAsyncReply(m) | M::SetAsync(AsyncForm::Standard, m) if v >= V14 => m.encode14(out),
-        M::SetAsync(AsyncForm::Nicira2, m) => m.encode14(out),
+        M::GetAsyncReply(m) | M::SetAsync(AsyncForm::Standard, m) if v >= V14 => m.encode14(v, out),
+        M::SetAsync(AsyncForm::Nicira2, m) => m.encode14(V14, out),
         M::GetAsyncReply(m) | M::SetAsync(_, m) => m.encode13(out),
+        M::ControllerStatus(m) => m.encode(out),
         M::RoleStatus(m) => m.encode(out),
         M::RequestForward(m) => m.encode(cx, out),
         M::FlowMonitorCancel(id) => out.put_u32(*id),

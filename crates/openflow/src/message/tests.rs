@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::action::{Action, PacketInReason};
+use crate::bundle_features::{BundleFeatures, BundleFeaturesRequest, Time, TimeFeatures};
+use crate::controller_status::{ControllerReason, ControllerStatus};
 use crate::flow_mod::FlowModCommand;
 use crate::flow_msg::{FlowRemovedReason, FlowStats, FlowStatsRequest};
 use crate::group::{GroupCommand, GroupFeatures};
@@ -277,8 +279,36 @@ fn of13() -> impl Strategy<Value = Message> {
                 band_types: 2,
                 capabilities: 3,
                 max_bands: 4,
-                max_color: 5
+                max_color: 5,
+                features: None,
             })
+        }),
+        Just(Message::StatsRequest { more: false, body: StatsRequest::ControllerStatus }),
+        any::<Option<(u32, u64)>>().prop_map(|time| {
+            let time = time.map(|(nanoseconds, seconds)| TimeFeatures {
+                accuracy: Time { seconds: 0, nanoseconds },
+                max_future: Time { seconds, nanoseconds: 0 },
+                ..TimeFeatures::default()
+            });
+            let body = StatsRequest::BundleFeatures(BundleFeaturesRequest { flags: 3, time });
+            Message::StatsRequest { more: false, body }
+        }),
+        Just(Message::StatsReply {
+            more: false,
+            body: StatsReply::BundleFeatures(BundleFeatures { capabilities: 3, time: Some(TimeFeatures::default()) })
+        }),
+        any::<Option<Vec<u8>>>().prop_map(|uri| {
+            let uri = uri.map(|mut uri| {
+                uri.truncate(300);
+                uri
+            });
+            let (role, reason) = (Role::Secondary, ControllerReason::Channel);
+            Message::ControllerStatus(Box::new(ControllerStatus { short_id: 7, role, reason, is_up: false, uri }))
+        }),
+        (0..3usize).prop_map(|n| {
+            let (role, reason) = (Role::Equal, ControllerReason::Request);
+            let status = ControllerStatus { short_id: 7, role, reason, is_up: true, uri: Some(b"tcp:x".to_vec()) };
+            Message::StatsReply { more: false, body: StatsReply::ControllerStatus(vec![status; n]) }
         }),
         Just(Message::StatsReply {
             more: false,

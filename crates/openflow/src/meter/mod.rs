@@ -247,6 +247,9 @@ pub struct MeterFeatures {
     pub max_bands: u8,
     /// Colours.
     pub max_color: u8,
+    /// Where actions may name meters (`ofp_meter_feature_flags`), for who says so: the specification of OpenFlow 1.5 has
+    /// it, Open vSwitch has and takes the shorter form of the versions before.
+    pub features: Option<u32>,
 }
 
 impl MeterFeatures {
@@ -254,8 +257,12 @@ impl MeterFeatures {
         let (max_meters, band_types, capabilities) = (r.u32()?, r.u32()?, r.u32()?);
         let (max_bands, max_color) = (r.u8()?, r.u8()?);
         r.skip(2)?;
+        let features = if r.is_empty() { None } else { Some(r.u32()?) };
+        if features.is_some() {
+            r.skip(4)?;
+        }
         r.finish()?;
-        Ok(Self { max_meters, band_types, capabilities, max_bands, max_color })
+        Ok(Self { max_meters, band_types, capabilities, max_bands, max_color, features })
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
@@ -265,5 +272,9 @@ impl MeterFeatures {
         out.put_u8(self.max_bands);
         out.put_u8(self.max_color);
         out.zeros(2);
+        if let Some(features) = self.features {
+            out.put_u32(features);
+            out.zeros(4);
+        }
     }
 }

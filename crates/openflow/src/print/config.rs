@@ -4,6 +4,8 @@ use super::{Style, bit_names};
 use crate::Version::{self, V10, V11};
 use crate::asynchronous::{AsyncChange, AsyncConfig, Masks};
 use crate::bundle::{BundleControl, BundleStep, flag};
+use crate::bundle_features::{BundleFeatures, BundleFeaturesRequest, Time, TimeFeatures, flag as features};
+use crate::controller_status::ControllerStatus;
 use crate::packet;
 use crate::request_forward::{ForwardedRequest, RequestForward};
 use crate::role::{Role, RoleMsg, RoleReason, RoleStatus};
@@ -156,6 +158,50 @@ pub(super) fn role_status(s: RoleStatus, out: &mut String) {
     put!(out, " reason={reason}");
 }
 
+const CONTROLLER_REASONS: [&str; 7] = [
+    "request",
+    "channel_status",
+    "role",
+    "controller_added",
+    "controller_removed",
+    "short_id",
+    "experimenter_data_changed",
+];
+
+pub(super) fn controller_status(s: &ControllerStatus, out: &mut String) {
+    put!(out, " short_id={} role={}", s.short_id, role_name(s.role));
+    put!(out, " reason={}", CONTROLLER_REASONS.get(s.reason as usize).unwrap_or(&"(unknown)"));
+    put!(out, " channel={}", if s.is_up { "up" } else { "down" });
+    if let Some(uri) = &s.uri {
+        put!(out, " uri={}", super::printable(uri));
+    }
+}
+
+pub(super) fn bundle_features_request(f: &BundleFeaturesRequest, out: &mut String) {
+    out.push_str(" flags=");
+    bit_names(f.flags, &[(features::TIMESTAMP, "timestamp"), (features::TIME_SET_SCHED, "time_set_sched")], out);
+    time_features(f.time.as_ref(), out);
+}
+
+pub(super) fn bundle_features(f: &BundleFeatures, out: &mut String) {
+    bundle_flags(f.capabilities, out);
+    time_features(f.time.as_ref(), out);
+}
+
+fn time_features(time: Option<&TimeFeatures>, out: &mut String) {
+    if let Some(t) = time {
+        let all = [
+            ("accuracy", t.accuracy),
+            ("max_future", t.max_future),
+            ("max_past", t.max_past),
+            ("timestamp", t.timestamp),
+        ];
+        for (name, Time { seconds, nanoseconds }) in all {
+            put!(out, " {name}={seconds}.{nanoseconds:09}s");
+        }
+    }
+}
+
 const ROLE_REASONS: [&str; 3] = ["primary_request", "configuration_changed", "experimenter_data_changed"];
 
 pub(super) fn request_forward(f: &RequestForward, style: Style<'_>, out: &mut String) {
@@ -219,17 +265,21 @@ pub(super) fn async_config(change: &AsyncChange, out: &mut String) {
     const FORWARD: [&str; 2] = ["group_mod_request", "meter_mod_request"];
     let mut a = AsyncConfig::default();
     change.apply(&mut a);
-    let kinds: [(&str, Masks, &[&str]); 6] = [
+    let kinds: [(&str, Masks, &[&str]); 7] = [
         ("PACKET_IN", a.packet_in, &packet::REASONS),
         ("PORT_STATUS", a.port_status, &PORT),
         ("FLOW_REMOVED", a.flow_removed, &REMOVED),
         ("ROLE_STATUS", a.role_status, &ROLE_REASONS),
         ("TABLE_STATUS", a.table_status, &TABLE),
         ("REQUESTFORWARD", a.request_forward, &FORWARD),
+        ("CONT_STATUS", a.controller_status, &CONTROLLER_REASONS),
     ];
     for (i, who) in ["primary", "secondary"].into_iter().enumerate() {
         put!(out, "\n {who}:\n");
-        for (what, masks, names) in kinds {
+        // The last is told of where there is any, as it came with OpenFlow 1.5.
+        for (what, masks, names) in
+            kinds.into_iter().filter(|(what, masks, _)| *what != "CONT_STATUS" || *masks != [0; 2])
+        {
             put!(out, "{what:>16}:");
             for (_, name) in names.iter().enumerate().filter(|(bit, _)| masks[i] & 1 << bit != 0) {
                 put!(out, " {name}");

@@ -94,4 +94,9 @@ pub(super) fn meter_features(f: &MeterFeatures, out: &mut String) {
     out.push_str("\ncapabilities: ");
     bit_names(f.capabilities, &FLAGS, out);
     out.push('\n');
+    if let Some(features) = f.features {
+        out.push_str("features: ");
+        bit_names(features, &[(1, "action_set"), (2, "any_position"), (4, "multi_list")], out);
+        out.push('\n');
+    }
 }

@@ -235,6 +235,7 @@ pub fn body(version: Version, xid: Xid, message: &Message, style: Style<'_>, out
         M::QueueGetConfigReply(q) => ports::queue_config(q, style, out),
         M::RoleRequest(_, r) => config::role(*r, false, out),
         M::RoleReply(_, r) => config::role(*r, true, out),
+        M::ControllerStatus(s) => config::controller_status(s, out),
         M::RoleStatus(s) => config::role_status(*s, out),
         M::RequestForward(f) => config::request_forward(f, style, out),
         M::SetAsync(_, a) | M::GetAsyncReply(a) => config::async_config(a, out),
@@ -314,7 +315,9 @@ fn stats_request(_version: Version, request: &StatsRequest, style: Style<'_>, ou
         }
         S::QueueDesc(q) => ports::queue_desc_request(q, style, out),
         S::FlowMonitor(monitors) => monitors::requests(monitors, style, out),
-        S::Desc | S::Table | S::TableDesc | S::GroupFeatures | S::MeterFeatures | S::IpfixBridge | S::IpfixFlow => {}
+        S::BundleFeatures(f) => config::bundle_features_request(f, out),
+        S::Desc | S::Table | S::TableDesc | S::GroupFeatures | S::MeterFeatures | S::ControllerStatus => {}
+        S::IpfixBridge | S::IpfixFlow => {}
     }
 }
 
@@ -366,6 +369,14 @@ pub fn stats_reply(version: Version, reply: &StatsReply, style: Style<'_>, out: 
         S::FlowMonitor(updates) => monitors::updates(updates, style, out),
         S::QueueDesc(all) => ports::queue_configs(all, style, out),
         S::TableDesc(all) => table_config::table_descs(all, style, out),
+        S::ControllerStatus(all) => {
+            for status in all {
+                out.push_str("\n ");
+                config::controller_status(status, out);
+            }
+            out.push('\n');
+        }
+        S::BundleFeatures(f) => config::bundle_features(f, out),
     }
 }
 

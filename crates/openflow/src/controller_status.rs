@@ -1,0 +1,114 @@
+//! What a switch tells of its controllers: of one when something about it changed, and of all when asked (OpenFlow 1.5
+//! sections 7.3.5.20 and 7.4.7).
+
+use crate::error::OfpError;
+use crate::property;
+use crate::role::{Role, read_role};
+use crate::wire::{Put, Reader, Result, patch_len};
+
+/// Why a controller is told of (`ofp_controller_status_reason`). Asynchronous messages are chosen by it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum ControllerReason {
+    /// Somebody asked.
+    Request = 0,
+    /// It connected, or its connection is gone.
+    Channel = 1,
+    /// It has another role.
+    Role = 2,
+    /// It was configured.
+    Added = 3,
+    /// It is configured no more.
+    Removed = 4,
+    /// It has another number.
+    ShortId = 5,
+    /// What experimenters keep changed.
+    Experimenter = 6,
+}
+
+impl ControllerReason {
+    const ALL: [Self; 7] =
+        [Self::Request, Self::Channel, Self::Role, Self::Added, Self::Removed, Self::ShortId, Self::Experimenter];
+}
+
+/// A controller (`ofp_controller_status`).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ControllerStatus {
+    /// Its number, by which packets are sent to it.
+    pub short_id: u16,
+    /// Its role.
+    pub role: Role,
+    /// Why it is told of.
+    pub reason: ControllerReason,
+    /// Whether it is connected.
+    pub is_up: bool,
+    /// Where it is, as `tcp:10.0.0.1:6653`.
+    pub uri: Option<Vec<u8>>,
+}
+
+/// `OFPCSPT_URI`.
+const URI: u16 = 0;
+
+impl ControllerStatus {
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self> {
+        const HEAD: usize = 16;
+        let len = usize::from(r.clone().u16()?);
+        let mut r = Reader(r.bytes(len)?);
+        if len < HEAD || len % 8 != 0 {
+            return Err(OfpError::BrcBadLen);
+        }
+        r.skip(2)?;
+        let (short_id, role, reason, channel) = (r.u16()?, read_role(&mut r)?, r.u8()?, r.u8()?);
+        r.skip(6)?;
+        let reason = ControllerReason::ALL.get(usize::from(reason)).copied().ok_or(OfpError::BrcBadType)?;
+        let mut uri = None;
+        property::each(&mut r, |p| {
+            if p.ty == URI {
+                uri = Some(p.value.0.to_vec());
+            }
+            Ok(())
+        })?;
+        Ok(Self { short_id, role, reason, is_up: channel == 0, uri })
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.put_u16(0);
+        out.put_u16(self.short_id);
+        out.put_u32(self.role as u32);
+        out.put_u8(self.reason as u8);
+        out.put_u8(u8::from(!self.is_up));
+        out.zeros(6);
+        if let Some(uri) = &self.uri {
+            property::put(out, URI, |out| out.put(uri));
+        }
+        patch_len(out, start, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Message, decode, encode};
+    use crate::print::{Style, print};
+    use crate::version::Version::V15;
+
+    #[test]
+    fn as_text_and_as_bytes() {
+        let uri = Some(b"tcp:10.0.0.1:6653\n".to_vec());
+        let status =
+            ControllerStatus { short_id: 3, role: Role::Primary, reason: ControllerReason::Role, is_up: true, uri };
+        let bytes = encode(V15, 1, &Message::ControllerStatus(Box::new(status)));
+        assert_eq!(
+            print(&bytes, Style::plain(1)).trim_end(),
+            "OFPT_CONTROLLER_STATUS (OF1.5) (xid=0x1): short_id=3 role=primary reason=role channel=up \
+             uri=tcp:10.0.0.1:6653\\012"
+        );
+        // The length that is told of the entry, a reason that there is not, and a role.
+        for (at, byte) in [(9, 8), (9, 44), (16, 9), (15, 9)] {
+            let mut wrong = bytes.clone();
+            wrong[at] = byte;
+            assert!(decode(&wrong).is_err(), "{at}");
+        }
+    }
+}
