@@ -18,10 +18,14 @@ use openflow::switch::{ErrorReport, Features, FragHandling, SwitchConfig, capabi
 use openflow::{Limits, OfpError, Version, check, check_tables};
 use packet::Packet;
 use std::sync::Arc;
+use vlog::{RateLimit, info_rl};
 use xlate::{Groups, Meters, Start};
 
 /// Flow tables that a switch tells of: 0 to 253. (Table 254 is internal, as in Open vSwitch.)
 pub(crate) const N_TABLES_SHOWN: u8 = 254;
+
+/// Errors a minute that are logged, and in one burst.
+static ERROR_LIMIT: RateLimit = RateLimit::new(10, 10);
 
 type Handled = Result<(), OfpError>;
 
@@ -43,7 +47,8 @@ impl Ofproto {
             Err(e) => (e.xid, Err(e.error)),
         };
         if let Err(error) = outcome {
-            tracing::info!(target: "connmgr", "{}<->{}: sending {error} error reply", self.name(), peer.remote.target);
+            let name = self.name();
+            info_rl!(&ERROR_LIMIT, target: "connmgr", "{name}<->{}: sending {error} error reply", peer.remote.target);
             peer.send(xid, &Message::Error(ErrorReport::on(error, bytes)));
         }
     }
