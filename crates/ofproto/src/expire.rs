@@ -10,6 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use xlate::Rule;
 
+/// Learned addresses that are removed together: packets wait for the table meanwhile.
+const AGED_AT_ONCE: usize = 256;
+
 /// The rules of a bridge that have a timeout, so that looking for expired ones costs nothing for the others.
 #[derive(Debug, Default)]
 pub(crate) struct Expirable(Mutex<HashMap<usize, Arc<Rule>>>);
@@ -50,14 +53,14 @@ impl Ofproto {
     /// Removes flows and learned addresses whose time is over, and returns the flows. Statistics should have been
     /// pushed just before ([`crate::Switch::revalidate`]), or idle timeouts come early.
     pub fn expire(&self, now: Millis) -> Vec<Removed> {
-        let aged = {
-            let mut macs = self.macs().write();
-            let aged = macs.aged(now);
-            macs.expire(now);
-            aged
-        };
-        for (vlan, mac) in aged {
-            self.changed(Change::Mac { bridge: self.id(), vlan, mac });
+        loop {
+            let aged = self.macs().write().expire(now, AGED_AT_ONCE);
+            for (vlan, mac) in &aged {
+                self.changed(Change::Mac { bridge: self.id(), vlan: *vlan, mac: *mac });
+            }
+            if aged.len() < AGED_AT_ONCE {
+                break;
+            }
         }
         let mut over: Vec<_> =
             self.expirable.0.lock().values().filter_map(|r| Some((Arc::clone(r), expired(r, now)?))).collect();

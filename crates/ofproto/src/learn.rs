@@ -28,8 +28,11 @@ impl Ofproto {
             let full = *limit != 0 && table.n_with_cookie(flow.new_cookie) >= u64::from(*limit);
             if late || full && !there { Ok(()) } else { t.flow_mod(flow) }
         });
-        if let Err(error) = result {
-            tracing::debug!(target: "ofproto", "{}: a flow cannot be learned: {error}", self.name());
+        match result {
+            // Flows that made room for it, and what went with the one in whose place it is. (Their last packets may be told
+            // of too late: statistics cannot be asked for here, as they may be what taught the flow.)
+            Ok(((), removed)) => self.send_flows_removed(&removed),
+            Err(error) => tracing::debug!(target: "ofproto", "{}: a flow cannot be learned: {error}", self.name()),
         }
     }
 

@@ -9,11 +9,16 @@ use std::fmt::Write;
 use std::sync::atomic::Ordering;
 use xlate::{PortOut, Rule};
 
+/// Learned addresses, taken out of their table: packets wait for that while it is held.
+fn learned(bridge: &Ofproto) -> Vec<(u16, base::MacAddr, xlate::mac::MacEntry)> {
+    bridge.macs().read().iter().collect()
+}
+
 /// `fdb/show`: learned addresses, least recently used first.
 pub fn fdb_show(bridge: &Ofproto) -> String {
     let now = bridge.now();
     let mut out = String::from(" port  VLAN  MAC                Age\n");
-    for (vlan, mac, entry) in bridge.macs().read().iter() {
+    for (vlan, mac, entry) in learned(bridge) {
         let mut port = String::new();
         format_port(entry.port, &NoNames, &mut port);
         let _ = writeln!(out, "{port:>5}  {vlan:4}  {mac}  {:3}", now.since(entry.used) / 1000);
@@ -33,7 +38,7 @@ pub fn fdb_json(bridge: &Ofproto) -> Value {
             "age": now.since(entry.used) / 1000,
         })
     };
-    bridge.macs().read().iter().map(entry).collect()
+    learned(bridge).into_iter().map(entry).collect()
 }
 
 /// [`fdb_stats_show`] as an object.

@@ -255,7 +255,7 @@ impl Ofproto {
             let message = Message::TableStatus(status);
             self.connections().for_each(|peer| {
                 if peer.wants(|a| a.table_status, status.reason as u32) {
-                    peer.send(0, &message);
+                    peer.tell_unasked(&message);
                 }
             });
         }

@@ -29,7 +29,9 @@ const KEPT_MS: u64 = 10_000;
 /// The same where a controller may have the packet.
 const PAUSED_MS: u64 = 3_600_000;
 /// Remainders at most.
-const FROZEN_MAX: usize = 1 << 20;
+const FROZEN_MAX: usize = if cfg!(test) { 1 << 10 } else { 1 << 20 };
+/// Remainders that are looked at together for whether they are needed: translations wait meanwhile.
+const SWEPT_AT_ONCE: usize = 256;
 
 /// What is left of a translation.
 #[derive(Clone, PartialEq, Debug)]
@@ -128,8 +130,8 @@ impl FrozenTable {
         let mut inner = self.0.lock();
         let inner = &mut *inner;
         let hash = hash_of(&frozen, &inner.hasher);
-        let ids = inner.by_hash.entry(hash).or_default();
-        let same = ids.iter().find(|id| inner.by_id.get(id).is_some_and(|e| e.kept.frozen == frozen));
+        let ids = inner.by_hash.get(&hash).into_iter().flatten();
+        let same = ids.into_iter().find(|id| inner.by_id.get(id).is_some_and(|e| e.kept.frozen == frozen));
         if let Some(entry) = same.and_then(|id| inner.by_id.get_mut(id)) {
             entry.idle = None;
             return Some(Arc::clone(&entry.kept));
@@ -144,31 +146,20 @@ impl FrozenTable {
             }
         }
         let kept = Arc::new(Kept { id: inner.last, frozen });
-        ids.push(kept.id);
+        inner.by_hash.entry(hash).or_default().push(kept.id);
         inner.by_id.insert(kept.id, Entry { kept: Arc::clone(&kept), hash, idle: None });
         Some(kept)
     }
 
     /// Forgets what nobody has held for [`KEPT_MS`], or [`PAUSED_MS`]. To be called now and then.
     pub fn sweep(&self, now: Millis) {
-        let mut inner = self.0.lock();
-        let Inner { by_id, by_hash, .. } = &mut *inner;
-        by_id.retain(|id, entry| {
-            if Arc::strong_count(&entry.kept) > 1 {
-                entry.idle = None;
-                return true;
-            }
-            let since = *entry.idle.get_or_insert(now);
-            let long = if entry.kept.frozen.paused { PAUSED_MS } else { KEPT_MS };
-            let stays = now.0.saturating_sub(since.0) < long;
-            if !stays && let Some(ids) = by_hash.get_mut(&entry.hash) {
-                ids.retain(|other| other != id);
-                if ids.is_empty() {
-                    by_hash.remove(&entry.hash);
-                }
-            }
-            stays
-        });
+        let ids: Vec<u32> = self.0.lock().by_id.keys().copied().collect();
+        for ids in ids.chunks(SWEPT_AT_ONCE) {
+            // Dropped when nobody waits any more.
+            let mut forgotten = Vec::new();
+            let mut inner = self.0.lock();
+            forgotten.extend(ids.iter().filter_map(|id| inner.forget(*id, now)));
+        }
     }
 
     /// How many there are.
@@ -182,14 +173,38 @@ impl FrozenTable {
     }
 }
 
-/// Actions say no more here than how many there are: they are compared.
+impl Inner {
+    /// Takes a remainder out that nobody has held for long.
+    fn forget(&mut self, id: u32, now: Millis) -> Option<Arc<Kept>> {
+        let entry = self.by_id.get_mut(&id)?;
+        if Arc::strong_count(&entry.kept) > 1 {
+            entry.idle = None;
+            return None;
+        }
+        let since = *entry.idle.get_or_insert(now);
+        let long = if entry.kept.frozen.paused { PAUSED_MS } else { KEPT_MS };
+        if now.since(since) < long {
+            return None;
+        }
+        let entry = self.by_id.remove(&id)?;
+        if let Some(ids) = self.by_hash.get_mut(&entry.hash) {
+            ids.retain(|other| *other != id);
+            if ids.is_empty() {
+                self.by_hash.remove(&entry.hash);
+            }
+        }
+        Some(entry.kept)
+    }
+}
+
+/// What differs mostly has another: remainders of one hash are compared one by one, and translations wait for that.
 fn hash_of(frozen: &Frozen, hasher: &foldhash::fast::RandomState) -> u64 {
     let mut state = hasher.build_hasher();
     let Frozen { bridge, words, stack, lists, action_set, in_action_set, in_group, packet_out, hashed, paused } =
         frozen;
-    (bridge, words, stack, action_set.len(), in_action_set, in_group, packet_out, hashed, paused).hash(&mut state);
+    (bridge, words, stack, action_set, in_action_set, in_group, packet_out, hashed, paused).hash(&mut state);
     for FrozenList { actions, next, place, of_rule } in lists {
-        (actions.len(), next, place.table, place.cookie, place.is_miss, of_rule).hash(&mut state);
+        (actions.get(*next..), next, place.table, place.cookie, place.is_miss, of_rule).hash(&mut state);
     }
     state.finish()
 }
@@ -411,5 +426,30 @@ mod tests {
         assert_eq!((table.len(), table.get(first.id)), (1, Some(Arc::clone(&first))));
         drop(first);
         assert_eq!(table.keep(frozen(1, 6)).map(|kept| kept.id), Some(third + 1), "numbers are not used at once again");
+    }
+
+    #[test]
+    fn what_finds_no_room_leaves_nothing_behind() {
+        let table = FrozenTable::default();
+        for value in 0..2 * FROZEN_MAX as u64 {
+            assert_eq!(table.keep(frozen(1, value)).is_some(), value < FROZEN_MAX as u64);
+        }
+        assert!(table.keep(frozen(1, 0)).is_some(), "it is there");
+        assert_eq!(table.0.lock().by_hash.len(), FROZEN_MAX);
+        table.sweep(Millis(0));
+        table.sweep(Millis(KEPT_MS));
+        assert!(table.is_empty() && table.0.lock().by_hash.is_empty());
+    }
+
+    #[test]
+    fn remainders_of_flows_that_differ_in_a_number_are_told_apart_by_hash() {
+        let table = FrozenTable::default();
+        for port in 0..FROZEN_MAX as u32 {
+            let output = Action::Output { port: PortNo(port), max_len: 0 };
+            let mut frozen = frozen(1, 5);
+            frozen.lists[0].actions = [Action::PopVlan, output].into();
+            assert!(table.keep(frozen).is_some());
+        }
+        assert!(table.0.lock().by_hash.values().all(|ids| ids.len() <= 2));
     }
 }

@@ -128,26 +128,21 @@ impl MacTable {
         full.then(|| self.by_use.first_key_value().map(|(_, key)| *key)).flatten()
     }
 
-    /// The entries that [`MacTable::expire`] removes.
-    pub fn aged(&self, now: Millis) -> Vec<(u16, MacAddr)> {
-        let aged = self.by_use.iter().take_while(|((used, _), _)| now.since(*used) >= self.aging_ms);
-        aged.map(|(_, key)| *key).collect()
-    }
-
-    /// Removes entries that were not used for the aging time. Returns whether there were any.
-    pub fn expire(&mut self, now: Millis) -> bool {
-        let mut any = false;
-        while let Some(((used, _), key)) = self.by_use.first_key_value() {
-            if now.since(*used) < self.aging_ms {
-                break;
-            }
-            self.entries.remove(key);
-            self.by_use.pop_first();
+    /// Removes entries that were not used for the aging time, `max` of them at most, and returns them: fewer than `max` if
+    /// there are no more. (Packets wait for the table meanwhile.)
+    pub fn expire(&mut self, now: Millis, max: usize) -> Vec<(u16, MacAddr)> {
+        let mut expired = Vec::new();
+        while expired.len() < max
+            && let Some(first) = self.by_use.first_entry()
+            && now.since(first.key().0) >= self.aging_ms
+        {
+            let key = first.remove();
+            self.entries.remove(&key);
             self.counters.expired += 1;
             base::coverage!(mac_learning_expired);
-            any = true;
+            expired.push(key);
         }
-        any
+        expired
     }
 
     /// Removes all entries. Returns whether there were any.
@@ -234,10 +229,21 @@ mod tests {
         // A packet that is there is news, even within the same millisecond.
         assert!(t.learn(0, A, PortNo(1), t0.after(2000)) && t.learn(0, A, PortNo(2), t0.after(2000)));
         assert_eq!((t.lookup(0, A), t.lookup(5, A)), (Some(PortNo(2)), None));
-        assert!(!t.expire(t0.after(301_000)));
-        assert_eq!((t.aged(t0.after(301_999)), t.aged(t0.after(302_000))), (vec![], vec![(0, A)]));
-        assert!(t.expire(t0.after(302_000)) && t.is_empty());
+        assert_eq!(t.expire(t0.after(301_999), 9), []);
+        assert_eq!(t.expire(t0.after(302_000), 9), [(0, A)]);
+        assert!(t.is_empty());
         assert_eq!(t.counters(), MacCounters { learned: 1, expired: 1, evicted: 0, moved: 3 });
+    }
+
+    #[test]
+    fn no_more_expire_at_once_than_packets_can_wait_for() {
+        let mut t = MacTable::default();
+        let mac = |n: u8| MacAddr([2, 0, 0, 0, 0, n]);
+        (0..5).for_each(|n| _ = t.learn(0, mac(n), PortNo(1), Millis(n.into())));
+        let late = Millis(1_000_000);
+        assert_eq!(t.expire(late, 2), [(0, mac(0)), (0, mac(1))]);
+        assert_eq!((t.expire(late, 2).len(), t.expire(late, 2).len(), t.expire(late, 2).len()), (2, 1, 0));
+        assert_eq!((t.len(), t.counters().expired), (0, 5));
     }
 
     #[test]
@@ -252,7 +258,7 @@ mod tests {
         assert_eq!(t.lookup(0, A), Some(PortNo(2)));
         t.refresh(0, A, PortNo(2), t0.after(3000));
         t.refresh(0, A, PortNo(2), t0.after(2000));
-        assert!(!t.expire(t0.after(302_000)) && t.expire(t0.after(303_000)));
+        assert_eq!((t.expire(t0.after(302_000), 9), t.expire(t0.after(303_000), 9)), (vec![], vec![(0, A)]));
         assert_eq!(t.counters().moved, 1);
     }
 

@@ -43,8 +43,9 @@ impl Ofproto {
                 });
                 Message::PacketIn(format, Box::new(PacketIn { reason, ..message.clone() }))
             };
-            if !peer.send_packet_in(reason, what.in_port, now, message) {
-                self.connections().count_lost(1);
+            let lost = peer.send_packet_in(reason, what.in_port, now, message);
+            if lost > 0 {
+                self.connections().count_lost(lost);
             }
         });
     }
@@ -107,7 +108,7 @@ impl Ofproto {
             };
             self.connections().for_each(|peer| {
                 if peer.wants(|a| a.flow_removed, *reason as u32) {
-                    peer.send(0, &Message::FlowRemoved(flow_removed_form(peer), Box::new(message.clone())));
+                    peer.tell_unasked(&Message::FlowRemoved(flow_removed_form(peer), Box::new(message.clone())));
                 }
             });
         }
@@ -127,7 +128,7 @@ impl Ofproto {
             let message = Message::PortStatus(PortStatus { reason, desc: port_desc(port) });
             self.connections().for_each(|peer| {
                 if peer.wants(|a| a.port_status, reason as u32) {
-                    peer.send(0, &message);
+                    peer.tell_unasked(&message);
                 }
             });
         }

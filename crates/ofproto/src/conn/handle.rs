@@ -26,7 +26,7 @@ use xlate::{Groups, Meters, Start};
 pub(crate) const N_TABLES_SHOWN: u8 = 254;
 
 /// Errors a minute that are logged, and in one burst.
-static ERROR_LIMIT: RateLimit = RateLimit::new(60, 60);
+static ERROR_LIMIT: RateLimit = RateLimit::new(10, 10);
 
 type Handled = Result<(), OfpError>;
 

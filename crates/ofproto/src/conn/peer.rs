@@ -24,6 +24,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 pub const QUEUE_BYTES_MAX: usize = 4 << 20;
 /// Bytes queued to a peer above which a long answer is not gone on with.
 const ANSWER_BYTES_MAX: usize = 512 << 10;
+/// Bytes of what a peer is told without having asked, packet-ins aside, that may wait to be sent. Of these, none may be
+/// lost: one that lets more of them wait is disconnected.
+pub(crate) const TOLD_BYTES_MAX: usize = 16 << 20;
 /// Packet-ins that may wait for the control thread to take them, while the connection takes all that it is given.
 const HAND_OVER_MAX: usize = 1024;
 
@@ -53,6 +56,8 @@ pub struct Peer {
     connected_at: Millis,
     /// Whether it has shown that it controls the bridge.
     admitted: AtomicBool,
+    /// Whether it was told too much, and is being disconnected.
+    overwhelmed: AtomicBool,
     out: UnboundedSender<Queued>,
     load: Arc<Load>,
 }
@@ -75,6 +80,8 @@ struct Load {
     monitored: AtomicUsize,
     /// Told when something has left.
     left: Notify,
+    /// Bytes of what the peer is told without having asked.
+    told: AtomicUsize,
     /// Whether the socket did not take what it was last given.
     stalled: AtomicBool,
 }
@@ -92,6 +99,8 @@ enum QueuedKind {
     PacketIn,
     /// What flow monitors tell.
     Monitored,
+    /// What the peer is told without having asked.
+    Told,
     Other,
 }
 
@@ -118,6 +127,8 @@ pub(crate) struct Outgoing {
     packet_ins: usize,
     /// Bytes of what flow monitors tell that were taken and have not left.
     monitored: usize,
+    /// The same of what the peer is told without having asked.
+    told: usize,
 }
 
 impl Outgoing {
@@ -135,6 +146,7 @@ impl Outgoing {
         match queued.kind {
             QueuedKind::PacketIn => self.packet_ins += 1,
             QueuedKind::Monitored => self.monitored += queued.bytes.len(),
+            QueuedKind::Told => self.told += queued.bytes.len(),
             QueuedKind::Other => {}
         }
         queued.bytes
@@ -150,6 +162,7 @@ impl Outgoing {
         self.load.bytes.fetch_sub(n, Ordering::Relaxed);
         self.load.left.notify_one();
         self.load.packet_ins.fetch_sub(std::mem::take(&mut self.packet_ins), Ordering::Relaxed);
+        self.load.told.fetch_sub(std::mem::take(&mut self.told), Ordering::Relaxed);
         let monitored = std::mem::take(&mut self.monitored);
         monitored > 0 && self.load.monitored.fetch_sub(monitored, Ordering::Relaxed) == monitored
     }
@@ -188,10 +201,11 @@ impl Peer {
             agreed: Notify::new(),
             connected_at: now,
             admitted: AtomicBool::new(false),
+            overwhelmed: AtomicBool::new(false),
             out,
             load: Arc::clone(&load),
         };
-        (Arc::new(peer), Outgoing { receiver, load, packet_ins: 0, monitored: 0 })
+        (Arc::new(peer), Outgoing { receiver, load, packet_ins: 0, monitored: 0, told: 0 })
     }
 
     /// Notes the version that was agreed on, which says of what else a peer hears that has not asked.
@@ -214,6 +228,26 @@ impl Peer {
         };
         if let Some(version) = version {
             self.send_bytes(encode_with(version, xid, message, options));
+        }
+    }
+
+    /// Queues a message that the peer has not asked for. If too many wait, it is disconnected: it would not know what it
+    /// missed otherwise, and those that wait take no end of memory.
+    pub(crate) fn tell_unasked(&self, message: &Message) {
+        if self.overwhelmed.load(Ordering::Relaxed) {
+            return;
+        }
+        if self.load.told.load(Ordering::Relaxed) < TOLD_BYTES_MAX {
+            let (version, options) = {
+                let state = self.state.lock();
+                (state.version, state.options)
+            };
+            if let Some(version) = version {
+                self.queue(Queued { bytes: encode_with(version, 0, message, options), kind: QueuedKind::Told });
+            }
+        } else if !self.overwhelmed.swap(true, Ordering::Relaxed) {
+            tracing::warn!(target: "connmgr", "{}: does not read what it is told, disconnecting", self.remote.target);
+            self.hang_up.notify_one();
         }
     }
 
@@ -240,6 +274,7 @@ impl Peer {
         match queued.kind {
             QueuedKind::PacketIn => _ = self.load.packet_ins.fetch_add(1, Ordering::Relaxed),
             QueuedKind::Monitored => _ = self.load.monitored.fetch_add(queued.bytes.len(), Ordering::Relaxed),
+            QueuedKind::Told => _ = self.load.told.fetch_add(queued.bytes.len(), Ordering::Relaxed),
             QueuedKind::Other => {}
         }
         // An error means that the connection is being closed: nobody is left to read it.
@@ -247,34 +282,35 @@ impl Peer {
     }
 
     /// Queues the packet-in that `message` makes, of a packet that came in on `port`: at once, or as its rate limit lets
-    /// it. Returns whether there was room; the limiter may still drop it, which it counts.
+    /// it. Returns how many there was no room for, it or some that waited; the limiter may still drop it, which it counts.
     pub(crate) fn send_packet_in(
         &self,
         reason: PacketInReason,
         port: PortNo,
         now: Millis,
         message: impl FnOnce() -> Message,
-    ) -> bool {
+    ) -> u64 {
         let (version, options) = {
             let state = self.state.lock();
             (state.version, state.options)
         };
-        let Some(version) = version else { return true };
+        let Some(version) = version else { return 0 };
         let Settings { packet_in_limit: limit, packet_in_queue, .. } = self.remote.settings();
         let limited = limit.is_some() || self.limits.is_limited();
         // What would be dropped is not made first.
         if !limited && !self.has_room_for_packet_in(packet_in_queue) {
-            return false;
+            return 1;
         }
         let bytes = encode_with(version, 0, &message(), options);
         if !limited {
             self.queue(Queued { bytes, kind: QueuedKind::PacketIn });
-            return true;
+            return 0;
         }
-        let mut room = true;
-        self.limits
-            .offer(limit, reason, (port, bytes), now, |bytes| room &= self.queue_packet_in(bytes, packet_in_queue));
-        room
+        let mut lost = 0;
+        self.limits.offer(limit, reason, (port, bytes), now, |bytes| {
+            lost += u64::from(!self.queue_packet_in(bytes, packet_in_queue));
+        });
+        lost
     }
 
     /// Queues packet-ins that have waited long enough. Returns how many there was no room for.
@@ -394,7 +430,7 @@ impl Peer {
         }
         let reason = RoleReason::PrimaryRequest;
         if self.wants(|a| a.role_status, reason.wire().into()) {
-            self.send(0, &Message::RoleStatus(RoleStatus { role: Role::Secondary, reason, generation_id }));
+            self.tell_unasked(&Message::RoleStatus(RoleStatus { role: Role::Secondary, reason, generation_id }));
         }
         true
     }

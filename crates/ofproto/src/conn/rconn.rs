@@ -151,7 +151,10 @@ impl Rconn {
         let probe = (patience.probe_ms != 0).then_some(patience.probe_ms);
         match self.state {
             State::Void => None,
-            State::Backoff => Some((self.since.after(self.backoff_ms), Due::Connect)),
+            // It may have become less meanwhile.
+            State::Backoff => {
+                Some((self.since.after(self.backoff_ms.min(patience.max_backoff_ms.max(BACKOFF_MIN_MS))), Due::Connect))
+            }
             State::Connecting => Some((self.since.after(self.backoff_ms.max(ATTEMPT_MIN_MS)), Due::StopConnecting)),
             State::Active => Some((self.since.after(probe?), Due::Probe)),
             State::Idle => Some((self.since.after(probe?), Due::GiveUp)),
@@ -195,7 +198,10 @@ mod tests {
         r.connected(now);
         assert_eq!(r.disconnected(now.after(9000), None, PATIENCE), 1000);
         assert_eq!((r.last_error.as_deref(), r.connected_at), (Some("no"), Some(now)));
-        // The bound may have changed meanwhile; below a second there is none.
+        // The bound may have changed meanwhile, also while one waits; below a second there is none.
+        r.connected(now);
+        assert_eq!(r.disconnected(now, None, PATIENCE), 2000);
+        assert_eq!(r.due(Patience { max_backoff_ms: 1500, ..PATIENCE }), Some((now.after(1500), Due::Connect)));
         r.connecting(now);
         assert_eq!(r.disconnected(now, None, Patience { max_backoff_ms: 1, ..PATIENCE }), 1000);
     }

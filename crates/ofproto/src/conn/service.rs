@@ -195,10 +195,7 @@ async fn active(bridge: Arc<Ofproto>, remote: Arc<Remote>, tls: Arc<Tls>) {
     // Whether attempts have become as rare as they will: then they are not logged any more.
     let mut quiet = false;
     loop {
-        let due = rconn.lock().due(patience());
-        if let Some((at, Due::Connect)) = due {
-            sleep_until(&bridge, at).await;
-        }
+        wait_to_connect(&bridge, &remote).await;
         rconn.lock().connecting(bridge.now());
         if !quiet {
             tracing::info!(target: "rconn", "{name}: connecting...");
@@ -227,6 +224,21 @@ async fn active(bridge: Arc<Ofproto>, remote: Arc<Remote>, tls: Arc<Tls>) {
             tracing::info!(target: "rconn", "{name}: waiting {secs} seconds before reconnect");
         } else if !std::mem::replace(&mut quiet, true) {
             tracing::info!(target: "rconn", "{name}: trying again every {secs} seconds from now on, which is not logged");
+        }
+    }
+}
+
+/// Waits until it is time to connect, by the settings as they are then.
+async fn wait_to_connect(bridge: &Ofproto, remote: &Remote) {
+    let mut settings = remote.watch_settings();
+    loop {
+        let patience = settings.borrow_and_update().patience();
+        let due = remote.rconn.lock().due(patience);
+        let Some((at, Due::Connect)) = due else { return };
+        tokio::select! {
+            () = sleep_until(bridge, at) => return,
+            // The sender lives as long as the remote.
+            _ = settings.changed() => {}
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::bridge::PortChange;
 use crate::conn::inband::InBand;
+use crate::conn::peer::TOLD_BYTES_MAX;
 use crate::conn::rconn::Rconn;
 use crate::conn::service::serve;
 use crate::{PacketInStats, RateLimit};
@@ -135,6 +136,15 @@ fn packet_ins_are_held_to_their_rate() {
     assert_eq!(c.peer.release_packet_ins(lab.clock.now()), 0);
     assert_eq!((from(&c).len(), c.peer.limits.stats()), (3, None::<[PacketInStats; 2]>));
     assert_eq!(br.connections().packet_ins_lost(), 0);
+    // Where the connection has no room for them, each of them is lost.
+    c.peer.remote.set_settings(Settings { packet_in_limit: limit, packet_in_queue: 0, ..Settings::default() });
+    controller_flow(&br);
+    (0..10).for_each(|_| lab.send("br-1", &[frame(1, 2)]));
+    assert_eq!((from(&c).len(), stats(&c)[1]), (5, (5, 5, 0, 5)));
+    c.outgoing.lock().set_stalled(true);
+    c.peer.remote.set_settings(Settings { packet_in_queue: 0, ..Settings::default() });
+    lab.send("br-1", &[frame(1, 2)]);
+    assert_eq!((from(&c).len(), br.connections().packet_ins_lost()), (0, 6));
 }
 
 #[test]
@@ -358,4 +368,52 @@ fn what_dhcp_servers_say_reaches_the_local_port() {
     br.flow_mod(&add(Match::ANY, 1, vec![output(2), Action::Output { port: PortNo::LOCAL, max_len: 0 }]))
         .expect("adds");
     assert_eq!(reaches(reply(67, 68)), [1, 1]);
+}
+
+#[tokio::test]
+async fn who_does_not_read_what_it_is_told_is_disconnected() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let mut served = Served::new(&br, Settings { probe_ms: 0, ..Settings::default() }).await;
+    let peer = br.connections().all().pop().expect("connected");
+    (0..2000).for_each(|_| peer.tell_unasked(&Message::EchoRequest(vec![0; 60_000])));
+    let queued = peer.queued();
+    assert!((TOLD_BYTES_MAX..TOLD_BYTES_MAX + 60_008).contains(&queued), "{queued}");
+    let mut told = Vec::new();
+    served.end.read_to_end(&mut told).await.expect("an end");
+    assert_eq!(told.len(), queued);
+    assert!(served.serving.await.expect("no panic").is_ok());
+    assert_eq!(peer.queued(), 0);
+}
+
+#[test]
+fn errors_in_masses_do_not_fill_the_log() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tracing::span::{Attributes, Id, Record};
+    /// Counts what is logged.
+    struct Counter(Arc<AtomicUsize>);
+    impl tracing::Subscriber for Counter {
+        fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+            metadata.target() == "connmgr" && *metadata.level() <= tracing::Level::INFO
+        }
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn event(&self, _: &tracing::Event<'_>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let client = Client::new(&br, PeerKind::Controller, Version::V13);
+    let logged = Arc::new(AtomicUsize::new(0));
+    tracing::subscriber::with_default(Counter(Arc::clone(&logged)), || {
+        (0..1000).for_each(|_| assert!(error_of(&client.send(&Message::BarrierReply)).is_some()));
+    });
+    let logged = logged.load(Ordering::Relaxed);
+    assert!((1..50).contains(&logged), "{logged}");
 }

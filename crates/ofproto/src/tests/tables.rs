@@ -357,3 +357,24 @@ fn fragments() {
     assert_eq!(sent(&lab), 2);
     assert_eq!((set(FragHandling::Normal), sent(&lab)), ((FragHandling::Normal, 7), 8));
 }
+
+#[test]
+fn flows_that_make_room_for_learned_ones_are_told_of() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let c = Client::new(&br, PeerKind::Controller, Version::V14);
+    let learn = openflow::action::Learn { table: 0, priority: 7, idle_timeout: 9, ..Default::default() };
+    assert!(
+        c.flow_mod(FlowMod { table_id: Some(1), ..add(Match::ANY, 1, vec![Action::Learn(Arc::new(learn))]) })
+            .is_empty()
+    );
+    let goto = Action::Resubmit { in_port: None, table: Some(1) };
+    assert!(c.flow_mod(add(in_port(1), 9, vec![goto])).is_empty());
+    br.configure_tables(&limit(2, true, vec![]));
+    assert!(c.flow_mod(expiring(3, 1, 10, 0)).is_empty());
+    lab.send("br-1", &[frame(1, 2)]);
+    let told = c.waiting();
+    let [Message::FlowRemoved(_, gone)] = &told[..] else { panic!("{told:?}") };
+    assert_eq!((gone.priority, gone.reason), (1, FlowRemovedReason::Eviction));
+    assert_eq!(priorities(&br), [1, 7, 9]);
+}
