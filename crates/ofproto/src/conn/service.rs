@@ -361,7 +361,7 @@ struct Turn {
 
 impl Turn {
     const MESSAGES_MAX: u32 = 64;
-    const TIME_MAX: Duration = Duration::from_micros(200);
+    const TIME_MAX: Duration = Duration::from_micros(100);
 
     fn begin() -> Self {
         Self { began: Instant::now(), messages: 0 }
