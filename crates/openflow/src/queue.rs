@@ -161,7 +161,8 @@ const MAX_RATE: u16 = 2;
 impl QueueGetConfigReply {
     pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
         // Without queues it says nothing.
-        let port_no = if r.len() == 8 { PortNo::ANY } else { read_port(version, &mut r.clone())? };
+        let port_no = read_port(version, &mut r.clone());
+        let port_no = if r.len() == 8 { port_no.unwrap_or(PortNo::ANY) } else { port_no? };
         r.skip(8)?;
         Ok(Self { port_no, queues: list(r, |r| decode_queue(version, port_no, r))? })
     }

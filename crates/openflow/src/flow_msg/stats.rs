@@ -180,7 +180,7 @@ impl FlowStats {
 
     fn set_counts(&mut self, counts: Counts) {
         (self.duration_sec, self.duration_nsec) = counts.duration.unwrap_or((u32::MAX, u32::MAX));
-        let known = counts.idle_time.filter(|(sec, _)| *sec <= i32::MAX as u32);
+        let known = counts.idle_time.filter(|(sec, _)| i32::try_from(*sec).is_ok());
         self.idle_age = known.map(|(sec, _)| sec.try_into().unwrap_or(u16::MAX));
         self.packet_count = counts.packet_count.unwrap_or(u64::MAX);
         self.byte_count = counts.byte_count.unwrap_or(u64::MAX);

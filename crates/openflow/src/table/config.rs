@@ -46,7 +46,8 @@ impl TableProperties {
         let mut all = Self::default();
         property::each(r, |p| {
             match p.ty {
-                EVICTION => all.eviction_flags = Some(p.u32()?),
+                // All bits at once is none of them.
+                EVICTION => all.eviction_flags = Some(p.u32()?).filter(|flags| *flags != u32::MAX),
                 VACANCY => {
                     let [down, up, current, _] = p.u32()?.to_be_bytes();
                     // What the vacancy is cannot be set.

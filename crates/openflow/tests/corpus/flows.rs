@@ -80,7 +80,7 @@ fn messages(output: &str) -> Vec<Vec<u8>> {
 pub(crate) fn theirs(program: &Path, format: &str, version: &str, lines: &[&str]) -> Vec<Theirs> {
     let mut all = Vec::new();
     // Lines that stand together; those that cannot be sent in one format with others are halved.
-    let mut parts = vec![0..lines.len()];
+    let mut parts = Vec::from([0..lines.len()]);
     let mut runs = 0;
     while let Some(part) = parts.pop() {
         if runs > 60 {

@@ -25,7 +25,11 @@ fn hex(bytes: &[u8]) -> String {
 
 /// What is wrong: how much, and the first few.
 fn some(wrong: &[String]) -> String {
-    format!("{} differences:\n{}", wrong.len(), wrong[..wrong.len().min(8)].join("\n"))
+    format!(
+        "{} differences:\n{}",
+        wrong.len(),
+        wrong.iter().take(40).map(|w| w.chars().take(2500).collect::<String>()).collect::<Vec<_>>().join("\n")
+    )
 }
 
 #[test]

@@ -280,7 +280,7 @@ pub(crate) fn damage(g: &mut Gen, message: &[u8]) -> Vec<u8> {
         3 => bytes[1] = g.below(38) as u8,
         4 => bytes[0] = 1 + g.below(6) as u8,
         _ => {
-            for _ in 0..1 + g.below(2) {
+            for _ in 0..=g.below(2) {
                 if bytes.len() > 8 {
                     let at = 8 + g.below(bytes.len() as u64 - 8) as usize;
                     bytes[at] = match g.below(4) {

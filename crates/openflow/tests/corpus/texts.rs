@@ -411,7 +411,7 @@ fn multipath(g: &mut Gen) -> String {
 }
 
 fn bundle(g: &mut Gen) -> String {
-    let members: Vec<String> = (0..1 + g.below(4)).map(|_| (1 + g.below(9)).to_string()).collect();
+    let members: Vec<String> = (0..=g.below(4)).map(|_| (1 + g.below(9)).to_string()).collect();
     let (fields, basis, algorithm) = (g.of(HASHES), g.u16(), g.of(&["active_backup", "hrw"]));
     let word = g.of(&["members", "slaves"]);
     if g.once_in(2) {
@@ -676,7 +676,7 @@ pub(crate) fn flow(g: &mut Gen) -> String {
 /// A flow with something wrong in it, most of the time.
 pub(crate) fn damaged(g: &mut Gen) -> String {
     let mut bytes = flow(g).into_bytes();
-    for _ in 0..1 + g.below(2) {
+    for _ in 0..=g.below(2) {
         let at = g.below(bytes.len() as u64) as usize;
         match g.below(6) {
             0 => drop(bytes.remove(at)),
