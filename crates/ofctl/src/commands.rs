@@ -198,6 +198,16 @@ const AS_JSON: &[&str] = &[
     "queue-stats",
     "dump-groups",
     "dump-group-stats",
+    "dump-group-features",
+    "dump-meter",
+    "dump-meters",
+    "meter-stats",
+    "meter-features",
+    "dump-table-desc",
+    "dump-table-features",
+    "queue-get-config",
+    "dump-tlv-map",
+    "get-frags",
 ];
 
 /// Runs the command of the command line.

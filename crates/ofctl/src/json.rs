@@ -8,12 +8,14 @@ use crate::switch::Out;
 use base::PortNo;
 use flow::text::{NoNames, PortNames, format_port, match_to_string};
 use openflow::flow_msg::FlowStats;
-use openflow::group::{BucketStats, GroupDesc, GroupStats};
+use openflow::group::{BucketStats, GroupDesc, GroupFeatures, GroupStats};
+use openflow::meter::{Band, BandKind, MeterConfig, MeterStats, flag};
 use openflow::multipart::{AggregateStats, StatsReply};
 use openflow::port::{PortDesc, PortStats};
-use openflow::queue::QueueStats;
+use openflow::queue::{QueueConfig, QueueStats};
 use openflow::switch::{Features, SwitchConfig};
-use openflow::table::TableStats;
+use openflow::table::{ActionFeatures, FieldSet, FlowFeatures, TableDesc, TableFeatures, TableStats, table_config};
+use openflow::tlv::{TlvMap, TlvTableReply};
 use openflow::{Bucket, Message, Version, actions_to_string};
 use serde_json::{Value, json};
 
@@ -53,8 +55,23 @@ pub fn of(message: &Message, version: Version, names: Option<&Names>) -> Result<
             StatsReply::Queue(queues) => queues.iter().map(|q| n.queue(q)).collect(),
             StatsReply::Group(groups) => groups.iter().map(group_stats).collect(),
             StatsReply::GroupDesc(groups) => groups.iter().map(|g| n.group(g)).collect(),
-            _ => return Err(no_form()),
+            StatsReply::GroupFeatures(features) => group_features(features),
+            StatsReply::Meter(meters) => meters.iter().map(meter_stats).collect(),
+            StatsReply::MeterConfig(meters) => meters.iter().map(meter).collect(),
+            StatsReply::MeterFeatures(features) => json!({
+                "max_meters": features.max_meters,
+                "max_bands": features.max_bands,
+                "max_color": features.max_color,
+                "band_types": features.band_types,
+                "capabilities": features.capabilities,
+            }),
+            StatsReply::TableDesc(tables) => tables.iter().map(table_desc).collect(),
+            StatsReply::TableFeatures(tables) => tables.iter().map(table_features).collect(),
+            StatsReply::QueueDesc(queues) => queues.iter().map(|q| n.queue_config(q)).collect(),
+            StatsReply::FlowCounts(_) | StatsReply::FlowMonitor(_) => return Err(no_form()),
         },
+        Message::QueueGetConfigReply(reply) => reply.queues.iter().map(|q| n.queue_config(q)).collect(),
+        Message::TlvTableReply(reply) => tlv_table(reply),
         Message::Error(_) => return Err(fatal("the switch answered with an error; leave --format out to see it")),
         _ => return Err(no_form()),
     })
@@ -145,6 +162,16 @@ impl Naming<'_> {
         })
     }
 
+    /// Rates are in tenths of a percent.
+    fn queue_config(&self, q: &QueueConfig) -> Value {
+        json!({
+            "port": self.port_name(q.port_no),
+            "queue": q.queue_id,
+            "min_rate": q.min_rate,
+            "max_rate": q.max_rate,
+        })
+    }
+
     fn group(&self, g: &GroupDesc) -> Value {
         let bucket = |b: &Bucket| {
             json!({
@@ -205,6 +232,92 @@ fn group_stats(g: &GroupStats) -> Value {
     })
 }
 
+fn group_features(f: &GroupFeatures) -> Value {
+    let kinds = ["all", "select", "indirect", "fast_failover"];
+    let of = |(i, name): (usize, &str)| {
+        let value = json!({ "max_groups": f.max_groups.get(i), "actions": f.actions.get(i) });
+        (f.types & 1 << i != 0).then(|| (name.to_owned(), value))
+    };
+    let types: serde_json::Map<_, _> = kinds.into_iter().enumerate().filter_map(of).collect();
+    json!({ "capabilities": f.capabilities, "types": types })
+}
+
+/// Rates are in kilobits or packets a second, bursts in kilobits or packets.
+fn meter(m: &MeterConfig) -> Value {
+    let band = |band: &Band| {
+        let (kind, prec_level) = match band.kind {
+            BandKind::Drop => ("drop", None),
+            BandKind::DscpRemark { prec_level } => ("dscp_remark", Some(prec_level)),
+        };
+        let burst = (m.flags & flag::BURST != 0).then_some(band.burst_size);
+        json!({ "type": kind, "prec_level": prec_level, "rate": band.rate, "burst_size": burst })
+    };
+    json!({
+        "meter_id": m.meter_id,
+        "unit": if m.flags & flag::PKTPS == 0 { "kbps" } else { "pktps" },
+        "stats": m.flags & flag::STATS != 0,
+        "bands": m.bands.iter().map(band).collect::<Vec<_>>(),
+    })
+}
+
+fn meter_stats(m: &MeterStats) -> Value {
+    let band = |(packets, bytes): &(u64, u64)| json!({ "packet_count": count(*packets), "byte_count": count(*bytes) });
+    json!({
+        "meter_id": m.meter_id,
+        "flow_count": m.flow_count,
+        "packet_in_count": count(m.packet_in_count),
+        "byte_in_count": count(m.byte_in_count),
+        "duration": seconds((m.duration_sec, m.duration_nsec)),
+        "bands": m.bands.iter().map(band).collect::<Vec<_>>(),
+    })
+}
+
+fn table_desc(t: &TableDesc) -> Value {
+    let vacancy = t.properties.vacancy.map(|v| json!({ "down": v.down, "up": v.up, "current": v.current }));
+    json!({
+        "table": t.table_id,
+        "eviction": t.config & table_config::EVICTION != 0,
+        "eviction_flags": t.properties.eviction_flags,
+        "vacancy_events": t.config & table_config::VACANCY_EVENTS != 0,
+        "vacancy": vacancy,
+    })
+}
+
+fn table_features(t: &TableFeatures) -> Value {
+    let names = |set: &FieldSet| set.iter().map(|field| field.name).collect::<Vec<_>>();
+    let actions = |a: &ActionFeatures| json!({ "actions": a.actions, "set_fields": names(&a.set_fields) });
+    let flows = |f: &FlowFeatures| {
+        let bit = |table: &u8| f.next_tables[usize::from(table / 64)] & 1 << (table % 64) != 0;
+        json!({
+            "instructions": f.instructions,
+            "next_tables": (0..=u8::MAX).filter(bit).collect::<Vec<_>>(),
+            "write": actions(&f.write),
+            "apply": actions(&f.apply),
+        })
+    };
+    json!({
+        "table": t.table_id,
+        "name": t.name,
+        "metadata_match": t.metadata_match,
+        "metadata_write": t.metadata_write,
+        "config": t.config,
+        "max_entries": t.max_entries,
+        "flows": flows(&t.nonmiss),
+        "miss": flows(&t.miss),
+        "matching": names(&t.matching),
+        "wildcards": names(&t.wildcard),
+    })
+}
+
+fn tlv_table(reply: &TlvTableReply) -> Value {
+    let map = |m: &TlvMap| json!({ "field": format!("tun_metadata{}", m.index), "class": m.class, "type": m.ty, "len": m.len });
+    json!({
+        "max_option_space": reply.max_option_space,
+        "max_fields": reply.max_fields,
+        "maps": reply.maps.iter().map(map).collect::<Vec<_>>(),
+    })
+}
+
 fn switch_config(config: &SwitchConfig) -> Value {
     json!({
         "frags": openflow::print::frag_name(config.frag),
@@ -238,6 +351,11 @@ mod tests {
         append(&mut whole, value.clone());
         append(&mut whole, value);
         assert_eq!(whole.and_then(|v| v.as_array().map(Vec::len)), Some(2));
+        let bands = vec![Band { kind: BandKind::Drop, rate: 7, burst_size: 9 }];
+        let meters = vec![MeterConfig { meter_id: 1, flags: flag::PKTPS, bands }];
+        let reply = Message::StatsReply { more: false, body: StatsReply::MeterConfig(meters) };
+        let value = of(&reply, Version::V13, None).expect("there is a form");
+        assert_eq!((&value[0]["unit"], &value[0]["bands"][0]["burst_size"]), (&json!("pktps"), &Value::Null));
         assert!(of(&Message::BarrierReply, Version::V10, None).is_err());
     }
 }

@@ -85,6 +85,11 @@ pub fn dump_table_features(c: &Context, a: &[String]) -> Result {
     else {
         return Ok(());
     };
+    if c.format != Format::Text {
+        let reply = Message::StatsReply { more: false, body: StatsReply::TableFeatures(tables) };
+        json::put(c, &json::of(&reply, conn.version, None)?);
+        return Ok(());
+    }
     let names = shown_names(c, &a[0])?;
     let mut text = String::new();
     let style = Style { version: conn.version, ..style(c, names.as_ref(), c.verbosity + 1) };
@@ -172,7 +177,12 @@ pub fn config(conn: &mut Vconn) -> Result<SwitchConfig> {
 /// What is done with fragments.
 pub fn get_frags(c: &Context, a: &[String]) -> Result {
     let mut conn = open(c, &a[0], Target::Mgmt)?;
-    println!("{}", openflow::print::frag_name(config(&mut conn)?.frag));
+    let mode = openflow::print::frag_name(config(&mut conn)?.frag);
+    if c.format == Format::Text {
+        println!("{mode}");
+    } else {
+        json::put(c, &mode.into());
+    }
     Ok(())
 }
 
