@@ -130,8 +130,10 @@ fn applicable(key: &FlowKey) -> FlowMask {
         mask.0[layout::TUN_ATTR] |= 0xffff << 48;
     }
     mask.add_mask(Field::InPortOxm, u32::MAX.into());
+    // A packet without an Ethernet header has none of its fields; its type says what it is.
+    let is_ethernet = key.get(Field::PacketType) == 0;
     for f in [Field::EthSrc, Field::EthDst, Field::EthType, Field::VlanTci] {
-        mask.add_mask(f, f.info().full_mask());
+        mask.add_mask(f, if is_ethernet { f.info().full_mask() } else { 0 });
     }
     if key.vlan_tci() != 0 {
         mask.0[layout::VLAN] |= 0xffff << 16;
