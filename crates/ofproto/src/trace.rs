@@ -101,7 +101,9 @@ impl Ofproto {
         }
         let mut verdict = translate_from(&net, bridge, key, start, true);
         let text = |key: &FlowKey| self.key_text(key, ports);
-        let mut megaflow = Match::new(key, verdict.mask());
+        let mut mask = verdict.mask();
+        mask.add_mask(flow::Field::PacketType, u32::MAX.into());
+        let mut megaflow = Match::new(key, mask);
         if is_of_tunnel(key) {
             self.tell_options(&mut megaflow);
         }

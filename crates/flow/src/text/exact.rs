@@ -60,6 +60,11 @@ pub fn parse_exact_with(text: &str, ports: &dyn PortNames, options: &OptionTable
         m.set(Field::InPortOxm, PortNo::NONE.0.into());
     }
     let mut key = m.key().clone();
+    // A packet without an Ethernet header is of the type that it begins with.
+    let packet_type = key.get(Field::PacketType);
+    if packet_type >> 16 == 1 {
+        key.set(Field::EthType, packet_type & 0xffff);
+    }
     for option in m.options() {
         if let Some(placed) = options.get(option.field()) {
             placed.set(&mut key, 0, 0, 0);

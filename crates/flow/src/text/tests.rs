@@ -262,3 +262,13 @@ fn a_tag_in_an_exact_flow_is_an_8021q_tag() {
     assert_eq!(key("dl_vlan=5,dl_vlan_pcp=3").vlan(0), (0x8100, 0x7005));
     assert_eq!(key("vlan_tci=0").vlan(0), (0, 0));
 }
+
+#[test]
+fn packets_without_an_ethernet_header() {
+    let key = parse_exact("in_port=1,packet_type=(1,0x800),nw_src=1.2.3.4", &NoNames).expect("valid");
+    assert_eq!(key.eth_type(), 0x800);
+    assert_eq!(
+        flow_key_to_string(&key, &NoNames),
+        "packet_type=(1,0x800),in_port=1,nw_src=1.2.3.4,nw_dst=0.0.0.0,nw_proto=0,nw_tos=0,nw_ecn=0,nw_ttl=0,nw_frag=no"
+    );
+}

@@ -101,7 +101,8 @@ impl Ofproto {
             StatsRequest::IpfixBridge | StatsRequest::IpfixFlow => return Err(OfpError::NxstNotConfigured),
             StatsRequest::ControllerStatus => reply(StatsReply::ControllerStatus(self.controller_statuses())),
             StatsRequest::BundleFeatures(request) => {
-                reply(StatsReply::BundleFeatures(super::bundles::features(&request)?))
+                let features = super::bundles::features(&request)?;
+                reply(StatsReply::BundleFeatures(features));
             }
             StatsRequest::FlowMonitor(requests) => self.monitor_flows(peer, (version, xid), requests)?,
         }
