@@ -12,7 +12,7 @@ use base::rng::Rng;
 use base::{MacAddr, PortNo};
 use netdev::Netdev;
 use openflow::switch::FragHandling;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -325,11 +325,13 @@ impl Ofproto {
     /// number and name stay. Cached flows are out of date only if something did change.
     pub fn set_ports(&self, specs: Vec<PortSpec>, bundles: Vec<BundleSpec>) -> Vec<PortChange> {
         let now = self.switch().map_or(0, |s| s.clock().now().0);
-        let mut state = self.state.write();
+        // Packets that cross patch ports look at the ports there are, and wait for no more than the exchange.
+        let state = self.state.upgradable_read();
         if state.is_made_of(&specs, &bundles) {
             return Vec::new();
         }
-        let mut old = std::mem::take(&mut state.ports);
+        let mut old = state.ports.clone();
+        let mut ports = BTreeMap::new();
         let mut changes = Vec::new();
         for spec in specs {
             let kept = old.remove(&spec.no).filter(|p| {
@@ -354,13 +356,15 @@ impl Ofproto {
                     port
                 }
             };
-            state.ports.insert(port.spec.no, port);
+            ports.insert(port.spec.no, port);
         }
         for port in old.into_values() {
             changes.push(PortChange::Deleted(port));
         }
-        state.bundles = bundles;
+        let mut state = RwLockUpgradableReadGuard::upgrade(state);
+        let before = (std::mem::replace(&mut state.ports, ports), std::mem::replace(&mut state.bundles, bundles));
         drop(state);
+        drop(before);
         self.rebuild();
         // Nothing is learned on these ports any more. What they knew is forgotten.
         let mut flushed = false;

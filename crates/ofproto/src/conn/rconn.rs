@@ -68,7 +68,7 @@ pub struct Rconn {
     since: Millis,
     /// How long to wait after the next failure.
     backoff_ms: u64,
-    /// The last error.
+    /// Why the last connection or attempt ended, unless nothing was wrong.
     pub last_error: Option<String>,
     /// When a connection was last made.
     pub connected_at: Option<Millis>,
@@ -130,16 +130,14 @@ impl Rconn {
         }
     }
 
-    /// The connection or the attempt is over, with an error unless the other end just closed it. Returns how many
+    /// The connection or the attempt is over, with an error unless that was asked for. Returns how many
     /// milliseconds to wait: a connection that lasted starts over with a short time, an attempt that failed doubles it.
     pub(crate) fn disconnected(&mut self, now: Millis, error: Option<String>, patience: Patience) -> u64 {
         let lasted = self.is_connected() && self.connected_at.is_some_and(|at| now.since(at) >= self.backoff_ms);
         if self.is_connected() {
             self.disconnected_at = Some(now);
         }
-        if error.is_some() {
-            self.last_error = error;
-        }
+        self.last_error = error;
         let next = if lasted { BACKOFF_MIN_MS } else { (self.backoff_ms * 2).max(BACKOFF_MIN_MS) };
         self.backoff_ms = next.min(patience.max_backoff_ms.max(BACKOFF_MIN_MS));
         self.enter(State::Backoff, now);
@@ -194,10 +192,11 @@ mod tests {
         assert_eq!(waits, [1000, 2000, 4000, 8000, 8000, 8000]);
         // One that is lost at once is no better than an attempt that failed; one that stayed is.
         r.connected(now);
-        assert_eq!(r.disconnected(now.after(10), None, PATIENCE), 8000);
+        assert_eq!(r.disconnected(now.after(10), Some("no".into()), PATIENCE), 8000);
+        assert_eq!(r.last_error.as_deref(), Some("no"));
         r.connected(now);
         assert_eq!(r.disconnected(now.after(9000), None, PATIENCE), 1000);
-        assert_eq!((r.last_error.as_deref(), r.connected_at), (Some("no"), Some(now)));
+        assert_eq!((r.last_error.as_deref(), r.connected_at), (None, Some(now)));
         // The bound may have changed meanwhile, also while one waits; below a second there is none.
         r.connected(now);
         assert_eq!(r.disconnected(now, None, PATIENCE), 2000);

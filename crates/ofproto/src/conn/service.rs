@@ -14,7 +14,7 @@ use netdev::device::errno_text;
 use openflow::controller_status::ControllerReason;
 use openflow::message::{Message, decode, encode};
 use openflow::print::{Style, print};
-use openflow::stream::Framer;
+use openflow::stream::{Framer, StreamError};
 use openflow::switch::{ErrorReport, Hello, Role};
 use openflow::versions::Versions;
 use openflow::{OfpError, Version};
@@ -30,7 +30,7 @@ use tls::Tls;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use vlog::{RateLimit, dbg_rl};
+use vlog::{RateLimit, dbg_rl, err_rl, warn_rl};
 
 pub use stream::{DSCP, OFP_PORT, numeric_address};
 
@@ -42,6 +42,8 @@ const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// Messages a minute that are logged, and in one burst.
 static MESSAGE_LIMIT: RateLimit = RateLimit::new(600, 600);
+/// The same for what is wrong with how connections begin, or with where messages end.
+static HELLO_LIMIT: RateLimit = RateLimit::new(60, 5);
 
 /// How a connection is made and kept.
 #[derive(Clone, Debug, PartialEq)]
@@ -209,14 +211,23 @@ async fn active(bridge: Arc<Ofproto>, remote: Arc<Remote>, tls: Arc<Tls>) {
             Ok(stream) => serve(&bridge, &remote, rconn, stream).await,
             Err(e) => Err(e),
         };
-        let why = ended.as_ref().map_or_else(errno_text, |why| (*why).to_owned());
-        if rconn.lock().is_connected() {
-            quiet = false;
-            tracing::info!(target: "rconn", "{name}: {why}");
-        } else if !quiet {
-            tracing::info!(target: "rconn", "{name}: connection failed ({why})");
+        let was_connected = rconn.lock().is_connected();
+        quiet &= !was_connected;
+        let error = match &ended {
+            Ok(ON_REQUEST) => None,
+            Ok(_) => Some(END_OF_FILE.to_owned()),
+            Err(e) => Some(errno_text(e)),
+        };
+        match (&ended, &error) {
+            (Ok(why), _) if was_connected => tracing::info!(target: "rconn", "{name}: {why}"),
+            // Of an end by silence, it was told when that was found out.
+            (Err(e), _) if was_connected && e.kind() == io::ErrorKind::TimedOut && e.raw_os_error().is_none() => {}
+            (_, Some(error)) if was_connected => {
+                tracing::warn!(target: "rconn", "{name}: connection dropped ({error})");
+            }
+            (_, Some(error)) if !quiet => tracing::info!(target: "rconn", "{name}: connection failed ({error})"),
+            _ => {}
         }
-        let error = ended.err().map(|e| errno_text(&e));
         let wait_ms = rconn.lock().disconnected(bridge.now(), error, patience());
         let secs = wait_ms / 1000;
         if wait_ms < patience().max_backoff_ms {
@@ -251,6 +262,8 @@ fn timed_out() -> io::Error {
 type Ending = &'static str;
 const BY_PEER: Ending = "connection closed by peer";
 const ON_REQUEST: Ending = "disconnecting";
+/// What the database is told of a connection that its other end has closed.
+const END_OF_FILE: &str = "End of file";
 
 /// Serves one connection until it ends. It counts as made when versions are agreed on.
 pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Send>(
@@ -331,7 +344,17 @@ async fn keep_alive(bridge: &Ofproto, peer: &Peer, rconn: &Mutex<Rconn>) -> io::
                 rconn.probed(bridge.now());
                 peer.send(0, &Message::EchoRequest(Vec::new()));
             }
-            Some((at, Due::GiveUp | Due::StopConnecting)) if at <= bridge.now() => return Err(timed_out()),
+            Some((at, due @ (Due::GiveUp | Due::StopConnecting))) if at <= bridge.now() => {
+                if due == Due::GiveUp {
+                    let (name, secs) = (bridge.name(), patience.probe_ms / 1000);
+                    tracing::error!(
+                        target: "rconn",
+                        "{name}<->{}: no response to inactivity probe after {secs} seconds, disconnecting",
+                        peer.remote.target
+                    );
+                }
+                return Err(timed_out());
+            }
             _ => {}
         }
     }
@@ -397,11 +420,7 @@ async fn read_all(
         loop {
             // Requests wait while answers do: a peer that does not read is not served.
             peer.wait_for_room(false).await;
-            let message = framer.next_message().map_err(|e| {
-                base::coverage!(vconn_bad_stream);
-                io::Error::other(e)
-            })?;
-            let Some(message) = message else { break };
+            let Some(message) = framer.next_message().map_err(out_of_step)? else { break };
             base::coverage!(vconn_received);
             log_message(peer, "received", message);
             if peer.version().is_some() {
@@ -436,12 +455,25 @@ async fn finish(bridge: &Arc<Ofproto>, peer: &Arc<Peer>) -> io::Result<()> {
     Ok(())
 }
 
-/// The first message must be a HELLO with a version in common.
+/// No more messages can be found in what came. The log says why.
+fn out_of_step(error: StreamError) -> io::Error {
+    let StreamError::TooShort(len) = error;
+    base::coverage!(vconn_bad_stream);
+    err_rl!(&HELLO_LIMIT, target: "vconn_stream", "received too-short ofp_header ({len} bytes)");
+    protocol_error()
+}
+
+fn protocol_error() -> io::Error {
+    io::Error::from_raw_os_error(71) // EPROTO
+}
+
+/// The first message must be a HELLO with a version in common. What it is instead, the log says.
 fn negotiate(bridge: &Arc<Ofproto>, peer: &Arc<Peer>, message: &[u8]) -> io::Result<()> {
     let ours = peer.remote.versions;
     let fail = |text: String| {
         base::coverage!(vconn_bad_hello);
-        Err(io::Error::new(io::ErrorKind::InvalidData, text))
+        warn_rl!(&HELLO_LIMIT, target: "vconn", "{}: {text}", peer.remote.target);
+        Err(protocol_error())
     };
     let hello = match decode(message) {
         Ok((_, _, Message::Hello(hello))) => hello,
@@ -457,8 +489,7 @@ fn negotiate(bridge: &Arc<Ofproto>, peer: &Arc<Peer>, message: &[u8]) -> io::Res
         let newest = ours.newest().unwrap_or(Version::V10);
         errors::count(OfpError::HfcIncompatible);
         peer.send_bytes(encode(newest, 0, &Message::Error(report)));
-        tracing::warn!(target: "vconn", "{}: version negotiation failed ({text})", peer.remote.target);
-        return fail(text);
+        return fail(format!("version negotiation failed ({text})"));
     };
     peer.agree_on(version);
     bridge.update_miss_to_controller();

@@ -5,7 +5,7 @@ use crate::bridge::PortChange;
 use crate::conn::inband::InBand;
 use crate::conn::peer::TOLD_BYTES_MAX;
 use crate::conn::rconn::Rconn;
-use crate::conn::service::serve;
+use crate::conn::service::{Service, serve};
 use crate::{PacketInStats, RateLimit};
 use flow::text::NoNames;
 use openflow::asynchronous::{AsyncConfig, AsyncForm};
@@ -416,4 +416,54 @@ fn errors_in_masses_do_not_fill_the_log() {
     });
     let logged = logged.load(Ordering::Relaxed);
     assert!((1..50).contains(&logged), "{logged}");
+}
+
+#[tokio::test]
+async fn the_database_is_told_why_a_connection_ended() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let directory = tempfile::tempdir().expect("a folder");
+    let path = directory.path().join("controller");
+    let listener = tokio::net::UnixListener::bind(&path).expect("listens");
+    let config = ServiceConfig {
+        target: format!("unix:{}", path.display()),
+        ..service(PeerKind::Controller, &[Version::V10], Settings::default())
+    };
+    let running = Service::start(&br, config).expect("starts");
+    let hello = encode(Version::V10, 1, &Message::Hello(Hello { versions: Versions::of(&[Version::V10]) }));
+    let stranger = encode(Version::V14, 1, &Message::Hello(Hello { versions: Versions::of(&[Version::V14]) }));
+    let barrier = encode(Version::V10, 2, &Message::BarrierRequest);
+    let too_short = [1, 2, 0, 3, 0, 0, 0, 0].to_vec();
+    let cases = [
+        (vec![&hello, &barrier], Some("End of file")),
+        (vec![&hello, &barrier, &too_short], Some("Protocol error")),
+        (vec![&barrier], Some("Protocol error")),
+        (vec![&stranger], Some("Protocol error")),
+    ];
+    for (messages, error) in cases {
+        let (mut end, _) = listener.accept().await.expect("it connects");
+        for message in messages {
+            end.write_all(message).await.expect("room");
+        }
+        end.shutdown().await.expect("is there");
+        end.read_to_end(&mut Vec::new()).await.expect("an end");
+        drop(end);
+        while running.status().rconn.state().name() != "BACKOFF" {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(running.status().rconn.last_error.as_deref(), error);
+        lab.clock.warp(8000);
+    }
+    // That it was asked to end is no error.
+    let (mut end, _) = listener.accept().await.expect("it connects");
+    end.write_all(&hello).await.expect("room");
+    while !running.status().rconn.is_connected() {
+        tokio::task::yield_now().await;
+    }
+    br.connections().reconnect();
+    end.read_to_end(&mut Vec::new()).await.expect("an end");
+    while running.status().rconn.state().name() != "BACKOFF" {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(running.status().rconn.last_error, None);
 }
