@@ -23,9 +23,13 @@ impl Transaction<'_> {
     /// Changes the group table.
     ///
     /// Errors: `OFPGMFC_GROUP_EXISTS`, `OFPGMFC_UNKNOWN_GROUP`, `OFPGMFC_INVALID_GROUP`, `OFPGMFC_UNKNOWN_BUCKET`,
-    /// `OFPGMFC_BUCKET_EXISTS`, `OFPGMFC_LOOP`, `OFPBAC_BAD_TYPE` for an action that is not carried out.
+    /// `OFPGMFC_BUCKET_EXISTS`, `OFPGMFC_LOOP`, `OFPBAC_BAD_TYPE` for an action that is not carried out,
+    /// `NXBAC_CT_DATAPATH_SUPPORT`.
     pub fn group_mod(&mut self, gm: &GroupMod) -> Result<(), OfpError> {
-        gm.buckets.iter().try_for_each(|bucket| check_supported(&bucket.actions))?;
+        for bucket in &gm.buckets {
+            check_supported(&bucket.actions)?;
+            self.check_datapath(&bucket.actions)?;
+        }
         let old = self.groups.get(gm.group_id).cloned();
         match (gm.command, old) {
             (GroupCommand::Delete, _) => {

@@ -255,6 +255,13 @@ impl Transaction<'_> {
         check_references(actions, &self.groups, &self.meters)
     }
 
+    /// Checks that the datapath can do what actions ask for.
+    ///
+    /// Errors: `NXBAC_CT_DATAPATH_SUPPORT`.
+    pub(crate) fn check_datapath(&self, actions: &[Action]) -> Result<(), OfpError> {
+        self.bridge.switch().map_or(Ok(()), |switch| switch.features.check_actions(actions))
+    }
+
     fn commit(mut self) -> Vec<Removed> {
         self.account();
         if self.changes.is_empty() {

@@ -62,14 +62,11 @@ impl Xlate<'_> {
             Action::DecNshTtl => self.dec_nsh_ttl(),
             Action::Encap(encap) => self.encap(encap),
             Action::Decap(to) => self.decap(*to),
-            Action::ResubmitCt { .. }
-            | Action::Ct(_)
-            | Action::Nat(_)
-            | Action::CtClear
-            | Action::SetTunOption(_)
-            | Action::DeleteField(_) => {
-                self.not_executed(action);
-            }
+            Action::Ct(ct) => self.ct(ct),
+            // It stands in `ct`, which looks at it.
+            Action::Nat(nat) => self.nat = Some(nat.clone()),
+            Action::CtClear => self.ct_clear(),
+            Action::SetTunOption(_) | Action::DeleteField(_) => self.not_executed(action),
             // There are no collectors to be told.
             Action::Sample(_) => {}
             Action::SetEthSrc(mac) => self.set_whole(Field::EthSrc, mac.to_u64().into()),
@@ -108,6 +105,10 @@ impl Xlate<'_> {
             Action::Resubmit { in_port, table } => {
                 let port = in_port.filter(|p| *p != PortNo::IN_PORT);
                 self.resubmit(table.unwrap_or(self.table), port, false);
+            }
+            Action::ResubmitCt { in_port, table } => {
+                let port = in_port.filter(|p| *p != PortNo::IN_PORT);
+                self.resubmit_by_connection(table.unwrap_or(self.table), port);
             }
             Action::Clone(inner) => {
                 if self.is_over_limits() {

@@ -31,6 +31,7 @@ impl Xlate<'_> {
         let before = Box::new((self.key.clone(), self.base.clone(), self.reads.written().clone()));
         let (stack, set) = (self.stack.clone(), self.action_set.clone());
         let state = (self.written, self.rule, self.rule_cookie, self.rule_is_miss);
+        let connection = (self.tracked, self.translated);
         let place = (self.table, self.depth, self.level, self.was_mpls);
         let outer = std::mem::take(&mut self.actions);
         self.copies += 1;
@@ -49,6 +50,7 @@ impl Xlate<'_> {
         (self.stack, self.action_set) = (stack, set);
         (self.written, self.rule, self.rule_cookie, self.rule_is_miss) = state;
         (self.table, self.depth, self.level, self.was_mpls) = place;
+        (self.tracked, self.translated) = connection;
         // An exit ends what came after it in its own branch.
         self.exit = self.error.is_some();
         actions.into()

@@ -13,6 +13,7 @@
 
 mod action;
 mod commit;
+mod ct;
 mod encap;
 mod fork;
 pub mod freeze;
@@ -48,4 +49,4 @@ pub use numbered::Numbered;
 pub use supported::first_unsupported;
 pub use tables::{Table, Tables, View};
 pub use translate::{Start, translate, translate_from};
-pub use verdict::{Dependency, Effect, Learned, Lookup, Trace, TranslationError, Verdict, Written, WrittenWord};
+pub use verdict::{Dependency, Effect, Fork, Learned, Lookup, Trace, TranslationError, Verdict, Written, WrittenWord};

@@ -157,6 +157,7 @@ impl<'a> Xlate<'a> {
             x.reads.write_field(flow::Field::InPortOxm);
             x.written = None;
             x.clear_registers();
+            x.leave_connection_behind();
             x.in_bridge(peer, Start::Tables);
         });
         (self.depth, self.level) = (self.depth - 1, self.level - 1);
@@ -173,11 +174,13 @@ impl<'a> Xlate<'a> {
         self.commit();
         let before = Box::new((self.key.clone(), self.base.clone(), self.reads.written().clone()));
         let (list, was_mpls) = (self.written, self.was_mpls);
+        let connection = (self.tracked, self.translated);
         let outer = std::mem::take(&mut self.actions);
         self.copies += 1;
         inner(self);
         self.copies -= 1;
         self.was_mpls = was_mpls;
+        (self.tracked, self.translated) = connection;
         let mut actions = std::mem::replace(&mut self.actions, outer);
         trim(&mut actions);
         self.pending = crate::commit::Pending::default();

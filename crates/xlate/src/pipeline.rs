@@ -9,6 +9,7 @@ use crate::trace::Kind;
 use crate::translate::Xlate;
 use crate::verdict::{Dependency, Effect, Lookup, Written, WrittenWord};
 use base::PortNo;
+use classifier::Classifier;
 use flow::layout;
 use openflow::{Action, ControllerAction, PacketInReason};
 use std::sync::Arc;
@@ -147,9 +148,15 @@ impl Xlate<'_> {
             // As one that a controller sends there.
             return self.do_actions(&[Action::Output { port: PortNo::TABLE, max_len: 0 }]);
         }
+        self.begin_in(0);
+    }
+
+    /// The same in another table, where a packet goes on that comes back.
+    pub(crate) fn begin_in(&mut self, table: u8) {
+        self.table = table;
         let depth = self.depth;
         if self.count_resubmit()
-            && let Some(frame) = self.look_up(0, None, true, depth)
+            && let Some(frame) = self.look_up(table, None, true, depth)
         {
             self.run(frame);
         }
@@ -243,20 +250,28 @@ impl Xlate<'_> {
         // Before the look-up, which reads and writes nothing of the key.
         let written = self.written_now();
         let rules = self.bridge.tables.get(usize::from(table)).map(|t| &t.rules);
-        let rule = match rules {
-            Some(rules) if self.is_bare() => self.find_bare(rules),
-            Some(rules) => rules.lookup(&self.key, self.view.version, &mut self.reads),
-            None => None,
-        };
+        let rule = rules.and_then(|rules| match self.by_connection {
+            true => self.as_connection(|x| x.find_in(rules)),
+            false => self.find_in(rules),
+        });
         // The rule is put there when its actions are carried out.
         self.effects.push(Effect::Lookup { bridge: self.bridge.id, table, rule: None });
-        self.dependencies.push(Dependency::Lookup(Lookup {
-            bridge: self.bridge.id,
-            table,
-            found: rule.as_ref().filter(|r| !r.matches_conj_id()).map(|r| r.priority),
-            written,
-        }));
+        let bridge = self.bridge.id;
+        self.dependencies.push(if self.by_connection {
+            // What a rule there must not contradict is not where the packet has it.
+            Dependency::Table { bridge, table }
+        } else {
+            let found = rule.as_ref().filter(|r| !r.matches_conj_id()).map(|r| r.priority);
+            Dependency::Lookup(Lookup { bridge, table, found, written })
+        });
         rule
+    }
+
+    fn find_in(&mut self, rules: &Classifier<Rule>) -> Option<Arc<Rule>> {
+        if self.is_bare() {
+            return self.find_bare(rules);
+        }
+        rules.lookup(&self.key, self.view.version, &mut self.reads)
     }
 
     /// What of the key is not the packet's any more; see [`Lookup::written`].

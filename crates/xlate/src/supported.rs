@@ -16,9 +16,7 @@ impl Xlate<'_> {
 pub fn first_unsupported(actions: &[Action]) -> Option<&'static str> {
     actions.iter().find_map(|action| match action {
         Action::Clone(inner) | Action::WriteActions(inner) => first_unsupported(inner),
-        Action::ResubmitCt { .. } | Action::Ct(_) | Action::Nat(_) | Action::CtClear | Action::DeleteField(_) => {
-            Some(action.name())
-        }
+        Action::DeleteField(_) => Some(action.name()),
         _ => {
             let mut named = false;
             action.tunnel_options(&mut |_| named = true);
