@@ -299,7 +299,7 @@ mod tests {
     }
 
     fn refused(features: &Features, matching: &str) -> Option<OfpError> {
-        let matching = openflow::parse_flow(&format!("{matching},actions=drop"), None, &flow::text::NoNames);
+        let matching = openflow::parse_flow(&format!("{matching},actions=drop"), openflow::FlowModCommand::Add, &flow::text::NoNames);
         let matching = matching.expect("a flow").flow_mod.matching;
         features.check_match(&matching).err()
     }

@@ -123,7 +123,8 @@ fn test_of_action(action: &Action) -> &'static str {
         | A::Encap(_)
         | A::Decap(_) => "test_headers",
         A::CopyTtlOut | A::CopyTtlIn => "test_conformance",
-        A::Ct(_) | A::Nat(_) | A::CtClear | A::ResubmitCt { .. } => "refused: there is no connection tracking yet",
+        A::Ct(_) | A::Nat(_) => "test_conntrack_trace; refused on real ports: there is no connection tracking yet",
+        A::CtClear | A::ResubmitCt { .. } => "test_conntrack_trace",
         A::DeleteField(_) | A::SetTunOption(_) => "refused: there are no tunnels yet",
         A::Sample(_) => "openflow tests/actions; nothing happens, as there are no collectors",
         A::Enqueue { .. } | A::SetQueue(_) | A::PopQueue => "xlate; there are no queues that would look at it",

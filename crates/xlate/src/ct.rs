@@ -31,12 +31,11 @@ pub(crate) fn connection_bits(word: usize) -> u64 {
 const CONNECTION: std::ops::Range<usize> = layout::CONJ_CTMARK..layout::ETH_DST;
 
 impl Xlate<'_> {
-    /// Takes note of whether a packet that has not come back is known to the tracker. None is that comes from a port: only
-    /// who asks about a packet may say so.
-    pub(crate) fn begin_tracked(&mut self) {
-        if self.key.get(Field::CtState) & TRACKED != 0 {
-            self.tracked = self.read_bits(Field::CtState, TRACKED) != 0;
-        }
+    /// Whether the tracker has seen the packet. None has that comes from a port: only who asks about a packet may say so.
+    pub(crate) fn is_tracked(&mut self) -> bool {
+        self.tracked.unwrap_or_else(|| {
+            self.key.get(Field::CtState) & TRACKED != 0 && self.read_bits(Field::CtState, TRACKED) != 0
+        })
     }
 
     /// The `ct` action.
@@ -128,7 +127,7 @@ impl Xlate<'_> {
 
     /// The `ct_clear` action.
     pub(crate) fn ct_clear(&mut self) {
-        if self.tracked {
+        if self.is_tracked() {
             self.forget_connection();
             if self.net.ct_clear {
                 self.emit(DpAction::CtClear);
@@ -147,14 +146,23 @@ impl Xlate<'_> {
         }
         self.reads.write_mask(&mask);
         self.written = None;
-        self.tracked = false;
+        self.tracked = Some(false);
     }
 
     /// The same as the packet crosses to another bridge.
     pub(crate) fn leave_connection_behind(&mut self) {
-        self.tracked = false;
+        self.tracked = Some(false);
         if CONNECTION.into_iter().any(|word| self.key.0[word] & connection_bits(word) != 0) {
             self.forget_connection();
+        }
+    }
+
+    /// Reads all that is known of the packet's connection, to tell it to somebody.
+    pub(crate) fn read_connection(&mut self) {
+        if self.is_tracked() {
+            for word in CONNECTION {
+                self.reads.note(word, connection_bits(word));
+            }
         }
     }
 
@@ -210,7 +218,7 @@ impl Xlate<'_> {
 
 /// Exchanges addresses, protocol and ports of a packet with those of its connection's original direction; the same in a
 /// mask.
-fn exchange(key: &mut FlowMask, ipv4: bool) {
+pub(crate) fn exchange(key: &mut FlowMask, ipv4: bool) {
     let mut swap = |a: Field, b: Field| {
         let (of_a, of_b) = (key.get(a), key.get(b));
         key.set(a, of_b);

@@ -35,12 +35,14 @@ impl Xlate<'_> {
         let place = (self.table, self.depth, self.level, self.was_mpls);
         let outer = std::mem::take(&mut self.actions);
         self.copies += 1;
+        let open = self.tracer.depth();
         self.write_subfield(dst, answer);
         self.run_all(frames);
         if self.runs == 1 && !self.in_action_set {
             self.do_action_set();
         }
         self.copies -= 1;
+        self.tracer.reopen(open);
         let mut actions = std::mem::replace(&mut self.actions, outer);
         trim(&mut actions);
         self.pending = crate::commit::Pending::default();

@@ -253,7 +253,7 @@ impl Xlate<'_> {
             in_group: self.in_group,
             packet_out: self.initial_actions_seen,
             hashed: self.hashed || matches!(why, Freeze::Hash(..)),
-            tracked: self.tracked,
+            tracked: self.is_tracked(),
             paused,
         };
         let Some(kept) = self.net.frozen.keep(frozen) else {
@@ -335,15 +335,14 @@ fn go_on(net: &Network, key: &FlowKey, kept: &Arc<Kept>, trace: bool) -> Verdict
     x.action_set.clone_from(&frozen.action_set);
     (x.in_action_set, x.in_group) = (frozen.in_action_set, frozen.in_group);
     x.initial_actions_seen = frozen.packet_out;
-    (x.hashed, x.tracked) = (frozen.hashed, frozen.tracked);
+    (x.hashed, x.tracked) = (frozen.hashed, Some(frozen.tracked));
     x.dependencies.push(Dependency::Bridge(bridge.id));
     x.dependencies.push(Dependency::Frozen(Arc::clone(kept)));
     x.tracer.enter(Kind::Bridge, || format!("bridge(\"{}\")", bridge.name));
-    x.tracer.enter(Kind::Table, || "    thaw".into());
+    x.tracer.note(Kind::Action, || "thaw".into());
     if let Some(table) = frozen.table.or(frozen.lists.last().map(|list| list.place.table)) {
         x.tracer.note(Kind::Action, || format!("    Resuming from table {table}"));
     }
-    x.tracer.leave();
     match frozen.table {
         Some(table) => x.begin_in(table),
         None => x.run_frozen(&frozen.lists),

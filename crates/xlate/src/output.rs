@@ -219,6 +219,7 @@ impl<'a> Xlate<'a> {
 
     /// Sends it. `continuation` is the number of what is left to be done then, if the controller says so.
     pub(crate) fn send_upcall(&mut self, action: &ControllerAction, continuation: u32) {
+        self.read_connection();
         let upcall = ControllerUpcall {
             bridge: self.bridge.id,
             table: self.table,

@@ -100,9 +100,22 @@ impl Tracer {
         }
     }
 
+    /// Nodes that are entered.
+    pub(crate) fn depth(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Goes back into nodes that were left since it was at this depth.
+    pub(crate) fn reopen(&mut self, depth: usize) {
+        while self.open.len() < depth && !self.open.is_empty() {
+            self.reenter();
+        }
+    }
+
     /// Ends the node entered last.
     pub(crate) fn leave(&mut self) {
         if self.on
+            && self.open.len() > 1
             && let Some(subs) = self.open.pop()
             && let Some(node) = self.open.last_mut().and_then(|list| list.iter_mut().rev().find(|n| is_branch(n.kind)))
         {

@@ -94,7 +94,6 @@ pub fn translate_from(net: &Network, bridge: &Bridge, key: &FlowKey, start: Star
 fn translate_key(net: &Network, bridge: &Bridge, key: FlowKey, start: Start<'_>, trace: bool) -> Verdict {
     base::coverage!(xlate_actions);
     let mut x = Xlate::begin(net, bridge, key, trace);
-    x.begin_tracked();
     x.in_bridge(bridge, start);
     x.dhcp_to_local();
     x.finish()
@@ -147,8 +146,8 @@ pub(crate) struct Xlate<'a> {
     pub(crate) hashed: bool,
     /// An MPLS label was popped that nobody has looked behind.
     pub(crate) was_mpls: bool,
-    /// The connection tracker has seen the packet, and its key tells so.
-    pub(crate) tracked: bool,
+    /// The connection tracker has seen the packet, and its key tells so; `None` if that is for the key to say.
+    pub(crate) tracked: Option<bool>,
     /// It may have translated addresses and ports that the packet has in the datapath.
     pub(crate) translated: bool,
     /// The translation that the `ct` in work asks for.
@@ -221,7 +220,7 @@ impl<'a> Xlate<'a> {
             freeze: None,
             hashed: key_is_hashed,
             was_mpls: false,
-            tracked: false,
+            tracked: None,
             translated: false,
             nat: None,
             by_connection: false,
