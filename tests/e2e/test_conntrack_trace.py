@@ -204,6 +204,12 @@ def refusal(switch, flow):
     return switch.peers.run("ovs-ofctl", "-O", "OpenFlow13", "add-flow", "br0", flow, check=False).err
 
 
+def test_no_connections(both):
+    for words in (("dump-conntrack",), ("dump-conntrack", "zone=3"), ("flush-conntrack",), ("ct-get-nconns",), ("ct-stats-show",)):
+        answers = [switch.appctl(f"dpctl/{words[0]}", *words[1:]) for switch in both]
+        assert answers[0] == answers[1], words
+
+
 REFUSED = [
     ("ct_state", "ip,ct_state=+trk,actions=drop"),
     ("ct_state", "ip,actions=ct(commit)"),

@@ -154,7 +154,8 @@ impl DpAction {
 
     /// Whether it makes a difference to actions behind it. (A hash is for the look-up that it is computed for.)
     pub fn affects_later(&self) -> bool {
-        self.is_preparation() && !matches!(self, Self::Hash(..)) || matches!(self, Self::Meter(_) | Self::Drop(_) | Self::Ct(_))
+        self.is_preparation() && !matches!(self, Self::Hash(..))
+            || matches!(self, Self::Meter(_) | Self::Drop(_) | Self::Ct(_))
     }
 
     /// The lists of actions within it.

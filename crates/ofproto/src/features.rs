@@ -213,7 +213,10 @@ impl Features {
     pub(crate) fn check_match(&self, matching: &Match) -> Result<(), OfpError> {
         /// `ct_state` with `snat` or `dnat`.
         const TRANSLATED: u128 = 0xc0;
-        if [Ct::State, Ct::Zone, Ct::Mark, Ct::Label, Ct::Nat, Ct::Tuple, Ct::Tuple6].iter().all(|what| self.uses(*what)) {
+        if [Ct::State, Ct::Zone, Ct::Mark, Ct::Label, Ct::Nat, Ct::Tuple, Ct::Tuple6]
+            .iter()
+            .all(|what| self.uses(*what))
+        {
             return Ok(());
         }
         let mask = matching.mask();
@@ -224,9 +227,7 @@ impl Features {
             || lacks(Ct::Zone) && matches(&[Field::CtZone])
             || lacks(Ct::Mark) && matches(&[Field::CtMark])
             || lacks(Ct::Label) && matches(&[Field::CtLabel])
-            || lacks(Ct::Tuple)
-                && lacks(Ct::Tuple6)
-                && matches(&[Field::CtNwProto, Field::CtTpSrc, Field::CtTpDst])
+            || lacks(Ct::Tuple) && lacks(Ct::Tuple6) && matches(&[Field::CtNwProto, Field::CtTpSrc, Field::CtTpDst])
             || lacks(Ct::Tuple) && matches(&[Field::CtNwSrc, Field::CtNwDst])
             || lacks(Ct::Tuple6) && matches(&[Field::CtIpv6Src, Field::CtIpv6Dst]);
         if refused { Err(OfpError::NxbmcCtDatapathSupport) } else { Ok(()) }
@@ -299,7 +300,11 @@ mod tests {
     }
 
     fn refused(features: &Features, matching: &str) -> Option<OfpError> {
-        let matching = openflow::parse_flow(&format!("{matching},actions=drop"), openflow::FlowModCommand::Add, &flow::text::NoNames);
+        let matching = openflow::parse_flow(
+            &format!("{matching},actions=drop"),
+            openflow::FlowModCommand::Add,
+            &flow::text::NoNames,
+        );
         let matching = matching.expect("a flow").flow_mod.matching;
         features.check_match(&matching).err()
     }
@@ -311,7 +316,9 @@ mod tests {
         assert!(places.iter().enumerate().all(|(i, place)| i == *place));
         let features = Features::default();
         let list = features.list(None, 1).expect("all");
-        assert!(list.starts_with("sample_nesting (Sample nesting) : [run time]:10, [boot time]:10\nclone (Clone action)"));
+        assert!(
+            list.starts_with("sample_nesting (Sample nesting) : [run time]:10, [boot time]:10\nclone (Clone action)")
+        );
         assert!(list.ends_with("trunc (Truncate action) : [run time]:true, [boot time]:true\n"));
         assert_eq!(features.list(Some("bogus"), 1), None);
         let shown = features.show(1);

@@ -2,11 +2,11 @@
 
 use crate::bridge::Ofproto;
 use crate::switch::Switch;
+use crate::trace_ct::Resumed;
 use dpif::{DpAction, DpActions};
 use flow::text::{NoNames, PortNames};
 use flow::{FlowKey, Match};
 use serde_json::{Value, json};
-use crate::trace_ct::Resumed;
 use std::fmt::Write;
 use std::sync::Arc;
 use xlate::freeze::Kept;
@@ -102,13 +102,7 @@ impl Ofproto {
 
     /// [`Ofproto::trace`] from `start` on: with the actions of a packet-out, for instance. Copies that come back from the
     /// connection tracker have the states `ct_next` (`ct_state`), one after the other; those beyond are new.
-    pub fn trace_from(
-        &self,
-        key: &FlowKey,
-        start: Start<'_>,
-        names: bool,
-        ct_next: &[u32],
-    ) -> Result<Traced, String> {
+    pub fn trace_from(&self, key: &FlowKey, start: Start<'_>, names: bool, ct_next: &[u32]) -> Result<Traced, String> {
         let switch = self.switch().ok_or("bridge is being removed")?;
         let net = switch.network();
         let bridge = net.bridges.get(&self.id()).ok_or("bridge is being removed")?;

@@ -277,10 +277,11 @@ impl Xlate<'_> {
 
     /// What was written of a packet's `connection` goes along unless it comes back from the tracker.
     pub(crate) fn words_that_go_along(&self, connection: bool) -> Vec<WrittenWord> {
-        let written = self.reads.written_words().map(|(word, bits)| (word, bits & bits_that_go_along(word, connection)));
+        let written =
+            self.reads.written_words().map(|(word, bits)| (word, bits & bits_that_go_along(word, connection)));
         let mut words: Vec<WrittenWord> = written
             .map(|(word, bits)| (word as u8, bits, self.key.0[word] & bits))
-            .filter(|(word, bits, value)| *bits != 0 && ( *value != 0 || !layout::GIVEN.contains(&usize::from(*word))))
+            .filter(|(word, bits, value)| *bits != 0 && (*value != 0 || !layout::GIVEN.contains(&usize::from(*word))))
             .collect();
         words.push((layout::PORTS as u8, u64::from(u32::MAX) << 32, u64::from(self.key.in_port().0) << 32));
         words

@@ -23,7 +23,7 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
         let (text, json) = switch_of(d, args)?.show_features();
         Ok(in_format(format, text, json))
     });
-    
+
     show(commands, devices, ("dpif/set-dp-features", "bridge", 1..=3), |d, args, format| {
         let switch = switch_of(d, args)?;
         let answer = match args {
@@ -32,7 +32,8 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
                 Set::Refused(why) => (format!("{why}\n"), json!({"error": why})),
             },
             [_, rest @ ..] => {
-                let unknown = || ("Unexpected support field\n".to_owned(), json!({"error": "Unexpected support field"}));
+                let unknown =
+                    || ("Unexpected support field\n".to_owned(), json!({"error": "Unexpected support field"}));
                 switch.list_features(rest.first().map(String::as_str)).unwrap_or_else(unknown)
             }
             [] => (String::new(), Value::Null),

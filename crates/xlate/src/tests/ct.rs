@@ -12,7 +12,8 @@ fn parsed(actions: &str) -> Vec<Action> {
 }
 
 fn tcp() -> FlowKey {
-    flow::text::parse_exact("in_port=1,tcp,nw_src=10.0.0.1,nw_dst=10.0.0.2,tcp_src=1000,tcp_dst=80", &NoNames).expect("key")
+    flow::text::parse_exact("in_port=1,tcp,nw_src=10.0.0.1,nw_dst=10.0.0.2,tcp_src=1000,tcp_dst=80", &NoNames)
+        .expect("key")
 }
 
 /// A network with these flows, each of a table, a match and actions.
@@ -21,7 +22,9 @@ fn tables(flows: &[(u8, &str, &str)]) -> Network {
         .iter()
         .enumerate()
         .map(|(i, (table, matching, actions))| {
-            let flow = openflow::parse_flow(&format!("{matching},actions=drop"), openflow::FlowModCommand::Add, &NoNames).expect("a match");
+            let flow =
+                openflow::parse_flow(&format!("{matching},actions=drop"), openflow::FlowModCommand::Add, &NoNames)
+                    .expect("a match");
             (*table, flow.flow_mod.matching, 100 - i as u16, parsed(actions))
         })
         .collect();
@@ -108,10 +111,7 @@ fn a_copy_comes_back_and_the_packet_goes_on() {
 
 #[test]
 fn a_connections_first_packet_is_looked_up() {
-    let net = tables(&[
-        (0, "ip,ct_state=+trk-inv", "resubmit(,1,ct),4"),
-        (1, "tcp,nw_src=1.1.1.0/24,tcp_dst=9", "2"),
-    ]);
+    let net = tables(&[(0, "ip,ct_state=+trk-inv", "resubmit(,1,ct),4"), (1, "tcp,nw_src=1.1.1.0/24,tcp_dst=9", "2")]);
     let mut key = tcp();
     for (field, value) in [
         (Field::CtState, 0x22),
