@@ -334,6 +334,7 @@ pub fn format_value(field: Field, value: u128, mask: u128, ports: &dyn PortNames
         Format::Decimal => drop(write!(out, "{value}/{mask:#x}")),
         Format::Hex if whole && value == 0 => out.push('0'),
         Format::Hex if whole => drop(write!(out, "{value:#x}")),
+        Format::Hex if value == 0 => drop(write!(out, "0/{mask:#x}")),
         Format::Hex => drop(write!(out, "{value:#x}/{mask:#x}")),
         Format::Mac => format_mac(value as u64, mask as u64, out),
         Format::Ipv4 => format_ipv4(value as u32, mask as u32, out),
