@@ -72,6 +72,8 @@ drop_reasons! {
     TooManyLabels = "too-many-mpls-labels",
     /// Headers could not be pushed: no room, or nested too deep.
     NoHeadroom = "no-headroom",
+    /// The actions send the packet through the connection tracker, and the datapath has none.
+    NoConntrack = "no-conntrack",
 }
 
 /// One counter a [`DropReason`], written by any thread.

@@ -134,6 +134,14 @@ impl<'a> Executor<'a> {
                     fate = Fate::Settled;
                     self.recirc(packets, *id, last);
                 }
+                DpAction::Ct(_) => {
+                    // There is no tracker yet: to go on would be to take any packet for one that it let pass.
+                    self.failed = Some(DropReason::NoConntrack);
+                    self.shared.count_drop(self.from, DropReason::NoConntrack, packets.len() as u64);
+                    pool::recycle_all(packets);
+                }
+                // No packet has a connection.
+                DpAction::CtClear => {}
                 DpAction::Controller(what) => {
                     fate = Fate::Settled;
                     self.controller(packets, what);

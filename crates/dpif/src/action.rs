@@ -1,5 +1,6 @@
 //! What a datapath does to a packet: few, simple steps that need no table.
 
+use crate::ct::Ct;
 use crate::meter::MeterId;
 use base::{DpPort, DropReason, MacAddr, PortNo};
 use flow::{Field, FlowKey};
@@ -89,6 +90,11 @@ pub enum DpAction {
     /// Have the packet, as it is now, looked up in the datapath's flows once more, with this `recirc_id` in its key; none
     /// is 0.
     Recirc(u32),
+    /// Send the packet through the connection tracker, which tells in its key what it knows of the connection from then
+    /// on, and may translate addresses and ports.
+    Ct(Arc<Ct>),
+    /// Forget what the packet's key tells of its connection.
+    CtClear,
     /// Send the packet, as it is now, to controllers.
     Controller(Arc<ControllerUpcall>),
     /// Run the steps on a copy of the packet.
@@ -132,9 +138,11 @@ impl DpAction {
             | Self::AddMpls { .. }
             | Self::PushNsh(_)
             | Self::PopNsh
+            | Self::CtClear
             | Self::Hash(..) => true,
             Self::Output(_)
             | Self::Recirc(_)
+            | Self::Ct(_)
             | Self::Controller(_)
             | Self::Clone(_)
             | Self::CheckPktLen { .. }
@@ -146,7 +154,8 @@ impl DpAction {
 
     /// Whether it makes a difference to actions behind it. (A hash is for the look-up that it is computed for.)
     pub fn affects_later(&self) -> bool {
-        self.is_preparation() && !matches!(self, Self::Hash(..)) || matches!(self, Self::Meter(_) | Self::Drop(_))
+        self.is_preparation() && !matches!(self, Self::Hash(..))
+            || matches!(self, Self::Meter(_) | Self::Drop(_) | Self::Ct(_))
     }
 
     /// The lists of actions within it.

@@ -7,10 +7,12 @@
 //! Keys below the seam hold the datapath's port number ([`DpPort`]) in the place of the ingress port.
 
 pub mod action;
+pub mod ct;
 pub mod meter;
 pub mod text;
 
 pub use action::{ControllerUpcall, DpAction, DpActions, HashKind};
+pub use ct::{Commit, Ct, Nat, NatKind, NatRange};
 pub use meter::{BandKind, MeterBand, MeterConfig, MeterCount, MeterId, MeterStats, MeterUnit};
 
 use base::{DpPort, DropReason, Millis};

@@ -1,6 +1,7 @@
 //! Datapath flows as text. Here are their actions, in the syntax of Open vSwitch: `set(eth(dst=...)),push_vlan(vid=7,pcp=0),2`;
 //! `key` writes keys with their masks and `parse` reads keys.
 
+mod ct;
 mod key;
 mod parse;
 mod parse_actions;
@@ -74,6 +75,8 @@ fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Opti
             ),
             DpAction::Hash(HashKind::L4, basis) => write!(out, "hash(l4({basis}))"),
             DpAction::Hash(HashKind::SymmetricL4, basis) => write!(out, "hash(sym_l4({basis}))"),
+            DpAction::Ct(ct) => ct::write_ct(ct, out),
+            DpAction::CtClear => write!(out, "ct_clear"),
             DpAction::Recirc(id) => write!(out, "recirc({})", key::hex((*id).into())),
             DpAction::Clone(inner) => write_nested("clone(", inner, eth_type, name, out),
             DpAction::CheckPktLen { size, greater, lesser } => {

@@ -9,6 +9,7 @@ use base::PortNo;
 use flow::text::{NoNames, PortNames, format_port, match_to_string};
 use openflow::flow_msg::FlowStats;
 use openflow::group::{BucketStats, GroupDesc, GroupFeatures, GroupStats};
+use openflow::ipfix::IpfixStats;
 use openflow::meter::{Band, BandKind, MeterConfig, MeterStats, flag};
 use openflow::multipart::{AggregateStats, StatsReply};
 use openflow::port::{PortDesc, PortStats};
@@ -68,12 +69,35 @@ pub fn of(message: &Message, version: Version, names: Option<&Names>) -> Result<
             StatsReply::TableDesc(tables) => tables.iter().map(table_desc).collect(),
             StatsReply::TableFeatures(tables) => tables.iter().map(table_features).collect(),
             StatsReply::QueueDesc(queues) => queues.iter().map(|q| n.queue_config(q)).collect(),
-            StatsReply::FlowCounts(_) | StatsReply::FlowMonitor(_) => return Err(no_form()),
+            StatsReply::IpfixBridge(stats) => ipfix(stats),
+            StatsReply::IpfixFlow(sets) => sets.iter().map(ipfix).collect(),
+            // No command asks for these.
+            StatsReply::FlowCounts(_)
+            | StatsReply::FlowMonitor(_)
+            | StatsReply::ControllerStatus(_)
+            | StatsReply::BundleFeatures(_) => return Err(no_form()),
         },
         Message::QueueGetConfigReply(reply) => reply.queues.iter().map(|q| n.queue_config(q)).collect(),
         Message::TlvTableReply(reply) => tlv_table(reply),
         Message::Error(_) => return Err(fatal("the switch answered with an error; leave --format out to see it")),
         _ => return Err(no_form()),
+    })
+}
+
+/// What exporters of samples have done.
+fn ipfix(stats: &IpfixStats) -> Value {
+    json!({
+        "collector_set_id": stats.collector_set_id,
+        "flows": stats.flows,
+        "current_flows": stats.current_flows,
+        "packets": stats.packets,
+        "ipv4_packets": stats.ipv4,
+        "ipv6_packets": stats.ipv6,
+        "errors": stats.errors,
+        "ipv4_errors": stats.ipv4_errors,
+        "ipv6_errors": stats.ipv6_errors,
+        "messages": stats.sent,
+        "message_errors": stats.send_errors,
     })
 }
 

@@ -204,19 +204,29 @@ impl Ofproto {
 }
 
 impl Transaction<'_> {
+    /// Checks that the datapath can do what a flow asks for.
+    fn check_supported(&self, fm: &FlowMod) -> Result<(), OfpError> {
+        if let Some(switch) = self.bridge.switch() {
+            switch.features.check_match(&fm.matching)?;
+        }
+        self.check_datapath(&fm.actions)
+    }
+
     /// Carries out a flow modification whose actions have been checked, but for the groups that they name.
     ///
     /// Errors: `OFPFMFC_BAD_TABLE_ID`, `OFPBRC_EPERM` for the table that the switch keeps for itself, `OFPFMFC_OVERLAP`,
-    /// `OFPBAC_BAD_OUT_GROUP`, `OFPFMFC_TABLE_FULL`.
+    /// `OFPBAC_BAD_OUT_GROUP`, `OFPFMFC_TABLE_FULL`, `NXBMC_CT_DATAPATH_SUPPORT`, `NXBAC_CT_DATAPATH_SUPPORT`.
     pub fn flow_mod(&mut self, fm: &FlowMod) -> Result<(), OfpError> {
         check_table(fm)?;
         match fm.command {
             FlowModCommand::Add => {
                 self.check_references(&fm.actions)?;
+                self.check_supported(fm)?;
                 self.add(fm)
             }
             FlowModCommand::Modify | FlowModCommand::ModifyStrict => {
                 self.check_references(&fm.actions)?;
+                self.check_supported(fm)?;
                 self.modify(fm)
             }
             FlowModCommand::Delete | FlowModCommand::DeleteStrict => {

@@ -6,7 +6,7 @@
 
 use crate::bridge::Ofproto;
 use crate::flow_table::RemovedReason;
-use crate::transaction::{Reference, Transaction, check_supported, groups_of};
+use crate::transaction::{Reference, Transaction, groups_of};
 use openflow::group::{
     BUCKET_ALL, BUCKET_FIRST, BUCKET_LAST, Bucket, BucketStats, GROUP_ALL, GROUP_ANY, GROUP_MAX, GroupDesc,
     GroupFeatures, GroupStats,
@@ -23,9 +23,12 @@ impl Transaction<'_> {
     /// Changes the group table.
     ///
     /// Errors: `OFPGMFC_GROUP_EXISTS`, `OFPGMFC_UNKNOWN_GROUP`, `OFPGMFC_INVALID_GROUP`, `OFPGMFC_UNKNOWN_BUCKET`,
-    /// `OFPGMFC_BUCKET_EXISTS`, `OFPGMFC_LOOP`, `OFPBAC_BAD_TYPE` for an action that is not carried out.
+    /// `OFPGMFC_BUCKET_EXISTS`, `OFPGMFC_LOOP`,
+    /// `NXBAC_CT_DATAPATH_SUPPORT`.
     pub fn group_mod(&mut self, gm: &GroupMod) -> Result<(), OfpError> {
-        gm.buckets.iter().try_for_each(|bucket| check_supported(&bucket.actions))?;
+        for bucket in &gm.buckets {
+            self.check_datapath(&bucket.actions)?;
+        }
         let old = self.groups.get(gm.group_id).cloned();
         match (gm.command, old) {
             (GroupCommand::Delete, _) => {

@@ -6,6 +6,7 @@
 //!   group table; [`meters`]: the meter table; [`table_config`]: what is configured of tables; [`evict`]: flows that make
 //!   room for others; [`hidden`]: flows of the switch's own; [`learn`]: flows that packets teach; [`expire`]: timeouts;
 //!   `tlv`: the table of tunnel options;
+//! - [`trace`] and [`trace_ct`]: traces; [`features`]: what the datapath can do;
 //! - [`conn`]: OpenFlow connections;
 //! - [`upcall`]: packets that the datapath has no flow for; [`effects`]: what a packet causes beside forwarding;
 //!   [`revalidate`]: statistics, and flows that are out of date.
@@ -21,6 +22,7 @@ pub mod conn;
 pub mod effects;
 mod evict;
 pub mod expire;
+pub mod features;
 mod flow_change;
 pub mod flow_table;
 pub mod groups;
@@ -33,6 +35,7 @@ pub mod switch;
 pub mod table_config;
 mod tlv;
 pub mod trace;
+pub mod trace_ct;
 pub mod transaction;
 pub mod upcall;
 

@@ -1,6 +1,7 @@
 //! All bridges over one datapath.
 
 use crate::bridge::Ofproto;
+use crate::features::{Ct, Features, Set};
 use crate::revalidate::{Change, Extent, State};
 use arc_swap::ArcSwap;
 use base::{Clock, DpPort};
@@ -28,6 +29,7 @@ pub struct Switch {
     /// Translations made so far.
     pub(crate) translations: AtomicU64,
     vlans_max: AtomicUsize,
+    pub(crate) features: Features,
     bundle_idle_ms: AtomicU64,
     tls: Arc<Tls>,
 }
@@ -50,6 +52,7 @@ impl Switch {
             revalidation: State::default(),
             translations: AtomicU64::new(0),
             vlans_max: AtomicUsize::new(flow::extract::VLANS),
+            features: Features::default(),
             bundle_idle_ms: AtomicU64::new(BUNDLE_IDLE_MS),
             tls: Arc::default(),
         })
@@ -107,6 +110,35 @@ impl Switch {
             self.new_generation();
             self.changed(Change::Everything);
         }
+    }
+
+    /// Connections are taken as if the datapath tracked them, so that tables can be traced: packets that go through the
+    /// tracker are dropped all the same. To be called before bridges are added.
+    pub fn pretend_to_track(&self) {
+        self.features.pretend();
+    }
+
+    /// What the datapath can do, in words and as JSON.
+    pub fn show_features(&self) -> (String, serde_json::Value) {
+        (self.features.show(self.vlans_max()), self.features.show_json(self.vlans_max()))
+    }
+
+    /// What of that is used: of one feature, or of all. `None` if there is none of this name.
+    pub fn list_features(&self, name: Option<&str>) -> Option<(String, serde_json::Value)> {
+        let vlans = self.vlans_max();
+        Some((self.features.list(name, vlans)?, self.features.list_json(name, vlans)?))
+    }
+
+    /// Has a feature used, or not.
+    pub fn set_feature(&self, name: &str, value: &str) -> Set {
+        let answer = self.features.set(name, value);
+        if answer == Set::Done {
+            for bridge in self.bridges() {
+                self.rebuild(bridge.id());
+            }
+            self.changed(Change::Everything);
+        }
+        answer
     }
 
     /// The key of a frame, as the datapath would make it.
@@ -188,7 +220,8 @@ impl Switch {
     /// Makes a new snapshot from the bridges as they are now, of which `changed` is not as it was, and publishes it.
     pub(crate) fn rebuild(&self, changed: BridgeId) {
         let rebuilding = self.rebuilding.lock();
-        let mut net = Network { frozen: Arc::clone(&self.network().frozen), ..Network::default() };
+        let ct_clear = self.features.uses(Ct::Clear);
+        let mut net = Network { frozen: Arc::clone(&self.network().frozen), ct_clear, ..Network::default() };
         for (id, bridge) in self.bridges.read().iter() {
             let view = bridge.view();
             for port in view.ports.values() {

@@ -2,6 +2,7 @@
 
 use crate::bridge::Ofproto;
 use crate::switch::Switch;
+use crate::trace_ct::Resumed;
 use dpif::{DpAction, DpActions};
 use flow::text::{NoNames, PortNames};
 use flow::{FlowKey, Match};
@@ -10,7 +11,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use xlate::freeze::Kept;
 use xlate::trace::{Kind, Node};
-use xlate::{Effect, Start, translate_from};
+use xlate::{Bridge, Effect, Fork, Network, Start, translate_from};
 
 /// What a trace found.
 #[derive(Clone, Debug)]
@@ -27,6 +28,8 @@ pub struct Traced {
     pub datapath_actions: String,
     /// Why the translation was given up, if it was.
     pub error: Option<String>,
+    /// What becomes of copies that come back from the connection tracker, in order; empty in these themselves.
+    pub resumed: Vec<Resumed>,
 }
 
 impl Traced {
@@ -41,10 +44,15 @@ impl Traced {
         if let Some(error) = &self.error {
             let _ = writeln!(out, "Translation failed ({error}), packet is dropped.");
         }
+        for resumed in &self.resumed {
+            out.push_str(&resumed.title());
+            out.push_str(&resumed.traced.text());
+        }
         out
     }
 
-    /// The same as an object: `final-flow` is the whole key, changed or not, and `error` is there if there is one.
+    /// The same as an object: `final-flow` is the whole key, changed or not, and `error` and
+    /// `resumed` are there if there is one.
     pub fn json(&self) -> Value {
         let mut out = json!({
             "flow": self.flow,
@@ -55,6 +63,9 @@ impl Traced {
         });
         if let (Some(error), Some(members)) = (&self.error, out.as_object_mut()) {
             members.insert("error".to_owned(), error.as_str().into());
+        }
+        if let (false, Some(members)) = (self.resumed.is_empty(), out.as_object_mut()) {
+            members.insert("resumed".to_owned(), self.resumed.iter().map(Resumed::json).collect());
         }
         out
     }
@@ -86,20 +97,35 @@ impl Ofproto {
     /// Traces a packet with this key (ingress port in the bridge's numbering). Nothing is changed by it. An error if the
     /// bridge is not part of a switch any more.
     pub fn trace(&self, key: &FlowKey, names: bool) -> Result<Traced, String> {
-        self.trace_from(key, Start::Tables, names)
+        self.trace_from(key, Start::Tables, names, &[])
     }
 
-    /// [`Ofproto::trace`] from `start` on: with the actions of a packet-out, for instance.
-    pub fn trace_from(&self, key: &FlowKey, start: Start<'_>, names: bool) -> Result<Traced, String> {
+    /// [`Ofproto::trace`] from `start` on: with the actions of a packet-out, for instance. Copies that come back from the
+    /// connection tracker have the states `ct_next` (`ct_state`), one after the other; those beyond are new.
+    pub fn trace_from(&self, key: &FlowKey, start: Start<'_>, names: bool, ct_next: &[u32]) -> Result<Traced, String> {
         let switch = self.switch().ok_or("bridge is being removed")?;
         let net = switch.network();
         let bridge = net.bridges.get(&self.id()).ok_or("bridge is being removed")?;
-        let ports: &dyn PortNames = if names { self } else { &NoNames };
         let recirc_id = key.get(flow::Field::RecircId) as u32;
         if recirc_id != 0 && net.frozen.get(recirc_id).is_none() {
             return Err(format!("no recirculation data for recirc_id {recirc_id:#x}"));
         }
-        let mut verdict = translate_from(&net, bridge, key, start, true);
+        let (mut traced, forks) = self.trace_once(&net, bridge, key, start, names)?;
+        traced.resumed = crate::trace_ct::resume(&switch, &net, forks, ct_next, names)?;
+        Ok(traced)
+    }
+
+    /// Traces a packet up to where it comes back, and what comes back.
+    pub(crate) fn trace_once(
+        &self,
+        net: &Network,
+        bridge: &Bridge,
+        key: &FlowKey,
+        start: Start<'_>,
+        names: bool,
+    ) -> Result<(Traced, Vec<Fork>), String> {
+        let ports: &dyn PortNames = if names { self } else { &NoNames };
+        let mut verdict = translate_from(net, bridge, key, start, true);
         let text = |key: &FlowKey| self.key_text(key, ports);
         let mut mask = verdict.mask();
         mask.add_mask(flow::Field::PacketType, u32::MAX.into());
@@ -113,14 +139,16 @@ impl Ofproto {
             names.then(|| net.bridges.get(id)?.ports.get(no).map(|p| p.name.clone())).flatten()
         });
         let trace = verdict.trace.ok_or("nothing was traced")?;
-        Ok(Traced {
+        let traced = Traced {
             flow: text(key),
             final_flow: (trace.final_key != *key).then(|| text(&trace.final_key)),
             megaflow: flow::text::megaflow_to_string(&megaflow, ports),
             datapath_actions,
             error: verdict.error.map(|e| e.summary().to_owned()),
             nodes: trace.nodes,
-        })
+            resumed: Vec::new(),
+        };
+        Ok((traced, trace.forks))
     }
 
     /// A key, with the tunnel options if it is of a tunnel's packet.
@@ -206,6 +234,7 @@ fn is_of_tunnel(key: &FlowKey) -> bool {
 fn without_output(actions: &[DpAction]) -> DpActions {
     let keep = |action: &DpAction| match action {
         DpAction::Output(_) | DpAction::Trunc(_) | DpAction::Meter(_) | DpAction::Drop(_) => None,
+        DpAction::Ct(_) | DpAction::CtClear => None,
         // What comes back would be sent.
         DpAction::Hash(..) | DpAction::Recirc(_) => None,
         other => Some(other.with_nested(without_output)),
@@ -231,6 +260,7 @@ mod tests {
             megaflow: "recirc_id=0,eth".to_owned(),
             datapath_actions: "drop".to_owned(),
             error: Some("Too many resubmits".to_owned()),
+            resumed: Vec::new(),
         };
         assert_eq!(
             traced.text(),

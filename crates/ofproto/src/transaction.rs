@@ -265,6 +265,13 @@ impl Transaction<'_> {
         check_references(actions, &self.groups, &self.meters)
     }
 
+    /// Checks that the datapath can do what actions ask for.
+    ///
+    /// Errors: `NXBAC_CT_DATAPATH_SUPPORT`.
+    pub(crate) fn check_datapath(&self, actions: &[Action]) -> Result<(), OfpError> {
+        self.bridge.switch().map_or(Ok(()), |switch| switch.features.check_actions(actions))
+    }
+
     fn commit(mut self) -> Vec<Removed> {
         self.account();
         if self.changes.is_empty() {
@@ -395,16 +402,8 @@ fn collect_references(actions: &[Action], f: &mut dyn FnMut(Reference)) {
     }
 }
 
-/// Refuses actions that nothing carries out.
-///
-/// Errors: `OFPBAC_BAD_TYPE`.
-pub(crate) fn check_supported(actions: &[Action]) -> Result<(), OfpError> {
-    if xlate::first_unsupported(actions).is_some() { Err(OfpError::BacBadType) } else { Ok(()) }
-}
-
 /// See [`Transaction::check_references`].
 pub(crate) fn check_references(actions: &[Action], groups: &Groups, meters: &Meters) -> Result<(), OfpError> {
-    check_supported(actions)?;
     let mut result = Ok(());
     collect_references(actions, &mut |to| {
         let there = match to {

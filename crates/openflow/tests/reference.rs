@@ -70,7 +70,6 @@ fn test_of_message(kind: Kind) -> &'static str {
             "openflow tests/corpus; there are no exporters"
         }
         K::NxResume => "test_headers",
-        K::NxIpfixBridgeRequest | K::NxIpfixFlowRequest => "ofproto tests::errors",
         K::FlowCountsRequest | K::FlowCountsReply => "test_rest_controllers",
         K::RoleRequest
         | K::RoleReply
@@ -134,7 +133,8 @@ fn test_of_action(action: &Action) -> &'static str {
         | A::Encap(_)
         | A::Decap(_) => "test_headers",
         A::CopyTtlOut | A::CopyTtlIn => "test_conformance",
-        A::Ct(_) | A::Nat(_) | A::CtClear | A::ResubmitCt { .. } => "refused: there is no connection tracking yet",
+        A::Ct(_) | A::Nat(_) => "test_conntrack_trace; refused on real ports: there is no connection tracking yet",
+        A::CtClear | A::ResubmitCt { .. } => "test_conntrack_trace",
         A::DeleteField(_) | A::SetTunOption(_) => "xlate tests::regions, test_traces",
         A::Sample(_) => "openflow tests/actions; nothing happens, as there are no collectors",
         A::Enqueue { .. } | A::SetQueue(_) | A::PopQueue => "xlate; there are no queues that would look at it",

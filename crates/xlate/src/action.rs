@@ -62,7 +62,10 @@ impl Xlate<'_> {
             Action::DecNshTtl => self.dec_nsh_ttl(),
             Action::Encap(encap) => self.encap(encap),
             Action::Decap(to) => self.decap(*to),
-            Action::ResubmitCt { .. } | Action::Ct(_) | Action::Nat(_) | Action::CtClear => self.not_executed(action),
+            Action::Ct(ct) => self.ct(ct),
+            // It stands in `ct`, which looks at it.
+            Action::Nat(nat) => self.nat = Some(nat.clone()),
+            Action::CtClear => self.ct_clear(),
             Action::SetTunOption(option) => self.set_option(option),
             Action::DeleteField(field) => self.delete_field(*field),
             // There are no collectors to be told.
@@ -106,6 +109,10 @@ impl Xlate<'_> {
             Action::Resubmit { in_port, table } => {
                 let port = in_port.filter(|p| *p != PortNo::IN_PORT);
                 self.resubmit(table.unwrap_or(self.table), port, false);
+            }
+            Action::ResubmitCt { in_port, table } => {
+                let port = in_port.filter(|p| *p != PortNo::IN_PORT);
+                self.resubmit_by_connection(table.unwrap_or(self.table), port);
             }
             Action::Clone(inner) => {
                 if self.is_over_limits() {

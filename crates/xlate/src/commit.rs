@@ -7,6 +7,7 @@
 //! VLAN tags are handled as a stack: pushing and popping marks the stack as changed, and the commit emits the pops and
 //! pushes that lead from the datapath's stack to the wanted one.
 
+use crate::ct::is_translated;
 use crate::encap::Pushed;
 use crate::translate::Xlate;
 use dpif::DpAction;
@@ -221,7 +222,7 @@ impl Xlate<'_> {
             let bits = key_mask(field, mask);
             let known = bits.0.iter().zip(&self.reads.mask().0).all(|(b, r)| b & !r == 0);
             self.base.set(field, self.base.get(field) & !mask | new);
-            if !known || old != new {
+            if !known || old != new || self.translated && is_translated(field) {
                 self.emit(DpAction::Set { field, value: new, mask });
             }
         }
@@ -275,7 +276,8 @@ pub(crate) fn size_of_action(action: &DpAction) -> usize {
         DpAction::PushMpls { .. } | DpAction::AddMpls { .. } => 12,
         DpAction::PushEth { .. } => 16,
         DpAction::PushNsh(what) => 32 + what.tlvs.len(),
-        DpAction::PopVlan | DpAction::PopEth | DpAction::PopNsh => 4,
+        DpAction::PopVlan | DpAction::PopEth | DpAction::PopNsh | DpAction::CtClear => 4,
+        DpAction::Ct(_) => 96,
         DpAction::Set { field, .. } => match field.info().loc {
             Loc::Bits { word, .. } if usize::from(word) < layout::IPV4 => 32,
             Loc::Wide(_) => 88,

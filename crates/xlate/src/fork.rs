@@ -31,15 +31,18 @@ impl Xlate<'_> {
         let before = Box::new((self.key.clone(), self.base.clone(), self.reads.written().clone()));
         let (stack, set) = (self.stack.clone(), self.action_set.clone());
         let state = (self.written, self.rule, self.rule_cookie, self.rule_is_miss);
+        let connection = (self.tracked, self.translated);
         let place = (self.table, self.depth, self.level, self.was_mpls);
         let outer = std::mem::take(&mut self.actions);
         self.copies += 1;
+        let open = self.tracer.depth();
         self.write_subfield(dst, answer);
         self.run_all(frames);
         if self.runs == 1 && !self.in_action_set {
             self.do_action_set();
         }
         self.copies -= 1;
+        self.tracer.reopen(open);
         let mut actions = std::mem::replace(&mut self.actions, outer);
         trim(&mut actions);
         self.pending = crate::commit::Pending::default();
@@ -49,6 +52,7 @@ impl Xlate<'_> {
         (self.stack, self.action_set) = (stack, set);
         (self.written, self.rule, self.rule_cookie, self.rule_is_miss) = state;
         (self.table, self.depth, self.level, self.was_mpls) = place;
+        (self.tracked, self.translated) = connection;
         // An exit ends what came after it in its own branch.
         self.exit = self.error.is_some();
         actions.into()

@@ -9,6 +9,7 @@
 //! comes to the same actions, and stays a function of what it looks at.
 
 use crate::bits::Value;
+use crate::ct::connection_bits;
 use crate::model::{BridgeId, Network};
 use crate::pipeline::Frame;
 use crate::trace::Kind;
@@ -43,12 +44,16 @@ pub struct Frozen {
     pub(crate) stack: Vec<Value>,
     /// Lists of actions inside of each other, the outermost first.
     pub(crate) lists: Vec<FrozenList>,
+    /// The table that it goes on in, if there are no lists.
+    pub(crate) table: Option<u8>,
     pub(crate) action_set: Vec<Action>,
     pub(crate) in_action_set: bool,
     pub(crate) in_group: bool,
     pub(crate) packet_out: bool,
     /// The datapath has computed its hash by then.
     pub(crate) hashed: bool,
+    /// The packet is known to the connection tracker by then.
+    pub(crate) tracked: bool,
     /// A controller has the packet.
     pub paused: bool,
 }
@@ -200,9 +205,10 @@ impl Inner {
 /// What differs mostly has another: remainders of one hash are compared one by one, and translations wait for that.
 fn hash_of(frozen: &Frozen, hasher: &foldhash::fast::RandomState) -> u64 {
     let mut state = hasher.build_hasher();
-    let Frozen { bridge, words, stack, lists, action_set, in_action_set, in_group, packet_out, hashed, paused } =
-        frozen;
-    (bridge, words, stack, action_set, in_action_set, in_group, packet_out, hashed, paused).hash(&mut state);
+    let Frozen { bridge, words, stack, lists, table, action_set, .. } = frozen;
+    let Frozen { in_action_set, in_group, packet_out, hashed, tracked, paused, .. } = frozen;
+    (bridge, words, stack, table, action_set).hash(&mut state);
+    (in_action_set, in_group, packet_out, hashed, tracked, paused).hash(&mut state);
     for FrozenList { actions, next, place, of_rule } in lists {
         (actions.get(*next..), next, place.table, place.cookie, place.is_miss, of_rule).hash(&mut state);
     }
@@ -227,9 +233,13 @@ impl Freeze {
     }
 }
 
-/// Words of the key that go with a packet, and are not told by its headers.
-fn goes_along(word: usize) -> bool {
-    word < layout::DPHASH_ACTSET
+/// Bits of a word of the key that go with a packet, and are not told by its headers.
+fn bits_that_go_along(word: usize, connection: bool) -> u64 {
+    match word {
+        _ if word < layout::DPHASH_ACTSET => u64::MAX,
+        _ if connection => connection_bits(word),
+        _ => 0,
+    }
 }
 
 impl Xlate<'_> {
@@ -250,14 +260,16 @@ impl Xlate<'_> {
         lists.reverse();
         let frozen = Frozen {
             bridge: self.bridge.id,
-            words: if paused { self.words_that_stay() } else { self.words_that_go_along() },
+            words: if paused { self.words_that_stay() } else { self.words_that_go_along(true) },
             stack: self.stack.clone(),
             lists,
+            table: None,
             action_set: if own { std::mem::take(&mut self.action_set) } else { Vec::new() },
             in_action_set: self.in_action_set,
             in_group: self.in_group,
             packet_out: self.initial_actions_seen,
             hashed: self.hashed || matches!(why, Freeze::Hash(..)),
+            tracked: self.is_tracked(),
             paused,
         };
         let Some(kept) = self.net.frozen.keep(frozen) else {
@@ -279,11 +291,13 @@ impl Xlate<'_> {
         self.dependencies.push(Dependency::Frozen(kept));
     }
 
-    fn words_that_go_along(&self) -> Vec<WrittenWord> {
-        let written = self.reads.written_words().filter(|(word, _)| goes_along(*word));
+    /// What was written of a packet's `connection` goes along unless it comes back from the tracker.
+    pub(crate) fn words_that_go_along(&self, connection: bool) -> Vec<WrittenWord> {
+        let written =
+            self.reads.written_words().map(|(word, bits)| (word, bits & bits_that_go_along(word, connection)));
         let mut words: Vec<WrittenWord> = written
             .map(|(word, bits)| (word as u8, bits, self.key.0[word] & bits))
-            .filter(|(word, _, value)| *value != 0 || !layout::GIVEN.contains(&usize::from(*word)))
+            .filter(|(word, bits, value)| *bits != 0 && (*value != 0 || !layout::GIVEN.contains(&usize::from(*word))))
             .collect();
         words.push((layout::PORTS as u8, u64::from(u32::MAX) << 32, u64::from(self.key.in_port().0) << 32));
         words
@@ -338,16 +352,18 @@ fn go_on(net: &Network, key: &FlowKey, kept: &Arc<Kept>, trace: bool) -> Verdict
     x.action_set.clone_from(&frozen.action_set);
     (x.in_action_set, x.in_group) = (frozen.in_action_set, frozen.in_group);
     x.initial_actions_seen = frozen.packet_out;
-    x.hashed = frozen.hashed;
+    (x.hashed, x.tracked) = (frozen.hashed, Some(frozen.tracked));
     x.dependencies.push(Dependency::Bridge(bridge.id));
     x.dependencies.push(Dependency::Frozen(Arc::clone(kept)));
     x.tracer.enter(Kind::Bridge, || format!("bridge(\"{}\")", bridge.name));
-    x.tracer.enter(Kind::Table, || "    thaw".into());
-    if let Some(list) = frozen.lists.last() {
-        x.tracer.note(Kind::Action, || format!("    Resuming from table {}", list.place.table));
+    x.tracer.note(Kind::Action, || "thaw".into());
+    if let Some(table) = frozen.table.or(frozen.lists.last().map(|list| list.place.table)) {
+        x.tracer.note(Kind::Action, || format!("    Resuming from table {table}"));
     }
-    x.tracer.leave();
-    x.run_frozen(&frozen.lists);
+    match frozen.table {
+        Some(table) => x.begin_in(table),
+        None => x.run_frozen(&frozen.lists),
+    }
     x.in_action_set = false;
     x.do_action_set();
     x.tracer.leave();
@@ -397,11 +413,13 @@ mod tests {
             words: vec![(40, u64::MAX, value)],
             stack: vec![7.into()],
             lists: vec![list],
+            table: None,
             action_set: vec![Action::PopVlan],
             in_action_set: false,
             in_group: false,
             packet_out: false,
             hashed: false,
+            tracked: false,
             paused: false,
         }
     }

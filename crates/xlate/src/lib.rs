@@ -14,6 +14,7 @@
 mod action;
 mod bits;
 mod commit;
+mod ct;
 mod encap;
 mod fork;
 mod fragments;
@@ -29,7 +30,6 @@ mod numbered;
 mod output;
 mod pipeline;
 mod select;
-mod supported;
 pub mod tables;
 mod text;
 pub mod trace;
@@ -47,7 +47,6 @@ pub use model::{
     Bridge, BridgeId, Bundle, Count, Network, Port, PortConfig, PortOut, Rule, RuleStats, TableMiss, VlanMode,
 };
 pub use numbered::Numbered;
-pub use supported::first_unsupported;
 pub use tables::{Table, Tables, View};
 pub use translate::{Start, translate, translate_from};
-pub use verdict::{Dependency, Effect, Learned, Lookup, Trace, TranslationError, Verdict, Written, WrittenWord};
+pub use verdict::{Dependency, Effect, Fork, Learned, Lookup, Trace, TranslationError, Verdict, Written, WrittenWord};

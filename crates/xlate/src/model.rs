@@ -29,6 +29,8 @@ pub struct Network {
     pub ports: HashMap<DpPort, (BridgeId, PortNo), RandomState>,
     /// What is left of translations until their packets come back. It outlives the snapshot.
     pub frozen: Arc<FrozenTable>,
+    /// Whether the datapath is told to forget connections (`ct_clear`).
+    pub ct_clear: bool,
 }
 
 /// One bridge.

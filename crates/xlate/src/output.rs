@@ -158,6 +158,7 @@ impl<'a> Xlate<'a> {
             x.written = None;
             x.clear_registers();
             x.clear_options();
+            x.leave_connection_behind();
             x.in_bridge(peer, Start::Tables);
         });
         (self.depth, self.level) = (self.depth - 1, self.level - 1);
@@ -174,11 +175,13 @@ impl<'a> Xlate<'a> {
         self.commit();
         let before = Box::new((self.key.clone(), self.base.clone(), self.reads.written().clone()));
         let (list, was_mpls) = (self.written, self.was_mpls);
+        let connection = (self.tracked, self.translated);
         let outer = std::mem::take(&mut self.actions);
         self.copies += 1;
         inner(self);
         self.copies -= 1;
         self.was_mpls = was_mpls;
+        (self.tracked, self.translated) = connection;
         let mut actions = std::mem::replace(&mut self.actions, outer);
         trim(&mut actions);
         self.pending = crate::commit::Pending::default();
@@ -218,6 +221,7 @@ impl<'a> Xlate<'a> {
     /// Sends it. `continuation` is the number of what is left to be done then, if the controller says so.
     pub(crate) fn send_upcall(&mut self, action: &ControllerAction, continuation: u32) {
         self.note_tunnel();
+        self.read_connection();
         let upcall = ControllerUpcall {
             bridge: self.bridge.id,
             table: self.table,

@@ -151,9 +151,15 @@ impl Xlate<'_> {
             // As one that a controller sends there.
             return self.do_actions(&[Action::Output { port: PortNo::TABLE, max_len: 0 }]);
         }
+        self.begin_in(0);
+    }
+
+    /// The same in another table, where a packet goes on that comes back.
+    pub(crate) fn begin_in(&mut self, table: u8) {
+        self.table = table;
         let depth = self.depth;
         if self.count_resubmit()
-            && let Some(frame) = self.look_up(0, None, true, depth)
+            && let Some(frame) = self.look_up(table, None, true, depth)
         {
             self.run(frame);
         }
@@ -251,17 +257,20 @@ impl Xlate<'_> {
     fn find_rule(&mut self, table: u8) -> Option<Arc<Rule>> {
         let rules = self.bridge.tables.get(usize::from(table)).map(|t| &t.rules);
         let (written, rule) = match rules {
+            Some(rules) if self.by_connection => self.as_connection(|x| x.look_up_in(rules)),
             Some(rules) => self.look_up_in(rules),
             None => (self.written_now(), None),
         };
         // The rule is put there when its actions are carried out.
         self.effects.push(Effect::Lookup { bridge: self.bridge.id, table, rule: None });
-        self.dependencies.push(Dependency::Lookup(Lookup {
-            bridge: self.bridge.id,
-            table,
-            found: rule.as_ref().filter(|r| !r.matches_conj_id()).map(|r| r.priority),
-            written,
-        }));
+        let bridge = self.bridge.id;
+        self.dependencies.push(if self.by_connection {
+            // What a rule there must not contradict is not where the packet has it.
+            Dependency::Table { bridge, table }
+        } else {
+            let found = rule.as_ref().filter(|r| !r.matches_conj_id()).map(|r| r.priority);
+            Dependency::Lookup(Lookup { bridge, table, found, written })
+        });
         rule
     }
 

@@ -1,5 +1,6 @@
 //! A record of what a translation did, for `ofproto/trace`, as a tree of nodes, and its layout as text.
 
+use crate::verdict::Fork;
 use std::fmt::Write;
 
 /// What a node tells of.
@@ -66,6 +67,7 @@ pub(crate) struct Tracer {
     on: bool,
     /// Open lists, outermost first.
     open: Vec<Vec<Node>>,
+    forks: Vec<Fork>,
 }
 
 impl Tracer {
@@ -75,7 +77,7 @@ impl Tracer {
     }
 
     pub(crate) fn new(on: bool) -> Self {
-        Self { on, open: if on { vec![Vec::new()] } else { Vec::new() } }
+        Self { on, open: if on { vec![Vec::new()] } else { Vec::new() }, forks: Vec::new() }
     }
 
     /// Adds a leaf.
@@ -103,9 +105,22 @@ impl Tracer {
         }
     }
 
+    /// Nodes that are entered.
+    pub(crate) fn depth(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Goes back into nodes that were left since it was at this depth.
+    pub(crate) fn reopen(&mut self, depth: usize) {
+        while self.open.len() < depth && !self.open.is_empty() {
+            self.reenter();
+        }
+    }
+
     /// Ends the node entered last.
     pub(crate) fn leave(&mut self) {
         if self.on
+            && self.open.len() > 1
             && let Some(subs) = self.open.pop()
             && let Some(node) = self.open.last_mut().and_then(|list| list.iter_mut().rev().find(|n| is_branch(n.kind)))
         {
@@ -113,12 +128,19 @@ impl Tracer {
         }
     }
 
-    /// All nodes, if it is on.
-    pub(crate) fn finish(mut self) -> Option<Vec<Node>> {
+    /// Adds a copy of the packet that comes back.
+    pub(crate) fn fork(&mut self, fork: impl FnOnce() -> Fork) {
+        if self.on {
+            self.forks.push(fork());
+        }
+    }
+
+    /// All nodes, if it is on, and what comes back.
+    pub(crate) fn finish(mut self) -> (Option<Vec<Node>>, Vec<Fork>) {
         while self.open.len() > 1 {
             self.leave();
         }
-        self.open.pop()
+        (self.open.pop(), self.forks)
     }
 }
 
@@ -144,7 +166,7 @@ mod tests {
         t.note(Kind::Action, || "output:1".into());
         t.note(Kind::Warning, || "skipping output to input port".into());
         let mut out = String::new();
-        format(&t.finish().expect("is on"), &mut out);
+        format(&t.finish().0.expect("is on"), &mut out);
         let want = "\nbridge(\"br0\")\n-------------\n 0. priority 5\n    resubmit(,1)\n     1. priority 0\n            drop\n    goto_table:3\n 3. priority 1\n    output:1\n     >> skipping output to input port\n";
         assert_eq!(out, want);
     }

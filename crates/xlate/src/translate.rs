@@ -16,7 +16,7 @@ use crate::verdict::{Dependency, Effect, Trace, TranslationError, Verdict, Writt
 use base::{DpPort, DropReason};
 use dpif::DpAction;
 use flow::{Field, FlowKey, Reads, layout};
-use openflow::Action;
+use openflow::{Action, Nat};
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ pub(crate) fn nowhere(key: &FlowKey, error: TranslationError, trace: bool) -> Ve
         written: Vec::new(),
         error: Some(error),
         drop: Some(error.drop_reason()),
-        trace: trace.then(|| Box::new(Trace { nodes: Vec::new(), final_key: key.clone() })),
+        trace: trace.then(|| Box::new(Trace { nodes: Vec::new(), final_key: key.clone(), forks: Vec::new() })),
     }
 }
 
@@ -147,6 +147,14 @@ pub(crate) struct Xlate<'a> {
     pub(crate) hashed: bool,
     /// An MPLS label was popped that nobody has looked behind.
     pub(crate) was_mpls: bool,
+    /// The connection tracker has seen the packet, and its key tells so; `None` if that is for the key to say.
+    pub(crate) tracked: Option<bool>,
+    /// It may have translated addresses and ports that the packet has in the datapath.
+    pub(crate) translated: bool,
+    /// The translation that the `ct` in work asks for.
+    pub(crate) nat: Option<Box<Nat>>,
+    /// The next look-up is by the original direction of the packet's connection.
+    pub(crate) by_connection: bool,
     /// What was written to the key until now, as dependencies tell it; `None` if that has to be told anew.
     pub(crate) written: Option<Written>,
     /// What was written until any of the look-ups.
@@ -213,6 +221,10 @@ impl<'a> Xlate<'a> {
             freeze: None,
             hashed: key_is_hashed,
             was_mpls: false,
+            tracked: None,
+            translated: false,
+            nat: None,
+            by_connection: false,
             written: None,
             all_written: Vec::with_capacity(WORDS_WRITTEN_LIKELY),
             exit: false,
@@ -237,8 +249,8 @@ impl<'a> Xlate<'a> {
         } else {
             self.drop = None;
         }
-        let nodes = std::mem::take(&mut self.tracer).finish();
-        let trace = nodes.map(|nodes| Box::new(Trace { nodes, final_key: self.key.clone() }));
+        let (nodes, forks) = std::mem::take(&mut self.tracer).finish();
+        let trace = nodes.map(|nodes| Box::new(Trace { nodes, final_key: self.key.clone(), forks }));
         Verdict {
             actions: std::mem::take(&mut self.actions),
             reads: self.reads.take_order(),

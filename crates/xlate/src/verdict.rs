@@ -7,7 +7,7 @@ use crate::trace::Node;
 use base::{DropReason, MacAddr, PortNo};
 use dpif::DpAction;
 use flow::{FlowKey, FlowMask, Step, Steps};
-use openflow::FlowMod;
+use openflow::{FlowMod, Nat};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -39,6 +39,17 @@ pub struct Trace {
     pub nodes: Vec<Node>,
     /// The key after all actions.
     pub final_key: FlowKey,
+    /// Copies that come back from the connection tracker, in order.
+    pub forks: Vec<Fork>,
+}
+
+/// A copy of the packet that comes back from the connection tracker.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Fork {
+    /// Its key before the tracker has seen it, with the number under which it goes on, and the zone.
+    pub key: FlowKey,
+    /// What the tracker is to translate.
+    pub nat: Option<Nat>,
 }
 
 impl Verdict {
@@ -266,9 +277,6 @@ pub enum TranslationError {
     /// More MPLS labels than a key tells of.
     #[error("too many MPLS labels")]
     Labels,
-    /// An action that is not carried out.
-    #[error("{0} is not supported")]
-    Unsupported(&'static str),
     /// An action that packets of this type do not allow for.
     #[error("unsupported packet type")]
     PacketType,
@@ -285,7 +293,6 @@ impl TranslationError {
             Self::Recirculation => "No recirculation context",
             Self::Port => "unknown ingress port",
             Self::Labels => "Too many MPLS labels",
-            Self::Unsupported(_) => "unsupported action",
             Self::PacketType => "Unsupported packet type",
         }
     }
@@ -300,7 +307,6 @@ impl TranslationError {
             Self::Recirculation => DropReason::Recirculation,
             Self::Port => DropReason::NoPort,
             Self::Labels => DropReason::TooManyLabels,
-            Self::Unsupported(_) => DropReason::TranslationError,
             Self::PacketType => DropReason::NoEthernet,
         }
     }

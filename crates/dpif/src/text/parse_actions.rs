@@ -101,6 +101,8 @@ fn one(name: &str, body: Option<&str>, port: &dyn Fn(&str) -> Option<DpPort>) ->
         ("drop", None) => Some(DpAction::Drop(DropReason::Action)),
         ("pop_vlan", None) => Some(DpAction::PopVlan),
         ("trunc", Some(body)) => number(body).and_then(|len| u32::try_from(len).ok()).map(DpAction::Trunc),
+        ("ct", body) => super::ct::parse_ct(body.unwrap_or("")).map(|ct| DpAction::Ct(Arc::new(ct))),
+        ("ct_clear", None) => Some(DpAction::CtClear),
         ("meter", Some(body)) => {
             number(body).and_then(|id| u32::try_from(id).ok()).map(|id| DpAction::Meter(MeterId(id)))
         }
@@ -316,6 +318,7 @@ mod tests {
             "set(nsh(flags=2,ttl=4,spi=0x7,si=6)),set(ipv4(ttl=1)),set(nsh(c2=0x6/0x0000000f)),1",
             "meter(0),meter(4294967295),1",
             "sample(sample=100.0%,actions(1)),clone(drop)",
+            "ct,recirc(0x1),ct_clear,clone(ct(commit),1),ct(zone=65535),ct(nat)",
             "drop",
         ] {
             let actions = parse(text).unwrap();

@@ -313,6 +313,7 @@ impl Ofproto {
         check(&out.actions, &exactly, &Limits::new(version, 0))?;
         self.check_options(&out.actions)?;
         check_references(&out.actions, groups, meters)?;
+        switch.features.check_actions(&out.actions)?;
         Ok((key, packet))
     }
 

@@ -40,6 +40,11 @@ pub(crate) fn essence(actions: &[DpAction], key: &FlowKey, mask: &FlowMask) -> V
                 known.0[layout::MPLS01..].fill(0);
                 out.push(action.clone());
             }
+            DpAction::Ct(ct) if ct.nat.is_some() => {
+                // Addresses and ports may be others.
+                known.0[layout::IPV4..].fill(0);
+                out.push(action.clone());
+            }
             DpAction::PushVlan { .. } | DpAction::PopVlan => {
                 // Tags are not where they were.
                 known.0[layout::ETH_SRC] &= !0xffff;

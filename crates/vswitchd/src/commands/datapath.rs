@@ -3,8 +3,9 @@
 use super::dpctl::{FlowFormat, flow_line};
 use super::{all_bridges, dp_name, find_bridge, show};
 use crate::devices::Devices;
+use ofproto::features::Set;
 use ofproto::{Switch, show as texts};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use unixctl::{Commands, OutputFormat};
 
@@ -18,7 +19,41 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
             OutputFormat::Json => names.map(Value::from).collect::<Value>().into(),
         })
     });
+    show(commands, devices, ("dpif/show-dp-features", "bridge", 1..=1), |d, args, format| {
+        let (text, json) = switch_of(d, args)?.show_features();
+        Ok(in_format(format, text, json))
+    });
+
+    show(commands, devices, ("dpif/set-dp-features", "bridge", 1..=3), |d, args, format| {
+        let switch = switch_of(d, args)?;
+        let answer = match args {
+            [_, feature, value] => match switch.set_feature(feature, value) {
+                Set::Done => (String::new(), Value::Null),
+                Set::Refused(why) => (format!("{why}\n"), json!({"error": why})),
+            },
+            [_, rest @ ..] => {
+                let unknown =
+                    || ("Unexpected support field\n".to_owned(), json!({"error": "Unexpected support field"}));
+                switch.list_features(rest.first().map(String::as_str)).unwrap_or_else(unknown)
+            }
+            [] => (String::new(), Value::Null),
+        };
+        Ok(in_format(format, answer.0, answer.1))
+    });
     show(commands, devices, ("dpif/dump-flows", "[-m] [--names | --no-names] bridge", 1..=4), dump_flows);
+}
+
+/// The datapath of the bridge that the arguments begin with.
+fn switch_of(devices: &Devices, args: &[String]) -> Result<Arc<Switch>, String> {
+    let bridge = args.first().and_then(|name| find_bridge(devices, name)).ok_or("no such bridge")?;
+    bridge.switch().ok_or_else(|| "bridge is being removed".to_owned())
+}
+
+fn in_format(format: OutputFormat, text: String, json: Value) -> super::Shown {
+    match format {
+        OutputFormat::Text => text.into(),
+        OutputFormat::Json => json.into(),
+    }
 }
 
 fn dpif_show(devices: &Devices, format: OutputFormat) -> super::Shown {

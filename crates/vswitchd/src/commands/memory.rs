@@ -62,6 +62,7 @@ fn drop_name(reason: DropReason) -> &'static str {
         DropReason::NoEthernet => "datapath_drop_no_ethernet",
         DropReason::TooManyLabels => "drop_action_too_many_mpls_labels",
         DropReason::NoHeadroom => "datapath_drop_no_headroom",
+        DropReason::NoConntrack => "datapath_drop_no_conntrack",
     }
 }
 

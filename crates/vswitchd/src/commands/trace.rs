@@ -68,13 +68,20 @@ struct Request<'a> {
     /// A packet-out is refused if its actions do not fit its flow, as OpenFlow 1.1 and later do it.
     consistent: bool,
     payload: Vec<u8>,
+    ct_next: Vec<u32>,
     words: Vec<&'a str>,
 }
 
 impl<'a> Request<'a> {
     fn parse(args: &'a [String]) -> Result<Self, String> {
-        let mut request =
-            Self { names: false, generate: false, consistent: false, payload: vec![0; PAYLOAD_LEN], words: Vec::new() };
+        let mut request = Self {
+            names: false,
+            generate: false,
+            consistent: false,
+            payload: vec![0; PAYLOAD_LEN],
+            ct_next: Vec::new(),
+            words: Vec::new(),
+        };
         let mut args = args.iter().map(String::as_str);
         while let Some(arg) = args.next() {
             match arg {
@@ -82,9 +89,11 @@ impl<'a> Request<'a> {
                 "--no-names" => request.names = false,
                 "-generate" | "--generate" => request.generate = true,
                 "-consistent" | "--consistent" => request.consistent = true,
-                // What connection tracking would find, should the packet come through it again. No action leads there
-                // yet: there is nothing that one more state than needed could change.
-                "--ct-next" => connection_state(args.next().ok_or("Missing argument for option --ct-next")?)?,
+                // What connection tracking finds, each time that the packet comes back from it.
+                "--ct-next" => {
+                    let text = args.next().ok_or("Missing argument for option --ct-next")?;
+                    request.ct_next.push(connection_state(text)?);
+                }
                 "--l7" => {
                     let text = args.next().ok_or("Missing argument for option --l7")?;
                     request.payload = from_hex(text).ok_or("Invalid --l7 option")?;
@@ -135,7 +144,7 @@ impl<'a> Request<'a> {
             openflow::check(actions, &exactly, &limits).map_err(|e| format!("Bad actions: {}", e.name()))?;
         }
         let start = actions.map_or(Start::Tables, Start::Actions);
-        let traced = bridge.trace_from(&key, start, self.names)?;
+        let traced = bridge.trace_from(&key, start, self.names, &self.ct_next)?;
         if let Some(packet) = packet {
             bridge.side_effects(&key, start, packet);
         }
@@ -179,9 +188,9 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Checks a list of flags of connection tracking, between commas or blanks.
-fn connection_state(text: &str) -> Result<(), String> {
-    const NAMES: [&str; 8] = ["new", "est", "rel", "rpl", "inv", "trk", "snat", "dnat"];
+/// Reads a list of flags of connection tracking, between commas or blanks.
+fn connection_state(text: &str) -> Result<u32, String> {
+    const NAMES: [&str; 8] = ofproto::trace_ct::CT_STATES;
     let words: Vec<&str> = text.split([',', ' ']).filter(|flag| !flag.is_empty()).collect();
     if let Some(unknown) = words.iter().find(|flag| !NAMES.contains(flag)) {
         return Err(format!("{unknown}: unknown connection tracking state flag"));
@@ -197,7 +206,7 @@ fn connection_state(text: &str) -> Result<(), String> {
     } else if has("new") && has("rpl") {
         "\"new\" and \"rpy\" are mutually exclusive"
     } else {
-        return Ok(());
+        return Ok(NAMES.iter().enumerate().filter(|(_, name)| has(name)).fold(0, |state, (bit, _)| state | 1 << bit));
     };
     Err(format!("{}: invalid connection state: {wrong}", flags.join("|")))
 }

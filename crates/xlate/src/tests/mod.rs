@@ -3,6 +3,7 @@
 //! Here: the bridges that tests have in common, and random rules, actions and keys.
 
 mod cases;
+mod ct;
 mod limits;
 mod naive;
 mod properties;
@@ -15,7 +16,7 @@ use dpif::{DpAction, HashKind, MeterId};
 use flow::{Field, FlowKey, Match, OptionPlace, OptionTable, PlacedOption, TunOption, layout};
 use openflow::meter::MeterConfig;
 use openflow::switch::FragHandling;
-use openflow::{Action, Subfield};
+use openflow::{Action, Ct, CtZone, Subfield};
 use parking_lot::RwLock;
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -93,7 +94,7 @@ fn meters() -> Meters {
 
 /// The same, with groups and meters in the first.
 fn network_with(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, peer: &[Action]) -> Network {
-    let mut net = Network::default();
+    let mut net = Network { ct_clear: true, ..Network::default() };
     let mut of_first = Groups::default();
     groups.into_iter().for_each(|group| of_first.insert(group.id, Arc::new(group)));
     for id in 0..2u32 {
@@ -222,6 +223,9 @@ fn arb_action() -> impl Strategy<Value = Action> {
         1 => Just(Action::OutputReg { src: Subfield::whole(Field::Reg1), max_len: 0 }),
         1 => Just(Action::OutputTrunc { port: PortNo(2), max_len: 60 }),
         1 => Just(Action::Exit),
+        1 => Just(Action::CtClear),
+        1 => (1..4u8).prop_map(|t| Action::ResubmitCt { in_port: None, table: Some(t) }),
+        2 => (0..4u8, 0..8u8).prop_map(|(table, what)| ct(table, what)),
         1 => Just(Action::WriteActions(vec![output(PortNo(2)), Action::PopVlan])),
         1 => Just(Action::WriteActions(vec![Action::SetEthDst(MacAddr([2, 7, 7, 7, 7, 7])), output(PortNo(4))])),
     ];
@@ -229,6 +233,23 @@ fn arb_action() -> impl Strategy<Value = Action> {
         8 => leaf.clone(),
         1 => prop::collection::vec(leaf, 1..4).prop_map(Action::Clone),
     ]
+}
+
+/// A `ct`: with a copy that goes on in `table`, unless that is 0; the bits of `what` say what else.
+fn ct(table: u8, what: u8) -> Action {
+    let reg1 = Subfield { field: Field::Reg1, offset: 0, n_bits: 16 };
+    let from = |field| Subfield { field, offset: 0, n_bits: 8 };
+    let mut exec = Vec::new();
+    if what & 1 != 0 {
+        exec.push(Action::SetField { field: Field::CtMark, value: 1, mask: 0x3 });
+    }
+    if what & 2 != 0 {
+        let dst = Subfield { field: Field::CtLabel, offset: 64, n_bits: 8 };
+        exec.push(Action::RegMove { src: from(Field::EthSrc), dst });
+    }
+    let zone = if what & 4 != 0 { CtZone::Field(reg1) } else { CtZone::Immediate((what & 1).into()) };
+    let table = (table > 0).then_some(table);
+    Action::Ct(Box::new(Ct { commit: !exec.is_empty(), zone, table, exec, ..Ct::default() }))
 }
 
 fn arb_rules() -> impl Strategy<Value = Vec<(u8, Match, u16, Vec<Action>)>> {

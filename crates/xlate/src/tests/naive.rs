@@ -1,8 +1,9 @@
 //! A twin of `translate` that is as simple as can be: tables one rule after the other, each action at once.
 
 use super::*;
-use openflow::GroupKind;
+use crate::ct::{connection_bits, exchange};
 use openflow::group::Bucket;
+use openflow::{Ct, CtZone, GroupKind};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +12,12 @@ pub(super) fn for_naive(mut rules: Vec<(u8, Match, u16, Vec<Action>)>) -> Vec<(u
     fn filter(actions: &mut Vec<Action>, table: u8) {
         actions.retain_mut(|a| match a {
             Action::Output { port: PortNo::NORMAL | PortNo::CONTROLLER, .. } | Action::OutputTrunc { .. } => false,
-            Action::Resubmit { table: t, .. } => {
+            Action::Resubmit { table: t, .. } | Action::ResubmitCt { table: t, .. } => {
                 *t = t.map(|t| t + table);
+                true
+            }
+            Action::Ct(ct) => {
+                ct.table = ct.table.map(|t| t + table);
                 true
             }
             Action::Clone(inner) => {
@@ -159,6 +164,9 @@ pub(super) fn execute(net: Option<&Network>, actions: &[DpAction], wire: &mut Wi
             DpAction::Recirc(id) => match net {
                 Some(net) => {
                     let mut again = Wire { key: packet_part(&wire.key), ..wire.clone() };
+                    for word in layout::CONJ_CTMARK..layout::ETH_DST {
+                        again.key.0[word] = wire.key.0[word] & connection_bits(word);
+                    }
                     again.key.set_in_port(wire.key.in_port());
                     again.key.set(Field::DpHash, wire.key.get(Field::DpHash));
                     again.key.set(Field::RecircId, (*id).into());
@@ -167,10 +175,46 @@ pub(super) fn execute(net: Option<&Network>, actions: &[DpAction], wire: &mut Wi
                 }
                 None => out.push(wire.sent(u32::MAX - 1)),
             },
+            DpAction::Ct(ct) => track(&mut wire.key, ct.zone, ct.mark, ct.label),
+            DpAction::CtClear => forget(&mut wire.key),
             // (Meters let everything pass here.)
             DpAction::Trunc(_) | DpAction::Drop(_) | DpAction::Meter(_) => {}
             other => panic!("no rule of these tests asks for {other:?}"),
         }
+    }
+}
+
+/// What there is of connections in these tests: each packet's own, which begins the other way round.
+fn track(key: &mut FlowKey, zone: u16, mark: Option<(u32, u32)>, label: Option<(u128, u128)>) {
+    forget(key);
+    let is_ip = [0x800, 0x86dd].contains(&key.eth_type());
+    let state = match () {
+        () if !is_ip => 0x30,
+        () if key.get(Field::Ipv4Src) & 1 == 0 => 0x22,
+        () => 0x2a,
+    };
+    key.set(Field::CtState, state);
+    key.set(Field::CtZone, zone.into());
+    key.set(Field::CtMark, mark.map_or(0, |(value, mask)| (value & mask).into()));
+    key.set(Field::CtLabel, label.map_or(0, |(value, mask)| value & mask));
+    if is_ip {
+        for (to, from) in [
+            (Field::CtNwProto, Field::IpProto),
+            (Field::CtNwSrc, Field::Ipv4Dst),
+            (Field::CtNwDst, Field::Ipv4Src),
+            (Field::CtIpv6Src, Field::Ipv6Dst),
+            (Field::CtIpv6Dst, Field::Ipv6Src),
+            (Field::CtTpSrc, Field::TcpDst),
+            (Field::CtTpDst, Field::TcpSrc),
+        ] {
+            key.set(to, key.get(from));
+        }
+    }
+}
+
+fn forget(key: &mut FlowKey) {
+    for word in layout::CONJ_CTMARK..layout::ETH_DST {
+        key.0[word] &= !connection_bits(word);
     }
 }
 
@@ -250,6 +294,40 @@ impl<'a> Naive<'a> {
             best(&packet)
         });
         second.chain(first).next().map(|(.., actions)| &actions[..])
+    }
+
+    /// Has a copy of the packet tracked, and looked up in a table if that is asked for.
+    fn ct(&mut self, ct: &Ct) {
+        let zone = match ct.zone {
+            CtZone::Immediate(zone) => zone,
+            CtZone::Field(part) => (self.at.key.get(part.field) & part.mask()) as u16,
+        };
+        let mut copy = Naive { rules: self.rules, groups: self.groups, at: self.at.clone(), ..Naive::new() };
+        let (mut mark, mut label) = (0, 0);
+        for action in &ct.exec {
+            let (field, mask) = match action {
+                Action::SetField { field, mask, .. } => (*field, *mask),
+                Action::RegMove { dst, .. } => (dst.field, dst.mask()),
+                other => panic!("{other:?} in ct"),
+            };
+            copy.action(action);
+            if field == Field::CtMark {
+                mark |= mask as u32;
+            } else {
+                label |= mask;
+            }
+        }
+        if let Some(table) = ct.table {
+            let key = &mut copy.at.key;
+            let values = (key.get(Field::CtMark) as u32, key.get(Field::CtLabel));
+            track(key, zone, Some((values.0, mark)), Some((values.1, label)));
+            (copy.stack, copy.set, copy.left) = (self.stack.clone(), self.set.clone(), self.left);
+            copy.table(table);
+            copy.action_set();
+            self.out.append(&mut copy.out);
+            self.left = copy.left;
+        }
+        forget(&mut self.at.key);
     }
 
     fn group(&mut self, id: u32) {
@@ -373,6 +451,20 @@ impl<'a> Naive<'a> {
             }
             Action::DeleteField(field) => _ = self.at.options.remove(field),
             Action::Resubmit { table, .. } => self.table(table.expect("tables are named")),
+            Action::ResubmitCt { table, .. } if is_ip && key.get(Field::CtNwProto) != 0 => {
+                let saved = key.clone();
+                exchange(key, is_ipv4);
+                let actions = self.find(table.expect("tables are named"));
+                self.at.key = saved;
+                self.left = self.left.saturating_sub(1);
+                if self.left == 0 {
+                    self.exit = true;
+                } else if let Some(actions) = actions {
+                    self.actions(actions);
+                }
+            }
+            Action::Ct(ct) => self.ct(ct),
+            Action::CtClear => forget(key),
             Action::Clone(inner) => {
                 let saved = (self.at.clone(), self.stack.clone(), self.set.clone());
                 self.actions(inner);

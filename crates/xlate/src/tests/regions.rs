@@ -97,7 +97,7 @@ fn value(rng: &mut Rng, field: Field) -> u128 {
 }
 
 /// A packet of Ethernet type `eth` (any, if `None`), on port 1 to 4.
-fn packet(rng: &mut Rng, eth: Option<u16>) -> FlowKey {
+pub(super) fn packet(rng: &mut Rng, eth: Option<u16>) -> FlowKey {
     let eth = eth.unwrap_or_else(|| pick(rng, &[0x800, 0x800, 0x86dd, 0x86dd, 0x806, 0x88b5]));
     let mut key = FlowKey::ZERO;
     key.set(Field::EthType, eth.into());
@@ -182,8 +182,21 @@ fn random_match(rng: &mut Rng) -> Match {
     if rng.below(4) == 0 {
         m.set_option(option(rng));
     }
+    if rng.below(4) == 0 {
+        let (state, mask) = pick(rng, &STATES);
+        m.set_masked(Field::CtState, state, mask);
+        match rng.below(4) {
+            0 => m.set(Field::CtMark, 1),
+            1 => m.set(Field::CtZone, 1),
+            2 => m.set_masked(Field::CtNwSrc, value(rng, Field::Ipv4Dst), 0xffff_0000),
+            _ => {}
+        }
+    }
     m
 }
+
+/// What rules match of `ct_state`.
+const STATES: [(u128, u128); 5] = [(0x20, 0x20), (0x22, 0x22), (0x20, 0x28), (0x30, 0x30), (0, 0x20)];
 
 /// Tables 0 to 3 with rules, and groups 1 to 4, as random as they can be for the twin (`exact`), or with NORMAL,
 /// controllers and selections as well.
@@ -205,7 +218,7 @@ const HASH_FIELDS: [HashFields; 7] = [
 
 fn actions(rng: &mut Rng, table: u8, exact: bool) -> Vec<Action> {
     let l4 = |rng: &mut Rng| rng.below(9) as u16;
-    let one = |rng: &mut Rng| match rng.below(30) {
+    let one = |rng: &mut Rng| match rng.below(34) {
         26 => Action::SetTunOption(Box::new(option(rng))),
         27 => Action::DeleteField(OPTIONS[rng.below(3) as usize].0),
         28 => {
@@ -245,6 +258,10 @@ fn actions(rng: &mut Rng, table: u8, exact: bool) -> Vec<Action> {
         })),
         25 if !exact => Action::CheckPktLarger { len: 100, dst: Subfield { field: Field::Reg1, offset: 1, n_bits: 1 } },
         22 if !exact => Action::Meter(1 + rng.below(3) as u32),
+        30 => ct(0, rng.below(8) as u8),
+        31 => ct(table + 1 + rng.below(2) as u8, rng.below(8) as u8),
+        32 => Action::CtClear,
+        33 => Action::ResubmitCt { in_port: None, table: Some(table + 1) },
         21 if !exact => Action::Resubmit { in_port: Some(PortNo(2)), table: Some(table + 1) },
         _ => Action::WriteActions(vec![pick(rng, &[output(PortNo(2)), output(PortNo(4))].each_ref()).clone()]),
     };
@@ -321,7 +338,7 @@ fn group(rng: &mut Rng, id: u32, exact: bool) -> Group {
 }
 
 impl World {
-    fn new(rng: &mut Rng, exact: bool) -> Self {
+    pub(super) fn new(rng: &mut Rng, exact: bool) -> Self {
         let mut rules = Vec::new();
         for i in 0..2 + rng.below(14) {
             let table = rng.below(3) as u8;
@@ -346,7 +363,7 @@ impl World {
         Self { rules, groups: (1..5).map(|id| group(rng, id, exact)).collect(), fragments }
     }
 
-    fn network(&self) -> Network {
+    pub(super) fn network(&self) -> Network {
         let copy = |g: &Group| Group {
             buckets: g.buckets.clone(),
             properties: g.properties.clone(),
@@ -371,7 +388,7 @@ impl World {
 }
 
 /// Another packet of the region: what was not read is as in some other packet.
-fn in_region(rng: &mut Rng, key: &FlowKey, mask: &FlowKey) -> Option<FlowKey> {
+pub(super) fn in_region(rng: &mut Rng, key: &FlowKey, mask: &FlowKey) -> Option<FlowKey> {
     let mut other = packet(rng, Some(key.eth_type()));
     if rng.below(3) == 0 {
         // Of the same protocol, and so with the same headers.
@@ -511,7 +528,11 @@ tally::proptest! {
 
 /// Whether a dependency of `verdict` says that this rule may be what its look-up finds.
 fn is_named(verdict: &Verdict, d: &Dependency, key: &FlowKey, (table, priority, m): (u8, u16, &Match)) -> bool {
-    let Dependency::Lookup(lookup) = d else { return false };
+    let lookup = match d {
+        Dependency::Lookup(lookup) => lookup,
+        Dependency::Table { bridge, table: all } => return (*bridge, *all) == (0, table),
+        _ => return false,
+    };
     if (lookup.bridge, lookup.table) != (0, table) || lookup.found.is_some_and(|found| found > priority.into()) {
         return false;
     }

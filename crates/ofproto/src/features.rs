@@ -1,0 +1,396 @@
+//! What the datapath can do, as `dpif/show-dp-features` tells it, and what is refused because it cannot.
+//!
+//! Nobody asks our datapath: what it can is known, but for connections, which it does not track yet. On a datapath for
+//! tests they are taken as if it did, so that tables can be traced.
+
+use flow::{Field, Match};
+use openflow::{Action, CtZone, OfpError};
+use serde_json::{Value as Json, json};
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Something about connections that a datapath can, or cannot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Ct {
+    /// `ct_state`, and the action.
+    State,
+    /// Zones other than 0.
+    Zone,
+    /// `ct_mark`.
+    Mark,
+    /// `ct_label`.
+    Label,
+    /// Translation of addresses.
+    Nat,
+    /// The original direction of IPv4 connections; `force` goes with it.
+    Tuple,
+    /// The same of IPv6.
+    Tuple6,
+    /// `ct_clear`.
+    Clear,
+    /// Messages about connections can be chosen.
+    EventMask,
+    /// Timeout policies.
+    Timeout,
+    /// `nat` with an address of zeros.
+    ZeroSnat,
+}
+
+impl Ct {
+    const fn bit(self) -> u32 {
+        1 << self as u8
+    }
+}
+
+/// What is there on a datapath that tracks no connections.
+const UNTRACKED: u32 = Ct::Clear.bit();
+/// What is there on one that is to be taken as if it did. There are no timeout policies.
+const AS_IF: u32 = (Ct::ZeroSnat.bit() * 2 - 1) & !Ct::Timeout.bit();
+
+#[derive(Clone, Copy)]
+enum Value {
+    Has(bool),
+    Number(u64),
+    /// The VLAN tags that are looked at.
+    Vlans,
+    Ct(Ct),
+}
+
+/// Name for commands, title, value; in the order in which they are shown.
+const FEATURES: [(&str, &str, Value); 26] = [
+    ("masked_set_action", "Masked set action", Value::Has(true)),
+    ("tnl_push_pop", "Tunnel push pop", Value::Has(false)),
+    ("ufid", "Ufid", Value::Has(true)),
+    ("trunc", "Truncate action", Value::Has(true)),
+    ("clone", "Clone action", Value::Has(true)),
+    ("sample_nesting", "Sample nesting", Value::Number(10)),
+    ("ct_eventmask", "Conntrack eventmask", Value::Ct(Ct::EventMask)),
+    ("ct_clear", "Conntrack clear", Value::Ct(Ct::Clear)),
+    ("max_hash_alg", "Max dp_hash algorithm", Value::Number(1)),
+    ("check_pkt_len", "Check pkt length action", Value::Has(true)),
+    ("ct_timeout", "Conntrack timeout policy", Value::Ct(Ct::Timeout)),
+    ("explicit_drop_action", "Explicit Drop action", Value::Has(true)),
+    ("lb_output_action", "Optimized Balance TCP mode", Value::Has(false)),
+    ("ct_zero_snat", "Conntrack all-zero IP SNAT", Value::Ct(Ct::ZeroSnat)),
+    ("add_mpls", "MPLS Label add", Value::Has(true)),
+    ("max_vlan_headers", "Max VLAN headers", Value::Vlans),
+    ("max_mpls_depth", "Max MPLS depth", Value::Number(3)),
+    ("recirc", "Recirc", Value::Has(true)),
+    ("ct_state", "CT state", Value::Ct(Ct::State)),
+    ("ct_zone", "CT zone", Value::Ct(Ct::Zone)),
+    ("ct_mark", "CT mark", Value::Ct(Ct::Mark)),
+    ("ct_label", "CT label", Value::Ct(Ct::Label)),
+    ("ct_state_nat", "CT state NAT", Value::Ct(Ct::Nat)),
+    ("ct_orig_tuple", "CT orig tuple", Value::Ct(Ct::Tuple)),
+    ("ct_orig_tuple6", "CT orig tuple for IPv6", Value::Ct(Ct::Tuple6)),
+    ("nd_ext", "IPv6 ND Extension", Value::Has(true)),
+];
+
+/// What one datapath can, and what of that is used: that is to be less, if somebody says so.
+#[derive(Debug)]
+pub(crate) struct Features {
+    there: AtomicU32,
+    used: AtomicU32,
+}
+
+impl Default for Features {
+    fn default() -> Self {
+        Self { there: UNTRACKED.into(), used: UNTRACKED.into() }
+    }
+}
+
+/// The answer to `dpif/set-dp-features`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Set {
+    /// It was set: translations are to be made again.
+    Done,
+    /// Nothing was, and this is why.
+    Refused(String),
+}
+
+impl Features {
+    /// Connections are taken as if they were tracked.
+    pub(crate) fn pretend(&self) {
+        self.there.store(AS_IF, Ordering::Relaxed);
+        self.used.store(AS_IF, Ordering::Relaxed);
+    }
+
+    pub(crate) fn uses(&self, what: Ct) -> bool {
+        self.used.load(Ordering::Relaxed) & what.bit() != 0
+    }
+
+    /// What is there, and what is used of it.
+    fn values(&self, value: Value, vlans: usize) -> [Json; 2] {
+        match value {
+            Value::Has(there) => [there.into(), there.into()],
+            Value::Number(n) => [n.into(), n.into()],
+            Value::Vlans => [vlans.into(), vlans.into()],
+            Value::Ct(what) => {
+                [&self.there, &self.used].map(|set| (set.load(Ordering::Relaxed) & what.bit() != 0).into())
+            }
+        }
+    }
+
+    /// Titles with what is there, one a line.
+    pub(crate) fn show(&self, vlans: usize) -> String {
+        let mut out = String::new();
+        for (_, title, value) in FEATURES {
+            let [there, _] = self.values(value, vlans);
+            let there = there.as_bool().map_or(there.to_string(), |has| if has { "Yes" } else { "No" }.to_owned());
+            let _ = writeln!(out, "{title}: {there}");
+        }
+        out
+    }
+
+    /// Names with what is there.
+    pub(crate) fn show_json(&self, vlans: usize) -> Json {
+        let members = FEATURES.iter().map(|(name, _, value)| {
+            let [there, _] = self.values(*value, vlans);
+            ((*name).to_owned(), there)
+        });
+        Json::Object(members.collect())
+    }
+
+    /// One, or all, with what is used and what is there; `None` if there is none of this name.
+    pub(crate) fn list(&self, name: Option<&str>, vlans: usize) -> Option<String> {
+        let mut out = String::new();
+        for (_, (known, title, value)) in named(name)? {
+            let [there, used] = self.values(value, vlans);
+            let _ = writeln!(out, "{known} ({title}) : [run time]:{used}, [boot time]:{there}");
+        }
+        Some(out)
+    }
+
+    /// The same as an object.
+    pub(crate) fn list_json(&self, name: Option<&str>, vlans: usize) -> Option<Json> {
+        let members = named(name)?.map(|(_, (known, _, value))| {
+            let [there, used] = self.values(value, vlans);
+            (known.to_owned(), json!({"run-time": used, "boot-time": there}))
+        });
+        Some(Json::Object(members.collect()))
+    }
+
+    /// Uses something, or no more.
+    pub(crate) fn set(&self, name: &str, text: &str) -> Set {
+        let refused = |why: &str| Set::Refused(why.to_owned());
+        let Some((_, _, value)) = FEATURES.iter().find(|(known, ..)| *known == name) else {
+            return refused("Unexpected support field");
+        };
+        let on = match text.to_ascii_lowercase().as_str() {
+            "true" => Some(true),
+            "false" => Some(false),
+            _ => None,
+        };
+        match (*value, on) {
+            (Value::Has(_) | Value::Ct(_), None) => refused("Boolean value expected"),
+            (Value::Ct(what), Some(on)) => {
+                if on && self.there.load(Ordering::Relaxed) & what.bit() == 0 {
+                    // (Spelled as scripts know it.)
+                    return refused("Can not enable features not supported by the datapth");
+                }
+                if on {
+                    self.used.fetch_or(what.bit(), Ordering::Relaxed);
+                } else {
+                    self.used.fetch_and(!what.bit(), Ordering::Relaxed);
+                }
+                Set::Done
+            }
+            (Value::Has(there), Some(on)) if there == on => Set::Done,
+            (Value::Has(false), Some(_)) => refused("Can not enable features not supported by the datapth"),
+            (Value::Number(_) | Value::Vlans, _) if text.parse::<u64>().is_err() => refused("Integer number expected"),
+            (Value::Number(there), _) if text.parse().is_ok_and(|n: u64| n == there) => Set::Done,
+            (Value::Number(there), _) if text.parse().is_ok_and(|n: u64| n > there) => {
+                refused("Can not set value beyond the datapath capability")
+            }
+            _ => Set::Refused(format!("{name} can not be changed: the datapath is always used with it as it is")),
+        }
+    }
+
+    /// Whether flows with this match can be.
+    ///
+    /// Errors: `NXBMC_CT_DATAPATH_SUPPORT`.
+    pub(crate) fn check_match(&self, matching: &Match) -> Result<(), OfpError> {
+        /// `ct_state` with `snat` or `dnat`.
+        const TRANSLATED: u128 = 0xc0;
+        if [Ct::State, Ct::Zone, Ct::Mark, Ct::Label, Ct::Nat, Ct::Tuple, Ct::Tuple6]
+            .iter()
+            .all(|what| self.uses(*what))
+        {
+            return Ok(());
+        }
+        let mask = matching.mask();
+        let matches = |fields: &[Field]| fields.iter().any(|field| mask.get(*field) != 0);
+        let lacks = |what: Ct| !self.uses(what);
+        let refused = lacks(Ct::State) && matches(&[Field::CtState])
+            || lacks(Ct::Nat) && mask.get(Field::CtState) & TRANSLATED != 0
+            || lacks(Ct::Zone) && matches(&[Field::CtZone])
+            || lacks(Ct::Mark) && matches(&[Field::CtMark])
+            || lacks(Ct::Label) && matches(&[Field::CtLabel])
+            || lacks(Ct::Tuple) && lacks(Ct::Tuple6) && matches(&[Field::CtNwProto, Field::CtTpSrc, Field::CtTpDst])
+            || lacks(Ct::Tuple) && matches(&[Field::CtNwSrc, Field::CtNwDst])
+            || lacks(Ct::Tuple6) && matches(&[Field::CtIpv6Src, Field::CtIpv6Dst]);
+        if refused { Err(OfpError::NxbmcCtDatapathSupport) } else { Ok(()) }
+    }
+
+    /// Whether these actions can be carried out. If not, it is logged what the datapath lacks.
+    ///
+    /// Errors: `NXBAC_CT_DATAPATH_SUPPORT`.
+    pub(crate) fn check_actions(&self, actions: &[Action]) -> Result<(), OfpError> {
+        match self.lacking(actions) {
+            None => Ok(()),
+            Some((action, what)) => {
+                tracing::warn!(
+                    target: "ofproto_dpif",
+                    "Rejecting {action} action because datapath does not support {what}"
+                );
+                Err(OfpError::NxbacCtDatapathSupport)
+            }
+        }
+    }
+
+    fn lacking(&self, actions: &[Action]) -> Option<(&'static str, &'static str)> {
+        actions.iter().find_map(|action| match action {
+            Action::Clone(inner) | Action::WriteActions(inner) => self.lacking(inner),
+            Action::ResubmitCt { .. } if !self.uses(Ct::Tuple) => Some(("resubmit", "ct original direction tuple")),
+            Action::Ct(_) if !self.uses(Ct::State) => Some(("ct", "ct action")),
+            Action::Ct(ct) if ct.zone != CtZone::Immediate(0) && !self.uses(Ct::Zone) => Some(("ct", "ct zones")),
+            Action::Ct(ct) if ct.force && !self.uses(Ct::Tuple) => Some(("ct", "force commit")),
+            Action::Ct(ct) => ct.exec.iter().find_map(|action| match action {
+                Action::Nat(_) if !self.uses(Ct::Nat) => Some(("ct", "nat")),
+                action => {
+                    let dst = match action {
+                        Action::SetField { field, .. } => Some(*field),
+                        Action::RegLoad { dst, .. } | Action::RegMove { dst, .. } => Some(dst.field),
+                        _ => None,
+                    };
+                    let lacks = dst == Some(Field::CtMark) && !self.uses(Ct::Mark)
+                        || dst == Some(Field::CtLabel) && !self.uses(Ct::Label);
+                    lacks.then_some(("ct", "setting mark and/or label"))
+                }
+            }),
+            _ => None,
+        })
+    }
+}
+
+type Named = (&'static str, &'static str, Value);
+
+/// The feature of this name, or all of them in the order in which Open vSwitch lists them.
+fn named(name: Option<&str>) -> Option<impl Iterator<Item = (usize, Named)>> {
+    let mut all: Vec<(usize, Named)> = FEATURES.into_iter().enumerate().collect();
+    match name {
+        Some(name) => all.retain(|(_, (known, ..))| *known == name),
+        None => all.sort_by_key(|(i, _)| LISTED.iter().position(|listed| listed == i)),
+    }
+    (!all.is_empty()).then(|| all.into_iter())
+}
+
+/// Features by their place in [`FEATURES`], in the order of the list.
+const LISTED: [usize; 26] =
+    [5, 4, 2, 12, 25, 23, 1, 6, 18, 13, 7, 15, 17, 21, 8, 14, 22, 10, 11, 20, 24, 16, 0, 9, 19, 3];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lacking(features: &Features, actions: &str) -> Option<OfpError> {
+        let actions = openflow::parse_actions(actions, &flow::text::NoNames).expect("actions");
+        features.check_actions(&actions).err()
+    }
+
+    fn refused(features: &Features, matching: &str) -> Option<OfpError> {
+        let matching = openflow::parse_flow(
+            &format!("{matching},actions=drop"),
+            openflow::FlowModCommand::Add,
+            &flow::text::NoNames,
+        );
+        let matching = matching.expect("a flow").flow_mod.matching;
+        features.check_match(&matching).err()
+    }
+
+    #[test]
+    fn every_feature_is_listed_once() {
+        let mut places = LISTED;
+        places.sort_unstable();
+        assert!(places.iter().enumerate().all(|(i, place)| i == *place));
+        let features = Features::default();
+        let list = features.list(None, 1).expect("all");
+        assert!(
+            list.starts_with("sample_nesting (Sample nesting) : [run time]:10, [boot time]:10\nclone (Clone action)")
+        );
+        assert!(list.ends_with("trunc (Truncate action) : [run time]:true, [boot time]:true\n"));
+        assert_eq!(features.list(Some("bogus"), 1), None);
+        let shown = features.show(1);
+        assert!(shown.starts_with("Masked set action: Yes\nTunnel push pop: No\n"), "{shown}");
+        assert!(shown.contains("\nConntrack clear: Yes\n") && shown.contains("\nMax VLAN headers: 1\n"));
+        assert!(shown.contains("\nCT state: No\nCT zone: No\nCT mark: No\nCT label: No\nCT state NAT: No\n"));
+        assert_eq!(features.show_json(1)["ct_state"], json!(false));
+        assert_eq!(
+            features.list_json(Some("sample_nesting"), 1),
+            Some(json!({"sample_nesting": {"run-time": 10, "boot-time": 10}}))
+        );
+    }
+
+    #[test]
+    fn what_is_set() {
+        let features = Features::default();
+        let why = |name, value| match features.set(name, value) {
+            Set::Done => String::new(),
+            Set::Refused(why) => why,
+        };
+        assert_eq!(why("bogus", "true"), "Unexpected support field");
+        assert_eq!(why("ct_state", "7"), "Boolean value expected");
+        assert_eq!(why("ct_state", "true"), "Can not enable features not supported by the datapth");
+        assert_eq!(why("max_mpls_depth", "x"), "Integer number expected");
+        assert_eq!(why("max_mpls_depth", "4"), "Can not set value beyond the datapath capability");
+        assert_eq!(why("recirc", "false"), "recirc can not be changed: the datapath is always used with it as it is");
+        features.pretend();
+        assert_eq!(why("ct_state", "false"), "");
+        assert_eq!(
+            features.list(Some("ct_state"), 1).as_deref(),
+            Some("ct_state (CT state) : [run time]:false, [boot time]:true\n")
+        );
+        assert_eq!(why("ct_state", "TRUE"), "");
+        assert!(features.uses(Ct::State));
+    }
+
+    #[test]
+    fn what_is_refused() {
+        const ACTION: Option<OfpError> = Some(OfpError::NxbacCtDatapathSupport);
+        const MATCH: Option<OfpError> = Some(OfpError::NxbmcCtDatapathSupport);
+        let features = Features::default();
+        for actions in ["ct(commit)", "clone(1,ct(table=1))", "resubmit(,1,ct)"] {
+            assert_eq!(lacking(&features, actions), ACTION, "{actions}");
+        }
+        for matching in ["ct_state=+trk", "ct_mark=1", "ct_zone=0", "ct_label=0x1/0x1"] {
+            assert_eq!(refused(&features, matching), MATCH, "{matching}");
+        }
+        assert_eq!(lacking(&features, "ct_clear,move:NXM_NX_CT_MARK[]->NXM_NX_REG0[]"), None);
+        assert_eq!(refused(&features, "ip,reg0=1"), None);
+        features.pretend();
+        let with = |what: &str, value: &str| assert_eq!(features.set(what, value), Set::Done);
+        for (what, actions, matching) in [
+            ("ct_zone", "ct(zone=1)", "ct_zone=1"),
+            ("ct_zone", "ct(zone=NXM_NX_REG0[0..15])", "ct_zone=0"),
+            ("ct_mark", "ct(commit,exec(set_field:1->ct_mark))", "ct_mark=1"),
+            ("ct_label", "ct(commit,exec(load:1->ct_label[0..5]))", "ct_label=1"),
+            ("ct_state_nat", "ct(nat)", "ct_state=+trk-snat"),
+            ("ct_orig_tuple", "ct(commit,force)", "ip,ct_state=+trk+est,ct_nw_src=1.1.1.1"),
+            ("ct_orig_tuple", "resubmit(,1,ct)", "ip,ct_state=+trk+est,ct_nw_dst=1.1.1.1"),
+        ] {
+            assert_eq!((lacking(&features, actions), refused(&features, matching)), (None, None), "{actions}");
+            with(what, "false");
+            assert_eq!((lacking(&features, actions), refused(&features, matching)), (ACTION, MATCH), "{actions}");
+            with(what, "true");
+        }
+        with("ct_orig_tuple6", "false");
+        assert_eq!(refused(&features, "ipv6,ct_state=+trk+est,ct_ipv6_src=1::1"), MATCH);
+        let ports = "ip,ct_state=+trk+est,ct_nw_proto=6,ct_tp_src=1";
+        assert_eq!(refused(&features, ports), None);
+        with("ct_orig_tuple", "false");
+        assert_eq!(refused(&features, ports), MATCH);
+        with("ct_zone", "false");
+        assert_eq!(lacking(&features, "ct(commit)"), None);
+    }
+}

@@ -1,0 +1,63 @@
+//! `dpctl/`: connections. The datapath tracks none: lists are empty, there is nothing to forget, and what would have to be
+//! set is not there.
+
+use super::{is_dp, show};
+use crate::devices::Devices;
+use serde_json::json;
+use std::sync::Arc;
+use unixctl::{Commands, OutputFormat};
+
+pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
+    show(commands, devices, ("dpctl/dump-conntrack", "[-m] [-s] [dp] [zone=N]", 0..=4), |d, args, format| {
+        let args: Vec<_> = args.iter().filter(|arg| !matches!(arg.as_str(), "-m" | "-s")).cloned().collect();
+        check(d, &args, 0)?;
+        Ok(answer(format, "", json!([])))
+    });
+    let usage = "[dp] [zone=N] [ct-orig-tuple] [ct-reply-tuple]";
+    show(commands, devices, ("dpctl/flush-conntrack", usage, 0..=4), |d, args, format| {
+        check(d, args, 2)?;
+        Ok(answer(format, "", json!(null)))
+    });
+    show(commands, devices, ("dpctl/ct-get-nconns", "[dp]", 0..=1), |d, args, format| {
+        check(d, args, 0)?;
+        Ok(answer(format, "0\n", json!(0)))
+    });
+    show(commands, devices, ("dpctl/ct-stats-show", "[dp] [zone=N]", 0..=2), |d, args, format| {
+        check(d, args, 0)?;
+        Ok(answer(format, "Connections Stats:\n    Total: 0\n", json!({"total": 0})))
+    });
+    show(commands, devices, ("dpctl/ct-get-maxconns", "[dp]", 0..=1), |d, args, _| {
+        check(d, args, 0)?;
+        Err("ovs-vswitchd: maxconns could not be retrieved (Operation not supported)\n".to_owned())
+    });
+}
+
+fn answer(format: OutputFormat, text: &str, json: serde_json::Value) -> super::Shown {
+    match format {
+        OutputFormat::Text => text.to_owned().into(),
+        OutputFormat::Json => json.into(),
+    }
+}
+
+/// Checks the name of a datapath, if one is given, a zone, and that no more than `tuples` words follow.
+fn check(devices: &Devices, args: &[String], tuples: usize) -> Result<(), String> {
+    let mut args = args;
+    if let [name, rest @ ..] = args
+        && name.contains('@')
+    {
+        if !devices.datapaths().iter().any(|(kind, _)| is_dp(name, kind)) {
+            return Err(format!("ovs-vswitchd: opening datapath {name} failed (No such device)\n"));
+        }
+        args = rest;
+    }
+    if let [zone, rest @ ..] = args
+        && let Some(number) = zone.strip_prefix("zone=")
+    {
+        number.parse::<u16>().map_err(|_| "ovs-vswitchd: failed to parse zone (Invalid argument)\n".to_owned())?;
+        args = rest;
+    }
+    match args.get(tuples) {
+        Some(word) => Err(format!("ovs-vswitchd: {word}: unexpected argument (Invalid argument)\n")),
+        None => Ok(()),
+    }
+}

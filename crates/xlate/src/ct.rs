@@ -1,0 +1,265 @@
+//! Connection tracking: `ct`, `nat` in it, `ct_clear`, and look-ups by a connection's original direction (ovs-actions(7)).
+//!
+//! The tracker is the datapath's. `ct` becomes one of its actions; with `table=N` a copy of the packet comes back behind
+//! that with what is known of its connection in its key, and goes on in table N ([`crate::freeze`]). To what stands behind
+//! `ct` in the list, nothing is known of a connection: the fields are zero from there on.
+
+use crate::freeze::Frozen;
+use crate::trace::Kind;
+use crate::translate::Xlate;
+use crate::verdict::{Dependency, Fork, TranslationError};
+use base::PortNo;
+use dpif::{Commit, DpAction, NatKind, NatRange};
+use flow::{Field, FlowKey, FlowMask, Prereq, Reads, Step, layout};
+use openflow::{ALG_FTP, ALG_TFTP, Action, Ct, CtZone, Nat, NatAddresses};
+use std::sync::Arc;
+
+/// `ct_state=+trk`.
+const TRACKED: u128 = 0x20;
+
+/// Bits of a word of the key that tell of the packet's connection.
+pub(crate) fn connection_bits(word: usize) -> u64 {
+    match word {
+        layout::CONJ_CTMARK | layout::PKTTYPE_CTTP => u32::MAX.into(),
+        layout::CT | layout::CT_NW => u64::MAX,
+        layout::CT_LABEL..layout::PKTTYPE_CTTP | layout::CT_IPV6_SRC..layout::ETH_DST => u64::MAX,
+        _ => 0,
+    }
+}
+
+/// The words that have some.
+const CONNECTION: std::ops::Range<usize> = layout::CONJ_CTMARK..layout::ETH_DST;
+
+impl Xlate<'_> {
+    /// Whether the tracker has seen the packet. None has that comes from a port: only who asks about a packet may say so.
+    pub(crate) fn is_tracked(&mut self) -> bool {
+        self.tracked.unwrap_or_else(|| {
+            self.key.get(Field::CtState) & TRACKED != 0 && self.read_bits(Field::CtState, TRACKED) != 0
+        })
+    }
+
+    /// The `ct` action.
+    pub(crate) fn ct(&mut self, ct: &Ct) {
+        let zone = match ct.zone {
+            CtZone::Immediate(zone) => zone,
+            CtZone::Field(part) => self.read_subfield(part) as u16,
+        };
+        self.commit();
+        self.nat = None;
+        if ct.exec.is_empty() {
+            self.tracer.note(Kind::Action, || "drop".into());
+        } else {
+            self.do_actions(&ct.exec);
+        }
+        let nat = self.nat.take();
+        if self.error.is_some() {
+            return;
+        }
+        let commit = if ct.force { Commit::Force } else { Commit::Plain };
+        let mark = self.connection_field(Field::CtMark, &ct.exec).map(|(value, mask)| (value as u32, mask as u32));
+        self.emit(DpAction::Ct(Arc::new(dpif::Ct {
+            commit: ct.commit.then_some(commit),
+            zone,
+            mark,
+            label: self.connection_field(Field::CtLabel, &ct.exec),
+            helper: match ct.alg {
+                ALG_FTP => Some("ftp".to_owned()),
+                ALG_TFTP => Some("tftp".to_owned()),
+                _ => None,
+            },
+            timeout: None,
+            nat: nat.as_deref().map(translation),
+        })));
+        if let Some(table) = ct.table {
+            self.come_back_in(table, zone, nat.as_deref());
+        }
+        // What the packet has instead of its addresses is not known here.
+        self.translated |= nat.is_some();
+        self.forget_connection();
+        self.tracer.note(Kind::Detail, || {
+            "Sets the packet to an untracked state, and clears all the conntrack fields.".into()
+        });
+    }
+
+    /// The bits of a field that `exec` has written, and their values.
+    fn connection_field(&self, field: Field, exec: &[Action]) -> Option<(u128, u128)> {
+        let mask = exec.iter().fold(0, |mask, action| match action {
+            Action::SetField { field: f, mask: bits, .. } if *f == field => mask | bits,
+            Action::RegLoad { dst, .. } | Action::RegMove { dst, .. } if dst.field == field => mask | dst.mask(),
+            _ => mask,
+        });
+        (mask != 0).then(|| (self.key.get(field) & mask, mask))
+    }
+
+    /// Has a copy of the packet come back, with what is known of its connection, to go on in `table`.
+    fn come_back_in(&mut self, table: u8, zone: u16, nat: Option<&Nat>) {
+        let frozen = Frozen {
+            bridge: self.bridge.id,
+            words: self.words_that_go_along(false),
+            stack: self.stack.clone(),
+            lists: Vec::new(),
+            table: Some(table),
+            action_set: self.action_set.clone(),
+            in_action_set: false,
+            in_group: false,
+            packet_out: false,
+            hashed: self.hashed,
+            tracked: true,
+            paused: false,
+        };
+        let Some(kept) = self.net.frozen.keep(frozen) else {
+            return self.fail(TranslationError::Recirculation);
+        };
+        self.emit(DpAction::Recirc(kept.id));
+        self.tracer.fork(|| {
+            let mut key = self.key.clone();
+            key.set(Field::RecircId, kept.id.into());
+            key.set(Field::CtZone, zone.into());
+            Fork { key, nat: nat.cloned() }
+        });
+        self.tracer.note(Kind::Detail, || {
+            format!(
+                "A clone of the packet is forked to recirculate. The forked pipeline will be resumed at table {table}."
+            )
+        });
+        self.dependencies.push(Dependency::Frozen(kept));
+    }
+
+    /// The `ct_clear` action.
+    pub(crate) fn ct_clear(&mut self) {
+        if self.is_tracked() {
+            self.forget_connection();
+            if self.net.ct_clear {
+                self.emit(DpAction::CtClear);
+            }
+        }
+    }
+
+    /// Nothing is known of a connection any more.
+    pub(crate) fn forget_connection(&mut self) {
+        let mut mask = FlowKey::ZERO;
+        for word in CONNECTION {
+            let bits = connection_bits(word);
+            self.key.0[word] &= !bits;
+            self.base.0[word] &= !bits;
+            mask.0[word] = bits;
+        }
+        self.reads.write_mask(&mask);
+        self.written = None;
+        self.tracked = Some(false);
+    }
+
+    /// The same as the packet crosses to another bridge.
+    pub(crate) fn leave_connection_behind(&mut self) {
+        self.tracked = Some(false);
+        if CONNECTION.into_iter().any(|word| self.key.0[word] & connection_bits(word) != 0) {
+            self.forget_connection();
+        }
+    }
+
+    /// Reads all that is known of the packet's connection, to tell it to somebody.
+    pub(crate) fn read_connection(&mut self) {
+        if self.is_tracked() {
+            for word in CONNECTION {
+                self.reads.note(word, connection_bits(word));
+            }
+        }
+    }
+
+    /// The `resubmit` action with `ct`: looked up with addresses, protocol and ports of the original direction of the
+    /// packet's connection in place of its own.
+    pub(crate) fn resubmit_by_connection(&mut self, table: u8, in_port: Option<PortNo>) {
+        if self.error.is_none() && (!self.has(Prereq::Ip) || self.read_bits(Field::CtNwProto, 0xff) == 0) {
+            return self.tracer.note(Kind::Error, || "resubmit(ct) with non-tracked or non-IP packet!".into());
+        }
+        self.by_connection = true;
+        self.resubmit(table, in_port, false);
+        self.by_connection = false;
+    }
+
+    /// Does `look` with what the packet's connection began with in place of the packet's own.
+    pub(crate) fn as_connection<R>(&mut self, look: impl FnOnce(&mut Self) -> R) -> R {
+        let ipv4 = self.key.eth_type() == flow::extract::ethertype::IPV4;
+        exchange(&mut self.key, ipv4);
+        let mut reads = Reads::new();
+        let mut written = self.reads.written().clone();
+        exchange(&mut written, ipv4);
+        reads.write_mask(&written);
+        let outer = std::mem::replace(&mut self.reads, reads);
+        let found = look(self);
+        exchange(&mut self.key, ipv4);
+        let mut reads = std::mem::replace(&mut self.reads, outer);
+        for step in reads.take_order() {
+            self.note_exchanged(step, ipv4);
+        }
+        found
+    }
+
+    /// Takes note of what was read in exchanged fields.
+    fn note_exchanged(&mut self, step: Step, ipv4: bool) {
+        let (word, bits) = (step.word(), step.bits());
+        let moved = |bits: u64| {
+            let mut mask = FlowKey::ZERO;
+            mask.0[word] = bits;
+            exchange(&mut mask, ipv4);
+            mask
+        };
+        if let Step::Prefix { shift, width, len, .. } = step {
+            // Such a field is one of those exchanged, or none of it is.
+            let whole = moved(u64::MAX >> (64 - u32::from(width)) << shift);
+            if let Some(to) = whole.0.iter().position(|bits| bits.count_ones() == u32::from(width)) {
+                let shift = whole.0[to].trailing_zeros() as u8;
+                return self.reads.note_prefix(to, shift, width, len);
+            }
+        }
+        self.reads.note_mask(&moved(bits));
+    }
+}
+
+/// Exchanges addresses, protocol and ports of a packet with those of its connection's original direction; the same in a
+/// mask.
+pub(crate) fn exchange(key: &mut FlowMask, ipv4: bool) {
+    let mut swap = |a: Field, b: Field| {
+        let (of_a, of_b) = (key.get(a), key.get(b));
+        key.set(a, of_b);
+        key.set(b, of_a);
+    };
+    swap(Field::IpProto, Field::CtNwProto);
+    // (Of all transport protocols, these stand in the same place.)
+    swap(Field::TcpSrc, Field::CtTpSrc);
+    swap(Field::TcpDst, Field::CtTpDst);
+    if ipv4 {
+        swap(Field::Ipv4Src, Field::CtNwSrc);
+        swap(Field::Ipv4Dst, Field::CtNwDst);
+    } else {
+        swap(Field::Ipv6Src, Field::CtIpv6Src);
+        swap(Field::Ipv6Dst, Field::CtIpv6Dst);
+    }
+}
+
+/// Whether a translation of addresses may write it.
+pub(crate) fn is_translated(field: Field) -> bool {
+    matches!(
+        field.info().prereq,
+        Prereq::Ipv4 | Prereq::Ipv6 | Prereq::Tcp | Prereq::Udp | Prereq::Sctp | Prereq::Icmpv4 | Prereq::Icmpv6
+    )
+}
+
+/// `nat` as the datapath does it.
+fn translation(nat: &Nat) -> dpif::Nat {
+    dpif::Nat {
+        kind: nat.kind.map(|kind| match kind {
+            openflow::NatKind::Src => NatKind::Src,
+            openflow::NatKind::Dst => NatKind::Dst,
+        }),
+        addresses: match nat.addresses {
+            NatAddresses::None => None,
+            NatAddresses::Ipv4(min, max) => Some(NatRange::Ipv4(min, max.filter(|max| *max > min))),
+            NatAddresses::Ipv6(min, max) => Some(NatRange::Ipv6(min, max.filter(|max| *max > min))),
+        },
+        ports: nat.ports.map(|(min, max)| (min, max.filter(|max| *max > min))),
+        persistent: nat.persistent,
+        hash: nat.hash,
+        random: nat.random,
+    }
+}

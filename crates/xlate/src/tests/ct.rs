@@ -1,0 +1,193 @@
+//! Connection tracking, case by case, and packets that come back from it.
+
+use super::regions::{World, in_region, packet};
+use super::*;
+use base::rng::Rng;
+use dpif::text::format_actions;
+use flow::Prereq;
+use flow::text::NoNames;
+
+fn parsed(actions: &str) -> Vec<Action> {
+    openflow::parse_actions(actions, &NoNames).expect("actions")
+}
+
+fn tcp() -> FlowKey {
+    flow::text::parse_exact("in_port=1,tcp,nw_src=10.0.0.1,nw_dst=10.0.0.2,tcp_src=1000,tcp_dst=80", &NoNames)
+        .expect("key")
+}
+
+/// A network with these flows, each of a table, a match and actions.
+fn tables(flows: &[(u8, &str, &str)]) -> Network {
+    let rules: Vec<_> = flows
+        .iter()
+        .enumerate()
+        .map(|(i, (table, matching, actions))| {
+            let flow =
+                openflow::parse_flow(&format!("{matching},actions=drop"), openflow::FlowModCommand::Add, &NoNames)
+                    .expect("a match");
+            (*table, flow.flow_mod.matching, 100 - i as u16, parsed(actions))
+        })
+        .collect();
+    network(&rules)
+}
+
+fn text(verdict: &Verdict) -> String {
+    format_actions(&verdict.actions, 0x800, &|_| None)
+}
+
+/// What the datapath does for one flow with these actions.
+fn actions_of(actions: &str) -> String {
+    let verdict = translate(&tables(&[(0, "ip", actions)]), &tcp(), true);
+    assert_eq!(verdict.error, None);
+    text(&verdict)
+}
+
+#[test]
+fn what_the_tracker_is_told() {
+    for (actions, want) in [
+        ("ct(commit),2", "ct(commit),2"),
+        ("ct(commit,force,zone=7),2", "ct(force_commit,zone=7),2"),
+        ("ct(commit,exec(set_field:5->ct_mark)),2", "ct(commit,mark=0x5/0xffffffff),2"),
+        ("ct(commit,exec(set_field:5/0xf->ct_mark,set_field:0x10/0xf0->ct_mark)),2", "ct(commit,mark=0x15/0xff),2"),
+        ("ct(commit,exec(set_field:5->ct_label)),2", "ct(commit,label=0x5),2"),
+        (
+            "ct(commit,exec(load:1->ct_label[64..127])),2",
+            "ct(commit,label=0x10000000000000000/0xffffffffffffffff0000000000000000),2",
+        ),
+        ("ct(commit,exec(move:NXM_OF_IP_SRC[]->NXM_NX_CT_MARK[])),2", "ct(commit,mark=0xa000001/0xffffffff),2"),
+        ("ct(commit,alg=ftp),2", "ct(commit,helper=ftp),2"),
+        ("ct(nat),2", "ct(nat),2"),
+        (
+            "ct(commit,nat(src=1.2.3.4-1.2.3.9:10-20,persistent,random)),2",
+            "ct(commit,nat(src=1.2.3.4-1.2.3.9:10-20,persistent,random)),2",
+        ),
+        (
+            "ct(commit,zone=9,nat(dst=[fe80::1]:80),exec(set_field:1->ct_mark))",
+            "ct(commit,zone=9,mark=0x1/0xffffffff,nat(dst=[fe80::1]:80))",
+        ),
+        ("load:3->reg1,ct(zone=reg1[0..15]),2", "ct(zone=3),2"),
+        // What is changed before is changed to the tracker, what is read of a connection behind it is zero.
+        (
+            "set_field:2.2.2.2->ip_src,ct(commit,exec(set_field:5->ct_mark)),move:NXM_NX_CT_MARK[]->NXM_NX_REG1[],output:reg1",
+            "set(ipv4(src=2.2.2.2)),ct(commit,mark=0x5/0xffffffff)",
+        ),
+        // It may have translated what is to be set.
+        ("ct(nat),set_field:10.0.0.1->ip_src,2", "ct(nat),set(ipv4(src=10.0.0.1)),2"),
+        ("clone(ct(commit),2),4", "clone(ct(commit),2),4"),
+        ("ct_clear,2", "2"),
+        ("ct(commit),ct_clear,2", "ct(commit),2"),
+    ] {
+        assert_eq!(actions_of(actions), want, "{actions}");
+    }
+}
+
+#[test]
+fn a_copy_comes_back_and_the_packet_goes_on() {
+    let net = tables(&[
+        (0, "ip", "load:7->reg1,ct(table=1,zone=5,commit,exec(set_field:3->ct_mark)),2"),
+        (1, "ip,ct_state=+trk+est,ct_zone=5,ct_mark=3,reg1=7", "ct_clear,4"),
+        (1, "ip", "drop"),
+    ]);
+    let verdict = translate(&net, &tcp(), true);
+    let trace = verdict.trace.as_ref().expect("one");
+    let [fork] = &trace.forks[..] else { panic!("{:?}", trace.forks) };
+    let id = fork.key.get(Field::RecircId);
+    assert_eq!(text(&verdict), format!("ct(commit,zone=5,mark=0x3/0xffffffff),recirc({id:#x}),2"));
+    assert_eq!((fork.key.get(Field::CtZone), fork.key.get(Field::CtMark), fork.nat.as_ref()), (5, 3, None));
+    assert_eq!(trace.final_key.get(Field::CtMark), 0);
+    let back = |state: u128| {
+        let mut key = fork.key.clone();
+        // Of registers, the datapath knows nothing.
+        key.0[layout::GIVEN].fill(0);
+        key.set(Field::CtState, state);
+        translate(&net, &key, false)
+    };
+    let established = back(0x22);
+    assert_eq!(text(&established), "ct_clear,4");
+    assert_eq!(established.mask().get(Field::CtState) & 0x22, 0x22);
+    assert_eq!(text(&back(0x21)), "drop");
+    assert!(verdict.dependencies.iter().any(|d| matches!(d, Dependency::Frozen(kept) if u128::from(kept.id) == id)));
+}
+
+#[test]
+fn a_connections_first_packet_is_looked_up() {
+    let net = tables(&[(0, "ip,ct_state=+trk-inv", "resubmit(,1,ct),4"), (1, "tcp,nw_src=1.1.1.0/24,tcp_dst=9", "2")]);
+    let mut key = tcp();
+    for (field, value) in [
+        (Field::CtState, 0x22),
+        (Field::CtNwProto, 6),
+        (Field::CtNwSrc, 0x0101_0101),
+        (Field::CtNwDst, 0x0101_0102),
+        (Field::CtTpDst, 9),
+    ] {
+        key.set(field, value);
+    }
+    let verdict = translate(&net, &key, false);
+    assert_eq!(text(&verdict), "2,4");
+    let mask = verdict.mask();
+    assert_eq!((mask.get(Field::CtNwSrc), mask.get(Field::Ipv4Src)), (0xffff_ff00, 0));
+    assert_eq!((mask.get(Field::CtNwProto), mask.get(Field::CtTpDst), mask.get(Field::TcpDst)), (0xff, 0xffff, 0));
+    assert!(verdict.dependencies.contains(&Dependency::Table { bridge: 0, table: 1 }));
+    // One that is not known is not looked up at all.
+    key.set(Field::CtNwProto, 0);
+    assert_eq!(text(&translate(&net, &key, false)), "4");
+}
+
+#[test]
+fn connections_stay_behind_at_patch_ports() {
+    let rules = [(0, Match::ANY, 0, vec![output(PortNo(3))])];
+    let mut tracked = Match::ANY;
+    tracked.set_masked(Field::CtState, 0x20, 0x20);
+    let net = network_and_peer(&rules, &[output(PortNo(1))]);
+    add_rule(&net.bridges[&1].tables, 0, &tracked, 9, &[output(PortNo(2))]);
+    let mut key = tcp();
+    key.set(Field::CtState, 0x22);
+    assert_eq!(text(&translate(&net, &key, false)), "11");
+}
+
+tally::proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases() / 2))]
+
+    /// Every packet of the region of one that came back from the tracker has its verdict.
+    #[test]
+    fn regions_behind_the_tracker_have_one_verdict(seed: u64, exact: bool) {
+        let rng = &mut Rng::seeded(seed);
+        let mut world = World::new(rng, exact);
+        world.rules.push((0, Match::ANY, u16::MAX, vec![ct(1, 7), ct(2, 1)]));
+        let net = world.network();
+        let key = packet(rng, None);
+        let forks = translate(&net, &key, true).trace.map(|trace| trace.forks).unwrap_or_default();
+        for fork in forks {
+            let mut key = fork.key;
+            key.0[..layout::DPHASH_ACTSET].fill(0);
+            known(rng, &mut key);
+            let verdict = translate(&net, &key, false);
+            for _ in 0..8 {
+                let Some(mut other) = in_region(rng, &key, &verdict.mask()) else { continue };
+                let mut connection = key.clone();
+                known(rng, &mut connection);
+                for (word, read) in verdict.mask().0.iter().enumerate().take(layout::ETH_DST) {
+                    other.0[word] = key.0[word] & read | connection.0[word] & !read;
+                }
+                other.set(Field::RecircId, key.get(Field::RecircId));
+                let again = translate(&net, &other, false);
+                prop_assert_eq!(&again.actions, &verdict.actions);
+                prop_assert_eq!(&again.reads, &verdict.reads);
+                prop_assert_eq!(again.error, verdict.error);
+            }
+        }
+    }
+}
+
+/// What the tracker may say of a packet's connection.
+fn known(rng: &mut Rng, key: &mut FlowKey) {
+    let one = |rng: &mut Rng, of: &[u128]| of[rng.below(of.len() as u64) as usize];
+    let state = one(rng, &[0x21, 0x22, 0x2a, 0x30, 0x62]);
+    key.set(Field::CtState, state);
+    for field in [Field::CtMark, Field::CtZone, Field::CtLabel] {
+        key.set(field, one(rng, &[0, 1, 7 << 64]));
+    }
+    for field in flow::field::FIELDS.iter().filter(|f| f.prereq == Prereq::Ct) {
+        key.set(field.id, if state == 0x30 { 0 } else { one(rng, &[6, 17, 0x0a00_0001, 80]) });
+    }
+}
