@@ -5,7 +5,8 @@
 //!
 //! - [`version`], [`versions`], [`error`]: versions, sets of them, and errors with their numbers and names.
 //! - [`message`], [`types`]: all messages as values, and the table of their numbers in each version.
-//! - [`switch`], [`role`], [`asynchronous`], [`request_forward`], [`bundle`], [`port`], [`queue`], [`packet`], [`flow_msg`],
+//! - [`switch`], [`role`], [`asynchronous`], [`request_forward`], [`bundle`],
+//!   [`bundle_features`], [`controller_status`], [`port`], [`queue`], [`packet`], [`flow_msg`],
 //!   [`monitor`], [`table`], [`tlv`], [`group`], [`meter`]: the messages' contents, by topic.
 //! - [`multipart`]: statistics; answers in parts, written one message at a time and put together again.
 //! - [`nxm`], [`of_match`], [`prereq`]: matches as entries, as fixed structures, and what their fields presuppose.

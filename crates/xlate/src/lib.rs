@@ -6,7 +6,7 @@
 //! - [`mac`]: the MAC learning table.
 //! - [`verdict`]: what comes out: datapath actions, reads in order, effects, and a trace if one was asked for.
 //! - [`translate`](mod@translate): one translation; `pipeline`: look-ups and lists of actions; `action` and the files
-//!   named after actions: what these do.
+//!   named after actions: what these do; `bits`: bits of fields and tunnel options; `fragments`: fragments in look-ups.
 //!
 //! A translation changes nothing: what should happen beside forwarding is returned as [`Effect`]s, which the caller
 //! applies (live traffic), applies for statistics only (revalidation), or ignores (a trace).
