@@ -250,9 +250,8 @@ impl Xlate<'_> {
         // Before the look-up, which reads and writes nothing of the key.
         let written = self.written_now();
         let rules = self.bridge.tables.get(usize::from(table)).map(|t| &t.rules);
-        let rule = rules.and_then(|rules| match self.by_connection {
-            true => self.as_connection(|x| x.find_in(rules)),
-            false => self.find_in(rules),
+        let rule = rules.and_then(|rules| {
+            if self.by_connection { self.as_connection(|x| x.find_in(rules)) } else { self.find_in(rules) }
         });
         // The rule is put there when its actions are carried out.
         self.effects.push(Effect::Lookup { bridge: self.bridge.id, table, rule: None });
