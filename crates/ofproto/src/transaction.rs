@@ -22,6 +22,10 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use xlate::{Groups, Meters, Rule, Table, View};
 
+/// Rules that a change may have removed for it to take them out of the tables itself: whoever asked for it need not wait for
+/// more, which the revalidator sees to ([`Ofproto::tidy`]), or the next change.
+const REAPED_AT_ONCE_MAX: usize = 1000;
+
 /// Something that flows name, and with which they go.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Reference {
@@ -281,8 +285,11 @@ impl Transaction<'_> {
         let old = bridge.tables.publish(View { version: self.version, groups: self.groups, meters: self.meters });
         let mut writer = self.writer;
         writer.views.push_back(old);
+        let many = self.gone.len() > REAPED_AT_ONCE_MAX;
         writer.retired.extend(self.gone.into_iter().map(|rule| (self.version, rule)));
-        writer.reap(bridge);
+        if !many {
+            writer.reap(bridge);
+        }
         if let Some(history) = self.history.filter(|history| !history.is_empty()) {
             bridge.tell_monitors(&history, self.version);
         }

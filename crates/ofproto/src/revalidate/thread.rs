@@ -115,6 +115,8 @@ fn run(switch: &Weak<Switch>, signal: &Signal) {
         }
         if began < round_at {
             switch.pass(Extent::Changes);
+            let now = switch.clock().now();
+            switch.bridges().iter().for_each(|bridge| bridge.tidy(now));
             continue;
         }
         let extent = if began >= full_at && switch.is_full_pass_due() { Extent::Full } else { Extent::Round };
