@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import subprocess
 
 import pytest
@@ -9,6 +10,7 @@ from scapy.all import ARP, ICMP, IP, TCP, UDP, Dot1Q, Ether, IPv6, Raw
 
 from fake_switch import FakeSwitch
 from hosts import unique
+from pki import Authority
 from switch import run
 from test_hosts import connect
 from waiting import until
@@ -149,3 +151,15 @@ def test_debians_switch(making, peers, programs):
             switch.appctl("netdev-dummy/receive", port, bytes(frame).hex())
         found = f"in_port=p2,vlan_tci=0x0000/0x1fff,dl_src={B},dl_dst={A}"
         until(lambda: found in switch.ofctl("-OOpenFlow15", "dump-flows", "br0", "--names"), found)
+
+
+def test_a_switch_that_does_not_answer_holds_up_no_other(programs, tmp_path):
+    path = tmp_path / "c"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        words = [*Authority(tmp_path / "pki").options("controller"), f"ssl:127.0.0.1:{silent.getsockname()[1]}", f"punix:{path}"]
+        with Running(programs / "ovs-testcontroller", tmp_path / "run", words) as controller:
+            until(path.exists, lambda: controller.log.read_text())
+            # What it says at first comes at once.
+            switch = FakeSwitch(path, 1)
+            assert switch.hello[1] == 0
+            switch.close()

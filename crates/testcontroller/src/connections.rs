@@ -20,6 +20,8 @@ use tokio::task::JoinSet;
 
 /// Silence after which a switch is asked whether it is there, and after which again it is given up.
 const PROBE: Duration = Duration::from_secs(60);
+/// How long a connection, with TLS if that is spoken, may take to be made.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// How long two ends may take to agree on a version.
 const HELLO_MAX: Duration = Duration::from_secs(5);
 /// The id of our first message.
@@ -73,7 +75,7 @@ async fn all(mut tasks: JoinSet<()>) {
 async fn start(options: Options) -> Result<JoinSet<()>, String> {
     let tls = Tls::new(options.tls.clone());
     let shared = Arc::new(Shared { options, tls, clock: Clock::real(), n_unix: AtomicUsize::new(0) });
-    let mut tasks = JoinSet::new();
+    let (mut tasks, mut attempts) = (JoinSet::new(), JoinSet::new());
     for name in shared.options.methods.clone() {
         let shared = Arc::clone(&shared);
         if Method::of(&name).is_some_and(|(method, _)| method.is_passive()) {
@@ -88,8 +90,18 @@ async fn start(options: Options) -> Result<JoinSet<()>, String> {
             }
             continue;
         }
-        match stream::connect(&name, DSCP, &shared.tls, |_| ()).await {
+        attempts.spawn(async move {
+            let connecting = stream::connect(&name, DSCP, &shared.tls, |_| ());
+            let connected = tokio::time::timeout(CONNECT_MAX, connecting).await;
+            let connected = connected.unwrap_or_else(|_| Err(io::Error::from_raw_os_error(110))); // ETIMEDOUT
+            (name, connected)
+        });
+    }
+    // Nobody waits for one that does not answer but to know whether there is any.
+    while let Some(Ok((name, connected))) = attempts.join_next().await {
+        match connected {
             Ok(stream) => {
+                let shared = Arc::clone(&shared);
                 tasks.spawn(async move { control(&shared, &name, stream).await });
             }
             Err(e) => tracing::error!(target: "controller", "{name}: connect: {}", reason(&e)),

@@ -4,10 +4,17 @@
 use flow::text::NoNames;
 use openflow::message::{Form, Options};
 use openflow::{Message, ParsedFlow, Protocols, Version, parse_flow_line};
+use std::io::Read;
 
-/// Reads a file of flows. The error names the line.
+/// Reads a file of flows, `-` for the standard input. The error names the line.
 pub(crate) fn read(file: &str) -> Result<Vec<ParsedFlow>, String> {
-    let text = std::fs::read(file).map_err(|e| {
+    let text = if file == "-" {
+        let mut text = Vec::new();
+        std::io::stdin().lock().read_to_end(&mut text).map(|_| text)
+    } else {
+        std::fs::read(file)
+    };
+    let text = text.map_err(|e| {
         let reason = e.to_string();
         format!("{file}: open failed ({})", reason.split(" (os error").next().unwrap_or_default())
     })?;

@@ -62,16 +62,17 @@ struct InBandSpec {
 }
 
 impl Control {
-    /// Listens on the management and the snooping socket in `rundir`, and anew when other versions are to be spoken.
+    /// Listens on the management and the snooping socket in `rundir`, and anew when other versions are to be spoken, or
+    /// when that was not possible before.
     pub fn listen(&mut self, ofproto: &Arc<Ofproto>, spec: &BridgeSpec, rundir: &Path) {
         let settings = Settings { probe_ms: 0, packet_in_queue: spec.packet_in_queue, ..Settings::default() };
-        if !self.sockets.is_empty() && self.sockets.iter().all(|socket| socket.versions() == spec.versions) {
-            self.sockets.iter().for_each(|socket| socket.configure(settings));
-            return;
-        }
-        self.sockets.clear();
+        self.sockets.retain(|socket| socket.versions() == spec.versions);
+        self.sockets.iter().for_each(|socket| socket.configure(settings));
         for (suffix, kind) in [("mgmt", PeerKind::Service), ("snoop", PeerKind::Snoop)] {
             let target = format!("punix:{}/{}.{suffix}", rundir.display(), spec.name);
+            if self.sockets.iter().any(|socket| socket.target() == target) {
+                continue;
+            }
             let config = ServiceConfig { target, kind, versions: spec.versions, dscp: DSCP, settings };
             match Service::start(ofproto, config) {
                 Ok(service) => self.sockets.push(service),

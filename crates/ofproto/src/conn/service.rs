@@ -115,6 +115,11 @@ impl Service {
         Ok(Self { bridge, remote, task })
     }
 
+    /// Where it listens, or whom it connects to.
+    pub fn target(&self) -> &str {
+        &self.remote.target
+    }
+
     /// Versions that may be spoken.
     pub fn versions(&self) -> Versions {
         self.remote.versions

@@ -183,3 +183,19 @@ fn an_address_that_is_taken_is_tried_again() {
     drop(taken);
     lab.wait("no error", |db| db.row("Controller", uuid).is_some_and(|r| r.is_empty("status")));
 }
+
+#[test]
+fn a_socket_that_could_not_be_made_is_made_later() {
+    use std::os::unix::fs::FileTypeExt;
+    let mut lab = Lab::new();
+    let path = |lab: &Lab, suffix: &str| lab.dir.path().join(format!("br0.{suffix}"));
+    let is_socket = |path: &std::path::Path| std::fs::metadata(path).is_ok_and(|m| m.file_type().is_socket());
+    let (management, snooping) = (path(&lab, "mgmt"), path(&lab, "snoop"));
+    std::fs::create_dir(&management).unwrap();
+    lab.add_bridge("br0");
+    assert!(!is_socket(&management) && is_socket(&snooping));
+    std::fs::remove_dir(&management).unwrap();
+    let bridge = lab.uuid("Bridge", "br0");
+    lab.change(|txn| txn.set("Bridge", bridge, "fail_mode", Datum::scalar("secure")));
+    assert!(is_socket(&management) && is_socket(&snooping));
+}
