@@ -71,12 +71,12 @@ pub(crate) fn read_nxm(r: &mut Reader<'_>, len: usize) -> Result<NxMatch> {
 
 /// The match of a packet's metadata, from OpenFlow 1.2 on.
 pub(crate) fn read_oxm_metadata(r: &mut Reader<'_>) -> Result<Match> {
-    with(r, |b| nxm::decode_oxm_match(b, Unknown::Skip))
+    with(r, |b| nxm::decode_oxm_match(b, Unknown::Metadata))
 }
 
 /// The same in Nicira's form: entries of `len` bytes and padding.
 pub(crate) fn read_nxm_metadata(r: &mut Reader<'_>, len: usize) -> Result<Match> {
-    with(r, |b| nxm::decode_nx_match(b, len, Unknown::Skip)).map(|(matching, _)| matching)
+    with(r, |b| nxm::decode_nx_match(b, len, Unknown::Metadata)).map(|(matching, _)| matching)
 }
 
 /// Writes entries and padding, and their length at `len_at`.
@@ -92,7 +92,7 @@ pub(crate) fn put_nxm(out: &mut Vec<u8>, len_at: usize, m: &Match, cookie: (u64,
 
 /// Entries to the end of `bytes`; unknown ones are left out.
 pub(crate) fn decode_loose(_version: Version, bytes: &[u8]) -> Result<Match> {
-    nxm::decode(bytes, Unknown::Skip).map(|(m, _)| m)
+    nxm::decode(bytes, Unknown::Metadata).map(|(m, _)| m)
 }
 
 pub(crate) fn encode_loose(version: Version, m: &Match) -> Vec<u8> {

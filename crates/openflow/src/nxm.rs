@@ -19,8 +19,10 @@ pub type Cookie = (u64, u64);
 pub enum Unknown {
     /// Refuse the match: what a switch does with a request.
     Refuse,
-    /// Leave it out, and ask of no field what it presupposes: what is done with the metadata of packets.
+    /// Leave it out: what a reader of replies does.
     Skip,
+    /// Leave it out, and ask of no field what it presupposes: what is done with the metadata of packets.
+    Metadata,
 }
 
 /// Which of a field's headers to write.
@@ -242,12 +244,12 @@ pub fn decode(bytes: &[u8], unknown: Unknown) -> Result<(Match, Option<Cookie>),
             }
             Entry::Cookie(_) if cookie.is_some() => return Err(OfpError::BmcDupField),
             Entry::Cookie(c) => cookie = Some(c),
-            Entry::Unknown(_) if unknown == Unknown::Skip => {}
+            Entry::Unknown(_) if unknown != Unknown::Refuse => {}
             Entry::Unknown(_) => return Err(OfpError::BmcBadField),
         }
     }
     // A packet type that is not Ethernet's may come behind fields of Ethernet, which it takes the ground from.
-    let strict = unknown == Unknown::Refuse;
+    let strict = unknown != Unknown::Metadata;
     if strict && !prereq::satisfied(Field::EthType, &matching) && ETHERNET.iter().any(|f| matching.mask().get(*f) != 0)
     {
         return Err(OfpError::BmcBadPrereq);
@@ -269,7 +271,7 @@ fn add(matching: &mut Match, field: Field, value: u128, mask: u128, unknown: Unk
     if asked && !value_is_valid(field, value) {
         return Err(OfpError::BmcBadValue);
     }
-    if unknown == Unknown::Refuse && !prereq::satisfied(field, matching) {
+    if unknown != Unknown::Metadata && !prereq::satisfied(field, matching) {
         return Err(OfpError::BmcBadPrereq);
     }
     if matching.get(field).1 != 0 {
@@ -294,10 +296,10 @@ pub fn decode_oxm_match(r: &mut Reader<'_>, unknown: Unknown) -> Result<Match, O
     let mut header = *r;
     let (ty, length) = (header.u16().ok_or(OfpError::BmcBadLen)?, header.u16().ok_or(OfpError::BmcBadLen)?);
     // Of metadata there is one form.
-    if unknown == Unknown::Skip && length < 4 {
+    if unknown == Unknown::Metadata && length < 4 {
         return Err(OfpError::BmcBadLen);
     }
-    if ty > 1 || unknown == Unknown::Skip && ty != 1 {
+    if ty > 1 || unknown == Unknown::Metadata && ty != 1 {
         return Err(OfpError::BmcBadType);
     }
     if ty == 0 {

@@ -192,9 +192,9 @@ impl QueueGetConfigReply {
 
 fn decode_queue(version: Version, port_no: PortNo, r: &mut Reader<'_>) -> Result<QueueConfig> {
     let queue_id = r.u32()?;
-    // The port that later versions tell again is the same one.
-    let head = if version < Version::V12 { 8 } else { 16 };
-    r.skip(head - 8 - if head == 16 { 4 } else { 0 })?;
+    // Later versions tell the port again; it matters to nobody.
+    let (port_no, head) =
+        if version < Version::V12 { (port_no, 8) } else { (PortNo::from_of11(r.u32()?).unwrap_or(port_no), 16) };
     let len = usize::from(r.u16()?);
     r.skip(if head == 8 { 2 } else { 6 })?;
     let mut q = QueueConfig { port_no, queue_id, min_rate: None, max_rate: None };

@@ -4,8 +4,10 @@
 //! The program is taken from the folder `$FLOWSTONE_PEERS/bin`. Without that variable the tests are skipped, but under
 //! `CI=true` they fail. All that is generated is the same in each run.
 
+mod bodies;
 mod exceptions;
 mod flows;
+mod groups;
 mod make;
 mod messages;
 mod oracle;
@@ -133,7 +135,7 @@ fn flows_are_sent_alike() {
 fn damaged_flows_are_refused_alike() {
     let Some(ofctl) = oracle::program() else { return };
     let mut g = make::Gen::new(3);
-    let lines: Vec<String> = (0..600).map(|_| texts::damaged(&mut g)).collect();
+    let lines: Vec<String> = (0..600).map(|_| flows::damaged(&mut g)).collect();
     let borrowed: Vec<&str> = lines.iter().map(String::as_str).collect();
     let theirs = flows::theirs(&ofctl, "", "", &borrowed);
     let mut counts = vec![0; exceptions::DAMAGED_FLOWS.len()];

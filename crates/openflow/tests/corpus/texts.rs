@@ -672,37 +672,3 @@ pub(crate) fn flow(g: &mut Gen) -> String {
     let _ = write!(out, "actions={}", actions(g, stack));
     out
 }
-
-/// A flow with something wrong in it, most of the time.
-pub(crate) fn damaged(g: &mut Gen) -> String {
-    let mut bytes = flow(g).into_bytes();
-    for _ in 0..=g.below(2) {
-        let at = g.below(bytes.len() as u64) as usize;
-        match g.below(6) {
-            0 => drop(bytes.remove(at)),
-            1 => bytes.insert(at, g.of(b",=()[]:/->.0x9 qf")),
-            2 => bytes[at] = g.of(b",=()[]:/->.0x9 qf"),
-            3 => bytes.truncate(at.max(1)),
-            4 => {
-                // A word of another place.
-                let other = flow(g);
-                let words: Vec<&str> = other.split([',', '=', ':', '(', ')']).filter(|w| !w.is_empty()).collect();
-                let word = g.of(&words);
-                let end = at + bytes[at..].iter().position(|b| b",=:()".contains(b)).unwrap_or(bytes.len() - at);
-                bytes.splice(at..end, word.bytes());
-            }
-            _ => {
-                let number: &[u8] =
-                    g.of(&[&b"99999999999"[..], b"-1", b"0x10000", b"256", b"300", b"4294967296", b"x", b"08"]);
-                let digits = |b: &u8| b.is_ascii_digit();
-                let Some(start) = bytes.iter().skip(at).position(digits).map(|i| i + at) else { continue };
-                let end = start + bytes[start..].iter().position(|b| !digits(b)).unwrap_or(bytes.len() - start);
-                bytes.splice(start..end, number.iter().copied());
-            }
-        }
-        if bytes.is_empty() {
-            bytes.push(b',');
-        }
-    }
-    String::from_utf8(bytes).expect("flows are ASCII")
-}
