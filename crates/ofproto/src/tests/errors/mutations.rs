@@ -213,7 +213,7 @@ tally::proptest! {
         let mut before = state_of(&bridge, &client.peer);
         let of_version: Vec<&Vec<u8>> = MESSAGES.iter().filter(|msg| msg[0] == version.wire()).collect();
         for (which, damages) in tries {
-            let mut msg = which.get(&of_version).to_vec();
+            let mut msg = (*which.get(&of_version)).clone();
             damages.iter().for_each(|damage| damage.apply(&mut msg));
             let told = outcome(&bridge, &client, &msg, &mut before);
             prop_assert!(told.is_ok(), "{:?}: {:02x?}", told, msg);
