@@ -160,6 +160,12 @@ fn service(kind: PeerKind, versions: &[Version], settings: Settings) -> ServiceC
     ServiceConfig { target: "test".into(), kind, versions: Versions::of(versions), dscp: 0, settings }
 }
 
+/// Has a message handled to its end.
+fn handle(bridge: &Ofproto, peer: &Peer, bytes: &[u8]) {
+    bridge.handle(peer, bytes);
+    while bridge.finish_some(peer) {}
+}
+
 /// A connection: messages go in by a call, answers wait in its queue.
 struct Client {
     bridge: Arc<Ofproto>,
@@ -189,8 +195,7 @@ impl Client {
     }
 
     fn bytes(&self, bytes: &[u8]) -> Vec<Message> {
-        self.bridge.handle(&self.peer, bytes);
-        while self.bridge.finish_some(&self.peer) {}
+        handle(&self.bridge, &self.peer, bytes);
         self.waiting()
     }
 
@@ -217,8 +222,7 @@ impl Client {
 
     fn ask(&self, body: StatsRequest) -> StatsReply {
         let mut whole = openflow::multipart::Reassembly::new(64 << 20);
-        self.bridge.handle(&self.peer, &encode(self.version, 9, &Message::StatsRequest { more: false, body }));
-        while self.bridge.finish_some(&self.peer) {}
+        handle(&self.bridge, &self.peer, &encode(self.version, 9, &Message::StatsRequest { more: false, body }));
         let mut outgoing = self.outgoing.lock();
         while let Some(bytes) = outgoing.try_next() {
             outgoing.sent(bytes.len());

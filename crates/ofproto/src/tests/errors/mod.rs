@@ -35,7 +35,7 @@ pub(super) fn state_of(bridge: &Arc<Ofproto>, peer: &Peer) -> Vec<u8> {
     ];
     let requests = bodies.into_iter().map(|body| Message::StatsRequest { more: false, body });
     for request in requests.chain([Message::TlvTableRequest, Message::GetConfigRequest, Message::FeaturesRequest]) {
-        bridge.handle(&onlooker.peer, &encode(Version::V15, 1, &request));
+        handle(&bridge, &onlooker.peer, &encode(Version::V15, 1, &request));
         let mut outgoing = onlooker.outgoing.lock();
         while let Some(bytes) = outgoing.try_next() {
             outgoing.sent(bytes.len());
@@ -98,7 +98,7 @@ fn play(lines: &[String], version: Version) -> Result<ErrorNumber, String> {
 /// Takes a step; what was answered by then.
 fn take(lab: &Lab, client: &Client, step: Step) -> Vec<Vec<u8>> {
     match step {
-        Step::Message(bytes) => client.bridge.handle(&client.peer, &bytes),
+        Step::Message(bytes) => handle(&client.bridge, &client.peer, &bytes),
         Step::Time(ms) => {
             lab.clock.warp(ms);
             lab.switch.housekeeping();

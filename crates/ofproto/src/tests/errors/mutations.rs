@@ -6,7 +6,7 @@ use super::script::{Outcome, Step, cases, steps};
 use super::{errors_in, name, state_of};
 use crate::conn::peer::Peer;
 use crate::tests::connections::{listening, talk};
-use crate::tests::{Client, Lab};
+use crate::tests::{Client, Lab, handle};
 use crate::{Ofproto, conn::remote::PeerKind};
 use flow::table::FIELDS;
 use flow::{Field, Prereq};
@@ -147,7 +147,7 @@ fn furnish(client: &Client) {
     let meter = (client.version >= Version::V13).then_some("add-meter meter=1,kbps,band=type=drop,rate=5");
     for step in lines.into_iter().chain(meter).flat_map(|line| steps(line, client.version)) {
         let Step::Message(bytes) = step else { continue };
-        client.bridge.handle(&client.peer, &bytes);
+        handle(&client.bridge, &client.peer, &bytes);
     }
     assert!(client.waiting().is_empty(), "all of it is taken");
 }
@@ -164,7 +164,7 @@ fn outcome(
     before: &mut Vec<u8>,
 ) -> Result<Option<ErrorNumber>, String> {
     let count = sent("ofproto_sent_error");
-    bridge.handle(&client.peer, msg);
+    handle(bridge, &client.peer, msg);
     let mut answers = Vec::new();
     let mut outgoing = client.outgoing.lock();
     while let Some(bytes) = outgoing.try_next() {
