@@ -35,7 +35,7 @@ pub(super) fn state_of(bridge: &Arc<Ofproto>, peer: &Peer) -> Vec<u8> {
     ];
     let requests = bodies.into_iter().map(|body| Message::StatsRequest { more: false, body });
     for request in requests.chain([Message::TlvTableRequest, Message::GetConfigRequest, Message::FeaturesRequest]) {
-        handle(&bridge, &onlooker.peer, &encode(Version::V15, 1, &request));
+        handle(bridge, &onlooker.peer, &encode(Version::V15, 1, &request));
         let mut outgoing = onlooker.outgoing.lock();
         while let Some(bytes) = outgoing.try_next() {
             outgoing.sent(bytes.len());
