@@ -85,7 +85,8 @@ impl CtFlush {
         out.put_u8(self.ip_proto);
         out.zeros(7);
         for (ty, tuple) in [(ORIGINAL, &self.original), (REPLY, &self.reply)] {
-            if *tuple != Direction::default() {
+            // Of ICMP, type and code are always told.
+            if self.is_icmp() || *tuple != Direction::default() {
                 let mut nested = vec![0; PAD];
                 self.put_direction(tuple, &mut nested);
                 property::put(out, ty, |out| out.put(&nested));
