@@ -53,14 +53,14 @@ fn tuple(text: &str, reply: bool, flush: &mut CtFlush) -> std::result::Result<()
         match key {
             "ct_nw_src" | "ct_ipv6_src" | "ct_nw_dst" | "ct_ipv6_dst" => {
                 let is_ipv4 = key.starts_with("ct_nw");
+                if *flush.is_ipv4.get_or_insert(is_ipv4) != is_ipv4 {
+                    return Err(format!("the L3 protocol does not match {value}"));
+                }
                 let place = if key.ends_with("src") { &mut d.src } else { &mut d.dst };
                 if !place.is_unspecified() {
                     return Err(format!("{key} is set multiple times"));
                 }
                 *place = address(value, is_ipv4).ok_or_else(failed)?;
-                if *flush.is_ipv4.get_or_insert(is_ipv4) != is_ipv4 {
-                    return Err(format!("the L3 protocol does not match {value}"));
-                }
             }
             "ct_nw_proto" => flush.ip_proto = port(u8::MAX.into())? as u8,
             "ct_tp_src" => d.src_port = port(u16::MAX)?,
@@ -162,6 +162,7 @@ mod tests {
         for (words, problem) in [
             (&["zone=5", "zone=6"][..], "invalid conntrack tuple field: zone"),
             (&["ct_nw_src=1.1.1.1", "ct_ipv6_src=fe80::1"], "the L3 protocol does not match fe80::1"),
+            (&["ct_nw_src=1.1.1.1,ct_ipv6_src=::1"], "the L3 protocol does not match ::1"),
             (&["ct_nw_src=1.1.1.1,ct_nw_src=1.1.1.2"], "ct_nw_src is set multiple times"),
             (&["ct_nw_src=1.2.3.4/24"], "failed to parse field ct_nw_src"),
             (&["icmp_id=10,ct_nw_proto=1"], "invalid L4 fields"),
