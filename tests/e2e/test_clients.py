@@ -207,6 +207,25 @@ def test_ofctl_failures(bridge):
     assert output.code == 1 and re.search(r":2: .*nosuch", output.err), str(output)
 
 
+def test_connections_are_forgotten(bridge):
+    tracked = "ct_nw_src=10.0.0.1,ct_nw_dst=10.0.0.2,ct_nw_proto=6,ct_tp_src=1,ct_tp_dst=2"
+    for version in ("OpenFlow10", "OpenFlow13"):
+        option = f"-O{version}"
+        assert bridge.ofctl(option, "ct-flush-zone", "br0", "5") == ""
+        assert bridge.ofctl(option, "ct-flush", "br0") == ""
+        assert bridge.ofctl(option, "ct-flush", "br0", "zone=5", tracked, "ct_nw_src=10.0.0.2") == ""
+    output = bridge.run("ovs-ofctl", "ct-flush", "br0", "nosuch=1", check=False)
+    assert (output.code, output.err) == (1, "ovs-ofctl: Failed to parse ct-tuple: invalid conntrack tuple field: nosuch\n")
+    output = bridge.run("ovs-ofctl", "ct-flush-zone", "br0", "65536", check=False)
+    assert (output.code, output.err) == (1, 'ovs-ofctl: invalid zone_id "65536"\n')
+
+
+def test_no_exporters(bridge):
+    for command, kind in (("dump-ipfix-bridge", "NXST_IPFIX_BRIDGE"), ("dump-ipfix-flow", "NXST_IPFIX_FLOW")):
+        output = bridge.ofctl(command, "br0")
+        assert output == f"OFPT_ERROR (xid=0x2): NXST_NOT_CONFIGURED\n{kind} request (xid=0x2):", output
+
+
 def test_fdb(bridge):
     assert bridge.appctl("fdb/show", "br0") == " port  VLAN  MAC                Age"
     bridge.ofctl("add-flow", "br0", "actions=normal")

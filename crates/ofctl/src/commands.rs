@@ -3,8 +3,8 @@
 use crate::error::{Result, fatal};
 use crate::options::{Context, Format};
 use crate::{
-    bundles, codec, flow_change, flow_dump, flow_set, groups, meters, monitor, nx_match, offline, packet_out, packets,
-    ports, query, tables, tlv,
+    bundles, codec, connections, flow_change, flow_dump, flow_set, groups, meters, monitor, nx_match, offline,
+    packet_out, packets, ports, query, tables, tlv,
 };
 
 /// Whether a command changes something.
@@ -85,6 +85,11 @@ const COMMANDS: &[Command] = &[
     command("ping", 1, 2, Reads, query::ping),
     command("benchmark", 3, 3, Reads, query::benchmark),
     command("ofp-print", 1, 2, Reads, offline::ofp_print),
+    command("dump-ipfix-bridge", 1, 1, Reads, query::dump_ipfix_bridge),
+    command("dump-ipfix-flow", 1, 1, Reads, query::dump_ipfix_flow),
+    // Works in read only mode, as it changes nothing that is configured.
+    command("ct-flush-zone", 2, 2, Reads, connections::ct_flush_zone),
+    command("ct-flush", 1, 4, Reads, connections::ct_flush),
     command("ofp-parse", 1, 1, Reads, offline::ofp_parse),
     command("parse-flow", 1, 1, Reads, offline::parse_flow_command),
     command("parse-flows", 1, 1, Reads, offline::parse_flows_command),
@@ -109,9 +114,6 @@ const COMMANDS: &[Command] = &[
     command("help", 0, MANY, Reads, help),
     command("list-commands", 0, MANY, Reads, list_commands),
 ];
-
-/// Commands of ovs-ofctl that are not there yet.
-const MISSING: &[&str] = &["dump-ipfix-bridge", "dump-ipfix-flow", "ct-flush-zone", "ct-flush"];
 
 fn list_commands(_: &Context, _: &[String]) -> Result {
     println!("The available commands are:");
@@ -208,6 +210,8 @@ const AS_JSON: &[&str] = &[
     "queue-get-config",
     "dump-tlv-map",
     "get-frags",
+    "dump-ipfix-bridge",
+    "dump-ipfix-flow",
 ];
 
 /// Runs the command of the command line.
@@ -216,9 +220,6 @@ pub(crate) fn run(mut context: Context) -> Result {
     let Some(name) = args.next() else { return Err(fatal("missing command name; use --help for help")) };
     let args: Vec<String> = args.collect();
     let Some(command) = COMMANDS.iter().find(|c| c.name == name) else {
-        if MISSING.contains(&name.as_str()) {
-            return Err(fatal(format!("'{name}' is not supported yet")));
-        }
         return Err(fatal(format!("unknown command '{name}'; use --help for help")));
     };
     if args.len() < command.args_min {

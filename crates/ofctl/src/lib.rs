@@ -3,7 +3,7 @@
 //! - [`options`](mod@options): the command line; `commands`: the table of commands.
 //! - [`vconn`]: a connection to a switch; [`switch`]: opening one by name, exchanges, names of ports and tables.
 //! - [`protocol`]: flow formats, and which a flow needs.
-//! - `query`, `flow_dump`, `flow_change`, `flow_set`, `packet_out`, `ports`, `monitor`: the commands that ask a switch;
+//! - `query`, `flow_dump`, `flow_change`, `flow_set`, `packet_out`, `ports`, `connections`, `monitor`: the commands that ask a switch;
 //!   `offline`, `codec`, `nx_match`, `packets`: those that do without. [`colour`]: colours of flows; [`json`]: answers as
 //!   JSON.
 //!
@@ -13,6 +13,7 @@
 pub mod bundles;
 pub mod codec;
 pub mod colour;
+pub mod connections;
 pub mod error;
 pub mod flow_change;
 pub mod flow_dump;

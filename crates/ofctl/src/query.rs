@@ -65,6 +65,16 @@ pub fn dump_tables(c: &Context, a: &[String]) -> Result {
     stats(c, a, S::Table)
 }
 
+/// Counters of the exporter of samples of the whole bridge.
+pub fn dump_ipfix_bridge(c: &Context, a: &[String]) -> Result {
+    stats(c, a, S::IpfixBridge)
+}
+
+/// Counters of the exporters of samples that flows take.
+pub fn dump_ipfix_flow(c: &Context, a: &[String]) -> Result {
+    stats(c, a, S::IpfixFlow)
+}
+
 /// How tables are configured.
 pub fn dump_table_desc(c: &Context, a: &[String]) -> Result {
     let mut conn = open(c, &a[0], Target::Mgmt)?;

@@ -85,14 +85,15 @@ impl CtFlush {
         out.put_u8(self.ip_proto);
         out.zeros(7);
         for (ty, tuple) in [(ORIGINAL, &self.original), (REPLY, &self.reply)] {
-            if *tuple != Direction::default() {
+            // Of ICMP, type and code are always told.
+            if self.is_icmp() || *tuple != Direction::default() {
                 let mut nested = vec![0; PAD];
                 self.put_direction(tuple, &mut nested);
                 property::put(out, ty, |out| out.put(&nested));
             }
         }
         if let Some(zone) = self.zone {
-            property::put(out, ZONE, |out| out.put_u16(zone));
+            put_u16(out, ZONE, zone);
         }
     }
 
@@ -106,18 +107,26 @@ impl CtFlush {
         }
         let [code, kind] = d.dst_port.to_be_bytes();
         if self.is_icmp() {
-            property::put(&mut out, ICMP_ID, |out| out.put_u16(d.src_port));
+            put_u16(&mut out, ICMP_ID, d.src_port);
             property::put(&mut out, ICMP_TYPE, |out| out.put_u8(kind));
             property::put(&mut out, ICMP_CODE, |out| out.put_u8(code));
         } else {
             for (ty, port) in [(SRC_PORT, d.src_port), (DST_PORT, d.dst_port)] {
                 if port != 0 {
-                    property::put(&mut out, ty, |out| out.put_u16(port));
+                    put_u16(&mut out, ty, port);
                 }
             }
         }
         nested.put(&out);
     }
+}
+
+/// Of 16 bits, unlike of 8, the length counts the padding.
+fn put_u16(out: &mut Vec<u8>, ty: u16, value: u16) {
+    property::put(out, ty, |out| {
+        out.put_u16(value);
+        out.zeros(2);
+    });
 }
 
 /// Reads one direction, of which something may have been told before; the family of its addresses is that of others before it.

@@ -65,10 +65,8 @@ fn test_of_message(kind: Kind) -> &'static str {
         | K::BundleFeaturesRequest
         | K::BundleFeaturesReply => "ofproto tests::connections",
         K::TlvTableMod | K::TlvTableRequest | K::TlvTableReply => "ofproto tests::tlv",
-        K::NxCtFlush | K::NxCtFlushZone => "openflow tests/corpus; there is no connection tracking yet",
-        K::NxIpfixBridgeRequest | K::NxIpfixBridgeReply | K::NxIpfixFlowRequest | K::NxIpfixFlowReply => {
-            "openflow tests/corpus; there are no exporters"
-        }
+        K::NxCtFlush | K::NxCtFlushZone => "test_clients",
+        K::NxIpfixBridgeRequest | K::NxIpfixBridgeReply | K::NxIpfixFlowRequest | K::NxIpfixFlowReply => "test_clients",
         K::NxResume => "test_headers",
         K::FlowCountsRequest | K::FlowCountsReply => "test_rest_controllers",
         K::RoleRequest

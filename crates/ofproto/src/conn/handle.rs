@@ -183,8 +183,8 @@ impl Ofproto {
                 }
             }
             Message::FlowMonitorCancel(id) => peer.cancel_monitor(id)?,
-            // Nothing tracks connections.
-            Message::CtFlushZone(_) | Message::CtFlush(_) => return Err(OfpError::BrcBadSubtype),
+            // Nothing tracks connections: all of them are forgotten.
+            Message::CtFlushZone(_) | Message::CtFlush(_) => {}
             Message::FeaturesReply(_)
             | Message::GetConfigReply(_)
             | Message::PacketIn(..)
