@@ -24,5 +24,22 @@ def test_answers(switch):
     assert asked("-OOpenFlow13", "dump-group-stats", "br0")[0]["group_id"] == 3
     pretty = switch.ours.ofctl("--format=json", "--pretty", "dump-desc", "br0")
     assert json.loads(pretty)["manufacturer"] and len(pretty.splitlines()) > 4
-    refused = switch.ours.run("ovs-ofctl", "--format=json", "get-frags", "br0", check=False)
+    switch.ofctl("-OOpenFlow13", "add-meter", "br0", "meter=5,pktps,burst,bands=type=drop,rate=10,burst_size=20")
+    switch.ofctl("add-tlv-map", "br0", "{class=0x10,type=1,len=4}->tun_metadata3")
+    assert asked("get-frags", "br0") == "normal"
+    (meter,) = asked("-OOpenFlow13", "dump-meters", "br0")
+    assert (meter["meter_id"], meter["unit"], meter["bands"][0]["rate"]) == (5, "pktps", 10)
+    assert asked("-OOpenFlow13", "meter-stats", "br0")[0]["bands"] == [{"packet_count": 0, "byte_count": 0}]
+    assert asked("-OOpenFlow13", "meter-features", "br0")["max_bands"] == 8
+    assert asked("-OOpenFlow13", "dump-group-features", "br0")["types"]["select"]["max_groups"] > 1000
+    assert asked("-OOpenFlow14", "dump-table-desc", "br0")[1] == {
+        "table": 1,
+        "eviction": False,
+        "eviction_flags": 7,
+        "vacancy_events": False,
+        "vacancy": None,
+    }
+    assert asked("-OOpenFlow13", "dump-table-features", "br0")[1]["table"] == 1
+    assert asked("dump-tlv-map", "br0")["maps"] == [{"field": "tun_metadata3", "class": 16, "type": 1, "len": 4}]
+    refused = switch.ours.run("ovs-ofctl", "--format=json", "monitor", "br0", check=False)
     assert refused.code == 1 and "no output as JSON" in refused.err

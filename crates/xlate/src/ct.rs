@@ -186,7 +186,9 @@ impl Xlate<'_> {
         exchange(&mut written, ipv4);
         reads.write_mask(&written);
         let outer = std::mem::replace(&mut self.reads, reads);
+        let list = self.written.take();
         let found = look(self);
+        self.written = list;
         exchange(&mut self.key, ipv4);
         let mut reads = std::mem::replace(&mut self.reads, outer);
         for step in reads.take_order() {

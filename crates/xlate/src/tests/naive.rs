@@ -164,6 +164,10 @@ pub(super) fn execute(net: Option<&Network>, actions: &[DpAction], wire: &mut Wi
             DpAction::Recirc(id) => match net {
                 Some(net) => {
                     let mut again = Wire { key: packet_part(&wire.key), ..wire.clone() };
+                    // What a tunnel told of it stays with the packet, and so does what the tracker tells.
+                    for told in [0..layout::REGS, layout::TUN_ID..layout::SKB_PKT] {
+                        again.key.0[told.clone()].copy_from_slice(&wire.key.0[told]);
+                    }
                     for word in layout::CONJ_CTMARK..layout::ETH_DST {
                         again.key.0[word] = wire.key.0[word] & connection_bits(word);
                     }

@@ -150,6 +150,8 @@ fn random_match(rng: &mut Rng) -> Match {
     let mut m = Match::ANY;
     let present = |f: &&flow::field::FieldInfo| {
         f.id != Field::ConjId
+            // Whether a packet has come back, and under which number, is not for the twin to say.
+            && f.id != Field::RecircId
             && has(&like, f.prereq)
             && !matches!(f.loc, flow::Loc::TunMetadata(_))
             && !f.nxm.is_empty()
