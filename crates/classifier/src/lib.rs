@@ -167,9 +167,15 @@ impl<R: Rule> Classifier<R> {
         self.n_with_ports.load(Ordering::SeqCst) > 0
     }
 
-    /// Removes these very rules. Whether all of them were there.
+    /// Removes these very rules. Whether all of them were there. (After `false` it may be said for ever that rules look at
+    /// ports, which costs reads and is never wrong.)
     pub fn remove_all(&self, rules: Vec<Arc<R>>) -> bool {
-        self.index.write(Change::RemoveAll(rules))
+        let with_ports = rules.iter().filter(|rule| looks_at_ports(&***rule)).count();
+        let were_there = self.index.write(Change::RemoveAll(rules));
+        if were_there {
+            self.n_with_ports.fetch_sub(with_ports, Ordering::SeqCst);
+        }
+        were_there
     }
 
     /// The rule of this match and priority that is there in `version`.

@@ -13,19 +13,14 @@ use classifier::Classifier;
 use flow::extract::{FRAG_ANY, ethertype};
 use flow::{Field, FlowMask, layout};
 use openflow::switch::FragHandling;
+use std::sync::Arc;
 
 /// Where transport ports stand in word [`layout::TP`], and types and codes of ICMP.
 const PORTS: u64 = 0xffff_ffff << 32;
 
-/// What a look-up did not get to see.
-pub(crate) struct Hidden {
-    ports: u64,
-    written: FlowMask,
-    list: Option<Written>,
-}
-
 impl Xlate<'_> {
     /// Whether it is a fragment. IP packets are read for that.
+    #[inline]
     fn is_fragment(&mut self) -> bool {
         if ![ethertype::IPV4, ethertype::IPV6].contains(&self.key.eth_type()) {
             return false;
@@ -49,24 +44,25 @@ impl Xlate<'_> {
         true
     }
 
-    /// Hides the ports of a fragment from a look-up in a table that looks at ports. What it returns is for
-    /// [`Xlate::show_ports`].
-    pub(crate) fn hide_ports(&mut self, rules: &Classifier<Rule>) -> Option<Hidden> {
-        if self.bridge.fragments != FragHandling::Normal || !rules.looks_at_ports() || !self.is_fragment() {
-            return None;
-        }
-        let (ports, written) = (self.key.0[layout::TP] & PORTS, self.reads.written().clone());
+    /// Whether look-ups in tables that look at ports do not get to see those of this packet.
+    #[inline]
+    pub(crate) fn hides_ports(&mut self) -> bool {
+        self.bridge.fragments == FragHandling::Normal && self.is_fragment()
+    }
+
+    /// A look-up that takes transport ports for zero.
+    #[cold]
+    pub(crate) fn look_up_portless(&mut self, rules: &Classifier<Rule>) -> (Written, Option<Arc<Rule>>) {
+        let (ports, written, list) =
+            (self.key.0[layout::TP] & PORTS, self.reads.written().clone(), self.written.take());
         self.key.0[layout::TP] &= !PORTS;
         let mut mask = FlowMask::ZERO;
         mask.0[layout::TP] = PORTS;
         self.reads.write_mask(&mask);
-        Some(Hidden { ports, written, list: self.written.take() })
-    }
-
-    /// Shows them again.
-    pub(crate) fn show_ports(&mut self, hidden: Hidden) {
-        self.key.0[layout::TP] |= hidden.ports;
-        self.reads.restore_written(hidden.written);
-        self.written = hidden.list;
+        let found = self.look_up_as_is(rules);
+        self.key.0[layout::TP] |= ports;
+        self.reads.restore_written(written);
+        self.written = list;
+        found
     }
 }

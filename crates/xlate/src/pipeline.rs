@@ -275,25 +275,31 @@ impl Xlate<'_> {
     }
 
     /// What was written until the look-up, and what that finds.
+    #[inline]
     fn look_up_in(&mut self, rules: &Classifier<Rule>) -> (Written, Option<Arc<Rule>>) {
         loop {
             let looked_at_ports = rules.looks_at_ports();
-            let hidden = self.hide_ports(rules);
-            // Before the look-up, which reads and writes nothing of the key.
-            let written = self.written_now();
-            let rule = if self.is_bare() {
-                self.find_bare(rules)
-            } else {
-                rules.lookup(&self.key, self.view.version, &mut self.reads)
-            };
-            if let Some(hidden) = hidden {
-                self.show_ports(hidden);
+            if looked_at_ports && self.hides_ports() {
+                return self.look_up_portless(rules);
             }
+            let found = self.look_up_as_is(rules);
             // The first rule that looks at ports may have come meanwhile.
             if looked_at_ports || !rules.looks_at_ports() {
-                return (written, rule);
+                return found;
             }
         }
+    }
+
+    #[inline]
+    pub(crate) fn look_up_as_is(&mut self, rules: &Classifier<Rule>) -> (Written, Option<Arc<Rule>>) {
+        // Before the look-up, which reads and writes nothing of the key.
+        let written = self.written_now();
+        let rule = if self.is_bare() {
+            self.find_bare(rules)
+        } else {
+            rules.lookup(&self.key, self.view.version, &mut self.reads)
+        };
+        (written, rule)
     }
 
     /// What of the key is not the packet's any more; see [`Lookup::written`].

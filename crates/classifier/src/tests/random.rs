@@ -101,6 +101,7 @@ impl Table<'_> {
         count(&self.counts.changes, 1);
         self.recent.clear();
         prop_assert_eq!(self.cls.len(), self.list.len());
+        prop_assert_eq!(self.cls.looks_at_ports(), self.list.iter().any(|rule| crate::looks_at_ports(&**rule)));
         Ok(())
     }
 
