@@ -8,19 +8,7 @@ mod corpus;
 use base::PortNo;
 use base::rng::Rng;
 use flow::text::{NoNames, flow_key_to_string, match_to_string, parse_match};
-use std::path::PathBuf;
 use std::process::Command;
-
-/// `ovs-ofctl` of the peer, or `None` with a note if there is none to compare with.
-fn ofctl() -> Option<PathBuf> {
-    if let Some(dir) = std::env::var_os("FLOWSTONE_PEERS") {
-        return Some(PathBuf::from(dir).join("bin/ovs-ofctl"));
-    }
-    let ci = std::env::var("CI").is_ok_and(|v| v == "true");
-    assert!(!ci, "FLOWSTONE_PEERS must name a folder with bin/ovs-ofctl when CI=true");
-    println!("skipped: FLOWSTONE_PEERS is unset, so there is no ovs-ofctl to compare with");
-    None
-}
 
 fn hex(bytes: &[u8]) -> String {
     format!("{bytes:02x?}").replace([',', ' ', '[', ']'], "")
@@ -33,7 +21,7 @@ fn seeds() -> (u64, usize) {
 
 #[test]
 fn keys_of_frames() {
-    let Some(ofctl) = ofctl() else { return };
+    let Some(ofctl) = oracle::program("ovs-ofctl") else { return };
     let (seed, cases) = seeds();
     let mut rng = Rng::seeded(seed);
     let frames: Vec<_> = (0..cases).map(|_| corpus::frames::frame(&mut rng)).collect();
@@ -66,7 +54,7 @@ fn canonical(text: &str) -> Result<String, String> {
 
 #[test]
 fn canonical_text_of_matches() {
-    let Some(ofctl) = ofctl() else { return };
+    let Some(ofctl) = oracle::program("ovs-ofctl") else { return };
     let (seed, cases) = seeds();
     let mut rng = Rng::seeded(seed);
     let texts: Vec<_> = (0..cases).map(|_| corpus::matches::valid(&mut rng)).collect();
@@ -98,7 +86,7 @@ fn canonical_text_of_matches() {
 
 #[test]
 fn errors_of_bad_matches() {
-    let Some(ofctl) = ofctl() else { return };
+    let Some(ofctl) = oracle::program("ovs-ofctl") else { return };
     let (seed, cases) = seeds();
     let mut rng = Rng::seeded(seed);
     let mut wrong = 0;

@@ -55,20 +55,6 @@ fn ours(directory: &Path, name: &str) -> PathBuf {
     links.join(name)
 }
 
-/// The peers' program of that name; `None`, and a word why, where there are no peers.
-fn peer(name: &str) -> Option<PathBuf> {
-    match std::env::var_os("FLOWSTONE_PEERS") {
-        Some(directory) => Some(Path::new(&directory).join("bin").join(name)),
-        None if std::env::var("CI").is_ok_and(|value| value == "true") => {
-            panic!("FLOWSTONE_PEERS must name a folder with the programs of Open vSwitch in bin/")
-        }
-        None => {
-            println!("skipped: FLOWSTONE_PEERS is not set, so there is no {name} to compare with");
-            None
-        }
-    }
-}
-
 /// Exit code, standard output, and standard error without the time and without the folder in `argv[0]`.
 fn summary(output: &Output) -> String {
     let errors: Vec<String> = String::from_utf8_lossy(&output.stderr)
@@ -145,7 +131,7 @@ const SAME: &[&[&str]] = &[
 
 #[test]
 fn peers_appctl_and_ours_agree_on_our_server() {
-    let Some(peer) = peer("ovs-appctl") else { return };
+    let Some(peer) = oracle::program("ovs-appctl") else { return };
     let served = served();
     std::fs::write(served.directory.path().join("stale.pid"), "1\n").unwrap();
     let ours = ours(served.directory.path(), "ovs-appctl");
@@ -156,7 +142,8 @@ fn peers_appctl_and_ours_agree_on_our_server() {
 
 #[test]
 fn peers_appctl_and_ours_agree_on_the_peers_server() {
-    let (Some(peer_appctl), Some(server), Some(tool)) = (peer("ovs-appctl"), peer("ovsdb-server"), peer("ovsdb-tool"))
+    let (Some(peer_appctl), Some(server), Some(tool)) =
+        (oracle::program("ovs-appctl"), oracle::program("ovsdb-server"), oracle::program("ovsdb-tool"))
     else {
         return;
     };

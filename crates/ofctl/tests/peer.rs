@@ -5,19 +5,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The folder of the peers' programs, if the test can run.
-fn peers() -> Option<PathBuf> {
-    if let Some(dir) = std::env::var_os("FLOWSTONE_PEERS") {
-        return Some(PathBuf::from(dir));
-    }
-    assert!(
-        std::env::var_os("CI").is_none_or(|ci| ci != "true"),
-        "FLOWSTONE_PEERS must name the folder of Open vSwitch's programs"
-    );
-    eprintln!("skipped: FLOWSTONE_PEERS names no folder of Open vSwitch's programs");
-    None
-}
-
 /// Debian's switch and database, ended when dropped.
 struct Switch {
     peers: PathBuf,
@@ -164,7 +151,7 @@ fn capture() -> Vec<u8> {
 
 #[test]
 fn same_as_debians() {
-    let Some(peers) = peers() else { return };
+    let Some(peers) = oracle::folder() else { return };
     let theirs = peers.join("bin/ovs-ofctl");
     let switch = Switch::start(peers);
     for (name, text) in [

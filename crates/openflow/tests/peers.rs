@@ -8,37 +8,12 @@ use base::rng::Rng;
 use flow::NoNames;
 use openflow::message::{Form, Message, Options, decode_with, encode_with};
 use openflow::{FlowModCommand, Limits, Protocols, Version, check, parse_flow};
-use std::io::Write;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::path::Path;
 
-fn ofctl() -> Option<PathBuf> {
-    if let Some(dir) = std::env::var_os("FLOWSTONE_PEERS") {
-        return Some(PathBuf::from(dir).join("bin/ovs-ofctl"));
-    }
-    let ci = std::env::var("CI").is_ok_and(|v| v == "true");
-    assert!(!ci, "FLOWSTONE_PEERS must name a folder with bin/ovs-ofctl when CI=true");
-    println!("skipped: FLOWSTONE_PEERS is unset, so there is no ovs-ofctl to compare with");
-    None
-}
-
-/// Runs the program; its output, and its errors without the log lines among them.
-fn run(program: &PathBuf, args: &[&str], input: &str) -> (String, String) {
-    let mut child = Command::new(program)
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("ovs-ofctl runs");
-    let mut stdin = child.stdin.take().expect("piped");
-    let input = input.to_owned();
-    let writer = std::thread::spawn(move || drop(stdin.write_all(input.as_bytes())));
-    let output = child.wait_with_output().expect("it ends");
-    writer.join().expect("the writer does not panic");
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    let errors: Vec<&str> = stderr.lines().filter(|l| !l.contains("|WARN|") && !l.contains("|ERR|")).collect();
-    (String::from_utf8_lossy(&output.stdout).into_owned(), errors.join("\n"))
+/// Runs the program; its output, and its errors.
+fn run(program: &Path, args: &[&str], input: &str) -> (String, String) {
+    let output = oracle::run(program, args, input.as_bytes());
+    (String::from_utf8_lossy(&output.stdout).into_owned(), oracle::errors(&output))
 }
 
 /// A way to send flows.
@@ -276,7 +251,7 @@ fn messages(output: &str) -> Vec<String> {
 
 #[test]
 fn bytes_mean_the_same_to_both() {
-    let Some(ofctl) = ofctl() else { return };
+    let Some(ofctl) = oracle::program("ovs-ofctl") else { return };
     let flows = flows(1500);
     let (mut wrong, mut compared) = (Vec::new(), 0);
     for wire in &WIRES {
@@ -330,7 +305,7 @@ fn bytes_mean_the_same_to_both() {
 }
 
 /// What `parse-flows` says of one line: the formats, or the error.
-fn their_verdict(ofctl: &PathBuf, text: &str) -> String {
+fn their_verdict(ofctl: &Path, text: &str) -> String {
     let (output, errors) = run(ofctl, &["parse-flows", "-"], &format!("{text}\n"));
     match output.lines().find_map(|l| l.strip_prefix("usable protocols: ")) {
         Some(usable) => usable.to_owned(),
@@ -345,7 +320,7 @@ fn our_verdict(text: &str) -> String {
     }
 }
 
-fn compare_verdicts(ofctl: &PathBuf, texts: impl IntoIterator<Item = String>) {
+fn compare_verdicts(ofctl: &Path, texts: impl IntoIterator<Item = String>) {
     let verdicts = texts.into_iter().map(|text| (our_verdict(&text), their_verdict(ofctl, &text), text));
     let wrong: Vec<_> = verdicts
         .filter(|(ours, theirs, _)| ours != theirs)
@@ -607,14 +582,14 @@ const DOUBTFUL: &[&str] = &[
 
 #[test]
 fn verdicts_on_doubtful_flows() {
-    let Some(ofctl) = ofctl() else { return };
+    let Some(ofctl) = oracle::program("ovs-ofctl") else { return };
     compare_verdicts(&ofctl, DOUBTFUL.iter().map(ToString::to_string));
     tally::report!("{} flows", DOUBTFUL.len());
 }
 
 #[test]
 fn formats_that_can_carry_a_flow() {
-    let Some(ofctl) = ofctl() else { return };
+    let Some(ofctl) = oracle::program("ovs-ofctl") else { return };
     compare_verdicts(&ofctl, MATCHES.iter().map(|m| format!("{m},actions=drop")));
     let lists = [ACTIONS, IP_ACTIONS, TCP_ACTIONS, TAG_ACTIONS, INSTRUCTIONS];
     let matches = ["", "tcp", "tcp,dl_vlan=5"];
@@ -658,7 +633,7 @@ const TOLERATED: [(&str, &str); 11] = [
 
 #[test]
 fn answers_to_damaged_messages() {
-    let Some(ofctl) = ofctl() else { return };
+    let Some(ofctl) = oracle::program("ovs-ofctl") else { return };
     let mut rng = Rng::seeded(11);
     let mut wrong = Vec::new();
     for wire in &WIRES[..3] {

@@ -14,19 +14,6 @@ const SCHEMA: &str = include_str!("data/test.ovsschema");
 /// One `[method, params]` a line; later ones find what earlier ones did.
 const REQUESTS: &str = include_str!("data/requests.jsonl");
 
-/// The folder with the peer's programs; `None` if the test is to be skipped.
-fn peers() -> Option<PathBuf> {
-    if let Some(folder) = std::env::var_os("FLOWSTONE_PEERS") {
-        return Some(PathBuf::from(folder).join("bin"));
-    }
-    assert!(
-        std::env::var_os("CI").is_none_or(|ci| ci != "true"),
-        "FLOWSTONE_PEERS must name a folder with Open vSwitch's programs in bin/"
-    );
-    eprintln!("skipped: FLOWSTONE_PEERS does not name a folder with Open vSwitch's programs");
-    None
-}
-
 fn tool(bin: &Path, args: &[&str]) -> Output {
     Command::new(bin.join("ovsdb-tool")).args(args).output().expect("the peer's ovsdb-tool runs")
 }
@@ -147,7 +134,7 @@ fn sort_duplicates(details: &str) -> String {
 
 #[tokio::test]
 async fn answers_are_those_of_open_vswitch() {
-    let Some(bin) = peers() else { return };
+    let Some(bin) = oracle::folder().map(|folder| folder.join("bin")) else { return };
     let directory = tempfile::tempdir().unwrap();
     let _peer = start_peer(&bin, directory.path());
     let server = Server::builder()
@@ -174,7 +161,7 @@ async fn answers_are_those_of_open_vswitch() {
 
 #[tokio::test]
 async fn files_go_both_ways() {
-    let Some(bin) = peers() else { return };
+    let Some(bin) = oracle::folder().map(|folder| folder.join("bin")) else { return };
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("t.db");
     let name = path.display().to_string();

@@ -16,14 +16,7 @@ fn main() -> ExitCode {
     if std::env::var_os(RUN_AS).is_some() {
         return ovsdb_tools::client_main(std::env::args_os().collect());
     }
-    let Some(peers) = std::env::var_os("FLOWSTONE_PEERS").map(PathBuf::from) else {
-        if std::env::var("CI").is_ok_and(|ci| ci == "true") {
-            eprintln!("FLOWSTONE_PEERS must name a folder with Open vSwitch's programs in bin/");
-            return ExitCode::FAILURE;
-        }
-        eprintln!("skipped: FLOWSTONE_PEERS does not name a folder with Open vSwitch's programs in bin/");
-        return ExitCode::SUCCESS;
-    };
+    let Some(peers) = oracle::folder() else { return ExitCode::SUCCESS };
     let server = Server::start(&peers);
     server.seed();
     let different = server.compare_commands() + server.compare_monitors() + server.check_backup();

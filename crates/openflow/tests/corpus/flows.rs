@@ -1,7 +1,7 @@
 //! Flows from text to bytes, in each format that can carry them.
 
 use crate::make::Gen;
-use crate::{oracle, texts};
+use crate::texts;
 use flow::NoNames;
 use openflow::message::{Form, Message, Options, encode_with};
 use openflow::{FlowModCommand, ParsedFlow, Protocols, Version, parse_flow};
@@ -100,7 +100,8 @@ pub(crate) fn theirs(program: &Path, format: &str, version: &str, lines: &[&str]
             all.extend(found.into_iter().map(Theirs::Bytes));
             continue;
         }
-        let error = oracle::errors(&output);
+        let errors = oracle::errors(&output);
+        let error = errors.strip_prefix("ovs-ofctl: ").unwrap_or(&errors);
         let place = error.strip_prefix("-:").and_then(|e| e.split_once(": "));
         let line = place.and_then(|(n, _)| n.parse::<usize>().ok());
         match (line, place) {
@@ -113,7 +114,7 @@ pub(crate) fn theirs(program: &Path, format: &str, version: &str, lines: &[&str]
                 let at = part.start + n - 1;
                 parts.extend([at..part.end, part.start..at]);
             }
-            _ if part.len() == 1 => all.push(Theirs::Error(error)),
+            _ if part.len() == 1 => all.push(Theirs::Error(error.to_string())),
             _ => {
                 runs += 1;
                 let middle = part.start + part.len() / 2;

@@ -10,7 +10,7 @@ mod flows;
 mod groups;
 mod make;
 mod messages;
-mod oracle;
+mod printed;
 mod texts;
 
 use exceptions::Difference;
@@ -36,7 +36,7 @@ fn some(wrong: &[String]) -> String {
 
 #[test]
 fn messages_are_printed_alike() {
-    let Some(ofctl) = oracle::program() else { return };
+    let Some(ofctl) = oracle::program("ovs-ofctl") else { return };
     let mut g = make::Gen::new(1);
     let pool = messages::Pool::new(&mut g);
     let corpus = messages::corpus(&mut g, &pool, 5500);
@@ -46,7 +46,7 @@ fn messages_are_printed_alike() {
     let mut counts = vec![0; exceptions::MESSAGES.len()];
     let mut wrong = Vec::new();
     for (args, verbosity) in [(&[][..], 2), (&["-m"], 3)] {
-        let theirs = oracle::print(&ofctl, args, &bytes);
+        let theirs = printed::texts(&ofctl, args, &bytes);
         for ((kind, version, message, damaged), theirs) in all.iter().zip(theirs) {
             let ours = print(message, Style::plain(verbosity));
             // Bytes that are not text are the same to both, but replaced in what we have of theirs.
@@ -82,7 +82,7 @@ fn messages_are_printed_alike() {
 
 #[test]
 fn flows_are_sent_alike() {
-    let Some(ofctl) = oracle::program() else { return };
+    let Some(ofctl) = oracle::program("ovs-ofctl") else { return };
     let mut g = make::Gen::new(2);
     let flows = flows::accepted(&mut g, 3200);
     let mut counts = vec![0; exceptions::FLOWS.len()];
@@ -133,7 +133,7 @@ fn flows_are_sent_alike() {
 
 #[test]
 fn damaged_flows_are_refused_alike() {
-    let Some(ofctl) = oracle::program() else { return };
+    let Some(ofctl) = oracle::program("ovs-ofctl") else { return };
     let mut g = make::Gen::new(3);
     let lines: Vec<String> = (0..600).map(|_| flows::damaged(&mut g)).collect();
     let borrowed: Vec<&str> = lines.iter().map(String::as_str).collect();

@@ -1,7 +1,6 @@
 //! The same cases on Open vSwitch: it answers what we do, but where a case says otherwise.
 //!
-//! The programs are taken from the folder `$FLOWSTONE_PEERS` (`bin/`, and the schema under `usr/share/openvswitch`).
-//! Without that variable the test is skipped, but under `CI=true` it fails.
+//! Without Open vSwitch's programs it is left out; see the crate `oracle`.
 
 use super::script::{Case, Outcome, Step, XID, cases, is_of_the_lab, steps};
 use super::{errors_in, name};
@@ -13,71 +12,20 @@ use openflow::types::xid;
 use openflow::versions::Versions;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-const VERSIONS: &str = "protocols=OpenFlow10,OpenFlow11,OpenFlow12,OpenFlow13,OpenFlow14,OpenFlow15";
+const SETUP: &str = "set bridge br0 protocols=OpenFlow10,OpenFlow11,OpenFlow12,OpenFlow13,OpenFlow14,OpenFlow15 \
+    -- add-port br0 p1 -- set interface p1 type=dummy ofport_request=1 \
+    -- add-port br0 p2 -- set interface p2 type=dummy ofport_request=2";
 
-/// A running Open vSwitch in a folder of its own.
-struct Switch {
-    bin: PathBuf,
-    dir: PathBuf,
-    daemons: Vec<Child>,
-}
+/// A running Open vSwitch, to be talked to.
+struct Peer(oracle::Switch);
 
-impl Drop for Switch {
-    fn drop(&mut self) {
-        for daemon in &mut self.daemons {
-            let _ = daemon.kill();
-            let _ = daemon.wait();
-        }
-        let _ = std::fs::remove_dir_all(&self.dir);
-    }
-}
-
-impl Switch {
-    fn start(peers: &Path) -> Self {
-        let dir = std::env::temp_dir().join(format!("flowstone-ofproto-errors-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).expect("a temporary folder");
-        let mut switch = Self { bin: peers.join("bin"), dir, daemons: Vec::new() };
-        let path = |name: &str| switch.dir.join(name).display().to_string();
-        let (db, sock) = (path("conf.db"), format!("unix:{}", path("db.sock")));
-        let schema = peers.join("usr/share/openvswitch/vswitch.ovsschema").display().to_string();
-        switch.run("ovsdb-tool", &["create", &db, &schema]);
-        let server = switch.command("ovsdb-server", &[&db, &format!("--remote=p{sock}")]).spawn().expect("starts");
-        switch.daemons.push(server);
-        let vsctl = ["--retry", "--timeout=20", &format!("--db={sock}")];
-        switch.run("ovs-vsctl", &[&vsctl[..], &["--no-wait", "init"]].concat());
-        let options = ["--enable-dummy=override", "--disable-system", "--pidfile", &sock];
-        let daemon = switch.command("ovs-vswitchd", &options).spawn().expect("starts");
-        switch.daemons.push(daemon);
-        let setup = format!(
-            "add-br br0 -- set bridge br0 datapath-type=dummy fail-mode=secure {VERSIONS} \
-             -- add-port br0 p1 -- set interface p1 type=dummy ofport_request=1 \
-             -- add-port br0 p2 -- set interface p2 type=dummy ofport_request=2"
-        );
-        switch.run("ovs-vsctl", &vsctl.into_iter().chain(setup.split_whitespace()).collect::<Vec<_>>());
-        switch
-    }
-
-    fn command(&self, program: &str, args: &[&str]) -> Command {
-        let mut command = Command::new(self.bin.join(program));
-        command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        for name in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"] {
-            command.env(name, &self.dir);
-        }
-        command
-    }
-
-    fn run(&self, program: &str, args: &[&str]) {
-        assert!(self.command(program, args).status().expect("runs").success(), "{program} {args:?}");
-    }
-
+impl Peer {
     /// What is answered to these messages, sent one after the other: the errors to all of them. A connection that ends says
     /// so.
     fn talk(&self, version: Version, messages: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, String> {
-        let mut stream = UnixStream::connect(self.dir.join("br0.mgmt")).map_err(|e| e.to_string())?;
+        let mut stream = UnixStream::connect(self.0.path("br0.mgmt")).map_err(|e| e.to_string())?;
         stream.set_read_timeout(Some(Duration::from_secs(20))).map_err(|e| e.to_string())?;
         let mut all = encode(version, 1, &Message::Hello(Hello { versions: Versions::of(&[version]) }));
         messages.iter().for_each(|message| all.extend_from_slice(message));
@@ -121,13 +69,8 @@ fn bytes(step: Step) -> Option<Vec<u8>> {
 
 #[test]
 fn open_vswitch_answers_the_same() {
-    let Some(peers) = std::env::var_os("FLOWSTONE_PEERS") else {
-        let ci = std::env::var("CI").is_ok_and(|v| v == "true");
-        assert!(!ci, "FLOWSTONE_PEERS must name a folder with Open vSwitch's programs when CI=true");
-        println!("skipped: FLOWSTONE_PEERS is unset, so there is no ovs-vswitchd to compare with");
-        return;
-    };
-    let switch = Switch::start(Path::new(&peers));
+    let Some(folder) = oracle::folder() else { return };
+    let switch = Peer(oracle::Switch::start(&folder, SETUP));
     let (mut wrong, mut tried) = (Vec::new(), 0);
     for Case { error, versions, when, outcome, peer } in cases() {
         let Outcome::Sent(lines) = outcome else { continue };
