@@ -33,6 +33,11 @@ pub struct Traced {
 }
 
 impl Traced {
+    fn settle(&mut self, learned: bool) {
+        self.nodes = xlate::trace::settle(std::mem::take(&mut self.nodes), learned);
+        self.resumed.iter_mut().for_each(|resumed| resumed.traced.settle(learned));
+    }
+
     /// Laid out as Open vSwitch does.
     pub fn text(&self) -> String {
         let mut out = format!("Flow: {}\n", self.flow);
@@ -77,7 +82,7 @@ fn nodes_json(nodes: &[Node]) -> Value {
         Kind::Table => "table",
         Kind::Bucket => "bucket",
         Kind::Action => "action",
-        Kind::Detail => "detail",
+        Kind::Learned | Kind::Detail => "detail",
         Kind::Warning => "warning",
         Kind::Error => "error",
     };
@@ -97,12 +102,20 @@ impl Ofproto {
     /// Traces a packet with this key (ingress port in the bridge's numbering). Nothing is changed by it. An error if the
     /// bridge is not part of a switch any more.
     pub fn trace(&self, key: &FlowKey, names: bool) -> Result<Traced, String> {
-        self.trace_from(key, Start::Tables, names, &[])
+        self.trace_from(key, Start::Tables, names, &[], false)
     }
 
     /// [`Ofproto::trace`] from `start` on: with the actions of a packet-out, for instance. Copies that come back from the
-    /// connection tracker have the states `ct_next` (`ct_state`), one after the other; those beyond are new.
-    pub fn trace_from(&self, key: &FlowKey, start: Start<'_>, names: bool, ct_next: &[u32]) -> Result<Traced, String> {
+    /// connection tracker have the states `ct_next` (`ct_state`), one after the other; those beyond are new. With `learned`
+    /// it is told which flows are, as the caller lets [`Ofproto::side_effects`] happen.
+    pub fn trace_from(
+        &self,
+        key: &FlowKey,
+        start: Start<'_>,
+        names: bool,
+        ct_next: &[u32],
+        learned: bool,
+    ) -> Result<Traced, String> {
         let switch = self.switch().ok_or("bridge is being removed")?;
         let net = switch.network();
         let bridge = net.bridges.get(&self.id()).ok_or("bridge is being removed")?;
@@ -112,6 +125,7 @@ impl Ofproto {
         }
         let (mut traced, forks) = self.trace_once(&net, bridge, key, start, names)?;
         traced.resumed = crate::trace_ct::resume(&switch, &net, forks, ct_next, names)?;
+        traced.settle(learned);
         Ok(traced)
     }
 

@@ -10,7 +10,7 @@ use openflow::{
     parse_instructions,
 };
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const BEGIN: &str = "<!-- tables: begin -->\n";
 const END: &str = "<!-- tables: end -->\n";
@@ -121,31 +121,26 @@ fn fields(out: &mut String) {
 fn test_of_action(action: &Action) -> &'static str {
     use Action as A;
     match action {
-        A::PushMpls(_)
-        | A::PopMpls(_)
-        | A::SetMplsLabel(_)
-        | A::SetMplsTc(_)
-        | A::SetMplsTtl(_)
-        | A::DecMplsTtl
-        | A::DecNshTtl
-        | A::Encap(_)
-        | A::Decap(_) => "test_headers",
+        A::PushMpls(_) | A::SetMplsLabel(_) | A::SetMplsTc(_) | A::SetMplsTtl(_) | A::DecMplsTtl => {
+            "test_actions, test_headers"
+        }
+        A::PopMpls(_) | A::DecNshTtl | A::Encap(_) | A::Decap(_) => "test_headers",
         A::CopyTtlOut | A::CopyTtlIn => "test_conformance",
         A::Ct(_) | A::Nat(_) => "test_conntrack_trace; refused on real ports: there is no connection tracking yet",
         A::CtClear | A::ResubmitCt { .. } => "test_conntrack_trace",
         A::DeleteField(_) | A::SetTunOption(_) => "xlate tests::regions, test_traces",
         A::Sample(_) => "openflow tests/actions; nothing happens, as there are no collectors",
-        A::Enqueue { .. } | A::SetQueue(_) | A::PopQueue => "xlate; there are no queues that would look at it",
+        A::Enqueue { .. } | A::SetQueue(_) | A::PopQueue => "test_actions; there are no queues that would look at it",
         A::Group(_) => "test_groups",
         A::Meter(_) => "test_meters",
-        A::Multipath(_) | A::Bundle(_) => "xlate select",
-        A::CheckPktLarger { .. } => "xlate tests::regions",
-        A::Conjunction { .. } => "classifier, xlate tests::regions",
-        A::Learn(_) | A::FinTimeout { .. } => "ofproto tests::changes",
-        A::SetTunnel { .. } => "xlate; nothing is encapsulated",
+        A::Multipath(_) | A::Bundle(_) => "test_actions, xlate select",
+        A::CheckPktLarger { .. } => "test_actions, xlate tests::regions",
+        A::Conjunction { .. } => "test_actions, classifier, xlate tests::regions",
+        A::Learn(_) | A::FinTimeout { .. } => "test_actions, ofproto tests::changes",
+        A::SetTunnel { .. } => "test_actions; nothing is encapsulated",
         A::Controller(_) => "test_controller, test_headers",
         A::WriteActions(_) | A::ClearActions | A::WriteMetadata { .. } | A::GotoTable(_) => {
-            "test_dummy_actions, test_conformance"
+            "test_actions, test_conformance"
         }
         A::Output { .. }
         | A::OutputReg { .. }
@@ -172,7 +167,7 @@ fn test_of_action(action: &Action) -> &'static str {
         | A::Resubmit { .. }
         | A::Clone(_)
         | A::Note(_)
-        | A::Exit => "test_dummy_actions, ofproto tests/peers",
+        | A::Exit => "test_actions, test_dummy_actions, ofproto tests/peers",
     }
 }
 
@@ -365,4 +360,73 @@ fn the_tables_of_the_document_are_those_of_the_code() {
             "docs/openflow.md is out of date: UPDATE_DOCS=1 cargo test -p openflow --test reference"
         );
     }
+}
+
+/// The files of a test as the tables name it: `test_x` is of the end-to-end tests, `fuzz x` a fuzz target, all others are a
+/// crate and a file of it, `tests/x` beside its sources, `tests::x` or `x` among them.
+fn files_of(test: &str) -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let first = |name: &str| name.split("::").last().unwrap_or(name).to_owned();
+    let (place, name) = match test.split_once(' ') {
+        None if test.starts_with("test_") => return vec![root.join("tests/e2e").join(test).with_extension("py")],
+        None => (root.join("crates").join(test).join("src"), None),
+        Some(("fuzz", target)) => return vec![root.join("fuzz/targets").join(target).with_extension("rs")],
+        Some((krate, name)) => match name.strip_prefix("tests/") {
+            Some(name) => (root.join("crates").join(krate).join("tests"), Some(first(name))),
+            None => (root.join("crates").join(krate).join("src"), Some(first(name))),
+        },
+    };
+    let (mut found, mut folders) = (Vec::new(), vec![place]);
+    while let Some(folder) = folders.pop() {
+        let entries = std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{test}: {}: {e}", folder.display()));
+        for path in entries.map(|entry| entry.expect("a folder can be read").path()) {
+            let is_it = name.as_ref().is_none_or(|name| path.file_stem().is_some_and(|stem| stem == name.as_str()));
+            match path.is_dir() {
+                true => folders.push(path),
+                false if is_it => found.push(path),
+                false => {}
+            }
+        }
+    }
+    found
+}
+
+/// The tests of a cell; behind a semicolon is a remark.
+fn tests_of(cell: &str) -> impl Iterator<Item = &str> {
+    cell.split(';').next().unwrap_or(cell).split(',').map(str::trim)
+}
+
+#[test]
+fn the_tests_that_the_document_names_are_there() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openflow.md");
+    let text = std::fs::read_to_string(&path).expect("docs/openflow.md is there");
+    let tables =
+        text.split_once(BEGIN).and_then(|(_, rest)| rest.split_once("### What is not there")).expect("tables").0;
+    for row in tables.lines().filter(|row| row.starts_with("| ") && !row.ends_with("| test |")) {
+        let cell = row.trim_end_matches(" |").rsplit(" | ").next().expect("a cell");
+        for test in tests_of(cell) {
+            let files = files_of(test);
+            assert!(!files.is_empty() && files.iter().all(|file| file.is_file()), "{row}: no {test}");
+        }
+    }
+}
+
+#[test]
+fn actions_are_in_the_tests_that_are_named_for_them() {
+    let mut missing = Vec::new();
+    for text in ACTIONS {
+        let actions = parse_instructions(text, &NoNames).unwrap_or_else(|e| panic!("{text}: {e}"));
+        let shown = actions_to_string(&actions, &NoNames, Version::V15);
+        let words = [*text, &shown].map(|text| text.split([':', '(']).next().unwrap_or(text).to_owned());
+        let cell = actions.first().map_or("", test_of_action);
+        let files: Vec<PathBuf> = tests_of(cell).flat_map(files_of).collect();
+        let has = |file: &PathBuf| {
+            std::fs::read_to_string(file).is_ok_and(|source| words.iter().any(|word| source.contains(word)))
+        };
+        // The cases of the conformance tester are in its package.
+        if !cell.contains("test_conformance") && !files.iter().any(has) {
+            missing.push(format!("{} is not in {cell}", words[0]));
+        }
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
 }

@@ -26,14 +26,18 @@ impl Xlate<'_> {
             Action::OutputTrunc { port, max_len } => self.output_truncated(*port, *max_len),
             Action::Controller(c) => self.send_to_controller(c),
             Action::Enqueue { port, queue } => {
-                self.reads.note_field(Field::SkbPriority);
                 let old = self.key.get(Field::SkbPriority);
-                self.write(Field::SkbPriority, u128::from(*queue) + 1, u32::MAX.into());
+                self.set_queue(*queue);
                 self.output(*port, 0);
                 self.write(Field::SkbPriority, old, u32::MAX.into());
             }
-            Action::SetQueue(queue) => self.write(Field::SkbPriority, u128::from(*queue) + 1, u32::MAX.into()),
-            Action::PopQueue => self.write(Field::SkbPriority, 0, u32::MAX.into()),
+            Action::SetQueue(queue) => self.set_queue(*queue),
+            Action::PopQueue => {
+                self.reads.note_field(Field::SkbPriority);
+                let first = self.first_priority;
+                self.write(Field::SkbPriority, first.into(), u32::MAX.into());
+                self.tracer.note(Kind::Detail, || format!("queue = {first}"));
+            }
             Action::SetVlanVid { vid, push_if_needed } => {
                 if *push_if_needed || self.has_vlan() {
                     self.write(Field::VlanVid, u128::from(*vid) | 0x1000, 0x1fff);
@@ -140,7 +144,10 @@ impl Xlate<'_> {
             Action::Meter(id) => self.meter(*id),
             // It is carried out with all that comes after it.
             Action::CheckPktLarger { .. } => {}
-            Action::ClearActions => self.action_set.clear(),
+            Action::ClearActions => {
+                self.tracer.note(Kind::Detail, || format!("action set was{}", told_of(&self.action_set)));
+                self.action_set.clear();
+            }
             Action::WriteActions(actions) => {
                 for action in actions {
                     self.action_set.retain(|a| !replaces(action, a));
@@ -149,16 +156,19 @@ impl Xlate<'_> {
                     }
                     self.action_set.push(action.clone());
                 }
-                self.tracer.note(Kind::Detail, || {
-                    let set: Vec<_> = set_in_order(&self.action_set).iter().map(crate::text::action).collect();
-                    format!("action set is: {}", set.join(","))
-                });
+                self.tracer.note(Kind::Detail, || format!("action set is{}", told_of(&self.action_set)));
             }
             Action::WriteMetadata { value, mask } => {
                 self.write(Field::Metadata, (*value).into(), (*mask).into());
             }
             Action::GotoTable(table) => self.resubmit(*table, None, true),
         }
+    }
+
+    /// Queues are the datapath's priorities. The packet's own is read, as `pop_queue` gives it back.
+    fn set_queue(&mut self, queue: u32) {
+        self.reads.note_field(Field::SkbPriority);
+        self.write(Field::SkbPriority, queue.into(), u32::MAX.into());
     }
 
     fn set_whole(&mut self, field: Field, value: u128) {
@@ -303,4 +313,13 @@ pub(crate) fn set_in_order(set: &[Action]) -> Vec<Action> {
     ordered.retain(|a| set_position(a) < POSITION_LAST || Some(set_position(a)) == last);
     ordered.sort_by_key(set_position);
     ordered
+}
+
+/// An action set as traces tell it.
+fn told_of(set: &[Action]) -> String {
+    if set.is_empty() {
+        return " empty".into();
+    }
+    let actions: Vec<_> = set_in_order(set).iter().map(crate::text::action).collect();
+    format!(": {}", actions.join(","))
 }

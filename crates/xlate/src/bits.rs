@@ -115,7 +115,11 @@ impl<'a> Xlate<'a> {
     pub(crate) fn note_bits(&mut self, dst: Subfield) {
         let shown = self.shown(dst);
         let value = if self.tracer.is_on() { self.value_now(dst) } else { return };
-        self.tracer.note(Kind::Detail, || format!("{} is now {}", crate::text::subfield(shown), value.hex()));
+        let whole = u32::from(shown.n_bits) == u32::from(shown.field.info().n_bits) && !is_option(shown.field);
+        self.tracer.note(Kind::Detail, || {
+            let value = if whole { crate::text::value(shown.field, value.low()) } else { value.hex() };
+            format!("{} is now {value}", crate::text::subfield(shown))
+        });
     }
 
     /// The bits of the key, which that does not read.

@@ -117,12 +117,13 @@ impl Xlate<'_> {
     /// Pushes a tag with id and priority 0.
     pub(crate) fn push_vlan(&mut self, tpid: u16) {
         let tagged = self.has_vlan();
-        self.begin_vlan_stack();
         if tagged {
+            // It is known from here on, and stays where it is in the packet.
             self.reads.note(layout::ETH_SRC, 0xffff);
             self.reads.note(layout::VLAN, OUTER_TPID);
             self.read_inner_tag();
         }
+        self.begin_vlan_stack();
         // A key has two tags. The third from outside is out of its sight, and must not be lost: the push cannot wait
         // for a commit, which would compare what is in sight.
         let full = tagged && self.key.vlan(1).1 & 0x1000 != 0;

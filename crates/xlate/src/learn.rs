@@ -24,11 +24,18 @@ impl Xlate<'_> {
     /// The `learn` action: what is to be learned becomes an effect. The packet itself goes on in the tables as they are.
     pub(crate) fn learn(&mut self, learn: &Learn) {
         let flow = self.learned_flow(learn);
-        self.tracer.note(Kind::Warning, || "suppressing side effects, so learn action ignored".into());
-        if let Some(dst) = learn.result_dst {
+        self.tracer.enter(Kind::Learned, || crate::text::learned(&flow));
+        if learn.result_dst.is_some() || self.tracer.is_on() {
             let success = learn.limit == 0 || self.is_learnable(learn, &flow);
-            self.write_subfield(dst, success.into());
+            if let Some(dst) = learn.result_dst {
+                self.write_subfield(dst, success.into());
+                self.note_bits(dst);
+            }
+            if !success {
+                self.tracer.note(Kind::Detail, || "Limit exceeded, learn failed".into());
+            }
         }
+        self.tracer.leave();
         let learned = Learned { bridge: self.bridge.id, flow, limit: learn.limit };
         self.effects.push(Effect::Learn(Arc::new(learned)));
     }

@@ -19,18 +19,18 @@ impl Xlate<'_> {
         let hash = self.hash_of(m.fields, m.basis);
         let link = link(hash, m);
         self.write_subfield(m.dst, link.into());
-        self.tracer.note(Kind::Detail, || format!("link {link}"));
+        self.note_bits(m.dst);
     }
 
     /// The actions `bundle` and `bundle_load`.
     pub(crate) fn bundle(&mut self, bundle: &BundleAction) {
         let chosen = self.choose_member(bundle);
         match (bundle.dst, chosen) {
-            (Some(dst), port) => self.write_subfield(dst, port.unwrap_or(PortNo::NONE).to_of10().into()),
-            (None, Some(port)) => {
-                self.tracer.note(Kind::Detail, || format!("using port {port}"));
-                self.output(port, 0);
+            (Some(dst), port) => {
+                self.write_subfield(dst, port.unwrap_or(PortNo::NONE).to_of10().into());
+                self.note_bits(dst);
             }
+            (None, Some(port)) => self.output(port, 0),
             (None, None) => self.tracer.note(Kind::Detail, || "no live bundle member".into()),
         }
     }

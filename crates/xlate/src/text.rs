@@ -1,8 +1,9 @@
-//! How traces write matches, actions and subfields.
+//! How traces write matches, actions, subfields and values.
 
-use flow::Match;
 use flow::text::NoNames;
-use openflow::{Action, Subfield};
+use flow::{Field, Match};
+use openflow::{Action, FlowMod, Subfield};
+use std::fmt::Write;
 
 pub(crate) fn flow_match(m: &Match) -> String {
     flow::text::match_to_string(m, &NoNames)
@@ -14,4 +15,33 @@ pub(crate) fn action(action: &Action) -> String {
 
 pub(crate) fn subfield(sf: Subfield) -> String {
     sf.to_string()
+}
+
+/// The value of a whole field.
+pub(crate) fn value(field: Field, value: u128) -> String {
+    let mut out = String::new();
+    flow::text::format_value(field, value, field.info().full_mask(), &NoNames, &mut out);
+    out
+}
+
+/// A flow that is learned.
+pub(crate) fn learned(flow: &FlowMod) -> String {
+    let mut out = format!("table={} ", flow.table_id.unwrap_or_default());
+    if flow.matching != Match::ANY {
+        let _ = write!(out, "{} ", flow_match(&flow.matching));
+    }
+    let _ = write!(out, "priority={}", flow.priority);
+    if flow.new_cookie != 0 {
+        let _ = write!(out, " cookie={:#x}", flow.new_cookie);
+    }
+    for (name, number) in [("idle", flow.idle_timeout), ("hard", flow.hard_timeout)] {
+        if number != 0 {
+            let _ = write!(out, " {name}={number}");
+        }
+    }
+    if flow.flags.send_flow_rem {
+        out.push_str(" send_flow_rem");
+    }
+    let actions = openflow::actions_to_string(&flow.actions, &NoNames, openflow::Version::V15);
+    out + " actions=" + &actions
 }

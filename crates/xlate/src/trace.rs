@@ -14,6 +14,8 @@ pub enum Kind {
     Bucket,
     /// An action that was carried out.
     Action,
+    /// A flow that it makes, if what a packet causes is let happen.
+    Learned,
     /// What came of it.
     Detail,
     /// Why it had no effect.
@@ -34,6 +36,27 @@ pub struct Node {
     pub subs: Vec<Node>,
 }
 
+/// What is told of flows that were learned, or, if nothing was to happen for the packet, that they were not.
+pub fn settle(nodes: Vec<Node>, learned: bool) -> Vec<Node> {
+    let mut settled = Vec::with_capacity(nodes.len());
+    for mut node in nodes {
+        let subs = settle(std::mem::take(&mut node.subs), learned);
+        match node.kind {
+            Kind::Learned if learned => {
+                settled.push(Node { kind: Kind::Detail, ..node });
+                settled.extend(subs);
+            }
+            Kind::Learned => settled.push(Node {
+                kind: Kind::Warning,
+                text: "suppressing side effects, so learn action ignored".into(),
+                subs: Vec::new(),
+            }),
+            _ => settled.push(Node { subs, ..node }),
+        }
+    }
+    settled
+}
+
 /// Lays out `nodes` as Open vSwitch's `ofproto/trace` does: a table or bridge with nothing behind it stays at the level
 /// of the list that it is in, another one is set in.
 pub fn format(nodes: &[Node], out: &mut String) {
@@ -52,7 +75,7 @@ fn format_level(nodes: &[Node], level: usize, out: &mut String) {
             }
             Kind::Table => writeln!(out, "{:branch$}{text}", ""),
             Kind::Bucket | Kind::Action => writeln!(out, "{:inner$}{text}", ""),
-            Kind::Detail => writeln!(out, "{:inner$} -> {text}", ""),
+            Kind::Learned | Kind::Detail => writeln!(out, "{:inner$} -> {text}", ""),
             Kind::Warning => writeln!(out, "{:inner$} >> {text}", ""),
             Kind::Error => writeln!(out, "{:inner$} >>>> {text} <<<<", ""),
         };
@@ -145,7 +168,7 @@ impl Tracer {
 }
 
 fn is_branch(kind: Kind) -> bool {
-    matches!(kind, Kind::Bridge | Kind::Table | Kind::Bucket)
+    matches!(kind, Kind::Bridge | Kind::Table | Kind::Bucket | Kind::Learned)
 }
 
 #[cfg(test)]

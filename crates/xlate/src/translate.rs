@@ -121,6 +121,8 @@ pub(crate) struct Xlate<'a> {
     pub(crate) fin_timeouts: Vec<FinTimeout>,
     pub(crate) dependencies: Vec<Dependency>,
     pub(crate) tracer: Tracer,
+    /// What `pop_queue` gives back.
+    pub(crate) first_priority: u32,
     pub(crate) table: u8,
     /// Which of the effects tells of the rule whose actions are carried out.
     pub(crate) rule: Option<usize>,
@@ -195,6 +197,7 @@ impl<'a> Xlate<'a> {
             bridge,
             view: Arc::clone(&view),
             views: smallvec![(bridge.id, view)],
+            first_priority: key.get(Field::SkbPriority) as u32,
             base: key.clone(),
             key,
             reads: Reads::new(),
