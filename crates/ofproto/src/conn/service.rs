@@ -411,6 +411,8 @@ async fn read_all(
     let mut reader = std::pin::pin!(reader);
     let mut framer = Framer::default();
     let mut chunk = vec![0; 64 << 10];
+    // Packets that messages send. They are on their way before this waits for anything.
+    let mut packets = Vec::new();
     loop {
         let n = reader.read(&mut chunk).await?;
         if n == 0 {
@@ -424,12 +426,22 @@ async fn read_all(
         let mut turn = Turn::begin();
         loop {
             // Requests wait while answers do: a peer that does not read is not served.
-            peer.wait_for_room(false).await;
-            let Some(message) = framer.next_message().map_err(out_of_step)? else { break };
+            if !peer.has_room() {
+                bridge.execute(&mut packets);
+                peer.wait_for_room(false).await;
+            }
+            let message = match framer.next_message() {
+                Ok(Some(message)) => message,
+                Ok(None) => break,
+                Err(e) => {
+                    bridge.execute(&mut packets);
+                    return Err(out_of_step(e));
+                }
+            };
             base::coverage!(vconn_received);
             log_message(peer, "received", message);
             if peer.version().is_some() {
-                bridge.handle(peer, message);
+                bridge.handle(peer, message, &mut packets);
                 finish(bridge, peer).await?;
             } else {
                 negotiate(bridge, peer, message)?;
@@ -440,10 +452,12 @@ async fn read_all(
             }
             // Others have their turn too.
             if turn.is_over() {
+                bridge.execute(&mut packets);
                 tokio::task::yield_now().await;
                 turn = Turn::begin();
             }
         }
+        bridge.execute(&mut packets);
     }
 }
 
