@@ -276,7 +276,7 @@ impl Datapath {
     }
 
     fn publish(&self, table: PortTable) {
-        self.shared.ports.store(Arc::new(table));
+        self.shared.publish(table);
         self.wake();
     }
 
@@ -371,7 +371,7 @@ impl Datapath {
         self.shared.set_handler(None);
         let _changing = self.ports_changing.lock();
         let none = self.shared.ports.load().emptied();
-        self.shared.ports.store(Arc::new(none));
+        self.shared.publish(none);
         if let Some(stepped) = &self.stepped
             && let Some(mut stepped) = stepped.try_lock()
         {

@@ -117,12 +117,10 @@ impl Worker {
 
     /// Takes over the published port table, if it is another than ours.
     pub(crate) fn sync(&mut self) {
-        let published = self.shared.ports.load();
-        if published.version == self.ports.version {
+        if self.shared.is_current(&self.ports) {
             return;
         }
-        self.ports = Arc::clone(&published);
-        drop(published);
+        self.ports = self.shared.ports.load_full();
         self.queues.clear();
         for port in self.ports.iter() {
             let ours = port.rx.iter().enumerate().filter(|(_, q)| q.thread == self.index);

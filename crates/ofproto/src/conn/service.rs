@@ -294,6 +294,8 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Send>(
     let closing = Notify::new();
     let mut writing = std::pin::pin!(write_all(bridge, &peer, writer, outgoing, &closing));
     let read = tokio::select! {
+        // What requests are answered with leaves at once, and not after the turns of others.
+        biased;
         read = read_all(bridge, &peer, rconn, reader) => read,
         ended = keep_alive(bridge, &peer, rconn) => ended,
         never = release_packet_ins(bridge, &peer) => match never {},
@@ -532,11 +534,12 @@ async fn write_all(
     let mut writer = std::pin::pin!(writer);
     loop {
         let next = tokio::select! {
-            next = outgoing.next() => next,
+            biased;
             () = closing.notified() => {
                 outgoing.close();
                 continue;
             }
+            next = outgoing.next() => next,
         };
         let Some(mut bytes) = next else {
             // TLS says goodbye.
