@@ -7,8 +7,8 @@ use std::thread::JoinHandle;
 
 use base::{Clock, DpPort, DropReason};
 use dpif::{
-    DpActions, DpFlow, DpFlowEntry, DpFlowStats, DpStats, Dpif, DpifError, FlowId, MeterConfig, MeterId, MeterStats,
-    UpcallHandler,
+    DpActions, DpFlow, DpFlowEntry, DpFlowStats, DpStats, Dpif, DpifError, Execution, FlowId, MeterConfig, MeterId,
+    MeterStats, UpcallHandler,
 };
 use netdev::Netdev;
 use packet::{Batch, Packet};
@@ -23,7 +23,7 @@ use crate::output::Outputs;
 use crate::poll;
 use crate::port::{PORTS_MAX, Port, PortId, PortInfo, PortStats, PortTable};
 use crate::shared::{LaneCounters, Shared};
-use crate::thread::Worker;
+use crate::thread::{Ask, Worker};
 use crate::upcall::{Server, UpcallStats};
 
 /// How a datapath is to be.
@@ -276,7 +276,7 @@ impl Datapath {
     }
 
     fn publish(&self, table: PortTable) {
-        self.shared.ports.store(Arc::new(table));
+        self.shared.publish(table);
         self.wake();
     }
 
@@ -340,7 +340,7 @@ impl Datapath {
         let Some(stepped) = &self.stepped else { return 0 };
         let (worker, server) = &mut *stepped.lock();
         worker.retry_broken();
-        let received = worker.round().packets;
+        let received = worker.round(Ask::All).packets;
         server.drain();
         received
     }
@@ -371,7 +371,7 @@ impl Datapath {
         self.shared.set_handler(None);
         let _changing = self.ports_changing.lock();
         let none = self.shared.ports.load().emptied();
-        self.shared.ports.store(Arc::new(none));
+        self.shared.publish(none);
         if let Some(stepped) = &self.stepped
             && let Some(mut stepped) = stepped.try_lock()
         {
@@ -388,18 +388,32 @@ impl Drop for Datapath {
 
 impl Dpif for Datapath {
     fn execute(&self, port: DpPort, packet: Packet, actions: &DpActions) -> Result<(), DpifError> {
+        let mut failed = Ok(());
+        let one = Execution { port, packet, actions: actions.clone() };
+        self.execute_all(&mut vec![one], &mut |error| failed = Err(error));
+        failed
+    }
+
+    fn execute_all(&self, executions: &mut Vec<Execution>, failed: &mut dyn FnMut(DpifError)) {
         let kept = self.outputs.lock().pop();
         let mut outputs = kept.unwrap_or_else(|| Outputs::new(self.shared.caller_lane()));
         let ports = self.shared.ports.load_full();
-        let from = ports.port(port).map(|p| &**p);
-        let mut exec = Executor::new(&self.shared, &ports, port, from, &mut outputs);
-        exec.bare = packet.bare.is_some();
-        exec.run(&mut vec![packet], actions);
-        exec.recirculate(self.shared.caller_lane(), Misses::Ask);
-        let failed = exec.failed;
+        let mut one = Batch::with_capacity(1);
+        for Execution { port, packet, actions } in executions.drain(..) {
+            let from = ports.port(port).map(|p| &**p);
+            let mut exec = Executor::new(&self.shared, &ports, port, from, &mut outputs);
+            exec.bare = packet.bare.is_some();
+            one.push(packet);
+            exec.run(&mut one, &actions);
+            if !exec.again.is_empty() {
+                exec.recirculate(self.shared.caller_lane(), Misses::Ask);
+            }
+            if let Some(reason) = exec.failed {
+                failed(DpifError::Dropped(reason));
+            }
+        }
         outputs.flush(&self.shared, &ports);
         self.outputs.lock().push(outputs);
-        failed.map_or(Ok(()), |reason| Err(DpifError::Dropped(reason)))
     }
 
     fn flow_put(&self, id: FlowId, flow: DpFlow) -> Result<(), DpifError> {

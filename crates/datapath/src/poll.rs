@@ -13,7 +13,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use std::sync::Arc;
 
 use crate::shared::bump_own;
-use crate::thread::{Round, Worker};
+use crate::thread::{Ask, Round, Worker};
 
 /// A queue that rests after an error is asked again after this long.
 const RETRY: Duration = Duration::from_secs(1);
@@ -32,7 +32,10 @@ pub(crate) fn run(mut worker: Worker, wake: &OwnedFd) {
     let mut since = Instant::now();
     let mut retried = since;
     while !worker.shared.stopping.load(Ordering::Acquire) {
-        let Round { packets, waited_ns } = round(&mut worker);
+        // To ask a device may cost a system call: in the second round without packets all are asked, then those that are
+        // likely to have some.
+        let ask = if empty_rounds < 2 { Ask::All } else { Ask::Lively };
+        let Round { packets, waited_ns } = round(&mut worker, ask);
         let now = Instant::now();
         let spent_ns = (now - std::mem::replace(&mut since, now)).as_nanos() as u64;
         let lane = &worker.shared.lanes[worker.index];
@@ -65,6 +68,7 @@ pub(crate) fn run(mut worker: Worker, wake: &OwnedFd) {
             if sleep(&worker, wake, futile > FUTILE_MAX) {
                 futile += 1;
             }
+            worker.slept();
             // What ended the sleep may be packets: the round that moves them has not taken as long as that.
             let woke = Instant::now();
             worker.shared.lanes[worker.index].count_sleep((woke - since).as_nanos() as u64);
@@ -88,8 +92,8 @@ fn pin(index: usize, cpus: &[usize]) {
 }
 
 /// One round. A panic above the seam costs the packets of its batch, not the thread.
-fn round(worker: &mut Worker) -> Round {
-    catch_unwind(AssertUnwindSafe(|| worker.round())).unwrap_or_else(|_| {
+fn round(worker: &mut Worker, ask: Ask) -> Round {
+    catch_unwind(AssertUnwindSafe(|| worker.round(ask))).unwrap_or_else(|_| {
         let lost = worker.count_lost();
         bump_own(&worker.shared.lanes[worker.index].panics, 1);
         tracing::error!(thread = worker.index, "packet processing panicked; the packets of its batch are lost");

@@ -25,6 +25,8 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) clock: Clock,
     pub(crate) ports: ArcSwap<PortTable>,
+    /// The version of that table, told when it is there.
+    ports_version: AtomicU64,
     pub(crate) flows: Flows,
     pub(crate) upcalls: Upcalls,
     pub(crate) meters: Meters,
@@ -165,6 +167,7 @@ impl Shared {
         Self {
             clock,
             ports: ArcSwap::default(),
+            ports_version: AtomicU64::new(0),
             flows: Flows::new(config.index, config.flow_limit),
             upcalls: Upcalls::default(),
             meters: Meters::default(),
@@ -238,6 +241,19 @@ impl Shared {
         if !self.upcalls.leave_gone(id, stats) {
             self.tell_gone(id, stats);
         }
+    }
+
+    /// Makes `table` the port table. Whoever does so is the only one.
+    pub(crate) fn publish(&self, table: PortTable) {
+        let version = table.version;
+        self.ports.store(Arc::new(table));
+        self.ports_version.store(version, Ordering::Release);
+    }
+
+    /// Whether the port table is still this one.
+    #[inline]
+    pub(crate) fn is_current(&self, table: &PortTable) -> bool {
+        self.ports_version.load(Ordering::Acquire) == table.version
     }
 
     /// Says that thread `thread` uses the port table of `version` from now on.

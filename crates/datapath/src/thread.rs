@@ -24,6 +24,18 @@ pub(crate) struct Queue {
     /// Rounds for which it is passed over from now on, and for how many it was last.
     rest: u32,
     rested: u32,
+    /// It had something since the thread slept last.
+    lively: bool,
+}
+
+/// Which queues a round asks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ask {
+    /// All of them; while others have packets, not those that had nothing lately.
+    All,
+    /// Those that had something since the thread slept last: nothing came in a round before, in which the others were
+    /// asked, and the sleep ends if they have something.
+    Lively,
 }
 
 /// Rounds for which a queue without packets is passed over at most, while others have some.
@@ -43,6 +55,7 @@ impl Queue {
 
     /// Takes note of whether something was there.
     fn asked(&mut self, found: bool, busy: bool) {
+        self.lively |= found;
         self.rested = if found || !busy { 0 } else { (self.rested * 2 + 1).min(REST_MAX) };
         self.rest = self.rested;
     }
@@ -76,14 +89,14 @@ impl Worker {
         Self { shared, index, ports: Arc::default(), queues: Vec::new(), busy: false, forwarder: Forwarder::new(index) }
     }
 
-    /// One round: at most one batch from each queue.
-    pub(crate) fn round(&mut self) -> Round {
+    /// One round: at most one batch from each queue that is asked.
+    pub(crate) fn round(&mut self, ask: Ask) -> Round {
         self.sync();
         let Self { shared, ports, queues, busy, forwarder, .. } = self;
         forwarder.configure(shared);
         let mut received = 0;
         for queue in queues.iter_mut() {
-            if queue.is_resting(*busy) {
+            if ask == Ask::Lively && !queue.lively || queue.is_resting(*busy) {
                 continue;
             }
             let batch = forwarder.batch();
@@ -104,18 +117,27 @@ impl Worker {
 
     /// Takes over the published port table, if it is another than ours.
     pub(crate) fn sync(&mut self) {
-        let published = self.shared.ports.load();
-        if published.version == self.ports.version {
+        if self.shared.is_current(&self.ports) {
             return;
         }
-        self.ports = Arc::clone(&published);
-        drop(published);
+        self.ports = self.shared.ports.load_full();
         self.queues.clear();
         for port in self.ports.iter() {
             let ours = port.rx.iter().enumerate().filter(|(_, q)| q.thread == self.index);
-            self.queues.extend(ours.map(|(index, _)| Queue { port: port.clone(), index, rest: 0, rested: 0 }));
+            self.queues.extend(ours.map(|(index, _)| Queue {
+                port: port.clone(),
+                index,
+                rest: 0,
+                rested: 0,
+                lively: false,
+            }));
         }
         self.shared.saw(self.index, self.ports.version);
+    }
+
+    /// The thread has slept.
+    pub(crate) fn slept(&mut self) {
+        self.queues.iter_mut().for_each(|queue| queue.lively = false);
     }
 
     /// After a panic in the middle of a batch: counts the packets that it took along. (Of the list of actions in which

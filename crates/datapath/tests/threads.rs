@@ -49,6 +49,31 @@ fn a_sleeping_thread_wakes_for_frames_and_ports() {
 }
 
 #[test]
+fn a_thread_about_to_sleep_asks_only_ports_that_had_something() {
+    let dp = Datapath::new(Config::default(), Clock::real()).expect("starts");
+    dp.set_handler(TestHandler::always(vec![DpAction::Output(DpPort(2))]));
+    let (a, b) = (TestPort::new("a"), TestPort::new("b"));
+    for port in [&a, &b] {
+        dp.port_add(port.clone(), None).expect("opens");
+    }
+    let sleeps = || dp.thread_stats()[0].sleeps;
+    wait_until(|| sleeps() > 2);
+    let before = [&a, &b].map(|port| port.asked.load(Ordering::Relaxed));
+    for n in 0..100 {
+        let slept = sleeps();
+        a.receive(&numbered_frame(n, 60));
+        wait_until(|| sleeps() > slept);
+    }
+    wait_until(|| b.output.lock().len() == 100);
+    let [a_asked, b_asked] = [&a, &b].map(|port| port.asked.load(Ordering::Relaxed));
+    let (busy, idle) = (a_asked - before[0], b_asked - before[1]);
+    assert!(idle > 0 && 2 * idle < busy, "{idle} {busy}");
+    // It is served as any other.
+    b.receive(&numbered_frame(100, 60));
+    wait_until(|| dp.stats().missed + dp.stats().hit == 101);
+}
+
+#[test]
 fn an_old_generation_is_never_used_under_traffic() {
     let dp = Arc::new(Datapath::new(Config::default(), Clock::real()).expect("starts"));
     let (a, b) = (TestPort::new("a"), TestPort::new("b"));

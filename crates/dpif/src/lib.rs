@@ -188,6 +188,17 @@ pub enum DpifError {
     Dropped(DropReason),
 }
 
+/// A packet that is to go through a list of actions ([`Dpif::execute`]).
+#[derive(Debug)]
+pub struct Execution {
+    /// Where it is to have come in.
+    pub port: DpPort,
+    /// The packet.
+    pub packet: Packet,
+    /// The list.
+    pub actions: DpActions,
+}
+
 /// Control of one datapath, from above the seam. All methods may be called from any thread.
 ///
 /// Ports are added by the owner of the datapath's implementation, as what a device is differs from one to another.
@@ -195,6 +206,14 @@ pub trait Dpif: Send + Sync + Debug {
     /// Sends `packet` through `actions` as if it had come in on `port` ([`DpPort::NONE`] if on none). An error tells
     /// why it, or a copy of it, was dropped, if the actions themselves did not say so; all drops are counted.
     fn execute(&self, port: DpPort, packet: Packet, actions: &DpActions) -> Result<(), DpifError>;
+
+    /// The same of several packets, one after the other; those that leave by the same port may leave together. `failed`
+    /// is told of errors. Nothing is left in the list.
+    fn execute_all(&self, executions: &mut Vec<Execution>, failed: &mut dyn FnMut(DpifError)) {
+        for Execution { port, packet, actions } in executions.drain(..) {
+            self.execute(port, packet, &actions).unwrap_or_else(&mut *failed);
+        }
+    }
 
     /// Installs a flow under an id of the caller's. A flow that covers the packet that this one was made for is
     /// replaced, and reported by [`UpcallHandler::flow_gone`] on the caller's thread. A flow of the same id is replaced

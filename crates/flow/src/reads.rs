@@ -166,6 +166,11 @@ impl Reads {
         self.written.0[words].fill(u64::MAX);
     }
 
+    /// The words with bits that are overwritten, a bit each.
+    pub fn written_map(&self) -> u128 {
+        self.written_words
+    }
+
     /// The words with bits that are overwritten, in ascending order, each with these bits.
     pub fn written_words(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         let mut left = self.written_words;

@@ -14,11 +14,25 @@ pub struct Sparse {
 
 const _: () = assert!(WORDS > 64 && WORDS <= 128);
 
+/// Words that are looked at together.
+const GROUP: usize = 4;
+
 impl Sparse {
     /// The words of `key` that are not zero.
     pub fn new(key: &FlowKey) -> Self {
-        let (low, high) = key.0.split_at(64);
-        let map = [low, high].map(|half| half.iter().rev().fold(0, |map, w| map << 1 | u64::from(*w != 0)));
+        let mut map = [0; 2];
+        let mut mark = |group: usize, words: &[u64]| {
+            // Most are zero.
+            if words.iter().fold(0, |any, word| any | word) != 0 {
+                let bits = words.iter().rev().fold(0, |bits, word| bits << 1 | u64::from(*word != 0));
+                map[group * GROUP / 64] |= bits << (group * GROUP % 64);
+            }
+        };
+        let (groups, last) = key.0.as_chunks::<GROUP>();
+        for (group, words) in groups.iter().enumerate() {
+            mark(group, words);
+        }
+        mark(groups.len(), last);
         let mut left = map;
         // Of a known length, so that it is made in the place where it is to stay.
         let n = (map[0].count_ones() + map[1].count_ones()) as usize;
@@ -53,6 +67,18 @@ impl Sparse {
         })
     }
 
+    /// What it has in the bits of a mask: for each word of the mask its index, the bits, and what they are here.
+    pub fn in_mask(&self, mask: &Self) -> impl Iterator<Item = (usize, u64, u64)> {
+        let mut own = self.iter();
+        let mut next = own.next();
+        mask.iter().map(move |(at, bits)| {
+            while next.is_some_and(|(i, _)| i < at) {
+                next = own.next();
+            }
+            (at, bits, next.filter(|(i, _)| *i == at).map_or(0, |(_, word)| word & bits))
+        })
+    }
+
     /// How many words are not zero.
     pub fn len(&self) -> usize {
         self.words.len()
@@ -66,10 +92,15 @@ impl Sparse {
     /// All words.
     pub fn expand(&self) -> FlowKey {
         let mut key = FlowKey::ZERO;
+        self.put_into(&mut key);
+        key
+    }
+
+    /// Sets the words of `key` that are not zero here.
+    pub fn put_into(&self, key: &mut FlowKey) {
         for (i, word) in self.iter() {
             key.0[i] = word;
         }
-        key
     }
 
     /// Bytes on the heap, which copies share.
@@ -97,6 +128,13 @@ mod tests {
             let words: Vec<_> = key.0.iter().copied().enumerate().filter(|(_, w)| *w != 0).collect();
             assert_eq!(sparse.iter().collect::<Vec<_>>(), words);
             assert_eq!((sparse.len(), sparse.is_empty()), (words.len(), words.is_empty()));
+            let mut mask = FlowKey::ZERO;
+            for _ in 0..rng.below(100) {
+                mask.0[rng.below(WORDS as u64) as usize] = rng.next_u64();
+            }
+            let bits = mask.0.iter().zip(&key.0).enumerate().filter(|(_, (m, _))| **m != 0);
+            let there: Vec<_> = bits.map(|(i, (m, w))| (i, *m, m & w)).collect();
+            assert_eq!(sparse.in_mask(&Sparse::new(&mask)).collect::<Vec<_>>(), there);
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::bridge::Ofproto;
 use crate::switch::Switch;
 use crate::trace_ct::Resumed;
-use dpif::{DpAction, DpActions};
+use dpif::{DpAction, DpActions, Execution};
 use flow::text::{NoNames, PortNames};
 use flow::{FlowKey, Match};
 use serde_json::{Value, json};
@@ -194,12 +194,12 @@ impl Ofproto {
         }
     }
 
-    /// Translates `packet` from `start` on, applies the effects and has the datapath do the rest.
-    pub(crate) fn run(&self, key: &FlowKey, packet: packet::Packet, start: Start<'_>) {
-        let Some(switch) = self.switch() else { return };
+    /// Translates `packet` from `start` on and applies the effects. What is left is for the datapath ([`Self::execute`]).
+    pub(crate) fn decide(&self, key: &FlowKey, packet: packet::Packet, start: Start<'_>) -> Option<Execution> {
+        let switch = self.switch()?;
         let net = switch.network();
-        let Some(bridge) = net.bridges.get(&self.id()) else { return };
-        self.carry_out(&switch, bridge, key, packet, translate_from(&net, bridge, key, start, false));
+        let bridge = net.bridges.get(&self.id())?;
+        Some(decided(&switch, bridge, key, packet, translate_from(&net, bridge, key, start, false)))
     }
 
     /// Has a packet go on that a controller had.
@@ -207,29 +207,21 @@ impl Ofproto {
         let Some(switch) = self.switch() else { return };
         let net = switch.network();
         let Some(bridge) = net.bridges.get(&self.id()) else { return };
-        self.carry_out(&switch, bridge, key, packet, xlate::resume_paused(&net, key, kept));
+        let verdict = xlate::resume_paused(&net, key, kept);
+        self.execute(&mut vec![decided(&switch, bridge, key, packet, verdict)]);
     }
 
-    /// Applies the effects and has the datapath do the rest.
-    fn carry_out(
-        &self,
-        switch: &Switch,
-        bridge: &xlate::Bridge,
-        key: &FlowKey,
-        packet: packet::Packet,
-        mut verdict: xlate::Verdict,
-    ) {
-        let now = switch.clock().now();
-        switch.apply(&verdict.effects, 1, packet.len() as u64, now, crate::effects::Seen::Now);
-        let port = match bridge.ports.get(&key.in_port()).map(|p| p.out) {
-            Some(xlate::PortOut::Device(port)) => port,
-            _ => base::DpPort::NONE,
-        };
-        let actions = crate::upcall::dp_actions(&mut verdict);
-        if let Some(dpif) = switch.dpif()
-            && let Err(e) = dpif.execute(port, packet, &actions.into())
-        {
-            tracing::debug!(target: "ofproto_dpif", "{}: {e}", self.name());
+    /// Has the datapath carry out what was decided.
+    pub(crate) fn execute(&self, executions: &mut Vec<Execution>) {
+        if executions.is_empty() {
+            return;
+        }
+        let switch = self.switch();
+        match switch.as_ref().and_then(|switch| switch.dpif()) {
+            Some(dpif) => dpif.execute_all(executions, &mut |e| {
+                tracing::debug!(target: "ofproto_dpif", "{}: {e}", self.name());
+            }),
+            None => executions.clear(),
         }
     }
 
@@ -238,6 +230,23 @@ impl Ofproto {
         flow::text::parse_exact_with(text, self, &self.option_table())
             .map_err(|e| format!("Bad openflow flow syntax: {text}: {e}"))
     }
+}
+
+/// Applies a verdict's effects. What is left is for the datapath.
+fn decided(
+    switch: &Switch,
+    bridge: &xlate::Bridge,
+    key: &FlowKey,
+    packet: packet::Packet,
+    mut verdict: xlate::Verdict,
+) -> Execution {
+    let now = switch.clock().now();
+    switch.apply(&verdict.effects, 1, packet.len() as u64, now, crate::effects::Seen::Now);
+    let port = match bridge.ports.get(&key.in_port()).map(|p| p.out) {
+        Some(xlate::PortOut::Device(port)) => port,
+        _ => base::DpPort::NONE,
+    };
+    Execution { port, packet, actions: crate::upcall::dp_actions(&mut verdict).into() }
 }
 
 /// Whether it has a tunnel's destination: text has no options of other packets.

@@ -22,9 +22,14 @@ pub(crate) struct Translation {
 impl Switch {
     /// Translates a packet that came in on a datapath port, as the tables are now.
     pub(crate) fn translate_now(&self, key: &FlowKey) -> Translation {
+        self.translations.fetch_add(1, Ordering::Relaxed);
+        self.translate_uncounted(key)
+    }
+
+    /// The same, for one that counts it when it makes use of it.
+    fn translate_uncounted(&self, key: &FlowKey) -> Translation {
         let (seq, generation) = (self.revalidation.seq(), self.generation());
         let net = self.network();
-        self.translations.fetch_add(1, Ordering::Relaxed);
         Translation { seq, generation, verdict: translate(&net, key, false) }
     }
 }
@@ -95,12 +100,14 @@ impl UpcallHandler for Switch {
     }
 
     fn miss_here(&self, upcall: Upcall<'_>) -> Option<UpcallReply> {
-        let translation = self.translate_now(upcall.key);
+        // Declined, it is translated once more, and counted then.
+        let translation = self.translate_uncounted(upcall.key);
         // What changes flow tables waits for whoever is changing them.
         if translation.verdict.effects.iter().any(xlate::Effect::is_transaction) {
             return None;
         }
         let book = self.revalidation.try_book()?;
+        self.translations.fetch_add(1, Ordering::Relaxed);
         base::coverage!(flow_extract);
         let now = self.clock().now();
         self.apply(&translation.verdict.effects, 1, upcall.packet.len() as u64, now, Seen::Now);

@@ -343,34 +343,37 @@ fn go_on(net: &Network, key: &FlowKey, kept: &Arc<Kept>, trace: bool) -> Verdict
     let Some(bridge) = net.bridges.get(&kept.frozen.bridge) else {
         return nowhere(key, TranslationError::Recirculation, trace);
     };
-    let mut x = Xlate::begin(net, bridge, key.clone(), trace);
-    // It follows from the number, mostly; keys are read accordingly.
-    x.reads.note_field(Field::PacketType);
-    let frozen = &kept.frozen;
-    x.put_along(&frozen.words);
-    x.stack.clone_from(&frozen.stack);
-    x.action_set.clone_from(&frozen.action_set);
-    (x.in_action_set, x.in_group) = (frozen.in_action_set, frozen.in_group);
-    x.initial_actions_seen = frozen.packet_out;
-    (x.hashed, x.tracked) = (frozen.hashed, Some(frozen.tracked));
-    x.dependencies.push(Dependency::Bridge(bridge.id));
-    x.dependencies.push(Dependency::Frozen(Arc::clone(kept)));
-    x.tracer.enter(Kind::Bridge, || format!("bridge(\"{}\")", bridge.name));
-    x.tracer.note(Kind::Action, || "thaw".into());
-    if let Some(table) = frozen.table.or(frozen.lists.last().map(|list| list.place.table)) {
-        x.tracer.note(Kind::Action, || format!("    Resuming from table {table}"));
-    }
-    match frozen.table {
-        Some(table) => x.begin_in(table),
-        None => x.run_frozen(&frozen.lists),
-    }
-    x.in_action_set = false;
-    x.do_action_set();
-    x.tracer.leave();
-    x.finish()
+    Xlate::work(net, bridge, key, trace, |x| x.thaw(kept))
 }
 
 impl Xlate<'_> {
+    /// Goes on with what was left.
+    fn thaw(&mut self, kept: &Arc<Kept>) {
+        let (frozen, bridge) = (&kept.frozen, self.bridge);
+        // It follows from the number, mostly; keys are read accordingly.
+        self.reads.note_field(Field::PacketType);
+        self.put_along(&frozen.words);
+        self.stack.clone_from(&frozen.stack);
+        self.action_set.clone_from(&frozen.action_set);
+        (self.in_action_set, self.in_group) = (frozen.in_action_set, frozen.in_group);
+        self.initial_actions_seen = frozen.packet_out;
+        (self.hashed, self.tracked) = (frozen.hashed, Some(frozen.tracked));
+        self.dependencies.push(Dependency::Bridge(bridge.id));
+        self.dependencies.push(Dependency::Frozen(Arc::clone(kept)));
+        self.tracer.enter(Kind::Bridge, || format!("bridge(\"{}\")", bridge.name));
+        self.tracer.note(Kind::Action, || "thaw".into());
+        if let Some(table) = frozen.table.or(frozen.lists.last().map(|list| list.place.table)) {
+            self.tracer.note(Kind::Action, || format!("    Resuming from table {table}"));
+        }
+        match frozen.table {
+            Some(table) => self.begin_in(table),
+            None => self.run_frozen(&frozen.lists),
+        }
+        self.in_action_set = false;
+        self.do_action_set();
+        self.tracer.leave();
+    }
+
     /// Whether an action can only be carried out when the packet has been looked into, as a label was popped. (Those that
     /// cannot tell are the same as in Open vSwitch.)
     pub(crate) fn must_look_before(&self, action: &Action) -> bool {

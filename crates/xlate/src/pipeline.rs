@@ -99,7 +99,9 @@ impl Xlate<'_> {
                             action => self.do_action(action),
                         }
                     }
-                    if let Some(freeze) = self.freeze.take() {
+                    if self.freeze.is_some()
+                        && let Some(freeze) = self.freeze.take()
+                    {
                         frame.next += usize::from(!freeze.repeats());
                         return self.freeze(freeze, frames);
                     }
@@ -116,8 +118,10 @@ impl Xlate<'_> {
                     }
                 }
             }
-            if self.next.is_some() {
-                frames.extend(self.next.take());
+            if self.next.is_some()
+                && let Some(next) = self.next.take()
+            {
+                frames.push(next);
             }
         }
     }
@@ -184,19 +188,20 @@ impl Xlate<'_> {
             (self.table, self.depth) = (old_table, depth);
             return None;
         }
-        let mut rule = self.find_rule_as(table, in_port);
-        if pipeline {
+        let rule = loop {
+            let rule = self.find_rule_as(self.table, in_port);
             // Where misses go on to the next table, that stands for this one.
-            while rule.is_none()
-                && self.bridge.misses.get(&self.table) == Some(&TableMiss::Continue)
-                && self.table < LAST_TABLE
+            if rule.is_some()
+                || !pipeline
+                || self.bridge.misses.get(&self.table) != Some(&TableMiss::Continue)
+                || self.table >= LAST_TABLE
             {
-                self.tracer.enter(Kind::Table, || format!("{:2}. No match.", self.table));
-                self.tracer.leave();
-                self.table += 1;
-                rule = self.find_rule_as(self.table, in_port);
+                break rule;
             }
-        }
+            self.tracer.enter(Kind::Table, || format!("{:2}. No match.", self.table));
+            self.tracer.leave();
+            self.table += 1;
+        };
         // The last effect tells of it.
         let Some(rule) = rule else {
             self.miss(self.table, pipeline);
@@ -218,21 +223,23 @@ impl Xlate<'_> {
     }
 
     /// Looks up as if the packet had come in on `in_port`, if that is given.
+    #[inline]
     fn find_rule_as(&mut self, table: u8, in_port: Option<PortNo>) -> Option<Arc<Rule>> {
-        match in_port {
-            Some(port) => {
-                let (old_port, written) = (self.key.in_port(), self.written.take());
-                self.key.set_in_port(port);
-                let rule = self.find_rule(table);
-                self.key.set_in_port(old_port);
-                self.written = written;
-                rule
-            }
-            None => self.find_rule(table),
+        let before = in_port.map(|port| {
+            let before = (self.key.in_port(), self.written.take());
+            self.key.set_in_port(port);
+            before
+        });
+        let rule = if self.by_connection { self.find_by_connection(table) } else { self.find_rule(table) };
+        if let Some((port, written)) = before {
+            self.key.set_in_port(port);
+            self.written = written;
         }
+        rule
     }
 
     /// After the last of a list's actions that is carried out.
+    #[inline]
     pub(crate) fn leave(&mut self, frame: Frame<'_>) {
         let back = match frame.list {
             List::Given(_) | List::Frozen(_, None) => return,
@@ -254,28 +261,34 @@ impl Xlate<'_> {
         }
     }
 
+    #[inline]
     fn find_rule(&mut self, table: u8) -> Option<Arc<Rule>> {
-        let rules = self.bridge.tables.get(usize::from(table)).map(|t| &t.rules);
-        let (written, rule) = match rules {
-            Some(rules) if self.by_connection => self.as_connection(|x| x.look_up_in(rules)),
-            Some(rules) => self.look_up_in(rules),
+        let (written, rule) = match self.bridge.tables.get(usize::from(table)) {
+            Some(table) => self.look_up_in(&table.rules),
             None => (self.written_now(), None),
         };
         // The rule is put there when its actions are carried out.
-        self.effects.push(Effect::Lookup { bridge: self.bridge.id, table, rule: None });
         let bridge = self.bridge.id;
-        self.dependencies.push(if self.by_connection {
-            // What a rule there must not contradict is not where the packet has it.
-            Dependency::Table { bridge, table }
-        } else {
-            let found = rule.as_ref().filter(|r| !r.matches_conj_id()).map(|r| r.priority);
-            Dependency::Lookup(Lookup { bridge, table, found, written })
-        });
+        self.effects.push(Effect::Lookup { bridge, table, rule: None });
+        let found = rule.as_ref().filter(|r| !r.matches_conj_id()).map(|r| r.priority);
+        self.dependencies.push(Dependency::Lookup(Lookup { bridge, table, found, written }));
+        rule
+    }
+
+    /// The same by the original direction of the packet's connection.
+    #[cold]
+    fn find_by_connection(&mut self, table: u8) -> Option<Arc<Rule>> {
+        let rules = self.bridge.tables.get(usize::from(table)).map(|t| &t.rules);
+        let rule = rules.and_then(|rules| self.as_connection(|x| x.look_up_in(rules)).1);
+        let bridge = self.bridge.id;
+        self.effects.push(Effect::Lookup { bridge, table, rule: None });
+        // What a rule there must not contradict is not where the packet has it.
+        self.dependencies.push(Dependency::Table { bridge, table });
         rule
     }
 
     /// What was written until the look-up, and what that finds.
-    #[inline]
+    #[inline(always)]
     fn look_up_in(&mut self, rules: &Classifier<Rule>) -> (Written, Option<Arc<Rule>>) {
         loop {
             let looked_at_ports = rules.looks_at_ports();
@@ -290,7 +303,7 @@ impl Xlate<'_> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn look_up_as_is(&mut self, rules: &Classifier<Rule>) -> (Written, Option<Arc<Rule>>) {
         // Before the look-up, which reads and writes nothing of the key.
         let written = self.written_now();
@@ -303,11 +316,18 @@ impl Xlate<'_> {
     }
 
     /// What of the key is not the packet's any more; see [`Lookup::written`].
+    #[inline(always)]
     fn written_now(&mut self) -> Written {
-        if let Some(written) = self.written {
-            debug_assert_eq!(written.of(&self.all_written), self.words_written(Vec::new()));
-            return written;
+        match self.written {
+            Some(written) => {
+                debug_assert_eq!(written.of(&self.all_written), self.words_written(Vec::new()));
+                written
+            }
+            None => self.tell_written(),
         }
+    }
+
+    fn tell_written(&mut self) -> Written {
         let begin = self.all_written.len();
         let all = std::mem::take(&mut self.all_written);
         self.all_written = self.words_written(all);
@@ -319,16 +339,17 @@ impl Xlate<'_> {
     /// Puts the words that are written now behind those of `list`. The ingress port is the bridge's, not the packet's: it
     /// counts as written.
     fn words_written(&self, mut list: Vec<WrittenWord>) -> Vec<WrittenWord> {
-        let begin = list.len();
-        for (word, bits) in self.reads.written_words().filter(|(word, _)| *word != layout::PORTS) {
+        let zero = layout::GIVEN.fold(0, |zero, word| zero | u64::from(self.key.0[word] == 0) << word);
+        let mut left = self.reads.written_map() & !u128::from(zero) | 1 << layout::PORTS;
+        while left != 0 {
+            let word = left.trailing_zeros() as usize;
+            left &= left - 1;
+            let bits = self.reads.written().0[word] | if word == layout::PORTS { IN_PORT } else { 0 };
             let value = self.key.0[word] & bits;
             if value != 0 || !layout::GIVEN.contains(&word) {
                 list.push((word as u8, bits, value));
             }
         }
-        let ports = self.reads.written().0[layout::PORTS] | IN_PORT;
-        let at = begin + list[begin..].partition_point(|(word, ..)| usize::from(*word) < layout::PORTS);
-        list.insert(at, (layout::PORTS as u8, ports, self.key.0[layout::PORTS] & ports));
         list
     }
 

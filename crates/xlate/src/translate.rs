@@ -13,7 +13,7 @@ use crate::pipeline::Frame;
 use crate::tables::View;
 use crate::trace::{Kind, Tracer};
 use crate::verdict::{Dependency, Effect, Trace, TranslationError, Verdict, Written, WrittenWord};
-use base::{DpPort, DropReason};
+use base::{DpPort, DropReason, PortNo};
 use dpif::DpAction;
 use flow::{Field, FlowKey, Reads, layout};
 use openflow::{Action, Nat};
@@ -58,11 +58,7 @@ pub fn translate(net: &Network, key: &FlowKey, trace: bool) -> Verdict {
     }
     let dp_port = DpPort(key.in_port().0);
     match net.ports.get(&dp_port).and_then(|(id, port)| net.bridges.get(id).map(|b| (b, *port))) {
-        Some((bridge, port)) => {
-            let mut key = key.clone();
-            key.set_in_port(port);
-            translate_key(net, bridge, key, Start::Tables, trace)
-        }
+        Some((bridge, port)) => translate_key(net, bridge, (key, port), Start::Tables, trace),
         None => nowhere(key, TranslationError::Port, trace),
     }
 }
@@ -89,15 +85,24 @@ pub fn translate_from(net: &Network, bridge: &Bridge, key: &FlowKey, start: Star
     if key.get(Field::RecircId) != 0 {
         return crate::freeze::resume(net, key, trace);
     }
-    translate_key(net, bridge, key.clone(), start, trace)
+    translate_key(net, bridge, (key, key.in_port()), start, trace)
 }
 
-fn translate_key(net: &Network, bridge: &Bridge, key: FlowKey, start: Start<'_>, trace: bool) -> Verdict {
+/// Translates a packet with this key, but for the ingress port, that came in on this port of the bridge.
+fn translate_key(
+    net: &Network,
+    bridge: &Bridge,
+    (key, in_port): (&FlowKey, PortNo),
+    start: Start<'_>,
+    trace: bool,
+) -> Verdict {
     base::coverage!(xlate_actions);
-    let mut x = Xlate::begin(net, bridge, key, trace);
-    x.in_bridge(bridge, start);
-    x.dhcp_to_local();
-    x.finish()
+    Xlate::work(net, bridge, key, trace, |x| {
+        x.key.set_in_port(in_port);
+        x.base.set_in_port(in_port);
+        x.in_bridge(bridge, start);
+        x.dhcp_to_local();
+    })
 }
 
 /// The state of one translation.
@@ -175,8 +180,14 @@ pub(crate) struct Xlate<'a> {
 }
 
 impl<'a> Xlate<'a> {
-    /// Of a packet in `bridge`.
-    pub(crate) fn begin(net: &'a Network, bridge: &'a Bridge, key: FlowKey, trace: bool) -> Self {
+    /// The verdict on a packet in `bridge`, when `work` is done. (The state is large, and stays in one place.)
+    pub(crate) fn work(
+        net: &'a Network,
+        bridge: &'a Bridge,
+        key: &FlowKey,
+        trace: bool,
+        work: impl FnOnce(&mut Self),
+    ) -> Verdict {
         let mut x = Self::new(net, bridge, key, trace);
         // Registers, metadata and `conj_id` are no part of a packet: what they start with is given, and looking at them
         // reads nothing.
@@ -185,10 +196,12 @@ impl<'a> Xlate<'a> {
         // Which bridge this is depends on the port, or on what was left; and how headers are read on the Ethernet type.
         x.reads.note(layout::PORTS, u64::MAX);
         x.reads.note_field(Field::EthType);
-        x
+        work(&mut x);
+        x.finish()
     }
 
-    fn new(net: &'a Network, bridge: &'a Bridge, key: FlowKey, trace: bool) -> Self {
+    #[inline(always)]
+    fn new(net: &'a Network, bridge: &'a Bridge, key: &FlowKey, trace: bool) -> Self {
         let view = bridge.tables.view();
         // None that has just come in has one; whoever asks about a packet may say what it is to be.
         let key_is_hashed = key.get(Field::DpHash) != 0;
@@ -199,7 +212,7 @@ impl<'a> Xlate<'a> {
             views: smallvec![(bridge.id, view)],
             first_priority: key.get(Field::SkbPriority) as u32,
             base: key.clone(),
-            key,
+            key: key.clone(),
             reads: Reads::new(),
             pending: Pending::default(),
             actions: Vec::new(),
@@ -241,7 +254,7 @@ impl<'a> Xlate<'a> {
     }
 
     /// The verdict, when all is done: nothing of it stays here.
-    pub(crate) fn finish(&mut self) -> Verdict {
+    fn finish(&mut self) -> Verdict {
         trim(&mut self.actions);
         self.end_connections();
         if let Some(error) = self.error {

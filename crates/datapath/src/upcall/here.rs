@@ -95,7 +95,7 @@ pub(crate) fn answer(
     }
     let Some(handler) = shared.handler() else { return };
     let Some(mut turn) = shared.upcalls.take_over(port.id) else { return };
-    if shared.ports.load().port(port.number).is_none_or(|now| now.id != port.id) {
+    if !shared.is_current(ports) && shared.ports.load().port(port.number).is_none_or(|now| now.id != port.id) {
         // What is known of it goes with the turn.
         return shared.upcalls.is_gone(port.id);
     }

@@ -24,6 +24,8 @@ pub struct TestPort {
     mtu: AtomicU32,
     /// Whether receiving fails.
     pub broken: Arc<AtomicBool>,
+    /// How often it was asked for frames.
+    pub asked: Arc<AtomicU64>,
     changes: Changes,
 }
 
@@ -35,6 +37,7 @@ impl TestPort {
             output: Arc::default(),
             mtu: AtomicU32::new(1500),
             broken: Arc::default(),
+            asked: Arc::default(),
             changes: Changes::default(),
         })
     }
@@ -53,10 +56,11 @@ impl TestPort {
     }
 }
 
-struct TestRx(Arc<FrameQueue>, Arc<AtomicBool>);
+struct TestRx(Arc<FrameQueue>, Arc<AtomicBool>, Arc<AtomicU64>);
 
 impl Rx for TestRx {
     fn recv_batch(&mut self, out: &mut Batch, max: usize) -> io::Result<usize> {
+        self.2.fetch_add(1, Ordering::Relaxed);
         if self.1.load(Ordering::Relaxed) {
             return Err(io::ErrorKind::NotConnected.into());
         }
@@ -96,7 +100,7 @@ impl Netdev for TestPort {
     }
 
     fn open_rx(&self, _queue: usize) -> Result<Box<dyn Rx>, NetdevError> {
-        Ok(Box::new(TestRx(self.input.clone(), self.broken.clone())))
+        Ok(Box::new(TestRx(self.input.clone(), self.broken.clone(), self.asked.clone())))
     }
 
     fn open_tx(&self) -> Result<Box<dyn Tx>, NetdevError> {

@@ -168,7 +168,9 @@ impl Ofproto {
         for (at, message) in rest.messages {
             let done = match &message {
                 Message::PortMod(pm) => self.port_mod(pm),
-                Message::PacketOut(out) => self.packet_out(out, version),
+                Message::PacketOut(out) => {
+                    self.packet_out(out, version).map(|packet| self.execute(&mut packet.into_iter().collect()))
+                }
                 Message::MeterMod(mm) => {
                     let xid = messages.get(at).map_or(0, |kept| openflow::types::xid(&kept.bytes));
                     self.forward_meter_change(peer, xid, mm);

@@ -7,6 +7,7 @@ use crate::bridge::{OfPort, Ofproto, PortChange};
 use crate::flow_change::Requester;
 use crate::transaction::check_references;
 use base::PortNo;
+use dpif::Execution;
 use flow::FlowKey;
 use openflow::controller_status::ControllerReason;
 use openflow::flow_mod::{FlowMod, FlowModCommand};
@@ -32,8 +33,9 @@ type Handled = Result<(), OfpError>;
 
 impl Ofproto {
     /// Handles one whole message after HELLO. Whatever is wrong with it is answered by an error message. Something may be
-    /// left for [`Ofproto::finish_some`] to do.
-    pub(crate) fn handle(&self, peer: &Peer, bytes: &[u8]) {
+    /// left for [`Ofproto::finish_some`] to do. Packets that it sends gather in `packets`, for several such messages to
+    /// be carried out together ([`Ofproto::execute`]); all other messages are carried out after those that wait there.
+    pub(crate) fn handle(&self, peer: &Peer, bytes: &[u8], packets: &mut Vec<Execution>) {
         base::coverage!(ofproto_recv_openflow);
         peer.remote.snoop(bytes);
         let (options, version) = {
@@ -44,7 +46,10 @@ impl Ofproto {
             Ok((v, ..)) if Some(v) != version => Err(OfpError::BrcBadVersion),
             Ok((version, xid, message)) => {
                 self.heard(peer, &message);
-                self.dispatch(peer, (version, xid), message, bytes)
+                if !matches!(message, Message::PacketOut(_)) {
+                    self.execute(packets);
+                }
+                self.dispatch(peer, (version, xid), message, bytes, packets)
             }
             // Whatever is wrong with them, messages from switches are nothing to a switch.
             Err(_) if is_from_switch(bytes) => Err(OfpError::BrcBadType),
@@ -85,7 +90,14 @@ impl Ofproto {
         }
     }
 
-    fn dispatch(&self, peer: &Peer, (version, xid): (Version, u32), message: Message, bytes: &[u8]) -> Handled {
+    fn dispatch(
+        &self,
+        peer: &Peer,
+        (version, xid): (Version, u32),
+        message: Message,
+        bytes: &[u8],
+        packets: &mut Vec<Execution>,
+    ) -> Handled {
         match message {
             // A second HELLO changes nothing; replies and asynchronous messages are nothing to a switch.
             Message::Hello(_) | Message::EchoReply(_) | Message::Error(_) | Message::FlowAge => {}
@@ -105,7 +117,7 @@ impl Ofproto {
             }
             Message::PacketOut(out) => {
                 writable(peer)?;
-                self.packet_out(&out, version)?;
+                packets.extend(self.packet_out(&out, version)?);
             }
             Message::Resume(packet_in) => {
                 writable(peer)?;
@@ -317,13 +329,13 @@ impl Ofproto {
         Ok((key, packet))
     }
 
-    pub(super) fn packet_out(&self, out: &PacketOut, version: Version) -> Handled {
+    /// Decides what becomes of the packet. What is left is for the datapath ([`Ofproto::execute`]).
+    pub(super) fn packet_out(&self, out: &PacketOut, version: Version) -> Result<Option<Execution>, OfpError> {
         base::coverage!(ofproto_packet_out);
         let view = self.tables().view();
         let (key, packet) = self.checked_packet_out(out, version, (&view.groups, &view.meters))?;
         drop(view);
-        self.run(&key, packet, Start::Actions(&out.actions));
-        Ok(())
+        Ok(self.decide(&key, packet, Start::Actions(&out.actions)))
     }
 
     /// The port that a port-mod is for.

@@ -294,6 +294,8 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Send>(
     let closing = Notify::new();
     let mut writing = std::pin::pin!(write_all(bridge, &peer, writer, outgoing, &closing));
     let read = tokio::select! {
+        // What requests are answered with leaves at once, and not after the turns of others.
+        biased;
         read = read_all(bridge, &peer, rconn, reader) => read,
         ended = keep_alive(bridge, &peer, rconn) => ended,
         never = release_packet_ins(bridge, &peer) => match never {},
@@ -411,6 +413,8 @@ async fn read_all(
     let mut reader = std::pin::pin!(reader);
     let mut framer = Framer::default();
     let mut chunk = vec![0; 64 << 10];
+    // Packets that messages send. They are on their way before this waits for anything.
+    let mut packets = Vec::new();
     loop {
         let n = reader.read(&mut chunk).await?;
         if n == 0 {
@@ -424,12 +428,22 @@ async fn read_all(
         let mut turn = Turn::begin();
         loop {
             // Requests wait while answers do: a peer that does not read is not served.
-            peer.wait_for_room(false).await;
-            let Some(message) = framer.next_message().map_err(out_of_step)? else { break };
+            if !peer.has_room() {
+                bridge.execute(&mut packets);
+                peer.wait_for_room(false).await;
+            }
+            let message = match framer.next_message() {
+                Ok(Some(message)) => message,
+                Ok(None) => break,
+                Err(e) => {
+                    bridge.execute(&mut packets);
+                    return Err(out_of_step(e));
+                }
+            };
             base::coverage!(vconn_received);
             log_message(peer, "received", message);
             if peer.version().is_some() {
-                bridge.handle(peer, message);
+                bridge.handle(peer, message, &mut packets);
                 finish(bridge, peer).await?;
             } else {
                 negotiate(bridge, peer, message)?;
@@ -440,10 +454,12 @@ async fn read_all(
             }
             // Others have their turn too.
             if turn.is_over() {
+                bridge.execute(&mut packets);
                 tokio::task::yield_now().await;
                 turn = Turn::begin();
             }
         }
+        bridge.execute(&mut packets);
     }
 }
 
@@ -518,11 +534,12 @@ async fn write_all(
     let mut writer = std::pin::pin!(writer);
     loop {
         let next = tokio::select! {
-            next = outgoing.next() => next,
+            biased;
             () = closing.notified() => {
                 outgoing.close();
                 continue;
             }
+            next = outgoing.next() => next,
         };
         let Some(mut bytes) = next else {
             // TLS says goodbye.

@@ -159,6 +159,28 @@ proptest! {
 }
 
 #[test]
+fn packets_of_several_messages_leave_together_and_before_anything_else_is_done() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    let c = Client::new(&br, PeerKind::Service, Version::V13);
+    let bytes = |message: &Message| encode(Version::V13, 9, message);
+    let out = |n, to| {
+        let (buffer_id, in_port, metadata) = (None, PortNo::CONTROLLER, flow::Match::ANY);
+        let (actions, data) = (vec![output(to)], frame(n, 9));
+        bytes(&Message::PacketOut(PacketOut { buffer_id, in_port, metadata, actions, data }))
+    };
+    let mut packets = Vec::new();
+    for (n, to) in [(1, 2), (2, 1), (3, 2), (4, 77)] {
+        br.handle(&c.peer, &out(n, to), &mut packets);
+    }
+    assert_eq!((packets.len(), lab.received("br-1").len(), lab.received("br-2").len()), (4, 0, 0));
+    br.handle(&c.peer, &bytes(&Message::BarrierRequest), &mut packets);
+    let sent = |port| lab.received(port).iter().map(|p| p.data()[11]).collect::<Vec<_>>();
+    assert_eq!((packets.len(), sent("br-1"), sent("br-2")), (0, vec![2], vec![1, 3]));
+    assert_eq!(c.waiting(), [Message::BarrierReply]);
+}
+
+#[test]
 fn packets_out_and_where_they_come_from() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 3);

@@ -162,7 +162,9 @@ fn service(kind: PeerKind, versions: &[Version], settings: Settings) -> ServiceC
 
 /// Has a message handled to its end.
 fn handle(bridge: &Ofproto, peer: &Peer, bytes: &[u8]) {
-    bridge.handle(peer, bytes);
+    let mut packets = Vec::new();
+    bridge.handle(peer, bytes, &mut packets);
+    bridge.execute(&mut packets);
     while bridge.finish_some(peer) {}
 }
 

@@ -36,8 +36,7 @@ impl Leaf {
             flow.reads.mask()
         };
         let mut leaf = Self { narrowed, generation: flow.generation, ..Self::default() };
-        for (i, (word, bits)) in mask.iter().enumerate() {
-            let value = flow.key.word(word) & bits;
+        for (i, (word, bits, value)) in flow.key.in_mask(mask).enumerate() {
             if i < INLINE {
                 (leaf.words[i], leaf.bits[i], leaf.values[i]) = (word as u8, bits, value);
             } else {

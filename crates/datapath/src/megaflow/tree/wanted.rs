@@ -28,16 +28,19 @@ pub(super) struct Wanted {
 
 impl Wanted {
     pub(super) fn new(flow: &Megaflow) -> Self {
-        Self {
-            key: flow.key.expand(),
-            mask: flow.reads.mask().expand(),
+        let mut wanted = Self {
+            key: FlowKey::ZERO,
+            mask: FlowMask::ZERO,
             tested: FlowMask::ZERO,
             steps: flow.reads.clone(),
             narrowed: false,
             steps_done: 0,
             grown: false,
             changed: false,
-        }
+        };
+        flow.key.put_into(&mut wanted.key);
+        flow.reads.mask().put_into(&mut wanted.mask);
+        wanted
     }
 
     /// What it matches, if that is more than its own reads.
