@@ -127,6 +127,8 @@ fn test_of_action(action: &Action) -> &'static str {
         | A::SetMplsTc(_)
         | A::SetMplsTtl(_)
         | A::DecMplsTtl
+        | A::PushPbb
+        | A::PopPbb
         | A::DecNshTtl
         | A::Encap(_)
         | A::Decap(_) => "test_headers",
@@ -194,6 +196,8 @@ const ACTIONS: &[&str] = &[
     "push_vlan:0x8100",
     "push_mpls:0x8847",
     "pop_mpls:0x0800",
+    "push_pbb:0x88e7",
+    "pop_pbb",
     "set_mpls_label(3)",
     "set_mpls_tc(3)",
     "set_mpls_ttl(3)",
