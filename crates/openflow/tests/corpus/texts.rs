@@ -160,7 +160,9 @@ fn field(g: &mut Gen, stack: Stack) -> &'static FieldInfo {
         // A connection has addresses of one family.
         let other = if stack.prereqs.contains(&Prereq::Ipv4) { "ct_ipv6_" } else { "ct_nw_" };
         let fits = fits && (f.prereq != Prereq::Ct || f.id == Field::CtNwProto || !f.name.starts_with(other));
-        if fits && is_of_interest(g, f) && !matches!(f.id, Field::PacketType | Field::SkbPriority) {
+        // What Open vSwitch does not have is not to be compared with it.
+        let ours = matches!(f.id, Field::PbbIsid | Field::PbbUca | Field::Ipv6Exthdr);
+        if fits && !ours && is_of_interest(g, f) && !matches!(f.id, Field::PacketType | Field::SkbPriority) {
             return f;
         }
     }
