@@ -5,6 +5,7 @@ use crate::make::Gen;
 use flow::field::{FIELDS, FieldInfo, Format};
 use flow::{Field, Loc, Maskable, Prereq};
 use std::fmt::Write;
+use std::sync::LazyLock;
 
 /// What a packet is, and so which fields it has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -148,11 +149,17 @@ fn is_of_interest(g: &mut Gen, f: &FieldInfo) -> bool {
     }
 }
 
+/// The fields that Open vSwitch has too: others are not to be compared with it.
+static SHARED: LazyLock<Vec<&FieldInfo>> = LazyLock::new(|| {
+    let ours = |f: &FieldInfo| matches!(f.id, Field::PbbIsid | Field::PbbUca | Field::Ipv6Exthdr);
+    FIELDS.iter().filter(|f| !ours(f)).collect()
+});
+
 /// A field that packets of this stack have.
 fn field(g: &mut Gen, stack: Stack) -> &'static FieldInfo {
     let special = stack.prereqs.len();
     loop {
-        let f = &FIELDS[g.below(FIELDS.len() as u64) as usize];
+        let f = SHARED[g.below(SHARED.len() as u64) as usize];
         let fits = match f.prereq {
             Prereq::None | Prereq::Ethernet | Prereq::VlanVid => special == 0 || g.once_in(3),
             p => stack.prereqs.contains(&p),
@@ -160,9 +167,7 @@ fn field(g: &mut Gen, stack: Stack) -> &'static FieldInfo {
         // A connection has addresses of one family.
         let other = if stack.prereqs.contains(&Prereq::Ipv4) { "ct_ipv6_" } else { "ct_nw_" };
         let fits = fits && (f.prereq != Prereq::Ct || f.id == Field::CtNwProto || !f.name.starts_with(other));
-        // What Open vSwitch does not have is not to be compared with it.
-        let ours = matches!(f.id, Field::PbbIsid | Field::PbbUca | Field::Ipv6Exthdr);
-        if fits && !ours && is_of_interest(g, f) && !matches!(f.id, Field::PacketType | Field::SkbPriority) {
+        if fits && is_of_interest(g, f) && !matches!(f.id, Field::PacketType | Field::SkbPriority) {
             return f;
         }
     }
