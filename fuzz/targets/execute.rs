@@ -69,7 +69,7 @@ fuzz::target!(|bytes: &[u8]| {
 /// Whether some packet is cut, or told to be what it is not, so that its checksums are right no more.
 fn spoils(actions: &[DpAction]) -> bool {
     actions.iter().any(|action| match action {
-        DpAction::Trunc(_) | DpAction::PopMpls { .. } | DpAction::PopNsh => true,
+        DpAction::Trunc(_) | DpAction::PopMpls { .. } | DpAction::PopPbb | DpAction::PopNsh => true,
         other => other.nested().any(|inner| spoils(inner)),
     })
 }
@@ -79,7 +79,7 @@ fn list(input: &mut Input<'_>, depth: usize) -> Vec<DpAction> {
 }
 
 fn action(input: &mut Input<'_>, depth: usize) -> DpAction {
-    match input.below(23) {
+    match input.below(25) {
         0 => DpAction::Output(DpPort(input.below(4) as u32)),
         1 => DpAction::Trunc(input.number(2) as u32),
         2 => DpAction::PushVlan { tpid: [0x8100, 0x88a8][input.below(2)], tci: input.number(2) as u16 },
@@ -104,6 +104,8 @@ fn action(input: &mut Input<'_>, depth: usize) -> DpAction {
             DpAction::PushNsh(Arc::new(PushNsh { header, tlvs: vec![0; 4 * input.below(3)] }))
         }
         15 => DpAction::AddMpls { ethertype: 0x8847, lse: input.number(4) as u32 },
+        16 => DpAction::PushPbb { tci: input.number(4) as u32 },
+        17 => DpAction::PopPbb,
         10 => DpAction::Meter(MeterId(input.below(2) as u32)),
         7 => DpAction::PopMpls { ethertype: [0x8847, 0x800, 0x86dd][input.below(3)] },
         _ => {

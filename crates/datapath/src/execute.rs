@@ -9,13 +9,14 @@
 //! - [`meter`]: what a meter's bands do;
 //! - [`nested`]: lists of actions within the list;
 //! - [`recirculate`]: looking packets up once more;
-//! - [`vlan`], [`mpls`]: pushing and popping VLAN tags and MPLS labels.
+//! - [`vlan`], [`mpls`], [`pbb`]: pushing and popping VLAN tags, MPLS labels and service instance tags.
 
 mod encap;
 pub(crate) mod headers;
 pub(crate) mod meter;
 mod mpls;
 mod nested;
+mod pbb;
 pub(crate) mod recirculate;
 pub(crate) mod set;
 mod set_ip;
@@ -124,6 +125,14 @@ impl<'a> Executor<'a> {
                 DpAction::PopMpls { ethertype } => {
                     let vlans_max = self.shared.vlans_max.load(Ordering::Relaxed);
                     self.keep(packets, |p| mpls::pop(p, *ethertype, vlans_max));
+                }
+                DpAction::PushPbb { tci } => {
+                    self.cut_large(packets);
+                    self.keep(packets, |p| pbb::push(p, *tci));
+                }
+                DpAction::PopPbb => {
+                    let vlans_max = self.shared.vlans_max.load(Ordering::Relaxed);
+                    self.keep(packets, |p| pbb::pop(p, vlans_max));
                 }
                 DpAction::CopyTtl { outwards } => {
                     let vlans_max = self.shared.vlans_max.load(Ordering::Relaxed);

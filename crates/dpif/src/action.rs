@@ -59,6 +59,16 @@ pub enum DpAction {
         /// first in the packet, 0x6558 says that a frame with an Ethernet header is left.
         ethertype: u16,
     },
+    /// Push a service instance tag (IEEE 802.1ah) and an Ethernet header in front of a frame: the new header has the
+    /// frame's addresses, and no VLAN tags.
+    PushPbb {
+        /// The tag's control information as on the wire: priority, drop eligibility, use of customer addresses, number of the
+        /// service instance.
+        tci: u32,
+    },
+    /// Remove the outermost service instance tag, if there is one: the addresses under it take the place of those in front.
+    /// VLAN tags in front of it stay.
+    PopPbb,
     /// Copy the time to live from what is under the outermost MPLS label (another, or IP) to the label, or from there to it
     /// (OpenFlow 1.3 section 5.12). Packets without the one or the other stay as they are.
     CopyTtl {
@@ -132,6 +142,8 @@ impl DpAction {
             | Self::PopVlan
             | Self::PushMpls { .. }
             | Self::PopMpls { .. }
+            | Self::PushPbb { .. }
+            | Self::PopPbb
             | Self::CopyTtl { .. }
             | Self::PushEth { .. }
             | Self::PopEth

@@ -49,6 +49,11 @@ fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Opti
                 eth_type = *ethertype;
                 write!(out, "pop_mpls(eth_type=0x{ethertype:x})")
             }
+            DpAction::PushPbb { tci } => {
+                eth_type = ethertype::PBB;
+                write_push_pbb(*tci, out)
+            }
+            DpAction::PopPbb => write!(out, "pop_pbb"),
             DpAction::AddMpls { ethertype, lse } => {
                 eth_type = *ethertype;
                 write!(out, "add_mpls({},eth_type=0x{ethertype:x})", key::mpls_entry(*lse, u32::MAX))
@@ -122,6 +127,11 @@ fn write_nested(
     out.write_char(')')
 }
 
+fn write_push_pbb(tci: u32, out: &mut String) -> std::fmt::Result {
+    let (pcp, dei, uca, isid) = (tci >> 29, tci >> 28 & 1, tci >> 27 & 1, tci & 0xff_ffff);
+    write!(out, "push_pbb(isid={},uca={uca},pcp={pcp},dei={dei})", key::hex(isid.into()))
+}
+
 fn write_push_nsh(what: &PushNsh, out: &mut String) -> std::fmt::Result {
     let NshRepr { flags, ttl, np, path, mdtype, context } = what.header;
     write!(out, "push_nsh(flags={flags},ttl={ttl},mdtype={mdtype},np={np},spi=0x{:x},si={}", path >> 8, path & 0xff)?;
@@ -142,6 +152,7 @@ fn header_of(field: Field, eth_type: u16) -> Header {
         Field::EthSrc | Field::EthDst => Header::Ethernet,
         Field::VlanTci | Field::DlVlan | Field::VlanVid | Field::DlVlanPcp | Field::VlanPcp => Header::Vlan,
         Field::MplsLabel | Field::MplsTc | Field::MplsBos | Field::MplsTtl => Header::Mpls,
+        Field::PbbIsid | Field::PbbUca => Header::Pbb,
         Field::Ipv4Src | Field::Ipv4Dst => Header::Ipv4,
         Field::Ipv6Src | Field::Ipv6Dst | Field::Ipv6Label => Header::Ipv6,
         Field::IpDscp | Field::IpDscpShifted | Field::IpEcn | Field::IpTtl if eth_type == ethertype::IPV6 => {
@@ -207,6 +218,10 @@ mod tests {
          mpls(label=5,tc=2,ttl=64,bos=1)",
         "recirc_id(0),in_port(4),packet_type(ns=0,id=0),eth(src=02:00:00:00:00:03,dst=02:00:00:00:00:01),eth_type(0x894f),\
          nsh(flags=0,ttl=5,mdtype=1,np=3,spi=0x5,si=255,c1=0x1,c2=0x0,c3=0x0,c4=0x0)",
+        "recirc_id(0),in_port(4),packet_type(ns=0,id=0),eth(src=02:00:00:00:00:03,dst=02:00:00:00:00:01),eth_type(0x88a8),\
+         vlan(vid=5,pcp=0),encap(eth_type(0x88e7),pbb(isid=0x123456,uca=1))",
+        "recirc_id(0),in_port(4),packet_type(ns=0,id=0),eth(src=02:00:00:00:00:03,dst=02:00:00:00:00:01),eth_type(0x86dd),\
+         ipv6(src=fe80::1,dst=fe80::2,label=0,proto=59,tclass=0,hlimit=255,frag=no,exthdr=0x45)",
     ];
 
     #[test]
@@ -261,6 +276,9 @@ mod tests {
             "recirc_id(0),in_port(1),packet_type(ns=0,id=0),eth_type(0x8100),vlan(vid=5,pcp=0/0x0),encap(eth_type(0x0800),\
              ipv4(proto=6,frag=no),tcp_flags(+syn-ack))",
             "ct_mark(0x1/0xf),recirc_id(0),in_port(2),packet_type(ns=0,id=0),eth_type(0x86dd),ipv6(src=fe80::/ffff::,frag=no)",
+            "recirc_id(0),in_port(2),packet_type(ns=0,id=0),eth_type(0x86dd),ipv6(frag=no,exthdr=0)",
+            "recirc_id(0),in_port(2),packet_type(ns=0,id=0),eth_type(0x86dd),ipv6(frag=no,exthdr=0x4/0x1f4)",
+            "recirc_id(0),in_port(2),packet_type(ns=0,id=0),eth_type(0x88e7),pbb(isid=0x100/0xff00)",
         ] {
             let (key, mask) = parse_flow(&text.replace(",pcp=0/0x0", ",pcp=0/0"), &|_| None).unwrap();
             let mut out = String::new();

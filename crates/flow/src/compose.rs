@@ -1,5 +1,6 @@
 //! From a key back to a frame that has it: for packets made up from the text of a flow.
 
+use crate::exthdr;
 use crate::extract::{DL_TYPE_NONE, FRAG_ANY, FRAG_LATER, VLANS, ethertype, ipproto};
 use crate::field::Field;
 use crate::key::FlowKey;
@@ -51,6 +52,14 @@ pub fn compose(key: &FlowKey, payload: &[u8]) -> Vec<u8> {
                     break;
                 }
             }
+            out.extend(payload);
+        }
+        ethertype::PBB => {
+            let tag = key.0[layout::MPLS2] & layout::ITAG;
+            out.extend((tag as u32).to_be_bytes());
+            // What is under the tag begins with addresses and a type, of which the key tells nothing.
+            out.extend([0; 12]);
+            out.extend(DL_TYPE_NONE.to_be_bytes());
             out.extend(payload);
         }
         ethertype::NSH => {
@@ -126,26 +135,53 @@ fn ipv6(key: &FlowKey, payload: &[u8], out: &mut Vec<u8>) {
     let (src, dst) = (key.get(Field::Ipv6Src), key.get(Field::Ipv6Dst));
     let proto = key.ip_proto();
     let body = body(key, frag, payload, |len| pseudo_v6(&src.to_be_bytes(), &dst.to_be_bytes(), proto, len as u32));
+    let later = frag & FRAG_LATER != 0;
+    let chain = exthdr::chain(key.get(Field::Ipv6Exthdr) as u16, proto, frag != 0, later);
+    // A later fragment's key tells nothing of what it is part of.
+    let end = if later { ipproto::NO_NEXT } else { proto };
+    let headers = extension_headers(&chain, end, frag);
     let ip = Ipv6Repr {
         src,
         dst,
-        next_header: if frag == 0 { proto } else { ipproto::FRAGMENT },
+        next_header: chain.first().copied().unwrap_or(end),
         class: tos(key),
         label: key.get(Field::Ipv6Label) as u32,
         hop_limit: key.get(Field::IpTtl) as u8,
     };
-    match frag {
-        0 => ip.emit(body.len(), out),
-        frag => {
-            ip.emit(body.len() + 8, out);
-            // A later fragment's key tells nothing of what it is part of: "no next header".
-            let (next, offset) = if frag & FRAG_LATER == 0 { (proto, 1u16) } else { (59, 100 << 3) };
-            out.extend([next, 0]);
-            out.extend(offset.to_be_bytes());
-            out.extend([0; 4]);
+    ip.emit(headers.len() + body.len(), out);
+    out.extend(headers);
+    out.extend(body);
+}
+
+/// Extension headers of these kinds in front of `end`. The last fragment header says what `frag` says.
+fn extension_headers(chain: &[u8], end: u8, frag: u8) -> Vec<u8> {
+    let mut out = Vec::new();
+    let last_fragment = chain.iter().rposition(|kind| *kind == ipproto::FRAGMENT);
+    for (i, kind) in chain.iter().enumerate() {
+        let next = chain.get(i + 1).copied().unwrap_or(end);
+        match *kind {
+            ipproto::FRAGMENT => {
+                let fragment: u16 = match frag {
+                    _ if Some(i) != last_fragment => 0,
+                    0 => 0,
+                    FRAG_ANY => 1,
+                    _ => 100 << 3,
+                };
+                out.extend([next, 0]);
+                out.extend(fragment.to_be_bytes());
+                out.extend([0; 4]);
+            }
+            // 16 bytes, counted in words of four without the first two (RFC 4302).
+            ipproto::AH => {
+                out.extend([next, 2]);
+                out.extend([0; 14]);
+            }
+            ipproto::ROUTING => out.extend([next, 0, 0, 0, 0, 0, 0, 0]),
+            // Options: padding.
+            _ => out.extend([next, 0, 1, 4, 0, 0, 0, 0]),
         }
     }
-    out.extend(body);
+    out
 }
 
 /// The transport header and payload of an IP packet. `pseudo` sums the pseudo-header for their length.

@@ -12,6 +12,7 @@
 //! length check and a few loads. Metadata words are left zero but for the ingress port.
 
 use crate::Field;
+use crate::exthdr;
 use crate::key::FlowKey;
 use crate::layout;
 use base::PortNo;
@@ -21,6 +22,11 @@ pub const VLANS: usize = 2;
 
 /// Ethernet type of a frame that has none (IEEE 802.2 without SNAP), a value that no frame can carry.
 pub const DL_TYPE_NONE: u16 = 0x05ff;
+
+/// A service instance tag's control information.
+const ITAG_LEN: usize = 4;
+/// Addresses and type.
+const ETHERNET_LEN: usize = 14;
 
 /// Ethernet types that the pass looks into.
 pub mod ethertype {
@@ -40,6 +46,8 @@ pub mod ethertype {
     pub const MPLS: u16 = 0x8847;
     /// MPLS multicast.
     pub const MPLS_MCAST: u16 = 0x8848;
+    /// Service instance tag of a provider backbone bridge (IEEE 802.1ah).
+    pub const PBB: u16 = 0x88e7;
     /// Network service header (RFC 8300).
     pub const NSH: u16 = 0x894f;
 }
@@ -60,10 +68,14 @@ pub mod ipproto {
     pub const ROUTING: u8 = 43;
     /// IPv6 fragment header.
     pub const FRAGMENT: u8 = 44;
+    /// Encapsulating security payload.
+    pub const ESP: u8 = 50;
     /// Authentication header.
     pub const AH: u8 = 51;
     /// ICMPv6.
     pub const ICMPV6: u8 = 58;
+    /// No next header.
+    pub const NO_NEXT: u8 = 59;
     /// IPv6 destination options.
     pub const DSTOPTS: u8 = 60;
     /// SCTP.
@@ -208,6 +220,7 @@ fn network(key: &mut FlowKey, layers: &mut Layers, frame: &[u8], rest: &[u8], dl
             layers.l3 = labels.and_then(|n| u16::try_from(at + n * 4).ok());
         }
         ethertype::NSH => nsh(key, rest),
+        ethertype::PBB => itag(key, rest),
         _ => {}
     }
 }
@@ -297,6 +310,15 @@ fn mpls(key: &mut FlowKey, mut rest: &[u8]) -> Option<usize> {
     None
 }
 
+/// The service instance tag (IEEE 802.1ah), if there is a whole Ethernet header under it. What that says is not looked at.
+fn itag(key: &mut FlowKey, rest: &[u8]) {
+    if let [a, b, c, d, ..] = *rest
+        && rest.len() >= ITAG_LEN + ETHERNET_LEN
+    {
+        key.0[layout::MPLS2] = u64::from(u32::from_be_bytes([a, b, c, d])) & layout::ITAG;
+    }
+}
+
 /// Only Ethernet addresses for IPv4 addresses (RFC 826). An operation above 255 reads as 0.
 fn arp(key: &mut FlowKey, rest: &[u8]) {
     let Some(h) = rest.first_chunk::<28>() else { return };
@@ -349,6 +371,7 @@ fn ipv6(key: &mut FlowKey, layers: &mut Layers, frame_len: usize, mut rest: &[u8
     let first = u32::from_be_bytes([h[0], h[1], h[2], h[3]]);
     let Some(end) = extension_headers(h[6], payload) else { return };
     w[layout::IP_MISC] = u64::from(first & 0xf_ffff) << 32 | ip_misc(end.frag, (first >> 20) as u8, h[7], end.proto);
+    w[layout::ARP_SHA] = end.seen.into();
     if end.frag & FRAG_LATER == 0 {
         layers.l4 = u16::try_from(layers.end - end.rest.len()).ok();
         transport(key, end.proto, end.rest);
@@ -358,32 +381,41 @@ fn ipv6(key: &mut FlowKey, layers: &mut Layers, frame_len: usize, mut rest: &[u8
 struct Ipv6End<'a> {
     proto: u8,
     frag: u8,
+    /// Bits of `ipv6_exthdr`.
+    seen: u16,
     rest: &'a [u8],
 }
 
 /// Walks the extension headers (RFC 8200 section 4). `None` if one of them is cut short.
 fn extension_headers(mut proto: u8, mut rest: &[u8]) -> Option<Ipv6End<'_>> {
     let mut frag = 0;
+    let mut headers = exthdr::Seen::default();
     loop {
         match proto {
             ipproto::HOPOPTS | ipproto::ROUTING | ipproto::DSTOPTS | ipproto::AH => {
                 let [next, len, _, _, _, _, _, _, ..] = *rest else { return None };
+                headers.add(proto);
                 let bytes = if proto == ipproto::AH { (usize::from(len) + 2) * 4 } else { (usize::from(len) + 1) * 8 };
                 rest = rest.get(bytes..)?;
                 proto = next;
             }
             ipproto::FRAGMENT => {
                 let [next, _, hi, lo, ..] = *take::<8>(&mut rest)?;
+                headers.add(proto);
                 let fragment = be16([hi, lo]);
                 if fragment & 0xfff8 != 0 {
-                    return Some(Ipv6End { proto, frag: FRAG_ANY | FRAG_LATER, rest });
+                    return Some(Ipv6End { proto, frag: FRAG_ANY | FRAG_LATER, seen: headers.bits(), rest });
                 }
                 if fragment != 0 {
                     frag = FRAG_ANY;
                 }
                 proto = next;
             }
-            _ => return Some(Ipv6End { proto, frag, rest }),
+            ipproto::ESP | ipproto::NO_NEXT => {
+                headers.add(proto);
+                return Some(Ipv6End { proto, frag, seen: headers.bits(), rest });
+            }
+            _ => return Some(Ipv6End { proto, frag, seen: headers.bits(), rest }),
         }
     }
 }
@@ -484,7 +516,7 @@ fn icmpv6(key: &mut FlowKey, mut l4: &[u8]) {
     }
     let w = &mut key.0;
     (w[layout::ND_TARGET], w[layout::ND_TARGET + 1]) = be128(target);
-    w[layout::ARP_SHA] = sll << 16;
+    w[layout::ARP_SHA] |= sll << 16;
     w[layout::ARP_THA] = tll << 16;
 }
 
@@ -551,6 +583,50 @@ mod tests {
             assert_eq!(key.get(Field::NdTarget) != 0, target, "{message}");
             assert_eq!((key.get(Field::NdSll) != 0, key.get(Field::NdTll) != 0), (sll, tll), "{message}");
         }
+    }
+
+    #[test]
+    fn service_instance_tags() {
+        let inner = "0200000000030200000000040800";
+        for (tags, tag, instance) in [
+            ("", "ffedcba9", Some((0xed_cba9, 1))),
+            ("88a80005", "f7000001", Some((1, 0))),
+            ("88a8000581006006", "00000064", Some((100, 0))),
+        ] {
+            let head = format!("020000000001020000000002{tags}88e7{tag}");
+            let (key, layers) = extract(&hex(&format!("{head}{inner}4500")), PortNo(1));
+            let told = (key.get(Field::PbbIsid), key.get(Field::PbbUca));
+            assert_eq!((key.eth_type(), Some(told)), (0x88e7, instance));
+            assert_eq!(usize::from(layers.l3.expect("whole")), 14 + tags.len() / 2);
+            assert_eq!(key.get(Field::EthDst), 0x0200_0000_0001, "the outer ones");
+            // Without a whole Ethernet header under it there is no tag.
+            let (key, _) = extract(&hex(&(head + &inner[2..])), PortNo(1));
+            assert_eq!((key.eth_type(), key.get(Field::PbbIsid), key.get(Field::PbbUca)), (0x88e7, 0, 0));
+        }
+    }
+
+    #[test]
+    fn ipv6_extension_headers() {
+        let addresses = "fe800000000000000000000000000001fe800000000000000000000000000002";
+        for (headers, first, bits, proto) in [
+            (String::new(), 6, 0, 6),
+            ("330000000000000006010000000000000000 0000".replace(' ', ""), 0, exthdr::HOP | exthdr::AUTH, 6),
+            ("3b00000000000000".to_owned(), 60, exthdr::DEST | exthdr::NO_NEXT, 59),
+            ("0600000000000000".to_owned(), 44, exthdr::FRAG, 6),
+            ("0600010000000000".to_owned(), 44, exthdr::FRAG, 44),
+            (String::new(), 50, exthdr::ESP, 50),
+            // Cut short: nothing is known.
+            ("060100".to_owned(), 0, 0, 0),
+        ] {
+            let head = format!("33330000000102000000000186dd60000000{:04x}{first:02x}ff{addresses}", headers.len() / 2);
+            let key = extract(&hex(&(head + &headers)), PortNo(1)).0;
+            assert_eq!((key.get(Field::Ipv6Exthdr), key.ip_proto()), (bits.into(), proto), "{headers}");
+        }
+        // Neighbour discovery has addresses in the same word.
+        let mut key = icmpv6_key(&format!("8700000060000000fe800000000000000000000000000003{}", "0101020000000005"));
+        assert_eq!((key.get(Field::Ipv6Exthdr), key.get(Field::NdSll)), (0, 0x0200_0000_0005));
+        key.set(Field::Ipv6Exthdr, 0x1ff);
+        assert_eq!(key.get(Field::NdSll), 0x0200_0000_0005);
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub const ERICSSON: u16 = 0x1000;
 /// The first OpenFlow version whose OXM has the field: 0x03 is OpenFlow 1.2. 0 for NXM, which any version may carry.
 pub(crate) const V12: u8 = 3;
 pub(crate) const V13: u8 = 4;
+pub(crate) const V14: u8 = 5;
 pub(crate) const V15: u8 = 6;
 
 /// Which masks a field takes.
@@ -94,6 +95,8 @@ pub enum Prereq {
     NdAdvert,
     /// Network service header.
     Nsh,
+    /// Service instance tag of a provider backbone bridge.
+    Pbb,
     /// A tracked connection (`ct_state=+trk`) of the matching address family.
     Ct,
 }

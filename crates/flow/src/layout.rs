@@ -56,8 +56,11 @@ pub const ETH_SRC: usize = 64;
 pub const VLAN: usize = 65;
 /// Word 66.
 pub const MPLS01: usize = 66;
-/// Word 67.
+/// Word 67: the third label in its upper half, and a service instance tag ([`ITAG`]) in the lower.
 pub const MPLS2: usize = 67;
+/// What a key tells of a service instance tag (IEEE 802.1ah), in word [`MPLS2`], as the tag has it: the bit for customer
+/// addresses, and the number of the instance.
+pub const ITAG: u64 = 0x08ff_ffff;
 /// Word 68.
 pub const IPV4: usize = 68;
 /// Word 69.
@@ -66,7 +69,7 @@ pub const IPV6_SRC: usize = 69;
 pub const IPV6_DST: usize = 71;
 /// Word 73.
 pub const IP_MISC: usize = 73;
-/// Word 74.
+/// Word 74. The lowest 16 bits tell of IPv6 extension headers.
 pub const ARP_SHA: usize = 74;
 /// Word 75.
 pub const ARP_THA: usize = 75;

@@ -4,10 +4,12 @@
 //! - [`layout`]: where things stand in a key, and the lookup stages.
 //! - [`key`]: [`FlowKey`] and [`FlowMask`]; [`matches`]: [`Match`]; [`options`], [`placed`]: tunnel options; [`reads`]: [`Reads`].
 //! - [`sparse`], [`steps`]: keys, masks and reads in the form in which they are kept.
-//! - [`mod@extract`]: from the bytes of a frame to its key; [`mod@compose`]: and back; [`hash`]: hashes of its flow.
+//! - [`mod@extract`]: from the bytes of a frame to its key; [`mod@compose`]: and back; [`hash`]: hashes of its flow;
+//!   [`exthdr`]: IPv6 extension headers.
 //! - [`text`]: matches and keys as `ovs-ofctl` reads and writes them; [`normalize`]: prerequisites.
 
 pub mod compose;
+pub mod exthdr;
 pub mod extract;
 pub mod field;
 pub mod hash;

@@ -87,6 +87,7 @@ impl Match {
             Prereq::NdSolicit => nd(135),
             Prereq::NdAdvert => nd(136),
             Prereq::Nsh => eth_type == ethertype::NSH,
+            Prereq::Pbb => eth_type == ethertype::PBB,
             Prereq::Ct => self.key().get(Field::CtState) & self.mask().get(Field::CtState) & 0x20 != 0,
         }
     }
@@ -115,11 +116,12 @@ impl Match {
         self.keep(proto == Some(ipproto::TCP), &[Field::TcpFlags]);
         self.keep(v4 || v6 || arp, &[Field::IpProto]);
         self.keep(v4 || v6, &[Field::IpDscp, Field::IpEcn, Field::IpTtl, Field::IpFrag]);
-        self.keep(v6, &[Field::Ipv6Src, Field::Ipv6Dst, Field::Ipv6Label]);
+        self.keep(v6, &[Field::Ipv6Src, Field::Ipv6Dst, Field::Ipv6Label, Field::Ipv6Exthdr]);
         self.keep(arp || solicit, &[Field::ArpSha]);
         self.keep(arp || advert, &[Field::ArpTha]);
         self.keep(solicit || advert, &[Field::NdTarget, Field::NdReserved, Field::NdOptionsType]);
         self.keep(mpls, &[Field::MplsLabel, Field::MplsTc, Field::MplsBos, Field::MplsTtl]);
+        self.keep(self.meets(Prereq::Pbb), &[Field::PbbIsid, Field::PbbUca]);
         if *self == before {
             return None;
         }

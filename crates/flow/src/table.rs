@@ -2,7 +2,7 @@
 
 use super::field::Prereq as P;
 use super::field::{
-    ERICSSON, FieldInfo, Format, Loc, Maskable, NICIRA, NSH, Nxm, ONF, V12, V13, V15, bits, exp, nxm, oxm, row,
+    ERICSSON, FieldInfo, Format, Loc, Maskable, NICIRA, NSH, Nxm, ONF, V12, V13, V14, V15, bits, exp, nxm, oxm, row,
 };
 use super::layout as w;
 
@@ -177,11 +177,14 @@ fields! {
     MplsTc, "mpls_tc", "", 3, 8, None, Decimal, Mpls, RW, bits(w::MPLS01, 41, 3), [oxm(0x8000, 35, V12, "OXM_OF_MPLS_TC")];
     MplsBos, "mpls_bos", "", 1, 8, None, Decimal, Mpls, RO, bits(w::MPLS01, 40, 1), [oxm(0x8000, 36, V13, "OXM_OF_MPLS_BOS")];
     MplsTtl, "mpls_ttl", "", 8, 8, None, Decimal, Mpls, RW, bits(w::MPLS01, 32, 8), [nxm(1, 30, "NXM_NX_MPLS_TTL")];
+    PbbIsid, "pbb_isid", "", 24, 24, Full, Hex, Pbb, RW, bits(w::MPLS2, 0, 24), [oxm(0x8000, 37, V13, "OXM_OF_PBB_ISID")];
+    PbbUca, "pbb_uca", "", 1, 8, None, Decimal, Pbb, RW, bits(w::MPLS2, 27, 1), [oxm(0x8000, 41, V14, "OXM_OF_PBB_UCA")];
     Ipv4Src, "ip_src", "nw_src", 32, 32, Full, Ipv4, Ipv4, RW, bits(w::IPV4, 32, 32), [nxm(0, 7, "NXM_OF_IP_SRC"), oxm(0x8000, 11, V12, "OXM_OF_IPV4_SRC")];
     Ipv4Dst, "ip_dst", "nw_dst", 32, 32, Full, Ipv4, Ipv4, RW, bits(w::IPV4, 0, 32), [nxm(0, 8, "NXM_OF_IP_DST"), oxm(0x8000, 12, V12, "OXM_OF_IPV4_DST")];
     Ipv6Src, "ipv6_src", "", 128, 128, Full, Ipv6, Ipv6, RW, Loc::Wide(w::IPV6_SRC), [nxm(1, 19, "NXM_NX_IPV6_SRC"), oxm(0x8000, 26, V12, "OXM_OF_IPV6_SRC")];
     Ipv6Dst, "ipv6_dst", "", 128, 128, Full, Ipv6, Ipv6, RW, Loc::Wide(w::IPV6_DST), [nxm(1, 20, "NXM_NX_IPV6_DST"), oxm(0x8000, 27, V12, "OXM_OF_IPV6_DST")];
     Ipv6Label, "ipv6_label", "", 20, 32, Full, Hex, Ipv6, RW, bits(w::IP_MISC, 32, 32), [nxm(1, 27, "NXM_NX_IPV6_LABEL"), oxm(0x8000, 28, V12, "OXM_OF_IPV6_FLABEL")];
+    Ipv6Exthdr, "ipv6_exthdr", "", 9, 16, Full, Hex, Ipv6, RO, bits(w::ARP_SHA, 0, 9), [oxm(0x8000, 39, V13, "OXM_OF_IPV6_EXTHDR")];
     IpProto, "nw_proto", "ip_proto", 8, 8, None, Decimal, Ip, RO, bits(w::IP_MISC, 0, 8), [nxm(0, 6, "NXM_OF_IP_PROTO"), oxm(0x8000, 10, V12, "OXM_OF_IP_PROTO")];
     IpDscpShifted, "nw_tos", "", 8, 8, None, Decimal, Ip, RW, Loc::NwTos, [nxm(0, 5, "NXM_OF_IP_TOS")];
     IpDscp, "ip_dscp", "", 6, 8, None, Decimal, Ip, RW, bits(w::IP_MISC, 18, 6), [oxm(0x8000, 8, V12, "OXM_OF_IP_DSCP")];

@@ -56,6 +56,7 @@ fn needed(prereq: Prereq) -> &'static str {
         Prereq::Nd | Prereq::NdSolicit => "icmp6,icmp_type=135,icmp_code=0,",
         Prereq::NdAdvert => "icmp6,icmp_type=136,icmp_code=0,",
         Prereq::Nsh => "dl_type=0x894f,",
+        Prereq::Pbb => "dl_type=0x88e7,",
         Prereq::Ct => "ct_state=+trk,ip,",
     }
 }

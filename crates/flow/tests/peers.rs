@@ -19,6 +19,12 @@ fn seeds() -> (u64, usize) {
     (var("FLOWSTONE_SEED", 1), var("FLOWSTONE_CASES", 4000) as usize)
 }
 
+/// Without fields that Open vSwitch does not have.
+fn without_our_own(text: &str) -> String {
+    let ours = |field: &&str| ["ipv6_exthdr=", "pbb_isid=", "pbb_uca="].iter().any(|name| field.starts_with(name));
+    text.split(',').filter(|field| !ours(field)).collect::<Vec<_>>().join(",")
+}
+
 #[test]
 fn keys_of_frames() {
     let Some(ofctl) = oracle::program("ovs-ofctl") else { return };
@@ -33,7 +39,7 @@ fn keys_of_frames() {
     assert_eq!(lines.len(), frames.len(), "{}", String::from_utf8_lossy(&out.stderr));
     let mut wrong = 0;
     for (f, theirs) in frames.iter().zip(lines) {
-        let ours = flow_key_to_string(&flow::extract(f, PortNo::NONE).0, &NoNames);
+        let ours = without_our_own(&flow_key_to_string(&flow::extract(f, PortNo::NONE).0, &NoNames));
         if ours != theirs {
             wrong += 1;
             if wrong < 10 {

@@ -321,9 +321,9 @@ const ORDER: &[Field] = {
     use Field::{
         ActsetOutput, ArpOp, ArpSha, ArpSpa, ArpTha, ArpTpa, ConjId, CtIpv6Dst, CtIpv6Src, CtLabel, CtMark, CtNwDst,
         CtNwProto, CtNwSrc, CtState, CtTpDst, CtTpSrc, CtZone, DpHash, EthDst, EthSrc, EthType, Icmpv4Code, Icmpv4Type,
-        Icmpv6Code, Icmpv6Type, InPortOxm, IpDscp, IpEcn, IpFrag, IpProto, IpTtl, Ipv4Dst, Ipv4Src, Ipv6Dst, Ipv6Label,
-        Ipv6Src, Metadata, MplsBos, MplsLabel, MplsTc, MplsTtl, NdOptionsType, NdReserved, NdSll, NdTarget, NdTll,
-        NshC1, NshC2, NshC3, NshC4, NshFlags, NshMdtype, NshNp, NshSi, NshSpi, NshTtl, PktMark, RecircId, Reg0, Reg1,
+        Icmpv6Code, Icmpv6Type, InPortOxm, IpDscp, IpEcn, IpFrag, IpProto, IpTtl, Ipv4Dst, Ipv4Src, Ipv6Dst, Ipv6Exthdr,
+        Ipv6Label,        Ipv6Src, Metadata, MplsBos, MplsLabel, MplsTc, MplsTtl, NdOptionsType, NdReserved, NdSll, NdTarget, NdTll,
+        NshC1, NshC2, NshC3, NshC4, NshFlags, NshMdtype, NshNp, NshSi, NshSpi, NshTtl, PbbIsid, PbbUca, PktMark, RecircId, Reg0, Reg1,
         Reg2, Reg3, Reg4, Reg5, Reg6, Reg7, Reg8, Reg9, Reg10, Reg11, Reg12, Reg13, Reg14, Reg15, SctpDst, SctpSrc,
         TcpDst, TcpFlags, TcpSrc, TunDst, TunErspanDir, TunErspanHwid, TunErspanIdx, TunErspanVer, TunFlags, TunGbpFlags,
         TunGbpId, TunGtpuFlags, TunGtpuMsgtype, TunId, TunIpv6Dst, TunIpv6Src, TunSrc, UdpDst, UdpSrc, VlanTci, Xreg0,
@@ -331,8 +331,8 @@ const ORDER: &[Field] = {
     };
     &[
         DpHash, RecircId, ConjId, InPortOxm, ActsetOutput,
-        EthSrc, EthDst, EthType, VlanTci, MplsTc, MplsBos, MplsTtl, MplsLabel,
-        Ipv4Src, Ipv4Dst, Ipv6Src, Ipv6Dst, IpFrag, IpDscp, IpEcn, IpTtl, Ipv6Label, IpProto,
+        EthSrc, EthDst, EthType, VlanTci, MplsTc, MplsBos, MplsTtl, MplsLabel, PbbIsid, PbbUca,
+        Ipv4Src, Ipv4Dst, Ipv6Src, Ipv6Dst, IpFrag, IpDscp, IpEcn, IpTtl, Ipv6Label, Ipv6Exthdr, IpProto,
         TcpSrc, TcpDst, TcpFlags, UdpSrc, UdpDst, SctpSrc, SctpDst, Icmpv4Type, Icmpv4Code, Icmpv6Type, Icmpv6Code,
         NdReserved, NdTarget, NdOptionsType, NdSll, NdTll,
         ArpOp, ArpSpa, ArpTpa, ArpSha, ArpTha,

@@ -156,7 +156,7 @@ impl Protocols {
         match action {
             Action::SetTunOption(_) => Self::EXTENDED,
             Action::PushVlan(_) | Action::CopyTtlOut | Action::CopyTtlIn => Self::OF11_UP,
-            Action::Meter(_) | Action::Encap(_) => Self::OF13_UP,
+            Action::Meter(_) | Action::Encap(_) | Action::PushPbb | Action::PopPbb => Self::OF13_UP,
             Action::WriteMetadata { .. } => Self::EXTENDED | Self::OF11_STD,
             Action::SetField { field, .. } => Self::of_field(*field, field.info().full_mask()),
             Action::Clone(actions) | Action::WriteActions(actions) => Self::of_each(actions),

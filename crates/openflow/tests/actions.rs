@@ -26,6 +26,8 @@ fn headers() -> impl Strategy<Value = Action> {
     prop_oneof![
         any::<bool>().prop_map(|multicast| Action::PushMpls(0x8847 + u16::from(multicast))),
         any::<u16>().prop_map(Action::PopMpls),
+        Just(Action::PushPbb),
+        Just(Action::PopPbb),
         any::<u8>().prop_map(Action::SetMplsTtl),
         Just(Action::DecMplsTtl),
         Just(Action::CopyTtlOut),
@@ -126,7 +128,7 @@ fn other() -> impl Strategy<Value = Action> {
 fn versions(action: &Action) -> Vec<Version> {
     let first = match action {
         Action::CopyTtlOut | Action::CopyTtlIn => Version::V11,
-        Action::DecNshTtl | Action::Encap(_) | Action::Decap(_) => Version::V13,
+        Action::DecNshTtl | Action::Encap(_) | Action::Decap(_) | Action::PushPbb | Action::PopPbb => Version::V13,
         _ => Version::V10,
     };
     Version::ALL.into_iter().filter(|version| *version >= first).collect()

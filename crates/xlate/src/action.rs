@@ -57,6 +57,8 @@ impl Xlate<'_> {
             Action::PushVlan(tpid) => self.push_vlan(*tpid),
             Action::PushMpls(eth_type) => self.push_mpls(*eth_type),
             Action::PopMpls(eth_type) => self.pop_mpls(*eth_type),
+            Action::PushPbb => self.push_pbb(),
+            Action::PopPbb => self.pop_pbb(),
             Action::SetMplsLabel(label) => self.set_whole(Field::MplsLabel, (*label).into()),
             Action::SetMplsTc(tc) => self.set_whole(Field::MplsTc, (*tc).into()),
             Action::SetMplsTtl(ttl) => self.set_whole(Field::MplsTtl, (*ttl).into()),
@@ -226,6 +228,7 @@ impl Xlate<'_> {
             Prereq::Ip => is_ip,
             Prereq::Mpls => eth == 0x8847 || eth == 0x8848,
             Prereq::Nsh => eth == 0x894f,
+            Prereq::Pbb => eth == 0x88e7,
             Prereq::Tcp => is_ip && self.has_l4(6),
             Prereq::Udp => is_ip && self.has_l4(17),
             Prereq::Sctp => is_ip && self.has_l4(132),
@@ -255,24 +258,26 @@ impl Xlate<'_> {
 }
 
 /// Of the actions from here on, the one with the highest number is carried out, and no other.
-const POSITION_LAST: u8 = 14;
+const POSITION_LAST: u8 = 16;
 
 /// Where an action stands in an action set (OpenFlow 1.3 section 5.10, and ovs-actions(7) for what is not in there).
 fn set_position(action: &Action) -> u8 {
     match action {
         Action::CopyTtlIn => 0,
         Action::PopVlan => 1,
-        Action::PopMpls(_) => 2,
-        Action::Decap(_) => 3,
-        Action::Encap(_) => 4,
-        Action::PushMpls(_) => 5,
-        Action::PushVlan(_) => 6,
-        Action::CopyTtlOut => 7,
-        Action::DecTtl(_) => 8,
-        Action::DecMplsTtl => 9,
-        Action::DecNshTtl => 10,
-        Action::SetQueue(_) | Action::PopQueue => 12,
-        Action::Clone(_) => 13,
+        Action::PopPbb => 2,
+        Action::PopMpls(_) => 3,
+        Action::Decap(_) => 4,
+        Action::Encap(_) => 5,
+        Action::PushMpls(_) => 6,
+        Action::PushPbb => 7,
+        Action::PushVlan(_) => 8,
+        Action::CopyTtlOut => 9,
+        Action::DecTtl(_) => 10,
+        Action::DecMplsTtl => 11,
+        Action::DecNshTtl => 12,
+        Action::SetQueue(_) | Action::PopQueue => 14,
+        Action::Clone(_) => 15,
         Action::Ct(_) => POSITION_LAST,
         Action::CtClear => POSITION_LAST + 1,
         Action::Resubmit { .. } | Action::ResubmitCt { .. } => POSITION_LAST + 2,
@@ -282,7 +287,7 @@ fn set_position(action: &Action) -> u8 {
         | Action::OutputTrunc { .. }
         | Action::Controller(_)
         | Action::Enqueue { .. } => POSITION_LAST + 3,
-        _ => 11,
+        _ => 13,
     }
 }
 

@@ -199,7 +199,7 @@ impl Xlate<'_> {
     }
 
     /// Tags that were moved are not where they stand in the packet: they count as written.
-    fn tags_are_written(&mut self) {
+    pub(crate) fn tags_are_written(&mut self) {
         self.written = None;
         for (word, bits) in [(layout::ETH_SRC, 0xffff), (layout::VLAN, OUTER_TPID | INNER_TAG)] {
             let mut mask = FlowKey::ZERO;
@@ -275,9 +275,10 @@ pub(crate) fn size_of_action(action: &DpAction) -> usize {
         DpAction::Meter(_) | DpAction::Recirc(_) | DpAction::CopyTtl { .. } => 8,
         DpAction::Hash(..) => 12,
         DpAction::PushMpls { .. } | DpAction::AddMpls { .. } => 12,
+        DpAction::PushPbb { .. } => 8,
         DpAction::PushEth { .. } => 16,
         DpAction::PushNsh(what) => 32 + what.tlvs.len(),
-        DpAction::PopVlan | DpAction::PopEth | DpAction::PopNsh | DpAction::CtClear => 4,
+        DpAction::PopVlan | DpAction::PopPbb | DpAction::PopEth | DpAction::PopNsh | DpAction::CtClear => 4,
         DpAction::Ct(_) => 96,
         DpAction::Set { field, .. } => match field.info().loc {
             Loc::Bits { word, .. } if usize::from(word) < layout::IPV4 => 32,

@@ -5,7 +5,7 @@
 //! be looked at ([`crate::freeze`]). Without an Ethernet header a packet is of a type of its own (`packet_type`), and
 //! leaves through no port.
 
-use crate::freeze::Freeze;
+use crate::freeze::{Freeze, Unseen};
 use crate::model::Rule;
 use crate::trace::Kind;
 use crate::translate::Xlate;
@@ -39,18 +39,24 @@ pub(crate) struct Pushed {
     labels: Vec<(u16, bool)>,
     /// A network service header with metadata of type 2.
     nsh: Option<Vec<u8>>,
+    /// A service instance tag.
+    pbb: Option<Itag>,
     ethernet: bool,
 }
 
+/// What a service instance tag has that keys do not tell of: the priority, in the bits where the tag has it.
+type Itag = u32;
+
 impl Pushed {
     fn is_empty(&self) -> bool {
-        self.labels.is_empty() && self.nsh.is_none() && !self.ethernet
+        self.labels.is_empty() && self.nsh.is_none() && self.pbb.is_none() && !self.ethernet
     }
 
     /// Whether `field` is told with the header.
     fn tells(&self, field: Field) -> bool {
         match field {
             Field::MplsLabel | Field::MplsTc | Field::MplsBos | Field::MplsTtl => !self.labels.is_empty(),
+            Field::PbbIsid | Field::PbbUca => self.pbb.is_some(),
             Field::EthSrc | Field::EthDst => self.ethernet,
             _ => self.nsh.is_some() && field.info().prereq == Prereq::Nsh,
         }
@@ -90,6 +96,12 @@ impl Xlate<'_> {
     /// Before labels move: what moves is read, as from then on it does not stand where it did.
     fn read_labels(&mut self, labels: std::ops::Range<usize>) {
         labels.for_each(|i| self.read_label(i, u32::MAX));
+    }
+
+    /// Labels that were moved are not where they stand in the packet. A tag is not known of there.
+    fn labels_are_written(&mut self) {
+        self.key.0[layout::MPLS2] &= !layout::ITAG;
+        self.reads.write_words(layout::MPLS01..layout::IPV4);
     }
 
     /// What is under the Ethernet type was not there before, or is not known.
@@ -136,7 +148,7 @@ impl Xlate<'_> {
             self.key.set_mpls_lse(i, below);
         }
         self.key.set_mpls_lse(0, entry);
-        self.reads.write_words(layout::MPLS01..layout::IPV4);
+        self.labels_are_written();
         self.set_eth_type(eth_type);
         self.clear_under(layout::IPV4..flow::WORDS);
         self.pending.pushed.labels.push((eth_type, in_front));
@@ -167,7 +179,9 @@ impl Xlate<'_> {
             let whole = self.key.mpls_lse(n - 1) & BOTTOM != 0;
             self.pop_labels(n, whole, eth_type);
             // Nor is anything known of labels below those that a key tells of, or of one that is said to follow the last.
-            self.was_mpls |= !is_mpls(eth_type) || n == 1 || !whole;
+            if !is_mpls(eth_type) || n == 1 || !whole {
+                self.unseen = Unseen::Payload;
+            }
         }
     }
 
@@ -197,7 +211,7 @@ impl Xlate<'_> {
             let above = if i + 1 < n { self.key.mpls_lse(i + 1) } else { 0 };
             self.key.set_mpls_lse(i, above);
         }
-        self.reads.write_words(layout::MPLS01..layout::IPV4);
+        self.labels_are_written();
         self.set_eth_type(eth_type);
         self.clear_under(layout::IPV4..flow::WORDS);
         if unsent {
@@ -208,6 +222,47 @@ impl Xlate<'_> {
             self.emit(DpAction::PopMpls { ethertype: eth_type });
             self.base.clone_from(&self.key);
         }
+    }
+
+    /// The `push_pbb` action: the new tag begins with the service instance of one under it, and with the priority of the
+    /// outer VLAN tag (OpenFlow 1.3 section 5.12).
+    pub(crate) fn push_pbb(&mut self) {
+        if self.is_bare() {
+            return;
+        }
+        self.commit();
+        let mut tag = 0;
+        if self.has(Prereq::Pbb) {
+            self.reads.note(layout::MPLS2, layout::ITAG);
+            tag = self.key.0[layout::MPLS2] & layout::ITAG;
+        }
+        let mut priority = 0;
+        if self.has_vlan() {
+            self.reads.note(layout::ETH_SRC, 0xe000);
+            priority = self.key.vlan_tci() >> 13;
+        }
+        // VLAN tags and all that follows is under it.
+        self.key.set_vlan_tci(0);
+        self.tags_are_written();
+        self.clear_under(layout::VLAN..flow::WORDS);
+        self.key.0[layout::MPLS2] = tag;
+        self.set_eth_type(ethertype::PBB);
+        // What is written from here on is written to the new header.
+        self.base.clone_from(&self.key);
+        self.pending.pushed.pbb = Some(u32::from(priority) << 29);
+    }
+
+    /// The `pop_pbb` action. All that is known of the frame under the tag is that it is one.
+    pub(crate) fn pop_pbb(&mut self) {
+        if self.is_bare() || !self.has(Prereq::Pbb) {
+            return;
+        }
+        self.commit();
+        self.emit(DpAction::PopPbb);
+        self.clear_under(layout::ETH_DST..flow::WORDS);
+        self.base.clone_from(&self.key);
+        self.written = None;
+        self.unseen = Unseen::Frame;
     }
 
     pub(crate) fn dec_mpls_ttl(&mut self) {
@@ -243,7 +298,7 @@ impl Xlate<'_> {
             self.commit();
             self.emit(DpAction::CopyTtl { outwards });
             // One of the two is not known any more.
-            self.was_mpls = true;
+            self.unseen = Unseen::Payload;
         }
     }
 
@@ -396,6 +451,10 @@ impl Xlate<'_> {
                 context: [Field::NshC1, Field::NshC2, Field::NshC3, Field::NshC4].map(|f| get(f) as u32),
             };
             self.emit(DpAction::PushNsh(Arc::new(PushNsh { header, tlvs })));
+        }
+        if let Some(priority) = pushed.pbb {
+            let tci = priority | (self.key.0[layout::MPLS2] & layout::ITAG) as u32;
+            self.emit(DpAction::PushPbb { tci });
         }
         if pushed.ethernet {
             let mac = |field| base::MacAddr::from_u64(self.key.get(field) as u64);

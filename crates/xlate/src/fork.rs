@@ -32,7 +32,7 @@ impl Xlate<'_> {
         let (stack, set) = (self.stack.clone(), self.action_set.clone());
         let state = (self.written, self.rule, self.rule_cookie, self.rule_is_miss);
         let connection = (self.tracked, self.translated);
-        let place = (self.table, self.depth, self.level, self.was_mpls);
+        let place = (self.table, self.depth, self.level, self.unseen);
         let outer = std::mem::take(&mut self.actions);
         self.copies += 1;
         let open = self.tracer.depth();
@@ -51,7 +51,7 @@ impl Xlate<'_> {
         self.reads.restore_written(written);
         (self.stack, self.action_set) = (stack, set);
         (self.written, self.rule, self.rule_cookie, self.rule_is_miss) = state;
-        (self.table, self.depth, self.level, self.was_mpls) = place;
+        (self.table, self.depth, self.level, self.unseen) = place;
         (self.tracked, self.translated) = connection;
         // An exit ends what came after it in its own branch.
         self.exit = self.error.is_some();

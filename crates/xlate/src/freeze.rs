@@ -215,6 +215,17 @@ fn hash_of(frozen: &Frozen, hasher: &foldhash::fast::RandomState) -> u64 {
     state.finish()
 }
 
+/// What of a packet nobody knows until it has been looked into, as a header was popped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unseen {
+    /// All is known.
+    Nothing,
+    /// What follows the Ethernet header.
+    Payload,
+    /// The Ethernet header too.
+    Frame,
+}
+
 /// What is to be done before the packet comes back.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Freeze {
@@ -374,33 +385,35 @@ impl Xlate<'_> {
         self.tracer.leave();
     }
 
-    /// Whether an action can only be carried out when the packet has been looked into, as a label was popped. (Those that
-    /// cannot tell are the same as in Open vSwitch.)
+    /// Whether an action can only be carried out when the packet has been looked into, as a header was popped. (Of MPLS
+    /// labels, those that cannot tell are the same as in Open vSwitch.)
     pub(crate) fn must_look_before(&self, action: &Action) -> bool {
-        self.was_mpls
-            && match action {
-                Action::Output { port, .. } => *port == PortNo::TABLE,
-                Action::OutputReg { .. }
-                | Action::OutputTrunc { .. }
-                | Action::Enqueue { .. }
-                | Action::SetVlanVid { .. }
-                | Action::SetVlanPcp { .. }
-                | Action::PopVlan
-                | Action::PushVlan(_)
-                | Action::SetEthSrc(_)
-                | Action::SetEthDst(_)
-                | Action::SetTunnel { .. }
-                | Action::SetQueue(_)
-                | Action::PopQueue
-                | Action::SetTunOption(_)
-                | Action::DeleteField(_) => false,
-                Action::SetField { field, .. } => {
-                    !matches!(field.info().loc, Loc::Bits { word, .. } if usize::from(word) < layout::MPLS01)
-                }
-                // What is in its buckets has its own turn.
-                Action::Group(id) => self.view.groups.get(*id).is_some_and(|g| g.kind == GroupKind::Select),
-                _ => true,
+        let frame = match self.unseen {
+            Unseen::Nothing => return false,
+            Unseen::Payload => false,
+            Unseen::Frame => true,
+        };
+        match action {
+            Action::Output { port, .. } => *port == PortNo::TABLE || frame && *port == PortNo::NORMAL,
+            // It may be told by the frame, or be to go where frames go by what they are.
+            Action::OutputReg { .. } => frame,
+            Action::OutputTrunc { .. } | Action::Enqueue { .. } => false,
+            Action::SetTunnel { .. } | Action::SetQueue(_) | Action::PopQueue => false,
+            Action::SetTunOption(_) | Action::DeleteField(_) => false,
+            Action::SetVlanVid { .. }
+            | Action::SetVlanPcp { .. }
+            | Action::PopVlan
+            | Action::PushVlan(_)
+            | Action::SetEthSrc(_)
+            | Action::SetEthDst(_) => frame,
+            Action::SetField { field, .. } => {
+                let known = if frame { layout::ETH_DST } else { layout::MPLS01 };
+                !matches!(field.info().loc, Loc::Bits { word, .. } if usize::from(word) < known)
             }
+            // What is in its buckets has its own turn.
+            Action::Group(id) => self.view.groups.get(*id).is_some_and(|g| g.kind == GroupKind::Select),
+            _ => true,
+        }
     }
 }
 

@@ -174,13 +174,13 @@ impl<'a> Xlate<'a> {
     pub(crate) fn on_a_copy(&mut self, inner: impl FnOnce(&mut Xlate<'a>)) {
         self.commit();
         let before = Box::new((self.key.clone(), self.base.clone(), self.reads.written().clone()));
-        let (list, was_mpls) = (self.written, self.was_mpls);
+        let (list, unseen) = (self.written, self.unseen);
         let connection = (self.tracked, self.translated);
         let outer = std::mem::take(&mut self.actions);
         self.copies += 1;
         inner(self);
         self.copies -= 1;
-        self.was_mpls = was_mpls;
+        self.unseen = unseen;
         (self.tracked, self.translated) = connection;
         let mut actions = std::mem::replace(&mut self.actions, outer);
         trim(&mut actions);

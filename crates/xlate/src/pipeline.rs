@@ -3,7 +3,7 @@
 //! Lists that a `resubmit` or `goto_table` leads to are kept on a stack of this module's, not on the thread's: there may
 //! be thousands of them inside of each other.
 
-use crate::freeze::{Freeze, FrozenList, Place};
+use crate::freeze::{Freeze, FrozenList, Place, Unseen};
 use crate::model::{Rule, TableMiss};
 use crate::trace::Kind;
 use crate::translate::Xlate;
@@ -151,7 +151,7 @@ impl Xlate<'_> {
 
     /// The look-up that a packet's way through a bridge begins with.
     pub(crate) fn first_lookup(&mut self) {
-        if self.was_mpls {
+        if self.unseen != Unseen::Nothing {
             // As one that a controller sends there.
             return self.do_actions(&[Action::Output { port: PortNo::TABLE, max_len: 0 }]);
         }

@@ -6,7 +6,7 @@
 
 use crate::bits::Value;
 use crate::commit::Pending;
-use crate::freeze::Freeze;
+use crate::freeze::{Freeze, Unseen};
 use crate::learn::FinTimeout;
 use crate::model::{Bridge, BridgeId, Network};
 use crate::pipeline::Frame;
@@ -152,8 +152,8 @@ pub(crate) struct Xlate<'a> {
     pub(crate) freeze: Option<Freeze>,
     /// The packet's key has its hash.
     pub(crate) hashed: bool,
-    /// An MPLS label was popped that nobody has looked behind.
-    pub(crate) was_mpls: bool,
+    /// What was popped that nobody has looked behind.
+    pub(crate) unseen: Unseen,
     /// The connection tracker has seen the packet, and its key tells so; `None` if that is for the key to say.
     pub(crate) tracked: Option<bool>,
     /// It may have translated addresses and ports that the packet has in the datapath.
@@ -236,7 +236,7 @@ impl<'a> Xlate<'a> {
             next: None,
             freeze: None,
             hashed: key_is_hashed,
-            was_mpls: false,
+            unseen: Unseen::Nothing,
             tracked: None,
             translated: false,
             nat: None,

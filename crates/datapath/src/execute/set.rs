@@ -32,6 +32,8 @@ pub(crate) fn set(
         Field::MplsTc => mpls(packet, headers, bits.shl(9)),
         Field::MplsBos => mpls(packet, headers, bits.shl(8)),
         Field::MplsTtl => mpls(packet, headers, bits),
+        Field::PbbIsid => pbb(packet, headers, bits),
+        Field::PbbUca => pbb(packet, headers, bits.shl(27)),
         // Keys have the low byte of the operation only; setting it whole sets both bytes, as larger ones are no more.
         Field::ArpOp if bits.mask == 0xff => arp(packet, headers, 6, 2, Bits { value: value & 0xff, mask: 0xffff }),
         Field::ArpOp => arp(packet, headers, 6, 2, bits),
@@ -117,6 +119,14 @@ fn tci(packet: &mut Packet, headers: &Headers, bits: Bits) -> Result<(), DropRea
 /// The outermost label stack entry (RFC 3032).
 fn mpls(packet: &mut Packet, headers: &Headers, bits: Bits) -> Result<(), DropReason> {
     if !super::mpls::is_mpls(headers.ethertype) {
+        return Ok(());
+    }
+    plain(packet, headers.l3, 4, bits)
+}
+
+/// The service instance tag (IEEE 802.1ah).
+fn pbb(packet: &mut Packet, headers: &Headers, bits: Bits) -> Result<(), DropReason> {
+    if !headers.is(ethertype::PBB) {
         return Ok(());
     }
     plain(packet, headers.l3, 4, bits)

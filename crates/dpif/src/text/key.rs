@@ -43,7 +43,12 @@ pub fn format_key(
 /// [`format_key`] of a whole packet's key, with nothing left out that its protocols have.
 pub fn key_to_string(key: &FlowKey, name: &dyn Fn(DpPort) -> Option<String>) -> String {
     let mut out = String::new();
-    format_key(key, &FlowKey([u64::MAX; layout::WORDS]), Detail::Matched, name, &mut out);
+    let mut mask = FlowKey([u64::MAX; layout::WORDS]);
+    // Only where there are any is told of extension headers.
+    if key.get(Field::Ipv6Exthdr) == 0 {
+        mask.set(Field::Ipv6Exthdr, 0);
+    }
+    format_key(key, &mask, Detail::Matched, name, &mut out);
     out
 }
 
@@ -53,6 +58,7 @@ pub(super) enum Header {
     Ethernet,
     Vlan,
     Mpls,
+    Pbb,
     Ipv4,
     Ipv6,
     Tcp,
@@ -77,6 +83,7 @@ pub(super) fn format_header(header: Header, key: &FlowKey, mask: &FlowMask, out:
         Header::Ethernet => w.addresses(),
         Header::Vlan => w.tag(),
         Header::Mpls => w.mpls(),
+        Header::Pbb => w.pbb(),
         Header::Ipv4 => w.ipv4(),
         Header::Ipv6 => w.ipv6(),
         Header::Tcp => w.ports("tcp", Field::TcpSrc, Field::TcpDst),
@@ -283,6 +290,7 @@ impl Writer<'_> {
             ethertype::ARP | ethertype::RARP => self.arp(),
             ethertype::MPLS | ethertype::MPLS_MCAST => self.mpls(),
             ethertype::NSH => self.nsh(),
+            ethertype::PBB => self.pbb(),
             _ => {}
         }
     }
@@ -333,6 +341,8 @@ impl Writer<'_> {
             self.tos("tclass"),
             self.decimal("hlimit", Field::IpTtl),
             self.frag(),
+            // Open vSwitch's flows have no such part: it is written where it matters only.
+            self.part("exthdr", Field::Ipv6Exthdr, hex, hex).filter(|_| self.mask.get(Field::Ipv6Exthdr) != 0),
         ];
         self.header("ipv6", &parts);
     }
@@ -387,6 +397,11 @@ impl Writer<'_> {
             self.part("tll", Field::NdTll, mac, mac),
         ];
         self.header("nd", &parts);
+    }
+
+    fn pbb(&mut self) {
+        let parts = [self.part("isid", Field::PbbIsid, hex, hex), self.decimal("uca", Field::PbbUca)];
+        self.header("pbb", &parts);
     }
 
     fn nsh(&mut self) {

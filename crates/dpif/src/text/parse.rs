@@ -174,6 +174,10 @@ impl<'a> Reader<'a> {
                 self.eth_type.get_or_insert(ethertype::NSH);
                 self.parts(body, NSH_PARTS)
             }
+            "pbb" => {
+                self.eth_type.get_or_insert(ethertype::PBB);
+                self.parts(body, &[("isid", Field::PbbIsid), ("uca", Field::PbbUca)])
+            }
             "arp" => self.arp(body),
             _ => None,
         }
@@ -290,6 +294,7 @@ impl<'a> Reader<'a> {
             "src" => self.part(src, value),
             "dst" => self.part(dst, value),
             "label" if v6 => self.part(Field::Ipv6Label, value),
+            "exthdr" if v6 => self.part(Field::Ipv6Exthdr, value),
             "proto" => self.part(Field::IpProto, value),
             "tos" | "tclass" if v6 == (name == "tclass") => {
                 let (tos, mask) = self.masked(value, 0xff, number)?;

@@ -10,6 +10,9 @@ use flow::extract::ethertype;
 use packet::wire::NshRepr;
 use std::sync::Arc;
 
+/// Parts of a service instance tag (IEEE 802.1ah), each with its lowest bit and its width.
+const PBB_PARTS: [(&str, u32, u32); 4] = [("isid", 0, 24), ("uca", 27, 1), ("dei", 28, 1), ("pcp", 29, 3)];
+
 /// Actions within actions at most.
 const DEPTH_MAX: usize = 8;
 
@@ -153,6 +156,17 @@ fn one(name: &str, body: Option<&str>, port: &dyn Fn(&str) -> Option<DpPort>) ->
         ("pop_eth", None) => Some(DpAction::PopEth),
         ("push_nsh", Some(body)) => push_nsh(body),
         ("pop_nsh", Some("")) => Some(DpAction::PopNsh),
+        ("push_pbb", Some(body)) => {
+            let mut tci = 0;
+            pairs(body, |name, value| {
+                let (_, shift, width) = PBB_PARTS.iter().find(|(known, ..)| *known == name)?;
+                let value = number(value).filter(|value| *value < 1 << width)?;
+                tci |= (value as u32) << shift;
+                Some(())
+            })?;
+            Some(DpAction::PushPbb { tci })
+        }
+        ("pop_pbb", None) => Some(DpAction::PopPbb),
         ("push_mpls" | "add_mpls", Some(body)) => {
             let (mut lse, mut ethertype) = (0, ethertype::MPLS);
             pairs(body, |name, value| {
@@ -249,6 +263,7 @@ fn fields_of(header: &str) -> Option<&'static [Field]> {
         "nd_ext" => &[Field::NdReserved, Field::NdOptionsType],
         "nd" => &[Field::NdTarget, Field::NdSll, Field::NdTll],
         "mpls" => &[Field::MplsLabel, Field::MplsTc, Field::MplsBos, Field::MplsTtl],
+        "pbb" => &[Field::PbbIsid, Field::PbbUca],
         "vlan" => &[Field::VlanTci],
         "nsh" => &[
             Field::NshFlags,
@@ -316,6 +331,7 @@ mod tests {
             "push_nsh(flags=0,ttl=63,mdtype=1,np=3,spi=0x123,si=255,c1=0x1,c2=0x2,c3=0x0,c4=0x5),pop_nsh(),1",
             "push_nsh(flags=3,ttl=0,mdtype=2,np=1,spi=0x0,si=2,md2=0x10000104aabbccdd),1",
             "set(nsh(flags=2,ttl=4,spi=0x7,si=6)),set(ipv4(ttl=1)),set(nsh(c2=0x6/0x0000000f)),1",
+            "push_pbb(isid=0x123456,uca=1,pcp=7,dei=1),set(pbb(isid=0x5/0xff,uca=0)),1,pop_pbb,push_pbb(isid=0,uca=0,pcp=0,dei=0),1",
             "meter(0),meter(4294967295),1",
             "sample(sample=100.0%,actions(1)),clone(drop)",
             "ct,recirc(0x1),ct_clear,clone(ct(commit),1),ct(zone=65535),ct(nat)",
@@ -365,6 +381,10 @@ mod tests {
             "push_mpls(label=1,bos=2)",
             "push_mpls(label=1,eth_type=0x800)",
             "pop_mpls",
+            "push_pbb",
+            "push_pbb(isid=16777216)",
+            "push_pbb(pcp=8)",
+            "pop_pbb()",
             "pop_mpls(0x800)",
             "pop_mpls(eth_type=0x10000)",
         ] {

@@ -147,6 +147,7 @@ fn applicable(key: &FlowKey) -> FlowMask {
         ethertype::IPV6 => {
             mask.0[layout::IPV6_SRC..layout::IPV6_SRC + 4].fill(u64::MAX);
             mask.add_mask(Field::Ipv6Label, 0xf_ffff);
+            mask.add_mask(Field::Ipv6Exthdr, if key.get(Field::Ipv6Exthdr) == 0 { 0 } else { 0x1ff });
             ip_mask(key, &mut mask);
         }
         ethertype::ARP | ethertype::RARP => {
@@ -163,6 +164,7 @@ fn applicable(key: &FlowKey) -> FlowMask {
                 }
             }
         }
+        ethertype::PBB => mask.0[layout::MPLS2] = layout::ITAG,
         ethertype::NSH => {
             mask.0[layout::NSH] = u64::MAX;
             if key.get(Field::NshMdtype) == 1 {
@@ -191,7 +193,7 @@ fn ip_mask(key: &FlowKey, mask: &mut FlowMask) {
             if v6 && matches!(key.get(Field::Icmpv6Type), 135 | 136) && key.get(Field::Icmpv6Code) == 0 {
                 mask.0[layout::ND_TARGET] = u64::MAX;
                 mask.0[layout::ND_TARGET + 1] = u64::MAX;
-                mask.0[layout::ARP_SHA] = u64::MAX << 16;
+                mask.0[layout::ARP_SHA] |= u64::MAX << 16;
                 mask.0[layout::ARP_THA] = u64::MAX << 16;
             }
         }
@@ -347,6 +349,7 @@ impl Writer<'_> {
                 self.ipv6(Field::Ipv6Src);
                 self.ipv6(Field::Ipv6Dst);
                 self.ipv6_label();
+                self.hex(Field::Ipv6Exthdr);
             }
             ethertype::ARP | ethertype::RARP => {
                 self.ipv4(Field::ArpSpa, "arp_spa");
@@ -372,6 +375,8 @@ impl Writer<'_> {
         self.exact(Field::MplsTc, "mpls_tc");
         self.exact(Field::MplsTtl, "mpls_ttl");
         self.exact(Field::MplsBos, "mpls_bos");
+        self.hex(Field::PbbIsid);
+        self.exact(Field::PbbUca, "pbb_uca");
         for n in 1..3 {
             if self.mask.mpls_lse(n) != 0 {
                 let _ = write!(self.out, "mpls_lse{n}={},", self.key.mpls_lse(n));

@@ -68,12 +68,13 @@ pub fn whole(rng: &mut Rng) -> Vec<u8> {
 
 /// An Ethernet type and its payload.
 fn network(rng: &mut Rng) -> (u16, Vec<u8>) {
-    match rng.below(14) {
+    match rng.below(15) {
         0..=4 => (0x0800, ipv4(rng)),
         5..=9 => (0x86dd, ipv6(rng)),
         10 => (pick(rng, &[0x0806, 0x8035]), arp(rng)),
         11 => (pick(rng, &[0x8847, 0x8848]), mpls(rng)),
         12 => (0x894f, nsh(rng)),
+        13 => (0x88e7, pbb(rng)),
         _ => {
             let kind = rng.next_u64() as u16;
             let n = rng.below(60) as usize;
@@ -100,6 +101,12 @@ fn mpls(rng: &mut Rng) -> Vec<u8> {
     }
     p.extend(ipv4(rng));
     p
+}
+
+/// A service instance tag and a frame, or a part of one, under it.
+fn pbb(rng: &mut Rng) -> Vec<u8> {
+    let n = 4 + rng.below(40) as usize;
+    bytes(rng, n)
 }
 
 fn nsh(rng: &mut Rng) -> Vec<u8> {

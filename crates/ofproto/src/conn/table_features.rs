@@ -3,8 +3,8 @@
 
 use super::handle::N_TABLES_SHOWN;
 use crate::bridge::Ofproto;
-use flow::Loc;
 use flow::field::FIELDS;
+use flow::{Field, FieldInfo, Loc};
 use openflow::table::{
     ActionFeatures, FieldSet, FlowFeatures, TableAbilities, TableFeatures, TableStats, table_config as bits,
 };
@@ -28,6 +28,8 @@ const METER: u32 = 1 << 6;
 /// By `ofp_action_type`: output, set_mpls_ttl, dec_mpls_ttl, push_vlan, pop_vlan, push_mpls, pop_mpls, set_queue, group,
 /// set_nw_ttl, dec_nw_ttl, set_field.
 const ACTIONS: u32 = 1 | 0x3ff_8000;
+/// What OpenFlow 1.3 added: push_pbb, pop_pbb.
+const ACTIONS_PBB: u32 = 3 << 26;
 /// The same of OpenFlow 1.1: all but the two that copy TTLs.
 const ACTIONS11: u32 = 0x1ff_e7ff;
 /// The same of OpenFlow 1.0: all twelve.
@@ -38,7 +40,8 @@ pub(super) fn actions(version: Version) -> u32 {
     match version {
         Version::V10 => ACTIONS10,
         Version::V11 => ACTIONS11,
-        _ => ACTIONS,
+        Version::V12 => ACTIONS,
+        _ => ACTIONS | ACTIONS_PBB,
     }
 }
 
@@ -52,8 +55,12 @@ impl Ofproto {
         let mut features = TableFeatures {
             name: self.table_configs.name(table).unwrap_or_default(),
             max_entries: self.table_configs.max_entries(table),
-            ..of_table(table)
+            ..of_table(table, version)
         };
+        for flow in [&mut features.nonmiss, &mut features.miss] {
+            flow.write.actions = actions(version);
+            flow.apply.actions = actions(version);
+        }
         if version >= Version::V15 {
             // There it is an action.
             features.nonmiss.instructions &= !METER;
@@ -118,7 +125,7 @@ impl Ofproto {
     }
 
     fn abilities(&self, version: Version, table: u8) -> TableAbilities {
-        let mut features = of_table(table);
+        let mut features = of_table(table, version);
         // What OpenFlow 1.3 added.
         features.nonmiss.instructions &= !METER;
         if version == Version::V11 {
@@ -134,12 +141,18 @@ impl Ofproto {
     }
 }
 
-fn of_table(table_id: u8) -> TableFeatures {
+/// Fields that Open vSwitch does not have: they are told of in the versions that have them.
+fn is_too_new(field: &FieldInfo, version: Version) -> bool {
+    matches!(field.id, Field::PbbIsid | Field::PbbUca | Field::Ipv6Exthdr)
+        && field.nxm.iter().all(|header| header.since > version.wire())
+}
+
+fn of_table(table_id: u8, version: Version) -> TableFeatures {
     let mut matching = FieldSet::default();
     let mut set_fields = FieldSet::default();
     for field in FIELDS {
         // Tunnel options have no place in keys until a TLV table gives them one.
-        if field.nxm.is_empty() || matches!(field.loc, Loc::TunMetadata(_)) {
+        if field.nxm.is_empty() || matches!(field.loc, Loc::TunMetadata(_)) || is_too_new(field, version) {
             continue;
         }
         matching.insert(field.id);

@@ -29,7 +29,8 @@ pub(crate) fn essence(actions: &[DpAction], key: &FlowKey, mask: &FlowMask) -> V
             | DpAction::PopEth
             | DpAction::AddMpls { .. }
             | DpAction::PushNsh(_)
-            | DpAction::PopNsh => {
+            | DpAction::PopNsh
+            | DpAction::PopPbb => {
                 // No header is where it was.
                 known.0[layout::ETH_DST..].fill(0);
                 out.push(action.clone());
@@ -38,6 +39,13 @@ pub(crate) fn essence(actions: &[DpAction], key: &FlowKey, mask: &FlowMask) -> V
                 // What the packet carries is not what it was.
                 known.0[layout::ETH_DST] &= !0xffff;
                 known.0[layout::MPLS01..].fill(0);
+                out.push(action.clone());
+            }
+            DpAction::PushPbb { .. } => {
+                // The new header has the addresses, and nothing else of the old one.
+                known.0[layout::ETH_DST] &= !0xffff;
+                known.0[layout::ETH_SRC] &= !0xffff;
+                known.0[layout::VLAN..].fill(0);
                 out.push(action.clone());
             }
             DpAction::Ct(ct) if ct.nat.is_some() => {

@@ -9,6 +9,7 @@ use crate::meter::METER_MAX;
 use crate::prereq;
 use crate::version::Version;
 use base::PortNo;
+use flow::extract::ethertype::PBB;
 use flow::{Field, Loc, Match, Prereq};
 
 /// Where a list of actions stands.
@@ -213,6 +214,8 @@ pub fn is_allowed_in_set(action: &Action) -> bool {
             | Action::PushVlan(_)
             | Action::PushMpls(_)
             | Action::PopMpls(_)
+            | Action::PushPbb
+            | Action::PopPbb
             | Action::DecMplsTtl
             | Action::CopyTtlOut
             | Action::CopyTtlIn
@@ -282,6 +285,27 @@ impl Checker<'_> {
             Action::PopMpls(eth_type) => {
                 self.consistent(m.meets(Prereq::Ethernet) && m.meets(Prereq::Mpls))?;
                 m.set(Field::EthType, (*eth_type).into());
+                Ok(())
+            }
+            Action::PushPbb => {
+                self.consistent(m.meets(Prereq::Ethernet))?;
+                m.set(Field::EthType, PBB.into());
+                m.clear(Field::IpProto);
+                // The packet's tags are under it.
+                while m.key().vlan_tci() & 0x1000 != 0 {
+                    pop_tag(m);
+                }
+                m.set(Field::VlanTci, 0);
+                Ok(())
+            }
+            Action::PopPbb => {
+                self.consistent(m.meets(Prereq::Ethernet) && m.meets(Prereq::Pbb))?;
+                // What the packet holds then is known only when it is there. A tag in front stays.
+                m.set(Field::EthType, u16::MAX.into());
+                m.clear(Field::IpProto);
+                if !tagged {
+                    m.clear(Field::VlanTci);
+                }
                 Ok(())
             }
             Action::SetMplsLabel(_) | Action::SetMplsTc(_) | Action::SetMplsTtl(_) => {
@@ -482,6 +506,16 @@ mod tests {
             ("ip", "load:1->tcp_src", Err(BacMatchInconsistent), Err(BacMatchInconsistent)),
             ("", "move:reg0[0..15]->eth_type", Err(BacBadSetArgument), Err(BacBadSetArgument)),
             ("", "output:NONE", Err(BacBadOutPort), Err(BacBadOutPort)),
+            ("dl_vlan=5", "push_pbb:0x88e7,pop_vlan", Ok(()), Err(BacMatchInconsistent)),
+            ("dl_vlan=5", "push_pbb:0x88e7,push_vlan:0x88a8,push_vlan:0x8100,pop_pbb,pop_vlan", Ok(()), Ok(())),
+            ("ip", "push_pbb:0x88e7,set_field:5->pbb_isid,set_field:1->pbb_uca,pop_pbb", Ok(()), Ok(())),
+            ("ip", "push_pbb:0x88e7,mod_nw_ttl:5", Ok(()), Err(BacMatchInconsistent)),
+            ("ip", "push_pbb:0x88e7,pop_pbb,mod_nw_ttl:5", Ok(()), Err(BacMatchInconsistent)),
+            ("ip", "pop_pbb", Ok(()), Err(BacMatchInconsistent)),
+            ("dl_type=0x88e7", "pop_pbb,resubmit(,9)", Ok(()), Ok(())),
+            ("ip", "set_field:5->pbb_isid", Err(BacMatchInconsistent), Err(BacMatchInconsistent)),
+            ("ipv6", "move:reg0[0..8]->ipv6_exthdr[]", Err(BacBadSetArgument), Err(BacBadSetArgument)),
+            ("packet_type=(1,0x800)", "push_pbb:0x88e7", Ok(()), Err(BacMatchInconsistent)),
             ("", "goto_table:3", Err(BicBadTableId), Err(BicBadTableId)),
             ("", "goto_table:4", Ok(()), Ok(())),
             ("", "goto_table:254", Err(BicBadTableId), Err(BicBadTableId)),

@@ -14,6 +14,7 @@ use crate::property;
 use crate::version::Version;
 use crate::wire;
 use base::PortNo;
+use flow::extract::ethertype::PBB;
 use flow::{Field, TunOption, field};
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
@@ -97,6 +98,7 @@ impl Known {
             // The actions of 1.1 that 1.2 has replaced by set_field still work there.
             (ty, _) if ty <= 24 && version >= Version::V11 => Ok(Self::Of11(ty)),
             (25, _) if version >= Version::V12 => Ok(Self::Of11(ty)),
+            (26 | 27, _) if version >= Version::V13 => Ok(Self::Of11(ty)),
             (28 | 29, Version::V15) => Ok(Self::Of11(ty)),
             _ => Err(OfpError::BacBadType),
         }
@@ -219,6 +221,11 @@ fn of11(n: u16, mut r: Reader<'_>, version: Version) -> Result<Action, OfpError>
         23 => Action::SetIpTtl(r.u8().ok_or(LEN)?),
         24 => Action::DecTtl(vec![0]),
         25 => return set_field(r, version >= Version::V15),
+        26 => match r.u16().ok_or(LEN)? {
+            PBB => Action::PushPbb,
+            _ => return Err(OfpError::BacBadArgument),
+        },
+        27 => Action::PopPbb,
         28 => return copy_field(r),
         29 => Action::Meter(r.u32().ok_or(LEN)?),
         _ => return set_header_field(n, r),

@@ -10,6 +10,7 @@ use crate::nxm::{self, Dialect, Header};
 use crate::property;
 use crate::version::Version;
 use base::PortNo;
+use flow::extract::ethertype::PBB;
 use flow::{Field, Match, TunOption, field};
 
 /// Appends a list of actions, without the instructions in it that are no actions (OpenFlow 1.0 has extensions for some).
@@ -87,6 +88,10 @@ impl Encoder {
             Action::PushVlan(tpid) => standard(out, 17, |b| b.put_u16(*tpid)),
             Action::PushMpls(eth_type) => self.extended(out, 23, 19, |b| b.put_u16(*eth_type)),
             Action::PopMpls(eth_type) => self.extended(out, 24, 20, |b| b.put_u16(*eth_type)),
+            // Versions before OpenFlow 1.3 have no such tags.
+            Action::PushPbb | Action::PopPbb if self.version < Version::V13 => {}
+            Action::PushPbb => standard(out, 26, |b| b.put_u16(PBB)),
+            Action::PopPbb => standard(out, 27, |_| {}),
             Action::SetMplsLabel(label) => self.set_mpls(out, Field::MplsLabel, *label),
             Action::SetMplsTc(tc) => self.set_mpls(out, Field::MplsTc, (*tc).into()),
             Action::SetMplsTtl(ttl) => self.extended(out, 25, 15, |b| b.put_u8(*ttl)),

@@ -5,6 +5,7 @@ use crate::print::format_table;
 use crate::version::Version;
 use base::PortNo;
 use flow::PortNames;
+use flow::extract::ethertype::PBB;
 use flow::text::{format_port, format_value};
 use std::fmt::Write;
 
@@ -65,10 +66,13 @@ pub fn format_action(out: &mut String, action: &Action, ports: &dyn PortNames, v
         Action::PushVlan(tpid) => put!("push_vlan:{}", hex((*tpid).into())),
         Action::PushMpls(eth_type) => put!("push_mpls:0x{eth_type:04x}"),
         Action::PopMpls(eth_type) => put!("pop_mpls:0x{eth_type:04x}"),
+        Action::PushPbb => put!("push_pbb:0x{PBB:04x}"),
         Action::SetMplsLabel(label) => put!("set_mpls_label({label})"),
         Action::SetMplsTc(tc) => put!("set_mpls_tc({tc})"),
         Action::SetMplsTtl(ttl) => put!("set_mpls_ttl({ttl})"),
-        Action::DecMplsTtl | Action::CopyTtlOut | Action::CopyTtlIn | Action::DecNshTtl => out.push_str(action.name()),
+        Action::PopPbb | Action::DecMplsTtl | Action::CopyTtlOut | Action::CopyTtlIn | Action::DecNshTtl => {
+            out.push_str(action.name())
+        }
         Action::Encap(e) => encap::format_encap(out, e),
         Action::Decap(packet_type) => encap::format_decap(out, *packet_type),
         Action::SetEthSrc(mac) => put!("mod_dl_src:{mac}"),

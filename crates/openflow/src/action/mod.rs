@@ -184,6 +184,11 @@ pub enum Action {
     PushMpls(u16),
     /// Remove the outer MPLS label; the packet is then of this Ethernet type.
     PopMpls(u16),
+    /// Push a service instance tag of a provider backbone bridge, and in front of it an Ethernet header with the packet's
+    /// addresses (OpenFlow 1.3).
+    PushPbb,
+    /// Remove the outer service instance tag; the addresses under it are the packet's then (OpenFlow 1.3).
+    PopPbb,
     /// `set_mpls_label`: 20 bits.
     SetMplsLabel(u32),
     /// `set_mpls_tc`: the traffic class, 3 bits.
@@ -358,6 +363,8 @@ impl Action {
             Self::PushVlan(_) => "push_vlan",
             Self::PushMpls(_) => "push_mpls",
             Self::PopMpls(_) => "pop_mpls",
+            Self::PushPbb => "push_pbb",
+            Self::PopPbb => "pop_pbb",
             Self::SetMplsLabel(_) => "set_mpls_label",
             Self::SetMplsTc(_) => "set_mpls_tc",
             Self::SetMplsTtl(_) => "set_mpls_ttl",

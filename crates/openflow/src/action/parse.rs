@@ -6,6 +6,7 @@ use super::check::{Allowed, verify};
 use super::decode::N_CLAUSES;
 use super::{Action, ControllerAction, PacketInReason, Subfield, ct, encap, learn, nat, sample, select};
 use base::{MacAddr, PortNo};
+use flow::extract::ethertype::PBB;
 use flow::text::{format_value, next_key_value, parse_port, parse_table, parse_value};
 use flow::{Field, Format, Loc, PortNames, TunOption};
 use std::net::Ipv4Addr;
@@ -133,6 +134,11 @@ impl Parser<'_> {
             },
             "push_mpls" => Action::PushMpls(u16_of(value, "push_mpls")?),
             "pop_mpls" => Action::PopMpls(u16_of(value, "pop_mpls")?),
+            "push_pbb" => match u16_of(value, "push_pbb")? {
+                PBB => Action::PushPbb,
+                _ => return error(format!("{value}: not a valid PBB ethertype")),
+            },
+            "pop_pbb" => Action::PopPbb,
             "set_mpls_label" => Action::SetMplsLabel(mpls_label(value)?),
             "set_mpls_tc" => match (value, u8_of(value, "MPLS TC")) {
                 ("", _) => return error("set_mpls_tc: expected tc."),

@@ -5,6 +5,7 @@ use crate::make::Gen;
 use flow::field::{FIELDS, FieldInfo, Format};
 use flow::{Field, Loc, Maskable, Prereq};
 use std::fmt::Write;
+use std::sync::LazyLock;
 
 /// What a packet is, and so which fields it has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -148,11 +149,17 @@ fn is_of_interest(g: &mut Gen, f: &FieldInfo) -> bool {
     }
 }
 
+/// The fields that Open vSwitch has too: others are not to be compared with it.
+static SHARED: LazyLock<Vec<&FieldInfo>> = LazyLock::new(|| {
+    let ours = |f: &FieldInfo| matches!(f.id, Field::PbbIsid | Field::PbbUca | Field::Ipv6Exthdr);
+    FIELDS.iter().filter(|f| !ours(f)).collect()
+});
+
 /// A field that packets of this stack have.
 fn field(g: &mut Gen, stack: Stack) -> &'static FieldInfo {
     let special = stack.prereqs.len();
     loop {
-        let f = &FIELDS[g.below(FIELDS.len() as u64) as usize];
+        let f = SHARED[g.below(SHARED.len() as u64) as usize];
         let fits = match f.prereq {
             Prereq::None | Prereq::Ethernet | Prereq::VlanVid => special == 0 || g.once_in(3),
             p => stack.prereqs.contains(&p),

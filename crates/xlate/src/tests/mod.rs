@@ -157,7 +157,7 @@ fn output(port: PortNo) -> Action {
 }
 
 fn arb_match() -> impl Strategy<Value = Match> {
-    (0..3u8, 0..4u8, 0..3u8, 0..3u8, 0..3u8, 0..3u8).prop_map(|(port, eth, vlan, ip, tcp, reg)| {
+    (0..3u8, 0..4u8, 0..3u8, 0..4u8, 0..3u8, 0..3u8).prop_map(|(port, eth, vlan, ip, tcp, reg)| {
         let mut m = Match::ANY;
         if port > 0 {
             m.set(Field::InPort, port.into());
@@ -172,7 +172,12 @@ fn arb_match() -> impl Strategy<Value = Match> {
         if vlan > 0 {
             m.set_masked(Field::VlanTci, if vlan == 1 { 0 } else { 0x1005 }, 0x1fff);
         }
-        if ip > 0 {
+        if ip == 3 {
+            m.set(Field::EthType, 0x88e7);
+            if tcp > 0 {
+                m.set_masked(Field::PbbIsid, tcp.into(), if tcp == 1 { 1 } else { 0xff_ffff });
+            }
+        } else if ip > 0 {
             m.set(Field::EthType, 0x800);
             m.set_masked(Field::Ipv4Src, 0x0a00_0001, if ip == 1 { 0xff00_0000 } else { 0xffff_ffff });
             if tcp > 0 {
@@ -203,6 +208,14 @@ fn arb_action() -> impl Strategy<Value = Action> {
         1 => Just(Action::PopVlan),
         1 => Just(Action::PushVlan(0x8100)),
         1 => Just(Action::PushVlan(0x88a8)),
+        1 => Just(Action::PushPbb),
+        1 => Just(Action::PopPbb),
+        1 => (0..3u128).prop_map(|value| Action::SetField { field: Field::PbbIsid, value, mask: 0xff_ffff }),
+        1 => Just(Action::SetField { field: Field::PbbUca, value: 1, mask: 1 }),
+        1 => Just(Action::RegMove {
+            src: Subfield { field: Field::PbbIsid, offset: 0, n_bits: 4 },
+            dst: Subfield { field: Field::Reg1, offset: 0, n_bits: 4 },
+        }),
         1 => Just(Action::DecTtl(vec![0])),
         1 => (0..9u8).prop_map(|n| Action::SetIpv4Src([10, 0, 0, n].into())),
         1 => (0..9u8).prop_map(|n| Action::SetIpDscp(n << 2)),

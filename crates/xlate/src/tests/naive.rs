@@ -35,13 +35,34 @@ pub(super) fn for_naive(mut rules: Vec<(u8, Match, u16, Vec<Action>)>) -> Vec<(u
     rules
 }
 
-/// A packet: its key, and VLAN tags inside of the two that the key has room for, outermost first.
+/// A packet: its key, VLAN tags inside of the two that the key has room for, outermost first, and the frames under its
+/// service instance tags, the innermost first.
 #[derive(Clone)]
 pub(super) struct Wire {
     pub(super) key: FlowKey,
     hidden: Vec<(u16, u16)>,
+    under: Vec<Under>,
     /// Tunnel options, the least significant bit first. (Those of the key do not matter.)
     options: BTreeMap<Field, Vec<bool>>,
+}
+
+/// A frame under a service instance tag: its headers, its tags, and the tag's priority.
+pub(super) type Under = (FlowKey, Vec<(u16, u16)>, u16);
+
+/// The Ethernet type of such a tag.
+const PBB: u16 = 0x88e7;
+
+/// The frame under the tag of a packet that comes in with one: it follows from the tag.
+fn customer(key: &FlowKey) -> Under {
+    let isid = key.get(Field::PbbIsid);
+    let mut inner = FlowKey::ZERO;
+    inner.set(Field::EthDst, 0x0200_0000_0002);
+    inner.set(Field::EthSrc, 0x0200_0000_0003);
+    inner.set(Field::EthType, if isid & 1 == 0 { 0x800 } else { 0x86dd });
+    inner.set(Field::Ipv4Src, if isid & 1 == 0 { 0x0a00_0001 } else { 0 });
+    inner.set(Field::IpTtl, 33);
+    let tags: &[(u16, u16)] = if key.get(Field::PbbUca) == 0 { &[] } else { &[(0x8100, 0x3005), (0x8100, 0x1006)] };
+    (inner, tags.to_vec(), 0)
 }
 
 impl Wire {
@@ -54,7 +75,8 @@ impl Wire {
                 options.insert(field, (0..placed.n_bits()).map(|n| placed.get(key, n, 1) != 0).collect());
             }
         }
-        Self { key: key.clone(), hidden: Vec::new(), options }
+        let under = if key.eth_type() == PBB { vec![customer(key)] } else { Vec::new() };
+        Self { key: key.clone(), hidden: Vec::new(), under, options }
     }
 
     /// Whether a flow matches it: headers, and the options that it names.
@@ -92,7 +114,11 @@ impl Wire {
 
     /// Whether it has one of the fields that these tests move.
     fn has(&self, field: Field) -> bool {
-        !matches!(field, Field::Ipv4Src | Field::Ipv4Dst) || self.key.eth_type() == 0x800
+        match field {
+            Field::Ipv4Src | Field::Ipv4Dst => self.key.eth_type() == 0x800,
+            Field::PbbIsid | Field::PbbUca => self.key.eth_type() == PBB,
+            _ => true,
+        }
     }
 
     fn push(&mut self, tpid: u16, tci: u16) {
@@ -111,14 +137,57 @@ impl Wire {
         self.key.set_vlan(1, 0, 0);
     }
 
+    /// All tags, outermost first.
+    fn tags(&self) -> Vec<(u16, u16)> {
+        let mut tags: Vec<_> = (0..2).map(|n| self.key.vlan(n)).filter(|(_, tci)| tci & 0x1000 != 0).collect();
+        tags.extend(&self.hidden);
+        tags
+    }
+
+    /// Has these headers and tags, and the metadata that it had.
+    fn set_headers(&mut self, headers: &FlowKey, tags: &[(u16, u16)]) {
+        self.key.0[layout::ETH_DST..].copy_from_slice(&headers.0[layout::ETH_DST..]);
+        for n in 0..2 {
+            let (tpid, tci) = tags.get(n).copied().unwrap_or_default();
+            self.key.set_vlan(n, tpid, tci);
+        }
+        self.hidden = tags.get(2..).unwrap_or_default().to_vec();
+    }
+
+    /// A service instance tag and addresses in front; as a datapath does it, with the tag as it is to be.
+    fn push_pbb(&mut self, tag: Option<u32>) {
+        let tags = self.tags();
+        let old = packet_part(&self.key);
+        let isid = if old.eth_type() == PBB { (old.get(Field::PbbIsid), old.get(Field::PbbUca)) } else { (0, 0) };
+        let pcp = tags.first().map_or(0, |(_, tci)| tci >> 13);
+        let tag = tag.unwrap_or(u32::from(pcp) << 29 | (isid.1 as u32) << 27 | isid.0 as u32);
+        let mut new = FlowKey::ZERO;
+        new.set(Field::EthDst, old.get(Field::EthDst));
+        new.set(Field::EthSrc, old.get(Field::EthSrc));
+        new.set(Field::EthType, PBB.into());
+        new.set(Field::PbbIsid, (tag & 0xff_ffff).into());
+        new.set(Field::PbbUca, (tag >> 27 & 1).into());
+        self.under.push((old, tags, (tag >> 29) as u16));
+        self.set_headers(&new, &[]);
+    }
+
+    /// The frame under the tag, with the VLAN tags that stand in front of it.
+    fn pop_pbb(&mut self) {
+        if self.key.eth_type() == PBB {
+            let (inner, tags, _) = self.under.pop().expect("it has one");
+            let tags = [self.tags(), tags].concat();
+            self.set_headers(&inner, &tags);
+        }
+    }
+
     /// What goes out: all tags in order, and the rest of the headers.
     fn sent(&self, port: u32) -> Sent {
         let mut key = packet_part(&self.key);
-        let mut tags: Vec<_> = (0..2).map(|n| key.vlan(n)).filter(|(_, tci)| tci & 0x1000 != 0).collect();
-        tags.extend(&self.hidden);
         key.set_vlan(0, 0, 0);
         key.set_vlan(1, 0, 0);
-        (port, tags, key)
+        let mut under = self.under.clone();
+        under.iter_mut().for_each(|(key, ..)| (0..2).for_each(|n| key.set_vlan(n, 0, 0)));
+        (port, self.tags(), key, under)
     }
 }
 
@@ -127,8 +196,8 @@ fn bit(bytes: &[u8], n: usize) -> bool {
     bytes.len().checked_sub(n / 8 + 1).is_some_and(|at| bytes[at] >> (n % 8) & 1 != 0)
 }
 
-/// Port, tags, other headers.
-pub(super) type Sent = (u32, Vec<(u16, u16)>, FlowKey);
+/// Port, tags, other headers, and what is under them.
+pub(super) type Sent = (u32, Vec<(u16, u16)>, FlowKey, Vec<Under>);
 
 /// Carries datapath actions out on a packet. One that is to be looked up once more is, in `net`; without that it is taken as
 /// sent.
@@ -149,6 +218,8 @@ pub(super) fn execute(net: Option<&Network>, actions: &[DpAction], wire: &mut Wi
                     wire.key.set_vlan(n, tpid, tci);
                 }
             }
+            DpAction::PushPbb { tci } => wire.push_pbb(Some(*tci)),
+            DpAction::PopPbb => wire.pop_pbb(),
             DpAction::Controller(_) => out.push(wire.sent(u32::MAX)),
             DpAction::Clone(inner) | DpAction::Sample { actions: inner, probability: u32::MAX } => {
                 execute(net, inner, &mut wire.clone(), out);
@@ -434,6 +505,9 @@ impl<'a> Naive<'a> {
             Action::SetIpv4Src(ip) if is_ipv4 => key.set(Field::Ipv4Src, ip.to_bits().into()),
             Action::SetIpDscp(tos) if is_ip => key.set(Field::IpDscp, (tos >> 2).into()),
             Action::SetL4Dst(port) if has_ports => key.set(Field::TcpDst, (*port).into()),
+            Action::PushPbb => self.at.push_pbb(None),
+            Action::PopPbb => self.at.pop_pbb(),
+            Action::SetField { field: Field::PbbIsid | Field::PbbUca, .. } if key.eth_type() != PBB => {}
             Action::SetField { field, value, mask } => key.set(*field, key.get(*field) & !mask | value),
             Action::RegLoad { dst, value } => key.set(dst.field, (*value).into()),
             Action::RegMove { src, dst } => self.at.set_bits(*dst, &self.at.bits(*src)),

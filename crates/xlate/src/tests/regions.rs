@@ -23,6 +23,7 @@ fn has(key: &FlowKey, prereq: Prereq) -> bool {
     match prereq {
         Prereq::None | Prereq::Ethernet => true,
         Prereq::Ct | Prereq::Mpls | Prereq::Nsh => false,
+        Prereq::Pbb => eth == 0x88e7,
         Prereq::Arp => eth == 0x806,
         Prereq::VlanVid => key.vlan_tci() & 0x1000 != 0,
         Prereq::Ipv4 => eth == 0x800,
@@ -98,7 +99,7 @@ fn value(rng: &mut Rng, field: Field) -> u128 {
 
 /// A packet of Ethernet type `eth` (any, if `None`), on port 1 to 4.
 pub(super) fn packet(rng: &mut Rng, eth: Option<u16>) -> FlowKey {
-    let eth = eth.unwrap_or_else(|| pick(rng, &[0x800, 0x800, 0x86dd, 0x86dd, 0x806, 0x88b5]));
+    let eth = eth.unwrap_or_else(|| pick(rng, &[0x800, 0x800, 0x86dd, 0x86dd, 0x806, 0x88b5, 0x88e7]));
     let mut key = FlowKey::ZERO;
     key.set(Field::EthType, eth.into());
     for tag in 0..rng.below(4).min(2) as usize {
@@ -171,7 +172,14 @@ fn random_match(rng: &mut Rng) -> Match {
         }
         if !matches!(
             f.prereq,
-            Prereq::None | Prereq::Ethernet | Prereq::VlanVid | Prereq::Arp | Prereq::Ip | Prereq::Ipv4 | Prereq::Ipv6
+            Prereq::None
+                | Prereq::Ethernet
+                | Prereq::VlanVid
+                | Prereq::Arp
+                | Prereq::Ip
+                | Prereq::Ipv4
+                | Prereq::Ipv6
+                | Prereq::Pbb
         ) {
             m.set(Field::IpProto, like.ip_proto().into());
         }
@@ -220,7 +228,7 @@ const HASH_FIELDS: [HashFields; 7] = [
 
 fn actions(rng: &mut Rng, table: u8, exact: bool) -> Vec<Action> {
     let l4 = |rng: &mut Rng| rng.below(9) as u16;
-    let one = |rng: &mut Rng| match rng.below(34) {
+    let one = |rng: &mut Rng| match rng.below(37) {
         26 => Action::SetTunOption(Box::new(option(rng))),
         27 => Action::DeleteField(OPTIONS[rng.below(3) as usize].0),
         28 => {
@@ -260,6 +268,9 @@ fn actions(rng: &mut Rng, table: u8, exact: bool) -> Vec<Action> {
         })),
         25 if !exact => Action::CheckPktLarger { len: 100, dst: Subfield { field: Field::Reg1, offset: 1, n_bits: 1 } },
         22 if !exact => Action::Meter(1 + rng.below(3) as u32),
+        34 => Action::PushPbb,
+        35 => Action::PopPbb,
+        36 => Action::SetField { field: Field::PbbIsid, value: rng.below(3).into(), mask: 0xff_ffff },
         30 => ct(0, rng.below(8) as u8),
         31 => ct(table + 1 + rng.below(2) as u8, rng.below(8) as u8),
         32 => Action::CtClear,
