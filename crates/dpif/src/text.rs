@@ -10,7 +10,7 @@ pub use key::{Detail, format_key, key_to_string};
 pub use parse::{KeyError, parse_flow, parse_key};
 pub use parse_actions::{ActionsError, parse_actions};
 
-use crate::action::{DpAction, HashKind, PushNsh};
+use crate::action::{Collectors, DpAction, HashKind, Observe, PushNsh, Way};
 use base::DpPort;
 use flow::extract::ethertype;
 use flow::{Field, FlowKey};
@@ -73,6 +73,7 @@ fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Opti
                 c.controller_id,
                 c.max_len
             ),
+            DpAction::Observe(what) => write_observe(what, out),
             DpAction::Hash(HashKind::L4, basis) => write!(out, "hash(l4({basis}))"),
             DpAction::Hash(HashKind::SymmetricL4, basis) => write!(out, "hash(sym_l4({basis}))"),
             DpAction::Ct(ct) => ct::write_ct(ct, out),
@@ -120,6 +121,27 @@ fn write_nested(
     }
     write_list(actions, eth_type, name, out);
     out.write_char(')')
+}
+
+fn write_observe(what: &Observe, out: &mut String) -> std::fmt::Result {
+    // As it is told where a port is said to be none.
+    let port = what.output.map_or(u32::MAX, |port| port.0);
+    match &what.collectors {
+        Collectors::Bridge => write!(out, "userspace(pid=0,ipfix(output_port={port}))"),
+        Collectors::Set(flow) => {
+            let way = match flow.direction {
+                None => "",
+                Some(Way::Ingress) => ",ingress",
+                Some(Way::Egress) => ",egress",
+            };
+            write!(
+                out,
+                "userspace(pid=0,flow_sample(probability={},collector_set_id={},obs_domain_id={},obs_point_id={},\
+                 output_port={port}{way}))",
+                flow.probability, flow.set, flow.domain, flow.point
+            )
+        }
+    }
 }
 
 fn write_push_nsh(what: &PushNsh, out: &mut String) -> std::fmt::Result {

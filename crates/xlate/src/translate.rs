@@ -95,6 +95,7 @@ pub fn translate_from(net: &Network, bridge: &Bridge, key: &FlowKey, start: Star
 fn translate_key(net: &Network, bridge: &Bridge, key: FlowKey, start: Start<'_>, trace: bool) -> Verdict {
     base::coverage!(xlate_actions);
     let mut x = Xlate::begin(net, bridge, key, trace);
+    x.sample_ingress();
     x.in_bridge(bridge, start);
     x.dhcp_to_local();
     x.finish()
@@ -170,6 +171,8 @@ pub(crate) struct Xlate<'a> {
     pub(crate) error: Option<TranslationError>,
     pub(crate) drop: Option<DropReason>,
     pub(crate) initial_actions_seen: bool,
+    /// Collectors are told of the packet somewhere.
+    pub(crate) observed: bool,
 }
 
 impl<'a> Xlate<'a> {
@@ -234,6 +237,7 @@ impl<'a> Xlate<'a> {
             error: None,
             drop: None,
             initial_actions_seen: false,
+            observed: false,
         }
     }
 
@@ -241,6 +245,7 @@ impl<'a> Xlate<'a> {
     pub(crate) fn finish(&mut self) -> Verdict {
         trim(&mut self.actions);
         self.end_connections();
+        self.tell_fate();
         if let Some(error) = self.error {
             self.actions.clear();
             self.drop = Some(error.drop_reason());

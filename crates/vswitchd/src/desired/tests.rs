@@ -168,7 +168,6 @@ fn what_is_not_supported_is_said() {
         json!({"mirrors": uuid}),
         json!({"netflow": uuid}),
         json!({"sflow": uuid}),
-        json!({"ipfix": uuid}),
         json!({"auto_attach": uuid}),
         json!({"flood_vlans": 3}),
         json!({"protocols": "OpenFlow16"}),

@@ -146,6 +146,7 @@ fn network_with(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, pee
             options: options(),
             forward_bpdu: false,
             dhcp_to_local: false,
+            ipfix: None,
         };
         net.bridges.insert(id, Arc::new(bridge));
     }
