@@ -2,7 +2,7 @@
 
 use crate::Micros;
 use crate::template::{L2, L3, L4, Shape};
-use flow::extract::{FRAG_LATER, Layers, ethertype, ipproto};
+use flow::extract::{FRAG_LATER, ethertype, ipproto};
 use flow::{Field, FlowKey};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ pub struct Place {
     pub direction: Direction,
     /// The port where it came in.
     pub ingress: Interface,
-    /// The port by which it leaves, if it was sampled there.
+    /// The port by which it leaves, if the record is to tell of one.
     pub egress: Option<Interface>,
     /// What is around it, if records are to tell it.
     pub tunnel: Option<Tunnel>,
@@ -97,7 +97,7 @@ pub struct Observation {
     pub(crate) dropped: bool,
     /// Bytes of the frame.
     pub(crate) frame_bytes: u64,
-    /// Bytes of the IP packet; 0 if it is none.
+    /// Bytes behind the Ethernet header, with padding as Open vSwitch counts them; 0 if it is no IP packet.
     pub(crate) ip_bytes: u64,
     /// Flags of a TCP packet.
     pub(crate) tcp_flags: u8,
@@ -112,13 +112,13 @@ pub(crate) enum Cast {
 }
 
 impl Observation {
-    /// Of a frame of `frame_bytes` bytes, its key, and where its headers are.
-    pub fn new(at: Micros, place: &Place, key: &FlowKey, layers: &Layers, frame_bytes: usize) -> Self {
+    /// Of a frame of `frame_bytes` bytes, and its key.
+    pub fn new(at: Micros, place: &Place, key: &FlowKey, frame_bytes: usize) -> Self {
         let shape = shape(key, place);
         let frame_bytes = frame_bytes as u64;
-        let ip_bytes = match (shape.l3, layers.l3) {
-            (L3::Other, _) | (_, None) => 0,
-            (_, Some(l3)) => (layers.end as u64).saturating_sub(l3.into()),
+        let ip_bytes = match shape.l3 {
+            L3::Other => 0,
+            _ => frame_bytes.saturating_sub(ethernet_bytes(shape).into()),
         };
         let dst = key.get(Field::EthDst) as u64;
         let cast = match dst {
@@ -165,6 +165,11 @@ fn shape(key: &FlowKey, place: &Place) -> Shape {
     }
 }
 
+/// Bytes of the Ethernet header: no more than one tag is known.
+fn ethernet_bytes(shape: Shape) -> u8 {
+    if shape.l2 == L2::Vlan { ETHERNET + VLAN_TAG } else { ETHERNET }
+}
+
 /// What [`Shape::key_elements`] names.
 fn record_key(shape: Shape, place: &Place, key: &FlowKey) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
@@ -174,7 +179,7 @@ fn record_key(shape: Shape, place: &Place, key: &FlowKey) -> Vec<u8> {
     out.extend(&mac(Field::EthSrc)[2..]);
     out.extend(&mac(Field::EthDst)[2..]);
     out.extend(key.eth_type().to_be_bytes());
-    out.push(if shape.l2 == L2::Vlan { ETHERNET + VLAN_TAG } else { ETHERNET });
+    out.push(ethernet_bytes(shape));
     write_interface(&place.ingress, &mut out);
     if let Some(egress) = &place.egress {
         write_interface(egress, &mut out);

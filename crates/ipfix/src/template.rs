@@ -165,8 +165,13 @@ impl Shape {
             L3_ALL.into_iter().flat_map(move |l3| {
                 let l4s = if l3 == L3::Other { &L4_ALL[..1] } else { &L4_ALL[..] };
                 l4s.iter().flat_map(move |l4| {
-                    [(false, false), (false, true), (true, false), (true, true)]
-                        .map(|(tunnel, egress)| Self { l2, l3, l4: *l4, tunnel, egress })
+                    [(false, false), (false, true), (true, false), (true, true)].map(|(tunnel, egress)| Self {
+                        l2,
+                        l3,
+                        l4: *l4,
+                        tunnel,
+                        egress,
+                    })
                 })
             })
         })

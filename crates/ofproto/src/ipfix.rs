@@ -12,7 +12,7 @@ use crate::bridge::Ofproto;
 use crate::switch::Switch;
 use base::{DpPort, PortNo};
 use dpif::{Collectors, Observe, Way};
-use flow::extract::{Again, Layers, extract_again, extract_vlans};
+use flow::extract::{Again, extract_again, extract_vlans};
 use ipfix::{Config, Direction, Exporter, Interface, Micros, Observation, Place};
 use openflow::ipfix::IpfixStats;
 use packet::Packet;
@@ -109,12 +109,14 @@ impl Ofproto {
         });
         let sets = settings.sets.iter().map(|(number, wanted)| {
             let same = before.and_then(|b| b.sets.get(number)).is_some_and(|b| b == wanted);
-            let kept = old.as_ref().and_then(|old| old.sets.get(number).cloned()).filter(|_| same);
-            (*number, kept.unwrap_or_else(|| switch.ipfix.begin(exporting(wanted, new_id()))))
+            let known = old.as_ref().and_then(|old| old.sets.get(number));
+            let id = || known.map_or_else(new_id, |known| known.id);
+            let kept = known.cloned().filter(|_| same);
+            (*number, kept.unwrap_or_else(|| switch.ipfix.begin(exporting(wanted, id()))))
         });
         let sets: BTreeMap<u32, Arc<Exporting>> = sets.collect();
-        let running = (bridge.is_some() || !sets.is_empty())
-            .then(|| Arc::new(Running { settings, bridge_id, bridge, sets }));
+        let running =
+            (bridge.is_some() || !sets.is_empty()).then(|| Arc::new(Running { settings, bridge_id, bridge, sets }));
         self.ipfix.store(running.clone());
         self.rebuild();
         let stays = |one: &Arc<Exporting>| running.iter().flat_map(|r| r.all()).any(|other| Arc::ptr_eq(one, other));
@@ -154,7 +156,7 @@ fn exporting(settings: &ExporterSettings, id: u32) -> Exporting {
         flows_max: settings.flows_max,
         virtual_obs_id: settings.virtual_obs_id.as_ref().map(|id| id.clone().into_bytes()),
     };
-    Exporting::new(Exporter::new(config), &settings.targets)
+    Exporting::new(id, Exporter::new(config), &settings.targets)
 }
 
 fn stats(exporting: &Exporting, collector_set_id: u32) -> IpfixStats {
@@ -192,13 +194,14 @@ impl Switch {
             (Some(Way::Egress), _) | (None, Some(_)) => Direction::Egress,
             (Some(Way::Ingress), _) | (None, None) => Direction::Ingress,
         };
-        let output = what.output.filter(|_| direction == Direction::Egress);
         let place = Place {
             domain,
             point,
             direction,
             ingress: self.interface(port),
-            egress: output.map(|port| self.interface(port)),
+            // That there is none is told, too.
+            egress: (direction == Direction::Egress)
+                .then(|| what.output.map_or_else(Interface::default, |port| self.interface(port))),
             // There are no tunnels yet.
             tunnel: None,
             dropped: !what.forwarded,
@@ -208,14 +211,11 @@ impl Switch {
 
     fn observation(&self, place: &Place, packet: &Packet) -> Observation {
         let (data, vlans_max) = (packet.data(), self.vlans_max());
-        let (key, layers) = match packet.bare {
-            None => extract_vlans(data, PortNo::NONE, vlans_max),
-            bare => {
-                let layers = Layers { l3: Some(0), end: data.len(), ..Layers::default() };
-                (extract_again(data, Again { bare, ..Again::default() }, vlans_max), layers)
-            }
+        let key = match packet.bare {
+            None => extract_vlans(data, PortNo::NONE, vlans_max).0,
+            bare => extract_again(data, Again { bare, ..Again::default() }, vlans_max),
         };
-        Observation::new(now(), place, &key, &layers, data.len())
+        Observation::new(now(), place, &key, data.len())
     }
 
     fn interface(&self, port: DpPort) -> Interface {

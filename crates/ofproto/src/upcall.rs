@@ -5,7 +5,9 @@ use crate::effects::Seen;
 use crate::revalidate::{Basis, Entered, Fresh};
 use crate::switch::Switch;
 use base::{DpPort, Millis};
-use dpif::{ControllerUpcall, DpAction, DpActions, DpFlow, DpFlowStats, FlowId, Observe, Upcall, UpcallHandler, UpcallReply};
+use dpif::{
+    ControllerUpcall, DpAction, DpActions, DpFlow, DpFlowStats, FlowId, Observe, Upcall, UpcallHandler, UpcallReply,
+};
 use flow::{FlowKey, Sparse, Steps};
 use packet::Packet;
 use std::sync::Arc;

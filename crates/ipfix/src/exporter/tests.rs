@@ -108,8 +108,7 @@ fn place() -> Place {
 }
 
 fn observe(at: u64, place: &Place, frame: &[u8]) -> Observation {
-    let (key, layers) = extract(frame, PORT);
-    Observation::new(Micros(at), place, &key, &layers, frame.len())
+    Observation::new(Micros(at), place, &extract(frame, PORT).0, frame.len())
 }
 
 fn cached(secs: u32, flows: u32) -> Exporter {
@@ -147,11 +146,52 @@ fn a_record_tells_of_headers_and_counts() {
     let [first, second] = &records[..] else { panic!("{records:?}") };
     assert_eq!(first.0, 284);
     let expected = [
-        (138, 9), (61, 0), (56, 1), (80, 2), (256, 0x800), (240, 14), (10, 3), (368, 0), (82, 0x7031), (83, 0),
-        (60, 4), (192, 64), (4, 17), (195, 0x2e), (196, 5), (5, 0xb8), (8, 0x0a00_0001), (12, 0x0a00_0002), (7, 8),
-        (11, 9), (158, 500_000), (159, 500_000), (133, 0), (135, 0), (2, 1), (86, 1), (354, 1), (355, 0), (356, 0),
-        (357, 0), (358, 0), (19, 0), (174, 0), (352, 106), (353, 106), (136, 2), (132, 0), (134, 0), (1, 92),
-        (85, 92), (198, 92 * 92), (199, 92 * 92), (25, 92), (26, 92), (20, 0), (175, 0),
+        (138, 9),
+        (61, 0),
+        (56, 1),
+        (80, 2),
+        (256, 0x800),
+        (240, 14),
+        (10, 3),
+        (368, 0),
+        (82, 0x7031),
+        (83, 0),
+        (60, 4),
+        (192, 64),
+        (4, 17),
+        (195, 0x2e),
+        (196, 5),
+        (5, 0xb8),
+        (8, 0x0a00_0001),
+        (12, 0x0a00_0002),
+        (7, 8),
+        (11, 9),
+        (158, 500_000),
+        (159, 500_000),
+        (133, 0),
+        (135, 0),
+        (2, 1),
+        (86, 1),
+        (354, 1),
+        (355, 0),
+        (356, 0),
+        (357, 0),
+        (358, 0),
+        (19, 0),
+        (174, 0),
+        (352, 106),
+        (353, 106),
+        (136, 2),
+        (132, 0),
+        (134, 0),
+        (1, 92),
+        (85, 92),
+        (198, 92 * 92),
+        (199, 92 * 92),
+        (25, 92),
+        (26, 92),
+        (20, 0),
+        (175, 0),
     ];
     let told: Vec<(u16, u64)> = first.1.iter().map(|((_, id), v)| (*id, number(v))).collect();
     assert_eq!(told, expected);
@@ -244,7 +284,10 @@ fn flows_end_in_time_for_want_of_room_and_at_the_end() {
     exporter.flush(Micros(14 * second), &mut out);
     let told: Vec<_> = collector.flows(&out);
     let told: Vec<_> = told.iter().map(|r| [7, 2, 86, 136, 158, 159].map(|id| value(r, id))).collect();
-    assert_eq!(told, [[1, 2, 3, 5, 3 * second, second], [2, 1, 2, 2, 3 * second, 3 * second], [3, 1, 4, 4, 1_999_999, 1_999_999]]);
+    assert_eq!(
+        told,
+        [[1, 2, 3, 5, 3 * second, second], [2, 1, 2, 2, 3 * second, 3 * second], [3, 1, 4, 4, 1_999_999, 1_999_999]]
+    );
     assert_eq!((exporter.stats().flows, exporter.stats().current_flows, exporter.deadline()), (3, 0, None));
 }
 

@@ -23,6 +23,8 @@ const IDLE: Duration = Duration::from_secs(60);
 /// An exporter, with its collectors.
 #[derive(Debug)]
 pub(crate) struct Exporting {
+    /// Its number among all of the process.
+    pub(super) id: u32,
     state: Mutex<State>,
     /// Packets that it would have been told of, had there been room in the queue.
     lost: AtomicU64,
@@ -41,9 +43,9 @@ struct Collector {
 }
 
 impl Exporting {
-    pub(super) fn new(exporter: Exporter, targets: &BTreeSet<SocketAddr>) -> Self {
+    pub(super) fn new(id: u32, exporter: Exporter, targets: &BTreeSet<SocketAddr>) -> Self {
         let collectors = targets.iter().map(|target| Collector { target: *target, socket: None }).collect();
-        Self { state: Mutex::new(State { exporter, collectors }), lost: AtomicU64::new(0) }
+        Self { id, state: Mutex::new(State { exporter, collectors }), lost: AtomicU64::new(0) }
     }
 
     pub(super) fn stats(&self) -> Stats {

@@ -50,11 +50,10 @@ fn collectors_are_told_of_packets_and_whether_these_are_sent() {
     assert_eq!(told(vec![sample(PortNo(77)), sample(PortNo(3)), output(two)], none), []);
     let all = Ipfix { ingress: Some(u32::MAX), egress: Some(u32::MAX) };
     assert_eq!(told(vec![], all), [(true, None, false)]);
-    assert_eq!(told(vec![output(two), output(PortNo(4))], all), [
-        (true, None, true),
-        (true, Some(2), true),
-        (true, Some(4), true)
-    ]);
+    assert_eq!(
+        told(vec![output(two), output(PortNo(4))], all),
+        [(true, None, true), (true, Some(2), true), (true, Some(4), true)]
+    );
     assert_eq!(told(vec![output(two)], Ipfix { ingress: None, ..all }), [(true, Some(2), true)]);
     assert_eq!(told(vec![output(two)], Ipfix { egress: Some(1 << 31), ingress: None }), [(true, Some(2), true)]);
 }
