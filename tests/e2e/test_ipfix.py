@@ -171,7 +171,7 @@ def test_traces(both):
         cases = {**ACTIONS, "unknown port": f"{sample(port=77)},2", "half": f"{sample(probability=32768)},2"}
         cases |= {"a tag more": f"push_vlan:0x8100,{sample()},2"}
         cases |= {"rare": sample(probability=1), "written": f"mod_dl_src:{B},{sample()},mod_dl_src:{A},2"}
-        cases |= {"clone": f"clone({sample()},2),3", "controller": f"{sample()},controller"}
+        cases |= {"clone": f"clone({sample()},2),3", "truncated": f"{sample()},output(port=2,max_len=64)"}
         return {
             name: (each.dummies.flows(f"actions={actions}", version="OpenFlow13"), each.datapath_actions("in_port=1,tcp"))
             for name, actions in cases.items()

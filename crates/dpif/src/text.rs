@@ -203,6 +203,7 @@ fn write_set(sets: &[DpAction], header: Header, out: &mut String) -> std::fmt::R
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::action::SampledFlow;
     use flow::layout;
     use proptest::prelude::*;
 
@@ -297,6 +298,24 @@ mod tests {
             "syntax error at ipv4(tos=1/256)"
         );
         assert!(parse("ipv4(tos=1/255)").is_err());
+    }
+
+    #[test]
+    fn what_collectors_are_told() {
+        let text = |collectors, output: Option<u32>| {
+            let what = Observe { bridge: 1, collectors, output: output.map(DpPort), forwarded: true };
+            format_actions(&[DpAction::Observe(what.into())], 0, &|_| Some("p".into()))
+        };
+        let flow = |direction| {
+            Collectors::Set(SampledFlow { probability: 5, set: 4_294_967_295, domain: 2, point: 3, direction })
+        };
+        assert_eq!(text(Collectors::Bridge, None), "userspace(pid=0,ipfix(output_port=4294967295))");
+        assert_eq!(text(Collectors::Bridge, Some(2)), "userspace(pid=0,ipfix(output_port=2))");
+        let plain = "userspace(pid=0,flow_sample(probability=5,collector_set_id=4294967295,obs_domain_id=2,obs_point_id=3,\
+                     output_port=";
+        assert_eq!(text(flow(None), Some(7)), format!("{plain}7))"));
+        assert_eq!(text(flow(Some(Way::Ingress)), None), format!("{plain}4294967295,ingress))"));
+        assert_eq!(text(flow(Some(Way::Egress)), Some(7)), format!("{plain}7,egress))"));
     }
 
     #[test]

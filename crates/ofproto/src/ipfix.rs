@@ -8,7 +8,7 @@ mod worker;
 
 pub(crate) use worker::Worker;
 
-use crate::bridge::Ofproto;
+use crate::bridge::{OfPort, Ofproto};
 use crate::switch::Switch;
 use base::{DpPort, PortNo};
 use dpif::{Collectors, Observe, Way};
@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 use worker::Exporting;
+use xlate::PortOut;
 
 /// The number of the next exporter in this process.
 static NEXT_ID: AtomicU32 = AtomicU32::new(1);
@@ -140,12 +141,6 @@ impl Ofproto {
         let running = self.ipfix.load_full().filter(|running| !running.sets.is_empty())?;
         Some(running.sets.iter().map(|(number, exporting)| stats(exporting, *number)).collect())
     }
-
-    fn interface(&self, port: PortNo) -> Interface {
-        let Some(port) = self.port(port) else { return Interface::default() };
-        let index = port.spec.device.and_then(|device| device.status().ifindex).unwrap_or(0);
-        Interface { index, name: port.spec.name.into() }
-    }
 }
 
 fn exporting(settings: &ExporterSettings, id: u32) -> Exporting {
@@ -198,10 +193,10 @@ impl Switch {
             domain,
             point,
             direction,
-            ingress: self.interface(port),
+            ingress: self.ipfix.interface(port),
             // That there is none is told, too.
             egress: (direction == Direction::Egress)
-                .then(|| what.output.map_or_else(Interface::default, |port| self.interface(port))),
+                .then(|| what.output.map_or_else(Interface::default, |port| self.ipfix.interface(port))),
             // There are no tunnels yet.
             tunnel: None,
             dropped: !what.forwarded,
@@ -218,9 +213,20 @@ impl Switch {
         Observation::new(now(), place, &key, data.len())
     }
 
-    fn interface(&self, port: DpPort) -> Interface {
-        let known = self.port_of(port).and_then(|(bridge, port)| Some((self.bridge(bridge)?, port)));
-        known.map_or_else(Interface::default, |(bridge, port)| bridge.interface(port))
+    /// Looks at the ports that there are now, if exporters are to tell of them.
+    pub(crate) fn show_ports_to_exporters(&self) {
+        let bridges = self.bridges();
+        if bridges.iter().all(|bridge| bridge.ipfix.load().is_none()) {
+            return;
+        }
+        let interface = |port: OfPort| match port.spec.out {
+            PortOut::Device(device) => {
+                let index = port.spec.device.and_then(|device| device.status().ifindex).unwrap_or(0);
+                Some((device, Interface { index, name: port.spec.name.into() }))
+            }
+            _ => None,
+        };
+        self.ipfix.set_interfaces(bridges.iter().flat_map(|bridge| bridge.ports()).filter_map(interface).collect());
     }
 }
 

@@ -237,6 +237,7 @@ impl Switch {
             }
             net.bridges.insert(*id, Arc::new(view));
         }
+        self.show_ports_to_exporters();
         let old = self.network.swap(Arc::new(net));
         drop(rebuilding);
         self.changed(Change::Bridge(changed));

@@ -4,9 +4,11 @@
 //! message that a socket does not take at once is lost, and counted.
 
 use super::now;
-use ipfix::{Exporter, Micros, Observation, Stats};
+use arc_swap::ArcSwap;
+use base::DpPort;
+use ipfix::{Exporter, Interface, Micros, Observation, Stats};
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -109,6 +111,8 @@ enum Job {
 #[derive(Debug, Default)]
 pub(crate) struct Worker {
     queue: OnceLock<SyncSender<Job>>,
+    /// The datapath's ports, as records tell of them.
+    interfaces: ArcSwap<HashMap<DpPort, Interface>>,
 }
 
 impl Worker {
@@ -125,6 +129,15 @@ impl Worker {
         });
         let _ = queue.send(Job::Begin(Arc::downgrade(&exporting)));
         exporting
+    }
+
+    /// What records tell of a port.
+    pub(super) fn interface(&self, port: DpPort) -> Interface {
+        self.interfaces.load().get(&port).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn set_interfaces(&self, interfaces: HashMap<DpPort, Interface>) {
+        self.interfaces.store(Arc::new(interfaces));
     }
 
     /// Has an exporter tell of the flows that it has left.
@@ -186,4 +199,42 @@ fn end_flows(exporters: &mut Vec<Weak<Exporting>>, now: Micros) -> Option<Micros
         true
     });
     next
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ipfix::{Config, Direction, Place};
+
+    fn observation() -> Observation {
+        let place = Place {
+            domain: 0,
+            point: 0,
+            direction: Direction::Ingress,
+            ingress: Interface::default(),
+            egress: None,
+            tunnel: None,
+            dropped: false,
+        };
+        Observation::new(now(), &place, &flow::FlowKey::ZERO, 60)
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_counted() {
+        let worker = Worker::default();
+        let exporting = worker.begin(Exporting::new(1, Exporter::new(Config::default()), &BTreeSet::new()));
+        // The thread waits for this lock, with what it may have taken from the queue.
+        let held = exporting.state.lock();
+        let total = (QUEUE + BATCH + 100) as u64;
+        (0..total).for_each(|_| worker.tell(&exporting, observation()));
+        assert!((100..=100 + BATCH as u64).contains(&exporting.lost()), "{}", exporting.lost());
+        drop(held);
+        while exporting.stats().packets + exporting.lost() < total {
+            std::thread::yield_now();
+        }
+        // Nobody is there to be told.
+        let stats = exporting.stats();
+        assert_eq!((stats.packets + exporting.lost(), stats.sent), (total, 0));
+        assert_eq!(stats.send_errors, stats.packets + 20);
+    }
 }
