@@ -311,7 +311,7 @@ fn collectors_are_told_of_packets_on_their_way() {
     let sample = |probability| DpAction::Sample { probability, actions: [tell.clone()].into() };
     batch_through(&dp, &a, &[sample(u32::MAX)], &[80]);
     assert_eq!((lens(&b).len(), dp.drops(), told().len()), (0, vec![(DropReason::Action, 1)], 1));
-    batch_through(&dp, &a, &[sample(u32::MAX / 4), DpAction::Output(DpPort(2))], &[60; 3200]);
+    batch_through(&dp, &a, &[sample(u32::MAX / 4), DpAction::Output(DpPort(2))], &vec![60; 3200]);
     let chosen = told().len();
     assert!(chosen.abs_diff(800) < 147 && lens(&b).len() == 3200, "{chosen}");
     // One that stands for several is each of these.
