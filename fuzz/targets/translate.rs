@@ -73,6 +73,7 @@ fn network(input: &mut Input<'_>) -> Network {
             misses: [(1, TableMiss::Continue), (2, TableMiss::Drop)].into(),
             forward_bpdu: false,
             dhcp_to_local: false,
+            ipfix: None,
         };
         network.bridges.insert(id, Arc::new(bridge));
     }

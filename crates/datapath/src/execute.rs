@@ -27,7 +27,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use base::{DpPort, DropReason};
-use dpif::{ControllerUpcall, DpAction};
+use dpif::{ControllerUpcall, DpAction, Observe};
 use netdev::{pool, software};
 use packet::{Batch, Packet};
 
@@ -155,6 +155,7 @@ impl<'a> Executor<'a> {
                     fate = Fate::Settled;
                     self.controller(packets, what);
                 }
+                DpAction::Observe(what) => self.observe(packets, what),
                 DpAction::Clone(inner) => {
                     fate = self.nested(packets, inner, level, fate, last);
                 }
@@ -239,6 +240,23 @@ impl<'a> Executor<'a> {
         match self.shared.handler() {
             Some(handler) => packets.iter().for_each(|p| handler.controller(self.in_port, what, p)),
             None => self.shared.count_drop(self.from, DropReason::UpcallQueueFull, packets.len() as u64),
+        }
+    }
+
+    /// Has collectors told of the packets, of each that one stands for. It changes nothing about where they go.
+    #[cold]
+    fn observe(&mut self, packets: &Batch, what: &Observe) {
+        let Some(handler) = self.shared.handler() else { return };
+        for packet in packets {
+            if packet.offload.gso.is_none() {
+                handler.observe(self.in_port, what, packet);
+                continue;
+            }
+            let mut cut = Batch::new();
+            if software::finish(pool::copy(packet), &mut cut).is_ok() {
+                cut.iter().for_each(|one| handler.observe(self.in_port, what, one));
+            }
+            pool::recycle_all(&mut cut);
         }
     }
 

@@ -9,8 +9,8 @@ use base::{Clock, DpPort, DropReason, MacAddr};
 use common::{TestHandler, TestPort, numbered_frame, plain_mask};
 use datapath::{Config, Datapath};
 use dpif::{
-    BandKind, ControllerUpcall, DpAction, DpActions, DpFlow, Dpif, DpifError, FlowId, HashKind, MeterBand, MeterConfig,
-    MeterUnit,
+    BandKind, Collectors, ControllerUpcall, DpAction, DpActions, DpFlow, Dpif, DpifError, FlowId, HashKind, MeterBand,
+    MeterConfig, MeterUnit, Observe,
 };
 use flow::{Field, FlowKey};
 use packet::checksum::{Verdict, verify};
@@ -193,10 +193,8 @@ fn execute_trunc_clone_and_controller() {
     assert_eq!(dp.drops(), [(DropReason::Action, 1), (DropReason::NoPort, 1)]);
 }
 
-#[test]
-fn large_packets_are_cut_before_labels_hide_what_they_are() {
-    let dp = stepped();
-    let (_, b) = two_ports(&dp);
+/// A TCP packet of 2500 bytes of payload that stands for three.
+fn large_packet() -> Packet {
     let mut frame = Vec::new();
     EthernetRepr { ethertype: 0x800, ..EthernetRepr::default() }.emit(&mut frame);
     Ipv4Repr { proto: 6, ttl: 9, ..Ipv4Repr::default() }.emit(20 + 2500, &mut frame);
@@ -205,6 +203,14 @@ fn large_packets_are_cut_before_labels_hide_what_they_are() {
     let mut large = Packet::from_slice(&frame);
     large.offload.gso = Some(Gso { kind: GsoKind::TcpV4, size: 1000, ecn: false });
     large.offload.checksum = Checksum::Partial { start: 34, offset: 16 };
+    large
+}
+
+#[test]
+fn large_packets_are_cut_before_labels_hide_what_they_are() {
+    let dp = stepped();
+    let (_, b) = two_ports(&dp);
+    let large = large_packet();
     let push = DpAction::PushMpls { ethertype: 0x8847, lse: 0x5140 };
     let actions = [
         push.clone(),
@@ -287,6 +293,31 @@ fn chance_chooses_packets() {
     assert!(chosen.abs_diff(800) < 147 && others == 3200, "{chosen}");
     let (chosen, _, dropped) = count(&[sample(u32::MAX / 2)]);
     assert!(chosen.abs_diff(1600) < 170 && dropped == 3200 - chosen as u64, "{chosen}");
+}
+
+#[test]
+fn collectors_are_told_of_packets_on_their_way() {
+    let dp = stepped();
+    let (a, b) = two_ports(&dp);
+    let handler = TestHandler::always(vec![]);
+    dp.set_handler(handler.clone());
+    let what = Observe { bridge: 1, collectors: Collectors::Bridge, output: Some(DpPort(2)), forwarded: true };
+    let tell = DpAction::Observe(what.clone().into());
+    let told = || std::mem::take(&mut *handler.observed.lock());
+    batch_through(&dp, &a, &[tell.clone(), DpAction::Output(DpPort(2))], &[60, 70]);
+    assert_eq!(lens(&b), [60, 70]);
+    assert_eq!(told(), [(DpPort(1), what.clone(), 60), (DpPort(1), what.clone(), 70)]);
+    // To be told of is not to be sent.
+    let sample = |probability| DpAction::Sample { probability, actions: [tell.clone()].into() };
+    batch_through(&dp, &a, &[sample(u32::MAX)], &[80]);
+    assert_eq!((lens(&b).len(), dp.drops(), told().len()), (0, vec![(DropReason::Action, 1)], 1));
+    batch_through(&dp, &a, &[sample(u32::MAX / 4), DpAction::Output(DpPort(2))], &vec![60; 3200]);
+    let chosen = told().len();
+    assert!(chosen.abs_diff(800) < 147 && lens(&b).len() == 3200, "{chosen}");
+    // One that stands for several is each of these.
+    dp.execute(DpPort(1), large_packet(), &[tell, DpAction::Output(DpPort(2))].into()).expect("sent");
+    assert_eq!(told().iter().map(|(_, _, len)| *len).collect::<Vec<_>>(), [1054, 1054, 554]);
+    assert_eq!(lens(&b), [2554]);
 }
 
 #[test]

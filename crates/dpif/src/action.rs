@@ -107,6 +107,8 @@ pub enum DpAction {
     CtClear,
     /// Send the packet, as it is now, to controllers.
     Controller(Arc<ControllerUpcall>),
+    /// Tell collectors of the packet, as it is now.
+    Observe(Arc<Observe>),
     /// Run the steps on a copy of the packet.
     Clone(DpActions),
     /// Run one or the other on a copy of the packet, by its length: of a packet that stands for several, that of the
@@ -156,6 +158,7 @@ impl DpAction {
             | Self::Recirc(_)
             | Self::Ct(_)
             | Self::Controller(_)
+            | Self::Observe(_)
             | Self::Clone(_)
             | Self::CheckPktLen { .. }
             | Self::Sample { .. }
@@ -206,6 +209,52 @@ pub struct PushNsh {
     pub header: NshRepr,
     /// Metadata of type 2: a multiple of 4 bytes, at most [`NshRepr::METADATA_MAX`].
     pub tlvs: Vec<u8>,
+}
+
+/// Which collectors are told of a packet, and what beside it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Observe {
+    /// The bridge that has them: its number above the seam.
+    pub bridge: u32,
+    /// Which of its collectors.
+    pub collectors: Collectors,
+    /// The port by which the packet leaves, if it was sampled there.
+    pub output: Option<DpPort>,
+    /// Whether anything is sent of packets of this flow.
+    pub forwarded: bool,
+}
+
+/// Collectors of a bridge.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Collectors {
+    /// Those of all its packets.
+    Bridge,
+    /// A set that an action of a flow names.
+    Set(SampledFlow),
+}
+
+/// What an action says that samples the packets of a flow.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SampledFlow {
+    /// Packets of 65,535.
+    pub probability: u16,
+    /// The set of collectors.
+    pub set: u32,
+    /// Observation domain.
+    pub domain: u32,
+    /// Observation point.
+    pub point: u32,
+    /// Whether it said where the packet is: on its way in or out.
+    pub direction: Option<Way>,
+}
+
+/// Into the switch or out of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// In.
+    Ingress,
+    /// Out.
+    Egress,
 }
 
 /// What a packet-in needs beside the packet.

@@ -11,7 +11,7 @@ pub mod ct;
 pub mod meter;
 pub mod text;
 
-pub use action::{ControllerUpcall, DpAction, DpActions, HashKind};
+pub use action::{Collectors, ControllerUpcall, DpAction, DpActions, HashKind, Observe, SampledFlow, Way};
 pub use ct::{Commit, Ct, Nat, NatKind, NatRange};
 pub use meter::{BandKind, MeterBand, MeterConfig, MeterCount, MeterId, MeterStats, MeterUnit};
 
@@ -122,6 +122,11 @@ pub trait UpcallHandler: Send + Sync + Debug {
 
     /// An action sends the packet, as it is at that point, to a controller.
     fn controller(&self, port: DpPort, what: &ControllerUpcall, packet: &Packet);
+
+    /// An action tells collectors of the packet, as it is at that point.
+    fn observe(&self, port: DpPort, what: &Observe, packet: &Packet) {
+        let _ = (port, what, packet);
+    }
 
     /// A flow left the datapath without [`Dpif::flow_del`]: another that covers the packet that it was made for took
     /// its place, or the datapath found it wrong. Its last statistics. Also called, with statistics of zero, for a flow

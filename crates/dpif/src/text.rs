@@ -10,7 +10,7 @@ pub use key::{Detail, format_key, key_to_string};
 pub use parse::{KeyError, parse_flow, parse_key};
 pub use parse_actions::{ActionsError, parse_actions};
 
-use crate::action::{DpAction, HashKind, PushNsh};
+use crate::action::{Collectors, DpAction, HashKind, Observe, PushNsh, Way};
 use base::DpPort;
 use flow::extract::ethertype;
 use flow::{Field, FlowKey};
@@ -78,6 +78,7 @@ fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Opti
                 c.controller_id,
                 c.max_len
             ),
+            DpAction::Observe(what) => write_observe(what, out),
             DpAction::Hash(HashKind::L4, basis) => write!(out, "hash(l4({basis}))"),
             DpAction::Hash(HashKind::SymmetricL4, basis) => write!(out, "hash(sym_l4({basis}))"),
             DpAction::Ct(ct) => ct::write_ct(ct, out),
@@ -130,6 +131,27 @@ fn write_nested(
 fn write_push_pbb(tci: u32, out: &mut String) -> std::fmt::Result {
     let (pcp, dei, uca, isid) = (tci >> 29, tci >> 28 & 1, tci >> 27 & 1, tci & 0xff_ffff);
     write!(out, "push_pbb(isid={},uca={uca},pcp={pcp},dei={dei})", key::hex(isid.into()))
+}
+
+fn write_observe(what: &Observe, out: &mut String) -> std::fmt::Result {
+    // As it is told where a port is said to be none.
+    let port = what.output.map_or(u32::MAX, |port| port.0);
+    match &what.collectors {
+        Collectors::Bridge => write!(out, "userspace(pid=0,ipfix(output_port={port}))"),
+        Collectors::Set(flow) => {
+            let way = match flow.direction {
+                None => "",
+                Some(Way::Ingress) => ",ingress",
+                Some(Way::Egress) => ",egress",
+            };
+            write!(
+                out,
+                "userspace(pid=0,flow_sample(probability={},collector_set_id={},obs_domain_id={},obs_point_id={},\
+                 output_port={port}{way}))",
+                flow.probability, flow.set, flow.domain, flow.point
+            )
+        }
+    }
 }
 
 fn write_push_nsh(what: &PushNsh, out: &mut String) -> std::fmt::Result {
@@ -192,6 +214,7 @@ fn write_set(sets: &[DpAction], header: Header, out: &mut String) -> std::fmt::R
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::action::SampledFlow;
     use flow::layout;
     use proptest::prelude::*;
 
@@ -293,6 +316,24 @@ mod tests {
             "syntax error at ipv4(tos=1/256)"
         );
         assert!(parse("ipv4(tos=1/255)").is_err());
+    }
+
+    #[test]
+    fn what_collectors_are_told() {
+        let text = |collectors, output: Option<u32>| {
+            let what = Observe { bridge: 1, collectors, output: output.map(DpPort), forwarded: true };
+            format_actions(&[DpAction::Observe(what.into())], 0, &|_| Some("p".into()))
+        };
+        let flow = |direction| {
+            Collectors::Set(SampledFlow { probability: 5, set: 4_294_967_295, domain: 2, point: 3, direction })
+        };
+        assert_eq!(text(Collectors::Bridge, None), "userspace(pid=0,ipfix(output_port=4294967295))");
+        assert_eq!(text(Collectors::Bridge, Some(2)), "userspace(pid=0,ipfix(output_port=2))");
+        let plain = "userspace(pid=0,flow_sample(probability=5,collector_set_id=4294967295,obs_domain_id=2,obs_point_id=3,\
+                     output_port=";
+        assert_eq!(text(flow(None), Some(7)), format!("{plain}7))"));
+        assert_eq!(text(flow(Some(Way::Ingress)), None), format!("{plain}4294967295,ingress))"));
+        assert_eq!(text(flow(Some(Way::Egress)), Some(7)), format!("{plain}7,egress))"));
     }
 
     #[test]

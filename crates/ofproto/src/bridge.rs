@@ -3,11 +3,13 @@
 use crate::conn::Connections;
 use crate::conn::remote::PeerKind;
 use crate::expire::Expirable;
+use crate::ipfix::Running;
 use crate::revalidate::Change;
 use crate::switch::Switch;
 use crate::table_config::TableConfigs;
 use crate::tlv::TlvTable;
 use crate::transaction::Writer;
+use arc_swap::ArcSwapOption;
 use base::rng::Rng;
 use base::{MacAddr, PortNo};
 use netdev::Netdev;
@@ -35,6 +37,8 @@ pub struct Ofproto {
     /// By what its continuations are known: nobody outside can guess it. The lower 32 bits are free.
     mark: u128,
     pub(crate) tlvs: Mutex<TlvTable>,
+    /// Exporters, if there are any.
+    pub(crate) ipfix: ArcSwapOption<Running>,
 }
 
 #[derive(Debug, Default)]
@@ -182,6 +186,7 @@ impl Ofproto {
                 u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64() >> 32) << 32
             },
             tlvs: Mutex::default(),
+            ipfix: ArcSwapOption::default(),
         }
     }
 
@@ -459,6 +464,7 @@ impl Ofproto {
             options: self.option_table(),
             forward_bpdu: state.forward_bpdu,
             dhcp_to_local: state.dhcp_to_local,
+            ipfix: self.ipfix_view(),
         }
     }
 }

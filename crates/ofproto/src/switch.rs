@@ -2,6 +2,7 @@
 
 use crate::bridge::Ofproto;
 use crate::features::{Ct, Features, Set};
+use crate::ipfix::{IpfixSettings, Worker};
 use crate::revalidate::{Change, Extent, State};
 use arc_swap::ArcSwap;
 use base::{Clock, DpPort};
@@ -32,6 +33,7 @@ pub struct Switch {
     pub(crate) features: Features,
     bundle_idle_ms: AtomicU64,
     tls: Arc<Tls>,
+    pub(crate) ipfix: Worker,
 }
 
 /// See [`Switch::set_bundle_idle_ms`].
@@ -55,6 +57,7 @@ impl Switch {
             features: Features::default(),
             bundle_idle_ms: AtomicU64::new(BUNDLE_IDLE_MS),
             tls: Arc::default(),
+            ipfix: Worker::default(),
         })
     }
 
@@ -193,6 +196,9 @@ impl Switch {
     pub fn del_bridge(&self, id: BridgeId) {
         let bridge = self.bridges.write().remove(&id);
         self.rebuild(id);
+        if let Some(bridge) = &bridge {
+            bridge.set_ipfix(IpfixSettings::default());
+        }
         if let (Some(bridge), Some(dpif)) = (bridge, self.dpif())
             && !bridge.tables().view().meters.is_empty()
         {
@@ -231,6 +237,7 @@ impl Switch {
             }
             net.bridges.insert(*id, Arc::new(view));
         }
+        self.show_ports_to_exporters();
         let old = self.network.swap(Arc::new(net));
         drop(rebuilding);
         self.changed(Change::Bridge(changed));

@@ -5,7 +5,9 @@ use crate::effects::Seen;
 use crate::revalidate::{Basis, Entered, Fresh};
 use crate::switch::Switch;
 use base::{DpPort, Millis};
-use dpif::{ControllerUpcall, DpAction, DpActions, DpFlow, DpFlowStats, FlowId, Upcall, UpcallHandler, UpcallReply};
+use dpif::{
+    ControllerUpcall, DpAction, DpActions, DpFlow, DpFlowStats, FlowId, Observe, Upcall, UpcallHandler, UpcallReply,
+};
 use flow::{FlowKey, Sparse, Steps};
 use packet::Packet;
 use std::sync::Arc;
@@ -120,6 +122,10 @@ impl UpcallHandler for Switch {
         if let Some(bridge) = self.bridge(what.bridge) {
             bridge.packet_in(what, packet);
         }
+    }
+
+    fn observe(&self, port: DpPort, what: &Observe, packet: &Packet) {
+        self.tell_collectors(port, what, packet);
     }
 
     fn flow_gone(&self, id: FlowId, stats: DpFlowStats) {

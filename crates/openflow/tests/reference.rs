@@ -129,7 +129,7 @@ fn test_of_action(action: &Action) -> &'static str {
         A::Ct(_) | A::Nat(_) => "test_conntrack_trace; refused on real ports: there is no connection tracking yet",
         A::CtClear | A::ResubmitCt { .. } => "test_conntrack_trace",
         A::DeleteField(_) | A::SetTunOption(_) => "xlate tests::regions, test_traces",
-        A::Sample(_) => "openflow tests/actions; nothing happens, as there are no collectors",
+        A::Sample(_) => "openflow tests/actions, test_ipfix",
         A::Enqueue { .. } | A::SetQueue(_) | A::PopQueue => "test_actions; there are no queues that would look at it",
         A::Group(_) => "test_groups",
         A::Meter(_) => "test_meters",

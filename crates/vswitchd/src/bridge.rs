@@ -184,6 +184,7 @@ impl RunningBridge {
             self.ofproto.set_prefixes(table, spec.prefixes.get(&table).map(Vec::as_slice));
         }
         self.ofproto.configure_macs(spec.mac_table_size as usize, spec.mac_aging_secs);
+        self.ofproto.set_ipfix(spec.ipfix.clone());
         self.ofproto.set_identity(identity::identity(spec, mac));
     }
 

@@ -111,6 +111,20 @@ const TABLES: &[Table] = &[
         ],
         &["is_connected", "role", "status"],
     ),
+    (
+        "IPFIX",
+        &[
+            "targets",
+            "sampling",
+            "obs_domain_id",
+            "obs_point_id",
+            "cache_active_timeout",
+            "cache_max_flows",
+            "other_config",
+        ],
+        &[],
+    ),
+    ("Flow_Sample_Collector_Set", &["id", "bridge", "ipfix"], &[]),
     ("Manager", &["target", "connection_mode"], &[]),
     ("SSL", &["private_key", "certificate", "ca_cert", "bootstrap_ca_cert"], &[]),
 ];

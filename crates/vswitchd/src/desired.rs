@@ -8,7 +8,7 @@ use crate::tuning::Tuning;
 use base::MacAddr;
 pub use control::ControllerSpec;
 use flow::Field;
-use ofproto::TableSettings;
+use ofproto::{IpfixSettings, TableSettings};
 use openflow::Version;
 use openflow::versions::Versions;
 use ovsdb::Uuid;
@@ -81,6 +81,8 @@ pub struct BridgeSpec {
     pub in_band_queue: Option<u32>,
     /// Packet-ins that wait for a connection to take them, unless its row says otherwise.
     pub packet_in_queue: usize,
+    /// Exporters of what packets and flows there are.
+    pub ipfix: IpfixSettings,
     /// By name.
     pub ports: BTreeMap<String, PortSpec>,
 }
@@ -241,7 +243,6 @@ impl Reader<'_> {
                 ("mirrors", "mirroring"),
                 ("netflow", "NetFlow"),
                 ("sflow", "sFlow"),
-                ("ipfix", "IPFIX"),
                 ("flood_vlans", "flood_vlans"),
                 ("auto_attach", "Auto Attach"),
             ],
@@ -300,6 +301,7 @@ impl Reader<'_> {
             in_band: row.map_get("other_config", "disable-in-band") != Some("true"),
             in_band_queue: self.in_band_queue(&what, row),
             packet_in_queue,
+            ipfix: self.ipfix(&what, row),
             ports,
             name,
         })
@@ -475,6 +477,7 @@ fn datapath_id(text: &str) -> Option<u64> {
 }
 
 mod control;
+mod ipfix;
 mod tables;
 #[cfg(test)]
 mod tests;

@@ -74,8 +74,7 @@ impl Xlate<'_> {
             Action::CtClear => self.ct_clear(),
             Action::SetTunOption(option) => self.set_option(option),
             Action::DeleteField(field) => self.delete_field(*field),
-            // There are no collectors to be told.
-            Action::Sample(_) => {}
+            Action::Sample(sample) => self.sample(sample),
             Action::SetEthSrc(mac) => self.set_whole(Field::EthSrc, mac.to_u64().into()),
             Action::SetEthDst(mac) => self.set_whole(Field::EthDst, mac.to_u64().into()),
             Action::SetIpv4Src(ip) => self.set_whole(Field::Ipv4Src, ip.to_bits().into()),

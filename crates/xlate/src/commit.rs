@@ -286,6 +286,7 @@ pub(crate) fn size_of_action(action: &DpAction) -> usize {
             _ => 32,
         },
         DpAction::Controller(what) => 64 + what.userdata.len(),
+        DpAction::Observe(_) => 40,
         // What is inside has been counted.
         DpAction::Clone(_) => 4,
         DpAction::CheckPktLen { .. } => 24,

@@ -29,6 +29,7 @@ mod normal;
 mod numbered;
 mod output;
 mod pipeline;
+mod sample;
 mod select;
 pub mod tables;
 mod text;
@@ -44,7 +45,7 @@ pub use groups::{Counters, Group, GroupBucket, Groups};
 pub use mac::MacTable;
 pub use meters::{Meter, Meters};
 pub use model::{
-    Bridge, BridgeId, Bundle, Count, Network, Port, PortConfig, PortOut, Rule, RuleStats, TableMiss, VlanMode,
+    Bridge, BridgeId, Bundle, Count, Ipfix, Network, Port, PortConfig, PortOut, Rule, RuleStats, TableMiss, VlanMode,
 };
 pub use numbered::Numbered;
 pub use tables::{Table, Tables, View};

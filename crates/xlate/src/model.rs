@@ -61,6 +61,17 @@ pub struct Bridge {
     pub forward_bpdu: bool,
     /// Whether what DHCP servers say goes to the local port, beside wherever else it goes (in-band control).
     pub dhcp_to_local: bool,
+    /// What is told to collectors, if there are any.
+    pub ipfix: Option<Ipfix>,
+}
+
+/// What a bridge tells collectors of packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Ipfix {
+    /// How likely each packet is sampled where it comes in, [`u32::MAX`] for always; `None` if none is.
+    pub ingress: Option<u32>,
+    /// The same where it goes out.
+    pub egress: Option<u32>,
 }
 
 /// What is done with packets that match no flow of a table (OpenFlow 1.1 and 1.2, `ofp_table_config`).

@@ -79,6 +79,7 @@ impl<'a> Xlate<'a> {
             }
             PortOut::Device(dp_port) => {
                 self.commit();
+                self.sample_egress(dp_port);
                 self.emit(DpAction::Output(dp_port));
             }
             PortOut::Patch(peer_bridge, peer_port) => self.through_patch(port, peer_bridge, peer_port),

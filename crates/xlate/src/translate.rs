@@ -100,6 +100,7 @@ fn translate_key(
     Xlate::work(net, bridge, key, trace, |x| {
         x.key.set_in_port(in_port);
         x.base.set_in_port(in_port);
+        x.sample_ingress();
         x.in_bridge(bridge, start);
         x.dhcp_to_local();
     })
@@ -177,6 +178,8 @@ pub(crate) struct Xlate<'a> {
     pub(crate) error: Option<TranslationError>,
     pub(crate) drop: Option<DropReason>,
     pub(crate) initial_actions_seen: bool,
+    /// Collectors are told of the packet somewhere.
+    pub(crate) observed: bool,
 }
 
 impl<'a> Xlate<'a> {
@@ -250,6 +253,7 @@ impl<'a> Xlate<'a> {
             error: None,
             drop: None,
             initial_actions_seen: false,
+            observed: false,
         }
     }
 
@@ -257,6 +261,7 @@ impl<'a> Xlate<'a> {
     fn finish(&mut self) -> Verdict {
         trim(&mut self.actions);
         self.end_connections();
+        self.tell_fate();
         if let Some(error) = self.error {
             self.actions.clear();
             self.drop = Some(error.drop_reason());

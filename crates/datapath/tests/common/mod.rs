@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use base::{DpPort, MacAddr};
-use dpif::{ControllerUpcall, DpAction, DpActions, DpFlow, DpFlowStats, FlowId, Upcall, UpcallHandler, UpcallReply};
+use dpif::{
+    ControllerUpcall, DpAction, DpActions, DpFlow, DpFlowStats, FlowId, Observe, Upcall, UpcallHandler, UpcallReply,
+};
 use flow::{Field, FlowKey, FlowMask};
 use netdev::queue::FrameQueue;
 use netdev::{Changes, LinkStatus, Netdev, NetdevError, NetdevStats, Rx, SendReport, Tx};
@@ -156,6 +158,7 @@ pub struct TestHandler {
     pub answered_here: AtomicU64,
     pub gone: Mutex<Vec<(FlowId, DpFlowStats)>>,
     pub packet_ins: Mutex<Vec<(DpPort, Vec<u8>)>>,
+    pub observed: Mutex<Vec<(DpPort, Observe, usize)>>,
     /// Keys that were asked about by [`UpcallHandler::check`], and the answer.
     pub checked: Mutex<Vec<FlowKey>>,
     pub check_says: AtomicBool,
@@ -172,6 +175,7 @@ impl TestHandler {
             answered_here: AtomicU64::new(0),
             gone: Mutex::default(),
             packet_ins: Mutex::default(),
+            observed: Mutex::default(),
             checked: Mutex::default(),
             check_says: AtomicBool::new(true),
         })
@@ -212,6 +216,10 @@ impl UpcallHandler for TestHandler {
 
     fn controller(&self, port: DpPort, _what: &ControllerUpcall, packet: &Packet) {
         self.packet_ins.lock().push((port, packet.data().to_vec()));
+    }
+
+    fn observe(&self, port: DpPort, what: &Observe, packet: &Packet) {
+        self.observed.lock().push((port, what.clone(), packet.len()));
     }
 
     fn flow_gone(&self, id: FlowId, stats: DpFlowStats) {

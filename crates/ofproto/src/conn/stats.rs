@@ -97,8 +97,13 @@ impl Ofproto {
                 }
                 reply(StatsReply::QueueDesc(Vec::new()));
             }
-            // There are no exporters.
-            StatsRequest::IpfixBridge | StatsRequest::IpfixFlow => return Err(OfpError::NxstNotConfigured),
+            StatsRequest::IpfixBridge => {
+                let stats = self.ipfix_bridge_stats().ok_or(OfpError::NxstNotConfigured)?;
+                reply(StatsReply::IpfixBridge(Box::new(stats)));
+            }
+            StatsRequest::IpfixFlow => {
+                reply(StatsReply::IpfixFlow(self.ipfix_flow_stats().ok_or(OfpError::NxstNotConfigured)?));
+            }
             StatsRequest::ControllerStatus => reply(StatsReply::ControllerStatus(self.controller_statuses())),
             StatsRequest::BundleFeatures(request) => {
                 let features = super::bundles::features(&request)?;

@@ -8,6 +8,7 @@ mod control;
 mod dependencies;
 mod errors;
 mod flow_mods;
+mod ipfix;
 mod meters;
 mod monitors;
 mod revalidation;

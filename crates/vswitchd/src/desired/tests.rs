@@ -168,7 +168,6 @@ fn what_is_not_supported_is_said() {
         json!({"mirrors": uuid}),
         json!({"netflow": uuid}),
         json!({"sflow": uuid}),
-        json!({"ipfix": uuid}),
         json!({"auto_attach": uuid}),
         json!({"flood_vlans": 3}),
         json!({"protocols": "OpenFlow16"}),
@@ -322,4 +321,47 @@ fn files_of_tls() {
     assert_eq!(read(first).ca_cert, Some(CaCert::Bootstrap("/a".into())));
     assert_eq!(read(json!({ "ca_cert": "none" })).ca_cert, Some(CaCert::None));
     assert_eq!(read(json!({})), tls::Config::default());
+}
+
+#[test]
+fn ipfix() {
+    let id = |n: u32| format!("00000000-0000-4000-8000-{n:012}");
+    let bridge = json!({"ipfix": ["uuid", id(20)]});
+    let more = json!({
+        "IPFIX": {
+            id(20): { "initial": {
+                "targets": ["set", ["10.0.0.1:99", "nobody"]],
+                "sampling": 7,
+                "obs_domain_id": 3,
+                "obs_point_id": 4_294_967_295_u32,
+                "other_config": ["map", [["enable-output-sampling", "false"], ["enable-input-sampling", "often"]]],
+            } },
+            id(21): { "initial": {
+                "cache_active_timeout": 60,
+                "cache_max_flows": 1000,
+                "other_config": ["map", [["virtual_obs_id", "here"]]],
+            } },
+        },
+        "Flow_Sample_Collector_Set": {
+            id(30): { "initial": { "id": 5, "bridge": ["uuid", id(2)], "ipfix": ["uuid", id(21)] } },
+            id(31): { "initial": { "id": 6, "bridge": ["uuid", id(2)] } },
+            id(32): { "initial": { "id": 7, "bridge": ["uuid", id(99)], "ipfix": ["uuid", id(21)] } },
+        },
+    });
+    let desired = Desired::read(&replica(&bridge, &json!({}), &json!({}), &more));
+    let ipfix = &desired.bridges["br0"].ipfix;
+    let own = ipfix.bridge.as_ref().unwrap();
+    assert_eq!(own.exporter.targets, [([10, 0, 0, 1], 99).into()].into());
+    assert_eq!((own.sampling, own.domain, own.point, own.ingress, own.egress), (7, 3, u32::MAX, true, false));
+    let sets: Vec<_> = ipfix.sets.iter().map(|(n, set)| (*n, set.active_timeout_secs, set.flows_max)).collect();
+    assert_eq!(sets, [(5, 60, 1000)]);
+    assert_eq!(ipfix.sets[&5].virtual_obs_id.as_deref(), Some("here"));
+    assert_eq!(
+        Vec::from_iter(desired.warnings),
+        [
+            "bridge br0: IPFIX: other_config:enable-input-sampling is \"often\", which is not true or false",
+            "bridge br0: IPFIX: target \"nobody\" is no address with a port",
+        ]
+    );
+    assert_eq!(bridge_of(&json!({})).0.ipfix, IpfixSettings::default());
 }

@@ -20,6 +20,44 @@ fn a_learned_address_is_forwarded_and_others_flooded() {
     assert_eq!(translate(&net, &key, false).actions, [DpAction::PopVlan, DpAction::Output(DpPort(4))]);
 }
 
+/// What is told to collectors of a packet that came in on port 1: to which, with which port, and whether it is sent on.
+fn told(actions: Vec<Action>, ipfix: Ipfix) -> Vec<(bool, Option<u32>, bool)> {
+    let mut key = FlowKey::ZERO;
+    key.set_in_port(PortNo(1));
+    let verdict = translate(&observed(network(&[(0, Match::ANY, 0, actions)]), ipfix), &key, false);
+    let mut all = Vec::new();
+    let mut lists = vec![&verdict.actions[..]];
+    while let Some(list) = lists.pop() {
+        for action in list {
+            if let DpAction::Observe(what) = action {
+                all.push((what.collectors == Collectors::Bridge, what.output.map(|p| p.0), what.forwarded));
+            }
+            lists.extend(action.nested().map(|inner| &inner[..]));
+        }
+    }
+    all
+}
+
+#[test]
+fn collectors_are_told_of_packets_and_whether_these_are_sent() {
+    let sample = |port| Action::Sample(Box::new(sample(port)));
+    let (none, two) = (Ipfix::default(), PortNo(2));
+    assert_eq!(told(vec![sample(PortNo::NONE)], none), [(false, None, false)]);
+    assert_eq!(told(vec![sample(PortNo(1)), output(two)], none), [(false, None, true)]);
+    assert_eq!(told(vec![output(two), sample(two)], none), [(false, Some(2), true)]);
+    assert_eq!(told(vec![Action::Clone(vec![sample(two), Action::PopVlan])], none), [(false, Some(2), false)]);
+    // Ports that are not there, or no device.
+    assert_eq!(told(vec![sample(PortNo(77)), sample(PortNo(3)), output(two)], none), []);
+    let all = Ipfix { ingress: Some(u32::MAX), egress: Some(u32::MAX) };
+    assert_eq!(told(vec![], all), [(true, None, false)]);
+    assert_eq!(
+        told(vec![output(two), output(PortNo(4))], all),
+        [(true, None, true), (true, Some(2), true), (true, Some(4), true)]
+    );
+    assert_eq!(told(vec![output(two)], Ipfix { ingress: None, ..all }), [(true, Some(2), true)]);
+    assert_eq!(told(vec![output(two)], Ipfix { egress: Some(1 << 31), ingress: None }), [(true, Some(2), true)]);
+}
+
 /// The one flow `actions`, and what becomes of `key`.
 fn actions_for(key: &FlowKey, actions: Vec<Action>) -> Verdict {
     translate(&network(&[(0, Match::ANY, 0, actions)]), key, false)

@@ -12,8 +12,9 @@ mod regions;
 use crate::model::{Network, Port, PortConfig, new_tables};
 use crate::*;
 use base::{DpPort, MacAddr, Millis, PortNo};
-use dpif::{DpAction, HashKind, MeterId};
+use dpif::{Collectors, DpAction, HashKind, MeterId};
 use flow::{Field, FlowKey, Match, OptionPlace, OptionTable, PlacedOption, TunOption, layout};
+use openflow::action::{Sample, SampleDirection, SampleForm};
 use openflow::meter::MeterConfig;
 use openflow::switch::FragHandling;
 use openflow::{Action, Ct, CtZone, Subfield};
@@ -146,10 +147,32 @@ fn network_with(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, pee
             options: options(),
             forward_bpdu: false,
             dhcp_to_local: false,
+            ipfix: None,
         };
         net.bridges.insert(id, Arc::new(bridge));
     }
     net
+}
+
+/// The same with collectors.
+fn observed(mut net: Network, ipfix: Ipfix) -> Network {
+    for bridge in net.bridges.values_mut() {
+        Arc::get_mut(bridge).expect("nobody else has it").ipfix = Some(ipfix);
+    }
+    net
+}
+
+/// Every packet, told to the first set of collectors.
+fn sample(sampling_port: PortNo) -> Sample {
+    Sample {
+        form: SampleForm::Port,
+        probability: u16::MAX,
+        collector_set_id: 1,
+        obs_domain_id: 2,
+        obs_point_id: 3,
+        sampling_port,
+        direction: SampleDirection::Default,
+    }
 }
 
 fn output(port: PortNo) -> Action {

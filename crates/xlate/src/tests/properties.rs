@@ -62,4 +62,38 @@ tally::proptest! {
             prop_assert_eq!(got, naive.out);
         }
     }
+
+    /// Collectors are told of packets beside whatever else happens to these: it makes no difference to them.
+    #[test]
+    fn what_collectors_are_told_changes_nothing(
+        rules in arb_rules(), key in arb_key(), at: usize, egress: bool, port in 1..4u32,
+    ) {
+        let plain = network(&rules);
+        let mut sampled = rules;
+        for (.., actions) in &mut sampled {
+            actions.insert(at % (actions.len() + 1), Action::Sample(Box::new(sample(PortNo(port)))));
+        }
+        let ipfix = Ipfix { ingress: Some(u32::MAX), egress: egress.then_some(5) };
+        let net = observed(network(&sampled), ipfix);
+        let (verdict, without) = (translate(&net, &key, false), translate(&plain, &key, false));
+        prop_assert_eq!(verdict.error, without.error);
+        prop_assert_eq!(verdict.mask(), without.mask());
+        prop_assert_eq!(verdict.effects.len(), without.effects.len());
+        let packets = |net, actions: &[DpAction]| {
+            let mut out = Vec::new();
+            execute(net, actions, &mut Wire::new(&key), &mut out);
+            out
+        };
+        prop_assert_eq!(packets(None, &untold(&verdict.actions)), packets(None, &untold(&without.actions)));
+    }
+}
+
+/// All of it without what is told to collectors, and without what comes back.
+fn untold(actions: &[DpAction]) -> Vec<DpAction> {
+    let told = |a: &DpAction| match a {
+        DpAction::Observe(_) => true,
+        DpAction::Sample { actions, .. } => matches!(actions[..], [DpAction::Observe(_)]),
+        other => matches!(other, DpAction::Recirc(_) | DpAction::Ct(_)),
+    };
+    actions.iter().filter(|a| !told(a)).map(|a| a.with_nested(|list| untold(list).into())).collect()
 }

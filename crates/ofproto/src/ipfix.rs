@@ -1,0 +1,236 @@
+//! A bridge's IPFIX exporters: which there are, what they are told, and their statistics.
+//!
+//! Packet threads only make an [`Observation`] and put it into a queue that is bounded ([`worker`]): whatever takes time
+//! is done by the thread at its other end. What the queue has no room for is counted, with the exporter that would have
+//! been told.
+
+mod worker;
+
+pub(crate) use worker::Worker;
+
+use crate::bridge::{OfPort, Ofproto};
+use crate::switch::Switch;
+use base::{DpPort, PortNo};
+use dpif::{Collectors, Observe, Way};
+use flow::extract::{Again, extract_again, extract_vlans};
+use ipfix::{Config, Direction, Exporter, Interface, Micros, Observation, Place};
+use openflow::ipfix::IpfixStats;
+use packet::Packet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+use worker::Exporting;
+use xlate::PortOut;
+
+/// The number of the next exporter in this process.
+static NEXT_ID: AtomicU32 = AtomicU32::new(1);
+
+/// What a bridge's exporters are to be.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct IpfixSettings {
+    /// Of all packets of the bridge, or of some of them.
+    pub bridge: Option<BridgeSampling>,
+    /// For flows that ask for it: exporters by the number of their set of collectors.
+    pub sets: BTreeMap<u32, ExporterSettings>,
+}
+
+/// An exporter to be.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ExporterSettings {
+    /// Collectors, by UDP.
+    pub targets: BTreeSet<SocketAddr>,
+    /// Seconds that a flow is cached; 0 for no cache.
+    pub active_timeout_secs: u32,
+    /// Flows in the cache; 0 for no cache.
+    pub flows_max: u32,
+    /// A name for the observation point.
+    pub virtual_obs_id: Option<String>,
+}
+
+/// An exporter for packets of a whole bridge.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BridgeSampling {
+    /// The exporter.
+    pub exporter: ExporterSettings,
+    /// Packets of which one is sampled on average, from 1.
+    pub sampling: u32,
+    /// Observation domain.
+    pub domain: u32,
+    /// Observation point.
+    pub point: u32,
+    /// Whether packets are sampled where they come in.
+    pub ingress: bool,
+    /// Whether they are where they go out.
+    pub egress: bool,
+}
+
+/// The exporters that there are.
+#[derive(Debug)]
+pub(crate) struct Running {
+    settings: IpfixSettings,
+    /// The number kept for the bridge's own exporter.
+    bridge_id: u32,
+    bridge: Option<Arc<Exporting>>,
+    sets: BTreeMap<u32, Arc<Exporting>>,
+}
+
+impl Running {
+    fn view(&self) -> xlate::Ipfix {
+        let bridge = self.settings.bridge.as_ref();
+        let probability = bridge.map(|b| u32::MAX / b.sampling.max(1));
+        xlate::Ipfix {
+            ingress: probability.filter(|_| bridge.is_some_and(|b| b.ingress)),
+            egress: probability.filter(|_| bridge.is_some_and(|b| b.egress)),
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<Exporting>> {
+        self.bridge.iter().chain(self.sets.values())
+    }
+}
+
+impl Ofproto {
+    /// Has the bridge have just these exporters. One whose settings stay goes on with its flows, another one that is
+    /// not wanted any more tells of those that it has.
+    pub fn set_ipfix(&self, settings: IpfixSettings) {
+        let old = self.ipfix.load_full();
+        if old.as_ref().map_or(settings == IpfixSettings::default(), |old| old.settings == settings) {
+            return;
+        }
+        let Some(switch) = self.switch() else { return };
+        let new_id = || NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let bridge_id = old.as_ref().map_or_else(new_id, |old| old.bridge_id);
+        let before = old.as_ref().map(|old| &old.settings);
+        let bridge = settings.bridge.as_ref().map(|wanted| {
+            let same = before.and_then(|b| b.bridge.as_ref()).is_some_and(|b| b.exporter == wanted.exporter);
+            let kept = old.as_ref().and_then(|old| old.bridge.clone()).filter(|_| same);
+            kept.unwrap_or_else(|| switch.ipfix.begin(exporting(&wanted.exporter, bridge_id)))
+        });
+        let sets = settings.sets.iter().map(|(number, wanted)| {
+            let same = before.and_then(|b| b.sets.get(number)).is_some_and(|b| b == wanted);
+            let known = old.as_ref().and_then(|old| old.sets.get(number));
+            let id = || known.map_or_else(new_id, |known| known.id);
+            let kept = known.cloned().filter(|_| same);
+            (*number, kept.unwrap_or_else(|| switch.ipfix.begin(exporting(wanted, id()))))
+        });
+        let sets: BTreeMap<u32, Arc<Exporting>> = sets.collect();
+        let running =
+            (bridge.is_some() || !sets.is_empty()).then(|| Arc::new(Running { settings, bridge_id, bridge, sets }));
+        self.ipfix.store(running.clone());
+        self.rebuild();
+        let stays = |one: &Arc<Exporting>| running.iter().flat_map(|r| r.all()).any(|other| Arc::ptr_eq(one, other));
+        for gone in old.iter().flat_map(|old| old.all()).filter(|one| !stays(one)) {
+            switch.ipfix.end(Arc::clone(gone));
+        }
+    }
+
+    /// What translations see of the exporters.
+    pub(crate) fn ipfix_view(&self) -> Option<xlate::Ipfix> {
+        self.ipfix.load().as_ref().map(|running| running.view())
+    }
+
+    /// Statistics of the bridge's own exporter, if it has one.
+    pub(crate) fn ipfix_bridge_stats(&self) -> Option<IpfixStats> {
+        self.ipfix.load().as_ref()?.bridge.as_ref().map(|exporting| stats(exporting, 0))
+    }
+
+    /// Statistics of the exporters for flows, if there are any.
+    pub(crate) fn ipfix_flow_stats(&self) -> Option<Vec<IpfixStats>> {
+        let running = self.ipfix.load_full().filter(|running| !running.sets.is_empty())?;
+        Some(running.sets.iter().map(|(number, exporting)| stats(exporting, *number)).collect())
+    }
+}
+
+fn exporting(settings: &ExporterSettings, id: u32) -> Exporting {
+    let config = Config {
+        id,
+        domain: 0,
+        active_timeout_secs: settings.active_timeout_secs,
+        flows_max: settings.flows_max,
+        virtual_obs_id: settings.virtual_obs_id.as_ref().map(|id| id.clone().into_bytes()),
+    };
+    Exporting::new(id, Exporter::new(config), &settings.targets)
+}
+
+fn stats(exporting: &Exporting, collector_set_id: u32) -> IpfixStats {
+    let (stats, lost) = (exporting.stats(), exporting.lost());
+    IpfixStats {
+        flows: stats.flows,
+        current_flows: stats.current_flows,
+        packets: stats.packets,
+        ipv4: stats.ipv4,
+        ipv6: stats.ipv6,
+        errors: stats.errors + lost,
+        ipv4_errors: stats.ipv4_errors,
+        ipv6_errors: stats.ipv6_errors,
+        sent: stats.sent,
+        send_errors: stats.send_errors,
+        collector_set_id,
+    }
+}
+
+impl Switch {
+    /// Tells an exporter of a packet that came in on `port`, if there is that exporter.
+    pub(crate) fn tell_collectors(&self, port: DpPort, what: &Observe, packet: &Packet) {
+        let Some(running) = self.bridge(what.bridge).and_then(|bridge| bridge.ipfix.load_full()) else { return };
+        let (exporting, domain, point, way) = match &what.collectors {
+            Collectors::Bridge => {
+                let (Some(exporting), Some(settings)) = (&running.bridge, &running.settings.bridge) else { return };
+                (exporting, settings.domain, settings.point, None)
+            }
+            Collectors::Set(flow) => {
+                let Some(exporting) = running.sets.get(&flow.set) else { return };
+                (exporting, flow.domain, flow.point, flow.direction)
+            }
+        };
+        let direction = match (way, what.output) {
+            (Some(Way::Egress), _) | (None, Some(_)) => Direction::Egress,
+            (Some(Way::Ingress), _) | (None, None) => Direction::Ingress,
+        };
+        let place = Place {
+            domain,
+            point,
+            direction,
+            ingress: self.ipfix.interface(port),
+            // That there is none is told, too.
+            egress: (direction == Direction::Egress)
+                .then(|| what.output.map_or_else(Interface::default, |port| self.ipfix.interface(port))),
+            // There are no tunnels yet.
+            tunnel: None,
+            dropped: !what.forwarded,
+        };
+        self.ipfix.tell(exporting, self.observation(&place, packet));
+    }
+
+    fn observation(&self, place: &Place, packet: &Packet) -> Observation {
+        let (data, vlans_max) = (packet.data(), self.vlans_max());
+        let key = match packet.bare {
+            None => extract_vlans(data, PortNo::NONE, vlans_max).0,
+            bare => extract_again(data, Again { bare, ..Again::default() }, vlans_max),
+        };
+        Observation::new(now(), place, &key, data.len())
+    }
+
+    /// Looks at the ports that there are now, if exporters are to tell of them.
+    pub(crate) fn show_ports_to_exporters(&self) {
+        let bridges = self.bridges();
+        if bridges.iter().all(|bridge| bridge.ipfix.load().is_none()) {
+            return;
+        }
+        let interface = |port: OfPort| match port.spec.out {
+            PortOut::Device(device) => {
+                let index = port.spec.device.and_then(|device| device.status().ifindex).unwrap_or(0);
+                Some((device, Interface { index, name: port.spec.name.into() }))
+            }
+            _ => None,
+        };
+        self.ipfix.set_interfaces(bridges.iter().flat_map(|bridge| bridge.ports()).filter_map(interface).collect());
+    }
+}
+
+/// Now, as messages tell it.
+fn now() -> Micros {
+    Micros(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64))
+}

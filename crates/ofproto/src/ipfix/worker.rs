@@ -1,0 +1,240 @@
+//! The thread that exporters live on: it takes observations from a queue, has flows end in time, and sends messages.
+//!
+//! Nobody waits for it but who changes the configuration, for a place in the queue. It never waits for a collector: a
+//! message that a socket does not take at once is lost, and counted.
+
+use super::now;
+use arc_swap::ArcSwap;
+use base::DpPort;
+use ipfix::{Exporter, Interface, Micros, Observation, Stats};
+use parking_lot::Mutex;
+use std::collections::{BTreeSet, HashMap};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+/// Observations that wait at most.
+const QUEUE: usize = 4096;
+/// Jobs that are done before it is looked whose time is over.
+const BATCH: usize = 256;
+/// How long nothing is looked at where nothing is cached.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// An exporter, with its collectors.
+#[derive(Debug)]
+pub(crate) struct Exporting {
+    /// Its number among all of the process.
+    pub(super) id: u32,
+    state: Mutex<State>,
+    /// Packets that it would have been told of, had there been room in the queue.
+    lost: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    exporter: Exporter,
+    collectors: Vec<Collector>,
+}
+
+#[derive(Debug)]
+struct Collector {
+    target: SocketAddr,
+    socket: Option<UdpSocket>,
+}
+
+impl Exporting {
+    pub(super) fn new(id: u32, exporter: Exporter, targets: &BTreeSet<SocketAddr>) -> Self {
+        let collectors = targets.iter().map(|target| Collector { target: *target, socket: None }).collect();
+        Self { id, state: Mutex::new(State { exporter, collectors }), lost: AtomicU64::new(0) }
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        self.state.lock().exporter.stats()
+    }
+
+    pub(super) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Has the exporter do something, and sends what it says.
+    fn with<R>(&self, act: impl FnOnce(&mut Exporter, &mut Vec<Vec<u8>>) -> R) -> R {
+        let mut messages = Vec::new();
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let result = act(&mut state.exporter, &mut messages);
+        for message in messages {
+            let (mut sent, mut failed) = (0, u64::from(state.collectors.is_empty()));
+            for collector in &mut state.collectors {
+                let outcome = if collector.send(&message) { &mut sent } else { &mut failed };
+                *outcome += 1;
+            }
+            state.exporter.note_sent(sent, failed);
+        }
+        result
+    }
+}
+
+impl Collector {
+    /// Whether the message is on its way.
+    fn send(&mut self, message: &[u8]) -> bool {
+        if self.socket.is_none() {
+            self.socket = self.open().ok();
+        }
+        self.socket.as_ref().is_some_and(|socket| socket.send(message).is_ok())
+    }
+
+    fn open(&self) -> std::io::Result<UdpSocket> {
+        let socket = match self.target {
+            SocketAddr::V4(_) => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?,
+            SocketAddr::V6(_) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?,
+        };
+        socket.set_nonblocking(true)?;
+        socket.connect(self.target)?;
+        Ok(socket)
+    }
+}
+
+/// What the thread is to do.
+#[derive(Debug)]
+enum Job {
+    /// Look after an exporter from now on.
+    Begin(Weak<Exporting>),
+    /// Tell it of a packet.
+    Tell(Arc<Exporting>, Observation),
+    /// Have it say what it has left.
+    End(Arc<Exporting>),
+}
+
+/// The way to the thread, which begins with the first exporter and ends with this.
+#[derive(Debug, Default)]
+pub(crate) struct Worker {
+    queue: OnceLock<SyncSender<Job>>,
+    /// The datapath's ports, as records tell of them.
+    interfaces: ArcSwap<HashMap<DpPort, Interface>>,
+}
+
+impl Worker {
+    /// Looks after an exporter.
+    pub(super) fn begin(&self, exporting: Exporting) -> Arc<Exporting> {
+        let exporting = Arc::new(exporting);
+        let queue = self.queue.get_or_init(|| {
+            let (queue, jobs) = sync_channel(QUEUE);
+            let thread = std::thread::Builder::new().name("ipfix".into());
+            if let Err(error) = thread.spawn(move || run(&jobs)) {
+                tracing::error!(target: "ipfix", "no thread for exporters: {error}");
+            }
+            queue
+        });
+        let _ = queue.send(Job::Begin(Arc::downgrade(&exporting)));
+        exporting
+    }
+
+    /// What records tell of a port.
+    pub(super) fn interface(&self, port: DpPort) -> Interface {
+        self.interfaces.load().get(&port).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn set_interfaces(&self, interfaces: HashMap<DpPort, Interface>) {
+        self.interfaces.store(Arc::new(interfaces));
+    }
+
+    /// Has an exporter tell of the flows that it has left.
+    pub(super) fn end(&self, exporting: Arc<Exporting>) {
+        if let Some(queue) = self.queue.get() {
+            let _ = queue.send(Job::End(exporting));
+        }
+    }
+
+    /// Tells an exporter of a packet, if the queue has room.
+    pub(super) fn tell(&self, exporting: &Arc<Exporting>, packet: Observation) {
+        let job = Job::Tell(Arc::clone(exporting), packet);
+        if self.queue.get().is_none_or(|queue| queue.try_send(job).is_err()) {
+            base::coverage!(ipfix_queue_full);
+            exporting.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn run(jobs: &Receiver<Job>) {
+    let mut exporters: Vec<Weak<Exporting>> = Vec::new();
+    let mut wait = IDLE;
+    loop {
+        match jobs.recv_timeout(wait) {
+            Ok(job) => {
+                let more = jobs.try_iter().take(BATCH - 1);
+                std::iter::once(job).chain(more).for_each(|job| perform(job, &mut exporters));
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        let now = now();
+        let next = end_flows(&mut exporters, now);
+        wait = next.map_or(IDLE, |next| Duration::from_micros(next.0.saturating_sub(now.0)).min(IDLE));
+    }
+    for exporting in exporters.iter().filter_map(Weak::upgrade) {
+        exporting.with(|exporter, out| exporter.flush(now(), out));
+    }
+}
+
+fn perform(job: Job, exporters: &mut Vec<Weak<Exporting>>) {
+    match job {
+        Job::Begin(exporting) => exporters.push(exporting),
+        Job::Tell(exporting, packet) => exporting.with(|exporter, out| exporter.observe(packet, out)),
+        Job::End(exporting) => exporting.with(|exporter, out| exporter.flush(now(), out)),
+    }
+}
+
+/// Ends flows whose time is over; when the next one's is.
+fn end_flows(exporters: &mut Vec<Weak<Exporting>>, now: Micros) -> Option<Micros> {
+    let mut next = None;
+    exporters.retain(|exporting| {
+        let Some(exporting) = exporting.upgrade() else { return false };
+        let deadline = exporting.with(|exporter, out| {
+            exporter.run(now, out);
+            exporter.deadline()
+        });
+        next = [next, deadline].into_iter().flatten().min();
+        true
+    });
+    next
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ipfix::{Config, Direction, Place};
+
+    fn observation() -> Observation {
+        let place = Place {
+            domain: 0,
+            point: 0,
+            direction: Direction::Ingress,
+            ingress: Interface::default(),
+            egress: None,
+            tunnel: None,
+            dropped: false,
+        };
+        Observation::new(now(), &place, &flow::FlowKey::ZERO, 60)
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_counted() {
+        let worker = Worker::default();
+        let exporting = worker.begin(Exporting::new(1, Exporter::new(Config::default()), &BTreeSet::new()));
+        // The thread waits for this lock, with what it may have taken from the queue.
+        let held = exporting.state.lock();
+        let total = (QUEUE + BATCH + 100) as u64;
+        (0..total).for_each(|_| worker.tell(&exporting, observation()));
+        assert!((100..=100 + BATCH as u64).contains(&exporting.lost()), "{}", exporting.lost());
+        drop(held);
+        while exporting.stats().packets + exporting.lost() < total {
+            std::thread::yield_now();
+        }
+        // Nobody is there to be told.
+        let stats = exporting.stats();
+        assert_eq!((stats.packets + exporting.lost(), stats.sent), (total, 0));
+        assert_eq!(stats.send_errors, stats.packets + 20);
+    }
+}

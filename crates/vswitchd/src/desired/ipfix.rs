@@ -1,0 +1,92 @@
+//! What rows say of IPFIX exporters: the bridge's own (Bridge:ipfix), and those that flows name
+//! (Flow_Sample_Collector_Set).
+
+use super::Reader;
+use ofproto::{BridgeSampling, ExporterSettings, IpfixSettings};
+use ovsdb_client::Row;
+use std::net::{IpAddr, SocketAddr};
+
+/// The port of collectors unless one is named (RFC 7011 section 10.3.4).
+const PORT: u16 = 4739;
+/// Packets of which one is sampled, unless the row says otherwise.
+const SAMPLING: u32 = 400;
+/// Bytes of a virtual observation id at most.
+const OBS_ID_MAX: usize = 254;
+
+impl Reader<'_> {
+    /// The exporters of a bridge.
+    pub(super) fn ipfix(&self, what: &str, bridge: &Row<'_>) -> IpfixSettings {
+        let own = bridge.uuids("ipfix").first().and_then(|uuid| self.db.row("IPFIX", *uuid));
+        let sets = self
+            .db
+            .rows("Flow_Sample_Collector_Set")
+            .filter(|row| row.uuids("bridge").first() == Some(&bridge.uuid()))
+            .filter_map(|row| {
+                let number = u32::try_from(row.integer("id")).ok()?;
+                let ipfix = row.uuids("ipfix").first().and_then(|uuid| self.db.row("IPFIX", *uuid))?;
+                Some((number, self.exporter(&format!("{what}: collector set {number}"), &ipfix)))
+            })
+            .collect();
+        IpfixSettings { bridge: own.map(|row| self.bridge_sampling(what, &row)), sets }
+    }
+
+    fn bridge_sampling(&self, what: &str, row: &Row<'_>) -> BridgeSampling {
+        let what = format!("{what}: IPFIX");
+        let number = |column| row.integer_opt(column).and_then(|n| u32::try_from(n).ok());
+        let flag = |key| self.checked(&what, row, key, "true or false", |v| v.parse().ok()).unwrap_or(true);
+        BridgeSampling {
+            exporter: self.exporter(&what, row),
+            sampling: number("sampling").unwrap_or(SAMPLING).max(1),
+            domain: number("obs_domain_id").unwrap_or(0),
+            point: number("obs_point_id").unwrap_or(0),
+            ingress: flag("enable-input-sampling"),
+            egress: flag("enable-output-sampling"),
+        }
+    }
+
+    fn exporter(&self, what: &str, row: &Row<'_>) -> ExporterSettings {
+        let number = |column| row.integer_opt(column).and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
+        let targets = row.strings("targets").into_iter().filter_map(|text| {
+            let target = target(text);
+            if target.is_none() {
+                self.warn(format!("{what}: target \"{text}\" is no address with a port"));
+            }
+            target
+        });
+        let virtual_obs_id = row.map_get("other_config", "virtual_obs_id").filter(|id| {
+            let fits = id.len() <= OBS_ID_MAX;
+            if !fits {
+                self.warn(format!("{what}: virtual_obs_id is longer than {OBS_ID_MAX} bytes and is left out"));
+            }
+            fits
+        });
+        ExporterSettings {
+            targets: targets.collect(),
+            active_timeout_secs: number("cache_active_timeout"),
+            flows_max: number("cache_max_flows"),
+            virtual_obs_id: virtual_obs_id.map(str::to_owned),
+        }
+    }
+}
+
+/// A collector's address, with or without a port.
+fn target(text: &str) -> Option<SocketAddr> {
+    let alone = || text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().ok();
+    text.parse().ok().or_else(|| alone().map(|ip| SocketAddr::new(ip, PORT)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_may_leave_the_port_out() {
+        assert_eq!(target("10.0.0.1:99"), Some(([10, 0, 0, 1], 99).into()));
+        assert_eq!(target("10.0.0.1"), Some(([10, 0, 0, 1], 4739).into()));
+        assert_eq!(target("[::1]:99").map(|t| (t.is_ipv6(), t.port())), Some((true, 99)));
+        assert_eq!(target("[::1]").map(|t| (t.is_ipv6(), t.port())), Some((true, 4739)));
+        for wrong in ["", "collector:99", "10.0.0.1:", "10.0.0.1:65536", "10.0.0:1", "udp:10.0.0.1:99"] {
+            assert_eq!(target(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Packets that collectors are told of (IPFIX): by the action `sample`, or all that come in or go out of a bridge.
+
+use crate::model::PortOut;
+use crate::trace::Kind;
+use crate::translate::Xlate;
+use base::{DpPort, PortNo};
+use dpif::{Collectors, DpAction, Observe, SampledFlow, Way};
+use openflow::action::{Sample, SampleDirection};
+
+impl Xlate<'_> {
+    /// The action `sample`. Which sets of collectors there are is seen when a packet is sampled.
+    pub(crate) fn sample(&mut self, action: &Sample) {
+        if self.bridge.ipfix.is_none() {
+            return;
+        }
+        let Ok(output) = self.sampling_port(action.sampling_port) else {
+            let port = action.sampling_port;
+            return self.tracer.note(Kind::Error, || format!("can't use unknown port {port} in flow sample action"));
+        };
+        let flow = SampledFlow {
+            probability: action.probability,
+            set: action.collector_set_id,
+            domain: action.obs_domain_id,
+            point: action.obs_point_id,
+            direction: match action.direction {
+                SampleDirection::Default => None,
+                SampleDirection::Ingress => Some(Way::Ingress),
+                SampleDirection::Egress => Some(Way::Egress),
+            },
+        };
+        self.commit();
+        // Of 65,535, which is all of them.
+        let probability = u32::from(action.probability) << 16 | u32::from(action.probability);
+        self.observe(probability, Collectors::Set(flow), output);
+    }
+
+    /// The datapath's port that an action names. The ingress port is the one that a packet is told of in any case.
+    fn sampling_port(&self, port: PortNo) -> Result<Option<DpPort>, ()> {
+        if port == PortNo::ANY || port == self.key.in_port() {
+            return Ok(None);
+        }
+        match self.bridge.ports.get(&port).map(|port| port.out) {
+            Some(PortOut::Device(device)) => Ok(Some(device)),
+            _ => Err(()),
+        }
+    }
+
+    /// Where the packet comes in.
+    pub(crate) fn sample_ingress(&mut self) {
+        if let Some(probability) = self.bridge.ipfix.and_then(|ipfix| ipfix.ingress)
+            && self.bridge.ports.contains_key(&self.key.in_port())
+        {
+            self.observe(probability, Collectors::Bridge, None);
+        }
+    }
+
+    /// Where it goes out.
+    pub(crate) fn sample_egress(&mut self, port: DpPort) {
+        if let Some(probability) = self.bridge.ipfix.and_then(|ipfix| ipfix.egress) {
+            self.observe(probability, Collectors::Bridge, Some(port));
+        }
+    }
+
+    fn observe(&mut self, probability: u32, collectors: Collectors, output: Option<DpPort>) {
+        self.observed = true;
+        let what = Observe { bridge: self.bridge.id, collectors, output, forwarded: false };
+        let tell = DpAction::Observe(what.into());
+        if probability == u32::MAX {
+            return self.emit(tell);
+        }
+        self.action_bytes += crate::commit::size_of_action(&tell);
+        self.emit(DpAction::Sample { probability, actions: [tell].into() });
+    }
+
+    /// Says, where collectors are told of the packet, whether anything is sent of it: known when all is done.
+    pub(crate) fn tell_fate(&mut self) {
+        if self.observed && self.actions.iter().any(sends) {
+            self.actions.iter_mut().for_each(|action| *action = forwarded(action));
+        }
+    }
+}
+
+/// Whether it sends the packet, or may when the packet comes back.
+fn sends(action: &DpAction) -> bool {
+    matches!(action, DpAction::Output(_) | DpAction::Recirc(_) | DpAction::Ct(_))
+        || action.nested().any(|list| list.iter().any(sends))
+}
+
+fn forwarded(action: &DpAction) -> DpAction {
+    match action {
+        DpAction::Observe(what) => DpAction::Observe(Observe { forwarded: true, ..(**what).clone() }.into()),
+        other => other.with_nested(|list| list.iter().map(forwarded).collect()),
+    }
+}

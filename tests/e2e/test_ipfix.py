@@ -1,0 +1,289 @@
+"""Packets told to IPFIX collectors: the same packets through Open vSwitch's daemon and ours make the same messages, but for
+times, and the same statistics and traces."""
+
+import difflib
+import pprint
+import re
+import struct
+
+import pytest
+from scapy.layers.inet import ICMP, IP, TCP, UDP
+from scapy.layers.inet6 import ICMPv6EchoRequest, ICMPv6ND_NS, IPv6
+from scapy.layers.l2 import ARP, Dot1Q, Ether
+from scapy.layers.sctp import SCTP
+from scapy.packet import Raw
+
+from collector import Collector
+from dummies import Dummies
+from waiting import until
+
+A, B = "50:54:00:00:00:05", "50:54:00:00:00:07"
+MULTICAST, BROADCAST = "51:54:00:00:00:07", "ff:ff:ff:ff:ff:ff"
+# Messages that come before the first record: templates, and the exporter of itself.
+FIRST = 20
+
+
+def eth(dst=B):
+    return Ether(src=A, dst=dst)
+
+
+def ip(proto=0, **more):
+    return IP(src="10.0.0.1", dst="10.0.0.2", proto=proto, **more)
+
+
+def ip6(**more):
+    return IPv6(src="fe80::1", dst="fe80::2", **more)
+
+
+FRAMES = {
+    "tcp": eth() / ip(6, tos=0x28) / TCP(sport=8, dport=9, flags="SA"),
+    "tcp flags": eth() / ip(6) / TCP(sport=8, dport=9, flags="FSRPAU"),
+    "udp": eth() / ip(17) / UDP(sport=8, dport=9) / Raw(b"x" * 50),
+    "multicast": eth(MULTICAST) / ip(17) / UDP(sport=8, dport=9) / Raw(b"x" * 10),
+    "broadcast": eth(BROADCAST) / ip(17) / UDP(sport=8, dport=9),
+    "icmp": eth() / ip(1) / ICMP(type=8, code=3),
+    "gre": eth() / ip(47) / Raw(b"\0" * 30),
+    "igmp": eth() / ip(2) / Raw(b"\x16" + b"\0" * 15),
+    "first fragment": eth() / ip(17, flags="MF") / UDP(sport=8, dport=9) / Raw(b"x" * 16),
+    "later fragment": eth() / ip(17, frag=2) / Raw(b"x" * 32),
+    "options": eth() / ip(6, options=[b"\x01\x01\x01\x00"]) / TCP(sport=8, dport=9),
+    "padded": Ether(bytes(eth() / ip(17) / UDP(sport=8, dport=9)) + b"\0" * 18),
+    "vlan": eth() / Dot1Q(vlan=5, prio=3) / ip(132) / SCTP(sport=8, dport=9),
+    "priority tag": eth() / Dot1Q(vlan=0, prio=3) / ip(17) / UDP(sport=1, dport=2),
+    "two tags": Ether(src=A, dst=B, type=0x88A8) / Dot1Q(vlan=5, prio=3) / Dot1Q(vlan=6) / ip(17) / UDP(),
+    "arp": eth() / ARP(op=1, hwsrc=A, psrc="1.2.3.4", pdst="5.6.7.8"),
+    "unknown": Ether(src=A, dst=B, type=0x1234) / Raw(b"x" * 50),
+    "mpls": Ether(src=A, dst=B, type=0x8847) / Raw(bytes.fromhex("00005103") + b"x" * 50),
+    "no type": Ether(bytes.fromhex("505400000007505400000005002642420300") + b"\0" * 40),
+    "tcp6": eth() / ip6(tc=4, fl=0x12345, hlim=128) / TCP(sport=80, dport=8080, flags="S"),
+    "udp6": eth() / ip6() / UDP(sport=80, dport=8080) / Raw(b"y" * 20),
+    "sctp6": eth() / ip6() / SCTP(sport=80, dport=8080),
+    "icmp6": eth() / ip6() / ICMPv6EchoRequest(),
+    "neighbour": eth() / ip6() / ICMPv6ND_NS(tgt="fe80::3"),
+    "other6": eth() / ip6(nh=47) / Raw(b"\0" * 30),
+    "vlan tcp6": eth() / Dot1Q(vlan=7) / ip6() / TCP(sport=80, dport=8080),
+}
+
+
+class Exporting:
+    """A bridge with exporters, and their collector."""
+
+    def __init__(self, switch):
+        self.switch = switch
+        self.dummies = Dummies(switch, "br0", "p1", "p2", "p3")
+        self.collector = Collector(switch)
+
+    def ipfix(self, *columns):
+        target = f'targets="{self.collector.target}"'
+        return ["--id=@i", "create", "IPFIX", target, *columns]
+
+    def collector_set(self, *columns, number=1):
+        words = ["--", *self.ipfix(*columns), "--", "--id=@b", "get", "bridge", "br0"]
+        self.switch.vsctl(*words, "--", "create", "Flow_Sample_Collector_Set", f"id={number}", "bridge=@b", "ipfix=@i")
+
+    def sample_bridge(self, *columns):
+        self.switch.vsctl("--", *self.ipfix(*columns), "--", "set", "bridge", "br0", "ipfix=@i")
+
+    def receive(self, *frames):
+        """Each frame is the first of its cached flow: of others, Open vSwitch knows no actions, and takes them for
+        dropped."""
+        for frame in frames:
+            self.switch.appctl("revalidator/purge")
+            self.dummies.receive("p1", frame)
+
+    def statistics(self, which):
+        return self.switch.ofctl(f"dump-ipfix-{which}", "br0", check=False)
+
+    def wait_statistics(self, which, text):
+        until(lambda: text in self.statistics(which), lambda: f"{text}: {self.statistics(which)}")
+        return self.statistics(which)
+
+    def datapath_actions(self, flow, bridge="br0"):
+        text = self.switch.appctl("ofproto/trace", bridge, flow)
+        return "\n".join(re.findall("^ +>>.*$|^Datapath.*$", text, re.MULTILINE))
+
+
+@pytest.fixture
+def both(making, peers):
+    """Open vSwitch's daemon and ours, set up alike."""
+    return [Exporting(making.switch(maker=peers)), Exporting(making.switch())]
+
+
+def alike(both, what):
+    """Does the same with both, and returns what came of it, which must be the same."""
+    theirs, ours = (what(each) for each in both)
+    lines = [pprint.pformat(result, width=60).splitlines() for result in (theirs, ours)]
+    assert ours == theirs, "\n".join(difflib.unified_diff(*lines, "Open vSwitch", "ours", lineterm="", n=20))
+    return ours
+
+
+def sample(set_=1, port=None, domain=7, point=9, probability=65535, way=""):
+    more = (f",sampling_port={port}" if port else "") + (f",{way}" if way else "")
+    ids = f"collector_set_id={set_},obs_domain_id={domain},obs_point_id={point}"
+    return f"sample(probability={probability},{ids}{more})"
+
+
+def test_records_of_flows(both):
+    def records(each):
+        each.collector_set()
+        each.dummies.flows(f"in_port=1,actions={sample()},2")
+        each.receive(*FRAMES.values())
+        return each.collector.read(FIRST + len(FRAMES))
+
+    messages = alike(both, records)
+    assert len({number for message in messages[FIRST:] for number, _ in message[3]}) > 10
+    statistics = alike(both, lambda each: each.wait_statistics("flow", f"sampled pkts={len(FRAMES)}"))
+    assert "NXST_IPFIX_FLOW reply (xid=0x2): 1 ids" in statistics
+    assert "NXST_NOT_CONFIGURED" in alike(both, lambda each: each.statistics("bridge"))
+
+
+ACTIONS = {
+    "dropped": sample(),
+    "sent before": f"2,{sample()}",
+    "out of a port": f"{sample(port=2)},2",
+    "the local port": f"{sample(port='LOCAL')},2",
+    "the ingress port": f"{sample(port=1)},2",
+    "egress": f"{sample(port=2, way='egress')},2",
+    "egress of nowhere": f"{sample(way='egress')},2",
+    "ingress": f"{sample(port=2, way='ingress')},2",
+    "another set": f"{sample(set_=5)},{sample()},2",
+    "twice": f"{sample()},2,{sample(point=10)}",
+}
+
+
+@pytest.mark.parametrize("name", ["udp", "multicast", "broadcast", "tcp"])
+def test_records_of_actions(both, name):
+    records = sum(actions.count("collector_set_id=1,") for actions in ACTIONS.values())
+
+    def told(each):
+        each.collector_set()
+        for actions in ACTIONS.values():
+            each.dummies.flows(f"in_port=1,actions={actions}", version="OpenFlow13")
+            each.receive(FRAMES[name])
+        return each.collector.read(FIRST + records)
+
+    alike(both, told)
+    assert alike(both, lambda each: each.collector.pending()) == 0
+
+
+def test_traces(both):
+    def traces(each):
+        cases = {**ACTIONS, "unknown port": f"{sample(port=77)},2", "half": f"{sample(probability=32768)},2"}
+        cases |= {"a tag more": f"push_vlan:0x8100,{sample()},2"}
+        cases |= {"rare": sample(probability=1), "written": f"mod_dl_src:{B},{sample()},mod_dl_src:{A},2"}
+        cases |= {"clone": f"clone({sample()},2),3", "truncated": f"{sample()},output(port=2,max_len=64)"}
+        return {
+            name: (each.dummies.flows(f"actions={actions}", version="OpenFlow13"), each.datapath_actions("in_port=1,tcp"))
+            for name, actions in cases.items()
+        }
+
+    without = alike(both, traces)
+    assert not any("userspace(pid=0,flow_sample" in text for _, text in without.values())
+    for each in both:
+        each.collector_set()
+    sets = alike(both, traces)
+    assert "userspace(pid=0,flow_sample(" in sets["dropped"][1]
+    assert "sample(sample=50.0%,actions(userspace(" in sets["half"][1]
+    for each in both:
+        each.sample_bridge("sampling=400")
+    assert "userspace(pid=0,ipfix(output_port=4294967295))" in alike(both, traces)["dropped"][1]
+
+
+def test_a_cache(both):
+    """Flows end for want of room, and at the latest with their exporter."""
+
+    def tcp(port, flags, size=0):
+        return eth() / ip(6) / TCP(sport=8, dport=port, flags=flags) / Raw(b"z" * size)
+
+    def told(each):
+        each.collector_set("cache_active_timeout=4200", "cache_max_flows=2", "other_config:virtual_obs_id=abc")
+        each.dummies.flows(f"in_port=1,actions={sample()},2")
+        each.receive(tcp(1, "A"), tcp(2, "PA", 50), tcp(1, "A", 10), tcp(1, "FA"), tcp(2, "A"))
+        before = each.wait_statistics("flow", "sampled pkts=5"), each.collector.pending()
+        each.receive(tcp(3, "A"), tcp(1, "A"))
+        full = each.wait_statistics("flow", "sampled pkts=7"), each.collector.read(FIRST + 2)
+        each.switch.vsctl("--all", "destroy", "Flow_Sample_Collector_Set")
+        return before, full, each.collector.read(2), each.statistics("flow")
+
+    alike(both, told)
+
+
+def test_time_ends_flows(making):
+    each = Exporting(making.switch())
+    each.collector_set("cache_active_timeout=1", "cache_max_flows=100")
+    each.dummies.flows(f"in_port=1,actions={sample()},2")
+    each.receive(*[FRAMES["udp"]] * 3)
+    records = [dict(records[0]) for *_, sets in each.collector.read(FIRST + 1) for set_, records in sets if set_ == 284]
+    assert sum(int(record[2], 16) for record in records) in (1, 2, 3)
+    assert {record[136] for record in records} == {"02"}
+    each.wait_statistics("flow", "current flows=0, sampled pkts=3")
+
+
+def test_all_packets_of_a_bridge(both):
+    def told(each):
+        each.sample_bridge("sampling=1", "obs_domain_id=3", "obs_point_id=4")
+        each.dummies.flows("in_port=1,actions=2,LOCAL,3")
+        frames = [FRAMES[name] for name in ("udp", "tcp6", "vlan", "multicast", "broadcast", "gre")]
+        each.receive(*frames)
+        return each.collector.read(FIRST + 4 * len(frames)), each.wait_statistics("bridge", "sampled pkts=24")
+
+    messages, statistics = alike(both, told)
+    assert "bridge ipfix: flows=24" in statistics
+    for each in both:
+        each.switch.vsctl("clear", "bridge", "br0", "ipfix")
+    assert "NXST_NOT_CONFIGURED" in alike(both, lambda each: each.statistics("bridge"))
+    assert "userspace" not in alike(both, lambda each: each.datapath_actions("in_port=1,tcp"))
+
+
+def test_two_bridges(both):
+    """A packet is told of where it comes in, and where it goes out."""
+
+    def traces(each):
+        each.sample_bridge("sampling=1")
+        each.switch.vsctl(
+            *("add-br", "br1", "--", "set", "bridge", "br1", "datapath_type=dummy", "fail-mode=secure"),
+            *("--", "add-port", "br0", "pa", "--", "set", "int", "pa", "type=patch", "options:peer=pb", "ofport_request=7"),
+            *("--", "add-port", "br1", "pb", "--", "set", "int", "pb", "type=patch", "options:peer=pa", "ofport_request=8"),
+            *("--", "add-port", "br1", "p9", "--", "set", "int", "p9", "type=dummy", "ofport_request=9"),
+        )
+        each.switch.ofctl("add-flow", "br1", "in_port=8,actions=9")
+        each.switch.ofctl("add-flow", "br1", "in_port=9,actions=8")
+        each.dummies.flows("in_port=1,actions=2,7,3", "in_port=7,actions=2", version="OpenFlow13")
+        sampled = each.datapath_actions("in_port=1,tcp"), each.datapath_actions("in_port=9,tcp", "br1")
+        each.dummies.flows(f"in_port=1,actions={sample(port=7)},2", version="OpenFlow13")
+        return sampled, each.datapath_actions("in_port=1,tcp")
+
+    alike(both, traces)
+
+
+def test_two_collectors_and_none(both):
+    """Messages that nobody takes are counted."""
+
+    def statistics(each):
+        second = Collector(each.switch, "second")
+        each.collector_set()
+        each.switch.vsctl("set", "IPFIX", each.switch.vsctl("--bare", "--columns=_uuid", "list", "IPFIX"), f'targets="{second.target}","{each.collector.target}"')
+        each.dummies.flows(f"in_port=1,actions={sample()},2")
+        each.receive(FRAMES["udp"])
+        told = each.collector.read(FIRST + 1)
+        assert second.read(FIRST + 1) == told
+        return told, each.wait_statistics("flow", "sampled pkts=1,")
+
+    alike(both, statistics)
+
+
+def test_one_of_so_many(making):
+    """Each packet is sampled with the probability that its action says; the rest pass."""
+    each = Exporting(making.switch())
+    each.collector_set()
+    each.dummies.flows(f"in_port=1,actions={sample(probability=65535 // 4)},2")
+    count = 2000
+    for _ in range(10):
+        each.dummies.receive("p1", *[FRAMES["udp"]] * (count // 10))
+    each.dummies.sent("p2", count)
+    sampled = lambda: int(re.search(r"sampled pkts=(\d+)", each.statistics("flow")).group(1))
+    # Six standard deviations: 6 * sqrt(2000 * 1/4 * 3/4).
+    until(lambda: abs(sampled() - count / 4) < 117, lambda: f"a fourth of {count}, not {sampled()}")
+    told = FIRST + sampled()
+    for message in each.collector.messages(told):
+        assert struct.unpack_from("!H", message)[0] == 10
