@@ -74,6 +74,13 @@ impl Ofproto {
                 }
                 more
             }
+            Some(Unfinished::Monitors(answer)) => {
+                let more = self.go_on_dumping(peer, answer);
+                if !more {
+                    *unfinished = None;
+                }
+                more
+            }
             Some(Unfinished::Bundle(_)) => {
                 let taken = unfinished.take();
                 drop(unfinished);

@@ -9,7 +9,7 @@
 //! - [`errors`]: errors are counted;
 //! - [`controllers`]: what controllers are told of each other;
 //! - [`forward`]: changes of groups and meters that others hear of;
-//! - [`monitors`]: who hears of which changes of flows, [`monitoring`]: on connections;
+//! - [`monitors`]: who hears of which changes of flows, [`watches`]: found by flow, [`monitoring`]: on connections;
 //! - [`asynchronous`]: packet-ins, flow-removed and port-status messages;
 //! - [`failopen`]: what a bridge does without its controllers; [`inband`]: how it reaches them through itself;
 //! - [`service`]: listeners, active connections.
@@ -39,6 +39,7 @@ pub mod remote;
 pub mod service;
 mod stats;
 mod table_features;
+mod watches;
 
 use failopen::FailOpen;
 pub(crate) use handle::N_TABLES_SHOWN;

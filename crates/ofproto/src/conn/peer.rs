@@ -3,6 +3,7 @@
 use super::bundles::Bundles;
 use super::bundling::Commit;
 use super::limits::PacketInLimits;
+use super::monitoring::MonitorAnswer;
 use super::monitors::Monitors;
 use super::parts::Parts;
 use super::remote::{PeerKind, Remote, Settings};
@@ -67,6 +68,8 @@ pub struct Peer {
 pub(crate) enum Unfinished {
     /// Flow statistics, message by message.
     Flows(FlowAnswer),
+    /// What new flow monitors are told of the flows that there are.
+    Monitors(Box<MonitorAnswer>),
     /// A bundle to be committed: for another thread.
     Bundle(Box<Commit>),
 }
@@ -400,11 +403,16 @@ impl Peer {
         matches!(*self.unfinished.lock(), Some(Unfinished::Bundle(_)))
     }
 
+    /// Has [`Peer::wait_for_room`] look again whether an answer is to go on.
+    pub(super) fn hurry(&self) {
+        self.load.left.notify_one();
+    }
+
     /// Waits until few enough bytes are queued for a request to be served: an answer that is gone on with waits earlier,
-    /// to be made no faster than it is read.
+    /// to be made no faster than it is read, unless too much waits for its end.
     pub(super) async fn wait_for_room(&self, going_on: bool) {
         let max = if going_on { ANSWER_BYTES_MAX } else { QUEUE_BYTES_MAX };
-        while self.queued() > max {
+        while self.queued() > max && !(going_on && self.monitors.lock().is_overdue()) {
             self.load.left.notified().await;
         }
     }
