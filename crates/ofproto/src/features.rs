@@ -8,6 +8,10 @@ use openflow::{Action, CtZone, OfpError};
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU32, Ordering};
+use vlog::{RateLimit, warn_rl};
+
+/// Messages a minute that are logged, and in one burst.
+static LIMIT: RateLimit = RateLimit::new(60, 5);
 
 /// Something about connections that a datapath can, or cannot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -240,7 +244,8 @@ impl Features {
         match self.lacking(actions) {
             None => Ok(()),
             Some((action, what)) => {
-                tracing::warn!(
+                warn_rl!(
+                    &LIMIT,
                     target: "ofproto_dpif",
                     "Rejecting {action} action because datapath does not support {what}"
                 );

@@ -41,6 +41,7 @@ mod stats;
 mod table_features;
 mod watches;
 
+pub(crate) use bundles::Budget;
 use failopen::FailOpen;
 pub(crate) use handle::N_TABLES_SHOWN;
 use parking_lot::RwLock;

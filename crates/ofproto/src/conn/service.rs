@@ -19,6 +19,7 @@ use openflow::switch::{ErrorReport, Hello, Role};
 use openflow::versions::Versions;
 use openflow::{OfpError, Version};
 use parking_lot::Mutex;
+use std::collections::{HashSet, VecDeque};
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
@@ -29,8 +30,8 @@ use stream::{Listener, Method};
 use tls::Tls;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
-use vlog::{RateLimit, dbg_rl, err_rl, warn_rl};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
+use vlog::{RateLimit, dbg_rl, err_rl, info_rl, warn_rl};
 
 pub use stream::{DSCP, OFP_PORT, numeric_address};
 
@@ -40,6 +41,8 @@ pub const SUPPORTED: [Version; 6] = Version::ALL;
 const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
 /// How long whoever connects may take to set up TLS.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+/// Connections to one listener.
+pub(crate) const GUESTS_MAX: usize = if cfg!(test) { 4 } else { 512 };
 /// Messages a minute that are logged, and in one burst.
 static MESSAGE_LIMIT: RateLimit = RateLimit::new(600, 600);
 /// The same for what is wrong with how connections begin, or with where messages end.
@@ -169,19 +172,25 @@ async fn sleep_until(bridge: &Ofproto, at: Millis) {
 
 /// Serves all who connect, for ever.
 async fn passive(bridge: Arc<Ofproto>, remote: Arc<Remote>, listener: Listener) {
-    let mut children = tokio::task::JoinSet::new();
+    let mut children = JoinSet::new();
+    // In the order in which they came.
+    let mut guests: VecDeque<AbortHandle> = VecDeque::new();
     loop {
         let incoming = match listener.accept().await {
             Ok(incoming) => incoming,
             Err(e) => {
-                tracing::warn!(target: "connmgr", "{}: accept failed: {e}", remote.target);
+                warn_rl!(&HELLO_LIMIT, target: "connmgr", "{}: accept failed: {e}", remote.target);
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };
         while children.try_join_next().is_some() {}
+        guests.retain(|guest| !guest.is_finished());
+        if guests.len() >= GUESTS_MAX && !make_room(&bridge, &remote, &mut guests) {
+            continue;
+        }
         let (bridge, remote) = (Arc::clone(&bridge), Arc::clone(&remote));
-        children.spawn(async move {
+        let guest = children.spawn(async move {
             // What goes wrong with TLS is logged already.
             let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE_MAX, incoming.into_stream()).await else { return };
             let rconn = Mutex::new(Rconn::new());
@@ -190,7 +199,30 @@ async fn passive(bridge: Arc<Ofproto>, remote: Arc<Remote>, listener: Listener) 
                 tracing::debug!(target: "connmgr", "{}<->{}: {e}", bridge.name(), remote.target);
             }
         });
+        guests.push_back(guest);
     }
+}
+
+/// Ends a connection to a listener that has too many: the one that waits for its handshake, or a version to be agreed on,
+/// for longest. If all speak OpenFlow, whoever comes now is refused: `false`.
+fn make_room(bridge: &Ofproto, remote: &Arc<Remote>, guests: &mut VecDeque<AbortHandle>) -> bool {
+    let (name, target) = (bridge.name(), &remote.target);
+    let mut speaking = HashSet::new();
+    bridge.connections().for_each(|peer| {
+        if Arc::ptr_eq(&peer.remote, remote) && (peer.version().is_some() || remote.kind == PeerKind::Snoop) {
+            speaking.extend(peer.task);
+        }
+    });
+    let silent = guests.iter().position(|guest| !speaking.contains(&guest.id()));
+    if let Some(guest) = silent.and_then(|at| guests.remove(at)) {
+        guest.abort();
+        base::coverage!(pvconn_evicted);
+        warn_rl!(&HELLO_LIMIT, target: "connmgr", "{name}<->{target}: {GUESTS_MAX} connections, ending one without HELLO");
+        return true;
+    }
+    base::coverage!(pvconn_refused);
+    warn_rl!(&HELLO_LIMIT, target: "connmgr", "{name}<->{target}: {GUESTS_MAX} connections, refusing another");
+    false
 }
 
 /// Connects, serves, and connects again, for ever.
@@ -279,11 +311,12 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Send>(
 ) -> io::Result<Ending> {
     let (reader, writer) = tokio::io::split(stream);
     base::coverage!(vconn_open);
-    let (peer, outgoing) = Peer::new(Arc::clone(remote), bridge.now());
+    let budget = bridge.switch().map(|switch| Arc::clone(&switch.bundle_budget)).unwrap_or_default();
+    let (peer, outgoing) = Peer::new(Arc::clone(remote), bridge.now(), budget);
     let useful = bridge.connections().add(Arc::clone(&peer));
     let _guard = Registered { bridge, peer: &peer };
     if !useful {
-        tracing::info!(target: "connmgr", "{}: there is no controller to snoop on", bridge.name());
+        info_rl!(&HELLO_LIMIT, target: "connmgr", "{}: there is no controller to snoop on", bridge.name());
         return Ok(ON_REQUEST);
     }
     // Whoever snoops hears of messages of any version.
@@ -352,7 +385,8 @@ async fn keep_alive(bridge: &Ofproto, peer: &Peer, rconn: &Mutex<Rconn>) -> io::
             Some((at, due @ (Due::GiveUp | Due::StopConnecting))) if at <= bridge.now() => {
                 if due == Due::GiveUp {
                     let (name, secs) = (bridge.name(), patience.probe_ms / 1000);
-                    tracing::error!(
+                    err_rl!(
+                        &HELLO_LIMIT,
                         target: "rconn",
                         "{name}<->{}: no response to inactivity probe after {secs} seconds, disconnecting",
                         peer.remote.target
@@ -449,15 +483,20 @@ async fn read_all(
 
 /// Does what is left of a request, while others have their turn.
 async fn finish(bridge: &Arc<Ofproto>, peer: &Arc<Peer>) -> io::Result<()> {
-    if peer.has_work() {
-        let (bridge, peer) = (Arc::clone(bridge), Arc::clone(peer));
-        return tokio::task::spawn_blocking(move || _ = bridge.finish_some(&peer)).await.map_err(io::Error::other);
-    }
-    while bridge.finish_some(peer) {
+    loop {
+        let more = if peer.has_work() {
+            let (bridge, peer) = (Arc::clone(bridge), Arc::clone(peer));
+            let work = tokio::task::spawn_blocking(move || bridge.finish_some(&peer));
+            work.await.map_err(io::Error::other)?
+        } else {
+            bridge.finish_some(peer)
+        };
+        if !more {
+            return Ok(());
+        }
         tokio::task::yield_now().await;
         peer.wait_for_room(true).await;
     }
-    Ok(())
 }
 
 /// No more messages can be found in what came. The log says why.

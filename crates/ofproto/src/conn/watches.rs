@@ -78,7 +78,8 @@ impl Class {
         let key = matching.key();
         // One value is compared faster than looked up.
         if self.by_value.len() == 1 {
-            let same = |values: &Values| self.mask.iter().zip(values).all(|((w, m), v)| key.0[usize::from(*w)] & m == *v);
+            let same =
+                |values: &Values| self.mask.iter().zip(values).all(|((w, m), v)| key.0[usize::from(*w)] & m == *v);
             return self.by_value.iter().find(|(values, _)| same(values)).map_or(&[], |(_, watches)| watches);
         }
         self.by_value.get(&values_of(key, &self.mask)).map_or(&[], Vec::as_slice)
@@ -159,5 +160,118 @@ impl Watches {
             }
         }
         flags
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow_table::{lead_to, output_to};
+    use base::Millis;
+    use classifier::{MiniMatch, Versions};
+    use flow::Field;
+    use openflow::monitor::{MonitorCommand, flag};
+    use proptest::prelude::*;
+    use std::sync::Arc;
+
+    const EVENTS: [u16; 4] = [flag::INITIAL, flag::ADD, flag::DELETE, flag::MODIFY];
+
+    /// The same by looking at each monitor.
+    fn flags_of(monitors: &[FlowMonitorRequest], event: u16, rule: &Rule, m: &Match, actions: Actions<'_>) -> u16 {
+        let admits = |monitor: &&FlowMonitorRequest| {
+            monitor.flags & event != 0
+                && !rule.is_hidden()
+                && monitor.table_id.is_none_or(|table| table == rule.table)
+                && actions.iter().any(|actions| output_to(actions, monitor.out_port))
+                && actions.iter().any(|actions| lead_to(actions, monitor.out_group))
+                && monitor.matching.contains(m)
+        };
+        monitors.iter().filter(admits).fold(0, |flags, monitor| flags | monitor.flags)
+    }
+
+    fn matches() -> impl Strategy<Value = Match> {
+        let port = prop::option::of(1u128..4);
+        let dst = prop::option::of((0u128..4, prop::sample::select(vec![1u128, 2, 3, 0xffff_ffff_ffff])));
+        (port, dst, any::<bool>()).prop_map(|(port, dst, ip)| {
+            let mut m = Match::ANY;
+            port.into_iter().for_each(|port| m.set(Field::InPortOxm, port));
+            dst.into_iter().for_each(|(value, mask)| m.set_masked(Field::EthDst, value, mask));
+            if ip {
+                m.set(Field::EthType, 0x800);
+            }
+            m
+        })
+    }
+
+    fn lists() -> impl Strategy<Value = Vec<Action>> {
+        let to = |port| Action::Output { port: PortNo(port), max_len: 0 };
+        let action = prop_oneof![
+            (1u32..4).prop_map(to),
+            (1u32..4).prop_map(Action::Group),
+            (1u32..4).prop_map(move |port| Action::WriteActions(vec![to(port)].into())),
+            Just(Action::PopVlan),
+        ];
+        prop::collection::vec(action, 0..3)
+    }
+
+    fn monitors() -> impl Strategy<Value = Vec<FlowMonitorRequest>> {
+        let monitor = (matches(), 0u16..0x40, prop::option::of(0u8..2), 0u32..4, 0u32..4);
+        prop::collection::vec(monitor, 0..30).prop_map(|monitors| {
+            let numbered = monitors.into_iter().enumerate();
+            numbered
+                .map(|(id, (matching, flags, table_id, port, group))| FlowMonitorRequest {
+                    id: id as u32,
+                    command: MonitorCommand::Add,
+                    flags,
+                    out_port: if port == 0 { PortNo::ANY } else { PortNo(port) },
+                    out_group: if group == 0 { GROUP_ANY } else { group },
+                    table_id,
+                    matching,
+                })
+                .collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn as_if_each_monitor_were_looked_at(
+            mut monitors in monitors(),
+            gone in prop::collection::vec(any::<prop::sample::Index>(), 0..5),
+            flows in prop::collection::vec((matches(), lists(), lists(), 0u8..2), 1..10),
+        ) {
+            let mut watches = Watches::default();
+            monitors.iter().for_each(|monitor| watches.insert(monitor));
+            for at in gone {
+                if !monitors.is_empty() {
+                    watches.remove(&monitors.remove(at.index(monitors.len())));
+                }
+            }
+            for (matching, new, old, table) in flows {
+                let rule = Rule {
+                    minimatch: MiniMatch::new(&matching),
+                    priority: 1,
+                    table,
+                    cookie: 0,
+                    idle_timeout: 0,
+                    hard_timeout: 0,
+                    importance: 0,
+                    flags: openflow::flow_mod::FlowFlags::default(),
+                    actions: Arc::from(new.clone()),
+                    created: Millis(0),
+                    modified: 0.into(),
+                    versions: Versions::new(1),
+                    conjunctions: Box::default(),
+                    count: xlate::Count::default(),
+                };
+                for event in EVENTS {
+                    let expected = flags_of(&monitors, event, &rule, &matching, [&new, &old]);
+                    prop_assert_eq!(watches.flags_for(event, &rule, &matching, [&new, &old]), expected);
+                }
+            }
+            for monitor in &monitors {
+                watches.remove(monitor);
+            }
+            prop_assert!(watches.classes.is_empty() && watches.flags == 0);
+        }
     }
 }
