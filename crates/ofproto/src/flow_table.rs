@@ -190,7 +190,7 @@ impl Ofproto {
     pub(crate) fn finish_removal(&self, removed: &[Removed]) {
         if removed.iter().any(|r| r.rule.flags.send_flow_rem) {
             if let Some(switch) = self.switch() {
-                switch.revalidate();
+                switch.settle_removed();
             }
             self.send_flows_removed(removed);
         }

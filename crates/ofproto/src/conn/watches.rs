@@ -208,7 +208,7 @@ mod tests {
         let action = prop_oneof![
             (1u32..4).prop_map(to),
             (1u32..4).prop_map(Action::Group),
-            (1u32..4).prop_map(move |port| Action::WriteActions(vec![to(port)].into())),
+            (1u32..4).prop_map(move |port| Action::WriteActions(vec![to(port)])),
             Just(Action::PopVlan),
         ];
         prop::collection::vec(action, 0..3)

@@ -188,6 +188,12 @@ impl Switch {
         }
     }
 
+    /// Brings to rules that have been removed what cached flows did by them: those are translated again for the change.
+    pub(crate) fn settle_removed(&self) {
+        let paused = self.revalidation.paused.load(Ordering::SeqCst);
+        self.pass(if paused { Extent::Round } else { Extent::Changes });
+    }
+
     /// The rules that a cached flow comes from, in the order in which they were found, each once; `None` if there is no
     /// such flow, or it was put there by hand.
     pub fn detrace(&self, id: FlowId) -> Option<Vec<Arc<xlate::Rule>>> {

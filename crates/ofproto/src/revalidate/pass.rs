@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Flows that are taken from the book at once, so that misses need not wait long for it.
 const CHUNK: usize = 128;
 /// Flows that a pass works through so fast that it need not be left to another thread.
-const FEW: usize = if cfg!(test) { 0 } else { 1000 };
+const FEW: usize = if cfg!(test) { 1 } else { 1000 };
 /// How soon who waits for a pass looks whether one goes on at all.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
@@ -96,7 +96,7 @@ impl Switch {
 
     /// Whether so few flows are cached that a pass keeps nobody waiting.
     pub(crate) fn has_few_flows(&self) -> bool {
-        self.revalidation.book.lock().len() <= FEW
+        self.revalidation.book.lock().len() < FEW
     }
 
     /// Waits until no pass goes on, or one has dealt with whatever changed before the call: then there is nothing left to

@@ -309,7 +309,7 @@ impl World {
     /// Several changes at once, of which the last fails now and then: then there were none.
     fn bundle(&mut self) {
         let at = self.rng.below(2) as usize;
-        let lines: Vec<String> = (0..1 + self.rng.below(4))
+        let lines: Vec<String> = (0..=self.rng.below(4))
             .map(|_| match self.rng.below(4) {
                 0 => format!("delete {}", random_match(&mut self.rng)),
                 _ => {
