@@ -42,7 +42,7 @@ const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
 /// How long whoever connects may take to set up TLS.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// Connections to one listener.
-pub(crate) const GUESTS_MAX: usize = if cfg!(test) { 4 } else { 512 };
+pub(crate) const GUESTS_MAX: usize = if cfg!(test) { 4 } else { 256 };
 /// Messages a minute that are logged, and in one burst.
 static MESSAGE_LIMIT: RateLimit = RateLimit::new(600, 600);
 /// The same for what is wrong with how connections begin, or with where messages end.
