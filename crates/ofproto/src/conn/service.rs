@@ -4,6 +4,7 @@
 //! as a task until it is dropped. The task does what [`super::rconn`] says, by the switch's clock.
 
 use super::errors;
+use super::guests::passive;
 use super::peer::{Outgoing, Peer};
 use super::pinsched::PacketInStats;
 use super::rconn::{Due, Rconn};
@@ -19,18 +20,17 @@ use openflow::switch::{ErrorReport, Hello, Role};
 use openflow::versions::Versions;
 use openflow::{OfpError, Version};
 use parking_lot::Mutex;
-use std::collections::{HashSet, VecDeque};
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stream::{Listener, Method};
+use stream::Method;
 use tls::Tls;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
-use tokio::task::{AbortHandle, JoinHandle, JoinSet};
+use tokio::task::JoinHandle;
 use vlog::{RateLimit, dbg_rl, err_rl, info_rl, warn_rl};
 
 pub use stream::{DSCP, OFP_PORT, numeric_address};
@@ -39,14 +39,10 @@ pub use stream::{DSCP, OFP_PORT, numeric_address};
 pub const SUPPORTED: [Version; 6] = Version::ALL;
 /// How long a connection that is over may take for what was queued before.
 const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
-/// How long whoever connects may take to set up TLS.
-const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
-/// Connections to one listener.
-pub(crate) const GUESTS_MAX: usize = if cfg!(test) { 4 } else { 256 };
 /// Messages a minute that are logged, and in one burst.
 static MESSAGE_LIMIT: RateLimit = RateLimit::new(600, 600);
 /// The same for what is wrong with how connections begin, or with where messages end.
-static HELLO_LIMIT: RateLimit = RateLimit::new(60, 5);
+pub(super) static HELLO_LIMIT: RateLimit = RateLimit::new(60, 5);
 
 /// How a connection is made and kept.
 #[derive(Clone, Debug, PartialEq)]
@@ -168,61 +164,6 @@ async fn sleep_until(bridge: &Ofproto, at: Millis) {
             ms => tokio::time::sleep(Duration::from_millis(ms)).await,
         }
     }
-}
-
-/// Serves all who connect, for ever.
-async fn passive(bridge: Arc<Ofproto>, remote: Arc<Remote>, listener: Listener) {
-    let mut children = JoinSet::new();
-    // In the order in which they came.
-    let mut guests: VecDeque<AbortHandle> = VecDeque::new();
-    loop {
-        let incoming = match listener.accept().await {
-            Ok(incoming) => incoming,
-            Err(e) => {
-                warn_rl!(&HELLO_LIMIT, target: "connmgr", "{}: accept failed: {e}", remote.target);
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        while children.try_join_next().is_some() {}
-        guests.retain(|guest| !guest.is_finished());
-        if guests.len() >= GUESTS_MAX && !make_room(&bridge, &remote, &mut guests) {
-            continue;
-        }
-        let (bridge, remote) = (Arc::clone(&bridge), Arc::clone(&remote));
-        let guest = children.spawn(async move {
-            // What goes wrong with TLS is logged already.
-            let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE_MAX, incoming.into_stream()).await else { return };
-            let rconn = Mutex::new(Rconn::new());
-            rconn.lock().connected(bridge.now());
-            if let Err(e) = serve(&bridge, &remote, &rconn, stream).await {
-                tracing::debug!(target: "connmgr", "{}<->{}: {e}", bridge.name(), remote.target);
-            }
-        });
-        guests.push_back(guest);
-    }
-}
-
-/// Ends a connection to a listener that has too many: the one that waits for its handshake, or a version to be agreed on,
-/// for longest. If all speak OpenFlow, whoever comes now is refused: `false`.
-fn make_room(bridge: &Ofproto, remote: &Arc<Remote>, guests: &mut VecDeque<AbortHandle>) -> bool {
-    let (name, target) = (bridge.name(), &remote.target);
-    let mut speaking = HashSet::new();
-    bridge.connections().for_each(|peer| {
-        if Arc::ptr_eq(&peer.remote, remote) && (peer.version().is_some() || remote.kind == PeerKind::Snoop) {
-            speaking.extend(peer.task);
-        }
-    });
-    let silent = guests.iter().position(|guest| !speaking.contains(&guest.id()));
-    if let Some(guest) = silent.and_then(|at| guests.remove(at)) {
-        guest.abort();
-        base::coverage!(pvconn_evicted);
-        warn_rl!(&HELLO_LIMIT, target: "connmgr", "{name}<->{target}: {GUESTS_MAX} connections, ending one without HELLO");
-        return true;
-    }
-    base::coverage!(pvconn_refused);
-    warn_rl!(&HELLO_LIMIT, target: "connmgr", "{name}<->{target}: {GUESTS_MAX} connections, refusing another");
-    false
 }
 
 /// Connects, serves, and connects again, for ever.

@@ -1,8 +1,9 @@
 //! Connections: packet-ins, roles, negotiation, malformed messages, ports.
 
 use super::*;
+use crate::conn::guests::GUESTS_MAX;
 use crate::conn::rconn::Rconn;
-use crate::conn::service::{GUESTS_MAX, Service, serve};
+use crate::conn::service::{Service, serve};
 use openflow::PacketInReason;
 use openflow::action::ControllerAction;
 use openflow::packet::{PacketInFormat, PacketOut};
