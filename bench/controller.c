@@ -11,6 +11,7 @@
  * "ready" first. Each prints one JSON line at its end.
  * build: cc -O2 -o controller controller.c */
 #define _GNU_SOURCE
+#include "clock.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +24,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { VERSION = 5, HEADER = 8, HELLO = 0, ERROR = 1, ECHO_REQUEST = 2, SET_CONFIG = 9, PACKET_IN = 10, PACKET_OUT = 13,
@@ -33,19 +33,6 @@ enum { XID = 0x0b5e55ed, SAMPLES = 1 << 20, PATIENCE_MS = 120000 };
 static uint8_t in[1 << 20], out[1 << 20];
 static size_t in_start, in_end, out_len;
 static unsigned long errors, messages, bytes_read;
-
-static void fail(const char *what)
-{
-    perror(what);
-    exit(1);
-}
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec + t.tv_nsec / 1e9;
-}
 
 static unsigned get16(const uint8_t *p) { return p[0] << 8 | p[1]; }
 static uint32_t get32(const uint8_t *p) { return (uint32_t) get16(p) << 16 | get16(p + 2); }

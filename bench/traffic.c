@@ -11,6 +11,7 @@
  * Each prints one JSON line at its end; `count` and `gaps` print "ready" first.
  * build: cc -O2 -pthread -o traffic traffic.c */
 #define _GNU_SOURCE
+#include "clock.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +27,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #define BATCH 64
@@ -34,19 +34,6 @@
 #define RECORD_HEADER 16
 /* How often the sender wakes up: what is due since then goes out together. */
 #define TICK_NS 100000
-
-static void fail(const char *what)
-{
-    perror(what);
-    exit(1);
-}
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec + t.tv_nsec / 1e9;
-}
 
 /* A packet socket on `device` that receives packets of `protocol` only (0: none). */
 static int packet_socket(const char *device, int protocol)

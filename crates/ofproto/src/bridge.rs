@@ -18,8 +18,12 @@ use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use vlog::{RateLimit, warn_rl};
 use xlate::model::{PriorityTags, new_tables};
 use xlate::{Bridge, BridgeId, Bundle, MacTable, Port, PortConfig, PortOut, Tables, VlanMode};
+
+/// Messages a minute about fragments that are logged, and in one burst.
+static FRAGMENTS_LIMIT: RateLimit = RateLimit::new(60, 5);
 
 /// A bridge.
 #[derive(Debug)]
@@ -263,7 +267,7 @@ impl Ofproto {
     pub(crate) fn set_fragments(&self, fragments: FragHandling) {
         if fragments == FragHandling::Reassemble {
             let mode = openflow::print::frag_name(fragments);
-            tracing::warn!(target: "ofproto", "{}: unsupported fragment handling mode {mode}", self.name());
+            warn_rl!(&FRAGMENTS_LIMIT, target: "ofproto", "{}: unsupported fragment handling mode {mode}", self.name());
         } else if std::mem::replace(&mut self.state.write().fragments, fragments) != fragments {
             self.rebuild();
         }

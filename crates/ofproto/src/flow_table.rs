@@ -120,15 +120,30 @@ pub(crate) fn lead_to(actions: &[Action], group: u32) -> bool {
     group == GROUP_ANY || groups_of(actions).any(|id| id == group)
 }
 
-/// Whether an action sends to `port`, as `out_port` filters understand it: the port itself, not by way of a register.
+/// Whether an action sends to `port`, as `out_port` filters understand it.
 fn outputs_to(action: &Action, port: PortNo) -> bool {
     match action {
-        Action::Output { port: p, .. } | Action::OutputTrunc { port: p, .. } | Action::Enqueue { port: p, .. } => {
-            *p == port
-        }
-        Action::Controller(_) => port == PortNo::CONTROLLER,
         Action::Clone(inner) | Action::WriteActions(inner) => inner.iter().any(|a| outputs_to(a, port)),
-        _ => false,
+        _ => port_of(action) == Some(port),
+    }
+}
+
+/// The ports that actions send to, as `out_port` filters understand it.
+pub(crate) fn ports_of(actions: &[Action], each: &mut impl FnMut(PortNo)) {
+    for action in actions {
+        match action {
+            Action::Clone(inner) | Action::WriteActions(inner) => ports_of(inner, each),
+            _ => port_of(action).into_iter().for_each(&mut *each),
+        }
+    }
+}
+
+/// The port that an action names, not one by way of a register.
+fn port_of(action: &Action) -> Option<PortNo> {
+    match action {
+        Action::Output { port, .. } | Action::OutputTrunc { port, .. } | Action::Enqueue { port, .. } => Some(*port),
+        Action::Controller(_) => Some(PortNo::CONTROLLER),
+        _ => None,
     }
 }
 
@@ -175,7 +190,7 @@ impl Ofproto {
     pub(crate) fn finish_removal(&self, removed: &[Removed]) {
         if removed.iter().any(|r| r.rule.flags.send_flow_rem) {
             if let Some(switch) = self.switch() {
-                switch.revalidate();
+                switch.settle_removed();
             }
             self.send_flows_removed(removed);
         }

@@ -12,6 +12,7 @@ use openflow::meter::{
 };
 use openflow::{MeterCommand, MeterMod, OfpError};
 use std::sync::Arc;
+use vlog::{RateLimit, warn_rl};
 use xlate::Meter;
 
 /// What meters there can be: both units, bursts, statistics in any case, both kinds of bands.
@@ -24,6 +25,8 @@ pub(crate) const FEATURES: MeterFeatures = MeterFeatures {
     features: None,
 };
 
+/// Messages a minute that are logged, and in one burst.
+static LIMIT: RateLimit = RateLimit::new(60, 5);
 const FLAGS: u16 = flag::KBPS | flag::PKTPS | flag::BURST | flag::STATS;
 
 impl Ofproto {
@@ -58,7 +61,7 @@ impl Ofproto {
                 BelowChange::Set(below, old) => dpif.meter_set(below, &old),
             };
             if let Err(e) = undone {
-                tracing::warn!(target: "ofproto", "{}: a meter could not be set back: {e}", self.name());
+                warn_rl!(&LIMIT, target: "ofproto", "{}: a meter could not be set back: {e}", self.name());
             }
         }
     }
@@ -72,7 +75,7 @@ impl Ofproto {
     fn delete_below(&self, dpif: &dyn Dpif, gone: &[MeterId]) {
         for below in gone {
             if let Err(e) = dpif.meter_del(*below) {
-                tracing::warn!(target: "ofproto", "{}: a meter could not be deleted: {e}", self.name());
+                warn_rl!(&LIMIT, target: "ofproto", "{}: a meter could not be deleted: {e}", self.name());
             }
         }
     }

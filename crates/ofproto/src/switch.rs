@@ -1,6 +1,7 @@
 //! All bridges over one datapath.
 
 use crate::bridge::Ofproto;
+use crate::conn::Budget;
 use crate::features::{Ct, Features, Set};
 use crate::ipfix::{IpfixSettings, Worker};
 use crate::revalidate::{Change, Extent, State};
@@ -32,6 +33,7 @@ pub struct Switch {
     vlans_max: AtomicUsize,
     pub(crate) features: Features,
     bundle_idle_ms: AtomicU64,
+    pub(crate) bundle_budget: Arc<Budget>,
     tls: Arc<Tls>,
     pub(crate) ipfix: Worker,
 }
@@ -56,6 +58,7 @@ impl Switch {
             vlans_max: AtomicUsize::new(flow::extract::VLANS),
             features: Features::default(),
             bundle_idle_ms: AtomicU64::new(BUNDLE_IDLE_MS),
+            bundle_budget: Arc::default(),
             tls: Arc::default(),
             ipfix: Worker::default(),
         })
@@ -95,6 +98,11 @@ impl Switch {
     /// Sets it. (At least a second, says OpenFlow 1.4 section 6.9.)
     pub fn set_bundle_idle_ms(&self, ms: u64) {
         self.bundle_idle_ms.store(ms, Ordering::Relaxed);
+    }
+
+    /// Bytes that the OpenFlow bundles of all connections take.
+    pub fn bundle_bytes(&self) -> usize {
+        self.bundle_budget.taken()
     }
 
     /// VLAN tags that keys tell of.

@@ -1,5 +1,6 @@
 //! TLS over asynchronous streams.
 
+use crate::LOG_LIMIT;
 use crate::identity::Tls;
 use crate::verify::{EPROTO, Trust};
 use rustls::pki_types::ServerName;
@@ -7,6 +8,7 @@ use std::io;
 use std::net::IpAddr;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
+use vlog::warn_rl;
 
 /// A connection to a TLS server.
 pub type ConnectedStream<S> = tokio_rustls::client::TlsStream<S>;
@@ -46,7 +48,7 @@ pub(crate) fn server_name(address: IpAddr) -> ServerName<'static> {
 /// What becomes of a handshake.
 pub(crate) fn finish<T>(name: &str, trust: &Trust, done: io::Result<T>) -> io::Result<T> {
     let stream = done.map_err(|e| {
-        tracing::warn!(target: "stream_ssl", "{name}: TLS handshake failed: {e}");
+        warn_rl!(&LOG_LIMIT, target: "stream_ssl", "{name}: TLS handshake failed: {e}");
         // What the operating system says is said of any connection.
         if e.raw_os_error().is_some() { e } else { io::Error::from_raw_os_error(EPROTO) }
     })?;

@@ -1,5 +1,6 @@
 //! A configuration made ready: files read, keys and certificates parsed and checked against each other.
 
+use crate::LOG_LIMIT;
 use crate::config::{CaCert, Config};
 use crate::verify::{Bootstrap, Roots, Trust, Verifier};
 use parking_lot::Mutex;
@@ -13,6 +14,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use vlog::{err_rl, warn_rl};
 
 /// Why TLS cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -125,7 +127,7 @@ impl Tls {
                 Ok(fresh)
             }
             (Err(e), Some(before)) => {
-                tracing::warn!(target: "stream_ssl", "keeping the keys and certificates that were read before: {e}");
+                warn_rl!(&LOG_LIMIT, target: "stream_ssl", "keeping the keys and certificates that were read before: {e}");
                 Ok(Arc::clone(before))
             }
             (Err(e), None) => Err(e),
@@ -142,7 +144,7 @@ fn complete(config: &Config) -> Result<(), TlsError> {
     ];
     let mut result = Ok(());
     for (what, _) in given.into_iter().filter(|(_, given)| !given) {
-        tracing::error!(target: "stream_ssl", "{}", TlsError::Missing(what));
+        err_rl!(&LOG_LIMIT, target: "stream_ssl", "{}", TlsError::Missing(what));
         result = result.and(Err(TlsError::Missing(what)));
     }
     result

@@ -19,3 +19,6 @@ mod verify;
 pub use config::{CaCert, Config};
 pub use handshake::{AcceptedStream, ConnectedStream, accept, connect};
 pub use identity::{Tls, TlsError};
+
+/// Messages a minute that are logged, and in one burst: whoever can connect can cause as many as it likes.
+static LOG_LIMIT: vlog::RateLimit = vlog::RateLimit::new(60, 10);

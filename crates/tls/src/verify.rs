@@ -8,6 +8,7 @@
 //! shows must be of a CA (its subject is its own issuer), and is kept in the file. That connection is then closed, since its
 //! own certificate was not verified.
 
+use crate::LOG_LIMIT;
 use parking_lot::Mutex;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::WebPkiSupportedAlgorithms;
@@ -20,6 +21,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use vlog::{err_rl, info_rl};
 use webpki::{EndEntityCert, KeyUsage};
 
 /// Whom a connection trusts.
@@ -69,25 +71,25 @@ impl Bootstrap {
     fn finish(&self) -> io::Error {
         let protocol_error = || io::Error::from_raw_os_error(EPROTO);
         let Some(certificate) = self.shown.lock().take() else {
-            tracing::error!(target: "stream_ssl", "could not bootstrap CA cert: no certificate presented by peer");
+            err_rl!(&LOG_LIMIT, target: "stream_ssl", "could not bootstrap CA cert: no certificate presented by peer");
             return protocol_error();
         };
         // A CA's certificate may be of a version that others may not be: only its names are looked at.
         let name = webpki::anchor_from_trusted_cert(&certificate).map(|anchor| anchor.subject.as_ref().to_vec());
         let self_signed = name.as_ref().is_ok_and(|subject| issuer(&certificate) == Some(subject));
         if !self_signed {
-            tracing::error!(target: "stream_ssl", "could not bootstrap CA cert: CA cert is not self-signed");
+            err_rl!(&LOG_LIMIT, target: "stream_ssl", "could not bootstrap CA cert: CA cert is not self-signed");
             return protocol_error();
         }
         match create(&self.file, |file| file.write_all(pem(&certificate).as_bytes())) {
             Ok(()) => {
-                tracing::info!(target: "stream_ssl", "successfully bootstrapped CA cert to {}", self.file.display());
+                info_rl!(&LOG_LIMIT, target: "stream_ssl", "successfully bootstrapped CA cert to {}", self.file.display());
                 protocol_error()
             }
             // Another connection, or another process, was faster.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => protocol_error(),
             Err(e) => {
-                tracing::error!(target: "stream_ssl", "could not bootstrap CA cert: creating {} failed: {e}", self.file.display());
+                err_rl!(&LOG_LIMIT, target: "stream_ssl", "could not bootstrap CA cert: creating {} failed: {e}", self.file.display());
                 e
             }
         }

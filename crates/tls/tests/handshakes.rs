@@ -52,17 +52,23 @@ impl Authority {
     }
 }
 
+/// Serves one client on this thread.
+fn serve<T>(listener: &TcpListener, serve: impl AsyncFnOnce(tokio::net::TcpStream) -> T) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let (stream, _) = listener.accept().expect("a client");
+        stream.set_nonblocking(true).expect("sockets can be");
+        serve(tokio::net::TcpStream::from_std(stream).expect("a socket")).await
+    })
+}
+
 /// Whether the client got an answer from the server, and the server what the client said.
 fn talk(client: &Arc<Tls>, server: &Arc<Tls>) -> bool {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("it has one");
     let server = Arc::clone(server);
     let serving = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(async {
-            let (stream, _) = listener.accept().expect("a client");
-            stream.set_nonblocking(true).expect("sockets can be");
-            let stream = tokio::net::TcpStream::from_std(stream).expect("a socket");
+        serve(&listener, async |stream| {
             let mut stream = tls::accept(&server, "client", stream).await.ok()?;
             let mut bytes = [0; 5];
             stream.read_exact(&mut bytes).await.ok()?;
@@ -176,11 +182,7 @@ fn one_thread_reads_while_another_one_cannot_write() {
     let address = listener.local_addr().expect("it has one");
     // It says all that it has to say before it listens.
     let serving = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(async {
-            let (stream, _) = listener.accept().expect("a client");
-            stream.set_nonblocking(true).expect("sockets can be");
-            let stream = tokio::net::TcpStream::from_std(stream).expect("a socket");
+        serve(&listener, async |stream| {
             let mut stream = tls::accept(&server, "client", stream).await.expect("a handshake");
             let mut byte = [0];
             stream.read_exact(&mut byte).await.expect("the client writes");

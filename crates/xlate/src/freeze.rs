@@ -7,6 +7,9 @@
 //!
 //! The same remainder has the same number, as long as somebody holds it or did until lately: so a translation done again
 //! comes to the same actions, and stays a function of what it looks at.
+//!
+//! Remainders that wait for a controller have a share of their own: one that never answers costs others like it, and
+//! no packet that only comes back from the datapath.
 
 use crate::bits::Value;
 use crate::ct::connection_bits;
@@ -21,7 +24,7 @@ use flow::{Field, FlowKey, Loc, layout};
 use openflow::{Action, ControllerAction, GroupKind};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -29,8 +32,12 @@ use std::sync::Arc;
 const KEPT_MS: u64 = 10_000;
 /// The same where a controller may have the packet.
 const PAUSED_MS: u64 = 3_600_000;
-/// Remainders at most.
-const FROZEN_MAX: usize = if cfg!(test) { 1 << 10 } else { 1 << 20 };
+/// Remainders at most, those that wait for a controller aside, and what they may take, in bytes.
+const FROZEN_MAX: Share = Share { n: if cfg!(test) { 1 << 10 } else { 1 << 20 }, bytes: 1 << 30 };
+/// The same of those that wait for a controller: more of them than there are cached flows by default.
+const PAUSED_MAX: Share = Share { n: if cfg!(test) { 1 << 6 } else { 1 << 18 }, bytes: 256 << 20 };
+/// Remainders that are looked at for one that is not in use, when one has to give way.
+const TRIED_FOR_ROOM: usize = 16;
 /// Remainders that are looked at together for whether they are needed: translations wait meanwhile.
 const SWEPT_AT_ONCE: usize = 256;
 
@@ -111,12 +118,32 @@ struct Inner {
     by_hash: HashMap<u64, SmallVec<[u32; 1]>>,
     hasher: foldhash::fast::RandomState,
     last: u32,
+    /// Those that come back from the datapath, and those that a controller has, together.
+    taken: [Share; 2],
+    /// Those that a controller has, by when they were last used.
+    paused: BTreeMap<u64, u32>,
+    last_use: u64,
+}
+
+/// How many remainders, and about how many bytes they take.
+#[derive(Clone, Copy, Debug, Default)]
+struct Share {
+    n: usize,
+    bytes: usize,
+}
+
+impl Share {
+    fn has_room_for(self, bytes: usize, max: Self) -> bool {
+        self.n < max.n && self.bytes.saturating_add(bytes) <= max.bytes
+    }
 }
 
 #[derive(Debug)]
 struct Entry {
     kept: Arc<Kept>,
     hash: u64,
+    /// The key in `Inner::paused`, if a controller has it.
+    used: u64,
     /// Since when it is known that nobody holds it.
     idle: Option<Millis>,
 }
@@ -124,24 +151,21 @@ struct Entry {
 impl FrozenTable {
     /// The remainder of this number.
     pub fn get(&self, id: u32) -> Option<Arc<Kept>> {
-        let mut inner = self.0.lock();
-        let entry = inner.by_id.get_mut(&id)?;
-        entry.idle = None;
-        Some(Arc::clone(&entry.kept))
+        self.0.lock().touch(id)
     }
 
-    /// The number of this remainder; `None` if there are too many.
+    /// The number of this remainder; `None` if there are too many. Of those that a controller has, the one that was not used
+    /// for longest gives way to it.
     pub fn keep(&self, frozen: Frozen) -> Option<Arc<Kept>> {
         let mut inner = self.0.lock();
         let inner = &mut *inner;
         let hash = hash_of(&frozen, &inner.hasher);
         let ids = inner.by_hash.get(&hash).into_iter().flatten();
-        let same = ids.into_iter().find(|id| inner.by_id.get(id).is_some_and(|e| e.kept.frozen == frozen));
-        if let Some(entry) = same.and_then(|id| inner.by_id.get_mut(id)) {
-            entry.idle = None;
-            return Some(Arc::clone(&entry.kept));
+        let same = ids.copied().find(|id| inner.by_id.get(id).is_some_and(|e| e.kept.frozen == frozen));
+        if let Some(id) = same {
+            return inner.touch(id);
         }
-        if inner.by_id.len() >= FROZEN_MAX {
+        if !inner.has_room_for(&frozen) {
             return None;
         }
         loop {
@@ -150,10 +174,7 @@ impl FrozenTable {
                 break;
             }
         }
-        let kept = Arc::new(Kept { id: inner.last, frozen });
-        inner.by_hash.entry(hash).or_default().push(kept.id);
-        inner.by_id.insert(kept.id, Entry { kept: Arc::clone(&kept), hash, idle: None });
-        Some(kept)
+        Some(inner.insert(frozen, hash))
     }
 
     /// Forgets what nobody has held for [`KEPT_MS`], or [`PAUSED_MS`]. To be called now and then.
@@ -179,6 +200,75 @@ impl FrozenTable {
 }
 
 impl Inner {
+    /// The remainder of this number, which is in use.
+    fn touch(&mut self, id: u32) -> Option<Arc<Kept>> {
+        let entry = self.by_id.get_mut(&id)?;
+        entry.idle = None;
+        if entry.kept.frozen.paused {
+            self.last_use += 1;
+            self.paused.remove(&entry.used);
+            self.paused.insert(self.last_use, id);
+            entry.used = self.last_use;
+        }
+        Some(Arc::clone(&entry.kept))
+    }
+
+    /// Adds a remainder under the number `last`, which is free.
+    fn insert(&mut self, frozen: Frozen, hash: u64) -> Arc<Kept> {
+        let share = &mut self.taken[usize::from(frozen.paused)];
+        share.n += 1;
+        share.bytes += frozen.bytes();
+        let kept = Arc::new(Kept { id: self.last, frozen });
+        self.by_hash.entry(hash).or_default().push(kept.id);
+        self.by_id.insert(kept.id, Entry { kept: Arc::clone(&kept), hash, used: 0, idle: None });
+        _ = self.touch(kept.id);
+        kept
+    }
+
+    fn remove(&mut self, id: u32) -> Option<Arc<Kept>> {
+        let Entry { kept, hash, used, .. } = self.by_id.remove(&id)?;
+        if let Some(ids) = self.by_hash.get_mut(&hash) {
+            ids.retain(|other| *other != id);
+            if ids.is_empty() {
+                self.by_hash.remove(&hash);
+            }
+        }
+        if kept.frozen.paused {
+            self.paused.remove(&used);
+        }
+        let share = &mut self.taken[usize::from(kept.frozen.paused)];
+        share.n -= 1;
+        share.bytes -= kept.frozen.bytes();
+        Some(kept)
+    }
+
+    /// Whether there is room for one more, if need be in the place of others that wait for a controller as it does.
+    fn has_room_for(&mut self, frozen: &Frozen) -> bool {
+        let bytes = frozen.bytes();
+        if !frozen.paused {
+            return self.taken[0].has_room_for(bytes, FROZEN_MAX);
+        }
+        for _ in 0..TRIED_FOR_ROOM {
+            if self.taken[1].has_room_for(bytes, PAUSED_MAX) {
+                return true;
+            }
+            let Some(id) = self.paused.first_key_value().map(|(_, id)| *id) else { break };
+            // A cached flow that gives out the number goes on doing so.
+            let in_use = self.by_id.get(&id).is_some_and(|entry| Arc::strong_count(&entry.kept) > 1);
+            if in_use {
+                _ = self.touch(id);
+            } else {
+                base::coverage!(xlate_paused_evicted);
+                self.remove(id);
+            }
+        }
+        let room = self.taken[1].has_room_for(bytes, PAUSED_MAX);
+        if !room {
+            base::coverage!(xlate_paused_refused);
+        }
+        room
+    }
+
     /// Takes a remainder out that nobody has held for long.
     fn forget(&mut self, id: u32, now: Millis) -> Option<Arc<Kept>> {
         let entry = self.by_id.get_mut(&id)?;
@@ -191,14 +281,19 @@ impl Inner {
         if now.since(since) < long {
             return None;
         }
-        let entry = self.by_id.remove(&id)?;
-        if let Some(ids) = self.by_hash.get_mut(&entry.hash) {
-            ids.retain(|other| *other != id);
-            if ids.is_empty() {
-                self.by_hash.remove(&entry.hash);
-            }
-        }
-        Some(entry.kept)
+        self.remove(id)
+    }
+}
+
+impl Frozen {
+    /// About how much memory it takes, what it shares with rules aside.
+    fn bytes(&self) -> usize {
+        size_of::<Entry>()
+            + size_of::<Kept>()
+            + self.words.len() * size_of::<WrittenWord>()
+            + self.stack.len() * size_of::<Value>()
+            + self.lists.len() * size_of::<FrozenList>()
+            + self.action_set.len() * size_of::<Action>()
     }
 }
 
@@ -465,20 +560,62 @@ mod tests {
     #[test]
     fn what_finds_no_room_leaves_nothing_behind() {
         let table = FrozenTable::default();
-        for value in 0..2 * FROZEN_MAX as u64 {
-            assert_eq!(table.keep(frozen(1, value)).is_some(), value < FROZEN_MAX as u64);
+        for value in 0..2 * FROZEN_MAX.n as u64 {
+            assert_eq!(table.keep(frozen(1, value)).is_some(), value < FROZEN_MAX.n as u64);
         }
         assert!(table.keep(frozen(1, 0)).is_some(), "it is there");
-        assert_eq!(table.0.lock().by_hash.len(), FROZEN_MAX);
+        assert_eq!(table.0.lock().by_hash.len(), FROZEN_MAX.n);
         table.sweep(Millis(0));
         table.sweep(Millis(KEPT_MS));
-        assert!(table.is_empty() && table.0.lock().by_hash.is_empty());
+        let inner = table.0.lock();
+        assert!(inner.by_id.is_empty() && inner.by_hash.is_empty() && inner.taken[0].bytes == 0);
+    }
+
+    #[test]
+    fn a_controller_that_never_answers_costs_others_like_it_alone() {
+        let paused = |value| Frozen { paused: true, ..frozen(1, value) };
+        let max = PAUSED_MAX.n as u64;
+        let table = FrozenTable::default();
+        let held = table.keep(paused(0)).expect("room");
+        let ids: Vec<u32> = (1..max).map(|value| table.keep(paused(value)).expect("room").id).collect();
+        assert_eq!(table.get(ids[0]).map(|kept| kept.id), Some(ids[0]), "and is used last");
+        let more: Vec<u32> = (max..2 * max - 2).map(|value| table.keep(paused(value)).expect("room").id).collect();
+        assert_eq!(table.len(), PAUSED_MAX.n);
+        // A cached flow holds the first.
+        assert!(table.get(held.id).is_some() && table.get(ids[0]).is_some());
+        assert!(ids[1..].iter().all(|id| table.get(*id).is_none()), "the oldest give way");
+        assert!(more.iter().all(|id| table.get(*id).is_some()));
+        // There is room for what only comes back from the datapath.
+        assert!((0..FROZEN_MAX.n as u64).all(|value| table.keep(frozen(1, value)).is_some()));
+        // If all are held, none gives way.
+        let all: Vec<_> = (0..max).filter_map(|value| table.keep(paused(value))).collect();
+        assert_eq!(all.len(), PAUSED_MAX.n);
+        assert!(table.keep(paused(3 * max)).is_none());
+        drop((all, held));
+        assert!(table.keep(paused(3 * max)).is_some());
+        table.sweep(Millis(0));
+        table.sweep(Millis(PAUSED_MS));
+        let inner = table.0.lock();
+        assert!(inner.by_id.is_empty() && inner.paused.is_empty());
+        assert!(inner.taken.iter().all(|share| (share.n, share.bytes) == (0, 0)));
+    }
+
+    #[test]
+    fn long_remainders_are_fewer() {
+        let long = |value| Frozen { paused: true, stack: vec![Value::default(); 1 << 17], ..frozen(1, value) };
+        let each = long(0).bytes();
+        let table = FrozenTable::default();
+        for value in 0..40 {
+            assert!(table.keep(long(value)).is_some());
+        }
+        let taken = table.0.lock().taken[1];
+        assert!(taken.bytes <= PAUSED_MAX.bytes && taken.n == (PAUSED_MAX.bytes / each).min(40));
     }
 
     #[test]
     fn remainders_of_flows_that_differ_in_a_number_are_told_apart_by_hash() {
         let table = FrozenTable::default();
-        for port in 0..FROZEN_MAX as u32 {
+        for port in 0..FROZEN_MAX.n as u32 {
             let output = Action::Output { port: PortNo(port), max_len: 0 };
             let mut frozen = frozen(1, 5);
             frozen.lists[0].actions = [Action::PopVlan, output].into();

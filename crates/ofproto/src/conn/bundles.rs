@@ -1,7 +1,8 @@
 //! Bundles of a connection: messages that are kept until all of them are carried out at once, or forgotten (OpenFlow 1.4
 //! section 6.9). A state machine without sockets, by the time that it is told; [`super::bundling`] joins it to connections.
 //!
-//! Messages are kept as the bytes that came: decoded, they would take more than ten times as much.
+//! Messages are kept as the bytes that came: decoded, they would take more than ten times as much. What all connections of a
+//! switch keep together is held to a [`Budget`], whoever they are, until it is carried out.
 
 use base::Millis;
 use openflow::OfpError;
@@ -9,11 +10,15 @@ use openflow::bundle::flag;
 use openflow::bundle_features::{self, BundleFeatures, BundleFeaturesRequest};
 use openflow::message::Options;
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bundles that a connection may have open.
 pub(super) const BUNDLES_MAX: usize = 1024;
 /// Bytes that a connection's bundles may take together: some millions of flow modifications.
 pub(super) const BYTES_MAX: usize = 512 << 20;
+/// The same of all connections of a switch.
+const BUDGET: usize = 1 << 30;
 /// Bytes that a message takes beside its own.
 const OVERHEAD: usize = size_of::<Kept>() + 16;
 
@@ -22,6 +27,63 @@ const OVERHEAD: usize = size_of::<Kept>() + 16;
 pub(crate) struct Bundles {
     open: HashMap<u32, Bundle>,
     bytes: usize,
+    budget: Arc<Budget>,
+}
+
+/// What the bundles of many connections take together.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    taken: AtomicUsize,
+    max: usize,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { taken: AtomicUsize::new(0), max: BUDGET }
+    }
+}
+
+impl Budget {
+    /// Bytes that are taken.
+    pub(crate) fn taken(&self) -> usize {
+        self.taken.load(Ordering::Relaxed)
+    }
+}
+
+/// A part of a budget, given back when it is dropped.
+#[derive(Debug)]
+struct Room {
+    bytes: usize,
+    budget: Arc<Budget>,
+}
+
+impl Room {
+    /// Takes so much more, if it is there.
+    fn grow(&mut self, bytes: usize) -> bool {
+        let Budget { taken, max } = &*self.budget;
+        let grown = |taken: usize| taken.checked_add(bytes).filter(|sum| sum <= max);
+        let there = taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown).is_ok();
+        if there {
+            self.bytes += bytes;
+        } else {
+            base::coverage!(ofproto_bundles_full);
+        }
+        there
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.budget.taken.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// The messages of a bundle that is to be carried out.
+#[derive(Debug)]
+pub(crate) struct Messages {
+    pub(crate) messages: Vec<Kept>,
+    /// What they take is taken until they are gone.
+    _room: Room,
 }
 
 /// One of them.
@@ -30,7 +92,7 @@ struct Bundle {
     flags: u16,
     closed: bool,
     messages: Vec<Kept>,
-    bytes: usize,
+    room: Room,
     /// When something was last done to it.
     used: Millis,
     /// The message that opened it, for the error that tells of its end.
@@ -49,17 +111,23 @@ pub(crate) struct Kept {
 }
 
 impl Bundles {
+    /// Those of a connection, which are held to this budget.
+    pub(crate) fn new(budget: Arc<Budget>) -> Self {
+        Self { budget, ..Self::default() }
+    }
+
     fn insert(&mut self, id: u32, flags: u16, now: Millis, opened_by: &[u8]) -> Result<&mut Bundle, OfpError> {
         if flags & !(flag::ATOMIC | flag::ORDERED) != 0 {
             return Err(OfpError::BfcBadFlags);
         }
-        if self.open.len() >= BUNDLES_MAX {
+        let opened_by: Box<[u8]> = opened_by.into();
+        let bytes = opened_by.len() + OVERHEAD;
+        let mut room = Room { bytes: 0, budget: Arc::clone(&self.budget) };
+        if self.open.len() >= BUNDLES_MAX || self.bytes.saturating_add(bytes) > BYTES_MAX || !room.grow(bytes) {
             return Err(OfpError::BfcOutOfBundles);
         }
-        let opened_by: Box<[u8]> = opened_by.into();
-        let bytes = opened_by.len();
         self.bytes += bytes;
-        let bundle = Bundle { flags, closed: false, messages: Vec::new(), bytes, used: now, opened_by };
+        let bundle = Bundle { flags, closed: false, messages: Vec::new(), room, used: now, opened_by };
         Ok(self.open.entry(id).insert_entry(bundle).into_mut())
     }
 
@@ -70,7 +138,7 @@ impl Bundles {
 
     fn remove(&mut self, id: u32) -> Option<Bundle> {
         let bundle = self.open.remove(&id)?;
-        self.bytes -= bundle.bytes;
+        self.bytes = self.bytes.saturating_sub(bundle.room.bytes);
         Some(bundle)
     }
 
@@ -105,9 +173,9 @@ impl Bundles {
     /// Takes a bundle out, to be carried out.
     ///
     /// Errors: `OFPBFC_BAD_ID`; with `OFPBFC_BAD_FLAGS`, it is gone.
-    pub(crate) fn take(&mut self, id: u32, flags: u16) -> Result<Vec<Kept>, OfpError> {
-        let bundle = self.remove(id).ok_or(OfpError::BfcBadId)?;
-        if bundle.flags == flags { Ok(bundle.messages) } else { Err(OfpError::BfcBadFlags) }
+    pub(crate) fn take(&mut self, id: u32, flags: u16) -> Result<Messages, OfpError> {
+        let Bundle { messages, room, flags: opened_with, .. } = self.remove(id).ok_or(OfpError::BfcBadId)?;
+        if opened_with == flags { Ok(Messages { messages, _room: room }) } else { Err(OfpError::BfcBadFlags) }
     }
 
     /// Forgets a bundle.
@@ -134,12 +202,18 @@ impl Bundles {
         if self.bytes.saturating_add(bytes) > BYTES_MAX {
             return Err(OfpError::BfcMsgTooMany);
         }
-        if !self.open.contains_key(&id) {
+        let is_new = !self.open.contains_key(&id);
+        if is_new {
             self.insert(id, flags, now, &message.bytes)?;
         }
-        self.bytes += bytes;
         let bundle = self.open.get_mut(&id).ok_or(OfpError::BfcBadId)?;
-        bundle.bytes += bytes;
+        if !bundle.room.grow(bytes) {
+            if is_new {
+                self.remove(id);
+            }
+            return Err(OfpError::BfcMsgTooMany);
+        }
+        self.bytes += bytes;
         bundle.used = now;
         bundle.messages.push(message);
         Ok(())
@@ -174,8 +248,8 @@ mod tests {
         Kept { bytes: vec![0; len].into(), options: Options::default(), modifies_flows: true }
     }
 
-    fn n_kept(bundle: Result<Vec<Kept>, OfpError>) -> Result<usize, OfpError> {
-        bundle.map(|messages| messages.len())
+    fn n_kept(bundle: Result<Messages, OfpError>) -> Result<usize, OfpError> {
+        bundle.map(|bundle| bundle.messages.len())
     }
 
     #[test]
@@ -237,6 +311,25 @@ mod tests {
         // What is there stays, and others end.
         assert_eq!(b.discard(7), Ok(()));
         assert_eq!(b.open(5000, 0, Millis(0), b"open"), Ok(()));
+    }
+
+    #[test]
+    fn connections_share_a_budget() {
+        let budget = Arc::new(Budget { taken: AtomicUsize::new(0), max: 1000 + 4 * OVERHEAD });
+        let [mut greedy, mut other] = [(); 2].map(|()| Bundles::new(Arc::clone(&budget)));
+        let add = |b: &mut Bundles, id, len| b.add((id, FLAGS), kept(len), Millis(0));
+        assert_eq!(add(&mut greedy, 1, 450), Ok(()), "which opens it too");
+        assert_eq!(other.open(1, FLAGS, Millis(0), &[0; 80]), Ok(()));
+        assert_eq!(add(&mut other, 1, 30), Err(OfpError::BfcMsgTooMany));
+        assert_eq!(add(&mut other, 2, 30), Err(OfpError::BfcOutOfBundles));
+        assert_eq!(add(&mut other, 1, 20), Ok(()));
+        // What is being carried out is still there.
+        let taken = greedy.take(1, FLAGS).expect("a bundle");
+        assert_eq!((greedy.bytes, add(&mut other, 1, 30)), (0, Err(OfpError::BfcMsgTooMany)));
+        drop(taken);
+        assert_eq!(add(&mut other, 1, 30), Ok(()));
+        drop((greedy, other));
+        assert_eq!(budget.taken(), 0);
     }
 
     #[test]

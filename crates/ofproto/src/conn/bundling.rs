@@ -6,7 +6,7 @@
 //! checked in their turn, and done behind the change of tables: if a device refuses one of them then, that is told, and the
 //! tables stay changed.
 
-use super::bundles::Kept;
+use super::bundles::{Kept, Messages};
 use super::forward::GroupChange;
 use super::peer::{Peer, Unfinished};
 use crate::bridge::Ofproto;
@@ -39,7 +39,7 @@ struct Rest {
 /// A bundle that takes its time, to be carried out beside what other connections ask for.
 #[derive(Debug)]
 pub(crate) struct Commit {
-    messages: Vec<Kept>,
+    bundle: Messages,
     version: Version,
     bundle_id: u32,
     /// The message that asks for it.
@@ -74,14 +74,15 @@ impl Ofproto {
             BundleStep::Open => bundles.open(bundle_id, flags, self.now(), bytes)?,
             BundleStep::Close => bundles.close(bundle_id, flags, self.now())?,
             BundleStep::Commit => {
-                let messages = bundles.take(bundle_id, flags)?;
+                let bundle = bundles.take(bundle_id, flags)?;
                 drop(bundles);
+                let messages = &bundle.messages;
                 if messages.len() > SHORT && messages.iter().all(|kept| kept.modifies_flows) {
-                    let commit = Commit { messages, version, bundle_id, request: bytes.into() };
+                    let commit = Commit { bundle, version, bundle_id, request: bytes.into() };
                     *peer.unfinished.lock() = Some(Unfinished::Bundle(Box::new(commit)));
                     return Ok(());
                 }
-                self.commit_bundle(peer, version, &messages)?;
+                self.commit_bundle(peer, version, messages)?;
             }
             BundleStep::Discard => bundles.discard(bundle_id)?,
         }
@@ -91,8 +92,8 @@ impl Ofproto {
 
     /// Carries out a bundle that was put off, and answers.
     pub(super) fn finish_commit(&self, peer: &Peer, commit: &Commit) {
-        let Commit { messages, version, bundle_id, request } = commit;
-        match self.commit_bundle(peer, *version, messages) {
+        let Commit { bundle, version, bundle_id, request } = commit;
+        match self.commit_bundle(peer, *version, &bundle.messages) {
             Ok(()) => bundle_done(peer, openflow::types::xid(request), BundleStep::Commit, *bundle_id),
             Err(error) => self.send_error(peer, error, request),
         }

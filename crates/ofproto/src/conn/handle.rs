@@ -2,6 +2,7 @@
 
 use super::asynchronous::port_desc;
 use super::peer::{Peer, Unfinished};
+use super::stats::{Statistics, counts_packets};
 use super::table_features::ACTIONS10;
 use crate::bridge::{OfPort, Ofproto, PortChange};
 use crate::flow_change::Requester;
@@ -20,7 +21,7 @@ use openflow::switch::{Features, SwitchConfig, capability};
 use openflow::{Limits, OfpError, Version, check, check_tables};
 use packet::Packet;
 use std::sync::Arc;
-use vlog::{RateLimit, info_rl};
+use vlog::{RateLimit, info_rl, warn_rl};
 use xlate::{Groups, Meters, Start};
 
 /// Flow tables that a switch tells of: 0 to 253. (Table 254 is internal, as in Open vSwitch.)
@@ -70,24 +71,39 @@ impl Ofproto {
     /// Does the next bit of what is left of a request that [`Ofproto::handle`] was given. Whether there is more.
     pub(crate) fn finish_some(&self, peer: &Peer) -> bool {
         let mut unfinished = peer.unfinished.lock();
-        match unfinished.as_mut() {
+        let more = match unfinished.as_mut() {
             None => false,
-            Some(Unfinished::Flows(answer)) => {
-                let more = self.go_on_answering(peer, answer);
-                if !more {
-                    *unfinished = None;
-                }
-                more
-            }
-            Some(Unfinished::Bundle(_)) => {
-                let taken = unfinished.take();
+            Some(Unfinished::Flows(answer)) => self.go_on_answering(peer, answer),
+            Some(Unfinished::Monitors(answer)) => self.go_on_dumping(peer, answer),
+            Some(_) => {
+                let work = unfinished.take();
                 drop(unfinished);
-                if let Some(Unfinished::Bundle(commit)) = taken {
-                    self.finish_commit(peer, &commit);
+                match work {
+                    Some(Unfinished::Bundle(commit)) => self.finish_commit(peer, &commit),
+                    Some(Unfinished::Barrier(xid)) => self.barrier(peer, xid),
+                    Some(Unfinished::Stats(request)) => self.finish_stats(peer, *request),
+                    _ => {}
                 }
-                false
+                return peer.unfinished.lock().is_some();
             }
+        };
+        if !more {
+            *unfinished = None;
         }
+        more
+    }
+
+    /// Answers a barrier when what came before it has been carried out: in the cached flows too.
+    fn barrier(&self, peer: &Peer, xid: u32) {
+        if let Some(switch) = self.switch() {
+            switch.pass(crate::Extent::Changes);
+        }
+        peer.send(xid, &Message::BarrierReply);
+    }
+
+    /// Whether so much is cached that bringing its statistics to the flows, or changes to it, would hold up others.
+    fn has_much_cached(&self) -> bool {
+        self.switch().is_some_and(|switch| !switch.has_few_flows())
     }
 
     fn dispatch(
@@ -109,11 +125,14 @@ impl Ofproto {
                 self.update_miss_to_controller();
             }
             Message::BarrierRequest => {
-                // What came before it has been carried out: in the cached flows too.
-                if let Some(switch) = self.switch() {
-                    switch.pass(crate::Extent::Changes);
+                let settled = self.switch().is_none_or(|switch| switch.is_settled());
+                if settled {
+                    peer.send(xid, &Message::BarrierReply);
+                } else if self.has_much_cached() {
+                    *peer.unfinished.lock() = Some(Unfinished::Barrier(xid));
+                } else {
+                    self.barrier(peer, xid);
                 }
-                peer.send(xid, &Message::BarrierReply);
             }
             Message::PacketOut(out) => {
                 writable(peer)?;
@@ -190,8 +209,13 @@ impl Ofproto {
             }
             Message::StatsRequest { more, body } => {
                 let whole = peer.parts.lock().add((xid, more), body, bytes, self.now())?;
-                if let Some(body) = whole {
-                    self.stats(peer, version, xid, body)?;
+                match whole {
+                    Some(body) if counts_packets(&body) && self.has_much_cached() => {
+                        let request = Statistics { version, xid, body, request: bytes.into() };
+                        *peer.unfinished.lock() = Some(Unfinished::Stats(Box::new(request)));
+                    }
+                    Some(body) => self.stats(peer, version, xid, body)?,
+                    None => {}
                 }
             }
             Message::FlowMonitorCancel(id) => peer.cancel_monitor(id)?,
@@ -364,7 +388,7 @@ impl Ofproto {
             && let Some(device) = &port.spec.device
             && let Err(e) = device.set_up(!new.down)
         {
-            tracing::warn!(target: "ofproto", "{}: {e}", self.name());
+            warn_rl!(&ERROR_LIMIT, target: "ofproto", "{}: {e}", self.name());
             return Err(OfpError::PmfcEperm);
         }
         if new != port.config

@@ -9,10 +9,10 @@
 //! - [`errors`]: errors are counted;
 //! - [`controllers`]: what controllers are told of each other;
 //! - [`forward`]: changes of groups and meters that others hear of;
-//! - [`monitors`]: who hears of which changes of flows, [`monitoring`]: on connections;
+//! - [`monitors`]: who hears of which changes of flows, [`watches`]: found by flow, [`monitoring`]: on connections;
 //! - [`asynchronous`]: packet-ins, flow-removed and port-status messages;
 //! - [`failopen`]: what a bridge does without its controllers; [`inband`]: how it reaches them through itself;
-//! - [`service`]: listeners, active connections.
+//! - [`service`]: listeners, active connections; [`guests`]: who connects to listeners.
 //!
 //! Messages are handled on the control thread, one after the other, and connections in turns. What takes long does not
 //! keep the others from theirs: flow statistics are told message by message, as they are read, and a bundle of many
@@ -26,6 +26,7 @@ mod controllers;
 mod errors;
 mod failopen;
 mod forward;
+pub(crate) mod guests;
 mod handle;
 pub mod inband;
 mod limits;
@@ -39,7 +40,9 @@ pub mod remote;
 pub mod service;
 mod stats;
 mod table_features;
+mod watches;
 
+pub(crate) use bundles::Budget;
 use failopen::FailOpen;
 pub(crate) use handle::N_TABLES_SHOWN;
 use parking_lot::RwLock;

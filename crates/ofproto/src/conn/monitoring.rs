@@ -1,10 +1,11 @@
 //! Flow monitors on connections: requests for them, and what transactions tell them.
 //!
 //! What a monitor is told at first, what it is told from then on, and what it is told after a pause leave nothing out and
-//! tell nothing twice: each begins while the bridge's tables cannot change, as the lock of `Ofproto::writer` is held.
+//! tell nothing twice: each begins while the bridge's tables cannot change, as the lock of `Ofproto::writer` is held. What
+//! there is to tell a new monitor is told in turns with other connections.
 
-use super::monitors::Monitors;
-use super::peer::Peer;
+use super::monitors::{Dump, Monitors};
+use super::peer::{Peer, Unfinished};
 use crate::bridge::Ofproto;
 use crate::flow_change::FlowChange;
 use crate::flow_table::Criteria;
@@ -14,21 +15,35 @@ use openflow::monitor::{FlowMonitorRequest, FlowUpdate};
 use openflow::multipart::{Entry, ReplyWriter};
 use openflow::types::Kind;
 use openflow::{OfpError, Version};
+use std::sync::Arc;
+use xlate::Rule;
 
 /// Bytes of updates queued to a connection above which it is paused.
 const UPDATE_BYTES_MAX: usize = 128 << 10;
+/// Flows that are looked at for a new monitor, and changes that are told of behind that, before others have their turn.
+const AT_ONCE: usize = if cfg!(test) { 2 } else { 256 };
+
+/// What new monitors are told of the flows that there are: those that are left, and the message that they go into.
+#[derive(Debug)]
+pub(crate) struct MonitorAnswer {
+    dump: Dump,
+    rules: std::vec::IntoIter<Arc<Rule>>,
+    /// Until the last message is sent.
+    reply: Option<ReplyWriter>,
+}
 
 impl Ofproto {
-    /// Sets up, changes and ends monitors of a connection, and answers with the flows that are there.
+    /// Sets up, changes and ends monitors of a connection. What is left to do is to answer with the flows that are there.
     ///
     /// Errors: `OFPMOFC_MONITOR_EXISTS`, `OFPMOFC_UNKNOWN_MONITOR`; `OFPBRC_EPERM` for too many.
     pub(super) fn monitor_flows(
         &self,
         peer: &Peer,
         (version, xid): (Version, u32),
-        requests: Vec<FlowMonitorRequest>,
+        mut requests: Vec<FlowMonitorRequest>,
     ) -> Result<(), OfpError> {
-        let mut reply = ReplyWriter::new(version, xid, Kind::FlowMonitorReply).ok_or(OfpError::BrcBadStat)?;
+        requests.iter_mut().try_for_each(|request| self.place_options(&mut request.matching))?;
+        let reply = ReplyWriter::new(version, xid, Kind::FlowMonitorReply).ok_or(OfpError::BrcBadStat)?;
         let (dump, rules) = {
             let _writer = self.writer.lock();
             let mut monitors = peer.monitors.lock();
@@ -37,14 +52,41 @@ impl Ofproto {
             let rules = if dump.is_empty() { Vec::new() } else { self.collect_in(&Criteria::any(), LATEST) };
             (dump, rules)
         };
-        for rule in rules {
-            if let Some(full) = dump.tell(&rule).and_then(|update| reply.push(&Entry::FlowUpdate(&update))) {
-                peer.send_bytes(full);
-            }
-        }
-        peer.send_bytes(reply.finish());
-        peer.go_on_monitoring();
+        let answer = MonitorAnswer { dump, rules: rules.into_iter(), reply: Some(reply) };
+        *peer.unfinished.lock() = Some(Unfinished::Monitors(Box::new(answer)));
         Ok(())
+    }
+
+    /// Tells new monitors of some of the flows that there are, or of changes that had to wait for the end of that. Whether
+    /// there is more.
+    pub(super) fn go_on_dumping(&self, peer: &Peer, answer: &mut MonitorAnswer) -> bool {
+        let MonitorAnswer { dump, rules, reply } = answer;
+        if let Some(writer) = reply {
+            for rule in rules.by_ref().take(AT_ONCE) {
+                let update = dump.tell(&rule).map(|update| self.with_options(update));
+                if let Some(full) = update.and_then(|update| writer.push(&Entry::FlowUpdate(&update))) {
+                    peer.send_bytes(full);
+                }
+            }
+            if rules.len() > 0 {
+                return true;
+            }
+            peer.send_bytes(reply.take().map(ReplyWriter::finish).unwrap_or_default());
+        }
+        let more = self.go_on_monitoring(peer, AT_ONCE);
+        if !more {
+            // It could not end while this went on.
+            self.resume_monitors(peer);
+        }
+        more
+    }
+
+    /// An update as it is told of: with the tunnel options that the flow matches.
+    fn with_options(&self, mut update: FlowUpdate) -> FlowUpdate {
+        if let FlowUpdate::Flow(flow) = &mut update {
+            self.tell_options(&mut flow.matching);
+        }
+        update
     }
 
     /// Whether somebody hears of changes of flows.
@@ -60,7 +102,12 @@ impl Ofproto {
             if !peer.is_watching() {
                 return;
             }
-            peer.tell(&mut peer.monitors.lock(), changes, version);
+            let mut monitors = peer.monitors.lock();
+            if !monitors.keep_waiting(changes, version) {
+                self.tell_peer(peer, &mut monitors, changes, version);
+            } else if monitors.is_overdue() {
+                peer.hurry();
+            }
         });
     }
 
@@ -69,7 +116,7 @@ impl Ofproto {
         let (dump, mut rules) = {
             let _writer = self.writer.lock();
             let mut monitors = peer.monitors.lock();
-            if !monitors.is_paused() || peer.monitored_bytes() > 0 {
+            if !monitors.is_paused() || monitors.is_dumping() || peer.monitored_bytes() > 0 {
                 return;
             }
             let dump = monitors.resume();
@@ -77,13 +124,38 @@ impl Ofproto {
             (dump, self.collect_in(&Criteria::any(), LATEST))
         };
         base::coverage!(ofmonitor_resume);
+        rules.retain(|rule| dump.concerns(rule));
         // In the order in which they came.
         rules.sort_by_key(|rule| rule.versions.added());
         let mut updates = Updates::new(peer, Peer::send_bytes);
-        rules.iter().filter_map(|rule| dump.tell(rule)).for_each(|update| updates.push(&update));
+        rules.iter().filter_map(|rule| dump.tell(rule)).for_each(|update| updates.push(&self.with_options(update)));
         updates.finish();
         peer.send_mark(FlowUpdate::Resumed);
-        peer.go_on_monitoring();
+        self.go_on_monitoring(peer, usize::MAX);
+    }
+
+    /// Tells the monitors of a connection of the changes that led to this version of the tables, and has them pause if that
+    /// is too much.
+    fn tell_peer(&self, peer: &Peer, monitors: &mut Monitors, changes: &[FlowChange], version: u64) {
+        let mut updates = Updates::new(peer, Peer::send_monitored);
+        monitors.tell(changes, peer.id(), |update| updates.push(&self.with_options(update)));
+        updates.finish();
+        if !monitors.is_paused() && peer.monitored_bytes() > UPDATE_BYTES_MAX {
+            peer.pause(monitors, version);
+        }
+    }
+
+    /// Tells the monitors what happened while they were told of all flows, until that was at least `most` changes. Whether
+    /// there is more.
+    fn go_on_monitoring(&self, peer: &Peer, most: usize) -> bool {
+        let mut told = 0;
+        while told < most {
+            let mut monitors = peer.monitors.lock();
+            let Some((changes, version)) = monitors.go_on() else { return false };
+            self.tell_peer(peer, &mut monitors, &changes, version);
+            told += changes.len();
+        }
+        true
     }
 }
 
@@ -126,24 +198,6 @@ impl Peer {
         monitors.cancel(id)?;
         self.set_watching(&monitors);
         Ok(())
-    }
-
-    /// Tells the monitors of the changes that led to this version of the tables, and has them pause if that is too much.
-    fn tell(&self, monitors: &mut Monitors, changes: &[FlowChange], version: u64) {
-        let mut updates = Updates::new(self, Self::send_monitored);
-        monitors.tell(changes, version, self.id(), |update| updates.push(&update));
-        updates.finish();
-        if !monitors.is_paused() && self.monitored_bytes() > UPDATE_BYTES_MAX {
-            self.pause(monitors, version);
-        }
-    }
-
-    /// Tells the monitors what happened while they were told of all flows.
-    fn go_on_monitoring(&self) {
-        let mut monitors = self.monitors.lock();
-        for (changes, version) in monitors.go_on() {
-            self.tell(&mut monitors, &changes, version);
-        }
     }
 
     fn pause(&self, monitors: &mut Monitors, version: u64) {

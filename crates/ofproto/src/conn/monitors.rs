@@ -5,31 +5,37 @@
 //! ([`Monitors::tell`]), one after the other; it says what to send. [`super::monitoring`] joins it to connections.
 //!
 //! To tell of all flows that there are takes its time, so nobody who changes flows waits for it: a [`Dump`] is what there is
-//! to tell with, and changes are kept until it is over ([`Monitors::go_on`]).
+//! to tell with, and changes are kept until it is over ([`Monitors::go_on`]). There is one dump at a time.
 //!
 //! A connection that does not take what it is told is *paused*: from then on it hears only of the end of flows that it knows,
 //! so that no more than these can be queued. When its queue is empty, [`Monitors::resume`] tells what came or changed
 //! meanwhile, as it is by then. What that rests on is the version of the tables in which the pause began: flows that are
 //! older are known, and so are those in their place, which are noted one by one while the pause lasts.
 
+use super::watches::Watches;
 use crate::flow_change::{FlowChange, Requester, What};
-use crate::flow_table::{lead_to, output_to};
 use openflow::monitor::{FlowEvent, FlowMonitorRequest, FlowUpdate, MonitorCommand, MonitoredFlow, flag};
 use openflow::{Action, OfpError};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use xlate::Rule;
 
-/// Monitors that a connection may have: each is looked at for each change.
+/// Monitors that a connection may have.
 pub(crate) const MONITORS_MAX: usize = 4096;
+/// Changes that wait for the end of a dump, from which on it goes on whether what it tells is read or not: what waits takes
+/// no end of memory, a dump does.
+const WAITING_MAX: usize = if cfg!(test) { 4 } else { 1 << 16 };
 
 /// The monitors of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Monitors {
     all: BTreeMap<u32, FlowMonitorRequest>,
+    watches: Watches,
     pause: Option<Pause>,
-    /// Transactions that are to be told of when a dump is over.
-    waiting: Option<Vec<Transacted>>,
+    /// Transactions that are to be told of when a dump is over, if there is one.
+    waiting: Option<VecDeque<Transacted>>,
+    /// Changes in these.
+    n_waiting: usize,
 }
 
 /// What a transaction did, and the version of the tables that it led to.
@@ -38,7 +44,7 @@ pub(crate) type Transacted = (Vec<FlowChange>, u64);
 /// What is told of the flows that there are: to monitors that are new, or to all of them after a pause.
 #[derive(Debug)]
 pub(crate) struct Dump {
-    monitors: Vec<FlowMonitorRequest>,
+    watches: Watches,
     pause: Option<Pause>,
 }
 
@@ -109,30 +115,6 @@ fn address(rule: &Arc<Rule>) -> usize {
     Arc::as_ptr(rule).addr()
 }
 
-/// What a flow does, and what it did before.
-type Actions<'a> = [&'a [Action]; 2];
-
-/// Whether a monitor is about a flow that does, or did, this.
-fn admits(monitor: &FlowMonitorRequest, rule: &Rule, matching: &flow::Match, actions: Actions<'_>) -> bool {
-    !rule.is_hidden()
-        && monitor.table_id.is_none_or(|table| table == rule.table)
-        && actions.iter().any(|actions| output_to(actions, monitor.out_port))
-        && actions.iter().any(|actions| lead_to(actions, monitor.out_group))
-        && monitor.matching.contains(matching)
-}
-
-/// The flags of those of `monitors` that want to hear of an event of a flow, together.
-fn flags_of<'a>(
-    monitors: impl IntoIterator<Item = &'a FlowMonitorRequest>,
-    event: u16,
-    rule: &Rule,
-    matching: &flow::Match,
-    actions: Actions<'_>,
-) -> u16 {
-    let wanting = monitors.into_iter().filter(|m| m.flags & event != 0 && admits(m, rule, matching, actions));
-    wanting.fold(0, |flags, m| flags | m.flags)
-}
-
 /// A flow as it is told of.
 fn describe(rule: &Rule, matching: flow::Match, event: FlowEvent, flags: u16) -> FlowUpdate {
     FlowUpdate::Flow(Box::new(MonitoredFlow {
@@ -153,40 +135,49 @@ impl Monitors {
     ///
     /// Errors: `OFPMOFC_MONITOR_EXISTS`, `OFPMOFC_UNKNOWN_MONITOR`; `OFPBRC_EPERM` for too many.
     pub(crate) fn change(&mut self, requests: Vec<FlowMonitorRequest>) -> Result<Dump, OfpError> {
-        let mut all = self.all.clone();
-        let mut new = Vec::new();
+        // What becomes of those that are asked about.
+        let mut changed: BTreeMap<u32, Option<FlowMonitorRequest>> = BTreeMap::new();
+        let mut n = self.all.len();
         for request in requests {
             let id = request.id;
-            let there = all.contains_key(&id);
+            let there = changed.get(&id).map_or_else(|| self.all.contains_key(&id), Option::is_some);
             match request.command {
                 MonitorCommand::Add if there => return Err(OfpError::MofcMonitorExists),
                 MonitorCommand::Modify | MonitorCommand::Delete if !there => return Err(OfpError::MofcUnknownMonitor),
                 MonitorCommand::Delete => {
-                    all.remove(&id);
-                    new.retain(|n| *n != id);
+                    n -= 1;
+                    changed.insert(id, None);
                     continue;
                 }
                 MonitorCommand::Add | MonitorCommand::Modify => {}
             }
-            if !there && all.len() >= MONITORS_MAX {
+            if !there && n >= MONITORS_MAX {
                 return Err(OfpError::BrcEperm);
             }
-            all.insert(id, request);
-            if !new.contains(&id) {
-                new.push(id);
+            n += usize::from(!there);
+            changed.insert(id, Some(request));
+        }
+        let mut watches = Watches::default();
+        for (id, request) in changed {
+            // It may not have been there.
+            let _ = self.cancel(id);
+            if let Some(request) = request {
+                self.watches.insert(&request);
+                watches.insert(&request);
+                self.all.insert(id, request);
             }
         }
-        self.all = all;
         self.waiting.get_or_insert_default();
-        let monitors = new.iter().filter_map(|id| self.all.get(id).cloned()).collect();
-        Ok(Dump { monitors, pause: None })
+        Ok(Dump { watches, pause: None })
     }
 
     /// Ends a monitor.
     ///
     /// Errors: `OFPMOFC_UNKNOWN_MONITOR`.
     pub(crate) fn cancel(&mut self, id: u32) -> Result<(), OfpError> {
-        self.all.remove(&id).map(drop).ok_or(OfpError::MofcUnknownMonitor)
+        let monitor = self.all.remove(&id).ok_or(OfpError::MofcUnknownMonitor)?;
+        self.watches.remove(&monitor);
+        Ok(())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -197,12 +188,27 @@ impl Monitors {
         self.pause.is_some()
     }
 
-    /// Sends what this connection is told of the changes of a transaction, which led to this version of the tables, at once
-    /// or when a dump is over; `me` is its number as a [`Requester`].
-    pub(crate) fn tell(&mut self, changes: &[FlowChange], version: u64, me: u64, mut send: impl FnMut(FlowUpdate)) {
+    /// Whether a dump goes on.
+    pub(crate) fn is_dumping(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// Whether so much waits for the end of a dump that it has to come.
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.n_waiting > WAITING_MAX
+    }
+
+    /// Keeps the changes of a transaction until a dump is over, if one goes on. Whether it did.
+    pub(crate) fn keep_waiting(&mut self, changes: &[FlowChange], version: u64) -> bool {
         if let Some(waiting) = &mut self.waiting {
-            return waiting.push((changes.to_vec(), version));
+            self.n_waiting += changes.len();
+            waiting.push_back((changes.to_vec(), version));
         }
+        self.is_dumping()
+    }
+
+    /// Sends what this connection is told of the changes of a transaction; `me` is its number as a [`Requester`].
+    pub(crate) fn tell(&mut self, changes: &[FlowChange], me: u64, mut send: impl FnMut(FlowUpdate)) {
         let mut abbreviated = false;
         for change in changes {
             let FlowChange { rule, what, by } = change;
@@ -223,7 +229,7 @@ impl Monitors {
                 (Some(known), _) => [known, known],
                 (None, old) => [&rule.actions, old.map_or(&rule.actions, |old| &old.actions)],
             };
-            let flags = flags_of(self.all.values(), kind, rule, &matching, actions.map(|list| &**list));
+            let flags = self.watches.flags_for(kind, rule, &matching, actions.map(|list| &**list));
             if flags == 0 {
                 continue;
             }
@@ -247,19 +253,30 @@ impl Monitors {
     /// Ends a pause. Returns what tells of the flows that came or changed meanwhile.
     pub(crate) fn resume(&mut self) -> Dump {
         self.waiting.get_or_insert_default();
-        Dump { monitors: self.all.values().cloned().collect(), pause: self.pause.take() }
+        Dump { watches: self.watches.clone(), pause: self.pause.take() }
     }
 
-    /// A dump is over: what was not told because of it is to be told now, in this order.
-    pub(crate) fn go_on(&mut self) -> Vec<Transacted> {
-        self.waiting.take().unwrap_or_default()
+    /// A dump is over: the next transaction that was not told of because of it. With the last one, others are told of at
+    /// once again.
+    pub(crate) fn go_on(&mut self) -> Option<Transacted> {
+        let next = self.waiting.as_mut()?.pop_front();
+        match &next {
+            Some((changes, _)) => self.n_waiting -= changes.len(),
+            None => self.waiting = None,
+        }
+        next
     }
 }
 
 impl Dump {
     /// Whether there is nothing to tell, whatever flows there are.
     pub(crate) fn is_empty(&self) -> bool {
-        self.pause.is_none() && self.monitors.iter().all(|m| m.flags & flag::INITIAL == 0)
+        self.pause.is_none() && self.watches.flags() & flag::INITIAL == 0
+    }
+
+    /// Whether there may be something to tell of a rule: nothing, if it was known all the time.
+    pub(crate) fn concerns(&self, rule: &Arc<Rule>) -> bool {
+        self.pause.as_ref().is_none_or(|pause| pause.missed(rule).0 != Missed::Nothing)
     }
 
     /// What is told of a flow that was there when the dump began.
@@ -273,7 +290,7 @@ impl Dump {
             },
         };
         let matching = rule.minimatch.expand();
-        let flags = flags_of(&self.monitors, kinds, rule, &matching, [&rule.actions, before]);
+        let flags = self.watches.flags_for(kinds, rule, &matching, [&rule.actions, before]);
         (flags != 0).then(|| describe(rule, matching, event, flags))
     }
 }

@@ -1,12 +1,13 @@
 //! One OpenFlow connection: what was agreed on it, and its queue of messages to send.
 
-use super::bundles::Bundles;
+use super::bundles::{Budget, Bundles};
 use super::bundling::Commit;
 use super::limits::PacketInLimits;
+use super::monitoring::MonitorAnswer;
 use super::monitors::Monitors;
 use super::parts::Parts;
 use super::remote::{PeerKind, Remote, Settings};
-use super::stats::FlowAnswer;
+use super::stats::{FlowAnswer, Statistics};
 use crate::flow_change::Requester;
 use base::{Millis, PortNo};
 use openflow::asynchronous::AsyncConfig;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use vlog::{RateLimit, warn_rl};
 
 /// Bytes queued to a peer above which its packet-ins are dropped, and its requests wait.
 pub const QUEUE_BYTES_MAX: usize = 4 << 20;
@@ -30,6 +32,8 @@ pub(crate) const TOLD_BYTES_MAX: usize = 16 << 20;
 /// Packet-ins that may wait for the control thread to take them, while the connection takes all that it is given.
 const HAND_OVER_MAX: usize = 1024;
 
+/// Messages a minute about connections that do not read, and in one burst.
+static OVERWHELMED_LIMIT: RateLimit = RateLimit::new(60, 5);
 /// Numbers of connections: each has one of its own.
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
@@ -54,6 +58,8 @@ pub struct Peer {
     /// Told when versions are agreed on.
     pub(super) agreed: Notify,
     connected_at: Millis,
+    /// The task that serves it.
+    pub(super) task: Option<tokio::task::Id>,
     /// Whether it has shown that it controls the bridge.
     admitted: AtomicBool,
     /// Whether it was told too much, and is being disconnected.
@@ -67,8 +73,14 @@ pub struct Peer {
 pub(crate) enum Unfinished {
     /// Flow statistics, message by message.
     Flows(FlowAnswer),
+    /// What new flow monitors are told of the flows that there are.
+    Monitors(Box<MonitorAnswer>),
     /// A bundle to be committed: for another thread.
     Bundle(Box<Commit>),
+    /// A barrier that waits for many cached flows, by the number of its request: for another thread.
+    Barrier(u32),
+    /// Statistics that are to be brought from many cached flows first: for another thread.
+    Stats(Box<Statistics>),
 }
 
 /// What waits to be sent.
@@ -174,7 +186,8 @@ impl Outgoing {
 }
 
 impl Peer {
-    pub(crate) fn new(remote: Arc<Remote>, now: Millis) -> (Arc<Self>, Outgoing) {
+    /// A connection that begins `now`; what its bundles take comes out of `budget`.
+    pub(crate) fn new(remote: Arc<Remote>, now: Millis, budget: Arc<Budget>) -> (Arc<Self>, Outgoing) {
         let (out, receiver) = unbounded_channel();
         let load = Arc::new(Load::default());
         let state = PeerState {
@@ -191,7 +204,7 @@ impl Peer {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             remote,
             state: Mutex::new(state),
-            bundles: Mutex::default(),
+            bundles: Mutex::new(Bundles::new(budget)),
             parts: Mutex::default(),
             unfinished: Mutex::default(),
             monitors: Mutex::default(),
@@ -200,6 +213,7 @@ impl Peer {
             hang_up: Notify::new(),
             agreed: Notify::new(),
             connected_at: now,
+            task: tokio::task::try_id(),
             admitted: AtomicBool::new(false),
             overwhelmed: AtomicBool::new(false),
             out,
@@ -246,7 +260,8 @@ impl Peer {
                 self.queue(Queued { bytes: encode_with(version, 0, message, options), kind: QueuedKind::Told });
             }
         } else if !self.overwhelmed.swap(true, Ordering::Relaxed) {
-            tracing::warn!(target: "connmgr", "{}: does not read what it is told, disconnecting", self.remote.target);
+            let target = &self.remote.target;
+            warn_rl!(&OVERWHELMED_LIMIT, target: "connmgr", "{target}: does not read what it is told, disconnecting");
             self.hang_up.notify_one();
         }
     }
@@ -397,14 +412,20 @@ impl Peer {
 
     /// Whether something is left to do that is for another thread.
     pub(super) fn has_work(&self) -> bool {
-        matches!(*self.unfinished.lock(), Some(Unfinished::Bundle(_)))
+        use Unfinished::{Barrier, Bundle, Stats};
+        matches!(*self.unfinished.lock(), Some(Bundle(_) | Barrier(_) | Stats(_)))
+    }
+
+    /// Has [`Peer::wait_for_room`] look again whether an answer is to go on.
+    pub(super) fn hurry(&self) {
+        self.load.left.notify_one();
     }
 
     /// Waits until few enough bytes are queued for a request to be served: an answer that is gone on with waits earlier,
-    /// to be made no faster than it is read.
-    pub(super) async fn wait_for_room(&self, going_on: bool) {
+    /// to be made no faster than it is read, unless too much waits for its end.
+    pub(crate) async fn wait_for_room(&self, going_on: bool) {
         let max = if going_on { ANSWER_BYTES_MAX } else { QUEUE_BYTES_MAX };
-        while self.queued() > max {
+        while self.queued() > max && !(going_on && self.monitors.lock().is_overdue()) {
             self.load.left.notified().await;
         }
     }

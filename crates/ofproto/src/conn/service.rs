@@ -4,6 +4,7 @@
 //! as a task until it is dropped. The task does what [`super::rconn`] says, by the switch's clock.
 
 use super::errors;
+use super::guests::passive;
 use super::peer::{Outgoing, Peer};
 use super::pinsched::PacketInStats;
 use super::rconn::{Due, Rconn};
@@ -25,12 +26,12 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stream::{Listener, Method};
+use stream::Method;
 use tls::Tls;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use vlog::{RateLimit, dbg_rl, err_rl, warn_rl};
+use vlog::{RateLimit, dbg_rl, err_rl, info_rl, warn_rl};
 
 pub use stream::{DSCP, OFP_PORT, numeric_address};
 
@@ -38,12 +39,10 @@ pub use stream::{DSCP, OFP_PORT, numeric_address};
 pub const SUPPORTED: [Version; 6] = Version::ALL;
 /// How long a connection that is over may take for what was queued before.
 const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
-/// How long whoever connects may take to set up TLS.
-const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// Messages a minute that are logged, and in one burst.
 static MESSAGE_LIMIT: RateLimit = RateLimit::new(600, 600);
 /// The same for what is wrong with how connections begin, or with where messages end.
-static HELLO_LIMIT: RateLimit = RateLimit::new(60, 5);
+pub(super) static HELLO_LIMIT: RateLimit = RateLimit::new(60, 5);
 
 /// How a connection is made and kept.
 #[derive(Clone, Debug, PartialEq)]
@@ -167,32 +166,6 @@ async fn sleep_until(bridge: &Ofproto, at: Millis) {
     }
 }
 
-/// Serves all who connect, for ever.
-async fn passive(bridge: Arc<Ofproto>, remote: Arc<Remote>, listener: Listener) {
-    let mut children = tokio::task::JoinSet::new();
-    loop {
-        let incoming = match listener.accept().await {
-            Ok(incoming) => incoming,
-            Err(e) => {
-                tracing::warn!(target: "connmgr", "{}: accept failed: {e}", remote.target);
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        while children.try_join_next().is_some() {}
-        let (bridge, remote) = (Arc::clone(&bridge), Arc::clone(&remote));
-        children.spawn(async move {
-            // What goes wrong with TLS is logged already.
-            let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE_MAX, incoming.into_stream()).await else { return };
-            let rconn = Mutex::new(Rconn::new());
-            rconn.lock().connected(bridge.now());
-            if let Err(e) = serve(&bridge, &remote, &rconn, stream).await {
-                tracing::debug!(target: "connmgr", "{}<->{}: {e}", bridge.name(), remote.target);
-            }
-        });
-    }
-}
-
 /// Connects, serves, and connects again, for ever.
 async fn active(bridge: Arc<Ofproto>, remote: Arc<Remote>, tls: Arc<Tls>) {
     let name = format!("{}<->{}", bridge.name(), remote.target);
@@ -279,11 +252,12 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Send>(
 ) -> io::Result<Ending> {
     let (reader, writer) = tokio::io::split(stream);
     base::coverage!(vconn_open);
-    let (peer, outgoing) = Peer::new(Arc::clone(remote), bridge.now());
+    let budget = bridge.switch().map(|switch| Arc::clone(&switch.bundle_budget)).unwrap_or_default();
+    let (peer, outgoing) = Peer::new(Arc::clone(remote), bridge.now(), budget);
     let useful = bridge.connections().add(Arc::clone(&peer));
     let _guard = Registered { bridge, peer: &peer };
     if !useful {
-        tracing::info!(target: "connmgr", "{}: there is no controller to snoop on", bridge.name());
+        info_rl!(&HELLO_LIMIT, target: "connmgr", "{}: there is no controller to snoop on", bridge.name());
         return Ok(ON_REQUEST);
     }
     // Whoever snoops hears of messages of any version.
@@ -354,7 +328,8 @@ async fn keep_alive(bridge: &Ofproto, peer: &Peer, rconn: &Mutex<Rconn>) -> io::
             Some((at, due @ (Due::GiveUp | Due::StopConnecting))) if at <= bridge.now() => {
                 if due == Due::GiveUp {
                     let (name, secs) = (bridge.name(), patience.probe_ms / 1000);
-                    tracing::error!(
+                    err_rl!(
+                        &HELLO_LIMIT,
                         target: "rconn",
                         "{name}<->{}: no response to inactivity probe after {secs} seconds, disconnecting",
                         peer.remote.target
@@ -465,15 +440,20 @@ async fn read_all(
 
 /// Does what is left of a request, while others have their turn.
 async fn finish(bridge: &Arc<Ofproto>, peer: &Arc<Peer>) -> io::Result<()> {
-    if peer.has_work() {
-        let (bridge, peer) = (Arc::clone(bridge), Arc::clone(peer));
-        return tokio::task::spawn_blocking(move || _ = bridge.finish_some(&peer)).await.map_err(io::Error::other);
-    }
-    while bridge.finish_some(peer) {
+    loop {
+        let more = if peer.has_work() {
+            let (bridge, peer) = (Arc::clone(bridge), Arc::clone(peer));
+            let work = tokio::task::spawn_blocking(move || bridge.finish_some(&peer));
+            work.await.map_err(io::Error::other)?
+        } else {
+            bridge.finish_some(peer)
+        };
+        if !more {
+            return Ok(());
+        }
         tokio::task::yield_now().await;
         peer.wait_for_room(true).await;
     }
-    Ok(())
 }
 
 /// No more messages can be found in what came. The log says why.

@@ -24,7 +24,30 @@ pub(crate) struct FlowAnswer {
     writer: Option<ReplyWriter>,
 }
 
+/// A request for statistics, to be answered beside what other connections ask for.
+#[derive(Debug)]
+pub(crate) struct Statistics {
+    pub(super) version: Version,
+    pub(super) xid: u32,
+    pub(super) body: StatsRequest,
+    /// The last message of it.
+    pub(super) request: Box<[u8]>,
+}
+
+/// Whether an answer tells of packets that cached flows have counted.
+pub(super) fn counts_packets(body: &StatsRequest) -> bool {
+    use StatsRequest::{Aggregate, Flow, FlowCounts, Group, NxAggregate, NxFlow, Table};
+    matches!(body, Flow(_) | NxFlow(_) | FlowCounts(_) | Aggregate(_) | NxAggregate(_) | Group(_) | Table)
+}
+
 impl Ofproto {
+    /// Answers a request that was put off. Something may be left to do again.
+    pub(super) fn finish_stats(&self, peer: &Peer, Statistics { version, xid, body, request }: Statistics) {
+        if let Err(error) = self.stats(peer, version, xid, body) {
+            self.send_error(peer, error, &request);
+        }
+    }
+
     pub(crate) fn stats(&self, peer: &Peer, version: Version, xid: u32, body: StatsRequest) -> Result<(), OfpError> {
         let reply = |body: StatsReply| {
             for bytes in body.encode(version, xid) {

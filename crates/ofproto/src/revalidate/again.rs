@@ -1,10 +1,10 @@
 //! One flow, translated again.
 
 use super::book::{Fresh, Known};
-use super::essence::essence;
+use super::essence::same_essence;
 use super::plan::{Effects, Plan, Uses};
 use crate::switch::Switch;
-use dpif::{DpAction, DpActions, DpFlowEntry, Dpif, FlowId};
+use dpif::{DpActions, DpFlowEntry, Dpif, FlowId};
 use flow::{FlowKey, FlowMask, Sparse, Steps};
 use std::sync::Arc;
 use xlate::Network;
@@ -109,8 +109,8 @@ impl Switch {
             return None;
         }
         let installed = job.plan.reads.mask().expand();
-        let of_flow = |actions: &[DpAction]| essence(actions, &job.key, &installed);
-        let as_known = (fresh.actions == job.actions[..] || of_flow(&fresh.actions) == of_flow(&job.actions))
+        let as_known = (fresh.actions == job.actions[..]
+            || same_essence((&job.actions, &installed), (&fresh.actions, &mask), &job.key))
             && job.plan.rests_on_same(&fresh.basis)
             && fresh.uses == job.uses
             && fresh.effects == job.effects[..];

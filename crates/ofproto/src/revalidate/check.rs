@@ -2,11 +2,11 @@
 
 use super::again::Job;
 use super::book::Fresh;
-use super::essence::essence;
+use super::essence::{essence, union};
 use crate::switch::Switch;
 use dpif::{DpAction, DpActions, DpFlowEntry, FlowId};
 use flow::text::NoNames;
-use flow::{FlowKey, Match};
+use flow::{FlowKey, Match, Steps};
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 use xlate::Dependency;
@@ -29,7 +29,8 @@ impl Switch {
         // Put there by hand, or it is another by now.
         let known = state.book.lock().get(id).map(|known| Job::of(id, known));
         let Some(job) = known.filter(|job| job.actions == *actions) else { return true };
-        let of_flow = |actions: &[DpAction]| essence(actions, key, &job.plan.reads.mask().expand());
+        let known = union(&job.plan.reads.mask().expand(), &Steps::mask_of(&fresh.basis.reads));
+        let of_flow = |actions: &[DpAction]| essence(actions, key, &known);
         if same_for_other_packet(&of_flow(&fresh.actions), &of_flow(actions)) {
             return true;
         }

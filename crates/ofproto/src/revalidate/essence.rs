@@ -73,6 +73,23 @@ pub(crate) fn essence(actions: &[DpAction], key: &FlowKey, mask: &FlowMask) -> V
     out
 }
 
+/// Whether cached actions of a flow that matches `installed` do the same as `fresh` ones, whose translation has read `read`, to
+/// packets that both are for. The fresh one may have read more, of rules that none of the flow's packets can match, and
+/// for that leave out what makes no difference.
+pub(crate) fn same_essence(
+    (cached, installed): (&[DpAction], &FlowMask),
+    (fresh, read): (&[DpAction], &FlowMask),
+    key: &FlowKey,
+) -> bool {
+    let both = union(installed, read);
+    essence(cached, key, &both) == essence(fresh, key, &both)
+}
+
+/// The bits of both.
+pub(crate) fn union(a: &FlowMask, b: &FlowMask) -> FlowMask {
+    FlowKey(std::array::from_fn(|word| a.0[word] | b.0[word]))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,6 +108,11 @@ mod tests {
         assert_eq!(essence(&cloned(3), &key, &mask), [out.clone(), out.clone()]);
         assert_eq!(essence(&cloned(4), &key, &mask), cloned(4));
         let there_and_back = [set(4), out.clone(), set(3), set(3), out.clone()];
-        assert_eq!(essence(&there_and_back, &key, &mask), [set(4), out.clone(), set(3), out]);
+        assert_eq!(essence(&there_and_back, &key, &mask), [set(4), out.clone(), set(3), out.clone()]);
+        // A translation that has read the field leaves out what one that has not does.
+        let cached = [set(3), out.clone()];
+        let any = FlowKey::ZERO;
+        assert!(same_essence((&cached, &any), (std::slice::from_ref(&out), &mask), &key));
+        assert!(!same_essence((&cached, &any), (&[out], &any), &key));
     }
 }

@@ -37,7 +37,7 @@ use book::Book;
 use dpif::{DpAction, DpFlowStats, FlowId};
 use flow::Sparse;
 use limits::Limiter;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use plan::Changes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -51,8 +51,14 @@ pub(crate) struct State {
     seq: AtomicU64,
     /// The last change that a pass has dealt with whole.
     done: AtomicU64,
-    /// Held during a pass.
+    /// Held during a pass, its statistics aside.
     passing: Mutex<Passing>,
+    /// Who waits for a pass, and for what.
+    queue: Mutex<Queue>,
+    /// Told when a pass is over, or has dealt with changes.
+    moved: Condvar,
+    /// Held while statistics are brought to rules: how often that was.
+    counting: Mutex<u64>,
     limiter: Limiter,
     signal: Arc<thread::Signal>,
     paused: AtomicBool,
@@ -63,10 +69,18 @@ pub(crate) struct State {
 /// The book, held by who is about to enter a flow.
 pub(crate) struct BookHeld<'a>(MutexGuard<'a, Book>);
 
+/// How often changes were dealt with, for those who wait for it: a long pass does so in between.
+#[derive(Debug, Default)]
+struct Queue {
+    begun: u64,
+    done: u64,
+    /// Somebody waits.
+    asked: bool,
+}
+
 /// What passes know of each other.
 #[derive(Debug, Default)]
 struct Passing {
-    number: u64,
     /// Rounds since the last full pass.
     since_full: u64,
     /// A rule has gone since the last full pass.
@@ -81,6 +95,9 @@ impl Default for State {
             seq: AtomicU64::new(1),
             done: AtomicU64::new(1),
             passing: Mutex::default(),
+            queue: Mutex::default(),
+            moved: Condvar::new(),
+            counting: Mutex::default(),
             limiter: Limiter::default(),
             signal: Arc::default(),
             paused: AtomicBool::new(false),
@@ -148,6 +165,11 @@ impl State {
         self.signal.stop();
     }
 
+    /// Whether passes have dealt with all changes, as far as they can by now.
+    fn is_settled(&self) -> bool {
+        self.done.load(Ordering::SeqCst) >= self.seq() && self.book.lock().late.is_empty()
+    }
+
     /// The changes since the last call, and the number of the last of them.
     fn take(&self) -> (Changes, u64) {
         let mut pending = self.pending.lock();
@@ -164,6 +186,12 @@ impl Switch {
             let used = crate::upcall::used_or(&stats, known.installed);
             self.push(&known.effects, &known.uses, packets, bytes, used);
         }
+    }
+
+    /// Brings to rules that have been removed what cached flows did by them: those are translated again for the change.
+    pub(crate) fn settle_removed(&self) {
+        let paused = self.revalidation.paused.load(Ordering::SeqCst);
+        self.pass(if paused { Extent::Round } else { Extent::Changes });
     }
 
     /// The rules that a cached flow comes from, in the order in which they were found, each once; `None` if there is no

@@ -1,16 +1,23 @@
 //! One pass over the flows: first what changes ask for, then statistics and what is idle.
 
+use super::Passing;
 use super::again::{Job, Outcome};
 use super::book::Book;
 use super::plan::Changes;
 use crate::switch::Switch;
 use crate::upcall::used_or;
 use dpif::{Dpif, FlowId};
+use parking_lot::MutexGuard;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Flows that are taken from the book at once, so that misses need not wait long for it.
 const CHUNK: usize = 128;
+/// Flows that a pass works through so fast that it need not be left to another thread.
+const FEW: usize = if cfg!(test) { 1 } else { 1000 };
+/// How soon who waits for a pass looks whether one goes on at all.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// How much a pass does.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -50,13 +57,18 @@ impl Switch {
         self.pass(Extent::Round).flows
     }
 
-    /// One pass; see [`Extent`].
+    /// One pass; see [`Extent`]. For changes alone, it is enough that a pass that goes on deals with them.
     pub fn pass(&self, extent: Extent) -> PassReport {
         let mut report = PassReport::default();
         let Some(dpif) = self.dpif() else { return report };
         let state = &self.revalidation;
-        let mut passing = state.passing.lock();
-        passing.number += 1;
+        let mut passing = match extent {
+            Extent::Changes => match self.wait_for_turn() {
+                Some(passing) => passing,
+                None => return report,
+            },
+            Extent::Round | Extent::Full => state.passing.lock(),
+        };
         if !state.paused.load(Ordering::SeqCst) {
             let mut seq = self.catch_up(dpif, &mut passing.loosened, &mut report);
             if extent == Extent::Full {
@@ -64,18 +76,72 @@ impl Switch {
                 self.verify_all(dpif, &mut seq, &mut passing.loosened, &mut report);
             }
         }
-        if extent != Extent::Changes {
-            passing.since_full += 1;
-            report.flows = self.statistics(dpif, passing.number);
-        }
+        passing.since_full += u64::from(extent != Extent::Changes);
         drop(passing);
+        state.moved.notify_all();
+        if extent != Extent::Changes {
+            // Changes are dealt with meanwhile.
+            let mut counting = state.counting.lock();
+            *counting += 1;
+            report.flows = self.statistics(dpif, *counting);
+        }
         state.counters.add(extent, &report);
         report
+    }
+
+    /// Whether all changes until now have been dealt with.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.revalidation.is_settled()
+    }
+
+    /// Whether so few flows are cached that a pass keeps nobody waiting.
+    pub(crate) fn has_few_flows(&self) -> bool {
+        self.revalidation.book.lock().len() < FEW
+    }
+
+    /// Waits until no pass goes on, or one has dealt with whatever changed before the call: then there is nothing left to
+    /// do.
+    fn wait_for_turn(&self) -> Option<MutexGuard<'_, Passing>> {
+        let state = &self.revalidation;
+        let wanted = state.queue.lock().begun + 1;
+        loop {
+            if let Some(passing) = state.passing.try_lock() {
+                return Some(passing);
+            }
+            let mut queue = state.queue.lock();
+            if queue.done >= wanted {
+                return None;
+            }
+            queue.asked = true;
+            // It may have ended in between.
+            state.moved.wait_for(&mut queue, LOOK_AGAIN);
+        }
+    }
+
+    /// Runs `meanwhile` on another thread while a pass goes on that only looks whether it is asked for changes.
+    #[cfg(test)]
+    pub(crate) fn pass_during(&self, meanwhile: impl FnOnce() + Send) {
+        let dpif = self.dpif().expect("a datapath");
+        let mut passing = self.revalidation.passing.lock();
+        std::thread::scope(|scope| {
+            let other = scope.spawn(meanwhile);
+            while !other.is_finished() {
+                if self.revalidation.queue.lock().asked {
+                    self.catch_up(dpif, &mut passing.loosened, &mut PassReport::default());
+                }
+                std::thread::yield_now();
+            }
+        });
     }
 
     /// Translates again what the changes since the last time can affect. Returns the number of the last of them.
     fn catch_up(&self, dpif: &Arc<dyn Dpif>, loosened: &mut bool, report: &mut PassReport) -> u64 {
         let state = &self.revalidation;
+        let turn = {
+            let mut queue = state.queue.lock();
+            (queue.begun, queue.asked) = (queue.begun + 1, false);
+            queue.begun
+        };
         let (changes, seq) = state.take();
         *loosened |= changes.loosened;
         let (candidates, n) = {
@@ -102,6 +168,8 @@ impl Switch {
             }
         }
         state.done.fetch_max(seq, Ordering::SeqCst);
+        state.queue.lock().done = turn;
+        state.moved.notify_all();
         seq
     }
 
@@ -111,7 +179,7 @@ impl Switch {
         let state = &self.revalidation;
         let ids = state.book.lock().ids();
         for chunk in ids.chunks(CHUNK) {
-            if state.seq() != *seq {
+            if state.seq() != *seq || state.queue.lock().asked {
                 *seq = self.catch_up(dpif, loosened, report);
             }
             let jobs: Vec<Job> = {

@@ -1,6 +1,7 @@
 //! Connections: packet-ins, roles, negotiation, malformed messages, ports.
 
 use super::*;
+use crate::conn::guests::GUESTS_MAX;
 use crate::conn::rconn::Rconn;
 use crate::conn::service::{Service, serve};
 use openflow::PacketInReason;
@@ -344,6 +345,48 @@ async fn bad_targets_are_named() {
     for bad in ["nonsense", "foo:bar", "pssl:0:127.0.0.1", "ptcp:x"] {
         assert!(start(bad).expect_err("is bad").contains(bad), "{bad}");
     }
+}
+
+#[tokio::test]
+async fn who_connects_without_a_word_gives_way_and_too_many_are_refused() {
+    use tokio::net::UnixStream;
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let directory = tempfile::tempdir().expect("a folder");
+    let path = directory.path().join("socket");
+    let target = format!("punix:{}", path.display());
+    let listener = Service::start(&br, ServiceConfig { target, ..listening(&[Version::V13]) }).expect("listens");
+    let connect = async || UnixStream::connect(&path).await.expect("listens");
+    let speak = async |end: &mut UnixStream| {
+        let hello = encode(Version::V13, 1, &Message::Hello(Hello { versions: Versions::of(&[Version::V13]) }));
+        end.write_all(&hello).await.expect("room");
+        end.write_all(&encode(Version::V13, 2, &Message::EchoRequest(vec![]))).await.expect("room");
+        let mut answer = [0; 24];
+        end.read_exact(&mut answer).await.is_ok_and(|_| answer[17] == 3)
+    };
+    // The switch's own HELLO, and the end.
+    let ended = async |end: &mut UnixStream| end.read_to_end(&mut Vec::new()).await.is_ok_and(|n| n <= 16);
+    let mut silent = connect().await;
+    let mut speaking = Vec::new();
+    for _ in 1..GUESTS_MAX {
+        let mut end = connect().await;
+        assert!(speak(&mut end).await);
+        speaking.push(end);
+    }
+    // There is no room but that of one who has not said anything.
+    let mut last = connect().await;
+    assert!(speak(&mut last).await);
+    assert!(ended(&mut silent).await);
+    let mut refused = connect().await;
+    assert!(ended(&mut refused).await);
+    // Whoever leaves makes room.
+    drop(last);
+    while br.connections().all().len() == GUESTS_MAX {
+        tokio::task::yield_now().await;
+    }
+    assert!(speak(&mut connect().await).await);
+    drop(listener);
+    assert!(ended(&mut speaking[0]).await);
 }
 
 #[test]

@@ -188,7 +188,7 @@ fn a_snooper_listens_to_one_controller() {
     let br = lab.bridge("br", 1);
     let snooper = || {
         let remote = Remote::new(service(PeerKind::Snoop, &[Version::V13], Settings::default()), br.now());
-        let (peer, outgoing) = Peer::new(remote, br.now());
+        let (peer, outgoing) = Peer::new(remote, br.now(), Arc::default());
         br.connections().add(peer).then_some(outgoing)
     };
     // Nobody to listen to.

@@ -2,13 +2,16 @@
 //! it matches what a translation would decide afresh, a full pass finds nothing to mend, and there are no more flows
 //! than the traffic needs.
 //!
+//! Packets that go through the connection tracker come back: the datapath has none, so the test says what it found out.
+//!
 //! `PROPTEST_CASES` says how many sequences are tried; a failure names the seed of its sequence and what was done.
 
 use super::*;
 use crate::Extent;
-use crate::revalidate::essence::essence;
+use crate::revalidate::essence::same_essence;
+use base::DpPort;
 use base::rng::Rng;
-use dpif::{DpAction, DpFlowEntry, Dpif};
+use dpif::{DpAction, DpFlowEntry, Dpif, Upcall, UpcallHandler};
 use flow::{FlowKey, FlowMask};
 use openflow::flow_text::parse_flow_line;
 use openflow::{GroupCommand, parse_group};
@@ -19,7 +22,7 @@ use xlate::PortConfig;
 const STEPS: u64 = 60;
 
 fn cases() -> u64 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(150)
+    std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(100)
 }
 
 /// A lab with two bridges of three ports that are joined by patch ports (number 9), and what was done to it.
@@ -32,6 +35,8 @@ struct World {
     done: String,
     /// Flows compared with fresh translations, and packets of their match regions.
     compared: (u64, u64),
+    /// Misses of packets that came back from the tracker.
+    tracked: u64,
 }
 
 fn pick<'a>(rng: &mut Rng, choices: &[&'a str]) -> &'a str {
@@ -62,6 +67,11 @@ fn random_match(rng: &mut Rng) -> String {
             "tcp,tp_dst=0x50/0xfff0,",
             "udp,tp_src=80,",
             "tcp,nw_dst=10.1.0.0/16,tp_src=443,",
+            "ct_state=-trk,ip,",
+            "ct_state=+trk+est,tcp,",
+            "ct_state=+trk,ip,nw_dst=10.1.0.0/16,",
+            "ct_zone=1,",
+            "ct_mark=1/3,",
         ],
     );
     text
@@ -69,6 +79,19 @@ fn random_match(rng: &mut Rng) -> String {
 
 fn random_actions(rng: &mut Rng) -> String {
     let mut text = String::new();
+    if rng.below(5) == 0 {
+        text += pick(
+            rng,
+            &[
+                "ct(table=1),",
+                "ct(table=3,zone=1),",
+                "ct(commit,zone=NXM_NX_REG0[0..15],exec(load:1->NXM_NX_CT_MARK[]),table=2),",
+                "ct(commit,zone=1,nat(src=10.9.0.1),table=1),",
+                "ct(nat,table=2),",
+                "ct_clear,",
+            ],
+        );
+    }
     for _ in 0..rng.below(4) {
         text += pick(
             rng,
@@ -108,6 +131,19 @@ fn random_actions(rng: &mut Rng) -> String {
     if text.is_empty() { "drop".to_owned() } else { text }
 }
 
+/// A match and actions that go together. Connections are those of IP.
+fn random_rule(rng: &mut Rng) -> String {
+    let (matching, actions) = (random_match(rng), random_actions(rng));
+    let is_ip = ["ip,", "tcp,", "udp,"].iter().any(|protocol| matching.contains(protocol));
+    let ip = if actions.contains("ct(") && !is_ip { "ip," } else { "" };
+    format!("{matching}{ip}actions={actions}")
+}
+
+/// A table, mostly the first.
+fn random_table(rng: &mut Rng) -> u64 {
+    rng.below(8).saturating_sub(4)
+}
+
 fn random_frame(rng: &mut Rng) -> Vec<u8> {
     let mut key = FlowKey::ZERO;
     key.set(Field::EthSrc, 0x0200_0000_0001 + u128::from(rng.below(4)));
@@ -133,6 +169,7 @@ fn random_frame(rng: &mut Rng) -> Vec<u8> {
 impl World {
     fn new(seed: u64) -> Self {
         let mut lab = Lab::new();
+        lab.switch.pretend_to_track();
         lab.dp.set_self_check(1);
         let bridges = ["a", "b"].map(|name| lab.bridge(name, 3));
         for (i, name) in ["a-9", "b-9"].into_iter().enumerate() {
@@ -142,10 +179,24 @@ impl World {
             set_ports(&bridges[i], specs);
         }
         let rng = Rng::seeded(seed);
-        let mut world =
-            Self { lab, bridges, rng, traffic: Vec::new(), done: format!("seed {seed}\n"), compared: (0, 0) };
+        let mut world = Self {
+            lab,
+            bridges,
+            rng,
+            traffic: Vec::new(),
+            done: format!("seed {seed}\n"),
+            compared: (0, 0),
+            tracked: 0,
+        };
         for _ in 0..6 {
             world.change_group(GroupCommand::AddOrModify);
+        }
+        for bridge in 0..2 {
+            // What nothing else is said of is not always dropped, and often asked about.
+            let actions = random_actions(&mut world.rng);
+            world.flow_mod(bridge, &format!("add priority=0,actions={actions}"));
+            let tracked = pick(&mut world.rng, &["ct(table=1)", "ct(table=1,zone=1),NORMAL", "NORMAL"]);
+            world.flow_mod(bridge, &format!("add priority=1,ip,actions={tracked}"));
         }
         for _ in 0..world.rng.below(12) {
             world.add_rule();
@@ -185,15 +236,14 @@ impl World {
 
     fn add_rule(&mut self) {
         let rng = &mut self.rng;
-        let (table, priority) = (rng.below(4), rng.below(5));
-        let (matching, actions) = (random_match(rng), random_actions(rng));
+        let (table, priority) = (random_table(rng), rng.below(5));
         let bridge = rng.below(2) as usize;
-        let actions = match rng.below(6) {
-            0 => format!("conjunction({},{}/2)", 1 + rng.below(2), 1 + rng.below(2)),
-            _ => actions,
+        let rule = match rng.below(6) {
+            0 => format!("{}actions=conjunction({},{}/2)", random_match(rng), 1 + rng.below(2), 1 + rng.below(2)),
+            _ => random_rule(rng),
         };
         let conj = pick(rng, &["", "", "", "", "", "", "conj_id=1,", "conj_id=2,"]);
-        self.flow_mod(bridge, &format!("add table={table},priority={priority},{conj}{matching}actions={actions}"));
+        self.flow_mod(bridge, &format!("add table={table},priority={priority},{conj}{rule}"));
     }
 
     fn change_rules(&mut self) {
@@ -222,6 +272,67 @@ impl World {
     fn send(&mut self, port: &str, frame: &[u8]) {
         let _ = writeln!(self.done, "packet {port} {}", self.lab.switch.key_of(frame, PortNo(0)).0.len());
         self.lab.send_at_once(port, &[frame.to_vec()]);
+        let (bridge, no) = port.split_once('-').expect("a port of a bridge");
+        let of = &self.bridges[usize::from(bridge == "b")];
+        let port = of.port(PortNo(no.parse().expect("a number"))).map(|port| port.spec.out);
+        if let Some(PortOut::Device(port)) = port {
+            let key = self.lab.switch.key_of(frame, PortNo(port.0));
+            self.come_back(port, &key, &Packet::from_slice(frame), 0);
+        }
+    }
+
+    /// Has a packet come back from the tracker, as often as it was sent there.
+    fn come_back(&mut self, port: DpPort, key: &FlowKey, packet: &Packet, times: u128) {
+        let mut verdict = xlate::translate(&self.lab.switch.network(), key, false);
+        let actions = crate::upcall::dp_actions(&mut verdict);
+        for pair in actions.windows(2).filter(|_| times < 3) {
+            let [DpAction::Ct(ct), DpAction::Recirc(id)] = pair else { continue };
+            let mut back = key.clone();
+            back.set(Field::RecircId, (*id).into());
+            back.set(Field::CtZone, ct.zone.into());
+            // Tracked: new, established, or both at a time, one after the other.
+            let seed = key.get(Field::EthDst) + key.get(Field::TcpDst) + times;
+            back.set(Field::CtState, 0x20 | 1 << (seed % 2));
+            back.set(Field::CtMark, seed % 3);
+            let covers = |entry: &DpFlowEntry| entry.key.eq_masked(&back, &entry.mask);
+            if !self.lab.dp.flow_dump().iter().any(covers) {
+                let reply = self.lab.switch.miss(Upcall { port, key: &back, packet });
+                self.tracked += 1;
+                if let Some((id, flow)) = reply.install {
+                    self.lab.dp.flow_put(id, flow).expect("room");
+                }
+            }
+            self.come_back(port, &back, packet, times + 1);
+        }
+    }
+
+    /// Several changes at once, of which the last fails now and then: then there were none.
+    fn bundle(&mut self) {
+        let at = self.rng.below(2) as usize;
+        let lines: Vec<String> = (0..=self.rng.below(4))
+            .map(|_| match self.rng.below(4) {
+                0 => format!("delete {}", random_match(&mut self.rng)),
+                _ => {
+                    let (table, priority) = (random_table(&mut self.rng), self.rng.below(5));
+                    format!("add table={table},priority={priority},{}", random_rule(&mut self.rng))
+                }
+            })
+            .collect();
+        let fails = self.rng.below(2) == 0;
+        let _ = writeln!(self.done, "{at}: fails {fails} {lines:?}");
+        let bridge = &self.bridges[at];
+        let flows = || crate::show::dump_flows(bridge, &flow::text::NoNames);
+        let before = flows();
+        let result = bridge.transaction(|t| {
+            for parsed in lines.iter().filter_map(|line| parse_flow_line(line, &flow::text::NoNames).ok()) {
+                t.flow_mod(&parsed.flow_mod)?;
+            }
+            if fails { Err(OfpError::BfcMsgFailed) } else { Ok(()) }
+        });
+        match result {
+            Ok(((), removed)) => bridge.finish_removal(&removed),
+            Err(_) => assert_eq!(flows(), before, "{}", self.done),
+        }
     }
 
     fn packet(&mut self) {
@@ -236,6 +347,7 @@ impl World {
             20 => self.change_group(GroupCommand::AddOrModify),
             21 if self.rng.below(4) == 0 => self.change_group(GroupCommand::Delete),
             21 => self.change_group(GroupCommand::AddOrModify),
+            0 if self.rng.below(2) == 0 => self.bundle(),
             0..3 => self.add_rule(),
             3..5 => self.change_rules(),
             5 => {
@@ -327,9 +439,8 @@ impl World {
         self.compared.1 += 1;
         let mut verdict = xlate::translate(&self.lab.switch.network(), key, false);
         let fresh = crate::upcall::dp_actions(&mut verdict);
-        let of_flow = |actions: &[DpAction]| essence(&plain(actions), key, &entry.mask);
         assert!(
-            of_flow(&fresh) == of_flow(&entry.actions),
+            same_essence((&plain(&entry.actions), &entry.mask), (&plain(&fresh), &verdict.mask()), key),
             "{}flow {:?} mask {:?}\npacket {key:?}\ncached {:?}\nfresh {fresh:?}",
             self.done,
             entry.key,
@@ -372,7 +483,7 @@ fn plain(actions: &[DpAction]) -> Vec<DpAction> {
 
 #[test]
 fn what_is_cached_is_what_would_be_decided_afresh() {
-    let (mut compared, mut flows, mut translated, mut checks) = ((0, 0), (0, 0), 0, 0);
+    let (mut compared, mut flows, mut translated, mut checks, mut tracked) = ((0, 0), (0, 0), 0, 0, 0);
     for seed in 0..cases() {
         let mut world = World::new(seed);
         for _ in 0..STEPS {
@@ -388,11 +499,12 @@ fn what_is_cached_is_what_would_be_decided_afresh() {
         let status = world.lab.switch.revalidator_status();
         assert_eq!((status.mended, status.self_check_failed), (0, 0), "{}", world.done);
         translated += status.translated;
+        tracked += world.tracked;
         checks += status.self_checks;
     }
     tally::report!(
-        "{} sequences of {STEPS} steps: {} flows compared in {} packets, {translated} re-translated, {checks} packets checked by \
-         themselves; {} flows, built anew {}",
+        "{} sequences of {STEPS} steps: {} flows compared in {} packets, {tracked} misses behind the tracker, {translated} \
+         re-translated, {checks} packets checked by themselves; {} flows, built anew {}",
         cases(),
         compared.0,
         compared.1,

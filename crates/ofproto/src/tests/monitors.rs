@@ -207,6 +207,94 @@ fn what_is_learned_and_what_goes_with_it() {
     );
 }
 
+/// A connection whose new monitor has many flows to tell of, which it has not begun with.
+fn with_a_dump(br: &Arc<Ofproto>, version: Version) -> Client {
+    for priority in 1..=5 {
+        br.flow_mod(&add(Match::ANY, priority, vec![])).expect("adds");
+    }
+    let client = Client::new(br, PeerKind::Service, version);
+    let body = StatsRequest::FlowMonitor(vec![monitor(1, ALL)]);
+    br.handle(&client.peer, &encode(version, 9, &Message::StatsRequest { more: false, body }));
+    client
+}
+
+#[test]
+fn what_changes_while_a_new_monitor_is_told_of_all_flows_is_told_behind_that() {
+    for version in [Version::V10, Version::V13, Version::V14] {
+        let mut lab = Lab::new();
+        let br = lab.bridge("br", 2);
+        let client = with_a_dump(&br, version);
+        let delete = |priority| FlowMod { priority, ..command(FlowModCommand::DeleteStrict, Match::ANY) };
+        let mut more = true;
+        let mut turns = 0;
+        while more {
+            if turns < 3 {
+                br.flow_mod(&delete(turns + 1)).expect("deletes");
+                br.flow_mod(&add(Match::ANY, 11 + turns, vec![])).expect("adds");
+            }
+            // Others have their turn.
+            more = br.finish_some(&client.peer);
+            turns += 1;
+        }
+        assert!(turns > 4, "{turns}");
+        br.flow_mod(&delete(5)).expect("deletes");
+        let told = short(client.waiting());
+        let (before, behind) = told.split_at(told.find("-1:2").expect("a deletion"));
+        let mut before: Vec<_> = before.split_whitespace().collect();
+        before.sort_unstable();
+        let initial = if version >= Version::V14 { "*1 *2 *3 *4 *5" } else { "+1 +2 +3 +4 +5" };
+        assert_eq!(before.join(" "), initial);
+        assert_eq!(behind, "-1:2 +11 -2:2 +12 -3:2 +13 -5:2");
+    }
+}
+
+#[test]
+fn a_monitor_that_is_paused_when_another_begins_goes_on_behind_that() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    let client = with_a_dump(&br, Version::V14);
+    while br.finish_some(&client.peer) {}
+    client.waiting();
+    client.peer.pause_monitors(br.tables().view().version);
+    br.flow_mod(&add(Match::ANY, 6, vec![])).expect("adds");
+    assert_eq!(short(client.waiting()), "paused");
+    let body = StatsRequest::FlowMonitor(vec![FlowMonitorRequest { table_id: Some(9), ..monitor(2, ALL) }]);
+    br.handle(&client.peer, &encode(Version::V14, 9, &Message::StatsRequest { more: false, body }));
+    br.resume_monitors(&client.peer);
+    br.flow_mod(&add(Match::ANY, 7, vec![])).expect("adds");
+    assert_eq!(short(client.waiting()), "", "not in the middle");
+    while br.finish_some(&client.peer) {}
+    let told = short(client.waiting());
+    assert_eq!(told, "+6 +7 resumed");
+}
+
+#[test]
+fn what_waits_for_a_monitor_that_is_not_read_takes_no_end_of_memory() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    let client = with_a_dump(&br, Version::V14);
+    // It has not read what it asked for before.
+    client.peer.send_bytes(vec![0; 1 << 20]);
+    let mut waiting = std::pin::pin!(client.peer.wait_for_room(true));
+    let mut goes_on = || runtime.block_on(async { futures_now(waiting.as_mut()).await });
+    for priority in 11..15 {
+        br.flow_mod(&add(Match::ANY, priority, vec![])).expect("adds");
+        assert!(!goes_on());
+    }
+    br.flow_mod(&add(Match::ANY, 15, vec![])).expect("adds");
+    assert!(goes_on());
+}
+
+/// Whether a future is ready.
+async fn futures_now(future: std::pin::Pin<&mut impl Future<Output = ()>>) -> bool {
+    tokio::select! {
+        biased;
+        () = future => true,
+        () = tokio::task::yield_now() => false,
+    }
+}
+
 #[test]
 fn mistakes_about_monitors() {
     let mut lab = Lab::new();

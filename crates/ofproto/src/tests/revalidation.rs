@@ -4,6 +4,7 @@ use super::*;
 use crate::{Extent, Limits, PassReport};
 use base::DpPort;
 use dpif::{DpAction, Dpif, FlowId, Upcall, UpcallHandler, UpcallReply};
+use openflow::flow_msg::FlowStatsRequest;
 
 fn matching(field: Field, value: u128) -> Match {
     let mut m = Match::ANY;
@@ -181,6 +182,38 @@ fn a_flow_that_comes_in_after_the_pass_that_it_missed_does_not_stay() {
     lab.clock.warp(10_001);
     lab.switch.revalidate();
     assert_eq!(lab.switch.revalidator_status().flows, 0);
+}
+
+#[test]
+fn a_barrier_does_not_wait_for_the_end_of_a_long_pass() {
+    let mut lab = Lab::new();
+    let br = by_destination(&mut lab);
+    let client = Client::new(&br, PeerKind::Service, Version::V13);
+    let answer = |message: &Message| {
+        br.handle(&client.peer, &encode(Version::V13, 9, message));
+        // What takes its time is left for another thread, so that other connections have their turn.
+        let left = client.peer.queued() == 0;
+        while br.finish_some(&client.peer) {}
+        (left, client.waiting())
+    };
+    changes(&lab);
+    let (left, answers) = answer(&Message::BarrierRequest);
+    assert!(!left && matches!(answers[..], [Message::BarrierReply]), "nothing has changed");
+    br.flow_mod(&add(to(2), 10, vec![output(3)])).expect("replaces");
+    lab.switch.pass_during(|| {
+        let (left, answers) = answer(&Message::BarrierRequest);
+        assert!(left && matches!(answers[..], [Message::BarrierReply]));
+    });
+    lab.received("br-3");
+    lab.send_at_once("br-1", &[frame(1, 2)]);
+    assert_eq!(lab.received("br-3").len(), 1);
+    let body = StatsRequest::Flow(Default::default());
+    let (left, answers) = answer(&Message::StatsRequest { more: false, body });
+    assert!(left && matches!(answers[..], [Message::StatsReply { .. }]));
+    // What is wrong with it is told as ever.
+    let body = StatsRequest::Flow(FlowStatsRequest { table_id: Some(0xfe), ..FlowStatsRequest::default() });
+    let (left, _) = answer(&Message::StatsRequest { more: false, body });
+    assert!(left);
 }
 
 #[test]

@@ -156,3 +156,34 @@ fn actions_on_what_is_not_there_are_refused() {
     // What actions name is in use.
     assert_eq!(error_of(&c.send(&tlvs(TlvCommand::Clear, ""))), Some(OfpError::NxttmfcInvalidTlvDel));
 }
+
+#[test]
+fn monitors_go_by_options_and_tell_them() {
+    use openflow::monitor::{FlowMonitorRequest, FlowUpdate, MonitorCommand, flag};
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    let c = Client::new(&br, PeerKind::Controller, Version::V13);
+    let watch = |m| {
+        c.send(&Message::StatsRequest {
+            more: false,
+            body: StatsRequest::FlowMonitor(vec![FlowMonitorRequest {
+                id: 1,
+                command: MonitorCommand::Add,
+                flags: flag::ADD | flag::OWN,
+                out_port: PortNo::ANY,
+                out_group: openflow::flow_mod::GROUP_ANY,
+                table_id: None,
+                matching: matching(m),
+            }]),
+        })
+    };
+    assert_eq!(error_of(&watch("tun_metadata0=5")), Some(OfpError::NxfmfcInvalidTlvField));
+    c.send(&tlvs(TlvCommand::Add, FIRST));
+    assert!(matches!(watch("tun_metadata0=5")[..], [Message::StatsReply { .. }]));
+    assert_eq!(c.flow_mod(add(matching("tun_metadata0=4"), 4, vec![])), []);
+    assert_eq!(c.flow_mod(add(matching(""), 3, vec![])), []);
+    let told = c.flow_mod(add(matching("tun_metadata0=5"), 5, vec![]));
+    let [Message::StatsReply { body: StatsReply::FlowMonitor(told), .. }] = &told[..] else { panic!("{told:?}") };
+    let [FlowUpdate::Flow(flow)] = &told[..] else { panic!("{told:?}") };
+    assert_eq!(match_to_string(&flow.matching, &flow::NoNames), "tun_metadata0=0x5");
+}

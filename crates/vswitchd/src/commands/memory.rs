@@ -69,10 +69,12 @@ fn drop_name(reason: DropReason) -> &'static str {
 /// What `memory/show` reports, by name.
 pub fn usage(devices: &Devices) -> Vec<(String, u64)> {
     let (mut ports, mut rules, mut flows, mut handlers, mut connections, mut macs) = (0, 0, 0, 0, 0, 0);
-    let mut packets = 0;
+    let (mut packets, mut bundled, mut remainders) = (0, 0, 0);
     for (_, dp) in devices.datapaths() {
         flows += dpif::Dpif::stats(&*dp.datapath).flows;
         handlers += dp.datapath.thread_stats().len() as u64;
+        bundled += dp.switch.bundle_bytes() as u64;
+        remainders += dp.switch.network().frozen.len() as u64;
         for bridge in dp.switch.bridges() {
             ports += bridge.ports().len() as u64;
             rules += bridge.n_flows() as u64;
@@ -83,11 +85,13 @@ pub fn usage(devices: &Devices) -> Vec<(String, u64)> {
         }
     }
     let all = [
+        ("bundle bytes", bundled),
         ("handlers", handlers),
         ("macs", macs),
         ("ofconns", connections),
         ("packets", packets),
         ("ports", ports),
+        ("recirculation ids", remainders),
         ("rules", rules),
         ("udpif keys", flows),
     ];

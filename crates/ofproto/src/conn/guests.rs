@@ -1,0 +1,73 @@
+//! Who connects to a listener: each is served by a task of its own, and there are so many at most.
+
+use super::rconn::Rconn;
+use super::remote::{PeerKind, Remote};
+use super::service::{HELLO_LIMIT, serve};
+use crate::bridge::Ofproto;
+use parking_lot::Mutex;
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use stream::Listener;
+use tokio::task::{AbortHandle, JoinSet};
+use vlog::warn_rl;
+
+/// Connections to one listener.
+pub(crate) const GUESTS_MAX: usize = if cfg!(test) { 4 } else { 256 };
+/// How long whoever connects may take to set up TLS.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+
+/// Serves all who connect, for ever.
+pub(super) async fn passive(bridge: Arc<Ofproto>, remote: Arc<Remote>, listener: Listener) {
+    let mut children = JoinSet::new();
+    // In the order in which they came.
+    let mut guests: VecDeque<AbortHandle> = VecDeque::new();
+    loop {
+        let incoming = match listener.accept().await {
+            Ok(incoming) => incoming,
+            Err(e) => {
+                warn_rl!(&HELLO_LIMIT, target: "connmgr", "{}: accept failed: {e}", remote.target);
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        while children.try_join_next().is_some() {}
+        guests.retain(|guest| !guest.is_finished());
+        if guests.len() >= GUESTS_MAX && !make_room(&bridge, &remote, &mut guests) {
+            continue;
+        }
+        let (bridge, remote) = (Arc::clone(&bridge), Arc::clone(&remote));
+        let guest = children.spawn(async move {
+            // What goes wrong with TLS is logged already.
+            let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE_MAX, incoming.into_stream()).await else { return };
+            let rconn = Mutex::new(Rconn::new());
+            rconn.lock().connected(bridge.now());
+            if let Err(e) = serve(&bridge, &remote, &rconn, stream).await {
+                tracing::debug!(target: "connmgr", "{}<->{}: {e}", bridge.name(), remote.target);
+            }
+        });
+        guests.push_back(guest);
+    }
+}
+
+/// Ends a connection to a listener that has too many: the one that waits for its handshake, or a version to be agreed on,
+/// for longest. If all speak OpenFlow, whoever comes now is refused: `false`.
+fn make_room(bridge: &Ofproto, remote: &Arc<Remote>, guests: &mut VecDeque<AbortHandle>) -> bool {
+    let (name, target) = (bridge.name(), &remote.target);
+    let mut speaking = HashSet::new();
+    bridge.connections().for_each(|peer| {
+        if Arc::ptr_eq(&peer.remote, remote) && (peer.version().is_some() || remote.kind == PeerKind::Snoop) {
+            speaking.extend(peer.task);
+        }
+    });
+    let silent = guests.iter().position(|guest| !speaking.contains(&guest.id()));
+    if let Some(guest) = silent.and_then(|at| guests.remove(at)) {
+        guest.abort();
+        base::coverage!(pvconn_evicted);
+        warn_rl!(&HELLO_LIMIT, target: "connmgr", "{name}<->{target}: {GUESTS_MAX} connections, ending one without HELLO");
+        return true;
+    }
+    base::coverage!(pvconn_refused);
+    warn_rl!(&HELLO_LIMIT, target: "connmgr", "{name}<->{target}: {GUESTS_MAX} connections, refusing another");
+    false
+}

@@ -1,0 +1,277 @@
+//! Flow monitors, found by the flows that they are about.
+//!
+//! Each change of a flow is held against all monitors of a connection, of which there may be thousands. Those whose matches
+//! have one mask stand together ([`Class`]), and by the values under it: a change costs little for a class that cannot be
+//! about the flow, one look-up for one that can, and the rest only for monitors whose match contains the flow's.
+
+use crate::flow_table::ports_of;
+use crate::transaction::groups_of;
+use base::PortNo;
+use flow::{FlowKey, FlowMask, Match};
+use openflow::Action;
+use openflow::flow_mod::GROUP_ANY;
+use openflow::monitor::FlowMonitorRequest;
+use smallvec::SmallVec;
+use std::cell::OnceCell;
+use std::collections::HashMap;
+use xlate::Rule;
+
+/// What a flow does, and what it did before.
+pub(super) type Actions<'a> = [&'a [Action]; 2];
+
+/// Monitors, by what they are about.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Watches {
+    classes: Vec<Class>,
+    /// All their flags together, and maybe some of monitors that have ended.
+    flags: u16,
+}
+
+/// Monitors whose matches have the same mask.
+#[derive(Clone, Debug)]
+struct Class {
+    mask: Words,
+    by_value: HashMap<Values, Vec<Watch>, foldhash::fast::RandomState>,
+}
+
+/// The words of a mask that are not zero, in ascending order.
+type Words = SmallVec<[(u8, u64); 4]>;
+/// The values in these words.
+type Values = SmallVec<[u64; 4]>;
+
+/// One monitor, its match aside.
+#[derive(Clone, Copy, Debug)]
+struct Watch {
+    id: u32,
+    flags: u16,
+    table: Option<u8>,
+    out_port: PortNo,
+    out_group: u32,
+}
+
+/// Where lists of actions lead to.
+#[derive(Debug)]
+struct Ends {
+    ports: Vec<PortNo>,
+    groups: Vec<u32>,
+}
+
+fn words_of(mask: &FlowMask) -> Words {
+    mask.0.iter().enumerate().filter(|(_, bits)| **bits != 0).map(|(word, bits)| (word as u8, *bits)).collect()
+}
+
+fn values_of(key: &FlowKey, mask: &Words) -> Values {
+    mask.iter().map(|(word, bits)| key.0.get(usize::from(*word)).copied().unwrap_or(0) & bits).collect()
+}
+
+impl Class {
+    /// Whether matches of this mask can contain `matching`.
+    fn is_within(&self, matching: &Match) -> bool {
+        self.mask.iter().all(|(word, bits)| matching.mask().0.get(usize::from(*word)).is_some_and(|m| bits & !m == 0))
+    }
+
+    /// Its monitors whose matches contain `matching`.
+    fn containing(&self, matching: &Match) -> &[Watch] {
+        if !self.is_within(matching) {
+            return &[];
+        }
+        let key = matching.key();
+        // One value is compared faster than looked up.
+        if self.by_value.len() == 1 {
+            let same =
+                |values: &Values| self.mask.iter().zip(values).all(|((w, m), v)| key.0[usize::from(*w)] & m == *v);
+            return self.by_value.iter().find(|(values, _)| same(values)).map_or(&[], |(_, watches)| watches);
+        }
+        self.by_value.get(&values_of(key, &self.mask)).map_or(&[], Vec::as_slice)
+    }
+}
+
+impl Ends {
+    fn of(actions: Actions<'_>) -> Self {
+        let (mut ports, mut groups) = (Vec::new(), Vec::new());
+        for list in actions {
+            ports_of(list, &mut |port| ports.push(port));
+            groups.extend(groups_of(list));
+        }
+        ports.sort_unstable();
+        groups.sort_unstable();
+        Self { ports, groups }
+    }
+}
+
+impl Watches {
+    /// Adds a monitor.
+    pub(super) fn insert(&mut self, monitor: &FlowMonitorRequest) {
+        let FlowMonitorRequest { id, flags, table_id: table, out_port, out_group, .. } = *monitor;
+        self.flags |= flags;
+        let mask = words_of(monitor.matching.mask());
+        let values = values_of(monitor.matching.key(), &mask);
+        let at = self.classes.iter().position(|class| class.mask == mask).unwrap_or_else(|| {
+            self.classes.push(Class { mask, by_value: HashMap::default() });
+            self.classes.len() - 1
+        });
+        let watch = Watch { id, flags, table, out_port, out_group };
+        self.classes[at].by_value.entry(values).or_default().push(watch);
+    }
+
+    /// Removes a monitor.
+    pub(super) fn remove(&mut self, monitor: &FlowMonitorRequest) {
+        let mask = words_of(monitor.matching.mask());
+        let values = values_of(monitor.matching.key(), &mask);
+        let Some(at) = self.classes.iter().position(|class| class.mask == mask) else { return };
+        let by_value = &mut self.classes[at].by_value;
+        if let Some(watches) = by_value.get_mut(&values) {
+            watches.retain(|watch| watch.id != monitor.id);
+            if watches.is_empty() {
+                by_value.remove(&values);
+            }
+        }
+        if by_value.is_empty() {
+            self.classes.swap_remove(at);
+        }
+        if self.classes.is_empty() {
+            self.flags = 0;
+        }
+    }
+
+    /// All flags of monitors together, and maybe more.
+    pub(super) fn flags(&self) -> u16 {
+        self.flags
+    }
+
+    /// The flags of those that want to hear of an event of a flow, together.
+    pub(super) fn flags_for(&self, events: u16, rule: &Rule, matching: &Match, actions: Actions<'_>) -> u16 {
+        if self.flags & events == 0 || rule.is_hidden() {
+            return 0;
+        }
+        let ends = OnceCell::new();
+        let ends = || ends.get_or_init(|| Ends::of(actions));
+        let mut flags = 0;
+        for watch in self.classes.iter().flat_map(|class| class.containing(matching)) {
+            let admits = watch.flags & events != 0
+                && watch.table.is_none_or(|table| table == rule.table)
+                && (watch.out_port == PortNo::ANY || ends().ports.binary_search(&watch.out_port).is_ok())
+                && (watch.out_group == GROUP_ANY || ends().groups.binary_search(&watch.out_group).is_ok());
+            if admits {
+                flags |= watch.flags;
+                if flags == self.flags {
+                    break;
+                }
+            }
+        }
+        flags
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow_table::{lead_to, output_to};
+    use base::Millis;
+    use classifier::{MiniMatch, Versions};
+    use flow::Field;
+    use openflow::monitor::{MonitorCommand, flag};
+    use proptest::prelude::*;
+    use std::sync::Arc;
+
+    const EVENTS: [u16; 4] = [flag::INITIAL, flag::ADD, flag::DELETE, flag::MODIFY];
+
+    /// The same by looking at each monitor.
+    fn flags_of(monitors: &[FlowMonitorRequest], event: u16, rule: &Rule, m: &Match, actions: Actions<'_>) -> u16 {
+        let admits = |monitor: &&FlowMonitorRequest| {
+            monitor.flags & event != 0
+                && !rule.is_hidden()
+                && monitor.table_id.is_none_or(|table| table == rule.table)
+                && actions.iter().any(|actions| output_to(actions, monitor.out_port))
+                && actions.iter().any(|actions| lead_to(actions, monitor.out_group))
+                && monitor.matching.contains(m)
+        };
+        monitors.iter().filter(admits).fold(0, |flags, monitor| flags | monitor.flags)
+    }
+
+    fn matches() -> impl Strategy<Value = Match> {
+        let port = prop::option::of(1u128..4);
+        let dst = prop::option::of((0u128..4, prop::sample::select(vec![1u128, 2, 3, 0xffff_ffff_ffff])));
+        (port, dst, any::<bool>()).prop_map(|(port, dst, ip)| {
+            let mut m = Match::ANY;
+            port.into_iter().for_each(|port| m.set(Field::InPortOxm, port));
+            dst.into_iter().for_each(|(value, mask)| m.set_masked(Field::EthDst, value, mask));
+            if ip {
+                m.set(Field::EthType, 0x800);
+            }
+            m
+        })
+    }
+
+    fn lists() -> impl Strategy<Value = Vec<Action>> {
+        let to = |port| Action::Output { port: PortNo(port), max_len: 0 };
+        let action = prop_oneof![
+            (1u32..4).prop_map(to),
+            (1u32..4).prop_map(Action::Group),
+            (1u32..4).prop_map(move |port| Action::WriteActions(vec![to(port)])),
+            Just(Action::PopVlan),
+        ];
+        prop::collection::vec(action, 0..3)
+    }
+
+    fn monitors() -> impl Strategy<Value = Vec<FlowMonitorRequest>> {
+        let monitor = (matches(), 0u16..0x40, prop::option::of(0u8..2), 0u32..4, 0u32..4);
+        prop::collection::vec(monitor, 0..30).prop_map(|monitors| {
+            let numbered = monitors.into_iter().enumerate();
+            numbered
+                .map(|(id, (matching, flags, table_id, port, group))| FlowMonitorRequest {
+                    id: id as u32,
+                    command: MonitorCommand::Add,
+                    flags,
+                    out_port: if port == 0 { PortNo::ANY } else { PortNo(port) },
+                    out_group: if group == 0 { GROUP_ANY } else { group },
+                    table_id,
+                    matching,
+                })
+                .collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn as_if_each_monitor_were_looked_at(
+            mut monitors in monitors(),
+            gone in prop::collection::vec(any::<prop::sample::Index>(), 0..5),
+            flows in prop::collection::vec((matches(), lists(), lists(), 0u8..2), 1..10),
+        ) {
+            let mut watches = Watches::default();
+            monitors.iter().for_each(|monitor| watches.insert(monitor));
+            for at in gone {
+                if !monitors.is_empty() {
+                    watches.remove(&monitors.remove(at.index(monitors.len())));
+                }
+            }
+            for (matching, new, old, table) in flows {
+                let rule = Rule {
+                    minimatch: MiniMatch::new(&matching),
+                    priority: 1,
+                    table,
+                    cookie: 0,
+                    idle_timeout: 0,
+                    hard_timeout: 0,
+                    importance: 0,
+                    flags: openflow::flow_mod::FlowFlags::default(),
+                    actions: Arc::from(new.clone()),
+                    created: Millis(0),
+                    modified: 0.into(),
+                    versions: Versions::new(1),
+                    conjunctions: Box::default(),
+                    count: xlate::Count::default(),
+                };
+                for event in EVENTS {
+                    let expected = flags_of(&monitors, event, &rule, &matching, [&new, &old]);
+                    prop_assert_eq!(watches.flags_for(event, &rule, &matching, [&new, &old]), expected);
+                }
+            }
+            for monitor in &monitors {
+                watches.remove(monitor);
+            }
+            prop_assert!(watches.classes.is_empty() && watches.flags == 0);
+        }
+    }
+}
