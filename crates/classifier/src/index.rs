@@ -7,7 +7,7 @@ use crate::options::Enabled;
 use crate::prefixes::Prefixes;
 use crate::tuple::{Search, Tuple};
 use crate::{DEFAULT_PREFIXES, MiniMask, Rule};
-use flow::{Field, FlowKey, Match, Reads};
+use flow::{Field, FlowKey, Reads};
 use foldhash::fast::FixedState;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -122,10 +122,9 @@ impl<R: Rule> Index<R> {
         self.order.iter().map(|place| &*place.tuple)
     }
 
-    /// Rules of this match.
-    pub(crate) fn same_match<'a>(&'a self, m: &Match, values: &'a [u64]) -> impl Iterator<Item = &'a Arc<R>> {
-        let place = self.place_of(&MiniMask::new(m.mask()));
-        place.into_iter().flat_map(|i| self.order[i].tuple.same_match(values))
+    /// The tuple of a mask.
+    pub(crate) fn tuple_of(&self, mask: &MiniMask) -> Option<&Tuple<R>> {
+        self.place_of(mask).map(|i| &*self.order[i].tuple)
     }
 
     /// The rule of the highest priority that is there in `version` and matches `key`.

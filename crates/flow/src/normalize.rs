@@ -56,12 +56,11 @@ impl Match {
         let eth_type = self.eth_type();
         let v4 = eth_type == ethertype::IPV4;
         let v6 = eth_type == ethertype::IPV6;
-        let proto = self.ip_proto();
+        let is_proto = |proto| self.ip_proto() == Some(proto);
         // Only a match that is for later fragments has no ports; not saying is enough.
-        let (frag, frag_mask) = self.get(Field::IpFrag);
-        let not_later = frag & frag_mask & 2 == 0;
+        let not_later = || self.key().get(Field::IpFrag) & self.mask().get(Field::IpFrag) & 2 == 0;
         let nd = |kind| {
-            proto == Some(ipproto::ICMPV6)
+            is_proto(ipproto::ICMPV6)
                 && v6
                 && self.is_exactly(Field::Icmpv6Type, kind)
                 && matches!(self.get(Field::Icmpv6Code), (0, _))
@@ -78,11 +77,11 @@ impl Match {
             Prereq::Ipv6 => v6,
             Prereq::Ip => v4 || v6,
             Prereq::Mpls => matches!(eth_type, ethertype::MPLS | ethertype::MPLS_MCAST),
-            Prereq::Tcp => proto == Some(ipproto::TCP) && not_later,
-            Prereq::Udp => proto == Some(ipproto::UDP) && not_later,
-            Prereq::Sctp => proto == Some(ipproto::SCTP) && not_later,
-            Prereq::Icmpv4 => v4 && proto == Some(ipproto::ICMP) && not_later,
-            Prereq::Icmpv6 => v6 && proto == Some(ipproto::ICMPV6) && not_later,
+            Prereq::Tcp => is_proto(ipproto::TCP) && not_later(),
+            Prereq::Udp => is_proto(ipproto::UDP) && not_later(),
+            Prereq::Sctp => is_proto(ipproto::SCTP) && not_later(),
+            Prereq::Icmpv4 => v4 && is_proto(ipproto::ICMP) && not_later(),
+            Prereq::Icmpv6 => v6 && is_proto(ipproto::ICMPV6) && not_later(),
             Prereq::Nd => nd(135) || nd(136),
             Prereq::NdSolicit => nd(135),
             Prereq::NdAdvert => nd(136),

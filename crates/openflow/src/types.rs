@@ -9,6 +9,7 @@ use crate::error::OfpError;
 use crate::wire::{Put, Reader, Result};
 use flow::field::{NICIRA, ONF};
 use rows::ROWS;
+use std::sync::LazyLock;
 
 mod rows;
 
@@ -332,13 +333,31 @@ pub(crate) fn headers(msg: &[u8]) -> Result<Head<'_>> {
     } else {
         Place::Type(ty)
     };
-    let row = ROWS.iter().find(|r| r.place == place && r.is_in(version));
+    let row = row_of(place, version);
     let unknown = match place {
         Place::Type(_) => OfpError::BrcBadType,
         Place::Request(_) | Place::Reply(_) => OfpError::BrcBadStat,
         _ => OfpError::BrcBadSubtype,
     };
     Ok(Head { version, xid, row: row.ok_or(unknown)?, more, unknown_flags, body: r })
+}
+
+/// The row of a place in a version.
+fn row_of(place: Place, version: Version) -> Option<&'static Row> {
+    /// Rows by version and type: the messages that are there in great numbers have types of their own.
+    static BY_TYPE: LazyLock<[[Option<&'static Row>; 64]; Version::ALL.len()]> = LazyLock::new(|| {
+        Version::ALL.map(|version| std::array::from_fn(|ty| find_row(Place::Type(ty as u8), version)))
+    });
+    if let Place::Type(ty @ ..64) = place
+        && let Some(rows) = BY_TYPE.get(version as usize - 1)
+    {
+        return rows[usize::from(ty)];
+    }
+    find_row(place, version)
+}
+
+fn find_row(place: Place, version: Version) -> Option<&'static Row> {
+    ROWS.iter().find(|r| r.place == place && r.is_in(version))
 }
 
 /// Begins a message of this kind: headers with the length still 0. `None` if the version has no such message.
