@@ -229,11 +229,7 @@ impl<R: Rule> Classifier<R> {
 }
 
 /// Of rules of one match, the one of this priority that is there in `version`.
-fn newest<'a, R: Rule + 'a>(
-    rules: impl Iterator<Item = &'a Arc<R>>,
-    priority: u32,
-    version: u64,
-) -> Option<Arc<R>> {
+fn newest<'a, R: Rule + 'a>(rules: impl Iterator<Item = &'a Arc<R>>, priority: u32, version: u64) -> Option<Arc<R>> {
     let there = rules.filter(|r| r.priority() == priority && r.versions().visible_in(version));
     there.max_by_key(|r| r.versions().added()).cloned()
 }

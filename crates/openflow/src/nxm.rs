@@ -257,8 +257,7 @@ fn decode_into(bytes: &[u8], unknown: Unknown, matching: &mut Match) -> Result<O
     }
     // A packet type that is not Ethernet's may come behind fields of Ethernet, which it takes the ground from.
     let strict = unknown != Unknown::Metadata;
-    if strict && !prereq::satisfied(Field::EthType, matching) && ETHERNET.iter().any(|f| matching.mask().get(*f) != 0)
-    {
+    if strict && !prereq::satisfied(Field::EthType, matching) && ETHERNET.iter().any(|f| matching.mask().get(*f) != 0) {
         return Err(OfpError::BmcBadPrereq);
     }
     // A cookie of which no bit matters is none; twice is twice all the same.

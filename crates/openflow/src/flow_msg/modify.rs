@@ -80,7 +80,12 @@ fn finish(fm: &mut FlowMod, flags: u16, version: Version) -> Result<()> {
 
 /// Reads `OFPT_FLOW_MOD` into `fm`, whatever that was. `table_id_ext`: whether Nicira's table_id extension is on (OpenFlow 1.0
 /// only). After an error `fm` is anything.
-pub(crate) fn decode_flow_mod(version: Version, table_id_ext: bool, r: &mut Reader<'_>, fm: &mut FlowMod) -> Result<()> {
+pub(crate) fn decode_flow_mod(
+    version: Version,
+    table_id_ext: bool,
+    r: &mut Reader<'_>,
+    fm: &mut FlowMod,
+) -> Result<()> {
     fm.reset(FlowModCommand::Add);
     if version == V10 {
         let exact = r.0.get(..OF10_LEN).is_some_and(of10_is_exact);
