@@ -53,6 +53,7 @@ use flow::{Field, FlowKey, Match, Reads};
 use index::{Change, Index};
 use left_right::LeftRight;
 use options::AtomicOptions;
+use std::cell::OnceCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tuple::Tuple;
@@ -183,7 +184,7 @@ impl<R: Rule> Classifier<R> {
     /// ports, which costs reads and is never wrong.)
     pub fn remove_all(&self, rules: Vec<Arc<R>>) -> bool {
         let with_ports = rules.iter().filter(|rule| looks_at_ports(&***rule)).count();
-        let were_there = self.index.write(Change::RemoveAll(rules));
+        let were_there = self.index.write(Change::RemoveAll(rules, OnceCell::new()));
         if were_there {
             self.n_with_ports.fetch_sub(with_ports, Ordering::SeqCst);
         }

@@ -100,7 +100,7 @@ pub struct Transaction<'a> {
 
 impl Ofproto {
     /// Makes all changes that `f` makes visible at once, or none of them if it fails. Returns what `f` does, and the
-    /// flows that were removed, of which controllers may want to hear.
+    /// flows that were removed, of which controllers may want to hear: of very many at once those of which they do.
     ///
     /// Errors: those of `f`.
     pub fn transaction<T>(
@@ -242,9 +242,7 @@ impl Transaction<'_> {
         if rule.versions.visible_in(classifier::LATEST) {
             self.mark_gone(rule);
             self.count(rule, -1);
-            if rule.flags.send_flow_rem {
-                self.removed.push(Removed { rule: Arc::clone(rule), reason });
-            }
+            self.removed.push(Removed { rule: Arc::clone(rule), reason });
             self.record(rule, || What::Deleted(reason));
             self.note(rule, RuleChange::Removed);
         }
@@ -253,26 +251,26 @@ impl Transaction<'_> {
     /// Takes all rules out of their tables that meet `criteria`. There may be very many.
     pub(crate) fn remove_all(&mut self, criteria: &Criteria, reason: RemovedReason) {
         let mut rules = self.bridge.collect_in(criteria, classifier::LATEST);
-        if self.writer.evictable.is_empty() && self.history.is_none() {
-            // The same with less to touch of each.
-            for of_table in rules.chunk_by(|a, b| a.table == b.table) {
-                for rule in of_table {
-                    rule.versions.remove_in(self.version);
-                    if rule.flags.send_flow_rem {
-                        self.removed.push(Removed { rule: Arc::clone(rule), reason });
-                    }
-                }
-                for rule in of_table.iter().take(NOTED_MAX + 1) {
-                    self.note(rule, RuleChange::Removed);
-                }
-                if let [rule, ..] = of_table {
-                    self.changing(rule.table).balance -= of_table.len() as i64;
+        let many = rules.len() > REAPED_AT_ONCE_MAX && self.writer.evictable.is_empty() && self.history.is_none();
+        if !many {
+            return rules.iter().for_each(|rule| self.remove(rule, reason));
+        }
+        // The same with less to touch of each.
+        for of_table in rules.chunk_by(|a, b| a.table == b.table) {
+            for rule in of_table {
+                rule.versions.remove_in(self.version);
+                if rule.flags.send_flow_rem {
+                    self.removed.push(Removed { rule: Arc::clone(rule), reason });
                 }
             }
-            self.gone.append(&mut rules);
-            return;
+            for rule in of_table.iter().take(NOTED_MAX + 1) {
+                self.note(rule, RuleChange::Removed);
+            }
+            if let [rule, ..] = of_table {
+                self.changing(rule.table).balance -= of_table.len() as i64;
+            }
         }
-        rules.iter().for_each(|rule| self.remove(rule, reason));
+        self.gone.append(&mut rules);
     }
 
     fn mark_gone(&mut self, rule: &Arc<Rule>) {

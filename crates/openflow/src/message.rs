@@ -377,6 +377,18 @@ pub fn encode_with(version: Version, xid: Xid, message: &Message, options: Optio
     msg
 }
 
+/// Writes `OFPT_FLOW_MOD` or `NXT_FLOW_MOD` on a connection with these options. Empty if `version` has no such message.
+pub fn encode_flow_mod(version: Version, xid: Xid, form: Form, fm: &FlowMod, options: Options) -> Vec<u8> {
+    let kind = if form == Form::Nicira { Kind::NxFlowMod } else { Kind::FlowMod };
+    let Some(mut msg) = types::begin(version, xid, kind, false) else { return Vec::new() };
+    match form {
+        Form::Standard => flow_msg::encode_flow_mod(fm, version, options.flow_mod_table_id, &mut msg),
+        Form::Nicira => flow_msg::encode_nx_flow_mod(fm, version, options.flow_mod_table_id, &mut msg),
+    }
+    types::finish(&mut msg);
+    msg
+}
+
 fn stats_encode(message: &Message, cx: Context, out: &mut Vec<u8>) -> bool {
     if let Message::StatsRequest { body, .. } = message {
         body.encode(cx.version, out);
