@@ -35,6 +35,13 @@ def add_arguments(arguments):
     help_ = f"({' '.join(PARTS)})"
     arguments.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=help_)
     arguments.add_argument("--flows", type=int, default=100_000, metavar="N", help="flows in the tables (100000)")
+    shapes = f"shapes of flow modifications ({' '.join(messages.SHAPES)})"
+    arguments.add_argument("--shapes", nargs="+", choices=messages.SHAPES, default=messages.SHAPES, metavar="S", help=shapes)
+    clients = ("raw", "ovs-ofctl")
+    of_clients = f"clients that modify flows ({' '.join(clients)})"
+    arguments.add_argument("--clients", nargs="+", choices=clients, default=clients, metavar="C", help=of_clients)
+    counts = "instructions (in user mode) and cycles of the switch for each flow-mod, in place of rates: for a busy machine"
+    arguments.add_argument("--counts", action="store_true", help=counts)
 
 
 def measure(options):
@@ -77,6 +84,17 @@ class Bench:
     def controller(self, *words):
         """Runs the client to its end."""
         return json.loads(common.run("taskset", "-c", CLIENT_CORE, self.directory / "controller", *words))
+
+    def counted(self, switch, *words):
+        """The same, with what the switch has done meanwhile, if that is asked for."""
+        if not self.options.counts:
+            return self.controller(*words), {}
+        common.need_programs("perf")
+        counts = self.directory / "counts"
+        perf = ["perf", "stat", "-x,", "-e", "instructions:u,cycles", "-o", counts, "-p", switch.pid(), "--"]
+        done = json.loads(common.run(*perf, "taskset", "-c", CLIENT_CORE, self.directory / "controller", *words))
+        lines = [line.split(",") for line in counts.read_text().splitlines() if "," in line]
+        return done, {line[2].removesuffix(":u"): int(line[0]) for line in lines}
 
     @contextlib.contextmanager
     def beside(self, *words):
@@ -154,22 +172,36 @@ def summary(title, unit, turns, more_is_better=True):
 
 
 def flowmods(bench):
-    for_raw = bench.turns(lambda which: raw_flow_mods(bench, which), "flow-mods")
-    raw, raw_table = summary(f"a client that costs nothing, {bench.n:,} flows", "flow-mods a second", for_raw)
+    figures, tables = {}, []
+    if "raw" in bench.options.clients:
+        found = bench.turns(lambda which: raw_flow_mods(bench, which), "flow-mods")
+        title = f"a client that costs nothing, {bench.n:,} flows"
+        if bench.options.counts:
+            figures["raw"], table = summary(title, "for each flow-mod", found, more_is_better=False)
+        else:
+            figures["raw"], table = summary(title, "flow-mods a second", found)
+        tables.append(table)
+    if "ovs-ofctl" in bench.options.clients:
+        figures["ovs-ofctl"], table = by_ofctl(bench)
+        tables.append(table)
+    return figures, tables, []
+
+
+def by_ofctl(bench):
     clients = {PEER: "peer", OURS: "peer", OWN_CLIENT: "ours"}
     for_ofctl = bench.turns(lambda which: ofctl_flow_mods(bench, which, clients[which]), "ovs-ofctl", clients)
-    user, user_table = summary(f"Debian's ovs-ofctl, {bench.n:,} flows", "seconds", for_ofctl, more_is_better=False)
+    user, table = summary(f"Debian's ovs-ofctl, {bench.n:,} flows", "seconds", for_ofctl, more_is_better=False)
     own = [middle(one[key] for one in for_ofctl[OWN_CLIENT]) for key in for_ofctl[PEER][0]]
-    user_table.header.append(OWN_CLIENT)
-    for row, figure in zip(user_table.rows, own):
+    table.header.append(OWN_CLIENT)
+    for row, figure in zip(table.rows, own):
         row.append(figure)
-    return {"raw": raw, "ovs-ofctl": user}, [raw_table, user_table], []
+    return user, table
 
 
 def raw_flow_mods(bench, which):
     found = {}
     n = bench.n
-    for shape in messages.SHAPES:
+    for shape in bench.options.shapes:
         one_by_one = bench.file(f"{shape}.few", lambda: b"".join(bench.adds(shape, ONE_AT_A_TIME)))
         streamed = bench.file(f"{shape}.stream", lambda: b"".join(bench.adds(shape)))
         bundled = bench.file(f"{shape}.bundle", lambda: messages.bundle(bench.adds(shape)))
@@ -181,11 +213,14 @@ def raw_flow_mods(bench, which):
         with switch_without_packets(which) as switch:
 
             def rate(name, path, messages_in_it, flows, mode="stream"):
-                done = bench.controller(mode, management(switch), path)
+                done, counts = bench.counted(switch, mode, management(switch), path)
                 if done["errors"]:
                     raise SystemExit(f"{which}, {shape}, {name}: {done['errors']} errors\n{switch.log_tail()}")
                 need_flows(switch, flows)
-                found[f"{shape}, {name}"] = round(messages_in_it / done["seconds"])
+                for what, count in counts.items():
+                    found[f"{shape}, {name}: {what}"] = round(count / messages_in_it)
+                if not counts:
+                    found[f"{shape}, {name}"] = round(messages_in_it / done["seconds"])
 
             rate("a barrier each", one_by_one, ONE_AT_A_TIME, ONE_AT_A_TIME, "barriers")
             bench.controller("stream", management(switch), delete)

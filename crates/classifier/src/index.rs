@@ -7,8 +7,9 @@ use crate::options::Enabled;
 use crate::prefixes::Prefixes;
 use crate::tuple::{Search, Tuple};
 use crate::{DEFAULT_PREFIXES, MiniMask, Rule};
-use flow::{Field, FlowKey, Match, Reads};
+use flow::{Field, FlowKey, Reads};
 use foldhash::fast::FixedState;
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -46,8 +47,8 @@ pub(crate) enum Change<R> {
     Insert(Arc<R>),
     /// This very rule less.
     Remove(Arc<R>),
-    /// These very rules less.
-    RemoveAll(Vec<Arc<R>>),
+    /// These very rules less; whether they are all that there are, once one of the copies has found out.
+    RemoveAll(Vec<Arc<R>>, OnceCell<bool>),
     /// Other prefix fields.
     SetPrefixes(Vec<Field>),
 }
@@ -63,7 +64,7 @@ impl<R: Rule> Apply<Change<R>> for Index<R> {
                 true
             }
             Change::Remove(rule) => self.remove(rule),
-            Change::RemoveAll(rules) => self.remove_all(rules),
+            Change::RemoveAll(rules, all) => self.remove_all(rules, all),
             Change::SetPrefixes(fields) => {
                 self.set_prefixes(fields);
                 true
@@ -122,10 +123,9 @@ impl<R: Rule> Index<R> {
         self.order.iter().map(|place| &*place.tuple)
     }
 
-    /// Rules of this match.
-    pub(crate) fn same_match<'a>(&'a self, m: &Match, values: &'a [u64]) -> impl Iterator<Item = &'a Arc<R>> {
-        let place = self.place_of(&MiniMask::new(m.mask()));
-        place.into_iter().flat_map(|i| self.order[i].tuple.same_match(values))
+    /// The tuple of a mask.
+    pub(crate) fn tuple_of(&self, mask: &MiniMask) -> Option<&Tuple<R>> {
+        self.place_of(mask).map(|i| &*self.order[i].tuple)
     }
 
     /// The rule of the highest priority that is there in `version` and matches `key`.
@@ -233,8 +233,9 @@ impl<R: Rule> Index<R> {
     }
 
     /// Whether all of them were there.
-    fn remove_all(&mut self, rules: &[Arc<R>]) -> bool {
-        if rules.len() == self.n_rules && self.is_made_of(rules) {
+    fn remove_all(&mut self, rules: &[Arc<R>], all: &OnceCell<bool>) -> bool {
+        // Both copies hold the same when it is their turn.
+        if *all.get_or_init(|| rules.len() == self.n_rules && self.is_made_of(rules)) {
             // Nothing stays: one by one, all that leads to the others would be put in order each time.
             let prefixes = self.prefixes();
             (self.order, self.highest, self.free) = Default::default();

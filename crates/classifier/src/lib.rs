@@ -53,6 +53,7 @@ use flow::{Field, FlowKey, Match, Reads};
 use index::{Change, Index};
 use left_right::LeftRight;
 use options::AtomicOptions;
+use std::cell::OnceCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tuple::Tuple;
@@ -148,6 +149,18 @@ impl<R: Rule> Classifier<R> {
         MiniMatch::with_mask(shared.unwrap_or_else(|| Arc::new(mask)), m.key())
     }
 
+    /// The same, and what [`Classifier::find`] finds of that match: what it takes to add a rule.
+    pub fn compress_and_find(&self, m: &Match, priority: u32, version: u64) -> (MiniMatch, Option<Arc<R>>) {
+        let mask = MiniMask::new(m.mask());
+        let index = self.index.read();
+        let Some(tuple) = index.tuple_of(&mask) else {
+            return (MiniMatch::with_mask(Arc::new(mask), m.key()), None);
+        };
+        let compressed = MiniMatch::with_mask(Arc::clone(tuple.mask()), m.key());
+        let found = newest(tuple.same_match(compressed.values()), priority, version);
+        (compressed, found)
+    }
+
     /// Adds a rule, beside rules of the same match and priority.
     pub fn insert(&self, rule: Arc<R>) {
         // Look-ups in between read more than they need, not less.
@@ -171,7 +184,7 @@ impl<R: Rule> Classifier<R> {
     /// ports, which costs reads and is never wrong.)
     pub fn remove_all(&self, rules: Vec<Arc<R>>) -> bool {
         let with_ports = rules.iter().filter(|rule| looks_at_ports(&***rule)).count();
-        let were_there = self.index.write(Change::RemoveAll(rules));
+        let were_there = self.index.write(Change::RemoveAll(rules, OnceCell::new()));
         if were_there {
             self.n_with_ports.fetch_sub(with_ports, Ordering::SeqCst);
         }
@@ -180,11 +193,7 @@ impl<R: Rule> Classifier<R> {
 
     /// The rule of this match and priority that is there in `version`.
     pub fn find(&self, m: &Match, priority: u32, version: u64) -> Option<Arc<R>> {
-        let wanted = MiniMatch::new(m);
-        let index = self.index.read();
-        let rules = index.same_match(m, wanted.values());
-        let there = rules.filter(|r| r.priority() == priority && r.versions().visible_in(version));
-        there.max_by_key(|r| r.versions().added()).cloned()
+        self.compress_and_find(m, priority, version).1
     }
 
     /// The rule of the highest priority that matches `key` among those that are there in `version`, recording what was
@@ -218,6 +227,12 @@ impl<R: Rule> Classifier<R> {
                 && r.minimatch().expand() != *m
         })
     }
+}
+
+/// Of rules of one match, the one of this priority that is there in `version`.
+fn newest<'a, R: Rule + 'a>(rules: impl Iterator<Item = &'a Arc<R>>, priority: u32, version: u64) -> Option<Arc<R>> {
+    let there = rules.filter(|r| r.priority() == priority && r.versions().visible_in(version));
+    there.max_by_key(|r| r.versions().added()).cloned()
 }
 
 #[cfg(test)]

@@ -2,16 +2,41 @@
 
 use flow::{FlowKey, FlowMask, Match};
 use smallvec::SmallVec;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// A mask, as the list of its nonzero words, in key order.
-#[derive(Debug, PartialEq, Eq, Hash)]
-pub struct MiniMask(Box<[(u8, u64)]>);
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MiniMask(SmallVec<[(u8, u64); WORDS_LIKELY]>);
+
+/// Words of a mask, mostly: what is looked for is made without asking for memory.
+const WORDS_LIKELY: usize = 6;
+
+impl Hash for MiniMask {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let mut places = 0u128;
+        for (i, bits) in &self.0 {
+            places |= 1 << i;
+            state.write_u64(*bits);
+        }
+        state.write_u64(places as u64);
+        state.write_u64((places >> 64) as u64);
+    }
+}
+
+const _: () = assert!(flow::WORDS <= 128);
 
 impl MiniMask {
     /// Compresses `mask`.
     pub fn new(mask: &FlowMask) -> Self {
-        Self(mask.0.iter().enumerate().filter(|(_, w)| **w != 0).map(|(i, w)| (i as u8, *w)).collect())
+        let mut words = SmallVec::new();
+        // Mostly nothing stands in several words together.
+        for (i, four) in (0u8..).step_by(4).zip(mask.0.chunks(4)) {
+            if four.iter().fold(0, |all, w| all | w) != 0 {
+                words.extend((i..).zip(four.iter().copied()).filter(|(_, w)| *w != 0));
+            }
+        }
+        Self(words)
     }
 
     /// The nonzero words: index and bits.

@@ -1,7 +1,9 @@
 //! What the columns of the field table mean, and finding a field by name or by OXM header.
 
 use base::PortNo;
+use std::collections::HashMap;
 use std::fmt;
+use std::sync::LazyLock;
 
 pub use super::table::{FIELDS, Field};
 
@@ -215,11 +217,16 @@ impl Field {
 
     /// The field of this name or alias, also by the OXM or NXM name.
     pub fn from_name(name: &str) -> Option<Self> {
-        FIELDS
-            .iter()
-            .find(|f| f.name == name || (!f.alias.is_empty() && f.alias == name))
-            .or_else(|| FIELDS.iter().find(|f| f.nxm.iter().any(|n| n.name == name)))
-            .map(|f| f.id)
+        static BY_NAME: LazyLock<HashMap<&'static str, Field>> = LazyLock::new(|| {
+            let own = FIELDS.iter().flat_map(|f| [(f.name, f.id), (f.alias, f.id)]);
+            let on_the_wire = FIELDS.iter().flat_map(|f| f.nxm.iter().map(|n| (n.name, f.id)));
+            let mut by_name = HashMap::new();
+            for (name, field) in own.chain(on_the_wire).filter(|(name, _)| !name.is_empty()) {
+                by_name.entry(name).or_insert(field);
+            }
+            by_name
+        });
+        BY_NAME.get(name).copied()
     }
 
     /// The field of this OXM or NXM header.

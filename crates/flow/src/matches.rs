@@ -1,6 +1,6 @@
 //! A match: which keys a flow is for.
 
-use super::field::Field;
+use super::field::{Field, Loc};
 use super::key::{FlowKey, FlowMask};
 use super::layout;
 use super::options::TunOption;
@@ -137,11 +137,33 @@ impl Match {
 
     /// Stops matching `field`.
     pub fn clear(&mut self, field: Field) {
-        let whole = FlowKey::mask_of(as_port(field).unwrap_or(field));
-        for i in 0..whole.0.len() {
-            self.mask.0[i] &= !whole.0[i];
-            self.key.0[i] &= !whole.0[i];
+        let field = as_port(field).unwrap_or(field);
+        let whole = field.info().full_mask();
+        let mut clear = |word: usize, bits: u64| {
+            self.mask.0[word] &= !bits;
+            self.key.0[word] &= !bits;
+        };
+        match field.info().loc {
+            Loc::Bits { word, shift, width } => {
+                let width = if width == 64 { u64::MAX } else { (1 << width) - 1 };
+                clear(word.into(), (whole as u64 & width) << shift);
+            }
+            Loc::Wide(word) => {
+                clear(word, (whole >> 64) as u64);
+                clear(word + 1, whole as u64);
+            }
+            Loc::InPort16 => self.clear(Field::InPortOxm),
+            Loc::NwTos => self.clear(Field::IpDscp),
+            Loc::ArpOp => self.clear(Field::IpProto),
+            Loc::TunMetadata(_) => {}
         }
+    }
+
+    /// Makes it [`Match::ANY`] again.
+    pub fn reset(&mut self) {
+        self.key.0.fill(0);
+        self.mask.0.fill(0);
+        self.options.clear();
     }
 
     /// Value and mask of `field`, right aligned.
@@ -185,6 +207,20 @@ mod tests {
     use super::*;
     use crate::field::FIELDS;
     use crate::placed::OptionPlace;
+
+    #[test]
+    fn all_of_a_field_is_cleared_and_nothing_else() {
+        let all = Match::new(&FlowKey([u64::MAX; layout::WORDS]), FlowKey([u64::MAX; layout::WORDS]));
+        for f in FIELDS {
+            let whole = FlowKey::mask_of(as_port(f.id).unwrap_or(f.id));
+            let left = FlowKey(std::array::from_fn(|i| !whole.0[i]));
+            let mut m = all.clone();
+            m.clear(f.id);
+            assert_eq!(m, Match::new(&left, left.clone()), "{}", f.name);
+            m.reset();
+            assert_eq!(m, Match::ANY);
+        }
+    }
 
     #[test]
     fn a_field_that_is_set_is_matched_exactly() {

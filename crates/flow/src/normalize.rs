@@ -56,12 +56,11 @@ impl Match {
         let eth_type = self.eth_type();
         let v4 = eth_type == ethertype::IPV4;
         let v6 = eth_type == ethertype::IPV6;
-        let proto = self.ip_proto();
+        let is_proto = |proto| self.ip_proto() == Some(proto);
         // Only a match that is for later fragments has no ports; not saying is enough.
-        let (frag, frag_mask) = self.get(Field::IpFrag);
-        let not_later = frag & frag_mask & 2 == 0;
+        let not_later = || self.key().get(Field::IpFrag) & self.mask().get(Field::IpFrag) & 2 == 0;
         let nd = |kind| {
-            proto == Some(ipproto::ICMPV6)
+            is_proto(ipproto::ICMPV6)
                 && v6
                 && self.is_exactly(Field::Icmpv6Type, kind)
                 && matches!(self.get(Field::Icmpv6Code), (0, _))
@@ -78,11 +77,11 @@ impl Match {
             Prereq::Ipv6 => v6,
             Prereq::Ip => v4 || v6,
             Prereq::Mpls => matches!(eth_type, ethertype::MPLS | ethertype::MPLS_MCAST),
-            Prereq::Tcp => proto == Some(ipproto::TCP) && not_later,
-            Prereq::Udp => proto == Some(ipproto::UDP) && not_later,
-            Prereq::Sctp => proto == Some(ipproto::SCTP) && not_later,
-            Prereq::Icmpv4 => v4 && proto == Some(ipproto::ICMP) && not_later,
-            Prereq::Icmpv6 => v6 && proto == Some(ipproto::ICMPV6) && not_later,
+            Prereq::Tcp => is_proto(ipproto::TCP) && not_later(),
+            Prereq::Udp => is_proto(ipproto::UDP) && not_later(),
+            Prereq::Sctp => is_proto(ipproto::SCTP) && not_later(),
+            Prereq::Icmpv4 => v4 && is_proto(ipproto::ICMP) && not_later(),
+            Prereq::Icmpv6 => v6 && is_proto(ipproto::ICMPV6) && not_later(),
             Prereq::Nd => nd(135) || nd(136),
             Prereq::NdSolicit => nd(135),
             Prereq::NdAdvert => nd(136),
@@ -95,7 +94,8 @@ impl Match {
     /// Removes fields that mean nothing under the Ethernet type and IP protocol that the match says, as Open vSwitch does
     /// with a flow that it takes from a user. Returns the text for its warning if that removed anything.
     pub fn normalize(&mut self, ports: &dyn PortNames) -> Option<Normalized> {
-        let before = self.clone();
+        // What it was, once something is about to change.
+        let mut before = None;
         let eth_type = self.eth_type();
         let (v4, v6) = (eth_type == ethertype::IPV4, eth_type == ethertype::IPV6);
         let arp = matches!(eth_type, ethertype::ARP | ethertype::RARP);
@@ -105,26 +105,25 @@ impl Match {
             || (v4 && proto == Some(ipproto::ICMP))
             || (v6 && proto == Some(ipproto::ICMPV6));
         if matches!((v4, v6, proto), (true, _, Some(ipproto::ICMP)) | (_, true, Some(ipproto::ICMPV6))) {
+            before = Some(Box::new(self.clone()));
             self.narrow_to_byte(Field::Icmpv4Type);
             self.narrow_to_byte(Field::Icmpv4Code);
         }
         let (solicit, advert) = (self.meets(Prereq::NdSolicit), self.meets(Prereq::NdAdvert));
         let ether = self.meets(Prereq::Ethernet);
-        self.keep(ether, &[Field::EthSrc, Field::EthDst, Field::EthType, Field::VlanTci]);
-        self.keep(v4 || arp, &[Field::Ipv4Src, Field::Ipv4Dst]);
-        self.keep(ports_known, &[Field::TcpSrc, Field::TcpDst]);
-        self.keep(proto == Some(ipproto::TCP), &[Field::TcpFlags]);
-        self.keep(v4 || v6 || arp, &[Field::IpProto]);
-        self.keep(v4 || v6, &[Field::IpDscp, Field::IpEcn, Field::IpTtl, Field::IpFrag]);
-        self.keep(v6, &[Field::Ipv6Src, Field::Ipv6Dst, Field::Ipv6Label, Field::Ipv6Exthdr]);
-        self.keep(arp || solicit, &[Field::ArpSha]);
-        self.keep(arp || advert, &[Field::ArpTha]);
-        self.keep(solicit || advert, &[Field::NdTarget, Field::NdReserved, Field::NdOptionsType]);
-        self.keep(mpls, &[Field::MplsLabel, Field::MplsTc, Field::MplsBos, Field::MplsTtl]);
-        self.keep(self.meets(Prereq::Pbb), &[Field::PbbIsid, Field::PbbUca]);
-        if *self == before {
-            return None;
-        }
+        self.keep(ether, &[Field::EthSrc, Field::EthDst, Field::EthType, Field::VlanTci], &mut before);
+        self.keep(v4 || arp, &[Field::Ipv4Src, Field::Ipv4Dst], &mut before);
+        self.keep(ports_known, &[Field::TcpSrc, Field::TcpDst], &mut before);
+        self.keep(proto == Some(ipproto::TCP), &[Field::TcpFlags], &mut before);
+        self.keep(v4 || v6 || arp, &[Field::IpProto], &mut before);
+        self.keep(v4 || v6, &[Field::IpDscp, Field::IpEcn, Field::IpTtl, Field::IpFrag], &mut before);
+        self.keep(v6, &[Field::Ipv6Src, Field::Ipv6Dst, Field::Ipv6Label, Field::Ipv6Exthdr], &mut before);
+        self.keep(arp || solicit, &[Field::ArpSha], &mut before);
+        self.keep(arp || advert, &[Field::ArpTha], &mut before);
+        self.keep(solicit || advert, &[Field::NdTarget, Field::NdReserved, Field::NdOptionsType], &mut before);
+        self.keep(mpls, &[Field::MplsLabel, Field::MplsTc, Field::MplsBos, Field::MplsTtl], &mut before);
+        self.keep(self.meets(Prereq::Pbb), &[Field::PbbIsid, Field::PbbUca], &mut before);
+        let before = before.filter(|before| *self != **before)?;
         Some(Normalized { pre: match_to_string(&before, ports), post: match_to_string(self, ports) })
     }
 
@@ -134,9 +133,11 @@ impl Match {
         self.set_masked(field, value, if mask == 0 { 0 } else { 0xff });
     }
 
-    fn keep(&mut self, yes: bool, fields: &[Field]) {
-        if !yes {
-            for field in fields {
+    /// Whether these fields may stay. What was is kept before something goes.
+    fn keep(&mut self, yes: bool, fields: &[Field], before: &mut Option<Box<Self>>) {
+        for field in fields.iter().filter(|_| !yes) {
+            if self.mask().get(*field) != 0 {
+                before.get_or_insert_with(|| Box::new(self.clone()));
                 self.clear(*field);
             }
         }

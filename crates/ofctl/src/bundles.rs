@@ -40,9 +40,9 @@ pub(crate) fn transact(c: &Context, conn: &mut Vconn, messages: &[Vec<u8>]) -> R
             done = step(conn, last, &mut errors)? && last == BundleStep::Commit;
         }
     }
-    let by_xid: HashMap<u32, &Vec<u8>> = messages.iter().map(|m| (xid_of(m), m)).collect();
-    for error in &errors {
-        tell(c, error, &by_xid);
+    if !errors.is_empty() {
+        let by_xid: HashMap<u32, &Vec<u8>> = messages.iter().map(|m| (xid_of(m), m)).collect();
+        errors.iter().for_each(|error| tell(c, error, &by_xid));
     }
     if done && errors.is_empty() { Ok(()) } else { Err(fatal(format!("talking to {} (Protocol error)", conn.name))) }
 }

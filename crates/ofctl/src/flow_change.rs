@@ -8,12 +8,13 @@ use crate::error::{Exit, Result, fatal};
 use crate::flow_text::{lines, normalize, read_file};
 use crate::names::Names;
 use crate::options::Context;
-use crate::protocol::{is_nxm, table_id_ext};
+use crate::protocol::{self, intersect, is_nxm, table_id_ext};
 use crate::switch::{accepted_names, barrier, fail_on_errors, open_for_flow_mods};
 use crate::vconn::{Vconn, io_error, next_xid};
 use flow::text::NoNames;
-use openflow::message::{Options, encode_with};
-use openflow::{FlowMod, FlowModCommand as Cmd, Form, Message, ParsedFlow, Protocols, parse_flow, parse_flow_line};
+use openflow::message::{Options, encode_flow_mod};
+use openflow::types::set_xid;
+use openflow::{FlowMod, FlowModCommand as Cmd, Form, ParsedFlow, Protocols, Version, parse_flow, parse_flow_line};
 
 /// Bytes of modifications between two barriers: below what sockets buffer, so that neither side waits for the other.
 const WINDOW_BYTES: usize = 1 << 16;
@@ -35,10 +36,13 @@ impl<'a> Sender<'a> {
     }
 
     /// Queues one.
-    pub fn send(&mut self, fm: FlowMod) -> Result {
-        let form = if is_nxm(self.protocol) { Form::Nicira } else { Form::Standard };
-        let options = Options { flow_mod_table_id: table_id_ext(self.protocol) };
-        let msg = encode_with(self.conn.version, next_xid(), &Message::FlowMod(form, Box::new(fm)), options);
+    pub fn send(&mut self, fm: &FlowMod) -> Result {
+        self.send_encoded(encode(fm, self.conn.version, self.protocol))
+    }
+
+    /// Queues one that [`encode`] made for this connection and format.
+    fn send_encoded(&mut self, mut msg: Vec<u8>) -> Result {
+        set_xid(&mut msg, next_xid());
         if self.c.bundle {
             self.kept.push(msg);
             return Ok(());
@@ -68,6 +72,12 @@ impl<'a> Sender<'a> {
     }
 }
 
+/// A modification as its message, but for the transaction id.
+fn encode(fm: &FlowMod, version: Version, protocol: Protocols) -> Vec<u8> {
+    let form = if is_nxm(protocol) { Form::Nicira } else { Form::Standard };
+    encode_flow_mod(version, 0, form, fm, Options { flow_mod_table_id: table_id_ext(protocol) })
+}
+
 /// Changes flows as an argument or a file says.
 fn change(c: &Context, a: &[String], command: Cmd) -> Result {
     if a.get(1).is_some_and(|f| f == "-") {
@@ -78,7 +88,7 @@ fn change(c: &Context, a: &[String], command: Cmd) -> Result {
     normalize(&mut flow);
     let (conn, protocol) = open_for_flow_mods(c, &a[0], flow.usable)?;
     let mut sender = Sender::new(c, conn, protocol);
-    sender.send(flow.flow_mod)?;
+    sender.send(&flow.flow_mod)?;
     sender.finish()
 }
 
@@ -97,20 +107,33 @@ fn at_line(file: &str, n: usize, what: &str) -> Exit {
 fn change_by_file(c: &Context, switch: &str, file: &str, command: Option<Cmd>) -> Result {
     let names = accepted_names(c, switch)?;
     let text = read_file(file)?;
-    // All lines are read before anything is changed, and again to send them: a hundred thousand flows as values would
-    // take far more room than their text.
+    // All lines are read before anything is changed. In which format they are to be sent is known only then; that they
+    // are written in the one that it most likely is, and read again if it is not, takes less than to keep them as values:
+    // these would take far more room than their text.
+    let likely = c.versions.newest().map(|version| (version, protocol::initial(version)));
+    let mut ahead = Vec::new();
     let mut usable = Protocols::ANY;
     for (n, line) in lines(&text) {
         let mut flow = parse_line(line, command, &names).map_err(|e| at_line(file, n, &e))?;
         normalize(&mut flow);
         usable = usable & flow.usable;
+        match likely {
+            Some((version, format)) if intersect(usable, format) => ahead.push(encode(&flow.flow_mod, version, format)),
+            _ => ahead.clear(),
+        }
     }
     let (conn, protocol) = open_for_flow_mods(c, switch, usable)?;
+    let is_ahead = likely == Some((conn.version, protocol));
     let mut sender = Sender::new(c, conn, protocol);
+    if is_ahead {
+        ahead.into_iter().try_for_each(|msg| sender.send_encoded(msg))?;
+        return sender.finish();
+    }
+    drop(ahead);
     for (n, line) in lines(&text) {
         let mut flow = parse_line(line, command, &names).map_err(|e| at_line(file, n, &e))?;
         let _ = flow.flow_mod.matching.normalize(&NoNames);
-        sender.send(flow.flow_mod)?;
+        sender.send(&flow.flow_mod)?;
     }
     sender.finish()
 }

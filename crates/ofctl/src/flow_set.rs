@@ -9,37 +9,47 @@ use crate::options::Context;
 use crate::switch::{
     Out, Target, accepted_names_ports_first, open, open_for_flow_mods, set_protocol_for_dump, shown_names, style,
 };
-use flow::Match;
+use flow::{FlowKey, Match, TunOption};
+use foldhash::fast::RandomState;
 use openflow::flow_msg::FlowStats;
 use openflow::print::flow_difference;
 use openflow::{Action, FlowFlags, FlowMod, FlowModCommand as Cmd, Protocols, parse_flow};
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::path::Path;
 
-/// What tells flows apart: table, priority (largest first) and match.
+/// What tells flows apart: table, priority and match.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Id {
     table: u8,
     priority: u16,
-    matching: Box<Match>,
+    matching: Compact,
 }
 
-/// The match's words, for an order that is the same in each run.
-fn words(m: &Match) -> impl Iterator<Item = u64> + '_ {
-    m.mask().0.iter().chain(m.key().0.iter()).copied()
+/// A match without the words that it says nothing of: there may be very many.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Compact {
+    /// Places, masks and values of its words, in their order.
+    words: Box<[(u8, u64, u64)]>,
+    options: Vec<TunOption>,
 }
 
-impl Ord for Id {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.table, other.priority)
-            .cmp(&(other.table, self.priority))
-            .then_with(|| words(&self.matching).cmp(words(&other.matching)))
+impl Compact {
+    fn new(mut m: Match) -> Self {
+        let words = (0..).zip(m.mask().0.iter().zip(&m.key().0)).filter(|(_, (mask, _))| **mask != 0);
+        let words = words.map(|(place, (mask, value))| (place, *mask, *value)).collect();
+        Self { words, options: m.take_options() }
     }
-}
 
-impl PartialOrd for Id {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
+    fn expand(&self) -> Match {
+        let (mut key, mut all) = (FlowKey::ZERO, FlowKey::ZERO);
+        for (place, mask, value) in &self.words {
+            (all.0[usize::from(*place)], key.0[usize::from(*place)]) = (*mask, *value);
+        }
+        let mut m = Match::new(&key, all);
+        for option in &self.options {
+            m.set_option(option.clone());
+        }
+        m
     }
 }
 
@@ -56,7 +66,7 @@ struct Version {
 
 /// Flows of two sources.
 #[derive(Default)]
-struct Set(BTreeMap<Id, Entry>);
+struct Set(HashMap<Id, Entry, RandomState>);
 
 /// A flow in the first and in the second source.
 #[derive(Default)]
@@ -92,7 +102,7 @@ fn read_flow_file(file: &str, side: usize, names: &Names, set: &mut Set) -> Resu
         // Says how to add, not what the flow is.
         flags.check_overlap = false;
         flags.reset_counts = false;
-        let id = Id { table: fm.table_id.unwrap_or(0), priority: fm.priority, matching: Box::new(fm.matching) };
+        let id = Id { table: fm.table_id.unwrap_or(0), priority: fm.priority, matching: Compact::new(fm.matching) };
         let version = Version {
             cookie: fm.new_cookie,
             idle_timeout: fm.idle_timeout,
@@ -107,7 +117,7 @@ fn read_flow_file(file: &str, side: usize, names: &Names, set: &mut Set) -> Resu
 }
 
 fn take_flow(f: FlowStats, side: usize, set: &mut Set) {
-    let id = Id { table: f.table_id, priority: f.priority, matching: Box::new(f.matching) };
+    let id = Id { table: f.table_id, priority: f.priority, matching: Compact::new(f.matching) };
     let mut flags = f.flags;
     flags.reset_counts = false;
     flags.check_overlap = false;
@@ -126,7 +136,7 @@ fn flow_mod(id: &Id, v: Option<&Version>, command: Cmd) -> FlowMod {
     let mut fm = FlowMod::new(command);
     fm.table_id = Some(id.table);
     fm.priority = id.priority;
-    fm.matching = (*id.matching).clone();
+    fm.matching = id.matching.expand();
     if let Some(v) = v {
         fm.new_cookie = v.cookie;
         fm.idle_timeout = v.idle_timeout;
@@ -164,11 +174,11 @@ pub fn replace_flows(c: &Context, a: &[String]) -> Result {
     // What is to go goes first, so that there is room.
     let all = set.sorted();
     for (id, _) in all.iter().filter(|(_, sides)| sides[0].is_none()) {
-        sender.send(flow_mod(id, None, Cmd::DeleteStrict))?;
+        sender.send(&flow_mod(id, None, Cmd::DeleteStrict))?;
     }
     for (id, sides) in all {
         if sides[0].is_some() && (c.readd || sides[0] != sides[1]) {
-            sender.send(flow_mod(id, sides[0].as_ref(), Cmd::Add))?;
+            sender.send(&flow_mod(id, sides[0].as_ref(), Cmd::Add))?;
         }
     }
     sender.finish()
@@ -231,6 +241,6 @@ fn as_stats(id: &Id, v: &Version) -> FlowStats {
         importance: v.importance,
         flags: v.flags,
         actions: v.actions.clone(),
-        ..FlowStats::blank(id.table, (*id.matching).clone())
+        ..FlowStats::blank(id.table, id.matching.expand())
     }
 }

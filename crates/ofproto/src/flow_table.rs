@@ -201,9 +201,7 @@ impl Ofproto {
         base::coverage!(ofproto_flush);
         let groups = GroupMod::new(GroupCommand::Delete, GROUP_ALL);
         let _ = self.transaction(|t| {
-            for rule in self.collect_in(&Criteria::any(), LATEST) {
-                t.remove(&rule, RemovedReason::Delete);
-            }
+            t.remove_all(&Criteria::any(), RemovedReason::Delete);
             t.group_mod(&groups)
         });
     }
@@ -245,9 +243,7 @@ impl Transaction<'_> {
                 self.modify(fm)
             }
             FlowModCommand::Delete | FlowModCommand::DeleteStrict => {
-                for rule in self.bridge.collect_in(&Criteria::of(fm), LATEST) {
-                    self.remove(&rule, RemovedReason::Delete);
-                }
+                self.remove_all(&Criteria::of(fm), RemovedReason::Delete);
                 Ok(())
             }
         }
@@ -256,7 +252,7 @@ impl Transaction<'_> {
     fn add(&mut self, fm: &FlowMod) -> Result<(), OfpError> {
         let table_id = fm.table_id.unwrap_or(0);
         let rules = &self.table(table_id)?.rules;
-        let old = rules.find(&fm.matching, fm.priority.into(), LATEST);
+        let (minimatch, old) = rules.compress_and_find(&fm.matching, fm.priority.into(), LATEST);
         // What only takes another's place overlaps with nothing that the other did not.
         if old.is_none() && fm.flags.check_overlap && rules.overlaps(&fm.matching, fm.priority.into(), LATEST) {
             return Err(OfpError::FmfcOverlap);
@@ -264,11 +260,10 @@ impl Transaction<'_> {
         if old.is_none() {
             self.make_room(table_id)?;
         }
-        let rules = &self.table(table_id)?.rules;
         let kept = old.as_ref().filter(|_| !fm.flags.reset_counts);
         let count = kept.map_or_else(Count::default, Count::on);
         let rule = Arc::new(Rule {
-            minimatch: rules.compress(&fm.matching),
+            minimatch,
             priority: fm.priority.into(),
             table: table_id,
             cookie: fm.new_cookie,
@@ -283,8 +278,8 @@ impl Transaction<'_> {
             conjunctions: conjunctions_of(&fm.actions),
             count,
         });
-        self.put(Arc::clone(&rule), old.as_ref())?;
-        self.record(rule, || What::Added { replaced: old });
+        self.put(&rule, old.as_ref())?;
+        self.record(&rule, || What::Added { replaced: old });
         Ok(())
     }
 
@@ -308,9 +303,9 @@ impl Transaction<'_> {
                 count,
                 ..*old
             });
-            self.put(Arc::clone(&rule), Some(&old))?;
+            self.put(&rule, Some(&old))?;
             let same = rule.cookie == old.cookie && *rule.actions == *old.actions;
-            self.record(rule, || if same { What::Renewed { old } } else { What::Modified { old } });
+            self.record(&rule, || if same { What::Renewed { old } } else { What::Modified { old } });
         }
         Ok(())
     }
@@ -333,8 +328,8 @@ impl Transaction<'_> {
             count: Count::on(old),
             ..**old
         });
-        self.put(Arc::clone(&rule), Some(old))?;
-        self.record(rule, || What::Renewed { old: Arc::clone(old) });
+        self.put(&rule, Some(old))?;
+        self.record(&rule, || What::Renewed { old: Arc::clone(old) });
         Ok(())
     }
 }

@@ -67,7 +67,7 @@ impl Ofproto {
                     conjunctions: Box::default(),
                     count: Count::default(),
                 };
-                t.put(Arc::new(rule), None)?;
+                t.put(&Arc::new(rule), None)?;
             }
             Ok::<(), OfpError>(())
         });

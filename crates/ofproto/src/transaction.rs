@@ -18,7 +18,8 @@ use crate::revalidate::{Change, RuleChange};
 use base::Millis;
 use openflow::{Action, OfpError};
 use parking_lot::MutexGuard;
-use std::collections::{HashMap, HashSet, VecDeque};
+use smallvec::SmallVec;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use xlate::{Groups, Meters, Rule, Table, View};
 
@@ -26,8 +27,11 @@ use xlate::{Groups, Meters, Rule, Table, View};
 /// more, which the revalidator sees to ([`Ofproto::tidy`]), or the next change.
 const REAPED_AT_ONCE_MAX: usize = 1000;
 
+/// Changes of a table's rules that are told of one by one: with more, the table is another.
+const NOTED_MAX: usize = crate::revalidate::RULES_MAX;
+
 /// Something that flows name, and with which they go.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Reference {
     Group(u32),
     Meter(u32),
@@ -59,6 +63,18 @@ impl Writer {
     }
 }
 
+/// A table that changes.
+#[derive(Clone, Copy, Debug)]
+struct Changing {
+    table: u8,
+    /// How many flows it has more than before.
+    balance: i64,
+    /// Changes of its rules that were noted.
+    noted: usize,
+    /// Whether it is noted that flows may match more closely than they need to.
+    loosened: bool,
+}
+
 /// A change in the making.
 #[derive(Debug)]
 pub struct Transaction<'a> {
@@ -73,8 +89,8 @@ pub struct Transaction<'a> {
     /// What to tell of flows that were removed, not replaced.
     removed: Vec<Removed>,
     changes: Vec<Change>,
-    /// How many flows each table has more or less than before.
-    balance: HashMap<u8, i64>,
+    /// Tables that change, mostly one.
+    tables: SmallVec<[Changing; 1]>,
     /// What happened to flows, if somebody is to hear of it.
     history: Option<Vec<FlowChange>>,
     requester: Option<Requester>,
@@ -84,7 +100,7 @@ pub struct Transaction<'a> {
 
 impl Ofproto {
     /// Makes all changes that `f` makes visible at once, or none of them if it fails. Returns what `f` does, and the
-    /// flows that were removed, of which controllers may want to hear.
+    /// flows that were removed, of which controllers may want to hear: of very many at once those of which they do.
     ///
     /// Errors: those of `f`.
     pub fn transaction<T>(
@@ -104,7 +120,7 @@ impl Ofproto {
             gone: Vec::new(),
             removed: Vec::new(),
             changes: Vec::new(),
-            balance: HashMap::new(),
+            tables: SmallVec::new(),
             history: self.is_watched().then(Vec::new),
             requester: None,
             below: Vec::new(),
@@ -117,11 +133,6 @@ impl Ofproto {
                 Err(error)
             }
         }
-    }
-
-    /// The table that counts a rule among its flows; hidden ones count for nothing.
-    fn counting_table(&self, rule: &Rule) -> Option<&Table> {
-        if rule.is_hidden() { None } else { self.tables().get(usize::from(rule.table)) }
     }
 
     /// Removes from the tables what nobody can look at any more, and forgets orders of flows that are not asked for. While
@@ -168,12 +179,22 @@ impl Transaction<'_> {
     /// Flows that a table has as it is now, without hidden ones.
     pub(crate) fn n_flows(&self, table: u8) -> u64 {
         let before = self.bridge.tables().get(usize::from(table)).map_or(0, Table::n_active);
-        before.saturating_add_signed(self.balance.get(&table).copied().unwrap_or(0))
+        before.saturating_add_signed(self.tables.iter().find(|t| t.table == table).map_or(0, |t| t.balance))
+    }
+
+    /// What is known of a table that changes.
+    fn changing(&mut self, table: u8) -> &mut Changing {
+        // Mostly it is the same as the last time.
+        let at = self.tables.iter().rposition(|t| t.table == table).unwrap_or_else(|| {
+            self.tables.push(Changing { table, balance: 0, noted: 0, loosened: false });
+            self.tables.len() - 1
+        });
+        &mut self.tables[at]
     }
 
     fn count(&mut self, rule: &Rule, change: i64) {
         if !rule.is_hidden() {
-            *self.balance.entry(rule.table).or_default() += change;
+            self.changing(rule.table).balance += change;
         }
     }
 
@@ -183,23 +204,25 @@ impl Transaction<'_> {
     }
 
     /// Records what happened to a flow, if somebody is to hear of it.
-    pub(crate) fn record(&mut self, rule: Arc<Rule>, what: impl FnOnce() -> What) {
+    pub(crate) fn record(&mut self, rule: &Arc<Rule>, what: impl FnOnce() -> What) {
         if let Some(history) = &mut self.history
             && !rule.is_hidden()
         {
-            history.push(FlowChange { rule, what: what(), by: self.requester });
+            history.push(FlowChange { rule: Arc::clone(rule), what: what(), by: self.requester });
         }
     }
 
     /// Puts a rule into its table, in the place of `old` if that is given. (Whoever calls this records what happened.)
-    pub(crate) fn put(&mut self, rule: Arc<Rule>, old: Option<&Arc<Rule>>) -> Result<(), OfpError> {
-        self.table(rule.table)?.rules.insert(Arc::clone(&rule));
-        self.added.push(Arc::clone(&rule));
-        if let Some(evictable) = self.writer.evictable.get_mut(&rule.table) {
-            evictable.insert(&rule);
+    pub(crate) fn put(&mut self, rule: &Arc<Rule>, old: Option<&Arc<Rule>>) -> Result<(), OfpError> {
+        self.table(rule.table)?.rules.insert(Arc::clone(rule));
+        self.added.push(Arc::clone(rule));
+        if !self.writer.evictable.is_empty()
+            && let Some(evictable) = self.writer.evictable.get_mut(&rule.table)
+        {
+            evictable.insert(rule);
         }
         let Some(old) = old else {
-            self.count(&rule, 1);
+            self.count(rule, 1);
             self.note(rule, RuleChange::Added);
             return Ok(());
         };
@@ -208,7 +231,7 @@ impl Transaction<'_> {
             self.note(rule, RuleChange::Replaced);
         } else {
             // One that look-ups find and one that they do not are not in each other's place.
-            self.note(Arc::clone(old), RuleChange::Removed);
+            self.note(old, RuleChange::Removed);
             self.note(rule, RuleChange::Added);
         }
         Ok(())
@@ -220,21 +243,57 @@ impl Transaction<'_> {
             self.mark_gone(rule);
             self.count(rule, -1);
             self.removed.push(Removed { rule: Arc::clone(rule), reason });
-            self.record(Arc::clone(rule), || What::Deleted(reason));
-            self.note(Arc::clone(rule), RuleChange::Removed);
+            self.record(rule, || What::Deleted(reason));
+            self.note(rule, RuleChange::Removed);
         }
+    }
+
+    /// Takes all rules out of their tables that meet `criteria`. There may be very many.
+    pub(crate) fn remove_all(&mut self, criteria: &Criteria, reason: RemovedReason) {
+        let mut rules = self.bridge.collect_in(criteria, classifier::LATEST);
+        let many = rules.len() > REAPED_AT_ONCE_MAX && self.writer.evictable.is_empty() && self.history.is_none();
+        if !many {
+            return rules.iter().for_each(|rule| self.remove(rule, reason));
+        }
+        // The same with less to touch of each.
+        for of_table in rules.chunk_by(|a, b| a.table == b.table) {
+            for rule in of_table {
+                rule.versions.remove_in(self.version);
+                if rule.flags.send_flow_rem {
+                    self.removed.push(Removed { rule: Arc::clone(rule), reason });
+                }
+            }
+            for rule in of_table.iter().take(NOTED_MAX + 1) {
+                self.note(rule, RuleChange::Removed);
+            }
+            if let [rule, ..] = of_table {
+                self.changing(rule.table).balance -= of_table.len() as i64;
+            }
+        }
+        self.gone.append(&mut rules);
     }
 
     fn mark_gone(&mut self, rule: &Arc<Rule>) {
         rule.versions.remove_in(self.version);
-        if let Some(evictable) = self.writer.evictable.get_mut(&rule.table) {
+        if !self.writer.evictable.is_empty()
+            && let Some(evictable) = self.writer.evictable.get_mut(&rule.table)
+        {
             evictable.remove(rule);
         }
         self.gone.push(Arc::clone(rule));
     }
 
-    fn note(&mut self, rule: Arc<Rule>, what: RuleChange) {
-        self.changes.push(Change::Rule { bridge: self.bridge.id(), table: rule.table, rule, what });
+    fn note(&mut self, rule: &Arc<Rule>, what: RuleChange) {
+        let (bridge, table, loosens) = (self.bridge.id(), rule.table, what == RuleChange::Removed);
+        let changing = self.changing(table);
+        changing.noted += 1;
+        if changing.noted <= NOTED_MAX {
+            changing.loosened |= loosens;
+            self.changes.push(Change::Rule { bridge, table, rule: Arc::clone(rule), what });
+        } else if changing.noted == NOTED_MAX + 1 || loosens && !changing.loosened {
+            changing.loosened |= loosens;
+            self.changes.push(Change::Table { bridge, table, loosened: loosens });
+        }
     }
 
     /// Notes that a group is not what it was.
@@ -249,7 +308,7 @@ impl Transaction<'_> {
 
     /// Whether flows may name this: those before the transaction, or those that it added.
     pub(crate) fn has_references(&self, to: Reference) -> bool {
-        self.writer.references(to) > 0 || self.added.iter().any(|r| references(&r.actions).any(|t| t == to))
+        self.writer.references(to) > 0 || self.added.iter().any(|r| references(&r.actions).contains(&to))
     }
 
     /// Removes the flows that name what is not there any more, which nobody asked for.
@@ -298,49 +357,66 @@ impl Transaction<'_> {
         if let Some(switch) = bridge.switch() {
             switch.changed_all(self.changes);
         }
-        bridge.tell_vacancies(self.balance.into_keys());
+        bridge.tell_vacancies(self.tables.iter().map(|t| t.table));
         self.removed
     }
 
     /// Brings the books up to date, and removes what goes with flows that go: what they have learned.
     fn account(&mut self) {
+        let mut counted = Counted::default();
         for rule in &self.added {
             self.bridge.expirable.insert(rule);
             if rule.is_hidden() {
                 self.writer.hidden.push(Arc::clone(rule));
             }
-            if let Some(table) = self.bridge.counting_table(rule) {
-                table.count_in(rule.cookie);
-            }
+            counted.add(self.bridge, rule, Table::count_in);
             let writer = &mut *self.writer;
             learners(&rule.actions, &mut |key| *writer.learners.entry(key).or_default() += 1);
-            references(&rule.actions).for_each(|to| *writer.references.entry(to).or_default() += 1);
+            references(&rule.actions).into_iter().for_each(|to| *writer.references.entry(to).or_default() += 1);
         }
-        // The list may grow meanwhile, which nobody asked for.
+        counted.finish(self.bridge, Table::count_in);
+        // More may go with those that go, which nobody asked for.
         self.requester = None;
-        let mut at = 0;
-        while let Some(rule) = self.gone.get(at).cloned() {
-            at += 1;
-            self.bridge.expirable.remove(&rule);
-            if rule.is_hidden() {
-                self.writer.hidden.retain(|hidden| !Arc::ptr_eq(hidden, &rule));
-            }
-            if let Some(table) = self.bridge.counting_table(&rule) {
-                table.count_out(rule.cookie);
-            }
-            self.writer.removals.insert(rule.table, self.now);
-            let mut last = Vec::new();
-            let writer = &mut *self.writer;
-            learners(&rule.actions, &mut |key| {
-                if take_one(&mut writer.learners, key) {
-                    last.push(key);
-                }
-            });
-            references(&rule.actions).for_each(|to| _ = take_one(&mut writer.references, to));
-            for (table, cookie) in last {
+        let mut all = Vec::new();
+        while !self.gone.is_empty() {
+            let mut round = std::mem::take(&mut self.gone);
+            for (table, cookie) in self.account_gone(&round) {
                 self.remove_learned(table, cookie);
             }
+            all.append(&mut round);
         }
+        self.gone = all;
+    }
+
+    /// The part for flows that go. Gives table and cookie of what none is there any more to have learned.
+    fn account_gone(&mut self, gone: &[Arc<Rule>]) -> Vec<(u8, u64)> {
+        let (mut counted, mut orphans) = (Counted::default(), Vec::new());
+        let writer = &mut *self.writer;
+        for of_table in gone.chunk_by(|a, b| a.table == b.table) {
+            for rule in of_table {
+                self.bridge.expirable.remove(rule);
+                if rule.is_hidden() {
+                    writer.hidden.retain(|hidden| !Arc::ptr_eq(hidden, rule));
+                }
+                counted.add(self.bridge, rule, Table::count_out);
+                // Mostly there is nothing that could be named.
+                if !writer.learners.is_empty() {
+                    learners(&rule.actions, &mut |key| {
+                        if take_one(&mut writer.learners, key) {
+                            orphans.push(key);
+                        }
+                    });
+                }
+                if !writer.references.is_empty() {
+                    references(&rule.actions).into_iter().for_each(|to| _ = take_one(&mut writer.references, to));
+                }
+            }
+            if let [rule, ..] = of_table {
+                writer.removals.insert(rule.table, self.now);
+            }
+        }
+        counted.finish(self.bridge, Table::count_out);
+        orphans
     }
 
     fn remove_learned(&mut self, table: u8, cookie: u64) {
@@ -361,6 +437,35 @@ impl Transaction<'_> {
                 table.rules.remove(rule);
             }
         }
+    }
+}
+
+/// Rules of one table and cookie that come one behind the other, to be counted together.
+#[derive(Default)]
+struct Counted {
+    table: u8,
+    cookie: u64,
+    n: u64,
+}
+
+impl Counted {
+    /// Counts a rule. Hidden ones count for nothing.
+    fn add(&mut self, bridge: &Ofproto, rule: &Rule, count: impl Fn(&Table, u64, u64)) {
+        if rule.is_hidden() {
+            return;
+        }
+        if (self.table, self.cookie) != (rule.table, rule.cookie) {
+            self.finish(bridge, count);
+            (self.table, self.cookie) = (rule.table, rule.cookie);
+        }
+        self.n += 1;
+    }
+
+    fn finish(&mut self, bridge: &Ofproto, count: impl Fn(&Table, u64, u64)) {
+        if let Some(table) = bridge.tables().get(usize::from(self.table)).filter(|_| self.n > 0) {
+            count(table, self.cookie, self.n);
+        }
+        self.n = 0;
     }
 }
 
@@ -388,14 +493,16 @@ fn learners(actions: &[Action], f: &mut dyn FnMut((u8, u64))) {
 
 /// The groups that these actions lead to, each once.
 pub(crate) fn groups_of(actions: &[Action]) -> impl Iterator<Item = u32> + use<> {
-    references(actions).filter_map(|to| if let Reference::Group(id) = to { Some(id) } else { None })
+    references(actions).into_iter().filter_map(|to| if let Reference::Group(id) = to { Some(id) } else { None })
 }
 
 /// What these actions name, each once.
-fn references(actions: &[Action]) -> impl Iterator<Item = Reference> + use<> {
-    let mut all = HashSet::new();
-    collect_references(actions, &mut |to| _ = all.insert(to));
-    all.into_iter()
+fn references(actions: &[Action]) -> SmallVec<[Reference; 4]> {
+    let mut all = SmallVec::new();
+    collect_references(actions, &mut |to| all.push(to));
+    all.sort_unstable();
+    all.dedup();
+    all
 }
 
 fn collect_references(actions: &[Action], f: &mut dyn FnMut(Reference)) {

@@ -3,7 +3,7 @@
 use crate::Version;
 use crate::action::decode::decode_actions;
 use crate::action::encode::encode_actions;
-use crate::action::instruction::{decode_flow_actions, encode_flow_actions};
+use crate::action::instruction::{decode_flow_actions, decode_flow_actions_into, encode_flow_actions};
 use crate::action::{Action, check};
 use crate::bytes;
 use crate::nxm::{self, Dialect, Unknown};
@@ -44,6 +44,15 @@ pub(crate) fn read_oxm_match(version: Version, r: &mut Reader<'_>) -> Result<Mat
     with(r, |b| nxm::decode_oxm_match(b, Unknown::Refuse))
 }
 
+/// The same, into a match that is [`Match::ANY`].
+pub(crate) fn read_oxm_match_into(version: Version, r: &mut Reader<'_>, matching: &mut Match) -> Result<()> {
+    if version <= Version::V11 {
+        *matching = read_oxm_match(version, r)?;
+        return Ok(());
+    }
+    with(r, |b| nxm::decode_oxm_match_into(b, Unknown::Refuse, matching))
+}
+
 pub(crate) fn put_oxm_match(out: &mut Vec<u8>, version: Version, m: &Match) {
     if version <= Version::V11 {
         of_match::encode_of11(out, m);
@@ -67,6 +76,12 @@ pub(crate) fn read_nxm(r: &mut Reader<'_>, len: usize) -> Result<NxMatch> {
     let (matching, cookie) = with(r, |b| nxm::decode_nx_match(b, len, Unknown::Refuse))?;
     let (cookie, cookie_mask) = cookie.unwrap_or((0, 0));
     Ok(NxMatch { matching, cookie, cookie_mask })
+}
+
+/// The same, into a match that is [`Match::ANY`]. Gives the cookie and its mask.
+pub(crate) fn read_nxm_into(r: &mut Reader<'_>, len: usize, matching: &mut Match) -> Result<(u64, u64)> {
+    let cookie = with(r, |b| nxm::decode_nx_match_into(b, len, Unknown::Refuse, matching))?;
+    Ok(cookie.unwrap_or((0, 0)))
 }
 
 /// The match of a packet's metadata, from OpenFlow 1.2 on.
@@ -115,6 +130,12 @@ pub(crate) fn put_actions(out: &mut Vec<u8>, version: Version, actions: &[Action
 /// What a flow does, to the end of `r`: actions in OpenFlow 1.0 and Nicira's messages, instructions later.
 pub(crate) fn read_flow_actions(version: Version, r: &mut Reader<'_>) -> Result<Vec<Action>> {
     decode_flow_actions(r.rest(), version)
+}
+
+/// The same, behind what `actions` has, which is nothing.
+pub(crate) fn read_flow_actions_into(version: Version, r: &mut Reader<'_>, actions: &mut Vec<Action>) -> Result<()> {
+    decode_flow_actions_into(r.rest(), version, actions)?;
+    Ok(check::verify(actions, check::Allowed::Flow)?)
 }
 
 pub(crate) fn put_flow_actions(out: &mut Vec<u8>, version: Version, actions: &[Action], m: &Match) {

@@ -107,16 +107,7 @@ fn put_add(bundle_id: u32, flags: u16, message: &[u8], out: &mut Vec<u8>) {
 impl BundleAdd {
     /// Errors of the message inside are told as they are, but for one that is none at all, or none for a bundle.
     pub(crate) fn decode(cx: Context, r: &mut Reader<'_>) -> Result<Self> {
-        let bundle_id = r.u32()?;
-        r.skip(2)?;
-        let flags = r.u16()?;
-        if r.len() >= HEADER_LEN && r.0.first().copied() != Some(cx.version.wire()) {
-            return Err(OfpError::BfcBadVersion);
-        }
-        let inner = message::take_inner(r)?;
-        if types::xid(inner) != cx.xid {
-            return Err(OfpError::BfcMsgBadXid);
-        }
+        let ((bundle_id, flags), inner) = Self::open(cx.version, cx.xid, r)?;
         // Of others nothing but the headers is read, so that one inside of the other leads nowhere.
         let head = types::head(inner).map_err(|_| OfpError::BfcMsgUnsup)?;
         if !head.row.kind.is_for_bundles() {
@@ -124,6 +115,21 @@ impl BundleAdd {
         }
         let (_, _, message) = message::decode_with(inner, cx.options).map_err(|e| e.error)?;
         Ok(Self { bundle_id, flags, message })
+    }
+
+    /// Bundle and flags, and the message inside.
+    pub(crate) fn open<'a>(version: Version, xid: u32, r: &mut Reader<'a>) -> Result<((u32, u16), &'a [u8])> {
+        let bundle_id = r.u32()?;
+        r.skip(2)?;
+        let flags = r.u16()?;
+        if r.len() >= HEADER_LEN && r.0.first().copied() != Some(version.wire()) {
+            return Err(OfpError::BfcBadVersion);
+        }
+        let inner = message::take_inner(r)?;
+        if types::xid(inner) != xid {
+            return Err(OfpError::BfcMsgBadXid);
+        }
+        Ok(((bundle_id, flags), inner))
     }
 
     pub(crate) fn encode(&self, cx: Context, out: &mut Vec<u8>) {

@@ -89,6 +89,12 @@ pub struct FlowMod {
     pub actions: Vec<Action>,
 }
 
+impl Default for FlowMod {
+    fn default() -> Self {
+        Self::new(FlowModCommand::Add)
+    }
+}
+
 impl FlowMod {
     /// As the new cookie of a modification: cookies stay what they are, and what is not there is not added.
     pub const KEEP_COOKIE: u64 = u64::MAX;
@@ -115,5 +121,62 @@ impl FlowMod {
             flags: FlowFlags::default(),
             actions: Vec::new(),
         }
+    }
+
+    /// Makes it what [`FlowMod::new`] gives, in the memory that it has: matches are long.
+    pub(crate) fn reset(&mut self, to: FlowModCommand) {
+        let Self {
+            command,
+            table_id,
+            priority,
+            matching,
+            cookie,
+            cookie_mask,
+            new_cookie,
+            modify_cookie,
+            idle_timeout,
+            hard_timeout,
+            importance,
+            buffer_id,
+            out_port,
+            out_group,
+            flags,
+            actions,
+        } = self;
+        (*command, *table_id, *priority) = (to, None, Self::DEFAULT_PRIORITY);
+        (*cookie, *cookie_mask, *new_cookie, *modify_cookie) = (0, 0, 0, false);
+        (*idle_timeout, *hard_timeout, *importance, *buffer_id) = (0, 0, 0, None);
+        (*out_port, *out_group, *flags) = (PortNo::ANY, GROUP_ANY, FlowFlags::default());
+        matching.reset();
+        actions.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_reset_is_new() {
+        let mut fm = FlowMod {
+            command: FlowModCommand::Delete,
+            table_id: Some(3),
+            priority: 1,
+            matching: Match::new(&flow::FlowKey([1; flow::WORDS]), flow::FlowKey([3; flow::WORDS])),
+            cookie: 4,
+            cookie_mask: 5,
+            new_cookie: 6,
+            modify_cookie: true,
+            idle_timeout: 7,
+            hard_timeout: 8,
+            importance: 9,
+            buffer_id: Some(10),
+            out_port: PortNo(11),
+            out_group: 12,
+            flags: FlowFlags { send_flow_rem: true, ..FlowFlags::default() },
+            actions: vec![Action::PopVlan],
+        };
+        fm.reset(FlowModCommand::Modify);
+        assert_eq!(fm, FlowMod::new(FlowModCommand::Modify));
     }
 }

@@ -9,6 +9,7 @@ use super::flow_mod::{FlowMod, FlowModCommand};
 use super::protocol::Protocols;
 use flow::text::{Parsed, next_key_value, parse_field_into, parse_port, parse_subfield, parse_table};
 use flow::{Field, Loc, Maskable, Match, Normalized, PortNames, Prereq};
+use std::borrow::Cow;
 
 /// What is wrong with the text of a flow.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -216,9 +217,10 @@ impl Parser<'_> {
         let fm = &mut self.fm;
         fm.actions = parse_instructions(text, self.ports).map_err(|e| FlowTextError(e.to_string()))?;
         // Here a packet type says what an Ethernet type would, also once there is an Ethernet header.
-        let mut matching = fm.matching.clone();
-        if matching.get(Field::EthType).1 == 0 && matching.eth_type() != 0 {
-            matching.set(Field::EthType, matching.eth_type().into());
+        let mut matching = Cow::Borrowed(&fm.matching);
+        let eth_type = fm.matching.eth_type();
+        if eth_type != 0 && matching.mask().get(Field::EthType) == 0 {
+            matching.to_mut().set(Field::EthType, eth_type.into());
         }
         match Protocols::of_actions(&fm.actions, &matching, fm.table_id.unwrap_or(255)) {
             Ok(usable) => {

@@ -73,7 +73,10 @@ pub use flow_text::{FlowTextError, ParsedFlow, parse_flow, parse_flow_filter, pa
 pub use group::{
     Bucket, GroupCommand, GroupKind, GroupMod, GroupTextError, ParsedGroup, parse_group, parse_group_line,
 };
-pub use message::{DecodeError, Form, Message, Options, Xid, decode, decode_with, encode, encode_with};
+pub use message::{
+    DecodeError, FlowModHead, Form, Message, Options, Xid, decode, decode_flow_mod_into, decode_with, encode,
+    encode_with,
+};
 pub use meter::{Band, BandKind, MeterCommand, MeterMod, MeterTextError, ParsedMeter, parse_meter, parse_meter_id};
 pub use protocol::Protocols;
 pub use version::Version;

@@ -10,7 +10,7 @@ use crate::controller_status::ControllerStatus;
 use crate::ct_flush::CtFlush;
 use crate::error::OfpError;
 use crate::flow_mod::FlowMod;
-use crate::flow_msg::FlowRemoved;
+use crate::flow_msg::{self, FlowRemoved};
 use crate::group::GroupMod;
 use crate::meter::MeterMod;
 use crate::multipart::{StatsReply, StatsRequest};
@@ -197,6 +197,38 @@ pub fn decode_with(msg: &[u8], options: Options) -> std::result::Result<(Version
     Ok((head.version, head.xid, message))
 }
 
+/// A flow modification, by itself or to be kept in a bundle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FlowModHead {
+    /// Version.
+    pub version: Version,
+    /// Transaction id.
+    pub xid: Xid,
+    /// The bundle that it is for, with the flags.
+    pub bundle: Option<(u32, u16)>,
+}
+
+/// Reads a whole message into `fm` if it is `OFPT_FLOW_MOD`, or `OFPT_BUNDLE_ADD_MESSAGE` around one: these come by the
+/// hundred thousand, and this way they take no memory of their own. `None` for other messages, and for those that
+/// [`decode_with`] fails on; `fm` is anything then.
+pub fn decode_flow_mod_into(msg: &[u8], options: Options, fm: &mut FlowMod) -> Option<FlowModHead> {
+    let head = types::head(msg).ok()?;
+    let (inner, bundle) = match head.row.kind {
+        Kind::FlowMod => (head.clone(), None),
+        Kind::BundleAdd => {
+            let (bundle, inner) = BundleAdd::open(head.version, head.xid, &mut head.body.clone()).ok()?;
+            (types::head(inner).ok()?, Some(bundle))
+        }
+        _ => return None,
+    };
+    if inner.row.kind != Kind::FlowMod {
+        return None;
+    }
+    let mut body = inner.body;
+    flow_msg::decode_flow_mod(inner.version, options.flow_mod_table_id, &mut body, fm).ok()?;
+    body.is_empty().then_some(FlowModHead { version: head.version, xid: head.xid, bundle })
+}
+
 /// Of a message with a list in which an entry cannot be read: the message with those before it, and how many bytes they
 /// have.
 pub(crate) fn before_error(msg: &[u8]) -> Option<(Message, usize)> {
@@ -342,6 +374,18 @@ pub fn encode_with(version: Version, xid: Xid, message: &Message, options: Optio
         || stats_encode(message, cx, out);
     debug_assert!(written, "no topic knows {message:?}");
     types::finish(out);
+    msg
+}
+
+/// Writes `OFPT_FLOW_MOD` or `NXT_FLOW_MOD` on a connection with these options. Empty if `version` has no such message.
+pub fn encode_flow_mod(version: Version, xid: Xid, form: Form, fm: &FlowMod, options: Options) -> Vec<u8> {
+    let kind = if form == Form::Nicira { Kind::NxFlowMod } else { Kind::FlowMod };
+    let Some(mut msg) = types::begin(version, xid, kind, false) else { return Vec::new() };
+    match form {
+        Form::Standard => flow_msg::encode_flow_mod(fm, version, options.flow_mod_table_id, &mut msg),
+        Form::Nicira => flow_msg::encode_nx_flow_mod(fm, version, options.flow_mod_table_id, &mut msg),
+    }
+    types::finish(&mut msg);
     msg
 }
 

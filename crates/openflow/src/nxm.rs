@@ -232,11 +232,18 @@ pub fn mask_is_valid(field: Field, mask: u128) -> bool {
 /// Errors: besides [`decode_entry`]'s, `OFPBMC_BAD_FIELD`, `OFPBMC_BAD_MASK`, `OFPBMC_BAD_VALUE`, `OFPBMC_BAD_PREREQ`
 /// and `OFPBMC_DUP_FIELD`.
 pub fn decode(bytes: &[u8], unknown: Unknown) -> Result<(Match, Option<Cookie>), OfpError> {
-    let (mut matching, mut cookie) = (Match::ANY, None);
+    let mut matching = Match::ANY;
+    let cookie = decode_into(bytes, unknown, &mut matching)?;
+    Ok((matching, cookie))
+}
+
+/// The same, into a match that is [`Match::ANY`]: matches are long, and this is done for every flow.
+fn decode_into(bytes: &[u8], unknown: Unknown, matching: &mut Match) -> Result<Option<Cookie>, OfpError> {
+    let mut cookie = None;
     let mut r = Reader(bytes);
     while !r.is_empty() {
         match decode_entry(&mut r)? {
-            Entry::Field { field, value, mask, .. } => add(&mut matching, field, value, mask, unknown)?,
+            Entry::Field { field, value, mask, .. } => add(matching, field, value, mask, unknown)?,
             Entry::Option(option) => {
                 if !matching.set_option(option) {
                     return Err(OfpError::BmcDupField);
@@ -250,12 +257,11 @@ pub fn decode(bytes: &[u8], unknown: Unknown) -> Result<(Match, Option<Cookie>),
     }
     // A packet type that is not Ethernet's may come behind fields of Ethernet, which it takes the ground from.
     let strict = unknown != Unknown::Metadata;
-    if strict && !prereq::satisfied(Field::EthType, &matching) && ETHERNET.iter().any(|f| matching.mask().get(*f) != 0)
-    {
+    if strict && !prereq::satisfied(Field::EthType, matching) && ETHERNET.iter().any(|f| matching.mask().get(*f) != 0) {
         return Err(OfpError::BmcBadPrereq);
     }
     // A cookie of which no bit matters is none; twice is twice all the same.
-    Ok((matching, cookie.filter(|(_, mask)| *mask != 0)))
+    Ok(cookie.filter(|(_, mask)| *mask != 0))
 }
 
 /// Fields that only an Ethernet packet has.
@@ -274,7 +280,7 @@ fn add(matching: &mut Match, field: Field, value: u128, mask: u128, unknown: Unk
     if unknown != Unknown::Metadata && !prereq::satisfied(field, matching) {
         return Err(OfpError::BmcBadPrereq);
     }
-    if matching.get(field).1 != 0 {
+    if matching.mask().get(field) != 0 {
         return Err(OfpError::BmcDupField);
     }
     matching.set_masked(field, value, mask & field.info().full_mask());
@@ -287,12 +293,35 @@ pub fn decode_nx_match(
     length: usize,
     unknown: Unknown,
 ) -> Result<(Match, Option<Cookie>), OfpError> {
+    let mut matching = Match::ANY;
+    let cookie = decode_nx_match_into(r, length, unknown, &mut matching)?;
+    Ok((matching, cookie))
+}
+
+/// The same, into a match that is [`Match::ANY`].
+pub(crate) fn decode_nx_match_into(
+    r: &mut Reader<'_>,
+    length: usize,
+    unknown: Unknown,
+    matching: &mut Match,
+) -> Result<Option<Cookie>, OfpError> {
     let bytes = r.take(length.next_multiple_of(8)).ok_or(OfpError::BmcBadLen)?;
-    decode(&bytes[..length], unknown)
+    decode_into(&bytes[..length], unknown, matching)
 }
 
 /// Reads an `ofp_match`, of type OXM or of OpenFlow 1.1's, with header and padding, off the front of `r` (OpenFlow 1.2 and later).
 pub fn decode_oxm_match(r: &mut Reader<'_>, unknown: Unknown) -> Result<Match, OfpError> {
+    let mut matching = Match::ANY;
+    decode_oxm_match_into(r, unknown, &mut matching)?;
+    Ok(matching)
+}
+
+/// The same, into a match that is [`Match::ANY`].
+pub(crate) fn decode_oxm_match_into(
+    r: &mut Reader<'_>,
+    unknown: Unknown,
+    matching: &mut Match,
+) -> Result<(), OfpError> {
     let mut header = *r;
     let (ty, length) = (header.u16().ok_or(OfpError::BmcBadLen)?, header.u16().ok_or(OfpError::BmcBadLen)?);
     // Of metadata there is one form.
@@ -304,15 +333,13 @@ pub fn decode_oxm_match(r: &mut Reader<'_>, unknown: Unknown) -> Result<Match, O
     }
     if ty == 0 {
         // OFPMT_STANDARD, which stays allowed.
-        return of_match::decode_of11(r);
+        *matching = of_match::decode_of11(r)?;
+        return Ok(());
     }
     let length = usize::from(length);
     let bytes = r.take(length.next_multiple_of(8)).ok_or(OfpError::BmcBadLen)?;
     let entries = bytes.get(4..length).ok_or(OfpError::BmcBadLen)?;
-    match decode(entries, unknown)? {
-        (matching, None) => Ok(matching),
-        (_, Some(_)) => Err(OfpError::BmcBadField),
-    }
+    if decode_into(entries, unknown, matching)?.is_some() { Err(OfpError::BmcBadField) } else { Ok(()) }
 }
 
 /// Fields in the order in which Open vSwitch writes them, so that bytes agree.

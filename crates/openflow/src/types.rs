@@ -9,6 +9,7 @@ use crate::error::OfpError;
 use crate::wire::{Put, Reader, Result};
 use flow::field::{NICIRA, ONF};
 use rows::ROWS;
+use std::sync::LazyLock;
 
 mod rows;
 
@@ -278,6 +279,13 @@ pub fn xid(msg: &[u8]) -> u32 {
     msg.get(4..8).and_then(|b| b.try_into().ok()).map_or(0, u32::from_be_bytes)
 }
 
+/// Gives a message another transaction id, if it is long enough to have one.
+pub fn set_xid(msg: &mut [u8], xid: u32) {
+    if let Some(place) = msg.get_mut(4..8) {
+        place.copy_from_slice(&xid.to_be_bytes());
+    }
+}
+
 /// Reads the headers of one message, which must be exactly as long as its header says, and of a length that its kind can
 /// have.
 pub fn head(msg: &[u8]) -> Result<Head<'_>> {
@@ -332,7 +340,7 @@ pub(crate) fn headers(msg: &[u8]) -> Result<Head<'_>> {
     } else {
         Place::Type(ty)
     };
-    let row = ROWS.iter().find(|r| r.place == place && r.is_in(version));
+    let row = row_of(place, version);
     let unknown = match place {
         Place::Type(_) => OfpError::BrcBadType,
         Place::Request(_) | Place::Reply(_) => OfpError::BrcBadStat,
@@ -341,11 +349,44 @@ pub(crate) fn headers(msg: &[u8]) -> Result<Head<'_>> {
     Ok(Head { version, xid, row: row.ok_or(unknown)?, more, unknown_flags, body: r })
 }
 
+/// The row of a place in a version.
+fn row_of(place: Place, version: Version) -> Option<&'static Row> {
+    /// Rows by version and type: the messages that are there in great numbers have types of their own.
+    static BY_TYPE: LazyLock<[[Option<&'static Row>; 64]; Version::ALL.len()]> = LazyLock::new(|| {
+        Version::ALL.map(|version| std::array::from_fn(|ty| find_row(Place::Type(ty as u8), version)))
+    });
+    if let Place::Type(ty @ ..64) = place
+        && let Some(rows) = BY_TYPE.get(version as usize - 1)
+    {
+        return rows[usize::from(ty)];
+    }
+    find_row(place, version)
+}
+
+/// The row of a kind in a version.
+fn row_of_kind(kind: Kind, version: Version) -> Option<&'static Row> {
+    static BY_KIND: LazyLock<[[Option<&'static Row>; 128]; Version::ALL.len()]> = LazyLock::new(|| {
+        Version::ALL.map(|version| {
+            let mut rows = [None; 128];
+            for row in ROWS.iter().rev().filter(|row| row.is_in(version)) {
+                rows[row.kind as usize] = Some(row);
+            }
+            rows
+        })
+    });
+    const _: () = assert!((Kind::BundleFeaturesReply as usize) < 128);
+    BY_KIND.get(version as usize - 1)?.get(kind as usize).copied()?
+}
+
+fn find_row(place: Place, version: Version) -> Option<&'static Row> {
+    ROWS.iter().find(|r| r.place == place && r.is_in(version))
+}
+
 /// Begins a message of this kind: headers with the length still 0. `None` if the version has no such message.
 /// [`finish`] ends it.
 pub fn begin(version: Version, xid: u32, kind: Kind, more: bool) -> Option<Vec<u8>> {
-    let row = ROWS.iter().find(|r| r.kind == kind && r.is_in(version))?;
-    let mut out = Vec::with_capacity(64);
+    let row = row_of_kind(kind, version)?;
+    let mut out = Vec::with_capacity(192);
     let stats = |out: &mut Vec<u8>, reply: bool, stat: u16| {
         out.put_u8(stats_type(version, reply));
         out.put_u16(0);

@@ -10,6 +10,7 @@ use crate::meters::Meters;
 use crate::model::Rule;
 use arc_swap::ArcSwap;
 use classifier::Classifier;
+use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -77,7 +78,7 @@ pub struct Table {
     /// Rules in the current version.
     active: AtomicU64,
     /// How many of them have which cookie.
-    by_cookie: Mutex<HashMap<u64, u64>>,
+    by_cookie: Mutex<HashMap<u64, u64, RandomState>>,
 }
 
 impl Table {
@@ -91,18 +92,18 @@ impl Table {
         self.by_cookie.lock().get(&cookie).copied().unwrap_or(0)
     }
 
-    /// Notes that a rule of this cookie is in the current version from now on.
-    pub fn count_in(&self, cookie: u64) {
-        self.active.fetch_add(1, Ordering::Relaxed);
-        *self.by_cookie.lock().entry(cookie).or_default() += 1;
+    /// Notes that `n` rules of this cookie are in the current version from now on.
+    pub fn count_in(&self, cookie: u64, n: u64) {
+        self.active.fetch_add(n, Ordering::Relaxed);
+        *self.by_cookie.lock().entry(cookie).or_default() += n;
     }
 
-    /// Notes that one is not in it any more.
-    pub fn count_out(&self, cookie: u64) {
-        self.active.fetch_sub(1, Ordering::Relaxed);
+    /// Notes that `n` of them are not in it any more.
+    pub fn count_out(&self, cookie: u64, gone: u64) {
+        self.active.fetch_sub(gone, Ordering::Relaxed);
         let mut by_cookie = self.by_cookie.lock();
         if let Some(n) = by_cookie.get_mut(&cookie) {
-            *n -= 1;
+            *n = n.saturating_sub(gone);
             if *n == 0 {
                 by_cookie.remove(&cookie);
             }

@@ -14,8 +14,8 @@ use crate::flow_table::check_table;
 use base::Millis;
 use dpif::MeterId;
 use openflow::bundle::{self, BundleAdd, BundleControl, BundleStep};
-use openflow::message::{Message, decode_with};
-use openflow::{OfpError, Version};
+use openflow::message::{Message, decode_flow_mod_into, decode_with};
+use openflow::{FlowMod, OfpError, Version};
 
 #[cfg(test)]
 impl Peer {
@@ -107,15 +107,30 @@ impl Ofproto {
         peer.bundles.lock().add((add.bundle_id, add.flags), message, self.now())
     }
 
+    /// The same of a flow modification, which was read.
+    pub(super) fn bundle_flow_mod(
+        &self,
+        peer: &Peer,
+        bundle: (u32, u16),
+        fm: &FlowMod,
+        bytes: &[u8],
+    ) -> Result<(), OfpError> {
+        Self::check_flow_mod_for_bundle(fm)?;
+        let message = Kept { bytes: bytes.into(), options: peer.state.lock().options, modifies_flows: true };
+        peer.bundles.lock().add(bundle, message, self.now())
+    }
+
+    fn check_flow_mod_for_bundle(fm: &FlowMod) -> Result<(), OfpError> {
+        Self::check_flow_mod(fm)?;
+        check_table(fm)?;
+        // There are no buffers.
+        if fm.buffer_id.is_some() && fm.command.adds() { Err(OfpError::BrcBufferUnknown) } else { Ok(()) }
+    }
+
     /// What can be said of a message before it is its turn.
     fn check_for_bundle(message: &Message) -> Result<(), OfpError> {
         match message {
-            Message::FlowMod(_, fm) => {
-                Self::check_flow_mod(fm)?;
-                check_table(fm)?;
-                // There are no buffers.
-                if fm.buffer_id.is_some() && fm.command.adds() { Err(OfpError::BrcBufferUnknown) } else { Ok(()) }
-            }
+            Message::FlowMod(_, fm) => Self::check_flow_mod_for_bundle(fm),
             Message::PacketOut(out) => Self::check_packet_out(out),
             Message::GroupMod(_) | Message::PortMod(_) | Message::MeterMod(_) => Ok(()),
             _ => Err(OfpError::BfcMsgUnsup),
@@ -132,7 +147,15 @@ impl Ofproto {
         let mut at = 0;
         let done = self.transaction(|t| {
             let mut rest = Rest::default();
+            let mut fm = Box::<FlowMod>::default();
             for Kept { bytes, options, .. } in messages {
+                if let Some(head) = decode_flow_mod_into(bytes, *options, &mut fm) {
+                    t.set_requester(Some(peer.requester(head.xid)));
+                    self.place_options_of(&mut fm)?;
+                    t.flow_mod(&fm)?;
+                    at += 1;
+                    continue;
+                }
                 let inner = bundle::inner(bytes).ok_or(OfpError::BfcMsgBadLen)?;
                 let (_, xid, mut message) = decode_with(inner, *options).map_err(|e| e.error)?;
                 t.set_requester(Some(peer.requester(xid)));

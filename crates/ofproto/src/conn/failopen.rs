@@ -96,10 +96,10 @@ impl Ofproto {
         self.see_to_fail_open(self.now());
     }
 
-    /// Notes a message of a peer: of a controller that controls the bridge, it ends fail-open at once.
-    pub(super) fn heard(&self, peer: &super::peer::Peer, message: &Message) {
+    /// Notes a message of a peer, and whether it [`shows_control`]: of a controller that controls the bridge, it ends fail-open at once.
+    pub(super) fn heard(&self, peer: &super::peer::Peer, shows_control: bool) {
         let now = self.now();
-        if peer.heard(shows_control(message), SETTLED_MS, now) {
+        if peer.heard(shows_control, SETTLED_MS, now) {
             self.see_to_fail_open(now);
         }
     }

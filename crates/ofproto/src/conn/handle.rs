@@ -1,6 +1,7 @@
 //! What a message from a peer does.
 
 use super::asynchronous::port_desc;
+use super::failopen::shows_control;
 use super::peer::{Peer, Unfinished};
 use super::stats::{Statistics, counts_packets};
 use super::table_features::ACTIONS10;
@@ -12,7 +13,7 @@ use dpif::Execution;
 use flow::FlowKey;
 use openflow::controller_status::ControllerReason;
 use openflow::flow_mod::{FlowMod, FlowModCommand};
-use openflow::message::{Message, decode_with};
+use openflow::message::{FlowModHead, Message, decode_flow_mod_into, decode_with};
 use openflow::packet::PacketOut;
 use openflow::port::{PortMod, config};
 use openflow::queue::QueueGetConfigReply;
@@ -43,10 +44,19 @@ impl Ofproto {
             let state = peer.state.lock();
             (state.options, state.version)
         };
+        let mut fm = peer.flow_mod.lock();
+        if let Some(head) = decode_flow_mod_into(bytes, options, &mut fm).filter(|head| Some(head.version) == version) {
+            self.heard(peer, true);
+            if let Err(error) = self.take_flow_mod(peer, head, &mut fm, bytes) {
+                self.send_error(peer, error, bytes);
+            }
+            return;
+        }
+        drop(fm);
         let outcome = match decode_with(bytes, options) {
             Ok((v, ..)) if Some(v) != version => Err(OfpError::BrcBadVersion),
             Ok((version, xid, message)) => {
-                self.heard(peer, &message);
+                self.heard(peer, shows_control(&message));
                 if !matches!(message, Message::PacketOut(_)) {
                     self.execute(packets);
                 }
@@ -143,11 +153,7 @@ impl Ofproto {
                 self.resume(&packet_in, version)?;
             }
             Message::FlowMod(_, mut fm) => {
-                writable(peer)?;
-                // Before OpenFlow 1.2 there is no flag for it: an addition counts from zero.
-                fm.flags.reset_counts |= version < Version::V12 && fm.command == FlowModCommand::Add;
-                self.place_options_of(&mut fm)?;
-                self.handle_flow_mod(peer.requester(xid), &fm)?;
+                self.take_flow_mod(peer, FlowModHead { version, xid, bundle: None }, &mut fm, bytes)?;
             }
             Message::PortMod(pm) => {
                 writable(peer)?;
@@ -290,6 +296,18 @@ impl Ofproto {
             check_tables(&fm.actions, fm.table_id.unwrap_or(0), N_TABLES_SHOWN)?;
         }
         Ok(())
+    }
+
+    /// Carries out a flow modification, or keeps it in its bundle. `bytes` is the message that it came in.
+    fn take_flow_mod(&self, peer: &Peer, head: FlowModHead, fm: &mut FlowMod, bytes: &[u8]) -> Handled {
+        writable(peer)?;
+        if let Some(bundle) = head.bundle {
+            return self.bundle_flow_mod(peer, bundle, fm, bytes);
+        }
+        // Before OpenFlow 1.2 there is no flag for it: an addition counts from zero.
+        fm.flags.reset_counts |= head.version < Version::V12 && fm.command == FlowModCommand::Add;
+        self.place_options_of(fm)?;
+        self.handle_flow_mod(peer.requester(head.xid), fm)
     }
 
     fn handle_flow_mod(&self, requester: Requester, fm: &FlowMod) -> Handled {

@@ -14,7 +14,7 @@ use openflow::asynchronous::AsyncConfig;
 use openflow::message::{Message, Options, encode_with};
 use openflow::packet::PacketInFormat;
 use openflow::role::{Role, RoleReason, RoleStatus};
-use openflow::{PacketInReason, Version};
+use openflow::{FlowMod, PacketInReason, Version};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -45,6 +45,8 @@ pub struct Peer {
     pub remote: Arc<Remote>,
     pub(crate) state: Mutex<PeerState>,
     pub(super) bundles: Mutex<Bundles>,
+    /// Where flow modifications are read to, one after the other.
+    pub(super) flow_mod: Mutex<Box<FlowMod>>,
     pub(super) parts: Mutex<Parts>,
     /// What is left to do of a request; the next one waits for its end.
     pub(super) unfinished: Mutex<Option<Unfinished>>,
@@ -205,6 +207,7 @@ impl Peer {
             remote,
             state: Mutex::new(state),
             bundles: Mutex::new(Bundles::new(budget)),
+            flow_mod: Mutex::default(),
             parts: Mutex::default(),
             unfinished: Mutex::default(),
             monitors: Mutex::default(),

@@ -19,6 +19,15 @@ pub enum Change {
         /// What became of it.
         what: RuleChange,
     },
+    /// A flow table, by more rules than are told of one by one.
+    Table {
+        /// Its bridge.
+        bridge: BridgeId,
+        /// Which.
+        table: u8,
+        /// Whether a rule is gone.
+        loosened: bool,
+    },
     /// Where an address is: it was learned, moved or was forgotten.
     Mac {
         /// Bridge that knows.

@@ -29,7 +29,7 @@ pub use pass::{Extent, PassReport};
 pub use status::RevalidatorStatus;
 
 pub(crate) use book::{Entered, Fresh};
-pub(crate) use plan::{Basis, Uses};
+pub(crate) use plan::{Basis, RULES_MAX, Uses};
 
 use crate::switch::Switch;
 use base::Millis;

@@ -7,6 +7,7 @@ use super::change::{Change, RuleChange};
 use base::mix::chain;
 use base::{MacAddr, PortNo};
 use flow::{FlowKey, Step, Steps};
+use foldhash::fast::RandomState;
 use openflow::Action;
 use smallvec::SmallVec;
 use std::collections::{HashMap, HashSet};
@@ -240,17 +241,17 @@ type RuleChanges = Vec<(Arc<Rule>, RuleChange)>;
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     pub(crate) everything: bool,
-    pub(crate) places: HashSet<Place>,
+    pub(crate) places: HashSet<Place, RandomState>,
     pub(crate) macs: HashSet<(BridgeId, u16, MacAddr)>,
     /// Single rules, by table; the table is in `places` instead if there are too many.
-    pub(crate) rules: HashMap<(BridgeId, u8), RuleChanges>,
+    pub(crate) rules: HashMap<(BridgeId, u8), RuleChanges, RandomState>,
     /// A rule is gone: flows may match more closely than they need to.
     pub(crate) loosened: bool,
 }
 
 /// Rules of a table that are looked at one by one: with more, all flows that looked into the table are translated
 /// again, as comparing each with each would cost more.
-const RULES_MAX: usize = 128;
+pub(crate) const RULES_MAX: usize = 128;
 
 impl Changes {
     pub(crate) fn add(&mut self, change: Change) {
@@ -267,6 +268,11 @@ impl Changes {
                     self.rules.remove(&(bridge, table));
                     self.places.insert(place);
                 }
+            }
+            Change::Table { bridge, table, loosened } => {
+                self.loosened |= loosened;
+                self.rules.remove(&(bridge, table));
+                self.places.insert(Place::Table(bridge, table));
             }
             Change::Mac { bridge, vlan, mac } => _ = self.macs.insert((bridge, vlan, mac)),
             Change::Group { bridge, group } => _ = self.places.insert(Place::Group(bridge, group)),

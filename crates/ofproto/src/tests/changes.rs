@@ -332,6 +332,48 @@ fn packets_teach_flows() {
 }
 
 #[test]
+fn very_many_flows_go_at_once() {
+    const MANY: u64 = 1500;
+    let mut lab = Lab::new();
+    let br = learning(&mut lab, "cookie=5,delete_learned,");
+    lab.send("br-1", &[frame(1, 2)]);
+    lab.send("br-2", &[frame(2, 1)]);
+    assert_eq!(learned(&br).len(), 2);
+    add_flow(&br, "table=9,cookie=3,priority=7,in_port=5,actions=drop");
+    let fill = |t: &mut crate::transaction::Transaction<'_>| {
+        (0..MANY).try_for_each(|n| {
+            let told = if n % 500 == 0 { "send_flow_rem," } else { "" };
+            let text =
+                format!("table={},cookie={},{told}dl_dst={},actions=drop", 4 + n % 3, n % 2, MacAddr::from_u64(n));
+            t.flow_mod(&fm(FlowModCommand::Add, &text))
+        })
+    };
+    br.transaction(fill).expect("adds");
+    let with_cookie = |cookie| br.tables().iter().map(|table| table.n_with_cookie(cookie)).sum::<u64>();
+    let before = br.n_flows();
+    assert_eq!((with_cookie(0), with_cookie(1), with_cookie(3)), (MANY / 2 + 1, MANY / 2, 1));
+    // Not at all, when it comes to nothing.
+    let delete = FlowMod { cookie: 0, cookie_mask: !7, ..command(FlowModCommand::Delete, Match::ANY) };
+    let failed = br.transaction(|t| t.flow_mod(&delete).and_then(|()| Err::<(), _>(OfpError::BrcEperm)));
+    assert!(failed.is_err());
+    assert_eq!((br.n_flows(), with_cookie(0), br.collect(&Criteria::any()).len()), (before, MANY / 2 + 1, before));
+    // With what they have taught, and others of the same match in their place.
+    let ((), removed) = br.transaction(|t| t.flow_mod(&delete).and_then(|()| fill(t))).expect("deletes and adds");
+    assert_eq!(removed.iter().filter(|r| r.rule.flags.send_flow_rem).count(), 3);
+    assert_eq!((with_cookie(0), with_cookie(1), with_cookie(3)), (MANY / 2, MANY / 2, 0));
+    assert_eq!((br.n_flows(), learned(&br).len()), (MANY as usize, 0));
+    let report = lab.switch.pass(crate::Extent::Changes);
+    assert!(report.candidates > 0, "{report:?}");
+    assert_eq!(lab.switch.pass(crate::Extent::Full).mended, 0);
+    br.tidy(lab.clock.now());
+    assert_eq!(br.tables().iter().map(|table| table.rules.len()).sum::<usize>(), MANY as usize);
+    br.flow_mod(&delete).expect("deletes");
+    br.tidy(lab.clock.now());
+    assert_eq!((br.n_flows(), with_cookie(0)), (0, 0));
+    assert!(br.tables().iter().all(|table| table.rules.is_empty()));
+}
+
+#[test]
 fn what_was_learned_goes_with_the_last_flow_that_teaches() {
     let mut lab = Lab::new();
     let br = learning(&mut lab, "cookie=5,delete_learned,");

@@ -214,7 +214,7 @@ fn with_a_dump(br: &Arc<Ofproto>, version: Version) -> Client {
     }
     let client = Client::new(br, PeerKind::Service, version);
     let body = StatsRequest::FlowMonitor(vec![monitor(1, ALL)]);
-    br.handle(&client.peer, &encode(version, 9, &Message::StatsRequest { more: false, body }));
+    br.handle(&client.peer, &encode(version, 9, &Message::StatsRequest { more: false, body }), &mut Vec::new());
     client
 }
 
@@ -259,7 +259,7 @@ fn a_monitor_that_is_paused_when_another_begins_goes_on_behind_that() {
     br.flow_mod(&add(Match::ANY, 6, vec![])).expect("adds");
     assert_eq!(short(client.waiting()), "paused");
     let body = StatsRequest::FlowMonitor(vec![FlowMonitorRequest { table_id: Some(9), ..monitor(2, ALL) }]);
-    br.handle(&client.peer, &encode(Version::V14, 9, &Message::StatsRequest { more: false, body }));
+    br.handle(&client.peer, &encode(Version::V14, 9, &Message::StatsRequest { more: false, body }), &mut Vec::new());
     br.resume_monitors(&client.peer);
     br.flow_mod(&add(Match::ANY, 7, vec![])).expect("adds");
     assert_eq!(short(client.waiting()), "", "not in the middle");

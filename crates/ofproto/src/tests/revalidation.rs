@@ -190,7 +190,7 @@ fn a_barrier_does_not_wait_for_the_end_of_a_long_pass() {
     let br = by_destination(&mut lab);
     let client = Client::new(&br, PeerKind::Service, Version::V13);
     let answer = |message: &Message| {
-        br.handle(&client.peer, &encode(Version::V13, 9, message));
+        br.handle(&client.peer, &encode(Version::V13, 9, message), &mut Vec::new());
         // What takes its time is left for another thread, so that other connections have their turn.
         let left = client.peer.queued() == 0;
         while br.finish_some(&client.peer) {}

@@ -234,8 +234,21 @@ pub fn is_allowed_in_set(action: &Action) -> bool {
 /// `OFPBAC_BAD_SET_LEN`, `OFPBAC_BAD_TAG`, `OFPBIC_BAD_TABLE_ID`, `OFPMMFC_INVALID_METER`.
 pub fn check(actions: &[Action], matching: &Match, limits: &Limits) -> Result<(), OfpError> {
     verify(actions, Allowed::Flow)?;
+    check_verified(actions, matching, limits)
+}
+
+/// The same of actions that [`verify`] has passed.
+pub(crate) fn check_verified(actions: &[Action], matching: &Match, limits: &Limits) -> Result<(), OfpError> {
     let checker = Checker { limits, strict: limits.version >= Version::V11 };
-    checker.list(actions, &mut matching.clone())
+    // Most flows do nothing but send packets, which changes nothing of what they are.
+    let first = actions.iter().position(|action| !matches!(action, Action::Output { .. })).unwrap_or(actions.len());
+    let (outputs, rest) = actions.split_at(first);
+    for output in outputs {
+        if let Action::Output { port, .. } = output {
+            checker.output_port(*port)?;
+        }
+    }
+    if rest.is_empty() { Ok(()) } else { checker.list(rest, &mut matching.clone()) }
 }
 
 pub(super) struct Checker<'a> {

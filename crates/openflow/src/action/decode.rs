@@ -44,10 +44,21 @@ pub fn decode_actions(bytes: &[u8], version: Version) -> Result<Vec<Action>, Ofp
 
 /// Reads a list that stands so deep in others, without a look at what may stand where.
 pub(super) fn decode_list(bytes: &[u8], version: Version, depth: usize) -> Result<Vec<Action>, OfpError> {
+    let mut actions = Vec::new();
+    decode_list_into(bytes, version, depth, &mut actions)?;
+    Ok(actions)
+}
+
+/// The same, behind what `actions` has.
+pub(super) fn decode_list_into(
+    bytes: &[u8],
+    version: Version,
+    depth: usize,
+    actions: &mut Vec<Action>,
+) -> Result<(), OfpError> {
     if !bytes.len().is_multiple_of(8) {
         return Err(OfpError::BrcBadLen);
     }
-    let mut actions = Vec::new();
     let mut r = Reader(bytes);
     while !r.is_empty() {
         let mut header = r;
@@ -69,7 +80,7 @@ pub(super) fn decode_list(bytes: &[u8], version: Version, depth: usize) -> Resul
             }
         });
     }
-    Ok(actions)
+    Ok(())
 }
 
 /// Which action a header names: the numbers are those on the wire.

@@ -2,7 +2,7 @@
 //! actions of Apply-Actions stand by themselves, and each other instruction is an [`Action`] of its own, in the order of
 //! execution.
 
-use super::decode::{decode_actions, decode_list};
+use super::decode::{decode_list, decode_list_into};
 use super::encode::{Encoder, standard};
 use super::{Action, check};
 use crate::bytes::{Put, Reader};
@@ -15,14 +15,36 @@ const LEN: OfpError = OfpError::BicBadLen;
 /// Reads what a flow does: a list of actions in OpenFlow 1.0, of instructions later. `bytes` is all that is left of the
 /// message or of the flow's entry.
 pub fn decode_flow_actions(bytes: &[u8], version: Version) -> Result<Vec<Action>, OfpError> {
-    if version == Version::V10 { decode_actions(bytes, version) } else { decode_instructions(bytes, version) }
+    let mut actions = Vec::new();
+    decode_flow_actions_into(bytes, version, &mut actions)?;
+    check::verify(&actions, check::Allowed::Flow)?;
+    Ok(actions)
+}
+
+/// The same, behind what `actions` has, which is nothing; whether they may stand as they do is not looked at.
+pub(crate) fn decode_flow_actions_into(
+    bytes: &[u8],
+    version: Version,
+    actions: &mut Vec<Action>,
+) -> Result<(), OfpError> {
+    match version {
+        Version::V10 => decode_list_into(bytes, version, 0, actions),
+        _ => decode_instructions_into(bytes, version, actions),
+    }
 }
 
 /// Reads a list of instructions to the end of `bytes` (OpenFlow 1.1 and later).
 ///
 /// Errors: `OFPBIC_BAD_LEN`, `OFPBIC_UNKNOWN_INST`, `OFPBIC_BAD_EXPERIMENTER`,
-/// `OFPBIC_DUP_INST`, and those of [`decode_actions`].
+/// `OFPBIC_DUP_INST`, and those of [`decode_actions`](super::decode::decode_actions).
 pub fn decode_instructions(bytes: &[u8], version: Version) -> Result<Vec<Action>, OfpError> {
+    let mut actions = Vec::new();
+    decode_instructions_into(bytes, version, &mut actions)?;
+    check::verify(&actions, check::Allowed::Flow)?;
+    Ok(actions)
+}
+
+fn decode_instructions_into(bytes: &[u8], version: Version, actions: &mut Vec<Action>) -> Result<(), OfpError> {
     if !bytes.len().is_multiple_of(8) {
         return Err(LEN);
     }
@@ -58,17 +80,21 @@ pub fn decode_instructions(bytes: &[u8], version: Version) -> Result<Vec<Action>
     }
 
     let [apply, clear, write, metadata, goto, meter] = found;
-    let list = |r: Reader<'_>| decode_list(r.0.get(4..).unwrap_or_default(), version, 0);
-    let mut actions = Vec::new();
+    // Behind padding.
+    fn list(r: Reader<'_>) -> &[u8] {
+        r.0.get(4..).unwrap_or_default()
+    }
     if let Some(mut r) = meter {
         actions.push(Action::Meter(r.u32().ok_or(LEN)?));
     }
-    actions.extend(apply.map_or(Ok(Vec::new()), list)?);
+    if let Some(r) = apply {
+        decode_list_into(list(r), version, 0, actions)?;
+    }
     if clear.is_some() {
         actions.push(Action::ClearActions);
     }
     if let Some(r) = write {
-        let set = list(r)?;
+        let set = decode_list(list(r), version, 0)?;
         if !set.iter().all(check::is_allowed_in_set) {
             return Err(OfpError::BacBadType);
         }
@@ -81,8 +107,7 @@ pub fn decode_instructions(bytes: &[u8], version: Version) -> Result<Vec<Action>
     if let Some(mut r) = goto {
         actions.push(Action::GotoTable(r.u8().ok_or(LEN)?));
     }
-    check::verify(&actions, check::Allowed::Flow)?;
-    Ok(actions)
+    Ok(())
 }
 
 /// Appends what a flow of this match does: a list of actions in OpenFlow 1.0, of instructions later.

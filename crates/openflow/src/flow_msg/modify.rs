@@ -2,9 +2,10 @@
 
 use super::{ALL_TABLES, EMERGENCY, read_flags, table, wire_flags};
 use crate::Version::{self, V10, V14};
-use crate::action::check::{Limits, check};
+use crate::action::check::{Limits, check_verified};
 use crate::body::{
-    put_flow_actions, put_match10, put_nxm, put_oxm_match, read_flow_actions, read_match10, read_nxm, read_oxm_match,
+    put_flow_actions, put_match10, put_nxm, put_oxm_match, read_flow_actions_into, read_match10, read_nxm_into,
+    read_oxm_match_into,
 };
 use crate::error::OfpError;
 use crate::flow_mod::{FlowMod, FlowModCommand};
@@ -39,12 +40,11 @@ fn command_field10(fm: &FlowMod, table_id_ext: bool) -> u16 {
     u16::from(table) << 8 | fm.command as u16
 }
 
-/// The part that OpenFlow 1.0's and Nicira's form share, from the cookie to the flags, and these as they are on the wire.
-fn read_common10(r: &mut Reader<'_>, table_id_ext: bool) -> Result<(FlowMod, u16)> {
-    let new_cookie = r.u64()?;
-    let (command, table_id) = command10(r.u16()?, table_id_ext)?;
-    let mut fm = FlowMod { table_id, new_cookie, ..FlowMod::new(command) };
-    fm.modify_cookie = new_cookie != FlowMod::KEEP_COOKIE;
+/// The part that OpenFlow 1.0's and Nicira's form share, from the cookie to the flags. Gives these as they are on the wire.
+fn read_common10(r: &mut Reader<'_>, table_id_ext: bool, fm: &mut FlowMod) -> Result<u16> {
+    fm.new_cookie = r.u64()?;
+    (fm.command, fm.table_id) = command10(r.u16()?, table_id_ext)?;
+    fm.modify_cookie = fm.new_cookie != FlowMod::KEEP_COOKIE;
     fm.idle_timeout = r.u16()?;
     fm.hard_timeout = r.u16()?;
     fm.priority = r.u16()?;
@@ -52,7 +52,7 @@ fn read_common10(r: &mut Reader<'_>, table_id_ext: bool) -> Result<(FlowMod, u16
     fm.buffer_id = (buffer != NO_BUFFER).then_some(buffer);
     // It matters to deletions only, but is told of others too.
     fm.out_port = r.port10()?;
-    Ok((fm, r.u16()?))
+    r.u16()
 }
 
 fn put_common10(fm: &FlowMod, version: Version, table_id_ext: bool, out: &mut Vec<u8>) {
@@ -67,7 +67,7 @@ fn put_common10(fm: &FlowMod, version: Version, table_id_ext: bool, out: &mut Ve
 }
 
 /// Takes the flags, and refuses actions that cannot be those of a flow with this match, whatever the switch.
-fn finished(mut fm: FlowMod, flags: u16, version: Version) -> Result<FlowMod> {
+fn finish(fm: &mut FlowMod, flags: u16, version: Version) -> Result<()> {
     fm.flags = read_flags(version, flags)?;
     if version == V10 && flags & EMERGENCY != 0 {
         // There are no emergency flows. What is told of those with timeouts is told in any case (OpenFlow 1.0 section 5.3.3).
@@ -75,35 +75,39 @@ fn finished(mut fm: FlowMod, flags: u16, version: Version) -> Result<FlowMod> {
         return Err(if timed { OfpError::FmfcBadEmergTimeout } else { OfpError::FmfcTableFull });
     }
     let limits = Limits { n_tables: ALL_TABLES, ..Limits::new(version, fm.table_id.unwrap_or(ALL_TABLES)) };
-    check(&fm.actions, &fm.matching, &limits)?;
-    Ok(fm)
+    check_verified(&fm.actions, &fm.matching, &limits)
 }
 
-/// Reads `OFPT_FLOW_MOD`. `table_id_ext`: whether Nicira's table_id extension is on (OpenFlow 1.0 only).
-pub(crate) fn decode_flow_mod(version: Version, table_id_ext: bool, r: &mut Reader<'_>) -> Result<FlowMod> {
+/// Reads `OFPT_FLOW_MOD` into `fm`, whatever that was. `table_id_ext`: whether Nicira's table_id extension is on (OpenFlow 1.0
+/// only). After an error `fm` is anything.
+pub(crate) fn decode_flow_mod(
+    version: Version,
+    table_id_ext: bool,
+    r: &mut Reader<'_>,
+    fm: &mut FlowMod,
+) -> Result<()> {
+    fm.reset(FlowModCommand::Add);
     if version == V10 {
         let exact = r.0.get(..OF10_LEN).is_some_and(of10_is_exact);
-        let matching = read_match10(r)?;
-        let (mut fm, flags) = read_common10(r, table_id_ext)?;
+        fm.matching = read_match10(r)?;
+        let flags = read_common10(r, table_id_ext, fm)?;
         if exact {
             // A flow without wildcards has the highest priority, whatever it says (section 3.4).
             fm.priority = u16::MAX;
         }
-        fm.matching = matching;
-        fm.actions = read_flow_actions(V10, r)?;
-        return finished(fm, flags, V10);
+        read_flow_actions_into(V10, r, &mut fm.actions)?;
+        return finish(fm, flags, V10);
     }
     // What is wrong with the match is told before what is wrong with the fields that stand before it.
     let mut fields = r.sub(FIELDS_LEN)?;
-    let matching = read_oxm_match(version, r)?;
-    let (mut fm, flags) = read_fields(version, &mut fields)?;
-    fm.matching = matching;
-    fm.actions = read_flow_actions(version, r)?;
-    finished(fm, flags, version)
+    read_oxm_match_into(version, r, &mut fm.matching)?;
+    let flags = read_fields(version, &mut fields, fm)?;
+    read_flow_actions_into(version, r, &mut fm.actions)?;
+    finish(fm, flags, version)
 }
 
-/// The fields before the match, from OpenFlow 1.1 on, and the flags as they are on the wire.
-fn read_fields(version: Version, r: &mut Reader<'_>) -> Result<(FlowMod, u16)> {
+/// The fields before the match, from OpenFlow 1.1 on. Gives the flags as they are on the wire.
+fn read_fields(version: Version, r: &mut Reader<'_>, fm: &mut FlowMod) -> Result<u16> {
     let (cookie, cookie_mask) = (r.u64()?, r.u64()?);
     let (table_id, command) = (table(r.u8()?), command(r.u8()?.into()));
     // All tables: of OpenFlow 1.2 on, and to delete.
@@ -112,7 +116,7 @@ fn read_fields(version: Version, r: &mut Reader<'_>) -> Result<(FlowMod, u16)> {
     }
     let out_port = r.clone().sub(14).and_then(|mut r| r.skip(10).and_then(|()| r.port11()))?;
     let command = command?;
-    let mut fm = FlowMod::new(command);
+    fm.command = command;
     if command == FlowModCommand::Add || adds_what_is_not_there(version, command, cookie_mask) {
         fm.new_cookie = cookie;
     } else {
@@ -134,7 +138,7 @@ fn read_fields(version: Version, r: &mut Reader<'_>) -> Result<(FlowMod, u16)> {
     let flags = r.u16()?;
     let importance = r.u16()?;
     fm.importance = if version >= V14 && command == FlowModCommand::Add { importance } else { 0 };
-    Ok((fm, flags))
+    Ok(flags)
 }
 
 /// Whether a modification adds the flow that it does not find: in OpenFlow 1.1, unless it is for certain cookies (section
@@ -172,20 +176,25 @@ pub(crate) fn encode_flow_mod(fm: &FlowMod, version: Version, table_id_ext: bool
     put_flow_actions(out, version, &fm.actions, &fm.matching);
 }
 
-/// Reads `NXT_FLOW_MOD`, of which flags and what a flow does depend on the version.
-pub(crate) fn decode_nx_flow_mod(version: Version, table_id_ext: bool, r: &mut Reader<'_>) -> Result<FlowMod> {
+/// Reads `NXT_FLOW_MOD`, of which flags and what a flow does depend on the version, in the way of [`decode_flow_mod`].
+pub(crate) fn decode_nx_flow_mod(
+    version: Version,
+    table_id_ext: bool,
+    r: &mut Reader<'_>,
+    fm: &mut FlowMod,
+) -> Result<()> {
+    fm.reset(FlowModCommand::Add);
     // What is wrong with the match is told before what is wrong with the fields that stand before it.
     let mut fields = r.sub(COMMON10_LEN)?;
     let match_len = usize::from(r.u16()?);
     r.skip(6)?;
-    let nxm = read_nxm(r, match_len)?;
-    let (mut fm, flags) = read_common10(&mut fields, table_id_ext)?;
-    if fm.command == FlowModCommand::Add && nxm.cookie_mask != 0 {
+    (fm.cookie, fm.cookie_mask) = read_nxm_into(r, match_len, &mut fm.matching)?;
+    let flags = read_common10(&mut fields, table_id_ext, fm)?;
+    if fm.command == FlowModCommand::Add && fm.cookie_mask != 0 {
         return Err(OfpError::NxbrcNxmInvalid);
     }
-    (fm.matching, fm.cookie, fm.cookie_mask) = (nxm.matching, nxm.cookie, nxm.cookie_mask);
-    fm.actions = read_flow_actions(version, r)?;
-    finished(fm, flags, version)
+    read_flow_actions_into(version, r, &mut fm.actions)?;
+    finish(fm, flags, version)
 }
 
 /// Writes `NXT_FLOW_MOD`.

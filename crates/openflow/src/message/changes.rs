@@ -5,6 +5,7 @@ use crate::Version::V10;
 use crate::bundle::{BundleAdd, BundleControl};
 use crate::ct_flush::CtFlush;
 use crate::error::OfpError;
+use crate::flow_mod::FlowMod;
 use crate::flow_msg;
 use crate::group::GroupMod;
 use crate::meter::MeterMod;
@@ -21,8 +22,14 @@ pub(super) fn decode(kind: Kind, cx: Context, r: &mut Reader<'_>) -> Option<Resu
     let (v, table_id) = (cx.version, cx.options.flow_mod_table_id);
     Some(match kind {
         Kind::PacketOut => PacketOut::decode(v, r).map(M::PacketOut),
-        Kind::FlowMod => flow_msg::decode_flow_mod(v, table_id, r).map(|m| M::FlowMod(Form::Standard, Box::new(m))),
-        Kind::NxFlowMod => flow_msg::decode_nx_flow_mod(v, table_id, r).map(|m| M::FlowMod(Form::Nicira, Box::new(m))),
+        Kind::FlowMod => {
+            let mut fm = Box::<FlowMod>::default();
+            flow_msg::decode_flow_mod(v, table_id, r, &mut fm).map(|()| M::FlowMod(Form::Standard, fm))
+        }
+        Kind::NxFlowMod => {
+            let mut fm = Box::<FlowMod>::default();
+            flow_msg::decode_nx_flow_mod(v, table_id, r, &mut fm).map(|()| M::FlowMod(Form::Nicira, fm))
+        }
         Kind::GroupMod => GroupMod::decode(v, Form::Standard, r).map(M::GroupMod),
         Kind::NxGroupMod => GroupMod::decode(v, Form::Nicira, r).map(M::GroupMod),
         Kind::PortMod => PortMod::decode(v, r).map(M::PortMod),

@@ -413,6 +413,37 @@ tally::proptest! {
         round_trip(Version::V15, &m)?;
     }
 
+    /// Reading into a modification that is there is reading, whatever that was before.
+    #[test]
+    fn flow_mods_are_read_in_place(fm in flow_mod(), before in flow_mod(), version in 0..6usize, in_bundle: bool,
+                                   damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3)) {
+        let version = Version::ALL[version];
+        let mut bytes = encode_flow_mod(version, 7, Form::Standard, &fm, Options::default());
+        prop_assert_eq!(&bytes, &encode(version, 7, &Message::FlowMod(Form::Standard, Box::new(fm))));
+        if in_bundle && version >= Version::V14 {
+            bytes = crate::bundle::wrap(version, 3, 1, &bytes);
+        }
+        for (at, value) in damage {
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+        }
+        let mut place = before;
+        let head = decode_flow_mod_into(&bytes, Options::default(), &mut place);
+        let expected = match decode(&bytes) {
+            Ok((version, xid, Message::FlowMod(Form::Standard, fm))) => {
+                Some((FlowModHead { version, xid, bundle: None }, fm))
+            }
+            Ok((version, xid, Message::BundleAdd(add))) => match *add {
+                BundleAdd { bundle_id, flags, message: Message::FlowMod(Form::Standard, fm) } => {
+                    Some((FlowModHead { version, xid, bundle: Some((bundle_id, flags)) }, fm))
+                }
+                _ => None,
+            },
+            _ => None,
+        };
+        prop_assert_eq!(head.map(|head| (head, Box::new(place))), expected);
+    }
+
     /// Damaged messages are refused or understood, and printed, without a panic.
     #[test]
     fn damage_does_no_harm(m in prop_oneof![common(), of13()], v13: bool,
