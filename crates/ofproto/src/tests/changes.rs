@@ -354,7 +354,7 @@ fn very_many_flows_go_at_once() {
     assert_eq!((with_cookie(0), with_cookie(1), with_cookie(3)), (MANY / 2 + 1, MANY / 2, 1));
     // Not at all, when it comes to nothing.
     let delete = FlowMod { cookie: 0, cookie_mask: !7, ..command(FlowModCommand::Delete, Match::ANY) };
-    let failed = br.transaction(|t| t.flow_mod(&delete).and_then(|()| Err::<(), _>(OfpError::BrcEperm)));
+    let failed = br.transaction(|t| t.flow_mod(&delete).and(Err::<(), _>(OfpError::BrcEperm)));
     assert!(failed.is_err());
     assert_eq!((br.n_flows(), with_cookie(0), br.collect(&Criteria::any()).len()), (before, MANY / 2 + 1, before));
     // With what they have taught, and others of the same match in their place.
