@@ -71,7 +71,7 @@ pub fn format_action(out: &mut String, action: &Action, ports: &dyn PortNames, v
         Action::SetMplsTc(tc) => put!("set_mpls_tc({tc})"),
         Action::SetMplsTtl(ttl) => put!("set_mpls_ttl({ttl})"),
         Action::PopPbb | Action::DecMplsTtl | Action::CopyTtlOut | Action::CopyTtlIn | Action::DecNshTtl => {
-            out.push_str(action.name())
+            out.push_str(action.name());
         }
         Action::Encap(e) => encap::format_encap(out, e),
         Action::Decap(packet_type) => encap::format_decap(out, *packet_type),
