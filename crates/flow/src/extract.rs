@@ -311,6 +311,8 @@ fn mpls(key: &mut FlowKey, mut rest: &[u8]) -> Option<usize> {
 }
 
 /// The service instance tag (IEEE 802.1ah), if there is a whole Ethernet header under it. What that says is not looked at.
+#[cold]
+#[inline(never)]
 fn itag(key: &mut FlowKey, rest: &[u8]) {
     if let [a, b, c, d, ..] = *rest
         && rest.len() >= ITAG_LEN + ETHERNET_LEN
@@ -371,7 +373,9 @@ fn ipv6(key: &mut FlowKey, layers: &mut Layers, frame_len: usize, mut rest: &[u8
     let first = u32::from_be_bytes([h[0], h[1], h[2], h[3]]);
     let Some(end) = extension_headers(h[6], payload) else { return };
     w[layout::IP_MISC] = u64::from(first & 0xf_ffff) << 32 | ip_misc(end.frag, (first >> 20) as u8, h[7], end.proto);
-    w[layout::ARP_SHA] = end.seen.into();
+    if end.seen != 0 {
+        w[layout::ARP_SHA] = end.seen.into();
+    }
     if end.frag & FRAG_LATER == 0 {
         layers.l4 = u16::try_from(layers.end - end.rest.len()).ok();
         transport(key, end.proto, end.rest);
@@ -386,8 +390,18 @@ struct Ipv6End<'a> {
     rest: &'a [u8],
 }
 
-/// Walks the extension headers (RFC 8200 section 4). `None` if one of them is cut short.
-fn extension_headers(mut proto: u8, mut rest: &[u8]) -> Option<Ipv6End<'_>> {
+/// What follows the extension headers, which most packets have none of. `None` if one of them is cut short.
+#[inline(always)]
+fn extension_headers(proto: u8, rest: &[u8]) -> Option<Ipv6End<'_>> {
+    match proto {
+        ipproto::TCP | ipproto::UDP | ipproto::ICMPV6 => Some(Ipv6End { proto, frag: 0, seen: 0, rest }),
+        _ => walk_extension_headers(proto, rest),
+    }
+}
+
+/// Walks the extension headers (RFC 8200 section 4).
+#[inline(never)]
+fn walk_extension_headers(mut proto: u8, mut rest: &[u8]) -> Option<Ipv6End<'_>> {
     let mut frag = 0;
     let mut headers = exthdr::Seen::default();
     loop {
