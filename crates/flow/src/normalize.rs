@@ -65,14 +65,15 @@ impl Match {
                 && self.is_exactly(Field::Icmpv6Type, kind)
                 && matches!(self.get(Field::Icmpv6Code), (0, _))
         };
+        let ethernet = || {
+            let (packet_type, mask) = self.get(Field::PacketType);
+            mask == 0 || packet_type == 0
+        };
         match prereq {
             Prereq::None => true,
-            Prereq::Ethernet => {
-                let (packet_type, mask) = self.get(Field::PacketType);
-                mask == 0 || packet_type == 0
-            }
+            Prereq::Ethernet => ethernet(),
             Prereq::Arp => matches!(eth_type, ethertype::ARP | ethertype::RARP),
-            Prereq::VlanVid => self.key().vlan_tci() & self.mask().vlan_tci() & 0x1000 != 0,
+            Prereq::VlanVid => ethernet() && self.key().vlan_tci() & self.mask().vlan_tci() & 0x1000 != 0,
             Prereq::Ipv4 => v4,
             Prereq::Ipv6 => v6,
             Prereq::Ip => v4 || v6,

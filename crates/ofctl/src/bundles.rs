@@ -34,11 +34,9 @@ pub(crate) fn transact(c: &Context, conn: &mut Vconn, messages: &[Vec<u8>]) -> R
                 errors.extend(is_error(&msg).then_some(msg));
             }
         }
-        done = step(conn, BundleStep::Close, &mut errors)?;
+        errors.extend(crate::switch::barrier(conn)?);
         let last = if errors.is_empty() { BundleStep::Commit } else { BundleStep::Discard };
-        if done {
-            done = step(conn, last, &mut errors)? && last == BundleStep::Commit;
-        }
+        done = step(conn, last, &mut errors)? && last == BundleStep::Commit;
     }
     if !errors.is_empty() {
         let by_xid: HashMap<u32, &Vec<u8>> = messages.iter().map(|m| (xid_of(m), m)).collect();
@@ -87,6 +85,7 @@ pub fn bundle(c: &Context, a: &[String]) -> Result {
         usable = usable & formats;
         messages.push(message);
     }
+    let c = &c.with_bundles();
     let (mut conn, _) = open_for_flow_mods(c, &a[0], usable)?;
     let encode = |message: &Message| encode_with(conn.version, next_xid(), message, Options::default());
     let messages: Vec<Vec<u8>> = messages.iter().map(encode).collect();

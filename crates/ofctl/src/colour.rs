@@ -12,9 +12,9 @@ const SPECIAL_FIELDS: [&str; 2] = ["table", "priority"];
 /// What a flow has beside its match.
 const AROUND: [&str; 5] = ["table", "cookie", "idle_timeout", "hard_timeout", "importance"];
 /// Names that stand alone and are no name of an action or a flag of a message.
-const PROTOCOLS: [&str; 18] = [
+const PROTOCOLS: [&str; 17] = [
     "ip", "ipv6", "icmp", "icmp6", "tcp", "tcp6", "udp", "udp6", "sctp", "sctp6", "arp", "rarp", "mpls", "mplsm",
-    "eth", "ipv4", "ip6", "nsh",
+    "ipv4", "ip6", "nsh",
 ];
 /// Actions that stand alone in the colour of those with parentheses.
 const BARE: [&str; 8] =
@@ -199,6 +199,17 @@ impl<'a> Painter<'a> {
                 put(self.out, &c.special, word);
                 self.value();
             }
+            // What it writes to is as plain as what it looks at.
+            Some('(') if word == "check_pkt_larger" => {
+                self.eat("(");
+                put(self.out, &c.param, "check_pkt_larger(");
+                let inner = self.rest.find(')').map_or(self.rest.len(), |at| at + 1);
+                let (inside, after) = self.rest.split_at(inner);
+                let end = after.find([',', ')', '\n', ' ']).unwrap_or(after.len());
+                self.out.push_str(inside);
+                self.out.push_str(&after[..end]);
+                self.rest = &after[end..];
+            }
             Some('(') => {
                 self.eat("(");
                 let colour = if word == "learn" { &c.learn } else { &c.paren };
@@ -268,6 +279,10 @@ impl<'a> Painter<'a> {
         if matches!(word, "load" | "output" | "exec" | "nat") && self.rest.starts_with([':', '(']) {
             self.rest = start;
             self.action();
+        } else if matches!(word, "src" | "dst") && self.eat("=") {
+            put(self.out, &c.param, word);
+            put(self.out, &c.param, "=");
+            self.value();
         } else if self.eat("=") {
             let special = SPECIAL_FIELDS.contains(&word);
             put(self.out, if special { &c.special } else { &c.param }, &format!("{word}="));

@@ -8,7 +8,7 @@ use crate::switch::{
 };
 use crate::vconn::Vconn;
 use openflow::flow_msg::{FlowStats, FlowStatsRequest};
-use openflow::message::Options;
+use openflow::message::{self, Options};
 use openflow::multipart::{StatsReply, StatsRequest};
 use openflow::print::{FlowStyle, flow_stats};
 use openflow::{FlowMod, Message, Protocols, parse_flow_filter};
@@ -16,7 +16,9 @@ use std::cmp::Ordering;
 
 /// The flows that arguments ask for, and the formats in which that can be asked.
 pub fn request(c: &Context, a: &[String]) -> Result<(FlowStatsRequest, Protocols)> {
-    let Some(text) = a.get(1) else { return Ok((FlowStatsRequest::default(), Protocols::ANY)) };
+    let Some(text) = a.get(1).filter(|text| !text.is_empty()) else {
+        return Ok((FlowStatsRequest::default(), Protocols::ANY));
+    };
     let names = accepted_names_ports_first(c, &a[0])?;
     let parsed = parse_flow_filter(text, &names).map_err(fatal)?;
     // That the table is named does not matter here: all requests name it.
@@ -60,7 +62,8 @@ pub fn dump_flows(c: &Context, a: &[String]) -> Result {
     let mut out = Out::default();
     let mut names = None;
     let mut print = |flows: &mut [FlowStats]| -> Result {
-        if names.is_none() {
+        // Without flows, nothing has names.
+        if names.is_none() && !flows.is_empty() {
             names = Some(shown_names(c, &a[0])?);
         }
         let names = names.as_ref().and_then(Option::as_ref);
@@ -74,9 +77,11 @@ pub fn dump_flows(c: &Context, a: &[String]) -> Result {
         style.version = crate::protocol::versions(p).newest().unwrap_or(openflow::Version::V10);
         for f in flows {
             let mut line = String::from(" ");
-            // Ages belong to whole messages only.
-            f.idle_age = None;
-            f.hard_age = None;
+            // Ages belong to whole messages only, except where they are statistics like others.
+            if style.version < openflow::Version::V15 {
+                f.idle_age = None;
+                f.hard_age = None;
+            }
             flow_stats(f, show, style, &mut line);
             line.push('\n');
             out.put(&c.paint(line));
@@ -118,6 +123,9 @@ fn each_part(conn: &mut Vconn, body: StatsRequest, mut take: impl FnMut(Vec<Flow
     let xid = conn.send_message(&Message::StatsRequest { more: false, body }, Options::default())?;
     loop {
         let msg = conn.answer(xid)?;
+        if message::decode(&msg).is_err() {
+            return Err(fatal("dump flows (Protocol error)"));
+        }
         match stats_of(&msg)? {
             (StatsReply::Flow(flows) | StatsReply::NxFlow(flows), more) => {
                 take(flows)?;

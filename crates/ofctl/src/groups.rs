@@ -120,6 +120,8 @@ pub fn dump_group_stats(c: &Context, a: &[String]) -> Result {
         None => GROUP_ALL,
     };
     let mut conn = open(c, &a[0], Target::Mgmt)?;
+    // Nothing in them has a name.
+    let c = &Context { names: Some(false), ..c.clone() };
     dump_stats(c, &a[0], &mut conn, StatsRequest::Group(id))
 }
 

@@ -238,8 +238,9 @@ fn print_all(c: &Context, switch: &str, conn: Vconn, reply_to_echo: bool, mut st
         (state.writer, state.version) = (Some(conn.writer()?), Some(conn.version));
     }
     let reader = Reader {
-        names: shown_names(c, switch)?,
-        verbosity: c.verbosity + 1,
+        // Nobody answers on a snooping socket.
+        names: if reply_to_echo { shown_names(c, switch)? } else { None },
+        verbosity: c.verbosity.saturating_add(2),
         timestamps: c.timestamp,
         shared: Arc::clone(&shared),
         conn,

@@ -32,7 +32,7 @@ pub enum Format {
 }
 
 /// What the options say.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Context {
     /// The program's name.
     pub program: String,
@@ -233,29 +233,58 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
         _ => {}
     }
     c.args = parser.into_positionals();
-    // Bundles need a version that has them: 1.3 has them by an extension. Where none is named it is the first that has
-    // them as such, as with Open vSwitch's.
-    if c.bundle || c.args.first().is_some_and(|command| command == "bundle") {
-        c.bundle = true;
-        let with_bundles = Versions::of(&[Version::V13, Version::V14, Version::V15]);
-        let wanted = if c.versions == default { Versions::of(&[Version::V14]) } else { c.versions };
-        c.versions = Versions(wanted.0 & with_bundles.0);
-        if c.versions.0 == 0 {
-            return Err(fatal("bundles need OpenFlow 1.3 or later ('-O OpenFlow14')"));
+    // Flows that no key tells apart come by priority.
+    if !c.sort.is_empty() {
+        c.sort.push(SortKey { field: None, descending: true });
+    }
+    if c.bundle {
+        c.add_bundles();
+    }
+    c.narrow()?;
+    Ok(Parsed::Run(Box::new(c)))
+}
+
+impl Context {
+    /// Has changes made in bundles. They need a version that has them: 1.3 has them by an extension. Where none of these
+    /// is among those that are named, it is the first that has them as such, as with Open vSwitch's.
+    fn add_bundles(&mut self) {
+        self.bundle = true;
+        if !self.has_bundles() {
+            self.versions = Versions::of(&[Version::V14]);
         }
     }
-    let allowed = c.protocols & protocol::of_versions(c.versions);
-    if allowed.is_empty() {
-        return Err(fatal(format!(
-            "None of the enabled OpenFlow versions ({}) supports any of the enabled flow formats ({}).  (Use -O to \
-             enable additional OpenFlow versions or -F to enable additional flow formats.)",
-            version_list(c.versions),
-            c.protocols
-        )));
+
+    fn has_bundles(&self) -> bool {
+        let with_bundles = Versions::of(&[Version::V13, Version::V14, Version::V15]);
+        self.versions.0 & with_bundles.0 != 0
     }
-    c.versions = Versions(c.versions.0 & protocol::versions(allowed).0);
-    c.protocols = allowed;
-    Ok(Parsed::Run(Box::new(c)))
+
+    /// The same for a command that makes bundles without being told to: in other versions, and in their formats.
+    #[must_use]
+    pub fn with_bundles(&self) -> Self {
+        let mut c = self.clone();
+        c.add_bundles();
+        if !self.has_bundles() {
+            c.protocols = protocol::of_versions(c.versions);
+        }
+        c
+    }
+
+    /// Leaves the versions and flow formats that go together.
+    fn narrow(&mut self) -> Result {
+        let allowed = self.protocols & protocol::of_versions(self.versions);
+        if allowed.is_empty() {
+            return Err(fatal(format!(
+                "None of the enabled OpenFlow versions ({}) supports any of the enabled flow formats ({}).  (Use -O to \
+                 enable additional OpenFlow versions or -F to enable additional flow formats.)",
+                version_list(self.versions),
+                self.protocols
+            )));
+        }
+        self.versions = Versions(self.versions.0 & protocol::versions(allowed).0);
+        self.protocols = allowed;
+        Ok(())
+    }
 }
 
 /// The text of `--help`.

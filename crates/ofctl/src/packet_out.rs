@@ -3,7 +3,7 @@
 use crate::error::{Result, fatal};
 use crate::names::Names;
 use crate::options::Context;
-use crate::switch::{accepted_names, accepted_names_ports_first, open_for_flow_mods, port_by_name, transact_noreply};
+use crate::switch::{accepted_names, accepted_names_ports_first, open_for_flow_mods, transact_noreply};
 use base::PortNo;
 use flow::text::{Parsed, next_key_value, parse_field_into, parse_port};
 use flow::{Field, Match};
@@ -39,26 +39,21 @@ pub fn packet_out(c: &Context, a: &[String]) -> Result {
     if a.len() == 2 {
         let names = accepted_names(c, &a[0])?;
         let request = parse(&a[1], &names).map_err(fatal)?;
-        return send(c, &a[0], vec![request]);
+        let (mut conn, _) = open_for_flow_mods(c, &a[0], usable(&request))?;
+        return transact_noreply(c, &mut conn, &Message::PacketOut(request), Options::default());
     }
     if a.len() < 4 {
         return Err(fatal(format!("Too many arguments ({})", a.len() + 1)));
     }
-    let in_port = port_by_name(c, &a[0], &a[1])?;
     let names = accepted_names_ports_first(c, &a[0])?;
+    let in_port = parse_port(&a[1], &names);
+    let in_port = in_port.ok_or_else(|| fatal(format!("{}: unknown port `{}'", a[0], a[1])))?;
     let actions = parse_actions(&a[2], &names).map_err(fatal)?;
-    let mut requests = Vec::new();
+    let (mut conn, _) = open_for_flow_mods(c, &a[0], Protocols::of_action_list(&actions))?;
     for text in &a[3..] {
         let data = packet(text).map_err(fatal)?;
-        requests.push(PacketOut { buffer_id: None, in_port, metadata: Match::ANY, actions: actions.clone(), data });
-    }
-    send(c, &a[0], requests)
-}
-
-fn send(c: &Context, switch: &str, requests: Vec<PacketOut>) -> Result {
-    let usable = requests.iter().fold(Protocols::ANY, |set, r| set & usable(r));
-    let (mut conn, _) = open_for_flow_mods(c, switch, usable)?;
-    for request in requests {
+        let actions = actions.clone();
+        let request = PacketOut { buffer_id: None, in_port, metadata: Match::ANY, actions, data };
         transact_noreply(c, &mut conn, &Message::PacketOut(request), Options::default())?;
     }
     Ok(())
@@ -66,7 +61,9 @@ fn send(c: &Context, switch: &str, requests: Vec<PacketOut>) -> Result {
 
 /// The flow formats that can carry what a request says.
 fn usable(request: &PacketOut) -> Protocols {
-    let fields = flow::field::FIELDS.iter().map(|info| (info.id, request.metadata.get(info.id).1));
+    // The packet's type says what the packet is, and is nothing to be carried.
+    let said = flow::field::FIELDS.iter().filter(|info| info.id != Field::PacketType);
+    let fields = said.map(|info| (info.id, request.metadata.get(info.id).1));
     fields
         .fold(Protocols::of_action_list(&request.actions), |set, (field, mask)| set & Protocols::of_field(field, mask))
 }
@@ -76,6 +73,11 @@ fn is_pipeline_field(field: Field) -> bool {
     let name = field.name();
     let register = name.trim_start_matches('x').starts_with("reg");
     register || name.starts_with("tun_") || matches!(field, Field::Metadata | Field::PacketType)
+}
+
+/// Whether a packet can have come in by this port.
+fn comes_in_by(port: PortNo) -> bool {
+    port <= PortNo::MAX || matches!(port, PortNo::LOCAL | PortNo::ANY | PortNo::CONTROLLER)
 }
 
 /// Reads `in_port=PORT packet=HEX actions=ACTIONS`, with fields of the pipeline.
@@ -94,8 +96,11 @@ pub fn parse(text: &str, names: &Names) -> std::result::Result<PacketOut, String
         let value = value.ok_or_else(|| format!("field {key} missing value"))?;
         match key {
             "in_port" => {
-                request.in_port =
-                    parse_port(value, names).ok_or_else(|| format!("{value} is not a valid OpenFlow port"))?;
+                let port = parse_port(value, names).ok_or_else(|| format!("{value} is not a valid OpenFlow port"))?;
+                if !comes_in_by(port) {
+                    return Err(format!("{value} is not a valid OpenFlow port for PACKET_OUT"));
+                }
+                request.in_port = port;
             }
             "packet" => request.data = packet(value).map_err(|e| format!("packet: {e}"))?,
             "buffer_id" => {

@@ -35,7 +35,8 @@ fn action(name: &str) -> Option<(u32, bool)> {
 pub fn mod_port(c: &Context, a: &[String]) -> Result {
     let (switch, name, act) = (&a[0], &a[1], &a[2]);
     let port = find_port(c, switch, name)?;
-    let (mask, set) = action(act).ok_or_else(|| fatal(format!("unknown mod-port command '{act}'")))?;
+    let (mask, set) =
+        action(&act.to_ascii_lowercase()).ok_or_else(|| fatal(format!("unknown mod-port command '{act}'")))?;
     let request = PortMod {
         port_no: port.port_no,
         hw_addr: port.hw_addr,

@@ -200,7 +200,7 @@ pub fn get_frags(c: &Context, a: &[String]) -> Result {
 pub fn set_frags(c: &Context, a: &[String]) -> Result {
     use FragHandling as F;
     let modes = [F::Normal, F::Drop, F::Reassemble, F::NxMatch];
-    let mode = modes.into_iter().find(|m| openflow::print::frag_name(*m) == a[1]);
+    let mode = modes.into_iter().find(|m| openflow::print::frag_name(*m).eq_ignore_ascii_case(&a[1]));
     let mode = mode.ok_or_else(|| fatal(format!("{}: unknown fragment handling mode", a[1])))?;
     let mut conn = open(c, &a[0], Target::Mgmt)?;
     let mut current = config(&mut conn)?;

@@ -95,8 +95,13 @@ impl Drop for Out {
 pub fn stats_of(msg: &[u8]) -> Result<(StatsReply, bool)> {
     match message::decode(msg) {
         Ok((_, _, Message::StatsReply { more, body })) => Ok((body, more)),
-        _ => Err(fatal(format!("received bad reply: {}", print::print(msg, Style::plain(1)).trim_end()))),
+        _ => Err(bad_reply(msg)),
     }
+}
+
+/// A reply that cannot be one.
+fn bad_reply(msg: &[u8]) -> Exit {
+    fatal(format!("received bad reply: {}", print::print(msg, Style::plain(1))))
 }
 
 /// Asks for statistics and takes in all parts of the answer.
@@ -139,6 +144,10 @@ pub fn dump_all(c: &Context, switch: &str, conn: &mut Vconn, request: &Message) 
         }
         match types::head(&msg) {
             Ok(head) if head.more => {}
+            Err(_) if matches!(request, Message::StatsRequest { .. }) => {
+                out.flush();
+                return Err(bad_reply(&msg));
+            }
             _ => {
                 if let Some(document) = document {
                     json::put(c, &document);
@@ -324,6 +333,7 @@ fn try_noreply(conn: &mut Vconn, message: &Message) -> Result<bool> {
 
 /// Opens a switch for changes of flows that may be written in any of `usable`; gives the format that was chosen.
 pub fn open_for_flow_mods(c: &Context, switch: &str, usable: Protocols) -> Result<(Vconn, Protocols)> {
+    let usable = if c.bundle { usable & Protocols::OF13_UP } else { usable };
     let allowed = usable & c.protocols;
     if allowed.is_empty() {
         return Err(not_allowed(usable, c.protocols));

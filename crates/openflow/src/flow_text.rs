@@ -243,7 +243,7 @@ fn negated(digits: &str) -> Option<u64> {
 
 /// The formats that can match on what follows an IPv6 header: the fixed matches have these fields for IPv4 only.
 fn of_ipv6(matching: &Match) -> Protocols {
-    let fields = [Field::IpProto, Field::IpDscp, Field::TcpSrc, Field::TcpDst];
+    let fields = [Field::IpProto, Field::IpDscp, Field::IpEcn, Field::TcpSrc, Field::TcpDst];
     let beyond = fields.into_iter().any(|f| matching.get(f).1 != 0);
     if matching.meets(Prereq::Ipv6) && beyond { Protocols::EXTENDED } else { Protocols::ANY }
 }

@@ -64,6 +64,13 @@ pub fn errors(output: &Output) -> String {
     text.lines().filter(|line| !is_log(line)).collect::<Vec<_>>().join("\n")
 }
 
+/// Has a program keep all that it looks for or leaves behind in this folder.
+pub fn folders(command: &mut Command, dir: &Path) {
+    for name in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"] {
+        command.env(name, dir);
+    }
+}
+
 /// A running Open vSwitch in a folder of its own, with the bridge `br0` on dummy ports. Ends when dropped.
 #[derive(Debug)]
 pub struct Switch {
@@ -115,9 +122,15 @@ impl Switch {
     fn command(&self, program: &str, args: &[&str]) -> Command {
         let mut command = Command::new(self.bin.join(program));
         command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        for name in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"] {
-            command.env(name, self.dir.path());
-        }
+        folders(&mut command, self.dir.path());
+        command
+    }
+
+    /// Any program, there to find the switch and in its folder.
+    pub fn client(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        folders(&mut command, self.dir.path());
+        command.current_dir(self.dir.path());
         command
     }
 

@@ -231,7 +231,7 @@ fn of11(n: u16, mut r: Reader<'_>, version: Version) -> Result<Action, OfpError>
         22 => Action::Group(r.u32().ok_or(LEN)?),
         23 => Action::SetIpTtl(r.u8().ok_or(LEN)?),
         24 => Action::DecTtl(vec![0]),
-        25 => return set_field(r, version >= Version::V15),
+        25 => return set_field(r, if version >= Version::V15 { SetForm::Masked } else { SetForm::Plain }),
         26 => match r.u16().ok_or(LEN)? {
             PBB => Action::PushPbb,
             _ => return Err(OfpError::BacBadArgument),
@@ -243,8 +243,20 @@ fn of11(n: u16, mut r: Reader<'_>, version: Version) -> Result<Action, OfpError>
     })
 }
 
+/// Which of the actions that set a field.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum SetForm {
+    /// `OFPAT_SET_FIELD` before OpenFlow 1.5, which has no masks.
+    Plain,
+    /// `OFPAT_SET_FIELD`.
+    Masked,
+    /// `NXAST_REG_LOAD2`: it loads bits, which need not make a value that the field can have.
+    Load,
+}
+
 /// `OFPAT_SET_FIELD`, and `NXAST_REG_LOAD2`, which may have a mask in every version.
-fn set_field(mut r: Reader<'_>, may_mask: bool) -> Result<Action, OfpError> {
+fn set_field(mut r: Reader<'_>, form: SetForm) -> Result<Action, OfpError> {
+    let may_mask = form != SetForm::Plain;
     let mut header = r;
     let header = Header::decode(&mut header)?;
     if header.field().is_none() {
@@ -267,7 +279,9 @@ fn set_field(mut r: Reader<'_>, may_mask: bool) -> Result<Action, OfpError> {
         return Err(OfpError::BacBadSetArgument);
     }
     // OpenFlow says expressly that OXM_OF_IN_PORT may not be set.
-    if field == Field::InPortOxm || !field.info().writable || !nxm::value_is_valid(field, value) {
+    let fits = value & !field.info().full_mask() == 0;
+    let valid = if form == SetForm::Load { fits } else { nxm::value_is_valid(field, value) };
+    if field == Field::InPortOxm || !field.info().writable || !valid {
         return Err(OfpError::BacBadSetArgument);
     }
     Ok(Action::SetField { field, value, mask: mask & field.info().full_mask() })
@@ -422,7 +436,7 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
             let src = subfield(header_field(&mut r)?, offset, n_bits)?;
             if r.is_zero() { Ok(Action::OutputReg { src, max_len }) } else { Err(MUST_BE_ZERO) }
         }
-        33 => set_field(r, true),
+        33 => set_field(r, SetForm::Load),
         34 => conjunction(r),
         37 => controller2(r),
         39 => {

@@ -127,11 +127,15 @@ pub fn encode_instructions(out: &mut Vec<u8>, actions: &[Action], version: Versi
     }
     let applied = |a: &Action| !a.is_instruction() || version >= Version::V15 && matches!(a, Action::Meter(_));
     if actions.iter().any(applied) {
-        standard(out, 4, |b| {
-            b.put_zeros(4);
-            // The instructions among them write nothing.
-            encoder.list(b, actions);
-        });
+        let mut list = Vec::new();
+        // The instructions among them write nothing; and where all actions come to nothing, so does the instruction.
+        encoder.list(&mut list, actions);
+        if !list.is_empty() {
+            standard(out, 4, |b| {
+                b.put_zeros(4);
+                b.extend_from_slice(&list);
+            });
+        }
     }
     for action in actions {
         match action {

@@ -53,9 +53,11 @@ pub fn parse_group(text: &str, command: GroupCommand, ports: &dyn PortNames) -> 
         parser.setting(key, value.unwrap_or(""), ports)?;
     }
     parser.finish_settings()?;
+    let makes_group = parser.takes_kind();
     let mut gm = parser.gm;
-    let of_buckets = Protocols::OF10_ANY | Protocols::NXM_ANY | Protocols::OF15_OXM;
-    let mut usable = if command.is_of_buckets() { of_buckets } else { Protocols::ANY };
+    let newest = Protocols::OF10_ANY | Protocols::NXM_ANY | Protocols::OF15_OXM;
+    let needs_newest = command.is_of_buckets() || !gm.properties.selection_method.is_empty();
+    let mut usable = if needs_newest { newest } else { Protocols::ANY };
     for text in buckets.split("bucket=").skip(1) {
         // What the last bucket allows is what counts, as in `ovs-ofctl`.
         let bucket = parse_bucket(text, gm.kind, ports)?;
@@ -63,7 +65,7 @@ pub fn parse_group(text: &str, command: GroupCommand, ports: &dyn PortNames) -> 
         if gm.kind == GroupKind::FastFailover && !bucket.has_liveness() {
             return error("fast failover bucket requires watch_port or watch_group");
         }
-        if gm.kind != GroupKind::Select && bucket.weight != 0 {
+        if makes_group && gm.kind != GroupKind::Select && bucket.weight != 0 {
             return error("Only select groups can have bucket weights.");
         }
         gm.buckets.push(bucket);
@@ -175,6 +177,10 @@ impl Parser {
             "first" => BUCKET_FIRST,
             "last" => BUCKET_LAST,
             _ => match u32_of(value)? {
+                BUCKET_ALL if self.gm.command == GroupCommand::InsertBucket => {
+                    return error("command_bucket_id=all is not permitted");
+                }
+                id @ (BUCKET_FIRST | BUCKET_LAST | BUCKET_ALL) => id,
                 id if id > BUCKET_MAX => return error(format!("invalid command bucket id {id}")),
                 id => id,
             },

@@ -28,8 +28,12 @@ pub struct ParsedMeter {
     pub usable: Protocols,
 }
 
-/// Reads a meter for `command`.
+/// Reads a meter for `command`. To delete one, its number is all that is said.
 pub fn parse_meter(text: &str, command: MeterCommand) -> Result<ParsedMeter> {
+    if command == MeterCommand::Delete {
+        let meter = MeterConfig { meter_id: parse_meter_id(text)?, flags: 0, bands: Vec::new() };
+        return Ok(ParsedMeter { meter_mod: MeterMod { command, meter }, usable: Protocols::OF13_UP });
+    }
     let (settings, bands) = match text.find("band") {
         // "band=", "bands=" and the like: all that follows the sign is bands.
         Some(at) => {
@@ -39,12 +43,7 @@ pub fn parse_meter(text: &str, command: MeterCommand) -> Result<ParsedMeter> {
         }
         None => (text, None),
     };
-    if command != MeterCommand::Delete && bands.is_none() {
-        return error("must specify bands");
-    }
-    if command == MeterCommand::Delete && bands.is_some() {
-        return error("bands are not needed to delete a meter");
-    }
+    let Some(bands) = bands else { return error("must specify bands") };
     let (mut flags, mut meter_id) = (0, None);
     let mut words = Words(settings);
     while let Some(word) = words.next() {
@@ -61,17 +60,27 @@ pub fn parse_meter(text: &str, command: MeterCommand) -> Result<ParsedMeter> {
         }
     }
     let Some(meter_id) = meter_id else { return error("must specify 'meter'") };
-    if command != MeterCommand::Delete && flags & (flag::KBPS | flag::PKTPS) == 0 {
+    // Any flag will do, as with `ovs-ofctl`.
+    if flags == 0 {
         return error("meter must specify either 'kbps' or 'pktps'");
     }
-    let bands = bands.map_or(Ok(Vec::new()), |text| parse_bands(text, flags))?;
+    let bands = parse_bands(bands, flags)?;
     let meter = MeterConfig { meter_id, flags, bands };
     Ok(ParsedMeter { meter_mod: MeterMod { command, meter }, usable: Protocols::OF13_UP })
 }
 
 /// Reads which meter a request is about: `meter=1`, `meter=all`, or nothing for all.
 pub fn parse_meter_id(text: &str) -> Result<u32> {
-    parse_meter(text, MeterCommand::Delete).map(|parsed| parsed.meter_mod.meter.meter_id)
+    let mut meter_id = None;
+    let mut words = Words(text);
+    while let Some(word) = words.next() {
+        match (word, words.next()) {
+            ("meter", Some(value)) => meter_id = Some(meter_id_of(value)?),
+            (_, Some(_)) => return error(format!("unknown keyword {word}")),
+            (_, None) => return error(format!("field {word} missing value")),
+        }
+    }
+    meter_id.map_or_else(|| error("must specify 'meter'"), Ok)
 }
 
 fn meter_id_of(text: &str) -> Result<u32> {
@@ -103,7 +112,7 @@ fn parse_bands(text: &str, flags: u16) -> Result<Vec<Band>> {
         match (name, bands.last_mut()) {
             ("type", last) => {
                 if let Some(band) = last {
-                    check_band(band)?;
+                    check_band(band, flags)?;
                 }
                 let kind = match value {
                     "drop" => BandKind::Drop,
@@ -132,13 +141,23 @@ fn parse_bands(text: &str, flags: u16) -> Result<Vec<Band>> {
     }
     match bands.last() {
         None => return error("meter must have bands"),
-        Some(band) => check_band(band)?,
+        Some(band) => check_band(band, flags)?,
     }
     Ok(bands)
 }
 
-fn check_band(band: &Band) -> Result<()> {
-    if band.rate == 0 { error("band must have 'rate'") } else { Ok(()) }
+/// A number that was not said is zero.
+fn check_band(band: &Band, flags: u16) -> Result<()> {
+    if band.kind == (BandKind::DscpRemark { prec_level: 0 }) {
+        return error("'dscp_remark' band must have 'prec_level'");
+    }
+    if band.rate == 0 {
+        return error("band must have 'rate'");
+    }
+    if flags & flag::BURST != 0 && band.burst_size == 0 {
+        return error("band must have 'burst_size' when 'burst' flag is set");
+    }
+    Ok(())
 }
 
 /// Words with equals signs, commas or blanks between.
@@ -166,10 +185,9 @@ mod tests {
 
     #[test]
     fn a_meter_and_its_bands() {
-        let text =
-            "meter=1,kbps,burst,stats,bands=type=drop,rate=1000,burst_size=200,type=dscp_remark,rate=0x10,prec_level=2";
+        let text = "meter=1,kbps,burst,stats,bands=type=drop,rate=1000,burst_size=200,type=dscp_remark,rate=0x10,prec_level=2,burst_size=3";
         let drop = Band { kind: BandKind::Drop, rate: 1000, burst_size: 200 };
-        let remark = Band { kind: BandKind::DscpRemark { prec_level: 2 }, rate: 16, burst_size: 0 };
+        let remark = Band { kind: BandKind::DscpRemark { prec_level: 2 }, rate: 16, burst_size: 3 };
         assert_eq!(parsed(text), Ok(MeterConfig { meter_id: 1, flags: 0xd, bands: vec![drop, remark] }));
         let several_lines = "meter=controller pktps bands=\ntype=drop rate=5\ntype=drop rate=7";
         let bands = [5, 7].map(|rate| Band { kind: BandKind::Drop, rate, burst_size: 0 }).to_vec();
@@ -194,6 +212,8 @@ mod tests {
                 "band may have 'burst_size' only when 'burst' flag is set",
             ),
             ("meter=5,kbps,bands=type=drop,rate=5,prec_level=1", "Only 'dscp_remark' band may have 'prec_level'"),
+            ("meter=5,kbps,bands=type=dscp_remark,rate=5", "'dscp_remark' band must have 'prec_level'"),
+            ("meter=5,kbps,burst,bands=type=drop,rate=5", "band must have 'burst_size' when 'burst' flag is set"),
             ("meter=5,foo,bands=type=drop,rate=5", "field foo missing value"),
             ("meter=6,kbps,bands=type=drop,rate=99999999999", "99999999999: a number of more than 32 bits"),
         ] {

@@ -153,7 +153,7 @@ fn print_decodable(msg: &[u8], style: Style<'_>, out: &mut String) {
             if out.as_bytes().last() != Some(&b'\n') {
                 out.push('\n');
             }
-            if style.verbosity >= 4 {
+            if style.verbosity >= 5 {
                 hex_dump(msg, 0, out);
             }
         }

@@ -117,7 +117,9 @@ pub(super) fn port_stats(all: &[PortStats], style: Style<'_>, out: &mut String) 
         };
         let mut port = String::new();
         style.port(s.port_no, &mut port);
-        item(&format!("  port {port:>2}: rx pkts="), s.rx_packets, false);
+        // Numbers of one digit are aligned with those of two, also where they are shown by name.
+        let blank = if s.port_no.0 < 10 { " " } else { "" };
+        item(&format!("  port {blank}{port}: rx pkts="), s.rx_packets, false);
         item("bytes=", s.rx_bytes, false);
         item("drop=", s.rx_dropped, false);
         item("errs=", s.rx_errors, false);

@@ -267,7 +267,7 @@ fn flow_features(f: &FlowFeatures, previous: Option<&FlowFeatures>, style: Style
     }
     let list: Vec<&str> =
         INSTRUCTIONS.iter().filter(|(bit, _)| f.instructions & 1 << bit != 0).map(|(_, n)| *n).collect();
-    if previous.is_some_and(|p| p.instructions == f.instructions) {
+    if f.instructions != 0 && previous.is_some_and(|p| p.instructions == f.instructions) {
         out.push_str("      (same instructions)\n");
     } else if !list.is_empty() {
         put!(out, "      instructions: {}\n", list.join(" "));

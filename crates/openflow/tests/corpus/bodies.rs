@@ -1,7 +1,7 @@
 //! Bodies of messages: ports and queues, packets, flows.
 
 use crate::groups::group_id;
-use crate::make::{Gen, NICIRA, Place, cat, entry, property};
+use crate::make::{Gen, NICIRA, cat, entry, property};
 use crate::messages::{Pool, action_list, flow, flow_actions, nx_match, of_match, several};
 use Version::{V10, V11, V12, V13, V14, V15};
 use flow::Match;
@@ -9,6 +9,7 @@ use openflow::Action;
 use openflow::Version;
 use openflow::encode_instructions;
 use openflow::nxm::encode_nx_match;
+use openflow::types::Place;
 
 // Ports and queues.
 

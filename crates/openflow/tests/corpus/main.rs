@@ -59,8 +59,10 @@ fn messages_are_printed_alike() {
             let (version, damaged) = (Some(*version), *damaged);
             let d = Difference { kind, version, damaged, given: message, ours: &ours, theirs: &theirs };
             match exceptions::find(exceptions::MESSAGES, &d) {
-                Some(rule) if verbosity == 2 => counts[rule] += 1,
-                Some(_) => {}
+                Some(rule) => {
+                    counts[rule] += usize::from(verbosity == 2);
+                    exceptions::MESSAGES[rule].show(&d);
+                }
                 None => wrong.push(format!(
                     "#### {kind} {:?} {}\n--- ours\n{ours}--- theirs\n{theirs}",
                     version.expect("it has one"),
@@ -114,7 +116,10 @@ fn flows_are_sent_alike() {
             let d =
                 Difference { kind: wire.name, version, damaged, given: text.as_bytes(), ours: &ours, theirs: &theirs };
             match exceptions::find(exceptions::FLOWS, &d) {
-                Some(rule) => counts[rule] += 1,
+                Some(rule) => {
+                    counts[rule] += 1;
+                    exceptions::FLOWS[rule].show(&d);
+                }
                 None => wrong.push(format!("#### {} {text}\n  o {ours}\n  t {theirs}", wire.name)),
             }
         }
@@ -157,7 +162,10 @@ fn damaged_flows_are_refused_alike() {
         let d =
             Difference { kind: "", version: None, damaged: true, given: text.as_bytes(), ours: &ours, theirs: &theirs };
         match exceptions::find(exceptions::DAMAGED_FLOWS, &d) {
-            Some(rule) => counts[rule] += 1,
+            Some(rule) => {
+                counts[rule] += 1;
+                exceptions::DAMAGED_FLOWS[rule].show(&d);
+            }
             None => wrong.push(format!("#### {text}\n  o {ours}\n  t {theirs}")),
         }
     }

@@ -2,23 +2,10 @@
 
 use base::rng::Rng;
 use openflow::Version;
+use openflow::types::Place;
 
 pub(crate) const NICIRA: u32 = 0x2320;
 pub(crate) const ONF: u32 = 0x4f4e_4600;
-
-/// Where a message stands: what its headers say.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Place {
-    Type(u8),
-    Nicira(u32),
-    Onf(u32),
-    Request(u16),
-    Reply(u16),
-    NiciraRequest(u32),
-    NiciraReply(u32),
-    OnfRequest(u32),
-    OnfReply(u32),
-}
 
 /// What chooses.
 pub(crate) struct Gen {

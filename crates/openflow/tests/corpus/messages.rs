@@ -9,7 +9,7 @@ use crate::groups::{
     ct_flush, group_desc, group_features, group_id, group_mod, group_stats, meter_config, meter_id, meter_mod,
     meter_stats, table_desc, table_features, table_mod, table_stats, tlv_maps,
 };
-use crate::make::{Gen, NICIRA, ONF, Place, cat, message, property};
+use crate::make::{Gen, NICIRA, ONF, cat, message, property};
 use crate::texts;
 use Version::{V10, V11, V12, V13, V14, V15};
 use flow::Match;
@@ -24,6 +24,7 @@ use openflow::nxm::encode_oxm_match;
 use openflow::of_match::encode_of10;
 use openflow::of_match::encode_of11;
 use openflow::parse_flow;
+use openflow::types::Place;
 
 /// Matches and actions to put into messages.
 pub(crate) struct Pool {

@@ -1,71 +1,49 @@
-//! Our ovs-ofctl beside Debian's: the same command lines against the same switch (Debian's, with dummy ports), and the
-//! same output, errors and exit codes. Runs if `FLOWSTONE_PEERS` names a folder with `bin/` of Open vSwitch's programs.
+//! Our ovs-ofctl beside Debian's: the same output, errors and exit codes for the same command lines, against Debian's
+//! switch with dummy ports, and against a made-up one that keeps what is sent to it. Runs if `FLOWSTONE_PEERS` names a
+//! folder with `bin/` of Open vSwitch's programs.
 
+mod answers;
+mod fake;
+mod lines;
+mod sent;
+
+// What makes up messages for the comparisons of the codec.
+#[allow(dead_code, reason = "these tests use a part of it")]
+#[path = "../../../openflow/tests/corpus/bodies.rs"]
+mod bodies;
+#[allow(dead_code, reason = "these tests use a part of it")]
+#[path = "../../../openflow/tests/corpus/exceptions.rs"]
+mod exceptions;
+#[allow(dead_code, reason = "these tests use a part of it")]
+#[path = "../../../openflow/tests/corpus/groups.rs"]
+mod groups;
+#[allow(dead_code, reason = "these tests use a part of it")]
+#[path = "../../../openflow/tests/corpus/make.rs"]
+mod make;
+#[allow(dead_code, reason = "these tests use a part of it")]
+#[path = "../../../openflow/tests/corpus/messages.rs"]
+mod messages;
+#[allow(dead_code, reason = "these tests use a part of it")]
+#[path = "../../../openflow/tests/corpus/texts.rs"]
+mod texts;
+
+use oracle::Switch;
+use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
-/// Debian's switch and database, ended when dropped.
-struct Switch {
-    peers: PathBuf,
-    dir: tempfile::TempDir,
+/// Runs a program; what follows the word `<` is its input, with `\\n` for line ends.
+fn ofctl(switch: &Switch, program: &Path, args: &[String]) -> Output {
+    let at = args.iter().position(|word| word == "<").unwrap_or(args.len());
+    let input = args.get(at + 1).map(|text| text.replace("\\n", "\n")).unwrap_or_default();
+    let path = switch.path("input");
+    fs::write(&path, input).expect("a file");
+    let stdin = fs::File::open(path).expect("a file");
+    switch.client(program).args(&args[..at]).stdin(stdin).output().expect("ovs-ofctl runs")
 }
 
-impl Switch {
-    fn start(peers: PathBuf) -> Self {
-        let switch = Self { peers, dir: tempfile::tempdir().expect("a folder for sockets") };
-        let dir = switch.dir.path().display().to_string();
-        let schema = switch.peers.join("usr/share/openvswitch/vswitch.ovsschema").display().to_string();
-        let db = format!("unix:{dir}/db.sock");
-        switch.run("ovsdb-tool", &["create", &format!("{dir}/conf.db"), &schema]);
-        let daemon = ["--detach", "--no-chdir", "--pidfile", "--log-file"];
-        let remote = format!("--remote=punix:{dir}/db.sock");
-        switch.run("ovsdb-server", &[&[format!("{dir}/conf.db").as_str(), &remote], &daemon[..]].concat());
-        switch.run("ovs-vsctl", &["--db", &db, "--no-wait", "init"]);
-        switch.run("ovs-vswitchd", &[&[db.as_str(), "--enable-dummy", "--disable-system"], &daemon[..]].concat());
-        switch.run("ovs-vsctl", &[&["--db", &db][..], &SETUP.split_whitespace().collect::<Vec<_>>()].concat());
-        switch
-    }
-
-    fn command(&self, program: &Path) -> Command {
-        let mut command = Command::new(program);
-        for name in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"] {
-            command.env(name, self.dir.path());
-        }
-        command.current_dir(self.dir.path());
-        command
-    }
-
-    fn run(&self, program: &str, args: &[&str]) {
-        let program = self.peers.join("bin").join(program);
-        let status = self.command(&program).args(args).output().expect("the peers' programs run");
-        assert!(status.status.success(), "{}: {}", program.display(), String::from_utf8_lossy(&status.stderr));
-    }
-
-    /// Runs a program; what follows the word `<` is its input, with `\\n` for line ends.
-    fn ofctl(&self, program: &Path, args: &[String]) -> Output {
-        let at = args.iter().position(|word| word == "<").unwrap_or(args.len());
-        let input = args.get(at + 1).map(|text| text.replace("\\n", "\n")).unwrap_or_default();
-        let path = self.dir.path().join("input");
-        fs::write(&path, input).expect("a file");
-        let stdin = fs::File::open(path).expect("a file");
-        self.command(program).args(&args[..at]).stdin(stdin).output().expect("ovs-ofctl runs")
-    }
-}
-
-impl Drop for Switch {
-    fn drop(&mut self) {
-        for name in ["ovs-vswitchd", "ovsdb-server"] {
-            let pid = fs::read_to_string(self.dir.path().join(format!("{name}.pid"))).unwrap_or_default();
-            if !pid.trim().is_empty() {
-                let _ = Command::new("kill").arg(pid.trim()).status();
-            }
-        }
-    }
-}
-
-const SETUP: &str = "add-br br0 -- set bridge br0 datapath_type=dummy fail_mode=secure \
-    protocols=OpenFlow10,OpenFlow13 other_config:datapath-id=0000aabbccddeeff \
+const SETUP: &str = "set bridge br0 protocols=OpenFlow10,OpenFlow13 other_config:datapath-id=0000aabbccddeeff \
     -- add-port br0 p1 -- set interface p1 type=dummy ofport_request=1 \
     -- add-port br0 p2 -- set interface p2 type=dummy ofport_request=2";
 
@@ -104,6 +82,19 @@ fn normalized(text: &[u8]) -> String {
         out.push('\n');
     }
     out
+}
+
+/// What a program printed, and how it ended.
+fn text(output: &Output) -> String {
+    let (stdout, stderr) = (normalized(&output.stdout), normalized(&output.stderr));
+    format!("{stdout}{stderr}exit {:?}", output.status.code())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut out, b| {
+        let _ = write!(out, "{b:02x}");
+        out
+    })
 }
 
 fn our_program() -> PathBuf {
@@ -153,7 +144,7 @@ fn capture() -> Vec<u8> {
 fn same_as_debians() {
     let Some(peers) = oracle::folder() else { return };
     let theirs = peers.join("bin/ovs-ofctl");
-    let switch = Switch::start(peers);
+    let switch = Switch::start(&peers, SETUP);
     for (name, text) in [
         ("f1", "ip,actions=1\n# c\n\nbogus=1,actions=1\n"),
         ("f2", "ip,actions=1\ntable=253,actions=goto_table:3\n"),
@@ -178,24 +169,23 @@ fn same_as_debians() {
         ),
         ("f5", "add table=1,ip,actions=1\ntable=1,arp,actions=2\nmodify table=1,ip,actions=3\ndelete table=4\n"),
     ] {
-        fs::write(switch.dir.path().join(name), text).expect("a file of flows");
+        fs::write(switch.path(name), text).expect("a file of flows");
     }
-    fs::write(switch.dir.path().join("of.pcap"), capture()).expect("a capture file");
-    fs::write(switch.dir.path().join("s.bin"), b"\x01\x05\x00\x08\x00\x00\x00\x01\x01\x02\x00\x0c\x00\x00\x00\x02abcd")
+    fs::write(switch.path("of.pcap"), capture()).expect("a capture file");
+    fs::write(switch.path("s.bin"), b"\x01\x05\x00\x08\x00\x00\x00\x01\x01\x02\x00\x0c\x00\x00\x00\x02abcd")
         .expect("a file of messages");
     let lines = concat!(
-        include_str!("peer/lines"),
-        include_str!("peer/messages"),
-        include_str!("peer/actions"),
-        include_str!("peer/groups"),
-        include_str!("peer/codec")
+        include_str!("lines"),
+        include_str!("messages"),
+        include_str!("actions"),
+        include_str!("groups"),
+        include_str!("codec")
     );
     let (mut differing, mut compared) = (Vec::new(), 0);
     for line in lines.lines().filter(|l| !l.is_empty() && !l.starts_with('#')) {
         compared += 1;
         let args = words(line);
-        let (a, b) = (switch.ofctl(&theirs, &args), switch.ofctl(&our_program(), &args));
-        let text = |o: &Output| format!("{}{}exit {:?}", normalized(&o.stdout), normalized(&o.stderr), o.status.code());
+        let (a, b) = (ofctl(&switch, &theirs, &args), ofctl(&switch, &our_program(), &args));
         if text(&a) != text(&b) {
             differing.push(format!("ovs-ofctl {line}\n--- theirs\n{}\n--- ours\n{}\n", text(&a), text(&b)));
         }
