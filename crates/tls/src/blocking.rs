@@ -8,6 +8,9 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 
+/// Bytes read from the socket at once.
+const CHUNK: usize = 4096;
+
 /// A connection to a TLS server; clones are the same connection.
 #[derive(Clone, Debug)]
 pub struct Stream(Arc<Inner>);
@@ -20,6 +23,8 @@ struct Inner {
     connection: Mutex<ClientConnection>,
     /// What is sealed and still to be written to the socket. Held by who writes.
     sealed: Mutex<Vec<u8>>,
+    /// What was read from the socket and the connection had no room for. Held by who reads.
+    arrived: Mutex<Vec<u8>>,
 }
 
 impl Inner {
@@ -73,7 +78,12 @@ pub fn connect(tls: &Tls, name: &str, socket: TcpStream) -> io::Result<Stream> {
         Ok(connection)
     };
     let connection = finish(name, &ready.trust, shake())?;
-    Ok(Stream(Arc::new(Inner { socket, connection: Mutex::new(connection), sealed: Mutex::default() })))
+    Ok(Stream(Arc::new(Inner {
+        socket,
+        connection: Mutex::new(connection),
+        sealed: Mutex::default(),
+        arrived: Mutex::default(),
+    })))
 }
 
 impl Stream {
@@ -87,8 +97,7 @@ impl Read for Stream {
     /// Waits without holding the connection up, so that another thread may write.
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let inner = &*self.0;
-        // As much as the connection takes at once.
-        let mut sealed = [0; 4096];
+        let mut arrived = inner.arrived.lock();
         loop {
             match inner.connection.lock().reader().read(buf) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
@@ -96,16 +105,19 @@ impl Read for Stream {
                 Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
                 done => return done,
             }
-            let n = (&inner.socket).read(&mut sealed)?;
-            let mut received = sealed.get(..n).unwrap_or_default();
-            let mut connection = inner.connection.lock();
-            loop {
-                connection.read_tls(&mut received)?;
-                connection.process_new_packets().map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
-                if received.is_empty() {
-                    break;
-                }
+            if arrived.is_empty() {
+                let mut chunk = [0; CHUNK];
+                let n = (&inner.socket).read(&mut chunk)?;
+                arrived.extend_from_slice(chunk.get(..n).unwrap_or_default());
             }
+            let mut connection = inner.connection.lock();
+            // It takes some, as nothing in it waits to be read; what is left, when the reader has had that. (Of nothing, it
+            // takes that there is no more to come.)
+            let mut left = &arrived[..];
+            connection.read_tls(&mut left)?;
+            let taken = arrived.len() - left.len();
+            arrived.drain(..taken);
+            connection.process_new_packets().map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
             drop(connection);
             // An answer to a message of TLS itself. Whoever writes right now sees to it, too.
             if let Some(mut sealed) = inner.sealed.try_lock() {

@@ -174,7 +174,7 @@ fn what_cannot_be_used_is_named() {
 
 #[test]
 fn one_thread_reads_while_another_one_cannot_write() {
-    const MUCH: usize = 16 << 20;
+    const MUCH: usize = 64 << 20;
     let directory = tempfile::tempdir().expect("a folder");
     let ca = Authority::new(directory.path(), "ca");
     let (server, client) = (Tls::new(ca.identity("server")), Tls::new(ca.identity("client")));
@@ -186,7 +186,17 @@ fn one_thread_reads_while_another_one_cannot_write() {
             let mut stream = tls::accept(&server, "client", stream).await.expect("a handshake");
             let mut byte = [0];
             stream.read_exact(&mut byte).await.expect("the client writes");
-            stream.write_all(&vec![7; MUCH]).await.expect("the client reads");
+            // In records of all sizes, so that they come in pieces of all sizes.
+            let all = vec![7; MUCH];
+            let mut rest = &all[..];
+            for n in (1..).map(|i: usize| i * 7919 % 16_001) {
+                let (record, behind) = rest.split_at(n.min(rest.len()));
+                stream.write_all(record).await.expect("the client reads");
+                rest = behind;
+                if rest.is_empty() {
+                    break;
+                }
+            }
             stream.flush().await.expect("the client reads");
             let mut left = MUCH - 1;
             let mut chunk = vec![0; 1 << 16];
