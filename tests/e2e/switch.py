@@ -192,3 +192,10 @@ class Switch:
             words += ["--", "set", "interface", port, "type=dummy", f"ofport_request={number}"]
             words += [f"options:tx_pcap={self.directory / port}-tx.pcap"]
         self.vsctl(*words[1:])
+
+
+def known_to_both(text):
+    """What ovs-ofctl says, without the actions and fields that Open vSwitch's has no names for and leaves out."""
+    for name in (" push_pbb", " pop_pbb", " pbb_{isid,uca}", " pbb_isid", " pbb_uca"):
+        text = text.replace(name, "")
+    return text.replace("label,exthdr}", "label}")
