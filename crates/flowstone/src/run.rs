@@ -129,7 +129,7 @@ fn serve(args: &[OsString], line: CommandLine, log: &Arc<vlog::Log>) -> Result<(
     let mut started = daemon::start(args, options, log).map_err(|e| e.to_string())?;
     let database_pid = PidFile::create(&rundir.join("ovsdb-server.pid"), overwrite).map_err(|e| e.to_string())?;
     let database = Database::start(&line.database, line.remotes, &rundir, log, started.shutdown())?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
+    let runtime = vswitchd::program::runtime().map_err(|e| e.to_string())?;
     let outcome = runtime.block_on(async {
         let remote = format!("unix:{}", rundir.join("db.sock").display());
         let options = Options { remote, rundir: rundir.clone(), types: line.types, tls: tls::Config::default() };

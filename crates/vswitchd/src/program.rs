@@ -123,7 +123,7 @@ fn serve(args: &[OsString], command_line: CommandLine, log: &Arc<vlog::Log>) -> 
     // As another user, devices must still open.
     options.datapath_access = true;
     let mut started = daemon::start(args, options, log).map_err(|e| e.to_string())?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
+    let runtime = runtime().map_err(|e| e.to_string())?;
     let rundir = daemon::dirs::rundir();
     let remote = command_line.remote.unwrap_or_else(|| format!("unix:{}", rundir.join("db.sock").display()));
     runtime.block_on(async {
@@ -188,4 +188,10 @@ pub fn control_commands(
         Ok(String::new())
     });
     commands
+}
+
+/// The runtime of the thread that serves connections. After each turn of one of them it looks who else has something to
+/// say: by itself it would do so after dozens, if one connection never stops.
+pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().event_interval(1).build()
 }
