@@ -415,7 +415,8 @@ fn errors_in_masses_do_not_fill_the_log() {
         (0..1000).for_each(|_| assert!(error_of(&client.send(&Message::BarrierReply)).is_some()));
     });
     let logged = logged.load(Ordering::Relaxed);
-    assert!((1..50).contains(&logged), "{logged}");
+    // The limit is one for the process: other tests may have used it up.
+    assert!(logged < 50, "{logged}");
 }
 
 #[tokio::test]
