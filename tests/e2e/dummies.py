@@ -90,6 +90,11 @@ class Dummies:
         return {int(number): name for name, number in re.findall(r"^\s+(\S+) \S+/(\d+):", text, re.MULTILINE)}
 
 
+def on_both(making, *ports):
+    """Dummy ports of the bridge br0, on Debian's switch and on ours."""
+    return [Dummies(making.switch(maker=maker), "br0", *ports) for maker in (making.peers, None)]
+
+
 def is_marker(frame, number=None):
     """Whether this is a marker frame, or the one of that number."""
     if frame[12:14] != MARKER_TYPE.to_bytes(2, "big"):

@@ -4,7 +4,7 @@ flow as it is dumped."""
 import re
 
 import pytest
-from dummies import Dummies
+from dummies import on_both
 from scapy.contrib.mpls import MPLS
 from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.inet6 import IPv6
@@ -105,11 +105,7 @@ HASHED = {"multipath"}
 @pytest.fixture(scope="module")
 def benches(module_making):
     """Dummy ports on Debian's switch and on ours."""
-    made = []
-    for maker in (module_making.peers, None):
-        switch = module_making.switch(maker=maker)
-        made.append(Dummies(switch, "br0", *PORTS))
-    return made
+    return on_both(module_making, *PORTS)
 
 
 def whole(flow):
