@@ -209,7 +209,7 @@ fn run<I: MegaflowIndex>(kind: &str, work: &Workload, seconds: f64) {
     let (mut probes, mut n) = (0, 0u64);
     let batch_ns = measure(&keys, seconds, |batch| {
         let mut found = [None; BATCH];
-        index.lookup_batch(batch, 0, &mut found, &mut probes);
+        index.lookup_batch(batch, u32::MAX, 0, &mut found, &mut probes);
         n += BATCH as u64;
         black_box(found);
     });

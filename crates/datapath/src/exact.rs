@@ -17,8 +17,9 @@ use base::mix::fold;
 use std::sync::Arc;
 
 use base::rng::Rng;
-use flow::{FlowKey, layout};
+use flow::{WORDS, Words, layout};
 
+use crate::input::Key;
 use crate::megaflow::Megaflow;
 
 /// Entries, as many as Open vSwitch's cache has.
@@ -71,26 +72,36 @@ impl Exact {
 
     /// The hash of all words of a key that a packet fresh from a port can have.
     #[inline]
-    pub(crate) fn hash(&self, key: &FlowKey) -> u64 {
+    pub(crate) fn hash(&self, key: &impl Words) -> u64 {
         let [a, b, c] = self.seeds;
-        let w = &key.0;
-        let l2 = fold(w[layout::ETH_DST] ^ a, w[layout::ETH_SRC] ^ b);
-        let ip = fold(w[layout::IPV4] ^ b, w[layout::TP] ^ c);
-        let rest = fold(w[layout::IP_MISC] ^ c, w[layout::VLAN] ^ a);
-        let hash = fold(l2 ^ ip.rotate_left(21) ^ rest.rotate_left(42), w[layout::PORTS] ^ b);
-        if key.eth_type() == ETH_TYPE_IPV4 && w[layout::L4_MISC] == 0 { hash } else { self.hash_more(key, hash) }
+        let w = |word| key.word(word);
+        let l2 = fold(w(layout::ETH_DST) ^ a, w(layout::ETH_SRC) ^ b);
+        let ip = fold(w(layout::IPV4) ^ b, w(layout::TP) ^ c);
+        let rest = fold(w(layout::IP_MISC) ^ c, w(layout::VLAN) ^ a);
+        let hash = fold(l2 ^ ip.rotate_left(21) ^ rest.rotate_left(42), w(layout::PORTS) ^ b);
+        let plain = w(layout::ETH_DST) as u16 == ETH_TYPE_IPV4 && w(layout::L4_MISC) == 0;
+        if plain { hash } else { self.hash_more(key, hash) }
+    }
+
+    /// The hash of a packet's key, of either kind.
+    #[inline]
+    pub(crate) fn hash_of(&self, key: Key<'_>) -> u64 {
+        match key {
+            Key::Plain(key) => self.hash(key),
+            Key::Any(key) => self.hash(key),
+        }
     }
 
     /// Adds the words that TCP and UDP over IPv4 do not have.
-    fn hash_more(&self, key: &FlowKey, hash: u64) -> u64 {
+    fn hash_more(&self, key: &impl Words, hash: u64) -> u64 {
         let words = [layout::MPLS01..layout::IPV4, layout::IPV6_SRC..layout::IP_MISC, layout::ARP_SHA..layout::TP];
-        let words = words.into_iter().flatten().chain(layout::ND_TARGET..layout::WORDS);
-        words.fold(hash, |hash, word| fold(hash ^ self.seeds[0], key.0[word] ^ self.seeds[2]).wrapping_add(hash))
+        let words = words.into_iter().flatten().chain(layout::ND_TARGET..WORDS);
+        words.fold(hash, |hash, word| fold(hash ^ self.seeds[0], key.word(word) ^ self.seeds[2]).wrapping_add(hash))
     }
 
     /// The megaflow that packets of this key and hash take, if it is known.
     #[inline]
-    pub(crate) fn get(&self, key: &FlowKey, hash: u64, generation: u64) -> Option<&Arc<Megaflow>> {
+    pub(crate) fn get(&self, key: &impl Words, hash: u64, generation: u64) -> Option<&Arc<Megaflow>> {
         let set = self.sets.get(self.place(hash))?;
         let way = set.hashes.iter().position(|h| *h == hash)?;
         set.flows[way].as_ref().filter(|f| f.generation == generation && !f.is_gone() && covers(f, key))
@@ -137,8 +148,8 @@ impl Exact {
 
 /// Whether all that a flow's computation read is the same in `key`: a flow holds for all such keys, and an index may make
 /// it as wide as that at any time ([`dpif::DpFlow::reads`]), though at this moment it may match fewer.
-fn covers(flow: &Megaflow, key: &FlowKey) -> bool {
-    flow.reads.iter().all(|step| (flow.key.word(step.word()) ^ key.0[step.word()]) & step.bits() == 0)
+fn covers(flow: &Megaflow, key: &impl Words) -> bool {
+    flow.reads.iter().all(|step| (flow.key.word(step.word()) ^ key.word(step.word())) & step.bits() == 0)
 }
 
 /// What chance decides: apart from the cache, whose answers are in use when it is asked.

@@ -7,16 +7,16 @@
 //! Invariants: locks are taken in the order shard, index, and no two shards at once. The index decides what is
 //! installed; a shard may, for a moment, name a flow that has just been replaced.
 
-use std::borrow::Borrow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use dpif::{DpFlow, DpFlowEntry, DpFlowStats, DpifError, FlowId};
+use flow::Words;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
-use crate::megaflow::{AnyIndex, Found, IndexKind, Inserted, Megaflow};
+use crate::megaflow::{AnyIndex, BATCH, Found, IndexKind, Inserted, Megaflow};
 use smallvec::SmallVec;
 
 /// Flows at most, whatever is configured: what an index has numbers for.
@@ -53,7 +53,7 @@ pub(crate) struct Reader<'a> {
 
 impl Reader<'_> {
     /// The current flow that covers `key`.
-    pub(crate) fn lookup(&self, key: &flow::FlowKey, probes: &mut u64) -> Found<'_> {
+    pub(crate) fn lookup(&self, key: &impl Words, probes: &mut u64) -> Found<'_> {
         self.index.lookup(key, self.generation, probes)
     }
 }
@@ -64,15 +64,15 @@ impl Reader<'_> {
         self.generation
     }
 
-    /// The current flows that cover many keys, each written to its key's place in `found`; places that have an answer
-    /// are passed over.
-    pub(crate) fn lookup_batch<'s: 'f, 'f, K: Borrow<flow::FlowKey>>(
+    /// The current flows that cover the keys at the places `asked`, each written to its key's place in `found`.
+    pub(crate) fn lookup_batch<'s: 'f, 'f, K: Words>(
         &'s self,
         keys: &[K],
-        found: &mut [Found<'f>],
+        asked: u32,
+        found: &mut [Found<'f>; BATCH],
         probes: &mut u64,
     ) {
-        self.index.lookup_batch(keys, self.generation, found, probes);
+        self.index.lookup_batch(keys, asked, self.generation, found, probes);
     }
 }
 

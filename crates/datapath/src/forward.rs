@@ -16,8 +16,8 @@ use smallvec::SmallVec;
 use crate::exact::{Chance, Exact, Judge};
 use crate::execute::Executor;
 use crate::execute::recirculate::Misses;
-use crate::group::{Groups, Todo, Total};
-use crate::input;
+use crate::group::{self, Adds, Groups, Todo};
+use crate::input::{self, Key, Keys};
 use crate::megaflow::{Found, Megaflow};
 use crate::output::Outputs;
 use crate::port::{Port, PortTable};
@@ -45,7 +45,7 @@ pub(crate) struct Forwarder {
     unsettled: usize,
     // Kept for their memory.
     batch: Batch,
-    keys: Vec<FlowKey>,
+    keys: Box<Keys>,
     /// Packets by what is to be done with them.
     lists: Vec<Batch>,
     misses: Batch,
@@ -66,7 +66,7 @@ impl Forwarder {
             waited_ns: 0,
             unsettled: 0,
             batch: Batch::new(),
-            keys: Vec::new(),
+            keys: Box::new(Keys::new()),
             lists: Vec::new(),
             misses: Batch::new(),
             one: Batch::new(),
@@ -154,40 +154,44 @@ impl Forwarder {
     /// are let go.
     fn forward(&mut self, shared: &Shared, ports: &PortTable, port: &Port) {
         let n = self.batch.len().min(BATCH_MAX);
-        let keys = &self.keys[..n];
+        let keys = &*self.keys;
         let reader = shared.flows.reader();
         let mut found: [Found<'_>; BATCH_MAX] = [None; BATCH_MAX];
         let mut hashes = [0; BATCH_MAX];
-        let (mut exact_hits, mut probes) = (0, 0);
+        let (mut exact_hits, mut probes, mut asked) = (0, 0, input::first(n));
         let cached = !self.chance.is_never();
         let consulted = cached && self.judge.consults();
         let mut timer = (cached && self.judge.is_measuring()).then(Instant::now);
         if consulted {
-            for (key, hash) in keys.iter().zip(&mut hashes) {
-                *hash = self.exact.hash(key);
+            for (i, hash) in hashes.iter_mut().enumerate().take(n) {
+                *hash = self.exact.hash_of(keys.at(i));
             }
-            for ((key, hash), found) in keys.iter().zip(hashes).zip(&mut found) {
-                *found = self.exact.get(key, hash, reader.generation());
+            for (i, (hash, found)) in hashes.into_iter().zip(&mut found).enumerate().take(n) {
+                *found = match keys.at(i) {
+                    Key::Plain(key) => self.exact.get(key, hash, reader.generation()),
+                    Key::Any(key) => self.exact.get(key, hash, reader.generation()),
+                };
                 exact_hits += usize::from(found.is_some());
+                asked &= !(u32::from(found.is_some()) << i);
             }
         }
         let mut learned: SmallVec<[(usize, Arc<Megaflow>); 4]> = SmallVec::new();
-        if exact_hits < n {
-            let known = if exact_hits > 0 { found.map(|found| found.is_some()) } else { [false; BATCH_MAX] };
-            reader.lookup_batch(keys, &mut found[..n], &mut probes);
+        if asked != 0 {
+            let (plain, others) = (asked & keys.are_plain, asked & !keys.are_plain);
+            reader.lookup_batch(&keys.plain, plain, &mut found, &mut probes);
+            if others != 0 {
+                reader.lookup_batch(&keys.any, others, &mut found, &mut probes);
+            }
             let mut at = 0;
             while let Some(i) = self.chance.next_of(n, &mut at, consulted) {
-                if let (false, Some(flow)) = (known[i], found[i]) {
+                if let (1, Some(flow)) = (asked >> i & 1, found[i]) {
                     learned.push((i, Arc::clone(flow)));
                 }
             }
         }
         let looked_up_ns = timer.as_mut().map_or(0, lap);
         let groups = Groups::of(&found[..n]);
-        let now = shared.clock.now();
-        for (flow, total) in groups.totals(&self.batch, keys) {
-            flow.count(total.packets, total.bytes, total.tcp_flags, now);
-        }
+        group::count(&found[..n], &keys.adds, shared.counter_of(self.lane), shared.clock.now());
         groups.sort(&mut self.batch, &mut self.lists, &mut self.misses);
         let todo = groups.todo();
         drop(reader);
@@ -209,7 +213,7 @@ impl Forwarder {
         bump_own(&counters.probes, probes);
         timer.as_mut().map(lap);
         for (i, flow) in learned {
-            let hash = if consulted { hashes[i] } else { self.exact.hash(&self.keys[i]) };
+            let hash = if consulted { hashes[i] } else { self.exact.hash_of(self.keys.at(i)) };
             self.exact.insert(hash, &flow, &mut self.chance);
         }
         if cached && self.judge.count(n, looked_up_ns + timer.as_mut().map_or(0, lap)) {
@@ -240,7 +244,10 @@ impl Forwarder {
     }
 
     fn check(&self, shared: &Shared, counters: &LaneCounters, port: &Port, at: usize) {
-        let key = &self.keys[at];
+        let key = &match self.keys.at(at) {
+            Key::Plain(key) => key.expand(),
+            Key::Any(key) => key.clone(),
+        };
         let reader = shared.flows.reader();
         let known =
             if self.judge.consults() { self.exact.get(key, self.exact.hash(key), reader.generation()) } else { None };
@@ -273,9 +280,8 @@ pub(crate) fn hit(shared: &Shared, lane: usize, key: &FlowKey, packet: &Packet) 
     let flow = reader.lookup(key, &mut probes);
     bump(&counters.probes, probes);
     let flow = flow?;
-    let mut total = Total::default();
-    total.add(packet, key);
-    flow.count(total.packets, total.bytes, total.tcp_flags, shared.clock.now());
+    let Adds { len, tcp_flags } = Adds::of(packet.len(), key);
+    flow.count(shared.counter_of(lane), 1, len.into(), tcp_flags, shared.clock.now());
     bump(&counters.hit, 1);
     Some(flow.actions.clone())
 }

@@ -3,33 +3,65 @@
 
 use std::sync::Arc;
 
-use base::DpPort;
+use base::{DpPort, Millis};
 use dpif::{DpAction, DpActions};
-use flow::{FlowKey, layout};
+use flow::{Words, layout};
+use packet::Batch;
 use packet::buf::BATCH_MAX;
-use packet::{Batch, Packet};
 use smallvec::SmallVec;
 
-use crate::megaflow::{Found, Megaflow};
+use crate::megaflow::{Counter, Found, Megaflow};
 
-/// Neither a group nor a list: the packet is a miss.
+/// No list: the packet is a miss.
 const NONE: u8 = u8::MAX;
-/// Places in which a flow's group is looked for, more than a batch has packets.
-const PLACES: usize = 2 * BATCH_MAX;
 /// Lists among which an equal one is looked for: beyond that, actions of different flows run apart from each other.
 const LISTS_COMPARED: usize = 8;
 
-const PROTO_TCP: u8 = 6;
+const PROTO_TCP: u64 = 6;
+const ETH_TYPE_IPV4: u64 = 0x0800;
+const ETH_TYPE_IPV6: u64 = 0x86dd;
+
+/// What a packet adds to its flow's statistics.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Adds {
+    /// Bytes.
+    pub(crate) len: u32,
+    pub(crate) tcp_flags: u16,
+}
+
+impl Adds {
+    /// Of a packet of `len` bytes with this key. Flags are those of TCP.
+    #[inline]
+    pub(crate) fn of(len: usize, key: &impl Words) -> Self {
+        let eth_type = key.word(layout::ETH_DST) & 0xffff;
+        let tcp = key.word(layout::IP_MISC) & 0xff == PROTO_TCP && matches!(eth_type, ETH_TYPE_IPV4 | ETH_TYPE_IPV6);
+        let flags = (key.word(layout::TP) >> 16) as u16 & 0xfff;
+        Self { len: len as u32, tcp_flags: if tcp { flags } else { 0 } }
+    }
+}
+
+/// Counts the packets of a batch, each with what it adds, for the flows that were found for them; on the thread `by`.
+#[inline]
+pub(crate) fn count(found: &[Found<'_>], adds: &[Adds], by: Counter, now: Millis) {
+    let mut packets = found.iter().zip(adds).peekable();
+    while let Some((flow, adds)) = packets.next() {
+        let Some(flow) = flow else { continue };
+        let (mut n, mut bytes, mut flags) = (1, u64::from(adds.len), adds.tcp_flags);
+        while let Some((_, more)) = packets.next_if(|(next, _)| next.is_some_and(|next| Arc::ptr_eq(next, flow))) {
+            n += 1;
+            bytes += u64::from(more.len);
+            flags |= more.tcp_flags;
+        }
+        flow.count(by, n, bytes, flags, now);
+    }
+}
 
 /// See the module's text.
 pub(crate) struct Groups<'a> {
-    flows: [Found<'a>; BATCH_MAX],
-    n: usize,
-    /// The group of each packet.
-    of: [u8; BATCH_MAX],
-    lists: [Option<&'a DpActions>; BATCH_MAX],
+    /// A flow of each list of actions.
+    lists: [Found<'a>; BATCH_MAX],
     n_lists: usize,
-    /// The list of each group.
+    /// The list of each packet.
     list_of: [u8; BATCH_MAX],
     misses: bool,
 }
@@ -43,69 +75,38 @@ pub(crate) enum Todo {
     Run(DpActions),
 }
 
-/// What a group of packets adds to its flow's statistics.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Total {
-    pub(crate) packets: u64,
-    pub(crate) bytes: u64,
-    pub(crate) tcp_flags: u16,
-}
-
 impl<'a> Groups<'a> {
     /// Of a batch's packets, by what was found for them.
     #[inline]
     pub(crate) fn of(found: &[Found<'a>]) -> Self {
-        let mut groups = Self {
-            flows: [None; BATCH_MAX],
-            n: 0,
-            of: [NONE; BATCH_MAX],
-            lists: [None; BATCH_MAX],
-            n_lists: 0,
-            list_of: [NONE; BATCH_MAX],
-            misses: false,
-        };
-        let mut places = [NONE; PLACES];
-        if let Some(Some(first)) = found.first()
-            && found.iter().all(|f| f.is_some_and(|f| Arc::ptr_eq(f, first)))
-        {
-            groups.of = [groups.add(first); BATCH_MAX];
-            return groups;
-        }
-        for (i, flow) in found.iter().copied().enumerate().take(BATCH_MAX) {
+        let mut groups =
+            Self { lists: [None; BATCH_MAX], n_lists: 0, list_of: [NONE; BATCH_MAX], misses: false };
+        let mut last: Option<(&Arc<Megaflow>, u8)> = None;
+        for (flow, list_of) in found.iter().copied().zip(0..BATCH_MAX) {
             let Some(flow) = flow else {
                 groups.misses = true;
                 continue;
             };
-            // Megaflows are apart from each other by more than their smallest bits.
-            let mut place = Arc::as_ptr(flow).addr() / 64 % PLACES;
-            while places[place] != NONE
-                && !groups.flows[usize::from(places[place])].is_some_and(|other| Arc::ptr_eq(other, flow))
-            {
-                place = (place + 1) % PLACES;
-            }
-            if places[place] == NONE {
-                places[place] = groups.add(flow);
-            }
-            groups.of[i] = places[place];
+            let list = match last {
+                Some((before, list)) if same(before, flow) => list,
+                _ => groups.list(flow),
+            };
+            groups.list_of[list_of] = list;
+            last = Some((flow, list));
         }
         groups
     }
 
-    /// A new group.
-    #[inline]
-    fn add(&mut self, flow: &'a Arc<Megaflow>) -> u8 {
-        let group = self.n;
-        self.flows[group] = Some(flow);
-        self.n += 1;
+    /// The list of a flow's actions.
+    fn list(&mut self, flow: &'a Arc<Megaflow>) -> u8 {
         let compared = &self.lists[..self.n_lists.min(LISTS_COMPARED)];
-        let list = compared.iter().position(|list| list.is_some_and(|list| same(list, &flow.actions)));
+        let list = compared.iter().position(|other| other.is_some_and(|other| same(other, flow)));
         let list = list.unwrap_or(self.n_lists);
         if list == self.n_lists {
-            self.lists[list] = Some(&flow.actions);
+            self.lists[list] = Some(flow);
             self.n_lists += 1;
         }
-        self.list_of[group] = list as u8;
-        group as u8
+        list as u8
     }
 
     /// Moves a batch's packets to those of their lists of actions, which are empty, or to the misses. Packets keep their
@@ -118,9 +119,9 @@ impl<'a> Groups<'a> {
         match lists.first_mut() {
             Some(only) if self.n_lists == 1 && !self.misses => std::mem::swap(batch, only),
             _ => {
-                for (packet, group) in batch.drain(..).zip(self.of) {
-                    match self.list_of.get(usize::from(group)) {
-                        Some(list) => lists[usize::from(*list)].push(packet),
+                for (packet, list) in batch.drain(..).zip(self.list_of) {
+                    match lists.get_mut(usize::from(list)) {
+                        Some(list) => list.push(packet),
                         None => misses.push(packet),
                     }
                 }
@@ -128,55 +129,32 @@ impl<'a> Groups<'a> {
         }
     }
 
-    /// What each flow's packets are together.
-    #[inline]
-    pub(crate) fn totals(&self, batch: &Batch, keys: &[FlowKey]) -> impl Iterator<Item = (&'a Arc<Megaflow>, Total)> {
-        let mut totals = [Total::default(); BATCH_MAX];
-        for ((packet, key), group) in batch.iter().zip(keys).zip(self.of) {
-            if let Some(total) = totals.get_mut(usize::from(group)) {
-                total.add(packet, key);
-            }
-        }
-        self.flows.into_iter().take(self.n).flatten().zip(totals)
-    }
-
     /// What is to be done with the packets of each list, in the order in which they are first needed, to be kept when
     /// the flows are let go.
     #[inline]
     pub(crate) fn todo(&self) -> SmallVec<[Todo; 4]> {
-        let todo = |actions: &DpActions| match &**actions {
-            [DpAction::Output(port)] => Todo::Output(*port),
-            _ => Todo::Run(Arc::clone(actions)),
+        let todo = |flow: &Megaflow| match flow.output {
+            Some(port) => Todo::Output(port),
+            None => Todo::Run(Arc::clone(&flow.actions)),
         };
-        self.lists.iter().take(self.n_lists).flatten().map(|actions| todo(actions)).collect()
+        self.lists.iter().take(self.n_lists).flatten().map(|flow| todo(flow)).collect()
     }
 }
 
-/// Whether two lists of actions are known to do the same at a glance.
+/// Whether two flows are known to have the same actions at a glance.
 #[inline]
-fn same(a: &[DpAction], b: &[DpAction]) -> bool {
-    match (a, b) {
-        ([DpAction::Output(a)], [DpAction::Output(b)]) => a == b,
-        ([DpAction::Drop(a)], [DpAction::Drop(b)]) => a == b,
-        ([], []) => true,
-        _ => std::ptr::eq(a, b),
+fn same(a: &Arc<Megaflow>, b: &Arc<Megaflow>) -> bool {
+    if Arc::ptr_eq(a, b) {
+        return true;
     }
-}
-
-impl Total {
-    #[inline]
-    pub(crate) fn add(&mut self, packet: &Packet, key: &FlowKey) {
-        self.packets += 1;
-        self.bytes += packet.len() as u64;
-        self.tcp_flags |= tcp_flags(key);
+    match (a.output, b.output) {
+        (None, None) => match (&*a.actions, &*b.actions) {
+            ([DpAction::Drop(a)], [DpAction::Drop(b)]) => a == b,
+            ([], []) => true,
+            (a, b) => std::ptr::eq(a, b),
+        },
+        (a, b) => a == b,
     }
-}
-
-/// The TCP flags of a packet by its key; none if it is no TCP.
-#[inline]
-fn tcp_flags(key: &FlowKey) -> u16 {
-    let ip = matches!(key.eth_type(), 0x0800 | 0x86dd);
-    if ip && key.ip_proto() == PROTO_TCP { (key.0[layout::TP] >> 16) as u16 & 0xfff } else { 0 }
 }
 
 #[cfg(test)]
@@ -185,6 +163,8 @@ mod tests {
     use base::DropReason;
     use base::rng::Rng;
     use dpif::{DpFlow, FlowId};
+    use flow::FlowKey;
+    use packet::Packet;
 
     fn flow(id: u64, actions: DpActions) -> Arc<Megaflow> {
         Arc::new(Megaflow::new(FlowId(id), DpFlow::by_hand(&FlowKey::ZERO, &FlowKey::ZERO, actions, 0)))
@@ -213,21 +193,19 @@ mod tests {
             let (n, kinds) = (1 + rng.below(BATCH_MAX as u64) as usize, [1, 3, 12, 45][round as usize % 4]);
             let found: Vec<Found<'_>> = (0..n).map(|_| flows.get(rng.below(kinds) as usize)).collect();
             let mut batch: Batch = (0..n).map(|i| Packet::from_slice(&vec![i as u8; 20 + i])).collect();
-            let keys = vec![FlowKey::ZERO; n];
+            let adds: Vec<Adds> = (0..n).map(|i| Adds { len: 20 + i as u32, tcp_flags: 1 << (i % 12) }).collect();
 
-            let groups = Groups::of(&found);
-            let totals: Vec<_> = groups.totals(&batch, &keys).map(|(f, total)| (f.id, total)).collect();
+            count(&found, &adds, None, Millis(7));
             let found = &found;
-            let of = |id| (0..n).filter(move |i| found[*i].is_some_and(|f| f.id == id));
-            let mut seen: Vec<FlowId> = Vec::new();
-            let ids = (0..n).filter_map(|i| found[i].map(|f| f.id));
-            ids.for_each(|id| seen.extend((!seen.contains(&id)).then_some(id)));
-            let naive = |id: &FlowId| {
-                let bytes = of(*id).map(|i| 20 + i as u64).sum();
-                (*id, Total { packets: of(*id).count() as u64, bytes, tcp_flags: 0 })
-            };
-            assert_eq!(totals, seen.iter().map(naive).collect::<Vec<_>>());
+            for flow in &flows {
+                let of = || (0..n).filter(|i| found[*i].is_some_and(|f| f.id == flow.id)).map(|i| adds[i]);
+                let (stats, packets) = (flow.stats(), of().count() as u64);
+                assert_eq!((stats.packets, stats.bytes), (packets, of().map(|a| u64::from(a.len)).sum()));
+                assert_eq!(stats.tcp_flags, of().fold(0, |flags, a| flags | a.tcp_flags));
+                assert_eq!(stats.used, (packets > 0).then_some(Millis(7)));
+            }
 
+            let groups = Groups::of(found);
             let (mut lists, mut misses) = (vec![Batch::new(); rng.below(3) as usize], Batch::new());
             groups.sort(&mut batch, &mut lists, &mut misses);
             assert!(batch.is_empty());
@@ -246,7 +224,6 @@ mod tests {
                 }
             }
             assert_eq!(n_listed + misses.len(), n);
-            assert!(groups.n_lists <= groups.n);
         }
         tally::report!("{batches} batches");
     }
@@ -258,11 +235,11 @@ mod tests {
         key.set(flow::Field::IpProto, 6);
         key.set(flow::Field::TcpFlags, 0xabc);
         key.set(flow::Field::TcpSrc, 0xffff);
-        let mut total = Total::default();
-        total.add(&Packet::from_slice(&[0; 60]), &key);
-        assert_eq!(total, Total { packets: 1, bytes: 60, tcp_flags: 0xabc });
+        assert_eq!(Adds::of(60, &key), Adds { len: 60, tcp_flags: 0xabc });
         key.set(flow::Field::IpProto, 17);
-        total.add(&Packet::from_slice(&[0; 60]), &key);
-        assert_eq!(total, Total { packets: 2, bytes: 120, tcp_flags: 0xabc });
+        assert_eq!(Adds::of(61, &key), Adds { len: 61, tcp_flags: 0 });
+        key.set(flow::Field::IpProto, 6);
+        key.set(flow::Field::EthType, 0x0806);
+        assert_eq!(Adds::of(60, &key).tcp_flags, 0);
     }
 }

@@ -1,39 +1,88 @@
 //! From frames to keys: counts what came in, refuses what is no frame, extracts the key of the rest.
 
-use base::{DropReason, PortNo};
-use flow::FlowKey;
-use flow::extract::extract_into;
-use netdev::pool;
-use packet::Batch;
 use std::sync::atomic::Ordering;
 
+use base::{DropReason, PortNo};
+use flow::extract::extract_into;
+use flow::plain::extract_plain;
+use flow::{FlowKey, PlainKey};
+use netdev::pool;
+use packet::Batch;
+use packet::buf::BATCH_MAX;
+
+use crate::group::Adds;
 use crate::port::Port;
 use crate::shared::{Shared, bump};
 
 /// An Ethernet header, in bytes: less is no frame.
 const FRAME_MIN: usize = 14;
 
-/// Makes the first of `keys` those of the packets of `batch`, in order, after dropping those that are no frames.
-pub(crate) fn parse(shared: &Shared, port: &Port, batch: &mut Batch, keys: &mut Vec<FlowKey>) {
-    let (mut bytes, mut least) = (0, FRAME_MIN);
-    for packet in batch.iter() {
-        bytes += packet.len() as u64;
-        least = least.min(packet.len());
+/// The keys of a batch, and what its packets add to statistics; kept for their memory.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    /// Which of the packets are plain, a bit each: their keys stand in `plain`, the others' in `any`.
+    pub(crate) are_plain: u32,
+    pub(crate) plain: [PlainKey; BATCH_MAX],
+    pub(crate) any: Vec<FlowKey>,
+    pub(crate) adds: [Adds; BATCH_MAX],
+}
+
+/// A packet's key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Key<'a> {
+    Plain(&'a PlainKey),
+    Any(&'a FlowKey),
+}
+
+impl Keys {
+    pub(crate) fn new() -> Self {
+        Self {
+            are_plain: 0,
+            plain: [PlainKey::default(); BATCH_MAX],
+            any: vec![FlowKey::ZERO; BATCH_MAX],
+            adds: [Adds::default(); BATCH_MAX],
+        }
     }
-    bump(&port.counters.rx_packets, batch.len() as u64);
-    bump(&port.counters.rx_bytes, bytes);
-    if least < FRAME_MIN {
+
+    /// The key of packet `i`, which is one of the batch.
+    #[inline]
+    pub(crate) fn at(&self, i: usize) -> Key<'_> {
+        if self.are_plain >> i & 1 != 0 { Key::Plain(&self.plain[i]) } else { Key::Any(&self.any[i]) }
+    }
+}
+
+/// The places of a batch's first `n` packets.
+#[inline]
+pub(crate) fn first(n: usize) -> u32 {
+    u32::MAX.checked_shr((BATCH_MAX.saturating_sub(n)) as u32).unwrap_or(0)
+}
+
+/// Makes `keys` those of the packets of `batch`, at most [`BATCH_MAX`], after dropping those that are no frames.
+pub(crate) fn parse(shared: &Shared, port: &Port, batch: &mut Batch, keys: &mut Keys) {
+    let received = batch.len();
+    if batch.iter().any(|packet| packet.len() < FRAME_MIN) {
         refuse_short(shared, port, batch);
     }
-    // What is there already is used again: only what a packet can have is written anew.
-    keys.resize(batch.len().max(keys.len()), FlowKey::ZERO);
     let vlans_max = shared.vlans_max.load(Ordering::Relaxed);
     let number = PortNo(port.number.0);
-    for (key, packet) in keys.iter_mut().zip(batch.iter_mut()) {
+    let mut bytes = 0;
+    keys.are_plain = 0;
+    for (i, packet) in batch.iter_mut().enumerate().take(BATCH_MAX) {
         // A device may hand over what another sent.
         (packet.recirc_id, packet.tags) = (0, 0);
-        extract_into(key, packet.data(), number, vlans_max);
+        let data = packet.data();
+        bytes += data.len() as u64;
+        if let Some(key) = extract_plain(data, number) {
+            keys.adds[i] = Adds::of(data.len(), &key);
+            keys.plain[i] = key;
+            keys.are_plain |= 1 << i;
+        } else if let Some(key) = keys.any.get_mut(i) {
+            extract_into(key, data, number, vlans_max);
+            keys.adds[i] = Adds::of(data.len(), key);
+        }
     }
+    bump(&port.counters.rx_packets, received as u64);
+    bump(&port.counters.rx_bytes, bytes);
 }
 
 #[cold]
@@ -41,6 +90,17 @@ fn refuse_short(shared: &Shared, port: &Port, batch: &mut Batch) {
     let before = batch.len();
     let (whole, short): (Vec<_>, Vec<_>) = batch.drain(..).partition(|p| p.len() >= FRAME_MIN);
     batch.extend(whole);
+    bump(&port.counters.rx_bytes, short.iter().map(|p| p.len() as u64).sum());
     short.into_iter().for_each(pool::recycle);
     shared.count_drop(Some(port), DropReason::Malformed, (before - batch.len()) as u64);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_of_packets() {
+        assert_eq!([0, 1, 5, 31, 32, 40].map(first), [0, 1, 31, u32::MAX >> 1, u32::MAX, u32::MAX]);
+    }
 }

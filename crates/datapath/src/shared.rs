@@ -1,5 +1,6 @@
 //! What all threads of a datapath share: the published port table, the flows, the handler above the seam, counters.
 
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -12,6 +13,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::datapath::{Config, ThreadStats};
 use crate::flows::{Flows, Installed};
+use crate::megaflow::Counter;
 use crate::meter::Meters;
 use crate::port::{Port, PortTable};
 use crate::upcall::Upcalls;
@@ -189,6 +191,12 @@ impl Shared {
     /// The lane of callers that are no packet threads.
     pub(crate) fn caller_lane(&self) -> usize {
         self.lanes.len() - 1
+    }
+
+    /// Under which number who works on a lane counts packets of flows.
+    #[inline]
+    pub(crate) fn counter_of(&self, lane: usize) -> Counter {
+        if lane == self.caller_lane() { None } else { u16::try_from(lane + 1).ok().and_then(NonZeroU16::new) }
     }
 
     pub(crate) fn handler(&self) -> Option<Arc<dyn UpcallHandler>> {

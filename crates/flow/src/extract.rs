@@ -15,6 +15,7 @@ use crate::Field;
 use crate::exthdr;
 use crate::key::FlowKey;
 use crate::layout;
+use crate::plain::plain;
 use base::PortNo;
 
 /// VLAN tags in a key at most.
@@ -119,8 +120,12 @@ pub fn extract_vlans(frame: &[u8], in_port: PortNo, vlans_max: usize) -> (FlowKe
 #[inline]
 pub fn extract_into(key: &mut FlowKey, frame: &[u8], in_port: PortNo, vlans_max: usize) -> Layers {
     key.0[layout::ETH_DST..].fill(0);
+    if let Some((plain, layers)) = plain(frame, in_port) {
+        plain.put_into(key);
+        return layers;
+    }
     key.0[layout::PORTS] = u64::from(in_port.0) << 32;
-    if let Some(layers) = plain(key, frame) { layers } else { pass(key, frame, vlans_max) }
+    pass(key, frame, vlans_max)
 }
 
 /// What a key tells of a packet that comes back into a datapath's flows, beside its bytes.
@@ -153,38 +158,6 @@ pub fn extract_again(packet: &[u8], again: Again, vlans_max: usize) -> FlowKey {
     key.set(Field::RecircId, again.recirc_id.into());
     key.set(Field::DpHash, again.dp_hash.into());
     key
-}
-
-/// What nearly all frames are: TCP or UDP over IPv4 without VLAN tags, options or fragments, read at fixed places. If it
-/// is anything else, or the lengths in it do not fit, nothing is written. Says what [`pass`] says.
-#[inline]
-fn plain(key: &mut FlowKey, frame: &[u8]) -> Option<Layers> {
-    let h = frame.first_chunk::<42>()?;
-    let total = usize::from(be16([h[16], h[17]]));
-    let fragment = be16([h[20], h[21]]) & 0x3fff;
-    if h[12..15] != [8, 0, 0x45] || fragment != 0 || 14 + total > frame.len() {
-        return None;
-    }
-    let mut transport = u64::from(u32::from_be_bytes([h[34], h[35], h[36], h[37]])) << 32;
-    match h[23] {
-        ipproto::UDP if total >= 28 => {}
-        ipproto::TCP => {
-            let &[hi, lo] = frame.get(46..48)?.first_chunk::<2>()?;
-            let header = usize::from(hi >> 4) * 4;
-            if header < 20 || 20 + header > total {
-                return None;
-            }
-            transport |= u64::from(be16([hi, lo]) & 0xfff) << 16;
-        }
-        _ => return None,
-    }
-    let w = &mut key.0;
-    w[layout::ETH_DST] = u64::from_be_bytes([h[0], h[1], h[2], h[3], h[4], h[5], h[12], h[13]]);
-    w[layout::ETH_SRC] = u64::from_be_bytes([h[6], h[7], h[8], h[9], h[10], h[11], 0, 0]);
-    w[layout::IPV4] = u64::from_be_bytes([h[26], h[27], h[28], h[29], h[30], h[31], h[32], h[33]]);
-    w[layout::IP_MISC] = ip_misc(0, h[15], h[22], h[23]);
-    w[layout::TP] = transport;
-    Some(Layers { l2_5: None, l3: Some(14), l4: Some(34), end: 14 + total })
 }
 
 /// The pass over any frame.
@@ -234,7 +207,7 @@ fn take<'a, const N: usize>(rest: &mut &'a [u8]) -> Option<&'a [u8; N]> {
 }
 
 #[inline(always)]
-fn be16(b: [u8; 2]) -> u16 {
+pub(crate) fn be16(b: [u8; 2]) -> u16 {
     u16::from_be_bytes(b)
 }
 
@@ -358,7 +331,7 @@ fn ipv4(key: &mut FlowKey, layers: &mut Layers, frame_len: usize, rest: &[u8]) {
 }
 
 #[inline(always)]
-fn ip_misc(frag: u8, tos: u8, ttl: u8, proto: u8) -> u64 {
+pub(crate) fn ip_misc(frag: u8, tos: u8, ttl: u8, proto: u8) -> u64 {
     u64::from(u32::from_be_bytes([frag, tos, ttl, proto]))
 }
 
@@ -706,7 +679,7 @@ mod tests {
     #[test]
     fn plain_frames_take_the_short_way() {
         for proto in [ipproto::TCP, ipproto::UDP] {
-            assert!(plain(&mut FlowKey::default(), &plain_frame(proto, 3)).is_some());
+            assert!(plain(&plain_frame(proto, 3), PortNo(1)).is_some());
         }
     }
 }

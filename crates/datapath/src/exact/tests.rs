@@ -4,7 +4,7 @@ use super::*;
 use crate::megaflow::{Megaflow, MegaflowIndex, Tree, TupleSpace};
 use base::PortNo;
 use dpif::{DpAction, DpFlow, FlowId};
-use flow::{Field, Reads};
+use flow::{Field, FlowKey, Reads};
 use proptest::prelude::*;
 
 fn key(n: u64) -> FlowKey {

@@ -1,11 +1,10 @@
 //! The index of a datapath, of the kind that its configuration names.
 
-use std::borrow::Borrow;
 use std::sync::Arc;
 
-use flow::FlowKey;
+use flow::Words;
 
-use super::{Found, Inserted, Megaflow, MegaflowIndex, Tree, TupleSpace};
+use super::{BATCH, Found, Inserted, Megaflow, MegaflowIndex, Tree, TupleSpace};
 
 /// Which structure finds flows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -41,18 +40,19 @@ impl AnyIndex {
         }
     }
 
-    pub(crate) fn lookup(&self, key: &FlowKey, generation: u64, probes: &mut u64) -> Found<'_> {
+    pub(crate) fn lookup(&self, key: &impl Words, generation: u64, probes: &mut u64) -> Found<'_> {
         either!(self, index => index.lookup(key, generation, probes))
     }
 
-    pub(crate) fn lookup_batch<'a, K: Borrow<FlowKey>>(
+    pub(crate) fn lookup_batch<'a, K: Words>(
         &'a self,
         keys: &[K],
+        asked: u32,
         generation: u64,
-        found: &mut [Found<'a>],
+        found: &mut [Found<'a>; BATCH],
         probes: &mut u64,
     ) {
-        either!(self, index => index.lookup_batch(keys, generation, found, probes));
+        either!(self, index => index.lookup_batch(keys, asked, generation, found, probes));
     }
 
     pub(crate) fn insert(&mut self, flow: Megaflow) -> Inserted {

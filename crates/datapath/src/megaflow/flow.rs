@@ -1,23 +1,33 @@
 //! An installed flow, in the room of what it says: words of its key and mask that are zero are not kept, and flows
 //! that read or match the same bits share one list of them.
 
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 
-use base::Millis;
-use dpif::{DpActions, DpFlow, DpFlowEntry, DpFlowStats, FlowId};
+use base::{DpPort, Millis};
+use dpif::{DpAction, DpActions, DpFlow, DpFlowEntry, DpFlowStats, FlowId};
 use flow::{Sparse, Steps};
 use parking_lot::Mutex;
 
 use super::share::Lists;
+use crate::shared::{bump, bump_own};
+
+/// A thread that counts packets, by a number that it alone has; `None` for all those that have no number.
+pub(crate) type Counter = Option<NonZeroU16>;
 
 /// An installed flow with its counters, which packet threads write while others read.
+///
+/// Most flows have the packets of one thread. The first thread with a number that counts *owns* the flow's own counters
+/// from then on: it alone writes them, which takes no locked instruction. All others share the second pair.
 #[derive(Debug)]
 pub struct Megaflow {
     /// Its id.
     pub id: FlowId,
     /// What to do.
     pub actions: DpActions,
+    /// The port that its packets leave by, if they do nothing else: so that this can be told without a look at `actions`.
+    pub(crate) output: Option<DpPort>,
     /// See [`DpFlow::generation`].
     pub generation: u64,
     /// The whole key of the packet that it was made for.
@@ -29,8 +39,12 @@ pub struct Megaflow {
     narrowed: Mutex<Option<Box<Sparse>>>,
     gone: AtomicBool,
     tcp_flags: AtomicU16,
+    /// The number of the thread that owns `packets` and `bytes`, 0 if none does yet.
+    owner: AtomicU16,
     packets: AtomicU64,
     bytes: AtomicU64,
+    /// What others than the owner count.
+    others: [AtomicU64; 2],
     /// Milliseconds, 0 for never.
     used: AtomicU64,
 }
@@ -40,37 +54,55 @@ impl Megaflow {
     pub fn new(id: FlowId, flow: DpFlow) -> Self {
         let [packets, bytes, used] = std::array::from_fn(|_| AtomicU64::new(0));
         let DpFlow { key, reads, actions, generation } = flow;
+        let output = if let [DpAction::Output(port)] = *actions { Some(port) } else { None };
         Self {
             id,
             actions,
+            output,
             generation,
             key,
             reads,
             narrowed: Mutex::new(None),
             gone: AtomicBool::new(false),
             tcp_flags: AtomicU16::new(0),
+            owner: AtomicU16::new(0),
             packets,
             bytes,
+            others: Default::default(),
             used,
         }
     }
 
     /// A flow that goes on with the id and the counters of `old`.
     pub fn continuing(old: &Self, flow: DpFlow) -> Self {
-        let copy = |c: &AtomicU64| AtomicU64::new(c.load(Ordering::Relaxed));
+        let DpFlowStats { packets, bytes, used, tcp_flags } = old.stats();
         Self {
-            packets: copy(&old.packets),
-            bytes: copy(&old.bytes),
-            used: copy(&old.used),
-            tcp_flags: AtomicU16::new(old.tcp_flags.load(Ordering::Relaxed)),
+            packets: AtomicU64::new(packets),
+            bytes: AtomicU64::new(bytes),
+            used: AtomicU64::new(used.map_or(0, |at| at.0)),
+            tcp_flags: AtomicU16::new(tcp_flags),
             ..Self::new(old.id, flow)
         }
     }
 
-    /// Counts packets of `bytes` bytes together, with these TCP flags among them.
-    pub fn count(&self, packets: u64, bytes: u64, tcp_flags: u16, now: Millis) {
-        self.packets.fetch_add(packets, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    /// Whether `thread` may write the flow's own counters, as it is the first or was so.
+    #[inline]
+    fn is_own(&self, thread: NonZeroU16) -> bool {
+        let owner = self.owner.load(Ordering::Relaxed);
+        let claim = || self.owner.compare_exchange(0, thread.get(), Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        owner == thread.get() || owner == 0 && claim()
+    }
+
+    /// Counts packets of `bytes` bytes together, with these TCP flags among them, on the thread `by`.
+    #[inline]
+    pub(crate) fn count(&self, by: Counter, packets: u64, bytes: u64, tcp_flags: u16, now: Millis) {
+        if by.is_some_and(|thread| self.is_own(thread)) {
+            bump_own(&self.packets, packets);
+            bump_own(&self.bytes, bytes);
+        } else {
+            bump(&self.others[0], packets);
+            bump(&self.others[1], bytes);
+        }
         if self.used.load(Ordering::Relaxed) != now.0 {
             self.used.store(now.0, Ordering::Relaxed);
         }
@@ -82,9 +114,10 @@ impl Megaflow {
     /// The counters as they are now.
     pub fn stats(&self) -> DpFlowStats {
         let used = self.used.load(Ordering::Relaxed);
+        let sum = |own: &AtomicU64, others: &AtomicU64| own.load(Ordering::Relaxed) + others.load(Ordering::Relaxed);
         DpFlowStats {
-            packets: self.packets.load(Ordering::Relaxed),
-            bytes: self.bytes.load(Ordering::Relaxed),
+            packets: sum(&self.packets, &self.others[0]),
+            bytes: sum(&self.bytes, &self.others[1]),
             used: (used != 0).then_some(Millis(used)),
             tcp_flags: self.tcp_flags.load(Ordering::Relaxed),
         }
@@ -137,5 +170,33 @@ impl Megaflow {
     /// It shares its lists no more.
     pub(crate) fn unshare(&self, lists: &mut Lists) {
         lists.release(&self.reads, self.narrowed.lock().as_deref());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flow::FlowKey;
+
+    #[test]
+    fn threads_that_count_together_lose_nothing() {
+        let flow = |id| Megaflow::new(FlowId(id), DpFlow::by_hand(&FlowKey::ZERO, &FlowKey::ZERO, Arc::new([]), 0));
+        let counted = flow(1);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let counted = &counted;
+                // Two with numbers, two without.
+                let by = NonZeroU16::new(thread).filter(|n| n.get() < 3);
+                scope.spawn(move || (0..10_000).for_each(|n| counted.count(by, 2, 100, 1 << thread, Millis(n + 1))));
+            }
+        });
+        let stats = counted.stats();
+        assert_eq!((stats.packets, stats.bytes, stats.tcp_flags), (80_000, 4_000_000, 0b1111));
+        // A flow that takes its place goes on from there, with an owner of its own.
+        let next = Megaflow::continuing(&counted, DpFlow::by_hand(&FlowKey::ZERO, &FlowKey::ZERO, Arc::new([]), 0));
+        assert_eq!(next.stats(), stats);
+        next.count(NonZeroU16::new(7), 1, 60, 0, Millis(5));
+        next.count(NonZeroU16::new(8), 1, 60, 0, Millis(6));
+        assert_eq!((next.stats().packets, next.packets.load(Ordering::Relaxed)), (80_002, 80_001));
     }
 }

@@ -9,19 +9,34 @@ mod share;
 pub mod tree;
 pub mod tuple_space;
 
-use std::borrow::Borrow;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use ::flow::FlowKey;
+use ::flow::Words;
 use smallvec::SmallVec;
 
 pub(crate) use any::AnyIndex;
 pub use any::IndexKind;
 
+pub(crate) use self::flow::Counter;
 pub use self::flow::Megaflow;
 pub use tree::Tree;
 pub use tuple_space::TupleSpace;
+
+/// Keys that are looked up together at most: those of a batch of packets.
+pub const BATCH: usize = packet::buf::BATCH_MAX;
+
+/// The places of a set of bits, lowest first.
+#[inline]
+pub(crate) fn places(mut set: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let place = set.trailing_zeros() as usize;
+        set &= set.wrapping_sub(1);
+        (place < BATCH).then_some(place)
+    })
+}
+
+const _: () = assert!(BATCH == u32::BITS as usize);
 
 /// What an index answers about a key.
 pub type Found<'a> = Option<&'a Arc<Megaflow>>;
@@ -39,19 +54,20 @@ pub struct Inserted {
 pub trait MegaflowIndex: Default + Debug + Send + Sync {
     /// A flow of `generation` that covers `key`. Flows of other generations are passed over. Adds to `probes` how
     /// many tables were asked.
-    fn lookup(&self, key: &FlowKey, generation: u64, probes: &mut u64) -> Found<'_>;
+    fn lookup(&self, key: &impl Words, generation: u64, probes: &mut u64) -> Found<'_>;
 
-    /// Looks up many keys: faster than one after the other. Writes an answer for each key to the same place of `found`
-    /// (as many as the shorter of both has); where there is an answer already, the key is passed over.
-    fn lookup_batch<'a, K: Borrow<FlowKey>>(
+    /// Looks up many keys, those at the places that `asked` has bits for: faster than one after the other. Writes an answer
+    /// for each to its place in `found`, and leaves the other places as they are.
+    fn lookup_batch<'a, K: Words>(
         &'a self,
         keys: &[K],
+        asked: u32,
         generation: u64,
-        found: &mut [Found<'a>],
+        found: &mut [Found<'a>; BATCH],
         probes: &mut u64,
     ) {
-        for (key, found) in keys.iter().zip(found).filter(|(_, found)| found.is_none()) {
-            *found = self.lookup(key.borrow(), generation, probes);
+        for i in places(asked) {
+            found[i] = keys.get(i).and_then(|key| self.lookup(key, generation, probes));
         }
     }
 

@@ -9,7 +9,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use flow::{FlowKey, Sparse};
+use flow::{Sparse, Words};
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashTable};
 use smallvec::{SmallVec, smallvec};
@@ -56,9 +56,9 @@ impl Tuple {
         h.finish()
     }
 
-    fn find(&self, hasher: &RandomState, key: &FlowKey) -> Found<'_> {
-        let hash = self.hash(hasher, |w| key.0[w]);
-        let found = self.flows.find(hash, |(h, f)| *h == hash && same(&self.words, |w| f.key.word(w) ^ key.0[w]));
+    fn find(&self, hasher: &RandomState, key: &impl Words) -> Found<'_> {
+        let hash = self.hash(hasher, |w| key.word(w));
+        let found = self.flows.find(hash, |(h, f)| *h == hash && same(&self.words, |w| f.key.word(w) ^ key.word(w)));
         found.map(|(_, flow)| flow)
     }
 }
@@ -86,7 +86,7 @@ impl TupleSpace {
 }
 
 impl MegaflowIndex for TupleSpace {
-    fn lookup(&self, key: &FlowKey, generation: u64, probes: &mut u64) -> Found<'_> {
+    fn lookup(&self, key: &impl Words, generation: u64, probes: &mut u64) -> Found<'_> {
         for place in &self.order {
             let Some(tuple) = &self.tuples[*place] else { continue };
             *probes += 1;
@@ -172,7 +172,7 @@ impl MegaflowIndex for TupleSpace {
 mod tests {
     use super::*;
     use dpif::{DpFlow, FlowId};
-    use flow::FlowMask;
+    use flow::{FlowKey, FlowMask};
     use proptest::prelude::*;
 
     /// The twin: a list, searched from one end to the other.

@@ -4,8 +4,12 @@
 //! children are distinct: should two collide when it is split, it gets another seed. A key whose values no child has may be
 //! led to a leaf by accident, and does not match it; a flow that is put there by such an accident, whose chance is one in
 //! 2^64, is told from the others by what is tested below, or takes the place of one of them, which then has to come again.
+//!
+//! A look-up leaves out what it need not hash: tests in which all children have the same values ([`Bits::hash_fast`]). A
+//! key that has others there is led to one of the children and does not match its leaves.
 
 use base::mix::fold;
+use flow::{Code, Words};
 
 use super::slab::Ref;
 
@@ -13,6 +17,19 @@ use super::slab::Ref;
 pub(super) const TESTS_MAX: usize = 6;
 
 const SLOTS_MIN: usize = 4;
+
+/// Tests are hashed in pairs.
+const PAIRS: usize = TESTS_MAX / 2;
+const ALL_PAIRS: u8 = (1 << PAIRS) - 1;
+/// What tells the tests of a hash apart.
+const MIX: [u64; TESTS_MAX] = [
+    0x9e37_79b9_7f4a_7c15,
+    0xc2b2_ae3d_27d4_eb4f,
+    0x1656_67b1_9e37_79f9,
+    0xd6e8_feb8_6659_fd93,
+    0xa076_1d64_78bd_642f,
+    0xe703_7ed1_a0b4_28db,
+];
 
 /// Bits of a word.
 pub(super) type Test = (u8, u64);
@@ -25,12 +42,15 @@ pub(super) struct Bits {
     pub(super) n: u32,
     /// The child, if there is one.
     pub(super) only: Ref,
-    /// The hash of its values.
+    /// The hash of its values. Of two or more children: what the pairs of tests in which all have the same values are for
+    /// their hashes.
     pub(super) only_hash: u64,
     n_tests: u8,
     /// A bit for each test in which all children have the same values.
     same: u8,
-    words: [u8; TESTS_MAX],
+    /// Of two or more children: a bit for each pair of tests in which they have different values.
+    differing: u8,
+    words: [Code; TESTS_MAX],
     bits: [u64; TESTS_MAX],
     seed: u64,
     table: Box<[Slot]>,
@@ -63,7 +83,8 @@ impl Bits {
             only_hash: 0,
             n_tests: tests.len() as u8,
             same: u8::MAX,
-            words: [0; TESTS_MAX],
+            differing: ALL_PAIRS,
+            words: [Code::NONE; TESTS_MAX],
             bits: [0; TESTS_MAX],
             seed,
             table: Box::default(),
@@ -72,7 +93,7 @@ impl Bits {
             above: 0,
         };
         for (i, (word, bits)) in tests.iter().enumerate() {
-            (node.words[i], node.bits[i]) = (*word, *bits);
+            (node.words[i], node.bits[i]) = (Code::of((*word).into()), *bits);
         }
         node.only_hash = node.hash(word);
         node
@@ -84,7 +105,12 @@ impl Bits {
     }
 
     pub(super) fn tests(&self) -> impl Iterator<Item = Test> + '_ {
-        self.words.iter().copied().zip(self.bits).take(usize::from(self.n_tests))
+        (0..usize::from(self.n_tests)).map(|i| (self.word(i) as u8, self.bits[i]))
+    }
+
+    /// The word of a test.
+    fn word(&self, test: usize) -> usize {
+        self.words[test].word().unwrap_or(0)
     }
 
     /// Notes where the values of a new child, whose key's words `new` tells, differ from those of the others; `first` tells
@@ -94,11 +120,23 @@ impl Bits {
             self.values = None;
             return;
         }
-        let words = self.words;
-        let values = self.values.get_or_insert_with(|| Box::new(words.map(|w| first(w.into()))));
+        let words: [usize; TESTS_MAX] = std::array::from_fn(|i| self.word(i));
+        let values = self.values.get_or_insert_with(|| Box::new(words.map(first)));
         for i in 0..usize::from(self.n_tests) {
-            if (values[i] ^ new(words[i].into())) & self.bits[i] != 0 {
+            if (values[i] ^ new(words[i])) & self.bits[i] != 0 {
                 self.same &= !(1 << i);
+            }
+        }
+    }
+
+    /// Sets what look-ups may leave out; of two or more children.
+    fn settle(&mut self) {
+        (self.only_hash, self.differing) = (0, 0);
+        for pair in 0..PAIRS {
+            // Past the last test, bits are zero for all.
+            match self.values.as_deref().filter(|_| self.same >> (2 * pair) & 3 == 3) {
+                Some(values) => self.only_hash ^= self.pair(pair, |i| values[i] & self.bits[i]),
+                None => self.differing |= 1 << pair,
             }
         }
     }
@@ -112,24 +150,28 @@ impl Bits {
     /// outside knows.
     #[inline]
     pub(super) fn hash(&self, word: impl Fn(usize) -> u64) -> u64 {
-        const MIX: [u64; TESTS_MAX] = [
-            0x9e37_79b9_7f4a_7c15,
-            0xc2b2_ae3d_27d4_eb4f,
-            0x1656_67b1_9e37_79f9,
-            0xd6e8_feb8_6659_fd93,
-            0xa076_1d64_78bd_642f,
-            0xe703_7ed1_a0b4_28db,
-        ];
-        let (seed, turned) = (self.seed, self.seed.rotate_left(32));
-        let masked = |i: usize| word(usize::from(self.words[i])) & self.bits[i];
-        let mut hash = 0;
-        let mut i = 0;
-        while i < usize::from(self.n_tests) && i + 1 < TESTS_MAX {
-            // Past the last test, bits are zero.
-            hash ^= fold(masked(i) ^ seed ^ MIX[i], masked(i + 1) ^ turned ^ MIX[i + 1]);
-            i += 2;
+        let masked = |i: usize| if self.bits[i] == 0 { 0 } else { word(self.word(i)) & self.bits[i] };
+        let hash = (0..PAIRS).fold(0, |hash, pair| hash ^ self.pair(pair, masked));
+        fold(hash ^ self.seed, MIX[0])
+    }
+
+    /// The hash that the child of `key` has, if there is one; of two or more children.
+    #[inline]
+    pub(super) fn hash_fast(&self, key: &impl Words) -> u64 {
+        let mut hash = self.only_hash;
+        for pair in 0..PAIRS {
+            if self.differing >> pair & 1 != 0 {
+                hash ^= self.pair(pair, |i| key.coded(self.words[i]) & self.bits[i]);
+            }
         }
-        fold(hash ^ seed, MIX[0])
+        fold(hash ^ self.seed, MIX[0])
+    }
+
+    /// What two tests are for a hash, by what a key has in their bits. Past the last test, that is zero.
+    #[inline]
+    fn pair(&self, pair: usize, masked: impl Fn(usize) -> u64) -> u64 {
+        let i = 2 * pair;
+        fold(masked(i) ^ self.seed ^ MIX[i], masked(i + 1) ^ self.seed.rotate_left(32) ^ MIX[i + 1])
     }
 
     /// The child of a key; of two or more children.
@@ -190,6 +232,7 @@ impl Bits {
         }
         self.put(Slot { hash, child: child.0, fast: child.1 });
         self.n += 1;
+        self.settle();
     }
 
     fn resize(&mut self, slots: usize) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use flow::FlowKey;
+use flow::{Code, Words};
 
 use super::super::Megaflow;
 
@@ -13,7 +13,7 @@ const INLINE: usize = 6;
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct Leaf {
-    words: [u8; INLINE],
+    words: [Code; INLINE],
     /// Whether the flow's mask is more than its own reads.
     pub(super) narrowed: bool,
     bits: [u64; INLINE],
@@ -38,7 +38,7 @@ impl Leaf {
         let mut leaf = Self { narrowed, generation: flow.generation, ..Self::default() };
         for (i, (word, bits, value)) in flow.key.in_mask(mask).enumerate() {
             if i < INLINE {
-                (leaf.words[i], leaf.bits[i], leaf.values[i]) = (word as u8, bits, value);
+                (leaf.words[i], leaf.bits[i], leaf.values[i]) = (Code::of(word), bits, value);
             } else {
                 let rest = leaf.rest.get_or_insert_with(|| Box::new(Vec::with_capacity(mask.len() - INLINE)));
                 rest.push((word as u8, bits, value));
@@ -50,21 +50,21 @@ impl Leaf {
 
     /// Whether its flow covers `key`, whatever its generation.
     #[inline]
-    pub(super) fn covers(&self, key: &FlowKey) -> bool {
+    pub(super) fn covers(&self, key: &impl Words) -> bool {
         let mut differ = 0;
         for i in 0..INLINE {
             // Where there is no more word, bits are zero.
-            let word = key.0.get(usize::from(self.words[i])).copied().unwrap_or(0);
-            differ |= (word ^ self.values[i]) & self.bits[i];
+            differ |= (key.coded(self.words[i]) ^ self.values[i]) & self.bits[i];
         }
         differ == 0
-            && self.rest.as_ref().is_none_or(|rest| rest.iter().all(|(w, b, v)| key.0[usize::from(*w)] & b == *v))
+            && self.rest.as_ref().is_none_or(|rest| rest.iter().all(|(w, b, v)| key.word(usize::from(*w)) & b == *v))
     }
 
     /// What its flow's key has of a word, in the bits of its mask.
     #[inline]
     pub(super) fn value(&self, word: usize) -> u64 {
-        let here = |i: &usize| usize::from(self.words[*i]) == word && self.bits[*i] != 0;
+        let code = Code::of(word);
+        let here = |i: &usize| self.words[*i] == code && self.bits[*i] != 0;
         match (0..INLINE).find(here) {
             Some(i) => self.values[i],
             None => self
@@ -82,7 +82,7 @@ impl Leaf {
 
     /// Its flow, if it is of `generation` and covers `key`.
     #[inline]
-    pub(super) fn answer(&self, key: &FlowKey, generation: u64) -> Option<&Arc<Megaflow>> {
+    pub(super) fn answer(&self, key: &impl Words, generation: u64) -> Option<&Arc<Megaflow>> {
         if self.generation == generation && self.covers(key) { self.flow.as_ref() } else { None }
     }
 

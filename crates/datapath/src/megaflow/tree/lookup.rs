@@ -3,16 +3,11 @@
 //! Nodes with one child are passed without a test: the leaf compares everything. A batch goes down a level at a time, so
 //! that the loads of one key's walk overlap with those of others.
 
-use std::borrow::Borrow;
+use flow::Words;
 
-use flow::FlowKey;
-
-use super::super::Found;
+use super::super::{BATCH, Found, places};
 use super::core::{Core, Node};
 use super::slab::{Kind, Ref};
-
-/// Keys that go down together.
-const BATCH: usize = 32;
 
 /// With more children or leaves than this, a batch first loads what all of its keys need there, and then looks at it:
 /// so that the loads, which miss the caches, wait together and not one after the other for a branch on the one before.
@@ -21,19 +16,18 @@ const LARGE: usize = 2048;
 impl Core {
     /// What a key is led to by a node, or by an inner node and those below it. Counts levels.
     #[inline]
-    fn step(&self, at: Ref, key: &FlowKey, probes: &mut u64) -> Ref {
-        let word = |w: usize| key.0.get(w).copied().unwrap_or(0);
-        let Kind::Node(node) = at.kind() else { return self.tries.descend(at, word, probes) };
+    fn step(&self, at: Ref, key: &impl Words, probes: &mut u64) -> Ref {
+        let Kind::Node(node) = at.kind() else { return self.tries.descend(at, |w| key.word(w), probes) };
         *probes += 1;
         match self.nodes.items.get(node) {
-            Some(Node::Bits(bits)) => bits.find_fast(bits.hash(word)),
+            Some(Node::Bits(bits)) => bits.find_fast(bits.hash_fast(key)),
             _ => Ref::NONE,
         }
     }
 
     /// The leaf that a key is led to, or none. Counts levels.
     #[inline]
-    pub(super) fn descend(&self, key: &FlowKey, probes: &mut u64) -> Ref {
+    pub(super) fn descend(&self, key: &impl Words, probes: &mut u64) -> Ref {
         let mut at = self.entrance;
         while !at.is_leaf() && !at.is_none() {
             at = self.step(at, key, probes);
@@ -42,89 +36,99 @@ impl Core {
     }
 
     #[inline]
-    fn answer(&self, at: Ref, key: &FlowKey, generation: u64) -> Found<'_> {
+    fn answer(&self, at: Ref, key: &impl Words, generation: u64) -> Found<'_> {
         match at.kind() {
             Kind::Leaf(leaf) => self.leaves.items.get(leaf)?.answer(key, generation),
             _ => None,
         }
     }
 
-    pub(super) fn lookup(&self, key: &FlowKey, generation: u64, probes: &mut u64) -> Found<'_> {
+    pub(super) fn lookup(&self, key: &impl Words, generation: u64, probes: &mut u64) -> Found<'_> {
         *probes += 1;
         self.answer(self.descend(key, probes), key, generation)
     }
 
-    /// Looks up keys that have no answer yet.
-    pub(super) fn lookup_batch<'a, K: Borrow<FlowKey>>(
+    /// Looks up the keys at the places `asked`, all below [`BATCH`]. Returns the places of those that have no answer.
+    #[inline]
+    pub(super) fn lookup_batch<'a, K: Words>(
         &'a self,
         keys: &[K],
+        asked: u32,
         generation: u64,
-        found: &mut [Found<'a>],
+        found: &mut [Found<'a>; BATCH],
         probes: &mut u64,
-    ) {
-        for (keys, found) in keys.chunks(BATCH).zip(found.chunks_mut(BATCH)) {
-            self.lookup_chunk(keys, generation, found, probes);
-        }
-    }
-
-    fn lookup_chunk<'a, K: Borrow<FlowKey>>(
-        &'a self,
-        keys: &[K],
-        generation: u64,
-        found: &mut [Found<'a>],
-        probes: &mut u64,
-    ) {
+    ) -> u32 {
+        *probes += u64::from(asked.count_ones());
         let mut at = [self.entrance; BATCH];
-        // Which keys are still on their way.
-        let mut walking = [0u8; BATCH];
-        let mut n = 0;
-        for (i, found) in found.iter().enumerate().take(keys.len()) {
-            walking[n & (BATCH - 1)] = i as u8;
-            n += usize::from(found.is_none());
-        }
-        *probes += n as u64;
-        let mut hashes = [0; BATCH];
-        while n > 0 {
-            let (mut left, mut pending, mut touched) = (0, 0u32, 0);
-            for w in 0..n {
-                let i = usize::from(walking[w]) & (BATCH - 1);
-                let Some(key) = keys.get(i).map(K::borrow) else { continue };
-                if at[i].is_leaf() || at[i].is_none() {
-                    continue;
-                }
-                walking[left] = i as u8;
-                left += 1;
-                if let Kind::Node(node) = at[i].kind()
-                    && let Some(Node::Bits(bits)) = self.nodes.items.get(node)
-                    && bits.n as usize > LARGE
-                {
-                    hashes[i] = bits.hash(|w| key.0.get(w).copied().unwrap_or(0));
-                    touched ^= bits.touch(hashes[i]);
-                    pending |= 1 << i;
-                    *probes += 1;
+        let on_its_way = |at: Ref| !at.is_leaf() && !at.is_none();
+        let mut walking = if on_its_way(self.entrance) { asked } else { 0 };
+        while walking != 0 {
+            let here = places(walking).next().map_or(Ref::NONE, |i| at[i]);
+            // Most often all are still together: what the node says of itself is then looked at once.
+            if let Kind::Node(node) = here.kind()
+                && let Some(Node::Bits(bits)) = self.nodes.items.get(node)
+                && places(walking).all(|i| at[i] == here)
+            {
+                *probes += u64::from(walking.count_ones());
+                if bits.n as usize > LARGE {
+                    let mut hashes = [0; BATCH];
+                    let mut touched = 0;
+                    for i in places(walking) {
+                        hashes[i] = keys.get(i).map_or(0, |key| bits.hash_fast(key));
+                        touched ^= bits.touch(hashes[i]);
+                    }
+                    std::hint::black_box(touched);
+                    places(walking).for_each(|i| at[i] = bits.find_fast(hashes[i]));
                 } else {
-                    at[i] = self.step(at[i], key, probes);
+                    for i in places(walking) {
+                        at[i] = keys.get(i).map_or(Ref::NONE, |key| bits.find_fast(bits.hash_fast(key)));
+                    }
                 }
+            } else {
+                self.apart(keys, walking, &mut at, probes);
             }
-            std::hint::black_box(touched);
-            while pending != 0 {
-                let i = pending.trailing_zeros() as usize;
-                pending &= pending - 1;
-                if let Kind::Node(node) = at[i].kind()
-                    && let Some(Node::Bits(bits)) = self.nodes.items.get(node)
-                {
-                    at[i] = bits.find_fast(hashes[i]);
-                }
+            for i in places(walking) {
+                walking &= !(u32::from(!on_its_way(at[i])) << i);
             }
-            n = left;
         }
         if self.leaves.items.len() > LARGE {
-            let leaf = |at: &Ref| if let Kind::Leaf(leaf) = at.kind() { self.leaves.items.get(leaf) } else { None };
-            std::hint::black_box(at.iter().filter_map(leaf).fold(0, |touched, leaf| touched ^ leaf.touch()));
+            let leaf = |i: usize| if let Kind::Leaf(leaf) = at[i].kind() { self.leaves.items.get(leaf) } else { None };
+            std::hint::black_box(places(asked).filter_map(leaf).fold(0, |touched, leaf| touched ^ leaf.touch()));
         }
-        for ((at, key), found) in at.into_iter().zip(keys).zip(found) {
-            if found.is_none() {
-                *found = self.answer(at, key.borrow(), generation);
+        let mut missed = 0;
+        for i in places(asked) {
+            found[i] = keys.get(i).and_then(|key| self.answer(at[i], key, generation));
+            missed |= u32::from(found[i].is_none()) << i;
+        }
+        missed
+    }
+
+    /// A step for each key that is on its way, which stand in different places.
+    fn apart<K: Words>(&self, keys: &[K], walking: u32, at: &mut [Ref; BATCH], probes: &mut u64) {
+        let (mut hashes, mut pending, mut touched) = ([0; BATCH], 0u32, 0);
+        for i in places(walking) {
+            let Some(key) = keys.get(i) else {
+                at[i] = Ref::NONE;
+                continue;
+            };
+            if let Kind::Node(node) = at[i].kind()
+                && let Some(Node::Bits(bits)) = self.nodes.items.get(node)
+                && bits.n as usize > LARGE
+            {
+                hashes[i] = bits.hash_fast(key);
+                touched ^= bits.touch(hashes[i]);
+                pending |= 1 << i;
+                *probes += 1;
+            } else {
+                at[i] = self.step(at[i], key, probes);
+            }
+        }
+        std::hint::black_box(touched);
+        for i in places(pending) {
+            if let Kind::Node(node) = at[i].kind()
+                && let Some(Node::Bits(bits)) = self.nodes.items.get(node)
+            {
+                at[i] = bits.find_fast(hashes[i]);
             }
         }
     }

@@ -33,17 +33,16 @@ mod prefix;
 mod slab;
 mod wanted;
 
-use std::borrow::Borrow;
 use std::sync::Arc;
 
-use flow::FlowKey;
+use flow::Words;
 use smallvec::SmallVec;
 
 use self::core::{Core, Spot};
 use self::leaf::Leaf;
 use self::wanted::Wanted;
 use super::share::Lists;
-use super::{Found, Inserted, Megaflow, MegaflowIndex};
+use super::{BATCH, Found, Inserted, Megaflow, MegaflowIndex};
 
 /// Narrowed flows that are never too many.
 const NARROWED_MIN: usize = 8;
@@ -150,19 +149,23 @@ fn prevails(flow: &Megaflow, there: &Megaflow) -> bool {
 }
 
 impl MegaflowIndex for Tree {
-    fn lookup(&self, key: &FlowKey, generation: u64, probes: &mut u64) -> Found<'_> {
+    fn lookup(&self, key: &impl Words, generation: u64, probes: &mut u64) -> Found<'_> {
         self.cores().find_map(|core| core.lookup(key, generation, probes))
     }
 
-    fn lookup_batch<'a, K: Borrow<FlowKey>>(
+    fn lookup_batch<'a, K: Words>(
         &'a self,
         keys: &[K],
+        asked: u32,
         generation: u64,
-        found: &mut [Found<'a>],
+        found: &mut [Found<'a>; BATCH],
         probes: &mut u64,
     ) {
-        for core in self.cores() {
-            core.lookup_batch(keys, generation, found, probes);
+        let missed = self.core.lookup_batch(keys, asked, generation, found, probes);
+        if let Some(old) = &self.old
+            && missed != 0
+        {
+            old.lookup_batch(keys, missed, generation, found, probes);
         }
     }
 

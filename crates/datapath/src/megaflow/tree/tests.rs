@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use base::rng::Rng;
 use dpif::{DpFlow, DpFlowEntry, FlowId};
-use flow::{FlowKey, Reads, Step};
+use flow::{FlowKey, PlainKey, Reads, Step};
 
 use super::core::Node;
 use super::prefix::{Prefix, PrefixField, Probe, Tries};
@@ -88,6 +88,10 @@ fn random_key(rng: &mut Rng) -> FlowKey {
     for word in WORDS {
         let value = if few { [0, 1, 32, 33, 63][rng.below(5) as usize] } else { rng.below(64) };
         key.0[word] = value << 8 | rng.below(4) << 40;
+    }
+    if rng.below(3) == 0 {
+        // As of a plain packet.
+        [40, 80, 82].map(|word: usize| key.0[word] = 0);
     }
     key
 }
@@ -176,16 +180,19 @@ fn check_disjoint(tree: &Tree) {
 
 /// Looks up `key`, alone and in a batch, and installs what `program` decides if nothing covers it.
 fn ask(tree: &mut Tree, program: Program, key: &FlowKey, generation: u64, next: &mut u64) -> FlowId {
-    let mut found = [None; 3];
-    tree.lookup_batch(&[&FlowKey::ZERO, key, key], generation, &mut found, &mut 0);
+    let mut found = [None; BATCH];
+    tree.lookup_batch(&[&FlowKey::ZERO, key, key], 0b111, generation, &mut found, &mut 0);
     let alone = tree.lookup(key, generation, &mut 0).map(|f| f.id);
-    if let Some(answer) = found[1] {
-        // An answer that is there stays.
-        let mut found = [Some(answer)];
-        tree.lookup_batch(&[&FlowKey([u64::MAX; flow::layout::WORDS])], generation, &mut found, &mut 0);
-        assert!(found[0].is_some_and(|f| f.id == answer.id));
-    }
     assert_eq!([found[1], found[2]].map(|f| f.map(|f| f.id)), [alone, alone]);
+    // What is not asked about stays as it is.
+    let before = found[1].map(|f| f.id);
+    tree.lookup_batch(&[&FlowKey([u64::MAX; flow::layout::WORDS]), &FlowKey::ZERO], 0b1, generation, &mut found, &mut 0);
+    assert_eq!(found[1].map(|f| f.id), before);
+    if let Some(plain) = PlainKey::of(key) {
+        let mut found = [None; BATCH];
+        tree.lookup_batch(&[PlainKey::default(), plain], 0b11, generation, &mut found, &mut 0);
+        assert_eq!([found[1], tree.lookup(&plain, generation, &mut 0)].map(|f| f.map(|f| f.id)), [alone, alone]);
+    }
     alone.unwrap_or_else(|| {
         *next += 1;
         tree.insert(Megaflow::new(FlowId(*next), program.flow(key, generation)));

@@ -1,0 +1,231 @@
+//! Keys of plain packets, in one line of memory.
+//!
+//! What nearly all frames are, TCP or UDP over IPv4 without VLAN tags, options or fragments, has six words of a key that
+//! are not zero. A [`PlainKey`] is these: quick to make, and what looks for bits in a key finds them without a search.
+//! Both kinds of key answer to [`Words`], so that who looks flows up is written once.
+
+use base::PortNo;
+
+use crate::extract::{Layers, be16, ip_misc, ipproto};
+use crate::layout::{self, WORDS};
+use crate::FlowKey;
+
+/// The words of a plain packet's key, by their code.
+const PLAIN: [usize; 6] =
+    [layout::PORTS, layout::ETH_DST, layout::ETH_SRC, layout::IPV4, layout::IP_MISC, layout::TP];
+/// The code of words that are zero in a plain packet's key is this much more than their index.
+const OTHERS: usize = ZERO + 1;
+/// No word has this code: it stands for zero.
+const ZERO: usize = 7;
+const CODES: usize = 128;
+
+/// The code of each word.
+const CODE_OF: [u8; WORDS] = {
+    let mut codes = [0; WORDS];
+    let mut word = 0;
+    while word < WORDS {
+        codes[word] = (OTHERS + word) as u8;
+        word += 1;
+    }
+    let mut code = 0;
+    while code < PLAIN.len() {
+        codes[PLAIN[code]] = code as u8;
+        code += 1;
+    }
+    codes
+};
+
+/// The word of each code; one that no key has, where there is none.
+static WORD_OF: [u8; CODES] = {
+    let mut words = [u8::MAX; CODES];
+    let mut word = 0;
+    while word < WORDS {
+        words[CODE_OF[word] as usize] = word as u8;
+        word += 1;
+    }
+    words
+};
+
+const _: () = assert!(OTHERS + WORDS <= CODES);
+
+/// A word's number among those of plain packets, which come first; for what asks for the same words of many keys.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Code(u8);
+
+impl Code {
+    /// Stands for zero in all keys.
+    pub const NONE: Self = Self(ZERO as u8);
+
+    /// The code of a word, which is below [`WORDS`].
+    pub const fn of(word: usize) -> Self {
+        Self(CODE_OF[word])
+    }
+
+    /// The word that has this code, if one has.
+    #[inline]
+    pub fn word(self) -> Option<usize> {
+        let word = usize::from(WORD_OF[usize::from(self.0) % CODES]);
+        (word < WORDS).then_some(word)
+    }
+}
+
+impl Default for Code {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+/// A packet's key, by its words.
+pub trait Words {
+    /// Whether all such keys are of plain packets.
+    const PLAIN: bool;
+
+    /// A word; `word` is below [`WORDS`].
+    fn word(&self, word: usize) -> u64;
+
+    /// The word of a code.
+    fn coded(&self, code: Code) -> u64;
+}
+
+impl<K: Words> Words for &K {
+    const PLAIN: bool = K::PLAIN;
+
+    #[inline]
+    fn word(&self, word: usize) -> u64 {
+        (**self).word(word)
+    }
+
+    #[inline]
+    fn coded(&self, code: Code) -> u64 {
+        (**self).coded(code)
+    }
+}
+
+impl Words for FlowKey {
+    const PLAIN: bool = false;
+
+    #[inline]
+    fn word(&self, word: usize) -> u64 {
+        self.0.get(word).copied().unwrap_or(0)
+    }
+
+    #[inline]
+    fn coded(&self, code: Code) -> u64 {
+        self.word(WORD_OF[usize::from(code.0) % CODES].into())
+    }
+}
+
+/// The key of a plain packet; see the module's text.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(align(64))]
+pub struct PlainKey([u64; ZERO + 1]);
+
+impl PlainKey {
+    /// A key by its words in the order of `PLAIN`: ingress port, Ethernet destination and type, Ethernet source, IPv4
+    /// addresses, what else there is of IP, ports and TCP flags.
+    #[inline]
+    fn new(words: [u64; PLAIN.len()]) -> Self {
+        let [a, b, c, d, e, f] = words;
+        Self([a, b, c, d, e, f, 0, 0])
+    }
+
+    /// The same key, if all its words that are not zero are those of plain packets.
+    pub fn of(key: &FlowKey) -> Option<Self> {
+        let plain = Self::new(PLAIN.map(|word| key.0[word]));
+        (plain.expand() == *key).then_some(plain)
+    }
+
+    /// The whole key.
+    pub fn expand(&self) -> FlowKey {
+        let mut key = FlowKey::ZERO;
+        self.put_into(&mut key);
+        key
+    }
+
+    /// Sets the words of `key` that are not zero in plain packets' keys.
+    #[inline]
+    pub(crate) fn put_into(&self, key: &mut FlowKey) {
+        for (word, value) in PLAIN.into_iter().zip(self.0) {
+            key.0[word] = value;
+        }
+    }
+}
+
+impl Words for PlainKey {
+    const PLAIN: bool = true;
+
+    #[inline]
+    fn word(&self, word: usize) -> u64 {
+        self.coded(CODE_OF.get(word).map_or(Code::NONE, |code| Code(*code)))
+    }
+
+    #[inline]
+    fn coded(&self, code: Code) -> u64 {
+        self.0[usize::from(code.0).min(ZERO)]
+    }
+}
+
+/// The key of a frame that is plain, as nearly all are: what [`crate::extract()`] says of it, however many VLAN tags it
+/// looks at. `None` of any other.
+#[inline]
+pub fn extract_plain(frame: &[u8], in_port: PortNo) -> Option<PlainKey> {
+    plain(frame, in_port).map(|(key, _)| key)
+}
+
+/// TCP or UDP over IPv4 without VLAN tags, options or fragments, read at fixed places: `None` if it is anything else, or
+/// the lengths in it do not fit. Says what [`pass`] says.
+#[inline]
+pub(crate) fn plain(frame: &[u8], in_port: PortNo) -> Option<(PlainKey, Layers)> {
+    let h = frame.first_chunk::<42>()?;
+    let total = usize::from(be16([h[16], h[17]]));
+    let fragment = be16([h[20], h[21]]) & 0x3fff;
+    if h[12..15] != [8, 0, 0x45] || fragment != 0 || 14 + total > frame.len() {
+        return None;
+    }
+    let mut transport = u64::from(u32::from_be_bytes([h[34], h[35], h[36], h[37]])) << 32;
+    match h[23] {
+        ipproto::UDP if total >= 28 => {}
+        ipproto::TCP => {
+            let &[hi, lo] = frame.get(46..48)?.first_chunk::<2>()?;
+            let header = usize::from(hi >> 4) * 4;
+            if header < 20 || 20 + header > total {
+                return None;
+            }
+            transport |= u64::from(be16([hi, lo]) & 0xfff) << 16;
+        }
+        _ => return None,
+    }
+    let key = PlainKey::new([
+        u64::from(in_port.0) << 32,
+        u64::from_be_bytes([h[0], h[1], h[2], h[3], h[4], h[5], h[12], h[13]]),
+        u64::from_be_bytes([h[6], h[7], h[8], h[9], h[10], h[11], 0, 0]),
+        u64::from_be_bytes([h[26], h[27], h[28], h[29], h[30], h[31], h[32], h[33]]),
+        ip_misc(0, h[15], h[22], h[23]),
+        transport,
+    ]);
+    Some((key, Layers { l2_5: None, l3: Some(14), l4: Some(34), end: 14 + total }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::rng::Rng;
+
+    #[test]
+    fn both_kinds_of_key_tell_the_same() {
+        let mut rng = Rng::seeded(5);
+        let plain = PlainKey::new(std::array::from_fn(|_| rng.next_u64()));
+        let key = plain.expand();
+        for word in 0..WORDS {
+            let code = Code::of(word);
+            assert_eq!(code.word(), Some(word));
+            assert_eq!((plain.word(word), plain.coded(code)), (key.0[word], key.0[word]));
+            assert_eq!((key.word(word), key.coded(code)), (key.0[word], key.0[word]));
+        }
+        assert_eq!((plain.coded(Code::NONE), key.coded(Code::NONE), Code::NONE.word()), (0, 0, None));
+        assert_eq!(key.0.iter().filter(|word| **word != 0).count(), PLAIN.len());
+        assert_eq!(PlainKey::of(&key), Some(plain));
+        let more = FlowKey(std::array::from_fn(|word| if word == layout::VLAN { 1 } else { key.0[word] }));
+        assert_eq!(PlainKey::of(&more), None);
+    }
+}
