@@ -79,8 +79,7 @@ impl<'a> Groups<'a> {
     /// Of a batch's packets, by what was found for them.
     #[inline]
     pub(crate) fn of(found: &[Found<'a>]) -> Self {
-        let mut groups =
-            Self { lists: [None; BATCH_MAX], n_lists: 0, list_of: [NONE; BATCH_MAX], misses: false };
+        let mut groups = Self { lists: [None; BATCH_MAX], n_lists: 0, list_of: [NONE; BATCH_MAX], misses: false };
         let mut last: Option<(&Arc<Megaflow>, u8)> = None;
         for (flow, list_of) in found.iter().copied().zip(0..BATCH_MAX) {
             let Some(flow) = flow else {

@@ -35,7 +35,7 @@ pub use matches::Match;
 pub use normalize::Normalized;
 pub use options::TunOption;
 pub use placed::{OptionPlace, OptionTable, PlacedOption};
-pub use plain::{Code, PlainKey, Words};
+pub use plain::{Code, PLAIN_WORDS, PlainKey, Words};
 pub use reads::{Reads, Step};
 pub use sparse::Sparse;
 pub use steps::Steps;

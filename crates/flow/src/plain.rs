@@ -6,12 +6,14 @@
 
 use base::PortNo;
 
-use crate::extract::{Layers, be16, ip_misc, ipproto};
-use crate::layout::{self, WORDS};
 use crate::FlowKey;
+use crate::extract::{Layers, be16, ethertype, ipproto};
+use crate::layout::{self, WORDS};
 
-/// The words of a plain packet's key, by their code.
-const PLAIN: [usize; 6] =
+/// Words of a plain packet's key that may not be zero: those whose codes are below this.
+pub const PLAIN_WORDS: usize = 6;
+/// These words, by their code.
+const PLAIN: [usize; PLAIN_WORDS] =
     [layout::PORTS, layout::ETH_DST, layout::ETH_SRC, layout::IPV4, layout::IP_MISC, layout::TP];
 /// The code of words that are zero in a plain packet's key is this much more than their index.
 const OTHERS: usize = ZERO + 1;
@@ -61,6 +63,12 @@ impl Code {
         Self(CODE_OF[word])
     }
 
+    /// Its place among the words of plain packets' keys, if it is one of them.
+    pub fn place(self) -> Option<usize> {
+        let place = usize::from(self.0);
+        (place < PLAIN_WORDS).then_some(place)
+    }
+
     /// The word that has this code, if one has.
     #[inline]
     pub fn word(self) -> Option<usize> {
@@ -77,19 +85,20 @@ impl Default for Code {
 
 /// A packet's key, by its words.
 pub trait Words {
-    /// Whether all such keys are of plain packets.
-    const PLAIN: bool;
-
     /// A word; `word` is below [`WORDS`].
     fn word(&self, word: usize) -> u64;
 
     /// The word of a code.
     fn coded(&self, code: Code) -> u64;
+
+    /// Of a plain packet's key, all words that may not be zero, by their codes.
+    #[inline]
+    fn plain(&self) -> Option<&[u64; PLAIN_WORDS]> {
+        None
+    }
 }
 
 impl<K: Words> Words for &K {
-    const PLAIN: bool = K::PLAIN;
-
     #[inline]
     fn word(&self, word: usize) -> u64 {
         (**self).word(word)
@@ -99,11 +108,14 @@ impl<K: Words> Words for &K {
     fn coded(&self, code: Code) -> u64 {
         (**self).coded(code)
     }
+
+    #[inline]
+    fn plain(&self) -> Option<&[u64; PLAIN_WORDS]> {
+        (**self).plain()
+    }
 }
 
 impl Words for FlowKey {
-    const PLAIN: bool = false;
-
     #[inline]
     fn word(&self, word: usize) -> u64 {
         self.0.get(word).copied().unwrap_or(0)
@@ -121,10 +133,9 @@ impl Words for FlowKey {
 pub struct PlainKey([u64; ZERO + 1]);
 
 impl PlainKey {
-    /// A key by its words in the order of `PLAIN`: ingress port, Ethernet destination and type, Ethernet source, IPv4
+    /// A key by its words in the order of their codes: ingress port, Ethernet destination and type, Ethernet source, IPv4
     /// addresses, what else there is of IP, ports and TCP flags.
-    #[inline]
-    fn new(words: [u64; PLAIN.len()]) -> Self {
+    fn new(words: [u64; PLAIN_WORDS]) -> Self {
         let [a, b, c, d, e, f] = words;
         Self([a, b, c, d, e, f, 0, 0])
     }
@@ -152,8 +163,6 @@ impl PlainKey {
 }
 
 impl Words for PlainKey {
-    const PLAIN: bool = true;
-
     #[inline]
     fn word(&self, word: usize) -> u64 {
         self.coded(CODE_OF.get(word).map_or(Code::NONE, |code| Code(*code)))
@@ -162,6 +171,11 @@ impl Words for PlainKey {
     #[inline]
     fn coded(&self, code: Code) -> u64 {
         self.0[usize::from(code.0).min(ZERO)]
+    }
+
+    #[inline]
+    fn plain(&self) -> Option<&[u64; PLAIN_WORDS]> {
+        self.0.first_chunk()
     }
 }
 
@@ -172,17 +186,27 @@ pub fn extract_plain(frame: &[u8], in_port: PortNo) -> Option<PlainKey> {
     plain(frame, in_port).map(|(key, _)| key)
 }
 
+/// Bytes of Ethernet, IPv4 and UDP headers.
+const HEADERS: usize = 42;
+
+/// Eight bytes of the headers, from `at` on.
+#[inline(always)]
+fn be64(headers: &[u8; HEADERS], at: usize) -> u64 {
+    headers[at..].first_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes))
+}
+
 /// TCP or UDP over IPv4 without VLAN tags, options or fragments, read at fixed places: `None` if it is anything else, or
 /// the lengths in it do not fit. Says what [`pass`] says.
 #[inline]
 pub(crate) fn plain(frame: &[u8], in_port: PortNo) -> Option<(PlainKey, Layers)> {
-    let h = frame.first_chunk::<42>()?;
+    let h = frame.first_chunk::<HEADERS>()?;
     let total = usize::from(be16([h[16], h[17]]));
     let fragment = be16([h[20], h[21]]) & 0x3fff;
-    if h[12..15] != [8, 0, 0x45] || fragment != 0 || 14 + total > frame.len() {
+    // Ethernet type, version and header length.
+    if be64(h, 8) as u32 >> 8 != 0x08_0045 || fragment != 0 || 14 + total > frame.len() {
         return None;
     }
-    let mut transport = u64::from(u32::from_be_bytes([h[34], h[35], h[36], h[37]])) << 32;
+    let mut transport = be64(h, 34) & 0xffff_ffff << 32;
     match h[23] {
         ipproto::UDP if total >= 28 => {}
         ipproto::TCP => {
@@ -195,13 +219,15 @@ pub(crate) fn plain(frame: &[u8], in_port: PortNo) -> Option<(PlainKey, Layers)>
         }
         _ => return None,
     }
-    let key = PlainKey::new([
+    let key = PlainKey([
         u64::from(in_port.0) << 32,
-        u64::from_be_bytes([h[0], h[1], h[2], h[3], h[4], h[5], h[12], h[13]]),
-        u64::from_be_bytes([h[6], h[7], h[8], h[9], h[10], h[11], 0, 0]),
-        u64::from_be_bytes([h[26], h[27], h[28], h[29], h[30], h[31], h[32], h[33]]),
-        ip_misc(0, h[15], h[22], h[23]),
+        be64(h, 0) & !0xffff | u64::from(ethertype::IPV4),
+        be64(h, 6) & !0xffff,
+        be64(h, 26),
+        u64::from(h[15]) << 16 | u64::from(be16([h[22], h[23]])),
         transport,
+        0,
+        0,
     ]);
     Some((key, Layers { l2_5: None, l3: Some(14), l4: Some(34), end: 14 + total }))
 }

@@ -3,6 +3,8 @@
 //! Invariants: `start <= bytes.len()`; the frame is `bytes[start..]`. Offsets in [`Checksum::Partial`] are relative to
 //! the first byte of the frame, and pushing or popping bytes in front moves them along.
 
+use std::ops::{Deref, DerefMut};
+
 /// Bytes kept free in front of a new frame, enough for two VLAN tags, three MPLS labels and an outer tunnel header.
 pub const HEADROOM: usize = 128;
 
@@ -63,8 +65,15 @@ pub struct Offload {
 }
 
 /// One Ethernet frame, without its frame check sequence, or a packet that has no Ethernet header for a while.
+///
+/// It is a pointer to what it consists of ([`Parts`], which it derefs to), so that batches move at little cost.
 #[derive(Clone, Debug, Default)]
-pub struct Packet {
+pub struct Packet(Box<Parts>);
+
+/// What a [`Packet`] consists of, in a line of memory.
+#[derive(Clone, Debug, Default)]
+#[repr(align(64))]
+pub struct Parts {
     bytes: Vec<u8>,
     start: usize,
     /// Of a packet without an Ethernet header, the Ethernet type of what it begins with; `None` of a frame.
@@ -81,9 +90,46 @@ pub struct Packet {
     pub tags: i8,
 }
 
+const _: () = assert!(size_of::<Parts>() == 64);
+
 impl PartialEq for Packet {
     fn eq(&self, other: &Self) -> bool {
         self.data() == other.data() && self.bare == other.bare && self.offload == other.offload
+    }
+}
+
+impl Deref for Packet {
+    type Target = Parts;
+
+    #[inline]
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
+
+impl DerefMut for Packet {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Parts {
+        &mut self.0
+    }
+}
+
+/// Copies `from` to `to`, which is as long. Frames of the least length, which are many, are copied without a call.
+#[inline]
+fn copy(to: &mut [u8], from: &[u8]) {
+    const HALF: usize = 32;
+    if from.len() <= 2 * HALF
+        && let (Some(first), Some(last)) = (from.first_chunk::<HALF>(), from.last_chunk::<HALF>())
+        && to.len() == from.len()
+    {
+        if let Some(to) = to.first_chunk_mut() {
+            *to = *first;
+        }
+        if let Some(to) = to.last_chunk_mut() {
+            *to = *last;
+        }
+    } else {
+        to.copy_from_slice(from);
     }
 }
 
@@ -94,42 +140,44 @@ impl Packet {
         let mut bytes = Vec::with_capacity(HEADROOM + frame.len());
         bytes.resize(HEADROOM, 0);
         bytes.extend_from_slice(frame);
-        Self { bytes, start: HEADROOM, ..Self::default() }
+        Self(Box::new(Parts { bytes, start: HEADROOM, ..Parts::default() }))
     }
 
     /// Takes over a buffer whose frame begins at `start`; an error gives the buffer back if `start` is past its end.
     pub fn from_vec(bytes: Vec<u8>, start: usize) -> Result<Self, Vec<u8>> {
-        if start > bytes.len() { Err(bytes) } else { Ok(Self { bytes, start, ..Self::default() }) }
+        if start > bytes.len() { Err(bytes) } else { Ok(Self(Box::new(Parts { bytes, start, ..Parts::default() }))) }
     }
 
     /// The memory of the packet, headroom included, to be used for another.
     pub fn into_vec(self) -> Vec<u8> {
-        self.bytes
+        self.0.bytes
     }
 
     /// Empties the packet for reuse, keeping its memory, and fills it with a copy of `frame`.
     #[inline]
     pub fn refill(&mut self, frame: &[u8]) {
+        let parts = &mut *self.0;
         // Whatever stands in the headroom is overwritten before it is part of a frame.
-        if self.bytes.len() >= HEADROOM + frame.len() {
-            self.bytes.truncate(HEADROOM + frame.len());
-            self.bytes[HEADROOM..].copy_from_slice(frame);
+        if parts.bytes.len() >= HEADROOM + frame.len() {
+            parts.bytes.truncate(HEADROOM + frame.len());
+            copy(&mut parts.bytes[HEADROOM..], frame);
         } else {
-            self.bytes.resize(HEADROOM, 0);
-            self.bytes.extend_from_slice(frame);
+            parts.bytes.resize(HEADROOM, 0);
+            parts.bytes.extend_from_slice(frame);
         }
-        self.start = HEADROOM;
-        self.bare = None;
-        self.offload = Offload::default();
-        (self.recirc_id, self.dp_hash, self.passes, self.tags) = (0, 0, 0, 0);
+        parts.start = HEADROOM;
+        parts.bare = None;
+        parts.offload = Offload::default();
+        (parts.recirc_id, parts.dp_hash, parts.passes, parts.tags) = (0, 0, 0, 0);
     }
 
     /// Takes over what is known of `other` beside its bytes.
     #[inline]
     pub fn take_marks_of(&mut self, other: &Self) {
-        (self.bare, self.offload) = (other.bare, other.offload);
-        (self.recirc_id, self.dp_hash) = (other.recirc_id, other.dp_hash);
-        (self.passes, self.tags) = (other.passes, other.tags);
+        let (parts, other) = (&mut *self.0, &*other.0);
+        (parts.bare, parts.offload) = (other.bare, other.offload);
+        (parts.recirc_id, parts.dp_hash) = (other.recirc_id, other.dp_hash);
+        (parts.passes, parts.tags) = (other.passes, other.tags);
     }
 
     /// The frame.
@@ -141,7 +189,8 @@ impl Packet {
     /// The frame, to be written.
     #[inline]
     pub fn data_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.start..]
+        let parts = &mut *self.0;
+        &mut parts.bytes[parts.start..]
     }
 
     /// Bytes of the frame.
@@ -166,16 +215,17 @@ impl Packet {
     /// to be filled. `at` beyond the end counts as the end.
     pub fn insert(&mut self, at: usize, n: usize) -> &mut [u8] {
         let at = at.min(self.len());
-        if n > self.start {
-            let more = n - self.start + HEADROOM;
-            self.bytes.splice(0..0, std::iter::repeat_n(0, more));
-            self.start += more;
+        let parts = &mut *self.0;
+        if n > parts.start {
+            let more = n - parts.start + HEADROOM;
+            parts.bytes.splice(0..0, std::iter::repeat_n(0, more));
+            parts.start += more;
         }
-        let old = self.start;
-        self.start -= n;
-        self.bytes.copy_within(old..old + at, self.start);
-        self.shift_offload(at, n as isize);
-        let hole = &mut self.bytes[self.start + at..self.start + at + n];
+        let old = parts.start;
+        parts.start -= n;
+        parts.bytes.copy_within(old..old + at, parts.start);
+        parts.shift_offload(at, n as isize);
+        let hole = &mut parts.bytes[parts.start + at..parts.start + at + n];
         hole.fill(0);
         hole
     }
@@ -186,16 +236,18 @@ impl Packet {
         if at.checked_add(n).is_none_or(|end| end > self.len()) {
             return false;
         }
-        self.bytes.copy_within(self.start..self.start + at, self.start + n);
-        self.start += n;
-        self.shift_offload(at, -(n as isize));
+        let parts = &mut *self.0;
+        parts.bytes.copy_within(parts.start..parts.start + at, parts.start + n);
+        parts.start += n;
+        parts.shift_offload(at, -(n as isize));
         true
     }
 
     /// Cuts the frame to at most `len` bytes. What is left of a cut frame has no offload marks.
     pub fn truncate(&mut self, len: usize) {
         if len < self.len() {
-            self.bytes.truncate(self.start + len);
+            let end = self.start + len;
+            self.bytes.truncate(end);
             self.offload = Offload::default();
         }
     }
@@ -204,7 +256,9 @@ impl Packet {
     pub fn append(&mut self, tail: &[u8]) {
         self.bytes.extend_from_slice(tail);
     }
+}
 
+impl Parts {
     fn shift_offload(&mut self, at: usize, by: isize) {
         if let Checksum::Partial { start, offset } = self.offload.checksum
             && usize::from(start) >= at

@@ -34,7 +34,7 @@ pub(crate) enum Misses {
 
 /// The key of a packet that came in at a port, or that comes back.
 pub(crate) fn key_of(packet: &Packet, in_port: DpPort, vlans_max: usize) -> FlowKey {
-    let Packet { bare, recirc_id, dp_hash, .. } = *packet;
+    let packet::buf::Parts { bare, recirc_id, dp_hash, .. } = **packet;
     extract_again(packet.data(), Again { in_port: PortNo(in_port.0), recirc_id, dp_hash, bare }, vlans_max)
 }
 

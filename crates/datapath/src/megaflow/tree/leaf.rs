@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use flow::{Code, Words};
+use flow::{Code, PLAIN_WORDS, Words};
 
 use super::super::Megaflow;
 
 /// Words of a mask that stand in the leaf itself.
-const INLINE: usize = 6;
+const INLINE: usize = PLAIN_WORDS;
 
 /// See the module's text. Two lines of memory. `flow` is `None` in a free place.
 #[derive(Debug, Default)]
@@ -16,6 +16,8 @@ pub(super) struct Leaf {
     words: [Code; INLINE],
     /// Whether the flow's mask is more than its own reads.
     pub(super) narrowed: bool,
+    /// All words of the mask are among those of plain packets' keys, and stand here in their order.
+    ordered: bool,
     bits: [u64; INLINE],
     values: [u64; INLINE],
     /// What does not fit: word, bits, value. Rarely there, so that one word has to do for it.
@@ -36,7 +38,9 @@ impl Leaf {
             flow.reads.mask()
         };
         let mut leaf = Self { narrowed, generation: flow.generation, ..Self::default() };
+        leaf.ordered = mask.iter().all(|(word, _)| Code::of(word).place().is_some());
         for (i, (word, bits, value)) in flow.key.in_mask(mask).enumerate() {
+            let i = Code::of(word).place().filter(|_| leaf.ordered).unwrap_or(i);
             if i < INLINE {
                 (leaf.words[i], leaf.bits[i], leaf.values[i]) = (Code::of(word), bits, value);
             } else {
@@ -52,8 +56,16 @@ impl Leaf {
     #[inline]
     pub(super) fn covers(&self, key: &impl Words) -> bool {
         let mut differ = 0;
+        if let Some(plain) = key.plain()
+            && self.ordered
+        {
+            for ((word, value), bits) in plain.iter().zip(&self.values).zip(&self.bits) {
+                differ |= (word ^ value) & bits;
+            }
+            return differ == 0;
+        }
         for i in 0..INLINE {
-            // Where there is no more word, bits are zero.
+            // Where there is no word, bits are zero.
             differ |= (key.coded(self.words[i]) ^ self.values[i]) & self.bits[i];
         }
         differ == 0

@@ -91,7 +91,7 @@ fn random_key(rng: &mut Rng) -> FlowKey {
     }
     if rng.below(3) == 0 {
         // As of a plain packet.
-        [40, 80, 82].map(|word: usize| key.0[word] = 0);
+        [40, 80, 82].into_iter().for_each(|word: usize| key.0[word] = 0);
     }
     key
 }
@@ -186,7 +186,13 @@ fn ask(tree: &mut Tree, program: Program, key: &FlowKey, generation: u64, next: 
     assert_eq!([found[1], found[2]].map(|f| f.map(|f| f.id)), [alone, alone]);
     // What is not asked about stays as it is.
     let before = found[1].map(|f| f.id);
-    tree.lookup_batch(&[&FlowKey([u64::MAX; flow::layout::WORDS]), &FlowKey::ZERO], 0b1, generation, &mut found, &mut 0);
+    tree.lookup_batch(
+        &[&FlowKey([u64::MAX; flow::layout::WORDS]), &FlowKey::ZERO],
+        0b1,
+        generation,
+        &mut found,
+        &mut 0,
+    );
     assert_eq!(found[1].map(|f| f.id), before);
     if let Some(plain) = PlainKey::of(key) {
         let mut found = [None; BATCH];
