@@ -4,6 +4,7 @@ use super::{Action, ControllerAction, PacketInReason, ct, encap, nat, sample, se
 use crate::print::format_table;
 use crate::version::Version;
 use base::PortNo;
+use flow::Field;
 use flow::PortNames;
 use flow::extract::ethertype::PBB;
 use flow::text::{format_port, format_value};
@@ -86,7 +87,12 @@ pub fn format_action(out: &mut String, action: &Action, ports: &dyn PortNames, v
         Action::SetL4Dst(port) => put!("mod_tp_dst:{port}"),
         Action::SetField { field, value, mask } => {
             out.push_str("set_field:");
-            format_value(*field, *value, *mask, ports, out);
+            // Some bits of a port are no port.
+            if *field == Field::InPort && *mask != field.info().full_mask() {
+                put!("{}", if *mask == 0 { "ANY".to_owned() } else { format!("{value}/{mask:#x}") });
+            } else {
+                format_value(*field, *value, *mask, ports, out);
+            }
             put!("->{}", field.name());
         }
         Action::SetTunOption(option) => {
