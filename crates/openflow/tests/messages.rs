@@ -157,8 +157,8 @@ fn errors_that_quote_errors_are_printed_however_deep() {
     // Each quotes the one before it; as many as fit one message.
     let mut message = vec![4, 2, 0, 8, 0, 0, 0, 9];
     let mut depth = 0;
-    while message.len() + 12 <= usize::from(u16::MAX) {
-        let length = (message.len() as u16 + 12).to_be_bytes();
+    while let Ok(length) = u16::try_from(message.len() + 12) {
+        let length = length.to_be_bytes();
         let report = [4, 1, length[0], length[1], 0, 0, 0, 7, 0, 1, 0, 6];
         message.splice(..0, report);
         depth += 1;
