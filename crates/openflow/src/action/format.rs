@@ -135,7 +135,7 @@ pub fn format_action(out: &mut String, action: &Action, ports: &dyn PortNames, v
             }
             put!(",{},ct)", table.map_or(String::new(), |table| table.to_string()));
         }
-        Action::Ct(c) => ct::format(out, c, |out, exec| format_actions(out, exec, ports, version)),
+        Action::Ct(c) => ct::format(out, c, ports, |out, exec| format_actions(out, exec, ports, version)),
         Action::Nat(n) => nat::format(out, n),
         Action::CtClear => out.push_str("ct_clear"),
         Action::Sample(s) => sample::format(out, s, ports),
