@@ -21,11 +21,12 @@ const EXCEPTIONS: &[Exception] = &[
         },
     },
     Exception {
-        reason: "to change the eviction of all tables, those that the switch tells of are changed: Open vSwitch asks it again \
+        reason: "to change eviction or vacancy of all tables, those that the switch tells of are changed: Open vSwitch asks it again \
                  for each that there could be",
         applies: |line, _, ours| {
             line.args.iter().any(|a| a == "mod-table")
                 && line.args.iter().any(|a| a.eq_ignore_ascii_case("all"))
+                && line.args.iter().any(|a| a.contains("evict") || a.contains("vacancy"))
                 && ours.said.trim() == "exit Some(0)"
         },
     },
