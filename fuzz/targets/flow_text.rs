@@ -16,7 +16,7 @@ fuzz::target!(|bytes: &[u8]| {
     for protocol in parsed.usable.iter() {
         let Some(version) = protocol.version() else { continue };
         let form = if Protocols::NXM_ANY.contains(protocol) { Form::Nicira } else { Form::Standard };
-        let options = Options { flow_mod_table_id: Protocols::TID.contains(protocol) };
+        let options = Options { flow_mod_table_id: Protocols::TID.contains(protocol), ..Options::default() };
         let message = Message::FlowMod(form, Box::new(parsed.flow_mod.clone()));
         let written = encode_with(version, 1, &message, options);
         print(&written, Style::plain(2));

@@ -17,11 +17,12 @@ const PROTOCOLS: [&str; 17] = [
     "ipv4", "ip6", "nsh",
 ];
 /// Actions that stand alone in the colour of those with parentheses.
-const BARE: [&str; 8] =
-    ["dec_ttl", "dec_mpls_ttl", "dec_nsh_ttl", "strip_vlan", "pop_vlan", "pop_queue", "clear_actions", "decap"];
+const BARE: [&str; 7] = ["dec_ttl", "dec_mpls_ttl", "dec_nsh_ttl", "strip_vlan", "pop_vlan", "clear_actions", "decap"];
 /// Words within parentheses that stand alone.
-const FLAGS: [&str; 9] =
-    ["commit", "force", "pause", "random", "persistent", "hash", "send_flow_rem", "delete_learned", "egress"];
+const FLAGS: [&str; 8] =
+    ["commit", "force", "pause", "random", "persistent", "hash", "send_flow_rem", "delete_learned"];
+/// The same in the colour of names that a value follows.
+const DIRECTIONS: [&str; 2] = ["ingress", "egress"];
 
 /// Colours as SGR parameters.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -103,7 +104,7 @@ impl Colours {
                     out.push_str(value);
                 }
                 // Elsewhere than in dumps these stand around the match.
-                Some((name, _)) if !is_dump && AROUND.contains(&name) => out.push_str(token),
+                Some((name, _)) if !is_dump && AROUND.contains(&name) || name == "packet_type" => out.push_str(token),
                 Some((name, value)) => {
                     let special = SPECIAL_FIELDS.contains(&name);
                     put(out, if special { &self.special } else { &self.param }, &format!("{name}="));
@@ -229,7 +230,7 @@ impl<'a> Painter<'a> {
                 let colour = match word {
                     "drop" => Some(&c.drop),
                     _ if special => Some(&c.special),
-                    "ct_clear" => Some(&c.value),
+                    "ct_clear" | "pop_queue" => Some(&c.value),
                     _ if BARE.contains(&word) => Some(&c.paren),
                     _ => None,
                 };
@@ -287,8 +288,11 @@ impl<'a> Painter<'a> {
             let special = SPECIAL_FIELDS.contains(&word);
             put(self.out, if special { &c.special } else { &c.param }, &format!("{word}="));
             self.value();
-        } else if FLAGS.contains(&word) {
-            put(self.out, &c.value, word);
+        } else if word == "members" && self.eat(":") {
+            put(self.out, &c.param, "members:");
+            self.value();
+        } else if FLAGS.contains(&word) || DIRECTIONS.contains(&word) {
+            put(self.out, if FLAGS.contains(&word) { &c.value } else { &c.param }, word);
             self.value();
         } else {
             self.out.push_str(word);
@@ -305,6 +309,17 @@ mod tests {
     fn painted(text: &str) -> String {
         let painted = Colours::parse("").paint(text);
         painted.replace("\x1b[m\x1b[K", "}").replace("m\x1b[K", " ").replace("\x1b[", "{")
+    }
+
+    #[test]
+    fn parameters_of_sample_and_bundle() {
+        assert_eq!(
+            painted(
+                " packet_type=(1,0x800) actions=sample(sampling_port=2,egress),bundle(eth_src,0,hrw,ofport,members:1,2),pop_queue"
+            ),
+            " packet_type=(1,0x800) {1;31 actions=}{35 sample(}{36 sampling_port=}2,{36 egress}{35 )},\
+             {35 bundle(}eth_src,0,hrw,ofport,{36 members:}1,2{35 )},{32 pop_queue}"
+        );
     }
 
     #[test]

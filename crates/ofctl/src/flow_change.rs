@@ -75,7 +75,7 @@ impl<'a> Sender<'a> {
 /// A modification as its message, but for the transaction id.
 fn encode(fm: &FlowMod, version: Version, protocol: Protocols) -> Vec<u8> {
     let form = if is_nxm(protocol) { Form::Nicira } else { Form::Standard };
-    encode_flow_mod(version, 0, form, fm, Options { flow_mod_table_id: table_id_ext(protocol) })
+    encode_flow_mod(version, 0, form, fm, Options { flow_mod_table_id: table_id_ext(protocol), ..Options::default() })
 }
 
 /// Changes flows as an argument or a file says.

@@ -74,7 +74,7 @@ fn flow_mod_bytes(c: &Context, parsed: ParsedFlow, out: &mut Out) -> Result {
 fn flow_mod_in(c: &Context, parsed: ParsedFlow, protocol: openflow::Protocols, out: &mut Out) {
     let form = if is_nxm(protocol) { Form::Nicira } else { Form::Standard };
     let version = protocol.version().unwrap_or(openflow::Version::V10);
-    let options = Options { flow_mod_table_id: table_id_ext(protocol) };
+    let options = Options { flow_mod_table_id: table_id_ext(protocol), ..Options::default() };
     let msg = encode_with(version, next_xid(), &Message::FlowMod(form, Box::new(parsed.flow_mod)), options);
     out.put(&c.paint(print(&msg, Style::plain(c.verbosity))));
 }

@@ -101,9 +101,11 @@ impl Criteria {
 
 /// Checks that flows of a table can be changed.
 ///
-/// Errors: `OFPFMFC_BAD_TABLE_ID`, `OFPBRC_EPERM` for the table that the switch keeps for itself.
+/// Errors: `OFPFMFC_BAD_TABLE_ID`, `OFPBRC_EPERM` to add to or modify the table that the switch keeps for itself.
 pub(crate) fn check_table(fm: &FlowMod) -> Result<(), OfpError> {
     match fm.table_id {
+        // There, a deletion finds none that is for controllers.
+        Some(INTERNAL_TABLE) if !fm.command.adds() => Ok(()),
         Some(INTERNAL_TABLE) => Err(OfpError::BrcEperm),
         Some(t) if usize::from(t) >= N_TABLES => Err(OfpError::FmfcBadTableId),
         _ => Ok(()),

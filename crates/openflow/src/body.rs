@@ -89,7 +89,12 @@ pub(crate) fn read_oxm_metadata(r: &mut Reader<'_>) -> Result<Match> {
     with(r, |b| nxm::decode_oxm_match(b, Unknown::Metadata))
 }
 
-/// The same in Nicira's form: entries of `len` bytes and padding.
+/// What a packet that a controller sends is to have.
+pub(crate) fn read_pipeline_fields(r: &mut Reader<'_>) -> Result<Match> {
+    with(r, |b| nxm::decode_oxm_match(b, Unknown::Pipeline))
+}
+
+/// The metadata in Nicira's form: entries of `len` bytes and padding.
 pub(crate) fn read_nxm_metadata(r: &mut Reader<'_>, len: usize) -> Result<Match> {
     with(r, |b| nxm::decode_nx_match(b, len, Unknown::Metadata)).map(|(matching, _)| matching)
 }
@@ -144,12 +149,24 @@ pub(crate) fn put_flow_actions(out: &mut Vec<u8>, version: Version, actions: &[A
 
 /// What is in a packet, on one line. `packet_type`: namespace and type of what it begins with, zero for an Ethernet header.
 pub(crate) fn describe_packet(data: &[u8], packet_type: u32, ports: &dyn PortNames, out: &mut String) {
-    let (key, l4) = if packet_type >> 16 == 1 {
+    if packet_type != 0 && packet_type >> 16 != 1 {
+        // What it is nobody knows.
+        let digits = |n: u32| if n > 9 { format!("{n:#x}") } else { n.to_string() };
+        out.push_str(&format!("packet_type=({},{})\n", digits(packet_type >> 16), digits(packet_type & 0xffff)));
+        return;
+    }
+    let (key, (data, l4)) = if packet_type >> 16 == 1 {
         let bare = Some(packet_type as u16);
-        (extract_again(data, Again { in_port: base::PortNo(0), bare, ..Again::default() }, usize::MAX), None)
+        (extract_again(data, Again { in_port: base::PortNo(0), bare, ..Again::default() }, usize::MAX), (data, None))
     } else {
         let (key, layers) = flow::extract::extract(data, base::PortNo(0));
-        (key, layers.l4)
+        // Behind the end of what IP says there is, nothing is looked at.
+        let data = data.get(..layers.end).unwrap_or(data);
+        // A later fragment has no such header, but it is taken for one.
+        let later = || Some(layers.l3?).filter(|_| key.eth_type() == 0x0800 && key.ip_proto() != 0);
+        let behind_ipv4 = || later().and_then(|at| Some(at + 4 * u16::from(data.get(usize::from(at))? & 0xf)));
+        let l4 = layers.l4.or_else(behind_ipv4);
+        (key, (data, l4))
     };
     // The packet by itself came in nowhere.
     out.push_str(&flow::text::flow_key_to_string(&key, ports).replacen("in_port=0,", "", 1));

@@ -97,6 +97,12 @@ pub fn inner(add: &[u8]) -> Option<&[u8]> {
     message::take_inner(&mut r).ok()
 }
 
+/// Whether bundles take such messages. Of others nothing but the headers is read, so that one inside of the other leads
+/// nowhere.
+pub(crate) fn takes(message: &[u8]) -> bool {
+    types::head(message).is_ok_and(|head| head.row.kind.is_for_bundles())
+}
+
 fn put_add(bundle_id: u32, flags: u16, message: &[u8], out: &mut Vec<u8>) {
     out.put_u32(bundle_id);
     out.zeros(2);
@@ -108,9 +114,7 @@ impl BundleAdd {
     /// Errors of the message inside are told as they are, but for one that is none at all, or none for a bundle.
     pub(crate) fn decode(cx: Context, r: &mut Reader<'_>) -> Result<Self> {
         let ((bundle_id, flags), inner) = Self::open(cx.version, cx.xid, r)?;
-        // Of others nothing but the headers is read, so that one inside of the other leads nowhere.
-        let head = types::head(inner).map_err(|_| OfpError::BfcMsgUnsup)?;
-        if !head.row.kind.is_for_bundles() {
+        if !takes(inner) {
             return Err(OfpError::BfcMsgUnsup);
         }
         let (_, _, message) = message::decode_with(inner, cx.options).map_err(|e| e.error)?;

@@ -3,6 +3,7 @@
 
 use crate::error::OfpError;
 use crate::nxm::Unknown;
+use crate::print::ipv6_to_string;
 use crate::property;
 use crate::wire::{Put, Reader, Result};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -154,7 +155,7 @@ fn direction(r: &mut Reader<'_>, d: &mut Direction, is_ipv4: &mut Option<bool>) 
 
 /// An address as text; IPv4's in its own form.
 pub fn address_to_string(address: Ipv6Addr) -> String {
-    address.to_ipv4_mapped().as_ref().map_or_else(|| address.to_string(), Ipv4Addr::to_string)
+    address.to_ipv4_mapped().as_ref().map_or_else(|| ipv6_to_string(address), Ipv4Addr::to_string)
 }
 
 #[cfg(test)]

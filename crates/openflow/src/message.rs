@@ -14,6 +14,7 @@ use crate::flow_msg::{self, FlowRemoved};
 use crate::group::GroupMod;
 use crate::meter::MeterMod;
 use crate::multipart::{StatsReply, StatsRequest};
+use crate::nxm::Unknown;
 use crate::packet::{PacketIn, PacketInFormat, PacketOut};
 use crate::port::{PortMod, PortStatus};
 use crate::queue::QueueGetConfigReply;
@@ -161,7 +162,20 @@ pub enum Message {
 pub struct Options {
     /// Flow modifications in OpenFlow 1.0 name their table (NXT_FLOW_MOD_TABLE_ID).
     pub flow_mod_table_id: bool,
+    /// The message is only to be shown: what is not known among a request's properties is passed over, where a switch
+    /// refuses it.
+    pub shown: bool,
 }
+
+impl Options {
+    /// What becomes of a request's properties that are not known.
+    pub(crate) fn unknown(self) -> Unknown {
+        if self.shown { Unknown::Skip } else { Unknown::Refuse }
+    }
+}
+
+/// How messages are read that are to be shown, which may name a table where there is none.
+pub(crate) const SHOWN: Options = Options { flow_mod_table_id: true, shown: true };
 
 /// A message that cannot be understood.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -237,16 +251,17 @@ pub(crate) fn before_error(msg: &[u8]) -> Option<(Message, usize)> {
     let read = match head.row.kind {
         Kind::FeaturesReply => Features::decode(head.version, &mut r).map(drop),
         Kind::QueueGetConfigReply => QueueGetConfigReply::decode(head.version, &mut r).map(drop),
-        kind => StatsRequest::decode(kind, head.version, &mut r)
-            .map(|read| read.map(drop))
-            .or_else(|| StatsReply::decode(kind, head.version, &mut r).map(|read| read.map(drop)))?,
+        kind @ (Kind::TableFeaturesRequest | Kind::FlowMonitorRequest) => {
+            StatsRequest::decode(kind, head.version, SHOWN.unknown(), &mut r)?.map(drop)
+        }
+        kind => StatsReply::decode(kind, head.version, &mut r)?.map(drop),
     };
     read.err()?;
     let mut before = msg.get(..msg.len() - r.len())?.to_vec();
     types::finish(&mut before);
     let head = types::headers(&before).ok()?;
     let used = head.body.len();
-    Some((body(&head, Options::default()).ok()?, used))
+    Some((body(&head, SHOWN).ok()?, used))
 }
 
 /// What reading and writing a body depends on.
@@ -265,7 +280,10 @@ fn body(head: &types::Head<'_>, options: Options) -> Result<Message> {
     let message = session::decode(kind, cx, r)
         .or_else(|| changes::decode(kind, cx, r))
         .or_else(|| asynchronous::decode(kind, cx, r))
-        .or_else(|| Some(StatsRequest::decode(kind, cx.version, r)?.map(|body| Message::StatsRequest { more, body })))
+        .or_else(|| {
+            let request = StatsRequest::decode(kind, cx.version, options.unknown(), r)?;
+            Some(request.map(|body| Message::StatsRequest { more, body }))
+        })
         .or_else(|| Some(StatsReply::decode(kind, cx.version, r)?.map(|body| Message::StatsReply { more, body })))
         .unwrap_or(Err(OfpError::BrcBadType))?;
     r.finish()?;

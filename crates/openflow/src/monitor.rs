@@ -74,10 +74,11 @@ impl FlowMonitorRequest {
         let nicira = version <= V12;
         let (id, flags) = (r.u32()?, r.u16()?);
         let (out_port, len) = if nicira {
-            (r.port10()?, usize::from(r.u16()?))
+            (r.port10(), usize::from(r.u16()?))
         } else {
             let len = usize::from(r.u16()?);
-            (r.port11()?, len)
+            let mut port = r.sub(4)?;
+            (port.port11(), len)
         };
         let table_id = table(r.u8()?);
         let zeros = r.bytes(if nicira { 5 } else { 3 })?;
@@ -87,6 +88,7 @@ impl FlowMonitorRequest {
         if zeros.iter().any(|b| *b != 0) {
             return Err(OfpError::NxbrcMustBeZero);
         }
+        let out_port = out_port?;
         let matching = if nicira { read_nxm(r, len)?.matching } else { read_oxm_match(version, r)? };
         Ok(Self { id, command: MonitorCommand::Add, flags, out_port, out_group: GROUP_ANY, table_id, matching })
     }

@@ -114,7 +114,8 @@ impl StatsRequest {
         }
     }
 
-    pub(crate) fn decode(kind: Kind, version: Version, r: &mut Reader<'_>) -> Option<Result<Self>> {
+    /// `unknown`: what becomes of properties that are not known.
+    pub(crate) fn decode(kind: Kind, version: Version, unknown: Unknown, r: &mut Reader<'_>) -> Option<Result<Self>> {
         let fixed = |r: &Reader<'_>, v: Self| r.finish().map(|()| v);
         let id = |r: &mut Reader<'_>| -> Result<u32> {
             let id = r.u32()?;
@@ -138,7 +139,7 @@ impl StatsRequest {
             Kind::MeterConfigRequest => id(r).map(Self::MeterConfig),
             Kind::MeterFeaturesRequest => fixed(r, Self::MeterFeatures),
             Kind::TableFeaturesRequest => {
-                list(r, |r| TableFeatures::decode(version, Unknown::Refuse, r)).map(Self::TableFeatures)
+                list(r, |r| TableFeatures::decode(version, unknown, r)).map(Self::TableFeatures)
             }
             Kind::PortDescRequest if version >= Version::V15 => decode_port_request(version, r).map(Self::PortDesc),
             Kind::PortDescRequest => fixed(r, Self::PortDesc(PortNo::ANY)),

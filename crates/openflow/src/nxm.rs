@@ -23,6 +23,15 @@ pub enum Unknown {
     Skip,
     /// Leave it out, and ask of no field what it presupposes: what is done with the metadata of packets.
     Metadata,
+    /// The same of what a packet that a controller sends is to have: fields of the pipeline only, none that is in packets
+    /// or that the switch finds out (OpenFlow 1.5 section 7.3.6).
+    Pipeline,
+}
+
+impl Unknown {
+    fn is_of_metadata(self) -> bool {
+        matches!(self, Self::Metadata | Self::Pipeline)
+    }
 }
 
 /// Which of a field's headers to write.
@@ -114,7 +123,8 @@ impl Header {
         let field = self.named_field()?;
         let variable = matches!(field.info().loc, Loc::TunMetadata(_));
         let n = field.info().wire_bytes() << u8::from(self.has_mask);
-        (variable || n == self.payload).then_some(field)
+        // Options have the number of bytes that they have, up to those of the field.
+        (n == self.payload || variable && self.payload < n).then_some(field)
     }
 }
 
@@ -256,8 +266,10 @@ fn decode_into(bytes: &[u8], unknown: Unknown, matching: &mut Match) -> Result<O
         }
     }
     // A packet type that is not Ethernet's may come behind fields of Ethernet, which it takes the ground from.
-    let strict = unknown != Unknown::Metadata;
-    if strict && !prereq::satisfied(Field::EthType, matching) && ETHERNET.iter().any(|f| matching.mask().get(*f) != 0) {
+    if !unknown.is_of_metadata()
+        && !prereq::satisfied(Field::EthType, matching)
+        && ETHERNET.iter().any(|f| matching.mask().get(*f) != 0)
+    {
         return Err(OfpError::BmcBadPrereq);
     }
     // A cookie of which no bit matters is none; twice is twice all the same.
@@ -277,7 +289,10 @@ fn add(matching: &mut Match, field: Field, value: u128, mask: u128, unknown: Unk
     if asked && !value_is_valid(field, value) {
         return Err(OfpError::BmcBadValue);
     }
-    if unknown != Unknown::Metadata && !prereq::satisfied(field, matching) {
+    if unknown == Unknown::Pipeline && !is_of_pipeline(field) {
+        return Err(OfpError::BrcPipelineFieldsOnly);
+    }
+    if !unknown.is_of_metadata() && !prereq::satisfied(field, matching) {
         return Err(OfpError::BmcBadPrereq);
     }
     if matching.mask().get(field) != 0 {
@@ -285,6 +300,14 @@ fn add(matching: &mut Match, field: Field, value: u128, mask: u128, unknown: Unk
     }
     matching.set_masked(field, value, mask & field.info().full_mask());
     Ok(())
+}
+
+/// Whether a field belongs to the pipeline rather than to the packet: ports, registers, metadata, tunnels and the type of
+/// the packet.
+fn is_of_pipeline(field: Field) -> bool {
+    use Field as F;
+    let ranges = [(F::TunId, F::TunGtpuMsgtype), (F::Metadata, F::InPortOxm), (F::Reg0, F::Xxreg3)];
+    field == F::PacketType || ranges.iter().any(|(first, last)| (*first..=*last).contains(&field))
 }
 
 /// Reads an `nx_match` of `length` bytes and the padding to a multiple of 8 off the front of `r`.
@@ -325,10 +348,10 @@ pub(crate) fn decode_oxm_match_into(
     let mut header = *r;
     let (ty, length) = (header.u16().ok_or(OfpError::BmcBadLen)?, header.u16().ok_or(OfpError::BmcBadLen)?);
     // Of metadata there is one form.
-    if unknown == Unknown::Metadata && length < 4 {
+    if unknown.is_of_metadata() && length < 4 {
         return Err(OfpError::BmcBadLen);
     }
-    if ty > 1 || unknown == Unknown::Metadata && ty != 1 {
+    if ty > 1 || unknown.is_of_metadata() && ty != 1 {
         return Err(OfpError::BmcBadType);
     }
     if ty == 0 {

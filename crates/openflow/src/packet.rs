@@ -4,7 +4,8 @@
 use crate::Version::{self, V10, V11, V12, V13, V15};
 use crate::action::{Action, PacketInReason};
 use crate::body::{
-    decode_loose, encode_loose, put_actions, put_nxm, put_oxm_match, read_actions, read_nxm_metadata, read_oxm_metadata,
+    decode_loose, encode_loose, put_actions, put_nxm, put_oxm_match, read_actions, read_nxm_metadata,
+    read_oxm_metadata, read_pipeline_fields,
 };
 use crate::continuation::Continuation;
 use crate::error::OfpError;
@@ -195,7 +196,8 @@ impl PacketIn {
         self.put_data(out);
     }
 
-    pub(crate) fn decode_nxt2(version: Version, r: &mut Reader<'_>) -> Result<Self> {
+    /// `unknown`: what becomes of properties that are not known.
+    pub(crate) fn decode_nxt2(version: Version, unknown: Unknown, r: &mut Reader<'_>) -> Result<Self> {
         let mut p = Self::empty();
         let (mut full_len, mut continues) = (None, false);
         property::each(r, |property| {
@@ -209,7 +211,7 @@ impl PacketIn {
                 METADATA => p.metadata = decode_loose(version, property.value.0)?,
                 USERDATA => p.userdata = property.value.0.to_vec(),
                 CONTINUATION => (p.continuation, continues) = (property.value.0.to_vec(), true),
-                _ => property.unknown(Unknown::Skip)?,
+                _ => property.unknown(unknown)?,
             }
             Ok(())
         })?;
@@ -219,7 +221,8 @@ impl PacketIn {
         if continues {
             Continuation::decode(version, &p.continuation)?;
         }
-        p.total_len = full_len.unwrap_or(p.data.len() as u32);
+        // As a length of the whole packet, 0 says nothing.
+        p.total_len = full_len.filter(|len| *len != 0).unwrap_or(p.data.len() as u32);
         if (p.total_len as usize) < p.data.len() {
             return Err(OfpError::BpcBadLen);
         }
@@ -275,7 +278,7 @@ impl PacketOut {
         if version >= V15 {
             actions_len = usize::from(r.u16()?);
             r.skip(2)?;
-            (in_port, metadata) = split_metadata(read_oxm_metadata(r)?)?;
+            (in_port, metadata) = split_metadata(read_pipeline_fields(r)?)?;
         } else {
             (in_port, metadata) = (read_port(version, r)?, Match::ANY);
             actions_len = usize::from(r.u16()?);
@@ -316,17 +319,10 @@ impl PacketOut {
     }
 }
 
-/// The ingress port, and the rest, of what OpenFlow 1.5 says of a packet to be sent: nothing that is in packets.
+/// The ingress port, and the rest, of what OpenFlow 1.5 says of a packet to be sent.
 fn split_metadata(mut metadata: Match) -> Result<(PortNo, Match)> {
     let (port, mask) = metadata.get(Field::InPortOxm);
     metadata.clear(Field::InPortOxm);
-    let in_packets = |f: &&flow::FieldInfo| {
-        let of_headers = f.prereq != flow::Prereq::None && f.prereq != flow::Prereq::Ct;
-        (of_headers || f.id == Field::PacketType) && metadata.get(f.id).1 != 0
-    };
-    if flow::field::FIELDS.iter().any(|f| in_packets(&f)) {
-        return Err(OfpError::BrcPipelineFieldsOnly);
-    }
     if mask == 0 {
         return Err(OfpError::BrcBadPort);
     }

@@ -272,7 +272,10 @@ impl PortStatus {
             _ => return Err(OfpError::NxbrcBadReason),
         };
         r.skip(7)?;
-        Ok(Self { reason, desc: PortDesc::decode(version, r)? })
+        let desc = PortDesc::decode(version, r)?;
+        // Nothing is known to come after it.
+        r.rest();
+        Ok(Self { reason, desc })
     }
 
     pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
@@ -298,7 +301,8 @@ pub struct PortMod {
 }
 
 impl PortMod {
-    pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
+    /// `unknown`: what becomes of properties that are not known.
+    pub(crate) fn decode(version: Version, unknown: Unknown, r: &mut Reader<'_>) -> Result<Self> {
         let v10 = version == V10;
         let port_no = read_port(version, r)?;
         r.skip(if v10 { 0 } else { 4 })?;
@@ -309,7 +313,7 @@ impl PortMod {
         let advertise = match version {
             V10 => features::from_of10(r.u32()?),
             _ if version < V14 => r.u32()? & 0xffff,
-            _ => Self::read_advertise(r)?,
+            _ => Self::read_advertise(unknown, r)?,
         };
         r.skip(if version < V14 { 4 } else { 0 })?;
         Ok(Self { port_no, hw_addr, config, mask, advertise })
@@ -333,12 +337,12 @@ impl PortMod {
     }
 
     /// The modes to advertise are a property from OpenFlow 1.4 on (section 7.3.4.3).
-    fn read_advertise(r: &mut Reader<'_>) -> Result<u32> {
+    fn read_advertise(unknown: Unknown, r: &mut Reader<'_>) -> Result<u32> {
         let mut advertise = 0;
         property::each(r, |p| {
             match p.ty {
                 ETHERNET => advertise = p.u32()? & 0xffff,
-                _ => p.unknown(Unknown::Skip)?,
+                _ => p.unknown(unknown)?,
             }
             Ok(())
         })?;

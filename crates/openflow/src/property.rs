@@ -82,7 +82,7 @@ impl<'a> Property<'a> {
     /// What a property that the message does not know leads to.
     pub(crate) fn unknown(&self, unknown: Unknown) -> Result<()> {
         match (unknown, self.experimenter) {
-            (Unknown::Skip | Unknown::Metadata, _) => Ok(()),
+            (Unknown::Skip | Unknown::Metadata | Unknown::Pipeline, _) => Ok(()),
             (Unknown::Refuse, None) => Err(OfpError::BpcBadType),
             (Unknown::Refuse, Some(_)) => Err(OfpError::BpcBadExpType),
         }

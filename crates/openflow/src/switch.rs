@@ -173,7 +173,8 @@ impl Features {
     pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
         let (datapath_id, n_buffers, n_tables, auxiliary_id) = (r.u64()?, r.u32()?, r.u8()?, r.u8()?);
         r.skip(2)?;
-        let mut caps = r.u32()?;
+        // What OpenFlow 1.0 has in another place is in none of its own there.
+        let mut caps = r.u32()? & !capability::STP;
         if version == V10 && caps & capability::GROUP_STATS != 0 {
             caps |= capability::STP;
         }

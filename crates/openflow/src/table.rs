@@ -183,7 +183,12 @@ impl TableFeatures {
         let mut t = Self { command, flags, ..features };
         let (mut seen, mut masked) = (0u32, FieldSet::default());
         property::each_with(property::OTHER_EXPERIMENTER, &mut r, |p| {
-            seen |= 1u32.checked_shl(p.ty.into()).unwrap_or(0);
+            let bit = 1u32.checked_shl(p.ty.into()).unwrap_or(0);
+            // There is one of each kind.
+            if seen & bit != 0 {
+                return Err(OfpError::TffcBadFeatures);
+            }
+            seen |= bit;
             t.decode_property(p, unknown, &mut masked)
         })?;
         if (version < V15 || seen != 0) && seen & REQUIRED != REQUIRED {
@@ -224,8 +229,8 @@ impl TableFeatures {
     fn decode_property(&mut self, property: Property<'_>, unknown: Unknown, masked: &mut FieldSet) -> Result<()> {
         let (ty, body) = (property.ty, &mut property.value.clone());
         match ty {
-            MATCH => (self.matching, *masked) = read_fields(body, true)?,
-            WILDCARDS => self.wildcard = read_fields(body, false)?.0,
+            MATCH => (self.matching, *masked) = read_fields(body, true, unknown)?,
+            WILDCARDS => self.wildcard = read_fields(body, false, unknown)?.0,
             // Odd numbers are of the table-miss flow.
             0..=7 | 12..=15 => {
                 let flows = if ty & 1 == 0 { &mut self.nonmiss } else { &mut self.miss };
@@ -233,13 +238,17 @@ impl TableFeatures {
                     0 => flows.instructions = read_types(body)?,
                     2 => {
                         for t in body.rest() {
+                            // There is none of this number.
+                            if *t == ALL_TABLES {
+                                return Err(OfpError::BpcBadValue);
+                            }
                             flows.next_tables[usize::from(t / 64)] |= 1 << (t % 64);
                         }
                     }
                     4 => flows.write.actions = read_types(body)?,
                     6 => flows.apply.actions = read_types(body)?,
-                    12 => flows.write.set_fields = read_fields(body, false)?.0,
-                    _ => flows.apply.set_fields = read_fields(body, false)?.0,
+                    12 => flows.write.set_fields = read_fields(body, false, unknown)?.0,
+                    _ => flows.apply.set_fields = read_fields(body, false, unknown)?.0,
                 }
             }
             0xfffe | 0xffff => {}
@@ -305,9 +314,8 @@ fn put_types(out: &mut Vec<u8>, bits: u32) {
     }
 }
 
-/// A list of OXM headers, which may say that masks are taken, or may not. Those that are unknown are passed over.
-/// Gives those that take masks beside all.
-fn read_fields(r: &mut Reader<'_>, masks: bool) -> Result<(FieldSet, FieldSet)> {
+/// A list of OXM headers, which may say that masks are taken, or may not. Gives those that take masks beside all.
+fn read_fields(r: &mut Reader<'_>, masks: bool, unknown: Unknown) -> Result<(FieldSet, FieldSet)> {
     let (mut set, mut masked) = (FieldSet::default(), FieldSet::default());
     let mut entries = bytes::Reader(r.rest());
     while !entries.is_empty() {
@@ -315,11 +323,15 @@ fn read_fields(r: &mut Reader<'_>, masks: bool) -> Result<(FieldSet, FieldSet)> 
         if header.has_mask && !masks {
             return Err(OfpError::BmcBadMask);
         }
-        if let Some(field) = header.field() {
-            set.insert(field);
-            if header.has_mask {
-                masked.insert(field);
+        match header.field() {
+            Some(field) => {
+                set.insert(field);
+                if header.has_mask {
+                    masked.insert(field);
+                }
             }
+            None if unknown == Unknown::Refuse => return Err(OfpError::BmcBadField),
+            None => {}
         }
     }
     Ok((set, masked))

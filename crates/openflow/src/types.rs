@@ -322,15 +322,20 @@ pub(crate) fn headers(msg: &[u8]) -> Result<Head<'_>> {
         }
         match (stat, reply) {
             (STATS_EXPERIMENTER, _) => {
-                let (experimenter, subtype) = (r.u32()?, r.u32()?);
+                let experimenter = r.u32()?;
+                // Before OpenFlow 1.1 an experimenter's statistics need not have a type.
+                if version == V10 && experimenter != NICIRA {
+                    return Err(OfpError::BrcBadVendor);
+                }
+                let subtype = r.u32()?;
                 if version == V10 {
                     r.skip(4)?;
                 }
                 match (experimenter, reply) {
                     (NICIRA, false) => Place::NiciraRequest(subtype),
                     (NICIRA, true) => Place::NiciraReply(subtype),
-                    (ONF, false) if version > V10 => Place::OnfRequest(subtype),
-                    (ONF, true) if version > V10 => Place::OnfReply(subtype),
+                    (ONF, false) => Place::OnfRequest(subtype),
+                    (ONF, true) => Place::OnfReply(subtype),
                     _ => return Err(OfpError::BrcBadVendor),
                 }
             }

@@ -90,7 +90,7 @@ fn messages_are_printed_as_open_vswitch_prints_them() {
 
 #[test]
 fn messages_are_written_as_they_were_read() {
-    let options = Options { flow_mod_table_id: true };
+    let options = Options { flow_mod_table_id: true, ..Options::default() };
     for file in files() {
         for case in cases(&file).into_iter().filter(|c| c.same) {
             let place = format!("{} {:02x?}", file.display(), case.bytes);
@@ -150,4 +150,20 @@ fn the_texts_are_those_of_open_vswitch() {
         let output = Command::new(&program).args(["ofp-print", &hex]).output().expect("ovs-ofctl runs");
         assert_eq!(trimmed(&String::from_utf8_lossy(&output.stdout)), case.text, "{hex}");
     }
+}
+
+#[test]
+fn errors_that_quote_errors_are_printed_however_deep() {
+    // Each quotes the one before it; as many as fit one message.
+    let mut message = vec![4, 2, 0, 8, 0, 0, 0, 9];
+    let mut depth = 0;
+    while let Ok(length) = u16::try_from(message.len() + 12) {
+        let length = length.to_be_bytes();
+        let report = [4, 1, length[0], length[1], 0, 0, 0, 7, 0, 1, 0, 6];
+        message.splice(..0, report);
+        depth += 1;
+    }
+    let text = print(&message, Style::plain(2));
+    assert_eq!(text.matches("OFPT_ERROR (OF1.3) (xid=0x7): OFPBRC_BAD_LEN\n").count(), depth);
+    assert!(text.ends_with("OFPT_ECHO_REQUEST (OF1.3) (xid=0x9): 0 bytes of payload\n"));
 }

@@ -51,7 +51,7 @@ const WIRES: [Wire; 4] = [
     },
 ];
 
-const OPTIONS: Options = Options { flow_mod_table_id: true };
+const OPTIONS: Options = Options { flow_mod_table_id: true, shown: true };
 
 /// Matches, to be combined with actions.
 const MATCHES: &[&str] = &[

@@ -57,7 +57,7 @@ impl Format {
 
     /// What else writing them depends on.
     pub(crate) fn options(self) -> Options {
-        Options { flow_mod_table_id: self.names_tables() }
+        Options { flow_mod_table_id: self.names_tables(), ..Options::default() }
     }
 
     /// What a switch must be told to understand this format, where it understands `current`.

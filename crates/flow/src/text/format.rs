@@ -260,7 +260,12 @@ impl Writer<'_> {
         let packet_type = self.key.get(Field::PacketType);
         let matched = self.mask.get(Field::PacketType) != 0;
         if matched && packet_type != 0 {
-            let _ = write!(self.out, "packet_type=({},{:#x}),", packet_type >> 16, packet_type & 0xffff);
+            self.out.push_str("packet_type=(");
+            for (number, end) in [(packet_type >> 16, ","), (packet_type & 0xffff, "),")] {
+                // As one digit both are the same.
+                let _ =
+                    if number > 9 { write!(self.out, "{number:#x}{end}") } else { write!(self.out, "{number}{end}") };
+            }
         } else if self.mask.get(Field::RecircId) != 0 {
             // Only flows of the datapath say that they are for Ethernet packets, which others take for granted.
             let ethernet = matched || self.mask.0[layout::ETH_DST..].iter().any(|w| *w != 0);

@@ -21,11 +21,12 @@ const EXCEPTIONS: &[Exception] = &[
         },
     },
     Exception {
-        reason: "to change the eviction of all tables, those that the switch tells of are changed: Open vSwitch asks it again \
+        reason: "to change eviction or vacancy of all tables, those that the switch tells of are changed: Open vSwitch asks it again \
                  for each that there could be",
         applies: |line, _, ours| {
             line.args.iter().any(|a| a == "mod-table")
                 && line.args.iter().any(|a| a.eq_ignore_ascii_case("all"))
+                && line.args.iter().any(|a| a.contains("evict") || a.contains("vacancy"))
                 && ours.said.trim() == "exit Some(0)"
         },
     },
@@ -52,8 +53,15 @@ fn without_barriers(deed: &Deed) -> Vec<String> {
 
 /// What a program does without what it logs: Open vSwitch warns in more cases.
 pub(crate) fn without_warnings(mut deed: Deed) -> Deed {
-    let is_warning = |line: &&str| matches!(line.split('|').nth(1), Some("WARN" | "INFO"));
-    deed.said = deed.said.lines().filter(|line| !is_warning(line)).collect::<Vec<_>>().join("\n");
+    let is_warning = |line: &str| matches!(line.split('|').nth(1), Some("WARN" | "INFO"));
+    // Bytes behind a warning, which stand by themselves there, belong to it.
+    let is_dump = |line: &str| line.get(8..10) == Some("  ") && !line.ends_with('|');
+    let mut warned = false;
+    let keep = |line: &&str| {
+        warned = is_warning(line) || warned && is_dump(line);
+        !warned
+    };
+    deed.said = deed.said.lines().filter(keep).collect::<Vec<_>>().join("\n");
     deed
 }
 

@@ -78,6 +78,7 @@ fn what_is_refused() {
     let c = Client::new(&br, PeerKind::Service, Version::V13);
     let refused = |fm: FlowMod| error_of(&c.flow_mod(fm));
     assert_eq!(refused(FlowMod { table_id: Some(254), ..add(Match::ANY, 1, vec![]) }), Some(OfpError::BrcEperm));
+    assert_eq!(refused(FlowMod { table_id: Some(254), ..FlowMod::new(FlowModCommand::Delete) }), None);
     assert_eq!(refused(add(in_port(1), 5, vec![])), None);
     let overlap = |m, priority| FlowMod { flags: flags(|f| f.check_overlap = true), ..add(m, priority, vec![]) };
     assert_eq!(refused(overlap(Match::ANY, 5)), Some(OfpError::FmfcOverlap));

@@ -10,10 +10,11 @@ use super::{Action, Subfield};
 use crate::bytes::{Put, Reader};
 use crate::error::OfpError;
 use crate::nxm::Dialect;
+use crate::print::format_table;
 use crate::version::Version;
 use flow::text::next_key_value;
 use flow::text::parse_table;
-use flow::{Match, Prereq};
+use flow::{Match, PortNames, Prereq};
 use std::fmt::Write;
 
 const LEN: OfpError = OfpError::BacBadLen;
@@ -155,7 +156,7 @@ fn parse_zone(text: &str) -> Result<CtZone, ActionError> {
 }
 
 /// Appends the text. `list` appends the text of actions in it.
-pub(super) fn format(out: &mut String, ct: &Ct, list: impl Fn(&mut String, &[Action])) {
+pub(super) fn format(out: &mut String, ct: &Ct, names: &dyn PortNames, list: impl Fn(&mut String, &[Action])) {
     let mut parts = Vec::new();
     if ct.commit {
         parts.push("commit".to_owned());
@@ -164,7 +165,9 @@ pub(super) fn format(out: &mut String, ct: &Ct, list: impl Fn(&mut String, &[Act
         parts.push("force".to_owned());
     }
     if let Some(table) = ct.table {
-        parts.push(format!("table={table}"));
+        let mut text = "table=".to_owned();
+        format_table(table, names, &mut text);
+        parts.push(text);
     }
     match ct.zone {
         CtZone::Immediate(0) => {}

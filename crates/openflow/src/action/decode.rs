@@ -25,6 +25,9 @@ const MAX_DEPTH: usize = 16;
 const VENDOR: u16 = 0xffff;
 const LEN: OfpError = OfpError::BacBadLen;
 
+/// `OFPVID_PRESENT`.
+const VID_PRESENT: u128 = 0x1000;
+
 /// What stands for no meter in `NXAST_CONTROLLER2`.
 const NO_METER: u32 = u32::MAX;
 
@@ -96,12 +99,16 @@ enum Known {
 impl Known {
     fn find(ty: u16, mut rest: Reader<'_>, version: Version) -> Result<Self, OfpError> {
         if ty == VENDOR {
-            return match (rest.u32().ok_or(LEN)?, rest.u16().ok_or(LEN)?) {
+            // What others define is of any length.
+            let vendor = rest.u32().ok_or(LEN)?;
+            if !matches!(vendor, field::NICIRA | field::ONF) {
+                return Err(OfpError::BacBadVendor);
+            }
+            return match (vendor, rest.u16().ok_or(LEN)?) {
                 (field::NICIRA, n) if Self::is_nicira(n, version) => Ok(Self::Nicira(n)),
                 // An extension of these two; before them Nicira has one, and after them OpenFlow.
                 (field::ONF, 3200) if matches!(version, Version::V13 | Version::V14) => Ok(Self::OnfCopyField),
-                (field::NICIRA | field::ONF, _) => Err(OfpError::BacBadVendorType),
-                _ => Err(OfpError::BacBadVendor),
+                _ => Err(OfpError::BacBadVendorType),
             };
         }
         match (ty, version) {
@@ -260,8 +267,9 @@ fn set_field(mut r: Reader<'_>, form: SetForm) -> Result<Action, OfpError> {
     let mut header = r;
     let header = Header::decode(&mut header)?;
     if header.field().is_none() {
-        let known = header.named_field().is_some();
-        return Err(if known && header.payload > 0 { OfpError::BacBadSetLen } else { OfpError::BacBadSetType });
+        // A header with a length of 0 names no field. An experimenter's counts its id.
+        let known = header.named_field().is_some() && (header.payload > 0 || header.experimenter != 0);
+        return Err(if known { OfpError::BacBadSetLen } else { OfpError::BacBadSetType });
     }
     let entry = nxm::decode_entry(&mut r)?;
     let (field, value, mask, has_mask) = match entry {
@@ -278,9 +286,11 @@ fn set_field(mut r: Reader<'_>, form: SetForm) -> Result<Action, OfpError> {
     if !r.is_zero() {
         return Err(OfpError::BacBadSetArgument);
     }
-    // OpenFlow says expressly that OXM_OF_IN_PORT may not be set.
+    // OpenFlow says expressly that OXM_OF_IN_PORT may not be set, and that the id of a VLAN is set with the bit that says
+    // that there is a tag (1.5 section 7.2.6.7).
     let fits = value & !field.info().full_mask() == 0;
-    let valid = if form == SetForm::Load { fits } else { nxm::value_is_valid(field, value) };
+    let tagged = field != Field::VlanVid || value & mask & VID_PRESENT != 0;
+    let valid = if form == SetForm::Load { fits } else { nxm::value_is_valid(field, value) && tagged };
     if field == Field::InPortOxm || !field.info().writable || !valid {
         return Err(OfpError::BacBadSetArgument);
     }
@@ -379,9 +389,12 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
         }
         15 => {
             let (offset, n_bits) = offset_and_width(r.u16().ok_or(LEN)?);
-            let src = subfield(short_header_field(&mut r)?, offset, n_bits)?;
+            let mut header = Reader(r.take(4).ok_or(LEN)?);
             let max_len = r.u16().ok_or(LEN)?;
-            if r.is_zero() { Ok(Action::OutputReg { src, max_len }) } else { Err(OfpError::BacBadArgument) }
+            if !r.is_zero() {
+                return Err(OfpError::BacBadArgument);
+            }
+            Ok(Action::OutputReg { src: subfield(short_header_field(&mut header)?, offset, n_bits)?, max_len })
         }
         learn::NXAST_LEARN | learn::NXAST_LEARN2 => learn::decode(r, n == learn::NXAST_LEARN2),
         17 => Ok(Action::Exit),
@@ -416,10 +429,11 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
         27 | 28 => {
             let offset = r.u16().ok_or(LEN)?;
             let field = header_field(&mut r)?;
-            let part = subfield(field, offset, r.u16().ok_or(LEN)?)?;
+            let n_bits = r.u16().ok_or(LEN)?;
             if !r.is_zero() {
                 return Err(MUST_BE_ZERO);
             }
+            let part = subfield(field, offset, n_bits)?;
             if n == 27 { Ok(Action::StackPush(part)) } else { writable(part).map(Action::StackPop) }
         }
         29 => sample::decode(r, SampleForm::Plain),
@@ -433,8 +447,11 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
         32 => {
             let (offset, n_bits) = offset_and_width(r.u16().ok_or(LEN)?);
             let max_len = r.u16().ok_or(LEN)?;
-            let src = subfield(header_field(&mut r)?, offset, n_bits)?;
-            if r.is_zero() { Ok(Action::OutputReg { src, max_len }) } else { Err(MUST_BE_ZERO) }
+            let field = header_field(&mut r)?;
+            if !r.is_zero() {
+                return Err(MUST_BE_ZERO);
+            }
+            Ok(Action::OutputReg { src: subfield(field, offset, n_bits)?, max_len })
         }
         33 => set_field(r, SetForm::Load),
         34 => conjunction(r),

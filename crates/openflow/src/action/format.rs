@@ -4,6 +4,7 @@ use super::{Action, ControllerAction, PacketInReason, ct, encap, nat, sample, se
 use crate::print::format_table;
 use crate::version::Version;
 use base::PortNo;
+use flow::Field;
 use flow::PortNames;
 use flow::extract::ethertype::PBB;
 use flow::text::{format_port, format_value};
@@ -86,7 +87,12 @@ pub fn format_action(out: &mut String, action: &Action, ports: &dyn PortNames, v
         Action::SetL4Dst(port) => put!("mod_tp_dst:{port}"),
         Action::SetField { field, value, mask } => {
             out.push_str("set_field:");
-            format_value(*field, *value, *mask, ports, out);
+            // Some bits of a port are no port.
+            if *field == Field::InPort && *mask != field.info().full_mask() {
+                put!("{}", if *mask == 0 { "ANY".to_owned() } else { format!("{value}/{mask:#x}") });
+            } else {
+                format_value(*field, *value, *mask, ports, out);
+            }
             put!("->{}", field.name());
         }
         Action::SetTunOption(option) => {
@@ -129,7 +135,7 @@ pub fn format_action(out: &mut String, action: &Action, ports: &dyn PortNames, v
             }
             put!(",{},ct)", table.map_or(String::new(), |table| table.to_string()));
         }
-        Action::Ct(c) => ct::format(out, c, |out, exec| format_actions(out, exec, ports, version)),
+        Action::Ct(c) => ct::format(out, c, ports, |out, exec| format_actions(out, exec, ports, version)),
         Action::Nat(n) => nat::format(out, n),
         Action::CtClear => out.push_str("ct_clear"),
         Action::Sample(s) => sample::format(out, s, ports),

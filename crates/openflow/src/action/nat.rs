@@ -5,6 +5,7 @@ use super::encode::nicira;
 use super::parse::{ActionError, error};
 use crate::bytes::{Put, Reader};
 use crate::error::OfpError;
+use crate::print::ipv6_to_string;
 use flow::text::next_key_value;
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -288,7 +289,9 @@ pub(super) fn format(out: &mut String, nat: &Nat) {
             let max = max.filter(|max| *max != min);
             // Brackets tell the address from the port.
             let (open, close) = if nat.ports.is_some() { ("[", "]") } else { ("", "") };
-            let _ = write!(out, "={open}{min}{close}{}", to(max.map(|max| format!("{open}{max}{close}"))));
+            let [min, max] = [Some(min), max].map(|address| address.map(ipv6_to_string));
+            let (min, max) = (min.unwrap_or_default(), max.map(|max| format!("{open}{max}{close}")));
+            let _ = write!(out, "={open}{min}{close}{}", to(max));
         }
     }
     if let Some((min, max)) = nat.ports {

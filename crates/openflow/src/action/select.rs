@@ -156,7 +156,7 @@ pub(super) fn decode_bundle(mut r: Reader<'_>, loads: bool) -> Result<Action, Of
     let member_type = r.u32().ok_or(LEN)?;
     let (n_members, packed) = (r.u16().ok_or(LEN)?, r.u16().ok_or(LEN)?);
     let mut dst = Reader(r.take(4).ok_or(LEN)?);
-    r.take(4).ok_or(LEN)?;
+    let reserved = Reader(r.take(4).ok_or(LEN)?);
     let dst = if loads {
         let dst = decode_dst(&mut dst, packed)?;
         if dst.n_bits < 16 {
@@ -168,7 +168,7 @@ pub(super) fn decode_bundle(mut r: Reader<'_>, loads: bool) -> Result<Action, Of
     } else {
         None
     };
-    if member_type != MEMBER_TYPE {
+    if member_type != MEMBER_TYPE || !reserved.is_zero() {
         return Err(ARGUMENT);
     }
     let members: Option<Vec<PortNo>> = (0..n_members).map(|_| r.u16().map(PortNo::from_of10)).collect();
@@ -371,7 +371,8 @@ mod tests {
             ("ffff 0020 00002320 000a 0007 0400 0000 0000 0003 00000000 0000 0001 00010004", OfpError::BacBadArgument),
             ("ffff 0020 00002320 000a 0001 0400 0000 0000 0010 00000000 0000 0001 00010004", OfpError::BacBadArgument),
             ("ffff 0020 00002320 000a 0001 0400 0000 0000 0003 00000000 0000 0001 80ff0a04", OfpError::BacBadSetType),
-            // A destination that is none of bundle's, members of another type, more of them than there are, 15 bits.
+            // A destination that is none of bundle's, members of another type, more of them than there are, 15 bits,
+            // and something where there must be nothing.
             (
                 "ffff 0028 00002320 000c 0001 0000 0000 00000002 0002 0000 00000001 00000000 0017 0020 00000000",
                 OfpError::BacBadArgument,
@@ -386,6 +387,10 @@ mod tests {
             ),
             (
                 "ffff 0028 00002320 000d 0001 0000 0000 00000002 0002 000e 00010004 00000000 0004 0008 00000000",
+                OfpError::BacBadArgument,
+            ),
+            (
+                "ffff 0028 00002320 000c 0001 0000 0000 00000002 0002 0000 00000000 00000100 0017 0020 00000000",
                 OfpError::BacBadArgument,
             ),
         ] {

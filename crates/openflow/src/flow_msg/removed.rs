@@ -34,6 +34,16 @@ impl FlowRemovedReason {
         Self::ALL.get(usize::from(n)).copied().unwrap_or(Self::Other(n))
     }
 
+    /// The number in messages of `version`. That a meter was deleted came with OpenFlow 1.4; before it the flow was
+    /// deleted, as Open vSwitch says it.
+    fn wire_in(self, version: Version) -> u8 {
+        match self {
+            Self::MeterDelete if version < Version::V14 => Self::Delete,
+            reason => reason,
+        }
+        .wire()
+    }
+
     /// The number on the wire.
     pub fn wire(self) -> u8 {
         match self {
@@ -103,6 +113,8 @@ impl FlowRemoved {
         let (idle_timeout, hard_timeout, cookie) = (r.u16()?, r.u16()?, r.u64()?);
         let matching = read_oxm_match(V15, r)?;
         let counts = Counts::decode(r)?;
+        // Nothing is known to come after it.
+        r.rest();
         let (duration_sec, duration_nsec) = counts.duration.unwrap_or((u32::MAX, u32::MAX));
         Ok(Self {
             matching,
@@ -146,7 +158,7 @@ impl FlowRemoved {
         }
         out.put_u64(self.cookie);
         out.put_u16(self.priority);
-        out.put_u8(self.reason.wire());
+        out.put_u8(self.reason.wire_in(version));
         out.put_u8(if v10 { 0 } else { self.table_id.unwrap_or(ALL_TABLES) });
         out.put_u32(self.duration_sec);
         out.put_u32(self.duration_nsec);
@@ -183,7 +195,8 @@ impl FlowRemoved {
     pub(crate) fn encode_nx(&self, out: &mut Vec<u8>) {
         out.put_u64(self.cookie);
         out.put_u16(self.priority);
-        out.put_u8(self.reason.wire());
+        // Who asks for this form speaks OpenFlow 1.0.
+        out.put_u8(self.reason.wire_in(V10));
         out.put_u8(self.table_id.map_or(0, |t| t.wrapping_add(1)));
         out.put_u32(self.duration_sec);
         out.put_u32(self.duration_nsec);
@@ -193,5 +206,38 @@ impl FlowRemoved {
         out.put_u64(self.packet_count);
         out.put_u64(self.byte_count);
         put_nxm(out, len_at, &self.matching, (0, 0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Form, Message, decode, encode};
+
+    #[test]
+    fn that_a_meter_was_deleted_is_told_from_openflow_14_on() {
+        let gone = FlowRemoved {
+            matching: Match::ANY,
+            cookie: 5,
+            priority: 7,
+            reason: FlowRemovedReason::MeterDelete,
+            table_id: Some(3),
+            duration_sec: 1,
+            duration_nsec: 2,
+            idle_timeout: 0,
+            hard_timeout: 0,
+            packet_count: 3,
+            byte_count: 4,
+        };
+        let told =
+            |version, form| match decode(&encode(version, 1, &Message::FlowRemoved(form, Box::new(gone.clone())))) {
+                Ok((_, _, Message::FlowRemoved(_, told))) => told.reason,
+                other => panic!("{other:?}"),
+            };
+        for version in Version::ALL {
+            let meter = if version < Version::V14 { FlowRemovedReason::Delete } else { FlowRemovedReason::MeterDelete };
+            assert_eq!(told(version, Form::Standard), meter, "{version}");
+        }
+        assert_eq!(told(V10, Form::Nicira), FlowRemovedReason::Delete);
     }
 }

@@ -56,9 +56,7 @@ impl GroupMod {
             check_command_bucket(command, gm.command_bucket_id)?;
             let mut buckets = r.sub(buckets_len)?;
             gm.buckets = read_extended_buckets(version, known_kind, &mut buckets)?;
-            if GroupKind::from_wire(kind).is_some() {
-                gm.properties = GroupProperties::decode(r, known_kind)?;
-            }
+            gm.properties = GroupProperties::decode(r, known_kind, gm.command)?;
         } else {
             gm.buckets = read_buckets(version, r)?;
             if version >= Version::V13 && gm.command == GroupCommand::Delete && !gm.buckets.is_empty() {
@@ -239,14 +237,16 @@ fn put_extended_bucket(bucket: &Bucket, kind: GroupKind, version: Version, out: 
 // ---- properties ----
 
 impl GroupProperties {
-    /// Reads properties to the end of `r`, for a group of `kind`.
-    fn decode(r: &mut Reader<'_>, kind: GroupKind) -> Result<Self> {
+    /// Reads properties to the end of `r`, which `command` has for a group of `kind`: how a group selects is said where
+    /// one is made or changed as a whole.
+    fn decode(r: &mut Reader<'_>, kind: GroupKind, command: GroupCommand) -> Result<Self> {
+        let takes_method = kind == GroupKind::Select && command != GroupCommand::Delete && !command.is_of_buckets();
         let mut properties = Self::default();
         property::each(r, |mut p| {
             if p.experimenter != Some((NTR, NTR_SELECTION_METHOD)) {
                 return p.unknown(Unknown::Refuse);
             }
-            if kind != GroupKind::Select {
+            if !takes_method {
                 return Err(OfpError::BpcBadValue);
             }
             properties = Self::decode_method(&mut p.value)?;
@@ -333,7 +333,7 @@ impl GroupDesc {
             body.skip(6)?;
             let mut buckets = body.sub(buckets_len).map_err(bad)?;
             desc.buckets = read_extended_buckets(version, kind, &mut buckets)?;
-            desc.properties = GroupProperties::decode(&mut body, kind)?;
+            desc.properties = GroupProperties::decode(&mut body, kind, GroupCommand::Add)?;
         } else {
             desc.buckets = read_buckets(version, &mut body)?;
         }

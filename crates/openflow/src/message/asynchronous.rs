@@ -5,6 +5,7 @@ use crate::Version::V14;
 use crate::asynchronous::{AsyncChange, AsyncForm, PACKET_IN13, PACKET_IN14, Use};
 use crate::controller_status::ControllerStatus;
 use crate::flow_msg::FlowRemoved;
+use crate::nxm::Unknown;
 use crate::packet::{PacketIn, PacketInFormat as Format};
 use crate::port::PortStatus;
 use crate::request_forward::RequestForward;
@@ -18,8 +19,8 @@ pub(super) fn decode(kind: Kind, cx: Context, r: &mut Reader<'_>) -> Option<Resu
     Some(match kind {
         Kind::PacketIn => PacketIn::decode(v, r).map(|m| M::PacketIn(Format::Standard, Box::new(m))),
         Kind::NxPacketIn => PacketIn::decode_nxt(r).map(|m| M::PacketIn(Format::Nxt, Box::new(m))),
-        Kind::NxPacketIn2 => PacketIn::decode_nxt2(v, r).map(|m| M::PacketIn(Format::Nxt2, Box::new(m))),
-        Kind::NxResume => PacketIn::decode_nxt2(v, r).map(|m| M::Resume(Box::new(m))),
+        Kind::NxPacketIn2 => PacketIn::decode_nxt2(v, Unknown::Skip, r).map(|m| M::PacketIn(Format::Nxt2, Box::new(m))),
+        Kind::NxResume => PacketIn::decode_nxt2(v, cx.options.unknown(), r).map(|m| M::Resume(Box::new(m))),
         Kind::FlowRemoved => FlowRemoved::decode(v, r).map(|m| M::FlowRemoved(Form::Standard, Box::new(m))),
         Kind::NxFlowRemoved => FlowRemoved::decode_nx(r).map(|m| M::FlowRemoved(Form::Nicira, Box::new(m))),
         Kind::PortStatus => PortStatus::decode(v, r).map(M::PortStatus),

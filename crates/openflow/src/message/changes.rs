@@ -32,7 +32,7 @@ pub(super) fn decode(kind: Kind, cx: Context, r: &mut Reader<'_>) -> Option<Resu
         }
         Kind::GroupMod => GroupMod::decode(v, Form::Standard, r).map(M::GroupMod),
         Kind::NxGroupMod => GroupMod::decode(v, Form::Nicira, r).map(M::GroupMod),
-        Kind::PortMod => PortMod::decode(v, r).map(M::PortMod),
+        Kind::PortMod => PortMod::decode(v, cx.options.unknown(), r).map(M::PortMod),
         Kind::TableMod => TableMod::decode(v, r).map(M::TableMod),
         Kind::MeterMod => MeterMod::decode(r).map(M::MeterMod),
         Kind::QueueGetConfigRequest => queues_of(cx, r).map(M::QueueGetConfigRequest),

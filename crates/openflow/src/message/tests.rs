@@ -560,7 +560,7 @@ fn table_id_extension_takes_the_upper_byte() {
     fm.table_id = Some(7);
     fm.out_port = PortNo(3);
     let m = Message::FlowMod(Form::Nicira, Box::new(fm));
-    let on = Options { flow_mod_table_id: true };
+    let on = Options { flow_mod_table_id: true, ..Options::default() };
     let bytes = encode_with(Version::V10, 1, &m, on);
     assert_eq!(decode_with(&bytes, on).expect("own bytes").2.kind(), Kind::NxFlowMod);
     // Without the extension the table is part of an unknown command.

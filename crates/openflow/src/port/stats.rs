@@ -160,7 +160,7 @@ impl PortStats {
             }),
             (_, Some((INTEL, CUSTOM))) => p.read(|r| {
                 stats.custom = read_custom(r)?;
-                r.finish()
+                Ok(())
             }),
             _ => p.unknown(Unknown::Skip),
         })?;

@@ -26,15 +26,18 @@ pub use ports::port_desc;
 pub use tables::{TableFormatter, tables};
 
 use crate::Version;
-use crate::error::OfpError;
-use crate::message::{DecodeError, Message, Options, Xid, decode_with, encode_with};
+use crate::bundle::BundleAdd;
+use crate::error::{ErrorNumber, OfpError};
+use crate::message::{DecodeError, Message, SHOWN, Xid, decode_with, encode_with};
 use crate::multipart::{StatsReply, StatsRequest};
 use crate::switch::{ErrorReport, Hello, ReportedError};
 use crate::types::{self, Kind};
 use base::PortNo;
-use flow::text::{NoNames, PortNames, format_port};
+use flow::Field;
+use flow::text::{NoNames, PortNames, format_port, format_value};
 use std::cmp::Ordering;
 use std::fmt::Write;
+use std::net::Ipv6Addr;
 
 /// What decides how messages are printed.
 #[derive(Clone, Copy)]
@@ -70,6 +73,13 @@ impl Style<'_> {
     }
 }
 
+/// An IPv6 address as the C library writes it: the last four bytes of one that is nothing else as an IPv4 address.
+pub(crate) fn ipv6_to_string(address: Ipv6Addr) -> String {
+    let mut out = String::new();
+    format_value(Field::Ipv6Src, address.into(), u128::MAX, &NoNames, &mut out);
+    out
+}
+
 /// Appends a table's name, or its number.
 pub(crate) fn format_table(id: u8, names: &dyn PortNames, out: &mut String) {
     match names.table_name(id) {
@@ -88,13 +98,48 @@ pub fn quoted_if_needed(name: &str) -> String {
 /// The text of a message's bytes; of several messages, the first.
 pub fn print(msg: &[u8], style: Style<'_>) -> String {
     let mut out = String::new();
+    let mut part = Part { msg, style };
+    // An error quotes a message, which may be an error itself: one after the other, however deep they stand.
+    while let Some(quoted) = quoted_by(part, &mut out) {
+        part = Part { msg: quoted, style: Style { verbosity: 1, ..style } };
+    }
+    print_part(part, &mut out);
+    if part.msg.len() < msg.len() && style.verbosity >= 5 {
+        hex_dump(msg, 0, &mut out);
+    }
+    out
+}
+
+/// A message and how it is printed.
+#[derive(Clone, Copy)]
+struct Part<'a, 's> {
+    msg: &'a [u8],
+    style: Style<'s>,
+}
+
+/// Of an error report, the message that it quotes, behind the text of the report itself; `None`, and no text, of others.
+fn quoted_by<'a>(Part { msg, .. }: Part<'a, '_>, out: &mut String) -> Option<&'a [u8]> {
+    let head = types::head(msg).ok().filter(|head| head.row.kind == Kind::Error)?;
+    let (number, used) = ErrorNumber::decode(head.version, head.body.0)?;
+    let known = OfpError::from_number(head.version, number).filter(|e| !quotes_text(*e))?;
+    header(head.row.name, head.version, head.xid, out);
+    put!(out, " {}\n", known.name());
+    head.body.0.get(used..)
+}
+
+/// Whether a report of this error says something in words.
+fn quotes_text(error: OfpError) -> bool {
+    matches!(error, OfpError::HfcIncompatible | OfpError::HfcEperm)
+}
+
+fn print_part(Part { msg, style }: Part<'_, '_>, out: &mut String) {
     let Some(header) = msg.first_chunk::<8>() else {
         out.push_str(if msg.is_empty() { "OpenFlow message is empty\n" } else { "" });
         if !msg.is_empty() {
             put!(out, "OpenFlow packet too short (only {} bytes):\n", msg.len());
-            hex_dump(msg, 0, &mut out);
+            hex_dump(msg, 0, out);
         }
-        return out;
+        return;
     };
     let length = usize::from(u16::from_be_bytes([header[2], header[3]]));
     match length.cmp(&msg.len()) {
@@ -103,22 +148,18 @@ pub fn print(msg: &[u8], style: Style<'_>) -> String {
             let mut whole = msg.to_vec();
             types::finish(&mut whole);
             if let Ok(head) = types::headers(&whole) {
-                self::header(head.row.name, head.version, head.xid, &mut out);
+                self::header(head.row.name, head.version, head.xid, out);
                 out.push('\n');
             }
             put!(out, "(***truncated to {} bytes from {length}***)\n", msg.len());
         }
         Ordering::Less => put!(out, "(***only uses {length} bytes out of {}***)\n", msg.len()),
         Ordering::Equal => match types::head(msg) {
-            Ok(_) => {
-                print_decodable(msg, style, &mut out);
-                return out;
-            }
+            Ok(_) => return print_decodable(msg, style, out),
             Err(error) => put!(out, "{}", decode_error(error)),
         },
     }
-    hex_dump(msg, 0, &mut out);
-    out
+    hex_dump(msg, 0, out);
 }
 
 fn decode_error(error: OfpError) -> String {
@@ -136,7 +177,7 @@ fn print_decodable(msg: &[u8], style: Style<'_>, out: &mut String) {
         }
     }
     let start = out.len();
-    let decoded = match decode_with(msg, Options { flow_mod_table_id: true }) {
+    let decoded = match decode_with(msg, SHOWN) {
         // Without a name for the error there is nothing to say.
         Ok((v, xid, Message::Error(ErrorReport { error: ReportedError::Unknown(_), .. }))) => {
             Err(DecodeError { error: OfpError::BrcBadLen, xid, version: Some(v) })
@@ -145,7 +186,12 @@ fn print_decodable(msg: &[u8], style: Style<'_>, out: &mut String) {
     };
     match decoded {
         Ok((version, xid, message)) => {
-            body(version, xid, &message, style, out);
+            match (&message, crate::bundle::inner(msg)) {
+                (Message::BundleAdd(b), Some(inner)) => {
+                    bundle_add((b.bundle_id, b.flags), inner, Style { version, ..style }, out);
+                }
+                _ => body(version, xid, &message, style, out),
+            }
             if matches!(message, Message::Hello(_)) && !Hello::is_understood(head.body.0) {
                 out.push_str(" unknown data in hello:\n");
                 hex_dump(msg, 0, out);
@@ -157,6 +203,7 @@ fn print_decodable(msg: &[u8], style: Style<'_>, out: &mut String) {
                 hex_dump(msg, 0, out);
             }
         }
+        Err(_) if print_kept(&head, style, out) => {}
         Err(DecodeError { error, .. }) => {
             out.truncate(start);
             before_error(msg, &head, Style { version: head.version, ..style }, out);
@@ -169,6 +216,19 @@ fn print_decodable(msg: &[u8], style: Style<'_>, out: &mut String) {
             hex_dump(msg, 0, out);
         }
     }
+}
+
+/// Prints an OFPT_BUNDLE_ADD_MESSAGE around a message that cannot be read, which says so by itself. Whether it is one.
+fn print_kept(head: &types::Head<'_>, style: Style<'_>, out: &mut String) -> bool {
+    if head.row.kind != Kind::BundleAdd {
+        return false;
+    }
+    let opened = BundleAdd::open(head.version, head.xid, &mut head.body.clone());
+    let Some(((bundle_id, flags), inner)) = opened.ok().filter(|(_, inner)| crate::bundle::takes(inner)) else {
+        return false;
+    };
+    bundle_add((bundle_id, flags), inner, style, out);
+    true
 }
 
 /// What stands in front of an error: of a list, the entries before the one that cannot be read.
@@ -246,11 +306,8 @@ pub fn body(version: Version, xid: Xid, message: &Message, style: Style<'_>, out
         M::FlowMonitorCancel(id) => put!(out, " id={id}"),
         M::BundleControl(b) => config::bundle_control(*b, out),
         M::BundleAdd(b) => {
-            config::bundle_id(b.bundle_id, out);
-            config::bundle_flags(b.flags, out);
-            out.push('\n');
-            let options = Options { flow_mod_table_id: true };
-            out.push_str(&print(&encode_with(version, xid, &b.message, options), style));
+            let inner = encode_with(version, xid, &b.message, SHOWN);
+            bundle_add((b.bundle_id, b.flags), &inner, style, out);
         }
         M::CtFlushZone(zone) => put!(out, " zone_id={zone}"),
         M::CtFlush(m) => connections::ct_flush(m, out),
@@ -270,22 +327,28 @@ pub fn body(version: Version, xid: Xid, message: &Message, style: Style<'_>, out
     }
 }
 
+/// `inner`: the message to be kept, as it came.
+fn bundle_add((bundle_id, flags): (u32, u16), inner: &[u8], style: Style<'_>, out: &mut String) {
+    config::bundle_id(bundle_id, out);
+    config::bundle_flags(flags, out);
+    out.push('\n');
+    out.push_str(&print(inner, style));
+}
+
 fn hello(h: &Hello, out: &mut String) {
     put!(out, "\n version bitmap: {}\n", h.versions);
 }
 
+/// What [`quoted_by`] leaves: a report in words.
 fn error(e: &ErrorReport, style: Style<'_>, out: &mut String) {
     if let ReportedError::Known(known) = e.error {
         put!(out, " {}\n", known.name());
-    }
-    let hello_failed = matches!(e.error, ReportedError::Known(OfpError::HfcIncompatible | OfpError::HfcEperm));
-    if hello_failed {
-        if !e.data.is_empty() {
+        if !quotes_text(known) {
+            out.push_str(&print(&e.data, Style { verbosity: 1, ..style }));
+        } else if !e.data.is_empty() {
             out.push_str(&printable(&e.data));
             out.push('\n');
         }
-    } else {
-        out.push_str(&print(&e.data, Style { verbosity: 1, ..style }));
     }
 }
 

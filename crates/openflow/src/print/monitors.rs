@@ -85,4 +85,5 @@ fn monitored_flow(f: &MonitoredFlow, style: Style<'_>, out: &mut String) {
         out.push_str(if out.ends_with(' ') { "actions=" } else { " actions=" });
         format_actions(out, &f.actions, style.ports, style.version);
     }
+    out.truncate(out.trim_end_matches(' ').len());
 }

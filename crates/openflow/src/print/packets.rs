@@ -121,8 +121,10 @@ fn left(c: &Continuation, style: Style<'_>, out: &mut String) {
 pub(super) fn packet_out(p: &PacketOut, style: Style<'_>, out: &mut String) {
     out.push(' ');
     if p.metadata != flow::Match::ANY {
+        let start = out.len();
         format_match(&p.metadata, style.ports, out);
-        out.push(',');
+        // Of a type of packets by itself, nothing may be left to say.
+        out.push_str(if out.len() > start { "," } else { "" });
     }
     out.push_str("in_port=");
     style.port(p.in_port, out);

@@ -1,7 +1,7 @@
 //! Bodies of messages: ports and queues, packets, flows.
 
 use crate::groups::group_id;
-use crate::make::{Gen, NICIRA, cat, entry, property};
+use crate::make::{Gen, INTEL, cat, entry, property};
 use crate::messages::{Pool, action_list, flow, flow_actions, nx_match, of_match, several};
 use Version::{V10, V11, V12, V13, V14, V15};
 use flow::Match;
@@ -90,8 +90,8 @@ pub(crate) fn port_stats(g: &mut Gen, version: Version) -> Vec<u8> {
                     (g.choice(2) as u16, g.some(n))
                 }
                 // Open vSwitch's counts of RFC 2819, and its own.
-                2 => (0xffff, cat(&[&NICIRA.to_be_bytes(), &1u32.to_be_bytes(), &g.pad(4), &numbers(g, 10)])),
-                3 => (0xffff, cat(&[&NICIRA.to_be_bytes(), &2u32.to_be_bytes(), &custom(g)])),
+                2 => (0xffff, cat(&[&INTEL.to_be_bytes(), &1u32.to_be_bytes(), &g.pad(4), &numbers(g, 21)])),
+                3 => (0xffff, cat(&[&INTEL.to_be_bytes(), &2u32.to_be_bytes(), &custom(g)])),
                 _ => g.experimenter(),
             });
             entry(&cat(&[&g.pad(2), &port, &duration(g), &numbers(g, 8), &properties]))
@@ -102,7 +102,7 @@ pub(crate) fn port_stats(g: &mut Gen, version: Version) -> Vec<u8> {
 /// Statistics with names.
 fn custom(g: &mut Gen) -> Vec<u8> {
     let n = g.below(4);
-    let mut out = cat(&[&(n as u16).to_be_bytes(), &g.pad(2), &g.pad(4)]);
+    let mut out = cat(&[&g.pad(2), &(n as u16).to_be_bytes()]);
     for _ in 0..n {
         let name = g.of(&[&b"ovs_tx_failure_drops"[..], b"x", b"a b"]);
         out.push(name.len() as u8);
@@ -441,6 +441,15 @@ pub(crate) fn monitor10(g: &mut Gen, pool: &Pool) -> Vec<u8> {
     cat(&[&head, &bytes])
 }
 
+/// As the Open Networking Foundation's extension of OpenFlow 1.3 has it.
+pub(crate) fn monitor13(g: &mut Gen, pool: &Pool) -> Vec<u8> {
+    let matching = if g.once_in(2) { Match::ANY } else { pool.any(g).0 };
+    let bytes = of_match(&matching, V13);
+    let flags = g.flags(0x3f) as u16;
+    let head = cat(&[&g.u32().to_be_bytes(), &flags.to_be_bytes(), &bytes[2..4], &g.port(V13), &[g.u8()], &g.pad(3)]);
+    cat(&[&head, &bytes])
+}
+
 pub(crate) fn monitor14(g: &mut Gen, pool: &Pool, version: Version) -> Vec<u8> {
     let matching = if g.once_in(2) { Match::ANY } else { pool.any(g).0 };
     let (flags, command) = (g.flags(0x3f) as u16, g.choice(2) as u8);
@@ -449,7 +458,7 @@ pub(crate) fn monitor14(g: &mut Gen, pool: &Pool, version: Version) -> Vec<u8> {
 }
 
 pub(crate) fn update(g: &mut Gen, pool: &Pool, version: Version) -> Vec<u8> {
-    let old = version < V13;
+    let old = version < V14;
     let event = g.choice(if old { 3 } else { 6 }) as u16;
     let abbreviated = event == if old { 3 } else { 4 };
     if abbreviated {
@@ -463,21 +472,29 @@ pub(crate) fn update(g: &mut Gen, pool: &Pool, version: Version) -> Vec<u8> {
     let (reason, priority) = (g.choice(6) as u16, g.u16());
     let times = cat(&[&g.u16().to_be_bytes(), &g.u16().to_be_bytes()]);
     let cookie = g.u64().to_be_bytes();
+    let instructions = |g: &mut Gen| {
+        let actions: Vec<Action> = actions.iter().filter(|a| !a.is_instruction()).cloned().collect();
+        let mut out = Vec::new();
+        if g.once_in(2) {
+            encode_instructions(&mut out, &actions, version, &matching);
+        }
+        out
+    };
     if old {
-        let (bytes, length) = nx_match(&matching);
+        let (bytes, length, does) = if version == V13 {
+            let bytes = of_match(&matching, V13);
+            let length = u16::from_be_bytes([bytes[2], bytes[3]]);
+            (bytes, length, instructions(g))
+        } else {
+            let (bytes, length) = nx_match(&matching);
+            (bytes, length, does)
+        };
         let head =
             cat(&[&event.to_be_bytes(), &reason.to_be_bytes(), &priority.to_be_bytes(), &times, &length.to_be_bytes()]);
         return entry(&cat(&[&head, &[g.u8()], &g.pad(1), &cookie, &bytes, &does]));
     }
     let head =
         cat(&[&event.to_be_bytes(), &[g.u8(), reason as u8], &times, &priority.to_be_bytes(), &g.pad(4), &cookie]);
-    let does = if does.is_empty() {
-        does
-    } else {
-        let actions: Vec<Action> = actions.into_iter().filter(|a| !a.is_instruction()).collect();
-        let mut out = Vec::new();
-        encode_instructions(&mut out, &actions, version, &matching);
-        out
-    };
+    let does = instructions(g);
     entry(&cat(&[&head, &of_match(&matching, version), &does]))
 }

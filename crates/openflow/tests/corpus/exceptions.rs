@@ -81,14 +81,6 @@ fn differ_in(d: &Difference<'_>, fields: &[&str]) -> bool {
             && without(d.ours, fields) == without(d.theirs, fields)
 }
 
-/// Whether one of the tables has a property of an experimenter that is numbered like a list of instructions.
-fn has_experimenter(table_features: &[u8]) -> bool {
-    table_features
-        .chunks_exact(8)
-        .zip(table_features.chunks_exact(8).skip(1))
-        .any(|(a, b)| a.starts_with(&[0xff, 0xff, 0]) && (b.starts_with(&[0, 0, 0, 0]) || b.starts_with(&[0, 0, 0, 1])))
-}
-
 const WITHOUT_VERSION: &[&str] = &[
     "tun_erspan_ver",
     "tun_erspan_idx",
@@ -124,11 +116,6 @@ pub(crate) const MESSAGES: &[Exception] = &[
                 == without(&d.theirs.replace("<none>", ""), &[])
     }),
     because("reasons of packet-ins that no version defines are refused", |d| error(d.ours) == Some("NXBRC_BAD_REASON")),
-    because("properties of table features that are not known are refused in requests", |d| {
-        d.kind == "table features"
-            && error(d.ours) == Some("OFPBPC_BAD_TYPE")
-            && error(d.theirs) == Some("OFPTFFC_BAD_FEATURES")
-    }),
     because("types of groups that no version defines are refused", |d| {
         error(d.ours) == Some("OFPGMFC_BAD_TYPE") && d.kind.ends_with("group desc reply")
     }),
@@ -138,16 +125,27 @@ pub(crate) const MESSAGES: &[Exception] = &[
     because("statistics of OpenFlow 1.5 with flags that are not known: Open vSwitch's error has no name", |d| {
         error(d.theirs) == Some("<invalid>")
     }),
+    because("bundles take changes of meters, too", |d| {
+        d.kind.ends_with("bundle add") && error(d.theirs) == Some("OFPBFC_MSG_UNSUP") && d.ours.contains("METER_MOD")
+    }),
+    because("a field of set_field that is not known: Open vSwitch takes some for others of another length", |d| {
+        error(d.ours) == Some("OFPBAC_BAD_SET_TYPE") && error(d.theirs) == Some("OFPBAC_BAD_SET_LEN")
+    }),
+    because("counters by name that stand there twice are lost in Open vSwitch", |d| {
+        d.kind == "port reply"
+            && d.ours.contains("CUSTOM Statistics")
+            && error(d.ours).is_none()
+            && error(d.theirs).is_none()
+    }),
+    because("all bits at once say nothing of how flows are evicted", |d| d.theirs.contains("eviction=***error***")),
+    because("quoted messages of versions that there are not are not named", |d| d.theirs.contains("(OF 0x")),
     Exception {
         reason: "several things are wrong with a damaged message: which of them is told, and what was read before",
         applies: |d| d.damaged && (error(d.ours).is_some() || error(d.theirs).is_some()),
-        most: 60,
+        most: 130,
     },
     because("a mask of set_field that is all of the field says nothing, and is left out", |d| {
         d.ours != d.theirs && d.ours == without_whole_masks(d.theirs)
-    }),
-    because("an experimenter's property of table features is none of OpenFlow's own that has its number", |d| {
-        d.kind.starts_with("table features") && error(d.theirs) == Some("OFPBPC_BAD_LEN") && has_experimenter(d.given)
     }),
 ];
 

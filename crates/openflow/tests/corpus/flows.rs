@@ -47,7 +47,7 @@ pub(crate) fn accepted(g: &mut Gen, n: usize) -> Vec<(String, ParsedFlow)> {
 
 /// The bytes that we send.
 pub(crate) fn ours(wire: Wire, flow: &ParsedFlow) -> Vec<u8> {
-    let options = Options { flow_mod_table_id: wire.table_id };
+    let options = Options { flow_mod_table_id: wire.table_id, ..Options::default() };
     encode_with(wire.version, 0, &Message::FlowMod(wire.form, Box::new(flow.flow_mod.clone())), options)
 }
 

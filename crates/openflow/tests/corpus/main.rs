@@ -6,6 +6,7 @@
 
 mod bodies;
 mod exceptions;
+mod fields;
 mod flows;
 mod groups;
 mod make;
@@ -30,7 +31,12 @@ fn some(wrong: &[String]) -> String {
     format!(
         "{} differences:\n{}",
         wrong.len(),
-        wrong.iter().take(40).map(|w| w.chars().take(2500).collect::<String>()).collect::<Vec<_>>().join("\n")
+        wrong
+            .iter()
+            .take(std::env::var("CORPUS_MOST").map_or(40, |n| n.parse().unwrap_or(40)))
+            .map(|w| w.chars().take(9000).collect::<String>())
+            .collect::<Vec<_>>()
+            .join("\n")
     )
 }
 
@@ -42,6 +48,10 @@ fn messages_are_printed_alike() {
     let corpus = messages::corpus(&mut g, &pool, 5500);
     let mut all: Vec<_> = corpus.iter().map(|(kind, v, m)| (*kind, *v, m.clone(), false)).collect();
     all.extend(corpus.iter().step_by(3).map(|(kind, v, m)| (*kind, *v, messages::damage(&mut g, m), true)));
+    all.extend(corpus.iter().map(|(kind, v, m)| {
+        let other = g.of(&corpus).2;
+        (*kind, *v, messages::tear(&mut g, m, &other), true)
+    }));
     let bytes: Vec<&[u8]> = all.iter().map(|(_, _, m, _)| m.as_slice()).collect();
     let mut counts = vec![0; exceptions::MESSAGES.len()];
     let mut wrong = Vec::new();

@@ -5,6 +5,8 @@ use openflow::Version;
 use openflow::types::Place;
 
 pub(crate) const NICIRA: u32 = 0x2320;
+/// Who defined counters of ports that Open vSwitch tells.
+pub(crate) const INTEL: u32 = 0xaa01;
 pub(crate) const ONF: u32 = 0x4f4e_4600;
 
 /// What chooses.

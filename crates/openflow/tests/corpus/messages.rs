@@ -1,7 +1,7 @@
 //! Messages of every kind and version.
 
 use crate::bodies::{
-    flow_mod, flow_removed, flow_reply, flow_request, monitor10, monitor14, nx_flow_mod, nx_flow_removed,
+    flow_mod, flow_removed, flow_reply, flow_request, monitor10, monitor13, monitor14, nx_flow_mod, nx_flow_removed,
     nx_flow_request, nx_flow_stats, nx_packet_in, packet_in, packet_in2, packet_out, port_desc, port_mod, port_stats,
     queue_config, queue_desc, queue_request, queue_stats, stats_list, update,
 };
@@ -216,8 +216,8 @@ pub(crate) const KINDS: &[Kind] = &[
     kind("queue desc reply", FROM14, 2, |g, _, _| (Place::Reply(15), several(g, 3, queue_desc))),
     kind("flow monitor request", FROM14, 2, |g, p, v| (Place::Request(16), several(g, 2, |g| monitor14(g, p, v)))),
     kind("flow monitor reply", FROM14, 3, |g, p, v| (Place::Reply(16), several(g, 3, |g| update(g, p, v)))),
-    kind("ONF flow monitor request", &[V13], 2, |g, p, v| {
-        (Place::OnfRequest(1870), several(g, 2, |g| monitor14(g, p, v)))
+    kind("ONF flow monitor request", &[V13], 2, |g, p, _| {
+        (Place::OnfRequest(1870), several(g, 2, |g| monitor13(g, p)))
     }),
     kind("ONF flow monitor reply", &[V13], 3, |g, p, v| (Place::OnfReply(1870), several(g, 3, |g| update(g, p, v)))),
     kind("NX flow monitor request", &[V10, V11, V12], 1, |g, p, _| {
@@ -272,7 +272,13 @@ pub(crate) fn corpus(g: &mut Gen, pool: &Pool, n: usize) -> Vec<(&'static str, V
                     let (place, body) = (kind.make)(g, pool, *version);
                     let more = g.once_in(10);
                     let xid = all.len() as u32 + 1;
-                    all.push((kind.name, *version, message(*version, xid, place, more, &body)));
+                    let mut made = message(*version, xid, place, more, &body);
+                    if kind.name.ends_with("bundle add") && !g.once_in(12) {
+                        // The message inside has the transaction id of the one around it.
+                        let inner = made.len() - body.len() + 8;
+                        made[inner + 4..inner + 8].copy_from_slice(&xid.to_be_bytes());
+                    }
+                    all.push((kind.name, *version, made));
                 }
             }
         }
@@ -307,6 +313,61 @@ pub(crate) fn damage(g: &mut Gen, message: &[u8]) -> Vec<u8> {
                     };
                 }
             }
+        }
+    }
+    crate::make::set_length(&mut bytes);
+    bytes
+}
+
+/// One of these messages with a structure in it that is not as it was: a length, a piece twice, missing, elsewhere, or from
+/// another message, and bits where there were none.
+pub(crate) fn tear(g: &mut Gen, message: &[u8], other: &[u8]) -> Vec<u8> {
+    let mut bytes = message.to_vec();
+    for _ in 0..=g.below(2) / 2 {
+        let len = bytes.len();
+        if len < 16 {
+            break;
+        }
+        // Most of what has a length of its own stands at multiples of 4 or 8.
+        let at = 8 + (g.below(len as u64 - 8) as usize & !g.of(&[1, 3, 7, 7]));
+        let n = g.of(&[4, 8, 8, 8, 16, 16, 24, 32, 40]).min(len - at);
+        match g.below(9) {
+            0..=2 if at + 2 <= len => {
+                let now = u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+                let left = (len - at) as u16;
+                let new = match g.below(5) {
+                    0 => g.of(&[0, 1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24, 32, 40]),
+                    1 => g.of(&[left, left.wrapping_add(8), left.wrapping_sub(8), left.wrapping_add(1)]),
+                    2 => now.wrapping_add(g.of(&[1, 2, 4, 8, 16])),
+                    3 => now.wrapping_sub(g.of(&[1, 2, 4, 8, 16])),
+                    _ => g.of(&[0xff, 0x100, 0x7fff, 0x8000, 0xfff8, 0xfffe, 0xffff]),
+                };
+                bytes[at..at + 2].copy_from_slice(&new.to_be_bytes());
+            }
+            3 => {
+                let piece = bytes[at..at + n].to_vec();
+                bytes.splice(at..at, piece);
+            }
+            4 => drop(bytes.drain(at..at + n)),
+            5 => {
+                let from = 8 + (g.below(len as u64 - 8) as usize & !7);
+                let piece: Vec<u8> = bytes.drain(at..at + n).collect();
+                let from = from.min(bytes.len());
+                bytes.splice(from..from, piece);
+            }
+            6 if other.len() >= 16 => {
+                let from = 8 + (g.below(other.len() as u64 - 8) as usize & !7);
+                let piece = other[from..other.len().min(from + n)].to_vec();
+                bytes.splice(at..at, piece);
+            }
+            7 => {
+                // Padding is zero.
+                let zeros: Vec<usize> = (8..len).filter(|i| bytes[*i] == 0).collect();
+                if !zeros.is_empty() {
+                    bytes[g.of(&zeros)] = g.of(&[1, 0x80, 0xff]);
+                }
+            }
+            _ => bytes[at] ^= 1 << g.below(8),
         }
     }
     crate::make::set_length(&mut bytes);
@@ -566,6 +627,5 @@ fn bundle_add(g: &mut Gen, pool: &Pool, version: Version) -> Vec<u8> {
     let (place, body) = (kind.make)(g, pool, version);
     let inner = message(version, 5, place, false, &body);
     let (id, flags) = (g.u32(), g.flags(3) as u16);
-    // The transaction id of the outer message is what the test says; an inner one of another number is an error.
     cat(&[&id.to_be_bytes(), &g.pad(2), &flags.to_be_bytes(), &inner])
 }
