@@ -1,7 +1,8 @@
-"""Tables as pictures: a panel for each column of figures, in it a bar for each row. Plain SVG that follows the reader's
+"""Tables as pictures: a panel for each column of figures, in it a bar for each row. Columns that say the same of several
+switches ("Open vSwitch, Mpps" and "Flowstone, Mpps") share a panel and its scale. Plain SVG that follows the reader's
 choice of light or dark.
 
-Figures of a column that differ by more than a hundred times stand on a logarithmic scale, and the panel says so.
+Figures of a panel that differ by more than a hundred times stand on a logarithmic scale, and the panel says so.
 """
 
 import math
@@ -19,6 +20,8 @@ LABEL_MAX = 60
 SPREAD_FOR_LOG = 100
 # The shortest bar of a logarithmic scale, as a part of the longest.
 LOG_FLOOR = 0.04
+# Whom columns speak of, as their headers begin; in lower case.
+SWITCHES = ("open vswitch", "ovs-dpdk", "flowstone")
 
 STYLE = """
   text { font: 12px system-ui, sans-serif; fill: #1f2328; }
@@ -51,19 +54,15 @@ def write(report, name, directory):
 
 def chart(table):
     """A table as SVG; None if there is no figure in it."""
-    columns = [i for i in range(len(table.header)) if any(is_figure(row[i]) for row in table.rows)]
-    labels_of = [i for i in range(len(table.header)) if any(isinstance(row[i], str) for row in table.rows) and i not in columns]
-    if not labels_of and len(columns) > 1:
-        labels_of = [columns.pop(0)]  # as in a table by numbers of rules
-    if not columns:
+    panels = panels_of(table)
+    if not panels:
         return None
-    labels = [", ".join(cell(row[i]) for i in labels_of)[:LABEL_MAX] for row in table.rows]
-    left = MARGIN + LETTER * max(map(len, labels)) + 10
+    left = MARGIN + LETTER * max(len(label) for _, bars in panels for label, _ in bars) + 10
     width = left + BARS_WIDTH + FIGURE_WIDTH + MARGIN
     parts, y = [], MARGIN + TITLE
-    for column in columns:
-        parts.append(panel(table, column, labels, left, y))
-        y += PANEL_HEAD + len(labels) * (BAR + GAP) + PANEL_GAP
+    for name, bars in panels:
+        parts.append(panel(name, bars, left, y))
+        y += PANEL_HEAD + len(bars) * (BAR + GAP) + PANEL_GAP
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{y}" viewBox="0 0 {width} {y}" role="img">'
     title = escape(table.title)
     return "\n".join(
@@ -79,22 +78,49 @@ def chart(table):
     )
 
 
-def panel(table, column, labels, left, y):
-    """The bars of one column."""
-    values = [row[column] if is_figure(row[column]) else None for row in table.rows]
-    lengths, logarithmic = scale(values)
-    note = '<tspan class="weak"> (logarithmic)</tspan>' if logarithmic else ""
-    lines = [f'<text class="panel" x="{left}" y="{y + 14}">{escape(str(table.header[column]))}{note}</text>']
+def panels_of(table):
+    """What is drawn: panels by name, each a list of labels with values (None: there is none)."""
+    columns = [i for i in range(len(table.header)) if any(is_figure(row[i]) for row in table.rows)]
+    first = columns[0] if columns else 0
+    # A row is called what stands before its first figure, or its first figure, as in a table by numbers of rules.
+    called = list(range(first)) or columns[:1]
+    columns = [i for i in columns if i not in called]
+    panels = {}
+    for i in columns:
+        switch, what = of_switch(str(table.header[i]))
+        panels.setdefault((what or table.title) if switch else str(table.header[i]), []).append((switch, i))
+    found = []
+    for name, members in panels.items():
+        bars = []
+        for row in table.rows:
+            label = ", ".join(cell(row[i]) for i in called)[:LABEL_MAX]
+            for switch, i in members:
+                value = row[i] if is_figure(row[i]) else None
+                bars.append((f"{label}: {switch}" if switch else label, value))
+        found.append((name, bars))
+    return found
+
+
+def of_switch(header):
+    """The switch that a column is of, and what it says of it; ("", header) of one that is of none."""
+    switch, _, what = header.partition(", ")
+    return (switch, what) if switch.lower() in SWITCHES else ("", header)
+
+
+def panel(name, bars, left, y):
+    """The bars of one panel."""
+    lengths, logarithmic = scale([value for _, value in bars])
+    note = '<tspan class="weak" dx="6">logarithmic</tspan>' if logarithmic else ""
+    lines = [f'<text class="panel" x="{left}" y="{y + 14}">{escape(name)}{note}</text>']
     y += PANEL_HEAD
-    for label, value, length in zip(labels, values, lengths):
+    for (label, value), length in zip(bars, lengths):
         text_y = y + BAR - 5
         lines.append(f'<text x="{left - 10}" y="{text_y}" text-anchor="end">{escape(label)}</text>')
         lines.append(f'<rect class="track" x="{left}" y="{y}" width="{BARS_WIDTH}" height="{BAR}" rx="2"/>')
         if value is not None:
-            ours = "flowstone" in f"{label} {table.header[column]}".lower()
-            lines.append(
-                f'<rect class="bar{int(ours)}" x="{left}" y="{y}" width="{length * BARS_WIDTH:.1f}" height="{BAR}" rx="2"/>'
-            )
+            ours = "flowstone" in f"{label} {name}".lower()
+            bar = f'x="{left}" y="{y}" width="{length * BARS_WIDTH:.1f}" height="{BAR}" rx="2"'
+            lines.append(f'<rect class="bar{int(ours)}" {bar}/>')
         weak = ' class="weak"' if value is None else ""
         lines.append(f'<text{weak} x="{left + BARS_WIDTH + 8}" y="{text_y}">{cell(value)}</text>')
         y += BAR + GAP
