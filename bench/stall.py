@@ -19,6 +19,8 @@ PORTS = 100
 STREAM_PPS = 20_000
 STREAM = "table=0,priority=65535,in_port=1,udp,nw_src=10.99.0.1,actions=output:2"
 QUIET_S = 3
+# What a load leaves to do is not to be part of the next one.
+BETWEEN_S = 2
 
 
 def measure(options):
@@ -57,6 +59,7 @@ def one(kind, traffic, flows):
             "database compacted": lambda: between.switch("ovs-appctl", "-t", "ovsdb-server", "ovsdb-server/compact"),
         }
         for name, load in loads.items():
+            time.sleep(BETWEEN_S)
             with stream(traffic, between.hosts) as seen:
                 time.sleep(0.5)
                 start = time.monotonic()
