@@ -83,15 +83,20 @@ class Between:
         remove_devices()
         system = self.kind.type == "system"
         self.switch.start(core=(PACKET_CORE if system else CONTROL_CORE) if pinned else None)
-        known = self.vsctl("get", "Open_vSwitch", ".", "iface_types").strip().strip("[]").replace('"', "").split(", ")
         # Both list the types that they make by themselves; `system` needs none.
-        if not system and self.kind.type not in known:
+        if not system and self.kind.type not in self._types():
             raise NoSuchType(self.kind.name)
         if not system:
             # A frame of a local socket has an unfinished checksum, and AF_XDP has no mark that says so.
             common.need_programs("ethtool")
             for host in self.hosts:
                 common.run("ip", "netns", "exec", host, "ethtool", "-K", "e0", "tx", "off")
+
+    def _types(self):
+        """The types of port that the switch says it has, once it has said so."""
+        asked = lambda: self.vsctl("get", "Open_vSwitch", ".", "iface_types").strip().strip("[]").replace('"', "")
+        common.wait_for(asked, f"{self.kind.name} to say which types of port it has")
+        return asked().split(", ")
 
     def _add_bridge(self, flows):
         words = ["add-br", "br0", "--", "set", "Bridge", "br0", "datapath_type=netdev", "fail-mode=secure"]

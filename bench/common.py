@@ -259,7 +259,8 @@ def tcp_gbps(client, server, address, seconds, streams=1):
     daemon = subprocess.Popen(["ip", "netns", "exec", server, "iperf3", "-s", "-1"], stdout=subprocess.DEVNULL)
     try:
         time.sleep(0.5)
-        out = run("ip", "netns", "exec", client, "iperf3", "-c", address, "-t", seconds, "-P", streams, "-J", timeout=seconds + 30)
+        words = ["iperf3", "-c", address, "-t", seconds, "-P", streams, "-J"]
+        out = run("ip", "netns", "exec", client, *words, timeout=seconds + 30)
         return json.loads(out)["end"]["sum_received"]["bits_per_second"] / 1e9
     finally:
         daemon.terminate()

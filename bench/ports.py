@@ -96,6 +96,10 @@ def under_way(case, part):
     return lambda one: one[case]["us"][part] if case in one and one[case]["us"] else None
 
 
+def lost_percent(frames):
+    return 100 * frames["lost"] / frames["sent"] if frames and frames["sent"] else None
+
+
 COLUMNS = {
     "most": lambda one: one["most_pps"],
     "flooded": lambda one: one["flood"]["pps"],
@@ -108,7 +112,7 @@ COLUMNS = {
     "load, µs 50 %": under_way("load", "p50"),
     "load, 90 %": under_way("load", "p90"),
     "load, 99 %": under_way("load", "p99"),
-    "load, % lost": lambda one: 100 * one["load"]["lost"] / one["load"]["sent"] if "load" in one and one["load"]["sent"] else None,
+    "load, % lost": lambda one: lost_percent(one.get("load")),
 }
 
 
@@ -133,8 +137,8 @@ def report(turns, options):
             for what in ("most", "without loss"):
                 figures[f"{type_}, {what}, ratio"] = ratio(ours[what], peer[what])
     notes = [
-        f"{FLOWS} flows; loss below {rates.LOSS_MAX:.1%}, rates to {rates.PRECISION:.0%}; load is {LOAD:.0%} of the rate without loss,"
-        f" idle {IDLE_PPS:,} packets a second. A core for the switch, the other one for sender and receiver; a switch that polls takes"
-        " all of its core at any rate. With AF_XDP the kernel receives on the senders' core."
+        f"{FLOWS} flows; loss below {rates.LOSS_MAX:.1%}, rates to {rates.PRECISION:.0%}; load is {LOAD:.0%} of the rate without"
+        f" loss, idle {IDLE_PPS:,} packets a second. A core for the switch, the other one for sender and receiver; a switch that"
+        " polls takes all of its core at any rate. With AF_XDP the kernel receives on the senders' core."
     ]
     return Report(tables, figures, notes)
