@@ -189,6 +189,21 @@ def end_process(pid, patience_s=10):
 
 
 @contextlib.contextmanager
+def beside(*words):
+    """Starts a program that says when it is ready; what is given holds what it found, after the block."""
+    found = {}
+    process = subprocess.Popen([str(w) for w in words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        if process.stdout.readline() != "ready\n":
+            raise SystemExit(f"{' '.join(map(str, words))} does not begin")
+        yield found
+        found |= json.loads(process.communicate(timeout=60)[0])
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
 def hosts(n):
     """`n` namespaces, each with a device e0 (10.98.0.N/24), whose other ends p0.. are in this namespace."""
     tag = f"{os.getpid() % 100000}"
@@ -239,12 +254,13 @@ def wait_for_ping(name, address):
     raise SystemExit(f"{address} does not answer")
 
 
-def tcp_gbps(client, server, address, seconds):
-    """One TCP stream by iperf3: what the receiver got, in Gb/s."""
+def tcp_gbps(client, server, address, seconds, streams=1):
+    """TCP streams by iperf3: what the receiver got of all, in Gb/s."""
     daemon = subprocess.Popen(["ip", "netns", "exec", server, "iperf3", "-s", "-1"], stdout=subprocess.DEVNULL)
-    time.sleep(0.5)
     try:
-        out = run("ip", "netns", "exec", client, "iperf3", "-c", address, "-t", seconds, "-J", timeout=seconds + 30)
+        time.sleep(0.5)
+        words = ["iperf3", "-c", address, "-t", seconds, "-P", streams, "-J"]
+        out = run("ip", "netns", "exec", client, *words, timeout=seconds + 30)
         return json.loads(out)["end"]["sum_received"]["bits_per_second"] / 1e9
     finally:
         daemon.terminate()

@@ -14,7 +14,6 @@ Parts, by their names (`--parts`):
 import contextlib
 import json
 import pathlib
-import subprocess
 import tempfile
 import time
 
@@ -96,23 +95,9 @@ class Bench:
         lines = [line.split(",") for line in counts.read_text().splitlines() if "," in line]
         return done, {line[2].removesuffix(":u"): int(line[0]) for line in lines}
 
-    @contextlib.contextmanager
-    def beside(self, *words):
-        """Starts a program that says when it is ready; what is given holds what it found, after the block."""
-        found = {}
-        process = subprocess.Popen([str(w) for w in words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        try:
-            if process.stdout.readline() != "ready\n":
-                raise SystemExit(f"{' '.join(map(str, words))} does not begin")
-            yield found
-            found |= json.loads(process.communicate(timeout=60)[0])
-        finally:
-            process.kill()
-            process.wait()
-
     def client(self, *words):
-        """The same of the OpenFlow client."""
-        return self.beside("taskset", "-c", CLIENT_CORE, self.directory / "controller", *words)
+        """The OpenFlow client at work for a block."""
+        return common.beside("taskset", "-c", CLIENT_CORE, self.directory / "controller", *words)
 
     def turns(self, one, what, switches=(PEER, OURS)):
         """`one(switch name)` for the switches in turns; lists of what it gives."""
@@ -411,7 +396,7 @@ def stream(bench, ports, kind):
     """Numbered packets from one host to the other, and when they come in."""
     a, b = ports.hosts
     words = ["taskset", "-c", CLIENT_CORE, bench.directory / "traffic", "gaps", STREAMS[kind], kind]
-    return bench.beside(*words, a, "e0", b, "e0")
+    return common.beside(*words, a, "e0", b, "e0")
 
 
 def packets_to_controller(bench, ports):

@@ -1,49 +1,157 @@
-#!/usr/bin/env python3
-"""A TCP stream between two namespaces: through our switch and through the kernel's Linux bridge, on the same veths.
+"""TCP between two hosts: what one stream and eight get through, and short transactions a second (connect, a byte there, a
+byte back, reset) by sixteen clients. MTU 1500; segments may stay together where a switch lets them.
 
-usage: bench/tcp.py [--seconds N] [--rounds N]      (root; needs iproute2, iperf3, ping and a release build)
-
-The two take turns, round by round. Prints one JSON line: the figures in Gb/s, their medians, and the ratio.
+Beside a cable, the kernel's bridge, the same with a rule that filters control frames of bridges, and Open vSwitch's userspace
+datapath with segmentation left to the receiver (`userspace-tso-enable`). No thread is bound to a core.
 """
 
-import argparse
+import contextlib
 import json
-import statistics
+import os
+import shutil
+import subprocess
 
 import common
+from between import cable, compiled
+from replay import remove_devices
+from report import Report, Table, middle, ratio
+
+STREAMS = 8
+CLIENTS = 16
+PORT = 7777
+SERVER = "10.98.0.2"
 
 
-def main():
-    args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    args.add_argument("--seconds", type=int, default=4)
-    args.add_argument("--rounds", type=int, default=3)
-    args = args.parse_args()
-    figures = {"linux_bridge": [], "flowstone": []}
-    switch = common.Switch("ours")
+def add_arguments(arguments):
+    names = list(SWITCHES)
+    arguments.add_argument("--between", nargs="+", choices=names, default=names, metavar="SWITCH", help=f"({' '.join(names)})")
+
+
+def measure(options):
+    common.need_programs("ip", "iperf3", "ping")
+    chosen, notes = list(options.between), []
+    if "bridge-nft" in chosen and shutil.which("nft") is None:
+        chosen.remove("bridge-nft")
+        notes.append("Left out: bridge-nft, for nft is not installed.")
+    turns = {name: [] for name in chosen}
+    with compiled("crr") as programs:
+        for round_number in range(options.rounds):
+            for name, found in turns.items():
+                with SWITCHES[name]() as hosts:
+                    common.wait_for_ping(hosts[0], SERVER)
+                    found.append(one(hosts, programs / "crr", options.seconds))
+                common.say(f"tcp, round {round_number + 1}, {name}: {found[-1]}")
+    return report(turns, notes)
+
+
+def one(hosts, crr, seconds):
+    whole_seconds = max(1, round(seconds))
+    found = {"one_gbps": round(common.tcp_gbps(*hosts, SERVER, whole_seconds), 3)}
+    found["many_gbps"] = round(common.tcp_gbps(*hosts, SERVER, whole_seconds, STREAMS), 3)
+    found["transactions"] = transactions(hosts, crr, seconds)
+    return found
+
+
+def transactions(hosts, crr, seconds):
+    inside = lambda host, *words: ["ip", "netns", "exec", host, *map(str, words)]
+    server = subprocess.Popen(inside(hosts[1], crr, "serve", PORT), stdout=subprocess.PIPE, text=True)
     try:
-        switch.start()
-        with common.hosts(2) as (names, ports):
-            for _ in range(args.rounds):
-                bridge = f"{ports[0]}b"
-                common.run("ip", "link", "add", bridge, "type", "bridge")
-                try:
-                    common.run("ip", "link", "set", bridge, "up")
-                    for port in ports:
-                        common.run("ip", "link", "set", port, "master", bridge)
-                    common.wait_for_ping(names[0], "10.98.0.2")
-                    figures["linux_bridge"].append(common.tcp_gbps(names[0], names[1], "10.98.0.2", args.seconds))
-                finally:
-                    common.run("ip", "link", "del", bridge)
-                switch("ovs-vsctl", "add-br", "br0", *[w for p in ports for w in ("--", "add-port", "br0", p)])
-                common.wait_for_ping(names[0], "10.98.0.2")
-                figures["flowstone"].append(common.tcp_gbps(names[0], names[1], "10.98.0.2", args.seconds))
-                switch("ovs-vsctl", "del-br", "br0")
+        if server.stdout.readline() != "ready\n":
+            raise SystemExit("the server of transactions does not begin")
+        return json.loads(common.run(*inside(hosts[0], crr, "ask", SERVER, PORT, seconds, CLIENTS), timeout=seconds + 30))
     finally:
-        switch.stop()
-    medians = {k: round(statistics.median(v), 2) for k, v in figures.items()}
-    rounded = {k: [round(x, 2) for x in v] for k, v in figures.items()}
-    print(json.dumps({"gbps": rounded, "median": medians, "ratio": round(medians["flowstone"] / medians["linux_bridge"], 3)}))
+        server.kill()
+        server.wait()
+        server.stdout.close()
 
 
-if __name__ == "__main__":
-    main()
+# ---- Switches, each a context that gives two hosts.
+
+
+@contextlib.contextmanager
+def linux_bridge(rule=None):
+    with common.hosts(2) as (hosts, devices):
+        bridge = f"{devices[0]}b"
+        table = f"fb{os.getpid()}"
+        common.run("ip", "link", "add", bridge, "type", "bridge")
+        try:
+            for device in devices:
+                common.run("ip", "link", "set", device, "master", bridge)
+            common.run("ip", "link", "set", bridge, "up")
+            if rule:
+                common.run("nft", "add", "table", "bridge", table)
+                chain = "{ type filter hook forward priority 0 ; }"
+                common.run("nft", "add", "chain", "bridge", table, "forward", chain)
+                common.run("nft", "add", "rule", "bridge", table, "forward", *rule.split())
+            yield hosts
+        finally:
+            if rule:
+                common.run("nft", "delete", "table", "bridge", table, check=False)
+            common.run("ip", "link", "del", bridge, check=False)
+
+
+@contextlib.contextmanager
+def userspace(which, *config):
+    """A switch as it comes, but for these settings, with both hosts at its NORMAL bridge."""
+    with common.hosts(2) as (hosts, devices):
+        if which == "peer":
+            common.need_peer()
+        switch = common.Switch(which)
+        try:
+            if config:
+                settings = [f"other_config:{words}" for words in config]
+                switch("ovs-vsctl", "--no-wait", "set", "Open_vSwitch", ".", *settings)
+            remove_devices()
+            switch.start()
+            words = ["add-br", "br0", "--", "set", "Bridge", "br0", "datapath_type=netdev"]
+            for device in devices:
+                words += ["--", "add-port", "br0", device]
+            switch("ovs-vsctl", "--timeout=60", *words)
+            yield hosts
+        finally:
+            switch.stop()
+
+
+OURS, BRIDGE, PEER = "flowstone", "bridge", "ovs-tso"
+# Destination of the spanning tree protocol's frames.
+CONTROL_FRAMES = "ether daddr 01:80:c2:00:00:00 drop"
+SWITCHES = {
+    "wire": cable,
+    BRIDGE: linux_bridge,
+    "bridge-nft": lambda: linux_bridge(CONTROL_FRAMES),
+    PEER: lambda: userspace("peer", "userspace-tso-enable=true"),
+    OURS: lambda: userspace("ours"),
+}
+LABELS = {
+    "wire": "no switch: one veth pair",
+    BRIDGE: "Linux bridge",
+    "bridge-nft": "Linux bridge, one nftables rule",
+    PEER: "Open vSwitch, userspace TSO",
+    OURS: "Flowstone",
+}
+
+
+# ---- The report.
+
+COLUMNS = {
+    "one stream, Gb/s": lambda one: one["one_gbps"],
+    f"{STREAMS} streams, Gb/s": lambda one: one["many_gbps"],
+    "transactions/s": lambda one: one["transactions"]["per_second"],
+    "µs 50 %": lambda one: one["transactions"]["us"] and one["transactions"]["us"]["p50"],
+    "µs 99 %": lambda one: one["transactions"]["us"] and one["transactions"]["us"]["p99"],
+    "failed": lambda one: one["transactions"]["failed"],
+}
+
+
+def report(turns, notes):
+    figures, rows = {}, []
+    for name, found in turns.items():
+        medians = {column: middle(of(one) for one in found) for column, of in COLUMNS.items()}
+        figures[name] = {"rounds": found, **medians}
+        rows.append([LABELS[name], *medians.values()])
+    for other in (BRIDGE, "bridge-nft", PEER):
+        if OURS in figures and other in figures:
+            figures[f"ratio to {other}"] = {
+                column: ratio(figures[OURS][column], figures[other][column]) for column in list(COLUMNS)[:3]
+            }
+    return Report([Table("TCP between two hosts", ["between them", *COLUMNS], rows)], figures, notes)

@@ -256,6 +256,7 @@ static int gaps(double rate, int new, char **where)
         if (!left[i]) continue;
         if (last_left && left[i] - last_left > idle) idle = left[i] - last_left;
         last_left = left[i];
+        if (!last_came) last_came = left[i];
         if (!came[i]) { lost++; continue; }
         received++;
         sum += came[i] - left[i];
@@ -264,6 +265,8 @@ static int gaps(double rate, int new, char **where)
         if (came[i] > last_came) last_came = came[i];
         idle = 0;
     }
+    /* What is lost to the stream's end is a pause, too. */
+    if (received && last_left - last_came - idle > longest) { longest = last_left - last_came - idle; longest_at = n_sent; }
     printf("{\"sent\": %u, \"received\": %u, \"lost\": %u, \"gap_ms\": %.3f, \"gap_at\": %u, \"longest_way_ms\": %.3f, \"mean_way_us\": %.1f}\n",
            n_sent, received, lost, longest * 1e3, longest_at, most * 1e3, received ? sum / received * 1e6 : 0);
     return 0;
@@ -281,7 +284,8 @@ static int window(const char *device, uint32_t size, double seconds)
     while ((t = now_s()) - start < seconds) {
         struct pollfd p = { .fd = fd, .events = POLLIN };
         for (; under_way < size; under_way++) {
-            numbered(packet, back + under_way, 0);
+            /* A number that `gaps` takes for none of its own, as both may run on one device. */
+            numbered(packet, WAY_MAX + back + under_way, 0);
             if (send(fd, packet, NUMBERED, 0) != NUMBERED && errno != ENOBUFS) fail("send");
         }
         if (poll(&p, 1, 10) < 0) fail("poll");

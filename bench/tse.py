@@ -14,6 +14,7 @@ import tempfile
 import time
 
 import common
+import rates
 import workload
 from replay import CONTROL_CORE, INVERSE_PROBABILITY, OURS, PACKET_CORE, PEER, in_turns
 from report import Report, Table, middle, ratio
@@ -21,15 +22,6 @@ from report import Report, Table, middle, ratio
 ATTACKERS = 4000
 ATTACK_PPS = 10_000
 VICTIM, ATTACK = f"victim-{ATTACKERS}", f"tse-{ATTACKERS}"
-
-# A rate counts as free of loss below this part; with none at all, one stray packet would decide.
-LOSS_MAX = 0.001
-# The search for a rate ends when its bounds are as near as this.
-PRECISION = 0.03
-RATE_FIRST, RATE_LAST = 50_000.0, 100.0
-TRIES = 3
-# A sender that misses its rate by more than this cannot show that the rate is free of loss.
-SENDER_SLACK = 0.02
 
 
 def add_arguments(arguments):
@@ -99,8 +91,8 @@ def on_ports(directory, options, figures, notes):
         figures["real_ports"]["kept"][which] = dict(zip(CASES[1:], kept))
         rows.append([which, alone, *(part for pair in zip(attacked, kept) for part in pair)])
     notes.append(
-        f"Real ports: veth pairs into namespaces, both switches over packet sockets; loss below {LOSS_MAX:.1%}, rates to"
-        f" {PRECISION:.0%}; the attacker sends {ATTACK_PPS:,} packets a second. What he takes of the senders' core is shown by"
+        f"Real ports: veth pairs into namespaces, both switches over packet sockets; loss below {rates.LOSS_MAX:.1%}, rates to"
+        f" {rates.PRECISION:.0%}; the attacker sends {ATTACK_PPS:,} packets a second. What he takes of the senders' core is shown by"
         " as many packets that are none of an attack."
     )
     header = ["switch", *(word for case in CASES for word in (case, "kept"))]
@@ -157,29 +149,8 @@ class Ports:
                 raise SystemExit(f"the attacker ended: {attacker.communicate()}")
 
     def loss_free_pps(self, traffic, pcap, seconds):
-        """The highest rate that arrives whole, by bisection between one that does and one that does not."""
-        good, bad, rate = 0.0, None, RATE_FIRST
-        while bad is None or (bad - good > PRECISION * bad and bad > RATE_LAST):
-            reached, passed = self.best_trial(traffic, pcap, rate, seconds)
-            if passed:
-                good = max(good, reached)
-            if not passed or reached < rate * (1 - SENDER_SLACK):
-                bad = rate
-            rate = 2 * rate if bad is None else (good + bad) / 2
-        return good
-
-    def best_trial(self, traffic, pcap, rate, seconds):
-        """The rate reached, and whether it was free of loss in one of a few tries: what else the machine does takes its
-        moments from each."""
-        best = 0.0, False
-        for _ in range(TRIES):
-            reached, lost = self.trial(traffic, pcap, rate, seconds)
-            common.say(f"  {rate:,.0f} a second: {reached:,.0f} sent, {lost:.3%} lost")
-            if lost < LOSS_MAX:
-                best = max(best, (reached, True), key=lambda one: (one[1], one[0]))
-                if reached >= rate * (1 - SENDER_SLACK):
-                    break
-        return best
+        """The highest rate that arrives whole."""
+        return rates.loss_free_pps(lambda rate: self.trial(traffic, pcap, rate, seconds))
 
     def trial(self, traffic, pcap, rate, seconds):
         """Sends at `rate`; the rate reached, and the part of the packets that did not arrive."""
