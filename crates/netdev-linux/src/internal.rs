@@ -60,7 +60,7 @@ impl Netdev for Internal {
     }
 
     fn open_tx(&self) -> Result<Box<dyn Tx>, NetdevError> {
-        Ok(Box::new(TapTx { tap: self.tap.clone() }))
+        Ok(Box::new(TapTx { tap: self.tap.clone(), link: self.link.clone(), down: None }))
     }
 
     fn mac(&self) -> MacAddr {
@@ -157,10 +157,41 @@ impl Rx for TapRx {
 
 struct TapTx {
     tap: Arc<OwnedFd>,
+    link: Arc<Link>,
+    down: Option<Down>,
 }
 
+/// The device was down when it was last tried.
+#[derive(Clone, Copy, Debug)]
+struct Down {
+    /// As of this change.
+    seq: u64,
+    /// Frames that were dropped since without trying.
+    untried: u32,
+}
+
+/// Frames dropped without trying after which one is tried, even if nothing is known to have changed: news of links may get
+/// lost.
+const UNTRIED_MAX: u32 = 1024;
+
 impl TapTx {
-    fn send(&self, packet: &Packet, report: &mut SendReport) {
+    /// Whether the device is known to be down, which saves a system call for each frame: a bridge whose own device
+    /// nobody uses floods to it all the same. Counts `n` frames as not tried.
+    fn is_down(&mut self, n: usize) -> bool {
+        let seq = self.link.changes.seq();
+        self.down = self.down.filter(|down| down.seq == seq && down.untried < UNTRIED_MAX);
+        match &mut self.down {
+            Some(down) => {
+                down.untried += n as u32;
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn send(&mut self, packet: &Packet, report: &mut SendReport) {
+        // Read before the frame is tried, so that no change after that is missed.
+        let seq = self.link.changes.seq();
         let header = vnet::emit(packet);
         let buffers = [io::IoSlice::new(&header), io::IoSlice::new(packet.data())];
         let result = loop {
@@ -172,7 +203,10 @@ impl TapTx {
         match result {
             Ok(_) => report.count_sent(packet.len()),
             // What a tap says while the device is down.
-            Err(rustix::io::Errno::IO) => report.count_dropped(DropReason::PortDown, 1),
+            Err(rustix::io::Errno::IO) => {
+                self.down = Some(Down { seq, untried: 0 });
+                report.count_dropped(DropReason::PortDown, 1);
+            }
             Err(rustix::io::Errno::BADFD) => report.count_dropped(DropReason::NoPort, 1),
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::NOBUFS) => {
                 report.count_dropped(DropReason::OutputQueueFull, 1);
@@ -182,7 +216,7 @@ impl TapTx {
     }
 
     /// Sends a frame that the kernel refused, with its marks dealt with by us if it has any.
-    fn send_finished(&self, refused: &Packet, report: &mut SendReport) {
+    fn send_finished(&mut self, refused: &Packet, report: &mut SendReport) {
         let mut finished = Batch::new();
         if software::is_finished(refused) || software::finish(refused.clone(), &mut finished).is_err() {
             report.count_dropped(DropReason::OutputError, 1);
@@ -199,7 +233,12 @@ impl TapTx {
 impl Tx for TapTx {
     fn send_batch(&mut self, batch: &mut Batch) -> SendReport {
         let mut report = SendReport::default();
-        for packet in batch.iter() {
+        for (i, packet) in batch.iter().enumerate() {
+            let left = batch.len() - i;
+            if self.is_down(left) {
+                report.count_dropped(DropReason::PortDown, left as u64);
+                break;
+            }
             self.send(packet, &mut report);
         }
         pool::recycle_all(batch);

@@ -303,6 +303,17 @@ fn a_tap_that_is_deleted_or_down_is_told() {
     let (mut tx, mut rx) = (tap.open_tx().expect("tx"), tap.open_rx(0).expect("rx"));
     let report = tx.send_batch(&mut vec![Packet::from_slice(&[2; 60])]);
     assert_eq!(report.dropped, [(base::DropReason::PortDown, 1)]);
+    // While nothing changes, it is not tried again; what comes then is counted all the same.
+    for n in [1, 32] {
+        let report = tx.send_batch(&mut vec![Packet::from_slice(&[2; 60]); n]);
+        assert_eq!(report.dropped, [(base::DropReason::PortDown, n as u64)]);
+    }
+    tap.set_up(true).expect("up");
+    let sent = (0..1000).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        tx.send_batch(&mut vec![Packet::from_slice(&[2; 60])]).sent == 1
+    });
+    assert!(sent, "it is up");
     run(&format!("ip link del {name}"));
     assert!(rx.recv_batch(&mut Batch::new(), 1).is_err());
     let report = tx.send_batch(&mut vec![Packet::from_slice(&[2; 60])]);
