@@ -54,12 +54,11 @@ impl AfXdp {
         if let Some(channels) = system.rx_channels()
             && config.queues().end > channels
         {
-            let (option, wanted) = if config.start_queue == 0 { ("n_rxq", "") } else { ("start-qid", " and n_rxq") };
+            let option = if config.start_queue == 0 { "n_rxq" } else { "start-qid" };
+            let std::ops::Range { start, end } = config.queues();
+            let last = end - 1;
             let problem = format!(
-                "queues {} to {} asked for (with{wanted} {}), the device has {channels} receive queues (ethtool -L)",
-                config.start_queue,
-                config.queues().end - 1,
-                config.n_rxq,
+                "queues {start} to {last} are asked for, the device has {channels} receive queues (ethtool -L)"
             );
             return Err(NetdevError::Option { name: name.to_owned(), option, problem });
         }
@@ -88,6 +87,14 @@ impl AfXdp {
                 "{}: {} of {channels} receive queues are served (n_rxq); frames of the others go to the kernel",
                 self.name(),
                 served.len(),
+            );
+        }
+        if !opened.local && self.system.strips_tags() {
+            tracing::warn!(
+                target: "netdev_afxdp",
+                "{}: takes VLAN tags out of received frames, and AF_XDP does not have them then (ethtool -K {} rxvlan off)",
+                self.name(),
+                self.name(),
             );
         }
         *held = Arc::downgrade(&opened);

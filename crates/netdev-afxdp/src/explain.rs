@@ -69,6 +69,7 @@ impl Failure {
             (Step::Socket, libc::EAFNOSUPPORT) => "the kernel has no AF_XDP",
             (Step::Umem(_), libc::ENOBUFS | libc::ENOMEM) => return locked_memory(),
             (Step::Load | Step::Attach(_), libc::EPERM) => {
+                // CAP_SYS_ADMIN serves for both.
                 let (bpf, admin) = (CapabilitySet::BPF, CapabilitySet::NET_ADMIN);
                 return missing(&[("CAP_BPF", bpf), ("CAP_NET_ADMIN", admin)]);
             }

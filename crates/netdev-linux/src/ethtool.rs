@@ -8,6 +8,8 @@ use netdev::{Duplex, Features, PortFeatures};
 use crate::sys;
 
 const ETHTOOL_GDRVINFO: u32 = 0x03;
+const ETHTOOL_GFLAGS: u32 = 0x25;
+const ETH_FLAG_RXVLAN: u32 = 1 << 8;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 const ETHTOOL_GLINKSETTINGS: u32 = 0x4c;
 /// Words of `struct ethtool_drvinfo` (196 bytes).
@@ -78,6 +80,14 @@ impl Ethtool {
         unsafe { sys::ethtool(self.0.as_fd(), device, &mut channels) }?;
         let [.., rx, _tx, _other, combined] = channels;
         Ok(rx.saturating_add(combined))
+    }
+
+    /// Whether VLAN tags are taken out of frames that the device receives.
+    pub fn strips_tags(&self, device: &str) -> io::Result<bool> {
+        let mut flags = [ETHTOOL_GFLAGS, 0];
+        // SAFETY: the answer is a `struct ethtool_value`, whose two words `flags` has.
+        unsafe { sys::ethtool(self.0.as_fd(), device, &mut flags) }?;
+        Ok(flags[1] & ETH_FLAG_RXVLAN != 0)
     }
 
     /// The rate and the modes of a device.

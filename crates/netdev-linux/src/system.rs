@@ -34,9 +34,8 @@ const MACS_LEN: usize = 12;
 pub struct System {
     host: Arc<Shared>,
     link: Arc<Link>,
-    /// Holds the device in promiscuous mode.
-    control: OwnedFd,
-    promisc: Mutex<bool>,
+    /// Holds the device in promiscuous mode while it is there.
+    promisc: Mutex<Option<OwnedFd>>,
     receivers: Receivers,
 }
 
@@ -70,16 +69,18 @@ impl System {
         if info.link_type != ARPHRD_ETHER {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        let control = sys::packet_socket()?;
         let link = host.register(info);
-        Ok(Self { host, link, control, promisc: Mutex::new(false), receivers: Receivers::default() })
+        Ok(Self { host, link, promisc: Mutex::default(), receivers: Receivers::default() })
     }
 
     fn join_promisc(&self, on: bool) -> io::Result<()> {
         let mut promisc = self.promisc.lock();
-        if *promisc != on {
-            sys::packet_promisc(self.control.as_fd(), self.link.ifindex(), on)?;
-            *promisc = on;
+        if !on {
+            *promisc = None;
+        } else if promisc.is_none() {
+            let control = sys::packet_socket()?;
+            sys::packet_join_promisc(control.as_fd(), self.link.ifindex())?;
+            *promisc = Some(control);
         }
         Ok(())
     }
@@ -102,6 +103,11 @@ impl System {
     /// Receive queues of the device now; `None` if its driver does not tell.
     pub fn rx_channels(&self) -> Option<u32> {
         self.host.ethtool.rx_channels(self.link.name()).ok().filter(|n| *n > 0)
+    }
+
+    /// Whether the device takes VLAN tags out of frames that it receives, to tell them beside the frame.
+    pub fn strips_tags(&self) -> bool {
+        self.host.ethtool.strips_tags(self.link.name()).unwrap_or(false)
     }
 
     fn set(&self, change: Change, operation: impl FnOnce() -> String) -> Result<(), NetdevError> {
