@@ -40,6 +40,8 @@ mod receive;
 mod send;
 mod socket;
 mod sys;
+#[cfg(test)]
+mod tests;
 
 pub use config::{Config, Mode};
 pub use device::AfXdp;

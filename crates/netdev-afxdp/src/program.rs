@@ -1,10 +1,12 @@
 //! The XDP program: frames of a queue that has a socket go to it, those of others go on to the kernel.
 //!
-//!     r2 = ctx->rx_queue_index
-//!     r1 = sockets
-//!     r3 = XDP_PASS
-//!     r0 = bpf_redirect_map(r1, r2, r3)    the socket of the queue, or else what r3 says
-//!     return r0
+//! ```text
+//! r2 = ctx->rx_queue_index
+//! r1 = sockets
+//! r3 = XDP_PASS
+//! r0 = bpf_redirect_map(r1, r2, r3)    the socket of the queue, or else what r3 says
+//! return r0
+//! ```
 //!
 //! It is attached by a BPF link, which is a descriptor of ours: when that is closed, by us or by the kernel when the
 //! process ends, the program is off the device.
