@@ -25,6 +25,10 @@ pub fn mark(frame: &[u8]) -> Option<Checksum> {
         Transport::Udp => UDP_AT,
         _ => return None,
     };
+    // Whoever finishes it sums up to the end of the frame.
+    if frame[ip.end..].iter().any(|byte| *byte != 0) {
+        return None;
+    }
     let field = frame.get(ip.l4..ip.end)?.get(offset..)?.first_chunk()?;
     if u16::from_be_bytes(*field) != wire::pseudo(frame, &ip).partial() || checksum::verify(frame) == Verdict::Good {
         return None;
@@ -94,6 +98,12 @@ mod tests {
             let expected = unfinish(&mut left);
             if left != whole && checksum::verify(&left) != Verdict::Good {
                 prop_assert_eq!(mark(&left), Some(expected));
+                let mut packet = Packet::from_slice(&left);
+                look_at(&mut packet);
+                checksum::finish(&mut packet);
+                prop_assert_eq!(checksum::verify(packet.data()), Verdict::Good);
+                left.push(1);
+                prop_assert_eq!(mark(&left), None);
             }
             // A spoilt frame is not repaired, unless it happens to look unfinished.
             let mut spoilt = whole.clone();
