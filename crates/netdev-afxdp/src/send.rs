@@ -182,7 +182,7 @@ impl Sender {
 
     /// Counts the frames that the kernel took since; of these the last was `dropped` by the device. Returns how many
     /// descriptors they had.
-    fn settle(&mut self, dropped: bool) -> u32 {
+    pub(crate) fn settle(&mut self, dropped: bool) -> u32 {
         let moved = self.ring.look();
         let mut left = moved;
         while let Some((n, len)) = self.waiting.front().copied().filter(|(n, _)| *n <= left) {

@@ -4,7 +4,8 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 
-use netdev::pool;
+use base::DropReason;
+use netdev::{SendReport, pool};
 use packet::{Batch, Packet};
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -221,6 +222,54 @@ fn completions_of_frames_that_were_not_lent_are_refused() {
     done.publish();
     sender.send(file.as_fd(), &umem, &mut Batch::new());
     assert_eq!(sender.bad, 3);
+}
+
+#[test]
+fn a_frame_that_the_device_dropped_is_not_counted_as_sent() {
+    let file = file();
+    let ring = Putting::new(file.as_fd(), RingKind::Tx, OFFSETS, SLOTS).expect("ring");
+    let completion = Taking::new(file.as_fd(), RingKind::Completion, OFFSETS, SLOTS).expect("ring");
+    let mut tx = Taking::<Descriptor>::new(file.as_fd(), RingKind::Tx, OFFSETS, SLOTS).expect("ring");
+    let setup = Setup { zero_copy: false, pieces: true, need_wakeup: true };
+    let mut sender = Sender::new(ring, completion, Frames::new(SLOTS, SLOTS), setup);
+    let umem = Umem::new(2 * SLOTS).expect("memory");
+    let mut batch: Batch = [60, 5000, 70].map(|len| Packet::from_slice(&frame(1, len))).into();
+    let report = sender.send(file.as_fd(), &umem, &mut batch);
+    // Nothing is sent, nor dropped, before the kernel took it.
+    assert_eq!((report, sender.is_waiting()), (SendReport::default(), true));
+    // The kernel takes the first two, of one and of three pieces, and says that the device dropped the last of them.
+    tx.look();
+    tx.advance(4);
+    tx.release();
+    sender.settle(true);
+    let report = sender.send(file.as_fd(), &umem, &mut Batch::new());
+    let dropped = vec![(DropReason::OutputQueueFull, 1)];
+    assert_eq!(report, SendReport { sent: 1, sent_bytes: 60, dropped });
+    assert!(sender.is_waiting());
+}
+
+#[test]
+fn frames_too_large_or_too_small_are_refused() {
+    let file = file();
+    for (pieces, len, reason) in [
+        (true, 13, Some(DropReason::Malformed)),
+        (true, 14, None),
+        (true, 8 * FRAME_LEN, None),
+        (true, 17 * FRAME_LEN + 1, Some(DropReason::TooBig)),
+        (false, FRAME_LEN, None),
+        (false, FRAME_LEN + 1, Some(DropReason::TooBig)),
+        // More than the ring holds, though no more than a frame may have.
+        (true, 17 * FRAME_LEN, Some(DropReason::OutputQueueFull)),
+    ] {
+        let ring = Putting::new(file.as_fd(), RingKind::Tx, OFFSETS, SLOTS).expect("ring");
+        let completion = Taking::new(file.as_fd(), RingKind::Completion, OFFSETS, SLOTS).expect("ring");
+        let setup = Setup { zero_copy: true, pieces, need_wakeup: true };
+        let mut sender = Sender::new(ring, completion, Frames::new(SLOTS, SLOTS), setup);
+        let umem = Umem::new(2 * SLOTS).expect("memory");
+        let report = sender.send(file.as_fd(), &umem, &mut vec![Packet::from_slice(&frame(1, len))]);
+        assert_eq!(report.dropped, Vec::from_iter(reason.map(|reason| (reason, 1))), "{len} bytes");
+        assert_eq!(report.sent, u64::from(reason.is_none()));
+    }
 }
 
 #[test]
