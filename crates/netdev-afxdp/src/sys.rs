@@ -54,21 +54,17 @@ unsafe impl Attributes for MapCreate {
 }
 
 #[repr(C)]
-struct MapUpdate<'a> {
+struct MapUpdate {
     map_fd: u32,
     padding: u32,
-    key: &'a u32,
-    #[cfg(target_pointer_width = "32")]
-    key_padding: u32,
-    value: &'a u32,
-    #[cfg(target_pointer_width = "32")]
-    value_padding: u32,
+    key: u64,
+    value: u64,
     flags: u64,
 }
 
-// SAFETY: the layout of the kernel's structure for this command; key and value are borrowed, and the kernel reads as many
-// bytes of them as the map was made for, which [`XskMap`] makes four.
-unsafe impl Attributes for MapUpdate<'_> {
+// SAFETY: the layout of the kernel's structure for this command; `XskMap::set`, which alone makes one, has the addresses
+// from what lives through the call, four bytes each, as the map was made for.
+unsafe impl Attributes for MapUpdate {
     const COMMAND: c_int = BPF_MAP_UPDATE_ELEM;
 }
 
@@ -147,12 +143,8 @@ impl XskMap {
         let attributes = MapUpdate {
             map_fd: self.descriptor() as u32,
             padding: 0,
-            key: &queue,
-            #[cfg(target_pointer_width = "32")]
-            key_padding: 0,
-            value: &value,
-            #[cfg(target_pointer_width = "32")]
-            value_padding: 0,
+            key: &raw const queue as u64,
+            value: &raw const value as u64,
             flags: 0,
         };
         bpf(&attributes).map(drop)
@@ -211,7 +203,7 @@ mod tests {
     fn attributes_are_as_long_as_the_kernel_has_them() {
         // Offsets of the field behind each, of linux/bpf.h.
         assert_eq!(size_of::<MapCreate>(), 44);
-        assert_eq!(size_of::<MapUpdate<'_>>(), 32);
+        assert_eq!(size_of::<MapUpdate>(), 32);
         assert_eq!(size_of::<ProgramLoad>(), 72);
         assert_eq!(size_of::<LinkCreate>(), 16);
     }
