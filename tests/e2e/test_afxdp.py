@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import signal
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -159,6 +160,30 @@ def test_generic_transfers(making):
     one.ping(two.address)
     tcp_transfer(one, two, two.address, 10_000_000)
     udp_transfer(two, one, one.address, 1400)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_losses_are_counted_once(making, mode):
+    """What comes in while the switch does not look is lost when the ring is full, and counted, once."""
+    switch = making.switch(start="kernel")
+    one, two = (making.host(switch, number, offloads=False) for number in (1, 2))
+    connect(switch, one, two, xdp_mode=mode)
+    one.ping(two.address)
+    one.run("ip", "neigh", "replace", two.address, "lladdr", two.mac, "dev", "e0", "nud", "permanent")
+    pid = switch.pid("ovs-vswitchd")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        one.python("transfer.py", "udp-source", two.address, 5100, 6000, 100)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+    def counted():
+        counters = statistics(switch, "p1")
+        lost = counters.get("xsk_queue_0_rx_dropped", 0) + counters.get("xsk_queue_0_rx_ring_full", 0)
+        return lost > 1000 and counters["rx_dropped"] == lost
+
+    until(counted, "the losses counted")
+    one.ping(two.address)
 
 
 def test_with_system_port(making):

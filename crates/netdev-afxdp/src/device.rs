@@ -131,6 +131,12 @@ impl Sockets {
         Err(refused.join("; "))
     }
 
+    /// Whether the device counts what the sockets drop among its own drops, as a veth does in its driver. Others count
+    /// that elsewhere or not at all.
+    fn counts_drops(&self) -> bool {
+        self.local && self.mode != Mode::Generic
+    }
+
     /// The socket for the `nth` way to send.
     fn lane(&self, nth: usize) -> usize {
         nth % self.sockets.len()
@@ -244,7 +250,7 @@ impl Netdev for AfXdp {
         let mut stats = self.system.stats();
         let sockets = self.sockets.lock().upgrade();
         for socket in sockets.iter().flat_map(|sockets| &sockets.sockets) {
-            add_statistics(&mut stats, socket);
+            add_statistics(&mut stats, socket, sockets.iter().any(|sockets| sockets.counts_drops()));
         }
         stats
     }
@@ -254,13 +260,13 @@ impl Netdev for AfXdp {
     }
 }
 
-/// Adds what a socket lost. The first three names are Open vSwitch's.
-fn add_statistics(stats: &mut NetdevStats, socket: &Socket) {
+/// Adds what a socket lost, but for drops that are `counted` already. The first three names are Open vSwitch's.
+fn add_statistics(stats: &mut NetdevStats, socket: &Socket, counted: bool) {
     let Ok(kernel) = socket.statistics() else { return };
     let (rx_bad, tx_bad) = (socket.receiver.lock().bad, socket.sender.lock().bad);
     let ring_full = kernel.rx_ring_full.unwrap_or(0);
     let add = |counter: &mut Option<u64>, n: u64| *counter = Some(counter.unwrap_or(0) + n);
-    add(&mut stats.rx_dropped, kernel.rx_dropped + ring_full);
+    add(&mut stats.rx_dropped, if counted { 0 } else { kernel.rx_dropped + ring_full });
     add(&mut stats.rx_errors, kernel.rx_invalid_descs + rx_bad);
     add(&mut stats.tx_errors, kernel.tx_invalid_descs + tx_bad);
     let columns = [
