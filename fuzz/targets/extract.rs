@@ -24,7 +24,20 @@ fuzz::target!(|bytes: &[u8]| {
     }
     let _ = verify(bytes);
     marks(bytes);
+    unfinished(bytes);
 });
+
+/// A checksum that was taken for one left undone is right once it is done.
+fn unfinished(bytes: &[u8]) {
+    let Some(mark) = netdev_afxdp::unfinished::mark(bytes) else { return };
+    let mut packet = Packet::from_slice(bytes);
+    packet.offload.checksum = mark;
+    finish(&mut packet);
+    assert_eq!(packet.offload.checksum, Checksum::Good);
+    let frame = packet.data();
+    let ip = packet::wire::ip(frame).expect("a packet with a checksum");
+    assert_eq!(packet::wire::pseudo(frame, &ip).bytes(&frame[ip.l4..ip.end]).finish(), 0, "{frame:02x?}");
+}
 
 /// What a driver may say of a frame, taken from the frame's own bytes.
 fn marks(bytes: &[u8]) {

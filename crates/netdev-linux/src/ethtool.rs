@@ -8,9 +8,14 @@ use netdev::{Duplex, Features, PortFeatures};
 use crate::sys;
 
 const ETHTOOL_GDRVINFO: u32 = 0x03;
+const ETHTOOL_GFLAGS: u32 = 0x25;
+const ETH_FLAG_RXVLAN: u32 = 1 << 8;
+const ETHTOOL_GCHANNELS: u32 = 0x3c;
 const ETHTOOL_GLINKSETTINGS: u32 = 0x4c;
 /// Words of `struct ethtool_drvinfo` (196 bytes).
 const DRVINFO_WORDS: usize = 49;
+/// Words of `struct ethtool_channels`: the command, four maxima, four counts.
+const CHANNELS_WORDS: usize = 9;
 /// Words of `struct ethtool_link_settings` without the three masks behind it.
 const SETTINGS_WORDS: usize = 12;
 /// Words of a mask of link modes at most: the count is a signed byte.
@@ -65,6 +70,24 @@ impl Ethtool {
             String::from_utf8_lossy(&field[..end]).into_owned()
         };
         Ok(Driver { name: text(4, 32), version: text(36, 32), firmware: text(68, 32) })
+    }
+
+    /// Receive queues of a device now: channels for receiving only, and those for both ways.
+    pub fn rx_channels(&self, device: &str) -> io::Result<u32> {
+        let mut channels = [0u32; CHANNELS_WORDS];
+        channels[0] = ETHTOOL_GCHANNELS;
+        // SAFETY: the answer is a `struct ethtool_channels`, whose nine words `channels` has.
+        unsafe { sys::ethtool(self.0.as_fd(), device, &mut channels) }?;
+        let [.., rx, _tx, _other, combined] = channels;
+        Ok(rx.saturating_add(combined))
+    }
+
+    /// Whether VLAN tags are taken out of frames that the device receives.
+    pub fn strips_tags(&self, device: &str) -> io::Result<bool> {
+        let mut flags = [ETHTOOL_GFLAGS, 0];
+        // SAFETY: the answer is a `struct ethtool_value`, whose two words `flags` has.
+        unsafe { sys::ethtool(self.0.as_fd(), device, &mut flags) }?;
+        Ok(flags[1] & ETH_FLAG_RXVLAN != 0)
     }
 
     /// The rate and the modes of a device.

@@ -59,6 +59,15 @@ impl Linux {
             .map_err(|source| NetdevError::Open { name: name.to_owned(), source })
     }
 
+    /// Opens an Ethernet device and leaves it as it is: for ports that receive by other means than packet sockets, and
+    /// put it in promiscuous mode once all else worked. (Each change of the mode is a link change that has ports tried
+    /// again.)
+    pub fn open_link(&self, name: &str) -> Result<Arc<System>, NetdevError> {
+        System::open_link(self.shared.clone(), name)
+            .map(Arc::new)
+            .map_err(|source| NetdevError::Open { name: name.to_owned(), source })
+    }
+
     /// Makes a tap device, which lasts until it is dropped.
     pub fn open_internal(&self, name: &str) -> Result<Arc<Internal>, NetdevError> {
         Internal::open(self.shared.clone(), name)

@@ -13,7 +13,7 @@
 //! # Why these system calls
 //!
 //! Frames of a veth come with unfinished checksums and up to 64 KiB long. Packet sockets with `PACKET_VNET_HDR` keep
-//! both marks; AF_XDP does not. Received frames of usual size come through a TPACKET_V2 ring, which shows each frame
+//! both marks; AF_XDP does not (`netdev-afxdp` has ports over that, whose link is a [`System`] of this crate). Received frames of usual size come through a TPACKET_V2 ring, which shows each frame
 //! at once (TPACKET_V3 shows a block when it is full or a timer of at least a millisecond ends, which every round trip
 //! would pay); larger ones are read from the socket straight into their buffer.
 //!

@@ -13,6 +13,8 @@ pub(crate) struct Link {
     name: String,
     ifindex: u32,
     gone: AtomicBool,
+    /// Switched on, as far as is known: for who cannot ask the kernel for each batch.
+    up: AtomicBool,
     link_resets: AtomicU64,
     /// Large frames that the socket had no room for.
     pub(crate) rx_dropped: AtomicU64,
@@ -29,6 +31,7 @@ impl Link {
             name: info.name.clone(),
             ifindex: info.ifindex,
             gone: AtomicBool::new(false),
+            up: AtomicBool::new(info.admin_up()),
             link_resets: AtomicU64::new(0),
             rx_dropped: AtomicU64::new(0),
             rx_errors: AtomicU64::new(0),
@@ -55,6 +58,11 @@ impl Link {
         (!self.is_gone()).then(|| self.last.lock().clone())
     }
 
+    /// Whether the administrator has it switched on, as the kernel last said.
+    pub(crate) fn is_up(&self) -> bool {
+        self.up.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn link_resets(&self) -> u64 {
         self.link_resets.load(Ordering::Relaxed)
     }
@@ -65,6 +73,7 @@ impl Link {
             self.set_gone();
             return;
         }
+        self.up.store(info.admin_up(), Ordering::Relaxed);
         let changed = {
             let mut last = self.last.lock();
             if last.carrier() != info.carrier() {

@@ -71,16 +71,15 @@ pub(crate) fn packet_drops(socket: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(option(socket, libc::SOL_PACKET, libc::PACKET_STATISTICS, zero)?.tp_drops.into())
 }
 
-/// Joins or leaves the promiscuous mode of a device for as long as the socket lives.
-pub(crate) fn packet_promisc(socket: BorrowedFd<'_>, ifindex: u32, on: bool) -> io::Result<()> {
+/// Joins the promiscuous mode of a device for as long as the socket lives.
+pub(crate) fn packet_join_promisc(socket: BorrowedFd<'_>, ifindex: u32) -> io::Result<()> {
     let request = libc::packet_mreq {
         mr_ifindex: ifindex as c_int,
         mr_type: libc::PACKET_MR_PROMISC as u16,
         mr_alen: 0,
         mr_address: [0; 8],
     };
-    let action = if on { libc::PACKET_ADD_MEMBERSHIP } else { libc::PACKET_DROP_MEMBERSHIP };
-    set_option(socket, libc::SOL_PACKET, action, request)
+    set_option(socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, request)
 }
 
 /// Takes the error that waits at a socket, if any.

@@ -34,9 +34,8 @@ const MACS_LEN: usize = 12;
 pub struct System {
     host: Arc<Shared>,
     link: Arc<Link>,
-    /// Holds the device in promiscuous mode.
-    control: OwnedFd,
-    promisc: Mutex<bool>,
+    /// Holds the device in promiscuous mode while it is there.
+    promisc: Mutex<Option<OwnedFd>>,
     receivers: Receivers,
 }
 
@@ -60,14 +59,55 @@ impl Receivers {
 
 impl System {
     pub(crate) fn open(host: Arc<Shared>, name: &str) -> io::Result<Self> {
+        let system = Self::open_link(host, name)?;
+        system.join_promisc(true)?;
+        Ok(system)
+    }
+
+    pub(crate) fn open_link(host: Arc<Shared>, name: &str) -> io::Result<Self> {
         let info = host.netlink.link(Which::Name(name))?;
         if info.link_type != ARPHRD_ETHER {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        let control = sys::packet_socket()?;
-        sys::packet_promisc(control.as_fd(), info.ifindex, true)?;
         let link = host.register(info);
-        Ok(Self { host, link, control, promisc: Mutex::new(true), receivers: Receivers::default() })
+        Ok(Self { host, link, promisc: Mutex::default(), receivers: Receivers::default() })
+    }
+
+    fn join_promisc(&self, on: bool) -> io::Result<()> {
+        let mut promisc = self.promisc.lock();
+        if !on {
+            *promisc = None;
+        } else if promisc.is_none() {
+            let control = sys::packet_socket()?;
+            sys::packet_join_promisc(control.as_fd(), self.link.ifindex())?;
+            *promisc = Some(control);
+        }
+        Ok(())
+    }
+
+    /// The kernel's number of the device.
+    pub fn ifindex(&self) -> u32 {
+        self.link.ifindex()
+    }
+
+    /// Whether the administrator has the device switched on, as the kernel last told. Costs no system call.
+    pub fn is_up(&self) -> bool {
+        self.link.is_up()
+    }
+
+    /// The kind of a virtual device, as `veth`.
+    pub fn virtual_kind(&self) -> Option<String> {
+        self.link.last()?.kind
+    }
+
+    /// Receive queues of the device now; `None` if its driver does not tell.
+    pub fn rx_channels(&self) -> Option<u32> {
+        self.host.ethtool.rx_channels(self.link.name()).ok().filter(|n| *n > 0)
+    }
+
+    /// Whether the device takes VLAN tags out of frames that it receives, to tell them beside the frame.
+    pub fn strips_tags(&self) -> bool {
+        self.host.ethtool.strips_tags(self.link.name()).unwrap_or(false)
     }
 
     fn set(&self, change: Change, operation: impl FnOnce() -> String) -> Result<(), NetdevError> {
@@ -162,15 +202,10 @@ impl Netdev for System {
     }
 
     fn set_promisc(&self, on: bool) -> Result<(), NetdevError> {
-        let mut promisc = self.promisc.lock();
-        if *promisc != on {
-            sys::packet_promisc(self.control.as_fd(), self.link.ifindex(), on).map_err(|source| {
-                let operation = format!("set promiscuous mode {}", if on { "on" } else { "off" });
-                NetdevError::Operation { name: self.name().to_owned(), operation, source }
-            })?;
-            *promisc = on;
-        }
-        Ok(())
+        self.join_promisc(on).map_err(|source| {
+            let operation = format!("set promiscuous mode {}", if on { "on" } else { "off" });
+            NetdevError::Operation { name: self.name().to_owned(), operation, source }
+        })
     }
 
     fn is_present(&self) -> bool {

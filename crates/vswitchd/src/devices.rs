@@ -4,6 +4,7 @@ use base::{Clock, DpPort};
 use datapath::{Config, Datapath};
 use netdev::Netdev;
 use netdev::dummy::Registry;
+use netdev_afxdp::AfXdp;
 use netdev_linux::Linux;
 use ofproto::Switch;
 use parking_lot::Mutex;
@@ -62,7 +63,7 @@ impl Devices {
 
     /// The names of the interface types, for Open_vSwitch:iface_types.
     pub fn iface_types(&self) -> Vec<&'static str> {
-        let mut types = vec!["internal", "null", "patch", "replay", "system"];
+        let mut types = vec!["afxdp", "internal", "null", "patch", "replay", "system"];
         if self.types.dummy {
             types.extend(["dummy", "dummy-internal", "dummy-pmd"]);
         }
@@ -125,6 +126,7 @@ impl Devices {
             }
             ("dummy", _) if self.types.dummy => self.dummies.open(name, "dummy").map_err(text)?,
             ("dummy-pmd", _) if self.types.dummy => self.dummies.open(name, "dummy-pmd").map_err(text)?,
+            ("afxdp", _) => AfXdp::open(&*self.linux()?, name, options).map_err(text)?,
             ("internal", _) => self.linux()?.open_internal(name).map_err(text)?,
             ("null" | "replay", _) => netdev::memory::open(name, kind, options).map_err(text)?,
             ("system", _) => self.linux()?.open_system(name).map_err(text)?,

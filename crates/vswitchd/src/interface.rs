@@ -173,6 +173,12 @@ impl RunningInterface {
         before.is_some_and(|link| (link.admin_up, link.carrier) != (admin_up, carrier))
     }
 
+    /// Whether it could not be opened, and nobody tells when it can be: another process may have the queues of a device, or
+    /// its XDP program, and that these are free again is no change of a link.
+    pub fn is_to_be_retried(&self) -> bool {
+        self.kind == "afxdp" && self.state.is_err()
+    }
+
     /// The type that it was made for.
     pub fn kind(&self) -> &str {
         &self.kind

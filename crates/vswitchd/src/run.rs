@@ -4,6 +4,7 @@ use crate::bridge::RunningBridge;
 use crate::columns;
 use crate::desired::Desired;
 use crate::devices::{Devices, Types};
+use crate::interface::RunningInterface;
 use crate::status;
 use base::Clock;
 use ovsdb_client::{Idl, LockState, Outcome};
@@ -131,6 +132,10 @@ impl Daemon {
                     if self.configured {
                         for (name, bridge) in &mut self.bridges {
                             bridge.control.retry(&bridge.ofproto, &self.desired.bridges[name]);
+                        }
+                        let mut interfaces = self.bridges.values().flat_map(|bridge| bridge.interfaces.values());
+                        if interfaces.any(RunningInterface::is_to_be_retried) {
+                            self.reconfigure().await;
                         }
                         self.write(Report::All).await;
                     }

@@ -1,0 +1,81 @@
+//! The XDP program: frames of a queue that has a socket go to it, those of others go on to the kernel.
+//!
+//! ```text
+//! r2 = ctx->rx_queue_index
+//! r1 = sockets
+//! r3 = XDP_PASS
+//! r0 = bpf_redirect_map(r1, r2, r3)    the socket of the queue, or else what r3 says
+//! return r0
+//! ```
+//!
+//! It is attached by a BPF link, which is a descriptor of ours: when that is closed, by us or by the kernel when the
+//! process ends, the program is off the device.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use crate::asm::{Assembler, Helper, Reg};
+use crate::config::Mode;
+use crate::sys::{self, XskMap};
+
+/// Where `struct xdp_md` (linux/bpf.h) has the queue that the frame came in by.
+const RX_QUEUE_INDEX_AT: i16 = 16;
+const XDP_PASS: i32 = 2;
+/// The program takes frames in several pieces.
+const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
+const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
+const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
+
+/// A loaded program with its map of sockets.
+#[derive(Debug)]
+pub(crate) struct Program {
+    program: OwnedFd,
+    sockets: XskMap,
+}
+
+/// A program on a device, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    _link: OwnedFd,
+    /// The kernel keeps program and map as long as the link; the map would do without us.
+    _program: Program,
+}
+
+/// The instructions, for a map with this descriptor.
+fn instructions(sockets: i32) -> Vec<u8> {
+    Assembler::default()
+        .load_u32(Reg::R2, Reg::R1, RX_QUEUE_INDEX_AT)
+        .map(Reg::R1, sockets)
+        .constant(Reg::R3, XDP_PASS)
+        .call(Helper::RedirectMap)
+        .exit()
+        .finish()
+}
+
+impl Program {
+    /// Loads it for queues below `queues`.
+    pub(crate) fn load(queues: u32) -> io::Result<Self> {
+        let sockets = XskMap::new(queues)?;
+        let instructions = instructions(sockets.descriptor());
+        let program = match sys::load_program(&instructions, BPF_F_XDP_HAS_FRAGS) {
+            // Linux before 5.18 does not know of pieces.
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => sys::load_program(&instructions, 0)?,
+            other => other?,
+        };
+        Ok(Self { program, sockets })
+    }
+
+    /// Has frames of a queue go to a socket.
+    pub(crate) fn set_socket(&self, queue: u32, socket: impl AsFd) -> io::Result<()> {
+        self.sockets.set(queue, socket.as_fd())
+    }
+
+    /// Attaches it. An error gives the program back.
+    pub(crate) fn attach(self, ifindex: u32, mode: Mode) -> Result<Attached, (Self, io::Error)> {
+        let flags = if mode == Mode::Generic { XDP_FLAGS_SKB_MODE } else { XDP_FLAGS_DRV_MODE };
+        match sys::link_xdp(self.program.as_fd(), ifindex, flags) {
+            Ok(link) => Ok(Attached { _link: link, _program: self }),
+            Err(e) => Err((self, e)),
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Both sides of a socket against a kernel that is played: the rings lie in a file in memory, which is mapped once for us
+//! and once, with the roles exchanged, for the kernel.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+
+use base::DropReason;
+use netdev::{SendReport, pool};
+use packet::{Batch, Packet};
+use proptest::prelude::*;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::net::xdp::XdpRingOffset;
+
+use crate::frames::Frames;
+use crate::memory::{Descriptor, FRAME_LEN, Putting, RingKind, Taking, Umem, address_of, frame_of};
+use crate::receive::Receiver;
+use crate::send::{Sender, Setup};
+
+const SLOTS: u32 = 16;
+
+/// Where the words of the played rings are.
+const OFFSETS: XdpRingOffset = XdpRingOffset { producer: 0, consumer: 64, flags: Some(128), desc: 192 };
+
+/// What stands for the socket.
+fn file() -> OwnedFd {
+    let file = memfd_create("rings", MemfdFlags::CLOEXEC).expect("a file in memory");
+    ftruncate(&file, RingKind::Completion as u64 + 4096).expect("a file full of holes");
+    file
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// The kernel receives a frame of so many bytes, in pieces of at most so many.
+    Arrive(usize, usize),
+    /// The kernel gives a descriptor that makes no sense.
+    Nonsense(Descriptor),
+    /// We take so many.
+    Take(usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let nonsense = (any::<u64>(), any::<u32>(), 0u64..40, 0u32..5000, any::<bool>()).prop_map(|(a, l, f, s, wild)| {
+        let (address, len) = if wild { (a, l) } else { (f * 1000, s) };
+        Step::Nonsense(Descriptor { address, len, options: 0 })
+    });
+    let step = prop_oneof![
+        6 => (0usize..6000, 500usize..FRAME_LEN).prop_map(|(len, piece)| Step::Arrive(len, piece)),
+        1 => nonsense,
+        4 => (0usize..10).prop_map(Step::Take),
+    ];
+    prop::collection::vec(step, 1..80)
+}
+
+/// Bytes by which frames are told apart.
+fn frame(number: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (number * 31 + at) as u8).collect()
+}
+
+tally::proptest! {
+    /// What the kernel puts in comes out, whole and in order; nonsense is counted, and costs no memory for good.
+    #[test]
+    fn received_frames_are_those_that_arrived(steps in steps()) {
+        let file = file();
+        let ours = (
+            Taking::new(file.as_fd(), RingKind::Rx, OFFSETS, SLOTS).expect("ring"),
+            Putting::new(file.as_fd(), RingKind::Fill, OFFSETS, SLOTS).expect("ring"),
+        );
+        let mut rx = Putting::new(file.as_fd(), RingKind::Rx, OFFSETS, SLOTS).expect("ring");
+        let mut fill = Taking::<u64>::new(file.as_fd(), RingKind::Fill, OFFSETS, SLOTS).expect("ring");
+        let umem = Umem::new(SLOTS).expect("memory");
+        let mut receiver = Receiver::new(ours.0, ours.1, Frames::new(0, SLOTS));
+        let (mut waiting, mut number, mut nonsense) = (VecDeque::new(), 0, 0);
+        let mut batch = Batch::new();
+        for step in steps.into_iter().chain([Step::Take(usize::MAX)]) {
+            match step {
+                Step::Arrive(len, piece) => {
+                    number += 1;
+                    let bytes = frame(number, len);
+                    let pieces: Vec<_> = bytes.chunks(piece).collect();
+                    fill.look();
+                    rx.look();
+                    let n = pieces.len().max(1) as u32;
+                    // As the kernel does: a frame that does not fit whole is lost.
+                    if fill.peek(n - 1).is_none() || rx.room() < n {
+                        continue;
+                    }
+                    for i in 0..n as usize {
+                        let address = fill.peek(0).expect("looked at");
+                        fill.advance(1);
+                        let piece = pieces.get(i).copied().unwrap_or_default();
+                        // SAFETY: the frame is in the fill ring, so the kernel that is played has it alone.
+                        unsafe { umem.fill(frame_of(address), piece) };
+                        let options = u32::from(i + 1 < n as usize);
+                        rx.put(Descriptor { address, len: piece.len() as u32, options });
+                    }
+                    rx.publish();
+                    fill.release();
+                    waiting.push_back(Some(bytes));
+                }
+                Step::Nonsense(descriptor) => {
+                    // One that names a frame of the kernel with a length that fits would make sense.
+                    let in_frame = (descriptor.address % FRAME_LEN as u64) as usize + descriptor.len as usize;
+                    rx.look();
+                    if (descriptor.address < address_of(SLOTS) && in_frame <= FRAME_LEN) || rx.room() == 0 {
+                        continue;
+                    }
+                    // A frame that is given away so is not the kernel's any more: it takes none then.
+                    if frame_of(descriptor.address) < SLOTS {
+                        continue;
+                    }
+                    rx.put(descriptor);
+                    rx.publish();
+                    waiting.push_back(None);
+                }
+                Step::Take(max) => {
+                    let n = receiver.receive(&umem, &mut batch, max);
+                    prop_assert!(n == batch.len() && n <= max);
+                    for packet in batch.drain(..) {
+                        while waiting.front() == Some(&None) {
+                            waiting.pop_front();
+                            nonsense += 1;
+                        }
+                        let expected = waiting.pop_front().flatten().expect("no more than arrived");
+                        prop_assert_eq!(packet.data(), &expected[..]);
+                        pool::recycle(packet);
+                    }
+                    if n < max {
+                        prop_assert!(waiting.iter().all(Option::is_none));
+                        nonsense += waiting.drain(..).count() as u64;
+                        prop_assert_eq!(receiver.bad, nonsense);
+                    }
+                }
+            }
+        }
+        // All memory is with the kernel again.
+        fill.look();
+        prop_assert!(fill.peek(SLOTS - 1).is_some());
+    }
+
+    /// What is sent is seen by the kernel whole and in order, or is counted as dropped; memory comes back with completions.
+    #[test]
+    fn sent_frames_are_seen_once(
+        steps in prop::collection::vec((prop::collection::vec(0usize..8000, 0..6), 0u32..12, 0usize..20), 1..40),
+    ) {
+        let file = file();
+        let ring = Putting::new(file.as_fd(), RingKind::Tx, OFFSETS, SLOTS).expect("ring");
+        let completion = Taking::new(file.as_fd(), RingKind::Completion, OFFSETS, SLOTS).expect("ring");
+        let mut tx = Taking::<Descriptor>::new(file.as_fd(), RingKind::Tx, OFFSETS, SLOTS).expect("ring");
+        let mut done = Putting::new(file.as_fd(), RingKind::Completion, OFFSETS, SLOTS).expect("ring");
+        let umem = Umem::new(2 * SLOTS).expect("memory");
+        let setup = Setup { zero_copy: false, pieces: true, need_wakeup: true };
+        let mut sender = Sender::new(ring, completion, Frames::new(SLOTS, SLOTS), setup);
+        // The kernel takes frames when it is played to, not in the system call, which fails for want of a socket.
+        let (mut number, mut given, mut dropped, mut reported) = (0, VecDeque::<Vec<u8>>::new(), 0, 0);
+        let (mut taken, mut to_complete) = (0, VecDeque::new());
+        for (lens, takes, completes) in steps {
+            let mut batch: Batch = lens.iter().enumerate().map(|(i, len)| Packet::from_slice(&frame(number + i, *len))).collect();
+            number += lens.len();
+            given.extend(batch.iter().map(|p| p.data().to_vec()));
+            let report = sender.send(file.as_fd(), &umem, &mut batch);
+            prop_assert!(batch.is_empty());
+            dropped += report.n_dropped();
+            reported += report.sent;
+            tx.look();
+            for _ in 0..takes {
+                let (mut pieces, mut seen) = (0, Vec::new());
+                while let Some(descriptor) = tx.peek(pieces) {
+                    pieces += 1;
+                    // SAFETY: the descriptor is in the transmit ring, so nobody writes to the frame.
+                    seen.extend_from_slice(unsafe { umem.bytes(descriptor.address, descriptor.len) }.expect("in a frame"));
+                    to_complete.push_back(descriptor.address);
+                    if !descriptor.is_continued() {
+                        break;
+                    }
+                }
+                if pieces == 0 {
+                    break;
+                }
+                tx.advance(pieces);
+                taken += 1;
+                // In order; those in between were dropped.
+                let at = given.iter().position(|bytes| *bytes == seen);
+                prop_assert!(at.is_some(), "{} bytes that were not given", seen.len());
+                given.drain(..=at.unwrap_or(0));
+            }
+            tx.release();
+            done.look();
+            for address in to_complete.drain(..completes.min(to_complete.len())) {
+                prop_assert!(done.put(address));
+            }
+            done.publish();
+        }
+        // The rest: everything that was given is sent, dropped, or still in the ring.
+        let report = sender.send(file.as_fd(), &umem, &mut Batch::new());
+        reported += report.sent;
+        dropped += report.n_dropped();
+        prop_assert_eq!(reported, taken);
+        let mut left = 0;
+        tx.look();
+        let mut ahead = 0;
+        while let Some(descriptor) = tx.peek(ahead) {
+            ahead += 1;
+            left += u64::from(!descriptor.is_continued());
+        }
+        prop_assert_eq!(reported + dropped + left, number as u64);
+        prop_assert_eq!(sender.bad, 0);
+    }
+}
+
+#[test]
+fn completions_of_frames_that_were_not_lent_are_refused() {
+    let file = file();
+    let ring = Putting::new(file.as_fd(), RingKind::Tx, OFFSETS, SLOTS).expect("ring");
+    let completion = Taking::new(file.as_fd(), RingKind::Completion, OFFSETS, SLOTS).expect("ring");
+    let mut done = Putting::new(file.as_fd(), RingKind::Completion, OFFSETS, SLOTS).expect("ring");
+    let setup = Setup { zero_copy: false, pieces: true, need_wakeup: true };
+    let mut sender = Sender::new(ring, completion, Frames::new(SLOTS, SLOTS), setup);
+    let umem = Umem::new(2 * SLOTS).expect("memory");
+    for address in [0, address_of(SLOTS), u64::MAX] {
+        done.put(address);
+    }
+    done.publish();
+    sender.send(file.as_fd(), &umem, &mut Batch::new());
+    assert_eq!(sender.bad, 3);
+}
+
+#[test]
+fn a_frame_that_the_device_dropped_is_not_counted_as_sent() {
+    let file = file();
+    let ring = Putting::new(file.as_fd(), RingKind::Tx, OFFSETS, SLOTS).expect("ring");
+    let completion = Taking::new(file.as_fd(), RingKind::Completion, OFFSETS, SLOTS).expect("ring");
+    let mut tx = Taking::<Descriptor>::new(file.as_fd(), RingKind::Tx, OFFSETS, SLOTS).expect("ring");
+    let setup = Setup { zero_copy: false, pieces: true, need_wakeup: true };
+    let mut sender = Sender::new(ring, completion, Frames::new(SLOTS, SLOTS), setup);
+    let umem = Umem::new(2 * SLOTS).expect("memory");
+    let mut batch: Batch = [60, 5000, 70].map(|len| Packet::from_slice(&frame(1, len))).into();
+    let report = sender.send(file.as_fd(), &umem, &mut batch);
+    // Nothing is sent, nor dropped, before the kernel took it.
+    assert_eq!((report, sender.is_waiting()), (SendReport::default(), true));
+    // The kernel takes the first two, of one and of three pieces, and says that the device dropped the last of them.
+    tx.look();
+    tx.advance(4);
+    tx.release();
+    sender.settle(true);
+    let report = sender.send(file.as_fd(), &umem, &mut Batch::new());
+    let dropped = vec![(DropReason::OutputQueueFull, 1)];
+    assert_eq!(report, SendReport { sent: 1, sent_bytes: 60, dropped });
+    assert!(sender.is_waiting());
+}
+
+#[test]
+fn frames_too_large_or_too_small_are_refused() {
+    let file = file();
+    for (pieces, len, reason) in [
+        (true, 13, Some(DropReason::Malformed)),
+        (true, 14, None),
+        (true, 8 * FRAME_LEN, None),
+        (true, 17 * FRAME_LEN + 1, Some(DropReason::TooBig)),
+        (false, FRAME_LEN, None),
+        (false, FRAME_LEN + 1, Some(DropReason::TooBig)),
+        // More than the ring holds, though no more than a frame may have.
+        (true, 17 * FRAME_LEN, Some(DropReason::OutputQueueFull)),
+    ] {
+        let ring = Putting::new(file.as_fd(), RingKind::Tx, OFFSETS, SLOTS).expect("ring");
+        let completion = Taking::new(file.as_fd(), RingKind::Completion, OFFSETS, SLOTS).expect("ring");
+        let setup = Setup { zero_copy: true, pieces, need_wakeup: true };
+        let mut sender = Sender::new(ring, completion, Frames::new(SLOTS, SLOTS), setup);
+        let umem = Umem::new(2 * SLOTS).expect("memory");
+        let report = sender.send(file.as_fd(), &umem, &mut vec![Packet::from_slice(&frame(1, len))]);
+        assert_eq!(report.dropped, Vec::from_iter(reason.map(|reason| (reason, 1))), "{len} bytes");
+        assert_eq!(report.sent, u64::from(reason.is_none()));
+    }
+}
+
+#[test]
+fn rings_at_impossible_offsets_are_refused() {
+    let file = file();
+    for offsets in [
+        XdpRingOffset { producer: 190, ..OFFSETS },
+        XdpRingOffset { consumer: 192, ..OFFSETS },
+        XdpRingOffset { flags: Some(u64::MAX - 3), ..OFFSETS },
+        XdpRingOffset { desc: 188, ..OFFSETS },
+        XdpRingOffset { desc: u64::MAX - 7, ..OFFSETS },
+    ] {
+        assert!(Taking::<u64>::new(file.as_fd(), RingKind::Rx, offsets, SLOTS).is_err(), "{offsets:?}");
+    }
+}
