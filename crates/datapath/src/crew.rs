@@ -132,6 +132,21 @@ struct PacketThread {
     busy: History,
 }
 
+impl PacketThread {
+    fn info(&self) -> ThreadInfo {
+        let us = self.control.sleep_us_max.load(Ordering::Relaxed);
+        ThreadInfo {
+            id: self.id,
+            core_id: self.place.core_id(),
+            numa_id: self.place.numa().unwrap_or(0),
+            is_pinned: self.place.core().is_some(),
+            is_isolated: self.is_isolated,
+            sleep_us_max: (us != u64::MAX).then_some(us),
+            age: self.began.elapsed(),
+        }
+    }
+}
+
 /// Where a thread runs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Place {
@@ -510,23 +525,10 @@ impl Crew {
         several && assign::improvement_percent(&now, &then) >= balance.improvement_percent
     }
 
-    fn info(&self, thread: &PacketThread) -> ThreadInfo {
-        let us = thread.control.sleep_us_max.load(Ordering::Relaxed);
-        ThreadInfo {
-            id: thread.id,
-            core_id: thread.place.core_id(),
-            numa_id: thread.place.numa().unwrap_or(0),
-            is_pinned: thread.place.core().is_some(),
-            is_isolated: thread.is_isolated,
-            sleep_us_max: (us != u64::MAX).then_some(us),
-            age: thread.began.elapsed(),
-        }
-    }
-
     /// All threads with what they have done.
     pub(crate) fn infos(&self, shared: &Shared) -> Vec<(ThreadInfo, ThreadStats)> {
         let one =
-            |thread: &PacketThread| (self.info(thread), shared.lanes[thread.lane].thread_stats().since(&thread.before));
+            |thread: &PacketThread| (thread.info(), shared.lanes[thread.lane].thread_stats().since(&thread.before));
         self.threads.iter().map(one).collect()
     }
 
@@ -543,7 +545,7 @@ impl Crew {
                 busy_ns: queue.receiver.history.lock().over(intervals),
             });
             Usage {
-                thread: self.info(thread),
+                thread: thread.info(),
                 elapsed_ns: thread.elapsed.over(intervals),
                 busy_ns: thread.busy.over(intervals),
                 queues: queues.collect(),
