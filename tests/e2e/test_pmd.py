@@ -245,6 +245,14 @@ def test_sleep_is_shown(switch):
     (shown,) = as_json(switch, "dpif-netdev/pmd-sleep-show")
     assert (shown["default_max_sleep_us"], shown["threads"][0]["max_sleep_us"]) == (50, 7)
     assert shown["threads"][0] | {"pinned": True, "core_id": CORES[0]} == shown["threads"][0]
+    # A thread on a core does not sleep unless it is told to.
+    configure(switch, "pmd-sleep-max=0")
+    perf = lambda: as_json(switch, "dpif-netdev/pmd-perf-show", "-nh")[0]
+    before = perf()
+    until(lambda: perf()["iterations"] > before["iterations"] + 10_000, perf)
+    assert perf()["sleeps"] <= before["sleeps"] + 1
+    configure(switch, "pmd-sleep-max=10000")
+    until(lambda: perf()["sleeps"] > before["sleeps"] + 1, perf)
 
 
 def test_there_are_no_subtables_to_choose_among(switch):

@@ -18,10 +18,13 @@ use packet::Packet;
 const FLOWS: u8 = 16;
 const STREAMS: u8 = 16;
 
+/// The port out of which packets go, by the one that they came in at.
+type To = fn(DpPort) -> DpPort;
+
 /// Sends what comes in at each port to another one.
 #[derive(Debug)]
 struct Wires {
-    to: fn(DpPort) -> DpPort,
+    to: To,
     next_id: AtomicU64,
 }
 
@@ -71,13 +74,7 @@ fn on_processors_ns() -> u64 {
 
 /// Nanoseconds a packet of `threads` threads, at best and in the middle: from `ports` ports of `queues` queues each to
 /// where `to` says.
-fn run(
-    threads: usize,
-    (ports, queues): (u32, usize),
-    to: fn(DpPort) -> DpPort,
-    time: Duration,
-    pcap: &str,
-) -> (f64, f64) {
+fn run(threads: usize, (ports, queues): (u32, usize), to: To, time: Duration, pcap: &str) -> (f64, f64) {
     let dp = Datapath::new(Config::default(), Clock::real()).expect("starts");
     dp.set_handler(Arc::new(Wires { to, next_id: AtomicU64::new(1) }));
     for core in 0..ports {
@@ -116,7 +113,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     frames().iter().try_for_each(|frame| writer.write(frame.data()))?;
     drop(writer);
     let path = pcap.to_str().ok_or("the temporary folder's name")?;
-    let (own, one): (fn(DpPort) -> DpPort, fn(DpPort) -> DpPort) = (|from| DpPort(from.0 + 9), |_| DpPort(10));
+    let own: To = |from| DpPort(from.0 + 9);
+    let one: To = |_| DpPort(10);
     let ways = [
         ("one thread", 1, (1, 1), own),
         ("two threads, a port in and out each", 2, (2, 1), own),

@@ -139,9 +139,12 @@ impl Datapath {
         let table = self.shared.ports.load_full();
         let wanted = requested.filter(|n| n.0 < PORTS_MAX && table.port(*n).is_none());
         let number = wanted.or_else(|| table.free_number()).ok_or(DpifError::TooManyPorts)?;
-        let port = Port::open(PortId { number, since: table.version + 1 }, device, crew.lanes())?;
+        let mut port = Port::open(PortId { number, since: table.version + 1 }, device, crew.lanes())?;
+        let is_dealt = crew.is_simple_for(&mut port);
         crew.publish(&self.shared, table.with(Arc::new(port)));
-        self.arrange(&mut crew);
+        if !is_dealt {
+            self.arrange(&mut crew);
+        }
         Ok(number)
     }
 
@@ -163,11 +166,12 @@ impl Datapath {
     pub fn port_set_queues(&self, number: DpPort, affinity: &BTreeMap<usize, usize>) -> Result<(), DpifError> {
         let mut crew = self.crew.lock();
         let table = self.shared.ports.load_full();
-        let mut port = Port::clone(table.port(number).ok_or(DpifError::NoPort(number))?);
-        let others = port.open_queues()?;
-        if !others && *port.affinity == *affinity {
+        let old = table.port(number).ok_or(DpifError::NoPort(number))?;
+        if old.rx.len() == old.device.n_rxq() && *old.affinity == *affinity {
             return Ok(());
         }
+        let mut port = Port::clone(old);
+        port.open_queues()?;
         port.affinity = Arc::new(affinity.clone());
         crew.publish(&self.shared, table.with(Arc::new(port)));
         self.arrange(&mut crew);

@@ -184,14 +184,13 @@ impl Port {
     }
 
     /// Opens receive queues that the device has and the port has not, and gives up those that the device has no more.
-    /// Whether any were.
-    pub(crate) fn open_queues(&mut self) -> Result<bool, DpifError> {
-        let (before, n) = (self.rx.len(), self.device.n_rxq());
+    pub(crate) fn open_queues(&mut self) -> Result<(), DpifError> {
+        let n = self.device.n_rxq();
         self.rx.truncate(n);
         for queue in self.rx.len()..n {
             self.rx.push(RxQueue::open(&*self.device, queue)?);
         }
-        Ok(before != n)
+        Ok(())
     }
 
     /// Opens a way to send for a lane that is nobody's yet.

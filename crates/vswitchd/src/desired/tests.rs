@@ -391,7 +391,7 @@ fn packet_threads() {
     let core = crate::cores::Cores::of_machine();
     let (online, offline) = ((0..64).find_map(|n| core.core(n)).unwrap(), (0..512).find(|n| core.core(*n).is_none()));
     let offline = offline.unwrap();
-    let mut mask = vec![0u8; 128];
+    let mut mask = [0u8; 128];
     for core in [online.core, offline] {
         mask[127 - core / 4] |= 1 << (core % 4);
     }
