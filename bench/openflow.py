@@ -291,7 +291,9 @@ class Ports:
             self.switch = common.Switch(SWITCHES[which])
             made.callback(self.switch.stop)
             core = f"other_config:pmd-cpu-mask={1 << SWITCH_CORE:#x}"
-            self.switch("ovs-vsctl", "--no-wait", "set", "Open_vSwitch", ".", core)
+            # The rest of the daemon needs a core, too.
+            sleep = "other_config:pmd-sleep-max=10000"
+            self.switch("ovs-vsctl", "--no-wait", "set", "Open_vSwitch", ".", core, sleep)
             self.switch.start()
             words = ["add-br", "br0", "--", "set", "Bridge", "br0", "datapath_type=netdev", "fail-mode=secure"]
             for number, device in enumerate(devices, 1):

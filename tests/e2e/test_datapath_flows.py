@@ -124,9 +124,9 @@ def test_threads_and_searches_can_be_seen(dummies, switch):
     assert "no history" in refused(switch, "dpif-netdev/pmd-perf-show", "-it", "5")
     assert "no history" in refused(switch, "dpif-netdev/pmd-perf-log-set", "on")
     queues = switch.appctl("dpif-netdev/pmd-rxq-show")
-    assert re.search(r"^  port: p1 {16}queue-id:  0 \(enabled\)   pmd usage: NOT AVAIL$", queues, re.M)
+    assert re.search(r"^  port: p1 {16}queue-id:  0 \(enabled\)   pmd usage: (NOT AVAIL|[ \d]\d %)$", queues, re.M)
     (thread,) = json.loads(switch.ours.appctl("--format=json", "dpif-netdev/pmd-rxq-show"))
-    assert {"port": "p1", "queue_id": 0, "enabled": True} in thread["queues"]
+    assert ("p1", 0, True) in [(q["port"], q["queue_id"], q["enabled"]) for q in thread["queues"]]
     switch.appctl("dpif-netdev/pmd-stats-clear")
     assert "  packets received: 0\n" in switch.appctl("dpif-netdev/pmd-stats-show")
     shown = json.loads(switch.ours.appctl("--format=json", "classifier/show", "br0"))

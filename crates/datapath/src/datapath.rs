@@ -1,6 +1,6 @@
 //! The datapath as its owner sees it: ports, control through [`Dpif`], threads, counters.
 
-use std::os::fd::OwnedFd;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -13,23 +13,24 @@ use dpif::{
 use netdev::Netdev;
 use packet::{Batch, Packet};
 use parking_lot::Mutex;
-use rustix::event::{EventfdFlags, eventfd};
 
+use crate::crew::{Crew, ThreadConfig, ThreadInfo, Usage};
 use crate::exact::Exact;
 use crate::execute::recirculate::Misses;
 use crate::execute::{self, Executor};
 use crate::megaflow::IndexKind;
 use crate::output::Outputs;
-use crate::poll;
-use crate::port::{PORTS_MAX, Port, PortId, PortInfo, PortStats, PortTable};
-use crate::shared::{LaneCounters, Shared};
+use crate::port::{PORTS_MAX, Port, PortId, PortInfo, PortStats};
+use crate::shared::Shared;
+use crate::stats::ThreadStats;
 use crate::thread::{Ask, Worker};
 use crate::upcall::{Server, UpcallStats};
 
 /// How a datapath is to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Packet threads. With 0 nothing moves but by [`Datapath::run_once`].
+    /// Packet threads at least, while they are pinned to no cores. With 0 there are none ever, and nothing moves but by
+    /// [`Datapath::run_once`].
     pub threads: usize,
     /// Flows at most; further misses are forwarded but not remembered.
     pub flow_limit: u64,
@@ -48,93 +49,13 @@ impl Default for Config {
     }
 }
 
-/// What a packet thread has done so far.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct ThreadStats {
-    /// Packets received.
-    pub packets: u64,
-    /// Batches that they came in.
-    pub batches: u64,
-    /// Batches of one packet, of two, and so on.
-    pub batch_sizes: Vec<u64>,
-    /// Packets that the microflow cache had the flow for.
-    pub exact_hits: u64,
-    /// Packets that the megaflow index had the flow for.
-    pub megaflow_hits: u64,
-    /// Look-ups in parts of the index: nodes of the tree or tables of tuple space search.
-    pub probes: u64,
-    /// Times that a packet came back to be looked up once more.
-    pub recirculations: u64,
-    /// Packets that no flow covered.
-    pub misses: u64,
-    /// Of these, packets that were dropped, as the queue of their port was full.
-    pub lost: u64,
-    /// Packets that were decided about afresh.
-    pub checks: u64,
-    /// Of these, packets whose flow was wrong.
-    pub checks_failed: u64,
-    /// Rounds over the thread's queues.
-    pub rounds: u64,
-    /// Times that the thread went to sleep.
-    pub sleeps: u64,
-    /// Nanoseconds in rounds that moved packets.
-    pub busy_ns: u64,
-    /// Nanoseconds in rounds that moved none, and asleep.
-    pub idle_ns: u64,
-    /// Of these, nanoseconds asleep.
-    pub sleep_ns: u64,
-    /// Rounds that moved packets, by how many: at place 1 those with one, at 2 with two or three, and so on: at place n
-    /// those below 2^n. The last place counts all beyond.
-    pub rounds_by_packets: Vec<u64>,
-    /// The same, by nanoseconds.
-    pub rounds_by_ns: Vec<u64>,
-    /// The same, by nanoseconds a packet.
-    pub rounds_by_packet_ns: Vec<u64>,
-    /// Panics in processing; each lost the packets of a batch.
-    pub panics: u64,
-}
-
-impl ThreadStats {
-    /// What was done since it had done `before`.
-    #[must_use]
-    pub fn since(&self, before: &Self) -> Self {
-        let each = |now: &[u64], before: &[u64]| {
-            let before = before.iter().copied().chain(std::iter::repeat(0));
-            now.iter().zip(before).map(|(now, before)| now - before).collect()
-        };
-        Self {
-            packets: self.packets - before.packets,
-            batches: self.batches - before.batches,
-            batch_sizes: each(&self.batch_sizes, &before.batch_sizes),
-            exact_hits: self.exact_hits - before.exact_hits,
-            megaflow_hits: self.megaflow_hits.saturating_sub(before.megaflow_hits),
-            probes: self.probes - before.probes,
-            recirculations: self.recirculations - before.recirculations,
-            misses: self.misses - before.misses,
-            lost: self.lost - before.lost,
-            checks: self.checks - before.checks,
-            checks_failed: self.checks_failed - before.checks_failed,
-            rounds: self.rounds - before.rounds,
-            sleeps: self.sleeps - before.sleeps,
-            busy_ns: self.busy_ns - before.busy_ns,
-            idle_ns: self.idle_ns - before.idle_ns,
-            sleep_ns: self.sleep_ns - before.sleep_ns,
-            rounds_by_packets: each(&self.rounds_by_packets, &before.rounds_by_packets),
-            rounds_by_ns: each(&self.rounds_by_ns, &before.rounds_by_ns),
-            rounds_by_packet_ns: each(&self.rounds_by_packet_ns, &before.rounds_by_packet_ns),
-            panics: self.panics - before.panics,
-        }
-    }
-}
-
 /// A datapath; see the crate's text.
 #[derive(Debug)]
 pub struct Datapath {
     shared: Arc<Shared>,
     began: std::time::Instant,
-    /// Held while ports are added and removed.
-    ports_changing: Mutex<()>,
-    threads: Mutex<Vec<PacketThread>>,
+    /// The packet threads. Held while ports are added and removed, too.
+    crew: Mutex<Crew>,
     /// The one worker of a datapath without threads.
     stepped: Option<Mutex<(Worker, Server)>>,
     handlers: Mutex<Vec<JoinHandle<()>>>,
@@ -142,31 +63,22 @@ pub struct Datapath {
     outputs: Mutex<Vec<Outputs>>,
 }
 
-#[derive(Debug)]
-struct PacketThread {
-    wake: Arc<OwnedFd>,
-    handle: JoinHandle<()>,
-}
-
 impl Datapath {
     /// A datapath without ports. Fails if a thread cannot be started.
     pub fn new(config: Config, clock: Clock) -> Result<Self, DpifError> {
         let shared = Arc::new(Shared::new(config.clone(), clock));
-        let stepped =
-            (config.threads == 0).then(|| Mutex::new((Worker::new(shared.clone(), 0), Server::new(shared.clone(), 0))));
+        let mut crew = Crew::default();
+        crew.begin(&shared, config.threads)?;
+        let stepped = (config.threads == 0)
+            .then(|| Mutex::new((Worker::new(shared.clone(), Crew::STEPPED_LANE), Server::new(shared.clone(), 0))));
         let datapath = Self {
             shared,
             began: std::time::Instant::now(),
-            ports_changing: Mutex::new(()),
-            threads: Mutex::default(),
+            crew: Mutex::new(crew),
             stepped,
             handlers: Mutex::default(),
             outputs: Mutex::default(),
         };
-        for index in 0..config.threads {
-            let thread = datapath.start(index).map_err(|e| DpifError::Device(format!("packet thread: {e}")))?;
-            datapath.threads.lock().push(thread);
-        }
         datapath.set_handlers(config.handlers)?;
         Ok(datapath)
     }
@@ -209,15 +121,6 @@ impl Datapath {
         self.shared.upcalls.stats()
     }
 
-    fn start(&self, index: usize) -> std::io::Result<PacketThread> {
-        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let worker = Worker::new(self.shared.clone(), index);
-        let waker = wake.clone();
-        let run = move || poll::run(worker, &waker);
-        let handle = std::thread::Builder::new().name(format!("packet{index}")).spawn(run)?;
-        Ok(PacketThread { wake, handle })
-    }
-
     /// Says who answers misses from now on.
     pub fn set_handler(&self, handler: Arc<dyn UpcallHandler>) {
         self.shared.set_handler(Some(handler));
@@ -229,62 +132,107 @@ impl Datapath {
     }
 
     /// Adds a port for `device`: under the number `requested` if it is free, else under the lowest free one from 1.
+    /// Queues are dealt to packet threads anew, more of which begin if the device has more queues than there are threads.
+    /// Not to be called from an [`UpcallHandler`], as this may wait for packet threads.
     pub fn port_add(&self, device: Arc<dyn Netdev>, requested: Option<DpPort>) -> Result<DpPort, DpifError> {
-        let _changing = self.ports_changing.lock();
+        let mut crew = self.crew.lock();
         let table = self.shared.ports.load_full();
         let wanted = requested.filter(|n| n.0 < PORTS_MAX && table.port(*n).is_none());
         let number = wanted.or_else(|| table.free_number()).ok_or(DpifError::TooManyPorts)?;
-        let mut load = self.queues_by_thread(&table);
-        let least_loaded = || {
-            let thread = (0..load.len()).min_by_key(|t| load[*t]).unwrap_or(0);
-            load[thread] += 1;
-            thread
-        };
-        let port =
-            Port::open(PortId { number, since: table.version + 1 }, device, self.shared.lanes.len(), least_loaded)?;
-        self.publish(table.with(Arc::new(port)));
+        let mut port = Port::open(PortId { number, since: table.version + 1 }, device, crew.lanes())?;
+        let is_dealt = crew.is_simple_for(&mut port);
+        crew.publish(&self.shared, table.with(Arc::new(port)));
+        if !is_dealt {
+            self.arrange(&mut crew);
+        }
         Ok(number)
     }
 
     /// Removes a port. Packet threads let go of its device at their next round; [`Datapath::synchronize`] waits for
     /// that.
     pub fn port_del(&self, number: DpPort) -> Result<(), DpifError> {
-        let _changing = self.ports_changing.lock();
+        let mut crew = self.crew.lock();
         let table = self.shared.ports.load_full();
         let id = table.port(number).ok_or(DpifError::NoPort(number))?.id;
-        self.publish(table.without(number));
+        crew.publish(&self.shared, table.without(number));
+        crew.is_stale = true;
         let dropped = self.shared.upcalls.forget(id);
         self.shared.count_drop(None, DropReason::NoPort, dropped as u64);
         Ok(())
     }
 
-    /// Waits until all packet threads use the ports as they are now. Not to be called from an [`UpcallHandler`], nor
-    /// while holding a lock that one takes.
+    /// Has a port's queues asked on cores, by queue, and takes over how many queues its device has now. Not to be called
+    /// from an [`UpcallHandler`].
+    pub fn port_set_queues(&self, number: DpPort, affinity: &BTreeMap<usize, usize>) -> Result<(), DpifError> {
+        let mut crew = self.crew.lock();
+        let table = self.shared.ports.load_full();
+        let old = table.port(number).ok_or(DpifError::NoPort(number))?;
+        if old.rx.len() == old.device.n_rxq() && *old.affinity == *affinity {
+            return Ok(());
+        }
+        let mut port = Port::clone(old);
+        port.open_queues()?;
+        port.affinity = Arc::new(affinity.clone());
+        crew.publish(&self.shared, table.with(Arc::new(port)));
+        self.arrange(&mut crew);
+        Ok(())
+    }
+
+    /// Waits until all packet threads use the ports as they are now, and deals queues to threads anew if ports went. Not
+    /// to be called from an [`UpcallHandler`], nor while holding a lock that one takes.
     pub fn synchronize(&self) {
         match &self.stepped {
             Some(stepped) => stepped.lock().0.sync(),
-            None => self.shared.wait_seen(self.shared.ports.load().version),
+            None => {
+                let version = self.shared.ports.load().version;
+                self.shared.wait_seen(version);
+            }
+        }
+        let mut crew = self.crew.lock();
+        if crew.is_stale {
+            self.arrange(&mut crew);
         }
     }
 
-    fn queues_by_thread(&self, table: &PortTable) -> Vec<usize> {
-        let mut load = vec![0; self.shared.config.threads.max(1)];
-        for queue in table.iter().flat_map(|p| &p.rx) {
-            load[queue.thread] += 1;
+    fn arrange(&self, crew: &mut Crew) {
+        if let Err(error) = crew.arrange(&self.shared) {
+            // Those that are there do the work.
+            tracing::warn!(target: "dpif_netdev", "{error}");
         }
-        load
     }
 
-    fn publish(&self, table: PortTable) {
-        self.shared.publish(table);
-        self.wake();
+    /// Says how packet threads are to be from now on. Packets that are under way or wait in devices are not lost by it.
+    /// An error if a thread cannot be started; the others do its work then. Not to be called from an [`UpcallHandler`].
+    pub fn set_threads(&self, config: &ThreadConfig) -> Result<(), DpifError> {
+        self.crew.lock().configure(&self.shared, config)
     }
 
-    fn wake(&self) {
-        for thread in &*self.threads.lock() {
-            // Fails only if the counter is full, and then the thread is awake.
-            let _ = rustix::io::write(&thread.wake, &1u64.to_ne_bytes());
-        }
+    /// How packet threads are to be.
+    pub fn thread_config(&self) -> ThreadConfig {
+        self.crew.lock().config().clone()
+    }
+
+    /// Assigns queues to packet threads anew, by what they cost in the last minute. Not to be called from an
+    /// [`UpcallHandler`].
+    pub fn rebalance(&self) {
+        self.crew.lock().rebalance(&self.shared);
+    }
+
+    /// Ends an interval of the history that [`Datapath::usage`] tells of: to be called every
+    /// [`crate::INTERVAL_SECS`]. If that is configured and pays, queues are assigned anew now and then; returns whether
+    /// they were. Not to be called from an [`UpcallHandler`].
+    pub fn tick(&self) -> bool {
+        self.crew.lock().tick(&self.shared)
+    }
+
+    /// The packet threads, by core, and what each has done.
+    pub fn threads(&self) -> Vec<(ThreadInfo, ThreadStats)> {
+        self.crew.lock().infos(&self.shared)
+    }
+
+    /// What packet threads and their queues did in the last `intervals` that are over.
+    pub fn usage(&self, intervals: usize) -> Vec<Usage> {
+        self.crew.lock().usage(&self.shared, intervals)
     }
 
     /// All ports, by number.
@@ -309,7 +257,7 @@ impl Datapath {
 
     /// What each packet thread has done.
     pub fn thread_stats(&self) -> Vec<ThreadStats> {
-        self.shared.lanes[..self.shared.caller_lane()].iter().map(LaneCounters::thread_stats).collect()
+        self.threads().into_iter().map(|(_, stats)| stats).collect()
     }
 
     /// Takes one packet in so many into the microflow cache, from now on; 0 turns the cache off.
@@ -326,12 +274,6 @@ impl Datapath {
     /// ([`UpcallHandler::check`]); 0 for none.
     pub fn set_self_check(&self, every: u64) {
         self.shared.check_every.store(every, Ordering::Relaxed);
-    }
-
-    /// Pins packet threads to these processors, one each, in turn; none lets them go.
-    pub fn set_cpus(&self, cpus: &[usize]) {
-        self.shared.cpus.store(Arc::new(cpus.to_vec()));
-        self.wake();
     }
 
     /// Without threads: one round over all ports, on the caller's thread. Returns how many packets came in. (With
@@ -353,12 +295,11 @@ impl Datapath {
     /// Ends the packet threads, lets go of the handler and closes all ports. Nothing moves afterwards.
     pub fn shutdown(&self) {
         self.shared.stopping.store(true, Ordering::Release);
-        self.wake();
-        let threads = std::mem::take(&mut *self.threads.lock());
+        let threads = self.crew.lock().dismiss();
         for thread in threads {
             // A handler that holds the last reference drops us on a packet thread, which cannot wait for itself.
-            if thread.handle.thread().id() != std::thread::current().id() {
-                let _ = thread.handle.join();
+            if thread.thread().id() != std::thread::current().id() {
+                let _ = thread.join();
             }
         }
         self.shared.upcalls.set_handlers(0);
@@ -369,9 +310,10 @@ impl Datapath {
         }
         self.shared.upcalls.clear();
         self.shared.set_handler(None);
-        let _changing = self.ports_changing.lock();
+        let crew = self.crew.lock();
         let none = self.shared.ports.load().emptied();
-        self.shared.publish(none);
+        crew.publish(&self.shared, none);
+        drop(crew);
         if let Some(stepped) = &self.stepped
             && let Some(mut stepped) = stepped.try_lock()
         {
@@ -473,7 +415,7 @@ impl Dpif for Datapath {
     fn stats(&self) -> DpStats {
         let (flows, masks) = self.shared.flows.counts();
         let mut stats = DpStats { flows, masks, ..DpStats::default() };
-        for lane in &self.shared.lanes {
+        for lane in self.shared.lanes.iter() {
             stats.hit += lane.hit.load(Ordering::Relaxed);
             stats.missed += lane.missed.load(Ordering::Relaxed);
             stats.lost += lane.lost.load(Ordering::Relaxed);

@@ -3,6 +3,8 @@
 //! A packet's way, one file a step, top to bottom:
 //!
 //! - [`poll`]: the loop of a packet thread; [`thread`]: what a thread owns and one round of its work;
+//! - [`crew`]: the packet threads begin, end and get their queues; [`assign`]: which one gets which; [`history`], by what
+//!   queues cost lately; [`stats`]: what threads have done;
 //! - [`forward`]: a batch from its keys to its actions; [`group`]: what of it belongs together;
 //! - [`input`]: a batch of frames becomes keys;
 //! - [`exact`]: the microflow cache, a hint which megaflow an exact key takes;
@@ -18,12 +20,15 @@
 //! snapshots. Every packet that comes in leaves through a device, goes up, or is counted by its
 //! [`base::DropReason`].
 
+pub mod assign;
+mod crew;
 mod datapath;
 mod exact;
 mod execute;
 mod flows;
 mod forward;
 mod group;
+mod history;
 mod input;
 pub mod megaflow;
 mod meter;
@@ -31,11 +36,15 @@ mod output;
 mod poll;
 pub mod port;
 mod shared;
+mod stats;
 mod thread;
 mod upcall;
 
 pub use megaflow::IndexKind;
 
-pub use datapath::{Config, Datapath, ThreadStats};
+pub use crew::{Balance, Cpu, QueueUsage, ThreadConfig, ThreadInfo, Usage};
+pub use datapath::{Config, Datapath};
+pub use history::{INTERVAL_SECS, INTERVALS};
 pub use port::{PortInfo, PortStats, QueueInfo};
+pub use stats::ThreadStats;
 pub use upcall::{HandlerStats, PortUpcalls, UpcallStats};

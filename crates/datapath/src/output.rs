@@ -107,7 +107,9 @@ fn refuse(packet: &mut Packet) -> bool {
 }
 
 fn send(shared: &Shared, port: &Port, lane: usize, batch: &mut Batch) {
-    for (reason, n) in port.send(lane, batch).dropped {
+    let report = port.send(lane, batch);
+    shared.lanes[lane].count_sent(report.sent);
+    for (reason, n) in report.dropped {
         shared.drops.add(reason, n);
     }
     // Empty by the contract of send_batch; a device that breaks it must not make us send twice.

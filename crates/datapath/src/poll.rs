@@ -1,16 +1,16 @@
-//! The loop of a packet thread: rounds while packets come, sleep when they stop.
+//! The loop of a packet thread: rounds while packets come, sleep when they stop. A thread that is pinned to a core is
+//! the core's only user as a rule, and asks again and again instead of sleeping, unless it is told otherwise.
 //!
 //! A thread never waits for the control plane. What changes (ports, flows, the handler) is published, read at the
 //! start of a round, and a write to the thread's event descriptor wakes it if it sleeps.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{CpuSet, sched_setaffinity};
-use std::sync::Arc;
 
 use crate::shared::bump_own;
 use crate::thread::{Ask, Round, Worker};
@@ -19,75 +19,96 @@ use crate::thread::{Ask, Round, Worker};
 const RETRY: Duration = Duration::from_secs(1);
 /// After a descriptor ended this many sleeps in a row without a packet, the descriptors are not trusted until one comes.
 const FUTILE_MAX: u32 = 64;
-/// Queues without a descriptor to poll are asked this often.
-const ASK_MS: i64 = 1;
+/// Queues without a descriptor to poll are asked this often, in microseconds, or more often if that is configured.
+const ASK_US: u64 = 1000;
 
 /// Rounds with packets after which a thread looks at what it otherwise looks at when it has nothing to do.
 const CHORES: u32 = 1024;
 
-/// Runs `worker` until the datapath shuts down; `wake` is its event descriptor.
-pub(crate) fn run(mut worker: Worker, wake: &OwnedFd) {
+/// What a packet thread is told from outside.
+#[derive(Debug)]
+pub(crate) struct Control {
+    /// The core that it is pinned to.
+    pub(crate) core: Option<usize>,
+    /// A write here wakes it.
+    pub(crate) wake: OwnedFd,
+    /// It is to end.
+    pub(crate) end: AtomicBool,
+    /// Microseconds for which it sleeps at most where it can only ask whether packets are there: 0 for not to sleep at
+    /// all. Where a descriptor tells of packets, it sleeps until then.
+    pub(crate) sleep_us_max: AtomicU64,
+}
+
+/// Runs `worker` until it is to end or the datapath shuts down.
+pub(crate) fn run(mut worker: Worker, control: &Control) {
     let (mut empty_rounds, mut busy_rounds, mut futile) = (0, 0, 0);
-    let mut cpus = Arc::new(Vec::new());
+    if let Some(core) = control.core {
+        pin(core);
+    }
     let mut since = Instant::now();
     let mut retried = since;
-    while !worker.shared.stopping.load(Ordering::Acquire) {
+    while !worker.shared.stopping.load(Ordering::Acquire) && !control.end.load(Ordering::Acquire) {
         // To ask a device may cost a system call: in the second round without packets all are asked, then those that are
         // likely to have some.
         let ask = if empty_rounds < 2 { Ask::All } else { Ask::Lively };
         let Round { packets, waited_ns } = round(&mut worker, ask);
         let now = Instant::now();
-        let spent_ns = (now - std::mem::replace(&mut since, now)).as_nanos() as u64;
-        let lane = &worker.shared.lanes[worker.index];
-        lane.count_round(packets as u64, spent_ns.saturating_sub(waited_ns));
+        let began = std::mem::replace(&mut since, now);
+        let spent_ns = ((now - began).as_nanos() as u64).saturating_sub(waited_ns);
+        let lane = &worker.shared.lanes[worker.lane];
+        lane.count_round(packets as u64, spent_ns);
         lane.count_round(0, waited_ns);
+        worker.charge(began, spent_ns);
         if packets > 0 {
             (empty_rounds, futile) = (0, 0);
             busy_rounds += 1;
-            if busy_rounds < CHORES {
-                continue;
+            if busy_rounds >= CHORES {
+                busy_rounds = 0;
+                if now - retried > RETRY {
+                    retried = now;
+                    worker.retry_broken();
+                }
             }
-            busy_rounds = 0;
-            if now - retried > RETRY {
-                retried = now;
-                worker.retry_broken();
-            }
-        }
-        let wanted = worker.shared.cpus.load();
-        if !Arc::ptr_eq(&wanted, &cpus) {
-            cpus = Arc::clone(&wanted);
-            pin(worker.index, &cpus);
-        }
-        drop(wanted);
-        if packets > 0 {
             continue;
         }
         empty_rounds += 1;
         if empty_rounds > worker.shared.config.empty_rounds_max {
             empty_rounds = 0;
-            if sleep(&worker, wake, futile > FUTILE_MAX) {
+            // The next round asks all queues.
+            worker.slept();
+            let sleep_us_max = control.sleep_us_max.load(Ordering::Relaxed);
+            if sleep_us_max == 0 {
+                if now - retried > RETRY {
+                    retried = now;
+                    worker.retry_broken();
+                }
+                std::hint::spin_loop();
+                continue;
+            }
+            if sleep(&worker, &control.wake, sleep_us_max, futile > FUTILE_MAX) {
                 futile += 1;
             }
-            worker.slept();
             // What ended the sleep may be packets: the round that moves them has not taken as long as that.
             let woke = Instant::now();
-            worker.shared.lanes[worker.index].count_sleep((woke - since).as_nanos() as u64);
+            worker.shared.lanes[worker.lane].count_sleep((woke - since).as_nanos() as u64);
             since = woke;
         }
     }
     // Whoever waits for this thread to take over a port table waits no longer.
-    worker.shared.saw(worker.index, u64::MAX);
+    worker.shared.saw_the_last(worker.lane);
 }
 
-/// Pins the calling packet thread, number `index`, to one of `cpus`; lets it go if there are none.
-fn pin(index: usize, cpus: &[usize]) {
+/// Pins the calling packet thread to a core.
+fn pin(core: usize) {
     let mut set = CpuSet::new();
-    match cpus.get(index % cpus.len().max(1)) {
-        Some(cpu) if *cpu < CpuSet::MAX_CPU => set.set(*cpu),
-        _ => (0..CpuSet::MAX_CPU).for_each(|cpu| set.set(cpu)),
-    }
-    if let Err(error) = sched_setaffinity(None, &set) {
-        tracing::warn!(thread = index, ?cpus, %error, "cannot pin a packet thread");
+    let result = if core < CpuSet::MAX_CPU {
+        set.set(core);
+        sched_setaffinity(None, &set)
+    } else {
+        Err(rustix::io::Errno::INVAL)
+    };
+    if let Err(error) = result {
+        tracing::warn!(target: "dpif_netdev", "cannot pin a packet thread to core {core}, it runs anywhere: {error}");
     }
 }
 
@@ -95,17 +116,17 @@ fn pin(index: usize, cpus: &[usize]) {
 fn round(worker: &mut Worker, ask: Ask) -> Round {
     catch_unwind(AssertUnwindSafe(|| worker.round(ask))).unwrap_or_else(|_| {
         let lost = worker.count_lost();
-        bump_own(&worker.shared.lanes[worker.index].panics, 1);
-        tracing::error!(thread = worker.index, "packet processing panicked; the packets of its batch are lost");
+        bump_own(&worker.shared.lanes[worker.lane].panics, 1);
+        tracing::error!(lane = worker.lane, "packet processing panicked; the packets of its batch are lost");
         Round { packets: lost.max(1), waited_ns: 0 }
     })
 }
 
 /// Sleeps until a frame waits or somebody wakes us. With `distrust`, descriptors that said again and again that a
 /// frame waits where none did are not asked, and the sleep is short. Returns whether a queue's descriptor ended it.
-fn sleep(worker: &Worker, wake: &OwnedFd, distrust: bool) -> bool {
-    bump_own(&worker.shared.lanes[worker.index].sleeps, 1);
-    let handles: Vec<_> = worker.queues.iter().map(|q| &q.port.rx[q.index]).collect();
+fn sleep(worker: &Worker, wake: &OwnedFd, us_max: u64, distrust: bool) -> bool {
+    bump_own(&worker.shared.lanes[worker.lane].sleeps, 1);
+    let handles: Vec<_> = worker.queues.iter().map(|q| &q.receiver).collect();
     let broken = handles.iter().any(|q| q.broken.load(Ordering::Relaxed));
     let sound: Vec<_> = handles.iter().filter(|q| !q.broken.load(Ordering::Relaxed)).map(|q| q.handle.lock()).collect();
     let wake_fd = wake.as_fd();
@@ -113,14 +134,15 @@ fn sleep(worker: &Worker, wake: &OwnedFd, distrust: bool) -> bool {
     fds.push(PollFd::from_borrowed_fd(wake_fd, PollFlags::IN));
     let asked = sound.iter().filter(|_| !distrust).filter_map(|rx| rx.poll_fd());
     fds.extend(asked.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-    let timeout_ms = if fds.len() <= sound.len() {
-        Some(ASK_MS)
+    let timeout = if fds.len() <= sound.len() {
+        Some(Duration::from_micros(us_max.min(ASK_US)))
     } else if broken {
-        Some(RETRY.as_millis() as i64)
+        Some(RETRY)
     } else {
         None
     };
-    let timeout = timeout_ms.map(|ms| Timespec { tv_sec: ms / 1000, tv_nsec: ms % 1000 * 1_000_000 });
+    let timeout =
+        timeout.map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) });
     let ready = poll(&mut fds, timeout.as_ref());
     let woken = fds.first().is_some_and(|fd| !fd.revents().is_empty());
     let frames = fds.iter().skip(1).any(|fd| !fd.revents().is_empty());

@@ -2,13 +2,17 @@
 //! that is published to all threads.
 //!
 //! A [`Port`] opens everything when it is added, so that a device that cannot be opened is an error to whoever added
-//! it. Each receive queue belongs to one thread and each thread has its own way to send (a *lane*; one more lane is
-//! for callers of `execute`). The locks around them are there for the type system: nobody but the owner takes them
+//! it. Each receive queue belongs to one thread at most and each thread has its own way to send (a *lane*; one more lane
+//! is for callers of `execute`). The locks around them are there for the type system: nobody but the owner takes them
 //! while packets flow.
 //!
-//! Invariant: a table never changes. A change publishes a new one with a higher version; a port lives for as long as
-//! some thread still uses a table with it.
+//! Invariants: a table never changes. A change publishes a new one with a higher version, in which ports that changed
+//! stand as new values that share queues, ways to send and counters with the old ones; a port lives for as long as some
+//! thread still uses a table with it. Between two tables in which a queue has different owners there is one in which it
+//! has none, and that all threads have taken over ([`crate::crew`]). A port of a published table has an open way to send
+//! for the lane of each thread that runs: it is opened before the thread begins, and closed when the thread has ended.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -19,6 +23,8 @@ use dpif::DpifError;
 use netdev::{Netdev, Rx, SendReport, Tx};
 use parking_lot::Mutex;
 
+use crate::history::History;
+
 /// Port numbers are below this.
 pub const PORTS_MAX: u32 = 0xffff;
 
@@ -26,14 +32,50 @@ pub const PORTS_MAX: u32 = 0xffff;
 const ETHERNET_HEADER: usize = 14;
 const VLAN_HEADER: usize = 4;
 
-/// A receive queue.
-pub(crate) struct RxQueue {
+/// A receive queue, opened.
+pub(crate) struct Receiver {
     /// Taken by the owning thread only.
     pub(crate) handle: Mutex<Box<dyn Rx>>,
-    /// Index of the owning thread.
-    pub(crate) thread: usize,
     /// The device reported an error; the queue rests until somebody clears this.
     pub(crate) broken: AtomicBool,
+    /// Nanoseconds that its packets have taken, written by the owner.
+    pub(crate) busy_ns: AtomicU64,
+    /// The same, lately.
+    pub(crate) history: Mutex<History>,
+}
+
+/// Which thread asks a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Owner {
+    pub(crate) lane: usize,
+    /// By what the thread is shown.
+    pub(crate) core_id: usize,
+}
+
+/// A receive queue of a port.
+#[derive(Clone)]
+pub(crate) struct RxQueue {
+    pub(crate) receiver: Arc<Receiver>,
+    pub(crate) owner: Option<Owner>,
+}
+
+impl RxQueue {
+    fn open(device: &dyn Netdev, queue: usize) -> Result<Self, DpifError> {
+        let handle = Mutex::new(device.open_rx(queue).map_err(failed)?);
+        let (broken, busy_ns, history) = (AtomicBool::new(false), AtomicU64::new(0), Mutex::default());
+        Ok(Self { receiver: Arc::new(Receiver { handle, broken, busy_ns, history }), owner: None })
+    }
+}
+
+/// A lane's way to send, with what it has sent. Apart from other lanes' cache lines.
+#[derive(Default)]
+#[repr(align(128))]
+struct Sender {
+    /// Nothing where the lane is nobody's.
+    handle: Mutex<Option<Box<dyn Tx>>>,
+    packets: AtomicU64,
+    bytes: AtomicU64,
+    batches: AtomicU64,
 }
 
 /// Which port, and in which of its number's lives.
@@ -45,27 +87,32 @@ pub(crate) struct PortId {
 }
 
 /// A port of the datapath.
+#[derive(Clone)]
 pub(crate) struct Port {
     pub(crate) id: PortId,
     pub(crate) number: DpPort,
     pub(crate) device: Arc<dyn Netdev>,
     pub(crate) rx: Vec<RxQueue>,
+    /// Cores that queues are to be asked on.
+    pub(crate) affinity: Arc<BTreeMap<usize, usize>>,
     /// A way to send for each lane.
-    tx: Vec<Mutex<Box<dyn Tx>>>,
-    /// The largest payload, 0 for no limit, as of `mtu_seq`.
-    mtu: AtomicU32,
-    mtu_seq: AtomicU64,
-    pub(crate) counters: PortCounters,
+    tx: Vec<Arc<Sender>>,
+    mtu: Arc<Mtu>,
+    pub(crate) counters: Arc<PortCounters>,
+}
+
+/// The largest payload, 0 for no limit, as of `seq`.
+struct Mtu {
+    bytes: AtomicU32,
+    seq: AtomicU64,
 }
 
 /// Counters of a port, written by any thread.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub(crate) struct PortCounters {
     pub(crate) rx_packets: AtomicU64,
     pub(crate) rx_bytes: AtomicU64,
-    pub(crate) tx_packets: AtomicU64,
-    pub(crate) tx_bytes: AtomicU64,
-    pub(crate) tx_batches: AtomicU64,
     /// Drops of packets that came in here.
     pub(crate) rx_drops: DropCounters,
     /// Drops by the device when it was to send.
@@ -104,38 +151,69 @@ pub struct PortInfo {
     pub queues: Vec<QueueInfo>,
 }
 
-/// A receive queue of a port.
+/// A receive queue of a port, as a list of ports shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QueueInfo {
-    /// Which packet thread asks it.
-    pub thread: usize,
+    /// Which packet thread asks it, by its [`crate::ThreadInfo::core_id`].
+    pub core_id: Option<usize>,
     /// Whether it is asked: after an error of the device a queue rests for a while.
     pub enabled: bool,
 }
 
+fn failed(error: netdev::NetdevError) -> DpifError {
+    DpifError::Device(error.to_string())
+}
+
 impl Port {
-    /// Opens `device` for `lanes` senders; `thread_of` says which thread is to own a receive queue.
+    /// Opens `device` for the senders of `lanes`. Nobody asks its queues yet.
     pub(crate) fn open(
         id: PortId,
         device: Arc<dyn Netdev>,
-        lanes: usize,
-        mut thread_of: impl FnMut() -> usize,
+        lanes: impl Iterator<Item = usize>,
     ) -> Result<Self, DpifError> {
-        let failed = |e: netdev::NetdevError| DpifError::Device(e.to_string());
-        let tx = (0..lanes).map(|_| device.open_tx().map(Mutex::new)).collect::<Result<_, _>>().map_err(failed)?;
-        let mut rx = Vec::new();
-        for queue in 0..device.n_rxq() {
-            let handle = Mutex::new(device.open_rx(queue).map_err(failed)?);
-            rx.push(RxQueue { handle, thread: thread_of(), broken: AtomicBool::new(false) });
+        let (bytes, seq) = (AtomicU32::new(device.mtu().unwrap_or(0)), AtomicU64::new(device.change_seq()));
+        let mtu = Arc::new(Mtu { bytes, seq });
+        let (rx, tx) = (Vec::new(), Vec::new());
+        let mut port =
+            Self { id, number: id.number, device, rx, affinity: Arc::default(), tx, mtu, counters: Arc::default() };
+        for lane in lanes {
+            port.open_lane(lane)?;
         }
-        let (mtu, mtu_seq) = (AtomicU32::new(device.mtu().unwrap_or(0)), AtomicU64::new(device.change_seq()));
-        Ok(Self { id, number: id.number, device, rx, tx, mtu, mtu_seq, counters: PortCounters::default() })
+        port.open_queues()?;
+        Ok(port)
+    }
+
+    /// Opens receive queues that the device has and the port has not, and gives up those that the device has no more.
+    pub(crate) fn open_queues(&mut self) -> Result<(), DpifError> {
+        let n = self.device.n_rxq();
+        self.rx.truncate(n);
+        for queue in self.rx.len()..n {
+            self.rx.push(RxQueue::open(&*self.device, queue)?);
+        }
+        Ok(())
+    }
+
+    /// Opens a way to send for a lane that is nobody's yet.
+    pub(crate) fn open_lane(&mut self, lane: usize) -> Result<(), DpifError> {
+        let handle = self.device.open_tx().map_err(failed)?;
+        if self.tx.len() <= lane {
+            self.tx.resize_with(lane + 1, Arc::default);
+        }
+        *self.tx[lane].handle.lock() = Some(handle);
+        Ok(())
+    }
+
+    /// Closes the way to send of a lane whose thread has ended. What was sent there still counts.
+    pub(crate) fn close_lane(&self, lane: usize) {
+        if let Some(sender) = self.tx.get(lane) {
+            *sender.handle.lock() = None;
+        }
     }
 
     /// Whether frames of `len` bytes may leave here whatever else they are.
     #[inline]
     pub(crate) fn fits_len(&self, len: usize) -> bool {
-        let mtu = self.mtu.load(Ordering::Relaxed) as usize;
+        let mtu = self.mtu.bytes.load(Ordering::Relaxed) as usize;
         mtu == 0 || len <= mtu.saturating_add(ETHERNET_HEADER)
     }
 
@@ -157,21 +235,28 @@ impl Port {
     /// Reads the MTU again if the device changed since.
     fn refresh(&self) {
         let seq = self.device.change_seq();
-        if self.mtu_seq.swap(seq, Ordering::Relaxed) != seq {
-            self.mtu.store(self.device.mtu().unwrap_or(0), Ordering::Relaxed);
+        // Who only sends writes no line that others read.
+        if self.mtu.seq.load(Ordering::Relaxed) != seq && self.mtu.seq.swap(seq, Ordering::Relaxed) != seq {
+            self.mtu.bytes.store(self.device.mtu().unwrap_or(0), Ordering::Relaxed);
         }
     }
 
     /// Sends a batch through a lane and counts.
     pub(crate) fn send(&self, lane: usize, batch: &mut packet::Batch) -> SendReport {
-        let Some(tx) = self.tx.get(lane) else { return SendReport::default() };
-        let mut tx = tx.lock();
-        let mut report = tx.send_batch(batch);
-        report.merge(&tx.flush());
-        drop(tx);
-        self.counters.tx_packets.fetch_add(report.sent, Ordering::Relaxed);
-        self.counters.tx_bytes.fetch_add(report.sent_bytes, Ordering::Relaxed);
-        self.counters.tx_batches.fetch_add(1, Ordering::Relaxed);
+        let mut report = SendReport::default();
+        let Some(sender) = self.tx.get(lane) else { return report };
+        let mut handle = sender.handle.lock();
+        match &mut *handle {
+            Some(tx) => {
+                report = tx.send_batch(batch);
+                report.merge(&tx.flush());
+            }
+            None => report.count_dropped(DropReason::OutputError, batch.len() as u64),
+        }
+        drop(handle);
+        sender.packets.fetch_add(report.sent, Ordering::Relaxed);
+        sender.bytes.fetch_add(report.sent_bytes, Ordering::Relaxed);
+        sender.batches.fetch_add(1, Ordering::Relaxed);
         for (reason, n) in &report.dropped {
             self.counters.tx_drops.add(*reason, *n);
         }
@@ -181,19 +266,25 @@ impl Port {
 
     /// The port as a list shows it.
     pub(crate) fn info(&self) -> PortInfo {
-        let queue = |q: &RxQueue| QueueInfo { thread: q.thread, enabled: !q.broken.load(Ordering::Relaxed) };
+        let queue = |q: &RxQueue| QueueInfo {
+            core_id: q.owner.map(|owner| owner.core_id),
+            enabled: !q.receiver.broken.load(Ordering::Relaxed),
+        };
         let queues = self.rx.iter().map(queue).collect();
         PortInfo { number: self.number, device: self.device.clone(), stats: self.stats(), queues }
     }
 
     pub(crate) fn stats(&self) -> PortStats {
         let c = &self.counters;
+        let sent = |counter: fn(&Sender) -> &AtomicU64| {
+            self.tx.iter().map(|sender| counter(sender).load(Ordering::Relaxed)).sum()
+        };
         PortStats {
             rx_packets: c.rx_packets.load(Ordering::Relaxed),
             rx_bytes: c.rx_bytes.load(Ordering::Relaxed),
-            tx_packets: c.tx_packets.load(Ordering::Relaxed),
-            tx_bytes: c.tx_bytes.load(Ordering::Relaxed),
-            tx_batches: c.tx_batches.load(Ordering::Relaxed),
+            tx_packets: sent(|s| &s.packets),
+            tx_bytes: sent(|s| &s.bytes),
+            tx_batches: sent(|s| &s.batches),
             rx_drops: c.rx_drops.nonzero().collect(),
             tx_drops: c.tx_drops.nonzero().collect(),
         }
@@ -244,6 +335,17 @@ impl PortTable {
         let mut by_number = self.by_number.clone();
         by_number.resize(by_number.len().max(at + 1), None);
         by_number[at] = Some(port);
+        Self { version: self.version + 1, by_number }
+    }
+
+    /// The next table, with each port that `change` has another value for.
+    pub(crate) fn map(&self, mut change: impl FnMut(&Port) -> Option<Port>) -> Self {
+        let mut by_number = self.by_number.clone();
+        for port in by_number.iter_mut().flatten() {
+            if let Some(new) = change(port) {
+                *port = Arc::new(new);
+            }
+        }
         Self { version: self.version + 1, by_number }
     }
 

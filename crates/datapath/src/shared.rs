@@ -1,8 +1,10 @@
 //! What all threads of a datapath share: the published port table, the flows, the handler above the seam, counters.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU16;
-use std::sync::Arc;
+use std::ops::Index;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use base::drop::DropCounters;
@@ -11,11 +13,12 @@ use dpif::{DpFlow, DpFlowStats, FlowId, UpcallHandler};
 use packet::buf::BATCH_MAX;
 use parking_lot::{Condvar, Mutex};
 
-use crate::datapath::{Config, ThreadStats};
+use crate::datapath::Config;
 use crate::flows::{Flows, Installed};
 use crate::megaflow::Counter;
 use crate::meter::Meters;
 use crate::port::{Port, PortTable};
+use crate::stats::ThreadStats;
 use crate::upcall::Upcalls;
 
 /// Hears of a flow that is gone, with its last statistics.
@@ -35,21 +38,19 @@ pub(crate) struct Shared {
     handler: ArcSwapOption<Handler>,
     /// Drops of all ports and of packets that came from none.
     pub(crate) drops: DropCounters,
-    /// Counters of each lane: the packet threads', then that of other callers.
-    pub(crate) lanes: Vec<LaneCounters>,
+    /// Counters of each lane.
+    pub(crate) lanes: Lanes,
     /// Flows that were not installed for want of room.
     pub(crate) flows_refused: AtomicU64,
     /// VLAN tags that keys tell of.
     pub(crate) vlans_max: AtomicUsize,
     pub(crate) stopping: AtomicBool,
-    /// Processors that packet threads are pinned to.
-    pub(crate) cpus: ArcSwap<Vec<usize>>,
     /// See [`crate::exact`].
     pub(crate) inverse_probability: AtomicU32,
     /// Every so many cached packets, one is decided about afresh; 0 for none.
     pub(crate) check_every: AtomicU64,
-    /// The version of the port table that each thread uses.
-    seen: Mutex<Vec<u64>>,
+    /// The version of the port table that each thread uses, by its lane.
+    seen: Mutex<BTreeMap<usize, u64>>,
     seen_moved: Condvar,
 }
 
@@ -57,7 +58,46 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 struct Handler(Arc<dyn UpcallHandler>);
 
-/// What one lane did: written by its packet thread only ([`bump_own`]), but for the last one, which is of all others
+/// The lane of callers that are no packet threads.
+pub(crate) const CALLER_LANE: usize = 0;
+/// Lanes at most.
+pub(crate) const LANES_MAX: usize = 1025;
+
+/// Counters of all lanes: that of other callers, then the packet threads'. They are made when a lane is first used and
+/// stay, so that what threads have counted that ended is in the sums; a lane is one thread's at a time.
+#[derive(Debug)]
+pub(crate) struct Lanes(Box<[OnceLock<Box<LaneCounters>>]>);
+
+impl Lanes {
+    fn new() -> Self {
+        let lanes = Self((0..LANES_MAX).map(|_| OnceLock::new()).collect());
+        lanes.make(CALLER_LANE);
+        lanes
+    }
+
+    /// Makes a lane's counters, if there are none yet. Whoever gives a lane to a thread does that before.
+    pub(crate) fn make(&self, lane: usize) {
+        if let Some(place) = self.0.get(lane) {
+            place.get_or_init(Box::default);
+        }
+    }
+
+    /// All that were ever used.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &LaneCounters> {
+        self.0.iter().filter_map(OnceLock::get).map(|lane| &**lane)
+    }
+}
+
+impl Index<usize> for Lanes {
+    type Output = LaneCounters;
+
+    #[inline]
+    fn index(&self, lane: usize) -> &LaneCounters {
+        self.0[lane].get().expect("made before anybody had the lane")
+    }
+}
+
+/// What one lane did: written by its packet thread only ([`bump_own`]), but for the first one, which is of all others
 /// ([`bump`]). Apart from other lanes' cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -82,6 +122,9 @@ pub(crate) struct LaneCounters {
     pub(crate) checks_failed: AtomicU64,
     /// Batches of one packet, of two, and so on.
     pub(crate) batch_sizes: [AtomicU64; BATCH_MAX],
+    /// Packets and batches that devices took.
+    pub(crate) tx_packets: AtomicU64,
+    pub(crate) tx_batches: AtomicU64,
     /// Nanoseconds in rounds that moved nothing, and asleep.
     pub(crate) idle_ns: AtomicU64,
     /// Of these, nanoseconds asleep.
@@ -127,6 +170,12 @@ impl LaneCounters {
         bump_own(&self.rounds_by_packet_ns[bucket(ns / packets)], 1);
     }
 
+    /// Takes note of a batch of which a device took so many packets.
+    pub(crate) fn count_sent(&self, packets: u64) {
+        bump(&self.tx_packets, packets);
+        bump(&self.tx_batches, 1);
+    }
+
     /// Takes note of a sleep of the lane's own thread.
     pub(crate) fn count_sleep(&self, ns: u64) {
         bump_own(&self.idle_ns, ns);
@@ -150,6 +199,8 @@ impl LaneCounters {
             lost: load(&self.lost),
             checks: load(&self.checks),
             checks_failed: load(&self.checks_failed),
+            tx_packets: load(&self.tx_packets),
+            tx_batches: load(&self.tx_batches),
             rounds: load(&self.rounds),
             sleeps: load(&self.sleeps),
             busy_ns: load(&self.busy_ns),
@@ -165,7 +216,6 @@ impl LaneCounters {
 
 impl Shared {
     pub(crate) fn new(config: Config, clock: Clock) -> Self {
-        let lanes = config.threads.max(1) + 1;
         Self {
             clock,
             ports: ArcSwap::default(),
@@ -175,28 +225,28 @@ impl Shared {
             meters: Meters::default(),
             handler: ArcSwapOption::empty(),
             drops: DropCounters::default(),
-            lanes: (0..lanes).map(|_| LaneCounters::default()).collect(),
+            lanes: Lanes::new(),
             flows_refused: AtomicU64::new(0),
             vlans_max: AtomicUsize::new(flow::extract::VLANS),
             stopping: AtomicBool::new(false),
-            cpus: ArcSwap::default(),
             inverse_probability: AtomicU32::new(crate::exact::INVERSE_PROBABILITY),
             check_every: AtomicU64::new(0),
-            seen: Mutex::new(vec![0; config.threads.max(1)]),
+            seen: Mutex::default(),
             seen_moved: Condvar::new(),
             config,
         }
     }
 
     /// The lane of callers that are no packet threads.
+    #[expect(clippy::unused_self, reason = "who asks need not know how lanes are numbered")]
     pub(crate) fn caller_lane(&self) -> usize {
-        self.lanes.len() - 1
+        CALLER_LANE
     }
 
     /// Under which number who works on a lane counts packets of flows.
     #[inline]
     pub(crate) fn counter_of(&self, lane: usize) -> Counter {
-        if lane == self.caller_lane() { None } else { u16::try_from(lane + 1).ok().and_then(NonZeroU16::new) }
+        if lane == self.caller_lane() { None } else { u16::try_from(lane).ok().and_then(NonZeroU16::new) }
     }
 
     pub(crate) fn handler(&self) -> Option<Arc<dyn UpcallHandler>> {
@@ -264,18 +314,23 @@ impl Shared {
         self.ports_version.load(Ordering::Acquire) == table.version
     }
 
-    /// Says that thread `thread` uses the port table of `version` from now on.
-    pub(crate) fn saw(&self, thread: usize, version: u64) {
-        if let Some(seen) = self.seen.lock().get_mut(thread) {
-            *seen = version;
-        }
+    /// Says that the thread of `lane` uses the port table of `version` from now on; before it begins, that it uses that
+    /// of version 0, and so is waited for.
+    pub(crate) fn saw(&self, lane: usize, version: u64) {
+        self.seen.lock().insert(lane, version);
+        self.seen_moved.notify_all();
+    }
+
+    /// Says that the thread of `lane` has ended.
+    pub(crate) fn saw_the_last(&self, lane: usize) {
+        self.seen.lock().remove(&lane);
         self.seen_moved.notify_all();
     }
 
     /// Waits until every thread uses the port table of `version` or a later one, or ends.
     pub(crate) fn wait_seen(&self, version: u64) {
         let mut seen = self.seen.lock();
-        while seen.iter().any(|s| *s < version) {
+        while seen.values().any(|s| *s < version) {
             self.seen_moved.wait(&mut seen);
         }
     }

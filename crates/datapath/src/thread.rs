@@ -6,21 +6,23 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use base::DropReason;
 use packet::Batch;
 use packet::buf::BATCH_MAX;
+use smallvec::SmallVec;
 
 use crate::forward::Forwarder;
-use crate::port::{Port, PortTable};
+use crate::port::{Port, PortTable, Receiver};
 use crate::shared::{Shared, bump_own};
 
 /// A receive queue of ours.
-#[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) port: Arc<Port>,
+    pub(crate) receiver: Arc<Receiver>,
     /// Its index at the port.
-    pub(crate) index: usize,
+    index: usize,
     /// Rounds for which it is passed over from now on, and for how many it was last.
     rest: u32,
     rested: u32,
@@ -70,32 +72,50 @@ pub(crate) struct Round {
     pub(crate) waited_ns: u64,
 }
 
+/// Which queues had packets in a round, and when their packets had been processed.
+type Served = SmallVec<[(usize, Option<Instant>); 8]>;
+
 /// What one packet thread owns.
-#[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
-    /// Which thread, and which lane.
-    pub(crate) index: usize,
+    /// Which lane.
+    pub(crate) lane: usize,
     /// The port table in use, and the queues in it that are ours.
     ports: Arc<PortTable>,
     pub(crate) queues: Vec<Queue>,
     /// The last round moved packets.
     busy: bool,
+    served: Served,
     forwarder: Forwarder,
 }
 
+impl std::fmt::Debug for Worker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker").field("lane", &self.lane).finish_non_exhaustive()
+    }
+}
+
 impl Worker {
-    pub(crate) fn new(shared: Arc<Shared>, index: usize) -> Self {
-        Self { shared, index, ports: Arc::default(), queues: Vec::new(), busy: false, forwarder: Forwarder::new(index) }
+    pub(crate) fn new(shared: Arc<Shared>, lane: usize) -> Self {
+        Self {
+            shared,
+            lane,
+            ports: Arc::default(),
+            queues: Vec::new(),
+            busy: false,
+            served: Served::new(),
+            forwarder: Forwarder::new(lane),
+        }
     }
 
     /// One round: at most one batch from each queue that is asked.
     pub(crate) fn round(&mut self, ask: Ask) -> Round {
         self.sync();
-        let Self { shared, ports, queues, busy, forwarder, .. } = self;
+        let Self { shared, ports, queues, busy, served, forwarder, .. } = self;
         forwarder.configure(shared);
+        served.clear();
         let mut received = 0;
-        for queue in queues.iter_mut() {
+        for (at, queue) in queues.iter_mut().enumerate() {
             if ask == Ask::Lively && !queue.lively || queue.is_resting(*busy) {
                 continue;
             }
@@ -104,15 +124,45 @@ impl Worker {
             queue.asked(!batch.is_empty(), *busy);
             if !batch.is_empty() {
                 received += batch.len();
+                // The clock is read only where several queues share the round.
+                if let Some((_, until)) = served.last_mut() {
+                    *until = Some(Instant::now());
+                }
+                served.push((at, None));
                 forwarder.process(shared, ports, &queue.port);
             }
         }
+        if served.len() > 1
+            && let Some((_, until)) = served.last_mut()
+        {
+            *until = Some(Instant::now());
+        }
         forwarder.flush(shared, ports);
         *busy = received > 0;
-        let counters = &shared.lanes[self.index];
+        let counters = &shared.lanes[self.lane];
         bump_own(&counters.packets, received as u64);
         bump_own(&counters.rounds, 1);
         Round { packets: received, waited_ns: forwarder.take_waited_ns() }
+    }
+
+    /// Charges the last round, which began at `since` and took `spent_ns` nanoseconds, to the queues that had packets in
+    /// it. To process them takes as long as it takes, and each pays in proportion for the rest, sending above all.
+    pub(crate) fn charge(&mut self, since: Instant, spent_ns: u64) {
+        if let [(only, _)] = self.served[..] {
+            return bump_own(&self.queues[only].receiver.busy_ns, spent_ns);
+        }
+        let mut from = since;
+        let mut processed: SmallVec<[(usize, u64); 8]> = SmallVec::new();
+        for (at, until) in &self.served {
+            let until = until.unwrap_or(from);
+            processed.push((*at, until.saturating_duration_since(from).as_nanos() as u64));
+            from = until;
+        }
+        let all_ns = processed.iter().map(|(_, ns)| ns).sum::<u64>().max(1);
+        for (at, ns) in processed {
+            let share = u128::from(spent_ns) * u128::from(ns) / u128::from(all_ns);
+            bump_own(&self.queues[at].receiver.busy_ns, share as u64);
+        }
     }
 
     /// Takes over the published port table, if it is another than ours.
@@ -123,16 +173,20 @@ impl Worker {
         self.ports = self.shared.ports.load_full();
         self.queues.clear();
         for port in self.ports.iter() {
-            let ours = port.rx.iter().enumerate().filter(|(_, q)| q.thread == self.index);
-            self.queues.extend(ours.map(|(index, _)| Queue {
+            let is_ours = |owner: Option<crate::port::Owner>| owner.is_some_and(|owner| owner.lane == self.lane);
+            let ours = port.rx.iter().enumerate().filter(|(_, q)| is_ours(q.owner));
+            self.queues.extend(ours.map(|(index, queue)| Queue {
                 port: port.clone(),
+                receiver: queue.receiver.clone(),
                 index,
                 rest: 0,
                 rested: 0,
                 lively: false,
             }));
         }
-        self.shared.saw(self.index, self.ports.version);
+        // What the last round charged to is gone.
+        self.served.clear();
+        self.shared.saw(self.lane, self.ports.version);
     }
 
     /// The thread has slept.
@@ -150,20 +204,19 @@ impl Worker {
 
     /// Asks queues that rest after an error again. Returns whether there are any.
     pub(crate) fn retry_broken(&self) -> bool {
-        let broken = self.queues.iter().filter(|q| q.port.rx[q.index].broken.swap(false, Ordering::Relaxed));
+        let broken = self.queues.iter().filter(|q| q.receiver.broken.swap(false, Ordering::Relaxed));
         broken.count() > 0
     }
 }
 
 /// Fills `batch`, which is empty, from a queue. A queue with an error rests.
-fn receive(Queue { port, index, .. }: &Queue, batch: &mut Batch) {
-    let queue = &port.rx[*index];
-    if queue.broken.load(Ordering::Relaxed) {
+fn receive(Queue { port, receiver, index, .. }: &Queue, batch: &mut Batch) {
+    if receiver.broken.load(Ordering::Relaxed) {
         return;
     }
-    let result = queue.handle.lock().recv_batch(batch, BATCH_MAX);
+    let result = receiver.handle.lock().recv_batch(batch, BATCH_MAX);
     if let Err(error) = result {
-        queue.broken.store(true, Ordering::Relaxed);
+        receiver.broken.store(true, Ordering::Relaxed);
         tracing::warn!(port = port.device.name(), queue = index, %error, "cannot receive");
     }
 }

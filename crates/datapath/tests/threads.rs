@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use base::{Clock, DpPort, DropReason};
 use common::{TestHandler, TestPort, numbered_frame};
-use datapath::{Config, Datapath};
+use datapath::{Config, Cpu, Datapath, ThreadConfig};
 use dpif::{DpAction, DpActions, Dpif};
 use netdev::Netdev;
 use packet::Packet;
@@ -390,11 +390,12 @@ fn a_thread_that_is_never_idle_still_does_its_chores() {
         let status =
             |dir: std::io::Result<std::fs::DirEntry>| std::fs::read_to_string(dir.ok()?.path().join("status")).ok();
         let mut tasks = std::fs::read_dir("/proc/self/task").expect("of this process").filter_map(status);
-        tasks.any(|s| s.contains("Name:\tpacket0\n") && s.contains(&format!("Cpus_allowed_list:\t{list}\n")))
+        tasks.any(|s| s.contains("Name:\tpacket") && s.contains(&format!("Cpus_allowed_list:\t{list}\n")))
     };
     let allowed = rustix::thread::sched_getaffinity(None).expect("of this thread");
     let cpu = (0..rustix::thread::CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).expect("one at least");
-    dp.set_cpus(&[cpu]);
+    let cpus = [Cpu { core: cpu, numa: 0 }].into();
+    dp.set_threads(&ThreadConfig { cpus, ..ThreadConfig::default() }).expect("starts");
     wait_until(|| pinned(&cpu.to_string()));
     a.broken.store(false, Ordering::SeqCst);
     wait_until(|| dp.port_stats(DpPort(3)).is_ok_and(|s| s.rx_packets == 1));

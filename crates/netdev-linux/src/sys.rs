@@ -71,6 +71,32 @@ pub(crate) fn packet_drops(socket: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(option(socket, libc::SOL_PACKET, libc::PACKET_STATISTICS, zero)?.tp_drops.into())
 }
 
+/// Has the kernel run `program` (classic BPF, socket(7)) over each frame for the socket, instead of the one before.
+pub(crate) fn attach_filter(socket: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
+    let len = u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    // The kernel reads through this pointer only, though its type says otherwise.
+    let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
+    let size = size_of::<libc::sock_fprog>() as libc::socklen_t;
+    // SAFETY: `program` and the `len` instructions that it points to live through the call, which copies them.
+    check(unsafe {
+        let value = (&raw const program).cast();
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, value, size)
+    })?;
+    Ok(())
+}
+
+/// Has a bound packet socket share the frames of its device with others, each flow's with one (`PACKET_FANOUT_HASH`):
+/// those of `group`, or of a new group. Returns which one.
+pub(crate) fn packet_fanout(socket: BorrowedFd<'_>, group: Option<u16>) -> io::Result<u16> {
+    // Of frames that the host sends nothing is wanted; kernels before 5.17 do not know this flag.
+    const IGNORE_OUTGOING: u32 = 0x4000;
+    let unique = if group.is_some() { 0 } else { libc::PACKET_FANOUT_FLAG_UNIQUEID };
+    let how = libc::PACKET_FANOUT_HASH | IGNORE_OUTGOING | unique;
+    let value = u32::from(group.unwrap_or(0)) | how << 16;
+    set_option(socket, libc::SOL_PACKET, libc::PACKET_FANOUT, value as c_int)?;
+    Ok(option(socket, libc::SOL_PACKET, libc::PACKET_FANOUT, 0)? as u16)
+}
+
 /// Joins the promiscuous mode of a device for as long as the socket lives.
 pub(crate) fn packet_join_promisc(socket: BorrowedFd<'_>, ifindex: u32) -> io::Result<()> {
     let request = libc::packet_mreq {

@@ -1,4 +1,7 @@
 //! Any Ethernet device of the kernel, over packet sockets (packet(7)).
+//!
+//! Each receive queue is a socket. Of several (`options:n_rxq`) the kernel gives each flow's frames to one, by a hash of
+//! addresses and ports, so that they keep their order.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use base::MacAddr;
-use netdev::{Changes, LinkStatus, Netdev, NetdevError, NetdevStats, Rx, Tx, pool};
+use netdev::{Changes, LinkStatus, Netdev, NetdevError, NetdevStats, Options, Rx, Tx, pool};
 use packet::{Batch, Packet, buf::HEADROOM};
 use parking_lot::Mutex;
 
@@ -25,6 +28,8 @@ const RECEIVE_BUFFER_LEN: i32 = 16 << 20;
 /// A queue that is found empty so many times in a row is asked for the socket's error, which would keep its descriptor
 /// readable; a thread that polls without sleeping pays for it only this often.
 const IDLE_CHECK: u32 = 64;
+/// Receive queues at most.
+const N_RXQ_MAX: usize = 64;
 const ARPHRD_ETHER: u16 = 1;
 const VLAN_TAG_LEN: usize = 4;
 const MACS_LEN: usize = 12;
@@ -36,7 +41,18 @@ pub struct System {
     link: Arc<Link>,
     /// Holds the device in promiscuous mode while it is there.
     promisc: Mutex<Option<OwnedFd>>,
+    queues: Mutex<Queues>,
     receivers: Receivers,
+}
+
+/// The receive queues that are asked for.
+#[derive(Debug)]
+struct Queues {
+    n: usize,
+    /// Some were opened: there can be no others then.
+    opened: bool,
+    /// What they share frames in, if they are several.
+    fanout: Option<u16>,
 }
 
 /// The receive sockets that were opened, to ask them for their drops. Asking sets the kernel's counter to 0.
@@ -70,7 +86,8 @@ impl System {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         let link = host.register(info);
-        Ok(Self { host, link, promisc: Mutex::default(), receivers: Receivers::default() })
+        let queues = Mutex::new(Queues { n: 1, opened: false, fanout: None });
+        Ok(Self { host, link, promisc: Mutex::default(), queues, receivers: Receivers::default() })
     }
 
     fn join_promisc(&self, on: bool) -> io::Result<()> {
@@ -164,12 +181,34 @@ impl Netdev for System {
         "system"
     }
 
-    fn open_rx(&self, queue: usize) -> Result<Box<dyn Rx>, NetdevError> {
-        if queue > 0 {
-            return Err(NetdevError::NoQueue { name: self.name().to_owned(), queue, n_rxq: 1 });
+    fn set_options(&self, options: &Options) -> Result<(), NetdevError> {
+        let refused = |problem| NetdevError::Option { name: self.name().to_owned(), option: "n_rxq", problem };
+        let text = options.get("n_rxq").map_or("1", String::as_str);
+        let n = match text.parse::<usize>() {
+            Ok(n) if n <= N_RXQ_MAX => n.max(1),
+            _ => return Err(refused(format!("'{text}' is not a number up to {N_RXQ_MAX}"))),
+        };
+        let mut queues = self.queues.lock();
+        if queues.opened && queues.n != n {
+            return Err(refused(format!("the device was opened with {}", queues.n)));
         }
-        let rx = PacketRx::new(self.link.clone())
+        queues.n = n;
+        Ok(())
+    }
+
+    fn n_rxq(&self) -> usize {
+        self.queues.lock().n
+    }
+
+    fn open_rx(&self, queue: usize) -> Result<Box<dyn Rx>, NetdevError> {
+        let mut queues = self.queues.lock();
+        if queue >= queues.n {
+            return Err(NetdevError::NoQueue { name: self.name().to_owned(), queue, n_rxq: queues.n });
+        }
+        queues.opened = true;
+        let rx = PacketRx::new(self.link.clone(), &mut queues)
             .map_err(|source| NetdevError::Open { name: self.name().to_owned(), source })?;
+        drop(queues);
         self.receivers.sockets.lock().push(Arc::downgrade(&rx.socket));
         Ok(Box::new(rx))
     }
@@ -238,8 +277,22 @@ struct PacketRx {
     idle: u32,
 }
 
+const fn instruction(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt, jf, k }
+}
+
+/// Takes no frame.
+const NOTHING: [libc::sock_filter; 1] = [instruction(libc::BPF_RET | libc::BPF_K, 0, 0, 0)];
+/// Takes frames whole but those that the host sends.
+const INCOMING: [libc::sock_filter; 4] = [
+    instruction(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32, 0, 0),
+    instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::PACKET_OUTGOING as u32, 0, 1),
+    instruction(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
+    instruction(libc::BPF_RET | libc::BPF_K, u32::MAX, 0, 0),
+];
+
 impl PacketRx {
-    fn new(link: Arc<Link>) -> io::Result<Self> {
+    fn new(link: Arc<Link>, queues: &mut Queues) -> io::Result<Self> {
         let socket = ring::marked_socket()?;
         let fd = socket.as_fd();
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
@@ -247,7 +300,16 @@ impl PacketRx {
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_COPY_THRESH, 1)?;
         let _ = sys::set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER_LEN);
         let ring = Ring::new(fd, RING_SLOTS)?;
+        if queues.n > 1 {
+            // Until it shares the frames with the others it would get all of them once more.
+            sys::attach_filter(fd, &NOTHING)?;
+        }
         sys::packet_bind(fd, link.ifindex(), libc::ETH_P_ALL as u16)?;
+        if queues.n > 1 {
+            queues.fanout = Some(sys::packet_fanout(fd, queues.fanout)?);
+            // Where sockets share frames, some kernels give them those that the host sends, whatever they asked for.
+            sys::attach_filter(fd, &INCOMING)?;
+        }
         Ok(Self { ring, socket: Arc::new(socket), link, idle: 0 })
     }
 

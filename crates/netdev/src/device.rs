@@ -34,6 +34,12 @@ pub trait Netdev: Send + Sync + Debug {
         1
     }
 
+    /// The memory node (NUMA) that the device is near to, if that is known: threads there ask its queues, if there are
+    /// any.
+    fn numa_id(&self) -> Option<usize> {
+        None
+    }
+
     /// Opens receive queue `queue` for a packet thread to own. From here on the frames that come in wait for it.
     /// An error if the device has no such queue or cannot be opened.
     fn open_rx(&self, queue: usize) -> Result<Box<dyn Rx>, NetdevError>;

@@ -66,6 +66,10 @@ impl Netdev for Faulty {
         self.inner.n_rxq()
     }
 
+    fn numa_id(&self) -> Option<usize> {
+        self.inner.numa_id()
+    }
+
     fn open_rx(&self, queue: usize) -> Result<Box<dyn Rx>, NetdevError> {
         Ok(Box::new(FaultyRx {
             inner: self.inner.open_rx(queue)?,

@@ -21,6 +21,8 @@ use crate::status::{LinkStatus, NetdevStats};
 /// Frames on a wire at most; more are dropped at the sender.
 const WIRE_LEN_MAX: usize = 4096;
 const ETH_HEADER_LEN: usize = 14;
+/// Receive queues of a port of a row at most.
+const N_RXQ_MAX: usize = 64;
 
 /// A port in memory.
 #[derive(Debug)]
@@ -33,6 +35,8 @@ pub struct Memory {
     source: Source,
     /// Where sent frames go; nowhere if `None`.
     sink: Option<Arc<FrameQueue>>,
+    /// Receive queues. Those of a port that plays frames play all of them each; of a wire there is one.
+    n_rxq: usize,
     /// What a port of a row was made from.
     options: Option<Options>,
 }
@@ -87,8 +91,9 @@ pub fn replay_pcap(name: &str, path: impl AsRef<Path>, times: u64) -> Result<Arc
     Ok(replay(name, records?.iter().map(|record| Packet::from_slice(&record.frame)).collect(), times))
 }
 
-/// Opens a port of interface type `null` (no options) or `replay`: `pcap` names the capture file that is read into
-/// memory, `times` says how often its frames are played (for ever, if it is not there).
+/// Opens a port of interface type `null` or `replay`: `pcap` names the capture file that is read into memory for `replay`,
+/// `times` says how often each queue plays its frames (for ever, if it is not there), and `n_rxq` how many queues there
+/// are (1, if it is not there or 0).
 pub fn open(name: &str, kind: &str, options: &Options) -> Result<Arc<Memory>, NetdevError> {
     let bad = |option, problem: String| NetdevError::Option { name: name.to_owned(), option, problem };
     let mut port = match kind {
@@ -103,7 +108,13 @@ pub fn open(name: &str, kind: &str, options: &Options) -> Result<Arc<Memory>, Ne
         }
         _ => return Err(bad("type", format!("'{kind}' is neither null nor replay"))),
     };
+    let n_rxq = match options.get("n_rxq").map(|text| (text, text.parse::<usize>())) {
+        None | Some((_, Ok(0))) => 1,
+        Some((_, Ok(n))) if n <= N_RXQ_MAX => n,
+        Some((text, _)) => return Err(bad("n_rxq", format!("'{text}' is not a number up to {N_RXQ_MAX}"))),
+    };
     if let Some(port) = Arc::get_mut(&mut port) {
+        port.n_rxq = n_rxq;
         port.options = Some(options.clone());
     }
     Ok(port)
@@ -123,6 +134,7 @@ impl Memory {
             counters: Arc::default(),
             source,
             sink,
+            n_rxq: 1,
             options: None,
         }
     }
@@ -151,9 +163,13 @@ impl Netdev for Memory {
         Ok(())
     }
 
+    fn n_rxq(&self) -> usize {
+        self.n_rxq
+    }
+
     fn open_rx(&self, queue: usize) -> Result<Box<dyn Rx>, NetdevError> {
-        if queue > 0 {
-            return Err(NetdevError::NoQueue { name: self.name.clone(), queue, n_rxq: 1 });
+        if queue >= self.n_rxq {
+            return Err(NetdevError::NoQueue { name: self.name.clone(), queue, n_rxq: self.n_rxq });
         }
         let counters = self.counters.clone();
         Ok(match self.source.clone() {
@@ -393,5 +409,15 @@ mod tests {
         );
         assert!(refused("replay", &[("pcap", "/nowhere")]).starts_with("r: option pcap: /nowhere: "));
         assert!(open("n", "null", &Options::new()).is_ok());
+        // Each queue plays all frames.
+        let two = open("r", "replay", &options(&[("pcap", file), ("times", "2"), ("n_rxq", "2")])).expect("port");
+        for queue in 0..2 {
+            out = Batch::new();
+            two.open_rx(queue).expect("rx").recv_batch(&mut out, 9).expect("receive");
+            assert_eq!(out.len(), 2);
+        }
+        assert!(two.n_rxq() == 2 && two.open_rx(2).is_err());
+        assert_eq!(open("n", "null", &options(&[("n_rxq", "0")])).expect("port").n_rxq(), 1);
+        assert_eq!(refused("null", &[("n_rxq", "65")]), "r: option n_rxq: '65' is not a number up to 64");
     }
 }

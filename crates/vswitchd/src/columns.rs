@@ -78,6 +78,7 @@ const TABLES: &[Table] = &[
             "bfd",
             "cfm_mpid",
             "lldp",
+            "other_config",
         ],
         &[
             "ofport",

@@ -4,6 +4,7 @@
 //! others. So is one that asks for what is not supported: nothing is ignored without a word. Warnings are collected
 //! ([`Desired::warnings`]), so that each is logged when it comes up and not whenever the rows are read.
 
+use crate::threads::parse_affinity;
 use crate::tuning::Tuning;
 use base::MacAddr;
 pub use control::ControllerSpec;
@@ -129,6 +130,8 @@ pub struct InterfaceSpec {
     pub mac: Option<MacAddr>,
     /// MTU asked for.
     pub mtu_request: Option<u32>,
+    /// Cores that receive queues are asked on, by queue.
+    pub rxq_affinity: BTreeMap<usize, usize>,
 }
 
 /// Keys of other_config that Open vSwitch knows, that are not supported, and that change what the switch does. Keys
@@ -408,6 +411,7 @@ impl Reader<'_> {
         if kind == "patch" && mtu_request.is_some() {
             self.warn(format!("{what}: mtu_request is ignored, a patch port has no MTU"));
         }
+        let affinity = self.checked(&what, row, "pmd-rxq-affinity", "a list of queue:core", parse_affinity);
         InterfaceSpec {
             uuid: row.uuid(),
             kind: kind.to_owned(),
@@ -416,6 +420,7 @@ impl Reader<'_> {
             ofport: number("ofport"),
             mac: self.interface_mac(&what, row, kind, name == bridge),
             mtu_request,
+            rxq_affinity: affinity.unwrap_or_default(),
             name,
         }
     }
@@ -459,6 +464,7 @@ impl PortSpec {
                 ofport: None,
                 mac: None,
                 mtu_request: None,
+                rxq_affinity: BTreeMap::new(),
             }],
         }
     }

@@ -169,6 +169,13 @@ impl Attached {
     }
 }
 
+impl Attached {
+    /// Has receive queues asked on cores, by queue, and takes over how many there are.
+    pub fn set_queues(&self, affinity: &BTreeMap<usize, usize>) -> Result<(), String> {
+        self.datapath.port_set_queues(self.port, affinity).map_err(|e| e.to_string())
+    }
+}
+
 impl Drop for Attached {
     fn drop(&mut self) {
         // Fails only if the port is gone already.

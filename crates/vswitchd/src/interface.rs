@@ -3,8 +3,8 @@
 use crate::desired::{BridgeSpec, InterfaceSpec, PortSpec};
 use crate::devices::{Attached, Devices, Dp};
 use base::{MacAddr, PortNo};
+use netdev::Netdev;
 use netdev::status::LinkStatus;
-use netdev::{Netdev, NetdevError};
 use ovsdb::Uuid;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -113,7 +113,7 @@ impl RunningInterface {
         self.state = state;
     }
 
-    /// Sets address and MTU that are asked for.
+    /// Sets address, MTU and cores of queues that are asked for.
     pub fn apply_settings(&mut self, interface: &InterfaceSpec) {
         let Some(device) = self.device().map(Arc::clone) else { return };
         let mac = interface.mac.filter(|mac| device.mac() != *mac).map(|mac| device.set_mac(mac));
@@ -121,12 +121,16 @@ impl RunningInterface {
         if interface.mtu_request.is_some() {
             self.followed_mtu = None;
         }
+        if let Ok(Behind::Device(attached)) = &self.state {
+            let error = attached.set_queues(&interface.rxq_affinity).err();
+            self.complain("n_rxq", error);
+        }
         self.complain("mac", mac.and_then(Result::err));
         self.complain("mtu_request", mtu.and_then(Result::err));
     }
 
     /// Logs that `setting` could not be made, unless that was said before. Without an error, it may be said again.
-    pub fn complain(&mut self, setting: &'static str, error: Option<NetdevError>) {
+    pub fn complain(&mut self, setting: &'static str, error: Option<impl std::fmt::Display>) {
         let Some(error) = error else {
             self.refused.remove(setting);
             return;

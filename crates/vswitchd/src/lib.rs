@@ -2,6 +2,7 @@
 //!
 //! - [`desired`]: what the database asks for, as plain values;
 //! - [`columns`]: the columns that are read and written;
+//! - [`tuning`]: caches and limits; [`threads`]: packet threads and queues; [`cores`]: the machine's cores;
 //! - [`devices`]: devices by interface type, datapaths by type;
 //! - [`bridge`]: one running bridge, made to be what its row says; [`interface`]: one interface of it; [`ofport`]: port
 //!   numbers; [`identity`]: addresses and names of bridges;
@@ -16,6 +17,7 @@ pub mod bridge;
 pub mod columns;
 pub mod commands;
 pub mod control;
+pub mod cores;
 pub mod desired;
 pub mod devices;
 pub mod identity;
@@ -25,6 +27,7 @@ pub mod program;
 pub mod routes;
 pub mod run;
 pub mod status;
+pub mod threads;
 pub mod tuning;
 
 pub use program::main;

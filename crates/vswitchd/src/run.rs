@@ -66,10 +66,14 @@ impl Housekeeping {
         Self(tokio::spawn(async move {
             let mut tick = tokio::time::interval(REVALIDATE);
             tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let mut usage = tokio::time::interval(Duration::from_secs(datapath::INTERVAL_SECS));
+            usage.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            // The first one is over at once.
+            usage.tick().await;
             loop {
-                tick.tick().await;
-                for (_, dp) in devices.datapaths() {
-                    dp.switch.housekeeping();
+                tokio::select! {
+                    _ = tick.tick() => devices.datapaths().iter().for_each(|(_, dp)| dp.switch.housekeeping()),
+                    _ = usage.tick() => devices.datapaths().iter().for_each(|(_, dp)| _ = dp.datapath.tick()),
                 }
             }
         }))

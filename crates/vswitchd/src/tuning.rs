@@ -1,6 +1,9 @@
 //! What Open_vSwitch:other_config says of caches, threads and limits, for all datapaths.
 
+use crate::cores::Cores;
 use crate::devices::Dp;
+use crate::threads;
+use datapath::ThreadConfig;
 use ofproto::Limits;
 use ovsdb_client::Row;
 
@@ -13,8 +16,8 @@ pub struct Tuning {
     pub microflow_inverse_probability: u32,
     /// `n-handler-threads`: threads that answer misses, 0 for as many as fit the machine.
     pub handlers: usize,
-    /// `pmd-cpu-mask`: processors that packet threads are pinned to; none lets them go.
-    pub cpus: Vec<usize>,
+    /// `pmd-*`: packet threads and their queues.
+    pub threads: ThreadConfig,
     /// `flow-limit`, `max-idle`, `max-revalidator`, `min-revalidate-pps`: see [`Limits`].
     pub limits: Limits,
     /// `bundle-idle-timeout`: milliseconds after which a bundle is forgotten that nothing is done to.
@@ -29,7 +32,7 @@ impl Default for Tuning {
             vlans_max: 1,
             microflow_inverse_probability: 100,
             handlers: 0,
-            cpus: Vec::new(),
+            threads: ThreadConfig::default(),
             limits: Limits::default(),
             bundle_idle_ms: ofproto::BUNDLE_IDLE_MS,
             self_check: 0,
@@ -49,12 +52,6 @@ impl Tuning {
             }
             value
         };
-        let cpus = row.map_get("other_config", "pmd-cpu-mask").map(|text| {
-            parse_cpus(text).unwrap_or_else(|| {
-                warn(format!("switch: other_config:pmd-cpu-mask is \"{text}\", which is not a hexadecimal number"));
-                Vec::new()
-            })
-        });
         Self {
             // 0 stands for as many as there can be.
             vlans_max: match number("vlan-limit", u64::MAX) {
@@ -65,7 +62,7 @@ impl Tuning {
             microflow_inverse_probability: number("emc-insert-inv-prob", u32::MAX.into())
                 .map_or(default.microflow_inverse_probability, |n| n as u32),
             handlers: number("n-handler-threads", 64).map_or(default.handlers, |n| n as usize),
-            cpus: cpus.unwrap_or_default(),
+            threads: threads::read(row, &Cores::of_machine, warn),
             limits: Limits {
                 flow_limit: number("flow-limit", u32::MAX.into()).unwrap_or(default.limits.flow_limit),
                 max_idle_ms: number("max-idle", u32::MAX.into()).unwrap_or(default.limits.max_idle_ms),
@@ -85,7 +82,9 @@ impl Tuning {
     pub fn apply(&self, dp: &Dp) {
         dp.switch.set_vlans_max(self.vlans_max);
         dp.datapath.set_microflow_inverse_probability(self.microflow_inverse_probability);
-        dp.datapath.set_cpus(&self.cpus);
+        if let Err(e) = dp.datapath.set_threads(&self.threads) {
+            tracing::warn!(target: "dpif_netdev", "{e}");
+        }
         dp.datapath.set_self_check(self.self_check);
         dp.datapath.set_flow_limit(self.limits.flow_limit);
         dp.switch.set_limits(self.limits);
@@ -93,32 +92,5 @@ impl Tuning {
         if let Err(e) = dp.datapath.set_handlers(self.handlers) {
             tracing::warn!(target: "bridge", "{e}");
         }
-    }
-}
-
-/// The processors of a mask in hexadecimal, with or without `0x`.
-fn parse_cpus(text: &str) -> Option<Vec<usize>> {
-    let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).unwrap_or(text);
-    if digits.is_empty() || digits.len() > 256 {
-        return None;
-    }
-    let mut cpus = Vec::new();
-    for (place, digit) in digits.chars().rev().enumerate() {
-        let bits = digit.to_digit(16)?;
-        cpus.extend((0..4).filter(|bit| bits >> bit & 1 != 0).map(|bit| place * 4 + bit));
-    }
-    Some(cpus)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn masks_of_processors() {
-        assert_eq!(parse_cpus("0x2"), Some(vec![1]));
-        assert_eq!(parse_cpus("F0"), Some(vec![4, 5, 6, 7]));
-        assert_eq!(parse_cpus("0"), Some(vec![]));
-        assert_eq!((parse_cpus("0x"), parse_cpus("xyz"), parse_cpus("")), (None, None, None));
     }
 }

@@ -218,3 +218,67 @@ fn a_device_that_is_down_does_not_keep_its_descriptor_readable() -> io::Result<(
     }
     panic!("nothing was received after the device came up again");
 }
+
+/// A UDP packet of the flow with this source port, which carries `number`.
+fn datagram(port: u16, number: u8) -> Vec<u8> {
+    let mut frame = [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0][..]].concat();
+    frame.extend([0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    frame.extend(port.to_be_bytes());
+    frame.extend([0, 9, 0, 26, 0, 0, number]);
+    frame.resize(60, 0);
+    frame
+}
+
+#[test]
+fn several_queues_share_flows_and_keep_their_order() {
+    const FLOWS: u16 = 64;
+    const FRAMES: u8 = 10;
+    let mut net = Net::new();
+    let (a, b) = net.veth("a", "b");
+    let linux = Linux::new().expect("netlink");
+    let (a, b) = (linux.open_system(&a).expect("a"), linux.open_system(&b).expect("b"));
+    let options = |n: &str| [("n_rxq".to_owned(), n.to_owned())].into();
+    let refused = a.set_options(&options("65")).expect_err("too many");
+    assert!(refused.to_string().ends_with("option n_rxq: '65' is not a number up to 64"), "{refused}");
+    a.set_options(&options("3")).expect("options");
+    assert_eq!(a.n_rxq(), 3);
+    let mut queues: Vec<_> = (0..3).map(|queue| a.open_rx(queue).expect("rx")).collect();
+    assert!(a.open_rx(3).is_err());
+    // With queues open there cannot be others.
+    assert!(a.set_options(&options("3")).is_ok() && a.set_options(&options("2")).is_err());
+    let (mut own, mut other) = (a.open_tx().expect("tx"), b.open_tx().expect("tx"));
+    for number in 0..FRAMES {
+        let packets = |port: u16| Packet::from_slice(&datagram(port, number));
+        let report = other.send_batch(&mut (1000..1000 + FLOWS).map(packets).collect());
+        assert_eq!(report.sent, u64::from(FLOWS));
+        // What the device sends is none of theirs.
+        assert_eq!(own.send_batch(&mut vec![Packet::from_slice(&datagram(7, number))]).sent, 1);
+    }
+    let total = usize::from(FLOWS) * usize::from(FRAMES);
+    let mut received: Vec<Batch> = queues.iter().map(|_| Batch::new()).collect();
+    while received.iter().map(Vec::len).sum::<usize>() < total {
+        let limit = Timespec { tv_sec: 20, tv_nsec: 0 };
+        let mut fds: Vec<_> = queues
+            .iter()
+            .map(|rx| PollFd::from_borrowed_fd(rx.poll_fd().expect("descriptor"), PollFlags::IN))
+            .collect();
+        assert!(poll(&mut fds, Some(&limit)).expect("poll") > 0, "frames are missing");
+        drop(fds);
+        for (rx, batch) in queues.iter_mut().zip(&mut received) {
+            rx.recv_batch(batch, 32).expect("receive");
+        }
+    }
+    let mut seen = std::collections::BTreeMap::new();
+    for (queue, batch) in received.iter().enumerate() {
+        assert!(!batch.is_empty(), "queue {queue} has no flow");
+        for packet in batch {
+            let data = packet.data();
+            let port = u16::from_be_bytes([data[34], data[35]]);
+            let (of, next) = seen.entry(port).or_insert((queue, 0));
+            assert_eq!((*of, *next), (queue, data[42]), "flow {port}");
+            *next += 1;
+        }
+    }
+    assert_eq!(seen.len(), usize::from(FLOWS));
+    assert_eq!(queues[0].recv_batch(&mut Batch::new(), 32).expect("receive"), 0);
+}

@@ -2,7 +2,7 @@
 //! other side, or another dummy over a socket, and whose sent frames go to capture files and sockets.
 //!
 //! Options: `pcap` (all frames), `rxq_pcap` (frames received), `tx_pcap` (frames sent), `stream` and `pstream`
-//! (sockets, see [`stream`]), `ifindex`, and for the kind `dummy-pmd` also `n_rxq`. A dummy without a socket counts
+//! (sockets, see [`stream`]), `ifindex`, and for the kind `dummy-pmd` also `n_rxq` and `numa_id`. A dummy without a socket counts
 //! what it sends as sent. Frames are received and sent whatever the administrative state says, as Open vSwitch does.
 //!
 //! Addresses are given out in sequence, aa:55:aa:55:NN:NN, by the [`Registry`] that opens the devices.
@@ -92,6 +92,7 @@ struct Config {
     mac: MacAddr,
     up: bool,
     ifindex: u32,
+    numa_id: usize,
 }
 
 /// The part of a dummy that frames touch, shared with its queues and its sockets' thread.
@@ -237,7 +238,7 @@ impl Dummy {
             kind,
             port: Arc::new(Port { name: name.to_owned(), state: Mutex::new(state) }),
             changes: Changes::default(),
-            config: Mutex::new(Config { mac, up: true, ifindex: 0 }),
+            config: Mutex::new(Config { mac, up: true, ifindex: 0, numa_id: 0 }),
             streams: Mutex::default(),
         })
     }
@@ -253,11 +254,14 @@ impl Dummy {
     }
 
     fn set_queues(&self, options: &Options) -> Result<(), NetdevError> {
-        let Some(text) = options.get("n_rxq").filter(|_| self.kind == "dummy-pmd") else { return Ok(()) };
+        if self.kind != "dummy-pmd" {
+            return Ok(());
+        }
+        let text = options.get("n_rxq").map_or("1", String::as_str);
         let n = match text.parse::<usize>() {
-            Ok(n) if (1..=N_RXQ_MAX).contains(&n) => n,
+            Ok(n) if n <= N_RXQ_MAX => n.max(1),
             _ => {
-                let problem = format!("{text:?} is not a number from 1 to {N_RXQ_MAX}");
+                let problem = format!("{text:?} is not a number up to {N_RXQ_MAX}");
                 return Err(NetdevError::Option { name: self.name.clone(), option: "n_rxq", problem });
             }
         };
@@ -299,7 +303,11 @@ impl Netdev for Dummy {
     }
 
     fn set_options(&self, options: &Options) -> Result<(), NetdevError> {
-        self.config.lock().ifindex = options.get("ifindex").and_then(|n| n.parse().ok()).unwrap_or(0);
+        let number = |key| options.get(key).and_then(|n| n.parse::<u32>().ok());
+        let (ifindex, numa_id) = (number("ifindex").unwrap_or(0), number("numa_id").unwrap_or(0) as usize);
+        let mut config = self.config.lock();
+        (config.ifindex, config.numa_id) = (ifindex, numa_id);
+        drop(config);
         self.port.state.lock().captures.set(&self.name, options);
         self.set_queues(options)?;
         self.set_streams(options)
@@ -307,6 +315,10 @@ impl Netdev for Dummy {
 
     fn n_rxq(&self) -> usize {
         self.port.state.lock().queues.len()
+    }
+
+    fn numa_id(&self) -> Option<usize> {
+        (self.kind == "dummy-pmd").then(|| self.config.lock().numa_id)
     }
 
     fn open_rx(&self, queue: usize) -> Result<Box<dyn Rx>, NetdevError> {

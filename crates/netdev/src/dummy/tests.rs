@@ -145,8 +145,15 @@ fn a_full_queue_drops_and_counts() {
     assert_eq!(p1.stats().rx_dropped, Some(3));
     p1.open_rx(1).expect("queue").drain().expect("drain");
     assert!(p1.open_rx(2).is_err());
-    let error = p1.set_options(&options(&[("n_rxq", "0")])).expect_err("zero");
-    assert_eq!(error.to_string(), "p1: option n_rxq: \"0\" is not a number from 1 to 64");
+    let error = p1.set_options(&options(&[("n_rxq", "65")])).expect_err("too many");
+    assert_eq!(error.to_string(), "p1: option n_rxq: \"65\" is not a number up to 64");
+    for one in [options(&[("n_rxq", "0")]), options(&[])] {
+        p1.set_options(&options(&[("n_rxq", "2"), ("numa_id", "1")])).expect("options");
+        assert_eq!((p1.n_rxq(), p1.numa_id()), (2, Some(1)));
+        p1.set_options(&one).expect("options");
+        assert_eq!((p1.n_rxq(), p1.numa_id()), (1, Some(0)));
+    }
+    assert_eq!(registry.open("p2", "dummy").expect("p2").numa_id(), None);
 }
 
 fn exchange(passive: &str, active: &str) {

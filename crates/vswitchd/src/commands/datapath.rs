@@ -78,6 +78,14 @@ fn kind_of(switch: &Switch, name: &str) -> String {
     let port = switch.bridges().into_iter().find_map(|b| b.port_named(name));
     match port {
         Some(port) => match (&port.spec.device, port.spec.out) {
+            (Some(device), _) if device.kind() == "dummy-pmd" => {
+                // A device is made to have what is asked for, or is none; a dummy sends through one queue.
+                let n = device.n_rxq();
+                format!(
+                    "dummy-pmd: configured_rx_queues={n}, configured_tx_queues=1, requested_rx_queues={n}, \
+                     requested_tx_queues=1"
+                )
+            }
             (Some(device), _) => device.kind().to_owned(),
             (None, xlate::PortOut::Patch(bridge, no)) => {
                 let peer = switch.bridge(bridge).and_then(|b| b.port(no));

@@ -1,9 +1,13 @@
-//! `dpif-netdev/pmd-*`: what packet threads have done.
+//! `dpif-netdev/`: packet threads, what they have done, and their queues.
 //!
-//! - [`perf`]: `pmd-perf-show`; [`queues`]: `pmd-rxq-show`.
+//! - [`perf`]: `pmd-perf-show`; [`queues`]: `pmd-rxq-show`, `pmd-rxq-rebalance` and `pmd-sleep-show`; [`lookup`]:
+//!   `subtable-lookup-*`.
+//!
+//! A thread is named by the core that it is pinned to; one that runs anywhere by its number, as of node 0.
 //!
 //! Cycles are those of the time stamp counter, computed from times by its frequency.
 
+mod lookup;
 mod perf;
 mod queues;
 #[cfg(test)]
@@ -11,7 +15,7 @@ mod tests;
 
 use super::{act, dp_name, is_dp, show};
 use crate::devices::{Devices, Dp};
-use datapath::ThreadStats;
+use datapath::{ThreadInfo, ThreadStats};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -19,16 +23,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use unixctl::{Commands, OutputFormat};
 
-/// What threads had done when their statistics were cleared, by datapath and number: that is subtracted from what is
-/// shown.
+/// What threads had done when their statistics were cleared, by datapath and [`ThreadInfo::id`]: that is subtracted from
+/// what is shown.
 #[derive(Debug, Default)]
-struct Cleared(Mutex<HashMap<(String, usize), Start>>);
+struct Cleared(Mutex<HashMap<(String, u64), Start>>);
 
 #[derive(Debug)]
 struct Start {
     at: Instant,
     stats: ThreadStats,
-    tx: (u64, u64),
     served: (u64, u64),
 }
 
@@ -53,22 +56,18 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
             OutputFormat::Json => perf::json(&threads, request.histograms).into(),
         })
     });
-    let usage = "[-pmd core] [-secs secs] [dp]";
-    show(commands, devices, ("dpif-netdev/pmd-rxq-show", usage, 0..=5), move |d, args, format| {
-        let request = Request::parse(args, &["-secs"])?;
-        Ok(match format {
-            OutputFormat::Text => queues::text(d, &request)?.into(),
-            OutputFormat::Json => queues::json(d, &request)?.into(),
-        })
-    });
+    queues::register(commands, devices);
+    lookup::register(commands, devices);
     act(commands, devices, ("dpif-netdev/pmd-stats-clear", "[-pmd core] [dp]", 0..=3), move |d, args| {
         let request = Request::parse(args, &[])?;
         let mut cleared = cleared.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (kind, dp) in named(d, request.dp)? {
-            let (tx, served) = (sent(&dp), served(&dp));
-            for (n, stats) in dp.datapath.thread_stats().into_iter().enumerate().filter(|(n, _)| is_asked(&request, *n))
-            {
-                cleared.insert((kind.clone(), n), Start { at: Instant::now(), stats, tx, served });
+            let served = served(&dp);
+            // Of threads that are gone nothing is asked any more.
+            let threads = dp.datapath.threads();
+            cleared.retain(|(of, id), _| *of != kind || threads.iter().any(|(thread, _)| thread.id == *id));
+            for (thread, stats) in threads.into_iter().filter(|(thread, _)| is_asked(&request, thread)) {
+                cleared.insert((kind.clone(), thread.id), Start { at: Instant::now(), stats, served });
             }
         }
         Ok(String::new())
@@ -104,13 +103,14 @@ fn log_set(args: &[String]) -> Result<String, String> {
 struct Request<'a> {
     histograms: bool,
     core: Option<usize>,
+    seconds: usize,
     dp: Option<&'a String>,
 }
 
 impl<'a> Request<'a> {
     /// Reads the arguments; of options, `-pmd` and those in `options` are known.
     fn parse(args: &'a [String], options: &[&str]) -> Result<Self, String> {
-        let mut request = Self { histograms: true, core: None, dp: None };
+        let mut request = Self { histograms: true, core: None, seconds: queues::SECONDS_MAX, dp: None };
         let mut words = args.iter();
         while let Some(word) = words.next() {
             let mut number = || {
@@ -121,7 +121,7 @@ impl<'a> Request<'a> {
                 "-pmd" => request.core = Some(number()?),
                 known if options.contains(&known) => match known {
                     "-nh" => request.histograms = false,
-                    "-secs" => return Err("-secs: what queues take of a thread's time is not measured".to_owned()),
+                    "-secs" => request.seconds = number()?,
                     _ if number()? > 0 => return Err(format!("{word}: no history of iterations is kept")),
                     _ => {}
                 },
@@ -133,9 +133,9 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Whether thread `n` of a datapath is asked about.
-fn is_asked(request: &Request<'_>, n: usize) -> bool {
-    request.core.is_none_or(|core| core == n)
+/// Whether a thread is asked about.
+fn is_asked(request: &Request<'_>, thread: &ThreadInfo) -> bool {
+    request.core.is_none_or(|core| core == thread.core_id)
 }
 
 fn named(devices: &Devices, name: Option<&String>) -> Result<Vec<(String, Dp)>, String> {
@@ -143,16 +143,10 @@ fn named(devices: &Devices, name: Option<&String>) -> Result<Vec<(String, Dp)>, 
     if let Some(name) = name {
         datapaths.retain(|(kind, _)| is_dp(name, kind));
         if datapaths.is_empty() {
-            return Err("dpif-netdev: no such datapath".to_owned());
+            return Err("please specify an existing datapath".to_owned());
         }
     }
     Ok(datapaths)
-}
-
-/// Packets and batches that ports have sent.
-fn sent(dp: &Dp) -> (u64, u64) {
-    let ports = dp.datapath.ports();
-    (ports.iter().map(|p| p.stats.tx_packets).sum(), ports.iter().map(|p| p.stats.tx_batches).sum())
 }
 
 /// Packets that handler threads have served, and nanoseconds that it took them.
@@ -168,24 +162,22 @@ struct Header<'a> {
 }
 
 impl Header<'_> {
-    fn text(&self, thread: usize) -> String {
+    fn text(&self, thread: &ThreadInfo) -> String {
         let of = if self.several { format!(" ({})", dp_name(self.kind)) } else { String::new() };
-        format!("pmd thread numa_id 0 core_id {thread}:{of}")
+        let ThreadInfo { numa_id, core_id, .. } = thread;
+        format!("pmd thread numa_id {numa_id} core_id {core_id}:{of}")
     }
 }
 
 /// What one thread did since its statistics were cleared.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Measured {
     /// Its datapath's type, and whether there are others.
     kind: String,
     several: bool,
-    /// Its number.
-    core: usize,
+    thread: ThreadInfo,
     seconds: f64,
     stats: ThreadStats,
-    /// Packets and batches sent, of all threads of its datapath.
-    tx: (u64, u64),
     /// Packets of all threads of its datapath that were served by handlers, and nanoseconds that it took.
     served: (u64, u64),
 }
@@ -197,23 +189,20 @@ fn measured(devices: &Devices, cleared: &Cleared, request: &Request<'_>) -> Resu
     let several = datapaths.len() > 1;
     let mut all = Vec::new();
     for (kind, dp) in datapaths {
-        let (tx, served) = (sent(&dp), served(&dp));
-        for (core, stats) in dp.datapath.thread_stats().into_iter().enumerate().filter(|(n, _)| is_asked(request, *n)) {
+        let served = served(&dp);
+        for (thread, stats) in dp.datapath.threads().into_iter().filter(|(thread, _)| is_asked(request, thread)) {
             let kind = kind.clone();
-            let start = cleared.get(&(kind.clone(), core));
+            let start = cleared.get(&(kind.clone(), thread.id));
             all.push(match start {
                 Some(start) => Measured {
                     kind,
                     several,
-                    core,
+                    thread,
                     seconds: start.at.elapsed().as_secs_f64(),
                     stats: stats.since(&start.stats),
-                    tx: less(tx, start.tx),
                     served: less(served, start.served),
                 },
-                None => {
-                    Measured { kind, several, core, seconds: dp.datapath.uptime().as_secs_f64(), stats, tx, served }
-                }
+                None => Measured { kind, several, seconds: thread.age.as_secs_f64(), thread, stats, served },
             });
         }
     }
@@ -231,7 +220,7 @@ fn ratio(a: u64, b: u64) -> f64 {
 
 impl Measured {
     fn header(&self) -> String {
-        Header { kind: &self.kind, several: self.several }.text(self.core)
+        Header { kind: &self.kind, several: self.several }.text(&self.thread)
     }
 
     fn busy_cycles(&self) -> u64 {
@@ -258,7 +247,9 @@ impl Measured {
         let (upcalls, lost) = self.upcalls();
         json!({
             "datapath": dp_name(&self.kind),
-            "core_id": self.core,
+            "core_id": self.thread.core_id,
+            "numa_id": self.thread.numa_id,
+            "pinned": self.thread.is_pinned,
             "seconds": self.seconds,
             "packets_received": s.packets,
             "recirculations": s.recirculations,
@@ -280,8 +271,8 @@ impl Measured {
             "busy_cycles": self.busy_cycles(),
             "idle_cycles": self.idle_cycles(),
             "cycles_per_packet": ratio(self.busy_cycles(), s.packets),
-            "tx_packets": self.tx.0,
-            "tx_batches": self.tx.1,
+            "tx_packets": s.tx_packets,
+            "tx_batches": s.tx_batches,
             "panics": s.panics,
         })
     }
@@ -303,7 +294,7 @@ fn stats_text(m: &Measured) -> String {
         s.exact_hits,
         s.megaflow_hits,
         ratio(s.probes, s.megaflow_hits),
-        ratio(m.tx.0, m.tx.1),
+        ratio(s.tx_packets, s.tx_batches),
     );
     let (busy, idle) = (m.busy_cycles(), m.idle_cycles());
     let all = busy + idle;

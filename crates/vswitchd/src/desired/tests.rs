@@ -365,3 +365,62 @@ fn ipfix() {
     );
     assert_eq!(bridge_of(&json!({})).0.ipfix, IpfixSettings::default());
 }
+
+#[test]
+fn cores_of_queues() {
+    let (interface, warnings) = interface_of(&other_config(&[("pmd-rxq-affinity", "0:3,1:2")]));
+    assert_eq!((interface.rxq_affinity, warnings), ([(0, 3), (1, 2)].into(), vec![]));
+    let (interface, warnings) = interface_of(&other_config(&[("pmd-rxq-affinity", "0-3")]));
+    assert!(interface.rxq_affinity.is_empty());
+    assert_eq!(warnings, ["interface p: other_config:pmd-rxq-affinity is \"0-3\", which is not a list of queue:core"]);
+}
+
+#[test]
+fn packet_threads() {
+    use datapath::assign::{Algorithm, Policy};
+    use datapath::{Balance, Cpu};
+    let read = |pairs: &[(&str, &str)]| {
+        let root = json!({ "00000000-0000-4000-8000-000000000001": { "initial": {
+            "bridges": ["set", []], "other_config": ["map", pairs],
+        } } });
+        let replica = replica(&json!({}), &json!({}), &json!({}), &json!({ "Open_vSwitch": root }));
+        let desired = Desired::read(&replica);
+        (desired.tuning.threads, desired.warnings.into_iter().collect::<Vec<_>>())
+    };
+    assert_eq!(read(&[]), (datapath::ThreadConfig::default(), vec![]));
+    let core = crate::cores::Cores::of_machine();
+    let (online, offline) = ((0..64).find_map(|n| core.core(n)).unwrap(), (0..512).find(|n| core.core(*n).is_none()));
+    let offline = offline.unwrap();
+    let mut mask = [0u8; 128];
+    for core in [online.core, offline] {
+        mask[127 - core / 4] |= 1 << (core % 4);
+    }
+    let mask: String = mask.iter().map(|digit| char::from_digit(u32::from(*digit), 16).unwrap()).collect();
+    let (threads, warnings) = read(&[
+        ("pmd-cpu-mask", &mask),
+        ("pmd-rxq-assign", "group"),
+        ("pmd-rxq-isolate", "false"),
+        ("pmd-auto-lb", "true"),
+        ("pmd-auto-lb-rebal-interval", "0"),
+        ("pmd-auto-lb-load-threshold", "70"),
+        ("pmd-auto-lb-improvement-threshold", "0"),
+        ("pmd-sleep-max", "5,1:6"),
+        ("pmd-maxsleep", "9"),
+    ]);
+    assert_eq!(threads.cpus, [Cpu { ..online }].into());
+    assert_eq!(threads.policy, Policy { algorithm: Algorithm::Group, isolate: false });
+    assert_eq!(threads.balance, Some(Balance { interval_mins: 1, load_percent: 70, improvement_percent: 0 }));
+    assert_eq!((threads.sleep_us_max, threads.sleep_us_max_of), (5, [(1, 6)].into()));
+    let missing =
+        format!("switch: other_config:pmd-cpu-mask has core {offline}, which this machine has not, or not online");
+    assert_eq!(warnings, [missing]);
+    let (threads, warnings) = read(&[("pmd-cpu-mask", "x"), ("pmd-rxq-isolate", "false"), ("pmd-maxsleep", "9")]);
+    assert!(threads.cpus.is_empty() && threads.sleep_us_max == 9);
+    assert_eq!(
+        warnings,
+        [
+            "pmd-rxq-isolate can only be set false when using pmd-rxq-assign=group",
+            "switch: other_config:pmd-cpu-mask is \"x\", which is not a hexadecimal number",
+        ]
+    );
+}

@@ -65,9 +65,14 @@ fn one(m: &Measured, time: &str, histograms: bool) -> String {
     } else {
         let _ = writeln!(out, "  Rx packets:         {:12}", 0);
     }
-    if m.tx.0 > 0 {
-        let _ = writeln!(out, "  Tx packets:         {:12}  ({:.0} Kpps)", m.tx.0, kpps(m.tx.0));
-        let _ = writeln!(out, "  Tx batches:         {:12}  ({:.2} pkts/batch)", m.tx.1, ratio(m.tx.0, m.tx.1));
+    if s.tx_packets > 0 {
+        let _ = writeln!(out, "  Tx packets:         {:12}  ({:.0} Kpps)", s.tx_packets, kpps(s.tx_packets));
+        let _ = writeln!(
+            out,
+            "  Tx batches:         {:12}  ({:.2} pkts/batch)",
+            s.tx_batches,
+            ratio(s.tx_packets, s.tx_batches)
+        );
     } else {
         let _ = writeln!(out, "  Tx packets:         {:12}\n", 0);
     }

@@ -1,49 +1,145 @@
-//! `dpif-netdev/pmd-rxq-show`: which packet thread asks which receive queues.
+//! `dpif-netdev/pmd-rxq-show`, `pmd-rxq-rebalance` and `pmd-sleep-show`: which packet thread asks which receive queues,
+//! what they take of its time, and how long it sleeps.
 
-use super::{Header, Request, is_asked, named};
+use super::{Header, Request, act, dp_name, is_asked, named, ratio, show};
 use crate::devices::Devices;
+use datapath::{INTERVAL_SECS, INTERVALS, Usage};
 use serde_json::{Value, json};
 use std::fmt::Write;
+use std::sync::Arc;
+use unixctl::{Commands, OutputFormat};
 
-/// What a packet thread asks, in Open vSwitch's layout. How much of its time a queue takes is not measured.
-pub(super) fn text(devices: &Devices, request: &Request<'_>) -> Result<String, String> {
-    let datapaths = named(devices, request.dp)?;
-    let mut out = "Displaying last 60 seconds pmd usage %\n".to_owned();
-    for (kind, dp) in &datapaths {
-        let ports = dp.datapath.ports();
-        let header = Header { kind, several: datapaths.len() > 1 };
-        for thread in (0..dp.datapath.thread_stats().len()).filter(|n| is_asked(request, *n)) {
-            let _ = writeln!(out, "{}\n  isolated : false", header.text(thread));
-            for (name, index, queue) in queues(&ports, thread) {
-                let enabled = if queue.enabled { "(enabled) " } else { "(disabled)" };
-                let _ = writeln!(out, "  port: {name:16}  queue-id: {index:2} {enabled}  pmd usage: NOT AVAIL");
-            }
-            out.push_str("  overhead: NOT AVAIL\n");
+/// Seconds that are remembered.
+pub(super) const SECONDS_MAX: usize = INTERVALS * INTERVAL_SECS as usize;
+
+pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
+    let usage = "[-pmd core] [-secs secs] [dp]";
+    show(commands, devices, ("dpif-netdev/pmd-rxq-show", usage, 0..=5), move |d, args, format| {
+        let request = Request::parse(args, &["-secs"])?;
+        Ok(match format {
+            OutputFormat::Text => text(d, &request)?.into(),
+            OutputFormat::Json => json(d, &request)?.into(),
+        })
+    });
+    act(commands, devices, ("dpif-netdev/pmd-rxq-rebalance", "[dp]", 0..=1), |d, args| {
+        for (_, dp) in named(d, args.first())? {
+            dp.datapath.rebalance();
         }
-    }
-    Ok(out)
+        Ok("pmd rxq rebalance requested.\n".to_owned())
+    });
+    show(commands, devices, ("dpif-netdev/pmd-sleep-show", "[dp]", 0..=1), |d, args, format| {
+        let request = Request::parse(args, &[])?;
+        Ok(match format {
+            OutputFormat::Text => sleep_text(d, &request)?.into(),
+            OutputFormat::Json => sleep_json(d, &request)?.into(),
+        })
+    });
 }
 
-/// The same in JSON.
-pub(super) fn json(devices: &Devices, request: &Request<'_>) -> Result<Value, String> {
+/// Whole intervals for so many seconds, one at least.
+fn intervals(request: &Request<'_>) -> usize {
+    request.seconds.min(SECONDS_MAX).div_ceil(INTERVAL_SECS as usize).max(1)
+}
+
+/// What a thread's queues, and its time beside them, took of its time; nothing before that is known.
+fn percentages(usage: &Usage) -> (Vec<Option<f64>>, Option<f64>) {
+    let percent = |ns: u64| (usage.elapsed_ns > 0).then(|| (ratio(ns, usage.elapsed_ns) * 100.0).min(100.0));
+    let of_queues: u64 = usage.queues.iter().map(|queue| queue.busy_ns).sum();
+    let queues = usage.queues.iter().map(|queue| percent(queue.busy_ns)).collect();
+    (queues, percent(usage.busy_ns.saturating_sub(of_queues)))
+}
+
+/// In Open vSwitch's layout.
+fn text(devices: &Devices, request: &Request<'_>) -> Result<String, String> {
+    let datapaths = named(devices, request.dp)?;
+    let intervals = intervals(request);
+    let percent = |percent: Option<f64>| match percent {
+        Some(percent) => format!("{:2} %", percent as u64),
+        None => "NOT AVAIL".to_owned(),
+    };
+    let mut out = String::new();
+    for (kind, dp) in &datapaths {
+        let header = Header { kind, several: datapaths.len() > 1 };
+        for usage in dp.datapath.usage(intervals).iter().filter(|usage| is_asked(request, &usage.thread)) {
+            let (queues, overhead) = percentages(usage);
+            let _ = writeln!(out, "{}\n  isolated : {}", header.text(&usage.thread), usage.thread.is_isolated);
+            for (queue, share) in usage.queues.iter().zip(queues) {
+                let enabled = if queue.is_enabled { "(enabled) " } else { "(disabled)" };
+                let (name, index) = (&queue.port, queue.queue);
+                let _ =
+                    writeln!(out, "  port: {name:16}  queue-id: {index:2} {enabled}  pmd usage: {}", percent(share));
+            }
+            let _ = writeln!(out, "  overhead: {}", percent(overhead));
+        }
+    }
+    if out.is_empty() && request.core.is_some() {
+        return Ok(out);
+    }
+    Ok(format!("Displaying last {} seconds pmd usage %\n{out}", intervals * INTERVAL_SECS as usize))
+}
+
+fn json(devices: &Devices, request: &Request<'_>) -> Result<Value, String> {
+    let intervals = intervals(request);
     let mut threads = Vec::new();
     for (kind, dp) in named(devices, request.dp)? {
-        let ports = dp.datapath.ports();
-        for thread in (0..dp.datapath.thread_stats().len()).filter(|n| is_asked(request, *n)) {
-            let queue = |(port, index, queue): (&str, usize, datapath::QueueInfo)| json!({"port": port, "queue_id": index, "enabled": queue.enabled});
+        for usage in dp.datapath.usage(intervals).iter().filter(|usage| is_asked(request, &usage.thread)) {
+            let (shares, overhead) = percentages(usage);
+            let queue = |(queue, share): (&datapath::QueueUsage, Option<f64>)| {
+                json!({
+                    "port": queue.port,
+                    "queue_id": queue.queue,
+                    "enabled": queue.is_enabled,
+                    "usage_percent": share,
+                })
+            };
             threads.push(json!({
-                "datapath": super::dp_name(&kind),
-                "core_id": thread,
-                "queues": queues(&ports, thread).map(queue).collect::<Value>(),
+                "datapath": dp_name(&kind),
+                "numa_id": usage.thread.numa_id,
+                "core_id": usage.thread.core_id,
+                "pinned": usage.thread.is_pinned,
+                "isolated": usage.thread.is_isolated,
+                "seconds": intervals * INTERVAL_SECS as usize,
+                "queues": usage.queues.iter().zip(shares).map(queue).collect::<Value>(),
+                "overhead_percent": overhead,
             }));
         }
     }
     Ok(threads.into())
 }
 
-/// The queues of `thread`: port, index, and what else is known.
-fn queues(ports: &[datapath::PortInfo], thread: usize) -> impl Iterator<Item = (&str, usize, datapath::QueueInfo)> {
-    let of = |port: &datapath::PortInfo| port.queues.clone().into_iter().enumerate();
-    let all = ports.iter().flat_map(move |port| of(port).map(|(index, queue)| (port.device.name(), index, queue)));
-    all.filter(move |(.., queue)| queue.thread == thread)
+/// In the layout of Open vSwitch 3.3. A thread that is not pinned sleeps until something comes.
+fn sleep_text(devices: &Devices, request: &Request<'_>) -> Result<String, String> {
+    let datapaths = named(devices, request.dp)?;
+    let mut out = String::new();
+    for (kind, dp) in &datapaths {
+        let header = Header { kind, several: datapaths.len() > 1 };
+        let _ = writeln!(out, "Default max sleep: {:4} us", dp.datapath.thread_config().sleep_us_max);
+        for (thread, _) in dp.datapath.threads() {
+            let _ = match thread.sleep_us_max {
+                Some(us) => writeln!(out, "{}\n  max sleep: {us:4} us", header.text(&thread)),
+                None => writeln!(out, "{}\n  max sleep: none (not pinned)", header.text(&thread)),
+            };
+        }
+    }
+    Ok(out)
+}
+
+fn sleep_json(devices: &Devices, request: &Request<'_>) -> Result<Value, String> {
+    let datapaths = named(devices, request.dp)?.into_iter();
+    let all = datapaths.map(|(kind, dp)| {
+        let thread = |(thread, _): (datapath::ThreadInfo, datapath::ThreadStats)| {
+            json!({
+                "numa_id": thread.numa_id,
+                "core_id": thread.core_id,
+                "pinned": thread.is_pinned,
+                "max_sleep_us": thread.sleep_us_max,
+            })
+        };
+        json!({
+            "datapath": dp_name(&kind),
+            "default_max_sleep_us": dp.datapath.thread_config().sleep_us_max,
+            "threads": dp.datapath.threads().into_iter().map(thread).collect::<Value>(),
+        })
+    });
+    Ok(all.collect())
 }

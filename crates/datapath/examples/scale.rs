@@ -1,0 +1,130 @@
+//! How packet threads scale: `scale [SECONDS [WAY]]` plays packets from memory on one thread and on two, each pinned to a core,
+//! in the ways in which two threads may share something (or only in the one of this number, from 0), and prints nanoseconds of processor time a packet. Time is taken
+//! in slices; the cheapest one and the middle one are told, as whatever else runs on the machine only adds to them. As
+//! many times as a packet costs more on two threads, less than twice as many are forwarded.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use base::{Clock, DpPort};
+use datapath::{Config, Cpu, Datapath, ThreadConfig};
+use dpif::{ControllerUpcall, DpAction, DpFlow, DpFlowStats, FlowId, Upcall, UpcallHandler, UpcallReply};
+use flow::{Field, FlowKey};
+use netdev::Options;
+use packet::Packet;
+
+/// Flows of a port, by the last byte of the destination address; each has so many streams.
+const FLOWS: u8 = 16;
+const STREAMS: u8 = 16;
+
+/// The port out of which packets go, by the one that they came in at.
+type To = fn(DpPort) -> DpPort;
+
+/// Sends what comes in at each port to another one.
+#[derive(Debug)]
+struct Wires {
+    to: To,
+    next_id: AtomicU64,
+}
+
+impl UpcallHandler for Wires {
+    fn miss(&self, upcall: Upcall<'_>) -> UpcallReply {
+        let mut mask = FlowKey::mask_of(Field::InPortOxm);
+        mask.add_mask(Field::EthType, u128::MAX);
+        mask.add_mask(Field::Ipv4Dst, u128::MAX);
+        let actions: Arc<[DpAction]> = [DpAction::Output((self.to)(upcall.port))].into();
+        let flow = DpFlow::by_hand(upcall.key, &mask, actions.clone(), 0);
+        let id = FlowId(self.next_id.fetch_add(1, Ordering::Relaxed));
+        UpcallReply { actions, install: Some((id, flow)) }
+    }
+
+    fn controller(&self, _port: DpPort, _what: &ControllerUpcall, _packet: &Packet) {}
+
+    fn flow_gone(&self, _id: FlowId, _stats: DpFlowStats) {}
+}
+
+fn frames() -> Vec<Packet> {
+    let mut frames = Vec::new();
+    for stream in 0..STREAMS {
+        for flow in 0..FLOWS {
+            let mut frame = [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0][..]].concat();
+            frame.extend([0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, flow]);
+            frame.extend([4, stream, 0, 9, 0, 26, 0, 0]);
+            frame.resize(60, 0);
+            frames.push(Packet::from_slice(&frame));
+        }
+    }
+    frames
+}
+
+/// A slice of a measurement.
+const SLICE: Duration = Duration::from_millis(40);
+
+/// Nanoseconds that packet threads have been on a processor (/proc/PID/task/TID/schedstat).
+fn on_processors_ns() -> u64 {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let of = |path: std::path::PathBuf| {
+        let name = std::fs::read_to_string(path.join("comm")).ok()?;
+        let spent = std::fs::read_to_string(path.join("schedstat")).ok()?;
+        if name.starts_with("packet") { spent.split(' ').next()?.parse::<u64>().ok() } else { None }
+    };
+    tasks.filter_map(|task| of(task.path())).sum()
+}
+
+/// Nanoseconds a packet of `threads` threads, at best and in the middle: from `ports` ports of `queues` queues each to
+/// where `to` says.
+fn run(threads: usize, (ports, queues): (u32, usize), to: To, time: Duration, pcap: &str) -> (f64, f64) {
+    let dp = Datapath::new(Config::default(), Clock::real()).expect("starts");
+    dp.set_handler(Arc::new(Wires { to, next_id: AtomicU64::new(1) }));
+    for core in 0..ports {
+        let options: Options = [("pcap".to_owned(), pcap.to_owned()), ("n_rxq".to_owned(), queues.to_string())].into();
+        let device = netdev::memory::open(&format!("in{core}"), "replay", &options).expect("opens");
+        let null = netdev::memory::null(&format!("out{core}")).expect("opens");
+        dp.port_add(null, Some(DpPort(10 + core))).expect("opens");
+        dp.port_add(device, Some(DpPort(1 + core))).expect("opens");
+    }
+    for port in 0..ports {
+        let affinity = (0..queues).map(|queue| (queue, (port as usize + queue) % threads)).collect();
+        dp.port_set_queues(DpPort(1 + port), &affinity).expect("there");
+    }
+    let cpus = (0..threads).map(|core| Cpu { core, numa: 0 }).collect();
+    dp.set_threads(&ThreadConfig { cpus, ..ThreadConfig::default() }).expect("starts");
+    let packets = || dp.thread_stats().iter().map(|t| t.packets).sum::<u64>();
+    std::thread::sleep(time / 4);
+    let start = Instant::now();
+    let mut slices = Vec::new();
+    while start.elapsed() < time {
+        let (packets_before, ns_before) = (packets(), on_processors_ns());
+        std::thread::sleep(SLICE);
+        let (packets, ns) = (packets() - packets_before, on_processors_ns() - ns_before);
+        slices.push(ns as f64 / packets.max(1) as f64);
+    }
+    slices.sort_by(f64::total_cmp);
+    (slices[0], slices[slices.len() / 2])
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let seconds = std::env::args().nth(1).map_or(Ok(2.0), |text| text.parse())?;
+    let only = std::env::args().nth(2).map(|text| text.parse::<usize>()).transpose()?;
+    let time = Duration::from_secs_f64(seconds);
+    let pcap = std::env::temp_dir().join(format!("scale-{}.pcap", std::process::id()));
+    let mut writer = netdev::pcap::Writer::append(&pcap)?;
+    frames().iter().try_for_each(|frame| writer.write(frame.data()))?;
+    drop(writer);
+    let path = pcap.to_str().ok_or("the temporary folder's name")?;
+    let own: To = |from| DpPort(from.0 + 9);
+    let one: To = |_| DpPort(10);
+    let ways = [
+        ("one thread", 1, (1, 1), own),
+        ("two threads, a port in and out each", 2, (2, 1), own),
+        ("two threads, a port in each, one port out", 2, (2, 1), one),
+        ("two threads, a queue of one port each, and its flows", 2, (1, 2), own),
+    ];
+    for (_, (way, threads, ports, to)) in (0..).zip(ways).filter(|(n, _)| only.is_none_or(|only| only == *n)) {
+        let (best, middle) = run(threads, ports, to, time, path);
+        println!("{way}: {best:.1} ns a packet at best, {middle:.1} in the middle");
+    }
+    std::fs::remove_file(&pcap)?;
+    Ok(())
+}
