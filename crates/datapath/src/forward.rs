@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use crate::exact::{Chance, Exact, Judge};
 use crate::execute::Executor;
 use crate::execute::recirculate::Misses;
-use crate::group::{self, Adds, Groups, Todo};
+use crate::group::{Adds, Groups, Todo};
 use crate::input::{self, Key, Keys};
 use crate::megaflow::{Found, Megaflow};
 use crate::output::Outputs;
@@ -109,7 +109,7 @@ impl Forwarder {
 
     /// Moves the packets of the batch, which came in at `port`, to where they are to go.
     pub(crate) fn process(&mut self, shared: &Shared, ports: &PortTable, port: &Port) {
-        input::parse(shared, port, &mut self.batch, &mut self.keys);
+        input::parse(shared, self.lane, port, &mut self.batch, &mut self.keys);
         let n = self.batch.len();
         if n == 0 {
             return;
@@ -190,8 +190,7 @@ impl Forwarder {
             }
         }
         let looked_up_ns = timer.as_mut().map_or(0, lap);
-        let groups = Groups::of(&found[..n]);
-        group::count(&found[..n], &keys.adds, shared.counter_of(self.lane), shared.clock.now());
+        let groups = Groups::count(&found[..n], &keys.adds, shared.counter_of(self.lane), shared.clock.now());
         groups.sort(&mut self.batch, &mut self.lists, &mut self.misses);
         let todo = groups.todo();
         drop(reader);

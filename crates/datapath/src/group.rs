@@ -40,20 +40,14 @@ impl Adds {
     }
 }
 
-/// Counts the packets of a batch, each with what it adds, for the flows that were found for them; on the thread `by`.
-#[inline]
-pub(crate) fn count(found: &[Found<'_>], adds: &[Adds], by: Counter, now: Millis) {
-    let mut packets = found.iter().zip(adds).peekable();
-    while let Some((flow, adds)) = packets.next() {
-        let Some(flow) = flow else { continue };
-        let (mut n, mut bytes, mut flags) = (1, u64::from(adds.len), adds.tcp_flags);
-        while let Some((_, more)) = packets.next_if(|(next, _)| next.is_some_and(|next| Arc::ptr_eq(next, flow))) {
-            n += 1;
-            bytes += u64::from(more.len);
-            flags |= more.tcp_flags;
-        }
-        flow.count(by, n, bytes, flags, now);
-    }
+/// Packets of the same flow that follow each other.
+struct Run<'a> {
+    flow: &'a Arc<Megaflow>,
+    /// The list of their actions.
+    list: u8,
+    packets: u64,
+    bytes: u64,
+    tcp_flags: u16,
 }
 
 /// See the module's text.
@@ -76,22 +70,40 @@ pub(crate) enum Todo {
 }
 
 impl<'a> Groups<'a> {
-    /// Of a batch's packets, by what was found for them.
+    /// Of a batch's packets, by what was found for them. Counts them for their flows, each with what it adds, on the thread
+    /// `by`.
     #[inline]
-    pub(crate) fn of(found: &[Found<'a>]) -> Self {
+    pub(crate) fn count(found: &[Found<'a>], adds: &[Adds], by: Counter, now: Millis) -> Self {
+        // Loads that miss the caches wait together.
+        std::hint::black_box(found.iter().flatten().fold(0, |touched, flow| touched ^ flow.touch()));
         let mut groups = Self { lists: [None; BATCH_MAX], n_lists: 0, list_of: [NONE; BATCH_MAX], misses: false };
-        let mut last: Option<(&Arc<Megaflow>, u8)> = None;
-        for (flow, list_of) in found.iter().copied().zip(0..BATCH_MAX) {
-            let Some(flow) = flow else {
+        let mut run: Option<Run<'a>> = None;
+        for ((flow, adds), list_of) in found.iter().zip(adds).zip(0..BATCH_MAX) {
+            let Some(flow) = *flow else {
                 groups.misses = true;
                 continue;
             };
-            let list = match last {
-                Some((before, list)) if same(before, flow) => list,
+            let (bytes, tcp_flags) = (u64::from(adds.len), adds.tcp_flags);
+            if let Some(run) = &mut run
+                && Arc::ptr_eq(run.flow, flow)
+            {
+                run.packets += 1;
+                run.bytes += bytes;
+                run.tcp_flags |= tcp_flags;
+                groups.list_of[list_of] = run.list;
+                continue;
+            }
+            let list = match &run {
+                Some(run) if same(run.flow, flow) => run.list,
                 _ => groups.list(flow),
             };
             groups.list_of[list_of] = list;
-            last = Some((flow, list));
+            if let Some(done) = run.replace(Run { flow, list, packets: 1, bytes, tcp_flags }) {
+                done.flow.count(by, done.packets, done.bytes, done.tcp_flags, now);
+            }
+        }
+        if let Some(done) = run {
+            done.flow.count(by, done.packets, done.bytes, done.tcp_flags, now);
         }
         groups
     }
@@ -194,8 +206,8 @@ mod tests {
             let mut batch: Batch = (0..n).map(|i| Packet::from_slice(&vec![i as u8; 20 + i])).collect();
             let adds: Vec<Adds> = (0..n).map(|i| Adds { len: 20 + i as u32, tcp_flags: 1 << (i % 12) }).collect();
 
-            count(&found, &adds, None, Millis(7));
             let found = &found;
+            let groups = Groups::count(found, &adds, None, Millis(7));
             for flow in &flows {
                 let of = || (0..n).filter(|i| found[*i].is_some_and(|f| f.id == flow.id)).map(|i| adds[i]);
                 let (stats, packets) = (flow.stats(), of().count() as u64);
@@ -204,7 +216,6 @@ mod tests {
                 assert_eq!(stats.used, (packets > 0).then_some(Millis(7)));
             }
 
-            let groups = Groups::of(found);
             let (mut lists, mut misses) = (vec![Batch::new(); rng.below(3) as usize], Batch::new());
             groups.sort(&mut batch, &mut lists, &mut misses);
             assert!(batch.is_empty());

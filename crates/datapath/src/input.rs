@@ -12,7 +12,7 @@ use packet::buf::BATCH_MAX;
 
 use crate::group::Adds;
 use crate::port::Port;
-use crate::shared::{Shared, bump};
+use crate::shared::Shared;
 
 /// An Ethernet header, in bytes: less is no frame.
 const FRAME_MIN: usize = 14;
@@ -57,15 +57,15 @@ pub(crate) fn first(n: usize) -> u32 {
     u32::MAX.checked_shr((BATCH_MAX.saturating_sub(n)) as u32).unwrap_or(0)
 }
 
-/// Makes `keys` those of the packets of `batch`, at most [`BATCH_MAX`], after dropping those that are no frames.
-pub(crate) fn parse(shared: &Shared, port: &Port, batch: &mut Batch, keys: &mut Keys) {
-    let received = batch.len();
+/// Makes `keys` those of the packets of `batch`, at most [`BATCH_MAX`], which `lane` received, after dropping those that are no
+/// frames.
+pub(crate) fn parse(shared: &Shared, lane: usize, port: &Port, batch: &mut Batch, keys: &mut Keys) {
+    let (received, mut bytes) = (batch.len() as u64, 0);
     if batch.iter().any(|packet| packet.len() < FRAME_MIN) {
-        refuse_short(shared, port, batch);
+        bytes = refuse_short(shared, port, batch);
     }
     let vlans_max = shared.vlans_max.load(Ordering::Relaxed);
     let number = PortNo(port.number.0);
-    let mut bytes = 0;
     keys.are_plain = 0;
     for (i, packet) in batch.iter_mut().enumerate().take(BATCH_MAX) {
         // A device may hand over what another sent.
@@ -81,18 +81,19 @@ pub(crate) fn parse(shared: &Shared, port: &Port, batch: &mut Batch, keys: &mut 
             keys.adds[i] = Adds::of(data.len(), key);
         }
     }
-    bump(&port.counters.rx_packets, received as u64);
-    bump(&port.counters.rx_bytes, bytes);
+    port.count_received(lane, received, bytes);
 }
 
+/// Drops what is no frame. Returns the bytes of that.
 #[cold]
-fn refuse_short(shared: &Shared, port: &Port, batch: &mut Batch) {
+fn refuse_short(shared: &Shared, port: &Port, batch: &mut Batch) -> u64 {
     let before = batch.len();
     let (whole, short): (Vec<_>, Vec<_>) = batch.drain(..).partition(|p| p.len() >= FRAME_MIN);
     batch.extend(whole);
-    bump(&port.counters.rx_bytes, short.iter().map(|p| p.len() as u64).sum());
+    let bytes = short.iter().map(|p| p.len() as u64).sum();
     short.into_iter().for_each(pool::recycle);
     shared.count_drop(Some(port), DropReason::Malformed, (before - batch.len()) as u64);
+    bytes
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ use netdev::{Netdev, Rx, SendReport, Tx};
 use parking_lot::Mutex;
 
 use crate::history::History;
+use crate::shared::{CALLER_LANE, bump, bump_own};
 
 /// Port numbers are below this.
 pub const PORTS_MAX: u32 = 0xffff;
@@ -67,7 +68,8 @@ impl RxQueue {
     }
 }
 
-/// A lane's way to send, with what it has sent. Apart from other lanes' cache lines.
+/// A lane's way to send, with what it has sent and received. Apart from other lanes' cache lines, and written by the lane's
+/// thread only, but for the lane that all other callers share.
 #[derive(Default)]
 #[repr(align(128))]
 struct Sender {
@@ -76,6 +78,9 @@ struct Sender {
     packets: AtomicU64,
     bytes: AtomicU64,
     batches: AtomicU64,
+    /// What the lane has received.
+    rx_packets: AtomicU64,
+    rx_bytes: AtomicU64,
 }
 
 /// Which port, and in which of its number's lives.
@@ -111,8 +116,6 @@ struct Mtu {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct PortCounters {
-    pub(crate) rx_packets: AtomicU64,
-    pub(crate) rx_bytes: AtomicU64,
     /// Drops of packets that came in here.
     pub(crate) rx_drops: DropCounters,
     /// Drops by the device when it was to send.
@@ -158,6 +161,11 @@ pub struct QueueInfo {
     pub core_id: Option<usize>,
     /// Whether it is asked: after an error of the device a queue rests for a while.
     pub enabled: bool,
+}
+
+/// How a lane adds to its counters.
+fn adder(lane: usize) -> fn(&AtomicU64, u64) {
+    if lane == CALLER_LANE { bump } else { bump_own }
 }
 
 fn failed(error: netdev::NetdevError) -> DpifError {
@@ -254,14 +262,24 @@ impl Port {
             None => report.count_dropped(DropReason::OutputError, batch.len() as u64),
         }
         drop(handle);
-        sender.packets.fetch_add(report.sent, Ordering::Relaxed);
-        sender.bytes.fetch_add(report.sent_bytes, Ordering::Relaxed);
-        sender.batches.fetch_add(1, Ordering::Relaxed);
+        let add = adder(lane);
+        add(&sender.packets, report.sent);
+        add(&sender.bytes, report.sent_bytes);
+        add(&sender.batches, 1);
         for (reason, n) in &report.dropped {
             self.counters.tx_drops.add(*reason, *n);
         }
         self.refresh();
         report
+    }
+
+    /// Counts packets that a lane has received.
+    pub(crate) fn count_received(&self, lane: usize, packets: u64, bytes: u64) {
+        if let Some(of) = self.tx.get(lane) {
+            let add = adder(lane);
+            add(&of.rx_packets, packets);
+            add(&of.rx_bytes, bytes);
+        }
     }
 
     /// The port as a list shows it.
@@ -276,15 +294,15 @@ impl Port {
 
     pub(crate) fn stats(&self) -> PortStats {
         let c = &self.counters;
-        let sent = |counter: fn(&Sender) -> &AtomicU64| {
+        let sum = |counter: fn(&Sender) -> &AtomicU64| {
             self.tx.iter().map(|sender| counter(sender).load(Ordering::Relaxed)).sum()
         };
         PortStats {
-            rx_packets: c.rx_packets.load(Ordering::Relaxed),
-            rx_bytes: c.rx_bytes.load(Ordering::Relaxed),
-            tx_packets: sent(|s| &s.packets),
-            tx_bytes: sent(|s| &s.bytes),
-            tx_batches: sent(|s| &s.batches),
+            rx_packets: sum(|s| &s.rx_packets),
+            rx_bytes: sum(|s| &s.rx_bytes),
+            tx_packets: sum(|s| &s.packets),
+            tx_bytes: sum(|s| &s.bytes),
+            tx_batches: sum(|s| &s.batches),
             rx_drops: c.rx_drops.nonzero().collect(),
             tx_drops: c.tx_drops.nonzero().collect(),
         }

@@ -31,7 +31,8 @@ pub struct Memory {
     kind: &'static str,
     config: Mutex<Config>,
     changes: Changes,
-    counters: Arc<Counters>,
+    /// Of each handle there is or was; one that nobody has any more goes on as the next one's.
+    counters: Mutex<Vec<Arc<Counters>>>,
     source: Source,
     /// Where sent frames go; nowhere if `None`.
     sink: Option<Arc<FrameQueue>>,
@@ -48,7 +49,9 @@ struct Config {
     up: bool,
 }
 
+/// What one handle has moved, which it alone counts. Apart from others' cache lines.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 struct Counters {
     rx_packets: AtomicU64,
     rx_bytes: AtomicU64,
@@ -131,12 +134,23 @@ impl Memory {
             kind,
             config: Mutex::new(config),
             changes: Changes::default(),
-            counters: Arc::default(),
+            counters: Mutex::default(),
             source,
             sink,
             n_rxq: 1,
             options: None,
         }
+    }
+
+    /// Counters for a handle.
+    fn counters(&self) -> Arc<Counters> {
+        let mut all = self.counters.lock();
+        let free = all.iter().find(|counters| Arc::strong_count(counters) == 1).cloned();
+        free.unwrap_or_else(|| {
+            let new = Arc::new(Counters::default());
+            all.push(Arc::clone(&new));
+            new
+        })
     }
 
     fn change(&self, change: impl FnOnce(&mut Config)) -> Result<(), NetdevError> {
@@ -171,7 +185,7 @@ impl Netdev for Memory {
         if queue >= self.n_rxq {
             return Err(NetdevError::NoQueue { name: self.name.clone(), queue, n_rxq: self.n_rxq });
         }
-        let counters = self.counters.clone();
+        let counters = self.counters();
         Ok(match self.source.clone() {
             Source::Wire(queue) => Box::new(WireRx { queue, counters }),
             Source::Frames { frames, times } => Box::new(ReplayRx { frames, times, at: 0, counters }),
@@ -179,7 +193,7 @@ impl Netdev for Memory {
     }
 
     fn open_tx(&self) -> Result<Box<dyn Tx>, NetdevError> {
-        Ok(Box::new(MemoryTx { sink: self.sink.clone(), counters: self.counters.clone() }))
+        Ok(Box::new(MemoryTx { sink: self.sink.clone(), counters: self.counters() }))
     }
 
     fn mac(&self) -> MacAddr {
@@ -208,13 +222,15 @@ impl Netdev for Memory {
     }
 
     fn stats(&self) -> NetdevStats {
-        let load = |counter: &AtomicU64| Some(counter.load(Ordering::Relaxed));
+        let all = self.counters.lock();
+        let sum =
+            |counter: fn(&Counters) -> &AtomicU64| Some(all.iter().map(|of| counter(of).load(Ordering::Relaxed)).sum());
         NetdevStats {
-            rx_packets: load(&self.counters.rx_packets),
-            rx_bytes: load(&self.counters.rx_bytes),
-            tx_packets: load(&self.counters.tx_packets),
-            tx_bytes: load(&self.counters.tx_bytes),
-            tx_dropped: load(&self.counters.tx_dropped),
+            rx_packets: sum(|c| &c.rx_packets),
+            rx_bytes: sum(|c| &c.rx_bytes),
+            tx_packets: sum(|c| &c.tx_packets),
+            tx_bytes: sum(|c| &c.tx_bytes),
+            tx_dropped: sum(|c| &c.tx_dropped),
             ..NetdevStats::default()
         }
     }
@@ -224,11 +240,16 @@ impl Netdev for Memory {
     }
 }
 
+/// Adds to a counter of a handle of ours.
+fn add(counter: &AtomicU64, n: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+}
+
 impl Counters {
     fn received(&self, packets: &[Packet]) {
         let bytes: usize = packets.iter().map(Packet::len).sum();
-        self.rx_packets.fetch_add(packets.len() as u64, Ordering::Relaxed);
-        self.rx_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        add(&self.rx_packets, packets.len() as u64);
+        add(&self.rx_bytes, bytes as u64);
     }
 }
 
@@ -323,9 +344,9 @@ impl Tx for MemoryTx {
                 }
             }
         }
-        self.counters.tx_packets.fetch_add(report.sent, Ordering::Relaxed);
-        self.counters.tx_bytes.fetch_add(report.sent_bytes, Ordering::Relaxed);
-        self.counters.tx_dropped.fetch_add(report.n_dropped(), Ordering::Relaxed);
+        add(&self.counters.tx_packets, report.sent);
+        add(&self.counters.tx_bytes, report.sent_bytes);
+        add(&self.counters.tx_dropped, report.n_dropped());
         report
     }
 }

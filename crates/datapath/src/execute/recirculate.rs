@@ -14,7 +14,7 @@ use packet::buf::BATCH_MAX;
 use packet::{Batch, Packet};
 
 use super::Executor;
-use crate::group::{self, Adds, Groups, Todo};
+use crate::group::{Adds, Groups, Todo};
 use crate::input::first;
 use crate::megaflow::Found;
 use crate::shared::{Shared, bump};
@@ -85,9 +85,8 @@ impl Executor<'_> {
             let reader = shared.flows.reader();
             let mut found: [Found<'_>; BATCH_MAX] = [None; BATCH_MAX];
             reader.lookup_batch(&keys, first(n), &mut found, &mut probes);
-            let groups = Groups::of(&found[..n]);
             let adds: Vec<_> = batch.iter().zip(&keys).map(|(packet, key)| Adds::of(packet.len(), key)).collect();
-            group::count(&found[..n], &adds, shared.counter_of(lane), shared.clock.now());
+            let groups = Groups::count(&found[..n], &adds, shared.counter_of(lane), shared.clock.now());
             groups.sort(&mut batch, &mut lists, &mut missed);
             let todo = groups.todo();
             let unknown = found.map(|flow| flow.is_none());

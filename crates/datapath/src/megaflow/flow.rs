@@ -20,14 +20,27 @@ pub(crate) type Counter = Option<NonZeroU16>;
 ///
 /// Most flows have the packets of one thread. The first thread with a number that counts *owns* the flow's own counters
 /// from then on: it alone writes them, which takes no locked instruction. All others share the second pair.
+///
+/// What every packet needs stands first, in one line of memory.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub struct Megaflow {
+    packets: AtomicU64,
+    bytes: AtomicU64,
+    /// Milliseconds, 0 for never.
+    used: AtomicU64,
+    /// What others than the owner count.
+    others: [AtomicU64; 2],
+    /// The port that its packets leave by, if they do nothing else: so that this can be told without a look at `actions`.
+    pub(crate) output: Option<DpPort>,
+    tcp_flags: AtomicU16,
+    /// The number of the thread that owns `packets` and `bytes`, 0 if none does yet.
+    owner: AtomicU16,
+    gone: AtomicBool,
     /// Its id.
     pub id: FlowId,
     /// What to do.
     pub actions: DpActions,
-    /// The port that its packets leave by, if they do nothing else: so that this can be told without a look at `actions`.
-    pub(crate) output: Option<DpPort>,
     /// See [`DpFlow::generation`].
     pub generation: u64,
     /// The whole key of the packet that it was made for.
@@ -37,17 +50,9 @@ pub struct Megaflow {
     /// What it matches as it is installed, if that is more. An index changes it when it is built anew. Rarely there, so
     /// that one word has to do for it.
     narrowed: Mutex<Option<Box<Sparse>>>,
-    gone: AtomicBool,
-    tcp_flags: AtomicU16,
-    /// The number of the thread that owns `packets` and `bytes`, 0 if none does yet.
-    owner: AtomicU16,
-    packets: AtomicU64,
-    bytes: AtomicU64,
-    /// What others than the owner count.
-    others: [AtomicU64; 2],
-    /// Milliseconds, 0 for never.
-    used: AtomicU64,
 }
+
+const _: () = assert!(std::mem::offset_of!(Megaflow, id) <= 64);
 
 impl Megaflow {
     /// A flow that has done nothing yet.
@@ -111,6 +116,12 @@ impl Megaflow {
         }
     }
 
+    /// Loads what counting needs.
+    #[inline]
+    pub(crate) fn touch(&self) -> u64 {
+        self.packets.load(Ordering::Relaxed)
+    }
+
     /// The counters as they are now.
     pub fn stats(&self) -> DpFlowStats {
         let used = self.used.load(Ordering::Relaxed);
@@ -153,7 +164,8 @@ impl Megaflow {
 
     /// Bytes that it takes, less what it shares with others, and its actions.
     pub fn bytes(&self) -> usize {
-        2 * size_of::<usize>() + size_of::<Self>() + self.key.heap_bytes()
+        // Behind two counts, in a line of their own.
+        align_of::<Self>() + size_of::<Self>() + self.key.heap_bytes()
     }
 
     /// Makes it share its lists with other flows that have the same.

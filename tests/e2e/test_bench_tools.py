@@ -1,17 +1,20 @@
-"""What the benchmarks on real ports stand on, without root: `pytest bench/test_tools.py`."""
+"""What the benchmarks on real ports stand on."""
 
 import json
-import pathlib
 import random
 import subprocess
+import sys
 
 import pytest
-import rates
-import record
-import report
-import svg
+from switch import TOP
 
-HERE = pathlib.Path(__file__).parent
+HERE = TOP / "bench"
+sys.path.insert(0, str(HERE))
+
+import rates  # noqa: E402
+import record  # noqa: E402
+import report  # noqa: E402
+import svg  # noqa: E402
 
 
 @pytest.fixture(scope="module")
