@@ -9,8 +9,8 @@ fuzz::target!(|bytes: &[u8]| {
     for verbosity in 0..3 {
         print(bytes, Style::plain(verbosity));
     }
-    for flow_mod_table_id in [false, true] {
-        let options = Options { flow_mod_table_id };
+    for (flow_mod_table_id, shown) in [(false, false), (true, false), (false, true)] {
+        let options = Options { flow_mod_table_id, shown };
         let Ok((version, xid, message)) = decode_with(bytes, options) else { continue };
         let written = encode_with(version, xid, &message, options);
         match decode_with(&written, options) {
