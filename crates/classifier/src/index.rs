@@ -45,6 +45,8 @@ struct Place<R> {
 pub(crate) enum Change<R> {
     /// A rule more.
     Insert(Arc<R>),
+    /// Rules more.
+    InsertAll(Vec<Arc<R>>),
     /// This very rule less.
     Remove(Arc<R>),
     /// These very rules less; whether they are all that there are, once one of the copies has found out.
@@ -61,6 +63,10 @@ impl<R: Rule> Apply<Change<R>> for Index<R> {
         match change {
             Change::Insert(rule) => {
                 self.insert(rule);
+                true
+            }
+            Change::InsertAll(rules) => {
+                rules.iter().for_each(|rule| self.insert(rule));
                 true
             }
             Change::Remove(rule) => self.remove(rule),

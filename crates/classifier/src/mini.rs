@@ -60,8 +60,8 @@ impl MiniMask {
     }
 }
 
-/// A match, compressed.
-#[derive(Clone, Debug)]
+/// A match, compressed. Equal are those that match the same packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MiniMatch {
     mask: Arc<MiniMask>,
     // In the rule itself, mostly: a look-up that comes to it compares them.

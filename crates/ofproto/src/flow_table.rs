@@ -253,10 +253,13 @@ impl Transaction<'_> {
 
     fn add(&mut self, fm: &FlowMod) -> Result<(), OfpError> {
         let table_id = fm.table_id.unwrap_or(0);
-        let rules = &self.table(table_id)?.rules;
-        let (minimatch, old) = rules.compress_and_find(&fm.matching, fm.priority.into(), LATEST);
+        let priority = fm.priority.into();
+        let (minimatch, old) = self.compress_and_find(table_id, &fm.matching, priority)?;
         // What only takes another's place overlaps with nothing that the other did not.
-        if old.is_none() && fm.flags.check_overlap && rules.overlaps(&fm.matching, fm.priority.into(), LATEST) {
+        if old.is_none()
+            && fm.flags.check_overlap
+            && self.table(table_id)?.rules.overlaps(&fm.matching, priority, LATEST)
+        {
             return Err(OfpError::FmfcOverlap);
         }
         if old.is_none() {
@@ -286,7 +289,7 @@ impl Transaction<'_> {
     }
 
     fn modify(&mut self, fm: &FlowMod) -> Result<(), OfpError> {
-        let found = self.bridge.collect_in(&Criteria::of(fm), LATEST);
+        let found = self.collect(&Criteria::of(fm));
         if found.is_empty() {
             // OpenFlow 1.0 and 1.1 add what is not there to be modified.
             let adds = fm.cookie_mask == 0 && fm.new_cookie != FlowMod::KEEP_COOKIE;

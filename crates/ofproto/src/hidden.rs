@@ -42,11 +42,14 @@ impl Ofproto {
     pub fn set_hidden(&self, range: &RangeInclusive<u32>, flows: &[HiddenFlow]) {
         debug_assert!(*range.start() > u16::MAX.into() && flows.iter().all(|f| range.contains(&f.priority)));
         let result = self.transaction(|t| {
-            let table = t.table(0)?;
             let mut there = t.writer.hidden.clone();
             there.retain(|rule| range.contains(&rule.priority));
             let new: Vec<_> = flows.iter().filter(|flow| !there.iter().any(|rule| flow.is(rule))).collect();
-            let rules: Vec<_> = new.iter().map(|flow| (table.rules.compress(&flow.matching), t.version())).collect();
+            let rules: Vec<_> = {
+                let version = t.version();
+                let rules = &t.table(0)?.rules;
+                new.iter().map(|flow| (rules.compress(&flow.matching), version)).collect()
+            };
             for old in there.iter().filter(|rule| !flows.iter().any(|flow| flow.is(rule))) {
                 t.remove(old, RemovedReason::Delete);
             }

@@ -9,6 +9,8 @@
 //! the views before the current one tell which rules are still needed; the others are removed with the next change, and
 //! by the housekeeping. Nobody who looks ever waits.
 
+mod account;
+
 use crate::bridge::Ofproto;
 use crate::evict::Evictable;
 use crate::flow_change::{FlowChange, Requester, What};
@@ -16,6 +18,8 @@ use crate::flow_table::{Criteria, Removed, RemovedReason};
 use crate::meters::BelowChange;
 use crate::revalidate::{Change, RuleChange};
 use base::Millis;
+use classifier::{LATEST, MiniMatch};
+use flow::Match;
 use openflow::{Action, OfpError};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
@@ -26,6 +30,10 @@ use xlate::{Groups, Meters, Rule, Table, View};
 /// Rules that a change may have removed for it to take them out of the tables itself: whoever asked for it need not wait for
 /// more, which the revalidator sees to ([`Ofproto::tidy`]), or the next change.
 const REAPED_AT_ONCE_MAX: usize = 1000;
+
+/// Rules that wait to be put into their tables together, at most. What puts them there is a lot of code, which is read
+/// once for all of them then.
+const WAITING_MAX: usize = 32;
 
 /// Changes of a table's rules that are told of one by one: with more, the table is another.
 const NOTED_MAX: usize = crate::revalidate::RULES_MAX;
@@ -85,6 +93,8 @@ pub struct Transaction<'a> {
     pub(crate) meters: Arc<Meters>,
     pub(crate) now: Millis,
     added: Vec<Arc<Rule>>,
+    /// How many of those are in their tables; the others wait to be put there together.
+    placed: usize,
     gone: Vec<Arc<Rule>>,
     /// What to tell of flows that were removed, not replaced.
     removed: Vec<Removed>,
@@ -117,6 +127,7 @@ impl Ofproto {
             meters: Arc::clone(&current.meters),
             now: self.now(),
             added: Vec::new(),
+            placed: 0,
             gone: Vec::new(),
             removed: Vec::new(),
             changes: Vec::new(),
@@ -167,8 +178,92 @@ impl Writer {
 }
 
 impl Transaction<'_> {
-    pub(crate) fn table(&self, table: u8) -> Result<&Table, OfpError> {
-        self.bridge.tables().get(usize::from(table)).ok_or(OfpError::FmfcBadTableId)
+    /// A table, with all that this transaction has put into it so far.
+    pub(crate) fn table(&mut self, table: u8) -> Result<&Table, OfpError> {
+        self.place();
+        table_of(self.bridge, table)
+    }
+
+    /// Whether there is a table of this number.
+    ///
+    /// Error: `OFPFMFC_BAD_TABLE_ID`.
+    fn check_table(&self, table: u8) -> Result<(), OfpError> {
+        table_of(self.bridge, table).map(drop)
+    }
+
+    /// Puts rules that wait for it into their tables: those of one table together, in their order.
+    fn place(&mut self) {
+        let Some(waiting) = self.added.get(self.placed..).filter(|waiting| !waiting.is_empty()) else { return };
+        let mut waiting = waiting.to_vec();
+        waiting.sort_by_key(|rule| rule.table);
+        for of_table in waiting.chunk_by(|a, b| a.table == b.table) {
+            if let [rule, ..] = of_table
+                && let Ok(table) = table_of(self.bridge, rule.table)
+            {
+                table.rules.insert_all(of_table);
+            }
+        }
+        self.placed = self.added.len();
+    }
+
+    /// Makes the compressed form of a flow's match, and finds the flow of this match and priority: what it takes to add
+    /// it. Those that wait are found too.
+    pub(crate) fn compress_and_find(
+        &self,
+        table: u8,
+        matching: &Match,
+        priority: u32,
+    ) -> Result<(MiniMatch, Option<Arc<Rule>>), OfpError> {
+        let (compressed, found) = table_of(self.bridge, table)?.rules.compress_and_find(matching, priority, LATEST);
+        let is_it = |rule: &&Arc<Rule>| {
+            rule.priority == priority
+                && rule.table == table
+                && rule.versions.visible_in(LATEST)
+                && rule.minimatch == compressed
+        };
+        let waiting = self.added.get(self.placed..).unwrap_or_default();
+        let found = found.or_else(|| waiting.iter().find(is_it).cloned());
+        Ok((compressed, found))
+    }
+
+    /// The flows that meet `criteria`, with those that this transaction has added.
+    pub(crate) fn collect(&mut self, criteria: &Criteria) -> Vec<Arc<Rule>> {
+        self.place();
+        self.bridge.collect_in(criteria, LATEST)
+    }
+
+    /// Does what `f` does, or nothing of it if that fails.
+    ///
+    /// Errors: those of `f`, which must change no groups or meters.
+    pub(crate) fn attempt<T>(&mut self, f: impl FnOnce(&mut Self) -> Result<T, OfpError>) -> Result<T, OfpError> {
+        let (added, gone, removed) = (self.added.len(), self.gone.len(), self.removed.len());
+        let recorded = self.history.as_ref().map_or(0, Vec::len);
+        let result = f(self);
+        if result.is_err() && (self.added.len(), self.gone.len()) != (added, gone) {
+            self.take_back(added, gone);
+            self.removed.truncate(removed);
+            self.history.iter_mut().for_each(|history| history.truncate(recorded));
+            // What was noted of it for cached flows stays: they are looked at for nothing.
+        }
+        result
+    }
+
+    /// Takes back what was added and removed after so many flows of each.
+    fn take_back(&mut self, added: usize, gone: usize) {
+        self.writer.evictable.clear();
+        for rule in self.gone.split_off(gone) {
+            rule.versions.remove_in(u64::MAX);
+            self.count(&rule, 1);
+        }
+        for (at, rule) in (added..).zip(self.added.split_off(added)) {
+            if at < self.placed
+                && let Ok(table) = table_of(self.bridge, rule.table)
+            {
+                table.rules.remove(&rule);
+            }
+            self.count(&rule, -1);
+        }
+        self.placed = self.placed.min(added);
     }
 
     /// The version that rules added now are made for.
@@ -214,8 +309,11 @@ impl Transaction<'_> {
 
     /// Puts a rule into its table, in the place of `old` if that is given. (Whoever calls this records what happened.)
     pub(crate) fn put(&mut self, rule: &Arc<Rule>, old: Option<&Arc<Rule>>) -> Result<(), OfpError> {
-        self.table(rule.table)?.rules.insert(Arc::clone(rule));
+        self.check_table(rule.table)?;
         self.added.push(Arc::clone(rule));
+        if self.added.len() - self.placed >= WAITING_MAX {
+            self.place();
+        }
         if !self.writer.evictable.is_empty()
             && let Some(evictable) = self.writer.evictable.get_mut(&rule.table)
         {
@@ -239,7 +337,7 @@ impl Transaction<'_> {
 
     /// Takes a rule out of its table, unless it is gone already.
     pub(crate) fn remove(&mut self, rule: &Arc<Rule>, reason: RemovedReason) {
-        if rule.versions.visible_in(classifier::LATEST) {
+        if rule.versions.visible_in(LATEST) {
             self.mark_gone(rule);
             self.count(rule, -1);
             self.removed.push(Removed { rule: Arc::clone(rule), reason });
@@ -250,7 +348,7 @@ impl Transaction<'_> {
 
     /// Takes all rules out of their tables that meet `criteria`. There may be very many.
     pub(crate) fn remove_all(&mut self, criteria: &Criteria, reason: RemovedReason) {
-        let mut rules = self.bridge.collect_in(criteria, classifier::LATEST);
+        let mut rules = self.collect(criteria);
         let many = rules.len() > REAPED_AT_ONCE_MAX && self.writer.evictable.is_empty() && self.history.is_none();
         if !many {
             return rules.iter().for_each(|rule| self.remove(rule, reason));
@@ -314,7 +412,7 @@ impl Transaction<'_> {
     /// Removes the flows that name what is not there any more, which nobody asked for.
     pub(crate) fn remove_dangling(&mut self, reason: RemovedReason) {
         self.requester = None;
-        for rule in self.bridge.collect_in(&Criteria::any(), classifier::LATEST) {
+        for rule in self.collect(&Criteria::any()) {
             if self.check_references(&rule.actions).is_err() {
                 self.remove(&rule, reason);
             }
@@ -337,6 +435,7 @@ impl Transaction<'_> {
 
     fn commit(mut self) -> Vec<Removed> {
         self.account();
+        self.place();
         if self.changes.is_empty() {
             return self.removed;
         }
@@ -361,134 +460,22 @@ impl Transaction<'_> {
         self.removed
     }
 
-    /// Brings the books up to date, and removes what goes with flows that go: what they have learned.
-    fn account(&mut self) {
-        let mut counted = Counted::default();
-        for rule in &self.added {
-            self.bridge.expirable.insert(rule);
-            if rule.is_hidden() {
-                self.writer.hidden.push(Arc::clone(rule));
-            }
-            counted.add(self.bridge, rule, Table::count_in);
-            let writer = &mut *self.writer;
-            learners(&rule.actions, &mut |key| *writer.learners.entry(key).or_default() += 1);
-            references(&rule.actions).into_iter().for_each(|to| *writer.references.entry(to).or_default() += 1);
-        }
-        counted.finish(self.bridge, Table::count_in);
-        // More may go with those that go, which nobody asked for.
-        self.requester = None;
-        let mut all = Vec::new();
-        while !self.gone.is_empty() {
-            let mut round = std::mem::take(&mut self.gone);
-            for (table, cookie) in self.account_gone(&round) {
-                self.remove_learned(table, cookie);
-            }
-            all.append(&mut round);
-        }
-        self.gone = all;
-    }
-
-    /// The part for flows that go. Gives table and cookie of what none is there any more to have learned.
-    fn account_gone(&mut self, gone: &[Arc<Rule>]) -> Vec<(u8, u64)> {
-        let (mut counted, mut orphans) = (Counted::default(), Vec::new());
-        let writer = &mut *self.writer;
-        for of_table in gone.chunk_by(|a, b| a.table == b.table) {
-            for rule in of_table {
-                self.bridge.expirable.remove(rule);
-                if rule.is_hidden() {
-                    writer.hidden.retain(|hidden| !Arc::ptr_eq(hidden, rule));
-                }
-                counted.add(self.bridge, rule, Table::count_out);
-                // Mostly there is nothing that could be named.
-                if !writer.learners.is_empty() {
-                    learners(&rule.actions, &mut |key| {
-                        if take_one(&mut writer.learners, key) {
-                            orphans.push(key);
-                        }
-                    });
-                }
-                if !writer.references.is_empty() {
-                    references(&rule.actions).into_iter().for_each(|to| _ = take_one(&mut writer.references, to));
-                }
-            }
-            if let [rule, ..] = of_table {
-                writer.removals.insert(rule.table, self.now);
-            }
-        }
-        counted.finish(self.bridge, Table::count_out);
-        orphans
-    }
-
     fn remove_learned(&mut self, table: u8, cookie: u64) {
-        let rules = self.table(table).map(|t| t.rules.rules(classifier::LATEST)).unwrap_or_default();
+        let rules = self.table(table).map(|t| t.rules.rules(LATEST)).unwrap_or_default();
         for rule in rules.iter().filter(|rule| rule.cookie == cookie && !rule.is_hidden()) {
             self.remove(rule, RemovedReason::Delete);
         }
     }
 
     fn roll_back(mut self) {
-        self.writer.evictable.clear();
-        self.bridge.undo_meters(self.below);
-        for rule in &self.gone {
-            rule.versions.remove_in(u64::MAX);
-        }
-        for rule in &self.added {
-            if let Some(table) = self.bridge.tables().get(usize::from(rule.table)) {
-                table.rules.remove(rule);
-            }
-        }
+        let below = std::mem::take(&mut self.below);
+        self.bridge.undo_meters(below);
+        self.take_back(0, 0);
     }
 }
 
-/// Rules of one table and cookie that come one behind the other, to be counted together.
-#[derive(Default)]
-struct Counted {
-    table: u8,
-    cookie: u64,
-    n: u64,
-}
-
-impl Counted {
-    /// Counts a rule. Hidden ones count for nothing.
-    fn add(&mut self, bridge: &Ofproto, rule: &Rule, count: impl Fn(&Table, u64, u64)) {
-        if rule.is_hidden() {
-            return;
-        }
-        if (self.table, self.cookie) != (rule.table, rule.cookie) {
-            self.finish(bridge, count);
-            (self.table, self.cookie) = (rule.table, rule.cookie);
-        }
-        self.n += 1;
-    }
-
-    fn finish(&mut self, bridge: &Ofproto, count: impl Fn(&Table, u64, u64)) {
-        if let Some(table) = bridge.tables().get(usize::from(self.table)).filter(|_| self.n > 0) {
-            count(table, self.cookie, self.n);
-        }
-        self.n = 0;
-    }
-}
-
-/// Takes one off a count. Whether it was the last.
-fn take_one<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, u64>, key: K) -> bool {
-    let Some(n) = counts.get_mut(&key) else { return false };
-    *n -= 1;
-    let last = *n == 0;
-    if last {
-        counts.remove(&key);
-    }
-    last
-}
-
-/// Calls `f` with table and cookie of what flows with these actions learn, if that goes with them.
-fn learners(actions: &[Action], f: &mut dyn FnMut((u8, u64))) {
-    for action in actions {
-        match action {
-            Action::Learn(learn) if learn.delete_learned => f((learn.table, learn.cookie)),
-            Action::Clone(inner) | Action::WriteActions(inner) => learners(inner, f),
-            _ => {}
-        }
-    }
+fn table_of(bridge: &Ofproto, table: u8) -> Result<&Table, OfpError> {
+    bridge.tables().get(usize::from(table)).ok_or(OfpError::FmfcBadTableId)
 }
 
 /// The groups that these actions lead to, each once.

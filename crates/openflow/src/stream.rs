@@ -47,6 +47,24 @@ impl Framer {
         Ok(self.buf.get(start..self.start))
     }
 
+    /// The whole messages that are there, none of which is taken: to [`Framer::take`] those that were used. What can be no
+    /// message ends them.
+    pub fn messages(&self) -> impl Iterator<Item = &[u8]> + Clone {
+        let mut rest = self.buf.get(self.start..).unwrap_or_default();
+        std::iter::from_fn(move || {
+            let [_, _, hi, lo] = rest.first_chunk::<4>()?;
+            let len = usize::from(u16::from_be_bytes([*hi, *lo]));
+            let (message, later) = rest.split_at_checked(len).filter(|_| len >= HEADER_LEN)?;
+            rest = later;
+            Some(message)
+        })
+    }
+
+    /// Takes so many bytes, which must be those of whole messages.
+    pub fn take(&mut self, bytes: usize) {
+        self.start = (self.start + bytes).min(self.buf.len());
+    }
+
     /// Bytes that wait for the rest of their message.
     pub fn pending(&self) -> usize {
         self.buf.len() - self.start
@@ -73,6 +91,10 @@ mod tests {
             let mut got = Vec::new();
             for chunk in bytes.chunks(step) {
                 framer.push(chunk);
+                // Some are looked at before they are taken.
+                let seen: Vec<_> = framer.messages().take(3).map(<[u8]>::to_vec).collect();
+                framer.take(seen.iter().map(Vec::len).sum());
+                got.extend(seen.iter().map(|m| m[8..].to_vec()));
                 while let Some(m) = framer.next_message().expect("lengths are right") {
                     got.push(m[8..].to_vec());
                 }

@@ -293,7 +293,16 @@ pub fn head(msg: &[u8]) -> Result<Head<'_>> {
     if head.row.length.allows(head.body.len()) { Ok(head) } else { Err(OfpError::BrcBadLen) }
 }
 
-/// The same, whatever follows the headers.
+/// `OFPT_FLOW_MOD`, which has this number in all versions, and `OFPT_BUNDLE_ADD_MESSAGE`.
+const TYPE_FLOW_MOD: u8 = 14;
+const TYPE_BUNDLE_ADD: u8 = 34;
+
+/// Whether a message may be one that modifies flows, by itself or in a bundle. (All others are not.)
+pub fn may_be_flow_mod(msg: &[u8]) -> bool {
+    matches!(msg.get(1), Some(&(TYPE_FLOW_MOD | TYPE_BUNDLE_ADD | TYPE_EXPERIMENTER)))
+}
+
+/// The same as [`head`], whatever follows the headers.
 pub(crate) fn headers(msg: &[u8]) -> Result<Head<'_>> {
     let mut r = Reader(msg);
     let version = Version::from_wire(r.u8()?).ok_or(OfpError::BrcBadVersion)?;

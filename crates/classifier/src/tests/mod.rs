@@ -48,14 +48,19 @@ fn add(cls: &Cls, full: &Match, priority: u32) -> Arc<TestRule> {
 }
 
 fn add_rule(cls: &Cls, full: &Match, priority: u32, added: u64, conjunctions: Vec<Conjunction>) -> Arc<TestRule> {
+    let rule = rule_of(cls, full, priority, added, conjunctions);
+    cls.insert(Arc::clone(&rule));
+    rule
+}
+
+/// A rule for a classifier, in which it is not yet.
+fn rule_of(cls: &Cls, full: &Match, priority: u32, added: u64, conjunctions: Vec<Conjunction>) -> Arc<TestRule> {
     let minimatch = cls.compress(full);
     assert_eq!(minimatch.expand(), *full);
     let versions = Versions::new(added);
     let words = full.mask().0.iter().zip(&full.key().0).enumerate();
     let words = words.filter(|(_, (mask, _))| **mask != 0).map(|(i, (mask, value))| (i, *mask, *value)).collect();
-    let rule = Arc::new(TestRule { minimatch, full: full.clone(), words, priority, versions, conjunctions });
-    cls.insert(Arc::clone(&rule));
-    rule
+    Arc::new(TestRule { minimatch, full: full.clone(), words, priority, versions, conjunctions })
 }
 
 /// The match of text like `tcp,tp_dst=80`.

@@ -38,7 +38,7 @@ struct Table<'a> {
 
 impl Table<'_> {
     fn step(&mut self, tape: &mut Tape<'_>) -> Result<(), TestCaseError> {
-        match tape.below(21) {
+        match tape.below(22) {
             0..=5 => {
                 let full = tape.a_match();
                 let priority = tape.below(5) as u32;
@@ -55,6 +55,17 @@ impl Table<'_> {
                 let gone = self.list.split_off(from);
                 prop_assert!(self.cls.remove_all(gone.clone()) && !self.cls.remove_all(gone));
                 prop_assert!(!self.list.is_empty() || self.cls.index.read().is_clean());
+            }
+            16 => {
+                // Several at once, some of them with masks that no rule had before.
+                let mut rules = Vec::new();
+                for _ in 0..tape.below(5) {
+                    let (full, priority) = (tape.a_match(), tape.below(5) as u32);
+                    self.replace(&full, priority, self.version);
+                    rules.push(rule_of(&self.cls, &full, priority, self.version, Vec::new()));
+                    self.list.extend(rules.last().cloned());
+                }
+                self.cls.insert_all(&rules);
             }
             7 if !self.list.is_empty() => {
                 self.list[tape.below(self.list.len())].versions.remove_in(self.version + 1);
@@ -107,10 +118,15 @@ impl Table<'_> {
 
     /// Adds a rule. What has its match and priority already goes in the same version.
     fn insert(&mut self, full: &Match, priority: u32, added: u64, conjunctions: Vec<Conjunction>) {
-        for old in self.list.iter().filter(|r| r.full == *full && r.priority == priority) {
-            old.versions.remove_in(added);
-        }
+        self.replace(full, priority, added);
         self.list.push(add_rule(&self.cls, full, priority, added, conjunctions));
+    }
+
+    /// What has this match and priority goes in a version.
+    fn replace(&mut self, full: &Match, priority: u32, version: u64) {
+        for old in self.list.iter().filter(|r| r.full == *full && r.priority == priority) {
+            old.versions.remove_in(version);
+        }
     }
 
     /// Looks `key` up, then keys that differ in what was not read: all of it, and as `other` has it.

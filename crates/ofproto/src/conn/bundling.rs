@@ -9,12 +9,13 @@
 use super::bundles::{Kept, Messages};
 use super::forward::GroupChange;
 use super::peer::{Peer, Unfinished};
+use super::run::Run;
 use crate::bridge::Ofproto;
 use crate::flow_table::check_table;
 use base::Millis;
 use dpif::MeterId;
 use openflow::bundle::{self, BundleAdd, BundleControl, BundleStep};
-use openflow::message::{Message, decode_flow_mod_into, decode_with};
+use openflow::message::{Message, decode_with};
 use openflow::{FlowMod, OfpError, Version};
 
 #[cfg(test)]
@@ -147,13 +148,17 @@ impl Ofproto {
         let mut at = 0;
         let done = self.transaction(|t| {
             let mut rest = Rest::default();
-            let mut fm = Box::<FlowMod>::default();
-            for Kept { bytes, options, .. } in messages {
-                if let Some(head) = decode_flow_mod_into(bytes, *options, &mut fm) {
-                    t.set_requester(Some(peer.requester(head.xid)));
-                    self.place_options_of(&mut fm)?;
-                    t.flow_mod(&fm)?;
-                    at += 1;
+            let mut run = Run::default();
+            while let Some((Kept { bytes, options, .. }, _)) = messages.get(at..).and_then(<[Kept]>::split_first) {
+                let kept = messages[at..].iter().map(|kept| (&*kept.bytes, kept.options));
+                let (heads, flow_mods) = run.read(kept, |_| true);
+                if !heads.is_empty() {
+                    for (head, fm) in heads.into_iter().zip(flow_mods) {
+                        t.set_requester(Some(peer.requester(head.xid)));
+                        self.place_options_of(fm)?;
+                        t.flow_mod(fm)?;
+                        at += 1;
+                    }
                     continue;
                 }
                 let inner = bundle::inner(bytes).ok_or(OfpError::BfcMsgBadLen)?;

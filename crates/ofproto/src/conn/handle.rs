@@ -6,8 +6,7 @@ use super::peer::{Peer, Unfinished};
 use super::stats::{Statistics, counts_packets};
 use super::table_features::ACTIONS10;
 use crate::bridge::{OfPort, Ofproto, PortChange};
-use crate::flow_change::Requester;
-use crate::transaction::check_references;
+use crate::transaction::{Transaction, check_references};
 use base::PortNo;
 use dpif::Execution;
 use flow::FlowKey;
@@ -40,19 +39,17 @@ impl Ofproto {
     pub(crate) fn handle(&self, peer: &Peer, bytes: &[u8], packets: &mut Vec<Execution>) {
         base::coverage!(ofproto_recv_openflow);
         peer.remote.snoop(bytes);
-        let (options, version) = {
-            let state = peer.state.lock();
-            (state.options, state.version)
-        };
-        let mut fm = peer.flow_mod.lock();
-        if let Some(head) = decode_flow_mod_into(bytes, options, &mut fm).filter(|head| Some(head.version) == version) {
+        let (options, version) = peer.speaks();
+        let mut run = peer.run.lock();
+        let fm = run.first();
+        if let Some(head) = decode_flow_mod_into(bytes, options, fm).filter(|head| Some(head.version) == version) {
             self.heard(peer, true);
-            if let Err(error) = self.take_flow_mod(peer, head, &mut fm, bytes) {
+            if let Err(error) = self.take_flow_mod(peer, head, fm, bytes) {
                 self.send_error(peer, error, bytes);
             }
             return;
         }
-        drop(fm);
+        drop(run);
         let outcome = match decode_with(bytes, options) {
             Ok((v, ..)) if Some(v) != version => Err(OfpError::BrcBadVersion),
             Ok((version, xid, message)) => {
@@ -304,19 +301,26 @@ impl Ofproto {
         if let Some(bundle) = head.bundle {
             return self.bundle_flow_mod(peer, bundle, fm, bytes);
         }
+        let (result, removed) = self.transaction(|t| Ok(self.modify_flows(t, peer, head, fm)))?;
+        self.finish_removal(&removed);
+        result
+    }
+
+    /// Carries out a flow modification of one who may within a transaction: all of it, or nothing. (But for an error that is told of what
+    /// was carried out.)
+    pub(super) fn modify_flows(
+        &self,
+        transaction: &mut Transaction<'_>,
+        peer: &Peer,
+        head: FlowModHead,
+        fm: &mut FlowMod,
+    ) -> Handled {
         // Before OpenFlow 1.2 there is no flag for it: an addition counts from zero.
         fm.flags.reset_counts |= head.version < Version::V12 && fm.command == FlowModCommand::Add;
         self.place_options_of(fm)?;
-        self.handle_flow_mod(peer.requester(head.xid), fm)
-    }
-
-    fn handle_flow_mod(&self, requester: Requester, fm: &FlowMod) -> Handled {
         Self::check_flow_mod(fm)?;
-        let ((), removed) = self.transaction(|t| {
-            t.set_requester(Some(requester));
-            t.flow_mod(fm)
-        })?;
-        self.finish_removal(&removed);
+        transaction.set_requester(Some(peer.requester(head.xid)));
+        transaction.attempt(|t| t.flow_mod(fm))?;
         // There are no buffers: a controller that names one is told so, and has its flow.
         if fm.buffer_id.is_some() && fm.command.adds() {
             return Err(OfpError::BrcBufferUnknown);

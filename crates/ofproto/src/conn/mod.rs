@@ -4,7 +4,7 @@
 //! - [`peer`]: one connection's state and its queue of bytes to send; [`limits`]: packet-ins held to a rate, by the
 //!   schedulers of [`pinsched`];
 //! - [`handle`]: what a message does, and the answers; [`stats`]: statistics requests, [`parts`]: those in several
-//!   messages; [`table_features`]: what tables can do;
+//!   messages; [`table_features`]: what tables can do; [`run`]: flow modifications one behind the other;
 //! - [`bundles`]: messages that are carried out together, [`bundling`]: on connections;
 //! - [`errors`]: errors are counted;
 //! - [`controllers`]: what controllers are told of each other;
@@ -37,6 +37,7 @@ pub mod peer;
 pub mod pinsched;
 pub mod rconn;
 pub mod remote;
+mod run;
 pub mod service;
 mod stats;
 mod table_features;

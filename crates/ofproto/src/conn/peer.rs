@@ -7,6 +7,7 @@ use super::monitoring::MonitorAnswer;
 use super::monitors::Monitors;
 use super::parts::Parts;
 use super::remote::{PeerKind, Remote, Settings};
+use super::run::Run;
 use super::stats::{FlowAnswer, Statistics};
 use crate::flow_change::Requester;
 use base::{Millis, PortNo};
@@ -14,7 +15,7 @@ use openflow::asynchronous::AsyncConfig;
 use openflow::message::{Message, Options, encode_with};
 use openflow::packet::PacketInFormat;
 use openflow::role::{Role, RoleReason, RoleStatus};
-use openflow::{FlowMod, PacketInReason, Version};
+use openflow::{PacketInReason, Version};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -45,8 +46,8 @@ pub struct Peer {
     pub remote: Arc<Remote>,
     pub(crate) state: Mutex<PeerState>,
     pub(super) bundles: Mutex<Bundles>,
-    /// Where flow modifications are read to, one after the other.
-    pub(super) flow_mod: Mutex<Box<FlowMod>>,
+    /// Where flow modifications are read to.
+    pub(super) run: Mutex<Run>,
     pub(super) parts: Mutex<Parts>,
     /// What is left to do of a request; the next one waits for its end.
     pub(super) unfinished: Mutex<Option<Unfinished>>,
@@ -207,7 +208,7 @@ impl Peer {
             remote,
             state: Mutex::new(state),
             bundles: Mutex::new(Bundles::new(budget)),
-            flow_mod: Mutex::default(),
+            run: Mutex::default(),
             parts: Mutex::default(),
             unfinished: Mutex::default(),
             monitors: Mutex::default(),
@@ -436,6 +437,12 @@ impl Peer {
     /// The version agreed on.
     pub fn version(&self) -> Option<Version> {
         self.state.lock().version
+    }
+
+    /// How its messages are read, and the version that was agreed on.
+    pub(super) fn speaks(&self) -> (Options, Option<Version>) {
+        let state = self.state.lock();
+        (state.options, state.version)
     }
 
     /// The role.

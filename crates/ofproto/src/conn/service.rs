@@ -372,9 +372,9 @@ impl Turn {
         Self { began: Instant::now(), messages: 0 }
     }
 
-    /// Counts a message. Whether it was the last one for now.
-    fn is_over(&mut self) -> bool {
-        self.messages += 1;
+    /// Counts messages. Whether the last of them was the last one for now.
+    fn is_over(&mut self, messages: u32) -> bool {
+        self.messages += messages;
         self.messages >= Self::MESSAGES_MAX || self.began.elapsed() > Self::TIME_MAX
     }
 }
@@ -407,6 +407,16 @@ async fn read_all(
                 bridge.execute(&mut packets);
                 peer.wait_for_room(false).await;
             }
+            let (messages, bytes) = run(bridge, peer, &framer);
+            if messages > 0 {
+                framer.take(bytes);
+                if turn.is_over(messages) {
+                    bridge.execute(&mut packets);
+                    tokio::task::yield_now().await;
+                    turn = Turn::begin();
+                }
+                continue;
+            }
             let message = match framer.next_message() {
                 Ok(Some(message)) => message,
                 Ok(None) => break,
@@ -428,7 +438,7 @@ async fn read_all(
                 }
             }
             // Others have their turn too.
-            if turn.is_over() {
+            if turn.is_over(1) {
                 bridge.execute(&mut packets);
                 tokio::task::yield_now().await;
                 turn = Turn::begin();
@@ -436,6 +446,18 @@ async fn read_all(
         }
         bridge.execute(&mut packets);
     }
+}
+
+/// Has flow modifications carried out that are there one behind the other. How many messages that were, and bytes.
+fn run(bridge: &Ofproto, peer: &Peer, framer: &Framer) -> (u32, usize) {
+    let taken = bridge.handle_run(peer, framer.messages());
+    let mut bytes = 0;
+    for message in framer.messages().take(taken) {
+        log_message(peer, "received", message);
+        bytes += message.len();
+    }
+    base::coverage!(vconn_received, taken as u64);
+    (taken as u32, bytes)
 }
 
 /// Does what is left of a request, while others have their turn.

@@ -12,6 +12,7 @@ mod ipfix;
 mod meters;
 mod monitors;
 mod revalidation;
+mod runs;
 mod statistics;
 mod tables;
 mod tlv;

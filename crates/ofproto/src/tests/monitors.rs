@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 const ALL: u16 = 0x3f;
 
-fn monitor(id: u32, flags: u16) -> FlowMonitorRequest {
+pub(super) fn monitor(id: u32, flags: u16) -> FlowMonitorRequest {
     FlowMonitorRequest {
         id,
         command: MonitorCommand::Add,
@@ -23,7 +23,7 @@ fn monitor(id: u32, flags: u16) -> FlowMonitorRequest {
 }
 
 /// What monitors told; nothing else may have been.
-fn updates(messages: Vec<Message>) -> Vec<FlowUpdate> {
+pub(super) fn updates(messages: Vec<Message>) -> Vec<FlowUpdate> {
     let of = |message| match message {
         Message::StatsReply { body: StatsReply::FlowMonitor(updates), .. } => updates,
         Message::FlowMonitorPaused => vec![FlowUpdate::Paused],
