@@ -63,7 +63,8 @@ fn frame(rng: &mut Rng) -> Vec<u8> {
         2 => frame[12] = 0x86,
         3 => frame[46] = pick(rng, &[0x40, 0x60, 0xf0]),
         4 => frame[17] = rng.below(120) as u8,
-        5 => frame.truncate(15 + rng.below(40) as usize),
+        // The kernel tries programs on no frame that ends within its IPv4 header.
+        5 => frame.truncate(34 + rng.below(20) as usize),
         6 => frame[rng.below(48) as usize] = rng.next_u64() as u8,
         _ => {}
     }
