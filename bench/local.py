@@ -41,22 +41,21 @@ def joined(programs, how):
             yield hosts
 
 
-BRIDGE = "bridge"
 WAYS = {
-    BRIDGE: lambda programs: tcp.linux_bridge(),
+    tcp.BRIDGE: lambda programs: tcp.linux_bridge(),
     "xdp": lambda programs: joined(programs, "xdp"),
     "tcx": lambda programs: joined(programs, "tcx"),
     "tcx-peer": lambda programs: joined(programs, "tcx-peer"),
-    "flowstone": lambda programs: tcp.userspace("ours"),
-    "flowstone-offload": lambda programs: tcp.userspace("ours", "hw-offload=true"),
+    tcp.OURS: lambda programs: tcp.userspace("ours"),
+    tcp.OFFLOAD: lambda programs: tcp.userspace("ours", "hw-offload=true"),
 }
 LABELS = {
-    BRIDGE: "Linux bridge",
+    tcp.BRIDGE: tcp.LABELS[tcp.BRIDGE],
     "xdp": "XDP program, bpf_redirect, senders' offload off",
     "tcx": "tc program, bpf_redirect",
     "tcx-peer": "tc program, bpf_redirect_peer",
-    "flowstone": "Flowstone",
-    "flowstone-offload": "Flowstone with hw-offload=true",
+    tcp.OURS: tcp.LABELS[tcp.OURS],
+    tcp.OFFLOAD: tcp.LABELS[tcp.OFFLOAD],
 }
 
 
@@ -66,9 +65,9 @@ def report(turns):
         medians = {column: middle(of(one) for one in found) for column, of in tcp.COLUMNS.items()}
         figures[name] = {"rounds": found, **medians}
         rows.append([LABELS[name], *medians.values()])
-    if BRIDGE in figures:
+    if tcp.BRIDGE in figures:
         for name in turns:
-            figures[name][f"ratio to {BRIDGE}"] = {
-                column: ratio(figures[name][column], figures[BRIDGE][column]) for column in list(tcp.COLUMNS)[:3]
+            figures[name][f"ratio to {tcp.BRIDGE}"] = {
+                column: ratio(figures[name][column], figures[tcp.BRIDGE][column]) for column in list(tcp.COLUMNS)[:3]
             }
     return Report([Table("TCP between two containers of a host", ["between them", *tcp.COLUMNS], rows)], figures)

@@ -37,14 +37,7 @@ impl<const W: usize> Mapped<W> {
         let (entries, len) = (n as usize, n as usize * size_of::<[AtomicU64; W]>());
         // SAFETY: a new mapping at an address that the kernel chooses.
         let memory = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                fd.as_fd(),
-                0,
-            )?
+            mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, fd.as_fd(), 0)?
         };
         let memory = NonNull::new(memory.cast()).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
         Ok(Self { fd, memory, entries })

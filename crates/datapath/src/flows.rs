@@ -20,8 +20,8 @@ use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
-use crate::offload::Offload;
 use crate::megaflow::{AnyIndex, BATCH, Found, IndexKind, Inserted, Megaflow};
+use crate::offload::Offload;
 use smallvec::SmallVec;
 
 /// Flows at most, whatever is configured: what an index has numbers for.

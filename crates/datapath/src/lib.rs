@@ -46,8 +46,8 @@ pub use megaflow::IndexKind;
 
 pub use crew::{Balance, Cpu, QueueUsage, ThreadConfig, ThreadInfo, Usage};
 pub use datapath::{Config, Datapath};
-pub use offload::{OFFERED_PACKETS, OffloadInfo, Unfit};
 pub use history::{INTERVAL_SECS, INTERVALS};
+pub use offload::{OFFERED_PACKETS, OffloadInfo, Unfit};
 pub use port::{PortInfo, PortStats, QueueInfo};
 pub use stats::ThreadStats;
 pub use upcall::{HandlerStats, PortUpcalls, UpcallStats};

@@ -194,7 +194,8 @@ impl Offload {
         let epoch = self.epoch.load(Ordering::Relaxed);
         for flow in found.iter().flatten() {
             let is_new = flow.offered.load(Ordering::Relaxed) != epoch;
-            if is_new && flow.packets_here() >= OFFERED_PACKETS && flow.offered.swap(epoch, Ordering::Relaxed) != epoch {
+            if is_new && flow.packets_here() >= OFFERED_PACKETS && flow.offered.swap(epoch, Ordering::Relaxed) != epoch
+            {
                 self.offer_one(flow);
             }
         }
@@ -323,7 +324,7 @@ impl Below {
         if packets == 0 {
             return;
         }
-        self.flow.count(None, packets, bytes, all.tcp_flags, Millis(now.0.saturating_sub(all.idle_ms)));
+        self.flow.count_below(packets, bytes, all.tcp_flags, Millis(now.0.saturating_sub(all.idle_ms)));
         if let (Some((from, _)), Some((to, _))) = (ports.get(&self.from), ports.get(&self.to)) {
             from.count_below(to, packets, bytes);
         }

@@ -212,7 +212,8 @@ impl Tcx {
 
     /// With ports for these devices, on which there are no programs.
     pub(crate) fn for_test(maps: Maps, devices: &[Arc<dyn Netdev>]) -> Self {
-        let forwarder = || bpf::load(Kind::Tcx, &program::forwarder(maps.descriptors()), "flowstone_send").expect("valid");
+        let forwarder =
+            || bpf::load(Kind::Tcx, &program::forwarder(maps.descriptors()), "flowstone_send").expect("valid");
         let port = |device: &Arc<dyn Netdev>| {
             Some(Port { device: Arc::clone(device), masks: Default::default(), forwarder: forwarder() })
         };

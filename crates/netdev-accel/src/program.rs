@@ -125,10 +125,7 @@ fn processor(code: Assembler, maps: Maps, none: Label) -> Assembler {
 
 /// `R1` = device and length of the frame, as a note has them.
 fn frame_of(code: Assembler) -> Assembler {
-    code.load(U32, R1, R6, LEN)
-        .load(U32, R2, R6, IFINDEX)
-        .constant(Op::Shl, R2, 32)
-        .register(Op::Or, R1, R2)
+    code.load(U32, R1, R6, LEN).load(U32, R2, R6, IFINDEX).constant(Op::Shl, R2, 32).register(Op::Or, R1, R2)
 }
 
 /// The program for the packet sockets of a port.

@@ -76,7 +76,8 @@ fn the_filter_finds_what_a_list_of_verdicts_has() {
     let Some(maps) = maps() else { return };
     let tcx = Tcx::for_test(maps, &[device(), device()]);
     let load = |port| {
-        bpf::load(Kind::Tcx, &program::filter(port, tcx.maps().descriptors()), "flowstone_try").expect("a valid program")
+        bpf::load(Kind::Tcx, &program::filter(port, tcx.maps().descriptors()), "flowstone_try")
+            .expect("a valid program")
     };
     // As programs for tcx: those for sockets are tried on frames without Ethernet headers.
     let (filter, of_another_port) = (load(0), load(1));
@@ -114,7 +115,8 @@ fn the_filter_finds_what_a_list_of_verdicts_has() {
         for _ in 0..60 {
             let frame = frame(&mut rng);
             let key = extract_plain(&frame, PortNo(1)).map(|key| words_of(&key));
-            let covers = |v: &Verdict, key: &[u64; PLAIN_WORDS]| (0..PLAIN_WORDS).all(|i| (key[i] ^ v.key[i]) & v.mask[i] == 0);
+            let covers =
+                |v: &Verdict, key: &[u64; PLAIN_WORDS]| (0..PLAIN_WORDS).all(|i| (key[i] ^ v.key[i]) & v.mask[i] == 0);
             let expected: Vec<u32> = key
                 .iter()
                 .flat_map(|key| verdicts.iter().filter(|(_, v)| covers(v, key)).map(|(handle, _)| *handle))
@@ -126,7 +128,8 @@ fn the_filter_finds_what_a_list_of_verdicts_has() {
             assert_eq!(run.result, if noted.is_some() { 0 } else { u32::MAX });
             bpf::test_run(of_another_port.as_fd(), &frame, 1).expect("a frame to try it on");
             assert_eq!(take_note(&tcx), None);
-            (hits, frames, plain) = (hits + usize::from(noted.is_some()), frames + 1, plain + usize::from(key.is_some()));
+            (hits, frames, plain) =
+                (hits + usize::from(noted.is_some()), frames + 1, plain + usize::from(key.is_some()));
         }
         let handles: Vec<u32> = verdicts.iter().map(|(handle, _)| *handle).collect();
         tcx.remove(&handles, &mut |_, _| {});

@@ -109,7 +109,9 @@ impl Receiver {
     fn filter(&self, program: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let Some(socket) = self.socket.upgrade() else { return Ok(()) };
         match program {
-            Some(program) => sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_BPF, program.as_raw_fd()),
+            Some(program) => {
+                sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_BPF, program.as_raw_fd())
+            }
             None if self.shares => sys::attach_filter(socket.as_fd(), &INCOMING),
             // An error says that there is none.
             None => Ok(drop(sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0))),

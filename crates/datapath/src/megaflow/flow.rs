@@ -122,6 +122,14 @@ impl Megaflow {
         }
     }
 
+    /// Counts packets that an accelerator forwarded, the last one at `used`: which may be before one that came here.
+    pub(crate) fn count_below(&self, packets: u64, bytes: u64, tcp_flags: u16, used: Millis) {
+        bump(&self.others[0], packets);
+        bump(&self.others[1], bytes);
+        self.used.fetch_max(used.0, Ordering::Relaxed);
+        self.tcp_flags.fetch_or(tcp_flags, Ordering::Relaxed);
+    }
+
     /// Packets so far, without those that others than its owner counted.
     #[inline]
     pub(crate) fn packets_here(&self) -> u64 {

@@ -13,7 +13,9 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     show(commands, devices, ("dpctl/offload-show", "[dp]", 0..=1), |devices, args, format| {
         let datapaths = selected(devices, args.first().map(String::as_str))?;
         Ok(match format {
-            OutputFormat::Text => datapaths.iter().map(|(kind, dp)| text(&dp_name(kind), dp)).collect::<String>().into(),
+            OutputFormat::Text => {
+                datapaths.iter().map(|(kind, dp)| text(&dp_name(kind), dp)).collect::<String>().into()
+            }
             OutputFormat::Json => {
                 let all: Map<_, _> = datapaths.iter().map(|(kind, dp)| (dp_name(kind), object(dp))).collect();
                 Value::from(all).into()
@@ -57,7 +59,8 @@ fn object(dp: &Dp) -> Value {
     let Some(info) = dp.datapath.offload() else {
         return json!({"enabled": false, "error": dp.offload_error()});
     };
-    let ports = ports(dp, &info).map(|(number, name, refused)| json!({"port_no": number, "name": name, "error": refused}));
+    let ports =
+        ports(dp, &info).map(|(number, name, refused)| json!({"port_no": number, "name": name, "error": refused}));
     json!({
         "enabled": true,
         "kind": info.kind,
