@@ -264,6 +264,13 @@ impl Offload {
 impl State {
     fn port_add(&mut self, port: Arc<Port>) {
         let added = self.below.port_add(&port.device);
+        if let Err(why) = &added {
+            // Whether it is to be expected: of types that no accelerator takes there are many.
+            match port.device.kernel_path() {
+                Some(_) => tracing::warn!(target: "dpif_netdev", "{}: not offloaded: {why}", port.device.name()),
+                None => tracing::debug!(target: "dpif_netdev", "{}: not offloaded: {why}", port.device.name()),
+            }
+        }
         self.ports.insert(port.number, (port, added));
     }
 

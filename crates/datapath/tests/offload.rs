@@ -75,7 +75,7 @@ impl Accelerator for Twin {
             return Err("not this one".to_owned());
         }
         let ports = &mut self.state.lock().ports;
-        let number = (0..).find(|n| !ports.contains_key(n)).expect("few ports");
+        let number = (0..=AcceleratedPort::MAX).find(|n| !ports.contains_key(n)).expect("few ports");
         ports.insert(number, Arc::clone(device));
         Ok(number)
     }
@@ -145,7 +145,7 @@ fn decide(version: u64, key: &FlowKey) -> (DpActions, FlowMask) {
                 mask.add_mask(Field::TcpDst, 0xffff);
             }
         }
-        if more & 12 == 0 {
+        if more & 0b1100 == 0 {
             mask.0[IPV4] |= 0xff << 32;
         }
     }
@@ -323,7 +323,7 @@ fn with_and_without_an_accelerator_all_is_the_same() {
                 }
                 _ => {
                     let port = rng.below(3) as usize;
-                    let frames: Vec<_> = (0..1 + rng.below(60)).map(|_| frame(&mut rng)).collect();
+                    let frames: Vec<_> = (0..=rng.below(60)).map(|_| frame(&mut rng)).collect();
                     let [a, b] = sides.each_ref().map(|side| side.receive(port, &frames));
                     assert_eq!(a, b, "{step}");
                 }

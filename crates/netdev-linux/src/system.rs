@@ -113,8 +113,10 @@ impl Receiver {
                 sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_BPF, program.as_raw_fd())
             }
             None if self.shares => sys::attach_filter(socket.as_fd(), &INCOMING),
-            // An error says that there is none.
-            None => Ok(drop(sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0))),
+            None => match sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0) {
+                Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+                done => done,
+            },
         }
     }
 }
