@@ -2,7 +2,8 @@
 byte back, reset) by sixteen clients. MTU 1500; segments may stay together where a switch lets them.
 
 Beside a cable, the kernel's bridge, the same with a rule that filters control frames of bridges, and Open vSwitch's userspace
-datapath with segmentation left to the receiver (`userspace-tso-enable`). No thread is bound to a core.
+datapath with segmentation left to the receiver (`userspace-tso-enable`); Flowstone without and with flows in the kernel
+(`hw-offload`). No thread is bound to a core.
 """
 
 import contextlib
@@ -112,7 +113,7 @@ def userspace(which, *config):
             switch.stop()
 
 
-OURS, BRIDGE, PEER = "flowstone", "bridge", "ovs-tso"
+OURS, OFFLOAD, BRIDGE, PEER = "flowstone", "flowstone-offload", "bridge", "ovs-tso"
 # Destination of the spanning tree protocol's frames.
 CONTROL_FRAMES = "ether daddr 01:80:c2:00:00:00 drop"
 SWITCHES = {
@@ -121,6 +122,7 @@ SWITCHES = {
     "bridge-nft": lambda: linux_bridge(CONTROL_FRAMES),
     PEER: lambda: userspace("peer", "userspace-tso-enable=true"),
     OURS: lambda: userspace("ours"),
+    OFFLOAD: lambda: userspace("ours", "hw-offload=true"),
 }
 LABELS = {
     "wire": "no switch: one veth pair",
@@ -128,6 +130,7 @@ LABELS = {
     "bridge-nft": "Linux bridge, one nftables rule",
     PEER: "Open vSwitch, userspace TSO",
     OURS: "Flowstone",
+    OFFLOAD: "Flowstone, hw-offload=true",
 }
 
 
@@ -149,9 +152,10 @@ def report(turns, notes):
         medians = {column: middle(of(one) for one in found) for column, of in COLUMNS.items()}
         figures[name] = {"rounds": found, **medians}
         rows.append([LABELS[name], *medians.values()])
-    for other in (BRIDGE, "bridge-nft", PEER):
-        if OURS in figures and other in figures:
-            figures[f"ratio to {other}"] = {
-                column: ratio(figures[OURS][column], figures[other][column]) for column in list(COLUMNS)[:3]
-            }
+    for ours, prefix in ((OURS, ""), (OFFLOAD, f"{OFFLOAD}: ")):
+        for other in (BRIDGE, "bridge-nft", PEER):
+            if ours in figures and other in figures:
+                figures[f"{prefix}ratio to {other}"] = {
+                    column: ratio(figures[ours][column], figures[other][column]) for column in list(COLUMNS)[:3]
+                }
     return Report([Table("TCP between two hosts", ["between them", *COLUMNS], rows)], figures, notes)

@@ -47,6 +47,8 @@ class Making:
         self.tmp_path_factory = tmp_path_factory
         self.switches = []
         self.namespaces = []
+        # Whether flows go to the kernel where it takes them.
+        self.offload = False
 
     def switch(self, start=True, maker=None):
         """A switch in a namespace and a run directory of its own; with `maker`, that folder's daemons."""
@@ -58,6 +60,8 @@ class Making:
             switch.create_database()
             switch.start_database()
             switch.ours.vsctl("--no-wait", "init")
+            if self.offload:
+                switch.ours.vsctl("--no-wait", "set", "Open_vSwitch", ".", "other_config:hw-offload=true")
             switch.start_switch("--enable-dummy", *([] if start == "kernel" else ["--disable-system"]))
         return switch
 

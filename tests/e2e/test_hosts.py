@@ -13,6 +13,13 @@ TCP_BYTES = 60_000_000
 UDP_DATAGRAMS = 4000
 
 
+@pytest.fixture(params=["userspace", "kernel"])
+def making(request, making):
+    """All of this with cached flows in userspace alone, and with those in the kernel that it takes."""
+    making.offload = request.param == "kernel"
+    return making
+
+
 def connect(switch, *hosts, bridge="br0"):
     """A bridge with the hosts' cables as its ports, numbered like the hosts."""
     words = ["add-br", bridge]

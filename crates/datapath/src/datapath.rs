@@ -10,7 +10,7 @@ use dpif::{
     DpActions, DpFlow, DpFlowEntry, DpFlowStats, DpStats, Dpif, DpifError, Execution, FlowId, MeterConfig, MeterId,
     MeterStats, UpcallHandler,
 };
-use netdev::Netdev;
+use netdev::{Accelerator, Netdev};
 use packet::{Batch, Packet};
 use parking_lot::Mutex;
 
@@ -19,6 +19,7 @@ use crate::exact::Exact;
 use crate::execute::recirculate::Misses;
 use crate::execute::{self, Executor};
 use crate::megaflow::IndexKind;
+use crate::offload::OffloadInfo;
 use crate::output::Outputs;
 use crate::port::{PORTS_MAX, Port, PortId, PortInfo, PortStats};
 use crate::shared::Shared;
@@ -141,7 +142,9 @@ impl Datapath {
         let number = wanted.or_else(|| table.free_number()).ok_or(DpifError::TooManyPorts)?;
         let mut port = Port::open(PortId { number, since: table.version + 1 }, device, crew.lanes())?;
         let is_dealt = crew.is_simple_for(&mut port);
-        crew.publish(&self.shared, table.with(Arc::new(port)));
+        let port = Arc::new(port);
+        crew.publish(&self.shared, table.with(Arc::clone(&port)));
+        self.shared.flows.offload.port_add(&port);
         if !is_dealt {
             self.arrange(&mut crew);
         }
@@ -154,6 +157,7 @@ impl Datapath {
         let mut crew = self.crew.lock();
         let table = self.shared.ports.load_full();
         let id = table.port(number).ok_or(DpifError::NoPort(number))?.id;
+        self.shared.flows.offload.port_del(number);
         crew.publish(&self.shared, table.without(number));
         crew.is_stale = true;
         let dropped = self.shared.upcalls.forget(id);
@@ -270,6 +274,23 @@ impl Datapath {
         Exact::entry_bytes()
     }
 
+    /// Has an accelerator forward what it can of the packets between ports, from now on; or none.
+    pub fn set_accelerator(&self, accelerator: Option<Arc<dyn Accelerator>>) {
+        // So that no port comes or goes meanwhile.
+        let _crew = self.crew.lock();
+        self.shared.flows.offload.set(accelerator, &mut self.shared.ports.load().iter().cloned());
+    }
+
+    /// What the accelerator has, if there is one.
+    pub fn offload(&self) -> Option<OffloadInfo> {
+        self.shared.flows.offload.info()
+    }
+
+    /// The kind of the accelerator that a port is given to, or why it does not take it; `None` if there is no accelerator.
+    pub fn port_offload(&self, number: DpPort) -> Option<Result<&'static str, String>> {
+        self.shared.flows.offload.port(number)
+    }
+
     /// Has every `every`-th packet that a flow covers decided about afresh, from now on, to find errors
     /// ([`UpcallHandler::check`]); 0 for none.
     pub fn set_self_check(&self, every: u64) {
@@ -310,6 +331,7 @@ impl Datapath {
         }
         self.shared.upcalls.clear();
         self.shared.set_handler(None);
+        self.set_accelerator(None);
         let crew = self.crew.lock();
         let none = self.shared.ports.load().emptied();
         crew.publish(&self.shared, none);

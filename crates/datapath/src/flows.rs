@@ -4,12 +4,16 @@
 //! statistics that a removal returns are the last ones. Writers hold it for one change. Ids stand in shards of their
 //! own, so that a dump never holds up a packet thread for longer than a shard takes to copy.
 //!
-//! Invariants: locks are taken in the order shard, index, and no two shards at once. The index decides what is
+//! Flows that are removed or replaced are taken back from the accelerator ([`Offload`]) before anybody hears of it, with
+//! what it has counted.
+//!
+//! Invariants: locks are taken in the order shard, index, accelerator, and no two shards at once. The index decides what is
 //! installed; a shard may, for a moment, name a flow that has just been replaced.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use base::Clock;
 use dpif::{DpFlow, DpFlowEntry, DpFlowStats, DpifError, FlowId};
 use flow::Words;
 use hashbrown::HashMap;
@@ -17,6 +21,7 @@ use hashbrown::hash_map::Entry;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::megaflow::{AnyIndex, BATCH, Found, IndexKind, Inserted, Megaflow};
+use crate::offload::Offload;
 use smallvec::SmallVec;
 
 /// Flows at most, whatever is configured: what an index has numbers for.
@@ -34,6 +39,8 @@ pub(crate) struct Flows {
     by_id: [Shard; SHARDS],
     generation: AtomicU64,
     limit: AtomicU64,
+    /// Those of them that are forwarded below.
+    pub(crate) offload: Offload,
 }
 
 /// What became of a flow to be installed.
@@ -77,12 +84,13 @@ impl Reader<'_> {
 }
 
 impl Flows {
-    pub(crate) fn new(kind: IndexKind, limit: u64) -> Self {
+    pub(crate) fn new(kind: IndexKind, limit: u64, clock: Clock) -> Self {
         Self {
             index: RwLock::new(AnyIndex::new(kind)),
             by_id: std::array::from_fn(|_| Shard::default()),
             generation: AtomicU64::new(0),
             limit: AtomicU64::new(limit.min(FLOWS_MAX)),
+            offload: Offload::new(clock),
         }
     }
 
@@ -99,6 +107,7 @@ impl Flows {
     /// Of two threads that move on at the same time the later generation wins, in whichever order they get here.
     pub(crate) fn set_generation(&self, generation: u64) {
         self.generation.fetch_max(generation, Ordering::SeqCst);
+        self.offload.set_generation(generation);
     }
 
     pub(crate) fn set_limit(&self, limit: u64) {
@@ -113,7 +122,10 @@ impl Flows {
         let mut index = self.index.write();
         let old = old.filter(|old| index.remove(old));
         let flow = match &old {
-            Some(old) => Megaflow::continuing(old, flow),
+            Some(old) => {
+                self.offload.take_back(std::slice::from_ref(old));
+                Megaflow::continuing(old, flow)
+            }
             None => Megaflow::new(id, flow),
         };
         let Inserted { flow, replaced } = index.insert(flow);
@@ -130,6 +142,7 @@ impl Flows {
         drop(index);
         place.insert(flow);
         drop(shard);
+        self.offload.take_back(&replaced);
         replaced.iter().for_each(|gone| self.forget(gone));
         Installed::Yes(replaced)
     }
@@ -152,16 +165,21 @@ impl Flows {
         }
         flow.set_gone();
         drop(index);
+        self.offload.take_back(std::slice::from_ref(&flow));
         Ok(flow.stats())
     }
 
     pub(crate) fn entry(&self, id: FlowId) -> Option<DpFlowEntry> {
         let flow = self.shard(id).lock().get(&id).cloned();
-        flow.map(|f| f.entry())
+        flow.map(|f| {
+            self.offload.bring_counts(&f);
+            f.entry()
+        })
     }
 
     /// See [`dpif::Dpif::flow_stats`].
     pub(crate) fn stats(&self, each: &mut dyn FnMut(FlowId, DpFlowStats)) {
+        self.offload.refresh();
         let mut flows = Vec::new();
         for shard in &self.by_id {
             flows.extend(shard.lock().values().map(|f| (f.id, f.stats())));
@@ -170,6 +188,7 @@ impl Flows {
     }
 
     pub(crate) fn dump(&self) -> Vec<DpFlowEntry> {
+        self.offload.refresh();
         let mut flows: Vec<Arc<Megaflow>> = Vec::new();
         for shard in &self.by_id {
             flows.extend(shard.lock().values().cloned());
@@ -191,6 +210,7 @@ impl Flows {
         let more = index.is_untidy();
         gone.iter().for_each(|f| f.set_gone());
         drop(index);
+        self.offload.take_back(&gone);
         gone.iter().for_each(|f| self.forget(f));
         (gone, more)
     }
@@ -218,7 +238,7 @@ mod tests {
     }
 
     fn replacing(kind: IndexKind) {
-        let flows = Flows::new(kind, 2);
+        let flows = Flows::new(kind, 2, Clock::stopped());
         assert!(matches!(flows.put(FlowId(1), flow(80, 0)), Installed::Yes(gone) if gone.is_empty()));
         assert!(matches!(flows.put(FlowId(2), flow(80, 0)), Installed::Yes(gone) if gone[0].id == FlowId(1)));
         assert!(matches!(flows.put(FlowId(2), flow(81, 0)), Installed::Yes(gone) if gone.is_empty()));
@@ -242,7 +262,7 @@ mod tests {
     }
 
     fn full(kind: IndexKind) {
-        let flows = Flows::new(kind, 2);
+        let flows = Flows::new(kind, 2, Clock::stopped());
         for id in [1, 2] {
             flows.put(FlowId(id), flow(id as u16, 0));
         }
@@ -259,7 +279,7 @@ mod tests {
     }
 
     fn changing(kind: IndexKind) {
-        let flows = Flows::new(kind, u64::MAX);
+        let flows = Flows::new(kind, u64::MAX, Clock::stopped());
         let reported = AtomicU64::new(0);
         std::thread::scope(|scope| {
             for thread in 0..4u64 {

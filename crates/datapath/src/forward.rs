@@ -191,6 +191,9 @@ impl Forwarder {
         }
         let looked_up_ns = timer.as_mut().map_or(0, lap);
         let groups = Groups::count(&found[..n], &keys.adds, shared.counter_of(self.lane), shared.clock.now());
+        if shared.flows.offload.is_on() {
+            shared.flows.offload.offer(&found[..n]);
+        }
         groups.sort(&mut self.batch, &mut self.lists, &mut self.misses);
         let todo = groups.todo();
         drop(reader);

@@ -9,6 +9,7 @@
 //! - [`input`]: a batch of frames becomes keys;
 //! - [`exact`]: the microflow cache, a hint which megaflow an exact key takes;
 //! - [`flows`], [`megaflow`]: the index of cached verdicts behind its lock;
+//! - [`offload`]: flows that an accelerator below has, so that their packets do not come here;
 //! - [`upcall`]: what no flow covers goes up through a bounded queue of its port, to threads that ask the
 //!   [`dpif::UpcallHandler`];
 //! - [`execute`]: actions on packets, those of the same verdict together;
@@ -32,6 +33,7 @@ mod history;
 mod input;
 pub mod megaflow;
 mod meter;
+mod offload;
 mod output;
 mod poll;
 pub mod port;
@@ -45,6 +47,7 @@ pub use megaflow::IndexKind;
 pub use crew::{Balance, Cpu, QueueUsage, ThreadConfig, ThreadInfo, Usage};
 pub use datapath::{Config, Datapath};
 pub use history::{INTERVAL_SECS, INTERVALS};
+pub use offload::{OFFERED_PACKETS, OffloadInfo, Unfit};
 pub use port::{PortInfo, PortStats, QueueInfo};
 pub use stats::ThreadStats;
 pub use upcall::{HandlerStats, PortUpcalls, UpcallStats};

@@ -282,6 +282,15 @@ impl Port {
         }
     }
 
+    /// Counts packets that an accelerator moved from here to another port.
+    pub(crate) fn count_below(&self, to: &Self, packets: u64, bytes: u64) {
+        self.count_received(CALLER_LANE, packets, bytes);
+        if let Some(of) = to.tx.get(CALLER_LANE) {
+            bump(&of.packets, packets);
+            bump(&of.bytes, bytes);
+        }
+    }
+
     /// The port as a list shows it.
     pub(crate) fn info(&self) -> PortInfo {
         let queue = |q: &RxQueue| QueueInfo {

@@ -217,10 +217,10 @@ impl LaneCounters {
 impl Shared {
     pub(crate) fn new(config: Config, clock: Clock) -> Self {
         Self {
+            flows: Flows::new(config.index, config.flow_limit, clock.clone()),
             clock,
             ports: ArcSwap::default(),
             ports_version: AtomicU64::new(0),
-            flows: Flows::new(config.index, config.flow_limit),
             upcalls: Upcalls::default(),
             meters: Meters::default(),
             handler: ArcSwapOption::empty(),

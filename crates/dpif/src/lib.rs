@@ -84,6 +84,8 @@ pub struct DpFlowEntry {
     pub generation: u64,
     /// What it has done.
     pub stats: DpFlowStats,
+    /// Whether an accelerator below the datapath forwards packets by it.
+    pub offloaded: bool,
 }
 
 /// A packet that the datapath has no flow for: one that came in, or one that comes back ([`DpAction::Recirc`]).

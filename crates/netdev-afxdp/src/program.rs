@@ -14,15 +14,14 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use crate::asm::{Assembler, Helper, Reg};
+use bpf::asm::{Op, Width};
+use bpf::{Assembler, Helper, Kind, Point, Reg, XskMap};
+
 use crate::config::Mode;
-use crate::sys::{self, XskMap};
 
 /// Where `struct xdp_md` (linux/bpf.h) has the queue that the frame came in by.
 const RX_QUEUE_INDEX_AT: i16 = 16;
 const XDP_PASS: i32 = 2;
-/// The program takes frames in several pieces.
-const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 
@@ -44,9 +43,9 @@ pub(crate) struct Attached {
 /// The instructions, for a map with this descriptor.
 fn instructions(sockets: i32) -> Vec<u8> {
     Assembler::default()
-        .load_u32(Reg::R2, Reg::R1, RX_QUEUE_INDEX_AT)
+        .load(Width::U32, Reg::R2, Reg::R1, RX_QUEUE_INDEX_AT)
         .map(Reg::R1, sockets)
-        .constant(Reg::R3, XDP_PASS)
+        .constant(Op::Mov, Reg::R3, XDP_PASS)
         .call(Helper::RedirectMap)
         .exit()
         .finish()
@@ -57,9 +56,10 @@ impl Program {
     pub(crate) fn load(queues: u32) -> io::Result<Self> {
         let sockets = XskMap::new(queues)?;
         let instructions = instructions(sockets.descriptor());
-        let program = match sys::load_program(&instructions, BPF_F_XDP_HAS_FRAGS) {
+        let load = |pieces| bpf::load(Kind::Xdp { pieces }, &instructions, "flowstone_xdp");
+        let program = match load(true) {
             // Linux before 5.18 does not know of pieces.
-            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => sys::load_program(&instructions, 0)?,
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => load(false)?,
             other => other?,
         };
         Ok(Self { program, sockets })
@@ -73,7 +73,7 @@ impl Program {
     /// Attaches it. An error gives the program back.
     pub(crate) fn attach(self, ifindex: u32, mode: Mode) -> Result<Attached, (Self, io::Error)> {
         let flags = if mode == Mode::Generic { XDP_FLAGS_SKB_MODE } else { XDP_FLAGS_DRV_MODE };
-        match sys::link_xdp(self.program.as_fd(), ifindex, flags) {
+        match bpf::attach(self.program.as_fd(), ifindex, Point::Xdp(flags)) {
             Ok(link) => Ok(Attached { _link: link, _program: self }),
             Err(e) => Err((self, e)),
         }

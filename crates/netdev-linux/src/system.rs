@@ -5,12 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use base::MacAddr;
-use netdev::{Changes, LinkStatus, Netdev, NetdevError, NetdevStats, Options, Rx, Tx, pool};
+use netdev::{Changes, KernelPath, LinkStatus, Netdev, NetdevError, NetdevStats, Options, Rx, Tx, pool};
 use packet::{Batch, Packet, buf::HEADROOM};
 use parking_lot::Mutex;
 
@@ -58,18 +58,76 @@ struct Queues {
 /// The receive sockets that were opened, to ask them for their drops. Asking sets the kernel's counter to 0.
 #[derive(Debug, Default)]
 struct Receivers {
-    sockets: Mutex<Vec<Weak<OwnedFd>>>,
+    sockets: Mutex<Vec<Receiver>>,
     dropped: AtomicU64,
+    /// The program that decides what they get, if not all. Taken before `sockets`.
+    filter: Mutex<Option<OwnedFd>>,
+}
+
+#[derive(Debug)]
+struct Receiver {
+    socket: Weak<OwnedFd>,
+    /// It shares frames with others.
+    shares: bool,
 }
 
 impl Receivers {
     fn drops(&self) -> u64 {
         let mut sockets = self.sockets.lock();
-        sockets.retain(|socket| socket.strong_count() > 0);
-        for socket in sockets.iter().filter_map(Weak::upgrade) {
+        sockets.retain(|receiver| receiver.socket.strong_count() > 0);
+        for socket in sockets.iter().filter_map(|receiver| receiver.socket.upgrade()) {
             self.dropped.fetch_add(sys::packet_drops(socket.as_fd()).unwrap_or(0), Ordering::Relaxed);
         }
         self.dropped.load(Ordering::Relaxed)
+    }
+
+    fn add(&self, receiver: Receiver) -> io::Result<()> {
+        let filter = self.filter.lock();
+        if let Some(program) = &*filter {
+            receiver.filter(Some(program.as_fd()))?;
+        }
+        self.sockets.lock().push(receiver);
+        Ok(())
+    }
+
+    fn set_filter(&self, program: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let mut filter = self.filter.lock();
+        let kept = program.map(|program| program.try_clone_to_owned()).transpose()?;
+        let sockets = self.sockets.lock();
+        let done = sockets.iter().try_for_each(|receiver| receiver.filter(program));
+        if done.is_err() {
+            // Some have it: none keeps it.
+            sockets.iter().for_each(|receiver| drop(receiver.filter(None)));
+        }
+        *filter = if done.is_ok() { kept } else { None };
+        done
+    }
+}
+
+impl Receiver {
+    /// Has a program decide what the socket gets, or all come in that is not sent by the host.
+    fn filter(&self, program: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let Some(socket) = self.socket.upgrade() else { return Ok(()) };
+        match program {
+            Some(program) => {
+                sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_BPF, program.as_raw_fd())
+            }
+            None if self.shares => sys::attach_filter(socket.as_fd(), &INCOMING),
+            None => match sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0) {
+                Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+                done => done,
+            },
+        }
+    }
+}
+
+impl KernelPath for System {
+    fn ifindex(&self) -> u32 {
+        self.link.ifindex()
+    }
+
+    fn set_filter(&self, program: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        self.receivers.set_filter(program)
     }
 }
 
@@ -206,10 +264,11 @@ impl Netdev for System {
             return Err(NetdevError::NoQueue { name: self.name().to_owned(), queue, n_rxq: queues.n });
         }
         queues.opened = true;
-        let rx = PacketRx::new(self.link.clone(), &mut queues)
-            .map_err(|source| NetdevError::Open { name: self.name().to_owned(), source })?;
+        let failed = |source| NetdevError::Open { name: self.name().to_owned(), source };
+        let rx = PacketRx::new(self.link.clone(), &mut queues).map_err(failed)?;
+        let receiver = Receiver { socket: Arc::downgrade(&rx.socket), shares: queues.n > 1 };
         drop(queues);
-        self.receivers.sockets.lock().push(Arc::downgrade(&rx.socket));
+        self.receivers.add(receiver).map_err(failed)?;
         Ok(Box::new(rx))
     }
 
@@ -249,6 +308,10 @@ impl Netdev for System {
 
     fn is_present(&self) -> bool {
         !self.link.is_gone()
+    }
+
+    fn kernel_path(&self) -> Option<&dyn KernelPath> {
+        Some(self)
     }
 
     fn status(&self) -> LinkStatus {

@@ -8,6 +8,7 @@ use std::os::fd::BorrowedFd;
 use base::{DropReason, MacAddr};
 use packet::Batch;
 
+use crate::accelerate::KernelPath;
 use crate::change::Changes;
 use crate::status::{LinkStatus, NetdevStats};
 
@@ -72,6 +73,12 @@ pub trait Netdev: Send + Sync + Debug {
     /// dropped, and opened again when a device of its name appears. The change counter moves when this changes.
     fn is_present(&self) -> bool {
         true
+    }
+
+    /// The device as programs in the kernel see it, if its frames come through the kernel's receive path and packet
+    /// sockets.
+    fn kernel_path(&self) -> Option<&dyn KernelPath> {
+        None
     }
 
     /// The state of the link, as it is now.

@@ -7,6 +7,7 @@
 //!
 //! - [`device`]: the traits, what a send reports, and errors;
 //! - [`status`]: link state, OpenFlow port features, counters;
+//! - [`accelerate`]: the seam to what forwards frames below the datapath;
 //! - [`change`]: who wants to hear of link changes;
 //! - [`pool`]: frame buffers that a thread uses again;
 //! - [`queue`]: a bounded queue of frames with a descriptor to poll;
@@ -16,6 +17,7 @@
 //! - [`memory`]: two ports with a wire between them, a port that swallows, and a port that plays a capture file;
 //! - [`fault`]: a wrapper that loses, repeats, reorders and cuts frames by a seed.
 
+pub mod accelerate;
 pub mod change;
 pub mod device;
 pub mod dummy;
@@ -27,6 +29,7 @@ pub mod queue;
 pub mod software;
 pub mod status;
 
+pub use accelerate::{Accelerator, KernelPath};
 pub use change::Changes;
 pub use device::{Netdev, NetdevError, Options, Rx, SendReport, Tx};
 pub use status::{Duplex, Features, LinkStatus, NetdevStats, PortFeatures};

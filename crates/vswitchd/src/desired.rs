@@ -142,7 +142,7 @@ const UNSUPPORTED_KEYS: &[(&str, &[&str])] = &[
     ("Interface", &["lacp-port-id", "lacp-aggregation-key"]),
 ];
 /// Booleans in other_config that are not supported when true.
-const UNSUPPORTED_FLAGS: &[(&str, &[&str])] = &[("Open_vSwitch", &["hw-offload", "dpdk-init", "userspace-tso-enable"])];
+const UNSUPPORTED_FLAGS: &[(&str, &[&str])] = &[("Open_vSwitch", &["dpdk-init", "userspace-tso-enable"])];
 
 impl Desired {
     /// Reads the replica.

@@ -4,6 +4,7 @@ use base::{Clock, DpPort};
 use datapath::{Config, Datapath};
 use netdev::Netdev;
 use netdev::dummy::Registry;
+use netdev_accel::Tcx;
 use netdev_afxdp::AfXdp;
 use netdev_linux::Linux;
 use ofproto::Switch;
@@ -27,6 +28,50 @@ pub struct Dp {
     pub datapath: Arc<Datapath>,
     /// Above.
     pub switch: Arc<Switch>,
+    offload: Arc<Mutex<Offload>>,
+}
+
+/// Whether flows are to go to an accelerator.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+enum Offload {
+    #[default]
+    Off,
+    On,
+    /// They were to, but there is none, for this reason.
+    Failed(String),
+}
+
+impl Dp {
+    /// Has flows go to an accelerator, or to none. If the kernel cannot have one, that is told once.
+    pub fn set_offload(&self, wanted: bool) {
+        let mut offload = self.offload.lock();
+        if wanted != (*offload == Offload::Off) {
+            return;
+        }
+        if !wanted {
+            self.datapath.set_accelerator(None);
+            *offload = Offload::Off;
+            return;
+        }
+        *offload = match Tcx::new() {
+            Ok(accelerator) => {
+                self.datapath.set_accelerator(Some(Arc::new(accelerator)));
+                Offload::On
+            }
+            Err(error) => {
+                tracing::warn!(
+                    target: "bridge",
+                    "hw-offload is not available, packets are forwarded in userspace: {error}"
+                );
+                Offload::Failed(error)
+            }
+        };
+    }
+
+    /// Why there is no accelerator though there was to be one.
+    pub fn offload_error(&self) -> Option<String> {
+        if let Offload::Failed(error) = &*self.offload.lock() { Some(error.clone()) } else { None }
+    }
 }
 
 /// All devices and datapaths of the process.
@@ -89,7 +134,7 @@ impl Devices {
         datapath.set_handler(Arc::clone(&switch) as Arc<dyn dpif::UpcallHandler>);
         switch.attach(Arc::clone(&datapath) as Arc<dyn dpif::Dpif>);
         switch.start_revalidator().map_err(|e| format!("could not start revalidator thread: {e}"))?;
-        let dp = Dp { datapath, switch };
+        let dp = Dp { datapath, switch, offload: Arc::default() };
         datapaths.insert(kind.to_owned(), dp.clone());
         Ok(dp)
     }

@@ -188,6 +188,18 @@ impl RunningInterface {
         &self.kind
     }
 
+    /// Whether flows of the port go to an accelerator, or why not; `None` where that is not asked for.
+    pub fn offload(&self, dp: &Dp) -> Option<String> {
+        let Ok(Behind::Device(attached)) = &self.state else { return None };
+        match dp.offload_error() {
+            Some(error) => Some(format!("none: {error}")),
+            None => dp.datapath.port_offload(attached.port).map(|added| match added {
+                Ok(kind) => kind.to_owned(),
+                Err(why) => format!("none: {why}"),
+            }),
+        }
+    }
+
     /// Its device, if it has one.
     pub fn device(&self) -> Option<&Arc<dyn Netdev>> {
         match &self.state {

@@ -99,7 +99,11 @@ fn interface_status(txn: &mut Transaction<'_>, interface: &RunningInterface, bri
             set("link_speed", optional(status.speed.map(|s| s as i64)));
             let duplex = status.duplex.map(|d| if d == Duplex::Full { "full" } else { "half" });
             set("duplex", optional(duplex));
-            set("status", Datum::map(status.details));
+            let mut details = status.details;
+            if let Some(offload) = interface.offload(&bridge.dp) {
+                details.insert("offload".to_owned(), offload);
+            }
+            set("status", Datum::map(details));
         }
         None => {
             let port = interface.ofport.and_then(|no| bridge.ofproto.port(no));

@@ -24,6 +24,8 @@ pub struct Tuning {
     pub bundle_idle_ms: u64,
     /// `self-check`: every so many cached packets, one is decided about afresh; 0 for none.
     pub self_check: u64,
+    /// `hw-offload`: flows go to an accelerator, if there is one.
+    pub offload: bool,
 }
 
 impl Default for Tuning {
@@ -36,6 +38,7 @@ impl Default for Tuning {
             limits: Limits::default(),
             bundle_idle_ms: ofproto::BUNDLE_IDLE_MS,
             self_check: 0,
+            offload: false,
         }
     }
 }
@@ -75,6 +78,7 @@ impl Tuning {
             bundle_idle_ms: number("bundle-idle-timeout", u32::MAX.into())
                 .map_or(default.bundle_idle_ms, |s| s.max(1) * 1000),
             self_check: number("self-check", u64::MAX).unwrap_or(default.self_check),
+            offload: row.map_get("other_config", "hw-offload") == Some("true"),
         }
     }
 
@@ -86,6 +90,7 @@ impl Tuning {
             tracing::warn!(target: "dpif_netdev", "{e}");
         }
         dp.datapath.set_self_check(self.self_check);
+        dp.set_offload(self.offload);
         dp.datapath.set_flow_limit(self.limits.flow_limit);
         dp.switch.set_limits(self.limits);
         dp.switch.set_bundle_idle_ms(self.bundle_idle_ms);

@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU16;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use base::{DpPort, Millis};
 use dpif::{DpAction, DpActions, DpFlow, DpFlowEntry, DpFlowStats, FlowId};
@@ -37,6 +37,10 @@ pub struct Megaflow {
     /// The number of the thread that owns `packets` and `bytes`, 0 if none does yet.
     owner: AtomicU16,
     gone: AtomicBool,
+    /// When it was last offered to the accelerator ([`crate::offload`]); 0 for never.
+    pub(crate) offered: AtomicU32,
+    /// Whether the accelerator has it.
+    pub(crate) offloaded: AtomicBool,
     /// Its id.
     pub id: FlowId,
     /// What to do.
@@ -69,6 +73,8 @@ impl Megaflow {
             reads,
             narrowed: Mutex::new(None),
             gone: AtomicBool::new(false),
+            offered: AtomicU32::new(0),
+            offloaded: AtomicBool::new(false),
             tcp_flags: AtomicU16::new(0),
             owner: AtomicU16::new(0),
             packets,
@@ -116,6 +122,20 @@ impl Megaflow {
         }
     }
 
+    /// Counts packets that an accelerator forwarded, the last one at `used`: which may be before one that came here.
+    pub(crate) fn count_below(&self, packets: u64, bytes: u64, tcp_flags: u16, used: Millis) {
+        bump(&self.others[0], packets);
+        bump(&self.others[1], bytes);
+        self.used.fetch_max(used.0, Ordering::Relaxed);
+        self.tcp_flags.fetch_or(tcp_flags, Ordering::Relaxed);
+    }
+
+    /// Packets so far, without those that others than its owner counted.
+    #[inline]
+    pub(crate) fn packets_here(&self) -> u64 {
+        self.packets.load(Ordering::Relaxed)
+    }
+
     /// Loads what counting needs.
     #[inline]
     pub(crate) fn touch(&self) -> u64 {
@@ -144,6 +164,7 @@ impl Megaflow {
             actions: self.actions.clone(),
             generation: self.generation,
             stats: self.stats(),
+            offloaded: self.offloaded.load(Ordering::Relaxed),
         }
     }
 

@@ -80,8 +80,9 @@ fn dump_flows(devices: &Devices, args: &[String], format: OutputFormat) -> Resul
     for option in options {
         match option.as_str() {
             "--names" => with_names = true,
-            // Nothing is offloaded: there is nothing to tell apart.
-            "--offload-stats" => {}
+            // Without offloaded flows there is nothing to tell apart; with them, rules do not.
+            "--offload-stats" if devices.datapaths().iter().all(|(_, dp)| dp.datapath.offload().is_none()) => {}
+            "--offload-stats" => return Err("--offload-stats: packets of rules are not counted apart".to_owned()),
             other => return Err(format!("{other}: unknown option")),
         }
     }

@@ -201,7 +201,11 @@ pub(super) fn flow_line(dp: &Dp, entry: &DpFlowEntry, how: FlowFormat) -> String
     let FlowTexts { key, actions, .. } = flow_texts(dp, entry, how);
     let comma = if how.thread { "," } else { "" };
     let id = if how.more { format!("ufid:{}{comma} ", ufid(entry)) } else { String::new() };
-    let kind = if how.more && how.thread { ", dp:flowstone" } else { "" };
+    let kind = match (how.more && how.thread, entry.offloaded) {
+        (false, _) => "",
+        (true, false) => ", dp:flowstone",
+        (true, true) => ", offloaded:yes, dp:tc",
+    };
     let stats = flow_stats_text(dp, &entry.stats);
     format!("{id}{key}, {stats}{kind}, actions:{actions}")
 }
@@ -218,12 +222,13 @@ pub(super) fn flow_json(dp: &Dp, entry: &DpFlowEntry, how: FlowFormat) -> Value 
         "used-ms-ago": used,
         "tcp-flags": flags,
         "actions": actions,
+        "offloaded": entry.offloaded,
     })
 }
 
 fn dump_flows(devices: &Devices, args: &[String], format: OutputFormat) -> Result<super::Shown, String> {
     let mut how = FlowFormat { thread: true, ..FlowFormat::default() };
-    let (mut filter, mut nothing, mut name) = (None, false, None);
+    let (mut filter, mut kinds, mut name) = (None, Kinds { here: true, below: true }, None);
     for arg in args {
         if how.accept(arg) {
             continue;
@@ -236,8 +241,8 @@ fn dump_flows(devices: &Devices, args: &[String], format: OutputFormat) -> Resul
             };
             let failed = |e| format!("ovs-vswitchd: Failed to parse filter ({text}: {})", error(e));
             filter = Some(parsed.map_err(failed)?);
-        } else if let Some(kinds) = arg.strip_prefix("type=") {
-            nothing = !any_of_ours(kinds)?;
+        } else if let Some(text) = arg.strip_prefix("type=") {
+            kinds = Kinds::parse(text)?;
         } else if arg.starts_with('-') {
             return Err(format!("Unrecognized option {arg}"));
         } else {
@@ -248,7 +253,7 @@ fn dump_flows(devices: &Devices, args: &[String], format: OutputFormat) -> Resul
     let mut objects = Vec::new();
     for (_, dp) in selected(devices, name.map(String::as_str))? {
         let mut entries = dp.datapath.flow_dump();
-        entries.retain(|entry| !nothing && filter.as_ref().is_none_or(|f| within(&dp, entry, f)));
+        entries.retain(|entry| kinds.has(entry) && filter.as_ref().is_none_or(|f| within(&dp, entry, f)));
         if !entries.is_empty() {
             lines.push("flow-dump from the main thread:".to_owned());
         }
@@ -263,17 +268,36 @@ fn dump_flows(devices: &Devices, args: &[String], format: OutputFormat) -> Resul
     })
 }
 
-/// Whether a list of flow types takes in flows that are forwarded here: nothing is offloaded.
-fn any_of_ours(kinds: &str) -> Result<bool, String> {
-    let mut any = false;
-    for kind in kinds.split(',') {
-        any |= match kind {
-            "ovs" | "all" | "non-offloaded" => true,
-            "tc" | "dpdk" | "offloaded" | "partially-offloaded" => false,
-            _ => return Err(format!("ovs-vswitchd: Failed to parse type ({kinds}) (Invalid argument)")),
-        };
+/// Which flows are shown.
+#[derive(Clone, Copy, Debug)]
+struct Kinds {
+    /// Those whose packets all come here.
+    here: bool,
+    /// Those that are forwarded below.
+    below: bool,
+}
+
+impl Kinds {
+    /// Reads a list of types as ovs-dpctl(8) has them.
+    fn parse(list: &str) -> Result<Self, String> {
+        let mut kinds = Self { here: false, below: false };
+        for kind in list.split(',') {
+            let (here, below) = match kind {
+                "all" => (true, true),
+                "ovs" | "non-offloaded" => (true, false),
+                "tc" | "offloaded" => (false, true),
+                "dpdk" | "partially-offloaded" => (false, false),
+                _ => return Err(format!("ovs-vswitchd: Failed to parse type ({list}) (Invalid argument)")),
+            };
+            kinds.here |= here;
+            kinds.below |= below;
+        }
+        Ok(kinds)
     }
-    Ok(any)
+
+    fn has(self, entry: &DpFlowEntry) -> bool {
+        if entry.offloaded { self.below } else { self.here }
+    }
 }
 
 /// Whether a flow could be used by packets that `filter` matches. Ports in a filter are OpenFlow's.
@@ -322,10 +346,13 @@ mod tests {
 
     #[test]
     fn types_of_flows() {
-        assert_eq!(any_of_ours("all"), Ok(true));
-        assert_eq!(any_of_ours("tc,ovs"), Ok(true));
-        assert_eq!(any_of_ours("dpdk"), Ok(false));
-        assert_eq!(any_of_ours("x").unwrap_err(), "ovs-vswitchd: Failed to parse type (x) (Invalid argument)");
+        let parsed = |text| Kinds::parse(text).map(|kinds| (kinds.here, kinds.below));
+        assert_eq!(parsed("all"), Ok((true, true)));
+        assert_eq!(parsed("tc,ovs"), Ok((true, true)));
+        assert_eq!(parsed("offloaded"), Ok((false, true)));
+        assert_eq!(parsed("non-offloaded"), Ok((true, false)));
+        assert_eq!(parsed("dpdk"), Ok((false, false)));
+        assert_eq!(parsed("x").unwrap_err(), "ovs-vswitchd: Failed to parse type (x) (Invalid argument)");
     }
 
     #[test]

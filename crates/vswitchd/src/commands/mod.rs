@@ -1,7 +1,7 @@
 //! The control commands of the switch (ovs-vswitchd(8)), beside those of every daemon.
 //!
 //! - [`bridge`]: learned addresses, flows and lists of bridges; [`classifier`]: how tables are searched; [`trace`]: `ofproto/trace`; [`upcall`]: `upcall/` and `revalidator/`;
-//! - [`datapath`]: datapaths by bridge (`dpif/`); [`dpctl`]: datapaths by themselves, [`dpctl_flows`]: their flows changed by hand; [`conntrack`]: connections; [`drops`]: why packets were dropped;
+//! - [`datapath`]: datapaths by bridge (`dpif/`); [`dpctl`]: datapaths by themselves, [`dpctl_flows`]: their flows changed by hand; [`conntrack`]: connections; [`drops`]: why packets were dropped; [`offload`]: what is forwarded below;
 //! - [`pmd`]: packet threads; [`memory`]: `coverage/` and `memory/show`; [`dummy`]: dummy devices and the clock, for tests.
 //!
 //! Texts and errors are those of Open vSwitch, as scripts match them. A command that shows something has JSON for those
@@ -16,6 +16,7 @@ mod dpctl_flows;
 mod drops;
 mod dummy;
 mod memory;
+mod offload;
 mod pmd;
 mod trace;
 mod upcall;
@@ -40,6 +41,7 @@ pub fn register(commands: &Commands, devices: &Arc<Devices>) {
     dpctl_flows::register(commands, devices);
     conntrack::register(commands, devices);
     drops::register(commands, devices);
+    offload::register(commands, devices);
     memory::register(commands, devices);
     pmd::register(commands, devices);
     dummy::register(commands, devices);

@@ -1,0 +1,73 @@
+"""Ways from one container to another on one host, by TCP (one stream, eight, short transactions): the kernel's bridge, the smallest BPF programs that forward (XDP, tc with two kinds of redirection), and Flowstone without
+and with its accelerator (`other_config:hw-offload=true`). MTU 1500; no thread is bound to a core.
+"""
+
+import contextlib
+
+import common
+import tcp
+from between import compiled
+from report import Report, Table, middle, ratio
+
+
+def add_arguments(arguments):
+    names = list(WAYS)
+    arguments.add_argument("--ways", nargs="+", choices=names, default=names, metavar="WAY", help=f"({' '.join(names)})")
+
+
+def measure(options):
+    common.need_programs("ip", "iperf3", "ping", "ethtool")
+    turns = {name: [] for name in options.ways}
+    with compiled("crr", "redirect") as programs:
+        for round_number in range(options.rounds):
+            for name, found in turns.items():
+                with WAYS[name](programs) as hosts:
+                    common.wait_for_ping(hosts[0], tcp.SERVER)
+                    found.append(tcp.one(hosts, programs / "crr", options.seconds))
+                common.say(f"local, round {round_number + 1}, {name}: {found[-1]}")
+    return report(turns)
+
+
+@contextlib.contextmanager
+def joined(programs, how):
+    """Two hosts whose devices one of the programs of redirect.c joins."""
+    with common.hosts(2) as (hosts, devices):
+        if how == "xdp":
+            # A veth takes redirected frames only where its peer receives by NAPI, which `gro` turns on; and XDP forgets that a
+            # frame's checksum is still to be finished, so that TCP gets through only if senders finish it themselves.
+            for host in hosts:
+                common.run("ip", "netns", "exec", host, "ethtool", "-K", "e0", "gro", "on", "tx", "off")
+        with common.beside(programs / "redirect", how, *devices):
+            yield hosts
+
+
+WAYS = {
+    tcp.BRIDGE: lambda programs: tcp.linux_bridge(),
+    "xdp": lambda programs: joined(programs, "xdp"),
+    "tcx": lambda programs: joined(programs, "tcx"),
+    "tcx-peer": lambda programs: joined(programs, "tcx-peer"),
+    tcp.OURS: lambda programs: tcp.userspace("ours"),
+    tcp.OFFLOAD: lambda programs: tcp.userspace("ours", "hw-offload=true"),
+}
+LABELS = {
+    tcp.BRIDGE: tcp.LABELS[tcp.BRIDGE],
+    "xdp": "XDP program, bpf_redirect, senders' offload off",
+    "tcx": "tc program, bpf_redirect",
+    "tcx-peer": "tc program, bpf_redirect_peer",
+    tcp.OURS: tcp.LABELS[tcp.OURS],
+    tcp.OFFLOAD: tcp.LABELS[tcp.OFFLOAD],
+}
+
+
+def report(turns):
+    figures, rows = {}, []
+    for name, found in turns.items():
+        medians = {column: middle(of(one) for one in found) for column, of in tcp.COLUMNS.items()}
+        figures[name] = {"rounds": found, **medians}
+        rows.append([LABELS[name], *medians.values()])
+    if tcp.BRIDGE in figures:
+        for name in turns:
+            figures[name][f"ratio to {tcp.BRIDGE}"] = {
+                column: ratio(figures[name][column], figures[tcp.BRIDGE][column]) for column in list(tcp.COLUMNS)[:3]
+            }
+    return Report([Table("TCP between two containers of a host", ["between them", *tcp.COLUMNS], rows)], figures)

@@ -1,0 +1,442 @@
+//! Flows that an accelerator below the datapath has ([`netdev::accelerate`]), so that their packets do not come here.
+//!
+//! A flow is offered when some packets of it have come, on the packet thread that counts them, while the flows are held for
+//! that batch: so whatever removes it comes after, and takes it back. It is taken if it does nothing but send packets from
+//! one port of the accelerator to another, and plain packets have its bits; else that is counted with the reason. One that
+//! was refused is offered again only after something changed that may make a difference (the *epoch*).
+//!
+//! The accelerator has what the computation behind a flow read, not what an index narrowed it to: a flow holds for all
+//! packets that agree in that ([`dpif::DpFlow::reads`]).
+//!
+//! Invariants: a flow that is here is installed and of the current generation, but for the moment between its removal from
+//! the index and [`Offload::take_back`], and both its ports are the accelerator's. Counters of a flow are the accelerator's
+//! until they are brought; then they are added to the flow's own. So a flow's own never count a packet twice, and after it
+//! was taken back they count all.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use base::{Clock, DpPort, Millis};
+use dpif::FlowId;
+use flow::layout::{ETH_DST, ETH_SRC, IP_MISC, IPV4, PORTS, TP};
+use hashbrown::HashMap;
+use netdev::accelerate::{AcceleratedPort, Accelerator, Forwarded, Handle, PLAIN_WORDS, Refusal, Room, Verdict};
+use parking_lot::Mutex;
+
+use crate::megaflow::{Found, Megaflow};
+use crate::port::Port;
+
+/// Packets after which a flow is offered: below that, taking it would cost more than it spares.
+pub const OFFERED_PACKETS: u64 = 16;
+
+const ETH_TYPE_IPV4: u64 = 0x0800;
+/// What a plain packet's key says in its words, in the order of a [`Verdict`]'s.
+const WORDS: [(usize, u64); PLAIN_WORDS] =
+    [(ETH_DST, !0xffff), (ETH_SRC, !0xffff), (IPV4, !0), (IP_MISC, 0xff_ffff), (TP, 0xffff_ffff_0fff_0000)];
+
+/// Why a flow stays here.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, thiserror::Error)]
+pub enum Unfit {
+    /// It does something else than to send packets to one port.
+    #[error("actions other than one output")]
+    Actions,
+    /// No plain packet has its bits, or they do not say where it comes in.
+    #[error("not for plain TCP or UDP over IPv4")]
+    Match,
+    /// It comes from or goes to a port that the accelerator has not.
+    #[error("a port that is not accelerated")]
+    Port,
+    /// The accelerator refused it.
+    #[error("{0}")]
+    Refused(Refusal),
+}
+
+/// What there is of flows below, as a show tells it.
+#[derive(Clone, Debug)]
+pub struct OffloadInfo {
+    /// The accelerator's kind.
+    pub kind: &'static str,
+    /// How much it has.
+    pub room: Room,
+    /// The ports that were offered, by number, and why those are not the accelerator's that are not.
+    pub ports: BTreeMap<DpPort, Result<(), String>>,
+    /// Flows that it took so far.
+    pub taken: u64,
+    /// Packets that it forwarded, and their bytes, as far as they were brought.
+    pub forwarded: (u64, u64),
+    /// Flows that stayed here, by reason; one that is offered again counts again.
+    pub refused: BTreeMap<Unfit, u64>,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Offload {
+    /// Whether there is an accelerator.
+    on: AtomicBool,
+    /// Moves on when flows may be taken that were refused.
+    epoch: AtomicU32,
+    clock: Clock,
+    state: Mutex<Option<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    below: Arc<dyn Accelerator>,
+    ports: BTreeMap<DpPort, (Arc<Port>, Result<AcceleratedPort, String>)>,
+    flows: HashMap<FlowId, Below>,
+    generation: u64,
+    /// Flows were refused for want of room.
+    is_full: bool,
+    taken: u64,
+    forwarded: (u64, u64),
+    refused: BTreeMap<Unfit, u64>,
+}
+
+/// A flow that the accelerator has.
+#[derive(Debug)]
+struct Below {
+    flow: Arc<Megaflow>,
+    handle: Handle,
+    from: DpPort,
+    to: DpPort,
+    /// What was brought.
+    known: Forwarded,
+}
+
+impl Offload {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self { on: AtomicBool::new(false), epoch: AtomicU32::new(1), clock, state: Mutex::default() }
+    }
+
+    /// Whether there is an accelerator.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.on.load(Ordering::Relaxed)
+    }
+
+    /// Has flows go to an accelerator from now on, for these ports; or to none, and takes back those that one has.
+    pub(crate) fn set(&self, below: Option<Arc<dyn Accelerator>>, ports: &mut dyn Iterator<Item = Arc<Port>>) {
+        let mut state = self.state.lock();
+        if let Some(mut old) = state.take() {
+            old.take_back_where(self.clock.now(), |_| true);
+            self.on.store(false, Ordering::Relaxed);
+            let added = old.ports.values().filter_map(|(_, port)| port.as_ref().ok());
+            added.for_each(|port| old.below.port_del(*port));
+        }
+        let Some(below) = below else { return };
+        let mut new = State {
+            below,
+            ports: BTreeMap::new(),
+            flows: HashMap::new(),
+            generation: 0,
+            is_full: false,
+            taken: 0,
+            forwarded: (0, 0),
+            refused: BTreeMap::new(),
+        };
+        ports.for_each(|port| new.port_add(port));
+        *state = Some(new);
+        self.on.store(true, Ordering::Relaxed);
+        self.move_on();
+    }
+
+    /// What there is, if there is an accelerator.
+    pub(crate) fn info(&self) -> Option<OffloadInfo> {
+        self.refresh();
+        self.state.lock().as_ref().map(|state| OffloadInfo {
+            kind: state.below.kind(),
+            room: state.below.room(),
+            ports: state.ports.iter().map(|(n, (_, port))| (*n, port.clone().map(drop))).collect(),
+            taken: state.taken,
+            forwarded: state.forwarded,
+            refused: state.refused.clone(),
+        })
+    }
+
+    /// The accelerator's kind, or why it does not take the port.
+    pub(crate) fn port(&self, number: DpPort) -> Option<Result<&'static str, String>> {
+        let state = self.state.lock();
+        let state = state.as_ref()?;
+        let (_, added) = state.ports.get(&number)?;
+        Some(added.clone().map(|_| state.below.kind()))
+    }
+
+    /// A port is there.
+    pub(crate) fn port_add(&self, port: &Arc<Port>) {
+        if let Some(state) = &mut *self.state.lock() {
+            state.port_add(Arc::clone(port));
+        }
+        self.move_on();
+    }
+
+    /// A port is about to go: when this returns nothing is forwarded from or to it.
+    pub(crate) fn port_del(&self, number: DpPort) {
+        let mut state = self.state.lock();
+        let Some(state) = &mut *state else { return };
+        state.take_back_where(self.clock.now(), |below| below.from == number || below.to == number);
+        if let Some((_, Ok(port))) = state.ports.remove(&number) {
+            state.below.port_del(port);
+        }
+    }
+
+    /// Flows of another generation are not used from here on.
+    pub(crate) fn set_generation(&self, generation: u64) {
+        if let Some(state) = &mut *self.state.lock() {
+            state.generation = state.generation.max(generation);
+            let current = state.generation;
+            state.take_back_where(self.clock.now(), |below| below.flow.generation != current);
+        }
+    }
+
+    /// Offers flows that packets were just counted for, all of them current and held.
+    pub(crate) fn offer(&self, found: &[Found<'_>]) {
+        let epoch = self.epoch.load(Ordering::Relaxed);
+        for flow in found.iter().flatten() {
+            let is_new = flow.offered.load(Ordering::Relaxed) != epoch;
+            if is_new && flow.packets_here() >= OFFERED_PACKETS && flow.offered.swap(epoch, Ordering::Relaxed) != epoch
+            {
+                self.offer_one(flow);
+            }
+        }
+    }
+
+    #[cold]
+    fn offer_one(&self, flow: &Arc<Megaflow>) {
+        let mut state = self.state.lock();
+        let Some(state) = &mut *state else { return };
+        state.generation = state.generation.max(flow.generation);
+        if flow.generation != state.generation || flow.offloaded.load(Ordering::Relaxed) {
+            return;
+        }
+        match state.take(flow) {
+            Ok(()) => state.taken += 1,
+            Err(unfit) => {
+                state.is_full |= matches!(unfit, Unfit::Refused(Refusal::Full | Refusal::TooManyMasks));
+                *state.refused.entry(unfit).or_default() += 1;
+            }
+        }
+    }
+
+    /// Takes back flows that are not installed any more, with all that was counted: when this returns nothing is
+    /// forwarded by them.
+    pub(crate) fn take_back(&self, flows: &[Arc<Megaflow>]) {
+        if !flows.iter().any(|flow| flow.offloaded.load(Ordering::Acquire)) {
+            return;
+        }
+        let mut state = self.state.lock();
+        let Some(state) = &mut *state else { return };
+        state.take_back(flows.iter().map(|flow| flow.id), self.clock.now());
+        if std::mem::take(&mut state.is_full) {
+            self.move_on();
+        }
+    }
+
+    /// Brings what was counted for a flow.
+    pub(crate) fn bring_counts(&self, flow: &Megaflow) {
+        if !flow.offloaded.load(Ordering::Acquire) {
+            return;
+        }
+        if let Some(state) = &mut *self.state.lock() {
+            state.bring(flow.id, self.clock.now());
+        }
+    }
+
+    /// Brings what was counted for all flows, and looks at devices that changed.
+    pub(crate) fn refresh(&self) {
+        if !self.is_on() {
+            return;
+        }
+        if let Some(state) = &mut *self.state.lock() {
+            state.below.refresh();
+            let ids: Vec<FlowId> = state.flows.keys().copied().collect();
+            let now = self.clock.now();
+            ids.into_iter().for_each(|id| state.bring(id, now));
+        }
+    }
+
+    /// Flows that were refused are offered again.
+    fn move_on(&self) {
+        self.epoch.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl State {
+    fn port_add(&mut self, port: Arc<Port>) {
+        let added = self.below.port_add(&port.device);
+        if let Err(why) = &added {
+            // Whether it is to be expected: of types that no accelerator takes there are many.
+            match port.device.kernel_path() {
+                Some(_) => tracing::warn!(target: "dpif_netdev", "{}: not offloaded: {why}", port.device.name()),
+                None => tracing::debug!(target: "dpif_netdev", "{}: not offloaded: {why}", port.device.name()),
+            }
+        }
+        self.ports.insert(port.number, (port, added));
+    }
+
+    fn take(&mut self, flow: &Arc<Megaflow>) -> Result<(), Unfit> {
+        let to = flow.output.ok_or(Unfit::Actions)?;
+        let (from, key, mask) = plain_match(flow).ok_or(Unfit::Match)?;
+        let accelerated = |number| match self.ports.get(&number) {
+            Some((_, Ok(port))) => Ok(*port),
+            _ => Err(Unfit::Port),
+        };
+        if from == to {
+            return Err(Unfit::Port);
+        }
+        let verdict = Verdict { from: accelerated(from)?, to: accelerated(to)?, key, mask };
+        let handle = self.below.put(&verdict).map_err(Unfit::Refused)?;
+        flow.offloaded.store(true, Ordering::Release);
+        let known = Forwarded::default();
+        self.flows.insert(flow.id, Below { flow: Arc::clone(flow), handle, from, to, known });
+        Ok(())
+    }
+
+    fn take_back_where(&mut self, now: Millis, which: impl Fn(&Below) -> bool) {
+        let ids: Vec<FlowId> = self.flows.iter().filter(|(_, below)| which(below)).map(|(id, _)| *id).collect();
+        self.take_back(ids.into_iter(), now);
+    }
+
+    fn take_back(&mut self, ids: impl Iterator<Item = FlowId>, now: Millis) {
+        let mut flows: Vec<Below> = ids.filter_map(|id| self.flows.remove(&id)).collect();
+        let handles: Vec<Handle> = flows.iter().map(|below| below.handle).collect();
+        let (ports, forwarded) = (&self.ports, &mut self.forwarded);
+        self.below.remove(&handles, &mut |at, all| {
+            if let Some(below) = flows.get_mut(at) {
+                below.add(all, ports, forwarded, now);
+            }
+        });
+        flows.iter().for_each(|below| below.flow.offloaded.store(false, Ordering::Release));
+    }
+
+    fn bring(&mut self, id: FlowId, now: Millis) {
+        let Some(below) = self.flows.get_mut(&id) else { return };
+        let all = self.below.forwarded(below.handle);
+        below.add(all, &self.ports, &mut self.forwarded, now);
+    }
+}
+
+impl Below {
+    /// Adds to the flow's own counters, and to those of ports, what is not there yet.
+    fn add(
+        &mut self,
+        all: Forwarded,
+        ports: &BTreeMap<DpPort, (Arc<Port>, Result<AcceleratedPort, String>)>,
+        sum: &mut (u64, u64),
+        now: Millis,
+    ) {
+        let packets = all.packets.wrapping_sub(self.known.packets);
+        let bytes = all.bytes.wrapping_sub(self.known.bytes);
+        self.known = all;
+        if packets == 0 {
+            return;
+        }
+        self.flow.count_below(packets, bytes, all.tcp_flags, Millis(now.0.saturating_sub(all.idle_ms)));
+        if let (Some((from, _)), Some((to, _))) = (ports.get(&self.from), ports.get(&self.to)) {
+            from.count_below(to, packets, bytes);
+        }
+        sum.0 += packets;
+        sum.1 += bytes;
+    }
+}
+
+/// Where packets of a flow come in, and what is asked of plain ones among them: `None` if no plain packet can match it.
+fn plain_match(flow: &Megaflow) -> Option<(DpPort, [u64; PLAIN_WORDS], [u64; PLAIN_WORDS])> {
+    let (mut key, mut mask) = ([0; PLAIN_WORDS], [0; PLAIN_WORDS]);
+    let mut from = None;
+    for (word, bits, value) in flow.key.in_mask(flow.reads.mask()) {
+        // What a plain packet's key has in this word: some bits that vary, and the rest as here.
+        let (varying, fixed) = match WORDS.iter().position(|(of, _)| *of == word) {
+            Some(at) => {
+                let varying = WORDS[at].1;
+                (key[at], mask[at]) = (value & varying, bits & varying);
+                (varying, if word == ETH_DST { ETH_TYPE_IPV4 } else { 0 })
+            }
+            None if word == PORTS => {
+                from = (bits >> 32 == u64::from(u32::MAX)).then_some(DpPort((value >> 32) as u32));
+                (!0 << 32, 0)
+            }
+            None => (0, 0),
+        };
+        if (value ^ fixed) & bits & !varying != 0 {
+            return None;
+        }
+    }
+    Some((from?, key, mask))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::PortNo;
+    use base::rng::Rng;
+    use dpif::{DpAction, DpFlow};
+    use flow::{Field, FlowKey, PlainKey, Words, plain::extract_plain};
+
+    fn udp(rng: &mut Rng) -> PlainKey {
+        let mut frame = [0; 60];
+        for at in [5, 11, 15, 22, 29, 33, 35, 37] {
+            frame[at] = rng.below(2) as u8;
+        }
+        frame[12..15].copy_from_slice(&[8, 0, 0x45]);
+        (frame[17], frame[23]) = (46, 17);
+        extract_plain(&frame, PortNo(3)).expect("a plain frame")
+    }
+
+    /// What is asked of plain packets is what the flow matches of them.
+    #[test]
+    fn matches_are_those_of_the_flow() {
+        let mut rng = Rng::seeded(5);
+        let (mut fits, mut agreed, rounds) = (0, 0, 4000);
+        for _ in 0..rounds {
+            let made_for = udp(&mut rng).expand();
+            let mut mask = FlowKey::ZERO;
+            mask.0[PORTS] = !0;
+            for word in [ETH_DST, ETH_SRC, IPV4, IP_MISC, TP, flow::layout::VLAN, flow::layout::PKTTYPE_CTTP] {
+                mask.0[word] = [0, !0, rng.next_u64()][rng.below(3) as usize];
+            }
+            let mut key = made_for.clone();
+            if rng.below(4) == 0 {
+                let other = [ETH_DST, flow::layout::VLAN, IP_MISC, flow::layout::CT][rng.below(4) as usize];
+                key.0[other] ^= 1 << rng.below(64);
+            }
+            let flow = Megaflow::new(FlowId(1), DpFlow::by_hand(&key, &mask, [DpAction::Output(DpPort(1))].into(), 0));
+            let found = plain_match(&flow);
+            fits += u32::from(found.is_some());
+            for _ in 0..8 {
+                let packet = udp(&mut rng);
+                let whole = packet.expand();
+                let covers = whole.0.iter().zip(&key.0).zip(&mask.0).all(|((a, b), bits)| (a ^ b) & bits == 0);
+                let words = WORDS.map(|(word, varying)| packet.word(word) & varying);
+                let plainly = found.is_some_and(|(from, key, mask)| {
+                    from == DpPort(3) && (0..PLAIN_WORDS).all(|i| (words[i] ^ key[i]) & mask[i] == 0)
+                });
+                assert_eq!(plainly, covers);
+                agreed += u32::from(covers);
+            }
+        }
+        assert!(fits > 500 && agreed > 500, "{fits} {agreed}");
+        tally::report!("{rounds} flows, {fits} fit, {agreed} packets");
+    }
+
+    #[test]
+    fn a_flow_that_says_no_port_or_another_type_does_not_fit() {
+        let fits = |change: &dyn Fn(&mut FlowKey, &mut FlowKey)| {
+            let (mut key, mut mask) = (udp(&mut Rng::seeded(1)).expand(), FlowKey::ZERO);
+            mask.0[PORTS] = !0;
+            change(&mut key, &mut mask);
+            let flow = Megaflow::new(FlowId(1), DpFlow::by_hand(&key, &mask, [].into(), 0));
+            plain_match(&flow).is_some()
+        };
+        assert!(fits(&|_, _| {}));
+        assert!(!fits(&|_, mask| mask.0[PORTS] = 0));
+        assert!(!fits(&|key, _| key.0[PORTS] |= 7));
+        let type_of = |eth_type| {
+            fits(&|key, mask| {
+                key.set(Field::EthType, eth_type);
+                mask.set(Field::EthType, 0xffff);
+            })
+        };
+        assert!(type_of(0x0800) && !type_of(0x86dd) && !type_of(0x0806));
+    }
+}

@@ -1,0 +1,381 @@
+//! Flows below the datapath, beside a datapath that has none: a naive accelerator in memory, random traffic, and changes of
+//! everything.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::rng::Rng;
+use base::{Clock, DpPort, Millis, PortNo, mix::fold};
+use common::{TestHandler, TestPort};
+use datapath::{Config, Datapath, IndexKind, OFFERED_PACKETS};
+use dpif::{DpAction, DpActions, DpFlow, DpFlowStats, Dpif, FlowId};
+use flow::layout::{ETH_DST, ETH_SRC, IP_MISC, IPV4, TP};
+use flow::{Field, FlowKey, FlowMask, Words, plain::extract_plain};
+use netdev::accelerate::{AcceleratedPort, Accelerator, Forwarded, Handle, PLAIN_WORDS, Refusal, Room, Verdict};
+use netdev::{Netdev, Tx};
+use packet::{Batch, Packet};
+use parking_lot::Mutex;
+
+/// A list of verdicts, asked one after the other.
+#[derive(Debug)]
+struct Twin {
+    clock: Clock,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    ports: BTreeMap<AcceleratedPort, Arc<dyn Netdev>>,
+    verdicts: BTreeMap<Handle, (Verdict, Forwarded, Millis)>,
+    next: Handle,
+    forwarded: u64,
+}
+
+const FLOWS_MAX: usize = 7;
+const MASKS_MAX: usize = 2;
+
+impl Twin {
+    fn new(clock: &Clock) -> Arc<Self> {
+        Arc::new(Self { clock: clock.clone(), state: Mutex::default() })
+    }
+
+    /// Does with a frame what the kernel would; says whether it is done with.
+    fn take(&self, device: &str, frame: &[u8]) -> bool {
+        let state = &mut *self.state.lock();
+        let Some((from, _)) = state.ports.iter().find(|(_, port)| port.name() == device) else { return false };
+        let Some(key) = extract_plain(frame, PortNo(1)) else { return false };
+        let mut words = [ETH_DST, ETH_SRC, IPV4, IP_MISC, TP].map(|word| key.word(word));
+        words[0] &= !0xffff;
+        let covers = |v: &Verdict| v.from == *from && (0..PLAIN_WORDS).all(|i| words[i] & v.mask[i] == v.key[i]);
+        let Some((verdict, all, used)) = state.verdicts.values_mut().find(|(v, ..)| covers(v)) else { return false };
+        *used = self.clock.now();
+        all.packets += 1;
+        all.bytes += frame.len() as u64;
+        if words[3] & 0xff == 6 {
+            all.tcp_flags |= (words[4] >> 16) as u16;
+        }
+        let mut tx: Box<dyn Tx> = state.ports[&verdict.to].open_tx().expect("a port in memory");
+        let mut batch: Batch = [Packet::from_slice(frame)].into_iter().collect();
+        tx.send_batch(&mut batch);
+        state.forwarded += 1;
+        true
+    }
+}
+
+impl Accelerator for Twin {
+    fn kind(&self) -> &'static str {
+        "twin"
+    }
+
+    fn port_add(&self, device: &Arc<dyn Netdev>) -> Result<AcceleratedPort, String> {
+        if device.name() == "d" {
+            return Err("not this one".to_owned());
+        }
+        let ports = &mut self.state.lock().ports;
+        let number = (0..=AcceleratedPort::MAX).find(|n| !ports.contains_key(n)).expect("few ports");
+        ports.insert(number, Arc::clone(device));
+        Ok(number)
+    }
+
+    fn port_del(&self, port: AcceleratedPort) {
+        let state = &mut *self.state.lock();
+        assert!(state.verdicts.values().all(|(v, ..)| v.from != port && v.to != port));
+        assert!(state.ports.remove(&port).is_some());
+    }
+
+    fn put(&self, verdict: &Verdict) -> Result<Handle, Refusal> {
+        let state = &mut *self.state.lock();
+        assert!(state.ports.contains_key(&verdict.from) && state.ports.contains_key(&verdict.to));
+        assert!((0..PLAIN_WORDS).all(|i| verdict.key[i] & !verdict.mask[i] == 0));
+        let mut masks: Vec<_> =
+            state.verdicts.values().filter(|(v, ..)| v.from == verdict.from).map(|(v, ..)| v.mask).collect();
+        masks.sort_unstable();
+        masks.dedup();
+        if state.verdicts.values().any(|(v, ..)| (v.from, v.key, v.mask) == (verdict.from, verdict.key, verdict.mask)) {
+            return Err(Refusal::Taken);
+        }
+        if !masks.contains(&verdict.mask) && masks.len() == MASKS_MAX {
+            return Err(Refusal::TooManyMasks);
+        }
+        if state.verdicts.len() == FLOWS_MAX {
+            return Err(Refusal::Full);
+        }
+        state.next += 1;
+        state.verdicts.insert(state.next, (*verdict, Forwarded::default(), Millis(0)));
+        Ok(state.next)
+    }
+
+    fn remove(&self, handles: &[Handle], told: &mut dyn FnMut(usize, Forwarded)) {
+        for (at, handle) in handles.iter().enumerate() {
+            let all = self.forwarded(*handle);
+            assert!(self.state.lock().verdicts.remove(handle).is_some(), "removed twice");
+            told(at, all);
+        }
+    }
+
+    fn forwarded(&self, handle: Handle) -> Forwarded {
+        let (_, all, used) = self.state.lock().verdicts[&handle];
+        Forwarded { idle_ms: self.clock.now().since(used), ..all }
+    }
+
+    fn refresh(&self) {}
+
+    fn room(&self) -> Room {
+        Room { flows: self.state.lock().verdicts.len(), flows_max: FLOWS_MAX, masks: 0, masks_max: MASKS_MAX }
+    }
+}
+
+/// What the tables say: a number that decides about everything, and of which keys more is read.
+fn decide(version: u64, key: &FlowKey) -> (DpActions, FlowMask) {
+    let mut mask = FlowKey::mask_of(Field::InPortOxm);
+    mask.0[flow::layout::PORTS] = u64::MAX;
+    mask.add_mask(Field::EthType, 0xffff);
+    mask.add_mask(Field::EthDst, u64::MAX.into());
+    let seen = |mask: &FlowMask| {
+        key.0.iter().zip(&mask.0).fold(version, |h, (word, bits)| fold(h ^ (word & bits), 0x9e37_79b9))
+    };
+    let more = seen(&mask);
+    if key.eth_type() == 0x0800 {
+        if more & 1 != 0 {
+            mask.add_mask(Field::IpProto, 0xff);
+            if more & 2 != 0 && matches!(key.ip_proto(), 6 | 17) {
+                mask.add_mask(Field::TcpDst, 0xffff);
+            }
+        }
+        if more & 0b1100 == 0 {
+            mask.0[IPV4] |= 0xff << 32;
+        }
+    }
+    let verdict = seen(&mask) >> 8;
+    let output = |n: u64| DpAction::Output(DpPort(1 + (n % 5) as u32));
+    let actions: DpActions = match verdict % 8 {
+        0 => [].into(),
+        1 => [output(verdict >> 8), output(verdict >> 16)].into(),
+        2 => [DpAction::PushVlan { tpid: 0x8100, tci: 0x1007 }, output(verdict >> 8)].into(),
+        _ => [output(verdict >> 8)].into(),
+    };
+    (actions, mask)
+}
+
+/// A frame of few values at each place.
+fn frame(rng: &mut Rng) -> Vec<u8> {
+    let mut frame = vec![0; 60 + rng.below(3) as usize];
+    frame[5] = rng.below(3) as u8;
+    frame[12..15].copy_from_slice(&[8, 0, 0x45]);
+    frame[17] = 40;
+    frame[23] = [6, 17, 17, 1][rng.below(4) as usize];
+    frame[29] = rng.below(2) as u8;
+    frame[37] = rng.below(2) as u8;
+    (frame[46], frame[47]) = (0x50, 1 << rng.below(5));
+    match rng.below(16) {
+        0 => frame[13] = 6,
+        1 => frame[20] = 0x20,
+        2 => frame[14] = 0x46,
+        _ => {}
+    }
+    frame
+}
+
+/// A datapath with five ports, of which an accelerator may take four.
+struct Side {
+    dp: Datapath,
+    handler: Arc<TestHandler>,
+    ports: Vec<Arc<TestPort>>,
+    present: [bool; 5],
+    twin: Option<Arc<Twin>>,
+    is_on: bool,
+}
+
+impl Side {
+    fn new(kind: IndexKind, clock: &Clock, version: &Arc<AtomicU64>, twin: bool) -> Self {
+        let dp =
+            Datapath::new(Config { threads: 0, index: kind, ..Config::default() }, clock.clone()).expect("no threads");
+        let version = Arc::clone(version);
+        let handler = TestHandler::new(Box::new(move |_, key| {
+            let (actions, mask) = decide(version.load(Ordering::SeqCst), key);
+            (actions, Some(mask))
+        }));
+        dp.set_handler(handler.clone());
+        let ports: Vec<_> = ["a", "b", "c", "d", "e"].map(TestPort::new).into();
+        let twin = twin.then(|| Twin::new(clock));
+        let mut side = Self { dp, handler, ports, present: [false; 5], twin, is_on: false };
+        (0..5).for_each(|n| side.toggle_port(n));
+        side.toggle_accelerator();
+        side
+    }
+
+    fn toggle_port(&mut self, n: usize) {
+        let number = DpPort(n as u32 + 1);
+        if self.present[n] {
+            self.dp.port_del(number).expect("is there");
+            self.dp.synchronize();
+        } else {
+            assert_eq!(self.dp.port_add(self.ports[n].clone(), Some(number)).expect("opens"), number);
+        }
+        self.present[n] = !self.present[n];
+    }
+
+    fn toggle_accelerator(&mut self) {
+        let Some(twin) = &self.twin else { return };
+        self.is_on = !self.is_on;
+        self.dp.set_accelerator(self.is_on.then(|| Arc::clone(twin) as Arc<dyn Accelerator>));
+        assert!(twin.state.lock().verdicts.is_empty());
+    }
+
+    /// Receives a frame, and says what left by each port.
+    fn receive(&self, port: usize, frames: &[Vec<u8>]) -> Vec<Vec<Vec<u8>>> {
+        if self.present[port] {
+            for frame in frames {
+                let port = &self.ports[port];
+                if !self.twin.as_ref().is_some_and(|twin| twin.take(port.name(), frame)) {
+                    port.receive(frame);
+                }
+            }
+        }
+        self.dp.run_until_idle(1000);
+        let sent = |port: &Arc<TestPort>| {
+            let mut sent: Vec<Vec<u8>> = port.sent().iter().map(|p| p.data().to_vec()).collect();
+            sent.sort();
+            sent
+        };
+        self.ports.iter().map(sent).collect()
+    }
+
+    /// Translates all flows again, as the revalidator does.
+    fn revalidate(&self, version: u64, generation: u64, chosen: u64) -> Vec<(FlowId, DpFlowStats)> {
+        let mut entries = self.dp.flow_dump();
+        entries.sort_by_key(|entry| entry.id);
+        let mut gone = Vec::new();
+        for entry in entries {
+            let (actions, mask) = decide(version, &entry.key);
+            if mask != entry.mask || entry.generation != generation {
+                gone.push((entry.id, self.dp.flow_del(entry.id).expect("is there")));
+            } else if actions != entry.actions || entry.id.0 % 8 == chosen {
+                let flow = DpFlow::by_hand(&entry.key, &mask, actions, generation);
+                self.dp.flow_put(entry.id, flow).expect("room for itself");
+            }
+        }
+        gone
+    }
+
+    fn stats(&self) -> Vec<(FlowId, DpFlowStats)> {
+        let mut stats = Vec::new();
+        self.dp.flow_stats(&mut |id, of| stats.push((id, of)));
+        stats.sort_by_key(|(id, _)| *id);
+        stats
+    }
+
+    fn gone(&self) -> Vec<(FlowId, DpFlowStats)> {
+        let mut gone = std::mem::take(&mut *self.handler.gone.lock());
+        gone.sort_by_key(|(id, _)| *id);
+        gone
+    }
+}
+
+#[test]
+fn with_and_without_an_accelerator_all_is_the_same() {
+    let (mut forwarded, mut taken, mut steps) = (0, 0, 0);
+    let mut refused = BTreeMap::new();
+    for seed in 0..24 {
+        let kind = [IndexKind::Tree, IndexKind::TupleSpace][seed as usize % 2];
+        let mut rng = Rng::seeded(seed);
+        let (clock, version) = (Clock::stopped(), Arc::new(AtomicU64::new(seed)));
+        let mut sides = [false, true].map(|twin| Side::new(kind, &clock, &version, twin));
+        let mut generation = 0;
+        for step in 0..400 {
+            clock.warp(1 + rng.below(20));
+            match rng.below(40) {
+                0 => {
+                    version.store(rng.next_u64(), Ordering::SeqCst);
+                    let (version, chosen) = (version.load(Ordering::SeqCst), rng.below(8));
+                    let [a, b] = sides.each_ref().map(|side| side.revalidate(version, generation, chosen));
+                    assert_eq!(a, b, "{step}");
+                }
+                1 => {
+                    generation += 1;
+                    for side in &sides {
+                        side.handler.generation.store(generation, Ordering::SeqCst);
+                        side.dp.set_generation(generation);
+                    }
+                    assert!(sides[1].twin.as_ref().is_some_and(|twin| twin.state.lock().verdicts.is_empty()));
+                }
+                2 => {
+                    let n = rng.below(5) as usize;
+                    sides.iter_mut().for_each(|side| side.toggle_port(n));
+                }
+                3 if rng.below(3) == 0 => {
+                    if let Some(info) = sides[1].dp.offload() {
+                        taken += info.taken;
+                        info.refused.into_iter().for_each(|(why, n)| *refused.entry(why.to_string()).or_insert(0) += n);
+                    }
+                    sides[1].toggle_accelerator();
+                }
+                4 => {
+                    let [a, b] = sides.each_ref().map(Side::stats);
+                    assert_eq!(a, b, "{step}");
+                    if let Some((id, _)) = a.get(rng.below(a.len().max(1) as u64) as usize) {
+                        let [a, b] = sides.each_ref().map(|side| side.dp.flow_del(*id).expect("is there"));
+                        assert_eq!(a, b);
+                    }
+                }
+                _ => {
+                    let port = rng.below(3) as usize;
+                    let frames: Vec<_> = (0..=rng.below(60)).map(|_| frame(&mut rng)).collect();
+                    let [a, b] = sides.each_ref().map(|side| side.receive(port, &frames));
+                    assert_eq!(a, b, "{step}");
+                }
+            }
+            assert_eq!(sides[0].gone(), sides[1].gone(), "{step}");
+            steps += 1;
+        }
+        let [a, b] = sides.each_ref().map(Side::stats);
+        assert_eq!(a, b);
+        let [a, b] = sides.each_ref().map(|side| {
+            let ports = side.dp.ports().into_iter();
+            ports.map(|p| (p.number, p.stats.rx_packets, p.stats.rx_bytes, p.stats.tx_packets)).collect::<Vec<_>>()
+        });
+        assert_eq!(a, b);
+        assert_eq!(sides[0].dp.drops(), sides[1].dp.drops());
+        assert!(sides[0].dp.flow_dump().iter().all(|entry| !entry.offloaded));
+        forwarded += sides[1].twin.as_ref().map_or(0, |twin| twin.state.lock().forwarded);
+    }
+    assert!(forwarded > 3000 && taken > 50, "{forwarded} {taken}");
+    assert!(refused.len() >= 4, "{refused:?}");
+    tally::report!("{steps} steps, {forwarded} packets below, {taken} flows taken, refused: {refused:?}");
+}
+
+#[test]
+fn a_flow_is_taken_when_it_has_some_packets_and_shown_so() {
+    let clock = Clock::stopped();
+    let dp = Datapath::new(Config { threads: 0, ..Config::default() }, clock.clone()).expect("no threads");
+    let (a, b) = (TestPort::new("a"), TestPort::new("b"));
+    dp.port_add(a.clone(), None).expect("opens");
+    dp.set_handler(TestHandler::always(vec![DpAction::Output(DpPort(2))]));
+    let twin = Twin::new(&clock);
+    assert!(dp.offload().is_none());
+    dp.set_accelerator(Some(twin.clone()));
+    dp.port_add(b, None).expect("opens");
+    assert_eq!(dp.port_offload(DpPort(2)), Some(Ok("twin")));
+    let mut udp = vec![0; 60];
+    udp[12..24].copy_from_slice(&[8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17]);
+    let receive = || {
+        if !twin.take("a", &udp) {
+            a.receive(&udp);
+            dp.run_until_idle(10);
+        }
+        dp.flow_dump()[0].offloaded
+    };
+    // The packet of the miss is not its flow's.
+    assert!((0..OFFERED_PACKETS).all(|_| !receive()));
+    assert!(receive());
+    assert!(receive());
+    let entry = &dp.flow_dump()[0];
+    assert_eq!((entry.stats.packets, twin.state.lock().forwarded), (OFFERED_PACKETS + 1, 1));
+    let info = dp.offload().expect("is on");
+    assert_eq!((info.taken, info.forwarded, info.ports.len()), (1, (1, 60), 2));
+    dp.shutdown();
+    assert!(twin.state.lock().ports.is_empty());
+}

@@ -1,0 +1,121 @@
+//! The seam to what forwards frames below the datapath: an [`Accelerator`] holds some of its verdicts, and frames that
+//! these cover never reach a receive queue.
+//!
+//! Verdicts are about *plain* frames only, those whose key has no other words than `flow::plain` says: TCP or UDP over IPv4
+//! without VLAN tags, IP options or fragments. Every other frame, and whatever no verdict covers, is received as ever.
+//!
+//! - [`Verdict`]: what plain frames have in common, and where they go;
+//! - [`Accelerator`]: takes and gives up verdicts, and counts;
+//! - [`KernelPath`]: what an accelerator in the kernel has to know of a device.
+
+use std::fmt::Debug;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use crate::device::Netdev;
+
+/// Words that say all of a plain frame: Ethernet destination, Ethernet source (both in the upper 48 bits), IPv4 addresses,
+/// TOS with TTL and protocol (in the lower 24 bits), and ports with TCP flags. They stand as in a flow key.
+pub const PLAIN_WORDS: usize = 5;
+
+/// A port of an accelerator, by a number of its own.
+pub type AcceleratedPort = u16;
+
+/// A verdict that an accelerator has, by a number of its own.
+pub type Handle = u32;
+
+/// What becomes of some plain frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Verdict {
+    /// Where they come in.
+    pub from: AcceleratedPort,
+    /// Where they leave, as they are.
+    pub to: AcceleratedPort,
+    /// What they have in common: zero outside of the mask.
+    pub key: [u64; PLAIN_WORDS],
+    /// The bits of that which matter.
+    pub mask: [u64; PLAIN_WORDS],
+}
+
+/// What a verdict has done so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Forwarded {
+    /// Packets; one that is to be segmented counts once.
+    pub packets: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+    /// All TCP flags seen, or'ed.
+    pub tcp_flags: u16,
+    /// Milliseconds since the last one. Says nothing if there was none.
+    pub idle_ms: u64,
+}
+
+/// Why a verdict was not taken.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, thiserror::Error)]
+pub enum Refusal {
+    /// It would be one too many.
+    #[error("no room for another flow")]
+    Full,
+    /// Its mask would be one too many of its port.
+    #[error("no room for another mask")]
+    TooManyMasks,
+    /// Another with the same key and mask is there.
+    #[error("another flow has the same match")]
+    Taken,
+    /// The kernel refused it.
+    #[error("the kernel refused it")]
+    Failed,
+}
+
+/// How much an accelerator has, and how much it can have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Room {
+    /// Verdicts.
+    pub flows: usize,
+    /// Verdicts at most.
+    pub flows_max: usize,
+    /// Distinct masks, those of each port for themselves.
+    pub masks: usize,
+    /// Masks of a port at most.
+    pub masks_max: usize,
+}
+
+/// Forwards frames by verdicts, before receive queues get them. Any thread may call its methods; none of them waits for
+/// packets for longer than some milliseconds.
+pub trait Accelerator: Send + Sync + Debug {
+    /// What it is, for shows: one word.
+    fn kind(&self) -> &'static str;
+
+    /// Begins to look at the frames that come in by a device. An error says in a line why it cannot.
+    fn port_add(&self, device: &Arc<dyn Netdev>) -> Result<AcceleratedPort, String>;
+
+    /// Lets go of a device. No verdict from or to it may be left.
+    fn port_del(&self, port: AcceleratedPort);
+
+    /// Takes a verdict, which counts from zero.
+    fn put(&self, verdict: &Verdict) -> Result<Handle, Refusal>;
+
+    /// Gives up verdicts, and tells of each, by its place among them, what it has done. From here on none of them forwards
+    /// anything, and what is told is all that they ever did.
+    fn remove(&self, handles: &[Handle], told: &mut dyn FnMut(usize, Forwarded));
+
+    /// What a verdict has done so far.
+    fn forwarded(&self, handle: Handle) -> Forwarded;
+
+    /// Looks again at devices that changed; until then their frames are received as ever. To be called now and then.
+    fn refresh(&self);
+
+    /// How much there is.
+    fn room(&self) -> Room;
+}
+
+/// A device as programs in the kernel see it.
+pub trait KernelPath {
+    /// The kernel's number of the device.
+    fn ifindex(&self) -> u32;
+
+    /// Has a BPF socket filter decide which frames the receive queues of the device get, those opened later too: it is to
+    /// leave out frames that the host sends. Without one, they get all that come in.
+    fn set_filter(&self, program: Option<BorrowedFd<'_>>) -> io::Result<()>;
+}
