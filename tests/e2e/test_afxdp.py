@@ -173,7 +173,7 @@ def test_losses_are_counted_once(making, mode):
     pid = switch.pid("ovs-vswitchd")
     os.kill(pid, signal.SIGSTOP)
     try:
-        one.python("transfer.py", "udp-source", two.address, 5100, 6000, 100)
+        one.python("transfer.py", "udp-flood", two.address, 5100, 6000, 100)
     finally:
         os.kill(pid, signal.SIGCONT)
 

@@ -9,8 +9,8 @@ import pytest
 from hosts import Host, TaggingHost, finish
 from waiting import until
 
-TCP_BYTES = 60_000_000
-UDP_DATAGRAMS = 4000
+TCP_BYTES = 30_000_000
+UDP_DATAGRAMS = 2000
 
 
 def connect(switch, *hosts, bridge="br0"):
@@ -67,13 +67,12 @@ def tcp_transfer(sender, receiver, address, count=TCP_BYTES):
     assert sent.split()[0] == str(count)
 
 
-def udp_transfer(sender, receiver, address, length):
+def udp_transfer(sender, receiver, address, length, count=UDP_DATAGRAMS):
     sink = receiver.start_python("transfer.py", "udp-sink", address, 5100)
-    sender.python("transfer.py", "udp-source", address, 5100, UDP_DATAGRAMS, length)
-    whole, spoilt = map(int, finish(sink).out.split())
-    assert spoilt == 0
-    # The sender does not wait for anybody, so that a full queue may drop some; most get through.
-    assert whole > UDP_DATAGRAMS // 4, f"{whole} of {UDP_DATAGRAMS} datagrams arrived"
+    sender.python("transfer.py", "udp-source", address, 5100, count, length)
+    whole, spoilt, doubled = map(int, finish(sink).out.split())
+    # The sender waits for the receiver, so that there is no reason for one to be lost but a flow that just changes.
+    assert (spoilt, doubled) == (0, 0) and whole >= count - count // 100, f"{whole} of {count} datagrams arrived"
 
 
 def iperf3(sender, receiver, address, *words):
@@ -164,7 +163,8 @@ def test_transfers_under_changing_flows(making, mtu, tagged, offloads):
         udp_transfer(one, two, address, 2 * mtu)
         end = iperf3(one, two, address)
         assert end["sum_received"]["bytes"] > 0
-        end = iperf3(one, two, address, "--udp", "--bitrate", "50M")
+        # This one waits for nobody: how many get through is a matter of the machine's speed.
+        end = iperf3(one, two, address, "--udp", "--bitrate", "5M")
         assert end["sum"]["packets"] > end["sum"]["lost_packets"]
 
 
