@@ -8,6 +8,10 @@ usage: transfer.py tcp-sink ADDRESS PORT        receives one connection, prints 
        transfer.py udp-sink ADDRESS PORT        receives until the end mark, prints whole, spoilt and doubled datagrams
        transfer.py udp-source ADDRESS PORT COUNT LENGTH    sends as fast as the sink says that they come
        transfer.py udp-flood ADDRESS PORT COUNT LENGTH     sends without waiting for anybody
+       transfer.py serve PORT                   sends back what comes over TCP connections and in datagrams, until its standard
+                                                input ends
+       transfer.py exchange ADDRESS PORT BYTES COUNT LENGTH...    that many bytes over TCP, then for each length that many
+                                                datagrams, to there and back; fails unless all come back whole
 
 A datagram is its number followed by bytes that follow from the number. The sink answers each by the number that it waits
 for next, and the source has no more than a few under way: none is lost to a queue that is full because a machine is slow.
@@ -19,6 +23,7 @@ import select
 import socket
 import struct
 import sys
+import threading
 import time
 
 CHUNK_LEN = 1 << 16
@@ -153,6 +158,82 @@ def under_way(source, sent, done, most):
     return done
 
 
+def echo(connection):
+    with connection:
+        while data := connection.recv(CHUNK_LEN):
+            connection.sendall(data)
+
+
+def serve(port):
+    with (
+        socket.create_server(("", int(port))) as server,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams,
+    ):
+        datagrams.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 22)
+        datagrams.bind(("", int(port)))
+        ready()
+        while True:
+            able = select.select([sys.stdin, server, datagrams], [], [])[0]
+            if server in able:
+                threading.Thread(target=echo, args=(server.accept()[0],), daemon=True).start()
+            if datagrams in able:
+                data, source = datagrams.recvfrom(CHUNK_LEN)
+                datagrams.sendto(data, source)
+            if sys.stdin in able:
+                break
+
+
+def send_all(connection, count, digest):
+    random_source, left = random.Random(1), count
+    while left:
+        data = random_source.randbytes(min(left, random_source.choice((7, 1449, 3001, CHUNK_LEN))))
+        digest.update(data)
+        connection.sendall(data)
+        left -= len(data)
+    connection.shutdown(socket.SHUT_WR)
+
+
+def exchange(address, port, count, datagrams, *lengths):
+    sent, come, left = hashlib.sha256(), hashlib.sha256(), int(count)
+    with socket.create_connection((address, int(port)), timeout=120) as connection:
+        sender = threading.Thread(target=send_all, args=(connection, left, sent))
+        sender.start()
+        while data := connection.recv(CHUNK_LEN):
+            come.update(data)
+            left -= len(data)
+        sender.join()
+    assert left == 0 and come.digest() == sent.digest(), f"{left} of {count} bytes have not come back, or others came"
+    for length in map(int, lengths):
+        missing = exchange_datagrams(address, port, int(datagrams), length)
+        assert missing <= int(datagrams) // 100, f"{missing} of {datagrams} datagrams of {length} bytes have not come back"
+
+
+def exchange_datagrams(address, port, count, length):
+    """Sends datagrams that are sent back, a few at a time; returns how many did not come back."""
+    under_way, there = set(), set()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as source:
+        source.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 22)
+        source.connect((address, int(port)))
+        source.settimeout(ANSWER_S)
+        for number in range(count + 1):
+            while len(under_way) >= (WINDOW if number < count else 1):
+                try:
+                    data = source.recv(CHUNK_LEN)
+                except TimeoutError:
+                    under_way.clear()
+                    break
+                came = struct.unpack_from("!I", data)[0] if len(data) >= 4 else None
+                # One that was given up may come yet; what comes is whole, and comes once.
+                assert came is not None and data == datagram(came, length), f"{len(data)} bytes of {length} came back spoilt"
+                assert came not in there, f"datagram {came} came twice"
+                there.add(came)
+                under_way.discard(came)
+            if number < count:
+                under_way.add(number)
+                source.send(datagram(number, length))
+    return count - len(there)
+
+
 def udp_flood(address, port, count, length):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as source:
         for number in range(int(count)):
@@ -169,5 +250,7 @@ if __name__ == "__main__":
         "udp-sink": udp_sink,
         "udp-source": udp_source,
         "udp-flood": udp_flood,
+        "serve": serve,
+        "exchange": exchange,
     }
     PROGRAMS[sys.argv[1]](*sys.argv[2:])
