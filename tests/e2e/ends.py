@@ -59,8 +59,17 @@ class End(Host):
     def delete_device(self):
         run(["ip", "-n", self.switch.namespace, "link", "delete", self.port])
 
+    def delete_host(self):
+        """The namespace ends, and what was in it a little later; then there is a new one."""
+        self.delete()
+        self.move_in()
+        until(lambda: run(["ip", "-n", self.switch.namespace, "link", "show", self.port], check=False).code, "the device's end")
+
+    def replug(self):
+        """What is to be done when the port was taken away and added again."""
+
     def revive(self):
-        """Makes the device again, in the namespace that is there or a new one."""
+        """Makes the device again."""
         self.make_device()
         until(lambda: self.switch.vsctl("get", "interface", self.port, "error") == "[]", f"{self.port} opened again")
         self.plug()
@@ -114,7 +123,7 @@ class Patched(End):
 
     def add_port(self):
         if self.bridge == "br0":
-            self.bridge = bridge_beside(self.switch, self.number)
+            self.bridge = add_bridge(self.switch, self.number)
         super().add_port()
 
 
@@ -127,20 +136,30 @@ class Internal(End):
         pass
 
     def plug(self):
-        run(["ip", "-n", self.switch.namespace, "link", "set", self.port, "up"])
-        run(
-            ["ip", "-n", self.switch.namespace, "link", "add", "link", self.port, "name", "e0", "netns", self.name]
-            + ["type", "macvlan", "mode", "passthru"]
-        )
+        inside = ["ip", "-n", self.switch.namespace, "link"]
+        run([*inside, "set", self.port, "up"])
+        words = [*inside, "add", "link", self.port, "name", "e0", "netns", self.name, "type", "macvlan", "mode", "passthru"]
+        # There can be one, and that of a namespace that was deleted goes when the kernel finds time.
+        until(lambda: run(words, check=False).code == 0, "the host's interface")
         super().plug()
+
+    def replug(self):
+        self.plug()
+
+    def delete_host(self):
+        self.delete()
+        self.move_in()
 
 
 class Local(Internal):
     """The port that a bridge has by itself."""
 
     def add_port(self):
-        self.port = self.bridge = bridge_beside(self.switch, self.number)
+        self.port = self.bridge = add_bridge(self.switch, self.number)
         self.switch.vsctl("set", "interface", self.port, f"mtu_request={MTU}")
+
+    def delete_port(self):
+        self.switch.vsctl("del-br", self.bridge, "--", "del-port", "br0", f"from{self.number}")
 
 
 class Tap(End):
@@ -158,7 +177,7 @@ class Tap(End):
         finish(self.relay)
 
 
-def bridge_beside(switch, number):
+def add_bridge(switch, number):
     """A bridge that a patch joins to br0."""
     name, here, there = f"br{number}", f"to{number}", f"from{number}"
     words = ["add-br", name, "--", "set", "bridge", name, "datapath_type=netdev"]
