@@ -14,6 +14,7 @@ use netdev::{Changes, LinkStatus, Netdev, NetdevError, NetdevStats, Options, Rx,
 use packet::{Batch, Packet, buf::HEADROOM};
 use parking_lot::Mutex;
 
+use crate::explain::Needed;
 use crate::host::Shared;
 use crate::link::Link;
 use crate::netlink::{Change, Which};
@@ -145,7 +146,10 @@ pub(crate) fn set(
         host.netlink.set(link.ifindex(), change)
     };
     host.refresh(link);
-    result.map_err(|source| NetdevError::Operation { name: link.name().to_owned(), operation: operation(), source })
+    result.map_err(|e| {
+        let source = Needed::NetAdmin.explain(e);
+        NetdevError::Operation { name: link.name().to_owned(), operation: operation(), source }
+    })
 }
 
 /// The state of a link, with what its driver says.
@@ -207,7 +211,7 @@ impl Netdev for System {
         }
         queues.opened = true;
         let rx = PacketRx::new(self.link.clone(), &mut queues)
-            .map_err(|source| NetdevError::Open { name: self.name().to_owned(), source })?;
+            .map_err(|e| NetdevError::Open { name: self.name().to_owned(), source: Needed::NetRaw.explain(e) })?;
         drop(queues);
         self.receivers.sockets.lock().push(Arc::downgrade(&rx.socket));
         Ok(Box::new(rx))
@@ -216,7 +220,7 @@ impl Netdev for System {
     fn open_tx(&self) -> Result<Box<dyn Tx>, NetdevError> {
         match PacketTx::new(&self.link) {
             Ok(tx) => Ok(Box::new(tx)),
-            Err(source) => Err(NetdevError::Open { name: self.name().to_owned(), source }),
+            Err(e) => Err(NetdevError::Open { name: self.name().to_owned(), source: Needed::NetRaw.explain(e) }),
         }
     }
 
