@@ -5,14 +5,13 @@ import contextlib
 import socket
 import struct
 import threading
-import time
 
 from waiting import until
 
 HELLO, ERROR, ECHO_REQUEST, ECHO_REPLY, VENDOR, FEATURES_REQUEST = 0, 1, 2, 3, 4, 5
 PACKET_IN, BARRIER_REQUEST, BARRIER_REPLY = 10, 18, 19
 
-Message = collections.namedtuple("Message", "type xid body at")
+Message = collections.namedtuple("Message", "type xid body")
 
 
 class Connection:
@@ -32,7 +31,7 @@ class Connection:
             while chunk := self.socket.recv(1 << 16):
                 data += chunk
                 while len(data) >= 8 and len(data) >= (length := int.from_bytes(data[2:4], "big")):
-                    message = Message(data[1], int.from_bytes(data[4:8], "big"), data[8:length], time.monotonic())
+                    message = Message(data[1], int.from_bytes(data[4:8], "big"), data[8:length])
                     data = data[length:]
                     self.messages.append(message)
                     if message.type == ECHO_REQUEST:

@@ -79,11 +79,10 @@ def test_standalone(either, controller):
     assert (status(either, "is_connected"), hidden(either)) == ("false", [FAIL_OPEN])
     connection = controller.accept()
     connection.send(FEATURES_REQUEST)
-    first, second = connection.wait(PACKET_IN, 2)[:2]
+    first = connection.wait(PACKET_IN, 2)[0]
     # The datapath id's own bits aside, a frame of the reverse ARP from the local port.
     assert first.body[:10].hex() == "ffffffff002afffe0000"
     assert first.body[10:16] == b"\xff" * 6 and first.body[22:32].hex() == "80350001080006040003"
-    assert second.at - first.at > 1
     assert hidden(either) == [FAIL_OPEN]
     connection.send(BARRIER_REQUEST)
     connection.wait(BARRIER_REPLY)
@@ -173,16 +172,18 @@ def test_packet_in_rate(either, controller):
     connection = connect(either, controller, "controller_rate_limit=100", "controller_burst_limit=30")
     either.ofctl("add-flow", "br0", "actions=controller")
     until(lambda: counters(either, "action") == [0, 0, 0, 0], lambda: f"counters in {status(either)}")
-    for _ in range(4):
-        receive(either, "p1", 25)
-    # Some go, some wait and go, and what is dropped is counted.
-    until(lambda: sum(counters(either, "action")[:2]) == 100, lambda: f"100 packets in {status(either)}")
-    bypassed, queued, dropped, backlog = counters(either, "action")
-    assert bypassed >= 30 and backlog <= 30 and queued > 0
-    connection.wait(PACKET_IN, 100 - dropped)
+    # Some go, some wait and go, and what is dropped is counted. None needs to wait where 100 packets take a second.
+    count = queued = 0
+    while not queued:
+        receive(either, "p1", 100)
+        count += 100
+        until(lambda: sum(counters(either, "action")[:2]) == count, lambda: f"{count} packets in {status(either)}")
+        bypassed, queued, dropped, backlog = counters(either, "action")
+        assert bypassed >= 30 and backlog <= 30
+    connection.wait(PACKET_IN, count - dropped)
     until(lambda: counters(either, "action")[3] == 0, "an empty queue")
     assert counters(either, "miss") == [0, 0, 0, 0]
-    assert len(connection.of_type(PACKET_IN)) == 100 - counters(either, "action")[2]
+    assert len(connection.of_type(PACKET_IN)) == count - counters(either, "action")[2]
     # The limit is changed and taken away on the same connection.
     either.vsctl("remove", "controller", "br0", "controller_rate_limit", "100")
     until(lambda: counters(either, "action") is None, "no counters")

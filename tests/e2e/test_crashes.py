@@ -11,6 +11,7 @@ from test_hosts import connect
 from waiting import until
 
 TRANSACTIONS = 200
+ROUNDS_MIN = 11
 
 
 class Client:
@@ -60,7 +61,7 @@ def test_no_acknowledged_transaction_is_lost(making):
     acknowledged = set()
     number = 0
     rounds = 0
-    while number < TRANSACTIONS:
+    while number < TRANSACTIONS or rounds < ROUNDS_MIN:
         switch.start_database()
         client = Client(switch.socket)
         pid = switch.pid("ovsdb-server")
@@ -92,7 +93,6 @@ def test_no_acknowledged_transaction_is_lost(making):
     assert acknowledged <= found, f"lost: {sorted(acknowledged - found)}"
     # Whatever else is there was sent; no row is a broken one.
     assert found <= {f"row{n}" for n in range(1, number + 1)}
-    assert rounds > 10
 
 
 def test_switch_comes_back(making):

@@ -9,8 +9,8 @@ import pytest
 from hosts import Host, TaggingHost, finish
 from waiting import until
 
-TCP_BYTES = 60_000_000
-UDP_DATAGRAMS = 4000
+TCP_BYTES = 30_000_000
+UDP_DATAGRAMS = 2000
 
 
 @pytest.fixture(params=["userspace", "kernel"])
@@ -74,13 +74,12 @@ def tcp_transfer(sender, receiver, address, count=TCP_BYTES):
     assert sent.split()[0] == str(count)
 
 
-def udp_transfer(sender, receiver, address, length):
+def udp_transfer(sender, receiver, address, length, count=UDP_DATAGRAMS):
     sink = receiver.start_python("transfer.py", "udp-sink", address, 5100)
-    sender.python("transfer.py", "udp-source", address, 5100, UDP_DATAGRAMS, length)
-    whole, spoilt = map(int, finish(sink).out.split())
-    assert spoilt == 0
-    # The sender does not wait for anybody, so that a full queue may drop some; most get through.
-    assert whole > UDP_DATAGRAMS // 4, f"{whole} of {UDP_DATAGRAMS} datagrams arrived"
+    sender.python("transfer.py", "udp-source", address, 5100, count, length)
+    whole, spoilt, doubled = map(int, finish(sink).out.split())
+    # The sender waits for the receiver, so that there is no reason for one to be lost but a flow that just changes.
+    assert (spoilt, doubled) == (0, 0) and whole >= count - count // 100, f"{whole} of {count} datagrams arrived"
 
 
 def iperf3(sender, receiver, address, *words):
@@ -101,16 +100,12 @@ def assert_tagged(namespace, sender, address, vid):
     assert f"vlan {vid}," in capture.communicate()[0]
 
 
-def test_ping_between_all(making):
+def test_a_flow_and_a_port_in_the_way(making):
     switch = making.switch(start="kernel")
     hosts = [making.host(switch, number) for number in (1, 2, 3)]
     connect(switch, *hosts)
-    for a in hosts:
-        for b in hosts:
-            if a is not b:
-                a.ping(b.address)
-                a.ping(b.address, "-s", "1472", "-M", "do")
-                a.ping(b.address, "-s", "8000")
+    for a, b in zip(hosts, [*hosts[1:], hosts[0]]):
+        a.ping(b.address)
     table = switch.appctl("fdb/show", "br0")
     for host in hosts:
         assert f"{host.mac}" in table
@@ -125,18 +120,6 @@ def test_ping_between_all(making):
     hosts[0].cannot_ping(hosts[1].address)
     switch.vsctl("add-port", "br0", "p2")
     hosts[0].ping(hosts[1].address)
-
-
-def test_local_port(making):
-    """The bridge's own port is a device of the switch's namespace that packets enter and leave."""
-    switch = making.switch(start="kernel")
-    host = making.host(switch, 1)
-    connect(switch, host)
-    namespace = making.namespaces[0]
-    namespace.run("ip", "addr", "add", "10.1.0.100/24", "dev", "br0")
-    namespace.run("ip", "link", "set", "br0", "up")
-    host.ping("10.1.0.100")
-    namespace.run("ping", "-c", "1", "-w", "30", host.address)
 
 
 def test_interface_rows(making):
@@ -171,7 +154,8 @@ def test_transfers_under_changing_flows(making, mtu, tagged, offloads):
         udp_transfer(one, two, address, 2 * mtu)
         end = iperf3(one, two, address)
         assert end["sum_received"]["bytes"] > 0
-        end = iperf3(one, two, address, "--udp", "--bitrate", "50M")
+        # This one waits for nobody: how many get through is a matter of the machine's speed.
+        end = iperf3(one, two, address, "--udp", "--bitrate", "5M")
         assert end["sum"]["packets"] > end["sum"]["lost_packets"]
 
 

@@ -112,11 +112,11 @@ def test_changes_are_told(monitor, ofctl, bridge, version):
     ofctl("bundle", bundle)
     want += [header, "ADDED table=0 cookie=0 actions=output:1", "MODIFIED table=0 cookie=0 actions=output:2"]
     assert watch.events() == want
-    learn = "learn(table=7,priority=4,cookie=0x9,hard_timeout=10,delete_learned,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[])"
+    learn = "learn(table=7,priority=4,cookie=0x9,hard_timeout=1000,delete_learned,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[])"
     ofctl("add-flow", f"priority=30,in_port=2,actions={learn}")
     frame = "ffffffffffff50540000000a0806000108000604000150540000000ac0a80001000000000000c0a80002"
     bridge.appctl("netdev-dummy/receive", "p2", frame)
-    learned = "ADDED table=7 hard_timeout=10 cookie=0x9 dl_dst=50:54:00:00:00:0a"
+    learned = "ADDED table=7 hard_timeout=1000 cookie=0x9 dl_dst=50:54:00:00:00:0a"
     until(lambda: learned in watch.events(), "the learned flow")
     # It goes with the flow that taught it.
     ofctl("del-flows", "priority=30,in_port=2", strict=True)

@@ -85,7 +85,7 @@ class Controller:
 
     def __init__(self, switch):
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(20)
+        self.socket.settimeout(60)
         self.socket.connect(str(switch.management("br0")))
         self.send(0)
         self.next()

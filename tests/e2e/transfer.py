@@ -5,10 +5,16 @@ usage: transfer.py tcp-sink ADDRESS PORT        receives one connection, prints 
        transfer.py tcp-echo ADDRESS PORT        sends back what comes over one connection
        transfer.py tcp-steady ADDRESS PORT      sends a number every 20 ms and waits for it to come back, until its standard
                                                 input ends; prints how many came back, and the longest wait in seconds
-       transfer.py udp-sink ADDRESS PORT        receives until the end mark, prints whole and spoilt datagrams
-       transfer.py udp-source ADDRESS PORT COUNT LENGTH
+       transfer.py udp-sink ADDRESS PORT        receives until the end mark, prints whole, spoilt and doubled datagrams
+       transfer.py udp-source ADDRESS PORT COUNT LENGTH    sends as fast as the sink says that they come
+       transfer.py udp-flood ADDRESS PORT COUNT LENGTH     sends without waiting for anybody
+       transfer.py serve PORT                   sends back what comes over TCP connections and in datagrams, until its standard
+                                                input ends
+       transfer.py exchange ADDRESS PORT BYTES COUNT LENGTH...    that many bytes over TCP, then for each length that many
+                                                datagrams, to there and back; fails unless all come back whole
 
-A datagram is its number followed by bytes that follow from the number.
+A datagram is its number followed by bytes that follow from the number. The sink answers each by the number that it waits
+for next, and the source has no more than a few under way: none is lost to a queue that is full because a machine is slow.
 """
 
 import hashlib
@@ -17,11 +23,17 @@ import select
 import socket
 import struct
 import sys
+import threading
 import time
 
 CHUNK_LEN = 1 << 16
 END = 0xFFFFFFFF
-END_COPIES = 50
+# Datagrams under way at most: far fewer than any queue on the way holds, fragments included.
+WINDOW = 32
+# Without an answer for so long, those under way count as lost.
+ANSWER_S = 5
+END_S = 60
+SO_RCVBUFFORCE = 33
 
 
 def ready():
@@ -85,31 +97,147 @@ def datagram(number, length):
 
 def udp_sink(address, port):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink:
-        sink.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+        sink.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 22)
         sink.bind((address, int(port)))
         sink.settimeout(120)
         ready()
-        whole, spoilt = set(), 0
+        whole, spoilt, doubled, expected = set(), 0, 0, 0
         while True:
-            data = sink.recv(CHUNK_LEN)
+            data, source = sink.recvfrom(CHUNK_LEN)
             number = struct.unpack_from("!I", data)[0] if len(data) >= 4 else None
             if number == END:
+                # Should this answer get lost, the next end mark finds nobody, which is an answer too.
+                sink.sendto(data, source)
                 break
             if number is not None and data == datagram(number, len(data)):
+                doubled += number in whole
                 whole.add(number)
+                expected = max(expected, number + 1)
             else:
                 spoilt += 1
-    print(len(whole), spoilt)
+            sink.sendto(struct.pack("!I", expected), source)
+    print(len(whole), spoilt, doubled)
+
+
+def answer(source, wait_s):
+    """The number that the sink waits for next, or None if it says nothing for so long."""
+    source.settimeout(wait_s)
+    try:
+        return struct.unpack("!I", source.recv(CHUNK_LEN))[0]
+    except TimeoutError:
+        return None
 
 
 def udp_source(address, port, count, length):
+    count, done = int(count), 0
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as source:
+        source.connect((address, int(port)))
+        for number in range(count):
+            done = under_way(source, number, done, WINDOW - 1)
+            source.settimeout(None)
+            source.send(datagram(number, int(length)))
+        # The end mark is not to overtake those that went in fragments.
+        under_way(source, count, done, 0)
+        deadline = time.monotonic() + END_S
+        try:
+            while time.monotonic() < deadline:
+                source.send(struct.pack("!I", END))
+                while (heard := answer(source, 0.2)) is not None:
+                    if heard == END:
+                        return print(count)
+        except ConnectionRefusedError:
+            return print(count)
+    sys.exit("no answer to the end mark")
+
+
+def under_way(source, sent, done, most):
+    """Waits until `most` of the datagrams sent are under way; all before `done`, which is returned, have come or are lost."""
+    while sent - done > most:
+        heard = answer(source, ANSWER_S)
+        done = sent if heard is None else max(done, heard)
+    return done
+
+
+def echo(connection):
+    with connection:
+        while data := connection.recv(CHUNK_LEN):
+            connection.sendall(data)
+
+
+def serve(port):
+    with (
+        socket.create_server(("", int(port))) as server,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams,
+    ):
+        datagrams.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 22)
+        datagrams.bind(("", int(port)))
+        ready()
+        while True:
+            able = select.select([sys.stdin, server, datagrams], [], [])[0]
+            if server in able:
+                threading.Thread(target=echo, args=(server.accept()[0],), daemon=True).start()
+            if datagrams in able:
+                data, source = datagrams.recvfrom(CHUNK_LEN)
+                datagrams.sendto(data, source)
+            if sys.stdin in able:
+                break
+
+
+def send_all(connection, count, digest):
+    random_source, left = random.Random(1), count
+    while left:
+        data = random_source.randbytes(min(left, random_source.choice((7, 1449, 3001, CHUNK_LEN))))
+        digest.update(data)
+        connection.sendall(data)
+        left -= len(data)
+    connection.shutdown(socket.SHUT_WR)
+
+
+def exchange(address, port, count, datagrams, *lengths):
+    sent, come, left = hashlib.sha256(), hashlib.sha256(), int(count)
+    with socket.create_connection((address, int(port)), timeout=120) as connection:
+        sender = threading.Thread(target=send_all, args=(connection, left, sent))
+        sender.start()
+        while data := connection.recv(CHUNK_LEN):
+            come.update(data)
+            left -= len(data)
+        sender.join()
+    assert left == 0 and come.digest() == sent.digest(), f"{left} of {count} bytes have not come back, or others came"
+    for length in map(int, lengths):
+        missing = exchange_datagrams(address, port, int(datagrams), length)
+        assert missing <= int(datagrams) // 100, f"{missing} of {datagrams} datagrams of {length} bytes have not come back"
+
+
+def exchange_datagrams(address, port, count, length):
+    """Sends datagrams that are sent back, a few at a time; returns how many did not come back."""
+    under_way, there = set(), set()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as source:
+        source.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 22)
+        source.connect((address, int(port)))
+        source.settimeout(ANSWER_S)
+        for number in range(count + 1):
+            while len(under_way) >= (WINDOW if number < count else 1):
+                try:
+                    data = source.recv(CHUNK_LEN)
+                except TimeoutError:
+                    under_way.clear()
+                    break
+                came = struct.unpack_from("!I", data)[0] if len(data) >= 4 else None
+                # One that was given up may come yet; what comes is whole, and comes once.
+                assert came is not None and data == datagram(came, length), f"{len(data)} bytes of {length} came back spoilt"
+                assert came not in there, f"datagram {came} came twice"
+                there.add(came)
+                under_way.discard(came)
+            if number < count:
+                under_way.add(number)
+                source.send(datagram(number, length))
+    return count - len(there)
+
+
+def udp_flood(address, port, count, length):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as source:
         for number in range(int(count)):
             source.sendto(datagram(number, int(length)), (address, int(port)))
-        # The end mark may get lost on the way like any other.
-        for _ in range(END_COPIES):
-            time.sleep(0.02)
-            source.sendto(struct.pack("!I", END), (address, int(port)))
     print(int(count))
 
 
@@ -121,5 +249,8 @@ if __name__ == "__main__":
         "tcp-steady": tcp_steady,
         "udp-sink": udp_sink,
         "udp-source": udp_source,
+        "udp-flood": udp_flood,
+        "serve": serve,
+        "exchange": exchange,
     }
     PROGRAMS[sys.argv[1]](*sys.argv[2:])

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::ethtool::Ethtool;
+use crate::explain::Needed;
 use crate::link::Link;
 use crate::netlink::{Event, LinkInfo, Monitor, Netlink, Which};
 use crate::{Internal, System};
@@ -56,7 +57,7 @@ impl Linux {
     pub fn open_system(&self, name: &str) -> Result<Arc<System>, NetdevError> {
         System::open(self.shared.clone(), name)
             .map(Arc::new)
-            .map_err(|source| NetdevError::Open { name: name.to_owned(), source })
+            .map_err(|e| NetdevError::Open { name: name.to_owned(), source: Needed::NetRaw.explain(e) })
     }
 
     /// Opens an Ethernet device and leaves it as it is: for ports that receive by other means than packet sockets, and
@@ -72,7 +73,7 @@ impl Linux {
     pub fn open_internal(&self, name: &str) -> Result<Arc<Internal>, NetdevError> {
         Internal::open(self.shared.clone(), name)
             .map(Arc::new)
-            .map_err(|source| NetdevError::Open { name: name.to_owned(), source })
+            .map_err(|e| NetdevError::Open { name: name.to_owned(), source: Needed::NetAdmin.explain(e) })
     }
 
     /// Moves on when any link of the host appears, changes or goes, so that a port which could not be opened can be

@@ -6,6 +6,7 @@
 //! - `ring`: the memory that the kernel writes received frames to; `transmit`: sending over a packet socket;
 //! - `vnet`: the virtio-net header that carries offload marks both ways;
 //! - [`netlink`] and [`ethtool`]: link state, addresses, counters, speeds;
+//! - `explain`: what a process lacks that is refused something;
 //! - `sys`: the system calls that need `unsafe`, each behind a safe function.
 //!
 //! This is one of the few crates with `unsafe`: in `sys`, `ring` and `transmit` only.
@@ -23,6 +24,7 @@
 //! `PACKET_QDISC_BYPASS` made no difference on a veth.
 
 pub mod ethtool;
+mod explain;
 pub mod host;
 pub mod internal;
 mod link;

@@ -14,6 +14,7 @@ use netdev::{Changes, KernelPath, LinkStatus, Netdev, NetdevError, NetdevStats, 
 use packet::{Batch, Packet, buf::HEADROOM};
 use parking_lot::Mutex;
 
+use crate::explain::Needed;
 use crate::host::Shared;
 use crate::link::Link;
 use crate::netlink::{Change, Which};
@@ -203,7 +204,10 @@ pub(crate) fn set(
         host.netlink.set(link.ifindex(), change)
     };
     host.refresh(link);
-    result.map_err(|source| NetdevError::Operation { name: link.name().to_owned(), operation: operation(), source })
+    result.map_err(|e| {
+        let source = Needed::NetAdmin.explain(e);
+        NetdevError::Operation { name: link.name().to_owned(), operation: operation(), source }
+    })
 }
 
 /// The state of a link, with what its driver says.
@@ -264,7 +268,7 @@ impl Netdev for System {
             return Err(NetdevError::NoQueue { name: self.name().to_owned(), queue, n_rxq: queues.n });
         }
         queues.opened = true;
-        let failed = |source| NetdevError::Open { name: self.name().to_owned(), source };
+        let failed = |e| NetdevError::Open { name: self.name().to_owned(), source: Needed::NetRaw.explain(e) };
         let rx = PacketRx::new(self.link.clone(), &mut queues).map_err(failed)?;
         let receiver = Receiver { socket: Arc::downgrade(&rx.socket), shares: queues.n > 1 };
         drop(queues);
@@ -275,7 +279,7 @@ impl Netdev for System {
     fn open_tx(&self) -> Result<Box<dyn Tx>, NetdevError> {
         match PacketTx::new(&self.link) {
             Ok(tx) => Ok(Box::new(tx)),
-            Err(source) => Err(NetdevError::Open { name: self.name().to_owned(), source }),
+            Err(e) => Err(NetdevError::Open { name: self.name().to_owned(), source: Needed::NetRaw.explain(e) }),
         }
     }
 

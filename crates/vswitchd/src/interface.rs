@@ -177,10 +177,9 @@ impl RunningInterface {
         before.is_some_and(|link| (link.admin_up, link.carrier) != (admin_up, carrier))
     }
 
-    /// Whether it could not be opened, and nobody tells when it can be: another process may have the queues of a device, or
-    /// its XDP program, and that these are free again is no change of a link.
+    /// Whether it could not be opened, and nobody tells when it can be.
     pub fn is_to_be_retried(&self) -> bool {
-        self.kind == "afxdp" && self.state.is_err()
+        self.state.as_ref().err().is_some_and(|error| heals_untold(&self.kind, error))
     }
 
     /// The type that it was made for.
@@ -224,6 +223,16 @@ pub fn is_internal(device: &dyn Netdev) -> bool {
     matches!(device.kind(), "internal" | "dummy-internal")
 }
 
+/// Whether what keeps a port of this type from being opened may end without news of a link, as there are when a device
+/// appears: another process may have the queues of a device, or its XDP program, or too many files are open.
+fn heals_untold(kind: &str, error: &str) -> bool {
+    match kind {
+        "afxdp" => true,
+        "system" | "internal" => !error.ends_with("(No such device)"),
+        _ => false,
+    }
+}
+
 fn open(
     interface: &InterfaceSpec,
     port: &PortSpec,
@@ -249,4 +258,24 @@ fn open(
             Attached::new(&dp.datapath, device, number)
         })
         .map(Behind::Device)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_news_of_a_link_tells_is_tried_again() {
+        let error = |why| format!("could not open network device eth1 ({why})");
+        for (kind, why, expected) in [
+            ("system", "Too many open files", true),
+            ("internal", "Device or resource busy", true),
+            ("system", "No such device", false),
+            ("afxdp", "No such device", true),
+            ("geneve", "Address family not supported by protocol", false),
+            ("patch", "Too many open files", false),
+        ] {
+            assert_eq!(heals_untold(kind, &error(why)), expected, "{kind}: {why}");
+        }
+    }
 }

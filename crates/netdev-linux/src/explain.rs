@@ -1,0 +1,53 @@
+//! What went wrong, in words, where the kernel's error number does not say what is to be done.
+
+use std::io;
+
+use netdev::device::errno_text;
+use rustix::thread::{CapabilitySet, capabilities};
+
+/// What a step needs that not every process has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Needed {
+    /// For packet sockets.
+    NetRaw,
+    /// For taps, and to change devices.
+    NetAdmin,
+}
+
+impl Needed {
+    fn capability(self) -> (&'static str, CapabilitySet) {
+        match self {
+            Self::NetRaw => ("CAP_NET_RAW", CapabilitySet::NET_RAW),
+            Self::NetAdmin => ("CAP_NET_ADMIN", CapabilitySet::NET_ADMIN),
+        }
+    }
+
+    /// The error with what the process lacks, if it was refused for that.
+    pub(crate) fn explain(self, error: io::Error) -> io::Error {
+        let (name, bit) = self.capability();
+        let lacks = || capabilities(None).is_ok_and(|sets| !sets.effective.contains(bit));
+        if error.raw_os_error() == Some(libc::EPERM) && lacks() { missing(&error, name) } else { error }
+    }
+}
+
+fn missing(error: &io::Error, name: &str) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: the process lacks {name}", errno_text(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_errors_stay_what_they_are() {
+        let error = Needed::NetRaw.explain(io::Error::from_raw_os_error(libc::ENODEV));
+        assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let error = missing(&io::Error::from_raw_os_error(libc::EPERM), "CAP_NET_RAW");
+        assert_eq!(errno_text(&error), "Operation not permitted: the process lacks CAP_NET_RAW");
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+    }
+}

@@ -1,0 +1,200 @@
+"""Hosts behind ports of every type: whatever the type, a namespace with an interface e0, and a name to add to a bridge."""
+
+import contextlib
+import json
+import subprocess
+
+from hosts import Host, Namespace, finish
+from switch import run
+from waiting import until
+
+MTU = 9000
+VID = 5
+PORT = 6000
+
+
+class End(Host):
+    """A host behind a veth, over packet sockets, with addresses in four networks: 10.1 untagged and 10.5 tagged on both sides
+    of a pair; in 10.6 the first of a pair is untagged, as an access port would have it, and the second tags, in 10.7 the
+    other way round."""
+
+    settings = ()
+
+    def __init__(self, making, switch, number, bridge="br0"):
+        self.making, self.switch, self.number, self.bridge = making, switch, number, bridge
+        self.port = f"p{number}"
+        self.mtu = MTU
+        self.move_in()
+        self.make_device()
+        self.add_port()
+        self.plug()
+
+    def move_in(self):
+        """A new namespace."""
+        Namespace.__init__(self, f"h{self.number}")
+        self.making.namespaces.append(self)
+
+    def make_device(self):
+        """Makes what is there before the port, if anything is."""
+        mac = f"02:00:00:00:00:{self.number:02x}"
+        run(
+            ["ip", "link", "add", self.port, "netns", self.switch.namespace, "mtu", MTU, "type", "veth"]
+            + ["peer", "name", "e0", "netns", self.name, "mtu", MTU, "address", mac]
+        )
+        run(["ip", "-n", self.switch.namespace, "link", "set", self.port, "up"])
+
+    def add_port(self):
+        words = ["add-port", self.bridge, self.port]
+        words += ["--", "set", "interface", self.port, *self.settings] if self.settings else []
+        self.switch.vsctl(*words)
+        assert self.switch.vsctl("get", "interface", self.port, "error") == "[]"
+
+    def plug(self):
+        """Gives the host its interface, where that is made after the port."""
+        self.run("ip", "link", "set", "e0", "mtu", MTU, "up")
+
+    def delete_port(self):
+        self.switch.vsctl("del-port", self.bridge, self.port)
+
+    def delete_device(self):
+        run(["ip", "-n", self.switch.namespace, "link", "delete", self.port])
+
+    def delete_host(self):
+        """The namespace ends, and what was in it a little later; then there is a new one."""
+        self.delete()
+        self.move_in()
+        until(lambda: run(["ip", "-n", self.switch.namespace, "link", "show", self.port], check=False).code, "the device's end")
+
+    def replug(self):
+        """What is to be done when the port was taken away and added again."""
+
+    def revive(self):
+        """Makes the device again."""
+        self.make_device()
+        until(lambda: self.switch.vsctl("get", "interface", self.port, "error") == "[]", f"{self.port} opened again")
+        self.plug()
+
+    def at(self, network):
+        return f"10.{network}.0.{self.number}"
+
+    def settle(self, device, *networks):
+        """Gives an interface its addresses."""
+        for network in networks:
+            self.run("ip", "addr", "add", f"{self.at(network)}/24", "dev", device)
+
+    @contextlib.contextmanager
+    def watched(self, first):
+        """Watches what comes in while the host has its addresses, and has its VLAN device; `seen` is what was seen, at the
+        end."""
+        watch = self.start_python("watch.py", "e0", VID, f"e{VID}", stdin=subprocess.PIPE)
+        server = self.start_python("transfer.py", "serve", PORT, stdin=subprocess.PIPE)
+        self.run("ip", "link", "set", f"e{VID}", "mtu", MTU, "up")
+        self.settle(f"e{VID}", 5, 7 if first else 6)
+        self.settle("e0", 1, 6 if first else 7)
+        try:
+            yield
+        finally:
+            self.run("ip", "addr", "flush", "dev", "e0")
+            finish(server)
+            told = finish(watch).out
+        self.seen = json.loads(told)
+
+
+class AfXdp(End):
+    settings = ("type=afxdp",)
+
+
+class Native(End):
+    settings = ("type=afxdp", "options:xdp-mode=native")
+
+
+class Generic(End):
+    """Large frames would come whole in this mode, and without the mark that says how to cut them."""
+
+    settings = ("type=afxdp", "options:xdp-mode=generic")
+
+    def plug(self):
+        super().plug()
+        self.run("ethtool", "-K", "e0", "tso", "off")
+
+
+class Patched(End):
+    """A veth on a bridge of its own, which a patch joins to the others."""
+
+    def add_port(self):
+        if self.bridge == "br0":
+            self.bridge = add_bridge(self.switch, self.number)
+        super().add_port()
+
+
+class Internal(End):
+    """A device of the switch; a macvlan on it is the host's end, as the device itself is to stay where the switch is."""
+
+    settings = ("type=internal", f"mtu_request={MTU}")
+
+    def make_device(self):
+        pass
+
+    def plug(self):
+        inside = ["ip", "-n", self.switch.namespace, "link"]
+        run([*inside, "set", self.port, "up"])
+        words = [*inside, "add", "link", self.port, "name", "e0", "netns", self.name, "type", "macvlan", "mode", "passthru"]
+        # There can be one, and that of a namespace that was deleted goes when the kernel finds time.
+        until(lambda: run(words, check=False).code == 0, "the host's interface")
+        super().plug()
+
+    def replug(self):
+        self.plug()
+
+    def delete_host(self):
+        self.delete()
+        self.move_in()
+
+
+class Local(Internal):
+    """The port that a bridge has by itself."""
+
+    def add_port(self):
+        self.port = self.bridge = add_bridge(self.switch, self.number)
+        self.switch.vsctl("set", "interface", self.port, f"mtu_request={MTU}")
+
+    def delete_port(self):
+        self.switch.vsctl("del-br", self.bridge, "--", "del-port", "br0", f"from{self.number}")
+
+
+class Tap(End):
+    """A tap device of somebody else, as that of a virtual machine."""
+
+    def make_device(self):
+        inside, other = self.switch.namespace, f"o{self.number}"
+        beside = Namespace.__new__(Host)
+        beside.name = inside
+        self.relay = beside.start_python("relay.py", self.port, other, stdin=subprocess.PIPE)
+        run(["ip", "-n", inside, "link", "set", other, "netns", self.name, "name", "e0"])
+        run(["ip", "-n", inside, "link", "set", self.port, "mtu", MTU, "up"])
+
+    def delete_device(self):
+        finish(self.relay)
+
+
+def add_bridge(switch, number):
+    """A bridge that a patch joins to br0."""
+    name, here, there = f"br{number}", f"to{number}", f"from{number}"
+    words = ["add-br", name, "--", "set", "bridge", name, "datapath_type=netdev"]
+    for bridge, port, peer in ((name, here, there), ("br0", there, here)):
+        words += ["--", "add-port", bridge, port]
+        words += ["--", "set", "interface", port, "type=patch", f"options:peer={peer}"]
+    switch.vsctl(*words)
+    return name
+
+
+KINDS = {
+    "system": End,
+    "internal": Internal,
+    "local": Local,
+    "tap": Tap,
+    "patch": Patched,
+    "afxdp": AfXdp,
+    "generic": Generic,
+    "native": Native,
+}

@@ -1,0 +1,205 @@
+"""What devices of the kernel and taps do to a switch that they belong to: they vanish, go down, change, fill up, or may not be
+had. Each is told in the interface row and the log, packets lost are counted, and all is well again when the cause is gone.
+(tests/e2e/test_afxdp.py has the same of ports over AF_XDP.)"""
+
+import os
+import re
+import signal
+
+import pytest
+
+from ends import End, Internal, Tap
+from hosts import run
+from test_afxdp import error, statistics
+from waiting import until
+
+
+@pytest.fixture(scope="module")
+def place(module_making):
+    switch = module_making.switch(start="kernel")
+    switch.vsctl("add-br", "br0")
+    made = [kind(module_making, switch, number) for number, kind in enumerate((End, End, Internal, Tap), 1)]
+    for end in made:
+        end.settle("e0", 1)
+    return switch, made
+
+
+def drops(switch, port, way, reason):
+    """Packets that a port counts as dropped for a reason."""
+    text = switch.appctl("dpif/show-drops")
+    return sum(map(int, re.findall(rf"port \d+ \({port}\) {way} {reason}: (\d+)", text)))
+
+
+def flood(sender, receiver, count=3000, length=1000):
+    """Datagrams to a host whose address is known, without waiting for anybody."""
+    mac = receiver.run("cat", "/sys/class/net/e0/address").out.strip()
+    sender.run("ip", "neigh", "replace", receiver.at(1), "lladdr", mac, "dev", "e0", "nud", "permanent")
+    sender.python("transfer.py", "udp-flood", receiver.at(1), 5100, count, length)
+    sender.run("ip", "neigh", "delete", receiver.at(1), "dev", "e0")
+
+
+def link(switch, port, *words):
+    run(["ip", "-n", switch.namespace, "link", "set", port, *words])
+
+
+def row(switch, port, column):
+    return switch.vsctl("get", "interface", port, column)
+
+
+@pytest.mark.parametrize("index", [1, 2, 3], ids=["system", "internal", "tap"])
+def test_down_and_up(place, index):
+    switch, ends = place
+    one, end = ends[0], ends[index]
+    one.ping(end.at(1))
+    link(switch, end.port, "down")
+    until(lambda: row(switch, end.port, "admin_state") == "down", "the port seen down")
+    assert row(switch, end.port, "link_state") == "down"
+    before = drops(switch, end.port, "tx", "port-down")
+    flood(one, end, 100)
+    until(lambda: drops(switch, end.port, "tx", "port-down") >= before + 100, lambda: switch.appctl("dpif/show-drops"))
+    link(switch, end.port, "up")
+    until(lambda: row(switch, end.port, "link_state") == "up", "the port seen up")
+    assert int(row(switch, end.port, "link_resets")) >= 2
+    one.ping(end.at(1))
+
+
+@pytest.mark.parametrize("index", [1, 2, 3], ids=["system", "internal", "tap"])
+def test_mtu(place, index):
+    """Changed by somebody, and asked for in the row."""
+    switch, ends = place
+    one, end = ends[0], ends[index]
+    one.ping(end.at(1), "-s", "4000", "-M", "do")
+    if index == 2:
+        switch.vsctl("set", "interface", end.port, "mtu_request=1400")
+    else:
+        link(switch, end.port, "mtu", 1400)
+    until(lambda: row(switch, end.port, "mtu") == "1400", "the smaller MTU")
+    too_big = lambda: int(re.search(r"  too-big: (\d+)|$", switch.appctl("dpif/show-drops")).group(1) or 0)
+    before = too_big()
+    one.run("ping", "-c", "3", "-i", "0.1", "-W", "1", "-s", "4000", "-M", "do", end.at(1), check=False)
+    # The first finds out; a tap does not mind.
+    assert too_big() >= before + 2, switch.appctl("dpif/show-drops")
+    switch.vsctl("set", "interface", end.port, "mtu_request=9000")
+    until(lambda: row(switch, end.port, "mtu") == "9000", "the larger MTU")
+    # What was over the device has followed it down.
+    until(lambda: end.run("ip", "link", "set", "e0", "mtu", 9000, check=False).code == 0, "the host's MTU")
+    one.ping(end.at(1), "-s", "4000", "-M", "do")
+    # One that the device cannot have is refused, and told once.
+    switch.vsctl("set", "interface", end.port, "mtu_request=70000")
+    text = f"{end.port}: could not set MTU to 70000 ("
+    until(lambda: text in switch.log(), "the refusal")
+    assert row(switch, end.port, "mtu") == "9000"
+    switch.vsctl("set", "interface", end.port, "mtu_request=9000", "--", "set", "bridge", "br0", "other_config:x=y")
+    assert switch.log().count(text) == 1
+    one.ping(end.at(1), "-s", "4000", "-M", "do")
+
+
+def test_device_goes_and_comes_back(place):
+    switch, ends = place
+    one, end = ends[:2]
+    end.delete_device()
+    until(lambda: error(switch, end.port) == f'"could not open network device {end.port} (No such device)"', "the loss")
+    assert row(switch, end.port, "ofport") == "-1" and "No such device" in switch.log()
+    end.revive()
+    end.settle("e0", 1)
+    assert int(row(switch, end.port, "ofport")) > 0
+    one.ping(end.at(1))
+    # The same by another name, and back.
+    link(switch, end.port, "down")
+    link(switch, end.port, "name", "other")
+    until(lambda: "No such device" in error(switch, end.port), "the loss")
+    link(switch, "other", "name", end.port)
+    link(switch, end.port, "up")
+    until(lambda: error(switch, end.port) == "[]", "the port opened again")
+    one.ping(end.at(1))
+
+
+def test_a_reader_that_stops(place):
+    """A tap that nobody reads from fills up: what finds no room is counted, and others are not held up."""
+    switch, ends = place
+    one, two, _, tap = ends
+    one.ping(tap.at(1))
+    os.kill(tap.relay.pid, signal.SIGSTOP)
+    try:
+        flood(one, tap)
+        one.ping(two.at(1))
+        # The kernel takes frames for the device, and finds no room behind that.
+        until(lambda: statistics(switch, tap.port).get("tx_dropped", 0) > 0, lambda: row(switch, tap.port, "statistics"))
+    finally:
+        os.kill(tap.relay.pid, signal.SIGCONT)
+    one.ping(tap.at(1))
+
+
+@pytest.mark.parametrize("index", [0, 2], ids=["system", "internal"])
+def test_a_switch_that_does_not_read(place, index):
+    """What comes in meanwhile and finds no room is counted, once."""
+    switch, ends = place
+    end, two = ends[index], ends[1]
+    end.ping(two.at(1))
+    before = statistics(switch, end.port)["rx_dropped"]
+    pid = switch.pid("ovs-vswitchd")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        flood(end, two, 6000, 100)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    until(lambda: statistics(switch, end.port)["rx_dropped"] > before, lambda: row(switch, end.port, "statistics"))
+    end.ping(two.at(1))
+    counted = statistics(switch, end.port)["rx_dropped"]
+    assert counted - before <= 6000
+
+
+def test_queues_of_the_device_change(place):
+    """What a packet socket gives does not depend on them."""
+    switch, ends = place
+    one, two = ends[:2]
+    for n in (2, 1):
+        run(["ip", "netns", "exec", switch.namespace, "ethtool", "-L", two.port, "rx", n, "tx", n])
+        one.ping(two.at(1))
+        assert error(switch, two.port) == "[]"
+
+
+def test_too_many_open_files(place):
+    """Nothing tells when there are fewer, so it is tried again now and then."""
+    switch, ends = place
+    one, two = ends[:2]
+    pid = switch.pid("ovs-vswitchd")
+    two.delete_port()
+    taken = set(map(int, os.listdir(f"/proc/{pid}/fd")))
+    n = next(n for n in range(len(taken) + 1) if n not in taken)
+    limits = run(["prlimit", "--noheadings", "--raw", "--output=SOFT,HARD", "--nofile", f"--pid={pid}"]).out.split()
+    run(["prlimit", f"--pid={pid}", f"--nofile={n}:{limits[1]}"])
+    try:
+        switch.vsctl("add-port", "br0", two.port, check=False)
+        assert error(switch, two.port) == f'"could not open network device {two.port} (Too many open files)"'
+        assert f"could not open network device {two.port} (Too many open files)" in switch.log()
+    finally:
+        run(["prlimit", f"--pid={pid}", f"--nofile={limits[0]}:{limits[1]}"])
+    until(lambda: error(switch, two.port) == "[]", "the port opened")
+    one.ping(two.at(1))
+
+
+RAW, ADMIN = (f"Operation not permitted: the process lacks CAP_NET_{word}" for word in ("RAW", "ADMIN"))
+
+
+@pytest.mark.parametrize(
+    ("lacking", "errors"),
+    [("net_raw", {"p1": RAW}), ("net_admin", {"br0": ADMIN}), ("net_raw,-net_admin", {"p1": RAW, "br0": ADMIN})],
+    ids=["net_raw", "net_admin", "both"],
+)
+def test_missing_capabilities(making, lacking, errors):
+    """What the process lacks is named, in the row and in the log; what needs nothing of it works."""
+    switch = making.switch(start=False)
+    making.host(switch, 1)
+    switch.create_database()
+    switch.start_database()
+    switch.ours.vsctl("--no-wait", "init")
+    switch._start(
+        "ovs-vswitchd", "--detach", "--pidfile", "--log-file",
+        command=["setpriv", f"--bounding-set=-{lacking}", switch.programs / "ovs-vswitchd"],
+    )
+    switch.vsctl("add-br", "br0", "--", "add-port", "br0", "p1", check=False)
+    for port in ("p1", "br0"):
+        text = f"could not open network device {port} ({errors.get(port)})"
+        assert error(switch, port) == (f'"{text}"' if port in errors else "[]")
+        assert (text in switch.log()) == (port in errors)

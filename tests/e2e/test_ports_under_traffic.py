@@ -1,0 +1,101 @@
+"""Ports that come, go and die while others have traffic: connections of third parties outlive that, whatever the type, and
+the port works again when its device does."""
+
+import subprocess
+
+import pytest
+
+from ends import KINDS, AfXdp, End
+from hosts import finish
+from waiting import until
+
+
+class Bystanders:
+    """Connections between hosts that nothing happens to, in packets that never stop."""
+
+    def __init__(self, pairs):
+        self.pairs = pairs
+
+    def __enter__(self):
+        self.echoes = [two.start_python("transfer.py", "tcp-echo", two.at(1), 6000) for _, two in self.pairs]
+        self.steady = [
+            one.start_python("transfer.py", "tcp-steady", two.at(1), 6000, stdin=subprocess.PIPE) for one, two in self.pairs
+        ]
+        return self
+
+    def __exit__(self, kind, *_):
+        told = [finish(process, check=kind is None) for process in self.steady + self.echoes]
+        if kind is None:
+            for one in told[: len(self.pairs)]:
+                assert int(one.out.split()[0]) > 0
+                print(f"rounds, longest wait in s: {one.out.strip()}")
+
+
+class Pings:
+    """A host that pings another all the while, whatever becomes of it."""
+
+    def __init__(self, host, address):
+        self.host, self.address = host, address
+
+    def __enter__(self):
+        self.process = self.host.start("ping", "-f", "-i", "0.01", self.address, stdout=subprocess.DEVNULL)
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture(scope="module")
+def place(module_making):
+    """A switch and two pairs of hosts on it: over packet sockets and over AF_XDP."""
+    switch = module_making.switch(start="kernel")
+    switch.vsctl("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev")
+    hosts = [kind(module_making, switch, number) for number, kind in enumerate((End, End, AfXdp, AfXdp), 1)]
+    for host in hosts:
+        host.settle("e0", 1)
+    return module_making, switch, [hosts[:2], hosts[2:]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_port_comes_goes_and_dies(place, kind):
+    making, switch, pairs = place
+    (one, _), (other, _) = pairs
+    number = 10 + list(KINDS).index(kind)
+    victim_address = f"10.1.0.{number}"
+    with Bystanders(pairs), Pings(one, victim_address), Pings(other, victim_address):
+        victim = KINDS[kind](making, switch, number)
+
+        def works():
+            victim.run("ip", "addr", "flush", "dev", "e0")
+            victim.settle("e0", 1)
+            for host in (one, other):
+                # A new device has a new address, perhaps.
+                host.run("ip", "neigh", "flush", "dev", "e0")
+                host.ping(victim_address)
+                victim.ping(host.at(1))
+
+        works()
+        for _ in range(3):
+            victim.delete_port()
+            victim.add_port()
+        victim.replug()
+        works()
+        victim.delete_device()
+        victim.revive()
+        works()
+        victim.delete_host()
+        victim.revive()
+        works()
+        victim.delete_port()
+
+
+def test_the_switch_is_killed_and_comes_back(place):
+    _, switch, pairs = place
+    with Bystanders(pairs):
+        for _ in range(2):
+            switch.kill("ovs-vswitchd")
+            switch.start_switch("--enable-dummy")
+            for one, two in pairs:
+                one.ping(two.at(1))
+    until(lambda: switch.vsctl("get", "interface", "p1", "error") == "[]", "the port")
