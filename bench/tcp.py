@@ -2,7 +2,8 @@
 byte back, reset) by sixteen clients. MTU 1500; segments may stay together where a switch lets them.
 
 Beside a cable, the kernel's bridge, the same with a rule that filters control frames of bridges, and Open vSwitch's userspace
-datapath with segmentation left to the receiver (`userspace-tso-enable`); Flowstone without and with flows in the kernel
+datapath: as it comes, for which hosts have to finish checksums and segments themselves, and with segmentation left to the
+receiver (`userspace-tso-enable`, which is off by default and called experimental); Flowstone without and with flows in the kernel
 (`hw-offload`). No thread is bound to a core.
 """
 
@@ -92,9 +93,14 @@ def linux_bridge(rule=None):
 
 
 @contextlib.contextmanager
-def userspace(which, *config):
-    """A switch as it comes, but for these settings, with both hosts at its NORMAL bridge."""
+def userspace(which, *config, offloads=True):
+    """A switch as it comes, but for these settings, with both hosts at its NORMAL bridge. Without `offloads` the hosts leave
+    neither checksums nor segments to anybody."""
     with common.hosts(2) as (hosts, devices):
+        if not offloads:
+            common.need_programs("ethtool")
+            for host in hosts:
+                common.run("ip", "netns", "exec", host, "ethtool", "-K", "e0", "tx", "off")
         if which == "peer":
             common.need_peer()
         switch = common.Switch(which)
@@ -113,14 +119,15 @@ def userspace(which, *config):
             switch.stop()
 
 
-OURS, OFFLOAD, BRIDGE, PEER = "flowstone", "flowstone-offload", "bridge", "ovs-tso"
+OURS, OFFLOAD, BRIDGE, PEER, PEER_TSO = "flowstone", "flowstone-offload", "bridge", "ovs", "ovs-tso"
 # Destination of the spanning tree protocol's frames.
 CONTROL_FRAMES = "ether daddr 01:80:c2:00:00:00 drop"
 SWITCHES = {
     "wire": cable,
     BRIDGE: linux_bridge,
     "bridge-nft": lambda: linux_bridge(CONTROL_FRAMES),
-    PEER: lambda: userspace("peer", "userspace-tso-enable=true"),
+    PEER: lambda: userspace("peer", offloads=False),
+    PEER_TSO: lambda: userspace("peer", "userspace-tso-enable=true"),
     OURS: lambda: userspace("ours"),
     OFFLOAD: lambda: userspace("ours", "hw-offload=true"),
 }
@@ -128,7 +135,8 @@ LABELS = {
     "wire": "no switch: one veth pair",
     BRIDGE: "Linux bridge",
     "bridge-nft": "Linux bridge, one nftables rule",
-    PEER: "Open vSwitch, userspace TSO",
+    PEER: "Open vSwitch",
+    PEER_TSO: "Open vSwitch, userspace TSO",
     OURS: "Flowstone",
     OFFLOAD: "Flowstone, hw-offload=true",
 }
@@ -153,7 +161,7 @@ def report(turns, notes):
         figures[name] = {"rounds": found, **medians}
         rows.append([LABELS[name], *medians.values()])
     for ours, prefix in ((OURS, ""), (OFFLOAD, f"{OFFLOAD}: ")):
-        for other in (BRIDGE, "bridge-nft", PEER):
+        for other in (BRIDGE, "bridge-nft", PEER, PEER_TSO):
             if ours in figures and other in figures:
                 figures[f"{prefix}ratio to {other}"] = {
                     column: ratio(figures[ours][column], figures[other][column]) for column in list(COLUMNS)[:3]
