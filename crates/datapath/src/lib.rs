@@ -6,6 +6,7 @@
 //! - [`crew`]: the packet threads begin, end and get their queues; [`assign`]: which one gets which; [`history`], by what
 //!   queues cost lately; [`stats`]: what threads have done;
 //! - [`forward`]: a batch from its keys to its actions; [`group`]: what of it belongs together;
+//! - [`usual`]: whole batches of one flow, by their bytes, without keys;
 //! - [`input`]: a batch of frames becomes keys;
 //! - [`exact`]: the microflow cache, a hint which megaflow an exact key takes;
 //! - [`flows`], [`megaflow`]: the index of cached verdicts behind its lock;
@@ -39,6 +40,7 @@ mod shared;
 mod stats;
 mod thread;
 mod upcall;
+mod usual;
 
 pub use megaflow::IndexKind;
 

@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 use crate::forward::Forwarder;
 use crate::port::{Port, PortTable, Receiver};
 use crate::shared::{Shared, bump_own};
+use crate::usual::Usual;
 
 /// A receive queue of ours.
 pub(crate) struct Queue {
@@ -28,6 +29,8 @@ pub(crate) struct Queue {
     rested: u32,
     /// It had something since the thread slept last.
     lively: bool,
+    /// The flow that its packets took.
+    usual: Usual,
 }
 
 /// Which queues a round asks.
@@ -129,7 +132,7 @@ impl Worker {
                     *until = Some(Instant::now());
                 }
                 served.push((at, None));
-                forwarder.process(shared, ports, &queue.port);
+                forwarder.process(shared, ports, &queue.port, &mut queue.usual);
             }
         }
         if served.len() > 1
@@ -182,6 +185,7 @@ impl Worker {
                 rest: 0,
                 rested: 0,
                 lively: false,
+                usual: Usual::default(),
             }));
         }
         // What the last round charged to is gone.
