@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         sched_setaffinity(None, &set)?;
     }
     let (input, read) = match workload(&what) {
-        Some((frames, read)) => (memory::replay("in", frames, u64::MAX), read),
+        Some((frames, read)) => (memory::replay("in", &frames, u64::MAX), read),
         None if Path::new(&what).exists() => (memory::replay_pcap("in", &what, u64::MAX)?, fields(TUPLE)),
         None => return Err(format!("{what}: neither a workload nor a file").into()),
     };
