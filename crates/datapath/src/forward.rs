@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use base::DropReason;
+use base::{DropReason, Millis};
 use dpif::DpActions;
 use flow::FlowKey;
 use netdev::pool;
@@ -37,6 +37,8 @@ pub(crate) struct Forwarder {
     /// Which lane.
     lane: usize,
     outputs: Outputs,
+    /// When the round began.
+    now: Millis,
     batches: u64,
     exact: Exact,
     chance: Chance,
@@ -62,6 +64,7 @@ impl Forwarder {
         Self {
             lane,
             outputs: Outputs::new(lane),
+            now: Millis::default(),
             batches: 0,
             exact: Exact::new(),
             chance: Chance::new(),
@@ -78,8 +81,9 @@ impl Forwarder {
         }
     }
 
-    /// Takes over what is configured.
-    pub(crate) fn configure(&mut self, shared: &Shared) {
+    /// Begins a round: takes over what is configured, and the time.
+    pub(crate) fn begin(&mut self, shared: &Shared, now: Instant) {
+        self.now = shared.clock.at(now);
         if self.chance.set_inverse_probability(shared.inverse_probability.load(Ordering::Relaxed)) {
             self.exact.clear();
             self.judge = Judge::default();
@@ -104,6 +108,11 @@ impl Forwarder {
             .chain(&mut self.lists)
             .for_each(pool::recycle_all);
         std::mem::take(&mut self.unsettled) as u64
+    }
+
+    /// Gives back what it took from ports, before another port table is taken over.
+    pub(crate) fn release(&mut self) {
+        self.outputs.release();
     }
 
     /// Sends what processing has gathered.
@@ -141,7 +150,7 @@ impl Forwarder {
         }
         let reader = shared.flows.reader();
         let flow = usual.flow(reader.generation())?;
-        flow.count(shared.counter_of(self.lane), n as u64, bytes.into(), tcp_flags, shared.clock.now());
+        flow.count(shared.counter_of(self.lane), n as u64, bytes.into(), tcp_flags, self.now);
         let todo = Todo::of(flow);
         drop(reader);
         self.unsettled = n;
@@ -236,7 +245,7 @@ impl Forwarder {
             }
         }
         let looked_up_ns = timer.as_mut().map_or(0, lap);
-        let groups = Groups::count(&found[..n], &keys.adds, shared.counter_of(self.lane), shared.clock.now());
+        let groups = Groups::count(&found[..n], &keys.adds, shared.counter_of(self.lane), self.now);
         groups.sort(&mut self.batch, &mut self.lists, &mut self.misses);
         let todo = groups.todo();
         if let Some(flow) = groups.only()

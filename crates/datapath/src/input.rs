@@ -68,9 +68,7 @@ pub(crate) fn parse(shared: &Shared, lane: usize, port: &Port, batch: &mut Batch
     let number = PortNo(port.number.0);
     keys.are_plain = 0;
     for (i, packet) in batch.iter_mut().enumerate().take(BATCH_MAX) {
-        // A device may hand over what another sent.
-        (packet.recirc_id, packet.tags) = (0, 0);
-        let data = packet.data();
+        let data = packet.fresh();
         bytes += data.len() as u64;
         if let Some(key) = extract_plain(data, number) {
             keys.adds[i] = Adds::of(data.len(), &key);

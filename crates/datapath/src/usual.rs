@@ -30,9 +30,7 @@ impl Usual {
         let alike = self.alike.as_ref().filter(|_| batch.len() <= BATCH_MAX)?;
         let mut adds = Adds::default();
         for packet in &mut *batch {
-            // A device may hand over what another sent.
-            (packet.recirc_id, packet.tags) = (0, 0);
-            let frame = packet.data();
+            let frame = packet.fresh();
             adds.tcp_flags |= alike.tcp_flags_if_covered(frame)?;
             adds.len += frame.len() as u32;
         }

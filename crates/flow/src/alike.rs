@@ -1,8 +1,8 @@
 //! What a flow asks of a plain frame, as bits of the frame: so that frames which take the flow of those before them are told
 //! by their bytes, and no key is made of them.
 //!
-//! Whether a frame is plain is asked anew of each ([`crate::plain`]); this adds the bits of the flow's mask, each where
-//! the frame has it. What a plain key says that stands nowhere in the frame (the ingress port, and zero in all words
+//! Which bits are looked at: those that all plain frames have ([`crate::plain`]), and those of the flow's mask, each where
+//! the frame has it; beside them a frame's protocol and lengths are asked. What a plain key says that stands nowhere in the frame (the ingress port, and zero in all words
 //! that such keys do not have) is compared once, when the pattern is made.
 
 use base::PortNo;
@@ -10,7 +10,7 @@ use base::PortNo;
 use crate::Sparse;
 use crate::extract::ethertype;
 use crate::layout;
-use crate::plain::check;
+use crate::plain::{ALL_HAVE, check_lengths};
 
 /// Bytes of a frame that are looked at: Ethernet, IPv4, and TCP as far as its flags.
 const BYTES: usize = 48;
@@ -56,6 +56,9 @@ impl Alike {
     /// if it covers no plain frame from there, or asks for TCP flags.
     pub fn new(key: &Sparse, mask: &Sparse, in_port: PortNo) -> Option<Self> {
         let (mut all_bits, mut values) = ([0; BYTES], [0; BYTES]);
+        for (at, bits, value) in ALL_HAVE {
+            (all_bits[at], values[at]) = (bits, value);
+        }
         for (word, bits, value) in key.in_mask(mask) {
             for (byte, (bits, value)) in bits.to_be_bytes().into_iter().zip(value.to_be_bytes()).enumerate() {
                 match origin(word, byte, in_port) {
@@ -74,7 +77,7 @@ impl Alike {
     #[inline]
     pub fn tcp_flags_if_covered(&self, frame: &[u8]) -> Option<u16> {
         let there = groups(frame.first_chunk()?);
-        let checked = check(frame)?;
+        let checked = check_lengths(frame)?;
         let mut differ = 0;
         for ((there, value), bits) in there.iter().zip(&self.values).zip(&self.bits) {
             differ |= there & bits ^ value;

@@ -204,15 +204,26 @@ pub(crate) struct Checked<'a> {
     pub(crate) tcp_flags: u16,
 }
 
+/// Bits that all plain frames have, by their places: Ethernet type, IP version and length of its header, no fragment.
+pub(crate) const ALL_HAVE: [(usize, u8, u8); 5] =
+    [(12, 0xff, 0x08), (13, 0xff, 0x00), (14, 0xff, 0x45), (20, 0x3f, 0), (21, 0xff, 0)];
+
 /// TCP or UDP over IPv4 without VLAN tags, options or fragments: `None` if it is anything else, or the lengths in it do not
 /// fit.
 #[inline(always)]
-pub(crate) fn check(frame: &[u8]) -> Option<Checked<'_>> {
+fn check(frame: &[u8]) -> Option<Checked<'_>> {
     let h = frame.first_chunk::<HEADERS>()?;
-    let total = usize::from(be16([h[16], h[17]]));
     let fragment = be16([h[20], h[21]]) & 0x3fff;
     // Ethernet type, version and header length.
-    if be64(h, 8) as u32 >> 8 != 0x08_0045 || fragment != 0 || 14 + total > frame.len() {
+    if be64(h, 8) as u32 >> 8 != 0x08_0045 || fragment != 0 { None } else { check_lengths(frame) }
+}
+
+/// What there is to check of a frame that has [`ALL_HAVE`].
+#[inline(always)]
+pub(crate) fn check_lengths(frame: &[u8]) -> Option<Checked<'_>> {
+    let h = frame.first_chunk::<HEADERS>()?;
+    let total = usize::from(be16([h[16], h[17]]));
+    if 14 + total > frame.len() {
         return None;
     }
     let mut tcp_flags = 0;
