@@ -146,6 +146,12 @@ impl PlainKey {
         (plain.expand() == *key).then_some(plain)
     }
 
+    /// TCP flags, of which other packets have none.
+    #[inline]
+    pub fn tcp_flags(&self) -> u16 {
+        (self.coded(Code::of(layout::TP)) >> 16) as u16 & 0xfff
+    }
+
     /// The whole key.
     pub fn expand(&self) -> FlowKey {
         let mut key = FlowKey::ZERO;

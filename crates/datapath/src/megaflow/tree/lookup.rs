@@ -29,7 +29,7 @@ impl Core {
     #[inline]
     pub(super) fn descend(&self, key: &impl Words, probes: &mut u64) -> Ref {
         let mut at = self.entrance;
-        while !at.is_leaf() && !at.is_none() {
+        while !at.is_end() {
             at = self.step(at, key, probes);
         }
         at
@@ -60,14 +60,14 @@ impl Core {
     ) -> u32 {
         *probes += u64::from(asked.count_ones());
         let mut at = [self.entrance; BATCH];
-        let on_its_way = |at: Ref| !at.is_leaf() && !at.is_none();
-        let mut walking = if on_its_way(self.entrance) { asked } else { 0 };
+        let (mut walking, mut entering) = (if self.entrance.is_end() { 0 } else { asked }, true);
         while walking != 0 {
             let here = places(walking).next().map_or(Ref::NONE, |i| at[i]);
+            let mut ended = 0;
             // Most often all are still together: what the node says of itself is then looked at once.
             if let Kind::Node(node) = here.kind()
                 && let Some(Node::Bits(bits)) = self.nodes.items.get(node)
-                && places(walking).all(|i| at[i] == here)
+                && (entering || places(walking).all(|i| at[i] == here))
             {
                 *probes += u64::from(walking.count_ones());
                 if bits.n as usize > LARGE {
@@ -78,18 +78,22 @@ impl Core {
                         touched ^= bits.touch(hashes[i]);
                     }
                     std::hint::black_box(touched);
-                    places(walking).for_each(|i| at[i] = bits.find_fast(hashes[i]));
+                    for i in places(walking) {
+                        at[i] = bits.find_fast(hashes[i]);
+                        ended |= u32::from(at[i].is_end()) << i;
+                    }
                 } else {
                     for i in places(walking) {
                         at[i] = keys.get(i).map_or(Ref::NONE, |key| bits.find_fast(bits.hash_fast(key)));
+                        ended |= u32::from(at[i].is_end()) << i;
                     }
                 }
             } else {
                 self.apart(keys, walking, &mut at, probes);
+                ended = places(walking).fold(0, |ended, i| ended | u32::from(at[i].is_end()) << i);
             }
-            for i in places(walking) {
-                walking &= !(u32::from(!on_its_way(at[i])) << i);
-            }
+            walking &= !ended;
+            entering = false;
         }
         if self.leaves.items.len() > LARGE {
             let leaf = |i: usize| if let Kind::Leaf(leaf) = at[i].kind() { self.leaves.items.get(leaf) } else { None };
