@@ -36,16 +36,16 @@ impl Core {
     }
 
     #[inline]
-    fn answer(&self, at: Ref, key: &impl Words, generation: u64) -> Found<'_> {
+    fn answer(&self, at: Ref, key: &impl Words, generation: u32) -> Found<'_> {
         match at.kind() {
-            Kind::Leaf(leaf) => self.leaves.items.get(leaf)?.answer(key, generation),
+            Kind::Leaf(leaf) => self.leaves.answer(leaf, key, generation),
             _ => None,
         }
     }
 
     pub(super) fn lookup(&self, key: &impl Words, generation: u64, probes: &mut u64) -> Found<'_> {
         *probes += 1;
-        self.answer(self.descend(key, probes), key, generation)
+        self.answer(self.descend(key, probes), key, self.leaves.number_of(generation))
     }
 
     /// Looks up the keys at the places `asked`, all below [`BATCH`]. Returns the places of those that have no answer.
@@ -59,6 +59,7 @@ impl Core {
         probes: &mut u64,
     ) -> u32 {
         *probes += u64::from(asked.count_ones());
+        let generation = self.leaves.number_of(generation);
         let mut at = [self.entrance; BATCH];
         let (mut walking, mut entering) = (if self.entrance.is_end() { 0 } else { asked }, true);
         while walking != 0 {
@@ -95,16 +96,14 @@ impl Core {
             walking &= !ended;
             entering = false;
         }
-        if self.leaves.items.len() > LARGE {
-            let leaf = |i: usize| if let Kind::Leaf(leaf) = at[i].kind() { self.leaves.items.get(leaf) } else { None };
-            std::hint::black_box(places(asked).filter_map(leaf).fold(0, |touched, leaf| touched ^ leaf.touch()));
+        if self.leaves.are_more_than(LARGE) {
+            let touch = |i: usize| if let Kind::Leaf(leaf) = at[i].kind() { self.leaves.touch(leaf) } else { 0 };
+            std::hint::black_box(places(asked).fold(0, |touched, i| touched ^ touch(i)));
         }
         let mut missed = 0;
-        if let Kind::Leaf(leaf) = self.entrance.kind()
-            && let Some(leaf) = self.leaves.items.get(leaf)
-        {
+        if let Kind::Leaf(leaf) = self.entrance.kind() {
             for i in places(asked) {
-                found[i] = keys.get(i).and_then(|key| leaf.answer(key, generation));
+                found[i] = keys.get(i).and_then(|key| self.leaves.answer(leaf, key, generation));
                 missed |= u32::from(found[i].is_none()) << i;
             }
             return missed;
