@@ -57,11 +57,22 @@ impl Clock {
 
     /// Now, in milliseconds.
     pub fn now(&self) -> Millis {
+        if self.is_stopped() {
+            return Millis(self.0.offset_ms.load(Ordering::Acquire));
+        }
+        self.at(Instant::now())
+    }
+
+    /// What the clock shows at `instant`, which was just read: for who has read the time anyway. A stopped clock shows
+    /// the same at all times.
+    #[inline]
+    pub fn at(&self, instant: Instant) -> Millis {
         let offset = self.0.offset_ms.load(Ordering::Acquire);
-        if self.0.stopped.load(Ordering::Acquire) {
+        if self.is_stopped() {
             return Millis(offset);
         }
-        Millis(offset.wrapping_add(self.0.origin.elapsed().as_millis() as u64))
+        let since_origin = instant.saturating_duration_since(self.0.origin);
+        Millis(offset.wrapping_add(since_origin.as_millis() as u64))
     }
 
     /// Stops the clock where it is. A stopped clock stays stopped.

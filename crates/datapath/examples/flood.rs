@@ -83,8 +83,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     dp.port_add(memory::null("out")?, Some(DpPort(2)))?;
     let time = Duration::from_secs_f64(seconds);
     let (offered, alone) = offer(&dp, &far, &handler, rate, time);
-    let flood = (0..1_000_000).map(|n| frame(n, 2, 1000, 2000)).collect();
-    dp.port_add(memory::replay("flood", flood, u64::MAX), Some(DpPort(3)))?;
+    let flood: Vec<_> = (0..1_000_000).map(|n| frame(n, 2, 1000, 2000)).collect();
+    dp.port_add(memory::replay("flood", &flood, u64::MAX), Some(DpPort(3)))?;
     let (offered_then, under_flood) = offer(&dp, &far, &handler, rate, time);
     let stats = dp.upcall_stats();
     let of = |port: u32| stats.ports.iter().find(|(p, _)| p.0 == port).map_or_else(Default::default, |(_, s)| *s);

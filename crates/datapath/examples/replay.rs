@@ -2,7 +2,8 @@
 //! memory through a datapath into a port that swallows, on this thread, and prints a line of JSON.
 //!
 //! WHAT is a workload (`masks-200`, `flows-1000`, `victim-4000`, `tse-4000`), or a capture file, whose packets are told
-//! apart by addresses, protocol and ports. One key in INVERSE_PROBABILITY gets into the microflow cache (0, the default:
+//! apart by addresses, protocol and ports; `READS=none` tells them apart by protocol alone, so that one flow covers them
+//! all, as in `p2p-1k` and `ip-100k` of bench/workload.py. One key in INVERSE_PROBABILITY gets into the microflow cache (0, the default:
 //! none, and the cache is off). Time is taken in slices; the cheapest one and the middle one are told, as whatever else
 //! runs on the machine only adds to them. Cycles are those of the time stamp counter, by the frequency in /proc/cpuinfo,
 //! or by `MHZ=...` in the environment. `CPU=...` pins the thread; `SLICES=...` instead of a time gives a fixed amount of
@@ -52,8 +53,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         sched_setaffinity(None, &set)?;
     }
     let (input, read) = match workload(&what) {
-        Some((frames, read)) => (memory::replay("in", frames, u64::MAX), read),
-        None if Path::new(&what).exists() => (memory::replay_pcap("in", &what, u64::MAX)?, fields(TUPLE)),
+        Some((frames, read)) => (memory::replay("in", &frames, u64::MAX), read),
+        None if Path::new(&what).exists() => {
+            let fields_read = if variable::<String>("READS").as_deref() == Some("none") { &[] } else { TUPLE };
+            (memory::replay_pcap("in", &what, u64::MAX)?, fields(fields_read))
+        }
         None => return Err(format!("{what}: neither a workload nor a file").into()),
     };
     let index = match variable::<String>("INDEX").as_deref() {

@@ -303,7 +303,7 @@ impl Datapath {
         let Some(stepped) = &self.stepped else { return 0 };
         let (worker, server) = &mut *stepped.lock();
         worker.retry_broken();
-        let received = worker.round(Ask::All).packets;
+        let received = worker.round(Ask::All, std::time::Instant::now()).packets;
         server.drain();
         received
     }

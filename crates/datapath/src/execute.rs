@@ -31,6 +31,7 @@ use dpif::{ControllerUpcall, DpAction, Observe};
 use netdev::{pool, software};
 use packet::{Batch, Packet};
 
+use crate::group::Todo;
 use crate::output::Outputs;
 use crate::port::{Port, PortTable};
 use crate::shared::Shared;
@@ -91,9 +92,17 @@ impl<'a> Executor<'a> {
     }
 
     /// As [`Executor::run`], with an output as only action.
-    pub(crate) fn run_output(&mut self, packets: &mut Batch, port: DpPort) {
+    fn run_output(&mut self, packets: &mut Batch, port: DpPort) {
         self.output(packets, port, None, true);
         pool::recycle_all(packets);
+    }
+
+    /// Does with `packets` what is to be done, as [`Executor::run`] says.
+    pub(crate) fn run_todo(&mut self, packets: &mut Batch, todo: &Todo) {
+        match todo {
+            Todo::Output(port) => self.run_output(packets, *port),
+            Todo::Run(actions) => self.run(packets, actions),
+        }
     }
 
     /// Runs packets with a fate through a list. Some may be left behind in `packets`.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use base::DropReason;
+use base::{DropReason, Millis};
 use dpif::DpActions;
 use flow::FlowKey;
 use netdev::pool;
@@ -23,9 +23,13 @@ use crate::output::Outputs;
 use crate::port::{Port, PortTable};
 use crate::shared::{LaneCounters, Shared, bump, bump_own};
 use crate::upcall::here;
+use crate::usual::Usual;
 
 /// The index is tuned after this many batches.
 const TUNE_EVERY_BATCHES: u64 = 4096;
+
+/// A flow that all packets of so large a batch take is the usual one from then on.
+const USUAL_MIN: usize = 8;
 
 /// What a packet thread needs to move batches.
 #[derive(Debug)]
@@ -33,6 +37,8 @@ pub(crate) struct Forwarder {
     /// Which lane.
     lane: usize,
     outputs: Outputs,
+    /// When the round began.
+    now: Millis,
     batches: u64,
     exact: Exact,
     chance: Chance,
@@ -58,6 +64,7 @@ impl Forwarder {
         Self {
             lane,
             outputs: Outputs::new(lane),
+            now: Millis::default(),
             batches: 0,
             exact: Exact::new(),
             chance: Chance::new(),
@@ -74,8 +81,9 @@ impl Forwarder {
         }
     }
 
-    /// Takes over what is configured.
-    pub(crate) fn configure(&mut self, shared: &Shared) {
+    /// Begins a round: takes over what is configured, and the time.
+    pub(crate) fn begin(&mut self, shared: &Shared, now: Instant) {
+        self.now = shared.clock.at(now);
         if self.chance.set_inverse_probability(shared.inverse_probability.load(Ordering::Relaxed)) {
             self.exact.clear();
             self.judge = Judge::default();
@@ -102,22 +110,77 @@ impl Forwarder {
         std::mem::take(&mut self.unsettled) as u64
     }
 
+    /// Gives back what it took from ports, before another port table is taken over.
+    pub(crate) fn release(&mut self) {
+        self.outputs.release();
+    }
+
     /// Sends what processing has gathered.
     pub(crate) fn flush(&mut self, shared: &Shared, ports: &PortTable) {
         self.outputs.flush(shared, ports);
     }
 
-    /// Moves the packets of the batch, which came in at `port`, to where they are to go.
-    pub(crate) fn process(&mut self, shared: &Shared, ports: &PortTable, port: &Port) {
+    /// Moves the packets of the batch, which came in at `port`, to where they are to go. `usual` is of the queue that they
+    /// came from.
+    pub(crate) fn process(&mut self, shared: &Shared, ports: &PortTable, port: &Port, usual: &mut Usual) {
+        let n = match self.forward_usual(shared, ports, port, usual) {
+            Some(n) => n,
+            None => self.forward_each(shared, ports, port, usual),
+        };
+        if n == 0 {
+            return;
+        }
+        let counters = &shared.lanes[self.lane];
+        bump_own(&counters.batches, 1);
+        bump_own(&counters.batch_sizes[n - 1], 1);
+        self.batches += 1;
+        if self.batches.is_multiple_of(TUNE_EVERY_BATCHES) {
+            shared.tune(&|id, stats| shared.leave_gone(id, stats));
+        }
+    }
+
+    /// If all packets of the batch take the usual flow, and that is seen at a glance: counts them and runs them through its
+    /// actions. Returns how many they were.
+    #[inline]
+    fn forward_usual(&mut self, shared: &Shared, ports: &PortTable, port: &Port, usual: &mut Usual) -> Option<usize> {
+        let Adds { len: bytes, tcp_flags } = usual.covers_all(&mut self.batch)?;
+        let n = self.batch.len();
+        if shared.check_every.load(Ordering::Relaxed) != 0 {
+            return None;
+        }
+        let reader = shared.flows.reader();
+        let flow = usual.flow(reader.generation())?;
+        flow.count(shared.counter_of(self.lane), n as u64, bytes.into(), tcp_flags, self.now);
+        if shared.flows.offload.is_on() {
+            shared.flows.offload.offer(&[Some(flow)]);
+        }
+        let todo = Todo::of(flow);
+        drop(reader);
+        self.unsettled = n;
+        port.count_received(self.lane, n as u64, bytes.into());
+        let counters = &shared.lanes[self.lane];
+        bump_own(&counters.hit, n as u64);
+        bump_own(&counters.probes, n as u64);
+        let mut exec = Executor::new(shared, ports, port.number, Some(port), &mut self.outputs);
+        exec.run_todo(&mut self.batch, &todo);
+        self.unsettled = 0;
+        if !exec.again.is_empty() {
+            exec.recirculate(self.lane, Misses::Wait);
+        }
+        Some(n)
+    }
+
+    /// Does so with a key for each packet. Returns how many frames there were.
+    fn forward_each(&mut self, shared: &Shared, ports: &PortTable, port: &Port, usual: &mut Usual) -> usize {
         input::parse(shared, self.lane, port, &mut self.batch, &mut self.keys);
         let n = self.batch.len();
         if n == 0 {
-            return;
+            return 0;
         }
         self.unsettled = n;
         let counters = &shared.lanes[self.lane];
         self.check_some(shared, counters, port);
-        self.forward(shared, ports, port);
+        self.forward(shared, ports, port, usual);
         if !self.misses.is_empty() {
             bump_own(&counters.misses, self.misses.len() as u64);
             self.answer_here(shared, ports, port);
@@ -140,19 +203,14 @@ impl Forwarder {
                 pool::recycle_all(&mut self.misses);
             }
         }
-        bump_own(&counters.batches, 1);
-        bump_own(&counters.batch_sizes[n - 1], 1);
-        self.batches += 1;
-        if self.batches.is_multiple_of(TUNE_EVERY_BATCHES) {
-            shared.tune(&|id, stats| shared.leave_gone(id, stats));
-        }
+        n
     }
 
     /// Looks up the packets of the batch, counts them and runs those that a flow covers through its actions, those with
     /// the same actions together and in their order; the others become misses. Packets are looked up and counted in the
     /// same state of the flows: whatever a control thread removes has its last statistics. Actions run when the flows
     /// are let go.
-    fn forward(&mut self, shared: &Shared, ports: &PortTable, port: &Port) {
+    fn forward(&mut self, shared: &Shared, ports: &PortTable, port: &Port, usual: &mut Usual) {
         let n = self.batch.len().min(BATCH_MAX);
         let keys = &*self.keys;
         let reader = shared.flows.reader();
@@ -190,20 +248,23 @@ impl Forwarder {
             }
         }
         let looked_up_ns = timer.as_mut().map_or(0, lap);
-        let groups = Groups::count(&found[..n], &keys.adds, shared.counter_of(self.lane), shared.clock.now());
+        let groups = Groups::count(&found[..n], &keys.adds, shared.counter_of(self.lane), self.now);
         if shared.flows.offload.is_on() {
             shared.flows.offload.offer(&found[..n]);
         }
         groups.sort(&mut self.batch, &mut self.lists, &mut self.misses);
         let todo = groups.todo();
+        if let Some(flow) = groups.only()
+            && n >= USUAL_MIN
+            && keys.are_plain == input::first(n)
+        {
+            usual.learn(flow, port.number);
+        }
         drop(reader);
         let mut exec = Executor::new(shared, ports, port.number, Some(port), &mut self.outputs);
         for (todo, packets) in todo.iter().zip(&mut self.lists) {
             let n = packets.len();
-            match todo {
-                Todo::Output(port) => exec.run_output(packets, *port),
-                Todo::Run(actions) => exec.run(packets, actions),
-            }
+            exec.run_todo(packets, todo);
             self.unsettled -= n;
         }
         if !exec.again.is_empty() {

@@ -57,6 +57,8 @@ pub(crate) struct Groups<'a> {
     n_lists: usize,
     /// The list of each packet.
     list_of: [u8; BATCH_MAX],
+    /// Packets of the same flow that follow each other, so many times.
+    runs: usize,
     misses: bool,
 }
 
@@ -69,6 +71,17 @@ pub(crate) enum Todo {
     Run(DpActions),
 }
 
+impl Todo {
+    /// What a flow says.
+    #[inline]
+    pub(crate) fn of(flow: &Megaflow) -> Self {
+        match flow.output {
+            Some(port) => Self::Output(port),
+            None => Self::Run(Arc::clone(&flow.actions)),
+        }
+    }
+}
+
 impl<'a> Groups<'a> {
     /// Of a batch's packets, by what was found for them. Counts them for their flows, each with what it adds, on the thread
     /// `by`.
@@ -76,7 +89,8 @@ impl<'a> Groups<'a> {
     pub(crate) fn count(found: &[Found<'a>], adds: &[Adds], by: Counter, now: Millis) -> Self {
         // Loads that miss the caches wait together.
         std::hint::black_box(found.iter().flatten().fold(0, |touched, flow| touched ^ flow.touch()));
-        let mut groups = Self { lists: [None; BATCH_MAX], n_lists: 0, list_of: [NONE; BATCH_MAX], misses: false };
+        let mut groups =
+            Self { lists: [None; BATCH_MAX], n_lists: 0, list_of: [NONE; BATCH_MAX], runs: 0, misses: false };
         let mut run: Option<Run<'a>> = None;
         for ((flow, adds), list_of) in found.iter().zip(adds).zip(0..BATCH_MAX) {
             let Some(flow) = *flow else {
@@ -98,6 +112,7 @@ impl<'a> Groups<'a> {
                 _ => groups.list(flow),
             };
             groups.list_of[list_of] = list;
+            groups.runs += 1;
             if let Some(done) = run.replace(Run { flow, list, packets: 1, bytes, tcp_flags }) {
                 done.flow.count(by, done.packets, done.bytes, done.tcp_flags, now);
             }
@@ -106,6 +121,11 @@ impl<'a> Groups<'a> {
             done.flow.count(by, done.packets, done.bytes, done.tcp_flags, now);
         }
         groups
+    }
+
+    /// The flow that all packets take, if there is one.
+    pub(crate) fn only(&self) -> Found<'a> {
+        self.lists[0].filter(|_| self.runs == 1 && !self.misses)
     }
 
     /// The list of a flow's actions.
@@ -144,11 +164,7 @@ impl<'a> Groups<'a> {
     /// the flows are let go.
     #[inline]
     pub(crate) fn todo(&self) -> SmallVec<[Todo; 4]> {
-        let todo = |flow: &Megaflow| match flow.output {
-            Some(port) => Todo::Output(port),
-            None => Todo::Run(Arc::clone(&flow.actions)),
-        };
-        self.lists.iter().take(self.n_lists).flatten().map(|flow| todo(flow)).collect()
+        self.lists.iter().take(self.n_lists).flatten().map(|flow| Todo::of(flow)).collect()
     }
 }
 
@@ -215,6 +231,9 @@ mod tests {
                 assert_eq!(stats.tcp_flags, of().fold(0, |flags, a| flags | a.tcp_flags));
                 assert_eq!(stats.used, (packets > 0).then_some(Millis(7)));
             }
+
+            let all_take = |flow: &Arc<Megaflow>| found.iter().all(|f| f.is_some_and(|f| Arc::ptr_eq(f, flow)));
+            assert_eq!(groups.only().map(|f| f.id), flows.iter().find(|f| all_take(f)).map(|f| f.id));
 
             let (mut lists, mut misses) = (vec![Batch::new(); rng.below(3) as usize], Batch::new());
             groups.sort(&mut batch, &mut lists, &mut misses);

@@ -61,19 +61,18 @@ pub(crate) fn first(n: usize) -> u32 {
 /// frames.
 pub(crate) fn parse(shared: &Shared, lane: usize, port: &Port, batch: &mut Batch, keys: &mut Keys) {
     let (received, mut bytes) = (batch.len() as u64, 0);
-    if batch.iter().any(|packet| packet.len() < FRAME_MIN) {
+    let shortest = batch.iter().fold(usize::MAX, |least, packet| least.min(packet.len()));
+    if shortest < FRAME_MIN {
         bytes = refuse_short(shared, port, batch);
     }
     let vlans_max = shared.vlans_max.load(Ordering::Relaxed);
     let number = PortNo(port.number.0);
     keys.are_plain = 0;
     for (i, packet) in batch.iter_mut().enumerate().take(BATCH_MAX) {
-        // A device may hand over what another sent.
-        (packet.recirc_id, packet.tags) = (0, 0);
-        let data = packet.data();
+        let data = packet.fresh();
         bytes += data.len() as u64;
         if let Some(key) = extract_plain(data, number) {
-            keys.adds[i] = Adds::of(data.len(), &key);
+            keys.adds[i] = Adds { len: data.len() as u32, tcp_flags: key.tcp_flags() };
             keys.plain[i] = key;
             keys.are_plain |= 1 << i;
         } else if let Some(key) = keys.any.get_mut(i) {

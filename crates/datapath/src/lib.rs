@@ -6,6 +6,7 @@
 //! - [`crew`]: the packet threads begin, end and get their queues; [`assign`]: which one gets which; [`history`], by what
 //!   queues cost lately; [`stats`]: what threads have done;
 //! - [`forward`]: a batch from its keys to its actions; [`group`]: what of it belongs together;
+//! - [`usual`]: whole batches of one flow, by their bytes, without keys;
 //! - [`input`]: a batch of frames becomes keys;
 //! - [`exact`]: the microflow cache, a hint which megaflow an exact key takes;
 //! - [`flows`], [`megaflow`]: the index of cached verdicts behind its lock;
@@ -16,8 +17,8 @@
 //! - [`meter`]: token buckets that packets may be sent through;
 //! - [`output`]: per-port transmit batches.
 //!
-//! Which locks this takes while packets flow: the flows' lock, shared, once a batch (writers hold it for one change);
-//! locks around queue handles that nobody else takes; a meter's lock, once a batch that is sent through it. The list of ports and the handler are read through published
+//! Which locks this takes while packets flow: the flows' lock, shared, once a batch (writers hold it for one change); a
+//! meter's lock, once a batch that is sent through it. The list of ports and the handler are read through published
 //! snapshots. Every packet that comes in leaves through a device, goes up, or is counted by its
 //! [`base::DropReason`].
 
@@ -41,6 +42,7 @@ mod shared;
 mod stats;
 mod thread;
 mod upcall;
+mod usual;
 
 pub use megaflow::IndexKind;
 

@@ -1,14 +1,14 @@
 //! Per-port transmit batches: packets gather here during a round and leave together at its end.
 //!
-//! Invariants: a port has a place in `touched` if and only if its batch holds packets; batches are empty whenever
-//! their owner takes over another port table.
+//! Invariants: a port has a place in `touched` if and only if its batch holds packets; batches are empty, and ways to send
+//! given back, whenever their owner takes over another port table.
 
 use base::rng::Rng;
 use base::{DpPort, DropReason};
 use netdev::pool;
 use packet::{Batch, Packet};
 
-use crate::port::{Port, PortTable};
+use crate::port::{OwnTx, Port, PortTable};
 use crate::shared::Shared;
 
 /// A port's batch of this many leaves before the end of the round, so that flooding does not pile up memory.
@@ -21,6 +21,8 @@ pub(crate) struct Outputs {
     lane: usize,
     /// At the port's number.
     batches: Vec<Batch>,
+    /// At the port's number, the way to send that we took, if we are a packet thread.
+    own: Vec<Option<OwnTx>>,
     /// Numbers of the ports with packets.
     touched: Vec<DpPort>,
     /// Empty, kept for its memory, for who makes copies to push.
@@ -31,7 +33,14 @@ pub(crate) struct Outputs {
 
 impl Outputs {
     pub(crate) fn new(lane: usize) -> Self {
-        Self { lane, batches: Vec::new(), touched: Vec::new(), copies: Batch::new(), rng: Rng::from_entropy() }
+        Self {
+            lane,
+            batches: Vec::new(),
+            own: Vec::new(),
+            touched: Vec::new(),
+            copies: Batch::new(),
+            rng: Rng::from_entropy(),
+        }
     }
 
     /// Takes all of `packets` for port `to`. Returns why some were dropped, if they may not leave there; drops are
@@ -71,6 +80,7 @@ impl Outputs {
         let at = port.number.0 as usize;
         if at >= self.batches.len() {
             self.batches.resize_with(at + 1, Batch::new);
+            self.own.resize_with(at + 1, || None);
         }
         let batch = &mut self.batches[at];
         if batch.is_empty() {
@@ -80,17 +90,23 @@ impl Outputs {
             batch.append(packets);
         }
         if batch.len() >= EARLY {
-            send(shared, port, self.lane, batch);
+            send(shared, port, self.lane, &mut self.own[at], batch);
             self.touched.retain(|p| *p != port.number);
         }
+    }
+
+    /// Puts the ways to send back, before another port table is taken over.
+    pub(crate) fn release(&mut self) {
+        self.own.iter_mut().for_each(|own| *own = None);
     }
 
     /// Sends all batches. Drops by devices are counted in total and at the port that was to send.
     pub(crate) fn flush(&mut self, shared: &Shared, ports: &PortTable) {
         for number in self.touched.drain(..) {
-            let batch = &mut self.batches[number.0 as usize];
+            let at = number.0 as usize;
+            let batch = &mut self.batches[at];
             match ports.port(number) {
-                Some(port) => send(shared, port, self.lane, batch),
+                Some(port) => send(shared, port, self.lane, &mut self.own[at], batch),
                 None => {
                     shared.count_drop(None, DropReason::NoPort, batch.len() as u64);
                     pool::recycle_all(batch);
@@ -106,9 +122,12 @@ fn refuse(packet: &mut Packet) -> bool {
     false
 }
 
-fn send(shared: &Shared, port: &Port, lane: usize, batch: &mut Batch) {
-    let report = port.send(lane, batch);
-    shared.lanes[lane].count_sent(report.sent);
+fn send(shared: &Shared, port: &Port, lane: usize, own: &mut Option<OwnTx>, batch: &mut Batch) {
+    if own.is_none() {
+        *own = port.take_tx(lane);
+    }
+    let report = port.send(lane, own.as_mut(), batch);
+    shared.lanes[lane].count_sent(lane, report.sent);
     for (reason, n) in report.dropped {
         shared.drops.add(reason, n);
     }

@@ -6,14 +6,16 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use netdev::Rx;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::shared::bump_own;
-use crate::thread::{Ask, Round, Worker};
+use crate::thread::{Ask, Queue, Round, Worker};
 
 /// A queue that rests after an error is asked again after this long.
 const RETRY: Duration = Duration::from_secs(1);
@@ -51,7 +53,7 @@ pub(crate) fn run(mut worker: Worker, control: &Control) {
         // To ask a device may cost a system call: in the second round without packets all are asked, then those that are
         // likely to have some.
         let ask = if empty_rounds < 2 { Ask::All } else { Ask::Lively };
-        let Round { packets, waited_ns } = round(&mut worker, ask);
+        let Round { packets, waited_ns } = round(&mut worker, ask, since);
         let now = Instant::now();
         let began = std::mem::replace(&mut since, now);
         let spent_ns = ((now - began).as_nanos() as u64).saturating_sub(waited_ns);
@@ -94,8 +96,11 @@ pub(crate) fn run(mut worker: Worker, control: &Control) {
             since = woke;
         }
     }
+    let (shared, lane) = (Arc::clone(&worker.shared), worker.lane);
+    // Its queues and ways to send are back in their places when others may have them.
+    drop(worker);
     // Whoever waits for this thread to take over a port table waits no longer.
-    worker.shared.saw_the_last(worker.lane);
+    shared.saw_the_last(lane);
 }
 
 /// Pins the calling packet thread to a core.
@@ -113,8 +118,8 @@ fn pin(core: usize) {
 }
 
 /// One round. A panic above the seam costs the packets of its batch, not the thread.
-fn round(worker: &mut Worker, ask: Ask) -> Round {
-    catch_unwind(AssertUnwindSafe(|| worker.round(ask))).unwrap_or_else(|_| {
+fn round(worker: &mut Worker, ask: Ask, now: Instant) -> Round {
+    catch_unwind(AssertUnwindSafe(|| worker.round(ask, now))).unwrap_or_else(|_| {
         let lost = worker.count_lost();
         bump_own(&worker.shared.lanes[worker.lane].panics, 1);
         tracing::error!(lane = worker.lane, "packet processing panicked; the packets of its batch are lost");
@@ -126,13 +131,13 @@ fn round(worker: &mut Worker, ask: Ask) -> Round {
 /// frame waits where none did are not asked, and the sleep is short. Returns whether a queue's descriptor ended it.
 fn sleep(worker: &Worker, wake: &OwnedFd, us_max: u64, distrust: bool) -> bool {
     bump_own(&worker.shared.lanes[worker.lane].sleeps, 1);
-    let handles: Vec<_> = worker.queues.iter().map(|q| &q.receiver).collect();
-    let broken = handles.iter().any(|q| q.broken.load(Ordering::Relaxed));
-    let sound: Vec<_> = handles.iter().filter(|q| !q.broken.load(Ordering::Relaxed)).map(|q| q.handle.lock()).collect();
+    let is_broken = |queue: &Queue| queue.receiver.broken.load(Ordering::Relaxed);
+    let broken = worker.queues.iter().any(is_broken);
+    let sound: Vec<_> = worker.queues.iter().filter(|queue| !is_broken(queue)).map(Queue::rx).collect();
     let wake_fd = wake.as_fd();
     let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(sound.len() + 1);
     fds.push(PollFd::from_borrowed_fd(wake_fd, PollFlags::IN));
-    let asked = sound.iter().filter(|_| !distrust).filter_map(|rx| rx.poll_fd());
+    let asked = sound.iter().filter(|_| !distrust).filter_map(|rx| rx.and_then(Rx::poll_fd));
     fds.extend(asked.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
     let timeout = if fds.len() <= sound.len() {
         Some(Duration::from_micros(us_max.min(ASK_US)))
@@ -147,7 +152,6 @@ fn sleep(worker: &Worker, wake: &OwnedFd, us_max: u64, distrust: bool) -> bool {
     let woken = fds.first().is_some_and(|fd| !fd.revents().is_empty());
     let frames = fds.iter().skip(1).any(|fd| !fd.revents().is_empty());
     drop(fds);
-    drop(sound);
     if woken {
         let _ = rustix::io::read(wake, &mut [0u8; 8]);
     }

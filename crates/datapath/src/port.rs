@@ -3,8 +3,8 @@
 //!
 //! A [`Port`] opens everything when it is added, so that a device that cannot be opened is an error to whoever added
 //! it. Each receive queue belongs to one thread at most and each thread has its own way to send (a *lane*; one more lane
-//! is for callers of `execute`). The locks around them are there for the type system: nobody but the owner takes them
-//! while packets flow.
+//! is for callers of `execute`). A packet thread takes what is its own out of the locks, and puts it back when it takes over
+//! another table: no lock is taken while packets flow.
 //!
 //! Invariants: a table never changes. A change publishes a new one with a higher version, in which ports that changed
 //! stand as new values that share queues, ways to send and counters with the old ones; a port lives for as long as some
@@ -35,8 +35,8 @@ const VLAN_HEADER: usize = 4;
 
 /// A receive queue, opened.
 pub(crate) struct Receiver {
-    /// Taken by the owning thread only.
-    pub(crate) handle: Mutex<Box<dyn Rx>>,
+    /// The owning thread takes it out and puts it back when the queue is no longer its own.
+    pub(crate) handle: Mutex<Option<Box<dyn Rx>>>,
     /// The device reported an error; the queue rests until somebody clears this.
     pub(crate) broken: AtomicBool,
     /// Nanoseconds that its packets have taken, written by the owner.
@@ -62,7 +62,7 @@ pub(crate) struct RxQueue {
 
 impl RxQueue {
     fn open(device: &dyn Netdev, queue: usize) -> Result<Self, DpifError> {
-        let handle = Mutex::new(device.open_rx(queue).map_err(failed)?);
+        let handle = Mutex::new(Some(device.open_rx(queue).map_err(failed)?));
         let (broken, busy_ns, history) = (AtomicBool::new(false), AtomicU64::new(0), Mutex::default());
         Ok(Self { receiver: Arc::new(Receiver { handle, broken, busy_ns, history }), owner: None })
     }
@@ -73,7 +73,7 @@ impl RxQueue {
 #[derive(Default)]
 #[repr(align(128))]
 struct Sender {
-    /// Nothing where the lane is nobody's.
+    /// Nothing where the lane is nobody's, or while its packet thread has it ([`OwnTx`]).
     handle: Mutex<Option<Box<dyn Tx>>>,
     packets: AtomicU64,
     bytes: AtomicU64,
@@ -81,6 +81,24 @@ struct Sender {
     /// What the lane has received.
     rx_packets: AtomicU64,
     rx_bytes: AtomicU64,
+}
+
+/// A lane's way to send, taken out by the lane's thread; put back when this is dropped.
+pub(crate) struct OwnTx {
+    sender: Arc<Sender>,
+    tx: Option<Box<dyn Tx>>,
+}
+
+impl Drop for OwnTx {
+    fn drop(&mut self) {
+        *self.sender.handle.lock() = self.tx.take();
+    }
+}
+
+impl fmt::Debug for OwnTx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnTx").finish_non_exhaustive()
+    }
 }
 
 /// Which port, and in which of its number's lives.
@@ -164,8 +182,20 @@ pub struct QueueInfo {
 }
 
 /// How a lane adds to its counters.
-fn adder(lane: usize) -> fn(&AtomicU64, u64) {
+pub(crate) fn adder(lane: usize) -> fn(&AtomicU64, u64) {
     if lane == CALLER_LANE { bump } else { bump_own }
+}
+
+fn send(tx: Option<&mut (dyn Tx + 'static)>, batch: &mut packet::Batch) -> SendReport {
+    let mut report = SendReport::default();
+    match tx {
+        Some(tx) => {
+            report = tx.send_batch(batch);
+            report.merge(&tx.flush());
+        }
+        None => report.count_dropped(DropReason::OutputError, batch.len() as u64),
+    }
+    report
 }
 
 fn failed(error: netdev::NetdevError) -> DpifError {
@@ -249,19 +279,20 @@ impl Port {
         }
     }
 
-    /// Sends a batch through a lane and counts.
-    pub(crate) fn send(&self, lane: usize, batch: &mut packet::Batch) -> SendReport {
-        let mut report = SendReport::default();
-        let Some(sender) = self.tx.get(lane) else { return report };
-        let mut handle = sender.handle.lock();
-        match &mut *handle {
-            Some(tx) => {
-                report = tx.send_batch(batch);
-                report.merge(&tx.flush());
-            }
-            None => report.count_dropped(DropReason::OutputError, batch.len() as u64),
-        }
-        drop(handle);
+    /// Takes a lane's way to send for the lane's thread, which is not that of all other callers.
+    pub(crate) fn take_tx(&self, lane: usize) -> Option<OwnTx> {
+        let sender = self.tx.get(lane).filter(|_| lane != CALLER_LANE)?;
+        let tx = sender.handle.lock().take();
+        Some(OwnTx { sender: Arc::clone(sender), tx })
+    }
+
+    /// Sends a batch through a lane and counts. `own` is what the lane's thread has taken.
+    pub(crate) fn send(&self, lane: usize, own: Option<&mut OwnTx>, batch: &mut packet::Batch) -> SendReport {
+        let Some(sender) = self.tx.get(lane) else { return SendReport::default() };
+        let report = match own {
+            Some(own) => send(own.tx.as_deref_mut(), batch),
+            None => send(sender.handle.lock().as_deref_mut(), batch),
+        };
         let add = adder(lane);
         add(&sender.packets, report.sent);
         add(&sender.bytes, report.sent_bytes);

@@ -17,7 +17,7 @@ use crate::datapath::Config;
 use crate::flows::{Flows, Installed};
 use crate::megaflow::Counter;
 use crate::meter::Meters;
-use crate::port::{Port, PortTable};
+use crate::port::{Port, PortTable, adder};
 use crate::stats::ThreadStats;
 use crate::upcall::Upcalls;
 
@@ -170,10 +170,11 @@ impl LaneCounters {
         bump_own(&self.rounds_by_packet_ns[bucket(ns / packets)], 1);
     }
 
-    /// Takes note of a batch of which a device took so many packets.
-    pub(crate) fn count_sent(&self, packets: u64) {
-        bump(&self.tx_packets, packets);
-        bump(&self.tx_batches, 1);
+    /// Takes note of a batch of which a device took so many packets; we are `lane`'s.
+    pub(crate) fn count_sent(&self, lane: usize, packets: u64) {
+        let add = adder(lane);
+        add(&self.tx_packets, packets);
+        add(&self.tx_batches, 1);
     }
 
     /// Takes note of a sleep of the lane's own thread.

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use base::DropReason;
+use netdev::Rx;
 use packet::Batch;
 use packet::buf::BATCH_MAX;
 use smallvec::SmallVec;
@@ -16,11 +17,14 @@ use smallvec::SmallVec;
 use crate::forward::Forwarder;
 use crate::port::{Port, PortTable, Receiver};
 use crate::shared::{Shared, bump_own};
+use crate::usual::Usual;
 
 /// A receive queue of ours.
 pub(crate) struct Queue {
     pub(crate) port: Arc<Port>,
     pub(crate) receiver: Arc<Receiver>,
+    /// The handle, which is taken out of the receiver for as long as the queue is ours.
+    rx: Option<Box<dyn Rx>>,
     /// Its index at the port.
     index: usize,
     /// Rounds for which it is passed over from now on, and for how many it was last.
@@ -28,6 +32,8 @@ pub(crate) struct Queue {
     rested: u32,
     /// It had something since the thread slept last.
     lively: bool,
+    /// The flow that its packets took.
+    usual: Usual,
 }
 
 /// Which queues a round asks.
@@ -43,7 +49,18 @@ pub(crate) enum Ask {
 /// Rounds for which a queue without packets is passed over at most, while others have some.
 const REST_MAX: u32 = 8;
 
+impl Drop for Queue {
+    fn drop(&mut self) {
+        *self.receiver.handle.lock() = self.rx.take();
+    }
+}
+
 impl Queue {
+    /// The handle, which nobody else has while the queue is ours.
+    pub(crate) fn rx(&self) -> Option<&dyn Rx> {
+        self.rx.as_deref()
+    }
+
     /// Whether it is passed over in this round: it had nothing lately, while others had (`busy`). To ask a device costs
     /// a system call. Before the thread sleeps, all are asked.
     fn is_resting(&mut self, busy: bool) -> bool {
@@ -109,10 +126,12 @@ impl Worker {
     }
 
     /// One round: at most one batch from each queue that is asked.
-    pub(crate) fn round(&mut self, ask: Ask) -> Round {
+    ///
+    /// `now` is when it begins.
+    pub(crate) fn round(&mut self, ask: Ask, now: Instant) -> Round {
         self.sync();
         let Self { shared, ports, queues, busy, served, forwarder, .. } = self;
-        forwarder.configure(shared);
+        forwarder.begin(shared, now);
         served.clear();
         let mut received = 0;
         for (at, queue) in queues.iter_mut().enumerate() {
@@ -129,7 +148,7 @@ impl Worker {
                     *until = Some(Instant::now());
                 }
                 served.push((at, None));
-                forwarder.process(shared, ports, &queue.port);
+                forwarder.process(shared, ports, &queue.port, &mut queue.usual);
             }
         }
         if served.len() > 1
@@ -170,18 +189,21 @@ impl Worker {
         if self.shared.is_current(&self.ports) {
             return;
         }
-        self.ports = self.shared.ports.load_full();
         self.queues.clear();
+        self.forwarder.release();
+        self.ports = self.shared.ports.load_full();
         for port in self.ports.iter() {
             let is_ours = |owner: Option<crate::port::Owner>| owner.is_some_and(|owner| owner.lane == self.lane);
             let ours = port.rx.iter().enumerate().filter(|(_, q)| is_ours(q.owner));
             self.queues.extend(ours.map(|(index, queue)| Queue {
                 port: port.clone(),
                 receiver: queue.receiver.clone(),
+                rx: queue.receiver.handle.lock().take(),
                 index,
                 rest: 0,
                 rested: 0,
                 lively: false,
+                usual: Usual::default(),
             }));
         }
         // What the last round charged to is gone.
@@ -210,12 +232,15 @@ impl Worker {
 }
 
 /// Fills `batch`, which is empty, from a queue. A queue with an error rests.
-fn receive(Queue { port, receiver, index, .. }: &Queue, batch: &mut Batch) {
+fn receive(Queue { port, receiver, rx, index, .. }: &mut Queue, batch: &mut Batch) {
     if receiver.broken.load(Ordering::Relaxed) {
         return;
     }
-    let result = receiver.handle.lock().recv_batch(batch, BATCH_MAX);
-    if let Err(error) = result {
+    let Some(rx) = rx else {
+        *rx = receiver.handle.lock().take();
+        return;
+    };
+    if let Err(error) = rx.recv_batch(batch, BATCH_MAX) {
         receiver.broken.store(true, Ordering::Relaxed);
         tracing::warn!(port = port.device.name(), queue = index, %error, "cannot receive");
     }

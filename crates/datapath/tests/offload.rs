@@ -379,3 +379,29 @@ fn a_flow_is_taken_when_it_has_some_packets_and_shown_so() {
     dp.shutdown();
     assert!(twin.state.lock().ports.is_empty());
 }
+
+/// Batches that are told by their bytes, without keys, count for that as others do.
+#[test]
+fn a_usual_flow_is_offered_too() {
+    let (clock, version) = (Clock::stopped(), Arc::new(AtomicU64::new(0)));
+    let mut rng = Rng::seeded(4);
+    let mut side = Side::new(IndexKind::Tree, &clock, &version, true);
+    side.toggle_accelerator();
+    // Some frame whose flow an accelerator would take, in batches until it is the usual one.
+    let one = loop {
+        let one = frame(&mut rng);
+        let batch = vec![one.clone(); 32];
+        (0..4).for_each(|_| drop(side.receive(0, &batch)));
+        side.toggle_accelerator();
+        side.receive(0, &batch);
+        let taken = side.dp.offload().is_some_and(|info| info.taken > 0);
+        side.toggle_accelerator();
+        if taken {
+            break one;
+        }
+    };
+    (0..4).for_each(|_| drop(side.receive(0, &vec![one.clone(); 32])));
+    side.toggle_accelerator();
+    side.receive(0, &vec![one.clone(); 32]);
+    assert_eq!(side.dp.offload().map(|info| info.taken), Some(1));
+}

@@ -380,7 +380,7 @@ fn a_thread_that_is_never_idle_still_does_its_chores() {
     let (a, b) = (TestPort::new("a"), TestPort::new("b"));
     a.broken.store(true, Ordering::SeqCst);
     a.receive(&numbered_frame(1, 60));
-    let endless = netdev::memory::replay("endless", vec![Packet::from_slice(&numbered_frame(2, 61))], u64::MAX);
+    let endless = netdev::memory::replay("endless", &[Packet::from_slice(&numbered_frame(2, 61))], u64::MAX);
     let null = netdev::memory::null("null").expect("port");
     for port in [endless as Arc<dyn Netdev>, null, a.clone(), b] {
         dp.port_add(port, None).expect("opens");

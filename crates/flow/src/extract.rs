@@ -534,6 +534,7 @@ fn nsh(key: &mut FlowKey, rest: &[u8]) {
 mod tests {
     use super::*;
     use crate::field::Field;
+    use crate::plain::plain_frame;
 
     fn hex(text: &str) -> Vec<u8> {
         (0..text.len() / 2).map(|i| u8::from_str_radix(&text[i * 2..i * 2 + 2], 16).expect("hexadecimal")).collect()
@@ -632,20 +633,6 @@ mod tests {
     fn offsets_of_mpls() {
         let frame = hex("0200000000010200000000028847000010400000214045");
         assert_eq!(extract(&frame, PortNo(1)).1, Layers { l2_5: Some(14), l3: Some(22), l4: None, end: frame.len() });
-    }
-
-    /// A TCP or UDP packet without tags and options.
-    fn plain_frame(proto: u8, payload: usize) -> Vec<u8> {
-        let transport = if proto == ipproto::TCP { 20 } else { 8 };
-        let mut frame: Vec<u8> = (0..14 + 20 + transport + payload).map(|i| i as u8).collect();
-        frame[12..16].copy_from_slice(&[8, 0, 0x45, 0x12]);
-        frame[16..18].copy_from_slice(&((20 + transport + payload) as u16).to_be_bytes());
-        frame[20..22].fill(0);
-        frame[23] = proto;
-        if proto == ipproto::TCP {
-            frame[46] = 0x5a;
-        }
-        frame
     }
 
     tally::proptest! {

@@ -4,10 +4,12 @@
 //! - [`layout`]: where things stand in a key, and the lookup stages.
 //! - [`key`]: [`FlowKey`] and [`FlowMask`]; [`matches`]: [`Match`]; [`options`], [`placed`]: tunnel options; [`reads`]: [`Reads`].
 //! - [`sparse`], [`steps`]: keys, masks and reads in the form in which they are kept.
+//! - [`plain`]: keys of plain packets, which are nearly all; [`alike`]: what a flow asks of a plain frame's bytes.
 //! - [`mod@extract`]: from the bytes of a frame to its key; [`mod@compose`]: and back; [`hash`]: hashes of its flow;
 //!   [`exthdr`]: IPv6 extension headers.
 //! - [`text`]: matches and keys as `ovs-ofctl` reads and writes them; [`normalize`]: prerequisites.
 
+pub mod alike;
 pub mod compose;
 pub mod exthdr;
 pub mod extract;
@@ -26,6 +28,7 @@ pub mod steps;
 pub mod table;
 pub mod text;
 
+pub use alike::Alike;
 pub use compose::compose;
 pub use extract::{Again, Layers, extract};
 pub use field::{Field, FieldInfo, Format, Loc, Maskable, Prereq};

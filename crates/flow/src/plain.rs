@@ -146,6 +146,12 @@ impl PlainKey {
         (plain.expand() == *key).then_some(plain)
     }
 
+    /// TCP flags, of which other packets have none.
+    #[inline]
+    pub fn tcp_flags(&self) -> u16 {
+        (self.coded(Code::of(layout::TP)) >> 16) as u16 & 0xfff
+    }
+
     /// The whole key.
     pub fn expand(&self) -> FlowKey {
         let mut key = FlowKey::ZERO;
@@ -195,18 +201,38 @@ fn be64(headers: &[u8; HEADERS], at: usize) -> u64 {
     headers[at..].first_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }
 
-/// TCP or UDP over IPv4 without VLAN tags, options or fragments, read at fixed places: `None` if it is anything else, or
-/// the lengths in it do not fit. Says what [`pass`] says.
-#[inline]
-pub(crate) fn plain(frame: &[u8], in_port: PortNo) -> Option<(PlainKey, Layers)> {
+/// What tells that a frame is plain, beside what its key has of it.
+pub(crate) struct Checked<'a> {
+    headers: &'a [u8; HEADERS],
+    /// Bytes of the IPv4 packet.
+    total: usize,
+    /// 0 of UDP.
+    pub(crate) tcp_flags: u16,
+}
+
+/// Bits that all plain frames have, by their places: Ethernet type, IP version and length of its header, no fragment.
+pub(crate) const ALL_HAVE: [(usize, u8, u8); 5] =
+    [(12, 0xff, 0x08), (13, 0xff, 0x00), (14, 0xff, 0x45), (20, 0x3f, 0), (21, 0xff, 0)];
+
+/// TCP or UDP over IPv4 without VLAN tags, options or fragments: `None` if it is anything else, or the lengths in it do not
+/// fit.
+#[inline(always)]
+fn check(frame: &[u8]) -> Option<Checked<'_>> {
     let h = frame.first_chunk::<HEADERS>()?;
-    let total = usize::from(be16([h[16], h[17]]));
     let fragment = be16([h[20], h[21]]) & 0x3fff;
     // Ethernet type, version and header length.
-    if be64(h, 8) as u32 >> 8 != 0x08_0045 || fragment != 0 || 14 + total > frame.len() {
+    if be64(h, 8) as u32 >> 8 != 0x08_0045 || fragment != 0 { None } else { check_lengths(frame) }
+}
+
+/// What there is to check of a frame that has [`ALL_HAVE`].
+#[inline(always)]
+pub(crate) fn check_lengths(frame: &[u8]) -> Option<Checked<'_>> {
+    let h = frame.first_chunk::<HEADERS>()?;
+    let total = usize::from(be16([h[16], h[17]]));
+    if 14 + total > frame.len() {
         return None;
     }
-    let mut transport = be64(h, 34) & 0xffff_ffff << 32;
+    let mut tcp_flags = 0;
     match h[23] {
         ipproto::UDP if total >= 28 => {}
         ipproto::TCP => {
@@ -215,10 +241,18 @@ pub(crate) fn plain(frame: &[u8], in_port: PortNo) -> Option<(PlainKey, Layers)>
             if header < 20 || 20 + header > total {
                 return None;
             }
-            transport |= u64::from(be16([hi, lo]) & 0xfff) << 16;
+            tcp_flags = be16([hi, lo]) & 0xfff;
         }
         _ => return None,
     }
+    Some(Checked { headers: h, total, tcp_flags })
+}
+
+/// The key of a frame that is plain, read at fixed places. Says what [`pass`] says.
+#[inline]
+pub(crate) fn plain(frame: &[u8], in_port: PortNo) -> Option<(PlainKey, Layers)> {
+    let Checked { headers: h, total, tcp_flags } = check(frame)?;
+    let transport = be64(h, 34) & 0xffff_ffff << 32 | u64::from(tcp_flags) << 16;
     let key = PlainKey([
         u64::from(in_port.0) << 32,
         be64(h, 0) & !0xffff | u64::from(ethertype::IPV4),
@@ -230,6 +264,21 @@ pub(crate) fn plain(frame: &[u8], in_port: PortNo) -> Option<(PlainKey, Layers)>
         0,
     ]);
     Some((key, Layers { l2_5: None, l3: Some(14), l4: Some(34), end: 14 + total }))
+}
+
+/// A TCP or UDP packet without tags and options.
+#[cfg(test)]
+pub(crate) fn plain_frame(proto: u8, payload: usize) -> Vec<u8> {
+    let transport = if proto == ipproto::TCP { 20 } else { 8 };
+    let mut frame: Vec<u8> = (0..14 + 20 + transport + payload).map(|i| i as u8).collect();
+    frame[12..16].copy_from_slice(&[8, 0, 0x45, 0x12]);
+    frame[16..18].copy_from_slice(&((20 + transport + payload) as u16).to_be_bytes());
+    frame[20..22].fill(0);
+    frame[23] = proto;
+    if proto == ipproto::TCP {
+        frame[46] = 0x5a;
+    }
+    frame
 }
 
 #[cfg(test)]

@@ -202,8 +202,8 @@ mod tests {
     use crate::memory;
 
     fn received(faults: Faults, seed: u64) -> (Vec<Vec<u8>>, Faults) {
-        let frames = (0..=255).map(|n| Packet::from_slice(&[n; 60])).collect();
-        let port = Faulty::new(memory::replay("r", frames, 4), faults, seed);
+        let frames: Vec<Packet> = (0..=255).map(|n| Packet::from_slice(&[n; 60])).collect();
+        let port = Faulty::new(memory::replay("r", &frames, 4), faults, seed);
         let (mut rx, mut out) = (port.open_rx(0).expect("rx"), Batch::new());
         while rx.recv_batch(&mut out, 3).expect("receive") > 0 {}
         (out.iter().map(|p| p.data().to_vec()).collect(), port.happened())

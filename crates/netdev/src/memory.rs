@@ -2,13 +2,14 @@
 //! frames. The last two are interface types, `null` and `replay`, with which the datapath alone can be measured.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{DropReason, MacAddr};
-use packet::{Batch, Packet};
+use packet::{Batch, Offload, Packet};
 use parking_lot::Mutex;
 
 use crate::change::Changes;
@@ -63,7 +64,54 @@ struct Counters {
 #[derive(Clone, Debug)]
 enum Source {
     Wire(Arc<FrameQueue>),
-    Frames { frames: Arc<[Packet]>, times: u64 },
+    Frames { frames: Arc<Recording>, times: u64 },
+}
+
+/// A line of memory, in bytes.
+const LINE: usize = 64;
+
+/// Frames to be played. Each begins a line of memory and they follow each other, so that short ones are a line each and
+/// the processor loads ahead of us.
+#[derive(Debug, Default)]
+struct Recording {
+    bytes: Vec<u8>,
+    places: Vec<Range<usize>>,
+    /// The length of the longest.
+    longest: usize,
+    /// What is left to the sender of each frame; of none if there is no such work.
+    offloads: Vec<Offload>,
+}
+
+impl Recording {
+    fn new<'a>(frames: impl Iterator<Item = (&'a [u8], Offload)> + Clone) -> Self {
+        let size = frames.clone().map(|(frame, _)| frame.len().next_multiple_of(LINE)).sum::<usize>();
+        let mut recording = Self { bytes: Vec::with_capacity(size + LINE), ..Self::default() };
+        let mut start = recording.bytes.as_ptr().align_offset(LINE).min(LINE);
+        for (frame, offload) in frames {
+            recording.bytes.resize(start, 0);
+            recording.bytes.extend_from_slice(frame);
+            recording.places.push(start..start + frame.len());
+            recording.longest = recording.longest.max(frame.len());
+            recording.offloads.push(offload);
+            start += frame.len().next_multiple_of(LINE);
+        }
+        if recording.offloads.iter().all(|offload| *offload == Offload::default()) {
+            recording.offloads = Vec::new();
+        }
+        recording
+    }
+
+    /// Appends copies of up to `max` frames from number `at` on. Returns how many, and their bytes.
+    fn play(&self, at: usize, max: usize, out: &mut Batch) -> (usize, usize) {
+        let before = out.len();
+        let places = self.places.get(at..).map_or(&[][..], |left| &left[..left.len().min(max)]);
+        let frames = places.iter().map(|place| self.bytes.get(place.clone()).unwrap_or_default());
+        let bytes = pool::fill_all(frames, self.longest, out);
+        if let Some(offloads) = self.offloads.get(at..) {
+            out[before..].iter_mut().zip(offloads).for_each(|(packet, offload)| packet.offload = *offload);
+        }
+        (places.len(), bytes)
+    }
 }
 
 /// Two ports with a wire between them: what one sends the other receives, marks included. Fails if the process has no
@@ -83,15 +131,20 @@ pub fn null(name: &str) -> io::Result<Arc<Memory>> {
 
 /// A port that receives `frames` in order, `times` times over, as fast as it is asked, and swallows what is sent.
 /// Each receive handle begins anew.
-pub fn replay(name: &str, frames: Vec<Packet>, times: u64) -> Arc<Memory> {
-    let times = if frames.is_empty() { 0 } else { times };
-    Arc::new(Memory::new(name, "replay", Source::Frames { frames: frames.into(), times }, None))
+pub fn replay(name: &str, frames: &[Packet], times: u64) -> Arc<Memory> {
+    play(name, Recording::new(frames.iter().map(|frame| (frame.data(), frame.offload))), times)
+}
+
+fn play(name: &str, frames: Recording, times: u64) -> Arc<Memory> {
+    let times = if frames.places.is_empty() { 0 } else { times };
+    Arc::new(Memory::new(name, "replay", Source::Frames { frames: Arc::new(frames), times }, None))
 }
 
 /// As [`replay`], with the frames of a capture file.
 pub fn replay_pcap(name: &str, path: impl AsRef<Path>, times: u64) -> Result<Arc<Memory>, PcapError> {
-    let records: Result<Vec<_>, _> = pcap::Reader::open(path)?.collect();
-    Ok(replay(name, records?.iter().map(|record| Packet::from_slice(&record.frame)).collect(), times))
+    let records = pcap::Reader::open(path)?.collect::<Result<Vec<_>, _>>()?;
+    let frames = Recording::new(records.iter().map(|record| (&record.frame[..], Offload::default())));
+    Ok(play(name, frames, times))
 }
 
 /// Opens a port of interface type `null` or `replay`: `pcap` names the capture file that is read into memory for `replay`,
@@ -246,9 +299,8 @@ fn add(counter: &AtomicU64, n: u64) {
 }
 
 impl Counters {
-    fn received(&self, packets: &[Packet]) {
-        let bytes: usize = packets.iter().map(Packet::len).sum();
-        add(&self.rx_packets, packets.len() as u64);
+    fn received(&self, packets: usize, bytes: usize) {
+        add(&self.rx_packets, packets as u64);
         add(&self.rx_bytes, bytes as u64);
     }
 }
@@ -262,7 +314,7 @@ impl Rx for WireRx {
     fn recv_batch(&mut self, out: &mut Batch, max: usize) -> io::Result<usize> {
         let before = out.len();
         let n = self.queue.pop(out, max);
-        self.counters.received(&out[before..]);
+        self.counters.received(n, out[before..].iter().map(Packet::len).sum());
         Ok(n)
     }
 
@@ -277,7 +329,7 @@ impl Rx for WireRx {
 }
 
 struct ReplayRx {
-    frames: Arc<[Packet]>,
+    frames: Arc<Recording>,
     times: u64,
     at: usize,
     counters: Arc<Counters>,
@@ -285,18 +337,17 @@ struct ReplayRx {
 
 impl Rx for ReplayRx {
     fn recv_batch(&mut self, out: &mut Batch, max: usize) -> io::Result<usize> {
-        let before = out.len();
-        while out.len() - before < max && self.times > 0 {
-            let wanted = max - (out.len() - before);
-            let Some(next) = self.frames.get(self.at..).map(|left| &left[..left.len().min(wanted)]) else { break };
-            pool::copy_all(next, out);
-            self.at += next.len();
-            if self.at == self.frames.len() {
+        let (mut received, mut bytes) = (0, 0);
+        while received < max && self.times > 0 {
+            let (n, of_them) = self.frames.play(self.at, max - received, out);
+            (received, bytes) = (received + n, bytes + of_them);
+            self.at += n;
+            if self.at >= self.frames.places.len() {
                 (self.at, self.times) = (0, self.times - 1);
             }
         }
-        self.counters.received(&out[before..]);
-        Ok(out.len() - before)
+        self.counters.received(received, bytes);
+        Ok(received)
     }
 
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -317,10 +368,15 @@ struct MemoryTx {
 impl Tx for MemoryTx {
     fn send_batch(&mut self, batch: &mut Batch) -> SendReport {
         let mut report = SendReport::default();
-        let whole = batch.iter().all(|p| p.len() >= ETH_HEADER_LEN);
-        if whole && self.sink.is_none() {
-            (report.sent, report.sent_bytes) = (batch.len() as u64, batch.iter().map(|p| p.len() as u64).sum());
-            pool::recycle_all(batch);
+        if self.sink.is_none() {
+            let (mut shortest, mut bytes) = (usize::MAX, 0);
+            for len in batch.iter().map(Packet::len) {
+                (shortest, bytes) = (shortest.min(len), bytes + len);
+            }
+            if shortest >= ETH_HEADER_LEN {
+                (report.sent, report.sent_bytes) = (batch.len() as u64, bytes as u64);
+                pool::recycle_all(batch);
+            }
         }
         for packet in batch.drain(..) {
             let len = packet.len();
@@ -381,13 +437,31 @@ mod tests {
 
     #[test]
     fn replay_plays_so_many_times() {
-        let port = replay("r", vec![Packet::from_slice(&[1; 60]), Packet::from_slice(&[2; 61])], 3);
+        let port = replay("r", &[Packet::from_slice(&[1; 60]), Packet::from_slice(&[2; 61])], 3);
         let (mut rx, mut out) = (port.open_rx(0).expect("rx"), Batch::new());
         assert_eq!(rx.recv_batch(&mut out, 5).expect("receive"), 5);
         assert_eq!(rx.recv_batch(&mut out, 5).expect("receive"), 1);
         assert_eq!(rx.recv_batch(&mut out, 5).expect("receive"), 0);
         assert_eq!(out.iter().map(Packet::len).collect::<Vec<_>>(), [60, 61, 60, 61, 60, 61]);
-        assert_eq!(replay("r", Vec::new(), 3).open_rx(0).expect("rx").recv_batch(&mut out, 1).expect("receive"), 0);
+        assert_eq!(replay("r", &[], 3).open_rx(0).expect("rx").recv_batch(&mut out, 1).expect("receive"), 0);
+    }
+
+    #[test]
+    fn frames_of_all_lengths_are_played_with_their_marks() {
+        let mut frames: Vec<Packet> =
+            (0..200u8).map(|n| Packet::from_slice(&vec![n; usize::from(n) * usize::from(n) % 5000])).collect();
+        for marked in [false, true] {
+            if marked {
+                frames[7].offload.checksum = packet::Checksum::Partial { start: 34, offset: 16 };
+            }
+            let port = replay("r", &frames, 2);
+            let (mut rx, mut out) = (port.open_rx(0).expect("rx"), Batch::new());
+            while rx.recv_batch(&mut out, 33).expect("receive") > 0 {}
+            assert_eq!((&out[..200], &out[200..]), (&frames[..], &frames[..]));
+            let bytes: usize = out.iter().map(Packet::len).sum();
+            assert_eq!((port.stats().rx_packets, port.stats().rx_bytes), (Some(400), Some(bytes as u64)));
+            pool::recycle_all(&mut out);
+        }
     }
 
     #[test]

@@ -56,15 +56,41 @@ pub fn filled(frame: &[u8]) -> Packet {
     }
 }
 
+/// Appends packets with copies of `frames`, none longer than `longest`, their headroom and no marks, in buffers of the pool
+/// as far as there are any. Returns the bytes of all.
+#[inline]
+pub fn fill_all<'a>(mut frames: impl ExactSizeIterator<Item = &'a [u8]>, longest: usize, batch: &mut Batch) -> usize {
+    let before = batch.len();
+    if packet::buf::HEADROOM + longest <= SMALL {
+        take(frames.len(), batch);
+    }
+    let mut bytes = 0;
+    for packet in &mut batch[before..] {
+        let Some(frame) = frames.next() else { break };
+        packet.refill(frame);
+        bytes += frame.len();
+    }
+    batch.extend(frames.map(|frame| {
+        bytes += frame.len();
+        filled(frame)
+    }));
+    bytes
+}
+
+/// Moves up to `n` small buffers of the pool to the end of `batch`, whatever is in them.
+fn take(n: usize, batch: &mut Batch) {
+    POOL.with_borrow_mut(|pool| {
+        let kept = pool.small.len() - n.min(pool.small.len());
+        batch.extend(pool.small.drain(kept..));
+    });
+}
+
 /// Appends a copy of each of `packets`, marks included, to `batch`, in buffers of the pool as far as there are any.
 pub fn copy_all(packets: &[Packet], batch: &mut Batch) {
     let small = packets.iter().all(|p| packet::buf::HEADROOM + p.len() <= SMALL);
     let before = batch.len();
     if small {
-        POOL.with_borrow_mut(|pool| {
-            let kept = pool.small.len() - packets.len().min(pool.small.len());
-            batch.extend(pool.small.drain(kept..));
-        });
+        take(packets.len(), batch);
     }
     let (reused, new) = packets.split_at(batch.len() - before);
     for (copy, packet) in batch[before..].iter_mut().zip(reused) {

@@ -158,9 +158,9 @@ impl Packet {
     pub fn refill(&mut self, frame: &[u8]) {
         let parts = &mut *self.0;
         // Whatever stands in the headroom is overwritten before it is part of a frame.
-        if parts.bytes.len() >= HEADROOM + frame.len() {
+        if let Some(room) = parts.bytes.get_mut(HEADROOM..HEADROOM + frame.len()) {
+            copy(room, frame);
             parts.bytes.truncate(HEADROOM + frame.len());
-            copy(&mut parts.bytes[HEADROOM..], frame);
         } else {
             parts.bytes.resize(HEADROOM, 0);
             parts.bytes.extend_from_slice(frame);
@@ -184,6 +184,15 @@ impl Packet {
     #[inline]
     pub fn data(&self) -> &[u8] {
         &self.bytes[self.start..]
+    }
+
+    /// The frame, of a packet that comes in: what a datapath noted at it is forgotten, as a device may hand over what another
+    /// one sent.
+    #[inline]
+    pub fn fresh(&mut self) -> &[u8] {
+        let parts = &mut *self.0;
+        (parts.recirc_id, parts.tags) = (0, 0);
+        &parts.bytes[parts.start..]
     }
 
     /// The frame, to be written.

@@ -28,7 +28,7 @@ use smallvec::SmallVec;
 
 use super::super::Megaflow;
 use super::bits::{Bits, TESTS_MAX, Test};
-use super::leaf::Leaf;
+use super::leaf::Leaves;
 use super::part::{Piece, part};
 use super::prefix::{Prefix, Probe, Tries};
 use super::slab::{Kind, Ref, Slab};
@@ -63,10 +63,8 @@ pub(super) struct Core {
     /// Where look-ups begin.
     pub(super) entrance: Ref,
     pub(super) nodes: Slab<Node>,
-    pub(super) leaves: Slab<Leaf>,
+    pub(super) leaves: Leaves,
     pub(super) tries: Tries,
-    /// Leaves whose flows are narrower than their own reads.
-    pub(super) n_narrowed: usize,
     /// Seeds come from here, different in each process.
     seeds: RandomState,
     n_seeds: u64,
@@ -78,9 +76,8 @@ impl Default for Core {
             root: Ref::NONE,
             entrance: Ref::NONE,
             nodes: Slab::default(),
-            leaves: Slab::default(),
+            leaves: Leaves::default(),
             tries: Tries::default(),
-            n_narrowed: 0,
             seeds: RandomState::default(),
             n_seeds: 0,
         }
@@ -129,13 +126,13 @@ impl Core {
 
     /// A word of the key of a leaf's flow, in the bits that nodes on the way to it test: all are of its mask.
     fn word_of(&self, leaf: Option<usize>, word: usize) -> u64 {
-        leaf.map_or(0, |leaf| self.leaves.items[leaf].value(word))
+        leaf.map_or(0, |leaf| self.leaves.value(leaf, word))
     }
 
     /// The leaf that a key is led to, and covers it.
     pub(super) fn covering(&self, key: &FlowKey) -> Option<usize> {
         match self.descend(key, &mut 0).kind() {
-            Kind::Leaf(leaf) if self.leaves.items[leaf].covers(key) => Some(leaf),
+            Kind::Leaf(leaf) if self.leaves.covers(leaf, key) => Some(leaf),
             _ => None,
         }
     }
@@ -149,8 +146,8 @@ impl Core {
             match at.kind() {
                 Kind::Leaf(leaf) => {
                     // What has grown tells the two apart. Were it not so, the new flow would win, and no harm be done.
-                    debug_assert!(!wanted.grown, "parted from {:?} by nothing", self.leaves.items[leaf]);
-                    if wanted.grown || self.leaves.items[leaf].covers(&wanted.key) {
+                    debug_assert!(!wanted.grown, "parted from {:?} by nothing", self.leaves.flow(leaf));
+                    if wanted.grown || self.leaves.covers(leaf, &wanted.key) {
                         return Spot::Covered(leaf);
                     }
                     (wanted.grown, wanted.changed) = (true, true);
@@ -290,7 +287,7 @@ impl Core {
 
     /// Nodes that tell a leaf from a flow that it does not cover, with the leaf below.
     fn grow(&mut self, leaf: usize, wanted: &mut Wanted) -> Ref {
-        let Some(flow) = self.leaves.items[leaf].flow() else { return Ref::leaf(leaf) };
+        let Some(flow) = self.leaves.flow(leaf) else { return Ref::leaf(leaf) };
         let mut pieces = part(flow, wanted);
         let mut below = Ref::leaf(leaf);
         while let Some(piece) = pieces.pop() {
@@ -318,17 +315,15 @@ impl Core {
         below
     }
 
-    /// Puts a leaf to its place, which is that of `wanted`. Returns the leaf that it replaces.
-    pub(super) fn fill(&mut self, spot: Spot, wanted: &Wanted, leaf: Leaf) -> Option<Leaf> {
+    /// Puts a flow to its place, which is that of `wanted`. Returns the flow that it replaces.
+    pub(super) fn fill(&mut self, spot: Spot, wanted: &Wanted, flow: Arc<Megaflow>) -> Option<Arc<Megaflow>> {
         let mut changed = wanted.changed;
-        self.n_narrowed += usize::from(leaf.narrowed);
         if let Spot::Covered(old) = spot {
-            let old = std::mem::replace(&mut self.leaves.items[old], leaf);
-            self.n_narrowed -= usize::from(old.narrowed);
+            let old = self.leaves.replace(old, flow, wanted.narrowed);
             self.refresh_if_changed(wanted);
-            return Some(old);
+            return old;
         }
-        let index = self.leaves.add(leaf);
+        let index = self.leaves.add(flow, wanted.narrowed);
         let new = Ref::leaf(index);
         let mut parted = None;
         match spot {
@@ -404,14 +399,13 @@ impl Core {
                 Kind::Inner(_) | Kind::None => return None,
             }
         };
-        if !self.leaves.items[leaf].flow().is_some_and(|f| std::ptr::eq(Arc::as_ptr(f), flow)) {
+        if !self.leaves.flow(leaf).is_some_and(|f| std::ptr::eq(Arc::as_ptr(f), flow)) {
             return None;
         }
         let removed = self.leaves.take(leaf);
-        self.n_narrowed -= usize::from(removed.narrowed);
         let Some(parent) = path.last() else {
             (self.root, self.entrance) = (Ref::NONE, Ref::NONE);
-            return removed.into_flow();
+            return removed;
         };
         match &mut self.nodes.items[*parent] {
             Node::Bits(bits) => bits.remove(bits.hash(word)),
@@ -437,7 +431,7 @@ impl Core {
             self.replace(path.last().copied(), word, only);
         }
         self.refresh(word);
-        removed.into_flow()
+        removed
     }
 
     /// The child of a node that values lead to.
@@ -453,24 +447,18 @@ impl Core {
 
     /// Takes out all that is left, leaf by leaf from the end on: the flow of the last leaf.
     pub(super) fn pop(&mut self) -> Option<Arc<Megaflow>> {
-        let flow = loop {
-            match self.leaves.items.last()?.flow() {
-                Some(flow) => break flow.clone(),
-                None => self.leaves.pop_free(),
-            }
-        };
+        let flow = self.leaves.last()?.clone();
         self.remove(&flow)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Megaflow>> {
-        self.leaves.items.iter().filter_map(Leaf::flow)
+        self.leaves.iter()
     }
 
     /// Bytes of nodes and leaves.
     pub(super) fn bytes(&self) -> usize {
         let tables = self.nodes.items.iter().map(|n| if let Node::Bits(b) = n { b.heap_bytes() } else { 0 });
-        let rests = self.leaves.items.iter().map(Leaf::heap_bytes);
-        self.nodes.bytes() + self.leaves.bytes() + self.tries.bytes() + tables.chain(rests).sum::<usize>()
+        self.nodes.bytes() + self.leaves.bytes() + self.tries.bytes() + tables.sum::<usize>()
     }
 }
 

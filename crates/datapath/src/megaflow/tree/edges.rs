@@ -52,7 +52,7 @@ impl Core {
     /// The bits of `field` that lead to a child of a prefix node.
     pub(super) fn above(&self, field: PrefixField, child: Ref) -> u64 {
         match child.kind() {
-            Kind::Leaf(leaf) => field.value(self.leaves.items[leaf].value(field.word.into())),
+            Kind::Leaf(leaf) => field.value(self.leaves.value(leaf, field.word.into())),
             Kind::Node(node) => match &self.nodes.items[node] {
                 Node::Bits(bits) => bits.above,
                 Node::Prefix(prefix) => prefix.above,

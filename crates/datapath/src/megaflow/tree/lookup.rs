@@ -29,23 +29,23 @@ impl Core {
     #[inline]
     pub(super) fn descend(&self, key: &impl Words, probes: &mut u64) -> Ref {
         let mut at = self.entrance;
-        while !at.is_leaf() && !at.is_none() {
+        while !at.is_end() {
             at = self.step(at, key, probes);
         }
         at
     }
 
     #[inline]
-    fn answer(&self, at: Ref, key: &impl Words, generation: u64) -> Found<'_> {
+    fn answer(&self, at: Ref, key: &impl Words, generation: u32) -> Found<'_> {
         match at.kind() {
-            Kind::Leaf(leaf) => self.leaves.items.get(leaf)?.answer(key, generation),
+            Kind::Leaf(leaf) => self.leaves.answer(leaf, key, generation),
             _ => None,
         }
     }
 
     pub(super) fn lookup(&self, key: &impl Words, generation: u64, probes: &mut u64) -> Found<'_> {
         *probes += 1;
-        self.answer(self.descend(key, probes), key, generation)
+        self.answer(self.descend(key, probes), key, self.leaves.number_of(generation))
     }
 
     /// Looks up the keys at the places `asked`, all below [`BATCH`]. Returns the places of those that have no answer.
@@ -59,15 +59,16 @@ impl Core {
         probes: &mut u64,
     ) -> u32 {
         *probes += u64::from(asked.count_ones());
+        let generation = self.leaves.number_of(generation);
         let mut at = [self.entrance; BATCH];
-        let on_its_way = |at: Ref| !at.is_leaf() && !at.is_none();
-        let mut walking = if on_its_way(self.entrance) { asked } else { 0 };
+        let (mut walking, mut entering) = (if self.entrance.is_end() { 0 } else { asked }, true);
         while walking != 0 {
             let here = places(walking).next().map_or(Ref::NONE, |i| at[i]);
+            let mut ended = 0;
             // Most often all are still together: what the node says of itself is then looked at once.
             if let Kind::Node(node) = here.kind()
                 && let Some(Node::Bits(bits)) = self.nodes.items.get(node)
-                && places(walking).all(|i| at[i] == here)
+                && (entering || places(walking).all(|i| at[i] == here))
             {
                 *probes += u64::from(walking.count_ones());
                 if bits.n as usize > LARGE {
@@ -78,29 +79,31 @@ impl Core {
                         touched ^= bits.touch(hashes[i]);
                     }
                     std::hint::black_box(touched);
-                    places(walking).for_each(|i| at[i] = bits.find_fast(hashes[i]));
+                    for i in places(walking) {
+                        at[i] = bits.find_fast(hashes[i]);
+                        ended |= u32::from(at[i].is_end()) << i;
+                    }
                 } else {
                     for i in places(walking) {
                         at[i] = keys.get(i).map_or(Ref::NONE, |key| bits.find_fast(bits.hash_fast(key)));
+                        ended |= u32::from(at[i].is_end()) << i;
                     }
                 }
             } else {
                 self.apart(keys, walking, &mut at, probes);
+                ended = places(walking).fold(0, |ended, i| ended | u32::from(at[i].is_end()) << i);
             }
-            for i in places(walking) {
-                walking &= !(u32::from(!on_its_way(at[i])) << i);
-            }
+            walking &= !ended;
+            entering = false;
         }
-        if self.leaves.items.len() > LARGE {
-            let leaf = |i: usize| if let Kind::Leaf(leaf) = at[i].kind() { self.leaves.items.get(leaf) } else { None };
-            std::hint::black_box(places(asked).filter_map(leaf).fold(0, |touched, leaf| touched ^ leaf.touch()));
+        if self.leaves.are_more_than(LARGE) {
+            let touch = |i: usize| if let Kind::Leaf(leaf) = at[i].kind() { self.leaves.touch(leaf) } else { 0 };
+            std::hint::black_box(places(asked).fold(0, |touched, i| touched ^ touch(i)));
         }
         let mut missed = 0;
-        if let Kind::Leaf(leaf) = self.entrance.kind()
-            && let Some(leaf) = self.leaves.items.get(leaf)
-        {
+        if let Kind::Leaf(leaf) = self.entrance.kind() {
             for i in places(asked) {
-                found[i] = keys.get(i).and_then(|key| leaf.answer(key, generation));
+                found[i] = keys.get(i).and_then(|key| self.leaves.answer(leaf, key, generation));
                 missed |= u32::from(found[i].is_none()) << i;
             }
             return missed;

@@ -39,7 +39,6 @@ use flow::Words;
 use smallvec::SmallVec;
 
 use self::core::{Core, Spot};
-use self::leaf::Leaf;
 use self::wanted::Wanted;
 use super::share::Lists;
 use super::{BATCH, Found, Inserted, Megaflow, MegaflowIndex};
@@ -79,7 +78,7 @@ impl Tree {
         for core in self.cores() {
             shape.nodes += core.nodes.len();
             shape.inner += core.tries.len();
-            shape.narrowed += core.n_narrowed;
+            shape.narrowed += core.leaves.n_narrowed;
         }
         shape
     }
@@ -104,7 +103,7 @@ impl Tree {
     /// Whether too many flows are narrowed, and enough were put since the last time that it may help.
     fn is_aged(&self) -> bool {
         let many = (self.core.leaves.len() / 4).max(NARROWED_MIN);
-        self.core.n_narrowed > many && self.insertions > many
+        self.core.leaves.n_narrowed > many && self.insertions > many
     }
 
     /// Moves up to `n` flows from the old tree to the new. Returns those that are out, as others cover them.
@@ -119,7 +118,7 @@ impl Tree {
             let mut wanted = Wanted::new(&flow);
             let spot = self.core.place(&mut wanted);
             if let Spot::Covered(leaf) = spot
-                && let Some(there) = self.core.leaves.items[leaf].flow()
+                && let Some(there) = self.core.leaves.flow(leaf)
                 && !prevails(&flow, there)
             {
                 flow.unshare(&mut self.lists);
@@ -128,17 +127,10 @@ impl Tree {
                 continue;
             }
             flow.narrow(wanted.narrowed_mask(), &mut self.lists);
-            let covered = self.core.fill(spot, &wanted, Leaf::new(flow, wanted.narrowed));
-            out.extend(covered.and_then(|leaf| self.out(leaf)));
+            let covered = self.core.fill(spot, &wanted, flow);
+            out.extend(covered.inspect(|flow| flow.unshare(&mut self.lists)));
         }
         out
-    }
-
-    /// The flow of a leaf that is out.
-    fn out(&mut self, leaf: Leaf) -> Option<Arc<Megaflow>> {
-        let flow = leaf.into_flow()?;
-        flow.unshare(&mut self.lists);
-        Some(flow)
     }
 }
 
@@ -174,7 +166,7 @@ impl MegaflowIndex for Tree {
         let mut wanted = Wanted::new(&flow);
         if let Some(old) = &mut self.old
             && let Some(leaf) = old.covering(&wanted.key)
-            && let Some(there) = old.leaves.items[leaf].flow().cloned()
+            && let Some(there) = old.leaves.flow(leaf).cloned()
         {
             old.remove(&there);
             there.unshare(&mut self.lists);
@@ -186,8 +178,8 @@ impl MegaflowIndex for Tree {
             flow.narrow(wanted.narrowed_mask(), &mut self.lists);
         }
         let flow = Arc::new(flow);
-        let covered = self.core.fill(spot, &wanted, Leaf::new(flow.clone(), wanted.narrowed));
-        replaced.extend(covered.and_then(|leaf| self.out(leaf)));
+        let covered = self.core.fill(spot, &wanted, flow.clone());
+        replaced.extend(covered.inspect(|flow| flow.unshare(&mut self.lists)));
         self.insertions += 1;
         Inserted { flow, replaced }
     }

@@ -66,6 +66,13 @@ impl Ref {
         self.0 >> 30 == 1
     }
 
+    /// Whether a way down ends here: at a leaf, or nowhere.
+    #[inline]
+    pub(super) fn is_end(self) -> bool {
+        // Of all kinds, just these two have this bit.
+        self.0 & LEAF != 0
+    }
+
     /// Of an inner node: its index.
     #[inline]
     pub(super) fn inner_index(self) -> usize {

@@ -115,7 +115,7 @@ fn check(tree: &Tree) {
                 Kind::Leaf(leaf) => {
                     assert!(!alone, "a node for one leaf");
                     leaves += 1;
-                    let flow = core.leaves.items[leaf].flow().expect("a leaf has a flow");
+                    let flow = core.leaves.flow(leaf).expect("a leaf has a flow");
                     let mask = flow.mask().expand();
                     assert!(tested.0.iter().zip(mask.0).all(|(t, m)| t & !m == 0), "tests what it does not match");
                     assert!(flow.reads.iter().all(|s| s.bits() & !mask.0[s.word()] == 0), "wider than its reads");
@@ -150,8 +150,7 @@ fn check(tree: &Tree) {
             }
         }
         assert_eq!((leaves, nodes), (core.leaves.len(), core.nodes.len()));
-        let narrowed = core.leaves.items.iter().filter(|l| l.flow().is_some() && l.narrowed).count();
-        assert_eq!(narrowed, core.n_narrowed);
+        core.leaves.check();
     }
     let masks: std::collections::HashSet<flow::Sparse> = tree.iter().map(|f| f.mask()).collect();
     assert_eq!(tree.n_masks(), masks.len());
@@ -161,7 +160,7 @@ fn check(tree: &Tree) {
 /// Whether the bits that lead to a child of a prefix node are those of the flows below.
 fn same_above(core: &Core, field: PrefixField, child: Ref, len: u32) -> bool {
     let leaf = core.any(child).expect("a node has leaves");
-    let value = field.value(core.leaves.items[leaf].value(field.word.into()));
+    let value = field.value(core.leaves.value(leaf, field.word.into()));
     (value ^ core.above(field, child)).leading_zeros() >= len
 }
 
