@@ -84,7 +84,7 @@ fn the_filter_finds_what_a_list_of_verdicts_has() {
     let mut rng = Rng::seeded(11);
     let (mut hits, mut frames, mut plain, rounds) = (0, 0, 0, 150);
     for _ in 0..rounds {
-        let masks: Vec<[u64; PLAIN_WORDS]> = (0..1 + rng.below(10))
+        let masks: Vec<[u64; PLAIN_WORDS]> = (0..=rng.below(10))
             .map(|_| {
                 let some = |rng: &mut Rng| [0, u64::MAX, rng.next_u64()][rng.below(3) as usize];
                 let mut mask = std::array::from_fn(|_| some(&mut rng));
