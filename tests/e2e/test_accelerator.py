@@ -272,3 +272,20 @@ def test_several_receive_queues(making, switch):
         switch.vsctl("add-port", "br0", host.port, "--", "set", "interface", host.port, "options:n_rxq=2")
     tcp_transfer(hosts[0], hosts[1], hosts[1].address)
     assert offload(switch)["packets"] > 100
+
+
+def test_without_the_capability_userspace_forwards_and_says_why(making):
+    switch = making.switch(start=False)
+    switch.create_database()
+    switch.start_database()
+    switch.ours.vsctl("--no-wait", "init", "--", "set", "Open_vSwitch", ".", "other_config:hw-offload=true")
+    # Root without these two, as in a container.
+    less = ["setpriv", "--bounding-set=-bpf,-sys_admin", switch.programs / "ovs-vswitchd"]
+    switch.start_switch(command=less)
+    one, two = hosts = [making.host(switch, number) for number in (1, 2)]
+    connect(switch, *hosts)
+    why = "BPF maps (Operation not permitted)"
+    assert switch.vsctl("get", "interface", "p1", "status:offload") == f'"none: {why}"'
+    assert offload(switch) == {"enabled": False, "error": why}
+    assert f"|WARN|hw-offload is not available, packets are forwarded in userspace: {why}" in switch.log()
+    tcp_transfer(one, two, two.address, 5_000_000)
