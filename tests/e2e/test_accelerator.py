@@ -2,6 +2,7 @@
 ports and the daemon do to it."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -263,6 +264,21 @@ def test_a_killed_daemon_leaves_no_program(switch, pair):
     straight(switch)
     tcp_transfer(one, two, two.address, 5_000_000)
     assert len(programs(switch)) == 2
+
+
+def test_captures_on_the_devices_see_the_frames(switch, pair):
+    one, two = pair
+    straight(switch)
+    tcp_transfer(one, two, two.address, 5_000_000)
+    before = offload(switch)["packets"]
+    words = ["timeout", "60", "tcpdump", "--immediate-mode", "-n", "-c", "200", "-i"]
+    pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
+    captures = [subprocess.Popen(switch.inside([*words, port, "tcp"]), **pipes) for port in ("p1", "p2")]
+    for capture in captures:
+        until(lambda capture=capture: "listening on" in capture.stderr.readline(), "tcpdump to begin")
+    tcp_transfer(one, two, two.address, 20_000_000)
+    assert offload(switch)["packets"] > before + 200
+    assert [finish(capture).code for capture in captures] == [0, 0]
 
 
 def test_several_receive_queues(making, switch):
