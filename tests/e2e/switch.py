@@ -115,8 +115,9 @@ class Switch:
             "ovsdb-server", self.database, f"--remote=punix:{self.socket}", "--detach", "--pidfile", "--log-file", *words
         )
 
-    def start_switch(self, *words):
-        self._start("ovs-vswitchd", "--detach", "--pidfile", "--log-file", "-vvconn", "-vconsole:warn", *words)
+    def start_switch(self, *words, command=None):
+        words = ["--detach", "--pidfile", "--log-file", "-vvconn", "-vconsole:warn", *words]
+        self._start("ovs-vswitchd", *words, command=command)
 
     def start_both(self, binary, *words):
         """Database and switch in one process."""

@@ -2,6 +2,7 @@
 ports and the daemon do to it."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -265,6 +266,21 @@ def test_a_killed_daemon_leaves_no_program(switch, pair):
     assert len(programs(switch)) == 2
 
 
+def test_captures_on_the_devices_see_the_frames(switch, pair):
+    one, two = pair
+    straight(switch)
+    tcp_transfer(one, two, two.address, 5_000_000)
+    before = offload(switch)["packets"]
+    words = ["timeout", "60", "tcpdump", "--immediate-mode", "-n", "-c", "200", "-i"]
+    pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
+    captures = [subprocess.Popen(switch.inside([*words, port, "tcp"]), **pipes) for port in ("p1", "p2")]
+    for capture in captures:
+        until(lambda capture=capture: "listening on" in capture.stderr.readline(), "tcpdump to begin")
+    tcp_transfer(one, two, two.address, 20_000_000)
+    assert offload(switch)["packets"] > before + 200
+    assert [finish(capture).code for capture in captures] == [0, 0]
+
+
 def test_several_receive_queues(making, switch):
     hosts = [making.host(switch, number) for number in (1, 2)]
     switch.vsctl("add-br", "br0")
@@ -272,3 +288,20 @@ def test_several_receive_queues(making, switch):
         switch.vsctl("add-port", "br0", host.port, "--", "set", "interface", host.port, "options:n_rxq=2")
     tcp_transfer(hosts[0], hosts[1], hosts[1].address)
     assert offload(switch)["packets"] > 100
+
+
+def test_without_the_capability_userspace_forwards_and_says_why(making):
+    switch = making.switch(start=False)
+    switch.create_database()
+    switch.start_database()
+    switch.ours.vsctl("--no-wait", "init", "--", "set", "Open_vSwitch", ".", "other_config:hw-offload=true")
+    # Root without these two, as in a container.
+    less = ["setpriv", "--bounding-set=-bpf,-sys_admin", switch.programs / "ovs-vswitchd"]
+    switch.start_switch(command=less)
+    one, two = hosts = [making.host(switch, number) for number in (1, 2)]
+    connect(switch, *hosts)
+    why = "BPF maps (Operation not permitted)"
+    assert switch.vsctl("get", "interface", "p1", "status:offload") == f'"none: {why}"'
+    assert offload(switch) == {"enabled": False, "error": why}
+    assert f"|WARN|hw-offload is not available, packets are forwarded in userspace: {why}" in switch.log()
+    tcp_transfer(one, two, two.address, 5_000_000)

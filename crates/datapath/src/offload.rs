@@ -27,7 +27,8 @@ use parking_lot::Mutex;
 use crate::megaflow::{Found, Megaflow};
 use crate::port::Port;
 
-/// Packets after which a flow is offered: below that, taking it would cost more than it spares.
+/// Packets after which a flow is offered. To take one and give it up costs two microseconds in the kernel, less than two
+/// packets in userspace; but room is bounded, and short connections that have flows of their own would fill it.
 pub const OFFERED_PACKETS: u64 = 16;
 
 const ETH_TYPE_IPV4: u64 = 0x0800;

@@ -3,12 +3,13 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use base::PortNo;
 use base::rng::Rng;
 use bpf::Kind;
 use flow::{PlainKey, Words, layout, plain::extract_plain};
-use netdev::accelerate::{Accelerator, PLAIN_WORDS, Refusal, Verdict};
+use netdev::accelerate::{Accelerator, PLAIN_WORDS, Refusal, Room, Verdict};
 use netdev::{Netdev, Options};
 
 use crate::kernel::{Maps, Tcx};
@@ -84,7 +85,7 @@ fn the_filter_finds_what_a_list_of_verdicts_has() {
     let mut rng = Rng::seeded(11);
     let (mut hits, mut frames, mut plain, rounds) = (0, 0, 0, 150);
     for _ in 0..rounds {
-        let masks: Vec<[u64; PLAIN_WORDS]> = (0..1 + rng.below(10))
+        let masks: Vec<[u64; PLAIN_WORDS]> = (0..=rng.below(10))
             .map(|_| {
                 let some = |rng: &mut Rng| [0, u64::MAX, rng.next_u64()][rng.below(3) as usize];
                 let mut mask = std::array::from_fn(|_| some(&mut rng));
@@ -188,9 +189,16 @@ fn there_is_room_for_so_many() {
     let mut mask = [0; PLAIN_WORDS];
     mask[2] = u64::MAX;
     let verdict = |n: u64| Verdict { from: 0, to: 1, key: [0, 0, n, 0, 0], mask };
+    let begin = Instant::now();
     let handles: Vec<u32> = (0..program::FLOWS_MAX as u64).map(|n| tcx.put(&verdict(n)).expect("room")).collect();
+    let taken = begin.elapsed();
     assert_eq!(tcx.put(&verdict(u64::MAX)), Err(Refusal::Full));
     assert_eq!(tcx.put(&verdict(0)), Err(Refusal::Taken));
     tcx.remove(&handles[..1], &mut |_, _| {});
     assert_eq!(tcx.put(&verdict(u64::MAX)), Ok(handles[0]));
+    let begin = Instant::now();
+    handles.iter().for_each(|handle| tcx.remove(&[*handle], &mut |_, _| {}));
+    let each = |all: Duration| all.as_nanos() / handles.len() as u128;
+    tally::report!("{} ns to take a flow, {} to give it up", each(taken), each(begin.elapsed()));
+    assert_eq!(tcx.room(), Room { flows_max: program::FLOWS_MAX, masks_max: program::MASKS_MAX, ..Room::default() });
 }
