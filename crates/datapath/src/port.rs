@@ -91,7 +91,9 @@ pub(crate) struct OwnTx {
 
 impl Drop for OwnTx {
     fn drop(&mut self) {
-        *self.sender.handle.lock() = self.tx.take();
+        if let Some(tx) = self.tx.take() {
+            *self.sender.handle.lock() = Some(tx);
+        }
     }
 }
 

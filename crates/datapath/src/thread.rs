@@ -51,7 +51,9 @@ const REST_MAX: u32 = 8;
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        *self.receiver.handle.lock() = self.rx.take();
+        if let Some(rx) = self.rx.take() {
+            *self.receiver.handle.lock() = Some(rx);
+        }
     }
 }
 

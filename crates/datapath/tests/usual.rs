@@ -140,7 +140,7 @@ fn forwards_as_told(index: IndexKind, seed: u64, inverse_probability: u32) -> [u
         let mut expected = vec![Vec::new(); ports.len()];
         let from = rng.below(2) as usize;
         let noise = [0, 0, 0, 30, 3][rng.below(5) as usize];
-        for _ in 0..1 + rng.below(70) {
+        for _ in 0..=rng.below(70) {
             let mut one = usual.clone();
             one[25] = rng.below(256) as u8;
             if noise != 0 && rng.below(noise) == 0 {

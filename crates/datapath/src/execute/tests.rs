@@ -520,7 +520,7 @@ tally::proptest! {
 }
 
 tally::proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1000))]
+    #![proptest_config(ProptestConfig { max_global_rejects: u32::MAX, ..ProptestConfig::with_cases(1000) })]
 
     /// Key extraction sees exactly the change that was asked for, or none if the packet has no such header.
     #[test]
