@@ -238,6 +238,8 @@ def test_a_device_that_is_down_is_not_sent_to(switch, pair):
 def test_switched_off_and_on(switch, pair):
     one, two = pair
     assert switch.vsctl("get", "interface", "p1", "status:offload") == "tcx"
+    assert switch.vsctl("get", "interface", "p1", "status:io") == '"packet sockets"'
+    assert "checksums and segments" in switch.vsctl("get", "interface", "p1", "status:io-reason")
     tcp_transfer(one, two, two.address, 5_000_000)
     switch.vsctl("set", "Open_vSwitch", ".", "other_config:hw-offload=false")
     assert programs(switch) == [] and not offload(switch)["enabled"] and not offloaded(switch)

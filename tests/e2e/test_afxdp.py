@@ -100,6 +100,7 @@ def test_best_mode_that_works(making):
     assert status(switch, "p1", "xdp-mode-in-use") == "native"
     assert "native-with-zerocopy mode: Operation not supported" in status(switch, "p1", "xdp-mode-refused")
     assert status(switch, "p1", "driver_name") == "veth"
+    assert status(switch, "p1", "io") == "AF_XDP sockets"
     assert "afxdp" in switch.vsctl("get", "open_vswitch", ".", "iface_types")
     until(lambda: statistics(switch, "p1").get("rx_packets", 0) > 0, "counters in the row")
     counters = statistics(switch, "p1")

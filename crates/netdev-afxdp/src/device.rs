@@ -233,6 +233,9 @@ impl Netdev for AfXdp {
     fn status(&self) -> LinkStatus {
         let mut status = self.system.status();
         let mut set = |key: &str, value: String| status.details.insert(key.to_owned(), value);
+        for (key, value) in netdev_linux::IO.iter().zip(["AF_XDP sockets", "type=afxdp asks for them"]) {
+            set(key, value.to_owned());
+        }
         set("n_rxq", self.config.n_rxq.to_string());
         set("start-qid", self.config.start_queue.to_string());
         set("use-need-wakeup", self.config.need_wakeup.to_string());

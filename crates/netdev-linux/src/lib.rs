@@ -38,4 +38,4 @@ mod vnet;
 
 pub use host::Linux;
 pub use internal::Internal;
-pub use system::System;
+pub use system::{IO, System};

@@ -210,6 +210,14 @@ pub(crate) fn set(
     })
 }
 
+/// What the Interface row's status says of how frames come and go: the way, and why it is this one.
+pub const IO: [&str; 2] = ["io", "io-reason"];
+
+/// Why a device that nobody asked more for is served by packet sockets: what was measured (docs/performance.md) and what
+/// AF_XDP has no marks for.
+const WHY_PACKET_SOCKETS: &str = "frames of up to 64 KiB keep unfinished checksums and segments; \
+                                  type=afxdp moves more small frames";
+
 /// The state of a link, with what its driver says.
 pub(crate) fn status(host: &Shared, link: &Link) -> LinkStatus {
     let Some(info) = host.refresh(link) else {
@@ -319,7 +327,11 @@ impl Netdev for System {
     }
 
     fn status(&self) -> LinkStatus {
-        status(&self.host, &self.link)
+        let mut status = status(&self.host, &self.link);
+        status
+            .details
+            .extend(IO.map(str::to_owned).into_iter().zip(["packet sockets", WHY_PACKET_SOCKETS].map(str::to_owned)));
+        status
     }
 
     fn stats(&self) -> NetdevStats {
