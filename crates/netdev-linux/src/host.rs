@@ -32,8 +32,8 @@ pub(crate) struct Shared {
     pub(crate) netlink: Netlink,
     pub(crate) ethtool: Ethtool,
     links: Mutex<HashMap<u32, Vec<Weak<Link>>>>,
-    /// The namespace that the sockets are in.
-    namespace: OwnedFd,
+    /// The namespace that the sockets are in, if there is a /proc to tell.
+    namespace: Option<OwnedFd>,
     changes: Changes,
     stop: AtomicBool,
     wake: OwnedFd,
@@ -48,7 +48,7 @@ impl Linux {
             netlink: Netlink::open()?,
             ethtool: Ethtool::open()?,
             links: Mutex::default(),
-            namespace: std::fs::File::open("/proc/thread-self/ns/net")?.into(),
+            namespace: std::fs::File::open("/proc/thread-self/ns/net").ok().map(OwnedFd::from),
             changes: Changes::default(),
             stop: AtomicBool::new(false),
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
@@ -122,8 +122,8 @@ impl Shared {
         let Place { namespace, ifindex } = link.place();
         match self.netlink.link_in(namespace, Which::Index(ifindex)) {
             Ok(info) => {
-                link.update(&info);
-                (!link.is_gone()).then_some(info)
+                self.heard(link, &info);
+                link.last().map(|last| if last.name == info.name { info } else { last })
             }
             Err(e) => {
                 // A namespace that ended has no number any more.
@@ -136,13 +136,26 @@ impl Shared {
         }
     }
 
+    /// What the kernel says of the device at a link's place.
+    fn heard(&self, link: &Link, info: &LinkInfo) {
+        // A tap that is moved is renamed after that: another name may be no news any more.
+        if link.tap().is_some() && link.last().is_some_and(|last| last.name != info.name) {
+            self.missed(link);
+        } else {
+            link.update(info);
+        }
+    }
+
     /// The device is not where or what it was: it is gone, unless it is a tap of ours that was moved to another namespace.
     fn missed(&self, link: &Link) {
         match link.tap().and_then(|tap| self.find(&tap)) {
             Some((place, info)) => {
+                let is_this = |one: &&Weak<Link>| std::ptr::eq(one.as_ptr(), link);
                 let mut links = self.links.lock();
-                let this = links.values().flatten().find(|one| std::ptr::eq(one.as_ptr(), link)).cloned();
-                links.entry(place.ifindex).or_default().extend(this);
+                if !links.get(&place.ifindex).is_some_and(|list| list.iter().any(|one| is_this(&one))) {
+                    let this = links.values().flatten().find(is_this).cloned();
+                    links.entry(place.ifindex).or_default().extend(this);
+                }
                 drop(links);
                 link.moved(place, &info);
             }
@@ -154,7 +167,7 @@ impl Shared {
     fn find(&self, tap: &OwnedFd) -> Option<(Place, LinkInfo)> {
         let namespace = sys::tap_namespace(tap.as_fd()).ok()?;
         let identity = |fd: &OwnedFd| fstat(fd).map(|file| (file.st_dev, file.st_ino)).ok();
-        let id = if identity(&namespace)? == identity(&self.namespace)? {
+        let id = if identity(&namespace)? == identity(self.namespace.as_ref()?)? {
             None
         } else {
             // The kernel numbers the namespace when it moves a device there.
@@ -195,16 +208,7 @@ impl Shared {
     fn take(&self, namespace: Option<i32>, event: &Event) {
         let at = |info: &LinkInfo| self.live(Some(Place { namespace, ifindex: info.ifindex }));
         match event {
-            Event::Link(info) => {
-                for link in at(info) {
-                    // One that is moved is renamed after that: this may be no news any more.
-                    if link.tap().is_some() && info.name != link.name() {
-                        self.missed(&link);
-                    } else {
-                        link.update(info);
-                    }
-                }
-            }
+            Event::Link(info) => at(info).iter().for_each(|link| self.heard(link, info)),
             Event::Gone(info) => at(info).iter().for_each(|link| self.missed(link)),
             Event::Answer { .. } | Event::Namespace(_) => {}
         }
