@@ -128,7 +128,7 @@ class Patched(End):
 
 
 class Internal(End):
-    """A device of the switch; a macvlan on it is the host's end, as the device itself is to stay where the switch is."""
+    """A device of the switch, moved to the host and renamed there, as containers are attached."""
 
     settings = ("type=internal", f"mtu_request={MTU}")
 
@@ -136,30 +136,46 @@ class Internal(End):
         pass
 
     def plug(self):
-        inside = ["ip", "-n", self.switch.namespace, "link"]
-        run([*inside, "set", self.port, "up"])
-        words = [*inside, "add", "link", self.port, "name", "e0", "netns", self.name, "type", "macvlan", "mode", "passthru"]
-        # There can be one, and that of a namespace that was deleted goes when the kernel finds time.
-        until(lambda: run(words, check=False).code == 0, "the host's interface")
+        run(["ip", "-n", self.switch.namespace, "link", "set", self.port, "netns", self.name, "name", "e0"])
         super().plug()
 
     def replug(self):
         self.plug()
 
+    def delete_device(self):
+        self.run("ip", "link", "delete", "e0")
+
     def delete_host(self):
         self.delete()
         self.move_in()
 
+    def revive(self):
+        """The switch makes the device again, where it is itself."""
+        here = ["ip", "-n", self.switch.namespace, "link", "show", self.port]
+        until(lambda: run(here, check=False).code == 0, "the device made again")
+        super().revive()
+
 
 class Local(Internal):
-    """The port that a bridge has by itself."""
+    """The port that a bridge has by itself. A macvlan on it is the host's end, so that the device stays where it is."""
 
     def add_port(self):
         self.port = self.bridge = add_bridge(self.switch, self.number)
         self.switch.vsctl("set", "interface", self.port, f"mtu_request={MTU}")
 
+    def plug(self):
+        inside = ["ip", "-n", self.switch.namespace, "link"]
+        run([*inside, "set", self.port, "up"])
+        words = [*inside, "add", "link", self.port, "name", "e0", "netns", self.name, "type", "macvlan", "mode", "passthru"]
+        # There can be one, and that of a namespace that was deleted goes when the kernel finds time.
+        until(lambda: run(words, check=False).code == 0, "the host's interface")
+        End.plug(self)
+
     def delete_port(self):
         self.switch.vsctl("del-br", self.bridge, "--", "del-port", "br0", f"from{self.number}")
+
+    def delete_device(self):
+        End.delete_device(self)
 
 
 class Tap(End):

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from ends import End, Internal, Tap
+from ends import End, Local, Tap
 from hosts import run
 from test_afxdp import error, statistics
 from waiting import until
@@ -17,8 +17,8 @@ from waiting import until
 @pytest.fixture(scope="module")
 def place(module_making):
     switch = module_making.switch(start="kernel")
-    switch.vsctl("add-br", "br0")
-    made = [kind(module_making, switch, number) for number, kind in enumerate((End, End, Internal, Tap), 1)]
+    switch.vsctl("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev")
+    made = [kind(module_making, switch, number) for number, kind in enumerate((End, End, Local, Tap), 1)]
     for end in made:
         end.settle("e0", 1)
     return switch, made

@@ -1,8 +1,9 @@
-//! The kernel of this network namespace: opening its devices, and hearing of their changes.
+//! The kernel of this network namespace: opening its devices, and hearing of their changes. A tap of ours that somebody moves
+//! to another namespace, as hosts in containers have it, is followed there.
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -10,12 +11,13 @@ use std::thread::JoinHandle;
 use netdev::{Changes, NetdevError};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::fs::fstat;
 
 use crate::ethtool::Ethtool;
 use crate::explain::Needed;
-use crate::link::Link;
+use crate::link::{Link, Place};
 use crate::netlink::{Event, LinkInfo, Monitor, Netlink, Which};
-use crate::{Internal, System};
+use crate::{Internal, System, sys};
 
 /// The kernel's devices. One is enough for a process; its thread waits for link changes.
 #[derive(Debug)]
@@ -30,6 +32,8 @@ pub(crate) struct Shared {
     pub(crate) netlink: Netlink,
     pub(crate) ethtool: Ethtool,
     links: Mutex<HashMap<u32, Vec<Weak<Link>>>>,
+    /// The namespace that the sockets are in, if there is a /proc to tell.
+    namespace: Option<OwnedFd>,
     changes: Changes,
     stop: AtomicBool,
     wake: OwnedFd,
@@ -44,6 +48,7 @@ impl Linux {
             netlink: Netlink::open()?,
             ethtool: Ethtool::open()?,
             links: Mutex::default(),
+            namespace: std::fs::File::open("/proc/thread-self/ns/net").ok().map(OwnedFd::from),
             changes: Changes::default(),
             stop: AtomicBool::new(false),
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
@@ -100,9 +105,9 @@ impl Drop for Linux {
 
 impl Shared {
     /// Makes a link known to the monitor.
-    pub(crate) fn register(&self, info: LinkInfo) -> Arc<Link> {
+    pub(crate) fn register(&self, info: LinkInfo, tap: Option<&Arc<OwnedFd>>) -> Arc<Link> {
         let ifindex = info.ifindex;
-        let link = Arc::new(Link::new(info));
+        let link = Arc::new(Link::new(info, tap.map(Arc::downgrade)));
         self.links.lock().entry(ifindex).or_default().push(Arc::downgrade(&link));
         // It may have changed or gone since it was looked at.
         self.refresh(&link);
@@ -114,18 +119,63 @@ impl Shared {
         if link.is_gone() {
             return None;
         }
-        match self.netlink.link(Which::Index(link.ifindex())) {
+        let Place { namespace, ifindex } = link.place();
+        match self.netlink.link_in(namespace, Which::Index(ifindex)) {
             Ok(info) => {
-                link.update(&info);
-                (!link.is_gone()).then_some(info)
+                self.heard(link, &info);
+                link.last().map(|last| if last.name == info.name { info } else { last })
             }
             Err(e) => {
-                if e.raw_os_error() == Some(libc::ENODEV) {
-                    link.set_gone();
+                // A namespace that ended has no number any more.
+                if e.raw_os_error() != Some(libc::ENODEV) && namespace.is_none() {
+                    return None;
                 }
-                None
+                self.missed(link);
+                link.last()
             }
         }
+    }
+
+    /// What the kernel says of the device at a link's place.
+    fn heard(&self, link: &Link, info: &LinkInfo) {
+        // A tap that is moved is renamed after that: another name may be no news any more.
+        if link.tap().is_some() && link.last().is_some_and(|last| last.name != info.name) {
+            self.missed(link);
+        } else {
+            link.update(info);
+        }
+    }
+
+    /// The device is not where or what it was: it is gone, unless it is a tap of ours that was moved to another namespace.
+    fn missed(&self, link: &Link) {
+        match link.tap().and_then(|tap| self.find(&tap)) {
+            Some((place, info)) => {
+                let is_this = |one: &&Weak<Link>| std::ptr::eq(one.as_ptr(), link);
+                let mut links = self.links.lock();
+                if !links.get(&place.ifindex).is_some_and(|list| list.iter().any(|one| is_this(&one))) {
+                    let this = links.values().flatten().find(is_this).cloned();
+                    links.entry(place.ifindex).or_default().extend(this);
+                }
+                drop(links);
+                link.moved(place, &info);
+            }
+            None => link.set_gone(),
+        }
+    }
+
+    /// Where a tap's device is, and what it is there.
+    fn find(&self, tap: &OwnedFd) -> Option<(Place, LinkInfo)> {
+        let namespace = sys::tap_namespace(tap.as_fd()).ok()?;
+        let identity = |fd: &OwnedFd| fstat(fd).map(|file| (file.st_dev, file.st_ino)).ok();
+        let id = if identity(&namespace)? == identity(self.namespace.as_ref()?)? {
+            None
+        } else {
+            // The kernel numbers the namespace when it moves a device there.
+            Some(self.netlink.namespace_id(namespace.as_fd()).ok()??)
+        };
+        let name = sys::tap_name(tap.as_fd()).ok()?;
+        let info = self.netlink.link_in(id, Which::Name(&name)).ok()?;
+        Some((Place { namespace: id, ifindex: info.ifindex }, info))
     }
 
     fn watch(&self, monitor: &Monitor) {
@@ -134,11 +184,12 @@ impl Shared {
             let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN), PollFd::new(&self.wake, PollFlags::IN)];
             let _ = poll(&mut fds, None);
             match monitor.events() {
-                Ok(events) => {
+                Ok((namespace, events)) => {
                     for event in &events {
-                        self.take(event);
+                        self.take(namespace, event);
                     }
-                    if !events.is_empty() {
+                    // Ports are opened in our namespace only.
+                    if !events.is_empty() && namespace.is_none() {
                         self.changes.notify();
                     }
                 }
@@ -154,22 +205,28 @@ impl Shared {
         }
     }
 
-    fn take(&self, event: &Event) {
+    fn take(&self, namespace: Option<i32>, event: &Event) {
+        let at = |info: &LinkInfo| self.live(Some(Place { namespace, ifindex: info.ifindex }));
         match event {
-            Event::Link(info) => self.live(Some(info.ifindex)).iter().for_each(|link| link.update(info)),
-            Event::Gone(info) => self.live(Some(info.ifindex)).iter().for_each(|link| link.set_gone()),
-            Event::Answer { .. } => {}
+            Event::Link(info) => at(info).iter().for_each(|link| self.heard(link, info)),
+            Event::Gone(info) => at(info).iter().for_each(|link| self.missed(link)),
+            Event::Answer { .. } | Event::Namespace(_) => {}
         }
     }
 
-    /// The links of one number, or all; forgets those that nobody holds any more.
-    fn live(&self, ifindex: Option<u32>) -> Vec<Arc<Link>> {
+    /// The links at a place, or all; forgets those that nobody holds any more.
+    fn live(&self, place: Option<Place>) -> Vec<Arc<Link>> {
         let mut links = self.links.lock();
         links.retain(|_, list| {
             list.retain(|link| link.strong_count() > 0);
             !list.is_empty()
         });
-        let chosen = links.iter().filter(|(n, _)| ifindex.is_none_or(|wanted| wanted == **n));
-        chosen.flat_map(|(_, list)| list.iter().filter_map(Weak::upgrade)).collect()
+        // One that was moved stands under its old number, too.
+        let chosen: Vec<_> = match place {
+            Some(place) => links.get(&place.ifindex).into_iter().flatten().collect(),
+            None => links.values().flatten().collect(),
+        };
+        let at = |link: &Arc<Link>| place.is_none_or(|place| link.place() == place);
+        chosen.into_iter().filter_map(Weak::upgrade).filter(at).collect()
     }
 }

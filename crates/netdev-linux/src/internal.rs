@@ -1,7 +1,8 @@
 //! A tap device of our own: the local port of a bridge and other ports of type `internal`.
 //!
 //! The kernel takes and gives one frame a system call, each with a virtio-net header. What the host sends out of the
-//! device is received here, so the kernel's counters are turned around.
+//! device is received here, so the kernel's counters are turned around. Somebody may move the device to another network
+//! namespace, and give it another name there: it stays the port that it was.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -33,8 +34,9 @@ impl Internal {
         let tap = sys::tap_open(name)?;
         sys::tap_set_offload(tap.as_fd())?;
         let info = host.netlink.link(Which::Name(name))?;
-        let link = host.register(info);
-        Ok(Self { host, link, tap: Arc::new(tap) })
+        let tap = Arc::new(tap);
+        let link = host.register(info, Some(&tap));
+        Ok(Self { host, link, tap })
     }
 
     fn set(&self, change: Change, operation: impl FnOnce() -> String) -> Result<(), NetdevError> {
@@ -128,8 +130,12 @@ impl Rx for TapRx {
                 Err(rustix::io::Errno::AGAIN) => break,
                 // The frames read so far are not lost: the next call meets the error again.
                 Err(_) if n > 0 => break,
-                // The tap is not attached any more: someone deleted the device.
-                Err(rustix::io::Errno::BADFD) => return Err(io::Error::from_raw_os_error(libc::ENODEV)),
+                // The tap is not attached any more: someone deleted the device, or the namespace that it was moved to,
+                // of which nobody else tells.
+                Err(rustix::io::Errno::BADFD) => {
+                    self.link.set_gone();
+                    return Err(io::Error::from_raw_os_error(libc::ENODEV));
+                }
                 Err(e) => return Err(e.into()),
             };
             let read = self.buffer.get(..len).and_then(|read| read.split_first_chunk());

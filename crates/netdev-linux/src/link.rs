@@ -1,6 +1,8 @@
 //! What is known of a kernel device between looks: its number, whether it is still there, and changes of its state.
 
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use netdev::Changes;
 use parking_lot::Mutex;
@@ -11,7 +13,9 @@ use crate::netlink::LinkInfo;
 #[derive(Debug)]
 pub(crate) struct Link {
     name: String,
-    ifindex: u32,
+    place: Mutex<Place>,
+    /// Of a tap of our own, what it ends with: it is ours in any namespace.
+    tap: Option<Weak<OwnedFd>>,
     gone: AtomicBool,
     /// Switched on, as far as is known: for who cannot ask the kernel for each batch.
     up: AtomicBool,
@@ -24,12 +28,22 @@ pub(crate) struct Link {
     pub(crate) changes: Changes,
 }
 
+/// Where a device is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    /// The number of its namespace; `None` for ours.
+    pub namespace: Option<i32>,
+    /// Its own number there.
+    pub ifindex: u32,
+}
+
 impl Link {
-    /// The device of `info`.
-    pub(crate) fn new(info: LinkInfo) -> Self {
+    /// The device of `info`, in our namespace; with `tap` if it is one of ours.
+    pub(crate) fn new(info: LinkInfo, tap: Option<Weak<OwnedFd>>) -> Self {
         Self {
             name: info.name.clone(),
-            ifindex: info.ifindex,
+            place: Mutex::new(Place { namespace: None, ifindex: info.ifindex }),
+            tap,
             gone: AtomicBool::new(false),
             up: AtomicBool::new(info.admin_up()),
             link_resets: AtomicU64::new(0),
@@ -45,10 +59,25 @@ impl Link {
     }
 
     pub(crate) fn ifindex(&self) -> u32 {
-        self.ifindex
+        self.place().ifindex
     }
 
-    /// Whether the device was deleted or has another name now.
+    pub(crate) fn place(&self) -> Place {
+        *self.place.lock()
+    }
+
+    /// The tap that it is, while that is open.
+    pub(crate) fn tap(&self) -> Option<Arc<OwnedFd>> {
+        self.tap.as_ref()?.upgrade()
+    }
+
+    /// Somebody has moved it to another namespace, or back, where it is what `info` says.
+    pub(crate) fn moved(&self, place: Place, info: &LinkInfo) {
+        *self.place.lock() = place;
+        self.update(info);
+    }
+
+    /// Whether the device was deleted, or has another name or namespace now.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
@@ -67,9 +96,10 @@ impl Link {
         self.link_resets.load(Ordering::Relaxed)
     }
 
-    /// Takes what the kernel says of the device now; tells the listeners if it differs.
+    /// Takes what the kernel says of the device now; tells the listeners if it differs. Where a tap of ours was moved
+    /// to, it may have any name.
     pub(crate) fn update(&self, info: &LinkInfo) {
-        if info.name != self.name {
+        if info.name != self.name && self.place().namespace.is_none() {
             self.set_gone();
             return;
         }

@@ -4,7 +4,7 @@
 //! Messages are in the machine's byte order, padded to four bytes. The reader trusts no length in them.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use base::MacAddr;
 use netdev::NetdevStats;
@@ -18,6 +18,8 @@ const IFINFO_LEN: usize = 16;
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
 const RTM_GETLINK: u16 = 18;
+const RTM_NEWNSID: u16 = 88;
+const RTM_GETNSID: u16 = 90;
 const NLMSG_ERROR: u16 = 2;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_ACK: u16 = 4;
@@ -27,7 +29,11 @@ const IFLA_MTU: u16 = 4;
 const IFLA_LINK: u16 = 5;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_STATS64: u16 = 23;
+const IFLA_TARGET_NETNSID: u16 = 46;
 const IFLA_INFO_KIND: u16 = 1;
+const NETNSA_NSID: u16 = 1;
+const NETNSA_FD: u16 = 3;
+const RTGENMSG_LEN: usize = 4;
 /// The type bits of an attribute, without the marks for nesting and byte order.
 const NLA_TYPE_MASK: u16 = 0x3fff;
 const IFF_UP: u32 = 1;
@@ -81,6 +87,8 @@ pub enum Event {
     Link(LinkInfo),
     /// A link is gone.
     Gone(LinkInfo),
+    /// The number of a namespace; negative if it has none.
+    Namespace(i32),
     /// The answer to a request: 0, or the error's number.
     Answer {
         /// The request's sequence number.
@@ -125,8 +133,29 @@ impl Netlink {
 
     /// Describes a link. `ENODEV` if there is none.
     pub fn link(&self, which: Which<'_>) -> io::Result<LinkInfo> {
+        self.link_in(None, which)
+    }
+
+    /// Describes a link of the namespace that has this number here, or of our own.
+    pub fn link_in(&self, namespace: Option<i32>, which: Which<'_>) -> io::Result<LinkInfo> {
         let mut request = Request::new(RTM_GETLINK, 0, which, (0, 0))?;
-        self.exchange(&mut request)?.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))
+        if let Some(id) = namespace {
+            request.attribute(IFLA_TARGET_NETNSID, &id.to_ne_bytes());
+        }
+        match self.exchange(&mut request)? {
+            Some(Event::Link(link)) => Ok(link),
+            _ => Err(io::Error::from_raw_os_error(libc::ENODEV)),
+        }
+    }
+
+    /// The number that another namespace has here, if it has one.
+    pub fn namespace_id(&self, namespace: BorrowedFd<'_>) -> io::Result<Option<i32>> {
+        let mut request = Request::of_namespace();
+        request.attribute(NETNSA_FD, &namespace.as_raw_fd().to_ne_bytes());
+        match self.exchange(&mut request)? {
+            Some(Event::Namespace(id)) if id >= 0 => Ok(Some(id)),
+            _ => Ok(None),
+        }
     }
 
     /// Changes a link.
@@ -144,8 +173,8 @@ impl Netlink {
         self.exchange(&mut request).map(drop)
     }
 
-    /// Sends a request and reads until it is answered: by a link, or by an error number.
-    fn exchange(&self, request: &mut Request) -> io::Result<Option<LinkInfo>> {
+    /// Sends a request and reads until it is answered: by what it asks for, or by an error number.
+    fn exchange(&self, request: &mut Request) -> io::Result<Option<Event>> {
         let mut seq = self.seq.lock();
         *seq = seq.wrapping_add(1);
         send(&self.socket, request.finish(*seq), SendFlags::empty())?;
@@ -158,7 +187,7 @@ impl Netlink {
             for (answers, event) in messages(&reply[..n.min(REPLY_LEN_MAX)]) {
                 match event {
                     _ if answers != *seq => {}
-                    Event::Link(link) => return Ok(Some(link)),
+                    Event::Link(_) | Event::Namespace(_) => return Ok(Some(event)),
                     Event::Answer { errno: 0, .. } => return Ok(None),
                     Event::Answer { errno, .. } => return Err(io::Error::from_raw_os_error(errno)),
                     Event::Gone(_) => {}
@@ -168,7 +197,7 @@ impl Netlink {
     }
 }
 
-/// A socket that hears of all changes to links.
+/// A socket that hears of all changes to links, also in namespaces that have a number here.
 #[derive(Debug)]
 pub struct Monitor {
     socket: OwnedFd,
@@ -177,16 +206,24 @@ pub struct Monitor {
 impl Monitor {
     /// Opens the socket, in the network namespace of the calling thread.
     pub fn open() -> io::Result<Self> {
-        Ok(Self { socket: sys::netlink_socket(libc::RTMGRP_LINK as u32, libc::SOCK_NONBLOCK)? })
+        let socket = sys::netlink_socket(libc::RTMGRP_LINK as u32, libc::SOCK_NONBLOCK)?;
+        // Without it devices that move to another namespace are seen less well, and others as ever.
+        let _ = sys::set_option(socket.as_fd(), libc::SOL_NETLINK, libc::NETLINK_LISTEN_ALL_NSID, 1);
+        Ok(Self { socket })
     }
 
-    /// The changes that wait; empty if none does. `ENOBUFS` means that some were lost.
-    pub fn events(&self) -> io::Result<Vec<Event>> {
+    /// Changes that wait, of one namespace: its number, or `None` for ours; empty if none does. `ENOBUFS` means that some
+    /// were lost.
+    pub fn events(&self) -> io::Result<(Option<i32>, Vec<Event>)> {
         let mut buffer = vec![0; REPLY_LEN_MAX];
-        match recv(&self.socket, &mut buffer[..], RecvFlags::empty()) {
-            Ok((n, _)) => Ok(messages(&buffer[..n.min(REPLY_LEN_MAX)]).into_iter().map(|(_, event)| event).collect()),
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(Vec::new()),
-            Err(e) => Err(e.into()),
+        match sys::netlink_receive(self.socket.as_fd(), &mut buffer) {
+            Ok((n, namespace)) => {
+                Ok((namespace, messages(&buffer[..n.min(REPLY_LEN_MAX)]).into_iter().map(|(_, event)| event).collect()))
+            }
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                Ok((None, Vec::new()))
+            }
+            Err(e) => Err(e),
         }
     }
 
@@ -219,6 +256,14 @@ impl Request {
             request.attribute(IFLA_IFNAME, &[name.as_bytes(), &[0]].concat());
         }
         Ok(request)
+    }
+
+    /// A request about the number of a namespace.
+    fn of_namespace() -> Self {
+        let mut bytes = vec![0; NLMSG_HEADER_LEN + RTGENMSG_LEN];
+        bytes[4..6].copy_from_slice(&RTM_GETNSID.to_ne_bytes());
+        bytes[6..8].copy_from_slice(&NLM_F_REQUEST.to_ne_bytes());
+        Self(bytes)
     }
 
     /// Appends an attribute of at most 64 KiB.
@@ -256,6 +301,7 @@ pub fn messages(mut datagram: &[u8]) -> Vec<(u32, Event)> {
         let event = match kind {
             RTM_NEWLINK => parse_link(body).map(Event::Link),
             RTM_DELLINK => parse_link(body).map(Event::Gone),
+            RTM_NEWNSID => parse_namespace(body).map(Event::Namespace),
             NLMSG_ERROR => word(body, 0).map(|n| Event::Answer { seq, errno: (n as i32).saturating_neg() }),
             _ => None,
         };
@@ -296,6 +342,11 @@ fn parse_link(body: &[u8]) -> Option<LinkInfo> {
         }
     }
     Some(link)
+}
+
+fn parse_namespace(body: &[u8]) -> Option<i32> {
+    let (_, id) = attributes(body.get(RTGENMSG_LEN..)?).find(|(kind, _)| *kind == NETNSA_NSID)?;
+    Some(word(id, 0)? as i32)
 }
 
 /// `struct rtnl_link_stats64`: 64-bit counters.
@@ -341,6 +392,14 @@ mod tests {
         #[test]
         fn any_datagram_ends(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             messages(&bytes);
+        }
+
+        #[test]
+        fn any_namespace_message_ends(mut bytes in prop::collection::vec(any::<u8>(), 16..60)) {
+            let len = bytes.len() as u32;
+            bytes[..4].copy_from_slice(&len.to_ne_bytes());
+            bytes[4..6].copy_from_slice(&RTM_NEWNSID.to_ne_bytes());
+            prop_assert!(messages(&bytes).len() <= 1);
         }
 
         #[test]

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 use std::io;
-use std::mem::size_of;
+use std::mem::{size_of, size_of_val};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// Bytes of a device's name at most, without the terminating zero.
@@ -199,4 +199,56 @@ pub(crate) fn netlink_socket(groups: u32, flags: c_int) -> io::Result<OwnedFd> {
     // SAFETY: `address` lives through the call and `len` is its size.
     check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) })?;
     Ok(socket)
+}
+
+/// Receives a datagram of a netlink socket, and the number of the namespace that it comes from, if that is another one.
+pub(crate) fn netlink_receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, Option<i32>)> {
+    // Room for one integer, aligned as the headers of ancillary data have to be.
+    let mut control = [0u64; 8];
+    let mut io = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // SAFETY: the structure consists of integers and pointers, for which zero is valid.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut io;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(&control) as _;
+    // SAFETY: `buffer`, `io` and `control` live through the call, and the lengths are theirs.
+    let n = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, 0) };
+    if n < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut namespace = None;
+    // SAFETY: the kernel has filled `control` and set its length; the first header, if there is one, lies within.
+    let header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
+    if !header.is_null() {
+        // SAFETY: it is not null, so it points to a whole header within `control`, which is aligned for it.
+        let found = unsafe { *header };
+        // SAFETY: no pointers are passed.
+        let whole = found.cmsg_len as usize >= unsafe { libc::CMSG_LEN(size_of::<c_int>() as u32) } as usize;
+        if whole && found.cmsg_level == libc::SOL_NETLINK && found.cmsg_type == libc::NETLINK_LISTEN_ALL_NSID {
+            // SAFETY: the header's length says that an integer follows it, of any alignment.
+            namespace = Some(unsafe { libc::CMSG_DATA(header).cast::<c_int>().read_unaligned() });
+        }
+    }
+    Ok((n as usize, namespace))
+}
+
+/// The network namespace that a tap's device is in; an error if the device is gone.
+pub(crate) fn tap_namespace(tap: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    // `_IO('T', 227)`, since Linux 5.2.
+    const TUNGETDEVNETNS: libc::c_ulong = 0x54e3;
+    // SAFETY: TUNGETDEVNETNS takes no pointer.
+    let fd = check(unsafe { libc::ioctl(tap.as_raw_fd(), TUNGETDEVNETNS as _, 0) })?;
+    // SAFETY: the descriptor was just made and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// What a tap's device is called now; an error if it is gone.
+pub(crate) fn tap_name(tap: BorrowedFd<'_>) -> io::Result<String> {
+    // SAFETY: the structure is an array and a union of integers and a pointer, for which zero is valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // SAFETY: TUNGETIFF takes an `ifreq`, which lives through the call.
+    check(unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNGETIFF as _, &raw mut request) })?;
+    let name: Vec<u8> = request.ifr_name.iter().take_while(|c| **c != 0).map(|c| *c as u8).collect();
+    Ok(String::from_utf8_lossy(&name).into_owned())
 }

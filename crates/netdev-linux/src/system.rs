@@ -144,7 +144,7 @@ impl System {
         if info.link_type != ARPHRD_ETHER {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        let link = host.register(info);
+        let link = host.register(info, None);
         let queues = Mutex::new(Queues { n: 1, opened: false, fanout: None });
         Ok(Self { host, link, promisc: Mutex::default(), queues, receivers: Receivers::default() })
     }
@@ -200,6 +200,9 @@ pub(crate) fn set(
 ) -> Result<(), NetdevError> {
     let result = if link.is_gone() {
         Err(io::Error::from_raw_os_error(libc::ENODEV))
+    } else if link.place().namespace.is_some() {
+        // It is somebody else's to set there; Open vSwitch says the same.
+        Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
     } else {
         host.netlink.set(link.ifindex(), change)
     };

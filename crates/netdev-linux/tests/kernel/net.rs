@@ -49,13 +49,19 @@ impl Net {
         (a, b)
     }
 
+    /// A namespace with nothing in it.
+    pub(crate) fn namespace(&mut self, suffix: &str) -> String {
+        let namespace = self.name(suffix);
+        run(&format!("ip netns add {namespace}"));
+        self.namespaces.push(namespace.clone());
+        namespace
+    }
+
     /// A host in a namespace of its own: its device `e` has `address` and the MTU. Returns the namespace and the
     /// device at this end.
     pub(crate) fn host(&mut self, suffix: &str, address: &str, mtu: u32) -> (String, String) {
         let (port, inside) = self.veth(&format!("p{suffix}"), &format!("h{suffix}"));
-        let namespace = self.name(suffix);
-        run(&format!("ip netns add {namespace}"));
-        self.namespaces.push(namespace.clone());
+        let namespace = self.namespace(suffix);
         run(&format!("ip link set {port} mtu {mtu}"));
         run(&format!("ip link set {inside} netns {namespace} name e mtu {mtu}"));
         run(&format!("ip -n {namespace} address add {address} dev e"));

@@ -323,3 +323,38 @@ fn a_tap_that_is_deleted_or_down_is_told() {
     let error = linux.open_internal("a-name-longer-than-sixteen").expect_err("too long");
     assert!(error.to_string().ends_with("(Invalid argument)"), "{error}");
 }
+
+#[test]
+fn a_tap_that_is_moved_to_another_namespace_stays_ours() {
+    let mut net = Net::new();
+    let linux = Linux::new().expect("netlink");
+    let namespace = net.namespace("n");
+    let name = net.name("t");
+    let tap = linux.open_internal(&name).expect("tap");
+    let (mut tx, mut rx) = (tap.open_tx().expect("tx"), tap.open_rx(0).expect("rx"));
+    run(&format!("ip link set {name} netns {namespace} name eth0"));
+    run(&format!("ip -n {namespace} link set eth0 mtu 1400 up"));
+    let until = |what: &str, check: &mut dyn FnMut() -> bool| {
+        let seen = (0..2000).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            check()
+        });
+        assert!(seen, "{what}");
+    };
+    until("its news are heard", &mut || tap.mtu() == Some(1400));
+    assert!(tap.is_present() && tap.status().admin_up && linux.link(&name).is_err());
+    until("frames pass", &mut || tx.send_batch(&mut vec![Packet::from_slice(&[2; 60])]).sent == 1);
+    assert!(tap.stats().tx_packets > Some(0), "counters of the other namespace");
+    let error = tap.set_mtu(1300).expect_err("it is not ours to set");
+    assert!(error.to_string().ends_with("(Operation not supported)"), "{error}");
+    // And back, under the number that it is given then.
+    run(&format!("ip -n {namespace} link set eth0 netns {} name {name}", std::process::id()));
+    until("it is back", &mut || linux.link(&name).is_ok());
+    run(&format!("ip link set {name} mtu 1200"));
+    until("its news are heard", &mut || tap.mtu() == Some(1200));
+    run(&format!("ip link set {name} netns {namespace}"));
+    until("it is away", &mut || linux.link(&name).is_err());
+    assert!(tap.is_present());
+    drop(net);
+    until("it ends with the namespace", &mut || rx.recv_batch(&mut Batch::new(), 1).is_err() && !tap.is_present());
+}
