@@ -78,7 +78,7 @@ def test_mtu(place, index):
     before = too_big()
     one.run("ping", "-c", "3", "-i", "0.1", "-W", "1", "-s", "4000", "-M", "do", end.at(1), check=False)
     # The first finds out; a tap does not mind.
-    assert too_big() >= before + 2, switch.appctl("dpif/show-drops")
+    until(lambda: too_big() >= before + 2, lambda: switch.appctl("dpif/show-drops"))
     switch.vsctl("set", "interface", end.port, "mtu_request=9000")
     until(lambda: row(switch, end.port, "mtu") == "9000", "the larger MTU")
     # What was over the device has followed it down.

@@ -79,6 +79,7 @@ def udp_transfer(sender, receiver, address, length, count=UDP_DATAGRAMS):
     sender.python("transfer.py", "udp-source", address, 5100, count, length)
     whole, spoilt, doubled = map(int, finish(sink).out.split())
     # The sender waits for the receiver, so that there is no reason for one to be lost but a flow that just changes.
+    print(f"{whole} of {count} datagrams of {length} bytes arrived")
     assert (spoilt, doubled) == (0, 0) and whole >= count - count // 100, f"{whole} of {count} datagrams arrived"
 
 

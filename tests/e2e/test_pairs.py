@@ -4,8 +4,12 @@ tags set by hosts and by the switch, and every checksum summed up by the receive
 import itertools
 
 import pytest
+from scapy.layers.inet import IP, TCP, UDP
+from scapy.layers.l2 import Ether
+from scapy.packet import Raw
 
 from ends import KINDS, MTU, PORT, VID
+from watch import NEEDS_CSUM, total, wrong
 
 TCP_BYTES = 1_500_000
 DATAGRAMS = 64
@@ -59,3 +63,27 @@ def test_pair(ends, a, b):
         assert min(seen["tcp"], seen["udp"], seen["fragments"], seen["tagged"]) > 0, seen
     if a in WHOLE and b in WHOLE:
         assert min(one.seen["tagged_large"], two.seen["tagged_large"]) > 0, (one.seen, two.seen)
+
+
+@pytest.mark.parametrize(("layer", "field"), [(TCP(sport=5, dport=6, flags="PA"), 16), (UDP(sport=5, dport=6), 6)])
+def test_the_watch_sees_what_is_wrong(layer, field):
+    """Whoever judges the checksums is judged by scapy's: each byte that differs is found, and each mark that is misplaced."""
+    kind = type(layer).__name__.lower()
+    frame = bytes(Ether() / IP(src="10.0.0.1", dst="10.0.0.2") / layer / Raw(b"odd number of bytes"))
+    nothing = (0, 0, 0, 0, 0, 0)
+    assert wrong(frame, nothing) == (None, kind) == wrong(frame + bytes(6), nothing)
+    for at in range(14, len(frame)):
+        spoilt = bytearray(frame)
+        spoilt[at] ^= 0x40
+        told = wrong(bytes(spoilt), nothing)
+        assert told[0], (at, told)
+    pseudo = total(frame[26:34]) + frame[23] + len(frame) - 34
+    unfinished = bytearray(frame)
+    unfinished[34 + field : 36 + field] = (pseudo % 0xFFFF).to_bytes(2, "big")
+    unfinished = bytes(unfinished)
+    assert wrong(unfinished, nothing)[0] == f"{kind} checksum"
+    assert wrong(unfinished, (NEEDS_CSUM, 0, 0, 0, 34, field)) == (None, kind)
+    for start, offset in ((38, field), (30, field), (34, field + 2)):
+        assert wrong(unfinished, (NEEDS_CSUM, 0, 0, 0, start, offset))[0]
+    assert wrong(frame, (NEEDS_CSUM, 0, 0, 0, 34, field))[0] == f"sum of the pseudo-header for {kind}"
+    assert wrong(frame, (0, 1, 54, 1448, 0, 0))[0]
