@@ -18,7 +18,8 @@
 //! - [`output`]: per-port transmit batches.
 //!
 //! Which locks this takes while packets flow: the flows' lock, shared, once a batch (writers hold it for one change); a
-//! meter's lock, once a batch that is sent through it. The list of ports and the handler are read through published
+//! meter's lock, once a batch that is sent through it; the accelerator's, once for a flow that is offered to it. The list
+//! of ports and the handler are read through published
 //! snapshots. Every packet that comes in leaves through a device, goes up, or is counted by its
 //! [`base::DropReason`].
 
