@@ -47,6 +47,7 @@ impl Ofproto {
             if let Err(error) = self.take_flow_mod(peer, head, fm, bytes) {
                 self.send_error(peer, error, bytes);
             }
+            run.forget(1);
             return;
         }
         drop(run);

@@ -47,7 +47,7 @@ pub struct Peer {
     pub(crate) state: Mutex<PeerState>,
     pub(super) bundles: Mutex<Bundles>,
     /// Where flow modifications are read to.
-    pub(super) run: Mutex<Run>,
+    pub(crate) run: Mutex<Run>,
     pub(super) parts: Mutex<Parts>,
     /// What is left to do of a request; the next one waits for its end.
     pub(super) unfinished: Mutex<Option<Unfinished>>,

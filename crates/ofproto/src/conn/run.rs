@@ -16,6 +16,8 @@ use std::cell::Cell;
 
 /// Flow modifications that are carried out together, at most: what was read of them stays in the processor's caches.
 const RUN_MAX: usize = 16;
+/// Actions for which a connection keeps room in each of them. (Few flows have more.)
+const ACTIONS_KEPT: usize = 32;
 
 /// Where flow modifications are read to, without asking for memory each time.
 #[derive(Debug)]
@@ -34,6 +36,20 @@ impl Run {
     /// Where a single one is read to.
     pub(super) fn first(&mut self) -> &mut FlowMod {
         &mut self.0[0]
+    }
+
+    /// Actions that there is room for.
+    #[cfg(test)]
+    pub(crate) fn kept(&self) -> usize {
+        self.0.iter().map(|fm| fm.actions.capacity()).sum()
+    }
+
+    /// Lets go of what the first `n` named. What a connection holds on to does not grow with what it was sent.
+    pub(super) fn forget(&mut self, n: usize) {
+        for fm in self.0.iter_mut().take(n) {
+            fm.actions.clear();
+            fm.actions.shrink_to(ACTIONS_KEPT);
+        }
     }
 
     /// Reads the flow modifications that `messages` begin with, as far as they are wanted, and some of them at most.
@@ -93,6 +109,7 @@ impl Ofproto {
             });
             removed = done.map(|((), removed)| removed).unwrap_or_default();
         }
+        run.forget(n);
         drop(run);
         for (at, error) in errors {
             if let Some(message) = messages.clone().nth(at) {

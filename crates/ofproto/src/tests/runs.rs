@@ -192,3 +192,18 @@ fn those_for_bundles_are_read_together_too() {
     client.send(&end(BundleStep::Commit));
     assert_eq!(bridge.n_flows(), 4);
 }
+
+#[test]
+fn what_a_connection_keeps_does_not_grow_with_what_it_was_sent() {
+    let mut lab = Lab::new();
+    let bridge = lab.bridge("br", 2);
+    let client = Client::new(&bridge, PeerKind::Controller, Version::V14);
+    let long = add(Match::ANY, 1, vec![output(1); 2000]);
+    let message = encode(Version::V14, 9, &Message::FlowMod(Form::Standard, Box::new(long)));
+    let kept = || client.peer.run.lock().kept();
+    for _ in 0..3 {
+        assert_eq!(bridge.handle_run(&client.peer, [&*message, &*message].into_iter()), 2);
+        assert!(client.bytes(&message).is_empty() && kept() <= 2 * 32, "{}", kept());
+    }
+    assert_eq!(bridge.n_flows(), 1);
+}
