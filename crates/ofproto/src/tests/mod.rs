@@ -50,6 +50,13 @@ struct Lab {
     wires: Vec<(String, Wire)>,
 }
 
+impl Drop for Lab {
+    /// Switch and datapath know each other: one of them has to let go, or the descriptors of all ports stay.
+    fn drop(&mut self) {
+        self.dp.shutdown();
+    }
+}
+
 impl Lab {
     fn new() -> Self {
         let clock = Clock::stopped();
