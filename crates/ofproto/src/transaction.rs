@@ -117,7 +117,11 @@ impl Ofproto {
         &self,
         f: impl FnOnce(&mut Transaction<'_>) -> Result<T, OfpError>,
     ) -> Result<(T, Vec<Removed>), OfpError> {
-        let writer = self.writer.lock();
+        let mut writer = self.writer.lock();
+        // Very many that are gone go now: before there are others between them, a whole table of them goes at once.
+        if writer.retired.len() > REAPED_AT_ONCE_MAX {
+            writer.reap(self);
+        }
         let current = self.tables.view();
         let mut transaction = Transaction {
             bridge: self,
