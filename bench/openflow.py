@@ -126,6 +126,34 @@ def switch_without_packets(which, core=SWITCH_CORE):
         switch.stop()
 
 
+REST_S = 0.04
+
+
+def settle(switch):
+    """Waits until the switch has nothing left to do of what it was asked for, as both put some off behind the answer: since
+    when that is so. It is so when all of its threads together ran for a millisecond at most in REST_S."""
+    begin, before = time.monotonic(), processor_ns(switch)
+    quiet_since = begin
+    while time.monotonic() - begin < 30:
+        time.sleep(REST_S / 8)
+        now = processor_ns(switch)
+        if abs(now - before) > 1_000_000:
+            quiet_since, before = time.monotonic(), now
+        elif time.monotonic() - quiet_since > REST_S:
+            return quiet_since
+    raise SystemExit(f"{switch.which} does not come to rest\n{switch.log_tail()}")
+
+
+def processor_ns(switch):
+    """Nanoseconds that all threads of the switch have run for."""
+    ran = 0
+    for task in pathlib.Path(f"/proc/{switch.pid()}/task").glob("*/schedstat"):
+        # One may have ended meanwhile.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            ran += int(task.read_text().split()[0])
+    return ran
+
+
 def management(switch):
     return switch.dir / "br0.mgmt"
 
@@ -198,7 +226,10 @@ def raw_flow_mods(bench, which):
         with switch_without_packets(which) as switch:
 
             def rate(name, path, messages_in_it, flows, mode="stream"):
+                settle(switch)
+                began = time.monotonic()
                 done, counts = bench.counted(switch, mode, management(switch), path)
+                all_done = settle(switch) - began
                 if done["errors"]:
                     raise SystemExit(f"{which}, {shape}, {name}: {done['errors']} errors\n{switch.log_tail()}")
                 need_flows(switch, flows)
@@ -206,6 +237,8 @@ def raw_flow_mods(bench, which):
                     found[f"{shape}, {name}: {what}"] = round(count / messages_in_it)
                 if not counts:
                     found[f"{shape}, {name}"] = round(messages_in_it / done["seconds"])
+                    if name == "deleted":
+                        found[f"{shape}, deleted, with the work behind the answer"] = round(messages_in_it / all_done)
 
             rate("a barrier each", one_by_one, ONE_AT_A_TIME, ONE_AT_A_TIME, "barriers")
             bench.controller("stream", management(switch), delete)
