@@ -53,16 +53,16 @@ def chosen(options):
 
 class Between:
     """A switch of a kind with ports 1 and 2 to two hosts, for a `with` block. Without `pinned` only packet threads are bound
-    to a core. `NoSuchType` if the switch does not know the type of port."""
+    to a core; without `polls` it is as the switch has it by itself. `NoSuchType` if the switch does not know the type of port."""
 
-    def __init__(self, kind, flows=STRAIGHT, pinned=True, config=()):
+    def __init__(self, kind, flows=STRAIGHT, pinned=True, config=(), polls=True):
         self.kind = kind
         with contextlib.ExitStack() as made:
             if kind.which is None:
                 self.hosts, self.switch = made.enter_context(cable(steer=True)), None
             else:
                 self.hosts, self.devices = made.enter_context(common.hosts(2))
-                self._start(made, pinned, config)
+                self._start(made, pinned, config, polls)
                 self._add_bridge(flows)
             self.made = made.pop_all()
 
@@ -72,14 +72,17 @@ class Between:
     def __exit__(self, *_):
         self.made.close()
 
-    def _start(self, made, pinned, config):
+    def _start(self, made, pinned, config, polls):
         common.receive_on(PACKET_CORE, self.devices)
         if self.kind.which == "peer":
             common.need_peer()
         self.switch = common.Switch(self.kind.which)
         made.callback(self.switch.stop)
-        config = [f"other_config:pmd-cpu-mask={1 << PACKET_CORE:#x}", *(f"other_config:{words}" for words in config)]
-        self.vsctl("--no-wait", "set", "Open_vSwitch", ".", *config)
+        config = [f"other_config:{words}" for words in config]
+        if polls:
+            config.append(f"other_config:pmd-cpu-mask={1 << PACKET_CORE:#x}")
+        if config:
+            self.vsctl("--no-wait", "set", "Open_vSwitch", ".", *config)
         remove_devices()
         system = self.kind.type == "system"
         self.switch.start(core=(PACKET_CORE if system else CONTROL_CORE) if pinned else None)

@@ -1,6 +1,8 @@
 """What a switch takes that has nothing to do: memory, by port too, and processor time; and how long the first packet after
 a pause takes, when its flow is still cached and when it is not any more.
 
+Packet threads are as the switch has them by itself: no core is given to them.
+
 Memory is what is resident, without huge pages. Ports are of the kind that is measured, each a veth device.
 """
 
@@ -40,14 +42,14 @@ def measure(options):
 
 def one(kind, frames, seconds):
     """One turn of one switch: two switches are started, the first with flows that stay cached."""
-    with Between(kind) as between:
+    with Between(kind, polls=False) as between:
         time.sleep(SETTLE_S)
         found = {"bytes": between.switch.rss_bytes(), "database_bytes": rss_bytes(between.switch.pid("ovsdb-server"))}
         found["percent_of_a_core"] = percent(between, seconds)
         found["cached"] = first_packets(between, frames)
         if kind.type == "system":
             found["bytes_a_port"] = bytes_a_port(between)
-    with Between(kind, config=[f"max-idle={MAX_IDLE_MS}"]) as between:
+    with Between(kind, config=[f"max-idle={MAX_IDLE_MS}"], polls=False) as between:
         found["not_cached"] = first_packets(between, frames)
     return found
 
