@@ -1,5 +1,6 @@
 """OpenFlow bundles by Debian's ovs-ofctl and ours: changes that are made all at once or not at all."""
 
+import re
 import socket
 import struct
 
@@ -103,14 +104,16 @@ def test_many_flows_at_once(bridge, tmp_path):
     with open(path, "w") as file:
         for n in range(count):
             file.write(f"tcp,nw_dst=10.{n >> 16}.{n >> 8 & 255}.{n & 255},tp_dst=80,actions=mod_dl_src:02:00:00:00:00:01,2\n")
-    status = f"/proc/{bridge.tools.switch.pid('ovs-vswitchd')}/status"
+    process = f"/proc/{bridge.tools.switch.pid('ovs-vswitchd')}/status"
 
     def peak_kb():
-        with open(status) as lines:
+        with open(process) as lines:
             return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
     before = peak_kb()
-    assert bridge("--bundle", "add-flows", "br0", path) == (0, "")
+    # On a busy machine Open vSwitch's program says that it took long.
+    status, said = bridge("--bundle", "add-flows", "br0", path)
+    assert status == 0 and not [line for line in said.splitlines() if not re.search(r"\|(timeval|coverage)\|", line)]
     grown_kb = peak_kb() - before
     print(f"\npeak memory grew by {grown_kb} kB")
     assert grown_kb < 150_000
