@@ -133,6 +133,17 @@ class TaggingHost(Host):
         return address
 
 
+def start_by(switch, *words):
+    """Starts a switch's daemons, the one that forwards by another program, which lacks or limits something."""
+    switch.create_database()
+    switch.start_database()
+    switch.ours.vsctl("--no-wait", "init")
+    switch._start(
+        "ovs-vswitchd", "--detach", "--pidfile", "--log-file", "--enable-dummy",
+        command=[*words, switch.programs / "ovs-vswitchd"],
+    )
+
+
 def finish(process, words="", check=True, timeout=300):
     """Waits for the end of what `start` started and returns its `Output`."""
     out, err = process.communicate(timeout=timeout)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hosts import Host, TaggingHost, run
+from hosts import Host, TaggingHost, run, start_by
 from test_hosts import tcp_transfer, udp_transfer
 from waiting import until
 
@@ -369,13 +369,7 @@ def test_missing_capabilities(making, words, expected):
     """What the process lacks is named."""
     switch = making.switch(start=False)
     making.host(switch, 1)
-    switch.create_database()
-    switch.start_database()
-    switch.ours.vsctl("--no-wait", "init")
-    switch._start(
-        "ovs-vswitchd", "--detach", "--pidfile", "--log-file", "--enable-dummy",
-        command=[*words, switch.programs / "ovs-vswitchd"],
-    )
+    start_by(switch, *words)
     # The bridge's own port would need capabilities too.
     switch.vsctl("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=dummy")
     switch.vsctl("add-port", "br0", "p1", "--", "set", "interface", "p1", "type=afxdp", check=False)

@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from ends import End, Local, Tap
-from hosts import run
+from hosts import run, start_by
 from test_afxdp import error, statistics
 from waiting import until
 
@@ -191,13 +191,7 @@ def test_missing_capabilities(making, lacking, errors):
     """What the process lacks is named, in the row and in the log; what needs nothing of it works."""
     switch = making.switch(start=False)
     making.host(switch, 1)
-    switch.create_database()
-    switch.start_database()
-    switch.ours.vsctl("--no-wait", "init")
-    switch._start(
-        "ovs-vswitchd", "--detach", "--pidfile", "--log-file",
-        command=["setpriv", f"--bounding-set=-{lacking}", switch.programs / "ovs-vswitchd"],
-    )
+    start_by(switch, "setpriv", f"--bounding-set=-{lacking}")
     switch.vsctl("add-br", "br0", "--", "add-port", "br0", "p1", check=False)
     for port in ("p1", "br0"):
         text = f"could not open network device {port} ({errors.get(port)})"

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Duration;
 
-use bpf::{Hash, Kind, Mapped, Point};
 use netdev::accelerate::{AcceleratedPort, Accelerator, Forwarded, Handle, PLAIN_WORDS, Refusal, Room, Verdict};
 use netdev::{Netdev, device::errno_text};
+use netdev_linux::bpf::{self, Hash, Kind, Mapped, Point};
 use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
 

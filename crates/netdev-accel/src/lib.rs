@@ -14,7 +14,7 @@
 //! Both ways were measured (`bench/run local`). A frame that an XDP program redirects loses the mark that its checksum is
 //! to be finished, and a veth with an XDP program takes no large frames: between containers that is a fifth of the rate of
 //! the kernel's bridge, and TCP gets through only if the containers turn their offload off. A program at tcx redirects
-//! socket buffers as they are, at the bridge's rate or more. Of its two ways, `bpf_redirect` was chosen: `bpf_redirect_peer`
+//! socket buffers as they are, at about the bridge's rate. Of its two ways, `bpf_redirect` was chosen: `bpf_redirect_peer`
 //! has a few more short transactions, but what it sends is seen by no `tcpdump` on the device.
 //!
 //! # Which frames are whose

@@ -19,9 +19,9 @@
 //! A note says of which device and length the frame is, so that one that was never taken (as another program at tcx dropped
 //! the frame) is not taken for another's.
 
-use bpf::asm::{If, Op, Width};
-use bpf::{Assembler, Helper, Label, Reg};
 use netdev::accelerate::PLAIN_WORDS;
+use netdev_linux::bpf::asm::{If, Op, Width};
+use netdev_linux::bpf::{Assembler, Helper, Label, Reg};
 
 /// Verdicts at most.
 pub(crate) const FLOWS_MAX: usize = 4096;

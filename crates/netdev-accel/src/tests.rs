@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use base::PortNo;
 use base::rng::Rng;
-use bpf::Kind;
 use flow::{PlainKey, Words, layout, plain::extract_plain};
 use netdev::accelerate::{Accelerator, PLAIN_WORDS, Refusal, Room, Verdict};
 use netdev::{Netdev, Options};
+use netdev_linux::bpf::{self, Kind};
 
 use crate::kernel::{Maps, Tcx};
 use crate::program;

@@ -2,7 +2,7 @@
 //!
 //! - [`device`]: [`AfXdp`], the port; opens program and sockets in the best mode that works;
 //! - [`config`]: what an Interface row asks for;
-//! - `program`: the XDP program, by the crate `bpf`; `explain`: what errors mean;
+//! - `program`: the XDP program, by `netdev_linux::bpf`; `explain`: what errors mean;
 //! - `socket`: one socket on one queue; `receive` and `send`: its two sides;
 //! - `memory`: rings and frames shared with the kernel; `index` and `frames`: the arithmetic of who has what, without
 //!   memory;
@@ -15,7 +15,7 @@
 //!
 //! The rings are a page of arithmetic; the libraries for them want libbpf or cannot do several pieces a frame. The
 //! program is five instructions, so there is nothing that a compiler or a loader of object files would be needed for: it
-//! is assembled by the crate `bpf` and given to bpf(2) as it stands in `program`.
+//! is assembled by `netdev_linux::bpf` and given to bpf(2) as it stands in `program`.
 //!
 //! # Memory, and what may come
 //!

@@ -14,8 +14,8 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use bpf::asm::{Op, Width};
-use bpf::{Assembler, Helper, Kind, Point, Reg, XskMap};
+use netdev_linux::bpf::asm::{Op, Width};
+use netdev_linux::bpf::{self, Assembler, Helper, Kind, Point, Reg, XskMap};
 
 use crate::config::Mode;
 

@@ -11,8 +11,7 @@ const LINES_MAX: usize = 700;
 /// Bytes of any file.
 const SIZE_MAX: usize = 1 << 20;
 /// The only crates that may say `unsafe`.
-const UNSAFE_IN: [&str; 5] =
-    ["crates/bpf/", "crates/netdev-linux/", "crates/netdev-afxdp/", "crates/netdev-vhost/", "crates/packet/"];
+const UNSAFE_IN: [&str; 4] = ["crates/netdev-linux/", "crates/netdev-afxdp/", "crates/netdev-vhost/", "crates/packet/"];
 /// Where Cargo.lock may say that packages come from.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU64;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use crate::sys::create_map;
+use super::sys::create_map;
 
 /// See the module's text.
 #[derive(Debug)]

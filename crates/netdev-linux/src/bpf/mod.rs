@@ -8,7 +8,7 @@
 //! Programs are attached by links, which are descriptors: when one is closed, by us or by the kernel when the process
 //! ends, the program is off the device.
 //!
-//! This is one of the few crates with `unsafe`: in `sys` and `mapped` only.
+//! `unsafe` stands in `sys` and `mapped` only.
 
 pub mod asm;
 mod mapped;
