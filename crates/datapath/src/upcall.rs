@@ -242,19 +242,24 @@ impl Upcalls {
                 state.ports.remove(&port);
             }
         }
+        let n_handlers = state.n_handlers.max(1);
         let stats = match by {
-            Asker::PacketThread => &mut state.here,
+            Asker::PacketThread => Some(&mut state.here),
+            // One that was told to end while it served is not shown any more.
+            Asker::Handler(handler) if handler >= n_handlers => None,
             Asker::Handler(handler) => {
                 if state.handlers.len() <= handler {
                     state.handlers.resize_with(handler + 1, HandlerStats::default);
                 }
-                &mut state.handlers[handler]
+                state.handlers.get_mut(handler)
             }
         };
-        stats.batches += did.batches;
-        stats.packets += did.packets;
-        stats.busy_ns += did.busy_ns;
-        stats.panics += did.panics;
+        if let Some(stats) = stats {
+            stats.batches += did.batches;
+            stats.packets += did.packets;
+            stats.busy_ns += did.busy_ns;
+            stats.panics += did.panics;
+        }
         if state.is_quiet() {
             self.idle.notify_all();
         }
@@ -531,6 +536,18 @@ mod tests {
         assert_eq!(upcalls.queue(id(99), &mut packets(20), false), 0);
         assert_eq!(upcalls.queue(id(99), &mut packets(20), false), 8);
         assert_eq!(upcalls.queue(id(0), &mut packets(1), false), 1);
+    }
+
+    #[test]
+    fn a_handler_that_was_let_go_while_it_served_is_not_shown() {
+        let upcalls = Upcalls::default();
+        upcalls.set_handlers(4);
+        upcalls.queue(id(0), &mut packets(1), false);
+        let port = Upcalls::take(&mut upcalls.state.lock(), &mut Batch::new()).expect("there is one");
+        upcalls.set_handlers(1);
+        upcalls.done(port, Asker::Handler(3), HandlerStats::default());
+        assert_eq!(upcalls.stats().handlers.len(), 1);
+        upcalls.wait_idle();
     }
 
     #[test]
