@@ -377,7 +377,8 @@ impl<'a> Naive<'a> {
             CtZone::Immediate(zone) => zone,
             CtZone::Field(part) => (self.at.key.get(part.field) & part.mask()) as u16,
         };
-        let mut copy = Naive { rules: self.rules, groups: self.groups, at: self.at.clone(), ..Naive::new() };
+        let (rules, groups, fragments) = (self.rules, self.groups, self.fragments);
+        let mut copy = Naive { rules, groups, fragments, at: self.at.clone(), ..Naive::new() };
         let (mut mark, mut label) = (0, 0);
         for action in &ct.exec {
             let (field, mask) = match action {
