@@ -10,7 +10,6 @@ receiver (`userspace-tso-enable`, which is off by default and called experimenta
 import contextlib
 import json
 import os
-import shutil
 import subprocess
 
 import common
@@ -31,11 +30,9 @@ def add_arguments(arguments):
 
 def measure(options):
     common.need_programs("ip", "iperf3", "ping")
-    chosen, notes = list(options.between), []
-    if "bridge-nft" in chosen and shutil.which("nft") is None:
-        chosen.remove("bridge-nft")
-        notes.append("Left out: bridge-nft, for nft is not installed.")
-    turns = {name: [] for name in chosen}
+    if BRIDGE_NFT in options.between:
+        common.need_package("nft", "nftables")
+    turns = {name: [] for name in options.between}
     with compiled("crr") as programs:
         for round_number in range(options.rounds):
             for name, found in turns.items():
@@ -43,7 +40,7 @@ def measure(options):
                     common.wait_for_ping(hosts[0], SERVER)
                     found.append(one(hosts, programs / "crr", options.seconds))
                 common.say(f"tcp, round {round_number + 1}, {name}: {found[-1]}")
-    return report(turns, notes)
+    return report(turns)
 
 
 def one(hosts, crr, seconds):
@@ -119,13 +116,13 @@ def userspace(which, *config, offloads=True):
             switch.stop()
 
 
-OURS, OFFLOAD, BRIDGE, PEER, PEER_TSO = "flowstone", "flowstone-offload", "bridge", "ovs", "ovs-tso"
+OURS, OFFLOAD, BRIDGE, BRIDGE_NFT, PEER, PEER_TSO = "flowstone", "flowstone-offload", "bridge", "bridge-nft", "ovs", "ovs-tso"
 # Destination of the spanning tree protocol's frames.
 CONTROL_FRAMES = "ether daddr 01:80:c2:00:00:00 drop"
 SWITCHES = {
     "wire": cable,
     BRIDGE: linux_bridge,
-    "bridge-nft": lambda: linux_bridge(CONTROL_FRAMES),
+    BRIDGE_NFT: lambda: linux_bridge(CONTROL_FRAMES),
     PEER: lambda: userspace("peer", offloads=False),
     PEER_TSO: lambda: userspace("peer", "userspace-tso-enable=true"),
     OURS: lambda: userspace("ours"),
@@ -134,7 +131,7 @@ SWITCHES = {
 LABELS = {
     "wire": "no switch: one veth pair",
     BRIDGE: "Linux bridge",
-    "bridge-nft": "Linux bridge, one nftables rule",
+    BRIDGE_NFT: "Linux bridge, one nftables rule",
     PEER: "Open vSwitch",
     PEER_TSO: "Open vSwitch, userspace TSO",
     OURS: "Flowstone",
@@ -154,16 +151,16 @@ COLUMNS = {
 }
 
 
-def report(turns, notes):
+def report(turns):
     figures, rows = {}, []
     for name, found in turns.items():
         medians = {column: middle(of(one) for one in found) for column, of in COLUMNS.items()}
         figures[name] = {"rounds": found, **medians}
         rows.append([LABELS[name], *medians.values()])
     for ours, prefix in ((OURS, ""), (OFFLOAD, f"{OFFLOAD}: ")):
-        for other in (BRIDGE, "bridge-nft", PEER, PEER_TSO):
+        for other in (BRIDGE, BRIDGE_NFT, PEER, PEER_TSO):
             if ours in figures and other in figures:
                 figures[f"{prefix}ratio to {other}"] = {
                     column: ratio(figures[ours][column], figures[other][column]) for column in list(COLUMNS)[:3]
                 }
-    return Report([Table("TCP between two hosts", ["between them", *COLUMNS], rows)], figures, notes)
+    return Report([Table("TCP between two hosts", ["between them", *COLUMNS], rows)], figures)
