@@ -43,21 +43,21 @@ def measure(options):
     return report(turns)
 
 
-def one(hosts, crr, seconds):
+def one(hosts, crr, seconds, exchanges=1):
     whole_seconds = max(1, round(seconds))
     found = {"one_gbps": round(common.tcp_gbps(*hosts, SERVER, whole_seconds), 3)}
     found["many_gbps"] = round(common.tcp_gbps(*hosts, SERVER, whole_seconds, STREAMS), 3)
-    found["transactions"] = transactions(hosts, crr, seconds)
+    found["transactions"] = transactions(hosts, crr, seconds, exchanges)
     return found
 
 
-def transactions(hosts, crr, seconds):
+def transactions(hosts, crr, seconds, exchanges):
     inside = lambda host, *words: ["ip", "netns", "exec", host, *map(str, words)]
     server = subprocess.Popen(inside(hosts[1], crr, "serve", PORT), stdout=subprocess.PIPE, text=True)
     try:
         if server.stdout.readline() != "ready\n":
             raise SystemExit("the server of transactions does not begin")
-        return json.loads(common.run(*inside(hosts[0], crr, "ask", SERVER, PORT, seconds, CLIENTS), timeout=seconds + 30))
+        return json.loads(common.run(*inside(hosts[0], crr, "ask", SERVER, PORT, seconds, CLIENTS, exchanges), timeout=seconds + 30))
     finally:
         server.kill()
         server.wait()
@@ -90,9 +90,9 @@ def linux_bridge(rule=None):
 
 
 @contextlib.contextmanager
-def userspace(which, *config, offloads=True):
-    """A switch as it comes, but for these settings, with both hosts at its NORMAL bridge. Without `offloads` the hosts leave
-    neither checksums nor segments to anybody."""
+def userspace(which, *config, offloads=True, flows=()):
+    """A switch as it comes, but for these settings, with both hosts at its NORMAL bridge, where flows may stand in front.
+    Without `offloads` the hosts leave neither checksums nor segments to anybody."""
     with common.hosts(2) as (hosts, devices):
         if not offloads:
             common.need_programs("ethtool")
@@ -111,6 +111,8 @@ def userspace(which, *config, offloads=True):
             for device in devices:
                 words += ["--", "add-port", "br0", device]
             switch("ovs-vsctl", "--timeout=60", *words)
+            for flow in flows:
+                switch("ovs-ofctl", "add-flow", "br0", flow)
             yield hosts
         finally:
             switch.stop()

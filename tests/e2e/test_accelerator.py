@@ -345,15 +345,43 @@ def test_idle_timeout(switch, pair, network):
     until(lambda: not offloaded(switch), "idle flows to be taken back", deadline_s=30)
 
 
-def test_what_the_kernel_cannot_do_is_left_to_userspace(making, switch):
-    hosts = [making.host(switch, 1), TaggingHost(switch, 2)]
-    making.namespaces.append(hosts[1])
+def test_tags_are_added_and_removed_on_the_way(making, switch):
+    """Between an access port and a trunk."""
+    one, two = hosts = [making.host(switch, 1), TaggingHost(switch, 2)]
+    making.namespaces.append(two)
     connect(switch, *hosts)
-    address = hosts[1].add_vlan(7)
+    address = two.add_vlan(7)
     switch.vsctl("set", "port", "p1", "tag=7")
-    hosts[0].run("ip", "addr", "add", address.rsplit(".", 1)[0] + ".1/24", "dev", "e0")
-    tcp_transfer(hosts[0], hosts[1], address, 5_000_000)
+    one.run("ip", "addr", "add", address.rsplit(".", 1)[0] + ".1/24", "dev", "e0")
+    tcp_transfer(one, two, address)
+    for port, action in (("p1", "push_vlan(vid=7"), ("t2", "pop_vlan")):
+        assert [line for line in offloaded(switch, "--names") if f"in_port({port})" in line and action in line]
+    # Counted as they came in by the flow, and as they left by the port.
+    until(lambda: offload(switch)["packets"] > 100, "packets that the kernel forwarded")
+    flow = "priority=7,udp,in_port=1,actions=push_vlan:0x8100,set_field:4103->vlan_vid,output:2"
+    switch.ofctl("-OOpenFlow13", "add-flow", "br0", flow)
+    sink = two.start_python("transfer.py", "udp-sink", address, 5100)
+    before, count = offload(switch)["packets"], 3000
+    one.python("transfer.py", "udp-source", address, 5100, count, 700)
+    finish(sink)
+    assert offload(switch)["packets"] > before + count / 2
+    until(lambda: counted(switch, "udp,in_port=1")[0] > count, "the rule to count them")
+    packets, size = counted(switch, "udp,in_port=1")
+    headers = 14 + 20 + 8
+    assert size == count * (headers + 700) + (packets - count) * (headers + 4)
+    # Another tag than the host's.
+    switch.ofctl("-OOpenFlow13", "add-flow", "br0", flow.replace("4103", "4104"))
+    arrived = Network(4).received(two)
+    one.start("python3", "-c", SLOWLY.replace("+ 4", "+ 1"), address).communicate(timeout=30)
+    assert Network(4).received(two) == arrived
+
+
+def test_what_the_kernel_cannot_do_is_left_to_userspace(switch, pair):
+    one, two = pair
+    straight(switch, "mod_nw_tos:32")
+    tcp_transfer(one, two, two.address, 5_000_000)
     assert offload(switch)["refused"]["actions other than one output"] > 0
+    assert not [line for line in offloaded(switch) if "proto=6" in line]
 
 
 def test_ports_come_and_go(switch, pair):

@@ -2,7 +2,7 @@
 //!
 //! A flow is offered when some packets of it have come, on the packet thread that counts them, while the flows are held for
 //! that batch: so whatever removes it comes after, and takes it back. It is taken if it does nothing but send packets from
-//! one port of the accelerator to another, and plain packets have its bits; else that is counted with the reason. One that
+//! one port of the accelerator to another, with or without a VLAN tag pushed or popped, and plain packets have its bits; else that is counted with the reason. One that
 //! was refused is offered again only after something changed that may make a difference (the *epoch*).
 //!
 //! The accelerator has what the computation behind a flow read, not what an index narrowed it to: a flow holds for all
@@ -18,11 +18,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use base::{Clock, DpPort, Millis};
-use dpif::FlowId;
+use dpif::{DpAction, FlowId};
 use flow::extract::ethertype;
 use flow::layout::{ETH_DST, ETH_SRC, IP_MISC, IPV4, IPV6_DST, IPV6_SRC, PORTS, TP, VLAN};
 use hashbrown::HashMap;
-use netdev::accelerate::{AcceleratedPort, Accelerator, Common, Forwarded, Handle, Network, Refusal, Room, Verdict};
+use netdev::accelerate::{
+    AcceleratedPort, Accelerator, Common, Forwarded, Handle, Network, Refusal, Room, Tag, Verdict,
+};
 use parking_lot::Mutex;
 
 use crate::megaflow::{Found, Megaflow};
@@ -51,13 +53,15 @@ const PORTS_AND_FLAGS: u64 = 0xffff_ffff_0fff_0000;
 const TAGGED: u64 = 0x1000;
 /// The place of that word in a [`Common`].
 const SOURCE: usize = 1;
+/// Bytes of a tag.
+const TAG_BYTES: u64 = 4;
 /// What the word [`VLAN`] is of a packet that has one.
 const TAG_PROTOCOL: u64 = 0x8100 << 48;
 
 /// Why a flow stays here.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, thiserror::Error)]
 pub enum Unfit {
-    /// It does something else than to send packets to one port.
+    /// It does something else than to send packets to one port, with one VLAN tag more or less at most.
     #[error("actions other than one output")]
     Actions,
     /// No plain packet has its bits, or they do not say where it comes in.
@@ -119,6 +123,7 @@ struct Below {
     handle: Handle,
     from: DpPort,
     to: DpPort,
+    tag: Tag,
     /// What was brought.
     known: Forwarded,
 }
@@ -294,8 +299,17 @@ impl State {
     }
 
     fn take(&mut self, flow: &Arc<Megaflow>) -> Result<(), Unfit> {
-        let to = flow.output.ok_or(Unfit::Actions)?;
-        let matches = Network::ALL.map(|network| plain_match(flow, network));
+        let (to, tag) = way(&flow.actions).ok_or(Unfit::Actions)?;
+        let matches = Network::ALL.map(|network| {
+            let (from, mut frames) = plain_match(flow, network)?;
+            // Of those that the flow covers, others stay here.
+            match tag {
+                Tag::Keep => {}
+                Tag::Push(_) => add_tagged(&mut frames, false)?,
+                Tag::Pop => add_tagged(&mut frames, true)?,
+            }
+            Some((from, frames))
+        });
         let from = matches.iter().flatten().map(|(from, _)| *from).next().ok_or(Unfit::Match)?;
         let frames = matches.map(|of| of.map(|(_, frames)| frames));
         let accelerated = |number| match self.ports.get(&number) {
@@ -305,11 +319,11 @@ impl State {
         if from == to {
             return Err(Unfit::Port);
         }
-        let verdict = Verdict { from: accelerated(from)?, to: accelerated(to)?, frames };
+        let verdict = Verdict { from: accelerated(from)?, to: accelerated(to)?, tag, frames };
         let handle = self.below.put(&verdict).map_err(Unfit::Refused)?;
         flow.offloaded.store(true, Ordering::Release);
         let known = Forwarded::default();
-        self.flows.insert(flow.id, Below { flow: Arc::clone(flow), handle, from, to, known });
+        self.flows.insert(flow.id, Below { flow: Arc::clone(flow), handle, from, to, tag, known });
         Ok(())
     }
 
@@ -354,11 +368,35 @@ impl Below {
         }
         self.flow.count_below(packets, bytes, all.tcp_flags, Millis(now.0.saturating_sub(all.idle_ms)));
         if let (Some((from, _)), Some((to, _))) = (ports.get(&self.from), ports.get(&self.to)) {
-            from.count_below(to, packets, bytes);
+            let sent = match self.tag {
+                Tag::Keep => bytes,
+                Tag::Push(_) => bytes + packets * TAG_BYTES,
+                Tag::Pop => bytes - packets * TAG_BYTES,
+            };
+            from.count_below(to, packets, (bytes, sent));
         }
         sum.0 += packets;
         sum.1 += bytes;
     }
+}
+
+/// Where packets leave, and what becomes of their tag on the way; `None` if more is done with them.
+fn way(actions: &[DpAction]) -> Option<(DpPort, Tag)> {
+    match *actions {
+        [DpAction::Output(to)] => Some((to, Tag::Keep)),
+        [DpAction::PushVlan { tpid: ethertype::VLAN, tci }, DpAction::Output(to)] => Some((to, Tag::Push(tci))),
+        [DpAction::PopVlan, DpAction::Output(to)] => Some((to, Tag::Pop)),
+        _ => None,
+    }
+}
+
+/// Leaves out frames that have a tag, or those that have none; `None` if there are no others.
+fn add_tagged(frames: &mut Common, is_tagged: bool) -> Option<()> {
+    let bit = if is_tagged { TAGGED } else { 0 };
+    let contradicts = (frames.key[SOURCE] ^ bit) & frames.mask[SOURCE] & TAGGED != 0;
+    frames.key[SOURCE] |= bit;
+    frames.mask[SOURCE] |= TAGGED;
+    (!contradicts).then_some(())
 }
 
 /// Where packets of a flow come in, and what is asked of plain ones of a network among them: `None` if none of these can match
@@ -385,11 +423,7 @@ fn plain_match(flow: &Megaflow, network: Network) -> Option<(DpPort, Common)> {
             }
             None if word == VLAN && bits & TAG_PROTOCOL != 0 => {
                 // It varies with the bit that says whether there is a tag.
-                let tagged = if value == 0 { 0 } else { TAGGED };
-                if (frames.key[SOURCE] ^ tagged) & frames.mask[SOURCE] & TAGGED != 0 {
-                    return None;
-                }
-                (frames.key[SOURCE], frames.mask[SOURCE]) = (frames.key[SOURCE] | tagged, frames.mask[SOURCE] | TAGGED);
+                add_tagged(&mut frames, value != 0)?;
                 (0, if value == 0 { 0 } else { TAG_PROTOCOL })
             }
             None => (0, 0),

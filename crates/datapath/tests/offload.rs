@@ -15,7 +15,7 @@ use dpif::{DpAction, DpActions, DpFlow, DpFlowStats, Dpif, FlowId};
 use flow::layout::{ETH_DST, ETH_SRC, IP_MISC, IPV4, IPV6_DST, IPV6_SRC, TP};
 use flow::{Field, FlowKey, FlowMask, extract::extract};
 use netdev::accelerate::{
-    AcceleratedPort, Accelerator, Forwarded, Handle, Network, PLAIN_WORDS, Refusal, Room, Verdict,
+    AcceleratedPort, Accelerator, Forwarded, Handle, Network, PLAIN_WORDS, Refusal, Room, Tag, Verdict,
 };
 use netdev::{Netdev, Tx};
 use packet::{Batch, Packet};
@@ -36,6 +36,8 @@ struct State {
     forwarded: u64,
     /// The same of each network, without a tag and with one.
     by_kind: [u64; 4],
+    /// Those that got or lost a tag.
+    tags: u64,
 }
 
 const FLOWS_MAX: usize = 7;
@@ -91,10 +93,24 @@ impl Twin {
             all.tcp_flags |= (words[3] >> 16) as u16;
         }
         state.by_kind[network as usize * 2 + usize::from(words[1] & 0xffff != 0)] += 1;
+        let mut frame = frame.to_vec();
+        match verdict.tag {
+            Tag::Keep => {}
+            Tag::Push(tci) => {
+                assert!(words[1] & 0xffff == 0);
+                let [a, b] = (tci & !0x1000).to_be_bytes();
+                frame.splice(12..12, [0x81, 0, a, b]);
+            }
+            Tag::Pop => {
+                assert!(words[1] & 0xffff != 0);
+                frame.drain(12..16);
+            }
+        }
         let mut tx: Box<dyn Tx> = state.ports[&verdict.to].open_tx().expect("a port in memory");
-        let mut batch: Batch = [Packet::from_slice(frame)].into_iter().collect();
+        let mut batch: Batch = [Packet::from_slice(&frame)].into_iter().collect();
         tx.send_batch(&mut batch);
         state.forwarded += 1;
+        state.tags += u64::from(verdict.tag != Tag::Keep);
         true
     }
 }
@@ -209,6 +225,8 @@ fn decide(version: u64, key: &FlowKey) -> (DpActions, FlowMask) {
         0 => [].into(),
         1 => [output(verdict >> 8), output(verdict >> 16)].into(),
         2 => [DpAction::PushVlan { tpid: 0x8100, tci: 0x1007 }, output(verdict >> 8)].into(),
+        3 => [DpAction::PopVlan, output(verdict >> 8)].into(),
+        4 => [DpAction::PushVlan { tpid: 0x88a8, tci: 0x1007 }, output(verdict >> 8)].into(),
         _ => [output(verdict >> 8)].into(),
     };
     (actions, mask)
@@ -347,7 +365,7 @@ impl Side {
 #[test]
 fn with_and_without_an_accelerator_all_is_the_same() {
     let (mut forwarded, mut taken, mut steps) = (0, 0, 0);
-    let (mut refused, mut by_kind) = (BTreeMap::new(), [0; 4]);
+    let (mut refused, mut by_kind, mut tags) = (BTreeMap::new(), [0; 4], 0);
     for seed in 0..24 {
         let kind = [IndexKind::Tree, IndexKind::TupleSpace][seed as usize % 2];
         let mut rng = Rng::seeded(seed);
@@ -392,7 +410,7 @@ fn with_and_without_an_accelerator_all_is_the_same() {
                 }
                 _ => {
                     let port = rng.below(3) as usize;
-                    let frames: Vec<_> = (0..=rng.below(60)).map(|_| frame(&mut rng)).collect();
+                    let frames: Vec<_> = (0..=rng.below(140)).map(|_| frame(&mut rng)).collect();
                     let [a, b] = sides.each_ref().map(|side| side.receive(port, &frames));
                     assert_eq!(a, b, "{step}");
                 }
@@ -404,7 +422,8 @@ fn with_and_without_an_accelerator_all_is_the_same() {
         assert_eq!(a, b);
         let [a, b] = sides.each_ref().map(|side| {
             let ports = side.dp.ports().into_iter();
-            ports.map(|p| (p.number, p.stats.rx_packets, p.stats.rx_bytes, p.stats.tx_packets)).collect::<Vec<_>>()
+            let stats = ports.map(|p| (p.number, p.stats));
+            stats.map(|(n, s)| (n, s.rx_packets, s.rx_bytes, s.tx_packets, s.tx_bytes)).collect::<Vec<_>>()
         });
         assert_eq!(a, b);
         assert_eq!(sides[0].dp.drops(), sides[1].dp.drops());
@@ -412,13 +431,16 @@ fn with_and_without_an_accelerator_all_is_the_same() {
         if let Some(twin) = &sides[1].twin {
             let state = twin.state.lock();
             forwarded += state.forwarded;
+            tags += state.tags;
             by_kind.iter_mut().zip(state.by_kind).for_each(|(sum, n)| *sum += n);
         }
     }
     assert!(forwarded > 3000 && taken > 50, "{forwarded} {taken}");
-    assert!(by_kind.iter().all(|n| *n > 300), "{by_kind:?}");
+    assert!(by_kind.iter().all(|n| *n > 300) && tags > 300, "{by_kind:?} {tags}");
     assert!(refused.len() >= 4, "{refused:?}");
-    tally::report!("{steps} steps, {forwarded} packets below ({by_kind:?}), {taken} flows taken, refused: {refused:?}");
+    tally::report!(
+        "{steps} steps, {forwarded} packets below ({by_kind:?}, tags of {tags} changed), {taken} flows taken, refused: {refused:?}"
+    );
 }
 
 #[test]

@@ -395,7 +395,7 @@ impl Accelerator for Tcx {
         for words in self.maps.counts(handle) {
             words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
         }
-        let value = u64::from(handle) | u64::from(verdict.to) << 32;
+        let value = u64::from(handle) | u64::from(verdict.to) << 32 | u64::from(program::tag_word(verdict.tag)) << 48;
         let done = each(&entries).try_for_each(|(network, entry)| {
             self.maps.flows[network as usize].set(&entry.key[..program::key_words(network)], value)
         });

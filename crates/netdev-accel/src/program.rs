@@ -4,7 +4,7 @@
 //! The *filter* stands on the packet sockets of the port. It makes the key of a plain frame (as `flow::extract` does), looks it
 //! up under each mask that the port has for frames of its network, and if a verdict covers it, leaves a note for the other
 //! program and has the socket not take the frame. The *forwarder* stands at tcx, takes the note, counts, and sends the socket
-//! buffer out by the other device as it is, VLAN tag, unfinished checksum and all. Without a note it lets the frame pass to
+//! buffer out by the other device as it is, unfinished checksum and all, but for a VLAN tag that it gets or loses. Without a note it lets the frame pass to
 //! whoever is next.
 //!
 //! ```text
@@ -12,9 +12,9 @@
 //!             outgoing: refuse         tag of a provider, not plain: pass
 //!             for each mask of the network: look up (port, mask, words & mask) -> flow, target
 //!             target down, or frame too long and not to be segmented: pass
-//!             note = flow, device of the target; what frame it is; its TCP flags; refuse
+//!             note = flow, device of the target; what frame it is; its TCP flags; what becomes of its tag; refuse
 //! forwarder:  no note, or that of another frame: next
-//!             count at (processor, flow); the processor is not busy any more; redirect
+//!             count at (processor, flow); the processor is not busy any more; tag; redirect
 //! ```
 //!
 //! A note says of which device and length the frame is, so that one that was never taken (as another program at tcx dropped
@@ -26,7 +26,7 @@
 //! The kernel takes the outermost VLAN tag out of the frame before either program sees it: the frame is as without it, and
 //! the tag is told beside it.
 
-use netdev::accelerate::{Network, PLAIN_WORDS};
+use netdev::accelerate::{Network, PLAIN_WORDS, Tag};
 use netdev_linux::bpf::asm::{If, Op, Width};
 use netdev_linux::bpf::{Assembler, Helper, Label, Reg};
 
@@ -38,12 +38,13 @@ pub(crate) const PORTS_MAX: usize = 1024;
 pub(crate) const MASKS_MAX: usize = 8;
 
 /// Words of an entry of `processors`: busy if odd; the note: device of the target and number of the verdict from 1, 0 for
-/// none; device and length of the frame; its TCP flags. A line of memory.
+/// none; device and length of the frame; its TCP flags; what becomes of its tag ([`tag_word`]). A line of memory.
 pub(crate) const PROCESSOR_WORDS: usize = 8;
 const BUSY_AT: i16 = 0;
 const NOTE_AT: i16 = 8;
 const FRAME_AT: i16 = 16;
 const FLAGS_AT: i16 = 24;
+const TAG_AT: i16 = 32;
 
 /// Words of an entry of `masks`: how many there are of each network, and the masks.
 pub(crate) const MASKS_WORDS: usize = mask_at(Network::Ipv6, MASKS_MAX);
@@ -82,8 +83,18 @@ pub(crate) struct Maps {
     pub(crate) ports: i32,
     /// By processor times [`FLOWS_MAX`] plus verdict.
     pub(crate) counts: i32,
-    /// By network; by [`first_word`] and words of a frame: verdict (lower half) and the port where they leave.
+    /// By network; by [`first_word`] and words of a frame: verdict (lower half), the port where they leave (the next 16
+    /// bits), and what becomes of their tag ([`tag_word`]).
     pub(crate) flows: [i32; Network::ALL.len()],
+}
+
+/// What becomes of a tag, in 16 bits: 0 for nothing, bit 12 and the control information of one that is pushed, 1 to pop it.
+pub(crate) const fn tag_word(tag: Tag) -> u16 {
+    match tag {
+        Tag::Keep => 0,
+        Tag::Push(tci) => tci | PRESENT as u16,
+        Tag::Pop => 1,
+    }
 }
 
 /// The first word of keys of a port under a mask.
@@ -136,8 +147,12 @@ const GSO_SIZE: i16 = 176;
 const PACKET_OUTGOING: i32 = 4;
 /// What a socket filter says to take all of a frame.
 const TAKE: i32 = -1;
-/// What a program at tcx says to let the next one decide.
+/// What a program at tcx says to let the next one decide, and to drop the frame.
 const TCX_NEXT: i32 = -1;
+const TCX_DROP: i32 = 2;
+/// In control information: there is a tag.
+const PRESENT: i32 = 0x1000;
+const VLAN_PROTOCOL: u16 = 0x8100;
 
 // The filter's stack. What is read from it lies so that each load is of a number at a multiple of its length.
 const INDEX: i16 = -4;
@@ -148,7 +163,7 @@ const WORDS: i16 = -152;
 /// The frame as far as the flags of TCP over IPv4.
 const FRAME: i16 = -202;
 
-use Helper::{MapLookup, ProcessorId, Redirect, SkbLoadBytes, TimeCoarse};
+use Helper::{MapLookup, ProcessorId, Redirect, SkbLoadBytes, SkbVlanPop, SkbVlanPush, TimeCoarse};
 use Reg::{R0, R1, R2, R3, R4, R6, R7, R8, R9, R10};
 use Width::{U8, U16, U32, U64};
 
@@ -188,9 +203,9 @@ pub(crate) fn filter(port: u16, maps: Maps) -> Vec<u8> {
         .jump_if(R1, If::Eq, 0, untagged)
         .load(U32, R1, R6, VLAN_PROTO)
         .be16(R1)
-        .jump_if(R1, If::Ne, 0x8100, pass)
+        .jump_if(R1, If::Ne, VLAN_PROTOCOL.into(), pass)
         .load(U32, R9, R6, VLAN_TCI)
-        .constant(Op::Or, R9, 0x1000)
+        .constant(Op::Or, R9, PRESENT)
         .constant(Op::Shl, R9, 48)
         .place(untagged);
     code = load_bytes(code, 0, FRAME, TCP_FLAGS + 2).jump_if(R0, If::Eq, 0, loaded);
@@ -214,7 +229,14 @@ pub(crate) fn filter(port: u16, maps: Maps) -> Vec<u8> {
     code = plain_ipv6(code, pass);
     code = look_for_flow(code, port, Network::Ipv6, maps, pass, hit).place(hit);
     code = frame_of(code.load(U64, R9, R0, 0)).store(U64, R7, FRAME_AT, R1);
-    code = code.register(Op::Mov, R1, R9).constant(Op::Shr, R1, 32).store(U32, R10, INDEX, R1);
+    code = code
+        .register(Op::Mov, R1, R9)
+        .constant(Op::Shr, R1, 32)
+        .register(Op::Mov, R2, R1)
+        .constant(Op::Shr, R2, 16)
+        .store(U64, R7, TAG_AT, R2)
+        .constant(Op::And, R1, 0xffff)
+        .store(U32, R10, INDEX, R1);
     look_up(code, maps.ports)
         .jump_if(R0, If::Eq, 0, pass)
         .load(U64, R1, R0, 0)
@@ -384,7 +406,7 @@ fn look_for_flow(code: Assembler, port: u16, network: Network, maps: Maps, pass:
 /// The program for tcx, the same for all ports.
 pub(crate) fn forwarder(maps: Maps) -> Vec<u8> {
     let mut code = Assembler::default();
-    let [next, send] = std::array::from_fn(|_| code.label());
+    let [next, send, push, tagged, redirect] = std::array::from_fn(|_| code.label());
     code = processor(code, maps, next)
         .load(U64, R8, R7, NOTE_AT)
         .jump_if(R8, If::Eq, 0, next)
@@ -425,6 +447,22 @@ pub(crate) fn forwarder(maps: Maps) -> Vec<u8> {
         .load(U64, R1, R7, BUSY_AT)
         .constant(Op::Add, R1, 1)
         .exchange(R7, BUSY_AT, R1)
+        .load(U64, R3, R7, TAG_AT)
+        .jump_if(R3, If::Eq, 0, redirect)
+        .register(Op::Mov, R1, R6)
+        .jump_if(R3, If::Set, PRESENT, push)
+        .call(SkbVlanPop)
+        .jump(tagged)
+        .place(push)
+        .constant(Op::And, R3, 0xffff & !PRESENT)
+        .constant(Op::Mov, R2, VLAN_PROTOCOL.to_be().into())
+        .call(SkbVlanPush)
+        .place(tagged)
+        // Both only change what stands beside the frame, and succeed; the kernel would count this drop at the device.
+        .jump_if(R0, If::Eq, 0, redirect)
+        .constant(Op::Mov, R0, TCX_DROP)
+        .exit()
+        .place(redirect)
         .register(Op::Mov, R1, R8)
         .constant(Op::Shr, R1, 32)
         .constant(Op::Mov, R2, 0)

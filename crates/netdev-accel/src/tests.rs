@@ -9,7 +9,7 @@ use base::PortNo;
 use base::rng::Rng;
 use flow::layout::{ETH_DST, ETH_SRC, IP_MISC, IPV4, IPV6_DST, IPV6_SRC, TP, VLAN};
 use flow::{Field, extract::extract, plain::extract_plain};
-use netdev::accelerate::{Accelerator, Common, Network, PLAIN_WORDS, Refusal, Room, Verdict};
+use netdev::accelerate::{Accelerator, Common, Network, PLAIN_WORDS, Refusal, Room, Tag, Verdict};
 use netdev::{Netdev, Options};
 use netdev_linux::bpf::asm::Op;
 use netdev_linux::bpf::{self, Assembler, Helper, Kind, Reg};
@@ -123,13 +123,13 @@ fn frame(rng: &mut Rng) -> Vec<u8> {
     frame
 }
 
-/// A VLAN tag: its protocol, and its control information as the sender has it.
-type Tag = (u16, u16);
-const TAGS: [Option<Tag>; 5] = [None, None, Some((0x8100, 7)), Some((0x8100, 0x3007)), Some((0x88a8, 7))];
+/// Protocol and control information of a VLAN tag, as the sender has it.
+type Control = (u16, u16);
+const TAGS: [Option<Control>; 5] = [None, None, Some((0x8100, 7)), Some((0x8100, 0x3007)), Some((0x88a8, 7))];
 
 /// The filter of a port, for trying. As a program for tcx: those for sockets are tried on frames without Ethernet headers.
 /// Before it, the frame gets this tag, as the kernel has it of a frame that came with one.
-fn filter(tcx: &Tcx, port: u16, tag: Option<Tag>) -> std::os::fd::OwnedFd {
+fn filter(tcx: &Tcx, port: u16, tag: Option<Control>) -> std::os::fd::OwnedFd {
     let mut code = Assembler::default();
     if let Some((protocol, tci)) = tag {
         code = code
@@ -144,7 +144,7 @@ fn filter(tcx: &Tcx, port: u16, tag: Option<Tag>) -> std::os::fd::OwnedFd {
 }
 
 /// The frame with the tag in its bytes.
-fn tagged(frame: &[u8], tag: Option<Tag>) -> Vec<u8> {
+fn tagged(frame: &[u8], tag: Option<Control>) -> Vec<u8> {
     let mut frame = frame.to_vec();
     if let Some((protocol, tci)) = tag {
         frame.splice(12..12, [protocol, tci].into_iter().flat_map(u16::to_be_bytes));
@@ -183,7 +183,7 @@ fn the_filter_finds_what_a_list_of_verdicts_has() {
                 let mask = pick(&mut rng, &masks)[network as usize];
                 of[network as usize] = Some(Common { key: std::array::from_fn(|i| words[i] & mask[i]), mask });
             }
-            let verdict = Verdict { from: 0, to: 1, frames: of };
+            let verdict = Verdict { from: 0, to: 1, tag: Tag::Keep, frames: of };
             match tcx.put(&verdict) {
                 Ok(handle) => verdicts.push((handle, verdict)),
                 Err(Refusal::Taken) => {
@@ -252,7 +252,7 @@ fn what_the_filter_takes() {
             (of.key[4], of.mask[4]) = (bit, 1 << n);
             let mut frames = [None; 2];
             frames[network as usize] = Some(of);
-            Verdict { from: 0, to: 1, frames }
+            Verdict { from: 0, to: 1, tag: Tag::Keep, frames }
         };
         let ns = || bpf::test_run(filter.as_fd(), &frame, 200_000).map_or(0, |run| run.ns);
         let cost = |n: usize| {
@@ -283,7 +283,7 @@ fn frames_of_each() -> [Vec<u8>; 2] {
 /// All frames of both networks.
 fn all_frames() -> Verdict {
     let all = Common { key: [0; PLAIN_WORDS], mask: [0; PLAIN_WORDS] };
-    Verdict { from: 0, to: 1, frames: [Some(all); 2] }
+    Verdict { from: 0, to: 1, tag: Tag::Keep, frames: [Some(all); 2] }
 }
 
 #[test]
@@ -319,7 +319,7 @@ fn there_is_room_for_so_many() {
     let verdict = |n: u64| {
         let (mut key, mut mask) = ([0; PLAIN_WORDS], [0; PLAIN_WORDS]);
         (key[4], mask[4]) = (n, u64::MAX);
-        Verdict { from: 0, to: 1, frames: [Some(Common { key, mask }); 2] }
+        Verdict { from: 0, to: 1, tag: Tag::Keep, frames: [Some(Common { key, mask }), None] }
     };
     let begin = Instant::now();
     let handles: Vec<u32> = (0..program::FLOWS_MAX as u64).map(|n| tcx.put(&verdict(n)).expect("room")).collect();

@@ -62,13 +62,27 @@ pub struct Common {
     pub mask: [u64; PLAIN_WORDS],
 }
 
+/// What becomes of a frame's VLAN tag.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Tag {
+    /// It stays, if there is one.
+    #[default]
+    Keep,
+    /// A frame without one gets one, with this control information; bit 12 of it does not matter, and is 0 in the frame.
+    Push(u16),
+    /// It goes.
+    Pop,
+}
+
 /// What becomes of some plain frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Verdict {
     /// Where they come in.
     pub from: AcceleratedPort,
-    /// Where they leave, as they are.
+    /// Where they leave, as they are but for the tag.
     pub to: AcceleratedPort,
+    /// What becomes of their tag: only frames without one get one, and only one that all of them have goes.
+    pub tag: Tag,
     /// Which frames of each network, by its number; `None` for none.
     pub frames: [Option<Common>; Network::ALL.len()],
 }
@@ -78,7 +92,7 @@ pub struct Verdict {
 pub struct Forwarded {
     /// Packets; one that is to be segmented counts once.
     pub packets: u64,
-    /// Bytes in them.
+    /// Bytes in them as they came in.
     pub bytes: u64,
     /// All TCP flags seen, or'ed.
     pub tcp_flags: u16,
