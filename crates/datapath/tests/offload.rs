@@ -410,7 +410,7 @@ fn with_and_without_an_accelerator_all_is_the_same() {
                 }
                 _ => {
                     let port = rng.below(3) as usize;
-                    let frames: Vec<_> = (0..=rng.below(140)).map(|_| frame(&mut rng)).collect();
+                    let frames: Vec<_> = (0..=rng.below(100)).map(|_| frame(&mut rng)).collect();
                     let [a, b] = sides.each_ref().map(|side| side.receive(port, &frames));
                     assert_eq!(a, b, "{step}");
                 }

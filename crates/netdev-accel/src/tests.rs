@@ -1,6 +1,6 @@
 //! The programs, tried on frames without devices, beside a list of verdicts and `flow::plain`.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -129,7 +129,12 @@ const TAGS: [Option<Control>; 5] = [None, None, Some((0x8100, 7)), Some((0x8100,
 
 /// The filter of a port, for trying. As a program for tcx: those for sockets are tried on frames without Ethernet headers.
 /// Before it, the frame gets this tag, as the kernel has it of a frame that came with one.
-fn filter(tcx: &Tcx, port: u16, tag: Option<Control>) -> std::os::fd::OwnedFd {
+fn filter(tcx: &Tcx, port: u16, tag: Option<Control>) -> OwnedFd {
+    with_tag(tag, &program::filter(port, tcx.maps().descriptors()))
+}
+
+/// A program, before which the frame gets this tag.
+fn with_tag(tag: Option<Control>, program: &[u8]) -> OwnedFd {
     let mut code = Assembler::default();
     if let Some((protocol, tci)) = tag {
         code = code
@@ -139,7 +144,7 @@ fn filter(tcx: &Tcx, port: u16, tag: Option<Control>) -> std::os::fd::OwnedFd {
             .call(Helper::SkbVlanPush)
             .register(Op::Mov, Reg::R1, Reg::R6);
     }
-    let code = [code.finish(), program::filter(port, tcx.maps().descriptors())].concat();
+    let code = [&code.finish(), program].concat();
     bpf::load(Kind::Tcx, &code, "flowstone_try").expect("a valid program")
 }
 
@@ -310,6 +315,34 @@ fn the_forwarder_is_accepted_and_lets_frames_pass_without_a_note() {
     let Some(maps) = maps() else { return };
     let forwarder = bpf::load(Kind::Tcx, &program::forwarder(maps.descriptors()), "flowstone_send").expect("valid");
     assert_eq!(bpf::test_run(forwarder.as_fd(), &[0; 60], 1).expect("a frame to try it on").result, u32::MAX);
+}
+
+/// Each frame once, whatever becomes of its tag, and with the bytes that it came with.
+#[test]
+fn the_forwarder_sends_and_counts_what_was_noted() {
+    /// What a program at tcx says of a frame that it redirected (`TC_ACT_REDIRECT`).
+    const REDIRECTED: u32 = 7;
+    let Some(maps) = maps() else { return };
+    let tcx = Tcx::for_test(maps, &[device(), device()]);
+    for (had, tag) in [(0, Tag::Keep), (0, Tag::Push(0x1007)), (4, Tag::Keep), (4, Tag::Pop)] {
+        let before = (had > 0).then_some((0x8100, 7));
+        let filter = filter(&tcx, 0, before);
+        let forwarder = with_tag(before, &program::forwarder(tcx.maps().descriptors()));
+        let handle = tcx.put(&Verdict { tag, ..all_frames() }).expect("room");
+        for (n, frame) in (1..).zip(frames_of_each()) {
+            let run = |program: &OwnedFd| bpf::test_run(program.as_fd(), &frame, 1).expect("a frame").result;
+            // The processor may be another one, which has no note.
+            let once = || {
+                assert_eq!(run(&filter), 0);
+                run(&forwarder)
+            };
+            assert_eq!((0..100).map(|_| once()).find(|result| *result != u32::MAX), Some(REDIRECTED));
+            let forwarded = tcx.forwarded(handle);
+            let bytes: usize = frames_of_each()[..n as usize].iter().map(|frame| frame.len() + had).sum();
+            assert_eq!((forwarded.packets, forwarded.bytes), (n, bytes as u64), "{tag:?}");
+        }
+        tcx.remove(&[handle], &mut |_, forwarded| assert_eq!(forwarded.packets, 2));
+    }
 }
 
 #[test]
