@@ -10,6 +10,7 @@ import pytest
 
 from hosts import Host, TaggingHost, finish
 from switch import run
+from test_dummy_control import Monitor
 from test_hosts import Churn, connect, tcp_transfer, udp_transfer
 from waiting import until
 
@@ -285,7 +286,8 @@ def test_counts_are_exact_while_flows_change(switch, pair, network):
     address, udp = network.address(two), network.udp
     network.address(one)
     straight(switch)
-    switch.ofctl("add-flow", "br0", f"priority=7,{udp},in_port=1,tp_dst=5100,actions=output:2")
+    switch.ofctl("add-flow", "br0", f"send_flow_rem,priority=7,{udp},in_port=1,tp_dst=5100,actions=output:2")
+    removed = Monitor(switch.ours, "br0", "65534")
     sink = two.start_python("transfer.py", "udp-sink", address, 5100)
     before = network.received(two)
     source = one.start("python3", "-c", SLOWLY, address)
@@ -300,6 +302,10 @@ def test_counts_are_exact_while_flows_change(switch, pair, network):
     assert offload(switch)["packets"] > 100
     until(lambda: switch.ours.n_packets("br0", f"{udp},in_port=1") == sent, "the rule to have counted each")
     assert network.received(two) - before == sent
+    # Whoever hears of the rule's end hears of all of them.
+    switch.ofctl("del-flows", "br0", f"{udp},in_port=1,tp_dst=5100")
+    removed.wait(rf"FLOW_REMOVED.*{udp},.*reason=delete .*pkts{sent} ")
+    removed.end()
 
 
 # As transfer.py does, but slow enough that no queue overflows.

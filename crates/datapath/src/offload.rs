@@ -2,8 +2,9 @@
 //!
 //! A flow is offered when some packets of it have come, on the packet thread that counts them, while the flows are held for
 //! that batch: so whatever removes it comes after, and takes it back. It is taken if it does nothing but send packets from
-//! one port of the accelerator to another, with or without a VLAN tag pushed or popped, and plain packets have its bits; else that is counted with the reason. One that
-//! was refused is offered again only after something changed that may make a difference (the *epoch*).
+//! one port of the accelerator to another, with one VLAN tag more or less or as they are, and plain packets have its bits;
+//! else that is counted with the reason. One that was refused is offered again only after something changed that may make a
+//! difference (the *epoch*).
 //!
 //! The accelerator has what the computation behind a flow read, not what an index narrowed it to: a flow holds for all
 //! packets that agree in that ([`dpif::DpFlow::reads`]).
@@ -362,16 +363,18 @@ impl Below {
     ) {
         let packets = all.packets.wrapping_sub(self.known.packets);
         let bytes = all.bytes.wrapping_sub(self.known.bytes);
-        self.known = all;
+        // A packet may be counted between both reads, so that its bytes are here before it: then they come with it.
         if packets == 0 {
             return;
         }
+        self.known = all;
         self.flow.count_below(packets, bytes, all.tcp_flags, Millis(now.0.saturating_sub(all.idle_ms)));
         if let (Some((from, _)), Some((to, _))) = (ports.get(&self.from), ports.get(&self.to)) {
             let sent = match self.tag {
                 Tag::Keep => bytes,
-                Tag::Push(_) => bytes + packets * TAG_BYTES,
-                Tag::Pop => bytes - packets * TAG_BYTES,
+                Tag::Push(_) => bytes.wrapping_add(packets.wrapping_mul(TAG_BYTES)),
+                // As above, these may be too few or too many now, and are right with those of the next time.
+                Tag::Pop => bytes.wrapping_sub(packets.wrapping_mul(TAG_BYTES)),
             };
             from.count_below(to, packets, (bytes, sent));
         }
