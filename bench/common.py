@@ -72,6 +72,13 @@ def need_programs(*names):
         raise SystemExit(f"not installed: {', '.join(missing)}")
 
 
+def need_package(program, package):
+    """Installs the Debian package of a program that few machines have, if it is missing, as `./test` does with its own."""
+    if shutil.which(program) is None:
+        say(f"installing {package}")
+        run("bash", "-c", '. "$0" && install_packages "$1"', ROOT / "tests/packages.sh", package)
+
+
 def say(text):
     """Progress, for whoever waits."""
     print(text, file=sys.stderr, flush=True)

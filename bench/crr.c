@@ -1,7 +1,7 @@
-/* Transactions over TCP, each of a connection of its own: connect, one byte there, one byte back, reset.
+/* Transactions over TCP, each of a connection of its own: connect, one byte there, one byte back (once or some times), reset.
  *
  * usage: crr serve PORT                            until it is killed; prints "ready" first
- *        crr ask ADDRESS PORT SECONDS CLIENTS      so many clients at a time; prints one JSON line
+ *        crr ask ADDRESS PORT SECONDS CLIENTS [EXCHANGES]    so many clients at a time; prints one JSON line
  * A reset leaves no connection behind that waits for its time to pass, so the ports of the clients never run out.
  * build: cc -O2 -pthread -o crr crr.c */
 #define _GNU_SOURCE
@@ -56,6 +56,7 @@ static void serve(int port)
 
 static struct sockaddr_in server = { .sin_family = AF_INET };
 static volatile int done;
+static int exchanges = 1;
 
 struct client { pthread_t thread; unsigned long failed; struct histogram took; };
 
@@ -69,8 +70,8 @@ static int transaction(void)
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    good = !connect(fd, (struct sockaddr *) &server, sizeof server) && send(fd, &byte, 1, MSG_NOSIGNAL) == 1
-           && recv(fd, &byte, 1, 0) == 1;
+    good = !connect(fd, (struct sockaddr *) &server, sizeof server);
+    for (int i = 0; good && i < exchanges; i++) good = send(fd, &byte, 1, MSG_NOSIGNAL) == 1 && recv(fd, &byte, 1, 0) == 1;
     close(fd);
     return good;
 }
@@ -92,8 +93,8 @@ static int ask(const char *address, int port, double seconds, int count)
     unsigned long failed = 0;
     double start = now_s(), took;
     if (!clients) fail("memory");
-    if (count < 1 || count > CLIENTS_MAX || seconds <= 0 || inet_pton(AF_INET, address, &server.sin_addr) != 1) {
-        fprintf(stderr, "crr: an IPv4 address, seconds, and 1 to %d clients\n", CLIENTS_MAX);
+    if (count < 1 || count > CLIENTS_MAX || seconds <= 0 || exchanges < 1 || inet_pton(AF_INET, address, &server.sin_addr) != 1) {
+        fprintf(stderr, "crr: an IPv4 address, seconds, 1 to %d clients, and 1 exchange or more\n", CLIENTS_MAX);
         return 2;
     }
     server.sin_port = htons(port);
@@ -115,7 +116,8 @@ static int ask(const char *address, int port, double seconds, int count)
 int main(int argc, char **argv)
 {
     if (argc == 3 && !strcmp(argv[1], "serve")) serve(atoi(argv[2]));
-    if (argc == 6 && !strcmp(argv[1], "ask")) return ask(argv[2], atoi(argv[3]), atof(argv[4]), atoi(argv[5]));
+    if (argc == 7) exchanges = atoi(argv[6]);
+    if ((argc == 6 || argc == 7) && !strcmp(argv[1], "ask")) return ask(argv[2], atoi(argv[3]), atof(argv[4]), atoi(argv[5]));
     fprintf(stderr, "usage: see the top of crr.c\n");
     return 2;
 }

@@ -13,6 +13,11 @@ from report import Report, Table, middle, ratio
 def add_arguments(arguments):
     names = list(WAYS)
     arguments.add_argument("--ways", nargs="+", choices=names, default=names, metavar="WAY", help=f"({' '.join(names)})")
+    arguments.add_argument("--exchanges", type=int, default=1, help="bytes there and back in each connection (1)")
+
+
+# Reads both ports of a packet, so that each connection has flows of its own; then forwards as without it.
+EACH = "tcp,actions=move:NXM_OF_TCP_SRC[]->NXM_NX_REG0[0..15],move:NXM_OF_TCP_DST[]->NXM_NX_REG0[16..31],NORMAL"
 
 
 def measure(options):
@@ -23,7 +28,7 @@ def measure(options):
             for name, found in turns.items():
                 with WAYS[name](programs) as hosts:
                     common.wait_for_ping(hosts[0], tcp.SERVER)
-                    found.append(tcp.one(hosts, programs / "crr", options.seconds))
+                    found.append(tcp.one(hosts, programs / "crr", options.seconds, options.exchanges))
                 common.say(f"local, round {round_number + 1}, {name}: {found[-1]}")
     return report(turns)
 
@@ -48,6 +53,8 @@ WAYS = {
     "tcx-peer": lambda programs: joined(programs, "tcx-peer"),
     tcp.OURS: lambda programs: tcp.userspace("ours"),
     tcp.OFFLOAD: lambda programs: tcp.userspace("ours", "hw-offload=true"),
+    "flowstone-each": lambda programs: tcp.userspace("ours", flows=[EACH]),
+    "flowstone-offload-each": lambda programs: tcp.userspace("ours", "hw-offload=true", flows=[EACH]),
 }
 LABELS = {
     tcp.BRIDGE: tcp.LABELS[tcp.BRIDGE],
@@ -56,6 +63,8 @@ LABELS = {
     "tcx-peer": "tc program, bpf_redirect_peer",
     tcp.OURS: tcp.LABELS[tcp.OURS],
     tcp.OFFLOAD: tcp.LABELS[tcp.OFFLOAD],
+    "flowstone-each": "Flowstone, flows of each connection",
+    "flowstone-offload-each": "Flowstone, hw-offload=true, flows of each connection",
 }
 
 

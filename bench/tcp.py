@@ -10,7 +10,6 @@ receiver (`userspace-tso-enable`, which is off by default and called experimenta
 import contextlib
 import json
 import os
-import shutil
 import subprocess
 
 import common
@@ -31,11 +30,9 @@ def add_arguments(arguments):
 
 def measure(options):
     common.need_programs("ip", "iperf3", "ping")
-    chosen, notes = list(options.between), []
-    if "bridge-nft" in chosen and shutil.which("nft") is None:
-        chosen.remove("bridge-nft")
-        notes.append("Left out: bridge-nft, for nft is not installed.")
-    turns = {name: [] for name in chosen}
+    if BRIDGE_NFT in options.between:
+        common.need_package("nft", "nftables")
+    turns = {name: [] for name in options.between}
     with compiled("crr") as programs:
         for round_number in range(options.rounds):
             for name, found in turns.items():
@@ -43,24 +40,24 @@ def measure(options):
                     common.wait_for_ping(hosts[0], SERVER)
                     found.append(one(hosts, programs / "crr", options.seconds))
                 common.say(f"tcp, round {round_number + 1}, {name}: {found[-1]}")
-    return report(turns, notes)
+    return report(turns)
 
 
-def one(hosts, crr, seconds):
+def one(hosts, crr, seconds, exchanges=1):
     whole_seconds = max(1, round(seconds))
     found = {"one_gbps": round(common.tcp_gbps(*hosts, SERVER, whole_seconds), 3)}
     found["many_gbps"] = round(common.tcp_gbps(*hosts, SERVER, whole_seconds, STREAMS), 3)
-    found["transactions"] = transactions(hosts, crr, seconds)
+    found["transactions"] = transactions(hosts, crr, seconds, exchanges)
     return found
 
 
-def transactions(hosts, crr, seconds):
+def transactions(hosts, crr, seconds, exchanges):
     inside = lambda host, *words: ["ip", "netns", "exec", host, *map(str, words)]
     server = subprocess.Popen(inside(hosts[1], crr, "serve", PORT), stdout=subprocess.PIPE, text=True)
     try:
         if server.stdout.readline() != "ready\n":
             raise SystemExit("the server of transactions does not begin")
-        return json.loads(common.run(*inside(hosts[0], crr, "ask", SERVER, PORT, seconds, CLIENTS), timeout=seconds + 30))
+        return json.loads(common.run(*inside(hosts[0], crr, "ask", SERVER, PORT, seconds, CLIENTS, exchanges), timeout=seconds + 30))
     finally:
         server.kill()
         server.wait()
@@ -93,9 +90,9 @@ def linux_bridge(rule=None):
 
 
 @contextlib.contextmanager
-def userspace(which, *config, offloads=True):
-    """A switch as it comes, but for these settings, with both hosts at its NORMAL bridge. Without `offloads` the hosts leave
-    neither checksums nor segments to anybody."""
+def userspace(which, *config, offloads=True, flows=()):
+    """A switch as it comes, but for these settings, with both hosts at its NORMAL bridge, where flows may stand in front.
+    Without `offloads` the hosts leave neither checksums nor segments to anybody."""
     with common.hosts(2) as (hosts, devices):
         if not offloads:
             common.need_programs("ethtool")
@@ -114,18 +111,20 @@ def userspace(which, *config, offloads=True):
             for device in devices:
                 words += ["--", "add-port", "br0", device]
             switch("ovs-vsctl", "--timeout=60", *words)
+            for flow in flows:
+                switch("ovs-ofctl", "add-flow", "br0", flow)
             yield hosts
         finally:
             switch.stop()
 
 
-OURS, OFFLOAD, BRIDGE, PEER, PEER_TSO = "flowstone", "flowstone-offload", "bridge", "ovs", "ovs-tso"
+OURS, OFFLOAD, BRIDGE, BRIDGE_NFT, PEER, PEER_TSO = "flowstone", "flowstone-offload", "bridge", "bridge-nft", "ovs", "ovs-tso"
 # Destination of the spanning tree protocol's frames.
 CONTROL_FRAMES = "ether daddr 01:80:c2:00:00:00 drop"
 SWITCHES = {
     "wire": cable,
     BRIDGE: linux_bridge,
-    "bridge-nft": lambda: linux_bridge(CONTROL_FRAMES),
+    BRIDGE_NFT: lambda: linux_bridge(CONTROL_FRAMES),
     PEER: lambda: userspace("peer", offloads=False),
     PEER_TSO: lambda: userspace("peer", "userspace-tso-enable=true"),
     OURS: lambda: userspace("ours"),
@@ -134,7 +133,7 @@ SWITCHES = {
 LABELS = {
     "wire": "no switch: one veth pair",
     BRIDGE: "Linux bridge",
-    "bridge-nft": "Linux bridge, one nftables rule",
+    BRIDGE_NFT: "Linux bridge, one nftables rule",
     PEER: "Open vSwitch",
     PEER_TSO: "Open vSwitch, userspace TSO",
     OURS: "Flowstone",
@@ -154,16 +153,16 @@ COLUMNS = {
 }
 
 
-def report(turns, notes):
+def report(turns):
     figures, rows = {}, []
     for name, found in turns.items():
         medians = {column: middle(of(one) for one in found) for column, of in COLUMNS.items()}
         figures[name] = {"rounds": found, **medians}
         rows.append([LABELS[name], *medians.values()])
     for ours, prefix in ((OURS, ""), (OFFLOAD, f"{OFFLOAD}: ")):
-        for other in (BRIDGE, "bridge-nft", PEER, PEER_TSO):
+        for other in (BRIDGE, BRIDGE_NFT, PEER, PEER_TSO):
             if ours in figures and other in figures:
                 figures[f"{prefix}ratio to {other}"] = {
                     column: ratio(figures[ours][column], figures[other][column]) for column in list(COLUMNS)[:3]
                 }
-    return Report([Table("TCP between two hosts", ["between them", *COLUMNS], rows)], figures, notes)
+    return Report([Table("TCP between two hosts", ["between them", *COLUMNS], rows)], figures)

@@ -36,12 +36,16 @@ END_S = 60
 SO_RCVBUFFORCE = 33
 
 
+def family(address):
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
 def ready():
     print("ready", flush=True)
 
 
 def tcp_sink(address, port):
-    with socket.create_server((address, int(port))) as server:
+    with socket.create_server((address, int(port)), family=family(address)) as server:
         ready()
         connection, _ = server.accept()
         digest, total = hashlib.sha256(), 0
@@ -96,7 +100,7 @@ def datagram(number, length):
 
 
 def udp_sink(address, port):
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink:
+    with socket.socket(family(address), socket.SOCK_DGRAM) as sink:
         sink.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 22)
         sink.bind((address, int(port)))
         sink.settimeout(120)
@@ -130,7 +134,7 @@ def answer(source, wait_s):
 
 def udp_source(address, port, count, length):
     count, done = int(count), 0
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as source:
+    with socket.socket(family(address), socket.SOCK_DGRAM) as source:
         source.connect((address, int(port)))
         for number in range(count):
             done = under_way(source, number, done, WINDOW - 1)

@@ -2,8 +2,9 @@
 //!
 //! A flow is offered when some packets of it have come, on the packet thread that counts them, while the flows are held for
 //! that batch: so whatever removes it comes after, and takes it back. It is taken if it does nothing but send packets from
-//! one port of the accelerator to another, and plain packets have its bits; else that is counted with the reason. One that
-//! was refused is offered again only after something changed that may make a difference (the *epoch*).
+//! one port of the accelerator to another, with one VLAN tag more or less or as they are, and plain packets have its bits;
+//! else that is counted with the reason. One that was refused is offered again only after something changed that may make a
+//! difference (the *epoch*).
 //!
 //! The accelerator has what the computation behind a flow read, not what an index narrowed it to: a flow holds for all
 //! packets that agree in that ([`dpif::DpFlow::reads`]).
@@ -18,10 +19,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use base::{Clock, DpPort, Millis};
-use dpif::FlowId;
-use flow::layout::{ETH_DST, ETH_SRC, IP_MISC, IPV4, PORTS, TP};
+use dpif::{DpAction, FlowId};
+use flow::extract::ethertype;
+use flow::layout::{ETH_DST, ETH_SRC, IP_MISC, IPV4, IPV6_DST, IPV6_SRC, PORTS, TP, VLAN};
 use hashbrown::HashMap;
-use netdev::accelerate::{AcceleratedPort, Accelerator, Forwarded, Handle, PLAIN_WORDS, Refusal, Room, Verdict};
+use netdev::accelerate::{
+    AcceleratedPort, Accelerator, Common, Forwarded, Handle, Network, Refusal, Room, Tag, Verdict,
+};
 use parking_lot::Mutex;
 
 use crate::megaflow::{Found, Megaflow};
@@ -31,19 +35,38 @@ use crate::port::Port;
 /// packets in userspace; but room is bounded, and short connections that have flows of their own would fill it.
 pub const OFFERED_PACKETS: u64 = 16;
 
-const ETH_TYPE_IPV4: u64 = 0x0800;
-/// What a plain packet's key says in its words, in the order of a [`Verdict`]'s.
-const WORDS: [(usize, u64); PLAIN_WORDS] =
-    [(ETH_DST, !0xffff), (ETH_SRC, !0xffff), (IPV4, !0), (IP_MISC, 0xff_ffff), (TP, 0xffff_ffff_0fff_0000)];
+/// What a plain packet's key says in its words, in the order of a [`Verdict`]'s, with the bits that vary.
+const IPV4_WORDS: [(usize, u64); Network::Ipv4.words()] =
+    [(ETH_DST, !0xffff), (ETH_SRC, !0), (IP_MISC, 0xff_ffff), (TP, PORTS_AND_FLAGS), (IPV4, !0)];
+const IPV6_WORDS: [(usize, u64); Network::Ipv6.words()] = [
+    (ETH_DST, !0xffff),
+    (ETH_SRC, !0),
+    (IP_MISC, 0xf_ffff_00ff_ffff),
+    (TP, PORTS_AND_FLAGS),
+    (IPV6_SRC, !0),
+    (IPV6_SRC + 1, !0),
+    (IPV6_DST, !0),
+    (IPV6_DST + 1, !0),
+];
+const PORTS_AND_FLAGS: u64 = 0xffff_ffff_0fff_0000;
+
+/// In the word of the Ethernet source: there is a VLAN tag.
+const TAGGED: u64 = 0x1000;
+/// The place of that word in a [`Common`].
+const SOURCE: usize = 1;
+/// Bytes of a tag.
+const TAG_BYTES: u64 = 4;
+/// What the word [`VLAN`] is of a packet that has one.
+const TAG_PROTOCOL: u64 = 0x8100 << 48;
 
 /// Why a flow stays here.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, thiserror::Error)]
 pub enum Unfit {
-    /// It does something else than to send packets to one port.
+    /// It does something else than to send packets to one port, with one VLAN tag more or less at most.
     #[error("actions other than one output")]
     Actions,
     /// No plain packet has its bits, or they do not say where it comes in.
-    #[error("not for plain TCP or UDP over IPv4")]
+    #[error("not for plain TCP or UDP")]
     Match,
     /// It comes from or goes to a port that the accelerator has not.
     #[error("a port that is not accelerated")]
@@ -101,6 +124,7 @@ struct Below {
     handle: Handle,
     from: DpPort,
     to: DpPort,
+    tag: Tag,
     /// What was brought.
     known: Forwarded,
 }
@@ -276,8 +300,19 @@ impl State {
     }
 
     fn take(&mut self, flow: &Arc<Megaflow>) -> Result<(), Unfit> {
-        let to = flow.output.ok_or(Unfit::Actions)?;
-        let (from, key, mask) = plain_match(flow).ok_or(Unfit::Match)?;
+        let (to, tag) = way(&flow.actions).ok_or(Unfit::Actions)?;
+        let matches = Network::ALL.map(|network| {
+            let (from, mut frames) = plain_match(flow, network)?;
+            // Of those that the flow covers, others stay here.
+            match tag {
+                Tag::Keep => {}
+                Tag::Push(_) => add_tagged(&mut frames, false)?,
+                Tag::Pop => add_tagged(&mut frames, true)?,
+            }
+            Some((from, frames))
+        });
+        let from = matches.iter().flatten().map(|(from, _)| *from).next().ok_or(Unfit::Match)?;
+        let frames = matches.map(|of| of.map(|(_, frames)| frames));
         let accelerated = |number| match self.ports.get(&number) {
             Some((_, Ok(port))) => Ok(*port),
             _ => Err(Unfit::Port),
@@ -285,11 +320,11 @@ impl State {
         if from == to {
             return Err(Unfit::Port);
         }
-        let verdict = Verdict { from: accelerated(from)?, to: accelerated(to)?, key, mask };
+        let verdict = Verdict { from: accelerated(from)?, to: accelerated(to)?, tag, frames };
         let handle = self.below.put(&verdict).map_err(Unfit::Refused)?;
         flow.offloaded.store(true, Ordering::Release);
         let known = Forwarded::default();
-        self.flows.insert(flow.id, Below { flow: Arc::clone(flow), handle, from, to, known });
+        self.flows.insert(flow.id, Below { flow: Arc::clone(flow), handle, from, to, tag, known });
         Ok(())
     }
 
@@ -328,34 +363,71 @@ impl Below {
     ) {
         let packets = all.packets.wrapping_sub(self.known.packets);
         let bytes = all.bytes.wrapping_sub(self.known.bytes);
-        self.known = all;
+        // A packet may be counted between both reads, so that its bytes are here before it: then they come with it.
         if packets == 0 {
             return;
         }
+        self.known = all;
         self.flow.count_below(packets, bytes, all.tcp_flags, Millis(now.0.saturating_sub(all.idle_ms)));
         if let (Some((from, _)), Some((to, _))) = (ports.get(&self.from), ports.get(&self.to)) {
-            from.count_below(to, packets, bytes);
+            let sent = match self.tag {
+                Tag::Keep => bytes,
+                Tag::Push(_) => bytes.wrapping_add(packets.wrapping_mul(TAG_BYTES)),
+                // As above, these may be too few or too many now, and are right with those of the next time.
+                Tag::Pop => bytes.wrapping_sub(packets.wrapping_mul(TAG_BYTES)),
+            };
+            from.count_below(to, packets, (bytes, sent));
         }
         sum.0 += packets;
         sum.1 += bytes;
     }
 }
 
-/// Where packets of a flow come in, and what is asked of plain ones among them: `None` if no plain packet can match it.
-fn plain_match(flow: &Megaflow) -> Option<(DpPort, [u64; PLAIN_WORDS], [u64; PLAIN_WORDS])> {
-    let (mut key, mut mask) = ([0; PLAIN_WORDS], [0; PLAIN_WORDS]);
+/// Where packets leave, and what becomes of their tag on the way; `None` if more is done with them.
+fn way(actions: &[DpAction]) -> Option<(DpPort, Tag)> {
+    match *actions {
+        [DpAction::Output(to)] => Some((to, Tag::Keep)),
+        [DpAction::PushVlan { tpid: ethertype::VLAN, tci }, DpAction::Output(to)] => Some((to, Tag::Push(tci))),
+        [DpAction::PopVlan, DpAction::Output(to)] => Some((to, Tag::Pop)),
+        _ => None,
+    }
+}
+
+/// Leaves out frames that have a tag, or those that have none; `None` if there are no others.
+fn add_tagged(frames: &mut Common, is_tagged: bool) -> Option<()> {
+    let bit = if is_tagged { TAGGED } else { 0 };
+    let contradicts = (frames.key[SOURCE] ^ bit) & frames.mask[SOURCE] & TAGGED != 0;
+    frames.key[SOURCE] |= bit;
+    frames.mask[SOURCE] |= TAGGED;
+    (!contradicts).then_some(())
+}
+
+/// Where packets of a flow come in, and what is asked of plain ones of a network among them: `None` if none of these can match
+/// it.
+fn plain_match(flow: &Megaflow, network: Network) -> Option<(DpPort, Common)> {
+    let mut frames = Common { key: Default::default(), mask: Default::default() };
+    let (words, eth_type): (&[_], u16) = match network {
+        Network::Ipv4 => (&IPV4_WORDS, ethertype::IPV4),
+        Network::Ipv6 => (&IPV6_WORDS, ethertype::IPV6),
+    };
     let mut from = None;
     for (word, bits, value) in flow.key.in_mask(flow.reads.mask()) {
         // What a plain packet's key has in this word: some bits that vary, and the rest as here.
-        let (varying, fixed) = match WORDS.iter().position(|(of, _)| *of == word) {
+        let (varying, fixed) = match words.iter().position(|(of, _)| *of == word) {
             Some(at) => {
-                let varying = WORDS[at].1;
-                (key[at], mask[at]) = (value & varying, bits & varying);
-                (varying, if word == ETH_DST { ETH_TYPE_IPV4 } else { 0 })
+                let varying = words[at].1;
+                (frames.key[at], frames.mask[at]) =
+                    (frames.key[at] | value & varying, frames.mask[at] | bits & varying);
+                (varying, if word == ETH_DST { eth_type.into() } else { 0 })
             }
             None if word == PORTS => {
                 from = (bits >> 32 == u64::from(u32::MAX)).then_some(DpPort((value >> 32) as u32));
                 (!0 << 32, 0)
+            }
+            None if word == VLAN && bits & TAG_PROTOCOL != 0 => {
+                // It varies with the bit that says whether there is a tag.
+                add_tagged(&mut frames, value != 0)?;
+                (0, if value == 0 { 0 } else { TAG_PROTOCOL })
             }
             None => (0, 0),
         };
@@ -363,7 +435,7 @@ fn plain_match(flow: &Megaflow) -> Option<(DpPort, [u64; PLAIN_WORDS], [u64; PLA
             return None;
         }
     }
-    Some((from?, key, mask))
+    Some((from?, frames))
 }
 
 #[cfg(test)]
@@ -372,72 +444,98 @@ mod tests {
     use base::PortNo;
     use base::rng::Rng;
     use dpif::{DpAction, DpFlow};
-    use flow::{Field, FlowKey, PlainKey, Words, plain::extract_plain};
+    use flow::extract::extract;
+    use flow::{Field, FlowKey};
 
-    fn udp(rng: &mut Rng) -> PlainKey {
-        let mut frame = [0; 60];
-        for at in [5, 11, 15, 22, 29, 33, 35, 37] {
+    /// The key of a UDP packet of few values at each place, over this network, and with a tag or without.
+    fn udp(rng: &mut Rng, network: Network) -> FlowKey {
+        let mut frame = vec![0; 80];
+        // Places of few values, behind the Ethernet type; what is behind that.
+        let (places, eth_type): (&[usize], _) = match network {
+            Network::Ipv4 => (&[1, 8, 15, 19, 21, 23], ethertype::IPV4),
+            Network::Ipv6 => (&[1, 3, 7, 15, 23, 31, 39, 41, 43], ethertype::IPV6),
+        };
+        for at in [5, 11].into_iter().chain(places.iter().map(|at| 14 + at)) {
             frame[at] = rng.below(2) as u8;
         }
-        frame[12..15].copy_from_slice(&[8, 0, 0x45]);
-        (frame[17], frame[23]) = (46, 17);
-        extract_plain(&frame, PortNo(3)).expect("a plain frame")
+        frame[12..14].copy_from_slice(&eth_type.to_be_bytes());
+        match network {
+            Network::Ipv4 => (frame[14], frame[17], frame[23]) = (0x45, 46, 17),
+            Network::Ipv6 => (frame[14], frame[19], frame[20]) = (0x60 | frame[15], 20, 17),
+        }
+        if rng.below(2) == 0 {
+            frame.splice(12..12, [0x81, 0, (rng.below(2) << 5) as u8, rng.below(2) as u8]);
+        }
+        extract(&frame, PortNo(3)).0
+    }
+
+    fn words(network: Network) -> &'static [(usize, u64)] {
+        match network {
+            Network::Ipv4 => &IPV4_WORDS,
+            Network::Ipv6 => &IPV6_WORDS,
+        }
     }
 
     /// What is asked of plain packets is what the flow matches of them.
     #[test]
     fn matches_are_those_of_the_flow() {
         let mut rng = Rng::seeded(5);
-        let (mut fits, mut agreed, rounds) = (0, 0, 4000);
+        let (mut fits, mut agreed, rounds) = ([0; 2], [0; 4], 8000);
         for _ in 0..rounds {
-            let made_for = udp(&mut rng).expand();
+            let network = Network::ALL[rng.below(2) as usize];
             let mut mask = FlowKey::ZERO;
             mask.0[PORTS] = !0;
-            for word in [ETH_DST, ETH_SRC, IPV4, IP_MISC, TP, flow::layout::VLAN, flow::layout::PKTTYPE_CTTP] {
-                mask.0[word] = [0, !0, rng.next_u64()][rng.below(3) as usize];
+            let more = [VLAN, flow::layout::ARP_SHA, flow::layout::PKTTYPE_CTTP];
+            for word in words(network).iter().map(|(word, _)| *word).chain(more) {
+                mask.0[word] = [0, 0, 0x8100 << 48, !0, rng.next_u64()][rng.below(5) as usize];
             }
-            let mut key = made_for.clone();
+            let mut key = udp(&mut rng, network);
             if rng.below(4) == 0 {
-                let other = [ETH_DST, flow::layout::VLAN, IP_MISC, flow::layout::CT][rng.below(4) as usize];
+                let other = [ETH_DST, ETH_SRC, VLAN, IP_MISC, flow::layout::CT][rng.below(5) as usize];
                 key.0[other] ^= 1 << rng.below(64);
             }
             let flow = Megaflow::new(FlowId(1), DpFlow::by_hand(&key, &mask, [DpAction::Output(DpPort(1))].into(), 0));
-            let found = plain_match(&flow);
-            fits += u32::from(found.is_some());
-            for _ in 0..8 {
-                let packet = udp(&mut rng);
-                let whole = packet.expand();
-                let covers = whole.0.iter().zip(&key.0).zip(&mask.0).all(|((a, b), bits)| (a ^ b) & bits == 0);
-                let words = WORDS.map(|(word, varying)| packet.word(word) & varying);
-                let plainly = found.is_some_and(|(from, key, mask)| {
-                    from == DpPort(3) && (0..PLAIN_WORDS).all(|i| (words[i] ^ key[i]) & mask[i] == 0)
-                });
-                assert_eq!(plainly, covers);
-                agreed += u32::from(covers);
+            for network in Network::ALL {
+                let found = plain_match(&flow, network);
+                fits[network as usize] += u32::from(found.is_some());
+                for _ in 0..8 {
+                    let packet = udp(&mut rng, network);
+                    let covers = packet.0.iter().zip(&key.0).zip(&mask.0).all(|((a, b), bits)| (a ^ b) & bits == 0);
+                    let plainly = found.is_some_and(|(from, frames)| {
+                        let each = words(network).iter().zip(frames.key.iter().zip(&frames.mask));
+                        from == DpPort(3)
+                            && each
+                                .into_iter()
+                                .all(|((word, varying), (key, mask))| (packet.0[*word] & varying ^ key) & mask == 0)
+                    });
+                    assert_eq!(plainly, covers, "{packet:?} {key:?} {mask:?}");
+                    let is_tagged = usize::from(packet.0[ETH_SRC] & TAGGED != 0);
+                    agreed[network as usize * 2 + is_tagged] += u32::from(covers);
+                }
             }
         }
-        assert!(fits > 500 && agreed > 500, "{fits} {agreed}");
-        tally::report!("{rounds} flows, {fits} fit, {agreed} packets");
+        assert!(fits.iter().chain(&agreed).all(|n| *n > 500), "{fits:?} {agreed:?}");
+        tally::report!("{rounds} flows, {fits:?} fit, {agreed:?} packets of each network, without a tag and with one");
     }
 
     #[test]
     fn a_flow_that_says_no_port_or_another_type_does_not_fit() {
         let fits = |change: &dyn Fn(&mut FlowKey, &mut FlowKey)| {
-            let (mut key, mut mask) = (udp(&mut Rng::seeded(1)).expand(), FlowKey::ZERO);
+            let (mut key, mut mask) = (udp(&mut Rng::seeded(1), Network::Ipv4), FlowKey::ZERO);
             mask.0[PORTS] = !0;
             change(&mut key, &mut mask);
             let flow = Megaflow::new(FlowId(1), DpFlow::by_hand(&key, &mask, [].into(), 0));
-            plain_match(&flow).is_some()
+            Network::ALL.map(|network| plain_match(&flow, network).is_some())
         };
-        assert!(fits(&|_, _| {}));
-        assert!(!fits(&|_, mask| mask.0[PORTS] = 0));
-        assert!(!fits(&|key, _| key.0[PORTS] |= 7));
+        assert_eq!(fits(&|_, _| {}), [true, true]);
+        assert_eq!(fits(&|_, mask| mask.0[PORTS] = 0), [false, false]);
+        assert_eq!(fits(&|key, _| key.0[PORTS] |= 7), [false, false]);
         let type_of = |eth_type| {
             fits(&|key, mask| {
                 key.set(Field::EthType, eth_type);
                 mask.set(Field::EthType, 0xffff);
             })
         };
-        assert!(type_of(0x0800) && !type_of(0x86dd) && !type_of(0x0806));
+        assert_eq!([0x0800, 0x86dd, 0x0806].map(type_of), [[true, false], [false, true], [false, false]]);
     }
 }

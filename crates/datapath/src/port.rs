@@ -316,11 +316,11 @@ impl Port {
     }
 
     /// Counts packets that an accelerator moved from here to another port.
-    pub(crate) fn count_below(&self, to: &Self, packets: u64, bytes: u64) {
-        self.count_received(CALLER_LANE, packets, bytes);
+    pub(crate) fn count_below(&self, to: &Self, packets: u64, (received, sent): (u64, u64)) {
+        self.count_received(CALLER_LANE, packets, received);
         if let Some(of) = to.tx.get(CALLER_LANE) {
             bump(&of.packets, packets);
-            bump(&of.bytes, bytes);
+            bump(&of.bytes, sent);
         }
     }
 

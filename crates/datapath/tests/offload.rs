@@ -12,9 +12,11 @@ use base::{Clock, DpPort, Millis, PortNo, mix::fold};
 use common::{TestHandler, TestPort};
 use datapath::{Config, Datapath, IndexKind, OFFERED_PACKETS};
 use dpif::{DpAction, DpActions, DpFlow, DpFlowStats, Dpif, FlowId};
-use flow::layout::{ETH_DST, ETH_SRC, IP_MISC, IPV4, TP};
-use flow::{Field, FlowKey, FlowMask, Words, plain::extract_plain};
-use netdev::accelerate::{AcceleratedPort, Accelerator, Forwarded, Handle, PLAIN_WORDS, Refusal, Room, Verdict};
+use flow::layout::{ETH_DST, ETH_SRC, IP_MISC, IPV4, IPV6_DST, IPV6_SRC, TP};
+use flow::{Field, FlowKey, FlowMask, extract::extract};
+use netdev::accelerate::{
+    AcceleratedPort, Accelerator, Forwarded, Handle, Network, PLAIN_WORDS, Refusal, Room, Tag, Verdict,
+};
 use netdev::{Netdev, Tx};
 use packet::{Batch, Packet};
 use parking_lot::Mutex;
@@ -32,10 +34,42 @@ struct State {
     verdicts: BTreeMap<Handle, (Verdict, Forwarded, Millis)>,
     next: Handle,
     forwarded: u64,
+    /// The same of each network, without a tag and with one.
+    by_kind: [u64; 4],
+    /// Those that got or lost a tag.
+    tags: u64,
 }
 
 const FLOWS_MAX: usize = 7;
 const MASKS_MAX: usize = 2;
+
+/// The network of a plain frame, and its words.
+fn plain(frame: &[u8]) -> Option<(Network, [u64; PLAIN_WORDS])> {
+    let (key, layers) = extract(frame, PortNo(1));
+    let (l3, l4) = (usize::from(layers.l3?), usize::from(layers.l4?));
+    let word = |at: usize| key.0[at];
+    let tci = word(ETH_SRC) & 0xffff;
+    let is_tagged = tci != 0;
+    let (network, header, addresses) = match key.eth_type() {
+        0x0800 => (Network::Ipv4, 20, [word(IPV4), 0, 0, 0]),
+        0x86dd => {
+            let at = |n| word([IPV6_SRC, IPV6_SRC + 1, IPV6_DST, IPV6_DST + 1][n]);
+            (Network::Ipv6, 40, std::array::from_fn(at))
+        }
+        _ => return None,
+    };
+    let protocol = if is_tagged { 0x8100 << 48 } else { 0 };
+    let l4_bytes = layers.end.checked_sub(l4)?;
+    let whole = match key.ip_proto() {
+        6 => l4_bytes >= 20 && (20..=l4_bytes).contains(&(usize::from(frame[l4 + 12] >> 4) * 4)),
+        17 => l4_bytes >= 8,
+        _ => false,
+    };
+    let fits = l3 == if is_tagged { 18 } else { 14 } && l4 - l3 == header && key.get(Field::IpFrag) == 0;
+    let [a, b, c, d] = addresses;
+    let words = [word(ETH_DST) & !0xffff, word(ETH_SRC), word(IP_MISC), word(TP), a, b, c, d];
+    (fits && whole && word(flow::layout::VLAN) == protocol).then_some((network, words))
+}
 
 impl Twin {
     fn new(clock: &Clock) -> Arc<Self> {
@@ -46,21 +80,37 @@ impl Twin {
     fn take(&self, device: &str, frame: &[u8]) -> bool {
         let state = &mut *self.state.lock();
         let Some((from, _)) = state.ports.iter().find(|(_, port)| port.name() == device) else { return false };
-        let Some(key) = extract_plain(frame, PortNo(1)) else { return false };
-        let mut words = [ETH_DST, ETH_SRC, IPV4, IP_MISC, TP].map(|word| key.word(word));
-        words[0] &= !0xffff;
-        let covers = |v: &Verdict| v.from == *from && (0..PLAIN_WORDS).all(|i| words[i] & v.mask[i] == v.key[i]);
+        let Some((network, words)) = plain(frame) else { return false };
+        let covers = |v: &Verdict| {
+            let frames = v.frames[network as usize];
+            v.from == *from && frames.is_some_and(|of| (0..PLAIN_WORDS).all(|i| words[i] & of.mask[i] == of.key[i]))
+        };
         let Some((verdict, all, used)) = state.verdicts.values_mut().find(|(v, ..)| covers(v)) else { return false };
         *used = self.clock.now();
         all.packets += 1;
         all.bytes += frame.len() as u64;
-        if words[3] & 0xff == 6 {
-            all.tcp_flags |= (words[4] >> 16) as u16;
+        if words[2] & 0xff == 6 {
+            all.tcp_flags |= (words[3] >> 16) as u16;
+        }
+        state.by_kind[network as usize * 2 + usize::from(words[1] & 0xffff != 0)] += 1;
+        let mut frame = frame.to_vec();
+        match verdict.tag {
+            Tag::Keep => {}
+            Tag::Push(tci) => {
+                assert!(words[1] & 0xffff == 0);
+                let [a, b] = (tci & !0x1000).to_be_bytes();
+                frame.splice(12..12, [0x81, 0, a, b]);
+            }
+            Tag::Pop => {
+                assert!(words[1] & 0xffff != 0);
+                frame.drain(12..16);
+            }
         }
         let mut tx: Box<dyn Tx> = state.ports[&verdict.to].open_tx().expect("a port in memory");
-        let mut batch: Batch = [Packet::from_slice(frame)].into_iter().collect();
+        let mut batch: Batch = [Packet::from_slice(&frame)].into_iter().collect();
         tx.send_batch(&mut batch);
         state.forwarded += 1;
+        state.tags += u64::from(verdict.tag != Tag::Keep);
         true
     }
 }
@@ -89,16 +139,22 @@ impl Accelerator for Twin {
     fn put(&self, verdict: &Verdict) -> Result<Handle, Refusal> {
         let state = &mut *self.state.lock();
         assert!(state.ports.contains_key(&verdict.from) && state.ports.contains_key(&verdict.to));
-        assert!((0..PLAIN_WORDS).all(|i| verdict.key[i] & !verdict.mask[i] == 0));
-        let mut masks: Vec<_> =
-            state.verdicts.values().filter(|(v, ..)| v.from == verdict.from).map(|(v, ..)| v.mask).collect();
-        masks.sort_unstable();
-        masks.dedup();
-        if state.verdicts.values().any(|(v, ..)| (v.from, v.key, v.mask) == (verdict.from, verdict.key, verdict.mask)) {
-            return Err(Refusal::Taken);
-        }
-        if !masks.contains(&verdict.mask) && masks.len() == MASKS_MAX {
-            return Err(Refusal::TooManyMasks);
+        assert!(verdict.frames.iter().any(Option::is_some));
+        for (network, frames) in Network::ALL.into_iter().zip(verdict.frames) {
+            let Some(frames) = frames else { continue };
+            assert!((0..PLAIN_WORDS).all(|i| frames.key[i] & !frames.mask[i] == 0));
+            assert!(frames.mask[network.words()..].iter().all(|word| *word == 0));
+            let others = state.verdicts.values().filter(|(v, ..)| v.from == verdict.from);
+            let others: Vec<_> = others.filter_map(|(v, ..)| v.frames[network as usize]).collect();
+            if others.contains(&frames) {
+                return Err(Refusal::Taken);
+            }
+            let mut masks: Vec<_> = others.iter().map(|of| of.mask).collect();
+            masks.sort_unstable();
+            masks.dedup();
+            if !masks.contains(&frames.mask) && masks.len() == MASKS_MAX {
+                return Err(Refusal::TooManyMasks);
+            }
         }
         if state.verdicts.len() == FLOWS_MAX {
             return Err(Refusal::Full);
@@ -149,12 +205,28 @@ fn decide(version: u64, key: &FlowKey) -> (DpActions, FlowMask) {
             mask.0[IPV4] |= 0xff << 32;
         }
     }
+    if key.eth_type() == 0x86dd {
+        if more & 1 != 0 {
+            mask.add_mask(Field::IpProto, 0xff);
+            mask.add_mask(Field::IpFrag, 3);
+        }
+        if more & 0b1100 == 0 {
+            mask.0[IPV6_DST + 1] |= 0xff;
+            mask.add_mask(Field::Ipv6Label, 0xf);
+        }
+    }
+    if more & 0b11_0000 == 0 {
+        mask.add_mask(Field::VlanTci, 0xffff);
+        mask.0[flow::layout::VLAN] |= 0xffff << 48;
+    }
     let verdict = seen(&mask) >> 8;
     let output = |n: u64| DpAction::Output(DpPort(1 + (n % 5) as u32));
     let actions: DpActions = match verdict % 8 {
         0 => [].into(),
         1 => [output(verdict >> 8), output(verdict >> 16)].into(),
         2 => [DpAction::PushVlan { tpid: 0x8100, tci: 0x1007 }, output(verdict >> 8)].into(),
+        3 => [DpAction::PopVlan, output(verdict >> 8)].into(),
+        4 => [DpAction::PushVlan { tpid: 0x88a8, tci: 0x1007 }, output(verdict >> 8)].into(),
         _ => [output(verdict >> 8)].into(),
     };
     (actions, mask)
@@ -162,19 +234,34 @@ fn decide(version: u64, key: &FlowKey) -> (DpActions, FlowMask) {
 
 /// A frame of few values at each place.
 fn frame(rng: &mut Rng) -> Vec<u8> {
-    let mut frame = vec![0; 60 + rng.below(3) as usize];
+    let mut frame = vec![0; 80 + rng.below(3) as usize];
     frame[5] = rng.below(3) as u8;
-    frame[12..15].copy_from_slice(&[8, 0, 0x45]);
-    frame[17] = 40;
-    frame[23] = [6, 17, 17, 1][rng.below(4) as usize];
-    frame[29] = rng.below(2) as u8;
-    frame[37] = rng.below(2) as u8;
-    (frame[46], frame[47]) = (0x50, 1 << rng.below(5));
+    let proto = [6, 17, 17, 1][rng.below(4) as usize];
+    let l4 = if rng.below(2) == 0 {
+        frame[12..15].copy_from_slice(&[8, 0, 0x45]);
+        (frame[17], frame[23], frame[29]) = (40, proto, rng.below(2) as u8);
+        34
+    } else {
+        frame[12..15].copy_from_slice(&[0x86, 0xdd, 0x60]);
+        (frame[17], frame[19], frame[20]) = (rng.below(2) as u8, 20, proto);
+        (frame[37], frame[53]) = (rng.below(2) as u8, rng.below(2) as u8);
+        54
+    };
+    frame[l4 + 3] = rng.below(2) as u8;
+    (frame[l4 + 12], frame[l4 + 13]) = (0x50, 1 << rng.below(5));
     match rng.below(16) {
         0 => frame[13] = 6,
+        // A fragment, or a strange protocol over IPv6.
         1 => frame[20] = 0x20,
-        2 => frame[14] = 0x46,
+        // Options, or a strange traffic class over IPv6.
+        2 => frame[14] ^= 3,
+        // Extension headers of IPv6.
+        3 if l4 == 54 => frame[20] = [0, 44, 60][rng.below(3) as usize],
         _ => {}
+    }
+    for _ in 0..[0, 0, 1, 1, 1, 2][rng.below(6) as usize] {
+        let protocol = [[0x81, 0], [0x81, 0], [0x81, 0], [0x88, 0xa8]][rng.below(4) as usize];
+        frame.splice(12..12, [protocol[0], protocol[1], 0, rng.below(2) as u8]);
     }
     frame
 }
@@ -278,7 +365,7 @@ impl Side {
 #[test]
 fn with_and_without_an_accelerator_all_is_the_same() {
     let (mut forwarded, mut taken, mut steps) = (0, 0, 0);
-    let mut refused = BTreeMap::new();
+    let (mut refused, mut by_kind, mut tags) = (BTreeMap::new(), [0; 4], 0);
     for seed in 0..24 {
         let kind = [IndexKind::Tree, IndexKind::TupleSpace][seed as usize % 2];
         let mut rng = Rng::seeded(seed);
@@ -323,7 +410,7 @@ fn with_and_without_an_accelerator_all_is_the_same() {
                 }
                 _ => {
                     let port = rng.below(3) as usize;
-                    let frames: Vec<_> = (0..=rng.below(60)).map(|_| frame(&mut rng)).collect();
+                    let frames: Vec<_> = (0..=rng.below(100)).map(|_| frame(&mut rng)).collect();
                     let [a, b] = sides.each_ref().map(|side| side.receive(port, &frames));
                     assert_eq!(a, b, "{step}");
                 }
@@ -335,16 +422,25 @@ fn with_and_without_an_accelerator_all_is_the_same() {
         assert_eq!(a, b);
         let [a, b] = sides.each_ref().map(|side| {
             let ports = side.dp.ports().into_iter();
-            ports.map(|p| (p.number, p.stats.rx_packets, p.stats.rx_bytes, p.stats.tx_packets)).collect::<Vec<_>>()
+            let stats = ports.map(|p| (p.number, p.stats));
+            stats.map(|(n, s)| (n, s.rx_packets, s.rx_bytes, s.tx_packets, s.tx_bytes)).collect::<Vec<_>>()
         });
         assert_eq!(a, b);
         assert_eq!(sides[0].dp.drops(), sides[1].dp.drops());
         assert!(sides[0].dp.flow_dump().iter().all(|entry| !entry.offloaded));
-        forwarded += sides[1].twin.as_ref().map_or(0, |twin| twin.state.lock().forwarded);
+        if let Some(twin) = &sides[1].twin {
+            let state = twin.state.lock();
+            forwarded += state.forwarded;
+            tags += state.tags;
+            by_kind.iter_mut().zip(state.by_kind).for_each(|(sum, n)| *sum += n);
+        }
     }
     assert!(forwarded > 3000 && taken > 50, "{forwarded} {taken}");
+    assert!(by_kind.iter().all(|n| *n > 300) && tags > 300, "{by_kind:?} {tags}");
     assert!(refused.len() >= 4, "{refused:?}");
-    tally::report!("{steps} steps, {forwarded} packets below, {taken} flows taken, refused: {refused:?}");
+    tally::report!(
+        "{steps} steps, {forwarded} packets below ({by_kind:?}, tags of {tags} changed), {taken} flows taken, refused: {refused:?}"
+    );
 }
 
 #[test]

@@ -4,14 +4,16 @@
 //! programs may look at is changed only when none of them can still be at it: after a removal, and after a mask was written,
 //! we wait until no processor is within a program that began before ([`Maps::settle`]).
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Duration;
 
-use netdev::accelerate::{AcceleratedPort, Accelerator, Forwarded, Handle, PLAIN_WORDS, Refusal, Room, Verdict};
+use netdev::accelerate::{
+    AcceleratedPort, Accelerator, Forwarded, Handle, Network, PLAIN_WORDS, Refusal, Room, Verdict,
+};
 use netdev::{Netdev, device::errno_text};
 use netdev_linux::bpf::{self, Hash, Kind, Mapped, Point};
 use parking_lot::Mutex;
@@ -41,7 +43,8 @@ pub(crate) struct Maps {
     masks: Mapped<MASKS_WORDS>,
     ports: Mapped<1>,
     counts: Mapped<COUNTS_WORDS>,
-    flows: Hash<KEY_WORDS>,
+    /// By network.
+    flows: [Hash; NETWORKS],
     /// Ports whose devices changed since they were looked at.
     changed: Vec<AtomicBool>,
 }
@@ -54,13 +57,20 @@ struct State {
     flows: Vec<Option<Flow>>,
     /// Places in `flows` that nobody has.
     free: Vec<Handle>,
-    by_key: HashMap<[u64; KEY_WORDS], Handle>,
+    /// What there is in the maps of flows, by network.
+    keys: [HashSet<Key>; NETWORKS],
 }
+
+/// The key of an entry, zero behind the words of its network.
+type Key = [u64; KEY_WORDS];
+
+const NETWORKS: usize = Network::ALL.len();
 
 #[derive(Debug)]
 struct Port {
     device: Arc<dyn Netdev>,
-    masks: [Mask; MASKS_MAX],
+    /// By network.
+    masks: [[Mask; MASKS_MAX]; NETWORKS],
     /// The program at tcx, while this is open.
     forwarder: OwnedFd,
 }
@@ -74,9 +84,18 @@ struct Mask {
 
 #[derive(Debug)]
 struct Flow {
-    key: [u64; KEY_WORDS],
     from: AcceleratedPort,
+    /// By network.
+    entries: [Option<Entry>; NETWORKS],
+}
+
+/// Where a verdict stands among those of a network.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    key: Key,
     mask: usize,
+    /// The bits of the mask.
+    words: [u64; PLAIN_WORDS],
 }
 
 impl Maps {
@@ -87,9 +106,21 @@ impl Maps {
             masks: Mapped::new(PORTS_MAX, "flowstone_masks")?,
             ports: Mapped::new(PORTS_MAX, "flowstone_ports")?,
             counts: Mapped::new(processors * FLOWS_MAX, "flowstone_count")?,
-            flows: Hash::new(FLOWS_MAX as u32, "flowstone_flows")?,
+            flows: [Self::flows(Network::Ipv4, "flowstone_flow4")?, Self::flows(Network::Ipv6, "flowstone_flow6")?],
             changed: (0..PORTS_MAX).map(|_| AtomicBool::new(false)).collect(),
         })
+    }
+
+    fn flows(network: Network, title: &str) -> io::Result<Hash> {
+        Hash::new(program::key_words(network), FLOWS_MAX as u32, title)
+    }
+
+    /// Removes the entries of a verdict.
+    fn forget(&self, entries: &[Option<Entry>; NETWORKS]) {
+        for (network, entry) in each(entries) {
+            // Fails only for an entry that is not there.
+            let _ = self.flows[network as usize].remove(&entry.key[..program::key_words(network)]);
+        }
     }
 
     pub(crate) fn descriptors(&self) -> program::Maps {
@@ -98,7 +129,7 @@ impl Maps {
             masks: self.masks.descriptor(),
             ports: self.ports.descriptor(),
             counts: self.counts.descriptor(),
-            flows: self.flows.descriptor(),
+            flows: self.flows.each_ref().map(Hash::descriptor),
         }
     }
 
@@ -166,16 +197,38 @@ impl Maps {
     }
 }
 
-/// The words of a verdict's key or mask as the filter makes them. Ethernet types are not among them: all plain frames have
-/// the same.
-pub(crate) fn kernel_words([dst, src, addresses, misc, tp]: [u64; PLAIN_WORDS]) -> [u64; PLAIN_WORDS] {
+/// Those that there are, with their networks.
+fn each(entries: &[Option<Entry>; NETWORKS]) -> impl Iterator<Item = (Network, &Entry)> {
+    Network::ALL.into_iter().zip(entries).filter_map(|(network, entry)| Some((network, entry.as_ref()?)))
+}
+
+/// The words of a verdict's key or mask as the filter makes them. Ethernet types are not among them: all plain frames of a
+/// network have the same.
+pub(crate) fn kernel_words(
+    network: Network,
+    [dst, src, misc, tp, addresses @ ..]: [u64; PLAIN_WORDS],
+) -> [u64; PLAIN_WORDS] {
     let mut headers = [0; HEADERS];
     headers[..6].copy_from_slice(&dst.to_be_bytes()[..6]);
     headers[6..12].copy_from_slice(&src.to_be_bytes()[..6]);
-    [headers[15], headers[22], headers[23]] = [(misc >> 16) as u8, (misc >> 8) as u8, misc as u8];
-    headers[26..34].copy_from_slice(&addresses.to_be_bytes());
-    headers[34..38].copy_from_slice(&tp.to_be_bytes()[..4]);
-    program::words(&headers, (tp >> 16) as u16 & 0xfff)
+    let ports = &tp.to_be_bytes()[..4];
+    match network {
+        Network::Ipv4 => {
+            [headers[15], headers[22], headers[23]] = [(misc >> 16) as u8, (misc >> 8) as u8, misc as u8];
+            headers[26..34].copy_from_slice(&addresses[0].to_be_bytes());
+            headers[34..38].copy_from_slice(ports);
+        }
+        Network::Ipv6 => {
+            let first = (misc >> 16 & 0xff) << 20 | misc >> 32 & 0xf_ffff;
+            headers[14..18].copy_from_slice(&(first as u32).to_be_bytes());
+            [headers[20], headers[21]] = [misc as u8, (misc >> 8) as u8];
+            for (place, word) in headers[22..54].chunks_exact_mut(8).zip(addresses) {
+                place.copy_from_slice(&word.to_be_bytes());
+            }
+            headers[54..58].copy_from_slice(ports);
+        }
+    }
+    program::words(network, &headers, src as u16, (tp >> 16) as u16 & 0xfff)
 }
 
 impl Tcx {
@@ -202,6 +255,43 @@ impl Tcx {
         // Last, so that there is somebody for each note.
         path.set_filter(Some(filter.as_fd())).map_err(failed("BPF program on packet sockets"))?;
         Ok(Port { device: Arc::clone(device), masks: Default::default(), forwarder })
+    }
+
+    /// Has programs look under the masks of a verdict, those that are not there yet.
+    fn write_masks(&self, number: AcceleratedPort, port: &mut Port, entries: &[Option<Entry>; NETWORKS]) {
+        let place = &self.maps.masks.entries()[usize::from(number)];
+        let mut is_new = false;
+        for (network, entry) in each(entries) {
+            let mask = &mut port.masks[network as usize][entry.mask];
+            if mask.flows > 0 {
+                continue;
+            }
+            *mask = Mask { words: entry.words, flows: 0 };
+            for (place, word) in
+                place[program::mask_at(network, entry.mask)..].iter().zip(&entry.words[..network.words()])
+            {
+                place.store(*word, Ordering::Relaxed);
+            }
+            place[network as usize].fetch_max(entry.mask as u64 + 1, Ordering::SeqCst);
+            is_new = true;
+        }
+        if is_new {
+            // No program looks for the new flow by a half of the mask and a half of what was there.
+            self.maps.settle();
+        }
+    }
+}
+
+impl Port {
+    /// The place among verdicts of a network of one with this mask, but for the words of its key: under a mask that is there,
+    /// or where there is room for one.
+    fn entry(&self, number: AcceleratedPort, network: Network, words: [u64; PLAIN_WORDS]) -> Option<Entry> {
+        let masks = &self.masks[network as usize];
+        let known = masks.iter().position(|mask| mask.flows > 0 && mask.words == words);
+        let mask = known.or_else(|| masks.iter().position(|mask| mask.flows == 0))?;
+        let mut key = [0; KEY_WORDS];
+        key[0] = program::first_word(number, mask);
+        Some(Entry { key, mask, words })
     }
 }
 
@@ -244,7 +334,7 @@ impl Accelerator for Tcx {
             return Err(format!("more than {PORTS_MAX} ports"));
         }
         let number = at as AcceleratedPort;
-        self.maps.masks.entries()[at][0].store(0, Ordering::SeqCst);
+        self.maps.masks.entries()[at][..NETWORKS].iter().for_each(|n| n.store(0, Ordering::SeqCst));
         let port = self.install(number, device)?;
         let maps = Arc::downgrade(&self.maps);
         let listener = move || {
@@ -276,21 +366,22 @@ impl Accelerator for Tcx {
 
     fn put(&self, verdict: &Verdict) -> Result<Handle, Refusal> {
         let state = &mut *self.state.lock();
-        let words = kernel_words(verdict.mask);
-        let from = usize::from(verdict.from);
         let is_there = |number: AcceleratedPort| matches!(state.ports.get(usize::from(number)), Some(Some(_)));
         if !is_there(verdict.to) {
             return Err(Refusal::Failed);
         }
-        let Some(Some(port)) = state.ports.get_mut(from) else { return Err(Refusal::Failed) };
-        let known = port.masks.iter().position(|mask| mask.flows > 0 && mask.words == words);
-        let free = || port.masks.iter().position(|mask| mask.flows == 0);
-        let mask = known.or_else(free).ok_or(Refusal::TooManyMasks)?;
-        let mut key = [0; KEY_WORDS];
-        key[0] = program::first_word(verdict.from, mask);
-        key[1..].copy_from_slice(&kernel_words(verdict.key));
-        if state.by_key.contains_key(&key) {
-            return Err(Refusal::Taken);
+        let Some(Some(port)) = state.ports.get_mut(usize::from(verdict.from)) else { return Err(Refusal::Failed) };
+        let mut entries = [None; NETWORKS];
+        for (network, (entry, frames)) in Network::ALL.into_iter().zip(entries.iter_mut().zip(&verdict.frames)) {
+            let Some(frames) = frames else { continue };
+            let at = network as usize;
+            let found = port.entry(verdict.from, network, kernel_words(network, frames.mask));
+            let mut found = found.ok_or(Refusal::TooManyMasks)?;
+            found.key[1..].copy_from_slice(&kernel_words(network, frames.key));
+            if state.keys[at].contains(&found.key) {
+                return Err(Refusal::Taken);
+            }
+            *entry = Some(found);
         }
         let handle = match state.free.pop() {
             Some(handle) => handle,
@@ -300,26 +391,26 @@ impl Accelerator for Tcx {
             }
             None => return Err(Refusal::Full),
         };
-        if known.is_none() {
-            let entry = &self.maps.masks.entries()[from];
-            for (place, word) in entry[1 + mask * PLAIN_WORDS..].iter().zip(words) {
-                place.store(word, Ordering::Relaxed);
-            }
-            entry[0].fetch_max(mask as u64 + 1, Ordering::SeqCst);
-            // No program looks for the new flow by a half of the mask and a half of what was there.
-            self.maps.settle();
-            port.masks[mask] = Mask { words, flows: 0 };
-        }
+        self.write_masks(verdict.from, port, &entries);
         for words in self.maps.counts(handle) {
             words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
         }
-        if self.maps.flows.set(&key, u64::from(handle) | u64::from(verdict.to) << 32).is_err() {
+        let value = u64::from(handle) | u64::from(verdict.to) << 32 | u64::from(program::tag_word(verdict.tag)) << 48;
+        let done = each(&entries).try_for_each(|(network, entry)| {
+            self.maps.flows[network as usize].set(&entry.key[..program::key_words(network)], value)
+        });
+        if done.is_err() {
+            // One may be there.
+            self.maps.forget(&entries);
+            self.maps.settle();
             state.free.push(handle);
             return Err(Refusal::Failed);
         }
-        port.masks[mask].flows += 1;
-        state.by_key.insert(key, handle);
-        state.flows[handle as usize] = Some(Flow { key, from: verdict.from, mask });
+        for (network, entry) in each(&entries) {
+            port.masks[network as usize][entry.mask].flows += 1;
+            state.keys[network as usize].insert(entry.key);
+        }
+        state.flows[handle as usize] = Some(Flow { from: verdict.from, entries });
         Ok(handle)
     }
 
@@ -328,14 +419,18 @@ impl Accelerator for Tcx {
         let mut removed = Vec::with_capacity(handles.len());
         for (at, handle) in handles.iter().enumerate() {
             let Some(flow) = state.flows.get_mut(*handle as usize).and_then(Option::take) else { continue };
-            // Fails only for an entry that is not there.
-            let _ = self.maps.flows.remove(&flow.key);
-            state.by_key.remove(&flow.key);
+            self.maps.forget(&flow.entries);
             removed.push((at, *handle));
-            let Some(Some(port)) = state.ports.get_mut(usize::from(flow.from)) else { continue };
-            port.masks[flow.mask].flows -= 1;
-            let used = port.masks.iter().rposition(|mask| mask.flows > 0).map_or(0, |last| last + 1);
-            self.maps.masks.entries()[usize::from(flow.from)][0].store(used as u64, Ordering::SeqCst);
+            let mut port = state.ports.get_mut(usize::from(flow.from)).and_then(Option::as_mut);
+            for (network, entry) in each(&flow.entries) {
+                state.keys[network as usize].remove(&entry.key);
+                let Some(port) = &mut port else { continue };
+                let masks = &mut port.masks[network as usize];
+                masks[entry.mask].flows -= 1;
+                let used = masks.iter().rposition(|mask| mask.flows > 0).map_or(0, |last| last + 1);
+                let words = &self.maps.masks.entries()[usize::from(flow.from)];
+                words[network as usize].store(used as u64, Ordering::SeqCst);
+            }
         }
         if removed.is_empty() {
             return;
@@ -364,9 +459,9 @@ impl Accelerator for Tcx {
 
     fn room(&self) -> Room {
         let state = self.state.lock();
-        let masks = state.ports.iter().flatten().flat_map(|port| &port.masks);
+        let masks = state.ports.iter().flatten().flat_map(|port| port.masks.as_flattened());
         Room {
-            flows: state.by_key.len(),
+            flows: state.flows.len() - state.free.len(),
             flows_max: FLOWS_MAX,
             masks: masks.filter(|mask| mask.flows > 0).count(),
             masks_max: MASKS_MAX,

@@ -1,16 +1,18 @@
 //! The programs, tried on frames without devices, beside a list of verdicts and `flow::plain`.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use base::PortNo;
 use base::rng::Rng;
-use flow::{PlainKey, Words, layout, plain::extract_plain};
-use netdev::accelerate::{Accelerator, PLAIN_WORDS, Refusal, Room, Verdict};
+use flow::layout::{ETH_DST, ETH_SRC, IP_MISC, IPV4, IPV6_DST, IPV6_SRC, TP, VLAN};
+use flow::{Field, extract::extract, plain::extract_plain};
+use netdev::accelerate::{Accelerator, Common, Network, PLAIN_WORDS, Refusal, Room, Tag, Verdict};
 use netdev::{Netdev, Options};
-use netdev_linux::bpf::{self, Kind};
+use netdev_linux::bpf::asm::Op;
+use netdev_linux::bpf::{self, Assembler, Helper, Kind, Reg};
 
 use crate::kernel::{Maps, Tcx};
 use crate::program;
@@ -41,71 +43,158 @@ fn device() -> Arc<dyn Netdev> {
     netdev::memory::open("null0", "null", &Options::new()).expect("a device in memory")
 }
 
-fn words_of(key: &PlainKey) -> [u64; PLAIN_WORDS] {
-    let words = [layout::ETH_DST, layout::ETH_SRC, layout::IPV4, layout::IP_MISC, layout::TP].map(|w| key.word(w));
-    [words[0] & !0xffff, words[1], words[2], words[3], words[4]]
+/// The network of a plain frame, and its words: from its key, and where its headers are.
+fn plain(frame: &[u8]) -> Option<(Network, [u64; PLAIN_WORDS])> {
+    let (key, layers) = extract(frame, PortNo(1));
+    let word = |at: usize| key.0[at];
+    let (start, protocol) = if word(ETH_SRC) & 0xffff == 0 { (14, 0) } else { (18, 0x8100 << 48) };
+    let (network, header) = match key.eth_type() {
+        0x0800 => (Network::Ipv4, 20),
+        0x86dd => (Network::Ipv6, 40),
+        _ => return None,
+    };
+    // A key tells neither of the version nor of options.
+    let version = [0x45, frame[start] & 0xf | 0x60][network as usize];
+    let l4 = frame.get(start + header..layers.end)?;
+    let whole = match key.ip_proto() {
+        6 => l4.len() >= 20 && (20..=l4.len()).contains(&(usize::from(l4[12] >> 4) * 4)),
+        17 => l4.len() >= 8,
+        _ => false,
+    };
+    let headers = (layers.l3.map(usize::from), layers.l4.map(usize::from)) == (Some(start), Some(start + header));
+    let is_plain = headers && frame[start] == version && key.get(Field::IpFrag) == 0 && whole && word(VLAN) == protocol;
+    let addresses = match network {
+        Network::Ipv4 => [word(IPV4), 0, 0, 0],
+        Network::Ipv6 => [IPV6_SRC, IPV6_SRC + 1, IPV6_DST, IPV6_DST + 1].map(word),
+    };
+    let [a, b, c, d] = addresses;
+    is_plain.then(|| (network, [word(ETH_DST) & !0xffff, word(ETH_SRC), word(IP_MISC), word(TP), a, b, c, d]))
 }
 
-/// A frame of few values at each place, most often plain.
+fn pick<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
+    of[rng.below(of.len() as u64) as usize]
+}
+
+/// A frame of few values at each place, most often plain, without a tag.
 fn frame(rng: &mut Rng) -> Vec<u8> {
-    let mut frame = vec![0; 14 + 20 + 20 + rng.below(40) as usize];
-    let pick = |rng: &mut Rng, of: &[u8]| of[rng.below(of.len() as u64) as usize];
-    for at in [5, 11, 15, 22, 29, 33, 35, 37] {
+    let network = pick(rng, &Network::ALL);
+    let l4 = [34, 54][network as usize];
+    let mut frame = vec![0; l4 + 20 + rng.below(40) as usize];
+    let len = frame.len();
+    for at in [5, 11, 15, l4 + 1, l4 + 3] {
         frame[at] = rng.below(3) as u8;
     }
-    frame[12..15].copy_from_slice(&[8, 0, 0x45]);
-    let total = (frame.len() - 14) as u16;
-    frame[16..18].copy_from_slice(&total.to_be_bytes());
-    frame[23] = pick(rng, &[6, 6, 17, 17, 1]);
-    frame[46..48].copy_from_slice(&[0x50, pick(rng, &[0x02, 0x10, 0x18])]);
-    match rng.below(12) {
-        0 => frame[14] = 0x46,
+    let proto = pick(rng, &[6, 6, 17, 17, 1]);
+    match network {
+        Network::Ipv4 => {
+            frame[12..15].copy_from_slice(&[8, 0, 0x45]);
+            frame[16..18].copy_from_slice(&((len - 14) as u16).to_be_bytes());
+            (frame[22], frame[23], frame[29], frame[33]) = (rng.below(3) as u8, proto, rng.below(3) as u8, proto);
+        }
+        Network::Ipv6 => {
+            frame[12..15].copy_from_slice(&[0x86, 0xdd, 0x60]);
+            frame[18..20].copy_from_slice(&((len - 54) as u16).to_be_bytes());
+            (frame[17], frame[20], frame[21]) = (rng.below(3) as u8, proto, rng.below(3) as u8);
+            [22, 37, 53].into_iter().for_each(|at| frame[at] = rng.below(2) as u8);
+        }
+    }
+    frame[l4 + 12..l4 + 14].copy_from_slice(&[0x50, pick(rng, &[0x02, 0x10, 0x18])]);
+    match rng.below(14) {
+        0 => frame[14] ^= 3,
+        // A fragment; strange over IPv6.
         1 => frame[20] = 0x20,
-        2 => frame[12] = 0x86,
-        3 => frame[46] = pick(rng, &[0x40, 0x60, 0xf0]),
-        4 => frame[17] = rng.below(120) as u8,
-        // The kernel tries programs on no frame that ends within its IPv4 header.
-        5 => frame.truncate(34 + rng.below(20) as usize),
-        6 => frame[rng.below(48) as usize] = rng.next_u64() as u8,
+        2 => frame[12] = 0x81,
+        3 => frame[l4 + 12] = pick(rng, &[0x40, 0x60, 0xf0]),
+        4 => frame[[17, 19][network as usize]] = rng.below(120) as u8,
+        // The kernel tries programs on no frame that ends within its IP header.
+        5 | 6 => frame.truncate(l4 + rng.below(20) as usize),
+        7 => frame[rng.below(len.min(68) as u64) as usize] = rng.next_u64() as u8,
+        // UDP whose length fits the frame that is shorter than a TCP header.
+        8 => {
+            frame.truncate(l4 + 8 + rng.below(8) as usize);
+            let len = frame.len() as u16;
+            match network {
+                Network::Ipv4 => (frame[17], frame[23]) = (len as u8 - 14, 17),
+                Network::Ipv6 => (frame[19], frame[20]) = (len as u8 - 54, 17),
+            }
+        }
         _ => {}
     }
     frame
+}
+
+/// Protocol and control information of a VLAN tag, as the sender has it.
+type Control = (u16, u16);
+const TAGS: [Option<Control>; 5] = [None, None, Some((0x8100, 7)), Some((0x8100, 0x3007)), Some((0x88a8, 7))];
+
+/// The filter of a port, for trying. As a program for tcx: those for sockets are tried on frames without Ethernet headers.
+/// Before it, the frame gets this tag, as the kernel has it of a frame that came with one.
+fn filter(tcx: &Tcx, port: u16, tag: Option<Control>) -> OwnedFd {
+    with_tag(tag, &program::filter(port, tcx.maps().descriptors()))
+}
+
+/// A program, before which the frame gets this tag.
+fn with_tag(tag: Option<Control>, program: &[u8]) -> OwnedFd {
+    let mut code = Assembler::default();
+    if let Some((protocol, tci)) = tag {
+        code = code
+            .register(Op::Mov, Reg::R6, Reg::R1)
+            .constant(Op::Mov, Reg::R2, protocol.to_be().into())
+            .constant(Op::Mov, Reg::R3, tci.into())
+            .call(Helper::SkbVlanPush)
+            .register(Op::Mov, Reg::R1, Reg::R6);
+    }
+    let code = [&code.finish(), program].concat();
+    bpf::load(Kind::Tcx, &code, "flowstone_try").expect("a valid program")
+}
+
+/// The frame with the tag in its bytes.
+fn tagged(frame: &[u8], tag: Option<Control>) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    if let Some((protocol, tci)) = tag {
+        frame.splice(12..12, [protocol, tci].into_iter().flat_map(u16::to_be_bytes));
+    }
+    frame
+}
+
+/// A mask of a network's plain frames.
+fn mask(rng: &mut Rng, network: Network) -> [u64; PLAIN_WORDS] {
+    let mut mask = std::array::from_fn(|_| [0, 0, u64::MAX, rng.next_u64()][rng.below(4) as usize]);
+    mask[0] &= !0xffff;
+    mask[2] &= [0xff_ffff, 0xf_ffff_00ff_ffff][network as usize];
+    mask[3] &= !0xf000_ffff;
+    mask[network.words()..].fill(0);
+    mask
 }
 
 #[test]
 fn the_filter_finds_what_a_list_of_verdicts_has() {
     let Some(maps) = maps() else { return };
     let tcx = Tcx::for_test(maps, &[device(), device()]);
-    let load = |port| {
-        bpf::load(Kind::Tcx, &program::filter(port, tcx.maps().descriptors()), "flowstone_try")
-            .expect("a valid program")
-    };
-    // As programs for tcx: those for sockets are tried on frames without Ethernet headers.
-    let (filter, of_another_port) = (load(0), load(1));
+    let filters = TAGS.map(|tag| (tag, filter(&tcx, 0, tag)));
+    let of_another_port = filter(&tcx, 1, None);
     let mut rng = Rng::seeded(11);
-    let (mut hits, mut frames, mut plain, rounds) = (0, 0, 0, 150);
+    // By network.
+    let (mut hits, mut plains, mut tags, mut frames, rounds) = ([0; 2], [0; 2], [0; 2], 0, 200);
     for _ in 0..rounds {
-        let masks: Vec<[u64; PLAIN_WORDS]> = (0..=rng.below(10))
-            .map(|_| {
-                let some = |rng: &mut Rng| [0, u64::MAX, rng.next_u64()][rng.below(3) as usize];
-                let mut mask = std::array::from_fn(|_| some(&mut rng));
-                mask[0] &= !0xffff;
-                mask[1] &= !0xffff;
-                mask[3] &= 0xff_ffff;
-                mask[4] &= !0xf000_ffff;
-                mask
-            })
-            .collect();
-        let mut verdicts = Vec::new();
+        let masks: Vec<[_; 2]> =
+            (0..=rng.below(10)).map(|_| Network::ALL.map(|network| mask(&mut rng, network))).collect();
+        let mut verdicts: Vec<(u32, Verdict)> = Vec::new();
         for _ in 0..rng.below(40) {
-            let Some(key) = extract_plain(&frame(&mut rng), PortNo(1)) else { continue };
-            let mask = masks[rng.below(masks.len() as u64) as usize];
-            let words = words_of(&key);
-            let key = std::array::from_fn(|i| words[i] & mask[i]);
-            let verdict = Verdict { from: 0, to: 1, key, mask };
+            // Of one network, or of both.
+            let mut of = [None; 2];
+            for _ in 0..=rng.below(2) {
+                let Some((network, words)) = plain(&tagged(&frame(&mut rng), pick(&mut rng, &TAGS))) else { continue };
+                let mask = pick(&mut rng, &masks)[network as usize];
+                of[network as usize] = Some(Common { key: std::array::from_fn(|i| words[i] & mask[i]), mask });
+            }
+            let verdict = Verdict { from: 0, to: 1, tag: Tag::Keep, frames: of };
             match tcx.put(&verdict) {
                 Ok(handle) => verdicts.push((handle, verdict)),
-                Err(Refusal::Taken) => assert!(verdicts.iter().any(|(_, v)| *v == verdict)),
+                Err(Refusal::Taken) => {
+                    let same = |v: &Verdict| (0..2).any(|n| of[n].is_some() && of[n] == v.frames[n]);
+                    assert!(verdicts.iter().any(|(_, v)| same(v)));
+                }
                 Err(refusal) => assert_eq!(refusal, Refusal::TooManyMasks),
             }
         }
@@ -115,64 +204,110 @@ fn the_filter_finds_what_a_list_of_verdicts_has() {
         }
         for _ in 0..60 {
             let frame = frame(&mut rng);
-            let key = extract_plain(&frame, PortNo(1)).map(|key| words_of(&key));
-            let covers =
-                |v: &Verdict, key: &[u64; PLAIN_WORDS]| (0..PLAIN_WORDS).all(|i| (key[i] ^ v.key[i]) & v.mask[i] == 0);
-            let expected: Vec<u32> = key
+            let (tag, filter) = &filters[rng.below(filters.len() as u64) as usize];
+            let whole = tagged(&frame, *tag);
+            let found = plain(&whole);
+            if tag.is_none() {
+                let ipv4 = found.filter(|(network, _)| *network == Network::Ipv4);
+                assert_eq!(ipv4.is_some(), extract_plain(&whole, PortNo(1)).is_some(), "{whole:x?}");
+            }
+            let covers = |v: &Verdict, network: Network, words: &[u64; PLAIN_WORDS]| {
+                let frames = v.frames[network as usize];
+                frames.is_some_and(|of| (0..PLAIN_WORDS).all(|i| (words[i] ^ of.key[i]) & of.mask[i] == 0))
+            };
+            let expected: Vec<u32> = found
                 .iter()
-                .flat_map(|key| verdicts.iter().filter(|(_, v)| covers(v, key)).map(|(handle, _)| *handle))
+                .flat_map(|(n, words)| verdicts.iter().filter(|(_, v)| covers(v, *n, words)).map(|(handle, _)| *handle))
                 .collect();
             let run = bpf::test_run(filter.as_fd(), &frame, 1).expect("a frame to try it on");
             let noted = take_note(&tcx);
-            assert_eq!(noted.is_some(), !expected.is_empty(), "{frame:x?}");
+            assert_eq!(noted.is_some(), !expected.is_empty(), "{whole:x?}");
             assert!(noted.is_none_or(|handle| expected.contains(&handle)));
             assert_eq!(run.result, if noted.is_some() { 0 } else { u32::MAX });
             bpf::test_run(of_another_port.as_fd(), &frame, 1).expect("a frame to try it on");
             assert_eq!(take_note(&tcx), None);
-            (hits, frames, plain) =
-                (hits + usize::from(noted.is_some()), frames + 1, plain + usize::from(key.is_some()));
+            frames += 1;
+            if let Some((network, _)) = found {
+                plains[network as usize] += 1;
+                hits[network as usize] += usize::from(noted.is_some());
+                tags[network as usize] += usize::from(noted.is_some() && tag.is_some());
+            }
         }
         let handles: Vec<u32> = verdicts.iter().map(|(handle, _)| *handle).collect();
         tcx.remove(&handles, &mut |_, _| {});
         assert_eq!((tcx.room().flows, tcx.room().masks), (0, 0));
     }
-    assert!(hits > 500 && plain - hits > 500, "{hits} of {plain}");
-    // For the record; nothing depends on it.
-    let verdict = |n: usize| Verdict { from: 0, to: 1, key: [0, 0, 1 << n, 0, 0], mask: [0, 0, 1 << n, 0, 0] };
-    let udp = frame_of_udp();
-    let cost = |n: usize| {
-        assert!((0..n).all(|n| matches!(tcx.put(&verdict(n)), Ok(_) | Err(Refusal::Taken))));
-        bpf::test_run(filter.as_fd(), &udp, 20_000).map_or(0, |run| run.ns)
-    };
-    let (none, one, all) = (cost(0), cost(1), cost(program::MASKS_MAX));
-    tally::report!(
-        "{frames} frames, {plain} plain, {hits} covered; {none} ns a frame without a mask, {one} with one, {all} with all"
+    assert!(
+        (0..2).all(|n| hits[n] > 300 && tags[n] > 100 && plains[n] - hits[n] > 300),
+        "{hits:?} {tags:?} {plains:?}"
     );
+    tally::report!("{frames} frames; of each network {plains:?} plain, {hits:?} covered, {tags:?} of them tagged");
 }
 
-fn frame_of_udp() -> Vec<u8> {
-    let mut frame = vec![0; 60];
-    frame[12..24].copy_from_slice(&[8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17]);
-    frame
+/// For the record; nothing depends on it.
+#[test]
+fn what_the_filter_takes() {
+    let Some(maps) = maps() else { return };
+    let tcx = Tcx::for_test(maps, &[device(), device()]);
+    let filter = filter(&tcx, 0, None);
+    for (network, frame) in Network::ALL.into_iter().zip(frames_of_each()) {
+        // Of a word that is compared last.
+        let covered = |n: usize, bit: u64| {
+            let mut of = Common { key: [0; PLAIN_WORDS], mask: [0; PLAIN_WORDS] };
+            (of.key[4], of.mask[4]) = (bit, 1 << n);
+            let mut frames = [None; 2];
+            frames[network as usize] = Some(of);
+            Verdict { from: 0, to: 1, tag: Tag::Keep, frames }
+        };
+        let ns = || bpf::test_run(filter.as_fd(), &frame, 200_000).map_or(0, |run| run.ns);
+        let cost = |n: usize| {
+            let missing = (0..n).map(|n| tcx.put(&covered(n, 1 << n)).expect("room")).collect::<Vec<_>>();
+            let ns = ns();
+            tcx.remove(&missing, &mut |_, _| {});
+            ns
+        };
+        let (none, one, all) = (cost(0), cost(1), cost(program::MASKS_MAX));
+        let handle = tcx.put(&covered(0, 0)).expect("room");
+        let hit = ns();
+        assert_eq!(take_note(&tcx), Some(handle));
+        tcx.remove(&[handle], &mut |_, _| {});
+        tally::report!(
+            "{network:?}: {none} ns a frame without a mask, {one} with one, {all} with all; {hit} with a flow"
+        );
+    }
+}
+
+/// A UDP frame of each network.
+fn frames_of_each() -> [Vec<u8>; 2] {
+    let mut frames = [vec![0; 60], vec![0; 80]];
+    frames[0][12..24].copy_from_slice(&[8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17]);
+    frames[1][12..22].copy_from_slice(&[0x86, 0xdd, 0x60, 0, 0, 0, 0, 26, 17, 64]);
+    frames
+}
+
+/// All frames of both networks.
+fn all_frames() -> Verdict {
+    let all = Common { key: [0; PLAIN_WORDS], mask: [0; PLAIN_WORDS] };
+    Verdict { from: 0, to: 1, tag: Tag::Keep, frames: [Some(all); 2] }
 }
 
 #[test]
 fn frames_that_do_not_fit_and_ports_that_are_down_are_left_to_userspace() {
     let Some(maps) = maps() else { return };
     let tcx = Tcx::for_test(maps, &[device(), device()]);
-    let filter = bpf::load(Kind::Tcx, &program::filter(0, tcx.maps().descriptors()), "flowstone_try").expect("valid");
-    let frame = frame_of_udp();
-    let verdict = Verdict { from: 0, to: 1, key: [0; PLAIN_WORDS], mask: [0; PLAIN_WORDS] };
-    let handle = tcx.put(&verdict).expect("room");
-    let found = |longest: u64, ifindex: u64| {
-        tcx.set_port_for_test(1, ifindex | longest << 32);
-        let run = bpf::test_run(filter.as_fd(), &frame, 1).expect("a frame to try it on");
-        (take_note(&tcx), run.result == 0)
-    };
-    let ifindex = u64::from(Tcx::TEST_IFINDEX);
-    assert_eq!(found(60, ifindex), (Some(handle), true));
-    assert_eq!(found(59, ifindex), (None, false));
-    assert_eq!(found(60, 0), (None, false));
+    let filter = filter(&tcx, 0, None);
+    let handle = tcx.put(&all_frames()).expect("room");
+    for frame in frames_of_each() {
+        let found = |longest: u64, ifindex: u64| {
+            tcx.set_port_for_test(1, ifindex | longest << 32);
+            let run = bpf::test_run(filter.as_fd(), &frame, 1).expect("a frame to try it on");
+            (take_note(&tcx), run.result == 0)
+        };
+        let (ifindex, len) = (u64::from(Tcx::TEST_IFINDEX), frame.len() as u64);
+        assert_eq!(found(len, ifindex), (Some(handle), true));
+        assert_eq!(found(len - 1, ifindex), (None, false));
+        assert_eq!(found(len, 0), (None, false));
+    }
 }
 
 #[test]
@@ -182,13 +317,43 @@ fn the_forwarder_is_accepted_and_lets_frames_pass_without_a_note() {
     assert_eq!(bpf::test_run(forwarder.as_fd(), &[0; 60], 1).expect("a frame to try it on").result, u32::MAX);
 }
 
+/// Each frame once, whatever becomes of its tag, and with the bytes that it came with.
+#[test]
+fn the_forwarder_sends_and_counts_what_was_noted() {
+    /// What a program at tcx says of a frame that it redirected (`TC_ACT_REDIRECT`).
+    const REDIRECTED: u32 = 7;
+    let Some(maps) = maps() else { return };
+    let tcx = Tcx::for_test(maps, &[device(), device()]);
+    for (had, tag) in [(0, Tag::Keep), (0, Tag::Push(0x1007)), (4, Tag::Keep), (4, Tag::Pop)] {
+        let before = (had > 0).then_some((0x8100, 7));
+        let filter = filter(&tcx, 0, before);
+        let forwarder = with_tag(before, &program::forwarder(tcx.maps().descriptors()));
+        let handle = tcx.put(&Verdict { tag, ..all_frames() }).expect("room");
+        for (n, frame) in (1..).zip(frames_of_each()) {
+            let run = |program: &OwnedFd| bpf::test_run(program.as_fd(), &frame, 1).expect("a frame").result;
+            // The processor may be another one, which has no note.
+            let once = || {
+                assert_eq!(run(&filter), 0);
+                run(&forwarder)
+            };
+            assert_eq!((0..100).map(|_| once()).find(|result| *result != u32::MAX), Some(REDIRECTED));
+            let forwarded = tcx.forwarded(handle);
+            let bytes: usize = frames_of_each()[..n as usize].iter().map(|frame| frame.len() + had).sum();
+            assert_eq!((forwarded.packets, forwarded.bytes), (n, bytes as u64), "{tag:?}");
+        }
+        tcx.remove(&[handle], &mut |_, forwarded| assert_eq!(forwarded.packets, 2));
+    }
+}
+
 #[test]
 fn there_is_room_for_so_many() {
     let Some(maps) = maps() else { return };
     let tcx = Tcx::for_test(maps, &[device(), device()]);
-    let mut mask = [0; PLAIN_WORDS];
-    mask[2] = u64::MAX;
-    let verdict = |n: u64| Verdict { from: 0, to: 1, key: [0, 0, n, 0, 0], mask };
+    let verdict = |n: u64| {
+        let (mut key, mut mask) = ([0; PLAIN_WORDS], [0; PLAIN_WORDS]);
+        (key[4], mask[4]) = (n, u64::MAX);
+        Verdict { from: 0, to: 1, tag: Tag::Keep, frames: [Some(Common { key, mask }), None] }
+    };
     let begin = Instant::now();
     let handles: Vec<u32> = (0..program::FLOWS_MAX as u64).map(|n| tcx.put(&verdict(n)).expect("room")).collect();
     let taken = begin.elapsed();

@@ -40,6 +40,10 @@ pub enum Helper {
     MapLookup = 1,
     /// `bpf_get_smp_processor_id()`
     ProcessorId = 8,
+    /// `bpf_skb_vlan_push(skb, protocol, tci)`: 0, or an error. The protocol is as it stands in a frame.
+    SkbVlanPush = 18,
+    /// `bpf_skb_vlan_pop(skb)`: 0, or an error.
+    SkbVlanPop = 19,
     /// `bpf_redirect(ifindex, flags)`: what the program is to return to send the packet out by another device.
     Redirect = 23,
     /// `bpf_skb_load_bytes(skb, offset, to, len)`: 0, or an error if there are not so many.

@@ -199,40 +199,47 @@ impl XskMap {
     }
 }
 
-/// A hash map from `K` words to one.
+/// A hash map from some words to one.
 ///
 /// The place of an entry that was removed may be another's at once, while programs still look at it: who removes one waits
 /// for them before adding another.
 #[derive(Debug)]
-pub struct Hash<const K: usize>(OwnedFd);
+pub struct Hash {
+    fd: OwnedFd,
+    key_words: usize,
+}
 
-impl<const K: usize> Hash<K> {
-    /// For so many entries.
-    pub fn new(entries: u32, title: &str) -> io::Result<Self> {
+impl Hash {
+    /// For so many entries with keys of so many words.
+    pub fn new(key_words: usize, entries: u32, title: &str) -> io::Result<Self> {
         const BPF_MAP_TYPE_HASH: u32 = 1;
-        create_map(BPF_MAP_TYPE_HASH, (8 * K as u32, 8), entries, 0, title).map(Self)
+        let fd = create_map(BPF_MAP_TYPE_HASH, (8 * key_words as u32, 8), entries, 0, title)?;
+        Ok(Self { fd, key_words })
     }
 
-    /// Sets an entry.
-    pub fn set(&self, key: &[u64; K], value: u64) -> io::Result<()> {
-        update(&self.0, &bytes(key), &value.to_ne_bytes())
+    /// Sets an entry. An error if the key has another length than the map's.
+    pub fn set(&self, key: &[u64], value: u64) -> io::Result<()> {
+        update(&self.fd, &self.key(key)?, &value.to_ne_bytes())
     }
 
-    /// Removes an entry.
-    pub fn remove(&self, key: &[u64; K]) -> io::Result<()> {
-        let bytes = bytes(key);
-        let (map_fd, key) = (self.0.as_raw_fd() as u32, bytes.as_ptr() as u64);
+    /// Removes an entry. An error if it is not there, or the key has another length than the map's.
+    pub fn remove(&self, key: &[u64]) -> io::Result<()> {
+        let bytes = self.key(key)?;
+        let (map_fd, key) = (self.fd.as_raw_fd() as u32, bytes.as_ptr() as u64);
         bpf(&MapElement::<BPF_MAP_DELETE_ELEM> { map_fd, padding: 0, key, value: 0, flags: 0 }).map(drop)
     }
 
     /// The number of its descriptor, for programs.
     pub fn descriptor(&self) -> c_int {
-        self.0.as_raw_fd()
+        self.fd.as_raw_fd()
     }
-}
 
-fn bytes(words: &[u64]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    /// The bytes of a key, as many as the kernel reads.
+    fn key(&self, words: &[u64]) -> io::Result<Vec<u8>> {
+        let fits = words.len() == self.key_words;
+        fits.then(|| words.iter().flat_map(|word| word.to_ne_bytes()).collect())
+            .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))
+    }
 }
 
 /// What a program is for.
