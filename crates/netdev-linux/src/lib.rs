@@ -3,6 +3,8 @@
 //! - [`host`]: [`Linux`], where devices are opened, and which hears of link changes;
 //! - [`system`]: any Ethernet device of the kernel, over a packet socket;
 //! - [`internal`]: a tap device of our own, the local port of a bridge;
+//! - `elastic`: a receive queue that has a ring while there is much to do (`pace` says when, `workshop` is where it is made),
+//!   and otherwise reads the socket's own `queue`; `receive`: through a ring, and what all receive sockets of a device share;
 //! - `ring`: the memory that the kernel writes received frames to; `transmit`: sending over a packet socket;
 //! - `vnet`: the virtio-net header that carries offload marks both ways;
 //! - [`netlink`] and [`ethtool`]: link state, addresses, counters, speeds;
@@ -10,7 +12,7 @@
 //! - `explain`: what a process lacks that is refused something;
 //! - `sys`: the system calls that need `unsafe`, each behind a safe function.
 //!
-//! This is one of the few crates with `unsafe`: in `sys`, `ring` and `transmit` only.
+//! This is one of the few crates with `unsafe`: in `sys`, `queue`, `ring`, `transmit` and `bpf` only.
 //!
 //! # Why these system calls
 //!
@@ -25,18 +27,23 @@
 //! `PACKET_QDISC_BYPASS` made no difference on a veth.
 
 pub mod bpf;
+mod elastic;
 pub mod ethtool;
 mod explain;
 pub mod host;
 pub mod internal;
 mod link;
 pub mod netlink;
+mod pace;
+mod queue;
+mod receive;
 mod ring;
 mod sys;
 pub mod system;
 mod transmit;
 pub mod tsc;
 mod vnet;
+mod workshop;
 
 pub use host::Linux;
 pub use internal::Internal;
