@@ -166,7 +166,7 @@ pub(crate) struct ElasticRx {
 
 impl ElasticRx {
     pub(crate) fn new(link: Arc<Link>, receivers: Arc<Receivers>, workshop: Arc<Workshop>) -> io::Result<Self> {
-        let socket = Arc::new(receive::socket()?);
+        let socket = Arc::new(receive::socket(receive::QUEUE_LEN)?);
         // Tags that the kernel took out of frames are told beside them.
         sys::set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_AUXDATA, 1)?;
         receivers.add(&socket)?;
@@ -199,9 +199,12 @@ impl ElasticRx {
     /// Reads the socket's own queue; returns how many messages that had.
     fn read_socket(&mut self, out: &mut Batch, max: usize) -> io::Result<usize> {
         let received = read(&self.exchange, &mut self.expected, out, max)?;
-        let counted = received.usual > 0 && matches!(self.phase, Phase::Socket);
-        if counted && self.pace.add(received.usual, Instant::now) == Some(Tempo::Quick) {
-            self.want();
+        // For large frames a ring is of no use.
+        if received.usual > 0 && matches!(self.phase, Phase::Socket) {
+            let many = self.pace.batch(received.taken == max, Instant::now);
+            if self.pace.add(received.usual, Instant::now) == Some(Tempo::Quick) || many {
+                self.want();
+            }
         }
         Ok(received.taken)
     }

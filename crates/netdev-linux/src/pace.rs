@@ -7,9 +7,11 @@ const WINDOW: u32 = 1024;
 /// A window that is not full after so long ends.
 const WINDOW_LEN: Duration = Duration::from_secs(1);
 /// A ring is worth its memory from so many frames a second on, in so many windows in a row;
-const QUICK: (f64, u8) = (50_000.0, 4);
+const QUICK: (f64, u8) = (20_000.0, 4);
 /// and not any more below so many, in all windows of so long a time.
-const SLOW: (f64, Duration) = (10_000.0, Duration::from_secs(5));
+const SLOW: (f64, Duration) = (5_000.0, Duration::from_secs(5));
+/// Or from so many batches in a row on that were full, at whatever rate: more frames wait than one burst brings.
+const FULL: u32 = 64;
 /// How long nothing is said where there can be no ring.
 const REST: Duration = Duration::from_secs(30);
 
@@ -28,6 +30,7 @@ pub(crate) struct Pace {
     began: Option<Instant>,
     frames: u32,
     quick: u8,
+    full: u32,
     slow_since: Option<Instant>,
     /// Until when nothing is said.
     rests: Option<Instant>,
@@ -42,15 +45,32 @@ impl Pace {
         if self.frames < WINDOW && frames > 0 { None } else { self.look(now()) }
     }
 
+    /// Takes note of a batch, which had as many frames as it could have or not; says whether so many wait that a ring would
+    /// be of use.
+    #[inline]
+    pub(crate) fn batch(&mut self, full: bool, now: impl FnOnce() -> Instant) -> bool {
+        self.full = if full { self.full + 1 } else { 0 };
+        if self.full < FULL {
+            return false;
+        }
+        self.full = 0;
+        !self.rests_at(now())
+    }
+
     /// Says nothing for a while.
     pub(crate) fn rest(&mut self) {
         *self = Self { resting: true, ..Self::default() };
     }
 
-    fn look(&mut self, now: Instant) -> Option<Tempo> {
+    fn rests_at(&mut self, now: Instant) -> bool {
         if std::mem::take(&mut self.resting) {
             self.rests = Some(now + REST);
         }
+        self.rests.is_some_and(|until| now < until)
+    }
+
+    fn look(&mut self, now: Instant) -> Option<Tempo> {
+        let rests = self.rests_at(now);
         let Some(began) = self.began else {
             (self.began, self.frames) = (Some(now), 0);
             return None;
@@ -63,7 +83,7 @@ impl Pace {
         (self.began, self.frames) = (Some(now), 0);
         self.quick = if rate >= QUICK.0 { self.quick.saturating_add(1) } else { 0 };
         self.slow_since = if rate < SLOW.0 { self.slow_since.or(Some(began)) } else { None };
-        if self.rests.is_some_and(|until| now < until) {
+        if rests {
             return None;
         }
         if self.quick >= QUICK.1 {
@@ -100,7 +120,7 @@ mod tests {
         assert_eq!((tempo, ms), (Tempo::Quick, 5));
         let (tempo, ms) = first(&mut Pace::default(), start, 60e3, 1000).expect("a verdict");
         assert!(tempo == Tempo::Quick && (80..100).contains(&ms), "{ms}");
-        assert_eq!(first(&mut Pace::default(), start, 30e3, 60_000), None);
+        assert_eq!(first(&mut Pace::default(), start, 15e3, 60_000), None);
         // A burst is over before.
         let mut pace = Pace::default();
         assert!((0..4000 / 32).all(|_| pace.add(32, || start).is_none()));
@@ -110,10 +130,10 @@ mod tests {
     fn few_frames_for_seconds_are_slow() {
         let start = Instant::now();
         let mut pace = Pace::default();
-        let (tempo, ms) = first(&mut pace, start, 5e3, 60_000).expect("a verdict");
+        let (tempo, ms) = first(&mut pace, start, 3e3, 60_000).expect("a verdict");
         assert!(tempo == Tempo::Slow && (5_000..5_500).contains(&ms), "{ms}");
         let mut pace = Pace::default();
-        assert_eq!(first(&mut pace, start, 12e3, 60_000), None);
+        assert_eq!(first(&mut pace, start, 6e3, 60_000), None);
         // And none at all, which is asked now and then.
         let mut pace = Pace::default();
         let verdicts: Vec<_> = (0..8).map(|s| pace.add(0, || start + Duration::from_secs(s))).collect();
@@ -133,5 +153,16 @@ mod tests {
         pace.rest();
         let (tempo, ms) = first(&mut pace, start, 1e6, 60_000).expect("a verdict");
         assert!(tempo == Tempo::Quick && (30_000..30_010).contains(&ms), "{ms}");
+    }
+
+    #[test]
+    fn frames_that_wait_are_told_by_full_batches() {
+        let now = Instant::now;
+        let mut pace = Pace::default();
+        // A burst of a thousand frames is none.
+        assert!((0..1000).all(|n| !pace.batch(n % 32 != 31, now)));
+        assert_eq!((0..100).position(|_| pace.batch(true, now)), Some(FULL as usize - 1));
+        pace.rest();
+        assert!((0..1000).all(|_| !pace.batch(true, now)));
     }
 }

@@ -17,8 +17,11 @@ use crate::{sys, vnet};
 
 /// Frames that wait in a ring at most; 4 MiB of kernel memory.
 const RING_SLOTS: usize = 2048;
-/// Bytes of frames that wait at a socket at most; the kernel counts what it takes for them, and doubles this.
-pub(crate) const RECEIVE_BUFFER_LEN: i32 = 16 << 20;
+/// Bytes of frames too large for a ring that wait beside it at most; the kernel counts what it takes for them, and doubles
+/// this.
+const BESIDE_RING_LEN: i32 = 16 << 20;
+/// The same of all frames where there is no ring: about ten thousand small ones, or more than a hundred of 64 KiB.
+pub(crate) const QUEUE_LEN: i32 = 4 << 20;
 /// A queue that is found empty so many times in a row is asked for the socket's error, which would keep its descriptor
 /// readable; a thread that polls without sleeping pays for it only this often.
 const IDLE_CHECK: u32 = 64;
@@ -97,12 +100,12 @@ fn take(socket: BorrowedFd<'_>, program: Option<BorrowedFd<'_>>) -> io::Result<(
     }
 }
 
-/// A socket that is to receive on a device in a group; the caller binds it.
-pub(crate) fn socket() -> io::Result<OwnedFd> {
+/// A socket that is to receive on a device in a group, with room for so many bytes of frames; the caller binds it.
+pub(crate) fn socket(queue_len: i32) -> io::Result<OwnedFd> {
     let socket = ring::marked_socket()?;
     let fd = socket.as_fd();
     sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
-    let _ = sys::set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER_LEN);
+    let _ = sys::set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, queue_len);
     Ok(socket)
 }
 
@@ -128,7 +131,7 @@ impl RingRx {
     /// One that takes no frame until it is [added](Receivers::add): until it shares the frames with others it would get all
     /// of them once more.
     pub(crate) fn silent(link: Arc<Link>) -> io::Result<Self> {
-        let socket = socket()?;
+        let socket = socket(BESIDE_RING_LEN)?;
         let fd = socket.as_fd();
         // Any threshold but 0: frames too large for a slot are queued at the socket.
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_COPY_THRESH, 1)?;

@@ -5,6 +5,8 @@ use std::io;
 use std::mem::{size_of, size_of_val};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
+use crate::explain::Needed;
+
 /// Bytes of a device's name at most, without the terminating zero.
 pub(crate) const NAME_LEN_MAX: usize = libc::IFNAMSIZ - 1;
 
@@ -150,11 +152,14 @@ fn device_name(name: &str) -> io::Result<[libc::c_char; libc::IFNAMSIZ]> {
     Ok(out)
 }
 
+/// What taps are made through.
+const TUN: &str = "/dev/net/tun";
+
 /// Makes the tap device `name`, or attaches to it if it is a persistent one that nobody holds. Frames carry a
 /// virtio-net header of ten bytes. The device lasts as long as the descriptor.
 pub(crate) fn tap_open(name: &str) -> io::Result<OwnedFd> {
-    let file = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;
-    let fd = OwnedFd::from(file);
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(TUN);
+    let fd = OwnedFd::from(file.map_err(|error| Needed::NetAdmin.explain_file(TUN, error))?);
     // SAFETY: the structure is an array and a union of integers and a pointer, for which zero is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     request.ifr_name = device_name(name)?;
