@@ -4,7 +4,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, LazyLock, Weak};
 
 use netdev::{Rx, pool};
 use packet::{Batch, Packet, buf::HEADROOM};
@@ -95,9 +95,22 @@ impl Receivers {
 fn take(socket: BorrowedFd<'_>, program: Option<BorrowedFd<'_>>) -> io::Result<()> {
     match program {
         Some(program) => sys::set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_BPF, program.as_raw_fd()),
-        // Where sockets share frames, kernels before 5.17 give them those that the host sends, whatever they asked for.
-        None => sys::attach_filter(socket, &INCOMING),
+        None if *GROUPS_GET_OUTGOING => sys::attach_filter(socket, &INCOMING),
+        None => match sys::set_option(socket, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0) {
+            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+            done => done,
+        },
     }
+}
+
+/// Where sockets share frames, kernels before 5.17 give them those that the host sends, whatever they asked for.
+static GROUPS_GET_OUTGOING: LazyLock<bool> =
+    LazyLock::new(|| is_before(&rustix::system::uname().release().to_string_lossy(), (5, 17)));
+
+/// Whether a kernel's release is before a version. What cannot be read is.
+fn is_before(release: &str, version: (u32, u32)) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|word| word.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < version
 }
 
 /// A socket that is to receive on a device in a group, with room for so many bytes of frames; the caller binds it.
@@ -260,4 +273,17 @@ fn read_large(socket: BorrowedFd<'_>, len: usize) -> Option<Packet> {
     let mut packet = Packet::from_vec(bytes, HEADROOM).ok()?;
     packet.offload = vnet::parse(header)?;
     Some(packet)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_compared() {
+        for (release, before) in [("5.16.9", true), ("5.17.0-rc1", false), ("6.1.0-18-amd64", false), ("4.19", true)] {
+            assert_eq!(is_before(release, (5, 17)), before, "{release}");
+        }
+        assert!(is_before("", (5, 17)) && is_before("6", (6, 1)));
+    }
 }
