@@ -10,8 +10,8 @@ const WINDOW_LEN: Duration = Duration::from_secs(1);
 const QUICK: (f64, u8) = (20_000.0, 4);
 /// and not any more below so many, in all windows of so long a time.
 const SLOW: (f64, Duration) = (5_000.0, Duration::from_secs(5));
-/// Or from so many batches in a row on that were full, at whatever rate: more frames wait than one burst brings.
-const FULL: u32 = 64;
+/// Or from so many batches in a row on that were full, at whatever rate: frames come faster than they are taken.
+const FULL: u32 = 16;
 /// How long nothing is said where there can be no ring.
 const REST: Duration = Duration::from_secs(30);
 
@@ -159,8 +159,9 @@ mod tests {
     fn frames_that_wait_are_told_by_full_batches() {
         let now = Instant::now;
         let mut pace = Pace::default();
-        // A burst of a thousand frames is none.
-        assert!((0..1000).all(|n| !pace.batch(n % 32 != 31, now)));
+        // Many short bursts are none.
+        assert!((0..1000).all(|n| !pace.batch(n % 16 != 15, now)));
+        let mut pace = Pace::default();
         assert_eq!((0..100).position(|_| pace.batch(true, now)), Some(FULL as usize - 1));
         pace.rest();
         assert!((0..1000).all(|_| !pace.batch(true, now)));
