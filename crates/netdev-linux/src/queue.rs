@@ -168,7 +168,7 @@ impl Room {
         if message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 || len > LEN_MAX {
             return None;
         }
-        let control_len = (message.msg_hdr.msg_controllen as usize).min(CONTROL_LEN);
+        let control_len = message.msg_hdr.msg_controllen.min(CONTROL_LEN);
         let vlan = tag(&self.control[i].0[..control_len]);
         let bytes = self.packets[i].emptied();
         let offload = vnet::parse(*bytes[HEADROOM - vnet::LEN..].first_chunk()?)?;
