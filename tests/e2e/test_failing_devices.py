@@ -223,26 +223,6 @@ def test_no_memory_for_a_port(place):
     run(["ip", "-n", switch.namespace, "link", "delete", "spare"])
 
 
-def test_a_limit_of_locked_memory(making):
-    """Told by its name and size; nothing tells when it is raised, so the port is tried again now and then."""
-    switch = making.switch(start=False)
-    host = making.host(switch, 1)
-    # Not every root may raise it past where it was.
-    start_by(switch, "prlimit", "--memlock=65536:", "setpriv", "--bounding-set=-ipc_lock")
-    switch.vsctl("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev")
-    switch.vsctl("add-port", "br0", "p1", "--", "set", "interface", "p1", "type=afxdp", check=False)
-    text = "the limit of locked memory is 64 KiB (ulimit -l), and the process lacks CAP_IPC_LOCK"
-    assert text in error(switch, "p1") and text in switch.log()
-    pid = switch.pid("ovs-vswitchd")
-    most = run(["prlimit", "--noheadings", "--raw", "--output=HARD", "--memlock", f"--pid={pid}"]).out.strip()
-    run(["prlimit", f"--pid={pid}", f"--memlock={most}:{most}"])
-    until(lambda: error(switch, "p1") == "[]", "the port opened")
-    inside = ["ip", "-n", switch.namespace]
-    run([*inside, "addr", "add", "10.1.0.99/24", "dev", "br0"])
-    run([*inside, "link", "set", "br0", "up"])
-    host.ping("10.1.0.99")
-
-
 RAW, ADMIN = (f"Operation not permitted: the process lacks CAP_NET_{word}" for word in ("RAW", "ADMIN"))
 
 
