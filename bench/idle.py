@@ -3,7 +3,8 @@ a pause takes, when its flow is still cached and when it is not any more.
 
 Packet threads are as the switch has them by itself: no core is given to them.
 
-Memory is what is resident, without huge pages. Ports are of the kind that is measured, each a veth device.
+Memory is what is resident, without huge pages. Ports are of the kind that is measured, each a veth device; beside what the
+daemon grows by with each stands what the machine loses (MemAvailable), in which is what the kernel takes for sockets.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ import common
 from between import NO_SUCH_TYPE, Between, NoSuchType, chosen, compiled, run_time_ns
 from report import Report, Table, middle
 
-PORTS = 100
+PORTS = 200
 SETTLE_S = 3
 PAUSE_S = 2
 # A flow that no packet used for so long goes, long before a pause is over.
@@ -48,7 +49,7 @@ def one(kind, frames, seconds):
         found["percent_of_a_core"] = percent(between, seconds)
         found["cached"] = first_packets(between, frames)
         if kind.type == "system":
-            found["bytes_a_port"] = bytes_a_port(between)
+            found["bytes_a_port"], found["machine_bytes_a_port"] = bytes_a_port(between)
     with Between(kind, config=[f"max-idle={MAX_IDLE_MS}"], polls=False) as between:
         found["not_cached"] = first_packets(between, frames)
     return found
@@ -75,7 +76,8 @@ def first_packets(between, frames):
 
 
 def bytes_a_port(between):
-    """What the daemon's resident memory grows by when it gets many ports, once each has been there for a while."""
+    """What the daemon's resident memory grows by when it gets many ports, once each has been there for a while, and what the
+    machine has less then."""
     pairs = [(f"many{number}", f"far{number}") for number in range(PORTS)]
     with contextlib.ExitStack() as made:
         for near, far in pairs:
@@ -83,19 +85,26 @@ def bytes_a_port(between):
             made.callback(common.run, "ip", "link", "del", near, check=False)
             for device in (near, far):
                 common.run("ip", "link", "set", device, "up")
-        before = between.switch.rss_bytes()
+        time.sleep(SETTLE_S)
+        before, had = between.switch.rss_bytes(), available_bytes()
         add = [word for near, _ in pairs for word in ("--", "add-port", "br0", near)]
         between.vsctl(*add[1:])
         time.sleep(SETTLE_S)
-        grown = between.switch.rss_bytes() - before
+        grown, taken = between.switch.rss_bytes() - before, had - available_bytes()
         between.vsctl(*[word for near, _ in pairs for word in ("--", "del-port", "br0", near)][1:])
-        return grown // PORTS
+        return grown // PORTS, taken // PORTS
+
+
+def available_bytes():
+    text = pathlib.Path("/proc/meminfo").read_text()
+    return int(re.search(r"^MemAvailable:\s+(\d+)", text, re.MULTILINE)[1]) * 1024
 
 
 COLUMNS = {
     "resident, KiB": lambda one: one["bytes"] // 1024,
     "database, KiB": lambda one: one["database_bytes"] // 1024,
     "bytes a port": lambda one: one.get("bytes_a_port"),
+    "of the machine": lambda one: one.get("machine_bytes_a_port"),
     "% of a core": lambda one: one["percent_of_a_core"],
     "first packet, µs": lambda one: one["cached"] and one["cached"]["p50"],
     "longest": lambda one: one["cached"] and one["cached"]["max"],

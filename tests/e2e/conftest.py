@@ -50,11 +50,12 @@ class Making:
         # Whether flows go to the kernel where it takes them.
         self.offload = False
 
-    def switch(self, start=True, maker=None):
+    def switch(self, start=True, maker=None, directory=None):
         """A switch in a namespace and a run directory of its own; with `maker`, that folder's daemons."""
         namespace = Namespace("sw")
         self.namespaces.append(namespace)
-        switch = Switch(maker or self.programs, self.peers, self.tmp_path_factory.mktemp("run"), namespace.name)
+        directory = directory or self.tmp_path_factory.mktemp("run")
+        switch = Switch(maker or self.programs, self.peers, directory, namespace.name)
         self.switches.append(switch)
         if start:
             switch.create_database()

@@ -16,7 +16,7 @@ PORT = 6000
 class End(Host):
     """A host behind a veth, over packet sockets, with addresses in four networks: 10.1 untagged and 10.5 tagged on both sides
     of a pair; in 10.6 the first of a pair is untagged, as an access port would have it, and the second tags, in 10.7 the
-    other way round."""
+    other way round. While it is watched it has addresses of IPv6 too, in the first two of them."""
 
     settings = ()
 
@@ -77,6 +77,9 @@ class End(Host):
     def at(self, network):
         return f"10.{network}.0.{self.number}"
 
+    def at6(self, network):
+        return f"fd00:{network}::{self.number:x}"
+
     def settle(self, device, *networks):
         """Gives an interface its addresses."""
         for network in networks:
@@ -91,6 +94,8 @@ class End(Host):
         self.run("ip", "link", "set", f"e{VID}", "mtu", MTU, "up")
         self.settle(f"e{VID}", 5, 7 if first else 6)
         self.settle("e0", 1, 6 if first else 7)
+        for device, network in ((f"e{VID}", 5), ("e0", 1)):
+            self.run("ip", "addr", "add", f"{self.at6(network)}/64", "dev", device, "nodad")
         try:
             yield
         finally:

@@ -4,7 +4,10 @@ had. Each is told in the interface row and the log, packets lost are counted, an
 
 import os
 import re
+import shutil
 import signal
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -125,9 +128,30 @@ def test_a_reader_that_stops(place):
         one.ping(two.at(1))
         # The kernel takes frames for the device, and finds no room behind that.
         until(lambda: statistics(switch, tap.port).get("tx_dropped", 0) > 0, lambda: row(switch, tap.port, "statistics"))
+        assert drops(switch, tap.port, "tx", "device") > 0
     finally:
         os.kill(tap.relay.pid, signal.SIGCONT)
     one.ping(tap.at(1))
+
+
+def test_a_queue_that_is_full(place):
+    """Frames wait for a device whose rate somebody limits, and what finds no room is counted; others are not held up."""
+    switch, ends = place
+    one, two, three, _ = ends
+    one.ping(two.at(1))
+    tc = ["ip", "netns", "exec", switch.namespace, "tc", "qdisc"]
+    full = lambda: drops(switch, two.port, "tx", "output-queue-full")
+    before = full()
+    run([*tc, "replace", "dev", two.port, "root", *"tbf rate 8kbit burst 16k limit 20000".split()])
+    try:
+        flood(one, two)
+        one.ping(three.at(1))
+        # Most of them: some wait, and the first ones may have been too many for the slow path.
+        until(lambda: full() - before > 1000, lambda: switch.appctl("dpif/show-drops"))
+    finally:
+        run([*tc, "delete", "dev", two.port, "root"])
+    one.ping(two.at(1))
+    assert full() - before <= 3000
 
 
 @pytest.mark.parametrize("index", [0, 2], ids=["system", "internal"])
@@ -140,7 +164,7 @@ def test_a_switch_that_does_not_read(place, index):
     pid = switch.pid("ovs-vswitchd")
     os.kill(pid, signal.SIGSTOP)
     try:
-        flood(end, two, 6000, 100)
+        flood(end, two, 6000, 8000)
     finally:
         os.kill(pid, signal.SIGCONT)
     until(lambda: statistics(switch, end.port)["rx_dropped"] > before, lambda: row(switch, end.port, "statistics"))
@@ -179,6 +203,26 @@ def test_too_many_open_files(place):
     one.ping(two.at(1))
 
 
+def test_no_memory_for_a_port(place):
+    """Neither for sockets of type afxdp, which need it, nor for a ring, without which a busy port goes on."""
+    switch, ends = place
+    one, two = ends[:2]
+    pid = switch.pid("ovs-vswitchd")
+    run(["ip", "-n", switch.namespace, "link", "add", "spare", "type", "veth", "peer", "name", "other"])
+    size_kib = int(re.search(r"VmSize:\s+(\d+)", Path(f"/proc/{pid}/status").read_text()).group(1))
+    run(["prlimit", f"--pid={pid}", f"--as={(size_kib + 3000) * 1024}:unlimited"])
+    try:
+        switch.vsctl("add-port", "br0", "spare", "--", "set", "interface", "spare", "type=afxdp", check=False)
+        text = "could not open network device spare (AF_XDP memory of 8192 KiB: Cannot allocate memory)"
+        assert error(switch, "spare") == f'"{text}"' and text in switch.log()
+        one.ping(two.at(1))
+    finally:
+        run(["prlimit", f"--pid={pid}", "--as=unlimited:unlimited"])
+    until(lambda: error(switch, "spare") == "[]", "the port opened")
+    switch.vsctl("del-port", "br0", "spare")
+    run(["ip", "-n", switch.namespace, "link", "delete", "spare"])
+
+
 RAW, ADMIN = (f"Operation not permitted: the process lacks CAP_NET_{word}" for word in ("RAW", "ADMIN"))
 
 
@@ -197,3 +241,41 @@ def test_missing_capabilities(making, lacking, errors):
         text = f"could not open network device {port} ({errors.get(port)})"
         assert error(switch, port) == (f'"{text}"' if port in errors else "[]")
         assert (text in switch.log()) == (port in errors)
+
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def open_directory():
+    """One that others may look into, which those that pytest makes are not."""
+    with tempfile.TemporaryDirectory(prefix="flowstone-") as directory:
+        os.chmod(directory, 0o755)
+        yield Path(directory)
+
+
+def test_another_user(open_directory, making):
+    """Where the switch may not write it says so and ends; where it may, it runs, and each device says what it lacks."""
+    run_directory, binary = open_directory / "run", open_directory / "ovs-vswitchd"
+    run_directory.mkdir()
+    run_directory.chmod(0o755)
+    switch = making.switch(start=False, directory=run_directory)
+    making.host(switch, 1)
+    shutil.copy(switch.programs / "ovs-vswitchd", binary)
+    switch.create_database()
+    switch.start_database()
+    switch.ours.vsctl("--no-wait", "init")
+    as_nobody = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", binary, f"unix:{switch.socket}"]
+    with pytest.raises(AssertionError, match=r"ovs-vswitchd: \S*ovs-vswitchd.pid.tmp: create failed \(Permission denied\)"):
+        switch.start_switch("--enable-dummy", command=as_nobody)
+    for path in (run_directory, *run_directory.iterdir()):
+        os.chown(path, NOBODY, NOBODY)
+    switch.start_switch("--enable-dummy", command=as_nobody)
+    switch.vsctl("add-br", "br0", "--", "add-port", "br0", "p1", check=False)
+    assert error(switch, "p1") == f'"could not open network device p1 ({RAW})"'
+    # Not every machine lets everybody open the file of taps.
+    told = error(switch, "br0")
+    assert "the process lacks CAP_NET_ADMIN" in told and ("Operation not permitted: " in told or "/dev/net/tun: " in told)
+    assert "panic" not in switch.log()
+    switch.vsctl("add-br", "br1", "--", "set", "bridge", "br1", "datapath_type=dummy")
+    assert error(switch, "br1") == "[]"

@@ -1,10 +1,11 @@
-"""Every type of port against every other: pings, TCP and UDP with all bytes checked, frames of 9,000 bytes, fragments, VLAN
-tags set by hosts and by the switch, and every checksum summed up by the receiver."""
+"""Every type of port against every other: pings, TCP and UDP of IPv4 and IPv6 with all bytes checked, frames of 9,000 bytes,
+fragments, VLAN tags set by hosts and by the switch, and every checksum summed up by the receiver."""
 
 import itertools
 
 import pytest
 from scapy.layers.inet import IP, TCP, UDP
+from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 
@@ -13,6 +14,9 @@ from watch import NEEDS_CSUM, total, wrong
 
 TCP_BYTES = 1_500_000
 DATAGRAMS = 64
+# Of IPv6, which takes the same ways.
+TCP6_BYTES = 300_000
+DATAGRAMS6 = 16
 
 # Those whose hosts' large frames reach the switch whole, and leave it so.
 WHOLE = {"system", "internal", "local", "patch"}
@@ -42,6 +46,14 @@ def exchange(one, two, network, *lengths):
     one.python("transfer.py", "exchange", address, PORT, TCP_BYTES, DATAGRAMS, *lengths, timeout=60)
 
 
+def exchange6(one, two, network):
+    """The same of IPv6, in less."""
+    address = two.at6(network)
+    one.ping(address)
+    one.ping(address, "-s", 3 * MTU)
+    one.python("transfer.py", "exchange", address, PORT, TCP6_BYTES, DATAGRAMS6, MTU - 100, 2 * MTU, timeout=60)
+
+
 PAIRS = list(itertools.combinations_with_replacement(KINDS, 2))
 
 
@@ -53,6 +65,8 @@ def test_pair(ends, a, b):
     with one.watched(first=True), two.watched(first=False):
         exchange(one, two, 1, 100, MTU - 100, 2 * MTU)
         exchange(one, two, 5, MTU - 100, 2 * MTU)
+        exchange6(one, two, 1)
+        exchange6(one, two, 5)
         for access, network in ((one, 6), (two, 7)):
             switch.vsctl("set", "port", access.port, f"tag={VID}")
             exchange(one, two, network, 2 * MTU)
@@ -61,29 +75,36 @@ def test_pair(ends, a, b):
         seen = end.seen
         assert not seen["bad"], seen
         assert min(seen["tcp"], seen["udp"], seen["fragments"], seen["tagged"]) > 0, seen
+        assert min(seen["tcp6"], seen["udp6"], seen["icmp6"], seen["fragments6"]) > 0, seen
     if a in WHOLE and b in WHOLE:
         assert min(one.seen["tagged_large"], two.seen["tagged_large"]) > 0, (one.seen, two.seen)
 
 
-@pytest.mark.parametrize(("layer", "field"), [(TCP(sport=5, dport=6, flags="PA"), 16), (UDP(sport=5, dport=6), 6)])
-def test_the_watch_sees_what_is_wrong(layer, field):
+LAYERS = [(TCP(sport=5, dport=6, flags="PA"), 16), (UDP(sport=5, dport=6), 6)]
+
+
+@pytest.mark.parametrize(("layer", "field"), LAYERS, ids=["tcp", "udp"])
+@pytest.mark.parametrize("version", [4, 6])
+def test_the_watch_sees_what_is_wrong(layer, field, version):
     """Whoever judges the checksums is judged by scapy's: each byte that differs is found, and each mark that is misplaced."""
-    kind = type(layer).__name__.lower()
-    frame = bytes(Ether() / IP(src="10.0.0.1", dst="10.0.0.2") / layer / Raw(b"odd number of bytes"))
+    network = IP(src="10.0.0.1", dst="10.0.0.2") if version == 4 else IPv6(src="fd00::1", dst="fd00::2")
+    kind = type(layer).__name__.lower() + ("" if version == 4 else "6")
+    frame = bytes(Ether() / network / layer / Raw(b"odd number of bytes"))
+    at, addresses, summed = (34, 26, range(14, 34)) if version == 4 else (54, 22, (18, 19, *range(22, 54)))
     nothing = (0, 0, 0, 0, 0, 0)
     assert wrong(frame, nothing) == (None, kind) == wrong(frame + bytes(6), nothing)
-    for at in range(14, len(frame)):
+    for byte in (*summed, *range(at, len(frame))):
         spoilt = bytearray(frame)
-        spoilt[at] ^= 0x40
+        spoilt[byte] ^= 0x40
         told = wrong(bytes(spoilt), nothing)
-        assert told[0], (at, told)
-    pseudo = total(frame[26:34]) + frame[23] + len(frame) - 34
+        assert told[0], (byte, told)
+    pseudo = total(frame[addresses:at]) + frame[23 if version == 4 else 20] + len(frame) - at
     unfinished = bytearray(frame)
-    unfinished[34 + field : 36 + field] = (pseudo % 0xFFFF).to_bytes(2, "big")
+    unfinished[at + field : at + field + 2] = (pseudo % 0xFFFF).to_bytes(2, "big")
     unfinished = bytes(unfinished)
     assert wrong(unfinished, nothing)[0] == f"{kind} checksum"
-    assert wrong(unfinished, (NEEDS_CSUM, 0, 0, 0, 34, field)) == (None, kind)
-    for start, offset in ((38, field), (30, field), (34, field + 2)):
+    assert wrong(unfinished, (NEEDS_CSUM, 0, 0, 0, at, field)) == (None, kind)
+    for start, offset in ((at + 4, field), (at - 4, field), (at, field + 2)):
         assert wrong(unfinished, (NEEDS_CSUM, 0, 0, 0, start, offset))[0]
-    assert wrong(frame, (NEEDS_CSUM, 0, 0, 0, 34, field))[0] == f"sum of the pseudo-header for {kind}"
-    assert wrong(frame, (0, 1, 54, 1448, 0, 0))[0]
+    assert wrong(frame, (NEEDS_CSUM, 0, 0, 0, at, field))[0] == f"sum of the pseudo-header for {kind}"
+    assert wrong(frame, (0, 1, at + 20, 1448, 0, 0))[0]

@@ -8,8 +8,8 @@ usage: transfer.py tcp-sink ADDRESS PORT        receives one connection, prints 
        transfer.py udp-sink ADDRESS PORT        receives until the end mark, prints whole, spoilt and doubled datagrams
        transfer.py udp-source ADDRESS PORT COUNT LENGTH    sends as fast as the sink says that they come
        transfer.py udp-flood ADDRESS PORT COUNT LENGTH     sends without waiting for anybody
-       transfer.py serve PORT                   sends back what comes over TCP connections and in datagrams, until its standard
-                                                input ends
+       transfer.py serve PORT                   sends back what comes over TCP connections and in datagrams, of IPv4 and IPv6,
+                                                until its standard input ends
        transfer.py exchange ADDRESS PORT BYTES COUNT LENGTH...    that many bytes over TCP, then for each length that many
                                                 datagrams, to there and back; fails unless all come back whole
 
@@ -170,10 +170,11 @@ def echo(connection):
 
 def serve(port):
     with (
-        socket.create_server(("", int(port))) as server,
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams,
+        socket.create_server(("", int(port)), family=socket.AF_INET6, dualstack_ipv6=True) as server,
+        socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as datagrams,
     ):
         datagrams.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 22)
+        datagrams.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         datagrams.bind(("", int(port)))
         ready()
         while True:
@@ -215,7 +216,8 @@ def exchange(address, port, count, datagrams, *lengths):
 def exchange_datagrams(address, port, count, length):
     """Sends datagrams that are sent back, a few at a time; returns how many did not come back."""
     under_way, there = set(), set()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as source:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as source:
         source.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 22)
         source.connect((address, int(port)))
         source.settimeout(ANSWER_S)

@@ -2,7 +2,7 @@
 
 usage: watch.py DEVICE VID NAME        until standard input ends, then prints what was seen as JSON
 
-Every IPv4 packet that comes in on DEVICE has its checksums summed up here, whatever was claimed about them: those that are
+Every IP packet that comes in on DEVICE has its checksums summed up here, whatever was claimed about them: those that are
 finished have to be right, those that are marked unfinished (virtio-net header, NEEDS_CSUM) have to be marked in the right
 place and to hold the pseudo-header's sum. Nothing of the switch's own code has a part in that.
 
@@ -42,23 +42,34 @@ def open_tap(name, offloads=TUN_OFFLOADS, flags=IFF_TAP | IFF_NO_PI | IFF_VNET_H
 
 def wrong(frame, vnet):
     """What is wrong with the checksums of a frame without VLAN tags, or None; and what kind of packet it is."""
+    if frame[12:14] == b"\x08\x00" and len(frame) >= 34:
+        header_len = (frame[14] & 15) * 4
+        length, fragment, protocol = struct.unpack_from("!xxHxxHxB", frame, 14)
+        if total(frame[14 : 14 + header_len]):
+            return "IPv4 header checksum", "other"
+        if fragment & 0x3FFF:
+            return None, "fragments"
+        kind, field = {6: ("tcp", 16), 17: ("udp", 6)}.get(protocol, ("other", None))
+        return wrong_transport(frame, vnet, (14 + header_len, 14 + length), frame[26:34], protocol, kind, field)
+    if frame[12:14] == b"\x86\xdd" and len(frame) >= 54:
+        length, protocol = struct.unpack_from("!HB", frame, 18)
+        if protocol == 44:
+            return None, "fragments6"
+        kind, field = {6: ("tcp6", 16), 17: ("udp6", 6), 58: ("icmp6", 2)}.get(protocol, ("other", None))
+        return wrong_transport(frame, vnet, (54, 54 + length), frame[22:54], protocol, kind, field)
+    return None, "other"
+
+
+def wrong_transport(frame, vnet, place, addresses, protocol, kind, field):
+    """The same of what is in an IP packet: where it begins and ends, and where its checksum stands."""
     flags, gso, _, _, start, offset = vnet
-    if frame[12:14] != b"\x08\x00" or len(frame) < 34:
-        return None, "other"
-    header_len = (frame[14] & 15) * 4
-    length, fragment, protocol = struct.unpack_from("!xxHxxHxB", frame, 14)
-    if total(frame[14 : 14 + header_len]):
-        return "IPv4 header checksum", "other"
-    if fragment & 0x3FFF:
-        return None, "fragments"
-    kind, field = {6: ("tcp", 16), 17: ("udp", 6)}.get(protocol, ("other", None))
     if field is None:
         return None, kind
-    at = 14 + header_len
-    segment = frame[at:] if gso else frame[at : 14 + length]
-    if at + len(segment) > len(frame) or len(segment) < field + 2:
+    at, end = place
+    segment = frame[at:] if gso else frame[at:end]
+    if (end > len(frame) and not gso) or len(segment) < field + 2:
         return "length", kind
-    pseudo = total(frame[26:34]) + protocol + len(segment)
+    pseudo = total(addresses) + protocol + len(segment)
     (checksum,) = struct.unpack_from("!H", segment, field)
     if flags & NEEDS_CSUM:
         if (start, offset) != (at, field):
@@ -66,8 +77,8 @@ def wrong(frame, vnet):
         return None if (pseudo - checksum) % 0xFFFF == 0 else f"sum of the pseudo-header for {kind}", kind
     if gso:
         return f"large {kind} frame without the mark for its checksum", kind
-    if kind == "udp" and not checksum:
-        return "udp without a checksum", kind
+    if kind in ("udp", "udp6") and not checksum:
+        return f"{kind} without a checksum", kind
     return None if (pseudo + total(segment)) % 0xFFFF == 0 else f"{kind} checksum", kind
 
 
@@ -79,7 +90,8 @@ def total(data):
 class Watch:
     def __init__(self, device, vid, name):
         self.vid = int(vid)
-        self.seen = dict.fromkeys(("tcp", "udp", "fragments", "other", "unfinished", "large", "tagged", "tagged_large"), 0)
+        kinds = ("tcp", "udp", "fragments", "tcp6", "udp6", "icmp6", "fragments6", "other")
+        self.seen = dict.fromkeys((*kinds, "unfinished", "large", "tagged", "tagged_large"), 0)
         self.bad = []
         self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         for option in (PACKET_VNET_HDR, PACKET_AUXDATA, PACKET_IGNORE_OUTGOING):

@@ -139,13 +139,9 @@ fn sleep(worker: &Worker, wake: &OwnedFd, us_max: u64, distrust: bool) -> bool {
     fds.push(PollFd::from_borrowed_fd(wake_fd, PollFlags::IN));
     let asked = sound.iter().filter(|_| !distrust).filter_map(|rx| rx.and_then(Rx::poll_fd));
     fds.extend(asked.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-    let timeout = if fds.len() <= sound.len() {
-        Some(Duration::from_micros(us_max.min(ASK_US)))
-    } else if broken {
-        Some(RETRY)
-    } else {
-        None
-    };
+    let unheard = (fds.len() <= sound.len()).then(|| Duration::from_micros(us_max.min(ASK_US)));
+    let within = sound.iter().filter_map(|rx| rx.and_then(Rx::ask_within));
+    let timeout = within.chain(unheard).chain(broken.then_some(RETRY)).min();
     let timeout =
         timeout.map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) });
     let ready = poll(&mut fds, timeout.as_ref());

@@ -28,6 +28,18 @@ impl Needed {
         let lacks = || capabilities(None).is_ok_and(|sets| !sets.effective.contains(bit));
         if error.raw_os_error() == Some(libc::EPERM) && lacks() { missing(&error, name) } else { error }
     }
+
+    /// The error of opening the file that the step needs, with its name, and what the process lacks beside that.
+    pub(crate) fn explain_file(self, path: &str, error: io::Error) -> io::Error {
+        let (name, bit) = self.capability();
+        let lacks = capabilities(None).is_ok_and(|sets| !sets.effective.contains(bit));
+        file(path, &error, lacks.then_some(name))
+    }
+}
+
+fn file(path: &str, error: &io::Error, lacks: Option<&str>) -> io::Error {
+    let lacks = lacks.map_or(String::new(), |name| format!(", and the process lacks {name}"));
+    io::Error::new(error.kind(), format!("{path}: {}{lacks}", errno_text(error)))
 }
 
 fn missing(error: &io::Error, name: &str) -> io::Error {
@@ -49,5 +61,13 @@ mod tests {
         let error = missing(&io::Error::from_raw_os_error(libc::EPERM), "CAP_NET_RAW");
         assert_eq!(errno_text(&error), "Operation not permitted: the process lacks CAP_NET_RAW");
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+    }
+
+    #[test]
+    fn files_are_named() {
+        let error = || io::Error::from_raw_os_error(libc::EACCES);
+        assert_eq!(errno_text(&file("/dev/net/tun", &error(), None)), "/dev/net/tun: Permission denied");
+        let error = file("/dev/net/tun", &error(), Some("CAP_NET_ADMIN"));
+        assert_eq!(errno_text(&error), "/dev/net/tun: Permission denied, and the process lacks CAP_NET_ADMIN");
     }
 }

@@ -17,6 +17,7 @@ use crate::ethtool::Ethtool;
 use crate::explain::Needed;
 use crate::link::{Link, Place};
 use crate::netlink::{Event, LinkInfo, Monitor, Netlink, Which};
+use crate::workshop::Workshop;
 use crate::{Internal, System, sys};
 
 /// The kernel's devices. One is enough for a process; its thread waits for link changes.
@@ -37,6 +38,8 @@ pub(crate) struct Shared {
     changes: Changes,
     stop: AtomicBool,
     wake: OwnedFd,
+    /// Where receive queues have their rings made.
+    pub(crate) workshop: Arc<Workshop>,
 }
 
 impl Linux {
@@ -52,6 +55,7 @@ impl Linux {
             changes: Changes::default(),
             stop: AtomicBool::new(false),
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            workshop: Arc::default(),
         });
         let worker = shared.clone();
         let thread = std::thread::Builder::new().name("links".to_owned()).spawn(move || worker.watch(&monitor))?;
@@ -100,6 +104,7 @@ impl Drop for Linux {
         if let Some(thread) = self.thread.lock().take() {
             let _ = thread.join();
         }
+        self.shared.workshop.end();
     }
 }
 

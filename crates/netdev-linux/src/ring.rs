@@ -82,15 +82,33 @@ impl Ring {
         Ok(Self { base, slots, head: 0 })
     }
 
+    fn slot_at(&self, at: usize) -> NonNull<u8> {
+        debug_assert!(at < self.slots);
+        // SAFETY: `at < slots` (`head` by the invariant), so the offset is inside of the mapping.
+        unsafe { self.base.add(at * SLOT_LEN) }
+    }
+
     fn slot(&self) -> NonNull<u8> {
-        // SAFETY: `head < slots`, so the offset is inside of the mapping.
-        unsafe { self.base.add(self.head * SLOT_LEN) }
+        self.slot_at(self.head)
+    }
+
+    fn status_at(&self, at: usize) -> &AtomicU32 {
+        // SAFETY: a slot begins with its status word, aligned to the slot's 2,048 bytes; both sides access it
+        // atomically.
+        unsafe { AtomicU32::from_ptr(self.slot_at(at).cast().as_ptr()) }
     }
 
     fn status(&self) -> &AtomicU32 {
-        // SAFETY: a slot begins with its status word, aligned to the slot's 2,048 bytes; both sides access it
-        // atomically.
-        unsafe { AtomicU32::from_ptr(self.slot().cast().as_ptr()) }
+        self.status_at(self.head)
+    }
+
+    /// How many frames wait, as far as `max`.
+    pub(crate) fn ready(&self, max: usize) -> usize {
+        let waits = |n: &usize| {
+            let at = (self.head + n) % self.slots;
+            self.status_at(at).load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
+        };
+        (0..max.min(self.slots)).take_while(waits).count()
     }
 
     /// The next received frame, if there is one.

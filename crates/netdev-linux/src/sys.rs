@@ -5,6 +5,8 @@ use std::io;
 use std::mem::{size_of, size_of_val};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
+use crate::explain::Needed;
+
 /// Bytes of a device's name at most, without the terminating zero.
 pub(crate) const NAME_LEN_MAX: usize = libc::IFNAMSIZ - 1;
 
@@ -73,6 +75,11 @@ pub(crate) fn packet_drops(socket: BorrowedFd<'_>) -> io::Result<u64> {
 
 /// Has the kernel run `program` (classic BPF, socket(7)) over each frame for the socket, instead of the one before.
 pub(crate) fn attach_filter(socket: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
+    set_program(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, program)
+}
+
+/// Sets a socket option that takes a program (classic BPF).
+fn set_program(socket: BorrowedFd<'_>, level: c_int, option: c_int, program: &[libc::sock_filter]) -> io::Result<()> {
     let len = u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
     // The kernel reads through this pointer only, though its type says otherwise.
     let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
@@ -80,21 +87,40 @@ pub(crate) fn attach_filter(socket: BorrowedFd<'_>, program: &[libc::sock_filter
     // SAFETY: `program` and the `len` instructions that it points to live through the call, which copies them.
     check(unsafe {
         let value = (&raw const program).cast();
-        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, value, size)
+        libc::setsockopt(socket.as_raw_fd(), level, option, value, size)
     })?;
     Ok(())
 }
 
-/// Has a bound packet socket share the frames of its device with others, each flow's with one (`PACKET_FANOUT_HASH`):
-/// those of `group`, or of a new group. Returns which one.
-pub(crate) fn packet_fanout(socket: BorrowedFd<'_>, group: Option<u16>) -> io::Result<u16> {
+/// How sockets share the frames of their device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sharing {
+    /// Each flow's frames go to one, by a hash.
+    ByHash,
+    /// A program that returns a socket's place in the group says, as [`fanout_to`] sets it; the first one gets all before.
+    ByProgram,
+}
+
+/// Has a bound packet socket share the frames of its device with others: those of `group`, or of a new group. Returns
+/// which one.
+pub(crate) fn packet_fanout(socket: BorrowedFd<'_>, group: Option<u16>, sharing: Sharing) -> io::Result<u16> {
     // Of frames that the host sends nothing is wanted; kernels before 5.17 do not know this flag.
     const IGNORE_OUTGOING: u32 = 0x4000;
+    const PACKET_FANOUT_CBPF: u32 = 6;
     let unique = if group.is_some() { 0 } else { libc::PACKET_FANOUT_FLAG_UNIQUEID };
-    let how = libc::PACKET_FANOUT_HASH | IGNORE_OUTGOING | unique;
+    let by = if sharing == Sharing::ByHash { libc::PACKET_FANOUT_HASH } else { PACKET_FANOUT_CBPF };
+    let how = by | IGNORE_OUTGOING | unique;
     let value = u32::from(group.unwrap_or(0)) | how << 16;
     set_option(socket, libc::SOL_PACKET, libc::PACKET_FANOUT, value as c_int)?;
     Ok(option(socket, libc::SOL_PACKET, libc::PACKET_FANOUT, 0)? as u16)
+}
+
+/// From here on all frames of a socket's group go to the one at `place`. If there was a program before, no processor is
+/// still delivering a frame by that when this returns, some milliseconds later.
+pub(crate) fn fanout_to(socket: BorrowedFd<'_>, place: u32) -> io::Result<()> {
+    const PACKET_FANOUT_DATA: c_int = 22;
+    let program = [libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: place }];
+    set_program(socket, libc::SOL_PACKET, PACKET_FANOUT_DATA, &program)
 }
 
 /// Joins the promiscuous mode of a device for as long as the socket lives.
@@ -126,11 +152,14 @@ fn device_name(name: &str) -> io::Result<[libc::c_char; libc::IFNAMSIZ]> {
     Ok(out)
 }
 
+/// What taps are made through.
+const TUN: &str = "/dev/net/tun";
+
 /// Makes the tap device `name`, or attaches to it if it is a persistent one that nobody holds. Frames carry a
 /// virtio-net header of ten bytes. The device lasts as long as the descriptor.
 pub(crate) fn tap_open(name: &str) -> io::Result<OwnedFd> {
-    let file = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;
-    let fd = OwnedFd::from(file);
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(TUN);
+    let fd = OwnedFd::from(file.map_err(|error| Needed::NetAdmin.explain_file(TUN, error))?);
     // SAFETY: the structure is an array and a union of integers and a pointer, for which zero is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     request.ifr_name = device_name(name)?;
@@ -179,6 +208,19 @@ pub(crate) unsafe fn send_messages(socket: RawFd, messages: &mut [libc::mmsghdr]
     let n = check(unsafe {
         libc::sendmmsg(socket, messages.as_mut_ptr(), messages.len() as u32, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
     })?;
+    Ok(n as usize)
+}
+
+/// Receives what waits at a socket, one message each, without waiting. Returns how many there were; an error is that of
+/// the first.
+///
+/// # Safety
+/// The memory that the messages point to must be writable, and nobody else's, through the call.
+pub(crate) unsafe fn receive_messages(socket: BorrowedFd<'_>, messages: &mut [libc::mmsghdr]) -> io::Result<usize> {
+    let (first, n) = (messages.as_mut_ptr(), messages.len() as u32);
+    // SAFETY: the slice holds as many messages as its length says; the caller promises what they point to.
+    let n =
+        check(unsafe { libc::recvmmsg(socket.as_raw_fd(), first, n, libc::MSG_DONTWAIT as _, std::ptr::null_mut()) })?;
     Ok(n as usize)
 }
 

@@ -63,6 +63,18 @@ pub(crate) fn emit(packet: &Packet) -> [u8; LEN] {
     [flags, gso_type, h0, h1, size[0], size[1], start[0], start[1], offset[0], offset[1]]
 }
 
+const VLAN_TAG_LEN: usize = 4;
+const MACS_LEN: usize = 12;
+
+/// Inserts the VLAN tag that the kernel took out of the frame.
+pub(crate) fn put_tag_back(packet: &mut Packet, protocol: u16, control: u16) {
+    if packet.len() >= MACS_LEN {
+        let [p0, p1] = protocol.to_be_bytes();
+        let [c0, c1] = control.to_be_bytes();
+        packet.insert(MACS_LEN, VLAN_TAG_LEN).copy_from_slice(&[p0, p1, c0, c1]);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,5 +105,14 @@ mod tests {
         assert_eq!(parse([0, 3, 0, 0, 1, 1, 0, 0, 0, 0]), None);
         assert_eq!(parse([0, GSO_TCPV4, 0, 0, 0, 0, 0, 0, 0, 0]), None);
         assert_eq!(parse([FLAG_DATA_VALID, 0, 0, 0, 0, 0, 0, 0, 0, 0]).map(|o| o.checksum), Some(Checksum::Good));
+    }
+
+    #[test]
+    fn a_tag_put_back_moves_the_marks() {
+        let mut packet = Packet::from_slice(&[7; 60]);
+        packet.offload.checksum = Checksum::Partial { start: 34, offset: 16 };
+        put_tag_back(&mut packet, 0x88a8, 0x2064);
+        assert_eq!(packet.data()[11..17], [7, 0x88, 0xa8, 0x20, 0x64, 7]);
+        assert_eq!(packet.offload.checksum, Checksum::Partial { start: 38, offset: 16 });
     }
 }

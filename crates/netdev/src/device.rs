@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use base::{DropReason, MacAddr};
 use packet::Batch;
@@ -106,6 +107,12 @@ pub trait Rx: Send {
 
     /// A descriptor that is readable while frames wait. `None` if the queue can only be asked.
     fn poll_fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// After how long at the latest it is to be asked again even if its descriptor tells of nothing: because it has
+    /// something of its own to do, or frames may wait that the descriptor does not tell of. `None`: that is not needed.
+    fn ask_within(&self) -> Option<Duration> {
+        None
+    }
 
     /// Throws away the frames that wait.
     fn drain(&mut self) -> io::Result<()>;

@@ -4,6 +4,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::MacAddr;
 use base::rng::Rng;
@@ -188,6 +189,10 @@ impl Rx for FaultyRx {
 
     fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
         self.inner.poll_fd()
+    }
+
+    fn ask_within(&self) -> Option<Duration> {
+        self.inner.ask_within()
     }
 
     fn drain(&mut self) -> io::Result<()> {

@@ -116,6 +116,16 @@ pub fn buffer(len: usize) -> Vec<u8> {
     bytes
 }
 
+/// A packet without bytes, with its headroom, no marks, and room for a frame of `len` bytes, of the pool if there is one.
+pub fn empty(len: usize) -> Packet {
+    let len = packet::buf::HEADROOM + len;
+    let kept = POOL.with_borrow_mut(|pool| if len <= SMALL { pool.small.pop() } else { pool.large.pop() });
+    let mut packet = kept.unwrap_or_default();
+    let bytes = packet.emptied();
+    bytes.reserve(len - bytes.len());
+    packet
+}
+
 /// Gives a packet's buffer back.
 #[inline]
 pub fn recycle(packet: Packet) {

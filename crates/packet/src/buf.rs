@@ -171,6 +171,18 @@ impl Packet {
         (parts.recirc_id, parts.dp_hash, parts.passes, parts.tags) = (0, 0, 0, 0);
     }
 
+    /// Empties the packet for reuse and returns its memory, which is [`HEADROOM`] bytes long (what stands in them is nobody's)
+    /// and is to stay at least as long: what comes behind them is the frame.
+    pub fn emptied(&mut self) -> &mut Vec<u8> {
+        let parts = &mut *self.0;
+        parts.bytes.resize(HEADROOM, 0);
+        parts.start = HEADROOM;
+        parts.bare = None;
+        parts.offload = Offload::default();
+        (parts.recirc_id, parts.dp_hash, parts.passes, parts.tags) = (0, 0, 0, 0);
+        &mut parts.bytes
+    }
+
     /// Takes over what is known of `other` beside its bytes.
     #[inline]
     pub fn take_marks_of(&mut self, other: &Self) {
@@ -306,6 +318,19 @@ mod tests {
         assert_eq!(p.len(), HEADROOM + 7);
         assert_eq!(p.data()[..6], [9, 9, 9, 9, 9, 0]);
         assert_eq!(p.data()[HEADROOM + 5..], [1, 2]);
+    }
+
+    #[test]
+    fn an_emptied_packet_is_as_new() {
+        let mut p = Packet::from_slice(&[7; 60]);
+        p.offload.checksum = Checksum::Good;
+        (p.bare, p.recirc_id, p.dp_hash, p.passes, p.tags) = (Some(1), 2, 3, 4, 5);
+        p.insert(0, 4);
+        p.emptied().extend_from_slice(&[1, 2, 3]);
+        assert_eq!(p, Packet::from_slice(&[1, 2, 3]));
+        assert_eq!((p.headroom(), p.recirc_id, p.dp_hash, p.passes, p.tags), (HEADROOM, 0, 0, 0, 0));
+        let mut short = Packet::default();
+        assert_eq!(short.emptied().len(), HEADROOM);
     }
 
     #[test]

@@ -116,9 +116,9 @@ fn frames_that_cannot_be_sent_have_a_reason() {
 }
 
 #[test]
-fn a_full_ring_is_counted() {
+fn a_full_queue_is_counted() {
     let mut pair = pair();
-    let n = 5000;
+    let n = 60_000;
     for _ in 0..n / 50 {
         let report = pair.tx.send_batch(&mut vec![Packet::from_slice(&frame(60)); 50]);
         assert_eq!(report.sent, 50);

@@ -1,0 +1,198 @@
+//! A receiver on a veth device, told when to have a ring.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU32};
+
+use netdev::{Netdev, Tx};
+use packet::Packet;
+
+use super::*;
+use crate::{Linux, System};
+
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// A veth pair, removed when dropped.
+struct Veth([String; 2]);
+
+fn ip(line: &str) {
+    let output = Command::new("ip").args(line.split_whitespace()).output().expect("these tests need ip");
+    assert!(output.status.success(), "ip {line}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+impl Veth {
+    fn new() -> Self {
+        assert!(rustix::process::geteuid().is_root(), "these tests make network devices: run them as root");
+        let name = format!("e{:x}{:x}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let ends = [format!("{name}a"), format!("{name}b")];
+        ip(&format!("link add {} type veth peer name {}", ends[0], ends[1]));
+        let veth = Self(ends);
+        for end in &veth.0 {
+            // Only frames of ours are to pass.
+            let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{end}/disable_ipv6"), "1");
+            ip(&format!("link set {end} mtu 9000 up"));
+        }
+        veth
+    }
+}
+
+impl Drop for Veth {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["link", "del", &self.0[0]]).status();
+    }
+}
+
+fn open(veth: &Veth) -> (Linux, Arc<System>, Arc<System>) {
+    let linux = Linux::new().expect("netlink");
+    let [a, b] = veth.0.each_ref().map(|name| linux.open_system(name).expect("device"));
+    (linux, a, b)
+}
+
+fn frame(number: u32, len: usize) -> Packet {
+    let mut bytes = vec![0x55; len];
+    bytes[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5]);
+    bytes[14..18].copy_from_slice(&number.to_be_bytes());
+    Packet::from_slice(&bytes)
+}
+
+fn number(packet: &Packet) -> u32 {
+    u32::from_be_bytes(*packet.data()[14..].first_chunk().expect("a number"))
+}
+
+fn send(tx: &mut dyn Tx, packets: impl Iterator<Item = Packet>) -> u64 {
+    tx.send_batch(&mut packets.collect()).sent
+}
+
+/// Has the ring made, or given back.
+fn turn(rx: &mut ElasticRx) {
+    match std::mem::replace(&mut rx.phase, Phase::Socket) {
+        Phase::Socket => rx.want(),
+        Phase::Ring(ring) => {
+            rx.phase = Phase::Shrinking(ring);
+            rx.go(Step::Unwanted);
+        }
+        other => panic!("not settled: {other:?}"),
+    }
+}
+
+fn is_settled(rx: &ElasticRx) -> bool {
+    matches!(rx.phase, Phase::Ring(_)) || matches!(rx.phase, Phase::Socket) && rx.exchange.step() == Step::None
+}
+
+/// Waits, reading, until a change is over; appends what came.
+fn settle(rx: &mut ElasticRx, out: &mut Batch) {
+    while !is_settled(rx) {
+        rx.recv_batch(out, BATCH_MAX).expect("receive");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn frames_keep_their_order_through_all_changes() {
+    let veth = Veth::new();
+    let (_linux, a, b) = open(&veth);
+    let mut rx = b.elastic_rx().expect("rx");
+    let (read, stop) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
+    let (told, until, mut tx) = (read.clone(), stop.clone(), a.open_tx().expect("tx"));
+    let sender = std::thread::spawn(move || {
+        let mut sent = 0;
+        while !until.load(Ordering::Relaxed) {
+            if sent - told.load(Ordering::Relaxed) > 1000 {
+                std::thread::yield_now();
+                continue;
+            }
+            // Batches of all sizes; some frames have no room in a slot.
+            let n = sent % 33 + 1;
+            let len = |number| if number % 50 == 7 { 6000 } else { 60 };
+            let number = sent;
+            assert_eq!(send(&mut *tx, (number..number + n).map(|number| frame(number, len(number)))), u64::from(n));
+            sent += n;
+        }
+        sent
+    });
+    let (mut next, mut turns, mut since, mut max) = (0, 0, 0, 1);
+    let mut batch = Batch::new();
+    while turns < 9 {
+        max = max % BATCH_MAX + 1;
+        rx.recv_batch(&mut batch, max).expect("receive");
+        for packet in batch.drain(..) {
+            assert_eq!(number(&packet), next, "in {:?}", rx.phase);
+            assert!(packet.data()[18..].iter().all(|byte| *byte == 0x55));
+            next += 1;
+        }
+        read.store(next, Ordering::Relaxed);
+        if is_settled(&rx) && next > since + 3000 {
+            (turns, since) = (turns + 1, next);
+            turn(&mut rx);
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    let sent = sender.join().expect("sender");
+    settle(&mut rx, &mut batch);
+    while rx.recv_batch(&mut batch, BATCH_MAX).expect("receive") > 0 {}
+    assert_eq!(batch.iter().map(number).collect::<Vec<_>>(), (next..sent).collect::<Vec<_>>());
+    assert_eq!((b.stats().rx_dropped, b.stats().rx_errors), (Some(0), Some(0)));
+    tally::report!("{sent} frames in order through {turns} changes");
+}
+
+#[test]
+fn what_finds_no_room_is_counted_on_both_sides_and_after_them() {
+    let veth = Veth::new();
+    let (_linux, a, b) = open(&veth);
+    let (mut rx, mut tx) = (b.elastic_rx().expect("rx"), a.open_tx().expect("tx"));
+    let (mut sent, mut batch) = (0, Batch::new());
+    for n in [60_000, 5_000, 60_000, 5_000] {
+        for _ in 0..n / 50 {
+            sent += send(&mut *tx, (0..50).map(|number| frame(number, 60)));
+        }
+        let before = batch.len();
+        // The last of a ring's drops are told by the ring only, which is about to go.
+        turn(&mut rx);
+        settle(&mut rx, &mut batch);
+        while rx.recv_batch(&mut batch, BATCH_MAX).expect("receive") > 0 {}
+        assert!(batch.len() - before < n, "nothing was dropped");
+    }
+    assert_eq!(b.stats().rx_dropped, Some(sent - batch.len() as u64));
+    assert_eq!(b.stats().rx_dropped, Some(sent - batch.len() as u64));
+}
+
+#[test]
+fn a_device_that_was_down_has_its_frames_whole() {
+    let veth = Veth::new();
+    ip(&format!("link set {} down", veth.0[1]));
+    let (_linux, a, b) = open(&veth);
+    let (mut rx, mut tx) = (b.elastic_rx().expect("rx"), a.open_tx().expect("tx"));
+    let mut batch = Batch::new();
+    for turns in 0..4 {
+        ip(&format!("link set {} up", veth.0[1]));
+        assert_eq!(send(&mut *tx, (0..5).map(|number| frame(number, 60))), 5);
+        while batch.len() < 5 {
+            rx.recv_batch(&mut batch, BATCH_MAX).expect("receive");
+        }
+        assert_eq!(batch.drain(..).map(|packet| number(&packet)).collect::<Vec<_>>(), [0, 1, 2, 3, 4], "{turns}");
+        // It may be gone, too, while there is a ring and while there is none.
+        turn(&mut rx);
+        settle(&mut rx, &mut batch);
+        ip(&format!("link set {} down", veth.0[1]));
+        assert_eq!(rx.recv_batch(&mut batch, BATCH_MAX).expect("receive"), 0);
+    }
+}
+
+#[test]
+fn a_device_that_is_deleted_is_told_in_every_phase() {
+    for turns in 0..2 {
+        let veth = Veth::new();
+        let (_linux, _a, b) = open(&veth);
+        let mut rx = b.elastic_rx().expect("rx");
+        for _ in 0..turns {
+            turn(&mut rx);
+            settle(&mut rx, &mut Batch::new());
+        }
+        drop(veth);
+        let error = loop {
+            if let Err(error) = rx.recv_batch(&mut Batch::new(), BATCH_MAX) {
+                break error;
+            }
+        };
+        assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
+    }
+}
