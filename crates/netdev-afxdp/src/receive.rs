@@ -16,8 +16,9 @@ use crate::memory::{Descriptor, FRAME_LEN, Putting, Taking, address_of, frame_of
 const PIECES_MAX: u32 = 64;
 /// Of so many frames one is free at least while packets lie in others.
 const FREE_OF: usize = 16;
-/// Bytes from which on a packet lies in its frame.
-pub(crate) const MOVED_LEN_MIN: usize = 256;
+/// Bytes from which on a packet lies in its frame. What a copy in and one out take beside that was measured (docs/performance.md):
+/// next to nothing for frames of 64 bytes, a sixth more for those of 128.
+pub(crate) const MOVED_LEN_MIN: usize = 128;
 
 /// Receive ring, fill ring and what they have of the kernel.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub(crate) struct Receiver {
     ring: Taking<Descriptor>,
     fill: Putting<u64>,
     pub(crate) lending: Lending,
+    /// [`MOVED_LEN_MIN`], but where that is measured.
+    pub(crate) moved_len_min: usize,
     /// Frames lost because their descriptors made no sense.
     pub(crate) bad: u64,
 }
@@ -45,7 +48,7 @@ impl Receiver {
     /// Lends the kernel as many frames as the fill ring has slots.
     pub(crate) fn new(arena: &'static Arena, ring: Taking<Descriptor>, fill: Putting<u64>) -> Self {
         let lending = Lending::new(arena.umem.number(), arena.umem.frames());
-        let mut receiver = Self { arena, ring, fill, lending, bad: 0 };
+        let mut receiver = Self { arena, ring, fill, lending, moved_len_min: MOVED_LEN_MIN, bad: 0 };
         arena.with_cache(|cache| receiver.refill(cache));
         receiver
     }
@@ -64,7 +67,7 @@ impl Receiver {
                     Head::Nothing => break,
                     Head::Frame(1, len) => {
                         if let Some((frame, start)) = self.piece(cache, 0) {
-                            out.push(self.packet(cache, frame, start, len, moves && len >= MOVED_LEN_MIN));
+                            out.push(self.packet(cache, frame, start, len, moves && len >= self.moved_len_min));
                         }
                         1
                     }

@@ -208,7 +208,7 @@ fn bind_to(place: &Place<'_>, fd: &Arc<OwnedFd>, arena: &'static Arena) -> Resul
             Err(e) => Err(e),
         }
     };
-    patiently(|| arena.bind(device, fd, &attempt))
+    patiently(|| arena.bind(device, fd, attempt))
 }
 
 /// Tries again what finds a queue busy, as that may be so only until the kernel has put away the socket before.

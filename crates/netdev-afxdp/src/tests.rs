@@ -24,7 +24,7 @@ pub(crate) const OFFSETS: XdpRingOffset = XdpRingOffset { producer: 0, consumer:
 /// What stands for the socket.
 pub(crate) fn file() -> OwnedFd {
     let file = memfd_create("rings", MemfdFlags::CLOEXEC).expect("a file in memory");
-    ftruncate(&file, RingKind::Completion as u64 + 4096).expect("a file full of holes");
+    ftruncate(&file, RingKind::Completion as u64 + (64 << 10)).expect("a file full of holes");
     file
 }
 
