@@ -217,11 +217,13 @@ def test_tags_are_put_into_frames_that_move(making):
     connect(switch, one, two)
     address = two.add_vlan(5)
     switch.vsctl("set", "port", one.port, "tag=5")
-    one.run("ip", "addr", "add", address.rpartition(".")[0] + ".1/24", "dev", "e0")
+    own = address.rpartition(".")[0] + ".1"
+    one.run("ip", "addr", "add", f"{own}/24", "dev", "e0")
     one.ping(address)
-    tcp_transfer(one, two, address, 3_000_000)
-    udp_transfer(one, two, address, 1400)
-    until(lambda: moved(switch, two.port) > 1000 and moved(switch, one.port) > 0, "frames that were not copied")
+    for a, b, to in ((one, two, address), (two, one, own)):
+        tcp_transfer(a, b, to, 3_000_000)
+        udp_transfer(a, b, to, 1400)
+    until(lambda: all(moved(switch, host.port) > 1000 for host in (one, two)), "frames that were not copied")
     assert_no_bad_frames(switch, one.port, two.port)
 
 
