@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import resource
 import signal
 import subprocess
 from collections import Counter
@@ -108,6 +109,19 @@ def test_best_mode_that_works(making):
     assert counters["rx_dropped"] == counters["rx_errors"] == counters["tx_errors"] == 0
 
 
+@pytest.mark.parametrize("kind", ["system", "afxdp"])
+def test_what_the_driver_can_do(making, kind):
+    """The row tells it as the kernel does, if that does (from Linux 6.3 on), and what was made of it."""
+    switch = making.switch(start="kernel")
+    one = making.host(switch, 1)
+    connect(switch, one, kind=kind)
+    told = [status(switch, "p1", key) for key in ("xdp-features", "xsk-features", "xsk-zerocopy")]
+    assert told == ["", "", ""] or (told[0].startswith("basic redirect") and told[1:] == ["none", "false"])
+    io = {"system": ("packet sockets", "type=afxdp moves more small frames"), "afxdp": ("AF_XDP sockets", "type=afxdp asks")}
+    assert status(switch, "p1", "io") == io[kind][0]
+    assert io[kind][1] in status(switch, "p1", "io-reason")
+
+
 def assert_cable_is_tagged(namespace, sender, address, vid):
     """Another eye on the cable, at the end that is no AF_XDP port: what these ports take and send no capture sees."""
     words = ["tcpdump", "-i", f"u{sender.number}", "-n", "-e", "-c", "1", "--immediate-mode", f"vlan {vid} and icmp"]
@@ -164,6 +178,113 @@ def test_losses_are_counted_once(making, mode):
 
     until(counted, "the losses counted")
     one.ping(two.address)
+
+
+def moved(switch, *ports):
+    """Frames that the ports sent from where others had received them."""
+    return sum(statistics(switch, port).get("xsk_queue_0_tx_moved", 0) for port in ports)
+
+
+def assert_no_bad_frames(switch, *ports):
+    """The kernel named no frame that it did not have."""
+    for port in ports:
+        until(lambda port=port: "xsk_queue_0_tx_bad_completions" in statistics(switch, port), "counters in the row")
+        counters = statistics(switch, port)
+        assert counters["xsk_queue_0_rx_bad_descs"] == counters["xsk_queue_0_tx_bad_completions"] == 0
+
+
+def shared_with(switch, port):
+    return status(switch, port, "umem-shared-with").split()
+
+
+def test_ports_share_a_umem(making):
+    """What one received goes out of another as it lies; all payloads are right."""
+    switch = making.switch(start="kernel")
+    one, two, three = (making.host(switch, number) for number in (1, 2, 3))
+    connect(switch, one, two, three)
+    assert [shared_with(switch, port) for port in ("p1", "p2", "p3")] == [["p2", "p3"], ["p1", "p3"], ["p1", "p2"]]
+    assert status(switch, "p1", "umem-alone") == ""
+    tcp_transfer(one, two, two.address, 10_000_000)
+    udp_transfer(two, three, three.address, 1400)
+    until(lambda: moved(switch, "p1", "p2", "p3") > 1000, "frames that were not copied")
+    assert_no_bad_frames(switch, "p1", "p2", "p3")
+
+
+def test_tags_are_put_into_frames_that_move(making):
+    """And taken out of them: the frame does not lie any more where it was received."""
+    switch = making.switch(start="kernel")
+    one, two = making.host(switch, 1, offloads=False), making.host(switch, 2, TaggingHost, offloads=False)
+    connect(switch, one, two)
+    address = two.add_vlan(5)
+    switch.vsctl("set", "port", one.port, "tag=5")
+    own = address.rpartition(".")[0] + ".1"
+    one.run("ip", "addr", "add", f"{own}/24", "dev", "e0")
+    one.ping(address)
+    for a, b, to in ((one, two, address), (two, one, own)):
+        tcp_transfer(a, b, to, 3_000_000)
+        udp_transfer(a, b, to, 1400)
+    until(lambda: all(moved(switch, host.port) > 1000 for host in (one, two)), "frames that were not copied")
+    assert_no_bad_frames(switch, one.port, two.port)
+
+
+def test_flooding_over_ports_that_share(making):
+    """Each host gets each frame, whole: one of them as it lies, the others as copies; and so it is with the bridge's own port."""
+    switch = making.switch(start="kernel")
+    hosts = one, two, three = [making.host(switch, number) for number in (1, 2, 3)]
+    connect(switch, *hosts)
+    switch.ofctl("del-flows", "br0")
+    for actions in ("output:1,output:2,output:3", "flood"):
+        switch.ofctl("add-flow", "br0", f"actions={actions}")
+        for a, b in ((one, two), (two, three), (three, one)):
+            tcp_transfer(a, b, b.address, 2_000_000)
+            udp_transfer(a, b, b.address, 1400)
+        until(lambda: moved(switch, "p1", "p2", "p3") > 1000, "frames that were not copied")
+    assert_no_bad_frames(switch, "p1", "p2", "p3")
+
+
+def test_a_port_goes_while_its_frames_are_under_way(making):
+    """The frames of a port that is gone are the others' to send, and the port that comes back takes its seat again."""
+    switch = making.switch(start="kernel")
+    hosts = one, two, three = [making.host(switch, number) for number in (1, 2, 3)]
+    connect(switch, *hosts)
+    one.run("ip", "neigh", "replace", two.address, "lladdr", two.mac, "dev", "e0", "nud", "permanent")
+    flood = one.start("python3", Path(__file__).with_name("transfer.py"), "udp-flood", two.address, "5100", "200000", "1000")
+    for _ in range(10):
+        switch.vsctl("del-port", "br0", "p1")
+        switch.vsctl("add-port", "br0", "p1", "--", "set", "interface", "p1", "type=afxdp")
+        assert (error(switch, "p1"), shared_with(switch, "p1")) == ("[]", ["p2", "p3"])
+    flood.kill()
+    flood.communicate()
+    for a, b in ((one, two), (two, three), (three, one)):
+        a.ping(b.address)
+        tcp_transfer(a, b, b.address, 1_000_000)
+    assert_no_bad_frames(switch, "p1", "p2", "p3")
+
+
+def test_a_killed_switch_leaves_no_umem(making):
+    """Of a switch that was killed while frames were under way nothing is left that keeps the next one from sharing."""
+    switch = making.switch(start="kernel")
+    one, two = (making.host(switch, number) for number in (1, 2))
+    connect(switch, one, two)
+    with Pings(one, two.address), Pings(two, one.address):
+        switch.kill("ovs-vswitchd")
+        switch.start_switch()
+        until(lambda: shared_with(switch, "p1") == ["p2"] and shared_with(switch, "p2") == ["p1"], "a umem for both")
+    one.ping(two.address)
+    tcp_transfer(one, two, two.address, 1_000_000)
+
+
+def test_more_ports_than_seats(making):
+    """Ports beyond those that a umem has room for share the next one, and frames between both are copied."""
+    switch = making.switch(start="kernel")
+    hosts = [making.host(switch, number) for number in range(1, 6)]
+    connect(switch, *hosts)
+    assert [len(shared_with(switch, host.port)) for host in hosts] == [3, 3, 3, 3, 1]
+    assert shared_with(switch, "p5") == ["none"]
+    before = moved(switch, "p5")
+    hosts[0].ping(hosts[4].address, "-s", "1400")
+    tcp_transfer(hosts[0], hosts[4], hosts[4].address, 2_000_000)
+    assert moved(switch, "p5") == before == 0
 
 
 def test_two_queues(making):
@@ -374,3 +495,18 @@ def test_missing_capabilities(making, words, expected):
     switch.vsctl("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=dummy")
     switch.vsctl("add-port", "br0", "p1", "--", "set", "interface", "p1", "type=afxdp", check=False)
     assert error(switch, "p1") == f'"could not open network device p1 ({expected})"'
+
+
+def test_little_locked_memory(making):
+    """Where the limit is enough for one port only, it has a umem of its own, and says so."""
+    hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
+    if 0 <= hard < 12 << 20:
+        pytest.skip("the limit of locked memory is too low here to be lowered to what is enough for one port")
+    switch = making.switch(start=False)
+    making.host(switch, 1)
+    start_by(switch, "prlimit", f"--memlock={12 << 20}", "setpriv", "--bounding-set=-ipc_lock")
+    switch.vsctl("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=dummy")
+    switch.vsctl("add-port", "br0", "p1", "--", "set", "interface", "p1", "type=afxdp")
+    assert error(switch, "p1") == "[]"
+    assert shared_with(switch, "p1") == ["none"]
+    assert status(switch, "p1", "umem-alone") == "no memory of 32768 KiB for several"

@@ -183,6 +183,7 @@ impl Upcalls {
     /// Puts packets of `port` into its queue, as many as there is room for, and takes them out of `packets`. Returns
     /// how many were left, which counts as dropped unless it `may_retry` with them.
     pub(crate) fn queue(&self, port: PortId, packets: &mut Batch, may_retry: bool) -> usize {
+        packets.iter_mut().for_each(pool::keep);
         let mut state = self.state.lock();
         let waiting = state.waiting;
         let queue = state.ports.entry(port).or_default();

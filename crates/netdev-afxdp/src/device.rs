@@ -17,11 +17,25 @@ use netdev_linux::{Linux, System};
 use packet::Batch;
 use parking_lot::Mutex;
 
+use crate::arena::{Kind, Movers, Seats};
 use crate::config::{Config, Mode};
 use crate::explain::{Failure, Step};
+use crate::memory::FRAME_LEN;
 use crate::program::{Attached, Program};
-use crate::socket::Socket;
+use crate::socket::{FRAMES, Place, Socket};
 use crate::{send, unfinished};
+
+/// Sockets that share a umem, or twice those of a device with many queues: 32 MiB.
+const SEATS: u32 = 4;
+
+/// Sockets, and where they have their frames.
+#[derive(Debug)]
+struct Seated {
+    sockets: Vec<Socket>,
+    seats: Seats,
+    /// Why they do not share with others, though there were others.
+    alone: Option<String>,
+}
 
 /// A device whose frames come and go over AF_XDP sockets.
 #[derive(Debug)]
@@ -37,7 +51,7 @@ pub struct AfXdp {
 #[derive(Debug)]
 struct Sockets {
     _program: Attached,
-    sockets: Vec<Socket>,
+    seated: Seated,
     mode: Mode,
     /// Why better modes were not taken.
     refused: Vec<String>,
@@ -109,20 +123,22 @@ impl Sockets {
         // Sockets that copy serve with the program in the driver and in the kernel.
         let mut copying = None;
         for mode in config.modes() {
-            let opened = open_sockets(system, config, *mode, copying.take()).and_then(|sockets| {
-                match attach(system, config, *mode, &sockets) {
-                    Ok(program) => Ok((program, sockets)),
-                    Err(failure) => {
-                        copying = (*mode != Mode::NativeWithZerocopy).then_some(sockets);
-                        Err(failure)
-                    }
+            let opened = match copying.take() {
+                Some(seated) => Ok(seated),
+                None => Seated::open(system, config, *mode),
+            };
+            let opened = opened.and_then(|seated| match attach(system, config, *mode, &seated.sockets) {
+                Ok(program) => Ok((program, seated)),
+                Err(failure) => {
+                    copying = (*mode != Mode::NativeWithZerocopy).then_some(seated);
+                    Err(failure)
                 }
             });
             match opened {
-                Ok((program, sockets)) => {
+                Ok((program, seated)) => {
                     let local = system.virtual_kind().as_deref() == Some("veth");
                     let system = Arc::clone(system);
-                    return Ok(Self { _program: program, sockets, mode: *mode, refused, local, system });
+                    return Ok(Self { _program: program, seated, mode: *mode, refused, local, system });
                 }
                 Err(failure) if failure.is_of_mode() => refused.push(failure.text()),
                 Err(failure) => return Err(failure.text()),
@@ -139,20 +155,50 @@ impl Sockets {
 
     /// The socket for the `nth` way to send.
     fn lane(&self, nth: usize) -> usize {
-        nth % self.sockets.len()
+        nth % self.seated.sockets.len()
     }
 }
 
-/// Sockets on all queues, `before` if these serve.
-fn open_sockets(
-    system: &System,
-    config: &Config,
-    mode: Mode,
-    before: Option<Vec<Socket>>,
-) -> Result<Vec<Socket>, Failure> {
-    match before {
-        Some(sockets) => Ok(sockets),
-        None => config.queues().map(|queue| Socket::open(system.ifindex(), queue, mode, config.need_wakeup)).collect(),
+impl Seated {
+    /// Sockets on all queues: in a umem beside others if the kernel lets them, or else in one of their own, in which there is
+    /// room for others if there is memory for that.
+    fn open(system: &System, config: &Config, mode: Mode) -> Result<Self, Failure> {
+        let n = config.n_rxq;
+        let movers = match mode {
+            Mode::Native | Mode::Generic => Movers::Kernel,
+            Mode::NativeWithZerocopy => match system.abilities().and_then(|abilities| abilities.zc_max_segs) {
+                Some(segments) => Movers::Drivers(segments),
+                None => Movers::Driver(system.ifindex()),
+            },
+        };
+        let kind = Kind { movers, need_wakeup: config.need_wakeup };
+        let at = |seats: Seats, alone: Option<String>| -> Result<Self, Failure> {
+            let (ifindex, device, need_wakeup) = (system.ifindex(), system.name(), config.need_wakeup);
+            let place = |queue| Place { device, ifindex, queue, mode, need_wakeup };
+            let sockets = config.queues().map(|queue| Socket::open(place(queue), seats.arena));
+            let sockets = sockets.collect::<Result<_, Failure>>()?;
+            Ok(Self { sockets, seats, alone })
+        };
+        let mut alone = None;
+        if let Some(seats) = Seats::join(kind, n) {
+            match at(seats, None) {
+                Ok(seated) => return Ok(seated),
+                Err(failure) => alone = Some(failure.text()),
+            }
+        }
+        for all in [SEATS.max(2 * n), n] {
+            let found = Seats::found(kind, n, all, FRAMES);
+            let len = u64::from(all * FRAMES) * FRAME_LEN as u64;
+            let opened =
+                found.map_err(|error| Failure { step: Step::Umem(len), error }).and_then(|s| at(s, alone.clone()));
+            match opened {
+                Err(Failure { step: Step::Umem(_), .. }) if all > n => {
+                    alone = Some(format!("no memory of {} KiB for several", len / 1024));
+                }
+                opened => return opened,
+            }
+        }
+        unreachable!("the last one returns")
     }
 }
 
@@ -245,6 +291,11 @@ impl Netdev for AfXdp {
             if !sockets.refused.is_empty() {
                 set("xdp-mode-refused", sockets.refused.join("; "));
             }
+            let others = sockets.seated.seats.arena.others(self.name());
+            set("umem-shared-with", if others.is_empty() { "none".to_owned() } else { others.join(" ") });
+            if let Some(why) = &sockets.seated.alone {
+                set("umem-alone", why.clone());
+            }
         }
         status
     }
@@ -252,7 +303,7 @@ impl Netdev for AfXdp {
     fn stats(&self) -> NetdevStats {
         let mut stats = self.system.stats();
         let sockets = self.sockets.lock().upgrade();
-        for socket in sockets.iter().flat_map(|sockets| &sockets.sockets) {
+        for socket in sockets.iter().flat_map(|sockets| &sockets.seated.sockets) {
             add_statistics(&mut stats, socket, sockets.iter().any(|sockets| sockets.counts_drops()));
         }
         stats
@@ -266,7 +317,10 @@ impl Netdev for AfXdp {
 /// Adds what a socket lost, but for drops that are `counted` already. The first three names are Open vSwitch's.
 fn add_statistics(stats: &mut NetdevStats, socket: &Socket, counted: bool) {
     let Ok(kernel) = socket.statistics() else { return };
-    let (rx_bad, tx_bad) = (socket.receiver.lock().bad, socket.sender.lock().bad);
+    let rx_bad = socket.receiver.lock().bad;
+    let sender = socket.sender.lock();
+    let (tx_bad, tx_moved) = (sender.bad, sender.moved);
+    drop(sender);
     let ring_full = kernel.rx_ring_full.unwrap_or(0);
     let add = |counter: &mut Option<u64>, n: u64| *counter = Some(counter.unwrap_or(0) + n);
     add(&mut stats.rx_dropped, if counted { 0 } else { kernel.rx_dropped + ring_full });
@@ -281,6 +335,7 @@ fn add_statistics(stats: &mut NetdevStats, socket: &Socket, counted: bool) {
         ("tx_ring_empty_descs", kernel.tx_ring_empty_descs.unwrap_or(0)),
         ("rx_bad_descs", rx_bad),
         ("tx_bad_completions", tx_bad),
+        ("tx_moved", tx_moved),
     ];
     stats.custom.extend(columns.map(|(name, n)| (format!("xsk_queue_{}_{name}", socket.queue), n)));
 }
@@ -293,7 +348,7 @@ struct Queue {
 
 impl Queue {
     fn socket(&self) -> &Socket {
-        &self.sockets.sockets[self.index]
+        &self.sockets.seated.sockets[self.index]
     }
 }
 
@@ -302,7 +357,7 @@ impl Rx for Queue {
         let socket = self.socket();
         let before = out.len();
         let mut receiver = socket.receiver.lock();
-        let n = receiver.receive(&socket.umem, out, max);
+        let n = receiver.receive(out, max);
         if receiver.needs_wakeup() {
             send::wake_receiver(socket.as_fd());
         }
@@ -330,7 +385,7 @@ impl Rx for Queue {
     fn drain(&mut self) -> io::Result<()> {
         let mut batch = Batch::new();
         let socket = self.socket();
-        while socket.receiver.lock().receive(&socket.umem, &mut batch, packet::buf::BATCH_MAX) > 0 {
+        while socket.receiver.lock().receive(&mut batch, packet::buf::BATCH_MAX) > 0 {
             pool::recycle_all(&mut batch);
         }
         Ok(())
@@ -348,7 +403,7 @@ impl Tx for Queue {
         if !system.is_up() {
             return sender.refuse(batch, DropReason::PortDown);
         }
-        let report = sender.send(socket.as_fd(), &socket.umem, batch);
+        let report = sender.send(socket.as_fd(), batch);
         socket.leftover.store(sender.is_waiting(), Ordering::Relaxed);
         report
     }

@@ -1,53 +1,76 @@
 //! Who has which frame of a umem: we, or the kernel.
 //!
-//! Every frame is in one place: among the free ones, or lent to the kernel by a descriptor in a ring. The kernel gives a
-//! frame back by a descriptor too, and one that names a frame which was not lent is refused. So no two descriptors of
-//! ours ever name the same frame, whatever the kernel says, and the memory of a frame that is not lent is ours alone.
+//! A [`Frame`] is the right to a frame's memory. There is one for each, made with the memory, and it cannot be copied: so
+//! who holds it is the only one of us who can get at the memory ([`crate::memory::Umem::bytes`]; `lend` turns it into memory
+//! of a packet, and `close` that into it). To lend the frame to the kernel, by a descriptor in a ring, it is given to the [`Lending`] of
+//! that ring's side, which notes a bit and lets it out again when the kernel names the frame in a descriptor of its own,
+//! once. One that was not lent is refused. So no two descriptors of ours ever name the same frame, and the memory of a
+//! frame that is not lent is ours alone, whatever the kernel says.
 
-/// The frames `first .. first + n` of a umem.
+/// The right to the memory of a frame.
+#[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Frame {
+    /// Which umem it is of.
+    umem: u32,
+    number: u32,
+}
+
+impl Frame {
+    /// # Safety
+    /// There is no other right to this frame: it was never made, or memory that it was turned into is given up for it.
+    pub(crate) unsafe fn new(umem: u32, number: u32) -> Self {
+        Self { umem, number }
+    }
+
+    /// The number of the umem that it is of.
+    pub(crate) fn umem(&self) -> u32 {
+        self.umem
+    }
+
+    /// Its number within the umem.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+}
+
+/// What a side of a socket has lent to the kernel.
 #[derive(Debug)]
-pub(crate) struct Frames {
-    first: u32,
-    n: u32,
-    /// The frame given back last is used first: its memory is most likely still in the cache.
-    free: Vec<u32>,
-    /// A bit a frame: lent.
+pub(crate) struct Lending {
+    umem: u32,
+    /// A bit a frame.
     lent: Vec<u64>,
 }
 
-impl Frames {
-    /// All free.
-    pub(crate) fn new(first: u32, n: u32) -> Self {
-        Self { first, n, free: (first..first + n).rev().collect(), lent: vec![0; n.div_ceil(64) as usize] }
+impl Lending {
+    /// Nothing of the `n` frames of umem number `umem`.
+    pub(crate) fn new(umem: u32, n: u32) -> Self {
+        Self { umem, lent: vec![0; n.div_ceil(64) as usize] }
     }
 
-    /// Frames that are free.
-    pub(crate) fn free(&self) -> usize {
-        self.free.len()
+    /// Lends a frame; returns its number, for the descriptor. One of another umem is given back.
+    pub(crate) fn lend(&mut self, frame: Frame) -> Result<u32, Frame> {
+        let Some(word) = self.lent.get_mut((frame.number / 64) as usize).filter(|_| frame.umem == self.umem) else {
+            return Err(frame);
+        };
+        *word |= 1 << (frame.number % 64);
+        Ok(frame.number)
     }
 
-    /// Lends a frame to the kernel; `None` if none is free.
-    pub(crate) fn lend(&mut self) -> Option<u32> {
-        let frame = self.free.pop()?;
-        let at = frame - self.first;
-        self.lent[(at / 64) as usize] |= 1 << (at % 64);
-        Some(frame)
-    }
-
-    /// Takes a frame back. Returns whether it was lent.
-    pub(crate) fn take_back(&mut self, frame: u32) -> bool {
-        let Some((word, bit)) = self.bit(frame) else { return false };
-        let lent = self.lent[word] & bit != 0;
-        if lent {
-            self.lent[word] &= !bit;
-            self.free.push(frame);
+    /// Takes a frame back that the kernel names; `None` if it was not lent.
+    pub(crate) fn take_back(&mut self, number: u32) -> Option<Frame> {
+        let word = self.lent.get_mut((number / 64) as usize)?;
+        let bit = 1 << (number % 64);
+        if *word & bit == 0 {
+            return None;
         }
-        lent
+        *word &= !bit;
+        // SAFETY: the bit stood for the right to this frame, which `lend` took, and is gone by now.
+        Some(unsafe { Frame::new(self.umem, number) })
     }
 
-    fn bit(&self, frame: u32) -> Option<(usize, u64)> {
-        let at = frame.checked_sub(self.first).filter(|at| *at < self.n)?;
-        Some(((at / 64) as usize, 1 << (at % 64)))
+    /// Takes all frames back, when the kernel has let go of them.
+    pub(crate) fn take_all(&mut self) -> Vec<Frame> {
+        (0..self.lent.len() as u32 * 64).filter_map(|number| self.take_back(number)).collect()
     }
 }
 
@@ -55,25 +78,63 @@ impl Frames {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::BTreeSet;
+    use std::collections::BTreeMap;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Lend(usize, u32),
+        TakeBack(usize, u32),
+        TakeAll(usize),
+    }
 
     tally::proptest! {
-        /// The naive twin is two sets.
+        /// Two sides over one umem. The naive twin says for each frame who has it.
         #[test]
-        fn a_frame_is_in_one_place(first in 0u32..200, n in 0u32..150, said in prop::collection::vec((any::<bool>(), 0u32..400), 0..300)) {
-            let mut frames = Frames::new(first, n);
-            let (mut free, mut lent) = ((first..first + n).collect::<BTreeSet<_>>(), BTreeSet::new());
-            for (lend, frame) in said {
-                if lend {
-                    match frames.lend() {
-                        Some(frame) => prop_assert!(free.remove(&frame) && lent.insert(frame)),
-                        None => prop_assert!(free.is_empty()),
+        fn a_frame_is_in_one_place(n in 0u32..150, steps in prop::collection::vec(prop_oneof![
+            8 => (0usize..2, 0u32..160).prop_map(|(side, frame)| Step::Lend(side, frame)),
+            8 => (0usize..2, prop_oneof![0u32..400, Just(u32::MAX)]).prop_map(|(side, frame)| Step::TakeBack(side, frame)),
+            1 => (0usize..2).prop_map(Step::TakeAll),
+        ], 0..300)) {
+            let mut sides = [Lending::new(7, n), Lending::new(7, n)];
+            // SAFETY: there is no memory.
+            let new = |number| unsafe { Frame::new(7, number) };
+            let mut ours: BTreeMap<u32, Frame> = (0..n).map(|number| (number, new(number))).collect();
+            let mut lent = BTreeMap::new();
+            for step in steps {
+                match step {
+                    Step::Lend(side, number) => if let Some(frame) = ours.remove(&number) {
+                        prop_assert_eq!(sides[side].lend(frame), Ok(number));
+                        lent.insert(number, side);
+                    },
+                    Step::TakeBack(side, number) => {
+                        let frame = sides[side].take_back(number);
+                        prop_assert_eq!(frame.is_some(), lent.get(&number) == Some(&side));
+                        if let Some(frame) = frame {
+                            lent.remove(&number);
+                            prop_assert!(frame.number() == number && ours.insert(number, frame).is_none());
+                        }
                     }
-                } else {
-                    prop_assert_eq!(frames.take_back(frame), lent.remove(&frame) && free.insert(frame));
+                    Step::TakeAll(side) => {
+                        let frames = sides[side].take_all();
+                        let expected: Vec<_> = lent.iter().filter(|(_, s)| **s == side).map(|(n, _)| *n).collect();
+                        prop_assert_eq!(frames.iter().map(Frame::number).collect::<Vec<_>>(), expected);
+                        lent.retain(|_, s| *s != side);
+                        ours.extend(frames.into_iter().map(|frame| (frame.number(), frame)));
+                    }
                 }
-                prop_assert_eq!(frames.free(), free.len());
+                prop_assert_eq!(ours.len() + lent.len(), n as usize);
             }
         }
+    }
+
+    #[test]
+    fn frames_of_another_umem_are_refused() {
+        let mut lending = Lending::new(1, 64);
+        for (umem, number) in [(2, 0), (1, 64)] {
+            // SAFETY: there is no memory.
+            let frame = unsafe { Frame::new(umem, number) };
+            assert!(lending.lend(frame).is_err());
+        }
+        assert!(lending.take_all().is_empty());
     }
 }

@@ -4,12 +4,12 @@
 //! - [`config`]: what an Interface row asks for;
 //! - `program`: the XDP program, by `netdev_linux::bpf`; `explain`: what errors mean;
 //! - `socket`: one socket on one queue; `receive` and `send`: its two sides;
+//! - `arena`: umems that sockets share, and the frames in them that are free;
 //! - `memory`: rings and frames shared with the kernel; `index` and `frames`: the arithmetic of who has what, without
 //!   memory;
 //! - [`unfinished`]: frames whose checksums a local sender left undone.
 //!
-//! This is one of the few crates with `unsafe`: in `sys` and `memory`, and in `receive` and `send` where they touch a
-//! frame.
+//! This is one of the few crates with `unsafe`: in `sys` and `memory`, and in `frames` where the right to a frame is made.
 //!
 //! # Own rings, own program
 //!
@@ -17,19 +17,27 @@
 //! program is five instructions, so there is nothing that a compiler or a loader of object files would be needed for: it
 //! is assembled by `netdev_linux::bpf` and given to bpf(2) as it stands in `program`.
 //!
-//! # Memory, and what may come
+//! # Memory
 //!
-//! Each socket has a umem of its own, half for receiving, half for sending, and each frame is copied once in and once
-//! out. To forward between ports by moving descriptors, without a copy, the sockets of one packet thread would share a
-//! umem (`XDP_SHARED_UMEM`), and a packet would carry the frame that it lies in. What is there is made for that: frames
-//! are numbered within a umem, `frames::Frames` has a range of them, and a frame taken back by one side may be lent by
-//! another that has the same. What is missing is a packet buffer that is not a vector, and a way home for frames of
-//! packets that are dropped.
+//! Sockets share a umem (`XDP_SHARED_UMEM`), each with a fill and a completion ring of its own, whatever their devices and
+//! queues. A frame that one received becomes a packet where it lies ([`packet::Lent`]), and is put into the transmit ring of
+//! another as it is: the address in a descriptor need not be a frame's beginning, so headers that were pushed or popped
+//! meanwhile, into the room that XDP leaves in front (256 bytes), do not matter. It is free again when that one's completion
+//! ring names it, or when the packet is dropped, on whatever thread.
+//!
+//! - Who has a frame holds the one right to it, a value that cannot be copied (`frames`). A port that is taken away takes
+//!   nothing of what others hold along: the kernel keeps the umem for as long as any of its sockets is there, and we
+//!   keep our mapping of it for good.
+//! - Receiving never waits for who keeps packets. They are copied out of the umem where they are kept (`netdev::pool::keep`: misses
+//!   that wait for a handler, queues between threads), and at receiving while few frames are free.
+//! - Copied as well are frames that are short (`receive::MOVED_LEN_MIN`, measured), those in several pieces, and those that
+//!   lie in another umem or in none.
 
 pub mod config;
 pub mod device;
 pub mod unfinished;
 
+mod arena;
 mod explain;
 mod frames;
 mod index;
@@ -37,6 +45,8 @@ mod memory;
 mod program;
 mod receive;
 mod send;
+#[cfg(test)]
+mod sharing_tests;
 mod socket;
 mod sys;
 #[cfg(test)]

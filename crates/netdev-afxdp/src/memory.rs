@@ -5,7 +5,7 @@
 //! before the entries that it stands for. Who may touch which slot is [`crate::index`]'s to say, and which frame,
 //! [`crate::frames`]'; here is only what no arithmetic can go beyond: slots and frames are inside of their mappings.
 //!
-//! Mappings end before their socket is closed: a mapping keeps the socket, and with it the queue, occupied.
+//! Mappings of rings end before their socket is closed: a mapping keeps the socket, and with it the queue, occupied.
 
 use std::io;
 use std::marker::PhantomData;
@@ -13,9 +13,11 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use packet::Lent;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use rustix::net::xdp::XdpRingOffset;
 
+use crate::frames::Frame;
 use crate::index::{Consumer, Producer};
 
 /// Bytes of a frame of the umem: one of 1,500 bytes payload in one piece, with the 256 bytes that the kernel keeps free in
@@ -256,61 +258,141 @@ impl<T: Entry> Taking<T> {
     }
 }
 
-/// Frames in memory of our own, which the kernel reads and writes too.
+/// Frames in memory of our own, which the kernel reads and writes too. It stays for as long as the process does, as
+/// packets may lie in it after the last socket is gone; [`crate::arena`] uses it again.
 #[derive(Debug)]
-pub(crate) struct Umem(Mapping);
+pub(crate) struct Umem {
+    number: u32,
+    frames: u32,
+    base: NonNull<u8>,
+}
+
+// SAFETY: what is done with the address is done on behalf of who has the right to a frame, wherever that is.
+unsafe impl Send for Umem {}
+// SAFETY: as above.
+unsafe impl Sync for Umem {}
 
 impl Umem {
-    /// Memory for `frames` frames, at a page's boundary.
-    pub(crate) fn new(frames: u32) -> io::Result<Self> {
-        let len = frames as usize * FRAME_LEN;
+    /// Memory for `n` frames, at a page's boundary, and the rights to them.
+    ///
+    /// # Safety
+    /// No other umem has `number`: frames are told by it.
+    pub(crate) unsafe fn new(number: u32, n: u32) -> io::Result<(Self, Vec<Frame>)> {
+        let len = n as usize * FRAME_LEN;
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
         let base = unsafe {
             mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
         }?;
-        Ok(Self(Mapping::new(base, len)?))
+        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        // SAFETY: the memory is new, so nobody has a right to it.
+        let frames = (0..n).rev().map(|frame| unsafe { Frame::new(number, frame) }).collect();
+        Ok((Self { number, frames: n, base }, frames))
+    }
+
+    /// Its number.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Frames in it.
+    pub(crate) fn frames(&self) -> u32 {
+        self.frames
     }
 
     /// Where it begins, and its bytes, for the kernel.
     pub(crate) fn place(&self) -> (u64, u64) {
-        (self.0.base.as_ptr() as u64, self.0.len as u64)
+        (self.base.as_ptr() as u64, u64::from(self.frames) * FRAME_LEN as u64)
     }
 
-    /// `len` bytes at `address`. `None` if they are not inside of one frame.
+    /// The memory of a frame, for as long as the right to it is borrowed.
+    ///
+    /// # Panics
+    /// If it is a frame of another umem.
+    pub(crate) fn bytes<'a>(&self, frame: &'a mut Frame) -> &'a mut [u8] {
+        let base = self.base_of(frame);
+        // SAFETY: the bytes are inside of the mapping, which is never unmapped and is initialized (the kernel made it of
+        // zeros). There is one right to a frame, which is borrowed for this slice, so nobody of us has another; and the
+        // kernel does not access it, because for as long as a descriptor lends it to the kernel the right to it is in
+        // `Lending`.
+        unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), FRAME_LEN) }
+    }
+
+    /// The memory of a frame up to `end` bytes, at most all, for a packet to lie in.
+    ///
+    /// # Panics
+    /// If it is a frame of another umem.
+    pub(crate) fn lend(&self, frame: Frame, end: usize) -> Lent {
+        let base = self.base_of(&frame);
+        // SAFETY: as in `bytes`, but that the right to the frame is given up for the slice. It is made anew from it alone
+        // (`close`), and nobody gets more out of a `Lent` than borrows of it.
+        Lent::new(unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), end.min(FRAME_LEN)) })
+    }
+
+    /// The right to the frame that a packet lay in; gives back what is not memory of this umem.
+    pub(crate) fn close(&self, lent: Lent) -> Result<Frame, Lent> {
+        let Some(at) = self.offset(lent.bytes()) else { return Err(lent) };
+        lent.forget();
+        // SAFETY: all slices of this umem that are in a `Lent` were put there by `lend`, from a frame's beginning, for the
+        // right to that frame; there was one such slice, and it is gone.
+        Ok(unsafe { Frame::new(self.number, (at / FRAME_LEN) as u32) })
+    }
+
+    /// Whether `bytes` begin in this umem.
+    pub(crate) fn has(&self, bytes: &[u8]) -> bool {
+        self.offset(bytes).is_some()
+    }
+
+    /// Where `bytes` begin, from the start, if that is in this umem.
+    fn offset(&self, bytes: &[u8]) -> Option<usize> {
+        let at = (bytes.as_ptr() as usize).checked_sub(self.base.as_ptr() as usize)?;
+        (at < self.frames as usize * FRAME_LEN).then_some(at)
+    }
+
+    fn base_of(&self, frame: &Frame) -> NonNull<u8> {
+        assert!(frame.umem() == self.number && frame.number() < self.frames, "a frame of this umem");
+        // SAFETY: this is inside of the mapping.
+        unsafe { self.base.add(frame.number() as usize * FRAME_LEN) }
+    }
+
+    /// Bytes that the kernel would read, for tests that play it; `None` beyond a frame's end or the umem's.
     ///
     /// # Safety
-    /// Nobody may write to the frame while the slice lives: neither the kernel, to which no descriptor in a ring may
-    /// have lent it, nor [`Umem::fill`].
-    pub(crate) unsafe fn bytes(&self, address: u64, len: u32) -> Option<&[u8]> {
+    /// Nobody may write to the frame while the slice lives.
+    #[cfg(test)]
+    pub(crate) unsafe fn read(&self, address: u64, len: u32) -> Option<&[u8]> {
         let (address, len) = (usize::try_from(address).ok()?, len as usize);
-        let in_frame = address % FRAME_LEN;
-        if address >= self.0.len || in_frame + len > FRAME_LEN {
+        if address >= self.frames as usize * FRAME_LEN || address % FRAME_LEN + len > FRAME_LEN {
             return None;
         }
-        // SAFETY: the bytes are inside of one frame of the mapping, which is initialized (the kernel made it of zeros) and
-        // lives as long as the borrow; the caller promises that nobody writes to it.
-        Some(unsafe { std::slice::from_raw_parts(self.0.base.add(address).as_ptr(), len) })
+        // SAFETY: the bytes are inside of one frame of the mapping, which is initialized and stays; the caller promises that
+        // nobody writes to it.
+        Some(unsafe { std::slice::from_raw_parts(self.base.add(address).as_ptr(), len) })
     }
 
-    /// Copies `bytes`, as many as fit a frame at most, to the beginning of a frame. Returns whether there is such a frame.
+    /// Writes what the kernel would, for tests that play it.
     ///
     /// # Safety
-    /// Nobody else may access the frame: neither the kernel, to which no descriptor in a ring may have lent it, nor who
-    /// has a slice of it.
-    pub(crate) unsafe fn fill(&self, frame: u32, bytes: &[u8]) -> bool {
-        let address = frame as usize * FRAME_LEN;
-        if address >= self.0.len || bytes.len() > FRAME_LEN {
-            return false;
-        }
-        // SAFETY: the frame is inside of the mapping, `bytes` are not, and the caller promises that the frame is ours.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.0.base.add(address).as_ptr(), bytes.len()) };
-        true
+    /// Nobody else may access the frame.
+    #[cfg(test)]
+    pub(crate) unsafe fn write(&self, address: u64, bytes: &[u8]) {
+        let at = address as usize;
+        assert!(
+            at % FRAME_LEN + bytes.len() <= FRAME_LEN && at < self.frames as usize * FRAME_LEN,
+            "inside of a frame"
+        );
+        // SAFETY: the bytes are inside of one frame of the mapping, and the caller promises that nobody else accesses it.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.add(at).as_ptr(), bytes.len()) };
     }
 }
 
 /// The frame that an address of the umem is in.
 pub(crate) fn frame_of(address: u64) -> u32 {
     u32::try_from(address / FRAME_LEN as u64).unwrap_or(u32::MAX)
+}
+
+/// Where in its frame an address of the umem is.
+pub(crate) fn place_in_frame(address: u64) -> usize {
+    (address % FRAME_LEN as u64) as usize
 }
 
 /// Where a frame begins in the umem.
@@ -322,19 +404,31 @@ pub(crate) fn address_of(frame: u32) -> u64 {
 mod tests {
     use super::*;
 
+    fn umem(number: u32) -> (Umem, Vec<Frame>) {
+        // SAFETY: the tests have numbers of their own.
+        unsafe { Umem::new(number, 4) }.expect("memory")
+    }
+
     #[test]
-    fn bytes_are_inside_of_one_frame() {
-        let umem = Umem::new(4).expect("memory");
-        let end = address_of(4);
-        // SAFETY: there is no kernel, and no slice is kept.
-        unsafe {
-            assert!(umem.fill(2, b"frame") && !umem.fill(4, b"") && !umem.fill(0, &[0; FRAME_LEN + 1]));
-            assert_eq!(umem.bytes(address_of(2) + 1, 4), Some(&b"rame"[..]));
-            assert_eq!(umem.bytes(end - 1, 1), Some(&[0][..]));
-            for (address, len) in [(end, 0), (end - 1, 2), (0, FRAME_LEN as u32 + 1), (u64::MAX, 1), (2047, u32::MAX)] {
-                assert_eq!(umem.bytes(address, len), None, "{len} at {address}");
-            }
-        }
+    fn a_frame_is_lent_and_comes_home() {
+        let ((umem, mut frames), (other, _)) = (umem(1000), umem(1001));
+        assert_eq!(frames.iter().map(Frame::number).collect::<Vec<_>>(), [3, 2, 1, 0]);
+        let mut frame = frames.remove(1);
+        umem.bytes(&mut frame)[..5].copy_from_slice(b"frame");
+        assert_eq!(umem.bytes(&mut frame).len(), FRAME_LEN);
+        let lent = umem.lend(frame, 3);
+        assert!(lent.bytes() == b"fra" && umem.has(lent.bytes()) && !other.has(lent.bytes()) && !umem.has(b"fra"));
+        let lent = other.close(lent).expect_err("of the other umem");
+        let mut frame = umem.close(lent).expect("of this umem");
+        assert_eq!((frame.number(), frame.umem(), &umem.bytes(&mut frame)[..5]), (2, 1000, &b"frame"[..]));
         assert_eq!((frame_of(address_of(3) + 100), frame_of(u64::MAX)), (3, u32::MAX));
+        assert_eq!(place_in_frame(address_of(3) + 100), 100);
+    }
+
+    #[test]
+    #[should_panic(expected = "a frame of this umem")]
+    fn frames_of_another_umem_stay_closed() {
+        let ((umem, _), (_, mut others)) = (umem(1002), umem(1003));
+        umem.bytes(&mut others[0]);
     }
 }

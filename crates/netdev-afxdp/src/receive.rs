@@ -1,25 +1,34 @@
-//! The receiving side of a socket: frames out of the receive ring, and their memory back into the fill ring.
+//! The receiving side of a socket: frames out of the receive ring, and others into the fill ring for them.
 //!
-//! Each frame is copied into a buffer of the thread's pool, and its memory goes back to the kernel with the rest of the
-//! batch. So no packet holds memory of the umem, and a port can be closed at any time. (To move descriptors between
-//! ports instead, see the crate's text.)
+//! A packet lies in the frame that it came in, and another socket of the umem may send it from there. It is copied into a
+//! buffer of the thread's pool instead, and the frame lent again with the rest of the batch, if it is short, if it came
+//! in several pieces, or while few frames are free: so that what is kept somewhere never has the ring run dry.
 
 use netdev::pool;
 use packet::buf::HEADROOM;
 use packet::{Batch, Packet};
 
-use crate::frames::Frames;
-use crate::memory::{Descriptor, Putting, Taking, Umem, address_of, frame_of};
+use crate::arena::{Arena, Cache};
+use crate::frames::{Frame, Lending};
+use crate::memory::{Descriptor, FRAME_LEN, Putting, Taking, address_of, frame_of, place_in_frame};
 
 /// Pieces of a frame at most: one more than the kernel's largest packets have (`MAX_SKB_FRAGS`, 45 at most).
 const PIECES_MAX: u32 = 64;
+/// Of so many frames one is free at least while packets lie in others.
+const FREE_OF: usize = 16;
+/// Bytes from which on a packet lies in its frame. What a copy in and one out take beside that was measured (docs/performance.md):
+/// next to nothing for frames of 64 bytes, a sixth more for those of 128.
+pub(crate) const MOVED_LEN_MIN: usize = 128;
 
-/// Receive ring, fill ring and the frames that go round in them.
+/// Receive ring, fill ring and what they have of the kernel.
 #[derive(Debug)]
 pub(crate) struct Receiver {
+    arena: &'static Arena,
     ring: Taking<Descriptor>,
     fill: Putting<u64>,
-    frames: Frames,
+    pub(crate) lending: Lending,
+    /// [`MOVED_LEN_MIN`], but where that is measured.
+    pub(crate) moved_len_min: usize,
     /// Frames lost because their descriptors made no sense.
     pub(crate) bad: u64,
 }
@@ -36,43 +45,52 @@ enum Head {
 }
 
 impl Receiver {
-    /// With all its frames lent to the kernel.
-    pub(crate) fn new(ring: Taking<Descriptor>, fill: Putting<u64>, frames: Frames) -> Self {
-        let mut receiver = Self { ring, fill, frames, bad: 0 };
-        receiver.refill();
+    /// Lends the kernel as many frames as the fill ring has slots.
+    pub(crate) fn new(arena: &'static Arena, ring: Taking<Descriptor>, fill: Putting<u64>) -> Self {
+        let lending = Lending::new(arena.umem.number(), arena.umem.frames());
+        let mut receiver = Self { arena, ring, fill, lending, moved_len_min: MOVED_LEN_MIN, bad: 0 };
+        arena.with_cache(|cache| receiver.refill(cache));
         receiver
     }
 
     /// Appends up to `max` frames to `out`; returns how many.
-    pub(crate) fn receive(&mut self, umem: &Umem, out: &mut Batch, max: usize) -> usize {
+    pub(crate) fn receive(&mut self, out: &mut Batch, max: usize) -> usize {
         self.ring.look();
-        let (before, mut took) = (out.len(), false);
-        while out.len() - before < max {
-            let pieces = match head(|ahead| self.ring.peek(ahead)) {
-                Head::Nothing => break,
-                Head::Frame(1, _) => {
-                    out.extend(self.piece(umem, 0, pool::filled));
-                    1
-                }
-                Head::Frame(pieces, len) => {
-                    out.extend(self.join(umem, pieces, len));
-                    pieces
-                }
-                Head::Endless(pieces) => {
-                    for nth in 0..pieces {
-                        let _ = self.piece(umem, nth, |_| ());
+        if self.ring.peek(0).is_none() {
+            return 0;
+        }
+        let before = out.len();
+        self.arena.with_cache(|cache| {
+            let moves = cache.in_reach() >= self.arena.umem.frames() as usize / FREE_OF;
+            while out.len() - before < max {
+                let pieces = match head(|ahead| self.ring.peek(ahead)) {
+                    Head::Nothing => break,
+                    Head::Frame(1, len) => {
+                        if let Some((frame, start)) = self.piece(cache, 0) {
+                            out.push(self.packet(cache, frame, start, len, moves && len >= self.moved_len_min));
+                        }
+                        1
                     }
-                    self.bad += 1;
-                    pieces
-                }
-            };
-            self.ring.advance(pieces);
-            took = true;
-        }
-        if took {
+                    Head::Frame(pieces, len) => {
+                        out.extend(self.join(cache, pieces, len));
+                        pieces
+                    }
+                    Head::Endless(pieces) => {
+                        let bad = self.bad;
+                        for nth in 0..pieces {
+                            if let Some((frame, _)) = self.piece(cache, nth) {
+                                cache.give(frame);
+                            }
+                        }
+                        self.bad = bad + 1;
+                        pieces
+                    }
+                };
+                self.ring.advance(pieces);
+            }
             self.ring.release();
-            self.refill();
-        }
+            self.refill(cache);
+        });
         out.len() - before
     }
 
@@ -81,48 +99,63 @@ impl Receiver {
         self.fill.needs_wakeup()
     }
 
-    /// Takes the memory of the `nth` waiting descriptor back and shows its bytes; `None`, counted, if there is no sense
-    /// in the descriptor.
-    fn piece<R>(&mut self, umem: &Umem, nth: u32, show: impl FnOnce(&[u8]) -> R) -> Option<R> {
+    /// Takes the frame of the `nth` waiting descriptor back, with where in it the bytes begin; `None`, counted, if there is
+    /// no sense in the descriptor.
+    fn piece(&mut self, cache: &mut Cache, nth: u32) -> Option<(Frame, usize)> {
         let Descriptor { address, len, .. } = self.ring.peek(nth)?;
-        let bytes = if self.frames.take_back(frame_of(address)) {
-            // SAFETY: the frame was lent to the kernel and is ours from now on. It is lent again in `refill` at the earliest,
-            // which needs `&mut self`, and is none that the transmitter has.
-            unsafe { umem.bytes(address, len) }
-        } else {
-            None
-        };
-        if bytes.is_none() {
-            self.bad += 1;
+        let start = place_in_frame(address);
+        match self.lending.take_back(frame_of(address)) {
+            Some(frame) if start + len as usize <= FRAME_LEN => return Some((frame, start)),
+            Some(frame) => cache.give(frame),
+            None => {}
         }
-        bytes.map(show)
+        self.bad += 1;
+        None
+    }
+
+    /// A packet of `len` bytes, from `start` on, in its frame if it `stays` there.
+    fn packet(&self, cache: &mut Cache, mut frame: Frame, start: usize, len: usize, stays: bool) -> Packet {
+        if stays {
+            return pool::lent(self.arena.umem.lend(frame, start + len), start);
+        }
+        let packet = pool::filled(&self.arena.umem.bytes(&mut frame)[start..start + len]);
+        cache.give(frame);
+        packet
     }
 
     /// A frame of several pieces, in one buffer.
-    fn join(&mut self, umem: &Umem, pieces: u32, len: usize) -> Option<Packet> {
+    fn join(&mut self, cache: &mut Cache, pieces: u32, len: usize) -> Option<Packet> {
         let mut bytes = pool::buffer(HEADROOM + len);
         bytes.resize(HEADROOM, 0);
         let mut whole = true;
+        let bad = self.bad;
         for nth in 0..pieces {
             // All are taken back, also behind one that is bad; that is counted once.
-            let bad = self.bad;
-            whole &= self.piece(umem, nth, |piece| bytes.extend_from_slice(piece)).is_some();
-            self.bad = bad;
+            let Some((mut frame, start)) = self.piece(cache, nth) else {
+                whole = false;
+                continue;
+            };
+            let len = self.ring.peek(nth).map_or(0, |descriptor| descriptor.len as usize);
+            bytes.extend_from_slice(&self.arena.umem.bytes(&mut frame)[start..start + len]);
+            cache.give(frame);
         }
         if !whole {
-            self.bad += 1;
+            self.bad = bad + 1;
             return None;
         }
         Packet::from_vec(bytes, HEADROOM).ok()
     }
 
-    /// Lends the kernel all frames that are free.
-    fn refill(&mut self) {
+    /// Lends the kernel frames that are free, as many as there is room for.
+    fn refill(&mut self, cache: &mut Cache) {
         self.fill.look();
         while self.fill.room() > 0
-            && let Some(frame) = self.frames.lend()
+            && let Some(frame) = cache.take()
         {
-            self.fill.put(address_of(frame));
+            match self.lending.lend(frame) {
+                Ok(number) => drop(self.fill.put(address_of(number))),
+                Err(frame) => return cache.give(frame),
+            }
         }
         self.fill.publish();
     }

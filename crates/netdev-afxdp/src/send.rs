@@ -1,5 +1,7 @@
 //! The sending side of a socket: frames into the transmit ring, and their memory back out of the completion ring.
 //!
+//! A packet that lies in a frame of the umem is sent from there; others are copied into frames that are free.
+//!
 //! A queue of a device has one socket, and several threads may send by it: there is one lock around this side, held for
 //! a batch. (More sockets on the same umem, `XDP_SHARED_UMEM`, would have transmit rings of their own, and one completion
 //! ring for all of them, so that the lock would be back.) With as many queues as packet threads each has one to itself.
@@ -17,8 +19,9 @@ use netdev::{SendReport, pool, software};
 use packet::{Batch, Packet};
 use rustix::net::{SendFlags, send};
 
-use crate::frames::Frames;
-use crate::memory::{Descriptor, FRAME_LEN, Putting, Taking, Umem, address_of, frame_of};
+use crate::arena::{Arena, Cache};
+use crate::frames::Lending;
+use crate::memory::{Descriptor, FRAME_LEN, Putting, Taking, address_of, frame_of};
 
 /// Pieces of a frame at most: what a packet of the kernel holds with its smallest number of fragments (17).
 const PIECES_MAX: usize = 17;
@@ -27,12 +30,13 @@ const FRAME_LEN_MIN: usize = 14;
 /// Calls in a row that moved nothing after which the frames stay in the ring for the next time.
 const FUTILE_MAX: u32 = 3;
 
-/// Transmit ring, completion ring and the frames that go round in them.
+/// Transmit ring, completion ring and what they have of the kernel.
 #[derive(Debug)]
 pub(crate) struct Sender {
+    arena: &'static Arena,
     ring: Putting<Descriptor>,
     completion: Taking<u64>,
-    frames: Frames,
+    pub(crate) lending: Lending,
     zero_copy: bool,
     /// Whether frames may have several pieces.
     pieces: bool,
@@ -43,6 +47,8 @@ pub(crate) struct Sender {
     report: SendReport,
     /// Completions that made no sense.
     pub(crate) bad: u64,
+    /// Frames that were sent from where they were received.
+    pub(crate) moved: u64,
 }
 
 /// How a socket was set up.
@@ -63,34 +69,43 @@ enum Refused {
 }
 
 impl Sender {
-    pub(crate) fn new(
-        ring: Putting<Descriptor>,
-        completion: Taking<u64>,
-        frames: Frames,
-        Setup { zero_copy, pieces, need_wakeup }: Setup,
-    ) -> Self {
+    pub(crate) fn new(arena: &'static Arena, ring: Putting<Descriptor>, completion: Taking<u64>, setup: Setup) -> Self {
+        let Setup { zero_copy, pieces, need_wakeup } = setup;
+        let lending = Lending::new(arena.umem.number(), arena.umem.frames());
         let (waiting, report) = (VecDeque::new(), SendReport::default());
-        Self { ring, completion, frames, zero_copy, pieces, need_wakeup, waiting, report, bad: 0 }
+        Self { arena, ring, completion, lending, zero_copy, pieces, need_wakeup, waiting, report, bad: 0, moved: 0 }
+    }
+
+    /// What is known when the socket is bound.
+    pub(crate) fn set_pieces(&mut self, pieces: bool) {
+        self.pieces = pieces;
     }
 
     /// Sends the frames of `batch`, which is empty afterwards.
-    pub(crate) fn send(&mut self, socket: BorrowedFd<'_>, umem: &Umem, batch: &mut Batch) -> SendReport {
-        self.reap();
-        let mut pieces = Batch::new();
-        for packet in batch.iter() {
-            if software::is_finished(packet) {
-                self.put_or_drop(socket, umem, packet);
-                continue;
-            }
-            match software::finish(pool::copy(packet), &mut pieces) {
-                Ok(()) => pieces.iter().for_each(|piece| self.put_or_drop(socket, umem, piece)),
-                Err(_) => self.report.count_dropped(DropReason::OutputError, 1),
-            }
-            pool::recycle_all(&mut pieces);
+    pub(crate) fn send(&mut self, socket: BorrowedFd<'_>, batch: &mut Batch) -> SendReport {
+        if !batch.iter().all(software::is_finished) {
+            self.finish(batch);
         }
+        self.arena.with_cache(|cache| {
+            self.reap(cache);
+            batch.iter_mut().for_each(|packet| self.put_or_drop(cache, socket, packet));
+        });
+        // Memory of other umems goes home here.
         pool::recycle_all(batch);
         self.kick(socket);
         std::mem::take(&mut self.report)
+    }
+
+    /// Does what the marks of packets ask for, where they lie if they are not to be cut.
+    fn finish(&mut self, batch: &mut Batch) {
+        let mut finished = Batch::with_capacity(batch.len());
+        for packet in batch.drain(..) {
+            if let Err(packet) = software::finish(packet, &mut finished) {
+                self.report.count_dropped(DropReason::OutputError, 1);
+                pool::recycle(packet);
+            }
+        }
+        *batch = finished;
     }
 
     /// Drops the frames of `batch` for `reason`.
@@ -105,12 +120,12 @@ impl Sender {
         !self.zero_copy && self.ring.waiting() > 0
     }
 
-    fn put_or_drop(&mut self, socket: BorrowedFd<'_>, umem: &Umem, packet: &Packet) {
-        let mut result = self.put(umem, packet);
+    fn put_or_drop(&mut self, cache: &mut Cache, socket: BorrowedFd<'_>, packet: &mut Packet) {
+        let mut result = self.put(cache, packet);
         if result == Err(Refused::Full) {
-            self.kick(socket);
-            self.reap();
-            result = self.put(umem, packet);
+            self.push(cache, socket);
+            self.reap(cache);
+            result = self.put(cache, packet);
         }
         match result {
             Ok(()) => {}
@@ -119,37 +134,69 @@ impl Sender {
         }
     }
 
-    /// Puts a frame into the ring, whole or not at all.
-    fn put(&mut self, umem: &Umem, packet: &Packet) -> Result<(), Refused> {
-        let data = packet.data();
-        let n = data.len().div_ceil(FRAME_LEN);
-        if data.len() < FRAME_LEN_MIN {
+    /// Puts a frame into the ring, whole or not at all. What lies in the umem is taken out of the packet.
+    fn put(&mut self, cache: &mut Cache, packet: &mut Packet) -> Result<(), Refused> {
+        let len = packet.len();
+        if len < FRAME_LEN_MIN {
             return Err(Refused::For(DropReason::Malformed));
         }
+        let n = len.div_ceil(FRAME_LEN);
         if n > if self.pieces { PIECES_MAX } else { 1 } {
             return Err(Refused::For(DropReason::TooBig));
         }
-        if self.frames.free() < n || (self.ring.room() as usize) < n {
+        if (self.ring.room() as usize) < n {
             return Err(Refused::Full);
         }
-        for (i, piece) in data.chunks(FRAME_LEN).enumerate() {
-            let Some(frame) = self.frames.lend() else { return Err(Refused::Full) };
-            // SAFETY: the frame was free, so no descriptor has it, and the receiver has other frames. It is lent by now, but
-            // the kernel hears of it by the descriptor that is put in below.
-            unsafe { umem.fill(frame, piece) };
-            let options = if i + 1 < n { Descriptor::CONTINUED } else { 0 };
-            self.ring.put(Descriptor { address: address_of(frame), len: piece.len() as u32, options });
+        if packet.lent().is_some_and(|memory| self.arena.umem.has(memory)) {
+            self.put_as_it_lies(cache, packet);
+        } else if cache.has(n) {
+            self.put_copy(cache, packet.data(), n);
+        } else {
+            return Err(Refused::Full);
         }
         if self.zero_copy {
-            self.report.count_sent(data.len());
+            self.report.count_sent(len);
         } else {
-            self.waiting.push_back((n as u32, data.len()));
+            self.waiting.push_back((n as u32, len));
         }
         Ok(())
     }
 
+    /// Puts a frame that is in the umem into the ring, for which there is room.
+    fn put_as_it_lies(&mut self, cache: &mut Cache, packet: &mut Packet) {
+        let (start, len) = (packet.headroom(), packet.len());
+        let frame = packet.take_lent().and_then(|lent| self.arena.umem.close(lent).ok());
+        match frame.map(|frame| self.lending.lend(frame)) {
+            Some(Ok(number)) => {
+                self.ring.put(Descriptor { address: address_of(number) + start as u64, len: len as u32, options: 0 });
+                self.moved += 1;
+            }
+            Some(Err(frame)) => cache.give(frame),
+            None => {}
+        }
+    }
+
+    /// Puts a copy in `n` pieces into the ring, for which there is room, and frames at hand.
+    fn put_copy(&mut self, cache: &mut Cache, data: &[u8], n: usize) {
+        for (i, piece) in data.chunks(FRAME_LEN).enumerate() {
+            let Some(mut frame) = cache.take() else { return };
+            self.arena.umem.bytes(&mut frame)[..piece.len()].copy_from_slice(piece);
+            let options = if i + 1 < n { Descriptor::CONTINUED } else { 0 };
+            match self.lending.lend(frame) {
+                Ok(number) => {
+                    self.ring.put(Descriptor { address: address_of(number), len: piece.len() as u32, options });
+                }
+                Err(frame) => cache.give(frame),
+            }
+        }
+    }
+
     /// Shows the kernel what was put in, and has it send.
     pub(crate) fn kick(&mut self, socket: BorrowedFd<'_>) {
+        self.arena.with_cache(|cache| self.push(cache, socket));
+    }
+
+    fn push(&mut self, cache: &mut Cache, socket: BorrowedFd<'_>) {
         self.ring.publish();
         let mut futile = 0;
         while self.ring.waiting() > 0 && (!self.need_wakeup || self.ring.needs_wakeup()) {
@@ -162,7 +209,7 @@ impl Sender {
                 Err(rustix::io::Errno::INTR) => {}
                 // A full completion ring, no memory for more packets, a busy device, or more frames than a call sends.
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::BUSY | rustix::io::Errno::NOBUFS) => {
-                    self.reap();
+                    self.reap(cache);
                     futile = if moved > 0 { 0 } else { futile + 1 };
                     if futile >= FUTILE_MAX {
                         break;
@@ -202,15 +249,16 @@ impl Sender {
     }
 
     /// Takes memory back that the kernel is done with.
-    fn reap(&mut self) {
+    fn reap(&mut self, cache: &mut Cache) {
         if !self.waiting.is_empty() || self.zero_copy {
             self.settle(false);
         }
         self.completion.look();
         while let Some(address) = self.completion.peek(0) {
             self.completion.advance(1);
-            if !self.frames.take_back(frame_of(address)) {
-                self.bad += 1;
+            match self.lending.take_back(frame_of(address)) {
+                Some(frame) => cache.give(frame),
+                None => self.bad += 1,
             }
         }
         self.completion.release();

@@ -1,26 +1,32 @@
-//! An AF_XDP socket on one queue of a device, with its umem and its four rings.
+//! An AF_XDP socket on one queue of a device, with its four rings.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::net::sockopt;
-use rustix::net::xdp::{SocketAddrXdp, SocketAddrXdpFlags, XdpStatistics, XdpUmemReg, XdpUmemRegFlags};
+use rustix::net::xdp::{
+    SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XdpStatistics, XdpUmemReg, XdpUmemRegFlags,
+};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
+use crate::arena::{self, Arena};
 use crate::config::Mode;
 use crate::explain::{Failure, Step};
-use crate::frames::Frames;
-use crate::memory::{FRAME_LEN, Putting, RingKind, Taking, Umem};
+use crate::frames::Frame;
+use crate::memory::{FRAME_LEN, Putting, RingKind, Taking};
 use crate::receive::Receiver;
 use crate::send::{Sender, Setup};
 use crate::sys;
 
-/// Slots of each ring, and frames that each side has: 8 MiB a queue for both.
+/// Slots of each ring.
 const SLOTS: u32 = 2048;
+/// Frames that a socket brings to its umem, for what it receives and what it sends: 8 MiB.
+pub(crate) const FRAMES: u32 = 2 * SLOTS;
 /// Bytes of packets that the kernel made of frames to be sent and that are not sent yet, at most (copy mode).
 const SEND_BUFFER_LEN: usize = 8 << 20;
 /// Frames that a call sends at most (copy mode): a batch of the datapath, several pieces each.
@@ -38,7 +44,8 @@ fn now_ms() -> u64 {
     STARTED.get_or_init(Instant::now).elapsed().as_millis() as u64 + 1
 }
 
-/// A socket, bound. Fields end in their order: mappings before the socket, memory last.
+/// A socket, bound. Fields end in their order: mappings before the socket, and what it had lent comes home last, when the
+/// kernel has let go of it.
 #[derive(Debug)]
 pub(crate) struct Socket {
     pub(crate) receiver: Mutex<Receiver>,
@@ -46,54 +53,107 @@ pub(crate) struct Socket {
     /// Frames wait in the transmit ring for another try.
     pub(crate) leftover: AtomicBool,
     fd: Closing,
-    pub(crate) umem: Umem,
+    lent: Lent,
     /// The device's number of the queue.
     pub(crate) queue: u32,
 }
 
 /// A descriptor whose end is noted.
 #[derive(Debug)]
-struct Closing(Option<OwnedFd>);
+struct Closing {
+    fd: Option<Arc<OwnedFd>>,
+    arena: &'static Arena,
+}
 
 impl Drop for Closing {
     fn drop(&mut self) {
-        self.0 = None;
+        if let Some(fd) = &self.fd {
+            // From here on this is the only one.
+            self.arena.unbind(fd);
+        }
+        self.fd = None;
         CLOSED_MS.store(now_ms(), Ordering::Relaxed);
+    }
+}
+
+/// What a socket had lent to the kernel when it ended, for receiving and for sending.
+#[derive(Debug)]
+struct Lent {
+    arena: &'static Arena,
+    zero_copy: bool,
+    ifindex: u32,
+    queue: u32,
+    bound: bool,
+    frames: [Vec<Frame>; 2],
+}
+
+impl Drop for Lent {
+    /// Where the kernel copies, it writes to no frame any more when the socket is closed: that waits for those who do
+    /// (`synchronize_net` in `xsk_unbind_dev`). Some drivers send from where frames lie, and may not be done with the last
+    /// of them; these are used after all others. With zero-copy the driver has them until the kernel's work queue stops it.
+    fn drop(&mut self) {
+        let [received, sent] = std::mem::take(&mut self.frames);
+        if self.zero_copy && self.bound {
+            self.arena.set_aside(self.ifindex, self.queue, received.into_iter().chain(sent).collect());
+        } else {
+            self.arena.give_last(received);
+            self.arena.give_last(sent);
+        }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        self.lent.frames = [self.receiver.get_mut().lending.take_all(), self.sender.get_mut().lending.take_all()];
     }
 }
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.0.as_ref().expect("open until it is dropped").as_fd()
+        self.fd.fd.as_ref().expect("open until it is dropped").as_fd()
     }
 }
 
+/// Where a socket is to be bound, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'a> {
+    pub(crate) device: &'a str,
+    pub(crate) ifindex: u32,
+    /// The device's number of the queue.
+    pub(crate) queue: u32,
+    /// Says whether the driver or the kernel moves frames.
+    pub(crate) mode: Mode,
+    pub(crate) need_wakeup: bool,
+}
+
 impl Socket {
-    /// A socket on `queue` of the device; `mode` says whether the driver or the kernel moves frames.
-    pub(crate) fn open(ifindex: u32, queue: u32, mode: Mode, need_wakeup: bool) -> Result<Self, Failure> {
+    /// A socket at a place, with a seat in `arena`, whose umem it has the kernel register if it is the first there.
+    pub(crate) fn open(place: Place<'_>, arena: &'static Arena) -> Result<Self, Failure> {
         let step = |step| move |error: Errno| Failure { step, error: error.into() };
         let io_step = |step| move |error: io::Error| Failure { step, error };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = socket_with(AddressFamily::XDP, SocketType::RAW, flags, None).map_err(step(Step::Socket))?;
-        let umem = Umem::new(2 * SLOTS).map_err(io_step(Step::Umem(u64::from(2 * SLOTS) * FRAME_LEN as u64)))?;
-        let (addr, len) = umem.place();
-        let registration = XdpUmemReg {
-            addr,
-            len,
-            chunk_size: FRAME_LEN as u32,
-            headroom: 0,
-            flags: XdpUmemRegFlags::empty(),
-            tx_metadata_len: 0,
-        };
-        sockopt::set_xdp_umem_reg(&fd, registration).map_err(step(Step::Umem(len)))?;
+        let fd = Arc::new(fd);
+        if !arena.is_registered() {
+            let (addr, len) = arena.umem.place();
+            let registration = XdpUmemReg {
+                addr,
+                len,
+                chunk_size: FRAME_LEN as u32,
+                headroom: 0,
+                flags: XdpUmemRegFlags::empty(),
+                tx_metadata_len: 0,
+            };
+            sockopt::set_xdp_umem_reg(&*fd, registration).map_err(step(Step::Umem(len)))?;
+        }
         let made = step(Step::Socket);
-        sockopt::set_xdp_umem_fill_ring_size(&fd, SLOTS).map_err(made)?;
-        sockopt::set_xdp_umem_completion_ring_size(&fd, SLOTS).map_err(made)?;
-        sockopt::set_xdp_rx_ring_size(&fd, SLOTS).map_err(made)?;
-        sockopt::set_xdp_tx_ring_size(&fd, SLOTS).map_err(made)?;
-        let offsets = sockopt::xdp_mmap_offsets(&fd).map_err(made)?;
+        sockopt::set_xdp_umem_fill_ring_size(&*fd, SLOTS).map_err(made)?;
+        sockopt::set_xdp_umem_completion_ring_size(&*fd, SLOTS).map_err(made)?;
+        sockopt::set_xdp_rx_ring_size(&*fd, SLOTS).map_err(made)?;
+        sockopt::set_xdp_tx_ring_size(&*fd, SLOTS).map_err(made)?;
+        let offsets = sockopt::xdp_mmap_offsets(&*fd).map_err(made)?;
         // Where these are refused, the usual sizes serve too.
-        let _ = sockopt::set_socket_send_buffer_size_force(&fd, SEND_BUFFER_LEN);
+        let _ = sockopt::set_socket_send_buffer_size_force(&*fd, SEND_BUFFER_LEN);
         let _ = sys::set_send_budget(fd.as_fd(), SEND_BUDGET);
         let rings = || -> io::Result<_> {
             let rx = Taking::new(fd.as_fd(), RingKind::Rx, offsets.rx, SLOTS)?;
@@ -103,19 +163,22 @@ impl Socket {
             Ok((rx, tx, fill, completion))
         };
         let (rx, tx, fill, completion) = rings().map_err(io_step(Step::Socket))?;
-        let receiver = Receiver::new(rx, fill, Frames::new(0, SLOTS));
+        let Place { ifindex, queue, mode, need_wakeup, .. } = place;
         let zero_copy = mode == Mode::NativeWithZerocopy;
-        let pieces = bind_to(&fd, ifindex, queue, zero_copy, need_wakeup).map_err(step(Step::Bind(queue, mode)))?;
-        let setup = Setup { zero_copy, pieces, need_wakeup };
-        let sender = Sender::new(tx, completion, Frames::new(SLOTS, SLOTS), setup);
-        Ok(Self {
-            receiver: Mutex::new(receiver),
-            sender: Mutex::new(sender),
+        let setup = Setup { zero_copy, pieces: false, need_wakeup };
+        let mut socket = Self {
+            receiver: Mutex::new(Receiver::new(arena, rx, fill)),
+            sender: Mutex::new(Sender::new(arena, tx, completion, setup)),
             leftover: AtomicBool::new(false),
-            fd: Closing(Some(fd)),
-            umem,
+            fd: Closing { fd: Some(Arc::clone(&fd)), arena },
+            lent: Lent { arena, zero_copy, ifindex, queue, bound: false, frames: Default::default() },
             queue,
-        })
+        };
+        let pieces = bind_to(&place, &fd, arena).map_err(step(Step::Bind(queue, mode)))?;
+        socket.lent.bound = true;
+        socket.sender.get_mut().set_pieces(pieces);
+        arena::queue_is_ours(ifindex, queue);
+        Ok(socket)
     }
 
     /// The kernel's counters of the socket.
@@ -125,25 +188,34 @@ impl Socket {
 }
 
 /// Binds a socket. Returns whether frames may have several pieces.
-fn bind_to(fd: &OwnedFd, ifindex: u32, queue: u32, zero_copy: bool, need_wakeup: bool) -> Result<bool, Errno> {
-    let mut flags = if zero_copy { SocketAddrXdpFlags::XDP_ZEROCOPY } else { SocketAddrXdpFlags::XDP_COPY };
-    flags.set(SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP, need_wakeup);
-    let with_pieces = flags | SocketAddrXdpFlags::XDP_USE_SG;
-    match bind_patiently(fd, &SocketAddrXdp::new(with_pieces, ifindex, queue)) {
-        Ok(()) => Ok(true),
-        // Linux before 6.6 does not know of pieces, and not all drivers do.
-        Err(Errno::INVAL | Errno::OPNOTSUPP) => {
-            bind_patiently(fd, &SocketAddrXdp::new(flags, ifindex, queue)).map(|()| false)
+fn bind_to(place: &Place<'_>, fd: &Arc<OwnedFd>, arena: &'static Arena) -> Result<bool, Errno> {
+    let Place { device, ifindex, queue, mode, need_wakeup } = *place;
+    let own =
+        if mode == Mode::NativeWithZerocopy { SocketAddrXdpFlags::XDP_ZEROCOPY } else { SocketAddrXdpFlags::XDP_COPY };
+    let address = |flags| SocketAddrXdp::new(flags, ifindex, queue);
+    let attempt = |before: Option<(&OwnedFd, bool)>| {
+        if let Some((other, pieces)) = before {
+            // Whatever else there is to choose was chosen by the first.
+            let addr = address(SocketAddrXdpFlags::XDP_SHARED_UMEM);
+            return bind(fd, &SocketAddrXdpWithSharedUmem { addr, shared_umem_fd: other.as_fd() }).map(|()| pieces);
         }
-        Err(e) => Err(e),
-    }
+        let mut flags = own;
+        flags.set(SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP, need_wakeup);
+        match bind(fd, &address(flags | SocketAddrXdpFlags::XDP_USE_SG)) {
+            Ok(()) => Ok(true),
+            // Linux before 6.6 does not know of pieces, and not all drivers do.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => bind(fd, &address(flags)).map(|()| false),
+            Err(e) => Err(e),
+        }
+    };
+    patiently(|| arena.bind(device, fd, attempt))
 }
 
-/// Binds; a queue that is busy may be so only until the kernel has put away the socket before.
-fn bind_patiently(fd: &OwnedFd, address: &SocketAddrXdp) -> Result<(), Errno> {
+/// Tries again what finds a queue busy, as that may be so only until the kernel has put away the socket before.
+fn patiently<R>(attempt: impl Fn() -> Result<R, Errno>) -> Result<R, Errno> {
     let started = Instant::now();
     loop {
-        match bind(fd, address) {
+        match attempt() {
             Err(Errno::BUSY) => {
                 let closed = CLOSED_MS.load(Ordering::Relaxed);
                 let ours = closed > 0 && now_ms().saturating_sub(closed) < BUSY_OURS.as_millis() as u64;

@@ -11,21 +11,26 @@ use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::xdp::XdpRingOffset;
 
-use crate::frames::Frames;
-use crate::memory::{Descriptor, FRAME_LEN, Putting, RingKind, Taking, Umem, address_of, frame_of};
+use crate::arena::Arena;
+use crate::memory::{Descriptor, FRAME_LEN, Putting, RingKind, Taking, address_of, frame_of};
 use crate::receive::Receiver;
 use crate::send::{Sender, Setup};
 
-const SLOTS: u32 = 16;
+pub(crate) const SLOTS: u32 = 16;
 
 /// Where the words of the played rings are.
-const OFFSETS: XdpRingOffset = XdpRingOffset { producer: 0, consumer: 64, flags: Some(128), desc: 192 };
+pub(crate) const OFFSETS: XdpRingOffset = XdpRingOffset { producer: 0, consumer: 64, flags: Some(128), desc: 192 };
 
 /// What stands for the socket.
-fn file() -> OwnedFd {
+pub(crate) fn file() -> OwnedFd {
     let file = memfd_create("rings", MemfdFlags::CLOEXEC).expect("a file in memory");
-    ftruncate(&file, RingKind::Completion as u64 + 4096).expect("a file full of holes");
+    ftruncate(&file, RingKind::Completion as u64 + (64 << 10)).expect("a file full of holes");
     file
+}
+
+/// A umem with so many frames.
+fn arena(frames: u32) -> &'static Arena {
+    Arena::new(1, frames).expect("memory")
 }
 
 #[derive(Clone, Debug)]
@@ -52,7 +57,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// Bytes by which frames are told apart.
-fn frame(number: usize, len: usize) -> Vec<u8> {
+pub(crate) fn frame(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (number * 31 + at) as u8).collect()
 }
 
@@ -67,8 +72,8 @@ tally::proptest! {
         );
         let mut rx = Putting::new(file.as_fd(), RingKind::Rx, OFFSETS, SLOTS).expect("ring");
         let mut fill = Taking::<u64>::new(file.as_fd(), RingKind::Fill, OFFSETS, SLOTS).expect("ring");
-        let umem = Umem::new(SLOTS).expect("memory");
-        let mut receiver = Receiver::new(ours.0, ours.1, Frames::new(0, SLOTS));
+        let arena = arena(2 * SLOTS);
+        let mut receiver = Receiver::new(arena, ours.0, ours.1);
         let (mut waiting, mut number, mut nonsense) = (VecDeque::new(), 0, 0);
         let mut batch = Batch::new();
         for step in steps.into_iter().chain([Step::Take(usize::MAX)]) {
@@ -88,8 +93,9 @@ tally::proptest! {
                         let address = fill.peek(0).expect("looked at");
                         fill.advance(1);
                         let piece = pieces.get(i).copied().unwrap_or_default();
-                        // SAFETY: the frame is in the fill ring, so the kernel that is played has it alone.
-                        unsafe { umem.fill(frame_of(address), piece) };
+                        let address = address + (FRAME_LEN - piece.len()).min(256) as u64;
+                        // SAFETY: the frame was in the fill ring, so the kernel that is played has it alone.
+                        unsafe { arena.umem.write(address, piece) };
                         let options = u32::from(i + 1 < n as usize);
                         rx.put(Descriptor { address, len: piece.len() as u32, options });
                     }
@@ -101,11 +107,11 @@ tally::proptest! {
                     // One that names a frame of the kernel with a length that fits would make sense.
                     let in_frame = (descriptor.address % FRAME_LEN as u64) as usize + descriptor.len as usize;
                     rx.look();
-                    if (descriptor.address < address_of(SLOTS) && in_frame <= FRAME_LEN) || rx.room() == 0 {
+                    if (descriptor.address < address_of(2 * SLOTS) && in_frame <= FRAME_LEN) || rx.room() == 0 {
                         continue;
                     }
                     // A frame that is given away so is not the kernel's any more: it takes none then.
-                    if frame_of(descriptor.address) < SLOTS {
+                    if frame_of(descriptor.address) < 2 * SLOTS {
                         continue;
                     }
                     rx.put(descriptor);
@@ -113,7 +119,7 @@ tally::proptest! {
                     waiting.push_back(None);
                 }
                 Step::Take(max) => {
-                    let n = receiver.receive(&umem, &mut batch, max);
+                    let n = receiver.receive(&mut batch, max);
                     prop_assert!(n == batch.len() && n <= max);
                     for packet in batch.drain(..) {
                         while waiting.front() == Some(&None) {
@@ -147,9 +153,9 @@ tally::proptest! {
         let completion = Taking::new(file.as_fd(), RingKind::Completion, OFFSETS, SLOTS).expect("ring");
         let mut tx = Taking::<Descriptor>::new(file.as_fd(), RingKind::Tx, OFFSETS, SLOTS).expect("ring");
         let mut done = Putting::new(file.as_fd(), RingKind::Completion, OFFSETS, SLOTS).expect("ring");
-        let umem = Umem::new(2 * SLOTS).expect("memory");
+        let arena = arena(SLOTS);
         let setup = Setup { zero_copy: false, pieces: true, need_wakeup: true };
-        let mut sender = Sender::new(ring, completion, Frames::new(SLOTS, SLOTS), setup);
+        let mut sender = Sender::new(arena, ring, completion, setup);
         // The kernel takes frames when it is played to, not in the system call, which fails for want of a socket.
         let (mut number, mut given, mut dropped, mut reported) = (0, VecDeque::<Vec<u8>>::new(), 0, 0);
         let (mut taken, mut to_complete) = (0, VecDeque::new());
@@ -157,7 +163,7 @@ tally::proptest! {
             let mut batch: Batch = lens.iter().enumerate().map(|(i, len)| Packet::from_slice(&frame(number + i, *len))).collect();
             number += lens.len();
             given.extend(batch.iter().map(|p| p.data().to_vec()));
-            let report = sender.send(file.as_fd(), &umem, &mut batch);
+            let report = sender.send(file.as_fd(), &mut batch);
             prop_assert!(batch.is_empty());
             dropped += report.n_dropped();
             reported += report.sent;
@@ -167,7 +173,7 @@ tally::proptest! {
                 while let Some(descriptor) = tx.peek(pieces) {
                     pieces += 1;
                     // SAFETY: the descriptor is in the transmit ring, so nobody writes to the frame.
-                    seen.extend_from_slice(unsafe { umem.bytes(descriptor.address, descriptor.len) }.expect("in a frame"));
+                    seen.extend_from_slice(unsafe { arena.umem.read(descriptor.address, descriptor.len) }.expect("in a frame"));
                     to_complete.push_back(descriptor.address);
                     if !descriptor.is_continued() {
                         break;
@@ -191,7 +197,7 @@ tally::proptest! {
             done.publish();
         }
         // The rest: everything that was given is sent, dropped, or still in the ring.
-        let report = sender.send(file.as_fd(), &umem, &mut Batch::new());
+        let report = sender.send(file.as_fd(), &mut Batch::new());
         reported += report.sent;
         dropped += report.n_dropped();
         prop_assert_eq!(reported, taken);
@@ -214,14 +220,13 @@ fn completions_of_frames_that_were_not_lent_are_refused() {
     let completion = Taking::new(file.as_fd(), RingKind::Completion, OFFSETS, SLOTS).expect("ring");
     let mut done = Putting::new(file.as_fd(), RingKind::Completion, OFFSETS, SLOTS).expect("ring");
     let setup = Setup { zero_copy: false, pieces: true, need_wakeup: true };
-    let mut sender = Sender::new(ring, completion, Frames::new(SLOTS, SLOTS), setup);
-    let umem = Umem::new(2 * SLOTS).expect("memory");
-    for address in [0, address_of(SLOTS), u64::MAX] {
+    let mut sender = Sender::new(arena(SLOTS), ring, completion, setup);
+    for address in [0, address_of(SLOTS - 1), address_of(SLOTS), u64::MAX] {
         done.put(address);
     }
     done.publish();
-    sender.send(file.as_fd(), &umem, &mut Batch::new());
-    assert_eq!(sender.bad, 3);
+    sender.send(file.as_fd(), &mut Batch::new());
+    assert_eq!(sender.bad, 4);
 }
 
 #[test]
@@ -231,10 +236,9 @@ fn a_frame_that_the_device_dropped_is_not_counted_as_sent() {
     let completion = Taking::new(file.as_fd(), RingKind::Completion, OFFSETS, SLOTS).expect("ring");
     let mut tx = Taking::<Descriptor>::new(file.as_fd(), RingKind::Tx, OFFSETS, SLOTS).expect("ring");
     let setup = Setup { zero_copy: false, pieces: true, need_wakeup: true };
-    let mut sender = Sender::new(ring, completion, Frames::new(SLOTS, SLOTS), setup);
-    let umem = Umem::new(2 * SLOTS).expect("memory");
+    let mut sender = Sender::new(arena(SLOTS), ring, completion, setup);
     let mut batch: Batch = [60, 5000, 70].map(|len| Packet::from_slice(&frame(1, len))).into();
-    let report = sender.send(file.as_fd(), &umem, &mut batch);
+    let report = sender.send(file.as_fd(), &mut batch);
     // Nothing is sent, nor dropped, before the kernel took it.
     assert_eq!((report, sender.is_waiting()), (SendReport::default(), true));
     // The kernel takes the first two, of one and of three pieces, and says that the device dropped the last of them.
@@ -242,7 +246,7 @@ fn a_frame_that_the_device_dropped_is_not_counted_as_sent() {
     tx.advance(4);
     tx.release();
     sender.settle(true);
-    let report = sender.send(file.as_fd(), &umem, &mut Batch::new());
+    let report = sender.send(file.as_fd(), &mut Batch::new());
     let dropped = vec![(DropReason::OutputQueueFull, 1)];
     assert_eq!(report, SendReport { sent: 1, sent_bytes: 60, dropped });
     assert!(sender.is_waiting());
@@ -264,9 +268,8 @@ fn frames_too_large_or_too_small_are_refused() {
         let ring = Putting::new(file.as_fd(), RingKind::Tx, OFFSETS, SLOTS).expect("ring");
         let completion = Taking::new(file.as_fd(), RingKind::Completion, OFFSETS, SLOTS).expect("ring");
         let setup = Setup { zero_copy: true, pieces, need_wakeup: true };
-        let mut sender = Sender::new(ring, completion, Frames::new(SLOTS, SLOTS), setup);
-        let umem = Umem::new(2 * SLOTS).expect("memory");
-        let report = sender.send(file.as_fd(), &umem, &mut vec![Packet::from_slice(&frame(1, len))]);
+        let mut sender = Sender::new(arena(SLOTS), ring, completion, setup);
+        let report = sender.send(file.as_fd(), &mut vec![Packet::from_slice(&frame(1, len))]);
         assert_eq!(report.dropped, Vec::from_iter(reason.map(|reason| (reason, 1))), "{len} bytes");
         assert_eq!(report.sent, u64::from(reason.is_none()));
     }

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::fstat;
 
+use crate::abilities::Oracle;
 use crate::ethtool::Ethtool;
 use crate::explain::Needed;
 use crate::link::{Link, Place};
@@ -32,6 +33,7 @@ pub struct Linux {
 pub(crate) struct Shared {
     pub(crate) netlink: Netlink,
     pub(crate) ethtool: Ethtool,
+    pub(crate) oracle: Oracle,
     links: Mutex<HashMap<u32, Vec<Weak<Link>>>>,
     /// The namespace that the sockets are in, if there is a /proc to tell.
     namespace: Option<OwnedFd>,
@@ -50,6 +52,7 @@ impl Linux {
         let shared = Arc::new(Shared {
             netlink: Netlink::open()?,
             ethtool: Ethtool::open()?,
+            oracle: Oracle::open(),
             links: Mutex::default(),
             namespace: std::fs::File::open("/proc/thread-self/ns/net").ok().map(OwnedFd::from),
             changes: Changes::default(),

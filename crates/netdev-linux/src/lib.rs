@@ -8,6 +8,7 @@
 //! - `ring`: the memory that the kernel writes received frames to; `transmit`: sending over a packet socket;
 //! - `vnet`: the virtio-net header that carries offload marks both ways;
 //! - [`netlink`] and [`ethtool`]: link state, addresses, counters, speeds;
+//! - [`abilities`]: what drivers can do with XDP, and what ports of type `system` make of that;
 //! - [`bpf`]: programs and maps for the kernel, for crates above;
 //! - `explain`: what a process lacks that is refused something;
 //! - `sys`: the system calls that need `unsafe`, each behind a safe function.
@@ -29,6 +30,7 @@
 //! frame of 64 KiB in slots of useful size, and checks no MTU when frames carry virtio-net headers.
 //! `PACKET_QDISC_BYPASS` made no difference on a veth.
 
+pub mod abilities;
 pub mod bpf;
 mod elastic;
 pub mod ethtool;

@@ -282,11 +282,11 @@ impl Request {
     }
 }
 
-fn half(bytes: &[u8], at: usize) -> Option<u16> {
+pub(crate) fn half(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
+pub(crate) fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
@@ -312,7 +312,7 @@ pub fn messages(mut datagram: &[u8]) -> Vec<(u32, Event)> {
 }
 
 /// The attributes of a message or of a nested attribute: type and value.
-fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let len = usize::from(half(bytes, 0)?);
         let kind = half(bytes, 2)? & NLA_TYPE_MASK;

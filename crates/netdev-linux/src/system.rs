@@ -14,6 +14,7 @@ use base::MacAddr;
 use netdev::{Changes, KernelPath, LinkStatus, Netdev, NetdevError, NetdevStats, Options, Rx, Tx};
 use parking_lot::Mutex;
 
+use crate::abilities::{self, Abilities};
 use crate::elastic::ElasticRx;
 use crate::explain::Needed;
 use crate::host::Shared;
@@ -112,6 +113,11 @@ impl System {
         self.host.ethtool.rx_channels(self.link.name()).ok().filter(|n| *n > 0)
     }
 
+    /// What the driver can do with XDP; `None` if the kernel does not tell.
+    pub fn abilities(&self) -> Option<Abilities> {
+        self.host.oracle.abilities(self.link.ifindex())
+    }
+
     /// Whether the device takes VLAN tags out of frames that it receives, to tell them beside the frame.
     pub fn strips_tags(&self) -> bool {
         self.host.ethtool.strips_tags(self.link.name()).unwrap_or(false)
@@ -146,11 +152,6 @@ pub(crate) fn set(
 
 /// What the Interface row's status says of how frames come and go: the way, and why it is this one.
 pub const IO: [&str; 2] = ["io", "io-reason"];
-
-/// Why a device that nobody asked more for is served by packet sockets: what was measured (docs/performance.md) and what
-/// AF_XDP has no marks for.
-const WHY_PACKET_SOCKETS: &str = "frames of up to 64 KiB keep unfinished checksums and segments; \
-                                  type=afxdp moves more small frames";
 
 /// The state of a link, with what its driver says.
 pub(crate) fn status(host: &Shared, link: &Link) -> LinkStatus {
@@ -262,9 +263,13 @@ impl Netdev for System {
 
     fn status(&self) -> LinkStatus {
         let mut status = status(&self.host, &self.link);
-        status
-            .details
-            .extend(IO.map(str::to_owned).into_iter().zip(["packet sockets", WHY_PACKET_SOCKETS].map(str::to_owned)));
+        let abilities = self.abilities();
+        let mut set = |key: &str, value: String| status.details.insert(key.to_owned(), value);
+        abilities.iter().flat_map(|abilities| abilities.details()).for_each(|(key, value)| drop(set(key, value)));
+        let choice = abilities::choose(abilities);
+        for (key, value) in IO.iter().zip([choice.io, choice.reason]) {
+            set(key, value.to_owned());
+        }
         status
     }
 

@@ -4,10 +4,14 @@
 //! and no lock is needed as long as a packet thread both receives and sends. A frame that another thread sends ends
 //! up in that thread's pool. Large buffers are kept apart so that a small frame does not occupy one. Both lists are
 //! bounded, so the pool holds at most 512 * 4 KiB + 128 * 70 KiB, about 11 MB a thread.
+//!
+//! Packets that lie in memory of a device ([`Packet::lend`]) have none of their own. The memory goes home as soon as they
+//! are given back, and what is left of them waits for other such packets. Who keeps packets for longer than a round copies
+//! them out of such memory ([`keep`]), as the device would have none left to receive into.
 
 use std::cell::RefCell;
 
-use packet::{Batch, Packet};
+use packet::{Batch, Lent, Packet};
 
 /// Buffers up to this many bytes, headroom included, are small.
 const SMALL: usize = 4096;
@@ -20,12 +24,20 @@ const LARGE_KEPT: usize = 128;
 struct Pool {
     small: Vec<Packet>,
     large: Vec<Packet>,
+    /// Without memory.
+    empty: Vec<Packet>,
 }
 
 impl Pool {
     #[inline]
-    fn give(&mut self, packet: Packet) {
-        let size = packet.headroom() + packet.len();
+    fn give(&mut self, mut packet: Packet) {
+        let Some(size) = packet.own_len() else {
+            drop(packet.take_lent());
+            if self.empty.len() < SMALL_KEPT {
+                self.empty.push(packet);
+            }
+            return;
+        };
         if size <= SMALL {
             if self.small.len() < SMALL_KEPT {
                 self.small.push(packet);
@@ -107,6 +119,23 @@ pub fn copy(packet: &Packet) -> Packet {
     copy
 }
 
+/// A packet that lies in `memory` of a device, from `start` on ([`Packet::lend`]), without marks.
+#[inline]
+pub fn lent(memory: Lent, start: usize) -> Packet {
+    let mut packet = POOL.with_borrow_mut(|pool| pool.empty.pop()).unwrap_or_default();
+    packet.lend(memory, start);
+    packet
+}
+
+/// Copies `packet` to memory of its own, marks included, if it lies in a device's: for who keeps it.
+#[inline]
+pub fn keep(packet: &mut Packet) {
+    if packet.lent().is_some() {
+        let own = copy(packet);
+        recycle(std::mem::replace(packet, own));
+    }
+}
+
 /// An empty buffer with room for `len` bytes, of the pool if there is one, for a device to read a frame into.
 pub fn buffer(len: usize) -> Vec<u8> {
     let kept = POOL.with_borrow_mut(|pool| if len <= SMALL { pool.small.pop() } else { pool.large.pop() });
@@ -138,7 +167,7 @@ pub fn recycle_all(batch: &mut Batch) {
         return;
     }
     POOL.with_borrow_mut(|pool| {
-        let small = batch.iter().all(|p| p.headroom() + p.len() <= SMALL);
+        let small = batch.iter().all(|p| p.own_len().is_some_and(|n| n <= SMALL));
         if small && pool.small.len() + batch.len() <= SMALL_KEPT {
             pool.small.append(batch);
         } else {
@@ -176,6 +205,23 @@ mod tests {
         packets.push(Packet::from_slice(&vec![1; SMALL]));
         copy_all(&packets, &mut out);
         assert_eq!(out[1..], packets);
+    }
+
+    #[test]
+    fn packets_without_memory_are_kept_apart() {
+        POOL.with_borrow_mut(|pool| *pool = Pool::default());
+        let lent = || lent(Lent::new(vec![5; 70].leak()), 10);
+        let mut packet = lent();
+        packet.dp_hash = 7;
+        keep(&mut packet);
+        assert_eq!((packet.data(), packet.dp_hash, packet.lent()), (&[5; 60][..], 7, None));
+        keep(&mut packet);
+        let kept = || POOL.with_borrow(|pool| (pool.small.len(), pool.empty.len()));
+        assert_eq!(kept(), (0, 1));
+        recycle_all(&mut vec![packet, lent(), lent()]);
+        assert_eq!(kept(), (1, 2));
+        recycle_all(&mut (0..2000).map(|_| lent()).collect());
+        assert_eq!(kept(), (1, SMALL_KEPT));
     }
 
     #[test]

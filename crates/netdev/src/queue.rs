@@ -11,6 +11,8 @@ use packet::{Batch, Packet};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::pool;
+
 /// A queue of frames.
 #[derive(Debug)]
 pub struct FrameQueue {
@@ -27,7 +29,8 @@ impl FrameQueue {
     }
 
     /// Appends a frame; gives it back if the queue is full.
-    pub fn push(&self, packet: Packet) -> Result<(), Packet> {
+    pub fn push(&self, mut packet: Packet) -> Result<(), Packet> {
+        pool::keep(&mut packet);
         let mut frames = self.frames.lock();
         if frames.len() >= self.len_max {
             return Err(packet);

@@ -1,9 +1,15 @@
 //! A frame in memory: its bytes, room in front of them for headers to be pushed, and its offload marks.
 //!
-//! Invariants: `start <= bytes.len()`; the frame is `bytes[start..]`. Offsets in [`Checksum::Partial`] are relative to
+//! The memory is the packet's own, or a device lent it ([`Packet::lend`]): then the frame lies where the device put it,
+//! and another port of the device's kind may send it from there. What does not fit there any more is copied to memory of
+//! the packet's own.
+//!
+//! Invariants: `start <= memory.len()`; the frame is `memory[start..]`. Offsets in [`Checksum::Partial`] are relative to
 //! the first byte of the frame, and pushing or popping bytes in front moves them along.
 
 use std::ops::{Deref, DerefMut};
+
+use crate::lent::{Lent, Memory};
 
 /// Bytes kept free in front of a new frame, enough for two VLAN tags, three MPLS labels and an outer tunnel header.
 pub const HEADROOM: usize = 128;
@@ -74,7 +80,7 @@ pub struct Packet(Box<Parts>);
 #[derive(Clone, Debug, Default)]
 #[repr(align(64))]
 pub struct Parts {
-    bytes: Vec<u8>,
+    memory: Memory,
     start: usize,
     /// Of a packet without an Ethernet header, the Ethernet type of what it begins with; `None` of a frame.
     pub bare: Option<u16>,
@@ -140,32 +146,81 @@ impl Packet {
         let mut bytes = Vec::with_capacity(HEADROOM + frame.len());
         bytes.resize(HEADROOM, 0);
         bytes.extend_from_slice(frame);
-        Self(Box::new(Parts { bytes, start: HEADROOM, ..Parts::default() }))
+        Self(Box::new(Parts { memory: Memory::Own(bytes), start: HEADROOM, ..Parts::default() }))
     }
 
     /// Takes over a buffer whose frame begins at `start`; an error gives the buffer back if `start` is past its end.
     pub fn from_vec(bytes: Vec<u8>, start: usize) -> Result<Self, Vec<u8>> {
-        if start > bytes.len() { Err(bytes) } else { Ok(Self(Box::new(Parts { bytes, start, ..Parts::default() }))) }
+        if start > bytes.len() {
+            return Err(bytes);
+        }
+        Ok(Self(Box::new(Parts { memory: Memory::Own(bytes), start, ..Parts::default() })))
     }
 
-    /// The memory of the packet, headroom included, to be used for another.
+    /// The memory of the packet, headroom included, to be used for another; a copy of what was lent.
     pub fn into_vec(self) -> Vec<u8> {
-        self.0.bytes
+        self.0.memory.into_vec()
+    }
+
+    /// Empties the packet for reuse, and has it lie in `memory` from now on, the frame from `start` to the end of it.
+    ///
+    /// # Panics
+    /// If `start` is past the end.
+    #[inline]
+    pub fn lend(&mut self, memory: Lent, start: usize) {
+        assert!(start <= memory.bytes().len(), "a frame begins in its memory");
+        self.0.memory = Memory::Lent(memory);
+        self.forget(start);
+    }
+
+    /// The memory that the packet lies in, if it was lent: from where the lender's began to the end of the frame.
+    #[inline]
+    pub fn lent(&self) -> Option<&[u8]> {
+        if let Memory::Lent(lent) = &self.0.memory { Some(lent.bytes()) } else { None }
+    }
+
+    /// Takes the memory that was lent, if it was, out of the packet, which is empty then.
+    #[inline]
+    pub fn take_lent(&mut self) -> Option<Lent> {
+        if !matches!(self.0.memory, Memory::Lent(_)) {
+            return None;
+        }
+        self.0.start = 0;
+        match std::mem::take(&mut self.0.memory) {
+            Memory::Lent(lent) => Some(lent),
+            Memory::Own(_) => None,
+        }
+    }
+
+    /// Bytes of the packet's own memory in use, headroom included; `None` if it has none of its own.
+    #[inline]
+    pub fn own_len(&self) -> Option<usize> {
+        match &self.0.memory {
+            Memory::Own(bytes) if bytes.capacity() > 0 => Some(bytes.len()),
+            _ => None,
+        }
     }
 
     /// Empties the packet for reuse, keeping its memory, and fills it with a copy of `frame`.
     #[inline]
     pub fn refill(&mut self, frame: &[u8]) {
-        let parts = &mut *self.0;
+        let bytes = self.0.memory.emptied();
         // Whatever stands in the headroom is overwritten before it is part of a frame.
-        if let Some(room) = parts.bytes.get_mut(HEADROOM..HEADROOM + frame.len()) {
+        if let Some(room) = bytes.get_mut(HEADROOM..HEADROOM + frame.len()) {
             copy(room, frame);
-            parts.bytes.truncate(HEADROOM + frame.len());
+            bytes.truncate(HEADROOM + frame.len());
         } else {
-            parts.bytes.resize(HEADROOM, 0);
-            parts.bytes.extend_from_slice(frame);
+            bytes.resize(HEADROOM, 0);
+            bytes.extend_from_slice(frame);
         }
-        parts.start = HEADROOM;
+        self.forget(HEADROOM);
+    }
+
+    /// Forgets all that was known of a frame that was there before; the new one begins at `start`.
+    #[inline]
+    fn forget(&mut self, start: usize) {
+        let parts = &mut *self.0;
+        parts.start = start;
         parts.bare = None;
         parts.offload = Offload::default();
         (parts.recirc_id, parts.dp_hash, parts.passes, parts.tags) = (0, 0, 0, 0);
@@ -195,7 +250,7 @@ impl Packet {
     /// The frame.
     #[inline]
     pub fn data(&self) -> &[u8] {
-        &self.bytes[self.start..]
+        &self.memory.bytes()[self.start..]
     }
 
     /// The frame, of a packet that comes in: what a datapath noted at it is forgotten, as a device may hand over what another
@@ -204,20 +259,20 @@ impl Packet {
     pub fn fresh(&mut self) -> &[u8] {
         let parts = &mut *self.0;
         (parts.recirc_id, parts.tags) = (0, 0);
-        &parts.bytes[parts.start..]
+        &parts.memory.bytes()[parts.start..]
     }
 
     /// The frame, to be written.
     #[inline]
     pub fn data_mut(&mut self) -> &mut [u8] {
         let parts = &mut *self.0;
-        &mut parts.bytes[parts.start..]
+        &mut parts.memory.bytes_mut()[parts.start..]
     }
 
     /// Bytes of the frame.
     #[inline]
     pub fn len(&self) -> usize {
-        self.bytes.len() - self.start
+        self.memory.bytes().len() - self.start
     }
 
     /// Whether the frame has no bytes.
@@ -239,14 +294,15 @@ impl Packet {
         let parts = &mut *self.0;
         if n > parts.start {
             let more = n - parts.start + HEADROOM;
-            parts.bytes.splice(0..0, std::iter::repeat_n(0, more));
+            parts.memory.own().splice(0..0, std::iter::repeat_n(0, more));
             parts.start += more;
         }
         let old = parts.start;
         parts.start -= n;
-        parts.bytes.copy_within(old..old + at, parts.start);
         parts.shift_offload(at, n as isize);
-        let hole = &mut parts.bytes[parts.start + at..parts.start + at + n];
+        let bytes = parts.memory.bytes_mut();
+        bytes.copy_within(old..old + at, parts.start);
+        let hole = &mut bytes[parts.start + at..parts.start + at + n];
         hole.fill(0);
         hole
     }
@@ -258,7 +314,7 @@ impl Packet {
             return false;
         }
         let parts = &mut *self.0;
-        parts.bytes.copy_within(parts.start..parts.start + at, parts.start + n);
+        parts.memory.bytes_mut().copy_within(parts.start..parts.start + at, parts.start + n);
         parts.start += n;
         parts.shift_offload(at, -(n as isize));
         true
@@ -268,14 +324,14 @@ impl Packet {
     pub fn truncate(&mut self, len: usize) {
         if len < self.len() {
             let end = self.start + len;
-            self.bytes.truncate(end);
+            self.memory.truncate(end);
             self.offload = Offload::default();
         }
     }
 
     /// Appends bytes at the end of the frame.
     pub fn append(&mut self, tail: &[u8]) {
-        self.bytes.extend_from_slice(tail);
+        self.memory.own().extend_from_slice(tail);
     }
 }
 
