@@ -229,13 +229,10 @@ impl Packet {
     /// Empties the packet for reuse and returns its memory, which is [`HEADROOM`] bytes long (what stands in them is nobody's)
     /// and is to stay at least as long: what comes behind them is the frame.
     pub fn emptied(&mut self) -> &mut Vec<u8> {
-        let parts = &mut *self.0;
-        parts.bytes.resize(HEADROOM, 0);
-        parts.start = HEADROOM;
-        parts.bare = None;
-        parts.offload = Offload::default();
-        (parts.recirc_id, parts.dp_hash, parts.passes, parts.tags) = (0, 0, 0, 0);
-        &mut parts.bytes
+        self.forget(HEADROOM);
+        let bytes = self.0.memory.emptied();
+        bytes.resize(HEADROOM, 0);
+        bytes
     }
 
     /// Takes over what is known of `other` beside its bytes.
