@@ -1,5 +1,7 @@
 //! Any steps of both sides of a ring that is shared with the kernel, and any indices that the other side may write there.
 #![no_main]
+// The module has tests of its own, which want more than there is here.
+#![cfg(not(test))]
 
 #[allow(dead_code, reason = "what the crate uses of it is more than what is tried here")]
 #[path = "../../crates/netdev-afxdp/src/index.rs"]

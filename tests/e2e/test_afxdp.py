@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import resource
 import signal
 import subprocess
 from collections import Counter
@@ -495,18 +494,3 @@ def test_missing_capabilities(making, words, expected):
     switch.vsctl("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=dummy")
     switch.vsctl("add-port", "br0", "p1", "--", "set", "interface", "p1", "type=afxdp", check=False)
     assert error(switch, "p1") == f'"could not open network device p1 ({expected})"'
-
-
-def test_little_locked_memory(making):
-    """Where the limit is enough for one port only, it has a umem of its own, and says so."""
-    hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
-    if 0 <= hard < 12 << 20:
-        pytest.skip("the limit of locked memory is too low here to be lowered to what is enough for one port")
-    switch = making.switch(start=False)
-    making.host(switch, 1)
-    start_by(switch, "prlimit", f"--memlock={12 << 20}", "setpriv", "--bounding-set=-ipc_lock")
-    switch.vsctl("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=dummy")
-    switch.vsctl("add-port", "br0", "p1", "--", "set", "interface", "p1", "type=afxdp")
-    assert error(switch, "p1") == "[]"
-    assert shared_with(switch, "p1") == ["none"]
-    assert status(switch, "p1", "umem-alone") == "no memory of 32768 KiB for several"
