@@ -1,8 +1,8 @@
 //! Packets that no flow covers go up: through a queue for each port, bounded, which handler threads serve in turn.
 //!
 //! A packet thread puts packets into the queue of the port where they came in; when that is full it drops them and
-//! counts the drop there. (While nothing waits, it answers single ones itself: [`here`].) Handler threads go round the ports that have packets waiting and take a batch from one of them
-//! at a time, so that a port with many misses delays another's by no more than its own batch; and while a port offers far
+//! counts the drop there. (While nothing waits, it answers single ones itself: [`here`].) Handler threads go round the
+//! ports that have packets waiting and take a batch from one of them at a time, so that a port with many misses delays another's by no more than its own batch; and while a port offers far
 //! more than it gets, others have seven turns for its one. A port is served by one
 //! handler at a time: its packets keep their order among themselves. (A packet that finds the flow that an earlier one
 //! has brought may overtake it; Open vSwitch's kernel datapath lets it, too.)

@@ -307,18 +307,24 @@ fn plain_ipv4(mut code: Assembler, pass: Label) -> Assembler {
         .jump_if(R1, If::Ne, 6, pass)
         .load(U16, R9, R10, at(TCP_FLAGS));
     code = tcp(code, 20, pass).jump(keyed).place(udp).jump_if(R8, If::Lt, 28, pass).place(keyed);
-    code.load(U16, R1, R10, at(22))
+    code = code
+        .load(U16, R1, R10, at(22))
         .constant(Op::Shl, R1, 16)
         .load(U8, R2, R10, at(15))
         .register(Op::Or, R1, R2)
         .store(U64, R10, WORDS + 16, R1)
         .load(U64, R1, R10, at(ADDRESSES))
-        .store(U64, R10, WORDS + 24, R1)
-        .load(U32, R1, R10, at(PORTS))
+        .store(U64, R10, WORDS + 24, R1);
+    ports_and_flags(code, at(PORTS), WORDS + 32)
+}
+
+/// Writes a word of the ports that stand at `from` and the TCP flags in `R9` to `to`, both places in the stack.
+fn ports_and_flags(code: Assembler, from: i16, to: i16) -> Assembler {
+    code.load(U32, R1, R10, from)
         .register(Op::Mov, R2, R9)
         .constant(Op::Shl, R2, 32)
         .register(Op::Or, R1, R2)
-        .store(U64, R10, WORDS + 32, R1)
+        .store(U64, R10, to, R1)
 }
 
 /// The same for IPv6.
@@ -351,11 +357,7 @@ fn plain_ipv6(mut code: Assembler, pass: Label) -> Assembler {
         .jump_if(R1, If::Ne, 6, pass)
         .load(U16, R9, R10, behind(FLAGS_6));
     code = tcp(code, 0, pass).jump(keyed).place(udp).jump_if(R8, If::Lt, 8, pass).place(keyed);
-    code.load(U32, R1, R10, behind(PORTS_6))
-        .register(Op::Mov, R2, R9)
-        .constant(Op::Shl, R2, 32)
-        .register(Op::Or, R1, R2)
-        .store(U64, R10, behind(PORTS_6), R1)
+    ports_and_flags(code, behind(PORTS_6), behind(PORTS_6))
 }
 
 /// `R9`, two bytes of a TCP header, becomes its flags; to `pass` if the length of the header there does not fit `R8` bytes less
