@@ -1,6 +1,5 @@
 //! A receiver on a veth device, told when to have a ring.
 
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use netdev::{Netdev, Tx};
@@ -9,41 +8,27 @@ use packet::Packet;
 use super::*;
 use crate::{Linux, System};
 
-static NEXT: AtomicU32 = AtomicU32::new(0);
+#[path = "../../tests/kernel/net.rs"]
+#[expect(dead_code, reason = "the tests of whole devices use the rest")]
+mod net;
 
-/// A veth pair, removed when dropped.
-struct Veth([String; 2]);
+use net::{Net, run, up};
 
-fn ip(line: &str) {
-    let output = Command::new("ip").args(line.split_whitespace()).output().expect("these tests need ip");
-    assert!(output.status.success(), "ip {line}: {}", String::from_utf8_lossy(&output.stderr));
-}
+/// Two devices that frames of ours alone pass, and what removes them.
+type Veth = (Net, [String; 2]);
 
-impl Veth {
-    fn new() -> Self {
-        assert!(rustix::process::geteuid().is_root(), "these tests make network devices: run them as root");
-        let name = format!("e{:x}{:x}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let ends = [format!("{name}a"), format!("{name}b")];
-        ip(&format!("link add {} type veth peer name {}", ends[0], ends[1]));
-        let veth = Self(ends);
-        for end in &veth.0 {
-            // Only frames of ours are to pass.
-            let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{end}/disable_ipv6"), "1");
-            ip(&format!("link set {end} mtu 9000 up"));
-        }
-        veth
+fn veth() -> Veth {
+    let mut net = Net::new();
+    let (a, b) = net.veth("a", "b");
+    for end in [&a, &b] {
+        run(&format!("ip link set {end} mtu 9000"));
     }
-}
-
-impl Drop for Veth {
-    fn drop(&mut self) {
-        let _ = Command::new("ip").args(["link", "del", &self.0[0]]).status();
-    }
+    (net, [a, b])
 }
 
 fn open(veth: &Veth) -> (Linux, Arc<System>, Arc<System>) {
     let linux = Linux::new().expect("netlink");
-    let [a, b] = veth.0.each_ref().map(|name| linux.open_system(name).expect("device"));
+    let [a, b] = veth.1.each_ref().map(|name| linux.open_system(name).expect("device"));
     (linux, a, b)
 }
 
@@ -88,7 +73,7 @@ fn settle(rx: &mut ElasticRx, out: &mut Batch) {
 
 #[test]
 fn frames_keep_their_order_through_all_changes() {
-    let veth = Veth::new();
+    let veth = veth();
     let (_linux, a, b) = open(&veth);
     let mut rx = b.elastic_rx().expect("rx");
     let (read, stop) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
@@ -136,7 +121,7 @@ fn frames_keep_their_order_through_all_changes() {
 
 #[test]
 fn what_finds_no_room_is_counted_on_both_sides_and_after_them() {
-    let veth = Veth::new();
+    let veth = veth();
     let (_linux, a, b) = open(&veth);
     let (mut rx, mut tx) = (b.elastic_rx().expect("rx"), a.open_tx().expect("tx"));
     let (mut sent, mut batch) = (0, Batch::new());
@@ -157,13 +142,14 @@ fn what_finds_no_room_is_counted_on_both_sides_and_after_them() {
 
 #[test]
 fn a_device_that_was_down_has_its_frames_whole() {
-    let veth = Veth::new();
-    ip(&format!("link set {} down", veth.0[1]));
+    let veth = veth();
+    let (_net, [above, below]) = &veth;
+    run(&format!("ip link set {below} down"));
     let (_linux, a, b) = open(&veth);
     let (mut rx, mut tx) = (b.elastic_rx().expect("rx"), a.open_tx().expect("tx"));
     let mut batch = Batch::new();
     for turns in 0..4 {
-        ip(&format!("link set {} up", veth.0[1]));
+        up(above, below);
         assert_eq!(send(&mut *tx, (0..5).map(|number| frame(number, 60))), 5);
         while batch.len() < 5 {
             rx.recv_batch(&mut batch, BATCH_MAX).expect("receive");
@@ -172,7 +158,7 @@ fn a_device_that_was_down_has_its_frames_whole() {
         // It may be gone, too, while there is a ring and while there is none.
         turn(&mut rx);
         settle(&mut rx, &mut batch);
-        ip(&format!("link set {} down", veth.0[1]));
+        run(&format!("ip link set {below} down"));
         assert_eq!(rx.recv_batch(&mut batch, BATCH_MAX).expect("receive"), 0);
     }
 }
@@ -180,7 +166,7 @@ fn a_device_that_was_down_has_its_frames_whole() {
 #[test]
 fn a_device_that_is_deleted_is_told_in_every_phase() {
     for turns in 0..2 {
-        let veth = Veth::new();
+        let veth = veth();
         let (_linux, _a, b) = open(&veth);
         let mut rx = b.elastic_rx().expect("rx");
         for _ in 0..turns {

@@ -2,5 +2,6 @@
 //! namespaces with names of its own and removes them.
 
 mod net;
+mod python;
 mod traffic;
 mod veth;

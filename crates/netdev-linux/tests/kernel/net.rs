@@ -1,8 +1,8 @@
-//! Namespaces, veth pairs and processes in them, removed when dropped.
+//! Namespaces and veth pairs, removed when dropped.
 
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
@@ -44,8 +44,8 @@ impl Net {
         self.links.push(a.clone());
         for end in [&a, &b] {
             no_ipv6(end);
-            run(&format!("ip link set {end} up"));
         }
+        up(&a, &b);
         (a, b)
     }
 
@@ -82,47 +82,26 @@ impl Drop for Net {
     }
 }
 
+/// Sets both ends of a veth pair up, and returns when frames pass. The kernel begins to send some time after the carrier is
+/// there, and loses without an error what it is given before.
+pub(crate) fn up(a: &str, b: &str) {
+    for end in [a, b] {
+        run(&format!("ip link set {end} up"));
+    }
+    let deadline = Instant::now() + Duration::from_secs(60);
+    for end in [a, b] {
+        let state = || std::fs::read_to_string(format!("/sys/class/net/{end}/operstate")).unwrap_or_default();
+        while state().trim_end() != "up" {
+            assert!(Instant::now() < deadline, "{end} is {:?}", state());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    // Whoever told the state holds the lock that this needs until there is a way out.
+    run(&format!("ip link set {a} up"));
+}
+
 /// Keeps the host's own IPv6 stack off a device, so that only the test's frames pass it.
 pub(crate) fn no_ipv6(device: &str) {
     let path = format!("/proc/sys/net/ipv6/conf/{device}/disable_ipv6");
     let _ = std::fs::write(path, "1");
-}
-
-/// A Python program in a namespace, killed when dropped.
-pub(crate) struct Python(Child, BufReader<std::process::ChildStdout>);
-
-impl Python {
-    /// Starts a program.
-    pub(crate) fn start(namespace: &str, program: &str) -> Self {
-        let mut child = Command::new("ip")
-            .args(["netns", "exec", namespace, "python3", "-c", program])
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("these tests need ip and python3");
-        let stdout = BufReader::new(child.stdout.take().expect("piped"));
-        Self(child, stdout)
-    }
-
-    /// The next line that the program prints.
-    pub(crate) fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.1.read_line(&mut line).expect("read");
-        line.trim_end().to_owned()
-    }
-
-    /// Everything that the program still prints, when it has ended well.
-    pub(crate) fn finish(mut self) -> String {
-        let mut rest = String::new();
-        self.1.read_to_string(&mut rest).expect("read");
-        let status = self.0.wait().expect("wait");
-        assert!(status.success(), "python3: {status}");
-        rest.trim_end().to_owned()
-    }
-}
-
-impl Drop for Python {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }

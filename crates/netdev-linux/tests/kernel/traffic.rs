@@ -12,7 +12,8 @@ use netdev_linux::Linux;
 use packet::{Batch, Checksum, Packet};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-use crate::net::{Net, Python, run};
+use crate::net::{Net, run};
+use crate::python::Python;
 
 /// What a forward loop saw pass.
 #[derive(Default, Debug)]
