@@ -20,7 +20,7 @@ const HISTORY_LENGTH_MAX: usize = 100;
 pub type RowId = (usize, Uuid);
 
 /// The values of the columns of a unique index in one row.
-pub(crate) type IndexKey = Vec<Arc<Datum>>;
+pub(crate) type IndexKey = Vec<Datum>;
 
 #[derive(Debug, Default, Clone, PartialEq)]
 struct Table {
@@ -214,7 +214,7 @@ fn decrement(counts: &mut HashMap<Uuid, usize>, uuid: Uuid) {
 
 /// The values of the columns of an index.
 pub(crate) fn index_key(row: &Row, columns: &[usize]) -> IndexKey {
-    columns.iter().filter_map(|&column| row.shared(column)).collect()
+    columns.iter().filter_map(|&column| row.column(column).cloned()).collect()
 }
 
 /// How a reference binds its target.

@@ -225,7 +225,7 @@ impl<'a> Execution<'a> {
         let mut seen = HashSet::new();
         let mut rows = Vec::new();
         for row in self.matching((table, schema), &condition) {
-            let key: Vec<_> = columns.iter().filter_map(|&column| row.shared(column)).collect();
+            let key: Vec<_> = columns.iter().filter_map(|&column| row.column(column).cloned()).collect();
             if seen.insert(key) {
                 rows.push(row_to_json(&row, schema, &columns));
             }
@@ -333,12 +333,12 @@ impl<'a> Execution<'a> {
             for (index, datum) in parse_row(json, schema, &mut self.symbols)? {
                 row.set(index, datum);
             }
-            expected.insert(columns.iter().filter_map(|&column| row.shared(column)).collect::<Vec<_>>());
+            expected.insert(columns.iter().filter_map(|&column| row.column(column).cloned()).collect::<Vec<_>>());
         }
         let found: HashSet<_> = self
             .matching((table, schema), &condition)
             .iter()
-            .map(|row| columns.iter().filter_map(|&column| row.shared(column)).collect::<Vec<_>>())
+            .map(|row| columns.iter().filter_map(|&column| row.column(column).cloned()).collect::<Vec<_>>())
             .collect();
         if (found == expected) == until_equal {
             return Ok(json!({}));

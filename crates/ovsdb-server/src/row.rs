@@ -7,37 +7,31 @@ use ovsdb::{Datum, TableSchema, Uuid};
 
 /// One row: the value of every column of its table, `_uuid` and `_version` first.
 ///
-/// Values are shared between versions of a row, so that a changed row costs what changed.
+/// Values are shared between versions of a row, as clones of data are, so that a changed row costs what changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
-    columns: Vec<Arc<Datum>>,
+    columns: Box<[Datum]>,
 }
 
 impl Row {
     /// A row with this UUID and the default value in every other column.
     pub fn new(schema: &TableSchema, uuid: Uuid) -> Self {
-        let mut columns: Vec<Arc<Datum>> =
-            schema.columns().iter().map(|column| Arc::new(Datum::default_of(&column.kind))).collect();
+        let mut columns: Box<[Datum]> = schema.columns().iter().map(|column| Datum::default_of(&column.kind)).collect();
         if let Some(column) = columns.get_mut(UUID_COLUMN) {
-            *column = Arc::new(Datum::scalar(uuid));
+            *column = Datum::scalar(uuid);
         }
         Self { columns }
     }
 
     /// The value of the column at `index`.
     pub fn column(&self, index: usize) -> Option<&Datum> {
-        self.columns.get(index).map(|datum| &**datum)
-    }
-
-    /// The value of the column at `index`, shared.
-    pub fn shared(&self, index: usize) -> Option<Arc<Datum>> {
-        self.columns.get(index).cloned()
+        self.columns.get(index)
     }
 
     /// Changes the value of the column at `index`.
-    pub fn set(&mut self, index: usize, datum: impl Into<Arc<Datum>>) {
+    pub fn set(&mut self, index: usize, datum: Datum) {
         if let Some(column) = self.columns.get_mut(index) {
-            *column = datum.into();
+            *column = datum;
         }
     }
 
@@ -54,7 +48,7 @@ impl Row {
     /// Whether the column at `index` has the same value in both rows.
     pub fn same(&self, other: &Row, index: usize) -> bool {
         match (self.columns.get(index), other.columns.get(index)) {
-            (Some(a), Some(b)) => Arc::ptr_eq(a, b) || a == b,
+            (Some(a), Some(b)) => a == b,
             _ => false,
         }
     }

@@ -46,7 +46,7 @@ impl Atom {
             AtomType::Integer => Atom::Integer(0),
             AtomType::Real => Atom::Real(0.0),
             AtomType::Boolean => Atom::Boolean(false),
-            AtomType::String => Atom::String("".into()),
+            AtomType::String => Atom::String(Arc::default()),
             AtomType::Uuid => Atom::Uuid(Uuid::ZERO),
         }
     }

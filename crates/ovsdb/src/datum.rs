@@ -1,9 +1,15 @@
 //! The value of a column: a set of atoms, or a map from atoms to atoms (RFC 7047 section 5.1, `<value>`).
 //!
 //! A scalar is a set of one. Keys are kept sorted and unique; if the datum is a map, `values[i]` belongs to `keys[i]`,
-//! and otherwise `values` is empty. An empty map and an empty set look alike, so writing one needs the column's type.
+//! and otherwise there are no values. An empty map and an empty set look alike, so writing one needs the column's type.
+//!
+//! A database is made of these, so a datum is no larger than an atom: none or one atom stand in it, more are shared
+//! between its clones. What changes a shared datum makes a new one.
 
 use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -13,22 +19,31 @@ use crate::json::SymbolTable;
 use crate::types::{BaseType, ColumnType};
 use crate::uuid::Uuid;
 
-/// A `<value>`; the order of data is the order of their elements.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Datum {
-    keys: Vec<Atom>,
-    values: Vec<Atom>,
+/// A `<value>`; the order of data is the order of their elements. Clones are cheap.
+#[derive(Clone, Default)]
+pub struct Datum(Elements);
+
+/// How many elements there are decides how they are kept: each datum has one form only.
+#[derive(Clone, Default)]
+enum Elements {
+    #[default]
+    None,
+    One(Atom),
+    /// Two atoms or more.
+    Set(Arc<[Atom]>),
+    /// The keys, then as many values; at least one of each.
+    Map(Arc<[Atom]>),
 }
 
 impl Datum {
     /// The empty set or map.
     pub const fn empty() -> Self {
-        Self { keys: Vec::new(), values: Vec::new() }
+        Self(Elements::None)
     }
 
     /// A scalar, which is a set of one atom.
     pub fn scalar(atom: impl Into<Atom>) -> Self {
-        Self { keys: vec![atom.into()], values: Vec::new() }
+        Self(Elements::One(atom.into()))
     }
 
     /// A set; duplicates are dropped.
@@ -36,7 +51,7 @@ impl Datum {
         let mut keys: Vec<Atom> = atoms.into_iter().map(Into::into).collect();
         keys.sort_unstable();
         keys.dedup();
-        Self { keys, values: Vec::new() }
+        Self::from_sorted(keys, Vec::new())
     }
 
     /// A map; of pairs with the same key the first stays.
@@ -45,7 +60,19 @@ impl Datum {
         pairs.sort_by(|a, b| a.0.cmp(&b.0));
         pairs.dedup_by(|later, earlier| later.0 == earlier.0);
         let (keys, values) = pairs.into_iter().unzip();
-        Self { keys, values }
+        Self::from_sorted(keys, values)
+    }
+
+    /// The datum of sorted, unique keys, and of as many values or none.
+    fn from_sorted(mut keys: Vec<Atom>, values: Vec<Atom>) -> Self {
+        debug_assert!(keys.is_sorted_by(|a, b| a < b), "keys are sorted and unique");
+        debug_assert!(values.is_empty() || values.len() == keys.len(), "as many values as keys");
+        Self(match keys.len() {
+            0 => Elements::None,
+            1 if values.is_empty() => keys.pop().map_or(Elements::None, Elements::One),
+            _ if values.is_empty() => Elements::Set(keys.into()),
+            _ => Elements::Map(keys.into_iter().chain(values).collect()),
+        })
     }
 
     /// The default value of a column (RFC 7047 section 5.2.1): empty if that is allowed, else one default atom.
@@ -53,9 +80,10 @@ impl Datum {
         if kind.min == 0 {
             return Self::empty();
         }
-        Self {
-            keys: vec![Atom::default_of(kind.key.kind)],
-            values: kind.value.iter().map(|value| Atom::default_of(value.kind)).collect(),
+        let key = Atom::default_of(kind.key.kind);
+        match &kind.value {
+            None => Self::scalar(key),
+            Some(value) => Self(Elements::Map(Arc::new([key, Atom::default_of(value.kind)]))),
         }
     }
 
@@ -64,55 +92,72 @@ impl Datum {
         *self == Self::default_of(kind)
     }
 
+    /// Whether both are the same value in the same place: quick to say, and if not, they may still be equal.
+    fn is_shared_with(&self, other: &Datum) -> bool {
+        match (&self.0, &other.0) {
+            (Elements::Set(a), Elements::Set(b)) | (Elements::Map(a), Elements::Map(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
+
     /// Number of elements.
     pub fn len(&self) -> usize {
-        self.keys.len()
+        self.keys().len()
     }
 
     /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
-        self.keys.is_empty()
+        matches!(self.0, Elements::None)
     }
 
     /// The elements, or the keys of a map, sorted.
     pub fn keys(&self) -> &[Atom] {
-        &self.keys
+        match &self.0 {
+            Elements::None => &[],
+            Elements::One(atom) => std::slice::from_ref(atom),
+            Elements::Set(atoms) => atoms,
+            Elements::Map(atoms) => atoms.get(..atoms.len() / 2).unwrap_or_default(),
+        }
     }
 
     /// The values of a map, in the order of its keys; empty for a set.
     pub fn values(&self) -> &[Atom] {
-        &self.values
+        match &self.0 {
+            Elements::Map(atoms) => atoms.get(atoms.len() / 2..).unwrap_or_default(),
+            _ => &[],
+        }
     }
 
     /// The elements with their values, if this is a map.
     pub fn iter(&self) -> impl Iterator<Item = (&Atom, Option<&Atom>)> {
-        self.keys.iter().enumerate().map(|(at, key)| (key, self.values.get(at)))
+        let values = self.values();
+        self.keys().iter().enumerate().map(|(at, key)| (key, values.get(at)))
     }
 
     /// The pairs of a map.
     pub fn pairs(&self) -> impl Iterator<Item = (&Atom, &Atom)> {
-        self.keys.iter().zip(&self.values)
+        self.keys().iter().zip(self.values())
     }
 
     /// Whether `key` is an element, or a key of the map.
     pub fn contains_key(&self, key: &Atom) -> bool {
-        self.keys.binary_search(key).is_ok()
+        self.keys().binary_search(key).is_ok()
     }
 
     /// The map's value for `key`.
     pub fn get(&self, key: &Atom) -> Option<&Atom> {
-        self.values.get(self.keys.binary_search(key).ok()?)
+        self.values().get(self.keys().binary_search(key).ok()?)
     }
 
     /// The map's string for the string `key`: `other_config` and its like.
     pub fn get_str(&self, key: &str) -> Option<&str> {
-        let at = self.keys.binary_search_by(|found| found.as_str().unwrap_or_default().cmp(key)).ok()?;
-        self.values.get(at)?.as_str()
+        let at = self.keys().binary_search_by(|found| found.as_str().unwrap_or_default().cmp(key)).ok()?;
+        self.values().get(at)?.as_str()
     }
 
     /// The first element, which is the value of a scalar or of a filled optional.
     pub fn first(&self) -> Option<&Atom> {
-        self.keys.first()
+        self.keys().first()
     }
 
     /// The first element as a string.
@@ -135,45 +180,49 @@ impl Datum {
         self.first()?.as_uuid()
     }
 
-    /// Adds an element if its key is new; says whether it was.
+    /// Adds an element if its key is new; says whether it was. `value` is there if this is a map.
     pub fn insert(&mut self, key: Atom, value: Option<Atom>) -> bool {
-        let Err(at) = self.keys.binary_search(&key) else { return false };
-        if let Some(value) = value {
-            self.values.insert(at.min(self.values.len()), value);
+        if self.contains_key(&key) {
+            return false;
         }
-        self.keys.insert(at, key);
+        let one = match value {
+            None => Self::scalar(key),
+            Some(value) => Self(Elements::Map(Arc::new([key, value]))),
+        };
+        self.union(&one);
         true
     }
 
     /// Removes the element with this key; says whether it was there.
     pub fn remove(&mut self, key: &Atom) -> bool {
-        let Ok(at) = self.keys.binary_search(key) else { return false };
-        self.keys.remove(at);
-        if at < self.values.len() {
-            self.values.remove(at);
+        let found = self.contains_key(key);
+        if found {
+            self.retain(|other, _| other != key);
         }
-        true
+        found
     }
 
     /// Drops the elements for which `keep` is false.
     pub fn retain(&mut self, keep: impl Fn(&Atom, Option<&Atom>) -> bool) {
         let kept: Vec<bool> = self.iter().map(|(key, value)| keep(key, value)).collect();
-        let mut at = kept.iter();
-        self.keys.retain(|_| at.next().copied().unwrap_or(true));
-        let mut at = kept.iter();
-        self.values.retain(|_| at.next().copied().unwrap_or(true));
+        if kept.iter().all(|&kept| kept) {
+            return;
+        }
+        let of =
+            |atoms: &[Atom]| atoms.iter().zip(&kept).filter(|(_, kept)| **kept).map(|(atom, _)| atom.clone()).collect();
+        *self = Self::from_sorted(of(self.keys()), of(self.values()));
     }
 
     /// Replaces each atom by what `change` makes of it, then sorts again. Fails if two elements became equal.
     pub fn try_map_keys(&self, mut change: impl FnMut(&Atom) -> Result<Atom>) -> Result<Option<Self>> {
-        let keys: Vec<Atom> = self.keys.iter().map(&mut change).collect::<Result<_>>()?;
-        Ok(Self::from_parts(keys, self.values.clone()))
+        let keys: Vec<Atom> = self.keys().iter().map(&mut change).collect::<Result<_>>()?;
+        Ok(Self::from_parts(keys, self.values().to_vec()))
     }
 
     /// A datum of keys and values in any order; `None` if two keys are equal.
     pub(crate) fn from_parts(keys: Vec<Atom>, values: Vec<Atom>) -> Option<Self> {
         if keys.windows(2).all(|pair| matches!(pair, [a, b] if a < b)) {
-            return Some(Self { keys, values });
+            return Some(Self::from_sorted(keys, values));
         }
         let count = keys.len();
         let sorted = if values.is_empty() { Self::set(keys) } else { Self::map(keys.into_iter().zip(values)) };
@@ -182,23 +231,20 @@ impl Datum {
 
     /// Adds the elements of `other` whose keys are new.
     pub fn union(&mut self, other: &Datum) {
-        if other.len() <= 4 {
-            for (key, value) in other.iter() {
-                self.insert(key.clone(), value.cloned());
-            }
+        if self.is_empty() {
+            self.clone_from(other);
             return;
         }
-        let mine = std::mem::take(self);
-        *self = merge(&mine, other, |side| match side {
+        *self = merge(self, other, |side| match side {
             Side::Left(value) | Side::Both(value, _) | Side::Right(value) => Some(value.cloned()),
         });
     }
 
     /// Removes the elements that `other` has too: by key alone if `other` is a set, else by key and value.
     pub fn subtract(&mut self, other: &Datum) {
-        self.retain(|key, value| match other.keys.binary_search(key) {
+        self.retain(|key, value| match other.keys().binary_search(key) {
             Err(_) => true,
-            Ok(at) => match (value, other.values.get(at)) {
+            Ok(at) => match (value, other.values().get(at)) {
                 (Some(mine), Some(theirs)) => mine != theirs,
                 _ => false,
             },
@@ -216,9 +262,9 @@ impl Datum {
     }
 
     fn has(&self, key: &Atom, value: Option<&Atom>) -> bool {
-        match self.keys.binary_search(key) {
+        match self.keys().binary_search(key) {
             Err(_) => false,
-            Ok(at) => value.is_none() || self.values.get(at) == value,
+            Ok(at) => value.is_none() || self.values().get(at) == value,
         }
     }
 
@@ -252,9 +298,9 @@ impl Datum {
     /// Checks the number of elements and each element's constraints.
     pub fn check(&self, kind: &ColumnType) -> Result<()> {
         self.check_size(kind)?;
-        self.keys.iter().try_for_each(|key| kind.key.check(key))?;
+        self.keys().iter().try_for_each(|key| kind.key.check(key))?;
         match &kind.value {
-            Some(base) => self.values.iter().try_for_each(|value| base.check(value)),
+            Some(base) => self.values().iter().try_for_each(|value| base.check(value)),
             None => Ok(()),
         }
     }
@@ -270,7 +316,7 @@ impl Datum {
             let pairs = self.pairs().map(|(key, value)| Value::from(vec![key.to_json(), value.to_json()])).collect();
             return tagged("map", pairs);
         }
-        match self.keys.as_slice() {
+        match self.keys() {
             [only] => only.to_json(),
             keys => tagged("set", keys.iter().map(Atom::to_json).collect()),
         }
@@ -281,7 +327,7 @@ impl Datum {
         let is_set = json.get(0).and_then(Value::as_str) == Some("set");
         if !kind.is_map() && !is_set {
             let atom = Atom::from_json(json, &kind.key, symbols)?;
-            return Ok(Self { keys: vec![atom], values: Vec::new() });
+            return Ok(Self::scalar(atom));
         }
         let class = if kind.is_map() { "map" } else { "set" };
         let inner = unwrap_tagged(json, class, "array", Value::is_array)?;
@@ -339,11 +385,11 @@ enum Side<'a> {
 
 /// Walks two sorted data together; `choose` says whether a key stays, and with which value.
 fn merge(left: &Datum, right: &Datum, choose: impl Fn(Side<'_>) -> Option<Option<Atom>>) -> Datum {
-    let mut made = Datum::empty();
+    let (mut keys, mut values) = (Vec::new(), Vec::new());
     let mut add = |key: &Atom, chosen: Option<Option<Atom>>| {
         if let Some(value) = chosen {
-            made.keys.push(key.clone());
-            made.values.extend(value);
+            keys.push(key.clone());
+            values.extend(value);
         }
     };
     let (mut a, mut b) = (left.iter().peekable(), right.iter().peekable());
@@ -372,7 +418,43 @@ fn merge(left: &Datum, right: &Datum, choose: impl Fn(Side<'_>) -> Option<Option
             }
         }
     }
-    made
+    Datum::from_sorted(keys, values)
+}
+
+impl PartialEq for Datum {
+    fn eq(&self, other: &Self) -> bool {
+        self.is_shared_with(other) || (self.keys() == other.keys() && self.values() == other.values())
+    }
+}
+
+impl Eq for Datum {}
+
+impl PartialOrd for Datum {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Datum {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.keys().cmp(other.keys()).then_with(|| self.values().cmp(other.values()))
+    }
+}
+
+impl Hash for Datum {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.keys().hash(state);
+        self.values().hash(state);
+    }
+}
+
+impl fmt::Debug for Datum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Elements::Map(_) => f.debug_map().entries(self.pairs()).finish(),
+            _ => f.debug_set().entries(self.keys()).finish(),
+        }
+    }
 }
 
 impl<A: Into<Atom>> From<A> for Datum {

@@ -108,6 +108,60 @@ tally::proptest! {
     }
 
     #[test]
+    fn elements_come_and_go_as_in_a_map(steps in proptest::collection::vec((0u8..5, "[a-h]", 0i64..3), 0..24), is_map in any::<bool>()) {
+        let (mut twin, mut datum) = (BTreeMap::<String, i64>::new(), Datum::empty());
+        let same = |twin: &BTreeMap<String, i64>| match is_map {
+            true => map_of(twin),
+            false => Datum::set(twin.keys().map(String::as_str)),
+        };
+        for (step, key, value) in steps {
+            let (atom, before) = (Atom::from(key.as_str()), datum.clone());
+            match step {
+                0..=2 => {
+                    let is_new = !twin.contains_key(&key);
+                    twin.entry(key.clone()).or_insert(value);
+                    prop_assert_eq!(datum.insert(atom.clone(), is_map.then(|| Atom::from(value))), is_new);
+                }
+                3 => prop_assert_eq!(datum.remove(&atom), twin.remove(&key).is_some()),
+                _ => {
+                    twin.retain(|other, number| *other < key && (*number != value || !is_map));
+                    let wanted = Atom::from(value);
+                    datum.retain(|other, number| *other < atom && number != Some(&wanted));
+                }
+            }
+            prop_assert_eq!(&datum, &same(&twin));
+            prop_assert_eq!((datum.len(), datum.is_empty()), (twin.len(), twin.is_empty()));
+            prop_assert_eq!(datum.values().len(), if is_map { twin.len() } else { 0 });
+            prop_assert_eq!(datum.contains_key(&Atom::from(key.as_str())), twin.contains_key(&key));
+            prop_assert_eq!(datum.get_str(&key), None);
+            let value = datum.get(&Atom::from(key.as_str())).and_then(Atom::as_integer);
+            prop_assert_eq!(value, twin.get(&key).copied().filter(|_| is_map));
+            prop_assert_eq!(datum.first().and_then(Atom::as_str), twin.keys().next().map(String::as_str));
+            let pairs: Vec<_> = datum.iter().map(|(key, value)| (key.clone(), value.cloned())).collect();
+            let expected = twin.iter().map(|(key, value)| (Atom::from(key.as_str()), is_map.then(|| Atom::from(*value))));
+            prop_assert_eq!(pairs, expected.collect::<Vec<_>>());
+            // What shares the elements keeps them.
+            prop_assert_eq!(before.iter().count(), before.len());
+        }
+    }
+
+    #[test]
+    fn data_are_ordered_and_hashed_as_lists(a in small_map(), b in small_map()) {
+        let parts = |map: &BTreeMap<String, i64>| (map.keys().cloned().collect::<Vec<_>>(), map.values().copied().collect::<Vec<_>>());
+        let (x, y) = (map_of(&a), map_of(&b));
+        prop_assert_eq!(x.cmp(&y), parts(&a).cmp(&parts(&b)));
+        prop_assert_eq!(x == y, a == b);
+        let hasher = std::hash::RandomState::new();
+        let hash = |datum: &Datum| std::hash::BuildHasher::hash_one(&hasher, datum);
+        prop_assert_eq!(hash(&x), hash(&map_of(&a)));
+        let upper = |atom: &Atom| Ok(Atom::from(atom.as_str().unwrap_or_default().to_uppercase()));
+        let expected = a.iter().map(|(key, value)| (key.to_uppercase(), *value)).collect();
+        prop_assert_eq!(x.try_map_keys(upper).unwrap(), Some(map_of(&expected)));
+        let merged = x.try_map_keys(|_| Ok(Atom::from("z"))).unwrap();
+        prop_assert_eq!(merged.is_some(), a.len() < 2);
+    }
+
+    #[test]
     fn json_and_text_come_back((kind, datum) in typed()) {
         let json = datum.to_json(&kind);
         prop_assert_eq!(&Datum::from_json(&json, &kind, &mut NoSymbols).unwrap(), &datum);
@@ -124,6 +178,11 @@ tally::proptest! {
         let _ = ColumnType::from_json(&json);
         let _ = DatabaseSchema::from_json(&json);
     }
+}
+
+#[test]
+fn a_datum_is_as_small_as_an_atom() {
+    assert_eq!(size_of::<Datum>(), size_of::<Atom>());
 }
 
 #[test]
