@@ -87,7 +87,17 @@ impl Core {
         file: Option<String>,
         now: Now,
     ) -> Result<String> {
-        let database = load(records)?;
+        self.host(load(records)?, storage, file, now)
+    }
+
+    /// Like [`Core::add_database`], with a database that has been read from `storage` already.
+    pub fn host(
+        &mut self,
+        database: Database,
+        storage: Box<dyn Storage>,
+        file: Option<String>,
+        now: Now,
+    ) -> Result<String> {
         let name = database.schema().name.clone();
         if name.starts_with('_') {
             let file = file.as_deref().unwrap_or("database");

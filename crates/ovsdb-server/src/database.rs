@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
+use foldhash::quality::RandomState;
 use ovsdb::types::{BaseType, ColumnType};
 use ovsdb::{Atom, DatabaseSchema, Datum, TableSchema, Uuid};
 
@@ -25,9 +26,9 @@ pub(crate) type IndexKey = Vec<Datum>;
 #[derive(Debug, Default, Clone, PartialEq)]
 struct Table {
     rows: BTreeMap<Uuid, Arc<Row>>,
-    strong: HashMap<Uuid, usize>,
-    weak: HashMap<Uuid, BTreeSet<RowId>>,
-    unique: Vec<HashMap<IndexKey, Uuid>>,
+    strong: HashMap<Uuid, usize, RandomState>,
+    weak: HashMap<Uuid, BTreeSet<RowId>, RandomState>,
+    unique: Vec<HashMap<IndexKey, Uuid, RandomState>>,
 }
 
 /// A committed transaction, as the history remembers it.
@@ -54,7 +55,7 @@ impl Database {
         let tables = schema
             .tables()
             .iter()
-            .map(|table| Table { unique: vec![HashMap::new(); table.indexes.len()], ..Table::default() });
+            .map(|table| Table { unique: vec![HashMap::default(); table.indexes.len()], ..Table::default() });
         let tables = tables.collect();
         Self { schema, tables, history: VecDeque::new(), last_transaction: Uuid::ZERO }
     }
@@ -203,7 +204,7 @@ impl Database {
     }
 }
 
-fn decrement(counts: &mut HashMap<Uuid, usize>, uuid: Uuid) {
+fn decrement(counts: &mut HashMap<Uuid, usize, RandomState>, uuid: Uuid) {
     if let Some(count) = counts.get_mut(&uuid) {
         *count -= 1;
         if *count == 0 {

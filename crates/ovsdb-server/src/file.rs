@@ -15,7 +15,9 @@ use rustix::fs::{FlockOperation, fcntl_lock};
 use serde_json::Value;
 use tracing::warn;
 
+use crate::database::Database;
 use crate::log::{self, LogError, Parsed, encode};
+use crate::replay::{self, Loaded};
 use crate::storage::Storage;
 
 /// Permissions of new files, less the umask: what a database holds is not for everyone to read.
@@ -73,13 +75,27 @@ pub fn read(path: &Path) -> Result<Parsed, FileError> {
     let bytes = std::fs::read(path).map_err(failed(path, "open failed"))?;
     let parsed = log::parse(&bytes);
     if parsed.records.is_empty() {
-        let path = path.display().to_string();
-        return Err(match parsed.error {
-            None | Some(LogError::Header { offset: 0, .. }) => FileError::NotDatabase { path },
-            Some(error) => FileError::Damaged { path, error },
-        });
+        return Err(without_records(path, parsed.error));
     }
     Ok(parsed)
+}
+
+/// Like [`read`], but gives the database that the records describe.
+pub fn load(path: &Path) -> Result<Loaded, FileError> {
+    let bytes = std::fs::read(path).map_err(failed(path, "open failed"))?;
+    let loaded = replay::load(&bytes);
+    if loaded.record_count == 0 {
+        return Err(without_records(path, loaded.error));
+    }
+    Ok(loaded)
+}
+
+fn without_records(path: &Path, error: Option<LogError>) -> FileError {
+    let path = path.display().to_string();
+    match error {
+        None | Some(LogError::Header { offset: 0, .. }) => FileError::NotDatabase { path },
+        Some(error) => FileError::Damaged { path, error },
+    }
 }
 
 /// A lock on a database file, held until dropped.
@@ -151,8 +167,8 @@ pub struct FileStorage {
 pub struct Opened {
     /// The log, positioned at its end.
     pub storage: FileStorage,
-    /// Its records.
-    pub records: Vec<Value>,
+    /// The database that its records describe, or what is wrong with their contents.
+    pub database: ovsdb::Result<Database>,
     /// What recovery did, if the file was damaged: for the log and for the user.
     pub recovered: Option<String>,
 }
@@ -166,15 +182,15 @@ impl FileStorage {
         }
         let lock = Lock::take(path)?;
         let mut file = OpenOptions::new().read(true).write(true).open(path).map_err(failed(path, "open failed"))?;
-        let parsed = read(path)?;
-        let length = parsed.sound_length as u64;
-        let recovered = match &parsed.error {
+        let loaded = load(path)?;
+        let length = loaded.sound_length as u64;
+        let recovered = match &loaded.error {
             Some(error) => Some(recover(path, &file, length, time_s, error)?),
             None => None,
         };
         file.seek(SeekFrom::Start(length)).map_err(failed(path, "seek failed"))?;
         let storage = Self { path: resolve(path), file, length, _lock: lock };
-        Ok(Opened { storage, records: parsed.records, recovered })
+        Ok(Opened { storage, database: loaded.database, recovered })
     }
 
     /// Creates a new file with these records; fails if it exists.

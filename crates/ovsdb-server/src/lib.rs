@@ -4,7 +4,7 @@
 //!
 //! 1. [`Database`]: tables and rows in memory; [`Transaction`]: changes laid over it; [`execute`]: the operations of a
 //!    `transact` request; [`prepare`]: the checks at its end.
-//! 2. [`journal`]: transactions as records; [`log`]: records as bytes; [`storage`] and [`file`]: where the bytes go.
+//! 2. [`journal`]: transactions as records; [`log`]: records as bytes; [`load_log`]: both, for whole files; [`storage`] and [`file`]: where the bytes go.
 //! 3. [`Monitor`]: what a client is told of changes; [`Core`]: databases, sessions, locks and waiting transactions, and
 //!    what each JSON-RPC message does to them.
 //! 4. [`Server`]: the shell, which listens, connects, keeps time and moves bytes.
@@ -45,10 +45,12 @@ pub mod storage;
 mod commit;
 mod core;
 mod database;
+mod direct;
 mod execute;
 mod hosted;
 mod methods;
 mod monitor;
+mod replay;
 mod row;
 mod server_database;
 mod session;
@@ -63,6 +65,7 @@ pub use core::{Core, Now, convert, load};
 pub use database::{Database, HistoryEntry, RowId};
 pub use execute::{Caller, Outcome, execute};
 pub use monitor::{Monitor, Version};
+pub use replay::{Loaded, load as load_log};
 pub use row::{Row, RowChange};
 pub use session::{Output, SessionId};
 pub use shell::{Builder, Handle, OpenError, Server};

@@ -137,6 +137,19 @@ impl<'a> Reader<'a> {
 
     /// The next record; `None` at the end of the file.
     pub fn next_record(&mut self) -> Result<Option<Value>, LogError> {
+        let Some(body) = self.body()? else { return Ok(None) };
+        let record = body.to_json()?;
+        self.pass(&body);
+        Ok(Some(record))
+    }
+
+    /// Goes on behind `body`, whose contents are sound.
+    pub fn pass(&mut self, body: &Body<'_>) {
+        self.position = body.start + body.text.len();
+    }
+
+    /// The next record as text, of which only the checksum is known to be right; `None` at the end of the file.
+    pub fn body(&self) -> Result<Option<Body<'a>>, LogError> {
         let rest = self.bytes.get(self.position..).unwrap_or_default();
         if rest.is_empty() {
             return Ok(None);
@@ -156,21 +169,35 @@ impl<'a> Reader<'a> {
             None => return Err(header_error(offset, line)),
         };
         let start = offset + end + 1;
-        let body = start.checked_add(length).and_then(|end| self.bytes.get(start..end));
-        let Some(body) = body else {
+        let Some(text) = start.checked_add(length).and_then(|end| self.bytes.get(start..end)) else {
             return Err(LogError::Truncated { length, offset: start });
         };
-        let found = hex(&Sha1::digest(body));
+        let found = hex(&Sha1::digest(text));
         if found != expected {
             return Err(LogError::Hash { length, offset: start, found, expected });
         }
-        let not_json = |reason: String| LogError::Json { length, offset: start, reason };
-        let record: Value = serde_json::from_slice(body).map_err(|error| not_json(error.to_string()))?;
-        if !record.is_object() {
-            return Err(not_json("not a JSON object".into()));
-        }
-        self.position = start + length;
-        Ok(Some(record))
+        Ok(Some(Body { text, start }))
+    }
+}
+
+/// The second line of a record.
+#[derive(Debug, Clone, Copy)]
+pub struct Body<'a> {
+    text: &'a [u8],
+    start: usize,
+}
+
+impl<'a> Body<'a> {
+    /// The line.
+    pub fn text(&self) -> &'a [u8] {
+        self.text
+    }
+
+    /// The JSON object that it is.
+    pub fn to_json(&self) -> Result<Value, LogError> {
+        let not_json = |reason| LogError::Json { length: self.text.len(), offset: self.start, reason };
+        let record: Value = serde_json::from_slice(self.text).map_err(|error| not_json(error.to_string()))?;
+        if record.is_object() { Ok(record) } else { Err(not_json("not a JSON object".into())) }
     }
 }
 

@@ -289,7 +289,7 @@ impl Datum {
             Side::Left(value) | Side::Right(value) => Some(value.cloned()),
             Side::Both(old, new) => (old != new).then(|| new.cloned()),
         });
-        if applied.len() < kind.min as usize || applied.len() > kind.max as usize {
+        if !applied.fits(kind) {
             return Err(Error::ovsdb("Datum crated by diff has size error"));
         }
         Ok(applied)
@@ -303,6 +303,11 @@ impl Datum {
             Some(base) => self.values().iter().try_for_each(|value| base.check(value)),
             None => Ok(()),
         }
+    }
+
+    /// Whether a column of type `kind` may have as many elements.
+    pub fn fits(&self, kind: &ColumnType) -> bool {
+        (kind.min as usize..=kind.max as usize).contains(&self.len())
     }
 
     fn check_size(&self, kind: &ColumnType) -> Result<()> {

@@ -2,6 +2,7 @@
 //!
 //! - [`Atom`] and [`Datum`]: values; [`types`]: what a column may hold; [`schema`]: databases, tables, columns;
 //! - [`condition`] and [`mutation`]: the little languages of `where` clauses and the `mutate` operation;
+//! - [`direct`]: values read straight from JSON text, for large files;
 //! - [`text`]: values as users write and read them on command lines;
 //! - [`jsonrpc`]: message framing and kinds (no I/O), and connections over unix and TCP streams;
 //! - [`Error`]: the `<error>` object, with the tags and wording that clients of Open vSwitch look for;
@@ -11,6 +12,7 @@
 //! as its keys. Nothing here panics on foreign input, and all memory taken is bounded by the size of the input.
 
 pub mod condition;
+pub mod direct;
 pub mod json;
 pub mod jsonrpc;
 pub mod mutation;

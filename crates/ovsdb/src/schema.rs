@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use foldhash::fast::RandomState;
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
@@ -73,7 +74,7 @@ pub struct TableSchema {
     /// Sets of columns (by index) whose values together are unique.
     pub indexes: Vec<Vec<usize>>,
     columns: Vec<ColumnSchema>,
-    by_name: HashMap<String, usize>,
+    by_name: HashMap<String, usize, RandomState>,
 }
 
 impl TableSchema {
@@ -90,7 +91,7 @@ impl TableSchema {
             max_rows: UNLIMITED,
             indexes: Vec::new(),
             columns: Vec::new(),
-            by_name: HashMap::new(),
+            by_name: HashMap::default(),
         };
         table.push(implicit("_uuid"));
         table.push(implicit("_version"));
@@ -211,7 +212,7 @@ pub struct DatabaseSchema {
     /// Checksum that the schema's author put into it; empty if there is none.
     pub cksum: String,
     tables: Vec<TableSchema>,
-    by_name: HashMap<String, usize>,
+    by_name: HashMap<String, usize, RandomState>,
 }
 
 impl DatabaseSchema {
@@ -255,7 +256,7 @@ impl DatabaseSchema {
             version: text(version),
             cksum: text(cksum),
             tables: Vec::new(),
-            by_name: HashMap::new(),
+            by_name: HashMap::default(),
         };
         for (name, table) in tables.into_iter().flatten() {
             check_name(json, name)?;

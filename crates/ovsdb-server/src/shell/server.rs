@@ -15,6 +15,7 @@ use super::handle::{Action, Command, Handle};
 use super::listeners::{Endpoint, Incoming, LISTEN_RETRY};
 use super::remotes::{self, Report};
 use crate::core::{Core, Now, convert, load};
+use crate::database::Database;
 use crate::file::{FileError, FileStorage, Opened};
 use crate::hosted::records;
 use crate::journal::Style;
@@ -213,24 +214,24 @@ impl Server {
     fn open(&mut self, origin: Origin) -> Result<String, OpenError> {
         let now = self.now();
         let time_s = (now.unix_ms / 1000) as u64;
-        let (records, storage, file): (_, Box<dyn Storage>, _) = match origin {
-            Origin::Memory(schema) => (vec![schema.to_json()], Box::new(Nowhere), None),
+        let (database, storage, file): (_, Box<dyn Storage>, _) = match origin {
+            Origin::Memory(schema) => (load(&[schema.to_json()])?, Box::new(Nowhere), None),
             Origin::FileOrNew(path, schema) | Origin::FileUpgraded(path, schema) if !path.exists() => {
-                let records = vec![schema.to_json()];
-                (records.clone(), Box::new(FileStorage::create(&path, &records)?), Some(path))
+                let records = [schema.to_json()];
+                (load(&records)?, Box::new(FileStorage::create(&path, &records)?), Some(path))
             }
             Origin::File(path) | Origin::FileOrNew(path, _) => {
                 let opened = self.open_file(&path, time_s)?;
-                (opened.records, Box::new(opened.storage), Some(path))
+                (opened.database?, Box::new(opened.storage), Some(path))
             }
             Origin::FileUpgraded(path, schema) => {
                 let mut opened = self.open_file(&path, time_s)?;
-                upgrade(&mut opened, *schema, &path, now, self.core.style())?;
-                (opened.records, Box::new(opened.storage), Some(path))
+                let database = upgrade(&mut opened.storage, opened.database?, *schema, &path, now, self.core.style())?;
+                (database, Box::new(opened.storage), Some(path))
             }
         };
         let file = file.map(|path| path.display().to_string());
-        Ok(self.core.add_database(&records, storage, file, now)?)
+        Ok(self.core.host(database, storage, file, now)?)
     }
 
     fn open_file(&mut self, path: &Path, time_s: u64) -> Result<Opened, OpenError> {
@@ -366,7 +367,7 @@ impl Server {
 
     fn versions(&self) -> Vec<ovsdb::Uuid> {
         let databases = self.core.database_names().filter_map(|name| self.core.database(name));
-        databases.map(crate::Database::last_transaction).collect()
+        databases.map(Database::last_transaction).collect()
     }
 
     /// Brings the addresses in use in line with those configured; gives the failures.
@@ -500,12 +501,18 @@ impl Server {
     }
 }
 
-/// Converts a file to `schema` if its own has a lower version.
-fn upgrade(opened: &mut Opened, schema: DatabaseSchema, path: &Path, now: Now, style: Style) -> Result<(), OpenError> {
-    let database = load(&opened.records)?;
+/// Converts a file to `schema` if its own has a lower version; gives its contents then.
+fn upgrade(
+    storage: &mut FileStorage,
+    database: Database,
+    schema: DatabaseSchema,
+    path: &Path,
+    now: Now,
+    style: Style,
+) -> Result<Database, OpenError> {
     let old = database.schema();
     if version_numbers(&old.version) >= version_numbers(&schema.version) {
-        return Ok(());
+        return Ok(database);
     }
     let sum = old.cksum.split(' ').next().unwrap_or_default();
     let backup = PathBuf::from(format!("{}.backup{}-{sum}", path.display(), old.version));
@@ -516,10 +523,10 @@ fn upgrade(opened: &mut Opened, schema: DatabaseSchema, path: &Path, now: Now, s
     );
     std::fs::copy(path, &backup).map_err(|error| Error::io(&error, format!("{}: copy failed", backup.display())))?;
     let converted = convert(&database, schema.into(), &mut UuidSource::os())?;
-    opened.records = records(&converted, "converted to a newer schema", now, style);
-    let replaced = opened.storage.replace(&opened.records);
+    let records = records(&converted, "converted to a newer schema", now, style);
+    let replaced = storage.replace(&records);
     replaced.map_err(|error| Error::io(&error, format!("{}: write failed", path.display())))?;
-    Ok(())
+    Ok(load(&records)?)
 }
 
 /// The numbers of a version `x.y.z`, for comparison; a missing version is lower than all others.

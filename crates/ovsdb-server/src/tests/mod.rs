@@ -3,6 +3,7 @@
 mod methods;
 mod monitors;
 mod power;
+mod straight;
 mod twin;
 
 use std::sync::Arc;

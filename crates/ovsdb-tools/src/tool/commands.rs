@@ -130,17 +130,16 @@ fn version(text: &str) -> Result<Vec<u64>, String> {
 /// Opens a file for writing; says on standard error what recovery did.
 fn open(path: &Path) -> Result<(Database, FileStorage), String> {
     let opened = FileStorage::open(path, (unix_ms() / 1000) as u64).map_err(text)?;
-    let database = ovsdb_server::load(&opened.records).map_err(text)?;
-    Ok((database, opened.storage))
+    Ok((opened.database.map_err(text)?, opened.storage))
 }
 
 /// Reads a file without locking it; a damaged tail is an error.
 fn load(path: &Path) -> Result<Database, String> {
-    let parsed = file::read(path).map_err(text)?;
-    if let Some(error) = parsed.error {
+    let loaded = file::load(path).map_err(text)?;
+    if let Some(error) = loaded.error {
         return Err(format!("{}: {}: {error}", error.tag(), path.display()));
     }
-    ovsdb_server::load(&parsed.records).map_err(text)
+    loaded.database.map_err(text)
 }
 
 fn records(database: &Database, comment: &str) -> Vec<Value> {

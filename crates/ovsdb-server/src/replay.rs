@@ -1,0 +1,80 @@
+//! A log read into a database, record by record: straight from its text ([`crate::direct`]), and what cannot be read so
+//! the long way ([`journal::changes`]), which knows what is wrong with it.
+
+use std::sync::Arc;
+
+use ovsdb::direct::Strings;
+use ovsdb::{DatabaseSchema, Error, Result};
+use serde_json::Value;
+
+use crate::database::Database;
+use crate::direct;
+use crate::journal::{self, Unknown};
+use crate::log::{LogError, Reader};
+
+/// What a log contains.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The database that the sound records describe, or what is wrong with their contents.
+    pub database: Result<Database>,
+    /// How many sound records there are.
+    pub record_count: usize,
+    /// How many bytes they take; what follows is not sound.
+    pub sound_length: usize,
+    /// Why reading stopped before the end.
+    pub error: Option<LogError>,
+}
+
+/// Reads a log, the schema first.
+pub fn load(log: &[u8]) -> Loaded {
+    let mut reader = Reader::new(log);
+    let mut loader = Loader { database: None, strings: Strings::default() };
+    let mut record_count = 0;
+    let error = loop {
+        let body = match reader.body() {
+            Ok(Some(body)) => body,
+            Ok(None) => break None,
+            Err(error) => break Some(error),
+        };
+        if !loader.apply_text(body.text()) {
+            match body.to_json() {
+                Ok(record) => loader.apply(&record),
+                Err(error) => break Some(error),
+            }
+        }
+        reader.pass(&body);
+        record_count += 1;
+    };
+    let database = loader.database.unwrap_or_else(|| Err(Error::ovsdb("unexpected end of file reading schema")));
+    Loaded { database, record_count, sound_length: reader.position(), error }
+}
+
+struct Loader {
+    /// Nothing before the schema was read.
+    database: Option<Result<Database>>,
+    strings: Strings,
+}
+
+impl Loader {
+    /// Applies a transaction if its text can be read straight.
+    fn apply_text(&mut self, text: &[u8]) -> bool {
+        let Some(Ok(database)) = &mut self.database else { return false };
+        let Some(changes) = direct::changes(database, text, &mut self.strings) else { return false };
+        database.apply_changes(&changes);
+        true
+    }
+
+    /// Applies a record. After the first that is wrong, none is applied any more.
+    fn apply(&mut self, record: &Value) {
+        match &mut self.database {
+            None => {
+                self.database = Some(DatabaseSchema::from_json(record).map(|schema| Database::new(Arc::new(schema))));
+            }
+            Some(Ok(database)) => match journal::changes(database, record, Unknown::Refuse) {
+                Ok(changes) => database.apply_changes(&changes),
+                Err(error) => self.database = Some(Err(error)),
+            },
+            Some(Err(_)) => {}
+        }
+    }
+}
