@@ -4,7 +4,7 @@
 //! [`Core::flush`], which first makes every transaction in the batch durable: no client hears of a change that a crash
 //! could undo. Transactions that arrive together thus share one sync.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ use crate::database::Database;
 use crate::execute::{Caller, Outcome, execute};
 use crate::hosted::Hosted;
 use crate::journal::{self, Style, Unknown};
+use crate::monitor::View;
 use crate::row::RowChange;
 use crate::server_database;
 use crate::session::{Locks, Output, Session, SessionId, Trigger};
@@ -272,11 +273,15 @@ impl Core {
 
     fn notify(&mut self, name: &str, changes: &[RowChange]) {
         let Some(hosted) = self.databases.get(name) else { return };
+        let last = hosted.database.last_transaction();
+        // Who watches alike is told the same.
+        let mut told: HashMap<*const View, Option<Arc<[u8]>>> = HashMap::new();
         for (&id, session) in &self.sessions {
             for (_, monitor) in session.monitors.iter().filter(|(database, _)| database == name) {
-                if let Some(updates) = monitor.updates(&hosted.database, changes) {
-                    let (method, params) = monitor.notification(&hosted.database, updates);
-                    self.outputs.push(Output::Send(id, Message::notification(method, params)));
+                let updates = told.entry(Arc::as_ptr(&monitor.view));
+                let updates = updates.or_insert_with(|| monitor.view.updates(&hosted.database, changes).map(Arc::from));
+                if let Some(updates) = updates {
+                    self.outputs.push(Output::Write(id, monitor.notification(last, updates.clone())));
                 }
             }
         }
@@ -411,7 +416,7 @@ pub fn convert(database: &Database, schema: Arc<DatabaseSchema>, uuids: &mut Uui
     let mut converted = Database::new(schema);
     let snapshot = journal::snapshot(database, "", 0, Style::Whole);
     let changes = match &snapshot {
-        Some(record) => journal::changes(&converted, record, Unknown::Ignore)?,
+        Some(record) => journal::changes(&converted, &record.to_json(), Unknown::Ignore)?,
         None => Vec::new(),
     };
     let mut transaction = Transaction::new(&converted);

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -15,7 +15,7 @@ use rustix::fs::{FlockOperation, fcntl_lock};
 use serde_json::Value;
 use tracing::warn;
 
-use crate::log::{self, LogError, Parsed, encode};
+use crate::log::{self, LogError, Parsed, Record};
 use crate::storage::Storage;
 
 /// Permissions of new files, less the umask: what a database holds is not for everyone to read.
@@ -178,18 +178,23 @@ impl FileStorage {
     }
 
     /// Creates a new file with these records; fails if it exists.
-    pub fn create(path: &Path, records: &[Value]) -> Result<Self, FileError> {
+    pub fn create(path: &Path, records: &[Record]) -> Result<Self, FileError> {
         let lock = Lock::take(path)?;
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(path);
         let mut file = file.map_err(failed(path, "create failed"))?;
-        let bytes: Vec<u8> = records.iter().flat_map(encode).collect();
-        let written = file.write_all(&bytes).and_then(|()| file.sync_all()).and_then(|()| sync_directory(path));
-        if let Err(error) = written {
-            // A half-written new file is of no use to anyone, and would be in the way of the next attempt.
-            let _ = std::fs::remove_file(path);
-            return Err(failed(path, "write failed")(error));
+        let written = write_all(&mut file, records).and_then(|length| {
+            file.sync_all()?;
+            sync_directory(path)?;
+            Ok(length)
+        });
+        match written {
+            Ok(length) => Ok(Self { path: resolve(path), file, length, _lock: lock }),
+            Err(error) => {
+                // A half-written new file is of no use to anyone, and would be in the way of the next attempt.
+                let _ = std::fs::remove_file(path);
+                Err(failed(path, "write failed")(error))
+            }
         }
-        Ok(Self { path: resolve(path), file, length: bytes.len() as u64, _lock: lock })
     }
 
     /// The file.
@@ -228,21 +233,27 @@ fn copy_aside(path: &Path, time_s: u64) -> Result<PathBuf, FileError> {
     Err(failed(path, "too many damaged copies exist")(io::Error::from(io::ErrorKind::AlreadyExists)))
 }
 
+/// Writes records; returns how many bytes they took.
+fn write_all(file: &mut File, records: &[Record]) -> io::Result<u64> {
+    records.iter().try_fold(0, |length, record| Ok(length + record.write_to(file)?))
+}
+
 fn sync_directory(path: &Path) -> io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(directory)?.sync_all()
 }
 
 impl Storage for FileStorage {
-    fn append(&mut self, record: &Value) -> io::Result<()> {
-        let record = encode(record);
-        if let Err(error) = self.file.write_all(&record) {
-            // Whatever part was written is cut off again, so that a later record does not follow a torn one.
-            let _ = self.file.set_len(self.length);
-            let _ = self.file.seek(SeekFrom::Start(self.length));
-            return Err(error);
+    fn append(&mut self, record: &Record) -> io::Result<()> {
+        match record.write_to(&mut self.file) {
+            Ok(length) => self.length += length,
+            Err(error) => {
+                // Whatever part was written is cut off again, so that a later record does not follow a torn one.
+                let _ = self.file.set_len(self.length);
+                let _ = self.file.seek(SeekFrom::Start(self.length));
+                return Err(error);
+            }
         }
-        self.length += record.len() as u64;
         Ok(())
     }
 
@@ -250,7 +261,7 @@ impl Storage for FileStorage {
         self.file.sync_data()
     }
 
-    fn replace(&mut self, records: &[Value]) -> io::Result<()> {
+    fn replace(&mut self, records: &[Record]) -> io::Result<()> {
         let mut name = self.path.clone().into_os_string();
         name.push(".tmp");
         let temporary = PathBuf::from(name);
@@ -259,20 +270,23 @@ impl Storage for FileStorage {
             _ => {}
         }
         let mut file = OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(&temporary)?;
-        let bytes: Vec<u8> = records.iter().flat_map(encode).collect();
         let permissions = self.file.metadata().map(|data| data.permissions());
         let written = permissions
             .and_then(|permissions| file.set_permissions(permissions))
-            .and_then(|()| file.write_all(&bytes))
-            .and_then(|()| file.sync_all())
-            .and_then(|()| std::fs::rename(&temporary, &self.path))
-            .and_then(|()| sync_directory(&self.path));
-        if let Err(error) = written {
-            let _ = std::fs::remove_file(&temporary);
-            return Err(error);
+            .and_then(|()| write_all(&mut file, records))
+            .and_then(|length| {
+                file.sync_all()?;
+                std::fs::rename(&temporary, &self.path)?;
+                sync_directory(&self.path)?;
+                Ok(length)
+            });
+        match written {
+            Ok(length) => (self.file, self.length) = (file, length),
+            Err(error) => {
+                let _ = std::fs::remove_file(&temporary);
+                return Err(error);
+            }
         }
-        self.file = file;
-        self.length = bytes.len() as u64;
         Ok(())
     }
 

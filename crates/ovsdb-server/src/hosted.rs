@@ -4,13 +4,14 @@ use std::io;
 use std::sync::Arc;
 
 use ovsdb::{Error, Result, Uuid};
-use serde_json::Value;
 use tracing::info;
 
 use crate::commit::Prepared;
 use crate::core::Now;
 use crate::database::Database;
 use crate::journal::{self, Style};
+use crate::log::Record;
+use crate::monitor::Views;
 use crate::row::RowChange;
 use crate::storage::Storage;
 
@@ -26,6 +27,7 @@ const COMPACT_INTERVAL_MAX_MS: u64 = 24 * 60 * 60 * 1000;
 /// A database in service.
 pub(crate) struct Hosted {
     pub(crate) database: Database,
+    pub(crate) views: Views,
     pub(crate) file: Option<String>,
     storage: Box<dyn Storage>,
     unsynced: bool,
@@ -44,7 +46,18 @@ impl std::fmt::Debug for Hosted {
 impl Hosted {
     pub(crate) fn new(database: Database, storage: Box<dyn Storage>, file: Option<String>) -> Self {
         let compacted_length = storage.length();
-        Self { database, file, storage, unsynced: false, failed: None, commits: 0, compacted_ms: 0, compacted_length }
+        let views = Views::default();
+        Self {
+            database,
+            views,
+            file,
+            storage,
+            unsynced: false,
+            failed: None,
+            commits: 0,
+            compacted_ms: 0,
+            compacted_length,
+        }
     }
 
     /// Remembers that the log is as good as compacted now.
@@ -72,6 +85,7 @@ impl Hosted {
             self.unsynced = true;
             self.commits += 1;
         }
+        self.views.forget_contents();
         Ok(self.database.apply(id, prepared.changes))
     }
 
@@ -122,6 +136,7 @@ impl Hosted {
         let records = records(&database, comment, now, style);
         self.storage.replace(&records).map_err(|error| Error::io(&error, self.describe("write failed")))?;
         self.database = database;
+        self.views = Views::default();
         self.unsynced = false;
         self.note_compaction(now);
         Ok(())
@@ -129,8 +144,8 @@ impl Hosted {
 }
 
 /// The records of a compacted log: the schema, and all rows in one transaction if there are any.
-pub(crate) fn records(database: &Database, comment: &str, now: Now, style: Style) -> Vec<Value> {
-    let mut records = vec![database.schema().to_json()];
+pub(crate) fn records(database: &Database, comment: &str, now: Now, style: Style) -> Vec<Record> {
+    let mut records = vec![Record::from(&database.schema().to_json())];
     records.extend(journal::snapshot(database, comment, now.unix_ms, style));
     records
 }

@@ -1,9 +1,11 @@
 //! What the server knows of one client, and the locks that clients contend for (RFC 7047 sections 4.1.8 to 4.1.10).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use ovsdb::Uuid;
 use ovsdb::jsonrpc::Message;
+use ovsdb::write;
 use serde_json::Value;
 
 use crate::monitor::Monitor;
@@ -48,11 +50,59 @@ pub(crate) struct Trigger {
     pub(crate) tried_at: Option<Uuid>,
 }
 
+/// A message as it is sent: in the middle, what other clients may be sent, too.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Text {
+    /// How it begins.
+    pub head: Vec<u8>,
+    /// What it tells.
+    pub body: Arc<[u8]>,
+    /// How it ends.
+    pub tail: &'static [u8],
+    /// Whether the client did not ask for it.
+    pub unasked: bool,
+}
+
+impl Text {
+    /// The answer to a request.
+    pub(crate) fn reply(id: &Value, result: (Vec<u8>, Arc<[u8]>, &'static [u8])) -> Self {
+        let (before, body, tail) = result;
+        let mut head = b"{\"error\":null,\"id\":".to_vec();
+        write::value(&mut head, id);
+        head.extend_from_slice(b",\"result\":");
+        head.extend_from_slice(&before);
+        Self { head, body, tail, unasked: false }
+    }
+
+    /// A message of a client's own.
+    pub(crate) fn of(message: &Message) -> Self {
+        let unasked = matches!(message, Message::Notification { .. });
+        Self { head: message.to_bytes(), body: Arc::default(), tail: b"", unasked }
+    }
+
+    /// Its parts, in order.
+    pub(crate) fn parts(&self) -> [&[u8]; 3] {
+        [&self.head, &self.body, self.tail]
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.head.len() + self.body.len() + self.tail.len()
+    }
+
+    /// Whether there is nothing, which is no message.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// Something for the shell around the core to do.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Output {
     /// Send a message to a session's client.
     Send(SessionId, Message),
+    /// The same, of one that is written already.
+    Write(SessionId, Text),
     /// Close a session, for the reason given.
     Close(SessionId, String),
 }

@@ -18,7 +18,8 @@ use crate::core::{Core, Now, convert, load};
 use crate::file::{FileError, FileStorage, Opened};
 use crate::hosted::records;
 use crate::journal::Style;
-use crate::session::{Output, SessionId};
+use crate::log::Record;
+use crate::session::{Output, SessionId, Text};
 use crate::storage::{Nowhere, Storage};
 
 /// How many events wait for the core before those who bring them must wait.
@@ -136,6 +137,7 @@ impl Builder {
             endpoints: BTreeMap::new(),
             peers: BTreeMap::new(),
             active: BTreeMap::new(),
+            unflushed: Vec::new(),
             reports: BTreeMap::new(),
             complaints: BTreeSet::new(),
             recoveries: Vec::new(),
@@ -169,6 +171,8 @@ pub struct Server {
     peers: BTreeMap<SessionId, Peer>,
     /// What tells the tasks that made connections that these have ended.
     active: BTreeMap<SessionId, oneshot::Sender<()>>,
+    /// Whom something was queued for.
+    unflushed: Vec<SessionId>,
     /// What was last written into the rows of addresses.
     reports: BTreeMap<String, Report>,
     /// Complaints about addresses that were logged already.
@@ -217,7 +221,8 @@ impl Server {
             Origin::Memory(schema) => (vec![schema.to_json()], Box::new(Nowhere), None),
             Origin::FileOrNew(path, schema) | Origin::FileUpgraded(path, schema) if !path.exists() => {
                 let records = vec![schema.to_json()];
-                (records.clone(), Box::new(FileStorage::create(&path, &records)?), Some(path))
+                let storage = FileStorage::create(&path, &[Record::from(&schema.to_json())])?;
+                (records, Box::new(storage), Some(path))
             }
             Origin::File(path) | Origin::FileOrNew(path, _) => {
                 let opened = self.open_file(&path, time_s)?;
@@ -298,7 +303,8 @@ impl Server {
             Event::Probe(id, message) => {
                 if let Some(peer) = self.peers.get(&id) {
                     // If the queue is full, the client is cut off for want of a reply.
-                    let _ = peer.send(&message);
+                    let _ = peer.send(Text::of(&message));
+                    peer.flush();
                 }
             }
             Event::Closed(id, reason) => {
@@ -333,18 +339,26 @@ impl Server {
         let outputs = self.core.flush(now);
         for output in outputs {
             match output {
-                Output::Send(id, message) => self.send(id, &message),
+                Output::Send(id, message) => self.send(id, Text::of(&message)),
+                Output::Write(id, text) => self.send(id, text),
                 Output::Close(id, reason) => self.close(id, &reason, true),
+            }
+        }
+        for id in std::mem::take(&mut self.unflushed) {
+            if let Some(peer) = self.peers.get(&id) {
+                peer.flush();
             }
         }
     }
 
-    fn send(&mut self, id: SessionId, message: &Message) {
+    fn send(&mut self, id: SessionId, text: Text) {
         let Some(peer) = self.peers.get(&id) else { return };
-        if let Err(reason) = peer.send(message) {
+        if let Err(reason) = peer.send(text) {
             warn!(target: "jsonrpc", "{reason}");
             self.core.disconnect(id);
             self.close(id, "backlog", false);
+        } else if self.unflushed.last() != Some(&id) {
+            self.unflushed.push(id);
         }
     }
 
@@ -516,9 +530,10 @@ fn upgrade(opened: &mut Opened, schema: DatabaseSchema, path: &Path, now: Now, s
     );
     std::fs::copy(path, &backup).map_err(|error| Error::io(&error, format!("{}: copy failed", backup.display())))?;
     let converted = convert(&database, schema.into(), &mut UuidSource::os())?;
-    opened.records = records(&converted, "converted to a newer schema", now, style);
-    let replaced = opened.storage.replace(&opened.records);
+    let records = records(&converted, "converted to a newer schema", now, style);
+    let replaced = opened.storage.replace(&records);
     replaced.map_err(|error| Error::io(&error, format!("{}: write failed", path.display())))?;
+    opened.records = records.iter().map(Record::to_json).collect();
     Ok(())
 }
 

@@ -64,7 +64,19 @@ impl Bench {
         self.next_id += 1;
         let Value::Array(params) = params else { panic!("parameters are an array") };
         self.core.message(session, Message::request(self.next_id, method, params), self.now);
-        self.core.flush(self.now)
+        self.flush()
+    }
+
+    /// Everything that goes out now, as messages.
+    pub(crate) fn flush(&mut self) -> Vec<Output> {
+        let read = |output| match output {
+            Output::Write(to, text) => {
+                let json = serde_json::from_slice(&text.parts().concat()).expect("JSON");
+                Output::Send(to, Message::from_json(json).expect("a message"))
+            }
+            output => output,
+        };
+        self.core.flush(self.now).into_iter().map(read).collect()
     }
 
     /// Sends a request and gives the reply or the error.
@@ -90,5 +102,6 @@ impl Bench {
 }
 
 pub(crate) fn contents(database: &crate::Database) -> Value {
-    crate::journal::snapshot(database, "", 0, crate::journal::Style::Whole).unwrap_or(Value::Null)
+    crate::journal::snapshot(database, "", 0, crate::journal::Style::Whole)
+        .map_or(Value::Null, |record| record.to_json())
 }
