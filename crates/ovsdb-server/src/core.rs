@@ -1,8 +1,8 @@
 //! The server without I/O: databases, sessions, and what each message does to them.
 //!
 //! Time comes in as [`Now`], messages through [`Core::message`], and what is to be sent goes out through
-//! [`Core::flush`], which first makes every transaction in the batch durable: no client hears of a change that a crash
-//! could undo. Transactions that arrive together thus share one sync.
+//! [`Core::flush`], which first makes the batch durable if a transaction in it asked for that: who did is told nothing that a
+//! crash could undo. Transactions that arrive together thus share one sync.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -198,7 +198,7 @@ impl Core {
         self.triggers.iter().filter_map(deadline).min()
     }
 
-    /// Makes everything durable that was done since the last call, and returns what to send. If that fails, the
+    /// Makes durable what was done since the last call and is to be, and returns what to send. If that fails, the
     /// database takes no more changes and all sessions are to be closed.
     pub fn flush(&mut self, now: Now) -> Vec<Output> {
         let mut failed = None;

@@ -9,7 +9,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, fcntl_lock};
 use serde_json::Value;
@@ -95,7 +96,7 @@ static HELD: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 fn held() -> std::sync::MutexGuard<'static, BTreeSet<PathBuf>> {
     // A panic of another holder leaves a whole set behind.
-    HELD.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Lock {
@@ -141,9 +142,53 @@ fn resolve(path: &Path) -> PathBuf {
 #[derive(Debug)]
 pub struct FileStorage {
     path: PathBuf,
-    file: File,
+    file: Arc<File>,
     length: u64,
+    syncer: Syncer,
     _lock: Lock,
+}
+
+/// Makes a file durable beside whoever writes to it, now and then.
+#[derive(Debug, Default)]
+struct Syncer {
+    /// Files to make durable, to a thread that is there once there was one.
+    files: Option<mpsc::SyncSender<Arc<File>>>,
+    failed: Arc<Mutex<Option<io::Error>>>,
+}
+
+/// The least time between two syncs that nobody waits for.
+const SYNC_PAUSE: Duration = Duration::from_millis(100);
+
+impl Syncer {
+    fn sync_soon(&mut self, file: &Arc<File>) -> io::Result<()> {
+        self.check()?;
+        let files = match &self.files {
+            Some(files) => files,
+            None => self.files.insert(self.start()?),
+        };
+        // If one waits already, the sync of that one is yet to come.
+        let _ = files.try_send(file.clone());
+        Ok(())
+    }
+
+    /// What became of the last sync.
+    fn check(&self) -> io::Result<()> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
+    }
+
+    fn start(&self) -> io::Result<mpsc::SyncSender<Arc<File>>> {
+        let (files, queue) = mpsc::sync_channel::<Arc<File>>(1);
+        let failed = self.failed.clone();
+        std::thread::Builder::new().name("ovsdb-sync".to_owned()).spawn(move || {
+            for file in queue {
+                if let Err(error) = file.sync_data() {
+                    *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                }
+                std::thread::sleep(SYNC_PAUSE);
+            }
+        })?;
+        Ok(files)
+    }
 }
 
 /// A file that was opened: its log, and what it contained.
@@ -173,7 +218,8 @@ impl FileStorage {
             None => None,
         };
         file.seek(SeekFrom::Start(length)).map_err(failed(path, "seek failed"))?;
-        let storage = Self { path: resolve(path), file, length, _lock: lock };
+        let storage =
+            Self { path: resolve(path), file: Arc::new(file), length, syncer: Syncer::default(), _lock: lock };
         Ok(Opened { storage, records: parsed.records, recovered })
     }
 
@@ -188,7 +234,9 @@ impl FileStorage {
             Ok(length)
         });
         match written {
-            Ok(length) => Ok(Self { path: resolve(path), file, length, _lock: lock }),
+            Ok(length) => {
+                Ok(Self { path: resolve(path), file: Arc::new(file), length, syncer: Syncer::default(), _lock: lock })
+            }
             Err(error) => {
                 // A half-written new file is of no use to anyone, and would be in the way of the next attempt.
                 let _ = std::fs::remove_file(path);
@@ -245,12 +293,12 @@ fn sync_directory(path: &Path) -> io::Result<()> {
 
 impl Storage for FileStorage {
     fn append(&mut self, record: &Record) -> io::Result<()> {
-        match record.write_to(&mut self.file) {
+        match record.write_to(&mut &*self.file) {
             Ok(length) => self.length += length,
             Err(error) => {
                 // Whatever part was written is cut off again, so that a later record does not follow a torn one.
                 let _ = self.file.set_len(self.length);
-                let _ = self.file.seek(SeekFrom::Start(self.length));
+                let _ = (&*self.file).seek(SeekFrom::Start(self.length));
                 return Err(error);
             }
         }
@@ -258,7 +306,12 @@ impl Storage for FileStorage {
     }
 
     fn sync(&mut self) -> io::Result<()> {
+        self.syncer.check()?;
         self.file.sync_data()
+    }
+
+    fn sync_soon(&mut self) -> io::Result<()> {
+        self.syncer.sync_soon(&self.file)
     }
 
     fn replace(&mut self, records: &[Record]) -> io::Result<()> {
@@ -281,7 +334,7 @@ impl Storage for FileStorage {
                 Ok(length)
             });
         match written {
-            Ok(length) => (self.file, self.length) = (file, length),
+            Ok(length) => (self.file, self.length) = (Arc::new(file), length),
             Err(error) => {
                 let _ = std::fs::remove_file(&temporary);
                 return Err(error);

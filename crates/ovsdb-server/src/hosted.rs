@@ -31,6 +31,8 @@ pub(crate) struct Hosted {
     pub(crate) file: Option<String>,
     storage: Box<dyn Storage>,
     unsynced: bool,
+    /// Whether a transaction since asked to be on disk before it is answered.
+    durable: bool,
     failed: Option<String>,
     commits: u64,
     compacted_ms: u64,
@@ -53,6 +55,7 @@ impl Hosted {
             file,
             storage,
             unsynced: false,
+            durable: false,
             failed: None,
             commits: 0,
             compacted_ms: 0,
@@ -84,6 +87,7 @@ impl Hosted {
             self.storage.append(&record).map_err(|error| Error::io(&error, self.describe("write failed")))?;
             self.unsynced = true;
             self.commits += 1;
+            self.durable |= prepared.durable;
         }
         self.views.forget_contents();
         Ok(self.database.apply(id, prepared.changes))
@@ -98,12 +102,14 @@ impl Hosted {
         format!("{}: {action}", self.file.as_deref().unwrap_or(&self.database.schema().name))
     }
 
-    /// Makes the transactions so far durable.
+    /// Makes the transactions so far durable, at once if one of them asked for it and soon if none did.
     pub(crate) fn sync(&mut self) -> io::Result<()> {
         if !std::mem::take(&mut self.unsynced) {
             return Ok(());
         }
-        self.storage.sync().inspect_err(|error| self.failed = Some(self.describe(&format!("sync failed ({error})"))))
+        let durable = std::mem::take(&mut self.durable);
+        let synced = if durable { self.storage.sync() } else { self.storage.sync_soon() };
+        synced.inspect_err(|error| self.failed = Some(self.describe(&format!("sync failed ({error})"))))
     }
 
     /// Whether the log has grown enough to be compacted.

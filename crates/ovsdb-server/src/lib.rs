@@ -35,7 +35,8 @@
 //! ```
 //!
 //! Invariants: a database changes only by transactions that passed every check; a client hears of a change only after
-//! it is on disk; a client hears of its own changes before it gets its reply.
+//! it is in the file, and on disk if the transaction asked to be (a tenth of a second later if it did not); a client hears of
+//! its own changes before it gets its reply.
 
 pub mod file;
 pub mod journal;

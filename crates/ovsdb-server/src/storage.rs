@@ -7,14 +7,20 @@ use crate::log::{Record, encode};
 
 /// An append-only log of records.
 ///
-/// A record is durable, and only then may a client be told so, when [`Storage::sync`] has returned after the
-/// [`Storage::append`] that wrote it. After an error, nothing more may be appended.
+/// A record survives the end of the process when [`Storage::append`] has returned. It is durable, and only then may a client
+/// that asked for that be told so, when [`Storage::sync`] has returned after it. After an error, nothing more may be
+/// appended.
 pub trait Storage: Send {
     /// Appends a record.
     fn append(&mut self, record: &Record) -> io::Result<()>;
 
     /// Makes all appended records durable.
     fn sync(&mut self) -> io::Result<()>;
+
+    /// Has all appended records made durable soon, without waiting for it. An error is told by a later call.
+    fn sync_soon(&mut self) -> io::Result<()> {
+        self.sync()
+    }
 
     /// Replaces the whole log, durably and at once: after a crash it is either the old or the new one.
     fn replace(&mut self, records: &[Record]) -> io::Result<()>;
