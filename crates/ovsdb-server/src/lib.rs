@@ -18,6 +18,7 @@
 //!     .database_file_upgraded("/etc/openvswitch/conf.db", schema)
 //!     .remote("punix:/var/run/openvswitch/db.sock")
 //!     .remote("db:Open_vSwitch,Open_vSwitch,manager_options")
+//!     .pki(ovsdb_server::Pki::of_open_vswitch())
 //!     .open()?;
 //! let handle = server.handle();
 //! let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -65,5 +66,5 @@ pub use execute::{Caller, Outcome, execute};
 pub use monitor::{Monitor, Version};
 pub use row::{Row, RowChange};
 pub use session::{Output, SessionId};
-pub use shell::{Builder, Handle, OpenError, Server};
+pub use shell::{Builder, Handle, OpenError, Pki, Server};
 pub use transaction::Transaction;

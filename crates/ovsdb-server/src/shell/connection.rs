@@ -7,13 +7,14 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ovsdb::jsonrpc::{Connection, ConnectionError, FrameError, Limits, Message, Receiver, Sender, Stream};
+use ovsdb::jsonrpc::{Connection, ConnectionError, FrameError, Limits, Message, Receiver, Sender};
 use serde_json::Value;
 use tokio::io::{ReadHalf, WriteHalf};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 use tracing::{debug, warn};
 
+use super::listeners::Stream;
 use super::server::Event;
 use crate::session::SessionId;
 

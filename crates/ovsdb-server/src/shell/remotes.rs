@@ -41,8 +41,17 @@ impl RemoteOptions {
     }
 }
 
-/// A column that holds addresses.
-struct Source<'a> {
+/// What a column may hold to be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Holds {
+    /// Strings.
+    Strings,
+    /// Strings that are addresses, or references to rows that have them.
+    Addresses,
+}
+
+/// A column whose values are used.
+pub(super) struct Source<'a> {
     database: &'a Database,
     name: &'a str,
     table: usize,
@@ -51,7 +60,7 @@ struct Source<'a> {
 }
 
 /// Finds the column that `db:DATABASE,TABLE,COLUMN` names.
-fn source<'a>(core: &'a Core, text: &'a str) -> Result<Source<'a>, String> {
+pub(super) fn source<'a>(core: &'a Core, text: &'a str, holds: Holds) -> Result<Source<'a>, String> {
     let parts: Vec<&str> = text.strip_prefix("db:").unwrap_or(text).split(',').collect();
     let &[name, table_name, column_name] = parts.as_slice() else {
         return Err(format!("\"{text}\": invalid syntax"));
@@ -65,7 +74,7 @@ fn source<'a>(core: &'a Core, text: &'a str) -> Result<Source<'a>, String> {
         found.ok_or_else(|| format!("\"{text}\": table \"{table_name}\" has no column \"{column_name}\""))?;
     let kind = &column_schema.kind;
     let is_reference = kind.key.kind == AtomType::Uuid && kind.key.ref_table().is_some() && !kind.is_map();
-    if !is_reference && (kind.key.kind != AtomType::String || kind.is_map()) {
+    if !(is_reference && holds == Holds::Addresses) && (kind.key.kind != AtomType::String || kind.is_map()) {
         return Err(format!(
             "\"{text}\": table \"{table_name}\" column \"{column_name}\" is not string or set of strings"
         ));
@@ -76,7 +85,7 @@ fn source<'a>(core: &'a Core, text: &'a str) -> Result<Source<'a>, String> {
 /// Checks an address as a user gives it.
 pub(super) fn check(core: &Core, text: &str) -> Result<(), String> {
     if text.starts_with("db:") {
-        return source(core, text).map(|_| ());
+        return source(core, text, Holds::Addresses).map(|_| ());
     }
     Remote::parse(text).map(|_| ()).map_err(|error| error.to_string())
 }
@@ -90,7 +99,7 @@ pub(super) fn resolve(core: &Core, configured: &BTreeSet<String>) -> (BTreeMap<S
             found.insert(text.clone(), RemoteOptions::new(text));
             continue;
         }
-        match source(core, text) {
+        match source(core, text, Holds::Addresses) {
             Ok(source) => source.collect(&mut found),
             Err(complaint) => complaints.push(complaint),
         }
@@ -106,10 +115,14 @@ pub(super) fn resolve(core: &Core, configured: &BTreeSet<String>) -> (BTreeMap<S
 }
 
 impl Source<'_> {
+    /// What the column holds in each row.
+    pub(super) fn values(&self) -> impl Iterator<Item = &Datum> {
+        self.database.rows(self.table).filter_map(|row| row.column(self.column))
+    }
+
     fn collect(&self, found: &mut BTreeMap<String, RemoteOptions>) {
         let target_table = self.schema.columns().get(self.column).and_then(|column| column.kind.key.ref_table());
-        for row in self.database.rows(self.table) {
-            let Some(datum) = row.column(self.column) else { continue };
+        for datum in self.values() {
             match target_table {
                 Some(table) => {
                     datum

@@ -3,16 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ovsdb::jsonrpc::Message;
 use ovsdb::{DatabaseSchema, Error, UuidSource};
+use tls::Tls;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, info, warn};
 
 use super::connection::Peer;
 use super::handle::{Action, Command, Handle};
 use super::listeners::{Endpoint, Incoming, LISTEN_RETRY};
+use super::pki::Pki;
 use super::remotes::{self, Report};
 use crate::core::{Core, Now, convert, load};
 use crate::file::{FileError, FileStorage, Opened};
@@ -49,6 +52,9 @@ pub enum OpenError {
     /// An address cannot be used.
     #[error("{0}")]
     Remote(String),
+    /// A column that should hold a key's or certificate's name cannot be used.
+    #[error("{0}")]
+    Pki(String),
 }
 
 enum Origin {
@@ -62,6 +68,7 @@ enum Origin {
 pub struct Builder {
     origins: Vec<Origin>,
     remotes: Vec<String>,
+    pki: Pki,
     uuids: UuidSource,
     style: Style,
 }
@@ -102,11 +109,18 @@ impl Builder {
         self
     }
 
-    /// Listens on, or connects to, an address: `punix:FILE`, `ptcp:PORT[:HOST]`, `unix:FILE`, `tcp:HOST:PORT`, or
-    /// `db:DATABASE,TABLE,COLUMN` for the addresses in a column.
+    /// Listens on, or connects to, an address: `punix:FILE`, `ptcp:PORT[:HOST]`, `pssl:PORT[:HOST]`, `unix:FILE`,
+    /// `tcp:HOST:PORT`, `ssl:HOST:PORT`, or `db:DATABASE,TABLE,COLUMN` for the addresses in a column.
     #[must_use]
     pub fn remote(mut self, remote: impl Into<String>) -> Self {
         self.remotes.push(remote.into());
+        self
+    }
+
+    /// Uses these keys and certificates for `pssl` and `ssl`.
+    #[must_use]
+    pub fn pki(mut self, pki: Pki) -> Self {
+        self.pki = pki;
         self
     }
 
@@ -133,6 +147,8 @@ impl Builder {
         let mut server = Server {
             core,
             configured: BTreeSet::new(),
+            pki: self.pki,
+            tls: Arc::default(),
             endpoints: BTreeMap::new(),
             peers: BTreeMap::new(),
             active: BTreeMap::new(),
@@ -154,6 +170,7 @@ impl Builder {
             remotes::check(&server.core, &remote).map_err(OpenError::Remote)?;
             server.configured.insert(remote);
         }
+        server.pki.check(&server.core).map_err(OpenError::Pki)?;
         Ok(server)
     }
 }
@@ -164,6 +181,8 @@ pub struct Server {
     core: Core,
     /// Addresses as given.
     configured: BTreeSet<String>,
+    pki: Pki,
+    tls: Arc<Tls>,
     /// Addresses in use.
     endpoints: BTreeMap<String, Endpoint>,
     peers: BTreeMap<SessionId, Peer>,
@@ -187,7 +206,8 @@ pub struct Server {
 impl Server {
     /// Begins to describe a server.
     pub fn builder() -> Builder {
-        Builder { origins: Vec::new(), remotes: Vec::new(), uuids: UuidSource::os(), style: Style::Difference }
+        let (origins, remotes, pki) = (Vec::new(), Vec::new(), Pki::default());
+        Builder { origins, remotes, pki, uuids: UuidSource::os(), style: Style::Difference }
     }
 
     /// Something by which to talk to the server while it runs.
@@ -361,7 +381,7 @@ impl Server {
             return true;
         }
         let from_columns = self.configured.iter().any(|remote| remote.starts_with("db:"));
-        from_columns && self.seen.as_ref() != Some(&self.versions())
+        (from_columns || self.pki.has_columns()) && self.seen.as_ref() != Some(&self.versions())
     }
 
     fn versions(&self) -> Vec<ovsdb::Uuid> {
@@ -369,10 +389,21 @@ impl Server {
         databases.map(crate::Database::last_transaction).collect()
     }
 
+    /// Takes keys and certificates from where they are now; gives complaints.
+    fn update_tls(&mut self) -> Vec<String> {
+        let resolved = self.pki.resolve(&self.core);
+        // With other ones, what could not listen may be able to.
+        if resolved.config.is_some_and(|config| self.tls.configure(config)) {
+            self.endpoints.retain(|_, endpoint| endpoint.is_running());
+        }
+        resolved.complaints
+    }
+
     /// Brings the addresses in use in line with those configured; gives the failures.
     async fn update_endpoints(&mut self) -> Vec<String> {
         self.seen = Some(self.versions());
-        let (wanted, complaints) = remotes::resolve(&self.core, &self.configured);
+        let (wanted, mut complaints) = remotes::resolve(&self.core, &self.configured);
+        complaints.extend(self.update_tls());
         for complaint in &complaints {
             if !self.complaints.contains(complaint) {
                 warn!(target: "ovsdb_server", "{complaint}");
@@ -397,7 +428,7 @@ impl Server {
                 endpoint.options = options;
                 continue;
             }
-            let (endpoint, error) = Endpoint::start(&name, options, &self.events).await;
+            let (endpoint, error) = Endpoint::start(&name, options, &self.tls, &self.events);
             if let Some(error) = error {
                 let error = crate::file::describe(&error);
                 warn!(target: "ovsdb_jsonrpc_server", "{name}: listen failed: {error}");
