@@ -25,17 +25,25 @@ pub(super) struct RemoteOptions {
     pub(super) max_backoff_ms: u64,
     /// Whether clients may only read.
     pub(super) read_only: bool,
+    /// The role of clients; empty for none.
+    pub(super) role: String,
     /// The row that asked for the address, where its state is reported.
     pub(super) row: Option<(String, RowId)>,
 }
 
 impl RemoteOptions {
+    /// Whether clients that came by such an address may do the same as those that come by one with `other` options.
+    pub(super) fn allows_as(&self, other: &Self) -> bool {
+        (self.read_only, &self.role) == (other.read_only, &other.role)
+    }
+
     fn new(target: &str) -> Self {
         let is_local = target.starts_with("unix:") || target.starts_with("punix:");
         Self {
             inactivity_probe_ms: if is_local { 0 } else { INACTIVITY_PROBE_MS },
             max_backoff_ms: MAX_BACKOFF_MS,
             read_only: false,
+            role: String::new(),
             row: None,
         }
     }
@@ -159,6 +167,7 @@ impl Source<'_> {
             options.max_backoff_ms = backoff.max(1000);
         }
         options.read_only = column(table, row, "read_only").and_then(Datum::as_bool).unwrap_or(false);
+        options.role = column(table, row, "role").and_then(Datum::as_str).map(str::to_owned).unwrap_or_default();
         options.row = Some((self.name.to_owned(), (index, uuid)));
         found.insert(target.to_owned(), options);
     }

@@ -16,12 +16,12 @@ use super::connection::Peer;
 use super::handle::{Action, Command, Handle};
 use super::listeners::{Endpoint, Incoming, LISTEN_RETRY};
 use super::pki::Pki;
-use super::remotes::{self, Report};
+use super::remotes::{self, RemoteOptions, Report};
 use crate::core::{Core, Now, convert, load};
 use crate::file::{FileError, FileStorage, Opened};
 use crate::hosted::records;
 use crate::journal::Style;
-use crate::session::{Output, SessionId};
+use crate::session::{Access, Output, SessionId};
 use crate::storage::{Nowhere, Storage};
 
 /// How many events wait for the core before those who bring them must wait.
@@ -336,7 +336,8 @@ impl Server {
         let Incoming { stream, remote, peer, ended } = incoming;
         // The address may have been given up while the connection was on its way here.
         let Some(endpoint) = self.endpoints.get(&remote) else { return };
-        let id = self.core.connect(endpoint.options.read_only);
+        let RemoteOptions { read_only, role, .. } = endpoint.options.clone();
+        let id = self.core.connect(Access { read_only, role, client: stream.peer_name().map(str::to_owned) });
         let name = if peer == "unix" { format!("unix#{}", self.serial) } else { peer };
         self.serial += 1;
         let probe_ms = endpoint.options.inactivity_probe_ms;
@@ -416,16 +417,15 @@ impl Server {
             self.endpoints.remove(&name);
             self.reports.remove(&name);
             info!(target: "ovsdb_jsonrpc_server", "{name}: remote deconfigured");
-            let peers: Vec<SessionId> =
-                self.peers.iter().filter(|(_, peer)| peer.remote == name).map(|(&id, _)| id).collect();
-            for id in peers {
-                self.core.disconnect(id);
-                self.close(id, "remote deconfigured", true);
-            }
+            self.close_all_of(&name, "remote deconfigured");
         }
         for (name, options) in wanted {
             if let Some(endpoint) = self.endpoints.get_mut(&name).filter(|endpoint| endpoint.is_settled()) {
+                let is_same = endpoint.options.allows_as(&options);
                 endpoint.options = options;
+                if !is_same {
+                    self.close_all_of(&name, "permissions changed");
+                }
                 continue;
             }
             let (endpoint, error) = Endpoint::start(&name, options, &self.tls, &self.events);
@@ -437,6 +437,16 @@ impl Server {
             self.endpoints.insert(name, endpoint);
         }
         failures
+    }
+
+    /// Closes the connections that came by an address.
+    fn close_all_of(&mut self, name: &str, reason: &str) {
+        let peers = self.peers.iter().filter(|(_, peer)| peer.remote == name);
+        let ids: Vec<SessionId> = peers.map(|(&id, _)| id).collect();
+        for id in ids {
+            self.core.disconnect(id);
+            self.close(id, reason, true);
+        }
     }
 
     /// Writes the state of addresses that came from rows into those rows, where it has changed.
