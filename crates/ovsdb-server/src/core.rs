@@ -21,7 +21,7 @@ use crate::journal::{self, Style, Unknown};
 use crate::monitor::View;
 use crate::row::RowChange;
 use crate::server_database;
-use crate::session::{Locks, Output, Session, SessionId, Trigger};
+use crate::session::{Access, Locks, Output, Session, SessionId, Trigger};
 use crate::storage::{Nowhere, Storage};
 use crate::transaction::Transaction;
 
@@ -137,10 +137,10 @@ impl Core {
         Some(self.databases.get(name)?.failure())
     }
 
-    /// Starts a session. A read-only one may not change any database.
-    pub fn connect(&mut self, read_only: bool) -> SessionId {
+    /// Starts a session.
+    pub fn connect(&mut self, access: Access) -> SessionId {
         self.next_session += 1;
-        self.sessions.insert(self.next_session, Session { read_only, ..Session::default() });
+        self.sessions.insert(self.next_session, Session { access, ..Session::default() });
         self.next_session
     }
 
@@ -240,7 +240,8 @@ impl Core {
         let caller = Caller {
             locks: session.map_or(&no_locks, |session| &session.locks_owned),
             read_only: trigger.database.starts_with('_'),
-            server_read_only: session.is_some_and(|session| session.read_only),
+            server_read_only: session.is_some_and(|session| session.access.read_only),
+            role: session.and_then(|session| session.access.role()),
             elapsed_ms: now.monotonic_ms.saturating_sub(trigger.created_ms),
         };
         match execute(&hosted.database, &trigger.operations, caller, &mut self.uuids) {

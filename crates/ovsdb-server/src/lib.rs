@@ -4,6 +4,7 @@
 //!
 //! 1. [`Database`]: tables and rows in memory; [`Transaction`]: changes laid over it; [`execute`]: the operations of a
 //!    `transact` request; [`prepare`]: the checks at its end.
+//!    [`Role`]: whom these checks let do what.
 //! 2. [`journal`]: transactions as records; [`log`]: records as bytes; [`storage`] and [`file`]: where the bytes go.
 //! 3. [`Monitor`]: what a client is told of changes; [`Core`]: databases, sessions, locks and waiting transactions, and
 //!    what each JSON-RPC message does to them.
@@ -18,6 +19,7 @@
 //!     .database_file_upgraded("/etc/openvswitch/conf.db", schema)
 //!     .remote("punix:/var/run/openvswitch/db.sock")
 //!     .remote("db:Open_vSwitch,Open_vSwitch,manager_options")
+//!     .pki(ovsdb_server::Pki::of_open_vswitch())
 //!     .open()?;
 //! let handle = server.handle();
 //! let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -50,6 +52,7 @@ mod execute;
 mod hosted;
 mod methods;
 mod monitor;
+mod rbac;
 mod row;
 mod server_database;
 mod session;
@@ -64,7 +67,8 @@ pub use core::{Core, Now, convert, load};
 pub use database::{Database, HistoryEntry, RowId};
 pub use execute::{Caller, Outcome, execute};
 pub use monitor::{Monitor, Version, View};
+pub use rbac::Role;
 pub use row::{Row, RowChange};
-pub use session::{Output, SessionId, Text};
-pub use shell::{Builder, Handle, OpenError, Server};
+pub use session::{Access, Output, SessionId, Text};
+pub use shell::{Builder, Handle, OpenError, Pki, Server};
 pub use transaction::Transaction;

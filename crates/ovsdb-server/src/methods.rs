@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::core::{Core, Now};
 use crate::hosted::Hosted;
 use crate::monitor::{Monitor, Version};
-use crate::session::{Output, Session, SessionId, Text, Trigger};
+use crate::session::{Access, Output, Session, SessionId, Text, Trigger};
 
 /// What a request is answered with.
 enum Answer {
@@ -149,7 +149,11 @@ impl Core {
     }
 
     fn convert_method(&mut self, session: SessionId, name: &str, schema: &Value, now: Now) -> Result<()> {
-        if name.starts_with('_') || self.sessions.get(&session).is_some_and(|session| session.read_only) {
+        let access = self.sessions.get(&session).map(|session| &session.access);
+        if let Some(role) = access.and_then(Access::role) {
+            return Err(role.may_not_convert(name));
+        }
+        if name.starts_with('_') || access.is_some_and(|access| access.read_only) {
             let details = format!("convert operation not allowed on reserved database {name}");
             return Err(Error::new("not allowed", details));
         }

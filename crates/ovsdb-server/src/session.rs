@@ -9,9 +9,28 @@ use ovsdb::write;
 use serde_json::Value;
 
 use crate::monitor::Monitor;
+use crate::rbac::Role;
 
 /// Names a session for as long as the server runs.
 pub type SessionId = u64;
+
+/// What a client may do, by the remote that it came by.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Access {
+    /// Whether it may not change anything (`read_only` of its remote).
+    pub read_only: bool,
+    /// The role of its remote; empty for none.
+    pub role: String,
+    /// The name in its certificate.
+    pub client: Option<String>,
+}
+
+impl Access {
+    /// The role, if there is one.
+    pub(crate) fn role(&self) -> Option<Role<'_>> {
+        (!self.role.is_empty()).then(|| Role { name: &self.role, client: self.client.as_deref() })
+    }
+}
 
 /// One client.
 #[derive(Debug, Default)]
@@ -24,8 +43,8 @@ pub(crate) struct Session {
     pub(crate) locks_owned: BTreeSet<String>,
     /// Whether it understands notifications about databases that come and go, and need not be disconnected for them.
     pub(crate) change_aware: bool,
-    /// Whether it may not change anything (`read_only` of its remote).
-    pub(crate) read_only: bool,
+    /// What it may do.
+    pub(crate) access: Access,
 }
 
 impl Session {

@@ -11,13 +11,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use ovsdb::jsonrpc::{ConnectionError, FrameError, Limits, Message, Receiver, Stream};
+use ovsdb::jsonrpc::{ConnectionError, FrameError, Limits, Message, Receiver};
 use serde_json::Value;
 use tokio::io::{AsyncWrite, ReadHalf, WriteHalf};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 use tracing::{debug, warn};
 
+use super::listeners::Stream;
 use super::server::Event;
 use crate::session::{SessionId, Text};
 

@@ -3,23 +3,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ovsdb::jsonrpc::Message;
 use ovsdb::{DatabaseSchema, Error, UuidSource};
+use tls::Tls;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, info, warn};
 
 use super::connection::Peer;
 use super::handle::{Action, Command, Handle};
 use super::listeners::{Endpoint, Incoming, LISTEN_RETRY};
-use super::remotes::{self, Report};
+use super::pki::Pki;
+use super::remotes::{self, RemoteOptions, Report};
 use crate::core::{Core, Now, convert, load};
 use crate::file::{FileError, FileStorage, Opened};
 use crate::hosted::records;
 use crate::journal::Style;
 use crate::log::Record;
-use crate::session::{Output, SessionId, Text};
+use crate::session::{Access, Output, SessionId, Text};
 use crate::storage::{Nowhere, Storage};
 
 /// How many events wait for the core before those who bring them must wait.
@@ -50,6 +53,9 @@ pub enum OpenError {
     /// An address cannot be used.
     #[error("{0}")]
     Remote(String),
+    /// A column that should hold a key's or certificate's name cannot be used.
+    #[error("{0}")]
+    Pki(String),
 }
 
 enum Origin {
@@ -63,6 +69,7 @@ enum Origin {
 pub struct Builder {
     origins: Vec<Origin>,
     remotes: Vec<String>,
+    pki: Pki,
     uuids: UuidSource,
     style: Style,
 }
@@ -103,11 +110,18 @@ impl Builder {
         self
     }
 
-    /// Listens on, or connects to, an address: `punix:FILE`, `ptcp:PORT[:HOST]`, `unix:FILE`, `tcp:HOST:PORT`, or
-    /// `db:DATABASE,TABLE,COLUMN` for the addresses in a column.
+    /// Listens on, or connects to, an address: `punix:FILE`, `ptcp:PORT[:HOST]`, `pssl:PORT[:HOST]`, `unix:FILE`,
+    /// `tcp:HOST:PORT`, `ssl:HOST:PORT`, or `db:DATABASE,TABLE,COLUMN` for the addresses in a column.
     #[must_use]
     pub fn remote(mut self, remote: impl Into<String>) -> Self {
         self.remotes.push(remote.into());
+        self
+    }
+
+    /// Uses these keys and certificates for `pssl` and `ssl`.
+    #[must_use]
+    pub fn pki(mut self, pki: Pki) -> Self {
+        self.pki = pki;
         self
     }
 
@@ -134,6 +148,8 @@ impl Builder {
         let mut server = Server {
             core,
             configured: BTreeSet::new(),
+            pki: self.pki,
+            tls: Arc::default(),
             endpoints: BTreeMap::new(),
             peers: BTreeMap::new(),
             active: BTreeMap::new(),
@@ -156,6 +172,7 @@ impl Builder {
             remotes::check(&server.core, &remote).map_err(OpenError::Remote)?;
             server.configured.insert(remote);
         }
+        server.pki.check(&server.core).map_err(OpenError::Pki)?;
         Ok(server)
     }
 }
@@ -166,6 +183,8 @@ pub struct Server {
     core: Core,
     /// Addresses as given.
     configured: BTreeSet<String>,
+    pki: Pki,
+    tls: Arc<Tls>,
     /// Addresses in use.
     endpoints: BTreeMap<String, Endpoint>,
     peers: BTreeMap<SessionId, Peer>,
@@ -191,7 +210,8 @@ pub struct Server {
 impl Server {
     /// Begins to describe a server.
     pub fn builder() -> Builder {
-        Builder { origins: Vec::new(), remotes: Vec::new(), uuids: UuidSource::os(), style: Style::Difference }
+        let (origins, remotes, pki) = (Vec::new(), Vec::new(), Pki::default());
+        Builder { origins, remotes, pki, uuids: UuidSource::os(), style: Style::Difference }
     }
 
     /// Something by which to talk to the server while it runs.
@@ -322,7 +342,8 @@ impl Server {
         let Incoming { stream, remote, peer, ended } = incoming;
         // The address may have been given up while the connection was on its way here.
         let Some(endpoint) = self.endpoints.get(&remote) else { return };
-        let id = self.core.connect(endpoint.options.read_only);
+        let RemoteOptions { read_only, role, .. } = endpoint.options.clone();
+        let id = self.core.connect(Access { read_only, role, client: stream.peer_name().map(str::to_owned) });
         let name = if peer == "unix" { format!("unix#{}", self.serial) } else { peer };
         self.serial += 1;
         let probe_ms = endpoint.options.inactivity_probe_ms;
@@ -375,7 +396,7 @@ impl Server {
             return true;
         }
         let from_columns = self.configured.iter().any(|remote| remote.starts_with("db:"));
-        from_columns && self.seen.as_ref() != Some(&self.versions())
+        (from_columns || self.pki.has_columns()) && self.seen.as_ref() != Some(&self.versions())
     }
 
     fn versions(&self) -> Vec<ovsdb::Uuid> {
@@ -383,10 +404,21 @@ impl Server {
         databases.map(crate::Database::last_transaction).collect()
     }
 
+    /// Takes keys and certificates from where they are now; gives complaints.
+    fn update_tls(&mut self) -> Vec<String> {
+        let resolved = self.pki.resolve(&self.core);
+        // With other ones, what could not listen may be able to.
+        if resolved.config.is_some_and(|config| self.tls.configure(config)) {
+            self.endpoints.retain(|_, endpoint| endpoint.is_running());
+        }
+        resolved.complaints
+    }
+
     /// Brings the addresses in use in line with those configured; gives the failures.
     async fn update_endpoints(&mut self) -> Vec<String> {
         self.seen = Some(self.versions());
-        let (wanted, complaints) = remotes::resolve(&self.core, &self.configured);
+        let (wanted, mut complaints) = remotes::resolve(&self.core, &self.configured);
+        complaints.extend(self.update_tls());
         for complaint in &complaints {
             if !self.complaints.contains(complaint) {
                 warn!(target: "ovsdb_server", "{complaint}");
@@ -399,19 +431,18 @@ impl Server {
             self.endpoints.remove(&name);
             self.reports.remove(&name);
             info!(target: "ovsdb_jsonrpc_server", "{name}: remote deconfigured");
-            let peers: Vec<SessionId> =
-                self.peers.iter().filter(|(_, peer)| peer.remote == name).map(|(&id, _)| id).collect();
-            for id in peers {
-                self.core.disconnect(id);
-                self.close(id, "remote deconfigured", true);
-            }
+            self.close_all_of(&name, "remote deconfigured");
         }
         for (name, options) in wanted {
             if let Some(endpoint) = self.endpoints.get_mut(&name).filter(|endpoint| endpoint.is_settled()) {
+                let is_same = endpoint.options.allows_as(&options);
                 endpoint.options = options;
+                if !is_same {
+                    self.close_all_of(&name, "permissions changed");
+                }
                 continue;
             }
-            let (endpoint, error) = Endpoint::start(&name, options, &self.events).await;
+            let (endpoint, error) = Endpoint::start(&name, options, &self.tls, &self.events);
             if let Some(error) = error {
                 let error = crate::file::describe(&error);
                 warn!(target: "ovsdb_jsonrpc_server", "{name}: listen failed: {error}");
@@ -420,6 +451,16 @@ impl Server {
             self.endpoints.insert(name, endpoint);
         }
         failures
+    }
+
+    /// Closes the connections that came by an address.
+    fn close_all_of(&mut self, name: &str, reason: &str) {
+        let peers = self.peers.iter().filter(|(_, peer)| peer.remote == name);
+        let ids: Vec<SessionId> = peers.map(|(&id, _)| id).collect();
+        for id in ids {
+            self.core.disconnect(id);
+            self.close(id, reason, true);
+        }
     }
 
     /// Writes the state of addresses that came from rows into those rows, where it has changed.

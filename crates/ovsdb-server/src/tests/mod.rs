@@ -3,6 +3,7 @@
 mod methods;
 mod monitors;
 mod power;
+mod roles;
 mod twin;
 
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use ovsdb::{DatabaseSchema, UuidSource};
 use serde_json::{Value, json};
 
 use crate::storage::{Nowhere, Storage};
-use crate::{Core, Now, Output, SessionId};
+use crate::{Access, Core, Now, Output, SessionId};
 
 /// Two tables with every kind of reference, an index and a row limit.
 pub(crate) const SCHEMA: &str = r#"{"name": "T", "version": "1.0.0", "tables": {
@@ -49,14 +50,18 @@ impl Bench {
     }
 
     pub(crate) fn with_storage(storage: Box<dyn Storage>) -> Self {
+        Self::with_schema(&schema().to_json(), storage)
+    }
+
+    pub(crate) fn with_schema(schema: &Value, storage: Box<dyn Storage>) -> Self {
         let mut core = Core::new(UuidSource::seeded(1));
-        core.add_database(&[schema().to_json()], storage, None, Now::default()).unwrap();
+        core.add_database(std::slice::from_ref(schema), storage, None, Now::default()).unwrap();
         core.flush(Now::default());
         Self { core, now: Now { monotonic_ms: 1000, unix_ms: 1_000_000 }, next_id: 0 }
     }
 
     pub(crate) fn connect(&mut self) -> SessionId {
-        self.core.connect(false)
+        self.core.connect(Access::default())
     }
 
     /// Sends a request; gives everything that goes out because of it.

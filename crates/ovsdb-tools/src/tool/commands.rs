@@ -194,7 +194,7 @@ fn run(database: &Database, transaction: &Value, read_only: bool) -> (Value, Opt
         return (Error::syntax(transaction, "database name expected as first parameter").to_json(), None);
     };
     let locks = BTreeSet::new();
-    let caller = Caller { locks: &locks, read_only: false, server_read_only: read_only, elapsed_ms: 0 };
+    let caller = Caller { locks: &locks, read_only: false, server_read_only: read_only, role: None, elapsed_ms: 0 };
     match ovsdb_server::execute(database, operations, caller, &mut UuidSource::os()) {
         Executed::Done { results, prepared } => (Value::from(results), prepared),
         Executed::Wait { .. } => (json!([Error::new("not supported", "triggers not supported").to_json()]), None),
