@@ -4,7 +4,7 @@
 use ovsdb::UuidSource;
 use ovsdb::jsonrpc::{Limits, Message, decode};
 use ovsdb_server::storage::Memory;
-use ovsdb_server::{Core, Now};
+use ovsdb_server::{Access, Core, Now};
 use serde_json::{Value, json};
 use std::sync::LazyLock;
 
@@ -24,7 +24,7 @@ fuzz::target!(|bytes: &[u8]| {
     let log = Memory::new();
     let mut core = Core::new(UuidSource::seeded(1));
     core.add_database(&[SCHEMA.clone()], Box::new(log.clone()), None, Now::default()).expect("our own schema");
-    let (first, second) = (core.connect(false), core.connect(false));
+    let (first, second) = (core.connect(Access::default()), core.connect(Access::default()));
     core.message(second, watch(), Now::default());
     let mut now = Now::default();
     for message in decode(bytes, Limits { bytes_max: 4000, depth_max: 120 }).0 {

@@ -165,12 +165,13 @@ impl Database {
         shutdown: &daemon::Shutdown,
     ) -> Result<Self, String> {
         let schema = DatabaseSchema::parse(ovsdb::schemas::OPEN_VSWITCH).map_err(|e| e.to_string())?;
+        let given = [vec![format!("punix:{}", rundir.join("db.sock").display())], remotes].concat();
         let mut builder = ovsdb_server::Server::builder()
             .database_file_or_new(file, schema)
-            .remote(format!("punix:{}", rundir.join("db.sock").display()))
-            .remote("db:Open_vSwitch,Open_vSwitch,manager_options");
-        for remote in remotes {
-            builder = builder.remote(remote);
+            .remote("db:Open_vSwitch,Open_vSwitch,manager_options")
+            .pki(ovsdb_server::Pki::of_open_vswitch());
+        for remote in &given {
+            builder = builder.remote(remote.clone());
         }
         let mut server = builder.open().map_err(|e| e.to_string())?;
         let commands = unixctl::Commands::new(cli::version_text("ovsdb-server").trim_end());
@@ -189,7 +190,9 @@ impl Database {
             };
             runtime.block_on(async move {
                 tokio::spawn(control.run());
-                let failed = server.listen().await;
+                let mut failed = server.listen().await;
+                // What the database asks for is tried again, and can be changed once the rest is there.
+                failed.retain(|problem| given.iter().any(|remote| problem.starts_with(&format!("{remote}: "))));
                 let _ = listening.send(if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) });
                 server
                     .run(async {

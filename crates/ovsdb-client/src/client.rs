@@ -5,11 +5,16 @@ use std::io;
 use std::sync::Arc;
 
 use ovsdb::DatabaseSchema;
-use ovsdb::jsonrpc::{ConnectionError, Limits, Listener, Message, Receiver, Remote, Sender, Stream};
+use ovsdb::jsonrpc::{ConnectionError, Limits, Message, Receiver, Remote, Sender};
 use serde_json::Value;
+use stream::DSCP;
+use tls::Tls;
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 
 use crate::error::{Error, ProtocolError};
+
+/// A connection's bytes.
+pub(crate) type Stream = Box<dyn stream::Stream>;
 
 /// Parses a connection method.
 pub(crate) fn parse_remote(remote: &str) -> Result<Remote, Error> {
@@ -21,12 +26,13 @@ pub(crate) fn parse_remote(remote: &str) -> Result<Remote, Error> {
 }
 
 /// Connects to an active remote, or waits for a connection to a passive one.
-pub(crate) async fn open(remote: &Remote) -> io::Result<Stream> {
+pub(crate) async fn open(remote: &Remote, tls: &Arc<Tls>) -> io::Result<Stream> {
+    let name = remote.to_string();
     if remote.is_passive() {
-        let listener = Listener::bind(remote).await?;
-        return listener.accept().await.map(|(stream, _)| stream);
+        let listener = stream::listen(&name, DSCP, tls)?.removed_at_end();
+        return listener.accept().await?.into_stream().await;
     }
-    Stream::connect(remote).await
+    stream::connect(&name, DSCP, tls, |_| ()).await
 }
 
 /// The operating system's text for an error, as C's `strerror` gives it.
@@ -69,6 +75,7 @@ pub(crate) fn log_message(remote: &str, verb: &str, message: &Message) {
 pub struct Client {
     name: String,
     remote: Remote,
+    tls: Arc<Tls>,
     receiver: Receiver<ReadHalf<Stream>>,
     writer: WriteHalf<Stream>,
     ids: u64,
@@ -77,19 +84,20 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to `remote`, or waits for a connection if it is passive.
+    /// Connects to `remote`, or waits for a connection if it is passive; by `tls` if it is `ssl` or `pssl`.
     ///
     /// # Errors
     ///
     /// [`Error::Remote`] or [`Error::Connection`].
-    pub async fn connect(remote: &str) -> Result<Self, Error> {
+    pub async fn connect(remote: &str, tls: &Arc<Tls>) -> Result<Self, Error> {
         let parsed = parse_remote(remote)?;
-        let opened = open(&parsed).await;
+        let opened = open(&parsed, tls).await;
         let stream =
             opened.map_err(|error| Error::Connection { remote: remote.to_owned(), problem: io_text(&error) })?;
         let (read, writer) = tokio::io::split(stream);
         let receiver = Receiver::new(read, Limits::default());
-        Ok(Self { name: remote.to_owned(), remote: parsed, receiver, writer, ids: 0, queue: VecDeque::new() })
+        let (name, tls) = (remote.to_owned(), Arc::clone(tls));
+        Ok(Self { name, remote: parsed, tls, receiver, writer, ids: 0, queue: VecDeque::new() })
     }
 
     /// The remote as it was given.
@@ -194,8 +202,16 @@ impl Client {
         self.writer.shutdown().await.map_err(|error| self.lost(io_text(&error)))
     }
 
-    #[allow(clippy::type_complexity)]
-    pub(crate) fn into_parts(self) -> (String, Remote, (Receiver<ReadHalf<Stream>>, WriteHalf<Stream>)) {
-        (self.name, self.remote, (self.receiver, self.writer))
+    pub(crate) fn into_parts(self) -> Parts {
+        Parts { name: self.name, remote: self.remote, tls: self.tls, receiver: self.receiver, writer: self.writer }
     }
+}
+
+/// What a connection that goes on as another thing is made of.
+pub(crate) struct Parts {
+    pub(crate) name: String,
+    pub(crate) remote: Remote,
+    pub(crate) tls: Arc<Tls>,
+    pub(crate) receiver: Receiver<ReadHalf<Stream>>,
+    pub(crate) writer: WriteHalf<Stream>,
 }

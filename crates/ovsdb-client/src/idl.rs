@@ -8,13 +8,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ovsdb::jsonrpc::{Limits, Message, Receiver, Remote, Stream};
+use ovsdb::jsonrpc::{Limits, Message, Receiver, Remote};
 use ovsdb::{DatabaseSchema, Datum, Uuid};
+use tls::Tls;
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::time::Instant;
 
 use crate::changes::{Changes, Outcome};
-use crate::client::{self, Client};
+use crate::client::{self, Client, Parts, Stream};
 use crate::error::Error;
 use crate::replica::{Change, Replica, Row, Wanted};
 use crate::session::{LockState, Session, TransactReply};
@@ -38,6 +39,8 @@ struct Live {
     writer: WriteHalf<Stream>,
     output: Vec<u8>,
     sent: usize,
+    /// Whether the stream may hold back some of what was sent.
+    unflushed: bool,
     heard: Instant,
     probed: bool,
 }
@@ -74,6 +77,7 @@ pub struct Idl {
     /// As it was given, for messages.
     name: String,
     remote: Remote,
+    tls: Arc<Tls>,
     reconnect: Reconnect,
     session: Session,
     link: Link,
@@ -82,15 +86,15 @@ pub struct Idl {
 }
 
 impl Idl {
-    /// A replica of `wanted` of `database` at `remote`. It connects as [`Idl::changed`] is awaited, and again whenever
-    /// the connection is lost, so that a daemon may start before its server.
+    /// A replica of `wanted` of `database` at `remote`, reached by `tls` if it is `ssl` or `pssl`. It connects as
+    /// [`Idl::changed`] is awaited, and again whenever the connection is lost, so that a daemon may start before its server.
     ///
     /// # Errors
     ///
     /// [`Error::Remote`] if `remote` cannot be connected to by any means.
-    pub fn new(remote: &str, database: &str, wanted: impl Into<Wanted>) -> Result<Self, Error> {
+    pub fn new(remote: &str, tls: &Arc<Tls>, database: &str, wanted: impl Into<Wanted>) -> Result<Self, Error> {
         let session = Session::new(database, &wanted.into(), None);
-        Ok(Self::with_link(remote, client::parse_remote(remote)?, session, Link::Waiting(Instant::now())))
+        Ok(Self::unconnected(remote, client::parse_remote(remote)?, Arc::clone(tls), session))
     }
 
     /// [`Idl::new`], connected and with its first contents.
@@ -99,8 +103,13 @@ impl Idl {
     ///
     /// [`Error::Remote`], or [`Error::Connection`] if the first attempt to connect fails, or [`Error::Request`] if the
     /// server does not have the database. Connections lost later are made again.
-    pub async fn connect(remote: &str, database: &str, wanted: impl Into<Wanted>) -> Result<Self, Error> {
-        let mut client = Client::connect(remote).await?;
+    pub async fn connect(
+        remote: &str,
+        tls: &Arc<Tls>,
+        database: &str,
+        wanted: impl Into<Wanted>,
+    ) -> Result<Self, Error> {
+        let mut client = Client::connect(remote, tls).await?;
         let schema = client.schema(database).await?;
         let mut idl = Self::from_client(client, schema, wanted);
         idl.first_contents().await?;
@@ -110,20 +119,21 @@ impl Idl {
     /// A replica over a connection that is there already; `schema` is the one that was asked for over it.
     pub fn from_client(client: Client, schema: Arc<DatabaseSchema>, wanted: impl Into<Wanted>) -> Self {
         let database = schema.name.clone();
-        let (name, remote, stream) = client.into_parts();
+        let Parts { name, remote, tls, receiver, writer } = client.into_parts();
         let session = Session::new(&database, &wanted.into(), Some(schema));
-        let mut idl = Self::with_link(&name, remote, session, Link::Waiting(Instant::now()));
-        idl.go_live(stream.0, stream.1);
+        let mut idl = Self::unconnected(&name, remote, tls, session);
+        idl.go_live(receiver, writer);
         idl
     }
 
-    fn with_link(name: &str, remote: Remote, session: Session, link: Link) -> Self {
+    fn unconnected(name: &str, remote: Remote, tls: Arc<Tls>, session: Session) -> Self {
         Self {
             name: name.to_owned(),
             remote,
+            tls,
             reconnect: Reconnect::Always,
             session,
-            link,
+            link: Link::Waiting(Instant::now()),
             backoff: Duration::ZERO,
             seen: 0,
         }
@@ -291,8 +301,8 @@ impl Idl {
             Link::Waiting(until) => {
                 tokio::time::sleep_until(*until).await;
                 tracing::info!(target: "reconnect", "{}: connecting...", self.name);
-                let remote = self.remote.clone();
-                self.link = Link::Connecting(Box::pin(async move { client::open(&remote).await }));
+                let (remote, tls) = (self.remote.clone(), Arc::clone(&self.tls));
+                self.link = Link::Connecting(Box::pin(async move { client::open(&remote, &tls).await }));
                 Ok(())
             }
             Link::Connecting(connecting) => match connecting.await {
@@ -313,8 +323,7 @@ impl Idl {
                     client::log_message(&self.name, "send", &message);
                     live.output.extend(message.to_bytes());
                 }
-                let probes = matches!(self.remote, Remote::Tcp { .. } | Remote::PassiveTcp { .. });
-                match live.exchange(probes).await {
+                match live.exchange(!self.remote.is_local()).await {
                     Ok(Event::Sent) => Ok(()),
                     Ok(Event::Idle) => {
                         self.session.probe();
@@ -349,7 +358,8 @@ impl Idl {
 
     fn go_live(&mut self, receiver: Receiver<ReadHalf<Stream>>, writer: WriteHalf<Stream>) {
         let heard = Instant::now();
-        self.link = Link::Live(Box::new(Live { receiver, writer, output: Vec::new(), sent: 0, heard, probed: false }));
+        let (output, sent, unflushed, probed) = (Vec::new(), 0, false, false);
+        self.link = Link::Live(Box::new(Live { receiver, writer, output, sent, unflushed, heard, probed }));
         self.session.connected();
     }
 
@@ -398,7 +408,8 @@ impl Live {
                 Ok(None) => Err(END_OF_FILE.into()),
                 Err(error) => Err(error.to_string()),
             },
-            written = self.writer.write(unsent), if !unsent.is_empty() => {
+            written = write_or_flush(&mut self.writer, unsent), if self.unflushed || !unsent.is_empty() => {
+                self.unflushed = !unsent.is_empty();
                 self.sent += written.map_err(|error| client::io_text(&error))?;
                 if self.sent >= self.output.len() {
                     self.output.clear();
@@ -414,6 +425,11 @@ impl Live {
             }
         }
     }
+}
+
+/// Writes some of `unsent`, or sees to it that nothing is held back if there is none. Cancel safe.
+async fn write_or_flush(writer: &mut WriteHalf<Stream>, unsent: &[u8]) -> io::Result<usize> {
+    if unsent.is_empty() { writer.flush().await.map(|()| 0) } else { writer.write(unsent).await }
 }
 
 /// An `<error>` with its members sorted, as Open vSwitch prints it.

@@ -9,7 +9,8 @@
 //! use ovsdb_client::{ChangeKind, Idl, Outcome};
 //!
 //! let wanted = &[("Open_vSwitch", &["bridges", "cur_cfg"][..]), ("Bridge", &["name", "ports", "other_config"][..])];
-//! let mut idl = Idl::connect("unix:/var/run/openvswitch/db.sock", "Open_vSwitch", wanted).await?;
+//! let tls = std::sync::Arc::default(); // Keys and certificates, for remotes that begin with `ssl:`.
+//! let mut idl = Idl::connect("unix:/var/run/openvswitch/db.sock", &tls, "Open_vSwitch", wanted).await?;
 //! idl.set_lock(Some("ovs_vswitchd"));
 //! loop {
 //!     for change in idl.take_changes() {

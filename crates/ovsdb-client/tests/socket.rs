@@ -1,8 +1,11 @@
 //! The replica over a real socket, against a server that plays a part.
 
-use ovsdb::jsonrpc::{Connection, Limits, Listener, Message, Remote};
+use std::sync::Arc;
+
+use ovsdb::jsonrpc::{Connection, Limits, Message};
 use ovsdb_client::{Error, Idl, Outcome, Reconnect};
 use serde_json::{Value, json};
+use stream::{DSCP, Listener};
 
 fn schema() -> Value {
     json!({ "name": "T", "version": "1.0.0", "tables": { "Kid": { "isRoot": true, "columns": {
@@ -13,11 +16,11 @@ const A: &str = "aaaaaaaa-0000-4000-8000-000000000001";
 const WANTED: &[(&str, &[&str])] = &[("Kid", &["name"])];
 
 /// The server's side of one connection.
-struct Part(Connection);
+struct Part(Connection<Box<dyn stream::Stream>>);
 
 impl Part {
     async fn accept(listener: &Listener) -> Self {
-        let (stream, _) = listener.accept().await.unwrap();
+        let stream = listener.accept().await.unwrap().into_stream().await.unwrap();
         Self(Connection::new(stream, Limits::default()))
     }
 
@@ -46,7 +49,7 @@ impl Part {
 async fn listen() -> (tempfile::TempDir, Listener, String) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db.sock");
-    let listener = Listener::bind(&Remote::PassiveUnix(path.clone())).await.unwrap();
+    let listener = stream::listen(&format!("punix:{}", path.display()), DSCP, &Arc::default()).unwrap();
     (dir, listener, format!("unix:{}", path.display()))
 }
 
@@ -81,7 +84,7 @@ async fn changes_arrive_and_commits_are_answered() {
         std::future::pending::<()>().await;
     };
     let client = async {
-        let mut idl = Idl::connect(&remote, "T", WANTED).await.unwrap();
+        let mut idl = Idl::connect(&remote, &Arc::default(), "T", WANTED).await.unwrap();
         assert_eq!(name(&idl), "one");
         idl.changed().await.unwrap();
         while name(&idl) != "two" {
@@ -118,7 +121,7 @@ async fn lost_connections_are_made_again() {
         }
     };
     let client = async {
-        let mut idl = Idl::new(&remote, "T", WANTED).unwrap();
+        let mut idl = Idl::new(&remote, &Arc::default(), "T", WANTED).unwrap();
         assert!(!idl.is_live());
         while name(&idl) != "two" {
             idl.changed().await.unwrap();
@@ -137,7 +140,7 @@ async fn without_reconnecting_a_lost_connection_is_an_error() {
         part.contents("one").await;
     };
     let client = async {
-        let mut idl = Idl::connect(&remote, "T", WANTED).await.unwrap();
+        let mut idl = Idl::connect(&remote, &Arc::default(), "T", WANTED).await.unwrap();
         idl.set_reconnect(Reconnect::Never);
         loop {
             if let Err(error) = idl.changed().await {
@@ -150,11 +153,13 @@ async fn without_reconnecting_a_lost_connection_is_an_error() {
 
 #[tokio::test]
 async fn bad_remotes_are_named() {
-    for remote in ["ssl:1.2.3.4:5", "nonsense", "tcp:"] {
-        let error = Idl::new(remote, "T", WANTED).unwrap_err();
+    for remote in ["ssl:", "nonsense", "tcp:"] {
+        let error = Idl::new(remote, &Arc::default(), "T", WANTED).unwrap_err();
         assert!(error.to_string().starts_with(remote), "{error}");
     }
-    let error = Idl::connect("unix:/nonexistent/socket", "T", WANTED).await.unwrap_err();
+    let error = Idl::connect("ssl:127.0.0.1:5", &Arc::default(), "T", WANTED).await.unwrap_err();
+    assert_eq!(error.to_string(), "ssl:127.0.0.1:5: database connection failed (Protocol not available)");
+    let error = Idl::connect("unix:/nonexistent/socket", &Arc::default(), "T", WANTED).await.unwrap_err();
     let expected = "unix:/nonexistent/socket: database connection failed (No such file or directory)";
     assert_eq!(error.to_string(), expected);
 }

@@ -5,6 +5,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use foldhash::quality::RandomState;
 use ovsdb::schema::TableSchema;
 use ovsdb::types::BaseType;
 use ovsdb::{Atom, ColumnType, Datum, Error, Result, Uuid, UuidSource, text};
@@ -53,10 +54,10 @@ fn drop_no_ops(transaction: &mut Transaction<'_>) {
 }
 
 /// By how much the transaction changes the number of strong references to each row.
-type Counts = HashMap<RowId, i64>;
+type Counts = HashMap<RowId, i64, RandomState>;
 
 fn count_references(transaction: &Transaction<'_>) -> Result<Counts> {
-    let mut counts = Counts::new();
+    let mut counts = Counts::default();
     for (&id, overlay) in &transaction.changes {
         let Some(schema) = transaction.database.table_schema(id.0) else { continue };
         if let Some(old) = &overlay.old {

@@ -1,10 +1,10 @@
 //! The server without I/O: databases, sessions, and what each message does to them.
 //!
 //! Time comes in as [`Now`], messages through [`Core::message`], and what is to be sent goes out through
-//! [`Core::flush`], which first makes every transaction in the batch durable: no client hears of a change that a crash
-//! could undo. Transactions that arrive together thus share one sync.
+//! [`Core::flush`], which first makes the batch durable if a transaction in it asked for that: who did is told nothing that a
+//! crash could undo. Transactions that arrive together thus share one sync.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::sync::Arc;
 
@@ -18,9 +18,10 @@ use crate::database::Database;
 use crate::execute::{Caller, Outcome, execute};
 use crate::hosted::Hosted;
 use crate::journal::{self, Style, Unknown};
+use crate::monitor::View;
 use crate::row::RowChange;
 use crate::server_database;
-use crate::session::{Locks, Output, Session, SessionId, Trigger};
+use crate::session::{Access, Locks, Output, Session, SessionId, Trigger};
 use crate::storage::{Nowhere, Storage};
 use crate::transaction::Transaction;
 
@@ -146,10 +147,10 @@ impl Core {
         Some(self.databases.get(name)?.failure())
     }
 
-    /// Starts a session. A read-only one may not change any database.
-    pub fn connect(&mut self, read_only: bool) -> SessionId {
+    /// Starts a session.
+    pub fn connect(&mut self, access: Access) -> SessionId {
         self.next_session += 1;
-        self.sessions.insert(self.next_session, Session { read_only, ..Session::default() });
+        self.sessions.insert(self.next_session, Session { access, ..Session::default() });
         self.next_session
     }
 
@@ -207,7 +208,7 @@ impl Core {
         self.triggers.iter().filter_map(deadline).min()
     }
 
-    /// Makes everything durable that was done since the last call, and returns what to send. If that fails, the
+    /// Makes durable what was done since the last call and is to be, and returns what to send. If that fails, the
     /// database takes no more changes and all sessions are to be closed.
     pub fn flush(&mut self, now: Now) -> Vec<Output> {
         let mut failed = None;
@@ -249,7 +250,8 @@ impl Core {
         let caller = Caller {
             locks: session.map_or(&no_locks, |session| &session.locks_owned),
             read_only: trigger.database.starts_with('_'),
-            server_read_only: session.is_some_and(|session| session.read_only),
+            server_read_only: session.is_some_and(|session| session.access.read_only),
+            role: session.and_then(|session| session.access.role()),
             elapsed_ms: now.monotonic_ms.saturating_sub(trigger.created_ms),
         };
         match execute(&hosted.database, &trigger.operations, caller, &mut self.uuids) {
@@ -282,11 +284,15 @@ impl Core {
 
     fn notify(&mut self, name: &str, changes: &[RowChange]) {
         let Some(hosted) = self.databases.get(name) else { return };
+        let last = hosted.database.last_transaction();
+        // Who watches alike is told the same.
+        let mut told: HashMap<*const View, Option<Arc<[u8]>>> = HashMap::new();
         for (&id, session) in &self.sessions {
             for (_, monitor) in session.monitors.iter().filter(|(database, _)| database == name) {
-                if let Some(updates) = monitor.updates(&hosted.database, changes) {
-                    let (method, params) = monitor.notification(&hosted.database, updates);
-                    self.outputs.push(Output::Send(id, Message::notification(method, params)));
+                let updates = told.entry(Arc::as_ptr(&monitor.view));
+                let updates = updates.or_insert_with(|| monitor.view.updates(&hosted.database, changes).map(Arc::from));
+                if let Some(updates) = updates {
+                    self.outputs.push(Output::Write(id, monitor.notification(last, updates.clone())));
                 }
             }
         }
@@ -421,7 +427,7 @@ pub fn convert(database: &Database, schema: Arc<DatabaseSchema>, uuids: &mut Uui
     let mut converted = Database::new(schema);
     let snapshot = journal::snapshot(database, "", 0, Style::Whole);
     let changes = match &snapshot {
-        Some(record) => journal::changes(&converted, record, Unknown::Ignore)?,
+        Some(record) => journal::changes(&converted, &record.to_json(), Unknown::Ignore)?,
         None => Vec::new(),
     };
     let mut transaction = Transaction::new(&converted);

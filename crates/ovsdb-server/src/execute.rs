@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::commit::{Prepared, prepare};
 use crate::database::Database;
+use crate::rbac::{Role, Verb};
 use crate::row::Row;
 use crate::transaction::Transaction;
 
@@ -22,6 +23,8 @@ pub struct Caller<'a> {
     pub read_only: bool,
     /// Whether this caller may not change any database.
     pub server_read_only: bool,
+    /// The role that limits what it may change.
+    pub role: Option<Role<'a>>,
     /// How long ago the request came, in milliseconds.
     pub elapsed_ms: u64,
 }
@@ -159,6 +162,20 @@ impl<'a> Execution<'a> {
         Ok(())
     }
 
+    /// Checks that the caller's role may do this to these rows; in these columns, if it does something in columns.
+    fn check_role(
+        &self,
+        verb: Verb,
+        table: &TableSchema,
+        rows: &[Row],
+        columns: impl Iterator<Item = usize>,
+    ) -> Result<()> {
+        match &self.caller.role {
+            None => Ok(()),
+            Some(role) => role.check(self.transaction.database(), table, verb, rows, columns),
+        }
+    }
+
     fn database_name(&self) -> &str {
         &self.transaction.database().schema().name
     }
@@ -209,6 +226,7 @@ impl<'a> Execution<'a> {
                 datum.check(&column.kind)?;
             }
         }
+        self.check_role(Verb::Insert, schema, std::slice::from_ref(&row), std::iter::empty())?;
         self.check_writable("insert")?;
         self.transaction.insert(table, row);
         Ok(json!({"uuid": ["uuid", uuid.to_string()]}))
@@ -249,8 +267,9 @@ impl<'a> Execution<'a> {
             return Err(Error::syntax_tagged(json, "constraint violation", details));
         }
         let condition = parse_condition(condition, schema, &mut self.symbols)?;
-        self.check_writable("update")?;
         let rows = self.matching((table, schema), &condition);
+        self.check_role(Verb::Update, schema, &rows, columns.iter().map(|(index, _)| *index))?;
+        self.check_writable("update")?;
         let count = rows.len();
         for mut row in rows {
             let differs = columns.iter().any(|(index, datum)| row.column(*index) != Some(datum));
@@ -273,8 +292,9 @@ impl<'a> Execution<'a> {
         let mutations = mutations.unwrap_or(&Value::Null);
         let mutations = Mutation::list_from_json(mutations, schema, &mut self.symbols)?;
         let condition = parse_condition(condition, schema, &mut self.symbols)?;
-        self.check_writable("mutate")?;
         let rows = self.matching((table, schema), &condition);
+        self.check_role(Verb::Mutate, schema, &rows, mutations.iter().map(|mutation| mutation.column))?;
+        self.check_writable("mutate")?;
         let count = rows.len();
         for mut row in rows {
             for mutation in &mutations {
@@ -296,8 +316,9 @@ impl<'a> Execution<'a> {
         operation.finish()?;
         let Some((table, schema)) = table else { return Err(Error::bare("internal error")) };
         let condition = parse_condition(condition, schema, &mut self.symbols)?;
-        self.check_writable("delete")?;
         let rows = self.matching((table, schema), &condition);
+        self.check_role(Verb::Delete, schema, &rows, std::iter::empty())?;
+        self.check_writable("delete")?;
         for row in &rows {
             self.transaction.delete(table, row.uuid())?;
         }

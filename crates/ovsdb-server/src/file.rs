@@ -6,17 +6,17 @@
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, fcntl_lock};
-use serde_json::Value;
 use tracing::warn;
 
 use crate::database::Database;
-use crate::log::{self, LogError, Parsed, encode};
+use crate::log::{self, LogError, Parsed, Record};
 use crate::replay::{self, Loaded};
 use crate::storage::Storage;
 
@@ -111,7 +111,7 @@ static HELD: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 fn held() -> std::sync::MutexGuard<'static, BTreeSet<PathBuf>> {
     // A panic of another holder leaves a whole set behind.
-    HELD.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Lock {
@@ -157,9 +157,53 @@ fn resolve(path: &Path) -> PathBuf {
 #[derive(Debug)]
 pub struct FileStorage {
     path: PathBuf,
-    file: File,
+    file: Arc<File>,
     length: u64,
+    syncer: Syncer,
     _lock: Lock,
+}
+
+/// Makes a file durable beside whoever writes to it, now and then.
+#[derive(Debug, Default)]
+struct Syncer {
+    /// Files to make durable, to a thread that is there once there was one.
+    files: Option<mpsc::SyncSender<Arc<File>>>,
+    failed: Arc<Mutex<Option<io::Error>>>,
+}
+
+/// The least time between two syncs that nobody waits for.
+const SYNC_PAUSE: Duration = Duration::from_millis(100);
+
+impl Syncer {
+    fn sync_soon(&mut self, file: &Arc<File>) -> io::Result<()> {
+        self.check()?;
+        let files = match &self.files {
+            Some(files) => files,
+            None => self.files.insert(self.start()?),
+        };
+        // If one waits already, the sync of that one is yet to come.
+        let _ = files.try_send(file.clone());
+        Ok(())
+    }
+
+    /// What became of the last sync.
+    fn check(&self) -> io::Result<()> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
+    }
+
+    fn start(&self) -> io::Result<mpsc::SyncSender<Arc<File>>> {
+        let (files, queue) = mpsc::sync_channel::<Arc<File>>(1);
+        let failed = self.failed.clone();
+        std::thread::Builder::new().name("ovsdb-sync".to_owned()).spawn(move || {
+            for file in queue {
+                if let Err(error) = file.sync_data() {
+                    *failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                }
+                std::thread::sleep(SYNC_PAUSE);
+            }
+        })?;
+        Ok(files)
+    }
 }
 
 /// A file that was opened: its log, and what it contained.
@@ -189,23 +233,31 @@ impl FileStorage {
             None => None,
         };
         file.seek(SeekFrom::Start(length)).map_err(failed(path, "seek failed"))?;
-        let storage = Self { path: resolve(path), file, length, _lock: lock };
+        let storage =
+            Self { path: resolve(path), file: Arc::new(file), length, syncer: Syncer::default(), _lock: lock };
         Ok(Opened { storage, database: loaded.database, recovered })
     }
 
     /// Creates a new file with these records; fails if it exists.
-    pub fn create(path: &Path, records: &[Value]) -> Result<Self, FileError> {
+    pub fn create(path: &Path, records: &[Record]) -> Result<Self, FileError> {
         let lock = Lock::take(path)?;
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(path);
         let mut file = file.map_err(failed(path, "create failed"))?;
-        let bytes: Vec<u8> = records.iter().flat_map(encode).collect();
-        let written = file.write_all(&bytes).and_then(|()| file.sync_all()).and_then(|()| sync_directory(path));
-        if let Err(error) = written {
-            // A half-written new file is of no use to anyone, and would be in the way of the next attempt.
-            let _ = std::fs::remove_file(path);
-            return Err(failed(path, "write failed")(error));
+        let written = write_all(&mut file, records).and_then(|length| {
+            file.sync_all()?;
+            sync_directory(path)?;
+            Ok(length)
+        });
+        match written {
+            Ok(length) => {
+                Ok(Self { path: resolve(path), file: Arc::new(file), length, syncer: Syncer::default(), _lock: lock })
+            }
+            Err(error) => {
+                // A half-written new file is of no use to anyone, and would be in the way of the next attempt.
+                let _ = std::fs::remove_file(path);
+                Err(failed(path, "write failed")(error))
+            }
         }
-        Ok(Self { path: resolve(path), file, length: bytes.len() as u64, _lock: lock })
     }
 
     /// The file.
@@ -244,29 +296,40 @@ fn copy_aside(path: &Path, time_s: u64) -> Result<PathBuf, FileError> {
     Err(failed(path, "too many damaged copies exist")(io::Error::from(io::ErrorKind::AlreadyExists)))
 }
 
+/// Writes records; returns how many bytes they took.
+fn write_all(file: &mut File, records: &[Record]) -> io::Result<u64> {
+    records.iter().try_fold(0, |length, record| Ok(length + record.write_to(file)?))
+}
+
 fn sync_directory(path: &Path) -> io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(directory)?.sync_all()
 }
 
 impl Storage for FileStorage {
-    fn append(&mut self, record: &Value) -> io::Result<()> {
-        let record = encode(record);
-        if let Err(error) = self.file.write_all(&record) {
-            // Whatever part was written is cut off again, so that a later record does not follow a torn one.
-            let _ = self.file.set_len(self.length);
-            let _ = self.file.seek(SeekFrom::Start(self.length));
-            return Err(error);
+    fn append(&mut self, record: &Record) -> io::Result<()> {
+        match record.write_to(&mut &*self.file) {
+            Ok(length) => self.length += length,
+            Err(error) => {
+                // Whatever part was written is cut off again, so that a later record does not follow a torn one.
+                let _ = self.file.set_len(self.length);
+                let _ = (&*self.file).seek(SeekFrom::Start(self.length));
+                return Err(error);
+            }
         }
-        self.length += record.len() as u64;
         Ok(())
     }
 
     fn sync(&mut self) -> io::Result<()> {
+        self.syncer.check()?;
         self.file.sync_data()
     }
 
-    fn replace(&mut self, records: &[Value]) -> io::Result<()> {
+    fn sync_soon(&mut self) -> io::Result<()> {
+        self.syncer.sync_soon(&self.file)
+    }
+
+    fn replace(&mut self, records: &[Record]) -> io::Result<()> {
         let mut name = self.path.clone().into_os_string();
         name.push(".tmp");
         let temporary = PathBuf::from(name);
@@ -275,20 +338,23 @@ impl Storage for FileStorage {
             _ => {}
         }
         let mut file = OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(&temporary)?;
-        let bytes: Vec<u8> = records.iter().flat_map(encode).collect();
         let permissions = self.file.metadata().map(|data| data.permissions());
         let written = permissions
             .and_then(|permissions| file.set_permissions(permissions))
-            .and_then(|()| file.write_all(&bytes))
-            .and_then(|()| file.sync_all())
-            .and_then(|()| std::fs::rename(&temporary, &self.path))
-            .and_then(|()| sync_directory(&self.path));
-        if let Err(error) = written {
-            let _ = std::fs::remove_file(&temporary);
-            return Err(error);
+            .and_then(|()| write_all(&mut file, records))
+            .and_then(|length| {
+                file.sync_all()?;
+                std::fs::rename(&temporary, &self.path)?;
+                sync_directory(&self.path)?;
+                Ok(length)
+            });
+        match written {
+            Ok(length) => (self.file, self.length) = (Arc::new(file), length),
+            Err(error) => {
+                let _ = std::fs::remove_file(&temporary);
+                return Err(error);
+            }
         }
-        self.file = file;
-        self.length = bytes.len() as u64;
         Ok(())
     }
 

@@ -4,13 +4,14 @@ use std::io;
 use std::sync::Arc;
 
 use ovsdb::{Error, Result, Uuid};
-use serde_json::Value;
 use tracing::info;
 
 use crate::commit::Prepared;
 use crate::core::Now;
 use crate::database::Database;
 use crate::journal::{self, Style};
+use crate::log::Record;
+use crate::monitor::Views;
 use crate::row::RowChange;
 use crate::storage::Storage;
 
@@ -26,9 +27,12 @@ const COMPACT_INTERVAL_MAX_MS: u64 = 24 * 60 * 60 * 1000;
 /// A database in service.
 pub(crate) struct Hosted {
     pub(crate) database: Database,
+    pub(crate) views: Views,
     pub(crate) file: Option<String>,
     storage: Box<dyn Storage>,
     unsynced: bool,
+    /// Whether a transaction since asked to be on disk before it is answered.
+    durable: bool,
     failed: Option<String>,
     commits: u64,
     compacted_ms: u64,
@@ -44,7 +48,19 @@ impl std::fmt::Debug for Hosted {
 impl Hosted {
     pub(crate) fn new(database: Database, storage: Box<dyn Storage>, file: Option<String>) -> Self {
         let compacted_length = storage.length();
-        Self { database, file, storage, unsynced: false, failed: None, commits: 0, compacted_ms: 0, compacted_length }
+        let views = Views::default();
+        Self {
+            database,
+            views,
+            file,
+            storage,
+            unsynced: false,
+            durable: false,
+            failed: None,
+            commits: 0,
+            compacted_ms: 0,
+            compacted_length,
+        }
     }
 
     /// Remembers that the log is as good as compacted now.
@@ -71,7 +87,9 @@ impl Hosted {
             self.storage.append(&record).map_err(|error| Error::io(&error, self.describe("write failed")))?;
             self.unsynced = true;
             self.commits += 1;
+            self.durable |= prepared.durable;
         }
+        self.views.forget_contents();
         Ok(self.database.apply(id, prepared.changes))
     }
 
@@ -84,12 +102,14 @@ impl Hosted {
         format!("{}: {action}", self.file.as_deref().unwrap_or(&self.database.schema().name))
     }
 
-    /// Makes the transactions so far durable.
+    /// Makes the transactions so far durable, at once if one of them asked for it and soon if none did.
     pub(crate) fn sync(&mut self) -> io::Result<()> {
         if !std::mem::take(&mut self.unsynced) {
             return Ok(());
         }
-        self.storage.sync().inspect_err(|error| self.failed = Some(self.describe(&format!("sync failed ({error})"))))
+        let durable = std::mem::take(&mut self.durable);
+        let synced = if durable { self.storage.sync() } else { self.storage.sync_soon() };
+        synced.inspect_err(|error| self.failed = Some(self.describe(&format!("sync failed ({error})"))))
     }
 
     /// Whether the log has grown enough to be compacted.
@@ -122,6 +142,7 @@ impl Hosted {
         let records = records(&database, comment, now, style);
         self.storage.replace(&records).map_err(|error| Error::io(&error, self.describe("write failed")))?;
         self.database = database;
+        self.views = Views::default();
         self.unsynced = false;
         self.note_compaction(now);
         Ok(())
@@ -129,8 +150,8 @@ impl Hosted {
 }
 
 /// The records of a compacted log: the schema, and all rows in one transaction if there are any.
-pub(crate) fn records(database: &Database, comment: &str, now: Now, style: Style) -> Vec<Value> {
-    let mut records = vec![database.schema().to_json()];
+pub(crate) fn records(database: &Database, comment: &str, now: Now, style: Style) -> Vec<Record> {
+    let mut records = vec![Record::from(&database.schema().to_json())];
     records.extend(journal::snapshot(database, comment, now.unix_ms, style));
     records
 }

@@ -6,10 +6,12 @@
 use std::sync::Arc;
 
 use ovsdb::json::NoSymbols;
+use ovsdb::write::{self, Object};
 use ovsdb::{DatabaseSchema, Datum, Error, Result, TableSchema, Uuid};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::database::Database;
+use crate::log::Record;
 use crate::row::{Row, RowChange};
 
 /// Whether values with several elements are written as differences.
@@ -29,64 +31,114 @@ pub fn record(
     comment: &str,
     date_ms: i64,
     style: Style,
-) -> Option<Value> {
-    let mut tables = Map::new();
+) -> Option<Record> {
+    let mut tables = Tables::default();
     for change in changes {
         let Some(table) = schema.tables().get(change.table) else { continue };
-        let row = match (&change.old, &change.new) {
-            (_, None) => Value::Null,
-            (None, Some(new)) => new_row(table, new),
-            (Some(old), Some(new)) => match changed_columns(table, old, new, style) {
-                Some(columns) => columns,
-                None => continue,
-            },
-        };
-        let rows = tables.entry(table.name.clone()).or_insert_with(|| Value::Object(Map::new()));
-        if let Value::Object(rows) = rows {
-            rows.insert(change.uuid.to_string(), row);
-        }
+        tables.row(change.table, change.uuid, |out| match (&change.old, &change.new) {
+            (_, None) => {
+                out.extend_from_slice(b"null");
+                true
+            }
+            (None, Some(new)) => {
+                new_row(out, table, new);
+                true
+            }
+            (Some(old), Some(new)) => changed_columns(out, table, old, new, style),
+        });
     }
     if tables.is_empty() {
         return None;
     }
-    tables.insert("_date".into(), Value::from(date_ms));
+    let mut out = Vec::new();
+    let mut object = Object::begin(&mut out);
+    tables.write(schema, &mut object);
+    write::value(object.member("_date"), &Value::from(date_ms));
     if style == Style::Difference {
-        tables.insert("_is_diff".into(), Value::from(true));
+        object.member("_is_diff").extend_from_slice(b"true");
     }
     if !comment.is_empty() {
-        tables.insert("_comment".into(), Value::from(comment));
+        write::string(object.member("_comment"), comment);
     }
-    Some(Value::Object(tables))
+    object.end();
+    Some(Record::from_text(out))
 }
 
-fn new_row(table: &TableSchema, row: &Row) -> Value {
-    let mut columns = Map::new();
+fn new_row(out: &mut Vec<u8>, table: &TableSchema, row: &Row) {
+    let mut columns = Object::begin(out);
     for (index, column) in table.own_columns() {
         if let Some(datum) = row.column(index).filter(|datum| !column.ephemeral && !datum.is_default(&column.kind)) {
-            columns.insert(column.name.clone(), datum.to_json(&column.kind));
+            write::datum(columns.member(&column.name), datum, &column.kind);
         }
     }
-    Value::Object(columns)
+    columns.end();
 }
 
-fn changed_columns(table: &TableSchema, old: &Row, new: &Row, style: Style) -> Option<Value> {
-    let mut columns = Map::new();
+/// Writes what is kept on disk of a row's change; returns whether there is any.
+fn changed_columns(out: &mut Vec<u8>, table: &TableSchema, old: &Row, new: &Row, style: Style) -> bool {
+    let mut columns = Object::begin(out);
     for (index, column) in table.own_columns() {
         if column.ephemeral || old.same(new, index) {
             continue;
         }
         let (Some(before), Some(after)) = (old.column(index), new.column(index)) else { continue };
-        let json = match style {
-            Style::Difference => before.diff(after, &column.kind).to_json(&column.kind),
-            Style::Whole => after.to_json(&column.kind),
-        };
-        columns.insert(column.name.clone(), json);
+        let out = columns.member(&column.name);
+        match style {
+            Style::Difference => write::datum(out, &before.diff(after, &column.kind), &column.kind),
+            Style::Whole => write::datum(out, after, &column.kind),
+        }
     }
-    (!columns.is_empty()).then_some(Value::Object(columns))
+    let changed = !columns.is_empty();
+    columns.end();
+    changed
+}
+
+/// Rows by their tables, as text: the members of an object.
+#[derive(Debug, Default)]
+pub(crate) struct Tables(Vec<(usize, Vec<u8>)>);
+
+impl Tables {
+    /// Adds what `write` writes about a row, unless it says that there is nothing to say.
+    pub(crate) fn row(&mut self, table: usize, row: Uuid, write: impl FnOnce(&mut Vec<u8>) -> bool) {
+        // Changes come table by table.
+        let at = match self.0.iter().rposition(|(known, _)| *known == table) {
+            Some(at) => at,
+            None => {
+                self.0.push((table, Vec::new()));
+                self.0.len() - 1
+            }
+        };
+        let Some((_, rows)) = self.0.get_mut(at) else { return };
+        let before = rows.len();
+        rows.extend_from_slice(if before == 0 { b"\"" } else { b",\"" });
+        write::uuid(rows, row);
+        rows.extend_from_slice(b"\":");
+        if !write(rows) {
+            rows.truncate(before);
+            if before == 0 {
+                self.0.remove(at);
+            }
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds a member for each table.
+    pub(crate) fn write(self, schema: &DatabaseSchema, object: &mut Object<'_>) {
+        for (table, mut rows) in self.0 {
+            let Some(table) = schema.tables().get(table) else { continue };
+            let out = object.member(&table.name);
+            out.push(b'{');
+            out.append(&mut rows);
+            out.push(b'}');
+        }
+    }
 }
 
 /// The record of everything in a database: what a compacted log consists of, after the schema.
-pub fn snapshot(database: &Database, comment: &str, date_ms: i64, style: Style) -> Option<Value> {
+pub fn snapshot(database: &Database, comment: &str, date_ms: i64, style: Style) -> Option<Record> {
     record(database.schema(), &all_rows(database), comment, date_ms, style)
 }
 

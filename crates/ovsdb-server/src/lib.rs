@@ -4,7 +4,9 @@
 //!
 //! 1. [`Database`]: tables and rows in memory; [`Transaction`]: changes laid over it; [`execute`]: the operations of a
 //!    `transact` request; [`prepare`]: the checks at its end.
-//! 2. [`journal`]: transactions as records; [`log`]: records as bytes; [`load_log`]: both, for whole files; [`storage`] and [`file`]: where the bytes go.
+//!    [`Role`]: whom these checks let do what.
+//! 2. [`journal`]: transactions as records; [`log`]: records as bytes; [`load_log`]: both, for whole files; [`storage`]
+//!    and [`file`]: where the bytes go.
 //! 3. [`Monitor`]: what a client is told of changes; [`Core`]: databases, sessions, locks and waiting transactions, and
 //!    what each JSON-RPC message does to them.
 //! 4. [`Server`]: the shell, which listens, connects, keeps time and moves bytes.
@@ -18,6 +20,7 @@
 //!     .database_file_upgraded("/etc/openvswitch/conf.db", schema)
 //!     .remote("punix:/var/run/openvswitch/db.sock")
 //!     .remote("db:Open_vSwitch,Open_vSwitch,manager_options")
+//!     .pki(ovsdb_server::Pki::of_open_vswitch())
 //!     .open()?;
 //! let handle = server.handle();
 //! let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -35,7 +38,8 @@
 //! ```
 //!
 //! Invariants: a database changes only by transactions that passed every check; a client hears of a change only after
-//! it is on disk; a client hears of its own changes before it gets its reply.
+//! it is in the file, and on disk if the transaction asked to be (a tenth of a second later if it did not); a client hears of
+//! its own changes before it gets its reply.
 
 pub mod file;
 pub mod journal;
@@ -50,6 +54,7 @@ mod execute;
 mod hosted;
 mod methods;
 mod monitor;
+mod rbac;
 mod replay;
 mod row;
 mod server_database;
@@ -64,9 +69,10 @@ pub use commit::{Prepared, prepare};
 pub use core::{Core, Now, convert, load};
 pub use database::{Database, HistoryEntry, RowId};
 pub use execute::{Caller, Outcome, execute};
-pub use monitor::{Monitor, Version};
+pub use monitor::{Monitor, Version, View};
+pub use rbac::Role;
 pub use replay::{Loaded, load as load_log};
 pub use row::{Row, RowChange};
-pub use session::{Output, SessionId};
-pub use shell::{Builder, Handle, OpenError, Server};
+pub use session::{Access, Output, SessionId, Text};
+pub use shell::{Builder, Handle, OpenError, Pki, Server};
 pub use transaction::Transaction;

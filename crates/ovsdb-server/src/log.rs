@@ -9,9 +9,13 @@
 //! not, and where the sound part ends.
 
 use std::fmt::Write as _;
+use std::io::{self, Write};
 
 use serde_json::Value;
 use sha1::{Digest, Sha1};
+
+/// Shorter records are copied behind their headers.
+const JOINED_MAX: usize = 1 << 20;
 
 /// Longest header line that is looked for, in bytes: far longer than any real one.
 const HEADER_LENGTH_MAX: usize = 128;
@@ -19,13 +23,55 @@ const HEADER_LENGTH_MAX: usize = 128;
 /// The JSON parser's bound on nesting protects the stack; this bounds what is handed to it at once.
 const RECORD_LENGTH_MAX: usize = 1 << 31;
 
+/// The JSON object of a record, as text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// With its line feed.
+    body: Vec<u8>,
+}
+
+impl Record {
+    /// The record with this JSON object, written without a line feed.
+    pub(crate) fn from_text(mut json: Vec<u8>) -> Self {
+        json.push(b'\n');
+        Self { body: json }
+    }
+
+    /// The object.
+    pub fn to_json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or(Value::Null)
+    }
+
+    fn header(&self) -> Vec<u8> {
+        format!("OVSDB JSON {} {}\n", self.body.len(), hex(&Sha1::digest(&self.body))).into_bytes()
+    }
+
+    /// Appends the record to a file, or whatever takes bytes; returns how many it took.
+    pub fn write_to(&self, out: &mut impl Write) -> io::Result<u64> {
+        let header = self.header();
+        if self.body.len() < JOINED_MAX {
+            // In one piece: a record on its own is one write.
+            out.write_all(&[header.as_slice(), &self.body].concat())?;
+        } else {
+            out.write_all(&header)?;
+            out.write_all(&self.body)?;
+        }
+        Ok((header.len() + self.body.len()) as u64)
+    }
+}
+
+impl From<&Value> for Record {
+    fn from(json: &Value) -> Self {
+        Self::from_text(json.to_string().into_bytes())
+    }
+}
+
 /// The record with this JSON object, as it stands in a file.
-pub fn encode(json: &Value) -> Vec<u8> {
-    let mut body = json.to_string().into_bytes();
-    body.push(b'\n');
-    let mut record = format!("OVSDB JSON {} {}\n", body.len(), hex(&Sha1::digest(&body))).into_bytes();
-    record.append(&mut body);
-    record
+pub fn encode(record: &Record) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    // Writing to memory does not fail.
+    let _ = record.write_to(&mut bytes);
+    bytes
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -241,14 +287,14 @@ mod tests {
 
     #[test]
     fn a_record_looks_as_the_manual_says() {
-        let record = encode(&json!({"a": "b\nc"}));
+        let record = encode(&Record::from(&json!({"a": "b\nc"})));
         let expected = concat!("OVSDB JSON 13 4f1054e953bb377f8d77b736fb33bce548855084\n", "{\"a\":\"b\\nc\"}\n");
         assert_eq!(String::from_utf8(record).unwrap(), expected);
     }
 
     #[test]
     fn damage_ends_the_sound_part() {
-        let (first, second) = (encode(&json!({"n": 1})), encode(&json!({"n": 2})));
+        let (first, second) = (encode(&Record::from(&json!({"n": 1}))), encode(&Record::from(&json!({"n": 2}))));
         let whole = [first.clone(), second].concat();
         for cut in first.len()..whole.len() {
             let parsed = parse(&whole[..cut]);
@@ -279,7 +325,7 @@ mod tests {
         #[test]
         fn what_is_written_is_read(texts in proptest::collection::vec(".*", 0..5)) {
             let records: Vec<Value> = texts.iter().map(|text| json!({ text.as_str(): text })).collect();
-            let bytes: Vec<u8> = records.iter().flat_map(encode).collect();
+            let bytes: Vec<u8> = records.iter().map(Record::from).flat_map(|record| encode(&record)).collect();
             let parsed = parse(&bytes);
             prop_assert_eq!(parsed.error, None);
             prop_assert_eq!(parsed.sound_length, bytes.len());

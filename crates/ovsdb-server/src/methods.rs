@@ -1,22 +1,28 @@
 //! What each JSON-RPC method does (RFC 7047 section 4.1, ovsdb-server(7)).
 
+use std::sync::Arc;
+
 use ovsdb::json::is_id;
 use ovsdb::jsonrpc::Message;
 use ovsdb::{DatabaseSchema, Error, Result, Uuid};
 use serde_json::{Value, json};
 
 use crate::core::{Core, Now};
-use crate::database::Database;
+use crate::hosted::Hosted;
 use crate::monitor::{Monitor, Version};
-use crate::session::{Session, SessionId, Trigger};
+use crate::session::{Access, Output, Session, SessionId, Text, Trigger};
 
 /// What a request is answered with.
 enum Answer {
     Reply(Value),
+    /// The same, written already: what comes before what others may get, too, that, and what comes behind it.
+    Written(Written),
     Error(Value),
     /// Not yet: the transaction waits.
     Later,
 }
+
+type Written = (Vec<u8>, Arc<[u8]>, &'static [u8]);
 
 impl Core {
     /// Takes a message from a session's client.
@@ -50,6 +56,7 @@ impl Core {
         let answer = self.dispatch(session, &id, method, params, now).unwrap_or_else(|e| Answer::Error(e.to_json()));
         match answer {
             Answer::Reply(result) => self.send(session, Message::reply(id, result)),
+            Answer::Written(result) => self.outputs.push(Output::Write(session, Text::reply(&id, result))),
             Answer::Error(error) => self.send(session, Message::error(id, error)),
             Answer::Later => {}
         }
@@ -74,9 +81,9 @@ impl Core {
                 reply(self.database(&name).map_or(Value::Null, |database| database.schema().to_json()))
             }
             "get_server_id" => reply(Value::from(self.server_id.to_string())),
-            "monitor" => self.monitor(session, Version::V1, method, &params).map(Answer::Reply),
-            "monitor_cond" => self.monitor(session, Version::V2, method, &params).map(Answer::Reply),
-            "monitor_cond_since" => self.monitor(session, Version::V3, method, &params).map(Answer::Reply),
+            "monitor" => self.monitor(session, Version::V1, method, &params).map(Answer::Written),
+            "monitor_cond" => self.monitor(session, Version::V2, method, &params).map(Answer::Written),
+            "monitor_cond_since" => self.monitor(session, Version::V3, method, &params).map(Answer::Written),
             "monitor_cond_change" => self.monitor_cond_change(session, &params).map(Answer::Reply),
             "monitor_cancel" => Ok(self.monitor_cancel(session, &params)),
             "lock" => self.lock(session, &params).map(Answer::Reply),
@@ -142,7 +149,11 @@ impl Core {
     }
 
     fn convert_method(&mut self, session: SessionId, name: &str, schema: &Value, now: Now) -> Result<()> {
-        if name.starts_with('_') || self.sessions.get(&session).is_some_and(|session| session.read_only) {
+        let access = self.sessions.get(&session).map(|session| &session.access);
+        if let Some(role) = access.and_then(Access::role) {
+            return Err(role.may_not_convert(name));
+        }
+        if name.starts_with('_') || access.is_some_and(|access| access.read_only) {
             let details = format!("convert operation not allowed on reserved database {name}");
             return Err(Error::new("not allowed", details));
         }
@@ -154,7 +165,7 @@ impl Core {
         self.convert(name, schema, now)
     }
 
-    fn monitor(&mut self, session: SessionId, version: Version, method: &str, params: &[Value]) -> Result<Value> {
+    fn monitor(&mut self, session: SessionId, version: Version, method: &str, params: &[Value]) -> Result<Written> {
         let name = self.database_param(method, params)?;
         let invalid = || Error::syntax(&Value::from(params), "invalid parameters");
         let (id, requests, since) = match (version, params) {
@@ -167,15 +178,19 @@ impl Core {
         if client.monitor_position(id).is_some() {
             return Err(Error::syntax(id, "duplicate monitor ID"));
         }
-        let database = self.databases.get(&name).map(|hosted| &hosted.database).ok_or_else(invalid)?;
-        let monitor = Monitor::from_json(database.schema(), id.clone(), version, requests)?;
+        let Hosted { database, views, .. } = self.databases.get_mut(&name).ok_or_else(invalid)?;
+        let mut monitor = Monitor::from_json(database.schema(), id.clone(), version, requests)?;
+        monitor.view = views.share(monitor.view);
         let result = match since {
-            None => monitor.initial(database),
+            None => (Vec::new(), views.initial(&monitor.view, database), b"}".as_slice()),
             Some(since) => {
-                let last = database.last_transaction().to_string();
-                match monitor.updates_since(database, since) {
-                    Some(updates) => json!([true, last, updates]),
-                    None => json!([false, last, monitor.initial(database)]),
+                let last = database.last_transaction();
+                match monitor.view.updates_since(database, since) {
+                    Some(updates) => (format!("[true,\"{last}\",").into_bytes(), updates.into(), b"]}".as_slice()),
+                    None => {
+                        let shown = views.initial(&monitor.view, database);
+                        (format!("[false,\"{last}\",").into_bytes(), shown, b"]}".as_slice())
+                    }
                 }
             }
         };
@@ -194,13 +209,13 @@ impl Core {
             return Err(Error::syntax(new_id, "duplicate monitor ID"));
         }
         let (name, monitor) = client.monitors.get_mut(at).ok_or_else(unknown)?;
-        let database: &Database =
-            self.databases.get(name.as_str()).map(|hosted| &hosted.database).ok_or_else(unknown)?;
+        let Hosted { database, views, .. } = self.databases.get_mut(name.as_str()).ok_or_else(unknown)?;
         let updates = monitor.change_conditions(database, requests)?;
+        monitor.view = views.share(monitor.view.clone());
         monitor.id = new_id.clone();
-        let notification = updates.map(|updates| monitor.notification(database, updates));
-        if let Some((method, params)) = notification {
-            self.send(session, Message::notification(method, params));
+        if let Some(updates) = updates {
+            let text = monitor.notification(database.last_transaction(), updates.into());
+            self.outputs.push(Output::Write(session, text));
         }
         Ok(json!({}))
     }

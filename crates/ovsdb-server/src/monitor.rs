@@ -1,16 +1,23 @@
 //! Monitors: which rows and columns a client wants to hear about, and how a change is told in each of the three
 //! versions of the protocol (RFC 7047 section 4.1.5 and 4.1.6; ovsdb-server(7), "Monitor_cond" and what follows).
+//!
+//! What a monitor shows of a database is its [`View`]. Clients that watch alike share one, and what it shows is written once
+//! for all of them.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Weak};
 
 use ovsdb::condition::Condition;
 use ovsdb::json::{Kind, NoSymbols, ObjectParser};
 use ovsdb::schema::UUID_COLUMN;
-use ovsdb::{DatabaseSchema, Error, Result, TableSchema, Uuid};
-use serde_json::{Map, Value, json};
+use ovsdb::write::{self, Object};
+use ovsdb::{ColumnSchema, DatabaseSchema, Datum, Error, Result, TableSchema, Uuid};
+use serde_json::Value;
 
 use crate::database::{Database, RowId};
+use crate::journal::Tables;
 use crate::row::{Row, RowChange};
+use crate::session::Text;
 
 /// The version of the monitor protocol, by the method that started the monitor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +31,7 @@ pub enum Version {
 }
 
 /// Which kinds of changes are wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Select {
     initial: bool,
     insert: bool,
@@ -66,11 +73,27 @@ impl Change {
 }
 
 /// One table in a monitor.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct MonitoredTable {
     /// Columns by index, and which kinds of changes of them are wanted.
     columns: Vec<(usize, Select)>,
     condition: Condition,
+}
+
+/// How a row's update is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Form {
+    /// `<row-update>`
+    Whole,
+    /// `<row-update2>`
+    Difference,
+}
+
+/// What is shown of a database, and how.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct View {
+    form: Form,
+    tables: BTreeMap<usize, MonitoredTable>,
 }
 
 /// One monitor of one session.
@@ -80,7 +103,77 @@ pub struct Monitor {
     pub id: Value,
     /// How it is told of changes.
     pub version: Version,
-    tables: BTreeMap<usize, MonitoredTable>,
+    /// What it shows.
+    pub view: Arc<View>,
+}
+
+impl View {
+    /// The contents of the monitored tables, as JSON: what a monitor begins with.
+    pub fn initial(&self, database: &Database) -> Vec<u8> {
+        let mut updates = Tables::default();
+        for (&index, table) in &self.tables {
+            let Some(schema) = database.table_schema(index) else { continue };
+            for row in database.rows(index).filter(|row| table.matches(schema, row)) {
+                updates.row(index, row.uuid(), |out| {
+                    table.update(out, schema, self.form, Change::Initial, None, Some(row))
+                });
+            }
+        }
+        finish(updates, database)
+    }
+
+    /// What `changes` look like, as JSON; `None` if there is nothing to be told.
+    pub fn updates(&self, database: &Database, changes: &[RowChange]) -> Option<Vec<u8>> {
+        let mut updates = Tables::default();
+        for change in changes {
+            let Some(table) = self.tables.get(&change.table) else { continue };
+            let Some(schema) = database.table_schema(change.table) else { continue };
+            let old = change.old.as_deref().filter(|row| table.matches(schema, row));
+            let new = change.new.as_deref().filter(|row| table.matches(schema, row));
+            updates.row(change.table, change.uuid, |out| table.change(out, schema, self.form, old, new));
+        }
+        (!updates.is_empty()).then(|| finish(updates, database))
+    }
+
+    /// The differences since the transaction called `since`, if the history reaches back that far: what a client gets that
+    /// was here before.
+    pub fn updates_since(&self, database: &Database, since: Uuid) -> Option<Vec<u8>> {
+        let mut merged: BTreeMap<RowId, RowChange> = BTreeMap::new();
+        if since != database.last_transaction() || since.is_zero() {
+            for entry in database.history_since(since)? {
+                for change in entry.changes.iter() {
+                    let known = merged.entry((change.table, change.uuid)).or_insert_with(|| change.clone());
+                    known.new.clone_from(&change.new);
+                }
+            }
+        }
+        let changes: Vec<RowChange> = merged.into_values().collect();
+        Some(self.updates(database, &changes).unwrap_or_else(|| b"{}".to_vec()))
+    }
+
+    /// What rows come and go when this view takes the place of one of the same tables; `None` if none do.
+    fn updates_from(&self, before: &View, database: &Database, tables: &[usize]) -> Option<Vec<u8>> {
+        let mut updates = Tables::default();
+        for &index in tables {
+            let Some(schema) = database.table_schema(index) else { continue };
+            let (Some(before), Some(table)) = (before.tables.get(&index), self.tables.get(&index)) else { continue };
+            for row in database.rows(index) {
+                let old = Some(&**row).filter(|row| before.matches(schema, row));
+                let new = Some(&**row).filter(|row| table.matches(schema, row));
+                updates.row(index, row.uuid(), |out| table.change(out, schema, self.form, old, new));
+            }
+        }
+        (!updates.is_empty()).then(|| finish(updates, database))
+    }
+}
+
+/// `<table-updates>` or `<table-updates2>`
+fn finish(updates: Tables, database: &Database) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut object = Object::begin(&mut out);
+    updates.write(database.schema(), &mut object);
+    object.end();
+    out
 }
 
 impl Monitor {
@@ -95,93 +188,96 @@ impl Monitor {
             let (index, table) = found.ok_or_else(|| Error::new("syntax error", format!("no table named {name}")))?;
             tables.insert(index, MonitoredTable::from_json(table, version, requests)?);
         }
-        Ok(Self { id, version, tables })
-    }
-
-    /// The contents of the monitored tables: the reply to the request that started the monitor.
-    pub fn initial(&self, database: &Database) -> Value {
-        let mut updates = Updates::default();
-        for (&index, table) in &self.tables {
-            let Some(schema) = database.table_schema(index) else { continue };
-            for row in database.rows(index).filter(|row| table.matches(schema, row)) {
-                updates.add(schema, row.uuid(), table.update(schema, self.version, Change::Initial, None, Some(row)));
-            }
-        }
-        updates.into_json()
-    }
-
-    /// What `changes` look like to this monitor; `None` if it need not be told.
-    pub fn updates(&self, database: &Database, changes: &[RowChange]) -> Option<Value> {
-        let mut updates = Updates::default();
-        for change in changes {
-            let Some(table) = self.tables.get(&change.table) else { continue };
-            let Some(schema) = database.table_schema(change.table) else { continue };
-            let old = change.old.as_deref().filter(|row| table.matches(schema, row));
-            let new = change.new.as_deref().filter(|row| table.matches(schema, row));
-            updates.add(schema, change.uuid, table.change(schema, self.version, old, new));
-        }
-        updates.into_json_if_any()
-    }
-
-    /// The differences since the transaction called `since`, if the history reaches back that far: the reply to
-    /// `monitor_cond_since` by a client that was here before.
-    pub fn updates_since(&self, database: &Database, since: Uuid) -> Option<Value> {
-        let mut merged: BTreeMap<RowId, RowChange> = BTreeMap::new();
-        if since != database.last_transaction() || since.is_zero() {
-            for entry in database.history_since(since)? {
-                for change in entry.changes.iter() {
-                    let known = merged.entry((change.table, change.uuid)).or_insert_with(|| change.clone());
-                    known.new.clone_from(&change.new);
-                }
-            }
-        }
-        let changes: Vec<RowChange> = merged.into_values().collect();
-        Some(self.updates(database, &changes).unwrap_or_else(|| json!({})))
+        let form = if version == Version::V1 { Form::Whole } else { Form::Difference };
+        Ok(Self { id, version, view: Arc::new(View { form, tables }) })
     }
 
     /// Takes new conditions (`monitor_cond_change`) and says what rows come and go because of them.
-    pub fn change_conditions(&mut self, database: &Database, requests: &Value) -> Result<Option<Value>> {
+    pub fn change_conditions(&mut self, database: &Database, requests: &Value) -> Result<Option<Vec<u8>>> {
         let Some(requests) = requests.as_object() else {
             return Err(Error::new("syntax error", "monitor-cond-change-requests must be object"));
         };
-        let mut conditions = Vec::new();
+        let mut view = View::clone(&self.view);
+        let mut changed = Vec::new();
         for (name, requests) in requests {
             let index = database.schema().table_index(name);
-            let monitored = index.filter(|index| self.tables.contains_key(index));
-            let schema = monitored.and_then(|index| database.table_schema(index));
-            let (Some(index), Some(schema)) = (monitored, schema) else {
+            let monitored = index.and_then(|index| Some((index, view.tables.get_mut(&index)?)));
+            let found = monitored.and_then(|(index, table)| Some((index, table, database.table_schema(index)?)));
+            let Some((index, table, schema)) = found else {
                 let details = match index {
                     None => format!("no table named {name}"),
                     Some(_) => format!("no table named {name} in monitor session"),
                 };
                 return Err(Error::new("syntax error", details));
             };
-            conditions.push((index, parse_condition_changes(schema, requests)?));
+            table.condition = parse_condition_changes(schema, requests)?;
+            changed.push(index);
         }
-        let mut updates = Updates::default();
-        for (index, condition) in conditions {
-            let Some(schema) = database.table_schema(index) else { continue };
-            let Some(table) = self.tables.get_mut(&index) else { continue };
-            let before = table.clone();
-            table.condition = condition;
-            for row in database.rows(index) {
-                let old = Some(&**row).filter(|row| before.matches(schema, row));
-                let new = Some(&**row).filter(|row| table.matches(schema, row));
-                updates.add(schema, row.uuid(), table.change(schema, self.version, old, new));
-            }
-        }
-        Ok(updates.into_json_if_any())
+        let updates = view.updates_from(&self.view, database, &changed);
+        self.view = Arc::new(view);
+        Ok(updates)
     }
 
     /// The notification that carries `updates`.
-    pub fn notification(&self, database: &Database, updates: Value) -> (&'static str, Vec<Value>) {
-        match self.version {
-            Version::V1 => ("update", vec![self.id.clone(), updates]),
-            Version::V2 => ("update2", vec![self.id.clone(), updates]),
-            Version::V3 => {
-                let last = Value::from(database.last_transaction().to_string());
-                ("update3", vec![self.id.clone(), last, updates])
-            }
+    pub fn notification(&self, last_transaction: Uuid, updates: Arc<[u8]>) -> Text {
+        let method = match self.version {
+            Version::V1 => "update",
+            Version::V2 => "update2",
+            Version::V3 => "update3",
+        };
+        let mut head = Vec::with_capacity(128);
+        head.extend_from_slice(b"{\"id\":null,\"method\":\"");
+        head.extend_from_slice(method.as_bytes());
+        head.extend_from_slice(b"\",\"params\":[");
+        write::value(&mut head, &self.id);
+        head.push(b',');
+        if self.version == Version::V3 {
+            head.push(b'"');
+            write::uuid(&mut head, last_transaction);
+            head.extend_from_slice(b"\",");
+        }
+        Text { head, body: updates, tail: b"]}", unasked: true }
+    }
+}
+
+/// The views that are in use, each once, and what they show at present as far as clients are being sent that.
+#[derive(Debug, Default)]
+pub(crate) struct Views {
+    views: HashMap<Arc<View>, Weak<[u8]>>,
+    /// Length at which those that nobody uses any more are forgotten.
+    sweep_at: usize,
+}
+
+impl Views {
+    /// The one that is like `view`.
+    pub(crate) fn share(&mut self, view: Arc<View>) -> Arc<View> {
+        if let Some((known, _)) = self.views.get_key_value(&view) {
+            return known.clone();
+        }
+        if self.views.len() >= self.sweep_at {
+            self.views.retain(|view, _| Arc::strong_count(view) > 1);
+            self.sweep_at = 2 * self.views.len() + 16;
+        }
+        self.views.insert(view.clone(), Weak::<[u8; 0]>::new());
+        view
+    }
+
+    /// What a view shows of the database now.
+    pub(crate) fn initial(&mut self, view: &Arc<View>, database: &Database) -> Arc<[u8]> {
+        if let Some(shown) = self.views.get(view).and_then(Weak::upgrade) {
+            return shown;
+        }
+        let shown: Arc<[u8]> = view.initial(database).into();
+        if let Some(known) = self.views.get_mut(view) {
+            *known = Arc::downgrade(&shown);
+        }
+        shown
+    }
+
+    /// The database has changed.
+    pub(crate) fn forget_contents(&mut self) {
+        for shown in self.views.values_mut() {
+            *shown = Weak::<[u8; 0]>::new();
         }
     }
 }
@@ -273,89 +369,103 @@ impl MonitoredTable {
         self.condition.matches_any(schema, |column| row.column(column))
     }
 
-    fn change(&self, schema: &TableSchema, version: Version, old: Option<&Row>, new: Option<&Row>) -> Option<Value> {
+    fn change(
+        &self,
+        out: &mut Vec<u8>,
+        schema: &TableSchema,
+        form: Form,
+        old: Option<&Row>,
+        new: Option<&Row>,
+    ) -> bool {
         let kind = match (old, new) {
-            (None, None) => return None,
+            (None, None) => return false,
             (None, Some(_)) => Change::Insert,
             (Some(_), None) => Change::Delete,
             (Some(_), Some(_)) => Change::Modify,
         };
-        self.update(schema, version, kind, old, new)
+        self.update(out, schema, form, kind, old, new)
     }
 
-    /// The `<row-update>` or `<row-update2>` for one row; `None` if it says nothing.
+    /// Writes the `<row-update>` or `<row-update2>` for one row; returns whether it says anything.
     fn update(
         &self,
+        out: &mut Vec<u8>,
         schema: &TableSchema,
-        version: Version,
+        form: Form,
         kind: Change,
         old: Option<&Row>,
         new: Option<&Row>,
-    ) -> Option<Value> {
+    ) -> bool {
         let wanted = self.columns.iter().any(|(_, select)| select.wants(kind));
         // A monitor without columns still hears of rows that come and go.
         if !wanted && !self.columns.is_empty() {
-            return None;
+            return false;
         }
         if let (Change::Modify, Some(old), Some(new)) = (kind, old, new)
             && self.columns.iter().all(|&(column, _)| old.same(new, column))
         {
-            return None;
+            return false;
         }
-        match version {
-            Version::V1 => Some(self.update_v1(schema, kind, old, new)),
-            Version::V2 | Version::V3 => Some(self.update_v2(schema, kind, old, new)),
+        match form {
+            Form::Whole => self.whole(out, schema, kind, old, new),
+            Form::Difference => self.difference(out, schema, kind, old, new),
         }
+        true
     }
 
-    fn update_v1(&self, schema: &TableSchema, kind: Change, old: Option<&Row>, new: Option<&Row>) -> Value {
-        let (mut before, mut after) = (Map::new(), Map::new());
-        for &(index, select) in &self.columns {
-            let Some(column) = schema.columns().get(index) else { continue };
-            if !select.wants(kind) {
-                continue;
-            }
-            let value = |row: Option<&Row>| Some(row?.column(index)?.to_json(&column.kind));
-            let changed = match (old, new) {
-                (Some(old), Some(new)) => !old.same(new, index),
-                _ => kind == Change::Delete,
-            };
-            if changed && let Some(value) = value(old) {
-                before.insert(column.name.clone(), value);
-            }
-            if let Some(value) = value(new) {
-                after.insert(column.name.clone(), value);
-            }
-        }
-        let mut update = Map::new();
-        if matches!(kind, Change::Delete | Change::Modify) {
-            update.insert("old".into(), Value::Object(before));
-        }
-        if kind != Change::Delete {
-            update.insert("new".into(), Value::Object(after));
-        }
-        Value::Object(update)
+    /// The columns that are wanted of such a change.
+    fn wanted<'a>(&'a self, schema: &'a TableSchema, kind: Change) -> impl Iterator<Item = (usize, &'a ColumnSchema)> {
+        let wanted = self.columns.iter().filter(move |(_, select)| select.wants(kind));
+        wanted.filter_map(|&(index, _)| Some((index, schema.columns().get(index)?)))
     }
 
-    fn update_v2(&self, schema: &TableSchema, kind: Change, old: Option<&Row>, new: Option<&Row>) -> Value {
+    fn whole(&self, out: &mut Vec<u8>, schema: &TableSchema, kind: Change, old: Option<&Row>, new: Option<&Row>) {
+        let mut update = Object::begin(out);
+        if let (Change::Delete | Change::Modify, Some(old)) = (kind, old) {
+            let mut before = Object::begin(update.member("old"));
+            for (index, column) in self.wanted(schema, kind) {
+                if new.is_none_or(|new| !old.same(new, index))
+                    && let Some(datum) = old.column(index)
+                {
+                    write::datum(before.member(&column.name), datum, &column.kind);
+                }
+            }
+            before.end();
+        }
+        if let Some(new) = new {
+            let mut after = Object::begin(update.member("new"));
+            for (index, column) in self.wanted(schema, kind) {
+                if let Some(datum) = new.column(index) {
+                    write::datum(after.member(&column.name), datum, &column.kind);
+                }
+            }
+            after.end();
+        }
+        update.end();
+    }
+
+    fn difference(&self, out: &mut Vec<u8>, schema: &TableSchema, kind: Change, old: Option<&Row>, new: Option<&Row>) {
         let Some(new) = new else {
-            return json!({"delete": null});
+            out.extend_from_slice(b"{\"delete\":null}");
+            return;
         };
-        let mut columns = Map::new();
-        for &(index, select) in &self.columns {
-            let (Some(column), Some(datum)) = (schema.columns().get(index), new.column(index)) else { continue };
-            if !select.wants(kind) {
-                continue;
+        let mut update = Object::begin(out);
+        let mut columns = Object::begin(update.member(kind.name()));
+        for (index, column) in self.wanted(schema, kind) {
+            let Some(datum) = new.column(index) else { continue };
+            match old {
+                Some(old) if old.same(new, index) => {}
+                Some(old) => {
+                    let empty = Datum::empty();
+                    let difference = old.column(index).unwrap_or(&empty).diff(datum, &column.kind);
+                    write::datum(columns.member(&column.name), &difference, &column.kind);
+                }
+                None if datum.is_default(&column.kind) => {}
+                None => write::datum(columns.member(&column.name), datum, &column.kind),
             }
-            let json = match old.and_then(|old| old.column(index)) {
-                Some(before) if before == datum => continue,
-                Some(before) => before.diff(datum, &column.kind).to_json(&column.kind),
-                None if datum.is_default(&column.kind) => continue,
-                None => datum.to_json(&column.kind),
-            };
-            columns.insert(column.name.clone(), json);
         }
-        json!({ kind.name(): columns })
+        columns.end();
+        update.end();
     }
 }
 
@@ -367,27 +477,5 @@ impl Select {
             Select { initial: flag("initial"), insert: flag("insert"), delete: flag("delete"), modify: flag("modify") };
         parser.finish()?;
         Ok(select)
-    }
-}
-
-/// `<table-updates>` under construction.
-#[derive(Default)]
-struct Updates(Map<String, Value>);
-
-impl Updates {
-    fn add(&mut self, schema: &TableSchema, uuid: Uuid, update: Option<Value>) {
-        let Some(update) = update else { return };
-        let table = self.0.entry(schema.name.clone()).or_insert_with(|| json!({}));
-        if let Value::Object(rows) = table {
-            rows.insert(uuid.to_string(), update);
-        }
-    }
-
-    fn into_json(self) -> Value {
-        Value::Object(self.0)
-    }
-
-    fn into_json_if_any(self) -> Option<Value> {
-        (!self.0.is_empty()).then(|| self.into_json())
     }
 }

@@ -1,15 +1,36 @@
 //! What the server knows of one client, and the locks that clients contend for (RFC 7047 sections 4.1.8 to 4.1.10).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use ovsdb::Uuid;
 use ovsdb::jsonrpc::Message;
+use ovsdb::write;
 use serde_json::Value;
 
 use crate::monitor::Monitor;
+use crate::rbac::Role;
 
 /// Names a session for as long as the server runs.
 pub type SessionId = u64;
+
+/// What a client may do, by the remote that it came by.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Access {
+    /// Whether it may not change anything (`read_only` of its remote).
+    pub read_only: bool,
+    /// The role of its remote; empty for none.
+    pub role: String,
+    /// The name in its certificate.
+    pub client: Option<String>,
+}
+
+impl Access {
+    /// The role, if there is one.
+    pub(crate) fn role(&self) -> Option<Role<'_>> {
+        (!self.role.is_empty()).then(|| Role { name: &self.role, client: self.client.as_deref() })
+    }
+}
 
 /// One client.
 #[derive(Debug, Default)]
@@ -22,8 +43,8 @@ pub(crate) struct Session {
     pub(crate) locks_owned: BTreeSet<String>,
     /// Whether it understands notifications about databases that come and go, and need not be disconnected for them.
     pub(crate) change_aware: bool,
-    /// Whether it may not change anything (`read_only` of its remote).
-    pub(crate) read_only: bool,
+    /// What it may do.
+    pub(crate) access: Access,
 }
 
 impl Session {
@@ -48,11 +69,59 @@ pub(crate) struct Trigger {
     pub(crate) tried_at: Option<Uuid>,
 }
 
+/// A message as it is sent: in the middle, what other clients may be sent, too.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Text {
+    /// How it begins.
+    pub head: Vec<u8>,
+    /// What it tells.
+    pub body: Arc<[u8]>,
+    /// How it ends.
+    pub tail: &'static [u8],
+    /// Whether the client did not ask for it.
+    pub unasked: bool,
+}
+
+impl Text {
+    /// The answer to a request.
+    pub(crate) fn reply(id: &Value, result: (Vec<u8>, Arc<[u8]>, &'static [u8])) -> Self {
+        let (before, body, tail) = result;
+        let mut head = b"{\"error\":null,\"id\":".to_vec();
+        write::value(&mut head, id);
+        head.extend_from_slice(b",\"result\":");
+        head.extend_from_slice(&before);
+        Self { head, body, tail, unasked: false }
+    }
+
+    /// A message of a client's own.
+    pub(crate) fn of(message: &Message) -> Self {
+        let unasked = matches!(message, Message::Notification { .. });
+        Self { head: message.to_bytes(), body: Arc::default(), tail: b"", unasked }
+    }
+
+    /// Its parts, in order.
+    pub(crate) fn parts(&self) -> [&[u8]; 3] {
+        [&self.head, &self.body, self.tail]
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.head.len() + self.body.len() + self.tail.len()
+    }
+
+    /// Whether there is nothing, which is no message.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// Something for the shell around the core to do.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Output {
     /// Send a message to a session's client.
     Send(SessionId, Message),
+    /// The same, of one that is written already.
+    Write(SessionId, Text),
     /// Close a session, for the reason given.
     Close(SessionId, String),
 }

@@ -3,23 +3,27 @@
 
 use std::io;
 
-use serde_json::Value;
-
-use crate::log::encode;
+use crate::log::{Record, encode};
 
 /// An append-only log of records.
 ///
-/// A record is durable, and only then may a client be told so, when [`Storage::sync`] has returned after the
-/// [`Storage::append`] that wrote it. After an error, nothing more may be appended.
+/// A record survives the end of the process when [`Storage::append`] has returned. It is durable, and only then may a client
+/// that asked for that be told so, when [`Storage::sync`] has returned after it. After an error, nothing more may be
+/// appended.
 pub trait Storage: Send {
     /// Appends a record.
-    fn append(&mut self, record: &Value) -> io::Result<()>;
+    fn append(&mut self, record: &Record) -> io::Result<()>;
 
     /// Makes all appended records durable.
     fn sync(&mut self) -> io::Result<()>;
 
+    /// Has all appended records made durable soon, without waiting for it. An error is told by a later call.
+    fn sync_soon(&mut self) -> io::Result<()> {
+        self.sync()
+    }
+
     /// Replaces the whole log, durably and at once: after a crash it is either the old or the new one.
-    fn replace(&mut self, records: &[Value]) -> io::Result<()>;
+    fn replace(&mut self, records: &[Record]) -> io::Result<()>;
 
     /// Length of the log in bytes.
     fn length(&self) -> u64;
@@ -35,7 +39,7 @@ pub trait Storage: Send {
 pub struct Nowhere;
 
 impl Storage for Nowhere {
-    fn append(&mut self, _record: &Value) -> io::Result<()> {
+    fn append(&mut self, _record: &Record) -> io::Result<()> {
         Ok(())
     }
 
@@ -43,7 +47,7 @@ impl Storage for Nowhere {
         Ok(())
     }
 
-    fn replace(&mut self, _records: &[Value]) -> io::Result<()> {
+    fn replace(&mut self, _records: &[Record]) -> io::Result<()> {
         Ok(())
     }
 
@@ -97,7 +101,7 @@ impl Memory {
 }
 
 impl Storage for Memory {
-    fn append(&mut self, record: &Value) -> io::Result<()> {
+    fn append(&mut self, record: &Record) -> io::Result<()> {
         let record = encode(record);
         let mut state = self.state();
         let room = state.fail_after.map_or(usize::MAX, |length| length.saturating_sub(state.bytes.len()));
@@ -115,7 +119,7 @@ impl Storage for Memory {
         Ok(())
     }
 
-    fn replace(&mut self, records: &[Value]) -> io::Result<()> {
+    fn replace(&mut self, records: &[Record]) -> io::Result<()> {
         let bytes: Vec<u8> = records.iter().flat_map(encode).collect();
         let mut state = self.state();
         if state.fail_after.is_some_and(|length| bytes.len() > length) {

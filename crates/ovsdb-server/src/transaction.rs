@@ -68,8 +68,8 @@ impl<'a> Transaction<'a> {
 
     /// Inserts a row.
     pub fn insert(&mut self, table: usize, row: Row) {
-        let overlay = Overlay { old: None, new: Some(Arc::new(row.clone())) };
-        self.changes.insert((table, row.uuid()), overlay);
+        let uuid = row.uuid();
+        self.changes.insert((table, uuid), Overlay { old: None, new: Some(Arc::new(row)) });
     }
 
     /// Replaces a row by a changed one with the same UUID.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use ovsdb::DatabaseSchema;
-use ovsdb::jsonrpc::{Connection, Message, Remote};
+use ovsdb::jsonrpc::{Connection, Limits, Message};
 use ovsdb_server::Server;
 use serde_json::{Value, json};
 
@@ -43,19 +43,20 @@ fn start_peer(bin: &Path, directory: &Path) -> Peer {
     Peer(child)
 }
 
-async fn connect(path: PathBuf) -> Connection {
-    let remote = Remote::Unix(path);
+type Client = Connection<tokio::net::UnixStream>;
+
+async fn connect(path: PathBuf) -> Client {
     loop {
         // The server needs a moment to listen.
-        match Connection::connect(&remote).await {
-            Ok(connection) => return connection,
+        match tokio::net::UnixStream::connect(&path).await {
+            Ok(stream) => return Connection::new(stream, Limits::default()),
             Err(_) => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
         }
     }
 }
 
 /// The answer to a request; notifications before it are part of it.
-async fn ask(connection: &mut Connection, method: &str, params: &Value) -> Vec<Value> {
+async fn ask(connection: &mut Client, method: &str, params: &Value) -> Vec<Value> {
     let params = params.as_array().unwrap().clone();
     connection.send(&Message::request(7, method, params)).await.unwrap();
     let mut answer = Vec::new();

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ovsdb::DatabaseSchema;
-use ovsdb::jsonrpc::{Connection, Message, Remote};
+use ovsdb::jsonrpc::{Connection, Limits, Message};
 use ovsdb_server::{Handle, Server};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -52,11 +52,18 @@ impl Running {
     }
 }
 
-async fn connect(directory: &Path) -> Connection {
-    Connection::connect(&Remote::Unix(directory.join("sock"))).await.unwrap()
+type Client = Connection<Box<dyn stream::Stream>>;
+
+async fn connect(directory: &Path) -> Client {
+    connect_to(&format!("unix:{}", directory.join("sock").display())).await
 }
 
-async fn call(connection: &mut Connection, method: &str, params: Value) -> Value {
+async fn connect_to(remote: &str) -> Client {
+    let stream = stream::connect(remote, stream::DSCP, &tls::Tls::default(), |_| ()).await.unwrap();
+    Connection::new(stream, Limits::default())
+}
+
+async fn call(connection: &mut Client, method: &str, params: Value) -> Value {
     let Value::Array(params) = params else { panic!("parameters are an array") };
     connection.send(&Message::request(1, method, params)).await.unwrap();
     loop {
@@ -142,8 +149,8 @@ async fn addresses_in_columns_are_used_while_they_are_there() {
     let result = call(&mut client, "transact", bound).await;
     let status = &result[1]["rows"][0]["status"][1][0];
     assert_eq!(status[0], "bound_port");
-    let port = status[1].as_str().unwrap().parse().unwrap();
-    let mut other = Connection::connect(&Remote::Tcp { host: "127.0.0.1".into(), port }).await.unwrap();
+    let port: u16 = status[1].as_str().unwrap().parse().unwrap();
+    let mut other = connect_to(&format!("tcp:127.0.0.1:{port}")).await;
     assert_eq!(call(&mut other, "list_dbs", json!([])).await, json!(["T", "_Server"]));
     call(&mut client, "transact", json!(["T", {"op": "delete", "table": "top", "where": []}])).await;
     assert_eq!(other.receive().await.unwrap(), None, "the connection goes with the address");
@@ -157,7 +164,7 @@ async fn commands_act_on_the_running_server() {
     let handle = server.handle.clone();
     assert_eq!(handle.list_databases().await.unwrap(), "T\n_Server\n");
     assert_eq!(handle.remove_remote("none".into()).await.unwrap_err(), "no such remote");
-    assert!(handle.add_remote("pssl:6640".into()).await.unwrap_err().contains("not supported"));
+    assert!(handle.add_remote("pssl:x".into()).await.unwrap_err().contains("bad peer name"));
     assert_eq!(handle.add_remote("db:T".into()).await.unwrap_err(), "\"db:T\": invalid syntax");
     let second = format!("punix:{}", directory.path().join("second").display());
     handle.add_remote(second.clone()).await.unwrap();

@@ -7,12 +7,13 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write as _;
 use std::process::ExitCode;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use cli::options::{Arg, HELP_AND_VERSION, Opt, Parser};
 use cli::table::{STYLE_OPTIONS, Style};
 use ovsdb_client::{Client, Error};
 use serde_json::Value;
+use tls::Tls;
 
 mod help;
 mod monitor;
@@ -172,25 +173,24 @@ const OPTIONS: &[Opt] = &[
     Opt::new("timeout", Arg::Required).short('t'),
     Opt::new("leader-only", Arg::None),
     Opt::new("no-leader-only", Arg::None),
-];
-
-/// Options that name what this program cannot do.
-const UNSUPPORTED: &[Opt] = &[
     Opt::new("private-key", Arg::Required).short('p'),
     Opt::new("certificate", Arg::Required).short('c'),
     Opt::new("ca-cert", Arg::Required).short('C'),
     Opt::new("bootstrap-ca-cert", Arg::Required),
+    Opt::new("peer-ca-cert", Arg::Required),
     Opt::new("ssl-protocols", Arg::Required),
     Opt::new("ssl-ciphers", Arg::Required),
-    Opt::new("record", Arg::Optional),
-    Opt::new("replay", Arg::Optional),
+    Opt::new("ssl-ciphersuites", Arg::Required),
 ];
+
+/// Options that name what this program cannot do.
+const UNSUPPORTED: &[Opt] = &[Opt::new("record", Arg::Optional), Opt::new("replay", Arg::Optional)];
 
 /// Runs the program; `args` begins with the name it was called by.
 pub fn client_main(args: Vec<OsString>) -> ExitCode {
     let program = cli::program::program_name_of(&args);
     let log = vlog::init(&program);
-    log.declare(&["ovsdb_client", "jsonrpc", "reconnect", "fatal_signal"]);
+    log.declare(&["ovsdb_client", "jsonrpc", "reconnect", "fatal_signal", "stream_ssl"]);
     match start(&program, &log, args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(line) => {
@@ -201,11 +201,12 @@ pub fn client_main(args: Vec<OsString>) -> ExitCode {
 }
 
 /// Parses the command line and runs its command. Errors are complete lines.
-fn start(program: &str, log: &std::sync::Arc<vlog::Log>, args: Vec<OsString>) -> Done {
+fn start(program: &str, log: &Arc<vlog::Log>, args: Vec<OsString>) -> Done {
     let fail = |message: String| format!("{program}: {message}");
     let all_args = args.clone();
     let mut options = Options { style: Style::default(), timestamp: false, force: false, daemon: None };
     let mut daemon_options = daemon::DaemonOptions::default();
+    let mut tls = tls::Config::default();
     let fragments = [OPTIONS, STYLE_OPTIONS, HELP_AND_VERSION, vlog::OPTIONS, daemon::OPTIONS, UNSUPPORTED];
     let mut parser = Parser::new(args, &fragments);
     for found in parser.by_ref() {
@@ -228,7 +229,8 @@ fn start(program: &str, log: &std::sync::Arc<vlog::Log>, args: Vec<OsString>) ->
                 return Err(fail(format!("--{id} is not supported")));
             }
             id => {
-                let taken = options.style.accept(id, value).map_err(|error| fail(error.to_string()))?
+                let taken = tls.accept(id, value.unwrap_or_default()).map_err(|error| fail(error.to_string()))?
+                    || options.style.accept(id, value).map_err(|error| fail(error.to_string()))?
                     || log.accept(id, value).map_err(fail)?
                     || daemon_options.accept(id, value);
                 debug_assert!(taken, "an option without an owner: {id}");
@@ -258,7 +260,7 @@ fn start(program: &str, log: &std::sync::Arc<vlog::Log>, args: Vec<OsString>) ->
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| fail(format!("cannot start: {error}")))?;
-    runtime.block_on(connect_and_run(command, words.collect(), options)).map_err(fail)
+    runtime.block_on(connect_and_run(command, words.collect(), &Tls::new(tls), options)).map_err(fail)
 }
 
 /// The value of `--timeout`.
@@ -272,7 +274,7 @@ fn is_remote(word: &str) -> bool {
     ["unix:", "tcp:", "ssl:", "punix:", "ptcp:", "pssl:"].iter().any(|method| word.starts_with(method))
 }
 
-async fn connect_and_run(command: &Command, mut args: Vec<String>, options: Options) -> Done {
+async fn connect_and_run(command: &Command, mut args: Vec<String>, tls: &Arc<Tls>, options: Options) -> Done {
     let misused = || format!("invalid syntax for '{}' (use --help for help)", command.name);
     let remote = match args.first() {
         Some(first) if is_remote(first) => args.remove(0),
@@ -285,7 +287,7 @@ async fn connect_and_run(command: &Command, mut args: Vec<String>, options: Opti
     if command.name == "wait" {
         wait::check_state(args.get(1).map_or("", String::as_str))?;
     }
-    let mut client = Client::connect(&remote).await.map_err(|error| match error {
+    let mut client = Client::connect(&remote, tls).await.map_err(|error| match error {
         Error::Connection { remote, problem } => format!("failed to connect to \"{remote}\" ({problem})"),
         other => other.to_string(),
     })?;

@@ -42,12 +42,6 @@ pub fn server_main(args: Vec<OsString>) -> ExitCode {
 
 fn serve(mut started: daemon::Started, options: Options, program: &str) -> Result<ExitCode, String> {
     info!(target: "ovsdb_server", "{program} (Open vSwitch) {}", cli::program::COMPATIBLE_VERSION);
-    if options.ignored_tls {
-        info!(
-            target: "ovsdb_server",
-            "the options about keys and certificates have no effect: SSL/TLS connections are not supported"
-        );
-    }
     let mut server = open(&options).map_err(|error| error.to_string())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot start the event loop ({error})"))?;
@@ -85,7 +79,7 @@ fn serve(mut started: daemon::Started, options: Options, program: &str) -> Resul
 }
 
 fn open(options: &Options) -> Result<Server, OpenError> {
-    let mut builder = Server::builder();
+    let mut builder = Server::builder().pki(options.pki.clone());
     if options.no_column_diff {
         builder = builder.style(Style::Whole);
     }

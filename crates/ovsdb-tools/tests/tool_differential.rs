@@ -166,8 +166,8 @@ fn check_server() {
     let served = run("ovsdb-server", &[keys[0], keys[1], "--unixctl=none", "--run=true"]);
     assert_eq!(served.status.code(), Some(0), "{served:?}");
     for (args, message) in [
-        (["--private-key=/etc/key", ""], "--private-key: SSL/TLS connections are not supported"),
-        (["--remote=pssl:6640", ""], "pssl:6640: SSL/TLS connections are not supported; use unix: or tcp:"),
+        (["--private-key=db:X,SSL,key", ""], "\"db:X,SSL,key\": no database named X"),
+        (["--remote=pssl:x", ""], "pssl:x: bad peer name format"),
         (["--sync-from=tcp:1.2.3.4", ""], "--sync-from: replication from another server is not supported"),
         (["--unixctl=none", "none.db"], "I/O error: none.db: open failed (No such file or directory)"),
         (["--remote=db:Open_vSwitch,None,x", ""], "\"db:Open_vSwitch,None,x\": no table named None"),

@@ -57,7 +57,7 @@ impl Function {
 }
 
 /// One clause.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Clause {
     /// A truth value, for every row alike.
     Constant(bool),
@@ -73,7 +73,7 @@ pub enum Clause {
 }
 
 /// A `where` member: all clauses must hold for a row to match (in operations), or any of them (in monitors).
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Condition {
     clauses: Vec<Clause>,
 }

@@ -4,6 +4,7 @@
 //! - [`condition`] and [`mutation`]: the little languages of `where` clauses and the `mutate` operation;
 //! - [`direct`]: values read straight from JSON text, for large files;
 //! - [`text`]: values as users write and read them on command lines;
+//! - [`write`]: values written as JSON without a tree;
 //! - [`jsonrpc`]: message framing and kinds (no I/O), and connections over unix and TCP streams;
 //! - [`Error`]: the `<error>` object, with the tags and wording that clients of Open vSwitch look for;
 //! - [`schemas`]: the schemas that this project ships.
@@ -20,6 +21,7 @@ pub mod schema;
 pub mod schemas;
 pub mod text;
 pub mod types;
+pub mod write;
 
 mod atom;
 mod datum;

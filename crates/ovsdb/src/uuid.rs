@@ -62,15 +62,28 @@ impl Uuid {
     }
 }
 
+impl Uuid {
+    /// The 36 characters of the canonical form.
+    pub fn to_text(self) -> [u8; 36] {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut text = [b'-'; 36];
+        let mut at = 0;
+        for byte in self.0 {
+            if matches!(at, 8 | 13 | 18 | 23) {
+                at += 1;
+            }
+            text[at] = DIGITS[usize::from(byte >> 4)];
+            text[at + 1] = DIGITS[usize::from(byte & 15)];
+            at += 2;
+        }
+        text
+    }
+}
+
 impl fmt::Display for Uuid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, byte) in self.0.iter().enumerate() {
-            if matches!(at, 4 | 6 | 8 | 10) {
-                f.write_str("-")?;
-            }
-            write!(f, "{byte:02x}")?;
-        }
-        Ok(())
+        let text = self.to_text();
+        f.write_str(std::str::from_utf8(&text).unwrap_or_default())
     }
 }
 

@@ -3,14 +3,16 @@
 //! `pssl:[PORT][:HOST]`.
 //!
 //! [`connect`] makes a connection, [`listen`] gives a [`Listener`] that takes them. Accepting is done in two steps, so that
-//! a client that is slow at its TLS handshake holds up nobody else.
+//! a client that is slow at its TLS handshake holds up nobody else; either end of one has [`HANDSHAKE_MAX`] for it.
 
 use std::fmt;
+use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tls::Tls;
+use std::time::Duration;
+use tls::{Tls, TlsStream};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 
@@ -20,10 +22,25 @@ pub const OFP_PORT: u16 = 6653;
 pub const DSCP: u8 = 48;
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 64;
+/// How long setting up TLS may take.
+pub const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
 /// Any kind of stream.
-pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + fmt::Debug {
+    /// The common name in the certificate that the other end has shown, if a CA that is trusted vouches for it.
+    fn peer_name(&self) -> Option<&str> {
+        None
+    }
+}
+
+impl Stream for UnixStream {}
+impl Stream for TcpStream {}
+
+impl Stream for TlsStream<TcpStream> {
+    fn peer_name(&self) -> Option<&str> {
+        TlsStream::peer_name(self)
+    }
+}
 
 /// What a name says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,22 +130,39 @@ pub async fn connect(
         Method::Tcp => {}
         _ => return Err(unknown_method()),
     }
-    let address = tokio::net::lookup_host(with_port(rest, OFP_PORT)).await?.next();
-    let address = address.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address"))?;
-    on_address(address);
-    let stream = tcp_socket(address, dscp)?.connect(address).await?;
-    stream.set_nodelay(true)?;
-    if method == Method::Tcp {
-        return Ok(Box::new(stream));
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in tokio::net::lookup_host(with_port(rest, OFP_PORT)).await? {
+        on_address(address);
+        match connect_tcp(address, dscp).await {
+            Ok(stream) if method == Method::Tcp => return Ok(Box::new(stream)),
+            Ok(stream) => return Ok(Box::new(in_time(tls::connect(tls, name, address.ip(), stream)).await?)),
+            Err(e) => failed = e,
+        }
     }
-    Ok(Box::new(tls::connect(tls, name, address.ip(), stream).await?))
+    Err(failed)
 }
 
-/// What others connect to. A socket in the file system stays when it is dropped: by then another may have its place.
+async fn connect_tcp(address: SocketAddr, dscp: u8) -> io::Result<TcpStream> {
+    let stream = tcp_socket(address, dscp)?.connect(address).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// A handshake that fails if it takes too long.
+async fn in_time<T>(handshake: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    let done = tokio::time::timeout(HANDSHAKE_MAX, handshake).await;
+    done.unwrap_or_else(|_| Err(io::Error::from_raw_os_error(110))) // ETIMEDOUT
+}
+
+/// What others connect to. A socket in the file system stays when it is dropped, as by then another may have its place,
+/// unless it is [`Listener::removed_at_end`].
 #[derive(Debug)]
 pub struct Listener {
     socket: Socket,
     tls: Option<Arc<Tls>>,
+    /// The socket in the file system, from the root: a daemon changes its directory once it has detached.
+    path: Option<PathBuf>,
+    removed_at_end: bool,
 }
 
 #[derive(Debug)]
@@ -149,7 +183,9 @@ pub fn listen(name: &str, dscp: u8, tls: &Arc<Tls>) -> io::Result<Listener> {
         Method::PassiveTcp | Method::PassiveSsl => listen_tcp(rest, dscp)?,
         _ => return Err(unknown_method()),
     };
-    Ok(Listener { socket, tls: (method == Method::PassiveSsl).then(|| Arc::clone(tls)) })
+    let tls = (method == Method::PassiveSsl).then(|| Arc::clone(tls));
+    let path = (method == Method::PassiveUnix).then(|| std::path::absolute(rest)).transpose()?;
+    Ok(Listener { socket, tls, path, removed_at_end: false })
 }
 
 fn listen_unix(path: &Path) -> io::Result<Socket> {
@@ -181,7 +217,23 @@ fn listen_tcp(address: &str, dscp: u8) -> io::Result<Socket> {
     Err(failed)
 }
 
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some(path) = self.path.as_ref().filter(|_| self.removed_at_end) {
+            // Nothing can be done if it is gone already.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
 impl Listener {
+    /// The same, of which nothing stays in the file system when it is dropped.
+    #[must_use]
+    pub fn removed_at_end(mut self) -> Self {
+        self.removed_at_end = true;
+        self
+    }
+
     /// The port of a TCP socket, which the system may have chosen.
     pub fn port(&self) -> Option<u16> {
         match &self.socket {
@@ -231,13 +283,18 @@ impl fmt::Display for Incoming {
 }
 
 impl Incoming {
-    /// The stream, once the other end has done its part.
+    /// Whether the other end has to do its part before there is a stream.
+    pub fn is_unfinished(&self) -> bool {
+        matches!(self, Self::Tcp { tls: Some(_), .. })
+    }
+
+    /// The stream, once the other end has done its part. What goes wrong with TLS is in the log.
     pub async fn into_stream(self) -> io::Result<Box<dyn Stream>> {
         let name = self.to_string();
         Ok(match self {
             Self::Unix(stream) => Box::new(stream),
             Self::Tcp { stream, tls: None, .. } => Box::new(stream),
-            Self::Tcp { stream, tls: Some(tls), .. } => Box::new(tls::accept(&tls, &name, stream).await?),
+            Self::Tcp { stream, tls: Some(tls), .. } => Box::new(in_time(tls::accept(&tls, &name, stream)).await?),
         })
     }
 }
@@ -266,6 +323,17 @@ mod tests {
         assert_eq!((Method::of("udp:x"), Method::of("tcp")), (None, None));
     }
 
+    /// Nobody answers at the first of two addresses that a name has.
+    #[tokio::test]
+    async fn names_have_several_addresses() {
+        let listener = listen("ptcp:0:127.0.0.1", DSCP, &Arc::default()).expect("it listens");
+        let mut seen = Vec::new();
+        let name = format!("tcp:localhost:{}", listener.port().expect("a port"));
+        let stream = connect(&name, DSCP, &Tls::default(), |address| seen.push(address)).await.expect("it connects");
+        assert!(seen.last().is_some_and(SocketAddr::is_ipv4), "{seen:?}");
+        assert_eq!(stream.peer_name(), None);
+    }
+
     #[tokio::test]
     async fn others_are_kept_out_of_unix_sockets() {
         use std::os::unix::fs::PermissionsExt;
@@ -278,6 +346,10 @@ mod tests {
             let mode = std::fs::metadata(&path).expect("it is there").permissions().mode();
             assert_eq!(mode & 0o007, 0, "{mode:o}");
             assert_eq!(listener.port(), None);
+            drop(listener);
+            assert!(path.exists());
+            drop(listen(&format!("punix:{}", path.display()), DSCP, &Arc::default()).expect("again").removed_at_end());
+            assert!(!path.exists());
         }
     }
 }

@@ -154,7 +154,7 @@ fn usage(program: &str, log: &vlog::Log) -> String {
          \x20 ptcp:[PORT][:IP]        listen to TCP PORT (default: 6653) on IP\n\
          \x20 pssl:[PORT][:IP]        listen for SSL on PORT (default: 6653) on IP\n\
          \x20 punix:FILE              listen on Unix domain socket FILE\n\
-         {}\x20 --bootstrap-ca-cert=FILE  the same, taken from the first peer if not there\n\
+         {}\x20 --bootstrap-ca-cert=FILE  the same, taken from the first server if not there\n\
          \x20 --peer-ca-cert=FILE     file with CA certificate to show to peers\n\
          {}\n\
          OpenFlow version options:\n\

@@ -10,7 +10,7 @@ pub enum CaCert {
     None,
     /// The one whose certificates are in this file.
     File(PathBuf),
-    /// The same, and while there is no such file, the one of the first peer, whose certificate is then kept there.
+    /// The same, and while there is no such file, the one of the first server, whose certificate is then kept there.
     Bootstrap(PathBuf),
 }
 

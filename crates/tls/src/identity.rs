@@ -98,12 +98,14 @@ impl Tls {
         Arc::new(Self { state: Mutex::new(State { config, ready: None }) })
     }
 
-    /// Takes another configuration, for connections that are made from now on.
-    pub fn configure(&self, config: Config) {
+    /// Takes another configuration, for connections that are made from now on; `false` if it is the one that there is.
+    pub fn configure(&self, config: Config) -> bool {
         let mut state = self.state.lock();
-        if state.config != config {
+        let is_new = state.config != config;
+        if is_new {
             *state = State { config, ready: None };
         }
+        is_new
     }
 
     /// Checks that connections could be made: that all is configured, and all files are in order. What is missing goes to

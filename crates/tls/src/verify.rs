@@ -4,11 +4,12 @@
 //! respectively, where it says by whom it may be used. What is in the file of the CA is good by itself, so that two ends
 //! with one certificate each can trust each other without a CA.
 //!
-//! With [`CaCert::Bootstrap`](crate::CaCert) and no file yet, the first peer is believed: the last certificate that it
+//! With [`CaCert::Bootstrap`](crate::CaCert) and no file yet, the first server is believed: the last certificate that it
 //! shows must be of a CA (its subject is its own issuer), and is kept in the file. That connection is then closed, since its
 //! own certificate was not verified.
 
 use crate::LOG_LIMIT;
+use crate::names::issuer;
 use parking_lot::Mutex;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::WebPkiSupportedAlgorithms;
@@ -115,33 +116,6 @@ fn create(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::R
 
 /// The number of this error on Linux: what is reported of a connection whose TLS failed.
 pub(crate) const EPROTO: i32 = 71;
-
-/// The contents of the issuer's name of a certificate (RFC 5280 section 4.1): after version, serial number and algorithm.
-fn issuer(certificate: &[u8]) -> Option<&[u8]> {
-    let (_, certificate, _) = element(certificate)?;
-    let (_, mut fields, _) = element(certificate)?;
-    if let (0xa0, _, rest) = element(fields)? {
-        fields = rest;
-    }
-    for _ in 0..2 {
-        fields = element(fields)?.2;
-    }
-    Some(element(fields)?.1)
-}
-
-/// The tag and contents of a DER element at the front of `bytes`, and what follows it.
-fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
-    let (&[tag, first], rest) = bytes.split_first_chunk()?;
-    let (length, rest) = match first {
-        0..0x80 => (usize::from(first), rest),
-        _ => {
-            let (length, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
-            (length.iter().try_fold(0usize, |n, byte| n.checked_mul(256)?.checked_add((*byte).into()))?, rest)
-        }
-    };
-    let (contents, rest) = rest.split_at_checked(length)?;
-    Some((tag, contents, rest))
-}
 
 /// A certificate as PEM (RFC 7468).
 fn pem(der: &[u8]) -> String {
@@ -278,6 +252,10 @@ impl ClientCertVerifier for Verifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
+        // Anybody can connect, and the first to do so is not to say who else may.
+        if matches!(*self.trust, Trust::First(_)) {
+            return Err(CertificateError::UnknownIssuer.into());
+        }
         self.check(end_entity, intermediates, now, KeyUsage::client_auth())?;
         Ok(ClientCertVerified::assertion())
     }

@@ -136,7 +136,7 @@ fn files_that_change_count_at_once() {
 }
 
 #[test]
-fn the_first_peer_is_believed() {
+fn the_first_server_is_believed() {
     let directory = tempfile::tempdir().expect("a folder");
     let (ca, other) = (Authority::new(directory.path(), "ca"), Authority::new(directory.path(), "other"));
     let server = Tls::new(Config { peer_ca_cert: Some(ca.file("ca.pem").into()), ..ca.identity("server") });
@@ -150,6 +150,14 @@ fn the_first_peer_is_believed() {
     assert!(talk(&client, &server));
     let impostor = Config { peer_ca_cert: Some(other.file("ca.pem").into()), ..other.identity("server") };
     assert!(!talk(&client, &Tls::new(Config { ca_cert: Some(CaCert::None), ..impostor })));
+    // Whoever connects is not.
+    let open = directory.path().join("open.pem");
+    let server = Tls::new(Config { ca_cert: Some(CaCert::Bootstrap(open.clone())), ..ca.identity("open") });
+    let client = Config { peer_ca_cert: Some(ca.file("ca.pem").into()), ..ca.identity("showing") };
+    assert!(!talk(&Tls::new(client.clone()), &server));
+    assert!(!open.exists());
+    std::fs::copy(ca.file("ca.pem"), &open).expect("a copy");
+    assert!(talk(&Tls::new(client), &server));
 }
 
 #[test]

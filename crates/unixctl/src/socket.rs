@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -50,9 +51,9 @@ pub fn connect(path: &Path) -> io::Result<UnixStream> {
 /// others connect. The listener is non-blocking.
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
     let short = shorten(path)?;
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+    // Any other file stays, and listening fails: its name was given by mistake.
+    if std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket()) {
+        std::fs::remove_file(path)?;
     }
     let socket = rustix::net::socket_with(
         AddressFamily::UNIX,
@@ -82,5 +83,9 @@ mod tests {
         connect(&path).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o007, 0);
         let _again = listen(&path).unwrap();
+        let file = deep.join("file");
+        std::fs::write(&file, "contents").unwrap();
+        assert_eq!(listen(&file).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(std::fs::read(&file).unwrap(), b"contents");
     }
 }

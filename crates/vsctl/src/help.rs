@@ -157,11 +157,16 @@ Output formatting options:
   --pretty                indent JSON
   --bare                  same as --format=list --data=bare --no-headings
   --max-column-width=N    cut wider columns of tables
+{}  --bootstrap-ca-cert=FILE  the same, taken from the first server if not there
+  --peer-ca-cert=FILE     file with CA certificate to show to peers
+  --ssl-protocols=PROTOS  list of TLS versions to use
+  --ssl-ciphers=CIPHERS   list of ciphers of TLS 1.2 to use
 {}
 Other options:
   -h, --help              this text
   -V, --version           versions
 ",
+        tls::Config::usage(),
         log.usage()
     );
     text

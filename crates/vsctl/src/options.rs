@@ -19,6 +19,8 @@ pub(crate) struct Options {
     /// When to end by SIGALRM, in seconds; 0 for never.
     pub(crate) timeout_s: u32,
     pub(crate) style: Style,
+    /// Keys and certificates.
+    pub(crate) tls: tls::Config,
     /// Options of the first command that stood among the global ones.
     pub(crate) leading: Vec<(String, Option<String>)>,
     /// The commands, still to be parsed.
@@ -50,7 +52,7 @@ const OPTIONS: &[Opt] = &[
     Opt::new("no-shuffle-remotes", Arg::None),
 ];
 
-/// Options for TLS, which this program cannot speak.
+/// Options for TLS.
 const TLS_OPTIONS: &[Opt] = &[
     Opt::new("private-key", Arg::Required).short('p'),
     Opt::new("certificate", Arg::Required).short('c'),
@@ -89,6 +91,7 @@ pub(crate) fn parse(
         retry: false,
         timeout_s: default_timeout(),
         style: Style { format: Format::List, ..Style::default() },
+        tls: tls::Config::default(),
         leading: Vec::new(),
         words: Vec::new(),
     };
@@ -116,11 +119,10 @@ pub(crate) fn parse(
                 options.leading.retain(|(known, _)| *known != option.0);
                 options.leading.push(option);
             }
-            id if TLS_OPTIONS.iter().any(|opt| opt.id == id) => {
-                return Err(fail(format!("--{id}: SSL/TLS connections are not supported; use unix: or tcp:")));
-            }
             id => {
-                let taken = options.style.accept(id, value).map_err(|error| fail(error.to_string()))?;
+                let given = value.unwrap_or_default();
+                let taken = options.tls.accept(id, given).map_err(|error| fail(error.to_string()))?
+                    || options.style.accept(id, value).map_err(|error| fail(error.to_string()))?;
                 if !taken {
                     log.accept(id, value).map_err(fail)?;
                 }

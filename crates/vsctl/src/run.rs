@@ -8,6 +8,7 @@ use std::time::Duration;
 use cli::table::Printer;
 use ovsdb::DatabaseSchema;
 use ovsdb_client::{Client, Error, Idl, Outcome, Reconnect};
+use tls::Tls;
 
 use crate::command::{self, Access, Command};
 use crate::context::{Committed, Context, Failure, Output};
@@ -73,9 +74,10 @@ fn comment(program: &str, text: &str) -> String {
 }
 
 async fn connect(options: &Options) -> Result<Client, Error> {
+    let tls = Tls::new(options.tls.clone());
     let mut backoff = Duration::from_secs(1);
     loop {
-        match Client::connect(&options.db).await {
+        match Client::connect(&options.db, &tls).await {
             Err(Error::Connection { .. }) if options.retry => {
                 tokio::time::sleep(backoff).await;
                 backoff = (backoff * 2).min(BACKOFF_MAX);

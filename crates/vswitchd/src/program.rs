@@ -104,7 +104,7 @@ fn usage(log: &vlog::Log) -> String {
          \x20 --disable-system        no datapath of type \"system\"\n\
          \x20 --disable-system-route  accepted: there are no tunnels that would need routes\n\
          \x20 --mlockall              keep all memory resident\n\
-         {}\x20 --bootstrap-ca-cert=FILE  the same, taken from the first peer if not there\n\
+         {}\x20 --bootstrap-ca-cert=FILE  the same, taken from the first server if not there\n\
          \x20 --peer-ca-cert=FILE     file with CA certificate to show to peers\n\
          {}{}\n\
          Other options:\n\

@@ -31,7 +31,7 @@ pub struct Options {
     pub rundir: PathBuf,
     /// Which types there are.
     pub types: Types,
-    /// Keys and certificates where the database has none.
+    /// Keys and certificates for the database's remote, and for all others where the database has none.
     pub tls: tls::Config,
 }
 
@@ -89,7 +89,8 @@ impl Drop for Housekeeping {
 impl Daemon {
     /// A daemon that will connect to its database. Needs a tokio runtime.
     pub fn new(options: Options, clock: Clock) -> Result<Self, String> {
-        let mut idl = Idl::new(&options.remote, "Open_vSwitch", columns::wanted()).map_err(|e| e.to_string())?;
+        let tls = tls::Tls::new(options.tls.clone());
+        let mut idl = Idl::new(&options.remote, &tls, "Open_vSwitch", columns::wanted()).map_err(|e| e.to_string())?;
         idl.set_lock(Some("ovs_vswitchd"));
         let links_changed = Arc::new(Notify::new());
         let devices = Arc::new(Devices::new(options.types, clock, Arc::clone(&links_changed)));

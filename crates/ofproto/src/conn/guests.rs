@@ -14,8 +14,6 @@ use vlog::warn_rl;
 
 /// Connections to one listener.
 pub(crate) const GUESTS_MAX: usize = if cfg!(test) { 4 } else { 256 };
-/// How long whoever connects may take to set up TLS.
-const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
 /// Serves all who connect, for ever.
 pub(super) async fn passive(bridge: Arc<Ofproto>, remote: Arc<Remote>, listener: Listener) {
@@ -39,7 +37,7 @@ pub(super) async fn passive(bridge: Arc<Ofproto>, remote: Arc<Remote>, listener:
         let (bridge, remote) = (Arc::clone(&bridge), Arc::clone(&remote));
         let guest = children.spawn(async move {
             // What goes wrong with TLS is logged already.
-            let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE_MAX, incoming.into_stream()).await else { return };
+            let Ok(stream) = incoming.into_stream().await else { return };
             let rconn = Mutex::new(Rconn::new());
             rconn.lock().connected(bridge.now());
             if let Err(e) = serve(&bridge, &remote, &rconn, stream).await {

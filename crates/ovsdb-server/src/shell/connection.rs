@@ -4,42 +4,141 @@
 //! replies. Notifications come unasked: a client that lets too many of them pile up is cut off.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use ovsdb::jsonrpc::{Connection, ConnectionError, FrameError, Limits, Message, Receiver, Sender, Stream};
+use ovsdb::jsonrpc::{ConnectionError, FrameError, Limits, Message, Receiver};
 use serde_json::Value;
-use tokio::io::{ReadHalf, WriteHalf};
+use tokio::io::{AsyncWrite, ReadHalf, WriteHalf};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 use tracing::{debug, warn};
 
+use super::listeners::Stream;
 use super::server::Event;
-use crate::session::SessionId;
+use crate::session::{SessionId, Text};
 
 /// A client with this many bytes of replies to read gets no more of its requests handled.
 const PAUSE_BYTES: usize = 1 << 20;
 /// A client that has this many bytes to read when another notification comes is cut off.
 const BACKLOG_BYTES_MAX: usize = 64 << 20;
 
+/// Messages up to so long in all are sent in one piece.
+const JOINED_MAX: usize = 64 << 10;
+
 /// The queue of bytes to a client.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Queue {
     state: Mutex<QueueState>,
-    /// Told when the queue is no longer empty, or is closed.
+    /// Told when there is something to write for the task, or when the queue is closed.
     filled: Notify,
     /// Told when the queue gets shorter, or is closed.
     drained: Notify,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct QueueState {
-    messages: VecDeque<Vec<u8>>,
+    stream: WriteHalf<Stream>,
+    pieces: VecDeque<Piece>,
+    /// How much of the first piece was written.
+    written: usize,
+    /// What is not written yet.
     bytes: usize,
+    /// Whether the stream may have something in buffers of its own.
+    unflushed: bool,
+    /// Whether the task waits for the stream.
+    waiting: bool,
+    failed: Option<io::Error>,
     closed: bool,
 }
 
+#[derive(Debug)]
+enum Piece {
+    Own(Vec<u8>),
+    Shared(Arc<[u8]>),
+}
+
+impl Piece {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Piece::Own(bytes) => bytes,
+            Piece::Shared(bytes) => bytes,
+        }
+    }
+}
+
+impl QueueState {
+    fn push(&mut self, text: Text) {
+        self.bytes += text.len();
+        let joined = match self.pieces.back_mut() {
+            Some(Piece::Own(last)) if last.len() + text.len() <= JOINED_MAX => Some(last),
+            _ => None,
+        };
+        if let Some(last) = joined {
+            text.parts().iter().for_each(|part| last.extend_from_slice(part));
+        } else if text.len() <= JOINED_MAX {
+            self.pieces.push_back(Piece::Own(text.parts().concat()));
+        } else {
+            self.pieces.push_back(Piece::Own(text.head));
+            self.pieces.push_back(Piece::Shared(text.body));
+            self.pieces.push_back(Piece::Own(text.tail.to_vec()));
+        }
+    }
+
+    /// Writes as much as the client takes now; ready when nothing is left.
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while let Some(piece) = self.pieces.front() {
+            let rest = piece.bytes().get(self.written..).unwrap_or_default();
+            if rest.is_empty() {
+                self.pieces.pop_front();
+                self.written = 0;
+                continue;
+            }
+            let n = ready!(Pin::new(&mut self.stream).poll_write(cx, rest))?;
+            if n == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.written += n;
+            self.bytes = self.bytes.saturating_sub(n);
+            self.unflushed = true;
+        }
+        if self.unflushed {
+            ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+            self.unflushed = false;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// The same, for the task.
+    fn poll_task(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(error) = self.failed.take() {
+            return Poll::Ready(Err(error));
+        }
+        let polled = self.poll_write(cx);
+        self.waiting = polled.is_pending();
+        polled
+    }
+}
+
 impl Queue {
+    fn new(stream: WriteHalf<Stream>) -> Self {
+        let state = QueueState {
+            stream,
+            pieces: VecDeque::new(),
+            written: 0,
+            bytes: 0,
+            unflushed: false,
+            waiting: false,
+            failed: None,
+            closed: false,
+        };
+        Self { state: Mutex::new(state), filled: Notify::new(), drained: Notify::new() }
+    }
+
     fn state(&self) -> std::sync::MutexGuard<'_, QueueState> {
         // Nothing panics while it holds the lock; if something did, the queue would still be one.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -49,6 +148,22 @@ impl Queue {
         self.state().closed = true;
         self.filled.notify_one();
         self.drained.notify_one();
+    }
+
+    /// Writes what the client takes at once. The task does the rest, which has the stream while it waits for it: whoever
+    /// asks a stream last is told when it has room.
+    fn flush(&self) {
+        let mut state = self.state();
+        if state.waiting || state.failed.is_some() {
+            return;
+        }
+        match state.poll_write(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ok(())) => return,
+            Poll::Ready(Err(error)) => state.failed = Some(error),
+            Poll::Pending => {}
+        }
+        drop(state);
+        self.filled.notify_one();
     }
 
     /// Waits until so little is queued that the client may ask for more; `false` if the queue is closed.
@@ -89,30 +204,32 @@ impl Peer {
         probe_ms: u64,
         events: mpsc::Sender<Event>,
     ) -> Self {
-        let (sender, receiver) = Connection::new(stream, Limits::default()).split();
-        let queue = Arc::new(Queue::default());
-        tokio::spawn(write(sender, Arc::clone(&queue), id, events.clone()));
+        let (reading, writing) = tokio::io::split(stream);
+        let receiver = Receiver::new(reading, Limits::default());
+        let queue = Arc::new(Queue::new(writing));
+        tokio::spawn(write(Arc::clone(&queue), id, events.clone()));
         let reading = read(receiver, Arc::clone(&queue), (id, name.clone()), probe_ms, events);
         let reader = tokio::spawn(reading).abort_handle();
         Self { name, remote, queue, reader }
     }
 
-    /// Queues a message; an error says why the client must be cut off instead.
-    pub(super) fn send(&self, message: &Message) -> Result<(), String> {
-        let bytes = message.to_bytes();
+    /// Queues a message, to be sent when the queue is next [flushed](Self::flush); an error says why the client must be cut
+    /// off instead.
+    pub(super) fn send(&self, text: Text) -> Result<(), String> {
         let mut state = self.queue.state();
-        let unasked = matches!(message, Message::Notification { .. });
-        if unasked && state.bytes > BACKLOG_BYTES_MAX {
+        if text.unasked && state.bytes > BACKLOG_BYTES_MAX {
             return Err(format!(
                 "sending backlog exceeded maximum size ({} > {BACKLOG_BYTES_MAX} bytes), disconnecting, jsonrpc: {}.",
                 state.bytes, self.name
             ));
         }
-        state.bytes += bytes.len();
-        state.messages.push_back(bytes);
-        drop(state);
-        self.queue.filled.notify_one();
+        state.push(text);
         Ok(())
+    }
+
+    /// Begins to send what is queued.
+    pub(super) fn flush(&self) {
+        self.queue.flush();
     }
 
     /// Closes the connection. What is queued is still sent, if the client takes it soon.
@@ -120,8 +237,8 @@ impl Peer {
         self.reader.abort();
         if !linger {
             let mut state = self.queue.state();
-            state.messages.clear();
-            state.bytes = 0;
+            state.pieces.clear();
+            (state.bytes, state.written) = (0, 0);
         }
         self.queue.close();
     }
@@ -130,53 +247,30 @@ impl Peer {
 /// How long a closed connection may take to send what is queued for it.
 const LINGER: Duration = Duration::from_secs(5);
 
-async fn write(mut sender: Sender<WriteHalf<Stream>>, queue: Arc<Queue>, id: SessionId, events: mpsc::Sender<Event>) {
+async fn write(queue: Arc<Queue>, id: SessionId, events: mpsc::Sender<Event>) {
     loop {
-        let (next, closed) = {
-            let mut state = queue.state();
-            (state.messages.pop_front(), state.closed)
-        };
-        let Some(bytes) = next else {
-            if closed {
+        let writing = poll_fn(|cx| queue.state().poll_task(cx));
+        tokio::pin!(writing);
+        // Once the connection is closed, a client that does not read is waited for only briefly.
+        let sent = loop {
+            if queue.state().closed {
+                // There is no one left to tell what became of it.
+                let _ = tokio::time::timeout(LINGER, writing).await;
                 return;
             }
-            queue.filled.notified().await;
-            continue;
+            tokio::select! {
+                biased;
+                sent = &mut writing => break sent,
+                () = queue.filled.notified() => {}
+            }
         };
-        let sent = send_until_stuck(&mut sender, &bytes, &queue, closed).await;
-        {
-            let mut state = queue.state();
-            state.bytes = state.bytes.saturating_sub(bytes.len());
-        }
         queue.drained.notify_one();
         if let Err(error) = sent {
-            if !closed {
-                let _ = events.send(Event::Closed(id, format!("send error: {error}"))).await;
-            }
+            let _ = events.send(Event::Closed(id, format!("send error: {error}"))).await;
             return;
         }
+        queue.filled.notified().await;
     }
-}
-
-/// Sends one message. Once the connection is closed, a client that does not read is waited for only briefly.
-async fn send_until_stuck(
-    sender: &mut Sender<WriteHalf<Stream>>,
-    bytes: &[u8],
-    queue: &Queue,
-    closed: bool,
-) -> std::io::Result<()> {
-    let timed_out = || std::io::Error::from(std::io::ErrorKind::TimedOut);
-    let sending = sender.send_bytes(bytes);
-    tokio::pin!(sending);
-    if !closed {
-        loop {
-            tokio::select! {
-                sent = &mut sending => return sent,
-                () = queue.filled.notified() => if queue.state().closed { break },
-            }
-        }
-    }
-    tokio::time::timeout(LINGER, sending).await.map_err(|_| timed_out())?
 }
 
 async fn read(

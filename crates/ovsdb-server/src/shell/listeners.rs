@@ -1,11 +1,15 @@
 //! Tasks that bring connections: one for each address, which accepts, or which connects and connects again.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ovsdb::jsonrpc::{Listener, Remote, Stream};
+use ovsdb::jsonrpc::Remote;
+use stream::{DSCP, Listener};
+use tls::Tls;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::AbortHandle;
-use tracing::{info, warn};
+use tokio::task::{AbortHandle, JoinSet};
+use tracing::{debug, info, warn};
 
 use super::remotes::RemoteOptions;
 use super::server::Event;
@@ -16,6 +20,12 @@ pub(super) const LISTEN_RETRY: Duration = Duration::from_secs(10);
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Shortest pause between attempts to connect, in milliseconds.
 const MIN_BACKOFF_MS: u64 = 1000;
+
+/// Clients of one address that may be at their TLS handshakes. One more ends the handshake that takes longest.
+const HANDSHAKES_MAX: usize = 64;
+
+/// A connection's bytes.
+pub(super) type Stream = Box<dyn stream::Stream>;
 
 /// A connection that a task has brought.
 #[derive(Debug)]
@@ -42,9 +52,10 @@ pub(super) struct Endpoint {
 
 impl Endpoint {
     /// Starts to use an address. If listening fails, the endpoint is idle and the error is given too.
-    pub(super) async fn start(
+    pub(super) fn start(
         text: &str,
         options: RemoteOptions,
+        tls: &Arc<Tls>,
         events: &mpsc::Sender<Event>,
     ) -> (Self, Option<std::io::Error>) {
         let mut endpoint = Self { options, bound_port: None, is_passive: false, task: None, started: Instant::now() };
@@ -56,13 +67,15 @@ impl Endpoint {
         let events = events.clone();
         if !remote.is_passive() {
             let backoff = endpoint.options.max_backoff_ms;
-            endpoint.task = Some(tokio::spawn(connect(remote, name, backoff, events)).abort_handle());
+            let connecting = connect(remote, name, Arc::clone(tls), backoff, events);
+            endpoint.task = Some(tokio::spawn(connecting).abort_handle());
             return (endpoint, None);
         }
         endpoint.is_passive = true;
-        match Listener::bind(&remote).await {
+        match stream::listen(&remote.to_string(), DSCP, tls) {
             Ok(listener) => {
-                endpoint.bound_port = listener.local_port();
+                let listener = listener.removed_at_end();
+                endpoint.bound_port = listener.port();
                 if let Some(port) = endpoint.bound_port {
                     info!(target: "socket_util", "{text}: listening on port {port}");
                 }
@@ -93,27 +106,54 @@ impl Drop for Endpoint {
 }
 
 async fn accept(listener: Listener, remote: String, events: mpsc::Sender<Event>) {
+    let mut handshakes = JoinSet::new();
+    // In the order in which they began.
+    let mut unfinished: VecDeque<AbortHandle> = VecDeque::new();
     loop {
-        match listener.accept().await {
-            Ok((stream, peer)) => {
-                let incoming = Incoming { stream, remote: remote.clone(), peer, ended: None };
-                if events.send(Event::Connected(incoming)).await.is_err() {
-                    return;
-                }
-            }
+        let accepted = match listener.accept().await {
+            Ok(accepted) => accepted,
             Err(error) => {
                 warn!(target: "ovsdb_jsonrpc_server", "{remote}: accept failed: {error}");
                 tokio::time::sleep(ACCEPT_RETRY).await;
+                continue;
             }
+        };
+        if !accepted.is_unfinished() {
+            bring(accepted, remote.clone(), events.clone()).await;
+            continue;
         }
+        while handshakes.try_join_next().is_some() {}
+        unfinished.retain(|handshake| !handshake.is_finished());
+        if unfinished.len() >= HANDSHAKES_MAX
+            && let Some(longest) = unfinished.pop_front()
+        {
+            debug!(target: "ovsdb_jsonrpc_server", "{remote}: {HANDSHAKES_MAX} TLS handshakes, ending one");
+            longest.abort();
+        }
+        unfinished.push_back(handshakes.spawn(bring(accepted, remote.clone(), events.clone())));
     }
 }
 
-async fn connect(remote: Remote, name: String, max_backoff_ms: u64, events: mpsc::Sender<Event>) {
+/// Hands a connection over once it can be used.
+async fn bring(accepted: stream::Incoming, remote: String, events: mpsc::Sender<Event>) {
+    let peer = accepted.to_string();
+    match accepted.into_stream().await {
+        Ok(stream) => {
+            let incoming = Incoming { stream, remote, peer, ended: None };
+            // If the server has ended, so does this task with its runtime.
+            let _ = events.send(Event::Connected(incoming)).await;
+        }
+        // The log has the details.
+        Err(error) => debug!(target: "ovsdb_jsonrpc_server", "{peer}: not connected: {error}"),
+    }
+}
+
+async fn connect(remote: Remote, name: String, tls: Arc<Tls>, max_backoff_ms: u64, events: mpsc::Sender<Event>) {
+    let target = remote.to_string();
     let mut backoff_ms = MIN_BACKOFF_MS;
     loop {
         info!(target: "reconnect", "{name}: connecting...");
-        match Stream::connect(&remote).await {
+        match stream::connect(&target, DSCP, &tls, |_| ()).await {
             Ok(stream) => {
                 info!(target: "reconnect", "{name}: connected");
                 backoff_ms = MIN_BACKOFF_MS;

@@ -6,8 +6,10 @@
 mod connection;
 mod handle;
 mod listeners;
+mod pki;
 mod remotes;
 mod server;
 
 pub use handle::Handle;
+pub use pki::Pki;
 pub use server::{Builder, OpenError, Server};

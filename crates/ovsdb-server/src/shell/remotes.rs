@@ -25,24 +25,41 @@ pub(super) struct RemoteOptions {
     pub(super) max_backoff_ms: u64,
     /// Whether clients may only read.
     pub(super) read_only: bool,
+    /// The role of clients; empty for none.
+    pub(super) role: String,
     /// The row that asked for the address, where its state is reported.
     pub(super) row: Option<(String, RowId)>,
 }
 
 impl RemoteOptions {
+    /// Whether clients that came by such an address may do the same as those that come by one with `other` options.
+    pub(super) fn allows_as(&self, other: &Self) -> bool {
+        (self.read_only, &self.role) == (other.read_only, &other.role)
+    }
+
     fn new(target: &str) -> Self {
         let is_local = target.starts_with("unix:") || target.starts_with("punix:");
         Self {
             inactivity_probe_ms: if is_local { 0 } else { INACTIVITY_PROBE_MS },
             max_backoff_ms: MAX_BACKOFF_MS,
             read_only: false,
+            role: String::new(),
             row: None,
         }
     }
 }
 
-/// A column that holds addresses.
-struct Source<'a> {
+/// What a column may hold to be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Holds {
+    /// Strings.
+    Strings,
+    /// Strings that are addresses, or references to rows that have them.
+    Addresses,
+}
+
+/// A column whose values are used.
+pub(super) struct Source<'a> {
     database: &'a Database,
     name: &'a str,
     table: usize,
@@ -51,7 +68,7 @@ struct Source<'a> {
 }
 
 /// Finds the column that `db:DATABASE,TABLE,COLUMN` names.
-fn source<'a>(core: &'a Core, text: &'a str) -> Result<Source<'a>, String> {
+pub(super) fn source<'a>(core: &'a Core, text: &'a str, holds: Holds) -> Result<Source<'a>, String> {
     let parts: Vec<&str> = text.strip_prefix("db:").unwrap_or(text).split(',').collect();
     let &[name, table_name, column_name] = parts.as_slice() else {
         return Err(format!("\"{text}\": invalid syntax"));
@@ -65,7 +82,7 @@ fn source<'a>(core: &'a Core, text: &'a str) -> Result<Source<'a>, String> {
         found.ok_or_else(|| format!("\"{text}\": table \"{table_name}\" has no column \"{column_name}\""))?;
     let kind = &column_schema.kind;
     let is_reference = kind.key.kind == AtomType::Uuid && kind.key.ref_table().is_some() && !kind.is_map();
-    if !is_reference && (kind.key.kind != AtomType::String || kind.is_map()) {
+    if !(is_reference && holds == Holds::Addresses) && (kind.key.kind != AtomType::String || kind.is_map()) {
         return Err(format!(
             "\"{text}\": table \"{table_name}\" column \"{column_name}\" is not string or set of strings"
         ));
@@ -76,7 +93,7 @@ fn source<'a>(core: &'a Core, text: &'a str) -> Result<Source<'a>, String> {
 /// Checks an address as a user gives it.
 pub(super) fn check(core: &Core, text: &str) -> Result<(), String> {
     if text.starts_with("db:") {
-        return source(core, text).map(|_| ());
+        return source(core, text, Holds::Addresses).map(|_| ());
     }
     Remote::parse(text).map(|_| ()).map_err(|error| error.to_string())
 }
@@ -90,7 +107,7 @@ pub(super) fn resolve(core: &Core, configured: &BTreeSet<String>) -> (BTreeMap<S
             found.insert(text.clone(), RemoteOptions::new(text));
             continue;
         }
-        match source(core, text) {
+        match source(core, text, Holds::Addresses) {
             Ok(source) => source.collect(&mut found),
             Err(complaint) => complaints.push(complaint),
         }
@@ -106,10 +123,14 @@ pub(super) fn resolve(core: &Core, configured: &BTreeSet<String>) -> (BTreeMap<S
 }
 
 impl Source<'_> {
+    /// What the column holds in each row.
+    pub(super) fn values(&self) -> impl Iterator<Item = &Datum> {
+        self.database.rows(self.table).filter_map(|row| row.column(self.column))
+    }
+
     fn collect(&self, found: &mut BTreeMap<String, RemoteOptions>) {
         let target_table = self.schema.columns().get(self.column).and_then(|column| column.kind.key.ref_table());
-        for row in self.database.rows(self.table) {
-            let Some(datum) = row.column(self.column) else { continue };
+        for datum in self.values() {
             match target_table {
                 Some(table) => {
                     datum
@@ -146,6 +167,7 @@ impl Source<'_> {
             options.max_backoff_ms = backoff.max(1000);
         }
         options.read_only = column(table, row, "read_only").and_then(Datum::as_bool).unwrap_or(false);
+        options.role = column(table, row, "role").and_then(Datum::as_str).map(str::to_owned).unwrap_or_default();
         options.row = Some((self.name.to_owned(), (index, uuid)));
         found.insert(target.to_owned(), options);
     }

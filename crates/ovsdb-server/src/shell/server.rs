@@ -3,23 +3,27 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ovsdb::jsonrpc::Message;
 use ovsdb::{DatabaseSchema, Error, UuidSource};
+use tls::Tls;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, info, warn};
 
 use super::connection::Peer;
 use super::handle::{Action, Command, Handle};
 use super::listeners::{Endpoint, Incoming, LISTEN_RETRY};
-use super::remotes::{self, Report};
+use super::pki::Pki;
+use super::remotes::{self, RemoteOptions, Report};
 use crate::core::{Core, Now, convert, load};
 use crate::database::Database;
 use crate::file::{FileError, FileStorage, Opened};
 use crate::hosted::records;
 use crate::journal::Style;
-use crate::session::{Output, SessionId};
+use crate::log::Record;
+use crate::session::{Access, Output, SessionId, Text};
 use crate::storage::{Nowhere, Storage};
 
 /// How many events wait for the core before those who bring them must wait.
@@ -50,6 +54,9 @@ pub enum OpenError {
     /// An address cannot be used.
     #[error("{0}")]
     Remote(String),
+    /// A column that should hold a key's or certificate's name cannot be used.
+    #[error("{0}")]
+    Pki(String),
 }
 
 enum Origin {
@@ -63,6 +70,7 @@ enum Origin {
 pub struct Builder {
     origins: Vec<Origin>,
     remotes: Vec<String>,
+    pki: Pki,
     uuids: UuidSource,
     style: Style,
 }
@@ -103,11 +111,18 @@ impl Builder {
         self
     }
 
-    /// Listens on, or connects to, an address: `punix:FILE`, `ptcp:PORT[:HOST]`, `unix:FILE`, `tcp:HOST:PORT`, or
-    /// `db:DATABASE,TABLE,COLUMN` for the addresses in a column.
+    /// Listens on, or connects to, an address: `punix:FILE`, `ptcp:PORT[:HOST]`, `pssl:PORT[:HOST]`, `unix:FILE`,
+    /// `tcp:HOST:PORT`, `ssl:HOST:PORT`, or `db:DATABASE,TABLE,COLUMN` for the addresses in a column.
     #[must_use]
     pub fn remote(mut self, remote: impl Into<String>) -> Self {
         self.remotes.push(remote.into());
+        self
+    }
+
+    /// Uses these keys and certificates for `pssl` and `ssl`.
+    #[must_use]
+    pub fn pki(mut self, pki: Pki) -> Self {
+        self.pki = pki;
         self
     }
 
@@ -134,9 +149,12 @@ impl Builder {
         let mut server = Server {
             core,
             configured: BTreeSet::new(),
+            pki: self.pki,
+            tls: Arc::default(),
             endpoints: BTreeMap::new(),
             peers: BTreeMap::new(),
             active: BTreeMap::new(),
+            unflushed: Vec::new(),
             reports: BTreeMap::new(),
             complaints: BTreeSet::new(),
             recoveries: Vec::new(),
@@ -155,6 +173,7 @@ impl Builder {
             remotes::check(&server.core, &remote).map_err(OpenError::Remote)?;
             server.configured.insert(remote);
         }
+        server.pki.check(&server.core).map_err(OpenError::Pki)?;
         Ok(server)
     }
 }
@@ -165,11 +184,15 @@ pub struct Server {
     core: Core,
     /// Addresses as given.
     configured: BTreeSet<String>,
+    pki: Pki,
+    tls: Arc<Tls>,
     /// Addresses in use.
     endpoints: BTreeMap<String, Endpoint>,
     peers: BTreeMap<SessionId, Peer>,
     /// What tells the tasks that made connections that these have ended.
     active: BTreeMap<SessionId, oneshot::Sender<()>>,
+    /// Whom something was queued for.
+    unflushed: Vec<SessionId>,
     /// What was last written into the rows of addresses.
     reports: BTreeMap<String, Report>,
     /// Complaints about addresses that were logged already.
@@ -188,7 +211,8 @@ pub struct Server {
 impl Server {
     /// Begins to describe a server.
     pub fn builder() -> Builder {
-        Builder { origins: Vec::new(), remotes: Vec::new(), uuids: UuidSource::os(), style: Style::Difference }
+        let (origins, remotes, pki) = (Vec::new(), Vec::new(), Pki::default());
+        Builder { origins, remotes, pki, uuids: UuidSource::os(), style: Style::Difference }
     }
 
     /// Something by which to talk to the server while it runs.
@@ -217,8 +241,9 @@ impl Server {
         let (database, storage, file): (_, Box<dyn Storage>, _) = match origin {
             Origin::Memory(schema) => (load(&[schema.to_json()])?, Box::new(Nowhere), None),
             Origin::FileOrNew(path, schema) | Origin::FileUpgraded(path, schema) if !path.exists() => {
-                let records = [schema.to_json()];
-                (load(&records)?, Box::new(FileStorage::create(&path, &records)?), Some(path))
+                let database = load(&[schema.to_json()])?;
+                let storage = FileStorage::create(&path, &[Record::from(&schema.to_json())])?;
+                (database, Box::new(storage), Some(path))
             }
             Origin::File(path) | Origin::FileOrNew(path, _) => {
                 let opened = self.open_file(&path, time_s)?;
@@ -299,7 +324,8 @@ impl Server {
             Event::Probe(id, message) => {
                 if let Some(peer) = self.peers.get(&id) {
                     // If the queue is full, the client is cut off for want of a reply.
-                    let _ = peer.send(&message);
+                    let _ = peer.send(Text::of(&message));
+                    peer.flush();
                 }
             }
             Event::Closed(id, reason) => {
@@ -317,7 +343,8 @@ impl Server {
         let Incoming { stream, remote, peer, ended } = incoming;
         // The address may have been given up while the connection was on its way here.
         let Some(endpoint) = self.endpoints.get(&remote) else { return };
-        let id = self.core.connect(endpoint.options.read_only);
+        let RemoteOptions { read_only, role, .. } = endpoint.options.clone();
+        let id = self.core.connect(Access { read_only, role, client: stream.peer_name().map(str::to_owned) });
         let name = if peer == "unix" { format!("unix#{}", self.serial) } else { peer };
         self.serial += 1;
         let probe_ms = endpoint.options.inactivity_probe_ms;
@@ -334,18 +361,26 @@ impl Server {
         let outputs = self.core.flush(now);
         for output in outputs {
             match output {
-                Output::Send(id, message) => self.send(id, &message),
+                Output::Send(id, message) => self.send(id, Text::of(&message)),
+                Output::Write(id, text) => self.send(id, text),
                 Output::Close(id, reason) => self.close(id, &reason, true),
+            }
+        }
+        for id in std::mem::take(&mut self.unflushed) {
+            if let Some(peer) = self.peers.get(&id) {
+                peer.flush();
             }
         }
     }
 
-    fn send(&mut self, id: SessionId, message: &Message) {
+    fn send(&mut self, id: SessionId, text: Text) {
         let Some(peer) = self.peers.get(&id) else { return };
-        if let Err(reason) = peer.send(message) {
+        if let Err(reason) = peer.send(text) {
             warn!(target: "jsonrpc", "{reason}");
             self.core.disconnect(id);
             self.close(id, "backlog", false);
+        } else if self.unflushed.last() != Some(&id) {
+            self.unflushed.push(id);
         }
     }
 
@@ -362,7 +397,7 @@ impl Server {
             return true;
         }
         let from_columns = self.configured.iter().any(|remote| remote.starts_with("db:"));
-        from_columns && self.seen.as_ref() != Some(&self.versions())
+        (from_columns || self.pki.has_columns()) && self.seen.as_ref() != Some(&self.versions())
     }
 
     fn versions(&self) -> Vec<ovsdb::Uuid> {
@@ -370,10 +405,21 @@ impl Server {
         databases.map(Database::last_transaction).collect()
     }
 
+    /// Takes keys and certificates from where they are now; gives complaints.
+    fn update_tls(&mut self) -> Vec<String> {
+        let resolved = self.pki.resolve(&self.core);
+        // With other ones, what could not listen may be able to.
+        if resolved.config.is_some_and(|config| self.tls.configure(config)) {
+            self.endpoints.retain(|_, endpoint| endpoint.is_running());
+        }
+        resolved.complaints
+    }
+
     /// Brings the addresses in use in line with those configured; gives the failures.
     async fn update_endpoints(&mut self) -> Vec<String> {
         self.seen = Some(self.versions());
-        let (wanted, complaints) = remotes::resolve(&self.core, &self.configured);
+        let (wanted, mut complaints) = remotes::resolve(&self.core, &self.configured);
+        complaints.extend(self.update_tls());
         for complaint in &complaints {
             if !self.complaints.contains(complaint) {
                 warn!(target: "ovsdb_server", "{complaint}");
@@ -386,19 +432,18 @@ impl Server {
             self.endpoints.remove(&name);
             self.reports.remove(&name);
             info!(target: "ovsdb_jsonrpc_server", "{name}: remote deconfigured");
-            let peers: Vec<SessionId> =
-                self.peers.iter().filter(|(_, peer)| peer.remote == name).map(|(&id, _)| id).collect();
-            for id in peers {
-                self.core.disconnect(id);
-                self.close(id, "remote deconfigured", true);
-            }
+            self.close_all_of(&name, "remote deconfigured");
         }
         for (name, options) in wanted {
             if let Some(endpoint) = self.endpoints.get_mut(&name).filter(|endpoint| endpoint.is_settled()) {
+                let is_same = endpoint.options.allows_as(&options);
                 endpoint.options = options;
+                if !is_same {
+                    self.close_all_of(&name, "permissions changed");
+                }
                 continue;
             }
-            let (endpoint, error) = Endpoint::start(&name, options, &self.events).await;
+            let (endpoint, error) = Endpoint::start(&name, options, &self.tls, &self.events);
             if let Some(error) = error {
                 let error = crate::file::describe(&error);
                 warn!(target: "ovsdb_jsonrpc_server", "{name}: listen failed: {error}");
@@ -407,6 +452,16 @@ impl Server {
             self.endpoints.insert(name, endpoint);
         }
         failures
+    }
+
+    /// Closes the connections that came by an address.
+    fn close_all_of(&mut self, name: &str, reason: &str) {
+        let peers = self.peers.iter().filter(|(_, peer)| peer.remote == name);
+        let ids: Vec<SessionId> = peers.map(|(&id, _)| id).collect();
+        for id in ids {
+            self.core.disconnect(id);
+            self.close(id, reason, true);
+        }
     }
 
     /// Writes the state of addresses that came from rows into those rows, where it has changed.
@@ -526,6 +581,7 @@ fn upgrade(
     let records = records(&converted, "converted to a newer schema", now, style);
     let replaced = storage.replace(&records);
     replaced.map_err(|error| Error::io(&error, format!("{}: write failed", path.display())))?;
+    let records: Vec<_> = records.iter().map(Record::to_json).collect();
     Ok(load(&records)?)
 }
 

@@ -86,11 +86,11 @@ fn waits_end_when_the_database_changes_or_time_is_up() {
     assert_eq!(to_waiter, [&Output::Send(waiter, Message::reply(json!(1), json!([{}])))]);
     bench.now.monotonic_ms = 1499;
     bench.core.tick(bench.now);
-    assert_eq!(bench.core.flush(bench.now), []);
+    assert_eq!(bench.flush(), []);
     bench.now.monotonic_ms = 1500;
     bench.core.tick(bench.now);
     let timed_out = json!([{"error": "timed out", "details": "\"wait\" timed out after 500 ms"}]);
-    assert_eq!(bench.core.flush(bench.now), [Output::Send(waiter, Message::reply(json!(2), timed_out))]);
+    assert_eq!(bench.flush(), [Output::Send(waiter, Message::reply(json!(2), timed_out))]);
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_waiting_transaction_can_be_canceled() {
     let wait = json!(["T", {"op": "wait", "table": "root", "where": [], "columns": [], "until": "!=", "rows": []}]);
     assert_eq!(bench.outputs(session, "transact", wait), []);
     bench.core.message(session, Message::notification("cancel", vec![json!(1)]), bench.now);
-    assert_eq!(bench.core.flush(bench.now), [Output::Send(session, Message::error(json!(1), "canceled"))]);
+    assert_eq!(bench.flush(), [Output::Send(session, Message::error(json!(1), "canceled"))]);
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn locks_go_round() {
     let outputs = bench.outputs(c, "unlock", json!(["l"]));
     assert!(outputs.contains(&Output::Send(a, Message::notification("locked", vec![json!("l")]))));
     bench.core.disconnect(a);
-    assert_eq!(bench.core.flush(bench.now), [Output::Send(b, Message::notification("locked", vec![json!("l")]))]);
+    assert_eq!(bench.flush(), [Output::Send(b, Message::notification("locked", vec![json!("l")]))]);
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn databases_that_go_disconnect_clients_that_cannot_be_told() {
     bench.call(aware, "set_db_change_aware", json!([true]));
     bench.call(aware, "monitor", json!(["T", "m", {"root": {}}]));
     assert!(bench.core.remove_database("T", bench.now));
-    let outputs = bench.core.flush(bench.now);
+    let outputs = bench.flush();
     assert!(outputs.contains(&Output::Send(aware, Message::notification("monitor_canceled", vec![json!("m")]))));
     assert!(outputs.iter().any(|output| matches!(output, Output::Close(id, _) if *id == unaware)));
     assert!(!bench.core.remove_database("_Server", bench.now));

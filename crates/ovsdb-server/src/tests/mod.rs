@@ -3,6 +3,7 @@
 mod methods;
 mod monitors;
 mod power;
+mod roles;
 mod straight;
 mod twin;
 
@@ -13,7 +14,7 @@ use ovsdb::{DatabaseSchema, UuidSource};
 use serde_json::{Value, json};
 
 use crate::storage::{Nowhere, Storage};
-use crate::{Core, Now, Output, SessionId};
+use crate::{Access, Core, Now, Output, SessionId};
 
 /// Two tables with every kind of reference, an index and a row limit.
 pub(crate) const SCHEMA: &str = r#"{"name": "T", "version": "1.0.0", "tables": {
@@ -50,14 +51,18 @@ impl Bench {
     }
 
     pub(crate) fn with_storage(storage: Box<dyn Storage>) -> Self {
+        Self::with_schema(&schema().to_json(), storage)
+    }
+
+    pub(crate) fn with_schema(schema: &Value, storage: Box<dyn Storage>) -> Self {
         let mut core = Core::new(UuidSource::seeded(1));
-        core.add_database(&[schema().to_json()], storage, None, Now::default()).unwrap();
+        core.add_database(std::slice::from_ref(schema), storage, None, Now::default()).unwrap();
         core.flush(Now::default());
         Self { core, now: Now { monotonic_ms: 1000, unix_ms: 1_000_000 }, next_id: 0 }
     }
 
     pub(crate) fn connect(&mut self) -> SessionId {
-        self.core.connect(false)
+        self.core.connect(Access::default())
     }
 
     /// Sends a request; gives everything that goes out because of it.
@@ -65,7 +70,19 @@ impl Bench {
         self.next_id += 1;
         let Value::Array(params) = params else { panic!("parameters are an array") };
         self.core.message(session, Message::request(self.next_id, method, params), self.now);
-        self.core.flush(self.now)
+        self.flush()
+    }
+
+    /// Everything that goes out now, as messages.
+    pub(crate) fn flush(&mut self) -> Vec<Output> {
+        let read = |output| match output {
+            Output::Write(to, text) => {
+                let json = serde_json::from_slice(&text.parts().concat()).expect("JSON");
+                Output::Send(to, Message::from_json(json).expect("a message"))
+            }
+            output => output,
+        };
+        self.core.flush(self.now).into_iter().map(read).collect()
     }
 
     /// Sends a request and gives the reply or the error.
@@ -91,5 +108,6 @@ impl Bench {
 }
 
 pub(crate) fn contents(database: &crate::Database) -> Value {
-    crate::journal::snapshot(database, "", 0, crate::journal::Style::Whole).unwrap_or(Value::Null)
+    crate::journal::snapshot(database, "", 0, crate::journal::Style::Whole)
+        .map_or(Value::Null, |record| record.to_json())
 }

@@ -7,7 +7,7 @@ use super::twin::{Op, transactions};
 use super::{Bench, contents};
 use crate::file::{FileError, FileStorage, Lock};
 use crate::journal::Style;
-use crate::log::{self, encode};
+use crate::log::{self, Record, encode};
 use crate::storage::{Memory, Storage};
 use crate::{Output, core};
 
@@ -26,7 +26,7 @@ tally::proptest! {
     #[test]
     fn acknowledged_transactions_survive_a_cut_at_any_byte(transactions in transactions(), whole in any::<bool>()) {
         let mut memory = Memory::new();
-        memory.append(&super::schema().to_json()).unwrap();
+        memory.append(&Record::from(&super::schema().to_json())).unwrap();
         let mut bench = Bench::with_storage(Box::new(memory.clone()));
         bench.core.set_style(if whole { Style::Whole } else { Style::Difference });
         // After each acknowledgement: how long the log was, and what the database held.
@@ -51,7 +51,7 @@ tally::proptest! {
     #[test]
     fn compaction_keeps_the_contents(transactions in transactions()) {
         let mut memory = Memory::new();
-        memory.append(&super::schema().to_json()).unwrap();
+        memory.append(&Record::from(&super::schema().to_json())).unwrap();
         let mut bench = Bench::with_storage(Box::new(memory.clone()));
         run(&mut bench, &transactions, |_| {});
         let now = bench.now;
@@ -66,7 +66,7 @@ tally::proptest! {
 #[test]
 fn a_full_disk_fails_the_transaction_and_changes_nothing() {
     let mut memory = Memory::new();
-    memory.append(&super::schema().to_json()).unwrap();
+    memory.append(&Record::from(&super::schema().to_json())).unwrap();
     let mut bench = Bench::with_storage(Box::new(memory.clone()));
     let session = bench.connect();
     memory.fail_after(memory.bytes().len() + 10);
@@ -80,7 +80,7 @@ fn a_full_disk_fails_the_transaction_and_changes_nothing() {
 struct Unsyncable(Memory);
 
 impl Storage for Unsyncable {
-    fn append(&mut self, record: &Value) -> std::io::Result<()> {
+    fn append(&mut self, record: &Record) -> std::io::Result<()> {
         self.0.append(record)
     }
 
@@ -88,7 +88,7 @@ impl Storage for Unsyncable {
         Err(std::io::Error::other("sync"))
     }
 
-    fn replace(&mut self, records: &[Value]) -> std::io::Result<()> {
+    fn replace(&mut self, records: &[Record]) -> std::io::Result<()> {
         self.0.replace(records)
     }
 
@@ -112,9 +112,9 @@ fn a_damaged_file_is_copied_and_cut_back() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("t.db");
     let schema = super::schema().to_json();
-    drop(FileStorage::create(&path, std::slice::from_ref(&schema)).unwrap());
+    drop(FileStorage::create(&path, &[Record::from(&schema)]).unwrap());
     let sound = std::fs::read(&path).unwrap();
-    let record = encode(&json!({"_date": 5}));
+    let record = encode(&Record::from(&json!({"_date": 5})));
     let damaged = [sound.as_slice(), &record[..record.len() - 3]].concat();
     std::fs::write(&path, &damaged).unwrap();
     let opened = FileStorage::open(&path, 7).unwrap();
@@ -130,7 +130,7 @@ fn a_damaged_file_is_copied_and_cut_back() {
 fn a_file_has_one_writer() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("t.db");
-    let storage = FileStorage::create(&path, &[super::schema().to_json()]).unwrap();
+    let storage = FileStorage::create(&path, &[Record::from(&super::schema().to_json())]).unwrap();
     assert!(matches!(Lock::take(&path), Err(FileError::Locked { .. })));
     assert!(matches!(FileStorage::open(&path, 0), Err(FileError::Locked { .. })));
     drop(storage);

@@ -59,7 +59,6 @@ fn value() -> impl Strategy<Value = String> {
 
 /// A value that is right for the column, but may be one too many or one too few.
 fn right(column: &'static str) -> BoxedStrategy<String> {
-    let numbers = |count| prop::collection::btree_set(0i64..9, count);
     let set = |texts: Vec<String>| format!(r#"["set",[{}]]"#, texts.join(","));
     let map = |texts: Vec<String>| format!(r#"["map",[{}]]"#, texts.join(","));
     let reference = |n: u8| format!(r#"["uuid","{}"]"#, uuid(n));
@@ -72,7 +71,9 @@ fn right(column: &'static str) -> BoxedStrategy<String> {
         "us" => prop::collection::btree_set(0u8..4, 0..3)
             .prop_map(move |of| set(of.into_iter().map(reference).collect()))
             .boxed(),
-        "is" => numbers(0..4).prop_map(move |of| set(of.iter().map(i64::to_string).collect())).boxed(),
+        "is" => prop::collection::btree_set(0i64..9, 0..4)
+            .prop_map(move |of| set(of.iter().map(i64::to_string).collect()))
+            .boxed(),
         "m" => prop::collection::btree_map("[a-c]", 0i64..9, 0..4)
             .prop_map(move |of| map(of.iter().map(|(key, value)| format!("[{key:?},{value}]")).collect()))
             .boxed(),
@@ -89,7 +90,7 @@ fn object(members: &[(String, String)]) -> String {
 }
 
 /// Members of a row; names may come twice.
-fn row(mistakes: bool) -> impl Strategy<Value = String> {
+fn row(mistakes: bool) -> BoxedStrategy<String> {
     let column = prop::sample::select(COLUMNS[..10].to_vec());
     let member = column.prop_flat_map(|column| (Just(column.to_owned()), right(column)));
     let wrong = (prop::sample::select(COLUMNS.to_vec()).prop_map(str::to_owned), value());

@@ -42,7 +42,7 @@ pub(super) fn usage(program: &str, log: &vlog::Log) -> String {
         text,
         "
 
-SERVER is unix:FILE or tcp:HOST:PORT, by default unix:{}; DATABASE is Open_vSwitch by default.
+SERVER is unix:FILE, tcp:HOST:PORT or ssl:HOST:PORT, by default unix:{}; DATABASE is Open_vSwitch by default.
 COLUMN may be !initial, !insert, !delete or !modify, to leave out such events.
 
 Output formatting options:
@@ -53,6 +53,11 @@ Output formatting options:
   --bare                  same as --format=list --data=bare --no-headings
   --max-column-width=N    cut wider columns of tables
   --timestamp             put the time above what a monitor prints
+{}  --bootstrap-ca-cert=FILE  the same, taken from the first server if not there
+  --peer-ca-cert=FILE     file with CA certificate to show to peers
+  --ssl-protocols=PROTOS  list of TLS versions to use
+  --ssl-ciphers=CIPHERS   list of ciphers of TLS 1.2 to use
+  --ssl-ciphersuites=SUITES  list of ciphers of TLS 1.3 to use
 {}{}
 Other options:
   -t, --timeout=SECS      give up after SECS seconds
@@ -60,6 +65,7 @@ Other options:
   -V, --version           versions
 ",
         socket.display(),
+        tls::Config::usage(),
         daemon::options::usage(program),
         log.usage()
     );

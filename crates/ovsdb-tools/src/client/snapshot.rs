@@ -80,8 +80,8 @@ pub(super) async fn backup(mut call: Call) -> Done {
             record.insert(table.name.clone(), Value::Object(copied));
         }
     }
-    let mut bytes = log::encode(&schema.to_json());
-    bytes.extend(log::encode(&Value::Object(record)));
+    let mut bytes = log::encode(&(&schema.to_json()).into());
+    bytes.extend(log::encode(&(&Value::Object(record)).into()));
     std::io::stdout().lock().write_all(&bytes).map_err(|error| format!("failed to write backup ({error})"))
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use cli::{Arg, Opt, Parser};
 use daemon::DaemonOptions;
+use ovsdb_server::Pki;
 
 const OPTIONS: &[Opt] = &[
     Opt::new("remote", Arg::Required),
@@ -45,8 +46,8 @@ pub(super) struct Options {
     pub(super) run: Option<String>,
     /// `--disable-file-column-diff`.
     pub(super) no_column_diff: bool,
-    /// Whether options about keys and certificates were given that do no harm.
-    pub(super) ignored_tls: bool,
+    /// Keys and certificates.
+    pub(super) pki: Pki,
 }
 
 /// Reads the command line; the error is the whole line to print.
@@ -80,15 +81,6 @@ impl Options {
             ("remote", Some(remote)) => self.remotes.push(remote.to_owned()),
             ("run", Some(command)) => self.run = Some(command.to_owned()),
             ("disable-file-column-diff", _) => self.no_column_diff = true,
-            ("private-key" | "certificate" | "ca-cert" | "bootstrap-ca-cert" | "peer-ca-cert", Some(value)) => {
-                // Keys that are to be read from the database matter only to SSL remotes, which are refused.
-                if !value.starts_with("db:") {
-                    return Err(format!("--{id}: SSL/TLS connections are not supported"));
-                }
-                self.ignored_tls = true;
-            }
-            // They narrow what SSL/TLS may do, and none is done.
-            ("ssl-protocols" | "ssl-ciphers" | "ssl-ciphersuites", _) => self.ignored_tls = true,
             ("sync-from" | "sync-exclude-tables" | "active", _) => {
                 return Err(format!("--{id}: replication from another server is not supported"));
             }
@@ -96,7 +88,7 @@ impl Options {
             ("config-file", _) => {
                 return Err(format!("--{id}: configuration files are not supported; use DATABASE and --remote"));
             }
-            _ => return Ok(false),
+            (id, value) => return self.pki.accept(id, value.unwrap_or_default()),
         }
         Ok(true)
     }
@@ -114,12 +106,22 @@ fn usage(program: &str, log: &Arc<vlog::Log>) -> String {
          \x20 --remote=REMOTE         connect or listen to REMOTE\n\
          Passive OVSDB connection methods:\n\
          \x20 ptcp:[PORT][:IP]        listen to TCP PORT (default: 6640) on IP\n\
+         \x20 pssl:[PORT][:IP]        the same, for SSL\n\
          \x20 punix:FILE              listen on Unix domain socket FILE\n\
          Active OVSDB connection methods:\n\
          \x20 tcp:HOST:PORT           PORT at remote HOST\n\
+         \x20 ssl:HOST:PORT           the same, for SSL\n\
          \x20 unix:FILE               Unix domain socket named FILE\n\
          Addresses held by a database:\n\
          \x20 db:DB,TABLE,COLUMN      each address in COLUMN of TABLE in DB\n\
+         {}\
+         \x20 --bootstrap-ca-cert=FILE  the same, taken from the first server if not there\n\
+         \x20 --peer-ca-cert=FILE     file with CA certificate to show to peers\n\
+         \x20                         each may be db:DB,TABLE,COLUMN, for what COLUMN of TABLE in DB has\n\
+         SSL options:\n\
+         \x20 --ssl-protocols=PROTOS  list of TLS versions to use\n\
+         \x20 --ssl-ciphers=CIPHERS   list of ciphers of TLS 1.2 to use\n\
+         \x20 --ssl-ciphersuites=SUITES  list of ciphers of TLS 1.3 to use\n\
          {}{}\n\
          Other options:\n\
          \x20 --run COMMAND           run COMMAND as subprocess then exit\n\
@@ -129,6 +131,7 @@ fn usage(program: &str, log: &Arc<vlog::Log>) -> String {
          \x20 -h, --help              display this help message\n\
          \x20 -V, --version           display version information\n",
         daemon::dirs::dbdir().join("conf.db").display(),
+        tls::Config::usage(),
         daemon::options::usage(program),
         super::logging_usage(log),
     )
@@ -139,11 +142,12 @@ mod tests {
     use super::Options;
 
     #[test]
-    fn keys_in_the_database_are_harmless_and_files_are_not() {
+    fn options_about_keys_are_taken() {
         let mut options = Options::default();
         assert_eq!(options.accept("private-key", Some("db:Open_vSwitch,SSL,private_key")), Ok(true));
-        assert!(options.ignored_tls);
-        assert!(options.accept("private-key", Some("/etc/key.pem")).is_err());
+        assert_eq!(options.accept("ca-cert", Some("/etc/ca.pem")), Ok(true));
+        assert_ne!(options.pki, ovsdb_server::Pki::default());
+        assert!(options.accept("ssl-protocols", Some("SSLv3")).is_err());
         assert_eq!(options.accept("detach", None), Ok(false));
     }
 }

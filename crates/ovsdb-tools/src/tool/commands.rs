@@ -10,7 +10,7 @@ use ovsdb::schema::is_valid_version;
 use ovsdb::{DatabaseSchema, Error, UuidSource};
 use ovsdb_server::file::{self, FileError, FileStorage};
 use ovsdb_server::journal::{self, Style};
-use ovsdb_server::log::LogError;
+use ovsdb_server::log::{LogError, Record};
 use ovsdb_server::storage::Storage;
 use ovsdb_server::{Caller, Database, Outcome as Executed};
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ fn print_line(line: &str) -> Outcome {
 
 pub(super) fn create(_: &Context, args: &[String]) -> Outcome {
     let schema = schema_arg(args, 1)?;
-    FileStorage::create(&db_arg(args, 0), &[schema.to_json()]).map_err(text)?;
+    FileStorage::create(&db_arg(args, 0), &[Record::from(&schema.to_json())]).map_err(text)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -142,8 +142,8 @@ fn load(path: &Path) -> Result<Database, String> {
     loaded.database.map_err(text)
 }
 
-fn records(database: &Database, comment: &str) -> Vec<Value> {
-    let mut records = vec![database.schema().to_json()];
+fn records(database: &Database, comment: &str) -> Vec<Record> {
+    let mut records = vec![Record::from(&database.schema().to_json())];
     records.extend(journal::snapshot(database, comment, unix_ms(), Style::Difference));
     records
 }
@@ -193,7 +193,7 @@ fn run(database: &Database, transaction: &Value, read_only: bool) -> (Value, Opt
         return (Error::syntax(transaction, "database name expected as first parameter").to_json(), None);
     };
     let locks = BTreeSet::new();
-    let caller = Caller { locks: &locks, read_only: false, server_read_only: read_only, elapsed_ms: 0 };
+    let caller = Caller { locks: &locks, read_only: false, server_read_only: read_only, role: None, elapsed_ms: 0 };
     match ovsdb_server::execute(database, operations, caller, &mut UuidSource::os()) {
         Executed::Done { results, prepared } => (Value::from(results), prepared),
         Executed::Wait { .. } => (json!([Error::new("not supported", "triggers not supported").to_json()]), None),

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::write::{self, Object};
+
 /// A JSON-RPC message.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Message {
@@ -218,6 +220,36 @@ impl Message {
 
     /// The message as it goes over the wire.
     pub fn to_bytes(&self) -> Vec<u8> {
-        self.to_json().to_string().into_bytes()
+        let mut out = Vec::new();
+        let mut object = Object::begin(&mut out);
+        let array = |out: &mut Vec<u8>, values: &[Value]| {
+            out.push(b'[');
+            write::list(out, values, write::value);
+            out.push(b']');
+        };
+        match self {
+            Message::Request { id, method, params } => {
+                write::value(object.member("id"), id);
+                write::string(object.member("method"), method);
+                array(object.member("params"), params);
+            }
+            Message::Notification { method, params } => {
+                object.member("id").extend_from_slice(b"null");
+                write::string(object.member("method"), method);
+                array(object.member("params"), params);
+            }
+            Message::Reply { id, result } => {
+                write::value(object.member("id"), id);
+                write::value(object.member("result"), result);
+                object.member("error").extend_from_slice(b"null");
+            }
+            Message::Error { id, error } => {
+                write::value(object.member("id"), id);
+                object.member("result").extend_from_slice(b"null");
+                write::value(object.member("error"), error);
+            }
+        }
+        object.end();
+        out
     }
 }

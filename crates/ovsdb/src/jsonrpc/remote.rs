@@ -19,10 +19,24 @@ pub enum Remote {
         /// Port.
         port: u16,
     },
+    /// `ssl:HOST:PORT`: connect over TCP, and speak TLS.
+    Ssl {
+        /// Name or address, without brackets.
+        host: String,
+        /// Port.
+        port: u16,
+    },
     /// `punix:FILE`: listen on a unix socket.
     PassiveUnix(PathBuf),
     /// `ptcp:PORT[:HOST]`: listen on TCP.
     PassiveTcp {
+        /// Port; 0 lets the system choose.
+        port: u16,
+        /// Address to bind, without brackets; all IPv4 addresses if missing.
+        host: Option<String>,
+    },
+    /// `pssl:PORT[:HOST]`: listen on TCP, and speak TLS.
+    PassiveSsl {
         /// Port; 0 lets the system choose.
         port: u16,
         /// Address to bind, without brackets; all IPv4 addresses if missing.
@@ -33,11 +47,11 @@ pub enum Remote {
 /// An address that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RemoteError {
-    /// `ssl:` or `pssl:`.
-    #[error("{0}: SSL/TLS connections are not supported; use unix: or tcp:")]
-    Tls(String),
     /// An unknown method, or none.
-    #[error("{0}: unknown connection method; expected unix:FILE, tcp:HOST:PORT, punix:FILE or ptcp:PORT[:HOST]")]
+    #[error(
+        "{0}: unknown connection method; expected unix:FILE, tcp:HOST:PORT, ssl:HOST:PORT, punix:FILE, ptcp:PORT[:HOST] \
+         or pssl:PORT[:HOST]"
+    )]
     Method(String),
     /// A method whose argument is wrong.
     #[error("{0}: bad peer name format")]
@@ -47,7 +61,12 @@ pub enum RemoteError {
 impl Remote {
     /// Whether this listens for connections instead of making one.
     pub fn is_passive(&self) -> bool {
-        matches!(self, Remote::PassiveUnix(_) | Remote::PassiveTcp { .. })
+        matches!(self, Remote::PassiveUnix(_) | Remote::PassiveTcp { .. } | Remote::PassiveSsl { .. })
+    }
+
+    /// Whether both ends are on this host, by a socket in its file system.
+    pub fn is_local(&self) -> bool {
+        matches!(self, Remote::Unix(_) | Remote::PassiveUnix(_))
     }
 
     /// Reads an address.
@@ -58,33 +77,34 @@ impl Remote {
         match method {
             "unix" => file().map(Remote::Unix),
             "punix" => file().map(Remote::PassiveUnix),
-            "tcp" => {
-                let (host, rest) = split_host(argument).ok_or_else(syntax)?;
-                let port = match rest {
-                    "" => DEFAULT_PORT,
-                    rest => rest.strip_prefix(':').and_then(|port| port.parse().ok()).ok_or_else(syntax)?,
-                };
-                if host.is_empty() {
-                    return Err(syntax());
-                }
-                Ok(Remote::Tcp { host: host.to_owned(), port })
-            }
-            "ptcp" => {
-                let (port, host) = argument.split_once(':').map_or((argument, None), |(port, host)| (port, Some(host)));
-                let port = if port.is_empty() { DEFAULT_PORT } else { port.parse().map_err(|_| syntax())? };
-                let host = match host {
-                    None | Some("") => None,
-                    Some(host) => match split_host(host) {
-                        Some((host, "")) => Some(host.to_owned()),
-                        _ => return Err(syntax()),
-                    },
-                };
-                Ok(Remote::PassiveTcp { port, host })
-            }
-            "ssl" | "pssl" => Err(RemoteError::Tls(text.to_owned())),
+            "tcp" => active(argument).map(|(host, port)| Remote::Tcp { host, port }).ok_or_else(syntax),
+            "ssl" => active(argument).map(|(host, port)| Remote::Ssl { host, port }).ok_or_else(syntax),
+            "ptcp" => passive(argument).map(|(port, host)| Remote::PassiveTcp { port, host }).ok_or_else(syntax),
+            "pssl" => passive(argument).map(|(port, host)| Remote::PassiveSsl { port, host }).ok_or_else(syntax),
             _ => Err(RemoteError::Method(text.to_owned())),
         }
     }
+}
+
+/// Reads `HOST[:PORT]`.
+fn active(argument: &str) -> Option<(String, u16)> {
+    let (host, rest) = split_host(argument)?;
+    let port = match rest {
+        "" => DEFAULT_PORT,
+        rest => rest.strip_prefix(':')?.parse().ok()?,
+    };
+    Some((host.to_owned(), port)).filter(|(host, _)| !host.is_empty())
+}
+
+/// Reads `[PORT][:HOST]`.
+fn passive(argument: &str) -> Option<(u16, Option<String>)> {
+    let (port, host) = argument.split_once(':').map_or((argument, ""), |(port, host)| (port, host));
+    let port = if port.is_empty() { DEFAULT_PORT } else { port.parse().ok()? };
+    let host = match host {
+        "" => None,
+        host => Some(split_host(host).filter(|(_, rest)| rest.is_empty())?.0.to_owned()),
+    };
+    Some((port, host))
 }
 
 /// Splits `HOST` or `[HOST]` off the front; the rest starts with `:` or is empty.
@@ -113,8 +133,11 @@ impl fmt::Display for Remote {
             Remote::Unix(path) => write!(f, "unix:{}", path.display()),
             Remote::PassiveUnix(path) => write!(f, "punix:{}", path.display()),
             Remote::Tcp { host, port } => write!(f, "tcp:{}:{port}", bracketed(host)),
+            Remote::Ssl { host, port } => write!(f, "ssl:{}:{port}", bracketed(host)),
             Remote::PassiveTcp { port, host: None } => write!(f, "ptcp:{port}"),
             Remote::PassiveTcp { port, host: Some(host) } => write!(f, "ptcp:{port}:{}", bracketed(host)),
+            Remote::PassiveSsl { port, host: None } => write!(f, "pssl:{port}"),
+            Remote::PassiveSsl { port, host: Some(host) } => write!(f, "pssl:{port}:{}", bracketed(host)),
         }
     }
 }
@@ -133,18 +156,30 @@ mod tests {
             "ptcp:6640",
             "ptcp:0:[::1]",
             "ptcp:1:10.0.0.1",
+            "ssl:[::1]:6640",
+            "ssl:host:1",
+            "pssl:6640",
+            "pssl:0:[::1]",
         ] {
-            assert_eq!(Remote::parse(text).unwrap().to_string(), text);
+            let remote = Remote::parse(text).unwrap();
+            assert_eq!(remote.to_string(), text);
+            assert_eq!((remote.is_passive(), remote.is_local()), (text.starts_with('p'), text.contains("unix:")));
         }
         assert_eq!(Remote::parse("tcp:host").unwrap().to_string(), "tcp:host:6640");
         assert_eq!(Remote::parse("ptcp:").unwrap().to_string(), "ptcp:6640");
+        assert_eq!(Remote::parse("ssl:[::1]").unwrap().to_string(), "ssl:[::1]:6640");
+        assert_eq!(Remote::parse("pssl:").unwrap().to_string(), "pssl:6640");
     }
 
     #[test]
     fn bad_addresses_say_why() {
-        for text in ["", "foo", "unix:", "tcp:", "tcp:a:b", "tcp:[::1", "ptcp:99999", "http:x"] {
-            assert!(Remote::parse(text).is_err(), "{text}");
+        for text in
+            ["unix:", "tcp:", "tcp:a:b", "tcp:[::1", "ptcp:99999", "ssl:", "ssl:a:", "pssl:1:[::1", "pssl:1:a:b"]
+        {
+            assert!(matches!(Remote::parse(text), Err(RemoteError::Syntax(_))), "{text}");
         }
-        assert!(matches!(Remote::parse("pssl:6640"), Err(RemoteError::Tls(_))));
+        for text in ["", "foo", "http:x"] {
+            assert!(matches!(Remote::parse(text), Err(RemoteError::Method(_))), "{text}");
+        }
     }
 }

@@ -100,7 +100,7 @@ impl Lab {
         let runtime = runtime();
         let remote = format!("unix:{}", dir.path().join("db.sock").display());
         let wanted = ovsdb_client::Wanted::everything(&schema);
-        let idl = runtime.block_on(Idl::connect(&remote, "Open_vSwitch", wanted)).unwrap();
+        let idl = runtime.block_on(Idl::connect(&remote, &Arc::default(), "Open_vSwitch", wanted)).unwrap();
         let mut lab = Self { switch: None, idl, database: Some(database), runtime, dir };
         lab.change_only(|txn| {
             txn.insert("Open_vSwitch");

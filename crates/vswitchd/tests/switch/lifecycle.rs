@@ -64,7 +64,7 @@ fn a_switch_whose_lock_is_stolen_stops_and_starts_again() {
     lab.add_bridge("br0");
     let remote = format!("unix:{}", lab.dir.path().join("db.sock").display());
     let thief = lab.runtime.block_on(async {
-        let mut thief = ovsdb_client::Client::connect(&remote).await.unwrap();
+        let mut thief = ovsdb_client::Client::connect(&remote, &std::sync::Arc::default()).await.unwrap();
         thief.request("steal", vec!["ovs_vswitchd".into()]).await.unwrap();
         thief
     });
