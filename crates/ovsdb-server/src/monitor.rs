@@ -1,7 +1,7 @@
 //! Monitors: which rows and columns a client wants to hear about, and how a change is told in each of the three
 //! versions of the protocol (RFC 7047 section 4.1.5 and 4.1.6; ovsdb-server(7), "Monitor_cond" and what follows).
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use ovsdb::condition::Condition;
 use ovsdb::json::{Kind, NoSymbols, ObjectParser};
@@ -34,6 +34,16 @@ struct Select {
 
 impl Select {
     const ALL: Select = Select { initial: true, insert: true, delete: true, modify: true };
+    const NONE: Select = Select { initial: false, insert: false, delete: false, modify: false };
+
+    fn or(self, other: Self) -> Self {
+        Self {
+            initial: self.initial || other.initial,
+            insert: self.insert || other.insert,
+            delete: self.delete || other.delete,
+            modify: self.modify || other.modify,
+        }
+    }
 
     fn wants(self, kind: Change) -> bool {
         match kind {
@@ -70,7 +80,11 @@ impl Change {
 struct MonitoredTable {
     /// Columns by index, and which kinds of changes of them are wanted.
     columns: Vec<(usize, Select)>,
+    /// Which kinds of changes of rows are told: all that some request wants, though it name no column.
+    select: Select,
     condition: Condition,
+    /// The columns that this condition or an earlier one looks at: a client hears that a row changed in one of these, too.
+    looked_at: BTreeSet<usize>,
 }
 
 /// One monitor of one session.
@@ -156,14 +170,14 @@ impl Monitor {
                 };
                 return Err(Error::new("syntax error", details));
             };
-            conditions.push((index, parse_condition_changes(schema, requests)?));
+            conditions.extend(parse_condition_changes(schema, self.version, requests)?.map(|new| (index, new)));
         }
         let mut updates = Updates::default();
         for (index, condition) in conditions {
             let Some(schema) = database.table_schema(index) else { continue };
             let Some(table) = self.tables.get_mut(&index) else { continue };
             let before = table.clone();
-            table.condition = condition;
+            table.set_condition(condition);
             for row in database.rows(index) {
                 let old = Some(&**row).filter(|row| before.matches(schema, row));
                 let new = Some(&**row).filter(|row| table.matches(schema, row));
@@ -186,13 +200,14 @@ impl Monitor {
     }
 }
 
-/// Reads the array of `<monitor-cond-update-request>` for one table.
-fn parse_condition_changes(schema: &TableSchema, requests: &Value) -> Result<Condition> {
+/// Reads the array of `<monitor-cond-update-request>` for one table, of which the last one holds; `None` to keep the
+/// condition. A monitor that was begun without conditions has none, and those in the request are not looked at.
+fn parse_condition_changes(schema: &TableSchema, version: Version, requests: &Value) -> Result<Option<Condition>> {
     let Some(requests) = requests.as_array() else {
         let details = format!("table {} no monitor-cond-change JSON array", schema.name);
         return Err(Error::new("syntax error", details));
     };
-    let mut clauses = Vec::new();
+    let mut last = None;
     for request in requests {
         let mut parser = ObjectParser::new(request, format!("table {}", schema.name));
         let columns = parser.optional("columns", Kind::Array);
@@ -201,16 +216,22 @@ fn parse_condition_changes(schema: &TableSchema, requests: &Value) -> Result<Con
         if columns.is_some() {
             return Err(Error::syntax(request, "changing columns is unsupported"));
         }
-        if let Some(condition) = condition {
-            clauses.extend_from_slice(Condition::from_json(condition, schema, &mut NoSymbols)?.clauses());
+        if version != Version::V1 {
+            let read = condition.map(|json| Condition::from_json(json, schema, &mut NoSymbols)).transpose()?;
+            last = Some(read.unwrap_or_default());
         }
     }
-    Ok(Condition::from_clauses(clauses))
+    Ok(last)
 }
 
 impl MonitoredTable {
     fn from_json(schema: &TableSchema, version: Version, requests: &Value) -> Result<Self> {
-        let mut table = Self { columns: Vec::new(), condition: Condition::always() };
+        let mut table = Self {
+            columns: Vec::new(),
+            select: Select::NONE,
+            condition: Condition::always(),
+            looked_at: BTreeSet::new(),
+        };
         let mut clauses = Vec::new();
         let mut unconditional = false;
         let requests = match requests {
@@ -224,7 +245,7 @@ impl MonitoredTable {
             }
         }
         if !unconditional {
-            table.condition = Condition::from_clauses(clauses);
+            table.set_condition(Condition::from_clauses(clauses));
         }
         let mut seen = HashSet::new();
         if let Some((column, _)) = table.columns.iter().find(|(column, _)| !seen.insert(*column)) {
@@ -249,6 +270,7 @@ impl MonitoredTable {
             Some(select) => Select::from_json(select, &schema.name)?,
             None => Select::ALL,
         };
+        self.select = self.select.or(select);
         match columns {
             None => {
                 let all = (0..schema.columns().len()).filter(|&column| column != UUID_COLUMN);
@@ -267,6 +289,11 @@ impl MonitoredTable {
             }
         }
         condition.map(|condition| Condition::from_json(condition, schema, &mut NoSymbols)).transpose()
+    }
+
+    fn set_condition(&mut self, condition: Condition) {
+        self.looked_at.extend(condition.columns());
+        self.condition = condition;
     }
 
     fn matches(&self, schema: &TableSchema, row: &Row) -> bool {
@@ -292,13 +319,11 @@ impl MonitoredTable {
         old: Option<&Row>,
         new: Option<&Row>,
     ) -> Option<Value> {
-        let wanted = self.columns.iter().any(|(_, select)| select.wants(kind));
-        // A monitor without columns still hears of rows that come and go.
-        if !wanted && !self.columns.is_empty() {
+        if !self.select.wants(kind) {
             return None;
         }
         if let (Change::Modify, Some(old), Some(new)) = (kind, old, new)
-            && self.columns.iter().all(|&(column, _)| old.same(new, column))
+            && self.columns.iter().map(|(column, _)| column).chain(&self.looked_at).all(|&column| old.same(new, column))
         {
             return None;
         }
