@@ -103,6 +103,7 @@ impl Peer {
         let mut state = self.queue.state();
         let unasked = matches!(message, Message::Notification { .. });
         if unasked && state.bytes > BACKLOG_BYTES_MAX {
+            base::coverage!(ovsdb_backlog_disconnect);
             return Err(format!(
                 "sending backlog exceeded maximum size ({} > {BACKLOG_BYTES_MAX} bytes), disconnecting, jsonrpc: {}.",
                 state.bytes, self.name
@@ -228,8 +229,11 @@ async fn read(
     let _ = events.send(Event::Closed(id, reason)).await;
 }
 
-/// Logs why a connection could not be read on.
+/// Logs why a connection could not be read on, and counts it if the client is to blame.
 fn complain(name: &str, error: &ConnectionError) {
+    if let ConnectionError::Frame(_) = error {
+        base::coverage!(ovsdb_bad_message);
+    }
     match error {
         ConnectionError::Frame(FrameError::Message(error)) => {
             warn!(target: "jsonrpc", "{name}: received bad JSON-RPC message: {error}");
