@@ -2,10 +2,12 @@
 # Lays out Debian's Open vSwitch in DIR without installing it: its programs serve the tests as clients and oracles,
 # and none of its services starts. Of the system, only shared libraries are added.
 #
-# usage: tests/peers/unpack.sh [DIR [dpdk]]      (root; DIR is .cache/peers of this clone by default)
+# usage: tests/peers/unpack.sh [DIR [dpdk] [ovn]]      (root; DIR is .cache/peers of this clone by default)
 #   dpdk   also the switch daemon that is built with DPDK, for measurements: DIR/bin/ovs-vswitchd-dpdk
+#   ovn    also OVN's central programs, which are clients of databases: DIR/bin/ovn-northd, ovn-nbctl, ovn-sbctl
 #
-# DIR/bin links the programs, DIR/usr/share/openvswitch has the schemas, DIR/usr/share/man the manual pages.
+# DIR/bin links the programs, DIR/usr/share/openvswitch and DIR/usr/share/ovn have the schemas, DIR/usr/share/man the
+# manual pages.
 # A DIR that was finished before, with what is asked for, is left as it is.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd)
@@ -15,14 +17,19 @@ top=$(cd "$(dirname "$0")/../.." && pwd)
 dir=${1:-$top/.cache/peers}
 packages=(openvswitch-common openvswitch-switch openvswitch-testcontroller)
 programs=(ovs-vswitchd ovsdb-server ovsdb-client ovsdb-tool ovs-vsctl ovs-ofctl ovs-appctl ovs-dpctl ovs-testcontroller)
-case ${2:-} in
-  "") ;;
-  dpdk)
-    packages+=(openvswitch-switch-dpdk)
-    programs+=(ovs-vswitchd-dpdk)
-    ;;
-  *) echo "unpack.sh: unknown word '$2' (dpdk)" >&2; exit 2 ;;
-esac
+for word in "${@:2}"; do
+  case $word in
+    dpdk)
+      packages+=(openvswitch-switch-dpdk)
+      programs+=(ovs-vswitchd-dpdk)
+      ;;
+    ovn)
+      packages+=(ovn-common ovn-central)
+      programs+=(ovn-northd ovn-nbctl ovn-sbctl)
+      ;;
+    *) echo "unpack.sh: unknown word '$word' (dpdk, ovn)" >&2; exit 2 ;;
+  esac
+done
 
 # first_that_fails: the first of the programs that does not start, or nothing.
 first_that_fails() {

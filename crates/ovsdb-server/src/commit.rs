@@ -34,10 +34,11 @@ pub fn prepare(mut transaction: Transaction<'_>, uuids: &mut UuidSource) -> Resu
     collect_garbage(&mut transaction, &mut counts)?;
     check_row_limits(&transaction)?;
     clean_weak_references(&mut transaction)?;
-    drop_no_ops(&mut transaction);
     check_unique_indexes(&transaction)?;
+    // A row that lost all that was changed of it, since it was a dangling reference, is a new version all the same. One
+    // that was inserted keeps the version that its transaction saw.
     for overlay in transaction.changes.values_mut() {
-        if let Some(new) = &mut overlay.new {
+        if let Some(new) = overlay.new.as_mut().filter(|new| overlay.old.is_some() || new.version().is_zero()) {
             Arc::make_mut(new).set_version(uuids.next_uuid());
         }
     }

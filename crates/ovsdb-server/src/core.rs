@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::sync::Arc;
 
+use ovsdb::json::{NoSymbols, canonical};
 use ovsdb::jsonrpc::Message;
-use ovsdb::{DatabaseSchema, Error, Result, Uuid, UuidSource};
+use ovsdb::{DatabaseSchema, Datum, Error, Result, TableSchema, Uuid, UuidSource};
 use serde_json::Value;
 use tracing::{info, warn};
 
@@ -19,7 +20,7 @@ use crate::execute::{Caller, Outcome, execute};
 use crate::hosted::Hosted;
 use crate::journal::{self, Style, Unknown};
 use crate::monitor::View;
-use crate::row::RowChange;
+use crate::row::{Row, RowChange};
 use crate::server_database;
 use crate::session::{Access, Locks, Output, Session, SessionId, Trigger};
 use crate::storage::{Nowhere, Storage};
@@ -336,7 +337,7 @@ impl Core {
         let databases: Vec<(String, String)> = self
             .databases
             .iter()
-            .map(|(name, hosted)| (name.clone(), hosted.database.schema().to_json().to_string()))
+            .map(|(name, hosted)| (name.clone(), canonical(&hosted.database.schema().to_json())))
             .collect();
         let mut uuids = UuidSource::seeded_from(&mut self.uuids);
         let described = self.update(server_database::NAME, now, |transaction| {
@@ -425,22 +426,33 @@ pub fn load(records: &[Value]) -> Result<Database> {
 /// default values, and all its constraints apply.
 pub fn convert(database: &Database, schema: Arc<DatabaseSchema>, uuids: &mut UuidSource) -> Result<Database> {
     let mut converted = Database::new(schema);
-    let snapshot = journal::snapshot(database, "", 0, Style::Whole);
-    let changes = match &snapshot {
-        Some(record) => journal::changes(&converted, &record.to_json(), Unknown::Ignore)?,
-        None => Vec::new(),
-    };
     let mut transaction = Transaction::new(&converted);
-    for change in &changes {
-        let (Some(table), Some(row)) = (converted.table_schema(change.table), &change.new) else { continue };
-        for (index, column) in table.own_columns() {
-            if let Some(datum) = row.column(index).filter(|datum| datum.len() == 1) {
-                datum.check(&column.kind)?;
-            }
+    for (index, table) in converted.schema().tables().iter().enumerate() {
+        let Some(old_index) = database.schema().table_index(&table.name) else { continue };
+        let Some(old_table) = database.table_schema(old_index) else { continue };
+        for row in database.rows(old_index) {
+            transaction.insert(index, convert_row(row, old_table, table)?);
         }
-        transaction.insert(change.table, (**row).clone());
     }
     let prepared = prepare(transaction, uuids)?;
     converted.apply_changes(&prepared.changes);
+    Ok(converted)
+}
+
+/// A row under another schema. Every value must fit its column's new type; what the new schema makes up need not.
+fn convert_row(row: &Row, old_table: &TableSchema, table: &TableSchema) -> Result<Row> {
+    let mut converted = Row::new(table, row.uuid());
+    for (index, column) in table.own_columns() {
+        let Some(old_index) = old_table.column_index(&column.name) else { continue };
+        let (Some(old_column), Some(datum)) = (old_table.columns().get(old_index), row.column(old_index)) else {
+            continue;
+        };
+        if column.kind == old_column.kind {
+            converted.set(index, datum.clone());
+        } else {
+            let json = datum.to_json(&old_column.kind);
+            converted.set(index, Datum::from_json(&json, &column.kind, &mut NoSymbols)?);
+        }
+    }
     Ok(converted)
 }

@@ -215,6 +215,8 @@ impl<'a> Execution<'a> {
         let uuid = uuid.unwrap_or_else(|| self.uuids.next_uuid());
         let columns = parse_row(row_json, schema, &mut self.symbols)?;
         let mut row = Row::new(schema, uuid);
+        // The transaction itself sees it already.
+        row.set_version(self.uuids.next_uuid());
         for (index, datum) in columns {
             if index >= ovsdb::schema::IMPLICIT_COLUMNS {
                 row.set(index, datum);

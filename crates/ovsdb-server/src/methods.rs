@@ -170,14 +170,17 @@ impl Core {
         let invalid = || Error::syntax(&Value::from(params), "invalid parameters");
         let (id, requests, since) = match (version, params) {
             (Version::V3, [_, id, requests, since]) => (id, requests, Some(since)),
-            (Version::V1 | Version::V2, [_, id, requests, ..]) => (id, requests, None),
+            (Version::V1, [_, id, requests, ..]) | (Version::V2, [_, id, requests]) => (id, requests, None),
             _ => return Err(invalid()),
         };
-        let since = since.map(parse_transaction_id).transpose()?;
+        if !requests.is_object() {
+            return Err(Error::syntax(requests, "monitor-requests must be object"));
+        }
         let client = self.sessions.get_mut(&session).ok_or_else(invalid)?;
         if client.monitor_position(id).is_some() {
             return Err(Error::syntax(id, "duplicate monitor ID"));
         }
+        let since = since.map(parse_transaction_id).transpose()?;
         let Hosted { database, views, .. } = self.databases.get_mut(&name).ok_or_else(invalid)?;
         let mut monitor = Monitor::from_json(database.schema(), id.clone(), version, requests)?;
         monitor.view = views.share(monitor.view);

@@ -4,7 +4,7 @@
 //! What a monitor shows of a database is its [`View`]. Clients that watch alike share one, and what it shows is written once
 //! for all of them.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
 use ovsdb::condition::Condition;
@@ -41,6 +41,16 @@ struct Select {
 
 impl Select {
     const ALL: Select = Select { initial: true, insert: true, delete: true, modify: true };
+    const NONE: Select = Select { initial: false, insert: false, delete: false, modify: false };
+
+    fn or(self, other: Self) -> Self {
+        Self {
+            initial: self.initial || other.initial,
+            insert: self.insert || other.insert,
+            delete: self.delete || other.delete,
+            modify: self.modify || other.modify,
+        }
+    }
 
     fn wants(self, kind: Change) -> bool {
         match kind {
@@ -77,7 +87,11 @@ impl Change {
 struct MonitoredTable {
     /// Columns by index, and which kinds of changes of them are wanted.
     columns: Vec<(usize, Select)>,
+    /// Which kinds of changes of rows are told: all that some request wants, though it name no column.
+    select: Select,
     condition: Condition,
+    /// The columns that this condition or an earlier one looks at: a client hears that a row changed in one of these, too.
+    looked_at: BTreeSet<usize>,
 }
 
 /// How a row's update is written.
@@ -210,8 +224,10 @@ impl Monitor {
                 };
                 return Err(Error::new("syntax error", details));
             };
-            table.condition = parse_condition_changes(schema, requests)?;
-            changed.push(index);
+            if let Some(condition) = parse_condition_changes(schema, self.version, requests)? {
+                table.set_condition(condition);
+                changed.push(index);
+            }
         }
         let updates = view.updates_from(&self.view, database, &changed);
         self.view = Arc::new(view);
@@ -282,13 +298,14 @@ impl Views {
     }
 }
 
-/// Reads the array of `<monitor-cond-update-request>` for one table.
-fn parse_condition_changes(schema: &TableSchema, requests: &Value) -> Result<Condition> {
+/// Reads the array of `<monitor-cond-update-request>` for one table, of which the last one holds; `None` to keep the
+/// condition. A monitor that was begun without conditions has none, and those in the request are not looked at.
+fn parse_condition_changes(schema: &TableSchema, version: Version, requests: &Value) -> Result<Option<Condition>> {
     let Some(requests) = requests.as_array() else {
         let details = format!("table {} no monitor-cond-change JSON array", schema.name);
         return Err(Error::new("syntax error", details));
     };
-    let mut clauses = Vec::new();
+    let mut last = None;
     for request in requests {
         let mut parser = ObjectParser::new(request, format!("table {}", schema.name));
         let columns = parser.optional("columns", Kind::Array);
@@ -297,16 +314,22 @@ fn parse_condition_changes(schema: &TableSchema, requests: &Value) -> Result<Con
         if columns.is_some() {
             return Err(Error::syntax(request, "changing columns is unsupported"));
         }
-        if let Some(condition) = condition {
-            clauses.extend_from_slice(Condition::from_json(condition, schema, &mut NoSymbols)?.clauses());
+        if version != Version::V1 {
+            let read = condition.map(|json| Condition::from_json(json, schema, &mut NoSymbols)).transpose()?;
+            last = Some(read.unwrap_or_default());
         }
     }
-    Ok(Condition::from_clauses(clauses))
+    Ok(last)
 }
 
 impl MonitoredTable {
     fn from_json(schema: &TableSchema, version: Version, requests: &Value) -> Result<Self> {
-        let mut table = Self { columns: Vec::new(), condition: Condition::always() };
+        let mut table = Self {
+            columns: Vec::new(),
+            select: Select::NONE,
+            condition: Condition::always(),
+            looked_at: BTreeSet::new(),
+        };
         let mut clauses = Vec::new();
         let mut unconditional = false;
         let requests = match requests {
@@ -320,7 +343,7 @@ impl MonitoredTable {
             }
         }
         if !unconditional {
-            table.condition = Condition::from_clauses(clauses);
+            table.set_condition(Condition::from_clauses(clauses));
         }
         let mut seen = HashSet::new();
         if let Some((column, _)) = table.columns.iter().find(|(column, _)| !seen.insert(*column)) {
@@ -345,6 +368,7 @@ impl MonitoredTable {
             Some(select) => Select::from_json(select, &schema.name)?,
             None => Select::ALL,
         };
+        self.select = self.select.or(select);
         match columns {
             None => {
                 let all = (0..schema.columns().len()).filter(|&column| column != UUID_COLUMN);
@@ -363,6 +387,11 @@ impl MonitoredTable {
             }
         }
         condition.map(|condition| Condition::from_json(condition, schema, &mut NoSymbols)).transpose()
+    }
+
+    fn set_condition(&mut self, condition: Condition) {
+        self.looked_at.extend(condition.columns());
+        self.condition = condition;
     }
 
     fn matches(&self, schema: &TableSchema, row: &Row) -> bool {
@@ -396,13 +425,11 @@ impl MonitoredTable {
         old: Option<&Row>,
         new: Option<&Row>,
     ) -> bool {
-        let wanted = self.columns.iter().any(|(_, select)| select.wants(kind));
-        // A monitor without columns still hears of rows that come and go.
-        if !wanted && !self.columns.is_empty() {
+        if !self.select.wants(kind) {
             return false;
         }
         if let (Change::Modify, Some(old), Some(new)) = (kind, old, new)
-            && self.columns.iter().all(|&(column, _)| old.same(new, column))
+            && self.columns.iter().map(|(column, _)| column).chain(&self.looked_at).all(|&column| old.same(new, column))
         {
             return false;
         }

@@ -40,6 +40,11 @@ impl Row {
         self.column(UUID_COLUMN).and_then(Datum::as_uuid).unwrap_or(Uuid::ZERO)
     }
 
+    /// The row's version; all-zeros before it has one.
+    pub fn version(&self) -> Uuid {
+        self.column(VERSION_COLUMN).and_then(Datum::as_uuid).unwrap_or(Uuid::ZERO)
+    }
+
     /// Gives the row a new version.
     pub fn set_version(&mut self, version: Uuid) {
         self.set(VERSION_COLUMN, Datum::scalar(version));

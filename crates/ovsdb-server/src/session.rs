@@ -126,34 +126,42 @@ pub enum Output {
     Close(SessionId, String),
 }
 
+/// A session that wants a lock.
+#[derive(Debug, Clone, Copy)]
+struct Waiter {
+    session: SessionId,
+    /// Whether it stole the lock. If it is robbed in turn, it does not wait for the lock, but must ask anew.
+    stole: bool,
+}
+
 /// All locks: for each, the sessions that want it, its owner first.
 #[derive(Debug, Default)]
 pub(crate) struct Locks {
-    waiters: BTreeMap<String, VecDeque<SessionId>>,
+    waiters: BTreeMap<String, VecDeque<Waiter>>,
 }
 
 impl Locks {
     /// Queues `session` for a lock; says whether it owns it now.
     pub(crate) fn request(&mut self, name: &str, session: SessionId) -> bool {
         let waiters = self.waiters.entry(name.to_owned()).or_default();
-        waiters.push_back(session);
+        waiters.push_back(Waiter { session, stole: false });
         waiters.len() == 1
     }
 
     /// Gives a lock to `session` at once; returns the session that owned it.
     pub(crate) fn steal(&mut self, name: &str, session: SessionId) -> Option<SessionId> {
         let waiters = self.waiters.entry(name.to_owned()).or_default();
-        let victim = waiters.front().copied();
-        waiters.push_front(session);
-        victim
+        let victim = waiters.pop_front_if(|owner| owner.stole).or_else(|| waiters.front().copied());
+        waiters.push_front(Waiter { session, stole: true });
+        victim.map(|victim| victim.session)
     }
 
     /// Takes `session` out of a lock's queue; returns the session that owns the lock from now on, if that changed.
     pub(crate) fn release(&mut self, name: &str, session: SessionId) -> Option<SessionId> {
         let waiters = self.waiters.get_mut(name)?;
-        let was_owner = waiters.front() == Some(&session);
-        waiters.retain(|&waiter| waiter != session);
-        let next = waiters.front().copied();
+        let was_owner = waiters.front().is_some_and(|owner| owner.session == session);
+        waiters.retain(|waiter| waiter.session != session);
+        let next = waiters.front().map(|owner| owner.session);
         if next.is_none() {
             self.waiters.remove(name);
         }

@@ -102,6 +102,14 @@ impl Condition {
         &self.clauses
     }
 
+    /// The indexes of the columns that the clauses are about.
+    pub fn columns(&self) -> impl Iterator<Item = usize> {
+        self.clauses.iter().filter_map(|clause| match clause {
+            Clause::Constant(_) => None,
+            Clause::Compare { column, .. } => Some(*column),
+        })
+    }
+
     /// Whether every clause holds for a row whose columns are `column(index)`.
     pub fn matches_all<'a>(&self, table: &TableSchema, column: impl Fn(usize) -> Option<&'a Datum>) -> bool {
         self.clauses.iter().all(|clause| clause.holds(table, &column))

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
+use crate::text::format_real;
 use crate::types::RefType;
 use crate::uuid::{Uuid, UuidSource};
 
@@ -55,8 +56,15 @@ pub fn canonical(json: &Value) -> String {
         Value::Array(elements) => {
             format!("[{}]", elements.iter().map(canonical).collect::<Vec<_>>().join(","))
         }
+        Value::Number(number) if !number.is_i64() => number_text(number.as_f64().unwrap_or_default()),
         other => other.to_string(),
     }
+}
+
+/// A number that is not written as an integer: as one if it is one, else with the digits that are meant.
+fn number_text(number: f64) -> String {
+    // Up to here a whole number fits into 64 bits.
+    if number.fract() == 0.0 && number.abs() < 9.2e18 { (number as i64).to_string() } else { format_real(number) }
 }
 
 /// Which kinds of JSON values a member may have.

@@ -263,7 +263,7 @@ impl DatabaseSchema {
             schema.by_name.insert(name.clone(), schema.tables.len());
             schema.tables.push(TableSchema::from_json(table, name)?);
         }
-        schema.check_references(json)?;
+        schema.check_references()?;
         // Schemas from before "isRoot" existed have it nowhere; then every table is in the root set.
         if schema.tables.iter().all(|table| !table.is_root) {
             schema.tables.iter_mut().for_each(|table| table.is_root = true);
@@ -271,7 +271,7 @@ impl DatabaseSchema {
         Ok(schema)
     }
 
-    fn check_references(&mut self, json: &Value) -> Result<()> {
+    fn check_references(&self) -> Result<()> {
         for table in &self.tables {
             for column in &table.columns {
                 for (role, base) in [("key", Some(&column.kind.key)), ("value", column.kind.value.as_ref())] {
@@ -279,7 +279,7 @@ impl DatabaseSchema {
                         && !self.by_name.contains_key(target)
                     {
                         let details = format!("column {} {role} refers to undefined table {target}", column.name);
-                        return Err(Error::syntax(json, details));
+                        return Err(Error::new("syntax error", details));
                     }
                 }
             }

@@ -218,6 +218,7 @@ impl Peer {
     pub(super) fn send(&self, text: Text) -> Result<(), String> {
         let mut state = self.queue.state();
         if text.unasked && state.bytes > BACKLOG_BYTES_MAX {
+            base::coverage!(ovsdb_backlog_disconnect);
             return Err(format!(
                 "sending backlog exceeded maximum size ({} > {BACKLOG_BYTES_MAX} bytes), disconnecting, jsonrpc: {}.",
                 state.bytes, self.name
@@ -322,8 +323,11 @@ async fn read(
     let _ = events.send(Event::Closed(id, reason)).await;
 }
 
-/// Logs why a connection could not be read on.
+/// Logs why a connection could not be read on, and counts it if the client is to blame.
 fn complain(name: &str, error: &ConnectionError) {
+    if let ConnectionError::Frame(_) = error {
+        base::coverage!(ovsdb_bad_message);
+    }
     match error {
         ConnectionError::Frame(FrameError::Message(error)) => {
             warn!(target: "jsonrpc", "{name}: received bad JSON-RPC message: {error}");

@@ -1,8 +1,10 @@
-//! Tests of the core: against a naive twin, under cut power, and of each method's manners.
+//! Tests of the core: against a naive twin, under cut power, through crashes, and of each method's manners.
 
+mod crashes;
 mod methods;
 mod monitors;
 mod power;
+mod replica;
 mod roles;
 mod straight;
 mod twin;
@@ -55,8 +57,13 @@ impl Bench {
     }
 
     pub(crate) fn with_schema(schema: &Value, storage: Box<dyn Storage>) -> Self {
+        Self::with_database(crate::load(std::slice::from_ref(schema)).unwrap(), storage)
+    }
+
+    /// A core that serves what `storage` has already.
+    pub(crate) fn with_database(database: crate::Database, storage: Box<dyn Storage>) -> Self {
         let mut core = Core::new(UuidSource::seeded(1));
-        core.add_database(std::slice::from_ref(schema), storage, None, Now::default()).unwrap();
+        core.host(database, storage, None, Now::default()).unwrap();
         core.flush(Now::default());
         Self { core, now: Now { monotonic_ms: 1000, unix_ms: 1_000_000 }, next_id: 0 }
     }
@@ -65,11 +72,17 @@ impl Bench {
         self.core.connect(Access::default())
     }
 
-    /// Sends a request; gives everything that goes out because of it.
-    pub(crate) fn outputs(&mut self, session: SessionId, method: &str, params: Value) -> Vec<Output> {
+    /// Sends a request whose results are not yet flushed; gives its id.
+    pub(crate) fn send(&mut self, session: SessionId, method: &str, params: Value) -> i64 {
         self.next_id += 1;
         let Value::Array(params) = params else { panic!("parameters are an array") };
         self.core.message(session, Message::request(self.next_id, method, params), self.now);
+        self.next_id
+    }
+
+    /// Sends a request; gives everything that goes out because of it.
+    pub(crate) fn outputs(&mut self, session: SessionId, method: &str, params: Value) -> Vec<Output> {
+        self.send(session, method, params);
         self.flush()
     }
 

@@ -1,87 +1,29 @@
 //! Monitors: a replica fed by notifications alone is what the database holds, seen through the monitor's condition.
 
-use std::collections::BTreeMap;
-
-use ovsdb::json::NoSymbols;
+use ovsdb::Uuid;
 use ovsdb::jsonrpc::Message;
-use ovsdb::{Datum, Uuid};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::replica::{Replica, Rows};
 use super::twin::{Op, transactions};
 use super::{Bench, schema};
 use crate::Output;
 
 const COLUMNS: [&str; 3] = ["number", "map", "kids"];
 
-/// The rows of `root` that a client has heard of.
-#[derive(Debug, Default, Clone, PartialEq)]
-struct Replica(BTreeMap<String, BTreeMap<String, Datum>>);
-
-impl Replica {
-    fn value(column: &str, json: &Value, is_diff: bool) -> Datum {
-        let kind = schema().table("root").unwrap().column(column).unwrap().kind.clone();
-        let kind = if is_diff { kind.relaxed() } else { kind };
-        Datum::from_json(json, &kind, &mut NoSymbols).unwrap()
-    }
-
-    fn update_v1(&mut self, updates: &Value) {
-        for (uuid, update) in updates.get("root").and_then(Value::as_object).into_iter().flatten() {
-            match update.get("new") {
-                None => assert!(self.0.remove(uuid).is_some(), "an unknown row was deleted"),
-                Some(new) => {
-                    let columns = new.as_object().unwrap().iter();
-                    let row = columns.map(|(name, json)| (name.clone(), Self::value(name, json, false))).collect();
-                    self.0.insert(uuid.clone(), row);
-                }
-            }
-        }
-    }
-
-    fn update_v2(&mut self, updates: &Value) {
-        let kinds = schema();
-        let table = kinds.table("root").unwrap();
-        for (uuid, update) in updates.get("root").and_then(Value::as_object).into_iter().flatten() {
-            let (kind, columns) = update.as_object().unwrap().iter().next().unwrap();
-            match kind.as_str() {
-                "delete" => assert!(self.0.remove(uuid).is_some(), "an unknown row was deleted"),
-                "initial" | "insert" => {
-                    let mut row: BTreeMap<String, Datum> = COLUMNS
-                        .iter()
-                        .map(|name| ((*name).to_owned(), Datum::default_of(&table.column(name).unwrap().kind)))
-                        .collect();
-                    for (name, json) in columns.as_object().unwrap() {
-                        row.insert(name.clone(), Self::value(name, json, false));
-                    }
-                    assert!(self.0.insert(uuid.clone(), row).is_none(), "a known row was inserted");
-                }
-                "modify" => {
-                    let row = self.0.get_mut(uuid).expect("only known rows are modified");
-                    for (name, json) in columns.as_object().unwrap() {
-                        let kind = &table.column(name).unwrap().kind;
-                        let diff = Self::value(name, json, kind.is_composite());
-                        let new = row[name].apply_diff(&diff, kind).unwrap();
-                        row.insert(name.clone(), new);
-                    }
-                }
-                other => panic!("unknown kind {other}"),
-            }
-        }
-    }
-
-    /// What the database holds, of rows whose number is at least `least`.
-    fn of(bench: &Bench, least: i64) -> Self {
-        let kinds = schema();
-        let table = kinds.table("root").unwrap();
-        let column = |name: &str| table.column_index(name).unwrap();
-        let database = bench.core.database("T").unwrap();
-        let rows = database.rows(kinds.table_index("root").unwrap());
-        let rows = rows.filter(|row| row.column(column("number")).unwrap().as_integer().unwrap() >= least);
-        let values = |row: &crate::Row| {
-            COLUMNS.iter().map(|name| ((*name).to_owned(), row.column(column(name)).unwrap().clone())).collect()
-        };
-        Self(rows.map(|row| (row.uuid().to_string(), values(row))).collect())
-    }
+/// What the database holds, of rows of `root` whose number is at least `least`.
+fn held(bench: &Bench, least: i64) -> Rows {
+    let kinds = schema();
+    let table = kinds.table("root").unwrap();
+    let column = |name: &str| table.column_index(name).unwrap();
+    let database = bench.core.database("T").unwrap();
+    let rows = database.rows(kinds.table_index("root").unwrap());
+    let rows = rows.filter(|row| row.column(column("number")).unwrap().as_integer().unwrap() >= least);
+    let values = |row: &crate::Row| {
+        COLUMNS.iter().map(|name| ((*name).to_owned(), row.column(column(name)).unwrap().clone())).collect()
+    };
+    rows.map(|row| (("root".to_owned(), row.uuid().to_string()), values(row))).collect()
 }
 
 /// Feeds notifications to the replicas of the monitors m1 (all rows), m2 (`number >= least`) and m3 (the same).
@@ -117,7 +59,8 @@ tally::proptest! {
         bench.call(reader, "monitor", json!(["T", "m1", {"root": {"columns": COLUMNS}}]));
         bench.call(reader, "monitor_cond", json!(["T", "m2", request]));
         bench.call(reader, "monitor_cond_since", json!(["T", "m3", request, Uuid::ZERO.to_string()]));
-        let mut replicas: [Replica; 3] = Default::default();
+        let fresh = || Replica::new(&[("root", &COLUMNS)]);
+        let mut replicas = [fresh(), fresh(), fresh()];
         let mut last = json!(Uuid::ZERO.to_string());
         let mut conditions = [least, least];
         let mut reader = Some(reader);
@@ -135,15 +78,15 @@ tally::proptest! {
                 let request = json!({"root": [{"columns": COLUMNS, "where": at_least(conditions[1])}]});
                 let result = bench.call(id, "monitor_cond_since", json!(["T", "m3", request, last]));
                 if result[0] == false {
-                    replicas[2] = Replica::default();
+                    replicas[2] = fresh();
                 }
                 last = result[1].clone();
                 replicas[2].update_v2(&result[2]);
                 let result = bench.call(id, "monitor", json!(["T", "m1", {"root": {"columns": COLUMNS}}]));
-                replicas[0] = Replica::default();
+                replicas[0] = fresh();
                 replicas[0].update_v1(&result);
                 let request = json!({"root": [{"columns": COLUMNS, "where": at_least(conditions[0])}]});
-                replicas[1] = Replica::default();
+                replicas[1] = fresh();
                 replicas[1].update_v2(&bench.call(id, "monitor_cond", json!(["T", "m2", request])));
                 reader = Some(id);
             }
@@ -153,9 +96,9 @@ tally::proptest! {
                 feed(&outputs, &mut replicas, &mut last);
                 conditions[0] = other;
             }
-            prop_assert_eq!(&replicas[0], &Replica::of(&bench, i64::MIN));
-            prop_assert_eq!(&replicas[1], &Replica::of(&bench, conditions[0]));
-            prop_assert_eq!(&replicas[2], &Replica::of(&bench, conditions[1]));
+            prop_assert_eq!(&replicas[0].rows, &held(&bench, i64::MIN));
+            prop_assert_eq!(&replicas[1].rows, &held(&bench, conditions[0]));
+            prop_assert_eq!(&replicas[2].rows, &held(&bench, conditions[1]));
         }
     }
 }

@@ -123,16 +123,17 @@ pub(super) fn transactions() -> impl Strategy<Value = Vec<Vec<Op>>> {
     })
 }
 
-type Row = BTreeMap<&'static str, Datum>;
+pub(super) type Row = BTreeMap<&'static str, Datum>;
 
-#[derive(Debug, Clone, Default)]
-struct Twin {
-    rows: BTreeMap<(usize, Uuid), Row>,
+/// What a database holds, by table and UUID.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Twin {
+    pub(super) rows: BTreeMap<(usize, Uuid), Row>,
 }
 
 impl Twin {
     /// The state after a transaction; `None` if it must fail.
-    fn run(&self, ops: &[Op]) -> Option<Twin> {
+    pub(super) fn run(&self, ops: &[Op]) -> Option<Twin> {
         let mut next = self.clone();
         for op in ops {
             next.apply(op, self)?;
@@ -245,7 +246,7 @@ impl Twin {
         Some(())
     }
 
-    fn assert_same(&self, database: &Database) {
+    pub(super) fn assert_same(&self, database: &Database) {
         let kinds = schema();
         let count: usize = (0..TABLES.len()).map(|table| database.row_count(table)).sum();
         assert_eq!(count, self.rows.len());

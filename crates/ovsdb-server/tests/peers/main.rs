@@ -1,59 +1,24 @@
 //! The same requests to this server and to Open vSwitch's ovsdb-server, whose answers must agree word by word; and each
 //! one's files read by the other. Needs `FLOWSTONE_PEERS`, a folder with Open vSwitch's programs in `bin/`.
 
+mod generate;
+mod names;
+mod pair;
+mod random;
+mod sessions;
+
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
 
 use ovsdb::DatabaseSchema;
-use ovsdb::jsonrpc::{Connection, Limits, Message};
+use ovsdb::jsonrpc::Message;
 use ovsdb_server::Server;
 use serde_json::{Value, json};
 
-const SCHEMA: &str = include_str!("data/test.ovsschema");
+use pair::{Client, connect, start_peer, tool};
+
+const SCHEMA: &str = include_str!("../data/test.ovsschema");
 /// One `[method, params]` a line; later ones find what earlier ones did.
-const REQUESTS: &str = include_str!("data/requests.jsonl");
-
-fn tool(bin: &Path, args: &[&str]) -> Output {
-    Command::new(bin.join("ovsdb-tool")).args(args).output().expect("the peer's ovsdb-tool runs")
-}
-
-/// The peer's server, ended when dropped.
-struct Peer(Child);
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn start_peer(bin: &Path, directory: &Path) -> Peer {
-    let path = |name: &str| directory.join(name).display().to_string();
-    std::fs::write(directory.join("schema"), SCHEMA).unwrap();
-    assert!(tool(bin, &["create", &path("peer.db"), &path("schema")]).status.success());
-    let child = Command::new(bin.join("ovsdb-server"))
-        .env("OVS_RUNDIR", directory)
-        .env("OVS_LOGDIR", directory)
-        .arg(path("peer.db"))
-        .args([format!("--remote=punix:{}", path("peer")), "--unixctl=".to_owned() + &path("ctl")])
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the peer's ovsdb-server runs");
-    Peer(child)
-}
-
-type Client = Connection<tokio::net::UnixStream>;
-
-async fn connect(path: PathBuf) -> Client {
-    loop {
-        // The server needs a moment to listen.
-        match tokio::net::UnixStream::connect(&path).await {
-            Ok(stream) => return Connection::new(stream, Limits::default()),
-            Err(_) => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
-        }
-    }
-}
+const REQUESTS: &str = include_str!("../data/requests.jsonl");
 
 /// The answer to a request; notifications before it are part of it.
 async fn ask(connection: &mut Client, method: &str, params: &Value) -> Vec<Value> {
@@ -137,7 +102,7 @@ fn sort_duplicates(details: &str) -> String {
 async fn answers_are_those_of_open_vswitch() {
     let Some(bin) = oracle::folder().map(|folder| folder.join("bin")) else { return };
     let directory = tempfile::tempdir().unwrap();
-    let _peer = start_peer(&bin, directory.path());
+    let _peer = start_peer(&bin, directory.path(), SCHEMA);
     let server = Server::builder()
         .database_in_memory(DatabaseSchema::parse(SCHEMA).unwrap())
         .remote(format!("punix:{}", directory.path().join("ours").display()))

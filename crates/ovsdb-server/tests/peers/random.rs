@@ -1,0 +1,148 @@
+//! Random transactions, and random monitors that watch them, on both servers: every answer and every update must be the
+//! same.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::generate::Generator;
+use crate::pair::Pair;
+
+const SCHEMA: &str = include_str!("../data/all.ovsschema");
+
+/// The session that writes, which monitors everything, and the one that only monitors.
+const WRITER: usize = 0;
+const WATCHER: usize = 1;
+
+/// Databases, and transactions in each.
+const DATABASES: u64 = 40;
+const STEPS: usize = 120;
+
+#[derive(Default)]
+struct Counts {
+    transactions: u64,
+    accepted: u64,
+    monitors: u64,
+    compared: u64,
+    accidents: u64,
+    faults: BTreeMap<&'static str, u64>,
+}
+
+/// The monitors that the watcher has: their names and what they asked for.
+#[derive(Default)]
+struct Watch {
+    monitors: Vec<(Value, Value, bool)>,
+    serial: u64,
+}
+
+async fn transact(pair: &mut Pair, generator: &mut Generator, counts: &mut Counts) {
+    let operations = generator.operations();
+    let params: Vec<Value> = std::iter::once(json!("A")).chain(operations.clone()).collect();
+    let answer = pair.ask(WRITER, "transact", &Value::from(params)).await;
+    counts.transactions += 1;
+    match answer.iter().find(|message| message.get("method").is_none()) {
+        Some(reply) => {
+            let results = &reply["result"];
+            let failed = |result: &Value| result.is_null() || result.get("error").is_some();
+            counts.accepted += u64::from(!results.as_array().is_some_and(|results| results.iter().any(failed)));
+            generator.learn(&operations, results);
+        }
+        // A `wait` without a timeout waits.
+        None => {
+            let id = json!(pair.last_id());
+            pair.notify(WRITER, "cancel", vec![id]).await;
+        }
+    }
+}
+
+async fn watch(pair: &mut Pair, generator: &mut Generator, watch: &mut Watch, counts: &mut Counts) {
+    counts.monitors += 1;
+    let known = watch.monitors.len() as u64;
+    match generator.rng.below(10) {
+        0..5 if known < 8 => {
+            let method = *generator.pick(&["monitor", "monitor_cond", "monitor_cond_since"]);
+            let requests = generator.monitor(method != "monitor");
+            watch.serial += 1;
+            let name = json!(["m", watch.serial]);
+            let mut params = json!(["A", name, requests]);
+            if method == "monitor_cond_since" {
+                params.as_array_mut().unwrap().push(json!("00000000-0000-0000-0000-000000000000"));
+            }
+            let answer = pair.ask(WATCHER, method, &params).await;
+            if answer.iter().any(|message| message["error"].is_null() && message.get("result").is_some()) {
+                watch.monitors.push((name, requests, method != "monitor"));
+            }
+        }
+        5..8 if known > 0 => {
+            let at = generator.rng.below(known) as usize;
+            let (name, requests, conditional) = watch.monitors[at].clone();
+            if !conditional {
+                return;
+            }
+            let change = generator.condition_change(&requests);
+            watch.serial += 1;
+            let renamed = if generator.chance(30) { json!(watch.serial) } else { name.clone() };
+            let answer = pair.ask(WATCHER, "monitor_cond_change", &json!([name, renamed, change])).await;
+            if answer.iter().any(|message| message["error"].is_null() && message.get("result").is_some()) {
+                watch.monitors[at].0 = renamed;
+            }
+        }
+        _ if known > 0 => {
+            let at = generator.rng.below(known) as usize;
+            let (name, ..) = watch.monitors.remove(at);
+            pair.ask(WATCHER, "monitor_cancel", &json!([name])).await;
+        }
+        _ => {}
+    }
+}
+
+async fn run(bin: &std::path::Path, seed: u64, counts: &mut Counts) -> Vec<String> {
+    let mut pair = Pair::start(bin, SCHEMA, 2).await;
+    let mut generator = Generator::new(SCHEMA, seed);
+    let mut watched = Watch::default();
+    let tables = ["root", "bound", "top", "kid", "needy", "few", "unique"];
+    let tables: serde_json::Map<String, Value> =
+        tables.into_iter().map(|table| (table.to_owned(), json!({}))).collect();
+    let method = if seed.is_multiple_of(2) { "monitor" } else { "monitor_cond" };
+    pair.ask(WRITER, method, &json!(["A", null, tables])).await;
+    for _ in 0..STEPS {
+        transact(&mut pair, &mut generator, counts).await;
+        pair.look(WATCHER).await;
+        if generator.chance(30) {
+            watch(&mut pair, &mut generator, &mut watched, counts).await;
+        }
+        // Once two databases differ, so does all that follows.
+        if !pair.differences.is_empty() || pair.fault_of_peer.is_some() {
+            break;
+        }
+    }
+    // What the monitors of the writer have said together is what is there now.
+    for table in tables.keys() {
+        pair.ask(WRITER, "transact", &json!(["A", {"op": "select", "table": table, "where": []}])).await;
+    }
+    counts.compared += pair.compared;
+    counts.accidents += pair.accidents();
+    if let Some(fault) = pair.fault_of_peer {
+        *counts.faults.entry(fault).or_default() += 1;
+    }
+    pair.differences
+}
+
+#[tokio::test]
+async fn random_transactions_and_monitors_are_answered_as_by_open_vswitch() {
+    let Some(bin) = oracle::folder().map(|folder| folder.join("bin")) else { return };
+    let mut counts = Counts::default();
+    let mut differences = Vec::new();
+    for seed in 0..DATABASES {
+        let found = run(&bin, seed, &mut counts).await;
+        differences.extend(found.into_iter().map(|difference| format!("seed {seed}: {difference}")));
+    }
+    let Counts { transactions, accepted, monitors, compared, accidents, faults } = counts;
+    tally::report!(
+        "{transactions} transactions ({accepted} accepted), {monitors} requests of monitors, {compared} messages, \
+         {accidents} errors name another one of several wrong things; faults of Open vSwitch that ended a database: {faults:?}"
+    );
+    let shown = differences.iter().take(40).map(String::as_str).collect::<Vec<_>>().join("\n");
+    assert!(differences.is_empty(), "{} differences\n{shown}", differences.len());
+    assert!(transactions > 3000 && accepted > 1000 && monitors > 1000, "enough was compared");
+}
