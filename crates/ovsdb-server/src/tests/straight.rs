@@ -152,7 +152,7 @@ tally::proptest! {
         texts in prop::collection::vec(record(true), 0..4),
         damage in prop::option::of((any::<Index>(), any::<u8>())),
     ) {
-        let mut log = encode(&DatabaseSchema::parse(SCHEMA).unwrap().to_json());
+        let mut log = encode(&Record::from(&DatabaseSchema::parse(SCHEMA).unwrap().to_json()));
         texts.iter().for_each(|text| log.extend(framed(text)));
         if let Some((at, bits)) = damage {
             let at = at.index(log.len());
