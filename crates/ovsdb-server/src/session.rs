@@ -70,7 +70,7 @@ pub(crate) struct Trigger {
 }
 
 /// A message as it is sent: in the middle, what other clients may be sent, too.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Text {
     /// How it begins.
     pub head: Vec<u8>,
@@ -80,6 +80,12 @@ pub struct Text {
     pub tail: &'static [u8],
     /// Whether the client did not ask for it.
     pub unasked: bool,
+}
+
+impl std::fmt::Debug for Text {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.parts().iter().try_for_each(|part| f.write_str(&String::from_utf8_lossy(part)))
+    }
 }
 
 impl Text {

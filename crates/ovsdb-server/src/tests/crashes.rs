@@ -193,7 +193,7 @@ impl World {
 
     /// Flushes, and checks the replies and every replica.
     fn flush(&mut self) {
-        let outputs = self.bench.core.flush(self.bench.now);
+        let outputs = self.bench.flush();
         let mut replies = Vec::new();
         for output in &outputs {
             match output {
@@ -241,7 +241,7 @@ impl World {
             change = json!({"root": [{"where": change["root"][0]["where"]}]});
             self.bench.send(self.sessions[2], "monitor_cond_change", json!([at, at, change]));
         }
-        let outputs = self.bench.core.flush(self.bench.now);
+        let outputs = self.bench.flush();
         for output in &outputs {
             if let Output::Send(_, Message::Notification { method, params }) = output {
                 let updates = if method == "update3" { &params[2] } else { &params[1] };

@@ -93,8 +93,8 @@ pub(crate) type Difference = String;
 pub(crate) struct Pair {
     directory: tempfile::TempDir,
     peer: Peer,
-    ours: Vec<Connection>,
-    theirs: Vec<Connection>,
+    ours: Vec<Client>,
+    theirs: Vec<Client>,
     names: Names,
     serial: u64,
     /// The sessions that own locks. Open vSwitch says `locked` to an owner again when one that waits gives up.
