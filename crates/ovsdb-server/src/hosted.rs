@@ -12,6 +12,7 @@ use crate::core::Now;
 use crate::database::Database;
 use crate::journal::{self, Style};
 use crate::row::RowChange;
+use crate::server_database::Description;
 use crate::storage::Storage;
 
 /// A log is compacted by itself only if it is at least this long, in bytes...
@@ -23,9 +24,26 @@ const COMPACT_INTERVAL_MIN_MS: u64 = 10 * 60 * 1000;
 /// After this long, a log is compacted whatever its length is.
 const COMPACT_INTERVAL_MAX_MS: u64 = 24 * 60 * 60 * 1000;
 
+/// Where a database's contents come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// From its own clients.
+    Own,
+    /// From another server, to be kept; clients may only read.
+    Backup,
+    /// From another server, which also does what clients ask for.
+    Relay {
+        /// Whether the copy follows the source now.
+        connected: bool,
+        /// Whether it ever did; before, there is no schema.
+        available: bool,
+    },
+}
+
 /// A database in service.
 pub(crate) struct Hosted {
     pub(crate) database: Database,
+    pub(crate) role: Role,
     pub(crate) file: Option<String>,
     storage: Box<dyn Storage>,
     unsynced: bool,
@@ -44,7 +62,33 @@ impl std::fmt::Debug for Hosted {
 impl Hosted {
     pub(crate) fn new(database: Database, storage: Box<dyn Storage>, file: Option<String>) -> Self {
         let compacted_length = storage.length();
-        Self { database, file, storage, unsynced: false, failed: None, commits: 0, compacted_ms: 0, compacted_length }
+        let role = Role::Own;
+        Self {
+            database,
+            role,
+            file,
+            storage,
+            unsynced: false,
+            failed: None,
+            commits: 0,
+            compacted_ms: 0,
+            compacted_length,
+        }
+    }
+
+    /// Whether clients may ask for it.
+    pub(crate) fn is_available(&self) -> bool {
+        !matches!(self.role, Role::Relay { available: false, .. })
+    }
+
+    /// What its row in `_Server` says.
+    pub(crate) fn describe_to_clients(&self, name: &str) -> Description {
+        let (model, connected, leader) = match self.role {
+            Role::Own | Role::Backup => ("standalone", true, true),
+            Role::Relay { connected, .. } => ("relay", connected, false),
+        };
+        let schema = self.is_available().then(|| self.database.schema().to_json().to_string());
+        Description { name: name.to_owned(), model, connected, leader, schema }
     }
 
     /// Remembers that the log is as good as compacted now.

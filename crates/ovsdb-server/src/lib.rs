@@ -46,6 +46,7 @@ mod commit;
 mod core;
 mod database;
 mod execute;
+mod follow;
 mod hosted;
 mod methods;
 mod monitor;
@@ -54,6 +55,7 @@ mod server_database;
 mod session;
 mod shell;
 mod transaction;
+mod updates;
 
 #[cfg(test)]
 mod tests;
@@ -62,6 +64,7 @@ pub use commit::{Prepared, prepare};
 pub use core::{Core, Now, convert, load};
 pub use database::{Database, HistoryEntry, RowId};
 pub use execute::{Caller, Outcome, execute};
+pub use follow::{Excluded, LinkId, Source};
 pub use monitor::{Monitor, Version};
 pub use row::{Row, RowChange};
 pub use session::{Output, SessionId};

@@ -7,6 +7,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tracing::{info, warn};
 
+use super::dial::dial;
 use super::remotes::RemoteOptions;
 use super::server::Event;
 
@@ -113,7 +114,7 @@ async fn connect(remote: Remote, name: String, max_backoff_ms: u64, events: mpsc
     let mut backoff_ms = MIN_BACKOFF_MS;
     loop {
         info!(target: "reconnect", "{name}: connecting...");
-        match Stream::connect(&remote).await {
+        match dial(&remote).await {
             Ok(stream) => {
                 info!(target: "reconnect", "{name}: connected");
                 backoff_ms = MIN_BACKOFF_MS;

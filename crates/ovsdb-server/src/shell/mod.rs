@@ -4,10 +4,13 @@
 //! writes. Events that are ready together are handled together, made durable with one sync, and only then answered.
 
 mod connection;
+mod control;
+mod dial;
 mod handle;
 mod listeners;
 mod remotes;
 mod server;
+mod sources;
 
 pub use handle::Handle;
 pub use server::{Builder, OpenError, Server};

@@ -11,11 +11,13 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, info, warn};
 
 use super::connection::Peer;
-use super::handle::{Action, Command, Handle};
+use super::handle::{Command, Handle};
 use super::listeners::{Endpoint, Incoming, LISTEN_RETRY};
 use super::remotes::{self, Report};
+use super::sources::{Reached, Sources};
 use crate::core::{Core, Now, convert, load};
 use crate::file::{FileError, FileStorage, Opened};
+use crate::follow::{Excluded, Source};
 use crate::hosted::records;
 use crate::journal::Style;
 use crate::session::{Output, SessionId};
@@ -32,6 +34,7 @@ const HOUSEKEEPING_MS: u64 = 60_000;
 #[derive(Debug)]
 pub(super) enum Event {
     Connected(Incoming),
+    Reached(Reached),
     Message(SessionId, Message),
     Probe(SessionId, Message),
     Closed(SessionId, String),
@@ -51,11 +54,12 @@ pub enum OpenError {
     Remote(String),
 }
 
-enum Origin {
+pub(super) enum Origin {
     File(PathBuf),
     FileOrNew(PathBuf, Box<DatabaseSchema>),
     FileUpgraded(PathBuf, Box<DatabaseSchema>),
     Memory(Box<DatabaseSchema>),
+    Relay(String, Source),
 }
 
 /// Collects what a server is to serve, and where.
@@ -64,6 +68,9 @@ pub struct Builder {
     remotes: Vec<String>,
     uuids: UuidSource,
     style: Style,
+    active_server: Option<Source>,
+    excluded: Excluded,
+    is_backup: bool,
 }
 
 impl std::fmt::Debug for Builder {
@@ -102,6 +109,36 @@ impl Builder {
         self
     }
 
+    /// Serves a database that is copied from `source` and kept in memory, and whose clients' changes go there
+    /// (ovsdb(7), "Relay Service Model").
+    #[must_use]
+    pub fn database_relay(mut self, name: impl Into<String>, source: Source) -> Self {
+        self.origins.push(Origin::Relay(name.into(), source));
+        self
+    }
+
+    /// Names the server from which [`Builder::backup`] and [`Handle::connect_active`] copy all databases but those in
+    /// memory.
+    #[must_use]
+    pub fn active_server(mut self, source: Source) -> Self {
+        self.active_server = Some(source);
+        self
+    }
+
+    /// Names tables that are not copied.
+    #[must_use]
+    pub fn excluded(mut self, excluded: Excluded) -> Self {
+        self.excluded = excluded;
+        self
+    }
+
+    /// Begins as the backup of the active server (ovsdb(7), "Active-Backup Database Service Model").
+    #[must_use]
+    pub fn backup(mut self) -> Self {
+        self.is_backup = true;
+        self
+    }
+
     /// Listens on, or connects to, an address: `punix:FILE`, `ptcp:PORT[:HOST]`, `unix:FILE`, `tcp:HOST:PORT`, or
     /// `db:DATABASE,TABLE,COLUMN` for the addresses in a column.
     #[must_use]
@@ -135,6 +172,7 @@ impl Builder {
             configured: BTreeSet::new(),
             endpoints: BTreeMap::new(),
             peers: BTreeMap::new(),
+            sources: Sources::default(),
             active: BTreeMap::new(),
             reports: BTreeMap::new(),
             complaints: BTreeSet::new(),
@@ -150,6 +188,13 @@ impl Builder {
         for origin in self.origins {
             server.open(origin)?;
         }
+        server.core.set_excluded(self.excluded);
+        if let Some(source) = self.active_server {
+            server.core.set_active_server(source);
+        }
+        if self.is_backup {
+            server.core.connect_active().map_err(OpenError::Remote)?;
+        }
         for remote in self.remotes {
             remotes::check(&server.core, &remote).map_err(OpenError::Remote)?;
             server.configured.insert(remote);
@@ -161,12 +206,14 @@ impl Builder {
 /// A database server.
 #[derive(Debug)]
 pub struct Server {
-    core: Core,
+    pub(super) core: Core,
     /// Addresses as given.
-    configured: BTreeSet<String>,
+    pub(super) configured: BTreeSet<String>,
     /// Addresses in use.
     endpoints: BTreeMap<String, Endpoint>,
     peers: BTreeMap<SessionId, Peer>,
+    /// The tasks that connect to other servers, for databases that are copied from there.
+    sources: Sources,
     /// What tells the tasks that made connections that these have ended.
     active: BTreeMap<SessionId, oneshot::Sender<()>>,
     /// What was last written into the rows of addresses.
@@ -187,7 +234,15 @@ pub struct Server {
 impl Server {
     /// Begins to describe a server.
     pub fn builder() -> Builder {
-        Builder { origins: Vec::new(), remotes: Vec::new(), uuids: UuidSource::os(), style: Style::Difference }
+        Builder {
+            origins: Vec::new(),
+            remotes: Vec::new(),
+            uuids: UuidSource::os(),
+            style: Style::Difference,
+            active_server: None,
+            excluded: Excluded::default(),
+            is_backup: false,
+        }
     }
 
     /// Something by which to talk to the server while it runs.
@@ -205,15 +260,19 @@ impl Server {
         &self.core
     }
 
-    fn now(&self) -> Now {
+    pub(super) fn now(&self) -> Now {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Now { monotonic_ms: self.started.elapsed().as_millis() as u64, unix_ms: unix.as_millis() as i64 }
     }
 
-    fn open(&mut self, origin: Origin) -> Result<String, OpenError> {
+    pub(super) fn open(&mut self, origin: Origin) -> Result<String, OpenError> {
         let now = self.now();
         let time_s = (now.unix_ms / 1000) as u64;
         let (records, storage, file): (_, Box<dyn Storage>, _) = match origin {
+            Origin::Relay(name, source) => {
+                self.core.add_relay(&name, source, now)?;
+                return Ok(name);
+            }
             Origin::Memory(schema) => (vec![schema.to_json()], Box::new(Nowhere), None),
             Origin::FileOrNew(path, schema) | Origin::FileUpgraded(path, schema) if !path.exists() => {
                 let records = vec![schema.to_json()];
@@ -259,6 +318,7 @@ impl Server {
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
         tokio::pin!(shutdown);
         self.listen().await;
+        self.sources.update(&self.core, &self.events);
         self.deliver();
         loop {
             let now = self.now();
@@ -283,6 +343,7 @@ impl Server {
             if self.addresses_may_have_changed() {
                 self.update_endpoints().await;
             }
+            self.sources.update(&self.core, &self.events);
             self.report_endpoints();
             self.deliver();
         }
@@ -294,6 +355,7 @@ impl Server {
         let now = self.now();
         match event {
             Event::Connected(incoming) => self.connected(incoming),
+            Event::Reached(reached) => self.reached(reached),
             Event::Message(id, message) => self.core.message(id, message, now),
             Event::Probe(id, message) => {
                 if let Some(peer) = self.peers.get(&id) {
@@ -327,8 +389,17 @@ impl Server {
         }
     }
 
+    fn reached(&mut self, reached: Reached) {
+        let Reached { link, stream, remote, ended } = reached;
+        // The source may have been given up while the connection was on its way here.
+        let Some(probe_ms) = self.sources.probe_ms(link) else { return };
+        let Some(id) = self.core.source_connected(link) else { return };
+        self.peers.insert(id, Peer::start_source(stream, id, remote, probe_ms, self.events.clone()));
+        self.active.insert(id, ended);
+    }
+
     /// Makes durable what the core has done and sends what it has to say.
-    fn deliver(&mut self) {
+    pub(super) fn deliver(&mut self) {
         let now = self.now();
         let outputs = self.core.flush(now);
         for output in outputs {
@@ -370,7 +441,7 @@ impl Server {
     }
 
     /// Brings the addresses in use in line with those configured; gives the failures.
-    async fn update_endpoints(&mut self) -> Vec<String> {
+    pub(super) async fn update_endpoints(&mut self) -> Vec<String> {
         self.seen = Some(self.versions());
         let (wanted, complaints) = remotes::resolve(&self.core, &self.configured);
         for complaint in &complaints {
@@ -420,83 +491,6 @@ impl Server {
                 self.reports.insert(name.clone(), report);
             }
         }
-    }
-
-    async fn command(&mut self, command: Command) {
-        let Command { action, answer } = command;
-        let result = self.act(action).await;
-        self.deliver();
-        // Who asked may have gone.
-        let _ = answer.send(result);
-    }
-
-    async fn act(&mut self, action: Action) -> Result<String, String> {
-        let now = self.now();
-        let lines = |names: Vec<&str>| names.iter().flat_map(|name| [name, "\n"]).collect::<String>();
-        match action {
-            Action::Compact(name) => self.compact(name.as_deref(), now),
-            Action::AddRemote(remote) => {
-                remotes::check(&self.core, &remote)?;
-                self.configured.insert(remote);
-                self.update_endpoints().await;
-                Ok(String::new())
-            }
-            Action::RemoveRemote(remote) => {
-                if !self.configured.remove(&remote) {
-                    return Err("no such remote".into());
-                }
-                self.update_endpoints().await;
-                Ok(String::new())
-            }
-            Action::ListRemotes => Ok(lines(self.configured.iter().map(String::as_str).collect())),
-            Action::ListDatabases => Ok(lines(self.core.database_names().collect())),
-            Action::AddDatabase(path) => {
-                self.open(Origin::File(path)).map_err(|error| error.to_string())?;
-                self.update_endpoints().await;
-                Ok(String::new())
-            }
-            Action::RemoveDatabase(name) => {
-                if name.starts_with('_') {
-                    return Err("Cannot remove reserved database.".into());
-                }
-                if !self.core.remove_database(&name, now) {
-                    return Err("Failed to find the database.".into());
-                }
-                info!(target: "ovsdb_server", "removing {name} database by user request");
-                self.update_endpoints().await;
-                Ok(String::new())
-            }
-            Action::Reconnect => {
-                self.core.disconnect_all("user ran ovsdb-server/reconnect");
-                Ok(String::new())
-            }
-            Action::MemoryReport => {
-                let report = self.core.memory_report();
-                Ok(report.iter().map(|(name, count)| format!("{name}:{count}")).collect::<Vec<_>>().join(" "))
-            }
-            Action::StorageStatus(name) => match self.core.storage_failure(&name) {
-                None => Err("Failed to find the database.".into()),
-                Some(None) => Ok("status: ok".into()),
-                Some(Some(failure)) => Ok(format!("status: {failure}")),
-            },
-        }
-    }
-
-    fn compact(&mut self, name: Option<&str>, now: Now) -> Result<String, String> {
-        let names: Vec<String> = match name {
-            Some(name) if name.starts_with('_') => return Err("cannot compact built-in databases".into()),
-            Some(name) if self.core.database(name).is_none() => return Err("no database by that name".into()),
-            Some(name) => vec![name.to_owned()],
-            None => self.core.database_names().filter(|name| !name.starts_with('_')).map(str::to_owned).collect(),
-        };
-        let mut failures = String::new();
-        for name in names {
-            info!(target: "ovsdb_server", "compacting {name} database by user request");
-            if let Err(error) = self.core.compact(&name, "compacting database online", now) {
-                failures.push_str(&format!("I/O error: {name}: {error}\n"));
-            }
-        }
-        if failures.is_empty() { Ok(String::new()) } else { Err(failures) }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tests of the core: against a naive twin, under cut power, and of each method's manners.
 
+mod follow;
 mod methods;
 mod monitors;
 mod power;

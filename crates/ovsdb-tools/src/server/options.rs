@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use cli::{Arg, Opt, Parser};
 use daemon::DaemonOptions;
+use ovsdb_server::{Excluded, Source};
 
 const OPTIONS: &[Opt] = &[
     Opt::new("remote", Arg::Required),
@@ -35,12 +36,27 @@ pub(super) enum Invocation {
     Print(String),
 }
 
+/// Where a database comes from.
+#[derive(Debug)]
+pub(super) enum Origin {
+    /// From a file.
+    File(PathBuf),
+    /// From another server, by this name.
+    Relay(String, Source),
+}
+
 /// How to serve.
 #[derive(Debug, Default)]
 pub(super) struct Options {
     pub(super) daemon: DaemonOptions,
-    pub(super) databases: Vec<PathBuf>,
+    pub(super) databases: Vec<Origin>,
     pub(super) remotes: Vec<String>,
+    /// `--sync-from`.
+    pub(super) sync_from: Option<Source>,
+    /// `--sync-exclude-tables`.
+    pub(super) excluded: Excluded,
+    /// `--active`.
+    pub(super) begins_active: bool,
     /// `--run`.
     pub(super) run: Option<String>,
     /// `--disable-file-column-diff`.
@@ -67,9 +83,16 @@ pub(super) fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) ->
             }
         }
     }
-    options.databases = parser.positionals().iter().map(PathBuf::from).collect();
+    for database in parser.positionals() {
+        options.databases.push(match Source::parse_relay(database) {
+            Some(relay) => {
+                relay.map(|(name, source)| Origin::Relay(name, source)).map_err(|e| complain(e.to_string()))?
+            }
+            None => Origin::File(PathBuf::from(database)),
+        });
+    }
     if options.databases.is_empty() {
-        options.databases.push(daemon::dirs::dbdir().join("conf.db"));
+        options.databases.push(Origin::File(daemon::dirs::dbdir().join("conf.db")));
     }
     Ok(Invocation::Serve(Box::new(options)))
 }
@@ -89,9 +112,13 @@ impl Options {
             }
             // They narrow what SSL/TLS may do, and none is done.
             ("ssl-protocols" | "ssl-ciphers" | "ssl-ciphersuites", _) => self.ignored_tls = true,
-            ("sync-from" | "sync-exclude-tables" | "active", _) => {
-                return Err(format!("--{id}: replication from another server is not supported"));
+            ("sync-from", Some(server)) => {
+                self.sync_from = Some(Source::parse(server).map_err(|error| format!("--{id}: {error}"))?);
             }
+            ("sync-exclude-tables", Some(tables)) => {
+                self.excluded = Excluded::parse(tables).map_err(|error| format!("--{id}: {error}"))?;
+            }
+            ("active", _) => self.begins_active = true,
             ("record" | "replay", _) => return Err(format!("--{id}: recording and replaying are not supported")),
             ("config-file", _) => {
                 return Err(format!("--{id}: configuration files are not supported; use DATABASE and --remote"));
@@ -106,7 +133,8 @@ fn usage(program: &str, log: &Arc<vlog::Log>) -> String {
     format!(
         "{program}: Open vSwitch database server\n\
          usage: {program} [OPTIONS] [DATABASE...]\n\
-         where each DATABASE is a database file in ovsdb format.\n\
+         where each DATABASE is a database file in ovsdb format, or\n\
+         relay:DB_NAME:REMOTE[,REMOTE]... to relay a database of another server.\n\
          The default DATABASE, if none is given, is\n\
          {}.\n\
          \n\
@@ -121,6 +149,12 @@ fn usage(program: &str, log: &Arc<vlog::Log>) -> String {
          Addresses held by a database:\n\
          \x20 db:DB,TABLE,COLUMN      each address in COLUMN of TABLE in DB\n\
          {}{}\n\
+         Syncing options:\n\
+         \x20 --sync-from=SERVER      copy databases from the active SERVER, as its backup\n\
+         \x20 --sync-exclude-tables=DB:TABLE[,DB:TABLE]...\n\
+         \x20                         do not copy TABLE of DB\n\
+         \x20 --active                with --sync-from, begin as an active server\n\
+         \n\
          Other options:\n\
          \x20 --run COMMAND           run COMMAND as subprocess then exit\n\
          \x20 --unixctl=SOCKET        override default control socket name\n\
