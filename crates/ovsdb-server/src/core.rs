@@ -24,6 +24,7 @@ use crate::server_database::{self, Description};
 use crate::session::{Locks, Output, Session, SessionId, Trigger};
 use crate::storage::{Nowhere, Storage};
 use crate::transaction::Transaction;
+use crate::transaction_log::TransactionLog;
 
 /// What time it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -53,6 +54,7 @@ pub struct Core {
     pub(crate) sync: Sync,
     /// After how much silence the sources of relays are probed, in milliseconds.
     pub(crate) relay_probe_ms: u64,
+    pub(crate) transaction_log: TransactionLog,
     /// Whether the rows of `_Server` are to be brought up to date.
     pub(crate) description_is_stale: bool,
 }
@@ -75,6 +77,7 @@ impl Core {
             next_link: 0,
             sync: Sync::default(),
             relay_probe_ms: PROBE_MS,
+            transaction_log: TransactionLog::default(),
             description_is_stale: false,
         };
         let schema = server_database::schema();
@@ -303,6 +306,7 @@ impl Core {
     pub(crate) fn commit_as(&mut self, name: &str, id: Uuid, prepared: Prepared, now: Now) -> Result<()> {
         let Some(hosted) = self.databases.get_mut(name) else { return Ok(()) };
         let changes = hosted.commit(id, prepared, now, self.style)?;
+        self.transaction_log.note(&hosted.database, &changes, now);
         self.notify(name, &changes);
         Ok(())
     }
@@ -414,7 +418,9 @@ impl Core {
         report.insert("cells", databases().map(|database| database.cells() as u64).sum());
         report.insert("monitors", monitors as u64);
         report.insert("n-weak-refs", databases().map(|database| database.weak_reference_count() as u64).sum());
-        report.insert("sessions", self.sessions.len() as u64);
+        if !self.sessions.is_empty() {
+            report.insert("sessions", self.sessions.len() as u64);
+        }
         if !self.triggers.is_empty() {
             report.insert("triggers", self.triggers.len() as u64);
         }

@@ -7,6 +7,7 @@
 //! 2. [`journal`]: transactions as records; [`log`]: records as bytes; [`storage`] and [`file`]: where the bytes go.
 //! 3. [`Monitor`]: what a client is told of changes; [`Core`]: databases, sessions, locks and waiting transactions, and
 //!    what each JSON-RPC message does to them.
+//!    Databases that are copied from other servers (backups, relays) are followed there too, by messages of links.
 //! 4. [`Server`]: the shell, which listens, connects, keeps time and moves bytes.
 //!
 //! A program that embeds a server runs it in a thread of its own:
@@ -55,6 +56,7 @@ mod server_database;
 mod session;
 mod shell;
 mod transaction;
+mod transaction_log;
 mod updates;
 
 #[cfg(test)]

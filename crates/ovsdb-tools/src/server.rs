@@ -95,6 +95,9 @@ fn open(options: &Options) -> Result<Server, OpenError> {
             Origin::Relay(name, source) => builder.database_relay(name, source.clone()),
         };
     }
+    if let Some(file) = &options.config_file {
+        builder = builder.config_file(file);
+    }
     builder = builder.excluded(options.excluded.clone());
     if let Some(source) = &options.sync_from {
         builder = builder.active_server(source.clone());

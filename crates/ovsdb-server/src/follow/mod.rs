@@ -282,6 +282,16 @@ impl Core {
         self.cancel_forwards(lost);
     }
 
+    /// Has the next contents asked for in full.
+    #[cfg(test)]
+    pub(crate) fn distrust_sources(&mut self) {
+        for link in &mut self.links {
+            if let Follower::Relay(relay) = &mut link.follower {
+                relay.distrust();
+            }
+        }
+    }
+
     /// Closes all connections to sources.
     pub(crate) fn disconnect_links(&mut self, reason: &str) {
         let connections: Vec<SessionId> = self.links.iter().filter_map(|link| link.wire.connection).collect();
@@ -352,7 +362,7 @@ impl Core {
                         updates::replace(open, &updates, format, &tables)
                     })?,
                     None => {
-                        self.change(name, transaction, now, |open| updates::replace(open, &updates, format, &tables))?
+                        self.change(name, transaction, now, |open| updates::replace(open, &updates, format, &tables))?;
                     }
                 }
                 self.follows(name, now);

@@ -2,6 +2,7 @@
 
 use tracing::info;
 
+use super::config::Config;
 use super::handle::{Action, Command};
 use super::remotes;
 use super::server::{Origin, Server};
@@ -19,6 +20,9 @@ impl Server {
 
     async fn act(&mut self, action: Action) -> Result<String, String> {
         let now = self.now();
+        if self.config_file.is_some() && action.changes_configuration() {
+            return Err("not while a configuration file is in use: change it and run ovsdb-server/reload".to_owned());
+        }
         let lines = |names: Vec<&str>| names.iter().flat_map(|name| [name, "\n"]).collect::<String>();
         match action {
             Action::Compact(name) => self.compact(name.as_deref(), now),
@@ -90,6 +94,16 @@ impl Server {
             }
             Action::SetRelayProbe(probe_ms) => {
                 self.core.set_relay_probe(probe_ms);
+                Ok(String::new())
+            }
+            Action::SetTransactionLog(table, setting) => {
+                self.core.set_transaction_log(&table, &setting).map(|()| String::new())
+            }
+            Action::TransactionLog => Ok(self.core.transaction_log_report()),
+            Action::Reload => {
+                let path = self.config_file.clone().ok_or("Configuration file was not specified on command line")?;
+                self.apply_config(Config::read(&path)?)?;
+                self.update_endpoints().await;
                 Ok(String::new())
             }
             Action::StorageStatus(name) => match self.core.storage_failure(&name) {

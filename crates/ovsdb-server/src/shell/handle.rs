@@ -31,6 +31,28 @@ pub(super) enum Action {
     SyncStatus,
     SetActiveProbe(u64),
     SetRelayProbe(u64),
+    SetTransactionLog(String, String),
+    TransactionLog,
+    Reload,
+}
+
+impl Action {
+    /// Whether it changes what a configuration file says.
+    pub(super) fn changes_configuration(&self) -> bool {
+        matches!(
+            self,
+            Action::AddRemote(_)
+                | Action::RemoveRemote(_)
+                | Action::AddDatabase(_)
+                | Action::RemoveDatabase(_)
+                | Action::SetActiveServer(_)
+                | Action::ConnectActive
+                | Action::DisconnectActive
+                | Action::SetExcluded(_)
+                | Action::SetActiveProbe(_)
+                | Action::SetRelayProbe(_)
+        )
+    }
 }
 
 /// Talks to a running server; clones talk to the same one. Every method fails if the server has ended.
@@ -142,5 +164,20 @@ impl Handle {
     /// After how much silence the sources of relays are probed, in milliseconds; 0 for never.
     pub async fn set_relay_probe(&self, probe_ms: u64) -> Answer {
         self.call(Action::SetRelayProbe(probe_ms)).await
+    }
+
+    /// Whether changes of a table, written `DB:TABLE`, are logged; `setting` is `on` or `off`.
+    pub async fn set_transaction_log(&self, table: String, setting: String) -> Answer {
+        self.call(Action::SetTransactionLog(table, setting)).await
+    }
+
+    /// All tables, and whether their changes are logged.
+    pub async fn transaction_log(&self) -> Answer {
+        self.call(Action::TransactionLog).await
+    }
+
+    /// Reads the configuration file again.
+    pub async fn reload(&self) -> Answer {
+        self.call(Action::Reload).await
     }
 }

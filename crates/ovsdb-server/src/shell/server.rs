@@ -10,6 +10,7 @@ use ovsdb::{DatabaseSchema, Error, UuidSource};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, info, warn};
 
+use super::config::{Config, DatabaseConfig, GivenOptions};
 use super::connection::Peer;
 use super::handle::{Command, Handle};
 use super::listeners::{Endpoint, Incoming, LISTEN_RETRY};
@@ -52,6 +53,9 @@ pub enum OpenError {
     /// An address cannot be used.
     #[error("{0}")]
     Remote(String),
+    /// A configuration file cannot be used.
+    #[error("{0}")]
+    Config(String),
 }
 
 pub(super) enum Origin {
@@ -71,6 +75,7 @@ pub struct Builder {
     active_server: Option<Source>,
     excluded: Excluded,
     is_backup: bool,
+    config_file: Option<PathBuf>,
 }
 
 impl std::fmt::Debug for Builder {
@@ -139,6 +144,13 @@ impl Builder {
         self
     }
 
+    /// Serves what a configuration file says (`--config-file`), which may be read again later.
+    #[must_use]
+    pub fn config_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.config_file = Some(path.into());
+        self
+    }
+
     /// Listens on, or connects to, an address: `punix:FILE`, `ptcp:PORT[:HOST]`, `unix:FILE`, `tcp:HOST:PORT`, or
     /// `db:DATABASE,TABLE,COLUMN` for the addresses in a column.
     #[must_use]
@@ -176,6 +188,9 @@ impl Builder {
             active: BTreeMap::new(),
             reports: BTreeMap::new(),
             complaints: BTreeSet::new(),
+            config_file: self.config_file.clone(),
+            given_options: BTreeMap::new(),
+            given_databases: BTreeMap::new(),
             recoveries: Vec::new(),
             events,
             event_queue,
@@ -187,6 +202,10 @@ impl Builder {
         };
         for origin in self.origins {
             server.open(origin)?;
+        }
+        if let Some(path) = &self.config_file {
+            let config = Config::read(path).map_err(OpenError::Config)?;
+            server.apply_config(config).map_err(OpenError::Config)?;
         }
         server.core.set_excluded(self.excluded);
         if let Some(source) = self.active_server {
@@ -220,6 +239,12 @@ pub struct Server {
     reports: BTreeMap<String, Report>,
     /// Complaints about addresses that were logged already.
     complaints: BTreeSet<String>,
+    /// The file that says which addresses and databases there are, if one does.
+    pub(super) config_file: Option<PathBuf>,
+    /// What it says about addresses.
+    pub(super) given_options: BTreeMap<String, GivenOptions>,
+    /// What it says about databases, by the names that it gives them, with their own.
+    pub(super) given_databases: BTreeMap<String, (String, DatabaseConfig)>,
     recoveries: Vec<String>,
     events: mpsc::Sender<Event>,
     event_queue: mpsc::Receiver<Event>,
@@ -242,6 +267,7 @@ impl Server {
             active_server: None,
             excluded: Excluded::default(),
             is_backup: false,
+            config_file: None,
         }
     }
 
@@ -463,7 +489,10 @@ impl Server {
                 self.close(id, "remote deconfigured", true);
             }
         }
-        for (name, options) in wanted {
+        for (name, mut options) in wanted {
+            if let Some(given) = self.given_options.get(&name) {
+                given.apply(&mut options);
+            }
             if let Some(endpoint) = self.endpoints.get_mut(&name).filter(|endpoint| endpoint.is_settled()) {
                 endpoint.options = options;
                 continue;

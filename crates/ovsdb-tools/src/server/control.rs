@@ -40,6 +40,12 @@ pub fn register(commands: &Commands, handle: &Handle, shutdown: &Shutdown) {
         exit.request(daemon::Reason::Exit { cleanup: false });
         Ok(String::new())
     });
+    add("ovsdb-server/tlog-set", "DB:TABLE on|off", 2..=2, |h, mut a| {
+        let setting = a.pop().unwrap_or_default();
+        boxed(async move { h.set_transaction_log(a.pop().unwrap_or_default(), setting).await })
+    });
+    add("ovsdb-server/tlog-list", "", 0..=0, |h, _| boxed(async move { h.transaction_log().await }));
+    add("ovsdb-server/reload", "", 0..=0, |h, _| boxed(async move { h.reload().await }));
     register_models(&add);
     refuse(commands);
 }
@@ -83,6 +89,9 @@ fn refuse(commands: &Commands) {
     commands.register("ovsdb-server/memory-trim-on-compaction", "on|off", 1..=1, |_| {
         Err("the memory allocator in use cannot be told to give memory back".to_owned())
     });
+    for name in ["ovsdb-server/perf-counters-show", "ovsdb-server/perf-counters-clear"] {
+        commands.register(name, "", 0..=0, |_| Err("performance counter is not supported on this platform".to_owned()));
+    }
     let cluster = [
         ("cluster/status", "DB"),
         ("cluster/cid", "DB"),

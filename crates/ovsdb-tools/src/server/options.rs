@@ -57,6 +57,8 @@ pub(super) struct Options {
     pub(super) excluded: Excluded,
     /// `--active`.
     pub(super) begins_active: bool,
+    /// `--config-file`.
+    pub(super) config_file: Option<PathBuf>,
     /// `--run`.
     pub(super) run: Option<String>,
     /// `--disable-file-column-diff`.
@@ -91,13 +93,30 @@ pub(super) fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) ->
             None => Origin::File(PathBuf::from(database)),
         });
     }
-    if options.databases.is_empty() {
+    if options.config_file.is_some() {
+        options.check_config_file_alone().map_err(complain)?;
+    } else if options.databases.is_empty() {
         options.databases.push(Origin::File(daemon::dirs::dbdir().join("conf.db")));
     }
     Ok(Invocation::Serve(Box::new(options)))
 }
 
 impl Options {
+    /// What a configuration file says cannot be said on the command line too.
+    fn check_config_file_alone(&self) -> Result<(), String> {
+        let others = [
+            (!self.databases.is_empty(), "databases"),
+            (!self.remotes.is_empty(), "--remote"),
+            (self.sync_from.is_some(), "--sync-from"),
+            (self.excluded != Excluded::default(), "--sync-exclude-tables"),
+            (self.begins_active, "--active"),
+        ];
+        match others.into_iter().find(|(is_given, _)| *is_given) {
+            Some((_, other)) => Err(format!("--config-file and {other} cannot be used together")),
+            None => Ok(()),
+        }
+    }
+
     fn accept(&mut self, id: &str, value: Option<&str>) -> Result<bool, String> {
         match (id, value) {
             ("remote", Some(remote)) => self.remotes.push(remote.to_owned()),
@@ -120,8 +139,10 @@ impl Options {
             }
             ("active", _) => self.begins_active = true,
             ("record" | "replay", _) => return Err(format!("--{id}: recording and replaying are not supported")),
-            ("config-file", _) => {
-                return Err(format!("--{id}: configuration files are not supported; use DATABASE and --remote"));
+            // A daemon may change its folder before it reads the file again.
+            ("config-file", Some(file)) => {
+                let path = std::path::absolute(file).map_err(|error| format!("--{id}: {file}: {error}"))?;
+                self.config_file = Some(path);
             }
             _ => return Ok(false),
         }
@@ -156,6 +177,7 @@ fn usage(program: &str, log: &Arc<vlog::Log>) -> String {
          \x20 --active                with --sync-from, begin as an active server\n\
          \n\
          Other options:\n\
+         \x20 --config-file=FILE      take remotes and databases from FILE\n\
          \x20 --run COMMAND           run COMMAND as subprocess then exit\n\
          \x20 --unixctl=SOCKET        override default control socket name\n\
          \x20 --disable-file-column-diff\n\
