@@ -460,3 +460,14 @@ def test_a_configuration_file(servers):
     bad = server.appctl("ovsdb-server/reload", check=False)
     assert bad.code == 2 and '"nonsense" is no service model' in bad.err
     assert server.names() == ["a", "own"]
+
+
+def test_a_relay_listens_where_its_database_says(servers):
+    """The column is there only when the source has told the schema."""
+    source = servers.ours("source").create().start()
+    place = source.directory / "told.sock"
+    source.insert(f"punix:{place}", "c")
+    relay = servers.ours("relay").start("--remote=db:T,c,name", database=f"relay:T:{source.remote}")
+    connected(relay)
+    until(place.is_socket, "the socket that the row names")
+    assert "T" in relay.client("list-dbs", f"unix:{place}").out

@@ -168,7 +168,7 @@ fn check_server() {
     for (args, message) in [
         (["--private-key=/etc/key", ""], "--private-key: SSL/TLS connections are not supported"),
         (["--remote=pssl:6640", ""], "pssl:6640: SSL/TLS connections are not supported; use unix: or tcp:"),
-        (["--sync-from=tcp:1.2.3.4", ""], "--sync-from: replication from another server is not supported"),
+        (["--sync-from=ptcp:1", ""], "--sync-from: ptcp:1: a server to copy from needs an active connection method"),
         (["--unixctl=none", "none.db"], "I/O error: none.db: open failed (No such file or directory)"),
         (["--remote=db:Open_vSwitch,None,x", ""], "\"db:Open_vSwitch,None,x\": no table named None"),
     ] {

@@ -194,6 +194,11 @@ impl Core {
         Ok(())
     }
 
+    /// Whether a database is there whose schema is not known yet.
+    pub fn is_awaited(&self, name: &str) -> bool {
+        self.databases.get(name).is_some_and(|hosted| !hosted.is_available())
+    }
+
     /// Makes a database a copy of the one by the same name in another server, but for some tables. It may then only be
     /// read by clients.
     pub fn back_up(&mut self, name: &str, source: Source, exclude: BTreeSet<String>) {

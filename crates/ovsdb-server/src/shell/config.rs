@@ -259,6 +259,7 @@ impl Server {
             }
             DatabaseConfig::Own(_) if known.as_ref().is_some_and(|(_, old)| old.source().is_some()) => {
                 self.core.end_backup(&database);
+                self.reports.clear();
                 self.core.disconnect_all("making server read/write");
             }
             DatabaseConfig::Own(_) | DatabaseConfig::Relay(_) => {}

@@ -44,7 +44,8 @@ impl Server {
             Action::AddDatabase(text) => {
                 let origin = match Source::parse_relay(&text) {
                     Some(relay) => {
-                        let (name, source) = relay.map_err(|error| error.to_string())?;
+                        let (name, mut source) = relay.map_err(|error| error.to_string())?;
+                        source.probe_ms = self.core.relay_probe_ms;
                         Origin::Relay(name, source)
                     }
                     None => Origin::File(text.into()),
@@ -80,6 +81,8 @@ impl Server {
             Action::ConnectActive => self.core.connect_active().map(|()| String::new()),
             Action::DisconnectActive => {
                 self.core.disconnect_active();
+                // What was not written into a copy is written now.
+                self.reports.clear();
                 Ok(String::new())
             }
             Action::SetExcluded(tables) => {

@@ -75,8 +75,10 @@ fn source<'a>(core: &'a Core, text: &'a str) -> Result<Source<'a>, String> {
 
 /// Checks an address as a user gives it.
 pub(super) fn check(core: &Core, text: &str) -> Result<(), String> {
-    if text.starts_with("db:") {
-        return source(core, text).map(|_| ());
+    if let Some(rest) = text.strip_prefix("db:") {
+        // Whether a relay has the column shows when its source has told the schema.
+        let is_awaited = rest.split(',').next().is_some_and(|name| core.is_awaited(name));
+        return if is_awaited { Ok(()) } else { source(core, text).map(|_| ()) };
     }
     Remote::parse(text).map(|_| ()).map_err(|error| error.to_string())
 }

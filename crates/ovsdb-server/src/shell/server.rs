@@ -236,7 +236,7 @@ pub struct Server {
     /// What tells the tasks that made connections that these have ended.
     active: BTreeMap<SessionId, oneshot::Sender<()>>,
     /// What was last written into the rows of addresses.
-    reports: BTreeMap<String, Report>,
+    pub(super) reports: BTreeMap<String, Report>,
     /// Complaints about addresses that were logged already.
     complaints: BTreeSet<String>,
     /// The file that says which addresses and databases there are, if one does.
