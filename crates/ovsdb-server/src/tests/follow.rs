@@ -615,3 +615,40 @@ fn sources_that_break_the_protocol_are_left() {
         assert_eq!(net.state(1), net.state(0));
     }
 }
+
+#[test]
+fn a_relay_that_missed_too_much_gets_everything() {
+    let mut net = Net::relays(1);
+    net.settle();
+    let client = net.client(0);
+    net.transact(0, client, &[insert("gone")]);
+    net.run(100);
+    net.cut(1);
+    net.transact(0, client, &[json!({"op": "delete", "table": "root", "where": []})]);
+    // More than the source remembers.
+    net.transact(0, client, &[insert("kept")]);
+    for number in 0..150 {
+        let row = json!({"number": number % 100});
+        net.transact(0, client, &[json!({"op": "update", "table": "root", "where": [], "row": row})]);
+    }
+    net.settle();
+    assert_eq!(names(&net.state(1)), ["kept".to_owned()].into());
+    assert_eq!(net.state(1), net.state(0));
+}
+
+#[test]
+fn what_could_not_be_applied_is_not_counted_as_known() {
+    let mut net = Net::relays(1);
+    net.settle();
+    let client = net.client(0);
+    net.transact(0, client, &[insert("a")]);
+    net.run(100);
+    net.transact(0, client, &[insert("b")]);
+    // The transaction arrives spoiled, but under its id, which the source would find again.
+    let (id, ..) = *net.nodes[1].up.values().next().unwrap();
+    let last = net.nodes[0].core.database("T").unwrap().last_transaction().to_string();
+    let spoiled = Message::notification("update3", vec![json!(["monid", "T"]), json!(last), json!({"none": {}})]);
+    *net.wires.get_mut(&(1, id)).unwrap().front_mut().unwrap() = spoiled;
+    net.settle();
+    assert_eq!(names(&net.state(1)), ["a".to_owned(), "b".to_owned()].into());
+}
