@@ -195,7 +195,7 @@ fn dictionaries(dir: &Path) -> io::Result<()> {
         (&["group_text"], groups),
         (&["match_text"], fields().chain(protocols).collect()),
         (&["flow_text", "action_text"], flow.into_iter().chain(texts::ACTION_WORDS.iter().copied()).collect()),
-        (&["transact", "session", "jsonrpc", "unixctl", "database_file"], texts::JSON_WORDS.to_vec()),
+        (&["transact", "session", "source", "jsonrpc", "unixctl", "database_file"], texts::JSON_WORDS.to_vec()),
         (&["schema"], texts::SCHEMA_WORDS.to_vec()),
     ];
     for (targets, mut words) in lists {

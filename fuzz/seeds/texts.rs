@@ -387,6 +387,44 @@ fn requests() -> Vec<Value> {
     ]
 }
 
+/// What an active server says, and what the source of a relay does.
+fn sources() -> Vec<String> {
+    let uuid = "11111111-2222-3333-4444-555555555555";
+    let reply = |id: u64, result: Value| json!({"id": id, "result": result, "error": null});
+    let notification = |method: &str, params: Value| json!({"id": null, "method": method, "params": params});
+    let schema = json!({"name": "T", "version": "1.0.0", "tables": {
+        "root": {"isRoot": true, "columns": {"n": {"type": "integer"},
+            "kids": {"type": {"key": {"type": "uuid", "refTable": "kid"}, "min": 0, "max": "unlimited"}}}},
+        "kid": {"columns": {"name": {"type": "string"}}}}});
+    let same = json!({"name": "T", "version": "1.0.0", "tables": {
+        "kid": {"isRoot": true, "columns": {"name": {"type": "string", "mutable": false}}}}});
+    let active = [
+        reply(1, json!(uuid)),
+        reply(2, same),
+        reply(3, json!({"kid": {uuid: {"new": {"name": "x"}}}})),
+        notification("update", json!(["T", {"kid": {uuid: {"old": {}, "new": {"name": "y"}}}}])),
+        notification("update", json!(["T", {"kid": {uuid: {"old": {}}}}])),
+    ];
+    let described = json!({"name": "T", "model": "relay", "connected": true, "schema": "x"});
+    let root = json!({"root": {uuid: {"initial": {"n": 3, "kids": ["uuid", uuid]}}},
+        "kid": {uuid: {"initial": {"name": "x"}}}});
+    let relayed = [
+        reply(1, json!({})),
+        reply(2, json!({"Database": {uuid: {"initial": described}}})),
+        reply(3, schema),
+        reply(4, json!([false, uuid, root])),
+        notification("update3", json!([["monid", "T"], uuid, {"root": {uuid: {"modify": {"n": 4}}}}])),
+        notification("update3", json!([["monid", "T"], uuid, {"root": {uuid: {"delete": null}}}])),
+        notification("monitor_canceled", json!([["monid", "T"]])),
+        json!({"id": 5, "result": null, "error": {"error": "unknown database"}}),
+        notification("update2", json!([["monid", "_Server"], {"Database": {uuid: {"modify": {"connected": false}}}}])),
+    ];
+    let growing = |first: char, all: &[Value]| -> Vec<String> {
+        (1..=all.len()).map(|n| format!("{first}{}", joined(&all[..n]))).collect()
+    };
+    [growing('0', &active), growing('1', &relayed)].concat()
+}
+
 fn schemas() -> Vec<Value> {
     let whole: Value = serde_json::from_str(ovsdb::schemas::OPEN_VSWITCH).expect("our own schema");
     let table = |name: &str| json!({"name": "D", "version": "1.2.3", "tables": {name: whole["tables"][name]}});
@@ -427,6 +465,7 @@ pub(crate) fn by_target() -> Vec<(&'static str, Vec<String>)> {
     vec![
         ("transact", growing(&transactions)),
         ("session", growing(&requests)),
+        ("source", sources()),
         ("jsonrpc", single(&requests).into_iter().map(|text| format!("\u{8}{text}{text}")).collect()),
         ("schema", single(&schemas())),
         ("unixctl", growing(&control)),

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::sync::Arc;
 
-use ovsdb::json::{NoSymbols, canonical};
+use ovsdb::json::NoSymbols;
 use ovsdb::jsonrpc::Message;
 use ovsdb::{DatabaseSchema, Datum, Error, Result, TableSchema, Uuid, UuidSource};
 use serde_json::Value;
@@ -17,14 +17,16 @@ use tracing::{info, warn};
 use crate::commit::{Prepared, prepare};
 use crate::database::Database;
 use crate::execute::{Caller, Outcome, execute};
-use crate::hosted::Hosted;
+use crate::follow::{Link, LinkId, PROBE_MS, Sync};
+use crate::hosted::{Hosted, Role};
 use crate::journal::{self, Style, Unknown};
 use crate::monitor::View;
 use crate::row::{Row, RowChange};
-use crate::server_database;
+use crate::server_database::{self, Description};
 use crate::session::{Access, Locks, Output, Session, SessionId, Trigger};
 use crate::storage::{Nowhere, Storage};
 use crate::transaction::Transaction;
+use crate::transaction_log::TransactionLog;
 
 /// What time it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -45,8 +47,18 @@ pub struct Core {
     pub(crate) outputs: Vec<Output>,
     pub(crate) uuids: UuidSource,
     pub(crate) server_id: Uuid,
-    next_session: SessionId,
+    pub(crate) next_session: SessionId,
     style: Style,
+    /// The databases that follow those of other servers.
+    pub(crate) links: Vec<Link>,
+    pub(crate) next_link: LinkId,
+    /// From which server all others are to be copied, if they are.
+    pub(crate) sync: Sync,
+    /// After how much silence the sources of relays are probed, in milliseconds.
+    pub(crate) relay_probe_ms: u64,
+    pub(crate) transaction_log: TransactionLog,
+    /// Whether the rows of `_Server` are to be brought up to date.
+    pub(crate) description_is_stale: bool,
 }
 
 impl Core {
@@ -63,6 +75,12 @@ impl Core {
             server_id,
             next_session: 0,
             style: Style::Difference,
+            links: Vec::new(),
+            next_link: 0,
+            sync: Sync::default(),
+            relay_probe_ms: PROBE_MS,
+            transaction_log: TransactionLog::default(),
+            description_is_stale: false,
         };
         let schema = server_database::schema();
         core.databases.insert(schema.name.clone(), Hosted::new(Database::new(schema), Box::new(Nowhere), None));
@@ -101,19 +119,25 @@ impl Core {
         now: Now,
     ) -> Result<String> {
         let name = database.schema().name.clone();
-        if name.starts_with('_') {
-            let file = file.as_deref().unwrap_or("database");
-            return Err(Error::ovsdb(format!("{file}: names beginning with \"_\" are reserved")));
-        }
-        if self.databases.contains_key(&name) {
-            return Err(Error::ovsdb(format!("{name}: duplicate database name")));
-        }
+        self.check_new_name(&name, file.as_deref().unwrap_or("database"))?;
         let mut hosted = Hosted::new(database, storage, file);
         hosted.note_compaction(now);
         self.databases.insert(name.clone(), hosted);
+        self.sync_database(&name);
         self.disconnect_unaware(&format!("adding {name} database"));
         self.describe_databases(now);
         Ok(name)
+    }
+
+    /// Checks the name of a database that is to be added; `origin` says where it comes from.
+    pub(crate) fn check_new_name(&self, name: &str, origin: &str) -> Result<()> {
+        if name.starts_with('_') {
+            return Err(Error::ovsdb(format!("{origin}: names beginning with \"_\" are reserved")));
+        }
+        if self.databases.contains_key(name) {
+            return Err(Error::ovsdb(format!("{name}: duplicate database name")));
+        }
+        Ok(())
     }
 
     /// Takes a database out of service.
@@ -121,6 +145,7 @@ impl Core {
         if name.starts_with('_') || self.databases.remove(name).is_none() {
             return false;
         }
+        self.remove_link(name);
         self.cancel_monitors(name);
         self.cancel_triggers(name);
         self.disconnect_unaware(&format!("removing {name} database"));
@@ -155,8 +180,14 @@ impl Core {
         self.next_session
     }
 
-    /// Ends a session: its locks are given to others, its waiting transactions forgotten.
+    /// Ends a session: its locks are given to others, its waiting transactions forgotten. The connection to a source
+    /// ends likewise.
     pub fn disconnect(&mut self, id: SessionId) {
+        if self.is_link(id) {
+            self.link_down(id);
+            return;
+        }
+        self.cancel_forwarded(id, None);
         let Some(session) = self.sessions.remove(&id) else { return };
         self.triggers.retain(|trigger| trigger.session != id);
         for lock in session.locks_requested {
@@ -187,7 +218,7 @@ impl Core {
         self.disconnect(id);
     }
 
-    fn disconnect_unaware(&mut self, reason: &str) {
+    pub(crate) fn disconnect_unaware(&mut self, reason: &str) {
         let unaware = self.sessions.iter().filter(|(_, session)| !session.change_aware);
         let unaware: Vec<SessionId> = unaware.map(|(&id, _)| id).collect();
         for id in unaware {
@@ -212,6 +243,9 @@ impl Core {
     /// Makes durable what was done since the last call and is to be, and returns what to send. If that fails, the
     /// database takes no more changes and all sessions are to be closed.
     pub fn flush(&mut self, now: Now) -> Vec<Output> {
+        if std::mem::take(&mut self.description_is_stale) {
+            self.describe_databases(now);
+        }
         let mut failed = None;
         for (name, hosted) in &mut self.databases {
             if let Err(error) = hosted.sync() {
@@ -223,6 +257,7 @@ impl Core {
             // None of the replies in the batch may be sent: they may promise what is not on disk.
             self.outputs.clear();
             self.disconnect_all(&reason);
+            self.disconnect_links(&reason);
         }
         let due: Vec<String> =
             self.databases.iter().filter(|(_, h)| h.wants_compaction(now)).map(|(n, _)| n.clone()).collect();
@@ -251,7 +286,7 @@ impl Core {
         let caller = Caller {
             locks: session.map_or(&no_locks, |session| &session.locks_owned),
             read_only: trigger.database.starts_with('_'),
-            server_read_only: session.is_some_and(|session| session.access.read_only),
+            server_read_only: hosted.role == Role::Backup || session.is_some_and(|session| session.access.read_only),
             role: session.and_then(|session| session.access.role()),
             elapsed_ms: now.monotonic_ms.saturating_sub(trigger.created_ms),
         };
@@ -273,12 +308,18 @@ impl Core {
 
     /// Writes and applies a transaction that passed its checks, and tells the monitors.
     pub(crate) fn commit(&mut self, name: &str, prepared: Prepared, now: Now) -> Result<()> {
-        let Some(hosted) = self.databases.get_mut(name) else { return Ok(()) };
         if prepared.changes.is_empty() {
             return Ok(());
         }
         let id = self.uuids.next_uuid();
+        self.commit_as(name, id, prepared, now)
+    }
+
+    /// The same under a transaction id that is given already.
+    pub(crate) fn commit_as(&mut self, name: &str, id: Uuid, prepared: Prepared, now: Now) -> Result<()> {
+        let Some(hosted) = self.databases.get_mut(name) else { return Ok(()) };
         let changes = hosted.commit(id, prepared, now, self.style)?;
+        self.transaction_log.note(&hosted.database, &changes, now);
         self.notify(name, &changes);
         Ok(())
     }
@@ -316,14 +357,15 @@ impl Core {
         is_due || trigger.tried_at != Some(database.last_transaction())
     }
 
-    /// Changes a database on the server's own behalf: `change` fills the transaction.
+    /// Changes a database on the server's own behalf: `change` fills the transaction. A copy of another server's
+    /// database stays as it is, or it would not be one.
     pub fn update(
         &mut self,
         name: &str,
         now: Now,
         change: impl FnOnce(&mut Transaction<'_>) -> Result<()>,
     ) -> Result<()> {
-        let Some(hosted) = self.databases.get(name) else { return Ok(()) };
+        let Some(hosted) = self.databases.get(name).filter(|hosted| hosted.role == Role::Own) else { return Ok(()) };
         let mut transaction = Transaction::new(&hosted.database);
         change(&mut transaction)?;
         let prepared = prepare(transaction, &mut self.uuids)?;
@@ -334,11 +376,8 @@ impl Core {
 
     /// Brings the rows of `_Server` up to date.
     pub(crate) fn describe_databases(&mut self, now: Now) {
-        let databases: Vec<(String, String)> = self
-            .databases
-            .iter()
-            .map(|(name, hosted)| (name.clone(), canonical(&hosted.database.schema().to_json())))
-            .collect();
+        let databases: Vec<Description> =
+            self.databases.iter().map(|(name, hosted)| hosted.describe_to_clients(name)).collect();
         let mut uuids = UuidSource::seeded_from(&mut self.uuids);
         let described = self.update(server_database::NAME, now, |transaction| {
             server_database::describe(transaction, &databases, &mut uuids)
@@ -348,7 +387,7 @@ impl Core {
         }
     }
 
-    fn cancel_monitors(&mut self, name: &str) {
+    pub(crate) fn cancel_monitors(&mut self, name: &str) {
         let mut canceled = Vec::new();
         for (&id, session) in &mut self.sessions {
             let (gone, kept): (Vec<_>, Vec<_>) =
@@ -363,7 +402,7 @@ impl Core {
         }
     }
 
-    fn cancel_triggers(&mut self, name: &str) {
+    pub(crate) fn cancel_triggers(&mut self, name: &str) {
         for trigger in std::mem::take(&mut self.triggers) {
             if trigger.database == name {
                 self.send(trigger.session, Message::error(trigger.id, "canceled"));
@@ -396,7 +435,9 @@ impl Core {
         report.insert("cells", databases().map(|database| database.cells() as u64).sum());
         report.insert("monitors", monitors as u64);
         report.insert("n-weak-refs", databases().map(|database| database.weak_reference_count() as u64).sum());
-        report.insert("sessions", self.sessions.len() as u64);
+        if !self.sessions.is_empty() {
+            report.insert("sessions", self.sessions.len() as u64);
+        }
         if !self.triggers.is_empty() {
             report.insert("triggers", self.triggers.len() as u64);
         }

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use ovsdb::json::canonical;
 use ovsdb::{Error, Result, Uuid};
 use tracing::info;
 
@@ -13,6 +14,7 @@ use crate::journal::{self, Style};
 use crate::log::Record;
 use crate::monitor::Views;
 use crate::row::RowChange;
+use crate::server_database::Description;
 use crate::storage::Storage;
 
 /// A log is compacted by itself only if it is at least this long, in bytes...
@@ -24,10 +26,27 @@ const COMPACT_INTERVAL_MIN_MS: u64 = 10 * 60 * 1000;
 /// After this long, a log is compacted whatever its length is.
 const COMPACT_INTERVAL_MAX_MS: u64 = 24 * 60 * 60 * 1000;
 
+/// Where a database's contents come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// From its own clients.
+    Own,
+    /// From another server, to be kept; clients may only read.
+    Backup,
+    /// From another server, which also does what clients ask for.
+    Relay {
+        /// Whether the copy follows the source now.
+        connected: bool,
+        /// Whether it ever did; before, there is no schema.
+        available: bool,
+    },
+}
+
 /// A database in service.
 pub(crate) struct Hosted {
     pub(crate) database: Database,
     pub(crate) views: Views,
+    pub(crate) role: Role,
     pub(crate) file: Option<String>,
     storage: Box<dyn Storage>,
     unsynced: bool,
@@ -48,10 +67,11 @@ impl std::fmt::Debug for Hosted {
 impl Hosted {
     pub(crate) fn new(database: Database, storage: Box<dyn Storage>, file: Option<String>) -> Self {
         let compacted_length = storage.length();
-        let views = Views::default();
+        let (views, role) = (Views::default(), Role::Own);
         Self {
             database,
             views,
+            role,
             file,
             storage,
             unsynced: false,
@@ -61,6 +81,21 @@ impl Hosted {
             compacted_ms: 0,
             compacted_length,
         }
+    }
+
+    /// Whether clients may ask for it.
+    pub(crate) fn is_available(&self) -> bool {
+        !matches!(self.role, Role::Relay { available: false, .. })
+    }
+
+    /// What its row in `_Server` says.
+    pub(crate) fn describe_to_clients(&self, name: &str) -> Description {
+        let (model, connected, leader) = match self.role {
+            Role::Own | Role::Backup => ("standalone", true, true),
+            Role::Relay { connected, .. } => ("relay", connected, false),
+        };
+        let schema = self.is_available().then(|| canonical(&self.database.schema().to_json()));
+        Description { name: name.to_owned(), model, connected, leader, schema }
     }
 
     /// Remembers that the log is as good as compacted now.

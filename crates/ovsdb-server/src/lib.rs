@@ -9,6 +9,7 @@
 //!    and [`file`]: where the bytes go.
 //! 3. [`Monitor`]: what a client is told of changes; [`Core`]: databases, sessions, locks and waiting transactions, and
 //!    what each JSON-RPC message does to them.
+//!    Databases that are copied from other servers (backups, relays) are followed there too, by messages of links.
 //! 4. [`Server`]: the shell, which listens, connects, keeps time and moves bytes.
 //!
 //! A program that embeds a server runs it in a thread of its own:
@@ -51,6 +52,7 @@ mod core;
 mod database;
 mod direct;
 mod execute;
+mod follow;
 mod hosted;
 mod methods;
 mod monitor;
@@ -61,6 +63,8 @@ mod server_database;
 mod session;
 mod shell;
 mod transaction;
+mod transaction_log;
+mod updates;
 
 #[cfg(test)]
 mod tests;
@@ -69,6 +73,7 @@ pub use commit::{Prepared, prepare};
 pub use core::{Core, Now, convert, load};
 pub use database::{Database, HistoryEntry, RowId};
 pub use execute::{Caller, Outcome, execute};
+pub use follow::{Excluded, LinkId, Source};
 pub use monitor::{Monitor, Version, View};
 pub use rbac::Role;
 pub use replay::{Loaded, load as load_log};

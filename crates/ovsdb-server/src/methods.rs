@@ -8,7 +8,8 @@ use ovsdb::{DatabaseSchema, Error, Result, Uuid};
 use serde_json::{Value, json};
 
 use crate::core::{Core, Now};
-use crate::hosted::Hosted;
+use crate::follow::must_be_forwarded;
+use crate::hosted::{Hosted, Role};
 use crate::monitor::{Monitor, Version};
 use crate::session::{Access, Output, Session, SessionId, Text, Trigger};
 
@@ -27,6 +28,10 @@ type Written = (Vec<u8>, Arc<[u8]>, &'static [u8]);
 impl Core {
     /// Takes a message from a session's client.
     pub fn message(&mut self, session: SessionId, message: Message, now: Now) {
+        if self.is_link(session) {
+            self.link_message(session, message, now);
+            return;
+        }
         if !self.has_session(session) {
             return;
         }
@@ -47,7 +52,8 @@ impl Core {
     }
 
     fn request(&mut self, session: SessionId, id: Value, method: &str, params: Vec<Value>, now: Now) {
-        let pending = self.triggers.iter().any(|trigger| trigger.session == session && trigger.id == id);
+        let waits = self.triggers.iter().any(|trigger| trigger.session == session && trigger.id == id);
+        let pending = waits || self.is_forwarded(session, &id);
         if pending && matches!(method, "transact" | "convert") {
             let error = Error::syntax(&Value::from(params), format!("{method}: duplicate request ID"));
             self.send(session, Message::error(id, error.to_json()));
@@ -86,6 +92,10 @@ impl Core {
             "monitor_cond_since" => self.monitor(session, Version::V3, method, &params).map(Answer::Written),
             "monitor_cond_change" => self.monitor_cond_change(session, &params).map(Answer::Reply),
             "monitor_cancel" => Ok(self.monitor_cancel(session, &params)),
+            "lock" | "steal" | "unlock" if self.refuses_locks(session) => {
+                let reason = "lock and unlock methods not allowed, DB server is read only.";
+                Ok(Answer::Error(Value::from(reason)))
+            }
             "lock" => self.lock(session, &params).map(Answer::Reply),
             "steal" => self.steal(session, &params).map(Answer::Reply),
             "unlock" => self.unlock(session, &params).map(Answer::Reply),
@@ -104,6 +114,9 @@ impl Core {
                 let [_, schema] = params.as_slice() else {
                     return Err(Error::syntax(&Value::from(params), "array expected"));
                 };
+                if self.forward(session, id, "convert", &params) {
+                    return Ok(Answer::Later);
+                }
                 self.convert_method(session, &name, schema, now)?;
                 reply(json!({}))
             }
@@ -118,15 +131,25 @@ impl Core {
             let details = format!("{method} request params must begin with <db-name>");
             return Err(Error::syntax(&params_json(), details));
         };
-        if !self.databases.contains_key(name) {
+        let Some(hosted) = self.databases.get(name) else {
             let details = format!("{method} request specifies unknown database {name}");
             return Err(Error::syntax_tagged(&params_json(), "unknown database", details));
+        };
+        if !hosted.is_available() {
+            let details = format!(
+                "{method} request specifies database {name} which is not yet available because it has not completed \
+                 joining its cluster"
+            );
+            return Err(Error::new("database not available", details));
         }
         Ok(name.to_owned())
     }
 
     fn transact(&mut self, session: SessionId, id: &Value, params: Vec<Value>, now: Now) -> Result<Answer> {
         let database = self.database_param("transact", &params)?;
+        if must_be_forwarded(params.get(1..).unwrap_or_default()) && self.forward(session, id, "transact", &params) {
+            return Ok(Answer::Later);
+        }
         let operations = params.into_iter().skip(1).collect();
         let created_ms = now.monotonic_ms;
         let mut trigger =
@@ -146,6 +169,14 @@ impl Core {
             let trigger = self.triggers.remove(at);
             self.send(session, Message::error(trigger.id, "canceled"));
         }
+        self.cancel_forwarded(session, Some(id));
+    }
+
+    /// Whether a session gets no locks, since there is nothing that it may change.
+    fn refuses_locks(&self, session: SessionId) -> bool {
+        let mut databases = self.databases.iter().filter(|(name, _)| !name.starts_with('_')).peekable();
+        let only_backups = databases.peek().is_some() && databases.all(|(_, hosted)| hosted.role == Role::Backup);
+        only_backups || self.sessions.get(&session).is_some_and(|session| session.access.read_only)
     }
 
     fn convert_method(&mut self, session: SessionId, name: &str, schema: &Value, now: Now) -> Result<()> {
@@ -155,6 +186,10 @@ impl Core {
         }
         if name.starts_with('_') || access.is_some_and(|access| access.read_only) {
             let details = format!("convert operation not allowed on reserved database {name}");
+            return Err(Error::new("not allowed", details));
+        }
+        if self.databases.get(name).is_some_and(|hosted| hosted.role == Role::Backup) {
+            let details = "convert operation not allowed when database server is in read only mode";
             return Err(Error::new("not allowed", details));
         }
         let schema = DatabaseSchema::from_json(schema)?;

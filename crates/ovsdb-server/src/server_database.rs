@@ -28,10 +28,21 @@ pub(crate) fn schema() -> Arc<DatabaseSchema> {
     Arc::new(DatabaseSchema::parse(SCHEMA).expect("the text above is a schema, which a test checks"))
 }
 
-/// Makes the rows of `Database` describe `databases`, each a name and a schema's JSON text.
+/// What the row of one database says.
+#[derive(Debug)]
+pub(crate) struct Description {
+    pub(crate) name: String,
+    pub(crate) model: &'static str,
+    pub(crate) connected: bool,
+    pub(crate) leader: bool,
+    /// The schema's JSON text, if it is known.
+    pub(crate) schema: Option<String>,
+}
+
+/// Makes the rows of `Database` describe `databases`.
 pub(crate) fn describe(
     transaction: &mut Transaction<'_>,
-    databases: &[(String, String)],
+    databases: &[Description],
     uuids: &mut UuidSource,
 ) -> Result<()> {
     let schema = Arc::clone(transaction.database().schema());
@@ -45,19 +56,19 @@ pub(crate) fn describe(
         .map(|row| (row.column(name_column).and_then(Datum::as_str).unwrap_or_default().to_owned(), row.uuid()))
         .collect();
     for (name, uuid) in &known {
-        if !databases.iter().any(|(database, _)| database == name) {
+        if !databases.iter().any(|database| database.name == *name) {
             transaction.delete(table, *uuid)?;
         }
     }
-    for (name, text) in databases {
+    for Description { name, model, connected, leader, schema } in databases {
         let existing = known.get(name).and_then(|&uuid| transaction.row(table, uuid)).map(|row| (**row).clone());
         let is_new = existing.is_none();
         let mut row = existing.unwrap_or_else(|| Row::new(table_schema, uuids.next_uuid()));
         row.set(name_column, Datum::scalar(name.as_str()));
-        row.set(column("model")?, Datum::scalar("standalone"));
-        row.set(column("connected")?, Datum::scalar(true));
-        row.set(column("leader")?, Datum::scalar(true));
-        row.set(column("schema")?, Datum::scalar(text.as_str()));
+        row.set(column("model")?, Datum::scalar(*model));
+        row.set(column("connected")?, Datum::scalar(*connected));
+        row.set(column("leader")?, Datum::scalar(*leader));
+        row.set(column("schema")?, Datum::set(schema.as_deref()));
         if is_new {
             transaction.insert(table, row);
         } else {

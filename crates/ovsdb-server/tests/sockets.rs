@@ -173,7 +173,7 @@ async fn commands_act_on_the_running_server() {
     handle.compact(None).await.unwrap();
     assert_eq!(handle.compact(Some("_Server".into())).await.unwrap_err(), "cannot compact built-in databases");
     handle.remove_database("T".into()).await.unwrap();
-    handle.add_database(directory.path().join("t.db")).await.unwrap();
+    handle.add_database(directory.path().join("t.db").display().to_string()).await.unwrap();
     server.stop();
     assert!(handle.list_databases().await.is_err());
 }

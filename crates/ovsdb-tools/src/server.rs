@@ -13,7 +13,7 @@ use ovsdb_server::{OpenError, Server};
 use tokio::sync::oneshot;
 use tracing::info;
 
-use options::{Invocation, Options};
+use options::{Invocation, Options, Origin};
 
 /// The program: runs with `args`, the first of which is the program's name, and gives its exit status.
 pub fn server_main(args: Vec<OsString>) -> ExitCode {
@@ -83,8 +83,21 @@ fn open(options: &Options) -> Result<Server, OpenError> {
     if options.no_column_diff {
         builder = builder.style(Style::Whole);
     }
-    for file in &options.databases {
-        builder = builder.database_file(file);
+    for origin in &options.databases {
+        builder = match origin {
+            Origin::File(file) => builder.database_file(file),
+            Origin::Relay(name, source) => builder.database_relay(name, source.clone()),
+        };
+    }
+    if let Some(file) = &options.config_file {
+        builder = builder.config_file(file);
+    }
+    builder = builder.excluded(options.excluded.clone());
+    if let Some(source) = &options.sync_from {
+        builder = builder.active_server(source.clone());
+        if !options.begins_active {
+            builder = builder.backup();
+        }
     }
     for remote in &options.remotes {
         builder = builder.remote(remote.clone());

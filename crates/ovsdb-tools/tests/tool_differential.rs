@@ -168,7 +168,7 @@ fn check_server() {
     for (args, message) in [
         (["--private-key=db:X,SSL,key", ""], "\"db:X,SSL,key\": no database named X"),
         (["--remote=pssl:x", ""], "pssl:x: bad peer name format"),
-        (["--sync-from=tcp:1.2.3.4", ""], "--sync-from: replication from another server is not supported"),
+        (["--sync-from=ptcp:1", ""], "--sync-from: ptcp:1: a server to copy from needs an active connection method"),
         (["--unixctl=none", "none.db"], "I/O error: none.db: open failed (No such file or directory)"),
         (["--remote=db:Open_vSwitch,None,x", ""], "\"db:Open_vSwitch,None,x\": no table named None"),
     ] {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use ovsdb::jsonrpc::{ConnectionError, FrameError, Limits, Message, Receiver};
 use serde_json::Value;
 use tokio::io::{AsyncWrite, ReadHalf, WriteHalf};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::AbortHandle;
 use tracing::{debug, warn};
 
@@ -188,7 +188,7 @@ impl Queue {
 pub(super) struct Peer {
     /// For log messages, e.g. `unix#3`.
     pub(super) name: String,
-    /// The address by which it came.
+    /// The address by which it came; empty for a connection to a source.
     pub(super) remote: String,
     queue: Arc<Queue>,
     reader: AbortHandle,
@@ -204,11 +204,34 @@ impl Peer {
         probe_ms: u64,
         events: mpsc::Sender<Event>,
     ) -> Self {
+        let pace = Pace { probe_ms: watch::channel(probe_ms).1, awaits_room: true };
+        Self::start_at_pace(stream, (id, name, remote), pace, events)
+    }
+
+    /// Starts the tasks of a connection to a server, which is probed as `probe_ms` says at the time. What it sends is
+    /// taken in any case: if two servers each waited for the other to read first, both would wait for ever.
+    pub(super) fn start_source(
+        stream: Stream,
+        id: SessionId,
+        name: String,
+        probe_ms: watch::Receiver<u64>,
+        events: mpsc::Sender<Event>,
+    ) -> Self {
+        let pace = Pace { probe_ms, awaits_room: false };
+        Self::start_at_pace(stream, (id, name, String::new()), pace, events)
+    }
+
+    fn start_at_pace(
+        stream: Stream,
+        (id, name, remote): (SessionId, String, String),
+        pace: Pace,
+        events: mpsc::Sender<Event>,
+    ) -> Self {
         let (reading, writing) = tokio::io::split(stream);
         let receiver = Receiver::new(reading, Limits::default());
         let queue = Arc::new(Queue::new(writing));
         tokio::spawn(write(Arc::clone(&queue), id, events.clone()));
-        let reading = read(receiver, Arc::clone(&queue), (id, name.clone()), probe_ms, events);
+        let reading = read(receiver, Arc::clone(&queue), (id, name.clone()), pace, events);
         let reader = tokio::spawn(reading).abort_handle();
         Self { name, remote, queue, reader }
     }
@@ -274,35 +297,67 @@ async fn write(queue: Arc<Queue>, id: SessionId, events: mpsc::Sender<Event>) {
     }
 }
 
+/// How a connection is read.
+struct Pace {
+    /// After how much silence the peer is probed, in milliseconds; 0 for never.
+    probe_ms: watch::Receiver<u64>,
+    /// Whether nothing is read while the peer does not take what is queued for it.
+    awaits_room: bool,
+}
+
+impl Pace {
+    /// Waits until the peer has been silent for so long that it is to be probed; gives that time in milliseconds.
+    async fn silence(&mut self) -> u64 {
+        loop {
+            let probe_ms = *self.probe_ms.borrow_and_update();
+            let pause = async {
+                match probe_ms {
+                    0 => std::future::pending().await,
+                    ms => tokio::time::sleep(Duration::from_millis(ms)).await,
+                }
+            };
+            tokio::pin!(pause);
+            tokio::select! {
+                () = &mut pause => return probe_ms,
+                changed = self.probe_ms.changed() => if changed.is_err() {
+                    // Nobody is left who could change it.
+                    pause.await;
+                    return probe_ms;
+                }
+            }
+        }
+    }
+}
+
 async fn read(
     mut receiver: Receiver<ReadHalf<Stream>>,
     queue: Arc<Queue>,
     (id, name): (SessionId, String),
-    probe_ms: u64,
+    mut pace: Pace,
     events: mpsc::Sender<Event>,
 ) {
     let mut probed = false;
     let reason = loop {
-        if !queue.wait_for_room().await {
+        if pace.awaits_room && !queue.wait_for_room().await {
             return;
         }
-        let received = match probe_ms {
-            0 => Some(receiver.receive().await),
-            ms => tokio::time::timeout(Duration::from_millis(ms), receiver.receive()).await.ok(),
+        let received = tokio::select! {
+            received = receiver.receive() => Ok(received),
+            probe_ms = pace.silence() => Err(probe_ms),
         };
         match received {
-            Some(Ok(Some(message))) => {
+            Ok(Ok(Some(message))) => {
                 probed = false;
                 if events.send(Event::Message(id, message)).await.is_err() {
                     return;
                 }
             }
-            Some(Ok(None)) => break String::new(),
-            Some(Err(error)) => {
+            Ok(Ok(None)) => break String::new(),
+            Ok(Err(error)) => {
                 complain(&name, &error);
                 break error.to_string();
             }
-            None if probed => {
+            Err(probe_ms) if probed => {
                 let seconds = probe_ms / 1000;
                 warn!(
                     target: "reconnect",
@@ -310,7 +365,7 @@ async fn read(
                 );
                 break "no response to inactivity probe".to_owned();
             }
-            None => {
+            Err(_) => {
                 probed = true;
                 let probe = Message::request(Value::from("echo"), "echo", Vec::new());
                 if events.send(Event::Probe(id, probe)).await.is_err() {

@@ -1,7 +1,5 @@
 //! What other parts of a program may ask a running server to do: the substance of the `ovsdb-server/*` control commands.
 
-use std::path::PathBuf;
-
 use tokio::sync::{mpsc, oneshot};
 
 /// A request to the server, and where the answer goes.
@@ -19,11 +17,42 @@ pub(super) enum Action {
     RemoveRemote(String),
     ListRemotes,
     ListDatabases,
-    AddDatabase(PathBuf),
+    AddDatabase(String),
     RemoveDatabase(String),
     Reconnect,
     MemoryReport,
     StorageStatus(String),
+    SetActiveServer(String),
+    ActiveServer,
+    ConnectActive,
+    DisconnectActive,
+    SetExcluded(String),
+    Excluded,
+    SyncStatus,
+    SetActiveProbe(u64),
+    SetRelayProbe(u64),
+    SetTransactionLog(String, String),
+    TransactionLog,
+    Reload,
+}
+
+impl Action {
+    /// Whether it changes what a configuration file says.
+    pub(super) fn changes_configuration(&self) -> bool {
+        matches!(
+            self,
+            Action::AddRemote(_)
+                | Action::RemoveRemote(_)
+                | Action::AddDatabase(_)
+                | Action::RemoveDatabase(_)
+                | Action::SetActiveServer(_)
+                | Action::ConnectActive
+                | Action::DisconnectActive
+                | Action::SetExcluded(_)
+                | Action::SetActiveProbe(_)
+                | Action::SetRelayProbe(_)
+        )
+    }
 }
 
 /// Talks to a running server; clones talk to the same one. Every method fails if the server has ended.
@@ -67,9 +96,9 @@ impl Handle {
         self.call(Action::ListDatabases).await
     }
 
-    /// Serves another database file.
-    pub async fn add_database(&self, file: PathBuf) -> Answer {
-        self.call(Action::AddDatabase(file)).await
+    /// Serves another database: a file, or `relay:DATABASE:REMOTE[,REMOTE]...`.
+    pub async fn add_database(&self, database: String) -> Answer {
+        self.call(Action::AddDatabase(database)).await
     }
 
     /// Serves a database no longer.
@@ -90,5 +119,65 @@ impl Handle {
     /// Whether a database can still be written, as `ovsdb-server/get-db-storage-status` prints it.
     pub async fn storage_status(&self, name: String) -> Answer {
         self.call(Action::StorageStatus(name)).await
+    }
+
+    /// Names the server from which [`Handle::connect_active`] copies.
+    pub async fn set_active_server(&self, remotes: String) -> Answer {
+        self.call(Action::SetActiveServer(remotes)).await
+    }
+
+    /// The address of the active server, if one was named.
+    pub async fn active_server(&self) -> Answer {
+        self.call(Action::ActiveServer).await
+    }
+
+    /// Makes the server the backup of the active server.
+    pub async fn connect_active(&self) -> Answer {
+        self.call(Action::ConnectActive).await
+    }
+
+    /// Makes the server an active one.
+    pub async fn disconnect_active(&self) -> Answer {
+        self.call(Action::DisconnectActive).await
+    }
+
+    /// Names the tables that are not copied, as `DB:TABLE[,DB:TABLE]...`.
+    pub async fn set_excluded(&self, tables: String) -> Answer {
+        self.call(Action::SetExcluded(tables)).await
+    }
+
+    /// The tables that are not copied.
+    pub async fn excluded(&self) -> Answer {
+        self.call(Action::Excluded).await
+    }
+
+    /// Whether the server is active or a backup, and how copies fare.
+    pub async fn sync_status(&self) -> Answer {
+        self.call(Action::SyncStatus).await
+    }
+
+    /// After how much silence the active server is probed, in milliseconds; 0 for never.
+    pub async fn set_active_probe(&self, probe_ms: u64) -> Answer {
+        self.call(Action::SetActiveProbe(probe_ms)).await
+    }
+
+    /// After how much silence the sources of relays are probed, in milliseconds; 0 for never.
+    pub async fn set_relay_probe(&self, probe_ms: u64) -> Answer {
+        self.call(Action::SetRelayProbe(probe_ms)).await
+    }
+
+    /// Whether changes of a table, written `DB:TABLE`, are logged; `setting` is `on` or `off`.
+    pub async fn set_transaction_log(&self, table: String, setting: String) -> Answer {
+        self.call(Action::SetTransactionLog(table, setting)).await
+    }
+
+    /// All tables, and whether their changes are logged.
+    pub async fn transaction_log(&self) -> Answer {
+        self.call(Action::TransactionLog).await
+    }
+
+    /// Reads the configuration file again.
+    pub async fn reload(&self) -> Answer {
+        self.call(Action::Reload).await
     }
 }

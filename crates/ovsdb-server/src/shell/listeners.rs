@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::{debug, info, warn};
 
+use super::dial::dial;
 use super::remotes::RemoteOptions;
 use super::server::Event;
 
@@ -149,11 +150,10 @@ async fn bring(accepted: stream::Incoming, remote: String, events: mpsc::Sender<
 }
 
 async fn connect(remote: Remote, name: String, tls: Arc<Tls>, max_backoff_ms: u64, events: mpsc::Sender<Event>) {
-    let target = remote.to_string();
     let mut backoff_ms = MIN_BACKOFF_MS;
     loop {
         info!(target: "reconnect", "{name}: connecting...");
-        match stream::connect(&target, DSCP, &tls, |_| ()).await {
+        match dial(&remote, &tls).await {
             Ok(stream) => {
                 info!(target: "reconnect", "{name}: connected");
                 backoff_ms = MIN_BACKOFF_MS;

@@ -3,12 +3,16 @@
 //! One task owns the core and takes events from a bounded queue; each connection has a task that reads and one that
 //! writes. Events that are ready together are handled together, made durable with one sync, and only then answered.
 
+mod config;
 mod connection;
+mod control;
+mod dial;
 mod handle;
 mod listeners;
 mod pki;
 mod remotes;
 mod server;
+mod sources;
 
 pub use handle::Handle;
 pub use pki::Pki;

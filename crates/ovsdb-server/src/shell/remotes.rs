@@ -92,8 +92,10 @@ pub(super) fn source<'a>(core: &'a Core, text: &'a str, holds: Holds) -> Result<
 
 /// Checks an address as a user gives it.
 pub(super) fn check(core: &Core, text: &str) -> Result<(), String> {
-    if text.starts_with("db:") {
-        return source(core, text, Holds::Addresses).map(|_| ());
+    if let Some(rest) = text.strip_prefix("db:") {
+        // Whether a relay has the column shows when its source has told the schema.
+        let is_awaited = rest.split(',').next().is_some_and(|name| core.is_awaited(name));
+        return if is_awaited { Ok(()) } else { source(core, text, Holds::Addresses).map(|_| ()) };
     }
     Remote::parse(text).map(|_| ()).map_err(|error| error.to_string())
 }

@@ -12,14 +12,17 @@ use tls::Tls;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, info, warn};
 
+use super::config::{Config, DatabaseConfig, GivenOptions};
 use super::connection::Peer;
-use super::handle::{Action, Command, Handle};
+use super::handle::{Command, Handle};
 use super::listeners::{Endpoint, Incoming, LISTEN_RETRY};
 use super::pki::Pki;
 use super::remotes::{self, RemoteOptions, Report};
+use super::sources::{Reached, Sources};
 use crate::core::{Core, Now, convert, load};
 use crate::database::Database;
 use crate::file::{FileError, FileStorage, Opened};
+use crate::follow::{Excluded, Source};
 use crate::hosted::records;
 use crate::journal::Style;
 use crate::log::Record;
@@ -37,6 +40,7 @@ const HOUSEKEEPING_MS: u64 = 60_000;
 #[derive(Debug)]
 pub(super) enum Event {
     Connected(Incoming),
+    Reached(Reached),
     Message(SessionId, Message),
     Probe(SessionId, Message),
     Closed(SessionId, String),
@@ -57,13 +61,17 @@ pub enum OpenError {
     /// A column that should hold a key's or certificate's name cannot be used.
     #[error("{0}")]
     Pki(String),
+    /// A configuration file cannot be used.
+    #[error("{0}")]
+    Config(String),
 }
 
-enum Origin {
+pub(super) enum Origin {
     File(PathBuf),
     FileOrNew(PathBuf, Box<DatabaseSchema>),
     FileUpgraded(PathBuf, Box<DatabaseSchema>),
     Memory(Box<DatabaseSchema>),
+    Relay(String, Source),
 }
 
 /// Collects what a server is to serve, and where.
@@ -73,6 +81,10 @@ pub struct Builder {
     pki: Pki,
     uuids: UuidSource,
     style: Style,
+    active_server: Option<Source>,
+    excluded: Excluded,
+    is_backup: bool,
+    config_file: Option<PathBuf>,
 }
 
 impl std::fmt::Debug for Builder {
@@ -108,6 +120,43 @@ impl Builder {
     #[must_use]
     pub fn database_in_memory(mut self, schema: DatabaseSchema) -> Self {
         self.origins.push(Origin::Memory(Box::new(schema)));
+        self
+    }
+
+    /// Serves a database that is copied from `source` and kept in memory, and whose clients' changes go there
+    /// (ovsdb(7), "Relay Service Model").
+    #[must_use]
+    pub fn database_relay(mut self, name: impl Into<String>, source: Source) -> Self {
+        self.origins.push(Origin::Relay(name.into(), source));
+        self
+    }
+
+    /// Names the server from which [`Builder::backup`] and [`Handle::connect_active`] copy all databases but those in
+    /// memory.
+    #[must_use]
+    pub fn active_server(mut self, source: Source) -> Self {
+        self.active_server = Some(source);
+        self
+    }
+
+    /// Names tables that are not copied.
+    #[must_use]
+    pub fn excluded(mut self, excluded: Excluded) -> Self {
+        self.excluded = excluded;
+        self
+    }
+
+    /// Begins as the backup of the active server (ovsdb(7), "Active-Backup Database Service Model").
+    #[must_use]
+    pub fn backup(mut self) -> Self {
+        self.is_backup = true;
+        self
+    }
+
+    /// Serves what a configuration file says (`--config-file`), which may be read again later.
+    #[must_use]
+    pub fn config_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.config_file = Some(path.into());
         self
     }
 
@@ -153,10 +202,14 @@ impl Builder {
             tls: Arc::default(),
             endpoints: BTreeMap::new(),
             peers: BTreeMap::new(),
+            sources: Sources::default(),
             active: BTreeMap::new(),
             unflushed: Vec::new(),
             reports: BTreeMap::new(),
             complaints: BTreeSet::new(),
+            config_file: self.config_file.clone(),
+            given_options: BTreeMap::new(),
+            given_databases: BTreeMap::new(),
             recoveries: Vec::new(),
             events,
             event_queue,
@@ -168,6 +221,17 @@ impl Builder {
         };
         for origin in self.origins {
             server.open(origin)?;
+        }
+        if let Some(path) = &self.config_file {
+            let config = Config::read(path).map_err(OpenError::Config)?;
+            server.apply_config(config).map_err(OpenError::Config)?;
+        }
+        server.core.set_excluded(self.excluded);
+        if let Some(source) = self.active_server {
+            server.core.set_active_server(source);
+        }
+        if self.is_backup {
+            server.core.connect_active().map_err(OpenError::Remote)?;
         }
         for remote in self.remotes {
             remotes::check(&server.core, &remote).map_err(OpenError::Remote)?;
@@ -181,22 +245,30 @@ impl Builder {
 /// A database server.
 #[derive(Debug)]
 pub struct Server {
-    core: Core,
+    pub(super) core: Core,
     /// Addresses as given.
-    configured: BTreeSet<String>,
+    pub(super) configured: BTreeSet<String>,
     pki: Pki,
     tls: Arc<Tls>,
     /// Addresses in use.
     endpoints: BTreeMap<String, Endpoint>,
     peers: BTreeMap<SessionId, Peer>,
+    /// The tasks that connect to other servers, for databases that are copied from there.
+    sources: Sources,
     /// What tells the tasks that made connections that these have ended.
     active: BTreeMap<SessionId, oneshot::Sender<()>>,
     /// Whom something was queued for.
     unflushed: Vec<SessionId>,
     /// What was last written into the rows of addresses.
-    reports: BTreeMap<String, Report>,
+    pub(super) reports: BTreeMap<String, Report>,
     /// Complaints about addresses that were logged already.
     complaints: BTreeSet<String>,
+    /// The file that says which addresses and databases there are, if one does.
+    pub(super) config_file: Option<PathBuf>,
+    /// What it says about addresses.
+    pub(super) given_options: BTreeMap<String, GivenOptions>,
+    /// What it says about databases, by the names that it gives them, with their own.
+    pub(super) given_databases: BTreeMap<String, (String, DatabaseConfig)>,
     recoveries: Vec<String>,
     events: mpsc::Sender<Event>,
     event_queue: mpsc::Receiver<Event>,
@@ -211,8 +283,17 @@ pub struct Server {
 impl Server {
     /// Begins to describe a server.
     pub fn builder() -> Builder {
-        let (origins, remotes, pki) = (Vec::new(), Vec::new(), Pki::default());
-        Builder { origins, remotes, pki, uuids: UuidSource::os(), style: Style::Difference }
+        Builder {
+            origins: Vec::new(),
+            remotes: Vec::new(),
+            pki: Pki::default(),
+            uuids: UuidSource::os(),
+            style: Style::Difference,
+            active_server: None,
+            excluded: Excluded::default(),
+            is_backup: false,
+            config_file: None,
+        }
     }
 
     /// Something by which to talk to the server while it runs.
@@ -230,15 +311,19 @@ impl Server {
         &self.core
     }
 
-    fn now(&self) -> Now {
+    pub(super) fn now(&self) -> Now {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Now { monotonic_ms: self.started.elapsed().as_millis() as u64, unix_ms: unix.as_millis() as i64 }
     }
 
-    fn open(&mut self, origin: Origin) -> Result<String, OpenError> {
+    pub(super) fn open(&mut self, origin: Origin) -> Result<String, OpenError> {
         let now = self.now();
         let time_s = (now.unix_ms / 1000) as u64;
         let (database, storage, file): (_, Box<dyn Storage>, _) = match origin {
+            Origin::Relay(name, source) => {
+                self.core.add_relay(&name, source, now)?;
+                return Ok(name);
+            }
             Origin::Memory(schema) => (load(&[schema.to_json()])?, Box::new(Nowhere), None),
             Origin::FileOrNew(path, schema) | Origin::FileUpgraded(path, schema) if !path.exists() => {
                 let database = load(&[schema.to_json()])?;
@@ -285,6 +370,7 @@ impl Server {
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
         tokio::pin!(shutdown);
         self.listen().await;
+        self.sources.update(&self.core, &self.tls, &self.events);
         self.deliver();
         loop {
             let now = self.now();
@@ -309,6 +395,7 @@ impl Server {
             if self.addresses_may_have_changed() {
                 self.update_endpoints().await;
             }
+            self.sources.update(&self.core, &self.tls, &self.events);
             self.report_endpoints();
             self.deliver();
         }
@@ -320,6 +407,7 @@ impl Server {
         let now = self.now();
         match event {
             Event::Connected(incoming) => self.connected(incoming),
+            Event::Reached(reached) => self.reached(reached),
             Event::Message(id, message) => self.core.message(id, message, now),
             Event::Probe(id, message) => {
                 if let Some(peer) = self.peers.get(&id) {
@@ -355,8 +443,17 @@ impl Server {
         }
     }
 
+    fn reached(&mut self, reached: Reached) {
+        let Reached { link, stream, remote, ended } = reached;
+        // The source may have been given up while the connection was on its way here.
+        let Some(probe_ms) = self.sources.probe_ms(link) else { return };
+        let Some(id) = self.core.source_connected(link) else { return };
+        self.peers.insert(id, Peer::start_source(stream, id, remote, probe_ms, self.events.clone()));
+        self.active.insert(id, ended);
+    }
+
     /// Makes durable what the core has done and sends what it has to say.
-    fn deliver(&mut self) {
+    pub(super) fn deliver(&mut self) {
         let now = self.now();
         let outputs = self.core.flush(now);
         for output in outputs {
@@ -416,7 +513,7 @@ impl Server {
     }
 
     /// Brings the addresses in use in line with those configured; gives the failures.
-    async fn update_endpoints(&mut self) -> Vec<String> {
+    pub(super) async fn update_endpoints(&mut self) -> Vec<String> {
         self.seen = Some(self.versions());
         let (wanted, mut complaints) = remotes::resolve(&self.core, &self.configured);
         complaints.extend(self.update_tls());
@@ -434,7 +531,10 @@ impl Server {
             info!(target: "ovsdb_jsonrpc_server", "{name}: remote deconfigured");
             self.close_all_of(&name, "remote deconfigured");
         }
-        for (name, options) in wanted {
+        for (name, mut options) in wanted {
+            if let Some(given) = self.given_options.get(&name) {
+                given.apply(&mut options);
+            }
             if let Some(endpoint) = self.endpoints.get_mut(&name).filter(|endpoint| endpoint.is_settled()) {
                 let is_same = endpoint.options.allows_as(&options);
                 endpoint.options = options;
@@ -476,83 +576,6 @@ impl Server {
                 self.reports.insert(name.clone(), report);
             }
         }
-    }
-
-    async fn command(&mut self, command: Command) {
-        let Command { action, answer } = command;
-        let result = self.act(action).await;
-        self.deliver();
-        // Who asked may have gone.
-        let _ = answer.send(result);
-    }
-
-    async fn act(&mut self, action: Action) -> Result<String, String> {
-        let now = self.now();
-        let lines = |names: Vec<&str>| names.iter().flat_map(|name| [name, "\n"]).collect::<String>();
-        match action {
-            Action::Compact(name) => self.compact(name.as_deref(), now),
-            Action::AddRemote(remote) => {
-                remotes::check(&self.core, &remote)?;
-                self.configured.insert(remote);
-                self.update_endpoints().await;
-                Ok(String::new())
-            }
-            Action::RemoveRemote(remote) => {
-                if !self.configured.remove(&remote) {
-                    return Err("no such remote".into());
-                }
-                self.update_endpoints().await;
-                Ok(String::new())
-            }
-            Action::ListRemotes => Ok(lines(self.configured.iter().map(String::as_str).collect())),
-            Action::ListDatabases => Ok(lines(self.core.database_names().collect())),
-            Action::AddDatabase(path) => {
-                self.open(Origin::File(path)).map_err(|error| error.to_string())?;
-                self.update_endpoints().await;
-                Ok(String::new())
-            }
-            Action::RemoveDatabase(name) => {
-                if name.starts_with('_') {
-                    return Err("Cannot remove reserved database.".into());
-                }
-                if !self.core.remove_database(&name, now) {
-                    return Err("Failed to find the database.".into());
-                }
-                info!(target: "ovsdb_server", "removing {name} database by user request");
-                self.update_endpoints().await;
-                Ok(String::new())
-            }
-            Action::Reconnect => {
-                self.core.disconnect_all("user ran ovsdb-server/reconnect");
-                Ok(String::new())
-            }
-            Action::MemoryReport => {
-                let report = self.core.memory_report();
-                Ok(report.iter().map(|(name, count)| format!("{name}:{count}")).collect::<Vec<_>>().join(" "))
-            }
-            Action::StorageStatus(name) => match self.core.storage_failure(&name) {
-                None => Err("Failed to find the database.".into()),
-                Some(None) => Ok("status: ok".into()),
-                Some(Some(failure)) => Ok(format!("status: {failure}")),
-            },
-        }
-    }
-
-    fn compact(&mut self, name: Option<&str>, now: Now) -> Result<String, String> {
-        let names: Vec<String> = match name {
-            Some(name) if name.starts_with('_') => return Err("cannot compact built-in databases".into()),
-            Some(name) if self.core.database(name).is_none() => return Err("no database by that name".into()),
-            Some(name) => vec![name.to_owned()],
-            None => self.core.database_names().filter(|name| !name.starts_with('_')).map(str::to_owned).collect(),
-        };
-        let mut failures = String::new();
-        for name in names {
-            info!(target: "ovsdb_server", "compacting {name} database by user request");
-            if let Err(error) = self.core.compact(&name, "compacting database online", now) {
-                failures.push_str(&format!("I/O error: {name}: {error}\n"));
-            }
-        }
-        if failures.is_empty() { Ok(String::new()) } else { Err(failures) }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tests of the core: against a naive twin, under cut power, through crashes, and of each method's manners.
 
 mod crashes;
+mod follow;
 mod methods;
 mod monitors;
 mod power;
@@ -88,13 +89,6 @@ impl Bench {
 
     /// Everything that goes out now, as messages.
     pub(crate) fn flush(&mut self) -> Vec<Output> {
-        let read = |output| match output {
-            Output::Write(to, text) => {
-                let json = serde_json::from_slice(&text.parts().concat()).expect("JSON");
-                Output::Send(to, Message::from_json(json).expect("a message"))
-            }
-            output => output,
-        };
         self.core.flush(self.now).into_iter().map(read).collect()
     }
 
@@ -115,8 +109,30 @@ impl Bench {
     }
 
     /// The contents of the database, without what is not kept on disk.
+    /// The same, as a message that can be looked into.
+    pub(crate) fn read(output: Output) -> Output {
+        match output {
+            Output::Write(to, text) => {
+                let json = serde_json::from_slice(&text.parts().concat()).expect("JSON");
+                Output::Send(to, Message::from_json(json).expect("a message"))
+            }
+            output => output,
+        }
+    }
+
     pub(crate) fn contents(&self) -> Value {
         contents(self.core.database("T").unwrap())
+    }
+}
+
+/// The same, as a message that can be looked into.
+pub(crate) fn read(output: Output) -> Output {
+    match output {
+        Output::Write(to, text) => {
+            let json = serde_json::from_slice(&text.parts().concat()).expect("JSON");
+            Output::Send(to, Message::from_json(json).expect("a message"))
+        }
+        output => output,
     }
 }
 

@@ -1,6 +1,7 @@
 //! The control commands of ovsdb-server (ovsdb-server(1), "Runtime Management Commands").
 
 use std::future::Future;
+use std::ops::RangeInclusive;
 
 use daemon::Shutdown;
 use ovsdb_server::Handle;
@@ -10,7 +11,7 @@ type Answer = Result<String, String>;
 
 /// Registers all commands; they reach the server through `handle`.
 pub fn register(commands: &Commands, handle: &Handle, shutdown: &Shutdown) {
-    let add = |name: &str, usage: &str, arity, run: fn(Handle, Vec<String>) -> BoxAnswer| {
+    let add = |name: &str, usage: &str, arity: RangeInclusive<usize>, run: fn(Handle, Vec<String>) -> BoxAnswer| {
         let handle = handle.clone();
         commands.register_async(name, usage, arity, move |args| run(handle.clone(), args));
     };
@@ -25,7 +26,7 @@ pub fn register(commands: &Commands, handle: &Handle, shutdown: &Shutdown) {
     });
     add("ovsdb-server/list-remotes", "", 0..=0, |h, _| boxed(async move { h.list_remotes().await }));
     add("ovsdb-server/add-db", "DB", 1..=1, |h, mut a| {
-        boxed(async move { h.add_database(a.pop().unwrap_or_default().into()).await })
+        boxed(async move { h.add_database(a.pop().unwrap_or_default()).await })
     });
     add("ovsdb-server/remove-db", "DB", 1..=1, |h, mut a| {
         boxed(async move { h.remove_database(a.pop().unwrap_or_default()).await })
@@ -39,9 +40,41 @@ pub fn register(commands: &Commands, handle: &Handle, shutdown: &Shutdown) {
         exit.request(daemon::Reason::Exit { cleanup: false });
         Ok(String::new())
     });
-    commands.register("ovsdb-server/sync-status", "", 0..=0, |_| Ok("state: active".into()));
-    commands.register("ovsdb-server/get-active-ovsdb-server", "", 0..=0, |_| Ok(String::new()));
+    add("ovsdb-server/tlog-set", "DB:TABLE on|off", 2..=2, |h, mut a| {
+        let setting = a.pop().unwrap_or_default();
+        boxed(async move { h.set_transaction_log(a.pop().unwrap_or_default(), setting).await })
+    });
+    add("ovsdb-server/tlog-list", "", 0..=0, |h, _| boxed(async move { h.transaction_log().await }));
+    add("ovsdb-server/reload", "", 0..=0, |h, _| boxed(async move { h.reload().await }));
+    register_models(&add);
     refuse(commands);
+}
+
+/// Commands about active servers, backups and relays.
+fn register_models(add: &impl Fn(&str, &str, RangeInclusive<usize>, fn(Handle, Vec<String>) -> BoxAnswer)) {
+    add("ovsdb-server/set-active-ovsdb-server", "SERVER", 1..=1, |h, mut a| {
+        boxed(async move { h.set_active_server(a.pop().unwrap_or_default()).await })
+    });
+    add("ovsdb-server/get-active-ovsdb-server", "", 0..=0, |h, _| boxed(async move { h.active_server().await }));
+    add("ovsdb-server/connect-active-ovsdb-server", "", 0..=0, |h, _| boxed(async move { h.connect_active().await }));
+    add("ovsdb-server/disconnect-active-ovsdb-server", "", 0..=0, |h, _| {
+        boxed(async move { h.disconnect_active().await })
+    });
+    add("ovsdb-server/set-active-ovsdb-server-probe-interval", "PROBE-INTERVAL", 1..=1, |h, mut a| {
+        boxed(async move { h.set_active_probe(probe_interval(&a.pop().unwrap_or_default())?).await })
+    });
+    add("ovsdb-server/set-relay-source-probe-interval", "PROBE-INTERVAL", 1..=1, |h, mut a| {
+        boxed(async move { h.set_relay_probe(probe_interval(&a.pop().unwrap_or_default())?).await })
+    });
+    add("ovsdb-server/set-sync-exclude-tables", "DB:TABLE[,DB:TABLE]...", 0..=1, |h, mut a| {
+        boxed(async move { h.set_excluded(a.pop().unwrap_or_default()).await })
+    });
+    add("ovsdb-server/get-sync-exclude-tables", "", 0..=0, |h, _| boxed(async move { h.excluded().await }));
+    add("ovsdb-server/sync-status", "", 0..=0, |h, _| boxed(async move { h.sync_status().await }));
+}
+
+fn probe_interval(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "Invalid probe interval, integer value expected".to_owned())
 }
 
 type BoxAnswer = std::pin::Pin<Box<dyn Future<Output = Answer> + Send>>;
@@ -53,20 +86,12 @@ fn boxed(answer: impl Future<Output = Answer> + Send + 'static) -> BoxAnswer {
 /// Commands that are known, with the reason why they do nothing.
 fn refuse(commands: &Commands) {
     let any = 0..=usize::MAX;
-    let replication = [
-        ("ovsdb-server/set-active-ovsdb-server", ""),
-        ("ovsdb-server/connect-active-ovsdb-server", ""),
-        ("ovsdb-server/disconnect-active-ovsdb-server", ""),
-        ("ovsdb-server/set-sync-exclude-tables", ""),
-        ("ovsdb-server/set-active-ovsdb-server-probe-interval", ""),
-    ];
-    for (name, usage) in replication {
-        commands
-            .register(name, usage, any.clone(), |_| Err("replication from another server is not supported".to_owned()));
-    }
     commands.register("ovsdb-server/memory-trim-on-compaction", "on|off", 1..=1, |_| {
         Err("the memory allocator in use cannot be told to give memory back".to_owned())
     });
+    for name in ["ovsdb-server/perf-counters-show", "ovsdb-server/perf-counters-clear"] {
+        commands.register(name, "", 0..=0, |_| Err("performance counter is not supported on this platform".to_owned()));
+    }
     let cluster = [
         ("cluster/status", "DB"),
         ("cluster/cid", "DB"),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cli::{Arg, Opt, Parser};
 use daemon::DaemonOptions;
-use ovsdb_server::Pki;
+use ovsdb_server::{Excluded, Pki, Source};
 
 const OPTIONS: &[Opt] = &[
     Opt::new("remote", Arg::Required),
@@ -36,12 +36,29 @@ pub(super) enum Invocation {
     Print(String),
 }
 
+/// Where a database comes from.
+#[derive(Debug)]
+pub(super) enum Origin {
+    /// From a file.
+    File(PathBuf),
+    /// From another server, by this name.
+    Relay(String, Source),
+}
+
 /// How to serve.
 #[derive(Debug, Default)]
 pub(super) struct Options {
     pub(super) daemon: DaemonOptions,
-    pub(super) databases: Vec<PathBuf>,
+    pub(super) databases: Vec<Origin>,
     pub(super) remotes: Vec<String>,
+    /// `--sync-from`.
+    pub(super) sync_from: Option<Source>,
+    /// `--sync-exclude-tables`.
+    pub(super) excluded: Excluded,
+    /// `--active`.
+    pub(super) begins_active: bool,
+    /// `--config-file`.
+    pub(super) config_file: Option<PathBuf>,
     /// `--run`.
     pub(super) run: Option<String>,
     /// `--disable-file-column-diff`.
@@ -68,25 +85,55 @@ pub(super) fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) ->
             }
         }
     }
-    options.databases = parser.positionals().iter().map(PathBuf::from).collect();
-    if options.databases.is_empty() {
-        options.databases.push(daemon::dirs::dbdir().join("conf.db"));
+    for database in parser.positionals() {
+        options.databases.push(match Source::parse_relay(database) {
+            Some(relay) => {
+                relay.map(|(name, source)| Origin::Relay(name, source)).map_err(|e| complain(e.to_string()))?
+            }
+            None => Origin::File(PathBuf::from(database)),
+        });
+    }
+    if options.config_file.is_some() {
+        options.check_config_file_alone().map_err(complain)?;
+    } else if options.databases.is_empty() {
+        options.databases.push(Origin::File(daemon::dirs::dbdir().join("conf.db")));
     }
     Ok(Invocation::Serve(Box::new(options)))
 }
 
 impl Options {
+    /// What a configuration file says cannot be said on the command line too.
+    fn check_config_file_alone(&self) -> Result<(), String> {
+        let others = [
+            (!self.databases.is_empty(), "databases"),
+            (!self.remotes.is_empty(), "--remote"),
+            (self.sync_from.is_some(), "--sync-from"),
+            (self.excluded != Excluded::default(), "--sync-exclude-tables"),
+            (self.begins_active, "--active"),
+        ];
+        match others.into_iter().find(|(is_given, _)| *is_given) {
+            Some((_, other)) => Err(format!("--config-file and {other} cannot be used together")),
+            None => Ok(()),
+        }
+    }
+
     fn accept(&mut self, id: &str, value: Option<&str>) -> Result<bool, String> {
         match (id, value) {
             ("remote", Some(remote)) => self.remotes.push(remote.to_owned()),
             ("run", Some(command)) => self.run = Some(command.to_owned()),
             ("disable-file-column-diff", _) => self.no_column_diff = true,
-            ("sync-from" | "sync-exclude-tables" | "active", _) => {
-                return Err(format!("--{id}: replication from another server is not supported"));
+            ("sync-from", Some(server)) => {
+                self.sync_from = Some(Source::parse(server).map_err(|error| format!("--{id}: {error}"))?);
             }
+            ("sync-exclude-tables", Some(tables)) => {
+                self.excluded = Excluded::parse(tables).map_err(|error| format!("--{id}: {error}"))?;
+            }
+            ("active", _) => self.begins_active = true,
             ("record" | "replay", _) => return Err(format!("--{id}: recording and replaying are not supported")),
-            ("config-file", _) => {
-                return Err(format!("--{id}: configuration files are not supported; use DATABASE and --remote"));
+            // A daemon may change its folder before it reads the file again.
+            ("config-file", Some(file)) => {
+                let path = std::path::absolute(file).map_err(|error| format!("--{id}: {file}: {error}"))?;
+                self.config_file = Some(path);
             }
             (id, value) => return self.pki.accept(id, value.unwrap_or_default()),
         }
@@ -98,7 +145,8 @@ fn usage(program: &str, log: &Arc<vlog::Log>) -> String {
     format!(
         "{program}: Open vSwitch database server\n\
          usage: {program} [OPTIONS] [DATABASE...]\n\
-         where each DATABASE is a database file in ovsdb format.\n\
+         where each DATABASE is a database file in ovsdb format, or\n\
+         relay:DB_NAME:REMOTE[,REMOTE]... to relay a database of another server.\n\
          The default DATABASE, if none is given, is\n\
          {}.\n\
          \n\
@@ -123,7 +171,14 @@ fn usage(program: &str, log: &Arc<vlog::Log>) -> String {
          \x20 --ssl-ciphers=CIPHERS   list of ciphers of TLS 1.2 to use\n\
          \x20 --ssl-ciphersuites=SUITES  list of ciphers of TLS 1.3 to use\n\
          {}{}\n\
+         Syncing options:\n\
+         \x20 --sync-from=SERVER      copy databases from the active SERVER, as its backup\n\
+         \x20 --sync-exclude-tables=DB:TABLE[,DB:TABLE]...\n\
+         \x20                         do not copy TABLE of DB\n\
+         \x20 --active                with --sync-from, begin as an active server\n\
+         \n\
          Other options:\n\
+         \x20 --config-file=FILE      take remotes and databases from FILE\n\
          \x20 --run COMMAND           run COMMAND as subprocess then exit\n\
          \x20 --unixctl=SOCKET        override default control socket name\n\
          \x20 --disable-file-column-diff\n\

@@ -1,0 +1,473 @@
+//! Databases that follow a database of another server: backups (ovsdb(7), "Active-Backup Database Service Model") and
+//! relays (ovsdb(7), "Relay Service Model").
+//!
+//! Each such database has a [`Link`]: a source, at most one connection to it, and a state machine ([`Backup`] or
+//! [`Relay`]) that says what to ask the source and what its messages mean, as a [`Step`]. Here the steps are taken: the
+//! copy changes by the same checked transactions as any database. The shell makes the connections ([`Core::sources`])
+//! and brings their messages like those of clients.
+//!
+//! Invariants: what clients see is a state that the source had, as contents and updates are each one transaction; a
+//! copy that does not fit is not touched, and its connection is closed and made anew.
+
+mod backup;
+mod relay;
+mod settings;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use ovsdb::json::is_id;
+use ovsdb::jsonrpc::{Message, Remote};
+use ovsdb::{DatabaseSchema, Error, Result, Uuid};
+use serde_json::{Value, json};
+use tracing::{info, warn};
+
+pub(crate) use backup::Backup;
+pub(crate) use relay::{Relay, must_be_forwarded};
+pub use settings::Excluded;
+pub(crate) use settings::Sync;
+
+use crate::commit::prepare;
+use crate::core::{Core, Now};
+use crate::database::Database;
+use crate::hosted::{Hosted, Role};
+use crate::session::{Output, SessionId};
+use crate::storage::Nowhere;
+use crate::transaction::Transaction;
+use crate::updates::{self, Format};
+
+/// After how much silence a source is probed, unless something else is asked for, in milliseconds.
+pub(crate) const PROBE_MS: u64 = 60_000;
+/// Longest pause between attempts to connect to a source, unless something else is asked for, in milliseconds.
+const MAX_BACKOFF_MS: u64 = 8000;
+
+/// Names a link for as long as the server runs.
+pub type LinkId = u64;
+
+/// The servers from one of which a database is copied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// Their addresses, tried in turn.
+    pub remotes: Vec<String>,
+    /// After how much silence the server is probed, in milliseconds; 0 for never.
+    pub probe_ms: u64,
+    /// Longest pause between attempts to connect, in milliseconds.
+    pub max_backoff_ms: u64,
+}
+
+impl Source {
+    /// Servers by their addresses, with commas between them. The error names the offending part.
+    pub fn parse(text: &str) -> std::result::Result<Self, String> {
+        let mut remotes = Vec::new();
+        for remote in text.split(',').map(str::trim).filter(|remote| !remote.is_empty()) {
+            if Remote::parse(remote).map_err(|error| error.to_string())?.is_passive() {
+                return Err(format!("{remote}: a server to copy from needs an active connection method"));
+            }
+            remotes.push(remote.to_owned());
+        }
+        if remotes.is_empty() {
+            return Err(format!("\"{text}\": a server to copy from is missing"));
+        }
+        Ok(Self { remotes, probe_ms: PROBE_MS, max_backoff_ms: MAX_BACKOFF_MS })
+    }
+
+    /// Reads `relay:DATABASE:REMOTE[,REMOTE]...` (ovsdb-server(1)) into the database's name and its source; `None` if it
+    /// is something else, which is the name of a file.
+    pub fn parse_relay(text: &str) -> Option<Result<(String, Self)>> {
+        let rest = text.strip_prefix("relay:")?;
+        Some(match rest.split_once(':') {
+            Some((name, remotes)) if is_id(name) => {
+                Self::parse(remotes).map(|source| (name.to_owned(), source)).map_err(Error::ovsdb)
+            }
+            _ => Err(Error::ovsdb(format!("{text}: invalid syntax"))),
+        })
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.remotes.join(","))
+    }
+}
+
+/// A database's link to its source.
+#[derive(Debug)]
+pub(crate) struct Link {
+    id: LinkId,
+    database: String,
+    source: Source,
+    wire: Wire,
+    follower: Follower,
+    /// Why the last attempt to follow failed; `None` once the database follows.
+    trouble: Option<String>,
+}
+
+#[derive(Debug)]
+enum Follower {
+    Backup(Backup),
+    Relay(Relay),
+}
+
+/// The link's connection, and what is to be sent over it.
+#[derive(Debug, Default)]
+pub(crate) struct Wire {
+    connection: Option<SessionId>,
+    /// The last request. Numbers are never used again, so that no late reply is taken for another.
+    ids: u64,
+    outgoing: Vec<Message>,
+}
+
+impl Wire {
+    fn request(&mut self, method: &str, params: Vec<Value>) -> u64 {
+        self.ids += 1;
+        self.outgoing.push(Message::request(self.ids, method, params));
+        self.ids
+    }
+}
+
+/// What a message from a source means for the database.
+enum Step {
+    Nothing,
+    /// These are the contents of the tables.
+    Contents(Contents),
+    /// These are the changes since the last transaction in the copy.
+    CaughtUp {
+        updates: Value,
+        transaction: Option<Uuid>,
+    },
+    /// This is one transaction in the source.
+    Update {
+        updates: Value,
+        format: Format,
+        transaction: Option<Uuid>,
+    },
+    /// This is the answer to what a client had asked and the source did.
+    Answer(SessionId, Message),
+}
+
+struct Contents {
+    /// The source's schema, if the database is to have it.
+    schema: Option<Arc<DatabaseSchema>>,
+    updates: Value,
+    format: Format,
+    /// The tables, by their indexes in the schema.
+    tables: BTreeSet<usize>,
+    transaction: Option<Uuid>,
+}
+
+/// Why a database cannot be followed over this connection.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Trouble(String);
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Trouble(error.to_string())
+    }
+}
+
+fn trouble<T>(reason: impl Into<String>) -> std::result::Result<T, Trouble> {
+    Err(Trouble(reason.into()))
+}
+
+type Received = std::result::Result<Step, Trouble>;
+
+impl Core {
+    /// The servers to which connections are wanted.
+    pub fn sources(&self) -> impl Iterator<Item = (LinkId, &Source)> {
+        self.links.iter().map(|link| (link.id, &link.source))
+    }
+
+    /// Takes a database into service that is copied from another server and kept in memory only. Until the source has
+    /// told its schema, the database is there but not available.
+    pub fn add_relay(&mut self, name: &str, source: Source, now: Now) -> Result<()> {
+        self.check_new_name(name, name)?;
+        let schema = DatabaseSchema::from_json(&json!({"name": name, "tables": {}}))?;
+        let mut hosted = Hosted::new(Database::new(Arc::new(schema)), Box::new(Nowhere), None);
+        hosted.role = Role::Relay { connected: false, available: false };
+        self.databases.insert(name.to_owned(), hosted);
+        info!(target: "relay", "{name}: relay source set to '{source}'");
+        self.add_link(name, source, Follower::Relay(Relay::new(name)));
+        self.disconnect_unaware(&format!("adding {name} database"));
+        self.describe_databases(now);
+        Ok(())
+    }
+
+    /// Whether a database is there whose schema is not known yet.
+    pub fn is_awaited(&self, name: &str) -> bool {
+        self.databases.get(name).is_some_and(|hosted| !hosted.is_available())
+    }
+
+    /// Makes a database a copy of the one by the same name in another server, but for some tables. It may then only be
+    /// read by clients.
+    pub fn back_up(&mut self, name: &str, source: Source, exclude: BTreeSet<String>) {
+        let Some(hosted) = self.databases.get_mut(name) else { return };
+        hosted.role = Role::Backup;
+        let schema = Arc::clone(hosted.database.schema());
+        for table in exclude.iter().filter(|table| schema.table(table).is_none()) {
+            warn!(target: "replication", "{name}: table {table}, which is not to be copied, does not exist");
+        }
+        self.add_link(name, source, Follower::Backup(Backup::new(name, exclude)));
+    }
+
+    /// Makes a backup a database of its own again.
+    pub fn end_backup(&mut self, name: &str) {
+        let Some(hosted) = self.databases.get_mut(name).filter(|hosted| hosted.role == Role::Backup) else { return };
+        hosted.role = Role::Own;
+        self.remove_link(name);
+    }
+
+    fn add_link(&mut self, name: &str, source: Source, follower: Follower) {
+        self.remove_link(name);
+        self.next_link += 1;
+        let id = self.next_link;
+        let database = name.to_owned();
+        self.links.push(Link { id, database, source, wire: Wire::default(), follower, trouble: None });
+    }
+
+    /// Ends a link and its connection; requests under way are answered.
+    pub(crate) fn remove_link(&mut self, name: &str) {
+        let Some(at) = self.links.iter().position(|link| link.database == name) else { return };
+        if let Some(connection) = self.links.get(at).and_then(|link| link.wire.connection) {
+            self.close(connection, "no longer wanted");
+        }
+        if let Follower::Relay(relay) = &mut self.links.remove(at).follower {
+            let forgotten = relay.forget();
+            self.cancel_forwards(forgotten);
+        }
+    }
+
+    /// A connection to a link's source was made. Messages over it come and go under the id that is returned; `None` if
+    /// the link is not wanted any more.
+    pub fn source_connected(&mut self, id: LinkId) -> Option<SessionId> {
+        let link = self.links.iter_mut().find(|link| link.id == id && link.wire.connection.is_none())?;
+        self.next_session += 1;
+        link.wire.connection = Some(self.next_session);
+        match &mut link.follower {
+            Follower::Backup(backup) => backup.connected(&mut link.wire),
+            Follower::Relay(relay) => relay.connected(&mut link.wire),
+        }
+        let connection = self.next_session;
+        self.send_out(connection);
+        Some(connection)
+    }
+
+    /// Whether this is a connection to a source.
+    pub(crate) fn is_link(&self, connection: SessionId) -> bool {
+        self.links.iter().any(|link| link.wire.connection == Some(connection))
+    }
+
+    fn link_mut(&mut self, connection: SessionId) -> Option<&mut Link> {
+        self.links.iter_mut().find(|link| link.wire.connection == Some(connection))
+    }
+
+    fn send_out(&mut self, connection: SessionId) {
+        let Some(link) = self.link_mut(connection) else { return };
+        let outgoing = std::mem::take(&mut link.wire.outgoing);
+        self.outputs.extend(outgoing.into_iter().map(|message| Output::Send(connection, message)));
+    }
+
+    /// A connection to a source was lost.
+    pub(crate) fn link_down(&mut self, connection: SessionId) {
+        let Some(link) = self.link_mut(connection) else { return };
+        link.wire.connection = None;
+        link.wire.outgoing.clear();
+        let lost = match &mut link.follower {
+            Follower::Backup(backup) => {
+                backup.disconnected();
+                Vec::new()
+            }
+            Follower::Relay(relay) => relay.disconnected(),
+        };
+        let name = link.database.clone();
+        if let Some(Hosted { role: Role::Relay { connected, .. }, .. }) = self.databases.get_mut(&name) {
+            self.description_is_stale |= std::mem::replace(connected, false);
+        }
+        self.cancel_forwards(lost);
+    }
+
+    /// Has the next contents asked for in full.
+    #[cfg(test)]
+    pub(crate) fn distrust_sources(&mut self) {
+        for link in &mut self.links {
+            if let Follower::Relay(relay) = &mut link.follower {
+                relay.distrust();
+            }
+        }
+    }
+
+    /// Closes all connections to sources.
+    pub(crate) fn disconnect_links(&mut self, reason: &str) {
+        let connections: Vec<SessionId> = self.links.iter().filter_map(|link| link.wire.connection).collect();
+        connections.into_iter().for_each(|connection| self.close(connection, reason));
+    }
+
+    /// Nobody knows what became of these requests.
+    fn cancel_forwards(&mut self, lost: Vec<(SessionId, Value)>) {
+        for (session, id) in lost {
+            self.send(session, Message::error(id, "canceled"));
+        }
+    }
+
+    /// Takes a message from a source.
+    pub(crate) fn link_message(&mut self, connection: SessionId, message: Message, now: Now) {
+        let own_id = self.server_id;
+        let Some(link) = self.links.iter_mut().find(|link| link.wire.connection == Some(connection)) else { return };
+        let Some(hosted) = self.databases.get(&link.database) else { return };
+        let schema = Arc::clone(hosted.database.schema());
+        let received = match message {
+            Message::Request { id, method, params } if method == "echo" => {
+                link.wire.outgoing.push(Message::reply(id, params));
+                Ok(Step::Nothing)
+            }
+            // The answer to a probe.
+            Message::Reply { ref id, .. } if *id == "echo" => Ok(Step::Nothing),
+            message => match &mut link.follower {
+                Follower::Backup(backup) => backup.received(message, &schema, own_id, &mut link.wire),
+                Follower::Relay(relay) => relay.received(message, &schema, &mut link.wire),
+            },
+        };
+        let name = link.database.clone();
+        let taken = received.and_then(|step| self.take(&name, step, now));
+        match taken {
+            Ok(()) => self.send_out(connection),
+            Err(Trouble(reason)) => self.give_up(connection, &reason),
+        }
+        self.retry_triggers(now);
+    }
+
+    /// Ends a connection over which the database cannot be followed, and says why, but not each time again.
+    fn give_up(&mut self, connection: SessionId, reason: &str) {
+        let Some(link) = self.link_mut(connection) else { return };
+        if link.trouble.as_deref() != Some(reason) {
+            warn!(target: "replication", "{}: cannot be copied from {}: {reason}", link.database, link.source);
+            link.trouble = Some(reason.to_owned());
+        }
+        if let Follower::Relay(relay) = &mut link.follower {
+            relay.distrust();
+        }
+        self.close(connection, reason);
+    }
+
+    fn take(&mut self, name: &str, step: Step, now: Now) -> std::result::Result<(), Trouble> {
+        match step {
+            Step::Nothing => {}
+            Step::Answer(session, message) => self.send(session, message),
+            Step::Update { updates, format, transaction } => {
+                self.change(name, transaction, now, |open| updates::apply(open, &updates, format))?;
+            }
+            Step::CaughtUp { updates, transaction } => {
+                self.change(name, transaction, now, |open| updates::apply(open, &updates, Format::Difference))?;
+                self.follows(name, now);
+            }
+            Step::Contents(Contents { schema, updates, format, tables, transaction }) => {
+                match schema {
+                    Some(schema) => self.replace_copy(name, schema, transaction, now, |open| {
+                        updates::replace(open, &updates, format, &tables)
+                    })?,
+                    None => {
+                        self.change(name, transaction, now, |open| updates::replace(open, &updates, format, &tables))?;
+                    }
+                }
+                self.follows(name, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// One transaction of the source, whose id may be known, in the copy.
+    fn change(
+        &mut self,
+        name: &str,
+        id: Option<Uuid>,
+        now: Now,
+        fill: impl FnOnce(&mut Transaction<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let Some(hosted) = self.databases.get(name) else { return Ok(()) };
+        let mut transaction = Transaction::new(&hosted.database);
+        fill(&mut transaction)?;
+        let prepared = prepare(transaction, &mut self.uuids)?;
+        let is_known = id.is_none_or(|id| id == hosted.database.last_transaction());
+        if prepared.changes.is_empty() && is_known {
+            return Ok(());
+        }
+        let id = id.unwrap_or_else(|| self.uuids.next_uuid());
+        self.commit_as(name, id, prepared, now)
+    }
+
+    /// The copy under another schema.
+    fn replace_copy(
+        &mut self,
+        name: &str,
+        schema: Arc<DatabaseSchema>,
+        id: Option<Uuid>,
+        now: Now,
+        fill: impl FnOnce(&mut Transaction<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let style = self.style();
+        let Some(hosted) = self.databases.get_mut(name) else { return Ok(()) };
+        let mut copy = Database::new(schema);
+        let mut transaction = Transaction::new(&copy);
+        fill(&mut transaction)?;
+        let prepared = prepare(transaction, &mut self.uuids)?;
+        copy.apply(id.unwrap_or_else(|| self.uuids.next_uuid()), prepared.changes);
+        hosted.replace(copy, "", now, style)?;
+        self.cancel_monitors(name);
+        self.cancel_triggers(name);
+        self.disconnect_unaware(&format!("database {name} schema changed"));
+        self.description_is_stale = true;
+        Ok(())
+    }
+
+    /// From now on the copy is what the source has.
+    fn follows(&mut self, name: &str, now: Now) {
+        if let Some(Hosted { role: Role::Relay { connected, available }, .. }) = self.databases.get_mut(name) {
+            self.description_is_stale |= !*connected;
+            (*connected, *available) = (true, true);
+        }
+        if let Some(link) = self.links.iter_mut().find(|link| link.database == name) {
+            link.trouble = None;
+        }
+        if std::mem::take(&mut self.description_is_stale) {
+            self.describe_databases(now);
+        }
+    }
+
+    /// Sends a client's request to the source of a relay, if it is one that the source must do.
+    pub(crate) fn forward(&mut self, session: SessionId, id: &Value, method: &'static str, params: &[Value]) -> bool {
+        let name = params.first().and_then(Value::as_str).unwrap_or_default();
+        if self.sessions.get(&session).is_none_or(|session| session.access.read_only) {
+            return false;
+        }
+        let Some(link) = self.links.iter_mut().find(|link| link.database == name) else { return false };
+        let Follower::Relay(relay) = &mut link.follower else { return false };
+        relay.forward(session, id.clone(), method, params.to_vec(), &mut link.wire);
+        if let Some(connection) = link.wire.connection {
+            self.send_out(connection);
+        }
+        true
+    }
+
+    /// Whether a request of a session is under way to a source.
+    pub(crate) fn is_forwarded(&self, session: SessionId, id: &Value) -> bool {
+        self.links.iter().any(|link| match &link.follower {
+            Follower::Relay(relay) => relay.has_forward(session, id),
+            Follower::Backup(_) => false,
+        })
+    }
+
+    /// Asks the sources to cancel a session's request, or all of them.
+    pub(crate) fn cancel_forwarded(&mut self, session: SessionId, id: Option<&Value>) {
+        let mut unsent = Vec::new();
+        let mut connections = Vec::new();
+        for link in &mut self.links {
+            if let Follower::Relay(relay) = &mut link.follower {
+                unsent.extend(relay.cancel(session, id, &mut link.wire));
+                connections.extend(link.wire.connection);
+            }
+        }
+        connections.into_iter().for_each(|connection| self.send_out(connection));
+        self.cancel_forwards(unsent);
+    }
+}

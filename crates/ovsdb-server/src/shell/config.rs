@@ -1,0 +1,330 @@
+//! The configuration file (`--config-file`): remotes and databases as JSON, and how a running server is brought in line
+//! with it.
+//!
+//! Names of files in it are relative to the folder that the file is in, so that they mean the same when it is read
+//! again by a daemon that has changed its folder.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+use tracing::info;
+
+use super::remotes::{self, RemoteOptions};
+use super::server::{Origin, Server};
+use crate::follow::Source;
+
+/// What a configuration file says.
+#[derive(Debug, Default)]
+pub(super) struct Config {
+    remotes: BTreeMap<String, GivenOptions>,
+    /// By the names that the file gives them: those of files, or, of relays, those of databases.
+    databases: BTreeMap<String, DatabaseConfig>,
+}
+
+/// What is given for one remote.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct GivenOptions {
+    inactivity_probe_ms: Option<u64>,
+    max_backoff_ms: Option<u64>,
+    read_only: Option<bool>,
+}
+
+/// One database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum DatabaseConfig {
+    /// From a file, as a database of its own.
+    Own(PathBuf),
+    /// From a file, as a copy of a database of another server.
+    Backup(PathBuf, Source, BTreeSet<String>),
+    /// In memory.
+    Relay(Source),
+}
+
+impl GivenOptions {
+    /// Puts what is given in the place of what goes without saying.
+    pub(super) fn apply(&self, options: &mut RemoteOptions) {
+        options.inactivity_probe_ms = self.inactivity_probe_ms.unwrap_or(options.inactivity_probe_ms);
+        options.max_backoff_ms = self.max_backoff_ms.unwrap_or(options.max_backoff_ms);
+        options.read_only = self.read_only.unwrap_or(options.read_only);
+    }
+
+    fn from_json(json: &Value, path: &str) -> Result<Self, String> {
+        let mut members = Members::new(json, path)?;
+        let options = Self {
+            inactivity_probe_ms: members.milliseconds("inactivity-probe")?,
+            max_backoff_ms: members.milliseconds("max-backoff")?.map(|backoff| backoff.max(1000)),
+            read_only: members.boolean("read-only")?,
+        };
+        members.finish()?;
+        Ok(options)
+    }
+}
+
+impl Config {
+    /// Reads a file. The error is one line that names the offending part.
+    pub(super) fn read(path: &Path) -> Result<Self, String> {
+        let name = path.display();
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| format!("{name}: open failed ({})", crate::file::describe(&error)))?;
+        let directory = path.parent().unwrap_or(Path::new("."));
+        let json = serde_json::from_str(&text).map_err(|error| format!("{name}: not JSON: {error}"))?;
+        Self::from_json(&json, directory).map_err(|reason| format!("{name}: {reason}"))
+    }
+
+    fn from_json(json: &Value, directory: &Path) -> Result<Self, String> {
+        let mut members = Members::new(json, "the configuration")?;
+        let (remotes, databases) = (members.take("remotes"), members.take("databases"));
+        members.finish()?;
+        let mut config = Self::default();
+        for (name, options) in object(&remotes, "remotes")? {
+            let path = format!("remotes: {name}");
+            config.remotes.insert(name.clone(), GivenOptions::from_json(options, &path)?);
+        }
+        for (name, database) in object(&databases, "databases")? {
+            let path = format!("databases: {name}");
+            config.databases.insert(name.clone(), DatabaseConfig::from_json(name, database, &path, directory)?);
+        }
+        Ok(config)
+    }
+}
+
+impl DatabaseConfig {
+    fn from_json(name: &str, json: &Value, path: &str, directory: &Path) -> Result<Self, String> {
+        let mut members = Members::new(json, path)?;
+        let model = members.string("service-model")?;
+        let is_backup = members.boolean("backup")?.unwrap_or(false);
+        let source = members.take("source");
+        let excluded = members.take("exclude-tables");
+        members.finish()?;
+        let source = if source.is_null() { None } else { Some(read_source(&source, path)?) };
+        let excluded = match excluded {
+            Value::Null => BTreeSet::new(),
+            Value::Array(names) => {
+                let name = |name: &Value| name.as_str().map(str::to_owned);
+                let names: Option<BTreeSet<String>> = names.iter().map(name).collect();
+                names.ok_or_else(|| format!("{path}: exclude-tables: names of tables expected"))?
+            }
+            _ => return Err(format!("{path}: exclude-tables: array expected")),
+        };
+        let model = model.as_deref().unwrap_or("standalone");
+        if model != "active-backup" && (is_backup || !excluded.is_empty()) {
+            return Err(format!("{path}: backup and exclude-tables belong to the service model active-backup"));
+        }
+        let file = directory.join(name);
+        match (model, source) {
+            ("standalone", None) => Ok(Self::Own(file)),
+            ("standalone", Some(_)) => Err(format!("{path}: a standalone database has no source")),
+            ("active-backup", Some(source)) if is_backup => Ok(Self::Backup(file, source, excluded)),
+            ("active-backup", None) if is_backup => Err(format!("{path}: a backup needs a source")),
+            ("active-backup", _) => Ok(Self::Own(file)),
+            ("relay", Some(source)) => Ok(Self::Relay(source)),
+            ("relay", None) => Err(format!("{path}: a relay needs a source")),
+            ("clustered", _) => Err(format!("{path}: clustered databases are not supported")),
+            _ => Err(format!("{path}: \"{model}\" is no service model; expected standalone, active-backup or relay")),
+        }
+    }
+
+    fn source(&self) -> Option<&Source> {
+        match self {
+            Self::Own(_) => None,
+            Self::Backup(_, source, _) | Self::Relay(source) => Some(source),
+        }
+    }
+}
+
+/// Reads `{"REMOTE[,REMOTE]...": {options}}`.
+fn read_source(json: &Value, path: &str) -> Result<Source, String> {
+    let members = json.as_object().ok_or_else(|| format!("{path}: source: object expected"))?;
+    let mut members = members.iter();
+    let (Some((remotes, options)), None) = (members.next(), members.next()) else {
+        return Err(format!("{path}: source: exactly one connection method expected"));
+    };
+    let mut source = Source::parse(remotes).map_err(|error| format!("{path}: source: {error}"))?;
+    let mut options = Members::new(options, &format!("{path}: source"))?;
+    source.probe_ms = options.milliseconds("inactivity-probe")?.unwrap_or(source.probe_ms);
+    source.max_backoff_ms = options.milliseconds("max-backoff")?.unwrap_or(source.max_backoff_ms).max(1000);
+    options.finish()?;
+    Ok(source)
+}
+
+fn object<'a>(json: &'a Value, path: &str) -> Result<Vec<(&'a String, &'a Value)>, String> {
+    match json {
+        Value::Null => Ok(Vec::new()),
+        Value::Object(members) => Ok(members.iter().collect()),
+        _ => Err(format!("{path}: object expected")),
+    }
+}
+
+/// The members of an object, taken one after another.
+struct Members {
+    members: Map<String, Value>,
+    path: String,
+}
+
+impl Members {
+    fn new(json: &Value, path: &str) -> Result<Self, String> {
+        let members = match json {
+            Value::Null => Map::new(),
+            Value::Object(members) => members.clone(),
+            _ => return Err(format!("{path}: object expected")),
+        };
+        Ok(Self { members, path: path.to_owned() })
+    }
+
+    fn take(&mut self, name: &str) -> Value {
+        self.members.remove(name).unwrap_or_default()
+    }
+
+    fn milliseconds(&mut self, name: &str) -> Result<Option<u64>, String> {
+        match self.take(name) {
+            Value::Null => Ok(None),
+            json => json.as_u64().map(Some).ok_or_else(|| format!("{}: {name}: milliseconds expected", self.path)),
+        }
+    }
+
+    fn boolean(&mut self, name: &str) -> Result<Option<bool>, String> {
+        match self.take(name) {
+            Value::Null => Ok(None),
+            json => json.as_bool().map(Some).ok_or_else(|| format!("{}: {name}: true or false expected", self.path)),
+        }
+    }
+
+    fn string(&mut self, name: &str) -> Result<Option<String>, String> {
+        match self.take(name) {
+            Value::Null => Ok(None),
+            Value::String(text) => Ok(Some(text)),
+            _ => Err(format!("{}: {name}: string expected", self.path)),
+        }
+    }
+
+    /// Whatever was not taken is not known.
+    fn finish(self) -> Result<(), String> {
+        match self.members.keys().next() {
+            Some(name) => Err(format!("{}: {name} is not supported", self.path)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Server {
+    /// Brings databases and addresses in line with a configuration. What stays the same is not touched; what cannot be
+    /// used is named in the error, and all else is served nevertheless.
+    pub(super) fn apply_config(&mut self, config: Config) -> Result<(), String> {
+        let now = self.now();
+        let gone: Vec<String> = self
+            .given_databases
+            .iter()
+            .filter(|(name, (_, old))| config.databases.get(*name).is_none_or(|new| !is_same_storage(old, new)))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in gone {
+            if let Some((database, _)) = self.given_databases.remove(&name) {
+                info!(target: "ovsdb_server", "removing {database} database: the configuration has changed");
+                self.core.remove_database(&database, now);
+            }
+        }
+        let mut failures = Vec::new();
+        for (name, wanted) in config.databases {
+            if let Err(reason) = self.apply_database(&name, wanted) {
+                failures.push(format!("{name}: {reason}"));
+            }
+        }
+        for remote in config.remotes.keys() {
+            if let Err(reason) = remotes::check(&self.core, remote) {
+                failures.push(reason);
+            }
+        }
+        self.configured = config.remotes.keys().cloned().collect();
+        self.given_options = config.remotes;
+        if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
+    }
+
+    fn apply_database(&mut self, name: &str, wanted: DatabaseConfig) -> Result<(), String> {
+        let known = self.given_databases.get(name).cloned();
+        let database = match (&known, &wanted) {
+            (Some((_, old)), new) if old == new => return Ok(()),
+            (Some((database, _)), _) => database.clone(),
+            (None, DatabaseConfig::Own(file) | DatabaseConfig::Backup(file, ..)) => {
+                self.open(Origin::File(file.clone())).map_err(|error| error.to_string())?
+            }
+            (None, DatabaseConfig::Relay(source)) => {
+                self.open(Origin::Relay(name.to_owned(), source.clone())).map_err(|error| error.to_string())?
+            }
+        };
+        match &wanted {
+            DatabaseConfig::Backup(_, source, excluded) => {
+                self.core.back_up(&database, source.clone(), excluded.clone());
+                self.core.disconnect_all("making server read-only");
+            }
+            DatabaseConfig::Own(_) if known.as_ref().is_some_and(|(_, old)| old.source().is_some()) => {
+                self.core.end_backup(&database);
+                self.reports.clear();
+                self.core.disconnect_all("making server read/write");
+            }
+            DatabaseConfig::Own(_) | DatabaseConfig::Relay(_) => {}
+        }
+        self.given_databases.insert(name.to_owned(), (database, wanted));
+        Ok(())
+    }
+}
+
+/// Whether a database need not be closed and opened again.
+fn is_same_storage(old: &DatabaseConfig, new: &DatabaseConfig) -> bool {
+    match (old, new) {
+        (DatabaseConfig::Relay(old), DatabaseConfig::Relay(new)) => old == new,
+        (DatabaseConfig::Relay(_), _) | (_, DatabaseConfig::Relay(_)) => false,
+        (
+            DatabaseConfig::Own(old) | DatabaseConfig::Backup(old, ..),
+            DatabaseConfig::Own(new) | DatabaseConfig::Backup(new, ..),
+        ) => old == new,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn files_are_read_and_what_is_wrong_is_named() {
+        let read = |json: Value| Config::from_json(&json, Path::new("/etc/db"));
+        let config = read(json!({
+            "remotes": {"punix:db.sock": {}, "ptcp:6641": {"inactivity-probe": 16000, "read-only": true}, "ptcp:1": null},
+            "databases": {
+                "conf.db": {},
+                "/sb.db": {"service-model": "active-backup", "backup": true, "source": {"tcp:127.0.0.1:6644": null},
+                           "exclude-tables": ["A"]},
+                "T": {"service-model": "relay",
+                      "source": {"tcp:[::1]:6642,unix:x": {"max-backoff": 2000, "inactivity-probe": 10000}}}
+            }
+        }))
+        .unwrap();
+        assert_eq!(config.remotes.len(), 3);
+        assert_eq!(config.databases["conf.db"], DatabaseConfig::Own("/etc/db/conf.db".into()));
+        let DatabaseConfig::Backup(file, source, excluded) = &config.databases["/sb.db"] else { panic!() };
+        assert_eq!((file.to_str(), source.to_string()), (Some("/sb.db"), "tcp:127.0.0.1:6644".to_owned()));
+        assert!(excluded.contains("A"));
+        let DatabaseConfig::Relay(source) = &config.databases["T"] else { panic!() };
+        assert_eq!((source.remotes.len(), source.probe_ms, source.max_backoff_ms), (2, 10_000, 2000));
+        let wrong = [
+            (json!([]), "the configuration: object expected"),
+            (json!({"x": 1}), "the configuration: x is not supported"),
+            (json!({"remotes": {"a": {"role": "x"}}}), "remotes: a: role is not supported"),
+            (json!({"remotes": {"a": {"max-backoff": -1}}}), "remotes: a: max-backoff: milliseconds expected"),
+            (json!({"databases": {"T": {"service-model": "relay"}}}), "databases: T: a relay needs a source"),
+            (json!({"databases": {"T": {"service-model": "x"}}}), "databases: T: \"x\" is no service model"),
+            (json!({"databases": {"T": {"source": {"unix:x": null}}}}), "a standalone database has no source"),
+            (json!({"databases": {"T": {"backup": true}}}), "belong to the service model active-backup"),
+            (
+                json!({"databases": {"T": {"service-model": "relay", "source": {"ptcp:1": null}}}}),
+                "ptcp:1: a server to copy from needs an active connection method",
+            ),
+        ];
+        for (json, expected) in wrong {
+            let error = read(json.clone()).unwrap_err();
+            assert!(error.contains(expected), "{json}: {error}");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Any JSON-RPC messages from another server: the source of a relay if the first byte is odd, else the active server of a
+//! backup.
+#![no_main]
+
+use ovsdb::UuidSource;
+use ovsdb::jsonrpc::{Limits, Message, decode};
+use ovsdb_server::storage::Memory;
+use ovsdb_server::{Core, Now, Source};
+use serde_json::{Value, json};
+use std::sync::LazyLock;
+
+/// Few tables, but references of every kind, an index and a row limit.
+static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
+    json!({"name": "T", "version": "1.0.0", "tables": {
+        "root": {"isRoot": true, "maxRows": 4, "columns": {
+            "n": {"type": {"key": {"type": "integer", "minInteger": 0, "maxInteger": 100}}},
+            "kids": {"type": {"key": {"type": "uuid", "refTable": "kid"}, "min": 0, "max": "unlimited"}},
+            "weak": {"type": {"key": {"type": "uuid", "refTable": "kid", "refType": "weak"}, "min": 0, "max": 2}}}},
+        "kid": {"indexes": [["name"]], "columns": {"name": {"type": "string", "mutable": false}}}}})
+});
+
+fuzz::target!(|bytes: &[u8]| {
+    let Some((first, bytes)) = bytes.split_first() else { return };
+    let log = Memory::new();
+    let source = Source::parse("unix:x").expect("an address");
+    let mut core = Core::new(UuidSource::seeded(1));
+    let mut now = Now::default();
+    if first % 2 == 1 {
+        core.add_relay("T", source, now).expect("a new name");
+    } else {
+        core.add_database(&[SCHEMA.clone()], Box::new(log.clone()), None, now).expect("our own schema");
+        core.set_active_server(source);
+        core.connect_active().expect("there is an active server");
+    }
+    let link = core.sources().next().map(|(link, _)| link).expect("one database is copied");
+    let mut connection = None;
+    for message in decode(bytes, Limits { bytes_max: 4000, depth_max: 120 }).0 {
+        // The server leaves a source that breaks the protocol; then it connects anew.
+        connection = core.source_connected(link).or(connection);
+        core.message(connection.expect("it is connected"), message, now);
+        now.monotonic_ms += 10;
+        now.unix_ms += 10;
+        let client = core.connect(false);
+        core.message(client, watch(), now);
+        core.flush(now);
+        core.disconnect(client);
+    }
+    let written = ovsdb_server::log::parse(&log.bytes());
+    assert_eq!(written.error, None);
+    let records: Vec<_> = std::iter::once(SCHEMA.clone()).chain(written.records).collect();
+    ovsdb_server::load(&records).expect("what the server wrote");
+});
+
+fn watch() -> Message {
+    Message::request(1, "monitor_cond", vec!["T".into(), "m".into(), json!({"root": [{}], "kid": [{}]})])
+}
