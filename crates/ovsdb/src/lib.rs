@@ -3,7 +3,7 @@
 //! - [`Atom`] and [`Datum`]: values; [`types`]: what a column may hold; [`schema`]: databases, tables, columns;
 //! - [`condition`] and [`mutation`]: the little languages of `where` clauses and the `mutate` operation;
 //! - [`text`]: values as users write and read them on command lines;
-//! - [`jsonrpc`]: message framing and kinds (no I/O), and connections over unix and TCP streams;
+//! - [`jsonrpc`]: message framing and kinds (no I/O), and connections over streams;
 //! - [`Error`]: the `<error>` object, with the tags and wording that clients of Open vSwitch look for;
 //! - [`schemas`]: the schemas that this project ships.
 //!
