@@ -61,12 +61,20 @@ impl Core {
         }
         let answer = self.dispatch(session, &id, method, params, now).unwrap_or_else(|e| Answer::Error(e.to_json()));
         match answer {
-            Answer::Reply(result) => self.send(session, Message::reply(id, result)),
+            Answer::Reply(result) => self.answer(session, Message::reply(id, result)),
             Answer::Written(result) => self.outputs.push(Output::Write(session, Text::reply(&id, result))),
-            Answer::Error(error) => self.send(session, Message::error(id, error)),
+            Answer::Error(error) => self.answer(session, Message::error(id, error)),
             Answer::Later => {}
         }
         self.retry_triggers(now);
+    }
+
+    /// Sends an answer, even to who was disconnected by what it asked for: a conversion does that.
+    fn answer(&mut self, session: SessionId, message: Message) {
+        let closed = |output: &Output| matches!(output, Output::Close(id, _) if *id == session);
+        let end = self.outputs.len();
+        let at = if self.has_session(session) { end } else { self.outputs.iter().position(closed).unwrap_or(end) };
+        self.outputs.insert(at, Output::Send(session, message));
     }
 
     fn dispatch(

@@ -5,7 +5,7 @@
 //! - [`direct`]: values read straight from JSON text, for large files;
 //! - [`text`]: values as users write and read them on command lines;
 //! - [`write`]: values written as JSON without a tree;
-//! - [`jsonrpc`]: message framing and kinds (no I/O), and connections over unix and TCP streams;
+//! - [`jsonrpc`]: message framing and kinds (no I/O), and connections over streams;
 //! - [`Error`]: the `<error>` object, with the tags and wording that clients of Open vSwitch look for;
 //! - [`schemas`]: the schemas that this project ships.
 //!

@@ -162,6 +162,17 @@ fn a_database_is_converted_in_service() {
 }
 
 #[test]
+fn who_asks_for_a_conversion_is_answered_before_it_is_disconnected() {
+    let mut bench = Bench::new();
+    let session = bench.connect();
+    let same = crate::tests::schema().to_json();
+    let outputs = bench.outputs(session, "convert", json!(["T", same]));
+    let answer = Output::Send(session, Message::reply(json!(1), json!({})));
+    let closed = |output: &Output| matches!(output, Output::Close(id, _) if *id == session);
+    assert!(outputs[0] == answer && outputs.iter().skip(1).any(closed), "{outputs:?}");
+}
+
+#[test]
 fn rows_that_only_name_each_other_stay_as_in_open_vswitch() {
     let mut bench = Bench::new();
     let session = bench.connect();

@@ -109,17 +109,6 @@ impl Bench {
     }
 
     /// The contents of the database, without what is not kept on disk.
-    /// The same, as a message that can be looked into.
-    pub(crate) fn read(output: Output) -> Output {
-        match output {
-            Output::Write(to, text) => {
-                let json = serde_json::from_slice(&text.parts().concat()).expect("JSON");
-                Output::Send(to, Message::from_json(json).expect("a message"))
-            }
-            output => output,
-        }
-    }
-
     pub(crate) fn contents(&self) -> Value {
         contents(self.core.database("T").unwrap())
     }
