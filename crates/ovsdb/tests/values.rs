@@ -110,9 +110,8 @@ tally::proptest! {
     #[test]
     fn elements_come_and_go_as_in_a_map(steps in proptest::collection::vec((0u8..5, "[a-h]", 0i64..3), 0..24), is_map in any::<bool>()) {
         let (mut twin, mut datum) = (BTreeMap::<String, i64>::new(), Datum::empty());
-        let same = |twin: &BTreeMap<String, i64>| match is_map {
-            true => map_of(twin),
-            false => Datum::set(twin.keys().map(String::as_str)),
+        let same = |twin: &BTreeMap<String, i64>| {
+            if is_map { map_of(twin) } else { Datum::set(twin.keys().map(String::as_str)) }
         };
         for (step, key, value) in steps {
             let (atom, before) = (Atom::from(key.as_str()), datum.clone());
