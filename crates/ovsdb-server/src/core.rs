@@ -286,7 +286,7 @@ impl Core {
         let caller = Caller {
             locks: session.map_or(&no_locks, |session| &session.locks_owned),
             read_only: trigger.database.starts_with('_'),
-            server_read_only: hosted.role == Role::Backup || session.is_some_and(|session| session.access.read_only),
+            server_read_only: hosted.role != Role::Own || session.is_some_and(|session| session.access.read_only),
             role: session.and_then(|session| session.access.role()),
             elapsed_ms: now.monotonic_ms.saturating_sub(trigger.created_ms),
         };

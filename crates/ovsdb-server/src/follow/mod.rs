@@ -434,10 +434,12 @@ impl Core {
         }
     }
 
-    /// Sends a client's request to the source of a relay, if it is one that the source must do.
+    /// Sends a client's request to the source of a relay, if it is one that the source must do. The source knows nothing of
+    /// our clients' roles: one that has a role may only read here.
     pub(crate) fn forward(&mut self, session: SessionId, id: &Value, method: &'static str, params: &[Value]) -> bool {
         let name = params.first().and_then(Value::as_str).unwrap_or_default();
-        if self.sessions.get(&session).is_none_or(|session| session.access.read_only) {
+        if self.sessions.get(&session).is_none_or(|session| session.access.read_only || session.access.role().is_some())
+        {
             return false;
         }
         let Some(link) = self.links.iter_mut().find(|link| link.database == name) else { return false };

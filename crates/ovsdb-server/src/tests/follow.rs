@@ -400,6 +400,21 @@ fn a_relay_answers_as_its_source_does() {
 }
 
 #[test]
+fn who_has_a_role_may_only_read_at_a_relay() {
+    let mut net = Net::relays(1);
+    net.settle();
+    let access = Access { role: "worker".to_owned(), client: Some("alice".to_owned()), ..Access::default() };
+    let client = net.nodes[1].core.connect(access);
+    let before = net.state(0);
+    let insert = net.transact(1, client, &[json!({"op": "insert", "table": "root", "row": {"name": "x"}})]);
+    let select = net.transact(1, client, &[json!({"op": "select", "table": "root", "where": []})]);
+    net.settle();
+    assert_eq!(net.answer(1, client, insert).unwrap()[0]["error"], "not allowed");
+    assert!(net.answer(1, client, select).unwrap()[0]["rows"].is_array());
+    assert_eq!([net.state(0), net.state(1)], [before.clone(), before]);
+}
+
+#[test]
 fn a_wait_at_a_relay_is_the_sources_to_do() {
     let mut net = Net::relays(1);
     net.settle();
