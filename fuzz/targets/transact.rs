@@ -28,7 +28,7 @@ fuzz::target!(|bytes: &[u8]| {
         database.apply(uuids.next_uuid(), prepared.changes);
         let mut replayed = before;
         if let Some(record) = record {
-            let changes = journal::changes(&replayed, &record, Unknown::Refuse).expect("our own record");
+            let changes = journal::changes(&replayed, &record.to_json(), Unknown::Refuse).expect("our own record");
             replayed.apply(uuids.next_uuid(), changes);
         }
         let snapshot = |database| journal::snapshot(database, "", 0, Style::Whole);
