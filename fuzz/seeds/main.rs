@@ -61,7 +61,7 @@ fn main() -> io::Result<()> {
     }
     seeds.put_all(
         "database_file",
-        texts::logs().into_iter().map(|log| log.iter().flat_map(ovsdb_server::log::encode).collect::<Vec<u8>>()),
+        texts::logs().into_iter().map(|log| log.iter().flat_map(|record| ovsdb_server::log::encode(&record.into())).collect::<Vec<u8>>()),
     )?;
     seeds.put_all("netlink", (0..20).map(|_| link_message(&mut rng)))?;
     dictionaries(Path::new(&dir))

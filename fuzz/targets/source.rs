@@ -5,7 +5,7 @@
 use ovsdb::UuidSource;
 use ovsdb::jsonrpc::{Limits, Message, decode};
 use ovsdb_server::storage::Memory;
-use ovsdb_server::{Core, Now, Source};
+use ovsdb_server::{Access, Core, Now, Source};
 use serde_json::{Value, json};
 use std::sync::LazyLock;
 
@@ -40,7 +40,7 @@ fuzz::target!(|bytes: &[u8]| {
         core.message(connection.expect("it is connected"), message, now);
         now.monotonic_ms += 10;
         now.unix_ms += 10;
-        let client = core.connect(false);
+        let client = core.connect(Access::default());
         core.message(client, watch(), now);
         core.flush(now);
         core.disconnect(client);

@@ -346,7 +346,8 @@ impl Core {
             let mut trigger = self.triggers.remove(at);
             match self.attempt(&mut trigger, now) {
                 Some(result) => self.send(trigger.session, Message::reply(trigger.id, result)),
-                None => self.triggers.push(trigger),
+                // It keeps its place: transactions that come true together are answered in the order in which they came.
+                None => self.triggers.insert(at, trigger),
             }
         }
     }
@@ -489,6 +490,8 @@ fn convert_row(row: &Row, old_table: &TableSchema, table: &TableSchema) -> Resul
             continue;
         };
         if column.kind == old_column.kind {
+            // A default value that a column was given when it was new may be one that may not be written.
+            datum.check(&column.kind)?;
             converted.set(index, datum.clone());
         } else {
             let json = datum.to_json(&old_column.kind);

@@ -4,7 +4,7 @@
 //! What a monitor shows of a database is its [`View`]. Clients that watch alike share one, and what it shows is written once
 //! for all of them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 
 use ovsdb::condition::Condition;
@@ -345,14 +345,21 @@ impl MonitoredTable {
         if !unconditional {
             table.set_condition(Condition::from_clauses(clauses));
         }
-        let mut seen = HashSet::new();
-        if let Some((column, _)) = table.columns.iter().find(|(column, _)| !seen.insert(*column)) {
-            let name = schema.columns().get(*column).map_or("?", |column| column.name.as_str());
-            let columns = requests.iter().rev().find_map(|request| request.get("columns"));
-            let details = format!("column {name} mentioned more than once");
-            return Err(Error::syntax(columns.unwrap_or(&Value::Null), details));
-        }
         Ok(table)
+    }
+
+    /// Adds a column that `json` names, or that is meant for want of names.
+    fn add_column(&mut self, schema: &TableSchema, column: usize, select: Select, json: Option<&Value>) -> Result<()> {
+        if self.columns.iter().any(|(known, _)| *known == column) {
+            let name = schema.columns().get(column).map_or("?", |column| column.name.as_str());
+            let details = format!("column {name} mentioned more than once");
+            return Err(match json {
+                Some(json) => Error::syntax(json, details),
+                None => Error::new("syntax error", details),
+            });
+        }
+        self.columns.push((column, select));
+        Ok(())
     }
 
     fn add_request(&mut self, schema: &TableSchema, version: Version, json: &Value) -> Result<Option<Condition>> {
@@ -371,8 +378,9 @@ impl MonitoredTable {
         self.select = self.select.or(select);
         match columns {
             None => {
-                let all = (0..schema.columns().len()).filter(|&column| column != UUID_COLUMN);
-                self.columns.extend(all.map(|column| (column, select)));
+                for column in (0..schema.columns().len()).filter(|&column| column != UUID_COLUMN) {
+                    self.add_column(schema, column, select, None)?;
+                }
             }
             Some(columns) => {
                 for name in columns.as_array().into_iter().flatten() {
@@ -382,7 +390,7 @@ impl MonitoredTable {
                     let Some(column) = schema.column_index(name) else {
                         return Err(Error::syntax(columns, format!("{name} is not a valid column name")));
                     };
-                    self.columns.push((column, select));
+                    self.add_column(schema, column, select, Some(columns))?;
                 }
             }
         }

@@ -179,7 +179,7 @@ impl BaseType {
             return Ok(Self::new(AtomType::from_json(json)?));
         }
         let mut parser = ObjectParser::new(json, "ovsdb type");
-        let kind = match parser.required("type", Kind::Any).map(AtomType::from_json) {
+        let kind = match parser.required("type", Kind::String).map(AtomType::from_json) {
             Some(Ok(kind)) => kind,
             Some(Err(error)) => return Err(error),
             None => return Err(parser.take_error().unwrap_or_else(|| Error::syntax(json, "ovsdb type expected"))),

@@ -82,7 +82,7 @@ impl Names {
             (Value::Object(a), Value::Object(b)) => a.len() == b.len() && self.unify_members(a, b),
             // Open vSwitch writes 15 digits of a real, of which 17 tell it from all others.
             (Value::Number(a), Value::Number(b)) => match (a.as_f64(), b.as_f64()) {
-                (Some(x), Some(y)) if a.is_f64() && b.is_f64() => (x - y).abs() <= x.abs() * 1e-14,
+                (Some(x), Some(y)) if a.is_f64() || b.is_f64() => (x - y).abs() <= x.abs() * 1e-14,
                 _ => a == b,
             },
             _ => ours == theirs,
@@ -143,7 +143,8 @@ impl Names {
 /// What kind of error a text is about, if it names one row or column of perhaps several.
 fn class_of_error(details: &Value) -> Option<&'static str> {
     let details = details.as_str()?;
-    const CLASSES: [(&str, &[&str]); 6] = [
+    const CLASSES: [(&str, &[&str]); 7] = [
+        ("column", &["mentioned more than once", "No column "]),
         ("index", &["Transaction causes multiple rows in "]),
         ("strong reference", &["references nonexistent row", "cannot delete ", " refers to undefined table "]),
         ("weak reference", &["Weak reference column ", "weak reference(s) to deleted (or never-existing) rows"]),
@@ -153,7 +154,7 @@ fn class_of_error(details: &Value) -> Option<&'static str> {
             "value",
             &["is not one of the allowed values", "is not in the valid range", "allowed value", "allowed length"],
         ),
-        ("value", &["Result of ", "Attempted to store "]),
+        ("value", &["Result of ", "Attempted to store ", "Division by zero"]),
     ];
     CLASSES.into_iter().find(|(_, parts)| parts.iter().any(|part| details.contains(part))).map(|(class, _)| class)
 }

@@ -85,6 +85,10 @@ async fn watch(pair: &mut Pair, generator: &mut Generator, watch: &mut Watch, co
             let answer = pair.ask(WATCHER, "monitor_cond_change", &json!([name, renamed, change])).await;
             if answer.iter().any(|message| message["error"].is_null() && message.get("result").is_some()) {
                 watch.monitors[at].0 = renamed;
+            } else {
+                // Open vSwitch has perhaps carried out a part of what it refuses.
+                watch.monitors.remove(at);
+                pair.ask(WATCHER, "monitor_cancel", &json!([name])).await;
             }
         }
         _ if known > 0 => {

@@ -225,6 +225,7 @@ async fn databases_are_converted_as_by_open_vswitch() {
             pair.look(1).await;
             if answer.iter().any(|message| message["error"].is_null() && message.get("result").is_some()) {
                 schema = next;
+                generator.follow(&schema);
                 converted += 1;
             }
             pair.ask(0, "get_schema", &json!(["A"])).await;
