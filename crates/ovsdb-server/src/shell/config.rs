@@ -28,6 +28,7 @@ pub(super) struct GivenOptions {
     inactivity_probe_ms: Option<u64>,
     max_backoff_ms: Option<u64>,
     read_only: Option<bool>,
+    role: Option<String>,
 }
 
 /// One database.
@@ -47,6 +48,9 @@ impl GivenOptions {
         options.inactivity_probe_ms = self.inactivity_probe_ms.unwrap_or(options.inactivity_probe_ms);
         options.max_backoff_ms = self.max_backoff_ms.unwrap_or(options.max_backoff_ms);
         options.read_only = self.read_only.unwrap_or(options.read_only);
+        if let Some(role) = &self.role {
+            options.role.clone_from(role);
+        }
     }
 
     fn from_json(json: &Value, path: &str) -> Result<Self, String> {
@@ -55,6 +59,7 @@ impl GivenOptions {
             inactivity_probe_ms: members.milliseconds("inactivity-probe")?,
             max_backoff_ms: members.milliseconds("max-backoff")?.map(|backoff| backoff.max(1000)),
             read_only: members.boolean("read-only")?,
+            role: members.string("role")?,
         };
         members.finish()?;
         Ok(options)
@@ -311,7 +316,8 @@ mod tests {
         let wrong = [
             (json!([]), "the configuration: object expected"),
             (json!({"x": 1}), "the configuration: x is not supported"),
-            (json!({"remotes": {"a": {"role": "x"}}}), "remotes: a: role is not supported"),
+            (json!({"remotes": {"a": {"dscp": 0}}}), "remotes: a: dscp is not supported"),
+            (json!({"remotes": {"a": {"role": 1}}}), "remotes: a: role: string expected"),
             (json!({"remotes": {"a": {"max-backoff": -1}}}), "remotes: a: max-backoff: milliseconds expected"),
             (json!({"databases": {"T": {"service-model": "relay"}}}), "databases: T: a relay needs a source"),
             (json!({"databases": {"T": {"service-model": "x"}}}), "databases: T: \"x\" is no service model"),
