@@ -46,16 +46,15 @@ impl Strings {
         if text.is_empty() {
             return Arc::default();
         }
-        let at = self.hasher.hash_one(text) as usize % SLOTS;
-        match self.slots.get_mut(at).filter(|_| text.len() <= SHARED_LENGTH_MAX) {
-            Some(slot) => {
-                if **slot != *text {
-                    *slot = text.into();
-                }
-                Arc::clone(slot)
-            }
-            None => text.into(),
+        if text.len() > SHARED_LENGTH_MAX {
+            return text.into();
         }
+        let at = self.hasher.hash_one(text) as usize % SLOTS;
+        let Some(slot) = self.slots.get_mut(at) else { return text.into() };
+        if **slot != *text {
+            *slot = text.into();
+        }
+        Arc::clone(slot)
     }
 }
 
