@@ -9,8 +9,8 @@ use ovsdb::jsonrpc::Message;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::twin::{Op, transactions};
 use super::schema;
+use super::twin::{Op, transactions};
 use crate::storage::Nowhere;
 use crate::{Access, Excluded, Now};
 use net::{Net, server, source, with_database};
