@@ -95,3 +95,17 @@ def test_history(tmp_path):
     path.write_text("[]\n")
     with pytest.raises(SystemExit, match="line 1"):
         record.lines(path)
+
+
+def test_pictures_are_those_of_their_tables(tmp_path):
+    pictures = [sys.executable, TOP / "bench/pictures"]
+    subprocess.run([*pictures, "--check"], check=True)
+    document = tmp_path / "page.md"
+    document.write_text("| who | a | b |\n|---|---|---|\n| x | 1,000 | none |\n| y | **2.5** | |\n\n![It](pictures/it.svg)\n")
+    check = [*pictures, "--check", document]
+    assert subprocess.run(check, check=False).returncode == 1
+    subprocess.run([*pictures, document], check=True)
+    subprocess.run(check, check=True)
+    assert ">1,000</text>" in (tmp_path / "pictures/it.svg").read_text()
+    document.write_text(document.read_text().replace("1,000", "999"))
+    assert subprocess.run(check, check=False).returncode == 1
