@@ -19,7 +19,7 @@ use crate::database::Database;
 use crate::execute::{Caller, Outcome, execute};
 use crate::follow::{Link, LinkId, PROBE_MS, Sync};
 use crate::hosted::{Hosted, Role};
-use crate::journal::{self, Style, Unknown};
+use crate::journal::{self, Style};
 use crate::monitor::View;
 use crate::row::{Row, RowChange};
 use crate::server_database::{self, Description};
@@ -458,7 +458,7 @@ pub fn load(records: &[Value]) -> Result<Database> {
     let schema = DatabaseSchema::from_json(schema)?;
     let mut database = Database::new(Arc::new(schema));
     for record in transactions {
-        let changes = journal::changes(&database, record, Unknown::Refuse)?;
+        let changes = journal::changes(&database, record)?;
         database.apply_changes(&changes);
     }
     Ok(database)

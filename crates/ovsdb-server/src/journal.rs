@@ -149,24 +149,15 @@ pub(crate) fn all_rows(database: &Database) -> Vec<RowChange> {
     rows.map(|(table, row)| RowChange { table, uuid: row.uuid(), old: None, new: Some(Arc::clone(row)) }).collect()
 }
 
-/// What to do with tables and columns in a record that the schema does not have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unknown {
-    /// Give an error.
-    Refuse,
-    /// Leave them out, which is how a database is converted to another schema.
-    Ignore,
-}
-
 /// Reads a record as changes of `database`.
-pub fn changes(database: &Database, record: &Value, unknown: Unknown) -> Result<Vec<RowChange>> {
+pub fn changes(database: &Database, record: &Value) -> Result<Vec<RowChange>> {
     let schema = Arc::clone(database.schema());
     let members = record.as_object().ok_or_else(|| Error::syntax(record, "object expected"))?;
     let is_diff = members.get("_is_diff").and_then(Value::as_bool).unwrap_or(false);
     let mut changes = Vec::new();
     for (name, rows) in members {
         let Some(index) = schema.table_index(name) else {
-            if name.starts_with('_') || unknown == Unknown::Ignore {
+            if name.starts_with('_') {
                 continue;
             }
             return Err(Error::syntax_tagged(record, "unknown table", format!("No table named {name}.")));
@@ -175,21 +166,14 @@ pub fn changes(database: &Database, record: &Value, unknown: Unknown) -> Result<
         for (uuid, json) in rows {
             let row =
                 Uuid::parse(uuid).ok_or_else(|| Error::syntax(json, format!("\"{uuid}\" is not a valid UUID")))?;
-            let change = row_change(database, index, row, json, is_diff, unknown)?;
+            let change = row_change(database, index, row, json, is_diff)?;
             changes.push(change);
         }
     }
     Ok(changes)
 }
 
-fn row_change(
-    database: &Database,
-    index: usize,
-    uuid: Uuid,
-    json: &Value,
-    is_diff: bool,
-    unknown: Unknown,
-) -> Result<RowChange> {
+fn row_change(database: &Database, index: usize, uuid: Uuid, json: &Value, is_diff: bool) -> Result<RowChange> {
     let table = database.table_schema(index).ok_or_else(|| Error::bare("internal error"))?;
     let old = database.row(index, uuid).cloned();
     if json.is_null() {
@@ -203,9 +187,6 @@ fn row_change(
     let mut new = old.as_ref().map_or_else(|| Row::new(table, uuid), |row| (**row).clone());
     for (name, value) in columns {
         let Some((at, column)) = table.column_index(name).and_then(|at| Some((at, table.columns().get(at)?))) else {
-            if unknown == Unknown::Ignore {
-                continue;
-            }
             let details = format!("No column {name} in table {}.", table.name);
             return Err(Error::syntax_tagged(json, "unknown column", details));
         };

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::database::Database;
 use crate::direct;
-use crate::journal::{self, Unknown};
+use crate::journal;
 use crate::log::{LogError, Reader};
 
 /// What a log contains.
@@ -70,7 +70,7 @@ impl Loader {
             None => {
                 self.database = Some(DatabaseSchema::from_json(record).map(|schema| Database::new(Arc::new(schema))));
             }
-            Some(Ok(database)) => match journal::changes(database, record, Unknown::Refuse) {
+            Some(Ok(database)) => match journal::changes(database, record) {
                 Ok(changes) => database.apply_changes(&changes),
                 Err(error) => self.database = Some(Err(error)),
             },

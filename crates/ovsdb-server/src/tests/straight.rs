@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::contents;
 use crate::database::Database;
-use crate::journal::{self, Unknown};
+use crate::journal;
 use crate::log::{self, Record, encode};
 use crate::replay;
 use crate::{core, direct};
@@ -134,7 +134,7 @@ tally::proptest! {
         for text in texts {
             let straight = direct::changes(&database, text.as_bytes(), &mut strings);
             let tree = serde_json::from_str::<Value>(&text).ok();
-            let tree = tree.map(|record| journal::changes(&database, &record, Unknown::Refuse));
+            let tree = tree.map(|record| journal::changes(&database, &record));
             match (straight, tree) {
                 (Some(changes), Some(Ok(expected))) => {
                     prop_assert_eq!(&changes, &expected, "{}", text);
@@ -180,7 +180,7 @@ tally::proptest! {
         let rows: Map<String, Value> = rows.into_iter().map(row).collect();
         let record = json!({"a": rows, "_date": 5, "_is_diff": true, "_comment": comment});
         let changes = direct::changes(&empty(), record.to_string().as_bytes(), &mut Strings::default());
-        prop_assert_eq!(changes.unwrap(), journal::changes(&empty(), &record, Unknown::Refuse).unwrap());
+        prop_assert_eq!(changes.unwrap(), journal::changes(&empty(), &record).unwrap());
     }
 }
 

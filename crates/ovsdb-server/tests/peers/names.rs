@@ -15,6 +15,9 @@ pub(crate) struct Names {
     to_theirs: HashMap<String, String>,
     /// How often an error named another one of several rows or columns that were wrong.
     pub(crate) accidents: u64,
+    /// Whether many rows are looked at for what does not fit, in the order of their random UUIDs: which of them is named
+    /// is an accident.
+    pub(crate) any_row: bool,
 }
 
 impl Names {
@@ -91,8 +94,13 @@ impl Names {
 
     fn unify_members(&mut self, ours: &Map<String, Value>, theirs: &Map<String, Value>) -> bool {
         // Which of several things that are wrong is named is an accident of a hash table.
-        let class = ours.get("details").and_then(class_of_error);
-        let is_accident = class.is_some() && class == theirs.get("details").and_then(class_of_error);
+        let any_row = self.any_row;
+        let class_of = |error: &Map<String, Value>| {
+            let details = error.get("details")?;
+            class_of_error(details).or_else(|| class_of_misfit(details).filter(|_| any_row))
+        };
+        let class = class_of(ours);
+        let is_accident = class.is_some() && class == class_of(theirs);
         for (name, a) in ours.iter().filter(|(name, _)| theirs.contains_key(*name)) {
             if self.unify(a, &theirs[name]) {
                 continue;
@@ -157,6 +165,14 @@ fn class_of_error(details: &Value) -> Option<&'static str> {
         ("value", &["Result of ", "Attempted to store ", "Division by zero"]),
     ];
     CLASSES.into_iter().find(|(_, parts)| parts.iter().any(|part| details.contains(part))).map(|(class, _)| class)
+}
+
+/// The same of a value that does not fit its column.
+fn class_of_misfit(details: &Value) -> Option<&'static str> {
+    let details = details.as_str()?;
+    let is_misfit =
+        details.starts_with("expected ") || details.contains(" members but ") || details.contains(" member but ");
+    is_misfit.then_some("value")
 }
 
 /// A piece of text, cut at the UUIDs in it.

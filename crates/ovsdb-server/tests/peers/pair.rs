@@ -214,6 +214,11 @@ impl Pair {
         }
     }
 
+    /// From here on it does not matter which of several rows that do not fit an error names.
+    pub(crate) fn any_row_may_be_named(&mut self) {
+        self.names.any_row = true;
+    }
+
     /// How often an error named another one of several things that were wrong.
     pub(crate) fn accidents(&self) -> u64 {
         self.names.accidents

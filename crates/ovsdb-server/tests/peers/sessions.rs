@@ -198,6 +198,7 @@ async fn databases_are_converted_as_by_open_vswitch() {
     let mut differences = Vec::new();
     for seed in 0..8 {
         let mut pair = Pair::start(&bin, SCHEMA, 2).await;
+        pair.any_row_may_be_named();
         let mut generator = Generator::new(SCHEMA, 100 + seed);
         let mut schema: Value = serde_json::from_str(SCHEMA).unwrap();
         for session in 0..2 {
