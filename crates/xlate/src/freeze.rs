@@ -482,7 +482,7 @@ impl Xlate<'_> {
 
     /// Whether an action can only be carried out when the packet has been looked into, as a header was popped. (Of MPLS
     /// labels, those that cannot tell are the same as in Open vSwitch.)
-    pub(crate) fn must_look_before(&self, action: &Action) -> bool {
+    pub(crate) fn must_look_before(&mut self, action: &Action) -> bool {
         let frame = match self.unseen {
             Unseen::Nothing => return false,
             Unseen::Payload => false,
@@ -506,7 +506,7 @@ impl Xlate<'_> {
                 !matches!(field.info().loc, Loc::Bits { word, .. } if usize::from(word) < known)
             }
             // What is in its buckets has its own turn.
-            Action::Group(id) => self.view.groups.get(*id).is_some_and(|g| g.kind == GroupKind::Select),
+            Action::Group(id) => self.find_group(*id).is_some_and(|g| g.kind == GroupKind::Select),
             _ => true,
         }
     }

@@ -57,7 +57,7 @@ impl Xlate<'_> {
     }
 
     /// The group of this number, as the verdict depends on it from now on.
-    fn find_group(&mut self, id: u32) -> Option<Arc<Group>> {
+    pub(crate) fn find_group(&mut self, id: u32) -> Option<Arc<Group>> {
         let dependency = Dependency::Group { bridge: self.bridge.id, group: id };
         if !self.dependencies.contains(&dependency) {
             self.dependencies.push(dependency);
