@@ -416,6 +416,14 @@ impl<'a> Naive<'a> {
             GroupKind::Select => group.buckets.iter().filter(|b| b.bucket.weight > 0).take(1).collect(),
             GroupKind::FastFailover => group.buckets.iter().filter(|b| live(self.groups, b)).take(1).collect(),
         };
+        // Where there is a choice the datapath makes it by a hash, which the packet keeps; flows may ask for it.
+        let weighted = group.buckets.iter().filter(|b| b.bucket.weight > 0).count();
+        let by_datapath = group.properties.selection_method.is_empty() && group.spread().is_some();
+        let key = &mut self.at.key;
+        if group.kind == GroupKind::Select && weighted > 1 && by_datapath && key.get(Field::DpHash) == 0 {
+            let hash = flow::hash::symmetric_l4(key, group.properties.selection_method_param as u32);
+            key.set(Field::DpHash, hash.into());
+        }
         for bucket in chosen {
             let saved = (self.at.clone(), self.stack.clone(), self.set.clone());
             self.set = bucket.bucket.actions.to_vec();
