@@ -332,6 +332,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::some;
     use proptest::prelude::*;
 
     /// Seats and frames as no other test has them.
@@ -344,8 +345,7 @@ mod tests {
 
     /// What stands for a socket, bound.
     fn bound(arena: &Arena, device: &str, first: bool) -> Arc<OwnedFd> {
-        let file = rustix::fs::memfd_create("socket", rustix::fs::MemfdFlags::CLOEXEC).expect("a file in memory");
-        let socket = Arc::new(file);
+        let socket = Arc::new(crate::tests::file());
         let pieces = arena.bind::<()>(device, &socket, |before| {
             assert_eq!(before.is_none(), first);
             Ok(before.is_none_or(|(_, pieces)| pieces))
@@ -391,7 +391,7 @@ mod tests {
     tally::proptest! {
         /// Frames that are taken and given, on two threads, are all there at any time, and no thread keeps many.
         #[test]
-        fn caches_are_bounded_and_lose_nothing(steps in prop::collection::vec((any::<bool>(), any::<bool>(), 0usize..600), 1..30)) {
+        fn caches_are_bounded_and_lose_nothing(steps in prop::collection::vec((any::<bool>(), any::<bool>(), 0usize..600), 1..some(30))) {
             let arena = Arena::new(1, 1000).expect("memory");
             let mut held = Vec::new();
             for (elsewhere, takes, n) in steps {

@@ -124,6 +124,7 @@ impl Consumer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::some;
     use proptest::prelude::*;
     use std::collections::VecDeque;
 
@@ -155,7 +156,7 @@ mod tests {
             Just(Step::ProducerLooks),
             Just(Step::ConsumerLooks),
         ];
-        prop::collection::vec(step, 1..200)
+        prop::collection::vec(step, 1..some(200))
     }
 
     tally::proptest! {

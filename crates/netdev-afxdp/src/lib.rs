@@ -41,6 +41,7 @@ mod arena;
 mod explain;
 mod frames;
 mod index;
+mod mapping;
 mod memory;
 mod program;
 mod receive;

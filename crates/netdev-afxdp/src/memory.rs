@@ -14,41 +14,16 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use packet::Lent;
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use rustix::net::xdp::XdpRingOffset;
 
 use crate::frames::Frame;
 use crate::index::{Consumer, Producer};
+use crate::mapping::Mapping;
 
 /// Bytes of a frame of the umem: one of 1,500 bytes payload in one piece, with the 256 bytes that the kernel keeps free in
 /// front of received ones. Larger ones take several frames.
 pub(crate) const FRAME_LEN: usize = 2048;
-
-/// Memory of our address space, unmapped at the end.
-#[derive(Debug)]
-struct Mapping {
-    base: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: the mapping is memory and belongs to this value alone (beside the kernel), so it may move to another thread.
-unsafe impl Send for Mapping {}
-// SAFETY: a shared reference gives no access to the memory; those who have one say by themselves what is safe.
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    fn new(base: *mut std::ffi::c_void, len: usize) -> io::Result<Self> {
-        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
-        Ok(Self { base, len })
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: this is a mapping that `mmap` gave, and whoever had access to it has it by a borrow of its owner.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
-    }
-}
 
 /// What stands in slots.
 pub(crate) trait Entry: Copy + sealed::Plain {}
@@ -134,16 +109,13 @@ impl<T: Entry> Ring<T> {
             flags: at.flags.map(word).transpose()?,
             slots,
         };
-        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
-        let base = unsafe { mmap(std::ptr::null_mut(), len, protection, flags, socket, kind as u64) }?;
-        Ok(Self { mapping: Mapping::new(base, len)?, offsets, size, entries: PhantomData })
+        Ok(Self { mapping: Mapping::new(socket, kind as u64, len)?, offsets, size, entries: PhantomData })
     }
 
     fn word(&self, offset: usize) -> &AtomicU32 {
         // SAFETY: the offset is aligned and inside of the mapping, which lives as long as the borrow and begins at a page;
         // both sides access the word atomically.
-        unsafe { AtomicU32::from_ptr(self.mapping.base.add(offset).cast().as_ptr()) }
+        unsafe { AtomicU32::from_ptr(self.mapping.base().add(offset).cast().as_ptr()) }
     }
 
     fn producer(&self) -> &AtomicU32 {
@@ -157,7 +129,7 @@ impl<T: Entry> Ring<T> {
     fn slot(&self, slot: u32) -> *mut T {
         let slot = (slot & (self.size - 1)) as usize;
         // SAFETY: the slot is below `size`, a power of two, and the mapping reaches to the end of the last one.
-        unsafe { self.mapping.base.add(self.offsets.slots).cast::<T>().add(slot).as_ptr() }
+        unsafe { self.mapping.base().add(self.offsets.slots).cast::<T>().add(slot).as_ptr() }
     }
 
     /// `XDP_RING_NEED_WAKEUP`: whether the kernel waits for a system call. A kernel that cannot say so does.

@@ -78,7 +78,16 @@ impl Ring {
                 0,
             )
         }?;
-        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        // SAFETY: it was mapped for this, with so many slots.
+        unsafe { Self::over(base.cast(), slots) }
+    }
+
+    /// A ring of `slots` slots that lie at `base`.
+    ///
+    /// # Safety
+    /// This is a mapping of `slots * SLOT_LEN` bytes, which is unmapped with the ring and used by nobody else but the kernel.
+    unsafe fn over(base: *mut u8, slots: usize) -> io::Result<Self> {
+        let base = NonNull::new(base).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
         Ok(Self { base, slots, head: 0 })
     }
 
@@ -162,4 +171,135 @@ pub(crate) fn marked_socket() -> io::Result<std::os::fd::OwnedFd> {
     let socket = sys::packet_socket()?;
     sys::set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
     Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    const SLOTS: usize = 4;
+
+    /// What the kernel that is played writes: the words of a slot, and its frame.
+    #[derive(Clone, Debug)]
+    struct Written {
+        status: u32,
+        len: u32,
+        captured: u32,
+        at: u16,
+        tag: (u16, u16),
+        bytes: Vec<u8>,
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Write(Written),
+        Take(usize),
+    }
+
+    fn written() -> impl Strategy<Value = Written> {
+        let usual = (40u16..100, 0usize..1500).prop_map(|(at, len)| (at, len as u32, len as u32, len));
+        let nonsense = (any::<u16>(), 0u32..3000, 0u32..3000).prop_map(|(at, len, captured)| (at, len, captured, 0));
+        let tags = prop_oneof![
+            Just(0),
+            Just(libc::TP_STATUS_VLAN_VALID),
+            Just(libc::TP_STATUS_VLAN_VALID | libc::TP_STATUS_VLAN_TPID_VALID)
+        ];
+        (prop_oneof![3 => usual, 1 => nonsense], tags, any::<bool>(), any::<(u16, u16)>(), any::<u8>()).prop_map(
+            |((at, len, captured, bytes), tags, copied, tag, first)| Written {
+                status: libc::TP_STATUS_USER | tags | if copied { libc::TP_STATUS_COPY } else { 0 },
+                len,
+                captured,
+                at,
+                tag,
+                bytes: (0..bytes).map(|i| first.wrapping_add(i as u8)).collect(),
+            },
+        )
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![written().prop_map(Step::Write), (0usize..4).prop_map(Step::Take)];
+        prop::collection::vec(step, 1..if cfg!(miri) { 12 } else { 60 })
+    }
+
+    fn ring() -> Ring {
+        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+        let (protection, len) = (ProtFlags::READ | ProtFlags::WRITE, SLOTS * SLOT_LEN);
+        // SAFETY: a new mapping touches no memory of ours; it is the ring's alone, which is as long.
+        unsafe {
+            let base = mmap_anonymous(std::ptr::null_mut(), len, protection, MapFlags::PRIVATE).expect("memory");
+            Ring::over(base.cast(), SLOTS).expect("memory")
+        }
+    }
+
+    /// Fills slot `at`, unless it is not the kernel's.
+    fn write(ring: &Ring, at: usize, written: &Written) -> bool {
+        if ring.status_at(at).load(Ordering::Acquire) != libc::TP_STATUS_KERNEL {
+            return false;
+        }
+        let mut slot = vec![0u8; SLOT_LEN];
+        let (tci, protocol) = written.tag;
+        for (at, half) in [(12, written.at), (24, tci), (26, protocol)] {
+            slot[at..at + 2].copy_from_slice(&half.to_ne_bytes());
+        }
+        slot[4..8].copy_from_slice(&written.len.to_ne_bytes());
+        slot[8..12].copy_from_slice(&written.captured.to_ne_bytes());
+        if let Some(place) = slot.get_mut(usize::from(written.at)..).and_then(|s| s.get_mut(..written.bytes.len())) {
+            place.copy_from_slice(&written.bytes);
+        }
+        // SAFETY: the slot is the kernel's, which this plays, and inside of the mapping; its first word is left alone.
+        unsafe { ring.slot_at(at).add(4).copy_from_nonoverlapping(NonNull::from(&mut slot[4]), SLOT_LEN - 4) };
+        ring.status_at(at).store(written.status, Ordering::Release);
+        true
+    }
+
+    tally::proptest! {
+        /// What the kernel writes is read in order, and whatever it writes, nothing beyond the slot is.
+        #[test]
+        fn frames_are_those_that_were_written(steps in steps()) {
+            let mut ring = ring();
+            let (mut queue, mut at) = (VecDeque::new(), 0);
+            for step in steps.into_iter().chain([Step::Take(SLOTS)]) {
+                match step {
+                    Step::Write(written) => {
+                        prop_assert_eq!(write(&ring, at, &written), queue.len() < SLOTS);
+                        if queue.len() < SLOTS {
+                            queue.push_back(written);
+                            at = (at + 1) % SLOTS;
+                        }
+                    }
+                    Step::Take(n) => {
+                        prop_assert_eq!(ring.ready(n), n.min(queue.len()));
+                        for _ in 0..n {
+                            let Some(slot) = ring.next() else { break };
+                            let written: Written = queue.pop_front().expect("no more than were written");
+                            prop_assert_eq!(slot.len, written.len as usize);
+                            let has_tag = written.status & libc::TP_STATUS_VLAN_VALID != 0;
+                            let known = written.status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
+                            let protocol = if known { written.tag.1 } else { 0x8100 };
+                            prop_assert_eq!(slot.vlan, has_tag.then_some((protocol, written.tag.0)));
+                            let whole = usize::from(written.at) >= vnet::LEN
+                                && usize::from(written.at) + written.captured as usize <= SLOT_LEN;
+                            match slot.place {
+                                Place::Ring(_, frame) => {
+                                    prop_assert!(whole && written.captured >= written.len);
+                                    prop_assert_eq!(frame.len(), written.captured as usize);
+                                    prop_assert!(written.bytes.is_empty() || frame == written.bytes);
+                                }
+                                Place::Socket => prop_assert!(
+                                    written.captured < written.len && written.status & libc::TP_STATUS_COPY != 0
+                                ),
+                                Place::Lost => prop_assert!(
+                                    !whole || written.captured < written.len && written.status & libc::TP_STATUS_COPY == 0
+                                ),
+                            }
+                            ring.release();
+                        }
+                    }
+                }
+            }
+            prop_assert!(queue.is_empty() && ring.next().is_none());
+        }
+    }
 }
