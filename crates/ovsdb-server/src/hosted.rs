@@ -221,7 +221,7 @@ impl Hosted {
         }
         let after = self.storage.length();
         info!(target: "ovsdb_file", "{name}: compacted {before} bytes to {after}");
-        self.unsynced = false;
+        (self.unsynced, self.durable) = (false, false);
         // What was added meanwhile is history still.
         self.commits -= running.commits;
         self.compacted_ms = now.monotonic_ms;
@@ -235,7 +235,7 @@ impl Hosted {
         self.storage.replace(&snapshot).map_err(|error| Error::io(&error, self.describe("write failed")))?;
         self.database = database;
         self.views = Views::default();
-        self.unsynced = false;
+        (self.unsynced, self.durable) = (false, false);
         self.note_compaction(now);
         Ok(())
     }

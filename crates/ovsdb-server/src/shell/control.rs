@@ -152,11 +152,18 @@ impl Server {
 
     /// Has the compactions run that were begun, and answers those who waited for what has ended.
     pub(super) fn attend_compactions(&mut self) {
-        for compaction in self.core.begun_compactions() {
-            let unrun = compaction.failure("no thread can be started");
-            if run_beside(compaction, self.events.clone()).is_err() {
-                let now = self.now();
-                self.core.compacted(unrun, now);
+        // If one cannot be run, the next one of that database begins at once.
+        loop {
+            let begun = self.core.begun_compactions();
+            if begun.is_empty() {
+                break;
+            }
+            for compaction in begun {
+                let unrun = compaction.failure("no thread can be started");
+                if run_beside(compaction, self.events.clone()).is_err() {
+                    let now = self.now();
+                    self.core.compacted(unrun, now);
+                }
             }
         }
         for (id, result) in self.core.ended_compactions() {
