@@ -151,11 +151,15 @@ class Server:
         ticks = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(") ", 1)[1].split()[11:13]
         return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
-    def rss_mib(self):
+    def rss_mib(self, which="VmRSS"):
+        """Resident memory now; with `VmHWM` the most there was, since the start or `forget_peak`."""
         for line in pathlib.Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
+            if line.startswith(f"{which}:"):
                 return int(line.split()[1]) / 1024
-        raise SystemExit("no VmRSS")
+        raise SystemExit(f"no {which}")
+
+    def forget_peak(self):
+        pathlib.Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
 
     def stop(self):
         self.process.terminate()
@@ -283,18 +287,39 @@ def large(bench, which, _options):
 
 
 def compaction(bench, which, _options):
-    """The longest that a client waits for an answer while the large database is compacted."""
-    path = bench.lines([count_up(0, False)])
+    """The longest that clients wait for answers while the large database is compacted, and the most memory that takes. Two
+    clients send small transactions all the time; one of them has each made durable."""
+    lines = {durable: bench.lines(count_up(i, durable) for i in range(WRITERS)) for durable in (False, True)}
+
+    def longest_ms(server, load):
+        with common.beside(*bench.clients(server, 1, lines[False], "gaps")) as plain:
+            with common.beside(*bench.clients(server, 1, lines[True], "gaps")) as durable:
+                load()
+        return [1000 * waited["answers"]["max"] for waited in (plain, durable)]
+
     with server_of(which, bench.large) as server:
-        with common.beside(*bench.clients(server, 1, path, "gaps")) as waited:
+        times = []
+
+        def compact():
             time.sleep(0.5)
             start = time.monotonic()
             server.control("ovsdb-server/compact")
-            seconds = time.monotonic() - start
+            times.append(time.monotonic() - start)
             time.sleep(0.5)
+
+        quiet_ms = longest_ms(server, lambda: time.sleep(1))
+        server.forget_peak()
+        before_mib = server.rss_mib()
+        plain_ms, durable_ms = longest_ms(server, compact)
+        peak_mib = server.rss_mib("VmHWM")
     return {
-        "longest wait of a client during compaction, ms": 1000 * waited["answers"]["max"],
-        "seconds that compaction takes": seconds,
+        "longest wait of a client, ms": quiet_ms[0],
+        "longest wait of a client during compaction, ms": plain_ms,
+        "longest wait of a client for the disk, ms": quiet_ms[1],
+        "longest wait of a client for the disk during compaction, ms": durable_ms,
+        "seconds that compaction takes": times[0],
+        "MiB of memory before compaction": before_mib,
+        "MiB of memory at most during compaction": peak_mib,
     }
 
 

@@ -5,7 +5,6 @@
 //! crash could undo. Transactions that arrive together thus share one sync.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::io;
 use std::sync::Arc;
 
 use ovsdb::json::NoSymbols;
@@ -15,10 +14,11 @@ use serde_json::Value;
 use tracing::{info, warn};
 
 use crate::commit::{Prepared, prepare};
+use crate::compaction::Compactions;
 use crate::database::Database;
 use crate::execute::{Caller, Outcome, execute};
 use crate::follow::{Link, LinkId, PROBE_MS, Sync};
-use crate::hosted::{Hosted, Role};
+use crate::hosted::{Hosted, Role, Running};
 use crate::journal::{self, Style};
 use crate::monitor::View;
 use crate::row::{Row, RowChange};
@@ -59,6 +59,7 @@ pub struct Core {
     pub(crate) transaction_log: TransactionLog,
     /// Whether the rows of `_Server` are to be brought up to date.
     pub(crate) description_is_stale: bool,
+    pub(crate) compactions: Compactions,
 }
 
 impl Core {
@@ -81,6 +82,7 @@ impl Core {
             relay_probe_ms: PROBE_MS,
             transaction_log: TransactionLog::default(),
             description_is_stale: false,
+            compactions: Compactions::default(),
         };
         let schema = server_database::schema();
         core.databases.insert(schema.name.clone(), Hosted::new(Database::new(schema), Box::new(Nowhere), None));
@@ -142,9 +144,11 @@ impl Core {
 
     /// Takes a database out of service.
     pub fn remove_database(&mut self, name: &str, now: Now) -> bool {
-        if name.starts_with('_') || self.databases.remove(name).is_none() {
+        if name.starts_with('_') {
             return false;
         }
+        let Some(removed) = self.databases.remove(name) else { return false };
+        self.forget_compactions(removed.compaction.iter().flat_map(Running::ids));
         self.remove_link(name);
         self.cancel_monitors(name);
         self.cancel_triggers(name);
@@ -259,23 +263,8 @@ impl Core {
             self.disconnect_all(&reason);
             self.disconnect_links(&reason);
         }
-        let due: Vec<String> =
-            self.databases.iter().filter(|(_, h)| h.wants_compaction(now)).map(|(n, _)| n.clone()).collect();
-        for name in due {
-            if let Err(error) = self.compact(&name, "compacting database online", now) {
-                warn!(target: "ovsdb_file", "{name}: compaction failed: {error}");
-            }
-        }
+        self.compact_what_has_grown(now);
         std::mem::take(&mut self.outputs)
-    }
-
-    /// Rewrites a database's log so that it holds only the present contents.
-    pub fn compact(&mut self, name: &str, comment: &str, now: Now) -> io::Result<()> {
-        let style = self.style;
-        let Some(hosted) = self.databases.get_mut(name) else {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "no database by that name"));
-        };
-        hosted.compact(comment, now, style)
     }
 
     /// Runs operations on behalf of a session; `None` if a `wait` operation does not hold yet.
@@ -415,10 +404,9 @@ impl Core {
 
     /// Converts a database to another schema while it is in service (ovsdb-server(7), "Schema Conversion").
     pub(crate) fn convert(&mut self, name: &str, schema: DatabaseSchema, now: Now) -> Result<()> {
-        let style = self.style;
-        let hosted = self.databases.get_mut(name).ok_or_else(|| Error::bare("unknown database"))?;
+        let hosted = self.databases.get(name).ok_or_else(|| Error::bare("unknown database"))?;
         let converted = convert(&hosted.database, Arc::new(schema), &mut self.uuids)?;
-        hosted.replace(converted, "converted by ovsdb-server", now, style)?;
+        self.replace_contents(name, converted, "converted by ovsdb-server", now)?;
         info!(target: "ovsdb_server", "committed {name} database schema conversion");
         self.cancel_monitors(name);
         self.cancel_triggers(name);

@@ -5,7 +5,7 @@
 //! strong references to it; `weak` lists the rows with weak references to it (whether or not it exists); each unique
 //! index maps its key to the one row that has it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use foldhash::quality::RandomState;
@@ -13,6 +13,7 @@ use ovsdb::types::{BaseType, ColumnType};
 use ovsdb::{Atom, DatabaseSchema, Datum, TableSchema, Uuid};
 
 use crate::row::{Row, RowChange};
+use crate::shared_map::SharedMap;
 
 /// How many transactions a reconnecting client may have missed and still get only the difference.
 const HISTORY_LENGTH_MAX: usize = 100;
@@ -25,7 +26,7 @@ pub(crate) type IndexKey = Vec<Datum>;
 
 #[derive(Debug, Default, Clone, PartialEq)]
 struct Table {
-    rows: BTreeMap<Uuid, Arc<Row>>,
+    rows: SharedMap<Arc<Row>>,
     strong: HashMap<Uuid, usize, RandomState>,
     weak: HashMap<Uuid, BTreeSet<RowId>, RandomState>,
     unique: Vec<HashMap<IndexKey, Uuid, RandomState>>,
@@ -72,12 +73,17 @@ impl Database {
 
     /// The row with this UUID.
     pub fn row(&self, table: usize, uuid: Uuid) -> Option<&Arc<Row>> {
-        self.tables.get(table)?.rows.get(&uuid)
+        self.tables.get(table)?.rows.get(uuid)
     }
 
     /// All rows of a table, ordered by UUID.
     pub fn rows(&self, table: usize) -> impl Iterator<Item = &Arc<Row>> {
         self.tables.get(table).into_iter().flat_map(|table| table.rows.values())
+    }
+
+    /// The rows of all tables as they are now, which stay so: what a compaction writes while transactions go on.
+    pub(crate) fn shared_rows(&self) -> Vec<SharedMap<Arc<Row>>> {
+        self.tables.iter().map(|table| table.rows.clone()).collect()
     }
 
     /// Number of rows in a table.
@@ -179,7 +185,7 @@ impl Database {
             unique.remove(&index_key(old, columns));
         }
         if change.new.is_none() {
-            table.rows.remove(&change.uuid);
+            table.rows.remove(change.uuid);
         }
     }
 

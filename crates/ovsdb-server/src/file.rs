@@ -2,23 +2,29 @@
 //!
 //! A file whose tail is torn or damaged is cut back to its last whole record, but only after the whole file was copied
 //! to `FILE.damaged-<time>`. Writers hold a lock on `.FILE.~lock~` beside the file, as Open vSwitch's programs do, so
-//! that ours and theirs exclude each other.
+//! that ours and theirs exclude each other. A log that is to take the place of another is written as `FILE.tmp`
+//! ([`draft`]).
+
+pub(crate) mod draft;
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
+use draft::{FileDraft, Shared};
 use rustix::fs::{FlockOperation, fcntl_lock};
 use tracing::warn;
 
 use crate::database::Database;
 use crate::log::{self, LogError, Parsed, Record};
 use crate::replay::{self, Loaded};
-use crate::storage::Storage;
+use crate::snapshot::Snapshot;
+use crate::storage::{Draft, Storage};
 
 /// Permissions of new files, less the umask: what a database holds is not for everyone to read.
 const FILE_MODE: u32 = 0o660;
@@ -158,8 +164,11 @@ fn resolve(path: &Path) -> PathBuf {
 pub struct FileStorage {
     path: PathBuf,
     file: Arc<File>,
-    length: u64,
+    /// Length in bytes of its whole records; whoever writes a draft looks at it.
+    length: Arc<AtomicU64>,
     syncer: Syncer,
+    /// The draft that was begun last.
+    draft: Option<Arc<Shared>>,
     _lock: Lock,
 }
 
@@ -188,7 +197,12 @@ impl Syncer {
 
     /// What became of the last sync.
     fn check(&self) -> io::Result<()> {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
+        self.failed().take().map_or(Ok(()), Err)
+    }
+
+    /// The error that is to be told, if there is one.
+    fn failed(&self) -> std::sync::MutexGuard<'_, Option<io::Error>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn start(&self) -> io::Result<mpsc::SyncSender<Arc<File>>> {
@@ -233,25 +247,37 @@ impl FileStorage {
             None => None,
         };
         file.seek(SeekFrom::Start(length)).map_err(failed(path, "seek failed"))?;
-        let storage =
-            Self { path: resolve(path), file: Arc::new(file), length, syncer: Syncer::default(), _lock: lock };
+        let storage = Self::new(path, file, length, lock);
         Ok(Opened { storage, database: loaded.database, recovered })
+    }
+
+    fn new(path: &Path, file: File, length: u64, lock: Lock) -> Self {
+        let length = Arc::new(AtomicU64::new(length));
+        let (syncer, draft) = (Syncer::default(), None);
+        Self { path: resolve(path), file: Arc::new(file), length, syncer, draft, _lock: lock }
     }
 
     /// Creates a new file with these records; fails if it exists.
     pub fn create(path: &Path, records: &[Record]) -> Result<Self, FileError> {
+        Self::create_with(path, |file| records.iter().try_fold(0, |length, record| Ok(length + record.write_to(file)?)))
+    }
+
+    /// Creates a new file with these contents; fails if it exists.
+    pub fn create_from(path: &Path, snapshot: &Snapshot) -> Result<Self, FileError> {
+        Self::create_with(path, |file| snapshot.write_to(file))
+    }
+
+    fn create_with(path: &Path, write: impl FnOnce(&mut File) -> io::Result<u64>) -> Result<Self, FileError> {
         let lock = Lock::take(path)?;
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(path);
         let mut file = file.map_err(failed(path, "create failed"))?;
-        let written = write_all(&mut file, records).and_then(|length| {
+        let written = write(&mut file).and_then(|length| {
             file.sync_all()?;
             sync_directory(path)?;
             Ok(length)
         });
         match written {
-            Ok(length) => {
-                Ok(Self { path: resolve(path), file: Arc::new(file), length, syncer: Syncer::default(), _lock: lock })
-            }
+            Ok(length) => Ok(Self::new(path, file, length, lock)),
             Err(error) => {
                 // A half-written new file is of no use to anyone, and would be in the way of the next attempt.
                 let _ = std::fs::remove_file(path);
@@ -296,24 +322,27 @@ fn copy_aside(path: &Path, time_s: u64) -> Result<PathBuf, FileError> {
     Err(failed(path, "too many damaged copies exist")(io::Error::from(io::ErrorKind::AlreadyExists)))
 }
 
-/// Writes records; returns how many bytes they took.
-fn write_all(file: &mut File, records: &[Record]) -> io::Result<u64> {
-    records.iter().try_fold(0, |length, record| Ok(length + record.write_to(file)?))
-}
-
 fn sync_directory(path: &Path) -> io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(directory)?.sync_all()
 }
 
+impl Drop for FileStorage {
+    fn drop(&mut self) {
+        // While the lock is still held: a draft is not to meet that of another process.
+        self.discard();
+    }
+}
+
 impl Storage for FileStorage {
     fn append(&mut self, record: &Record) -> io::Result<()> {
+        let length = self.length();
         match record.write_to(&mut &*self.file) {
-            Ok(length) => self.length += length,
+            Ok(added) => self.length.store(length + added, Ordering::Release),
             Err(error) => {
                 // Whatever part was written is cut off again, so that a later record does not follow a torn one.
-                let _ = self.file.set_len(self.length);
-                let _ = (&*self.file).seek(SeekFrom::Start(self.length));
+                let _ = self.file.set_len(length);
+                let _ = (&*self.file).seek(SeekFrom::Start(length));
                 return Err(error);
             }
         }
@@ -329,36 +358,26 @@ impl Storage for FileStorage {
         self.syncer.sync_soon(&self.file)
     }
 
-    fn replace(&mut self, records: &[Record]) -> io::Result<()> {
-        let mut name = self.path.clone().into_os_string();
-        name.push(".tmp");
-        let temporary = PathBuf::from(name);
-        match std::fs::remove_file(&temporary) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(&temporary)?;
-        let permissions = self.file.metadata().map(|data| data.permissions());
-        let written = permissions
-            .and_then(|permissions| file.set_permissions(permissions))
-            .and_then(|()| write_all(&mut file, records))
-            .and_then(|length| {
-                file.sync_all()?;
-                std::fs::rename(&temporary, &self.path)?;
-                sync_directory(&self.path)?;
-                Ok(length)
-            });
-        match written {
-            Ok(length) => (self.file, self.length) = (Arc::new(file), length),
-            Err(error) => {
-                let _ = std::fs::remove_file(&temporary);
-                return Err(error);
-            }
-        }
+    fn draft(&mut self) -> Box<dyn Draft> {
+        self.discard();
+        let draft = FileDraft::begin(&self.path, &self.file, &self.length);
+        self.draft = Some(Arc::clone(draft.shared()));
+        Box::new(draft)
+    }
+
+    fn adopt(&mut self) -> io::Result<()> {
+        let mut adoption = self.adoption()?;
+        while self.step(&mut adoption)?.is_some() {}
         Ok(())
     }
 
+    fn discard(&mut self) {
+        if let Some(draft) = self.draft.take() {
+            draft.end();
+        }
+    }
+
     fn length(&self) -> u64 {
-        self.length
+        self.length.load(Ordering::Acquire)
     }
 }

@@ -4,18 +4,18 @@ use std::io;
 use std::sync::Arc;
 
 use ovsdb::json::canonical;
-use ovsdb::{Error, Result, Uuid};
-use tracing::info;
+use ovsdb::{Error, Uuid};
+use tracing::{info, warn};
 
 use crate::commit::Prepared;
 use crate::core::Now;
 use crate::database::Database;
 use crate::journal::{self, Style};
-use crate::log::Record;
 use crate::monitor::Views;
 use crate::row::RowChange;
 use crate::server_database::Description;
-use crate::storage::Storage;
+use crate::snapshot::Snapshot;
+use crate::storage::{Draft, Storage};
 
 /// A log is compacted by itself only if it is at least this long, in bytes...
 const COMPACT_LENGTH_MIN: u64 = 10 * 1024 * 1024;
@@ -25,6 +25,9 @@ const COMPACT_COMMITS_MIN: u64 = 100;
 const COMPACT_INTERVAL_MIN_MS: u64 = 10 * 60 * 1000;
 /// After this long, a log is compacted whatever its length is.
 const COMPACT_INTERVAL_MAX_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// After one that failed, a log is compacted by itself only this long afterwards, in milliseconds.
+const COMPACT_RETRY_MS: u64 = 60 * 1000;
 
 /// Where a database's contents come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +45,25 @@ pub(crate) enum Role {
     },
 }
 
+/// A compaction under way.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) id: u64,
+    /// The one that was asked for meanwhile.
+    pub(crate) next: Option<u64>,
+    /// Commits when it began.
+    commits: u64,
+    /// Length of the log then.
+    length: u64,
+}
+
+impl Running {
+    /// It, and the one that was to follow.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = u64> {
+        std::iter::once(self.id).chain(self.next)
+    }
+}
+
 /// A database in service.
 pub(crate) struct Hosted {
     pub(crate) database: Database,
@@ -56,6 +78,9 @@ pub(crate) struct Hosted {
     commits: u64,
     compacted_ms: u64,
     compacted_length: u64,
+    pub(crate) compaction: Option<Running>,
+    /// Before this time, nothing is compacted by itself.
+    retry_ms: u64,
 }
 
 impl std::fmt::Debug for Hosted {
@@ -80,6 +105,8 @@ impl Hosted {
             commits: 0,
             compacted_ms: 0,
             compacted_length,
+            compaction: None,
+            retry_ms: 0,
         }
     }
 
@@ -112,7 +139,7 @@ impl Hosted {
         prepared: Prepared,
         now: Now,
         style: Style,
-    ) -> Result<Arc<Vec<RowChange>>> {
+    ) -> ovsdb::Result<Arc<Vec<RowChange>>> {
         let schema = self.database.schema();
         let record = journal::record(schema, &prepared.changes, &prepared.comment, now.unix_ms, style);
         if let Some(record) = record {
@@ -152,41 +179,64 @@ impl Hosted {
         if !self.storage.is_durable() || self.failed.is_some() || self.commits < COMPACT_COMMITS_MIN {
             return false;
         }
+        if self.compaction.is_some() || now.monotonic_ms < self.retry_ms {
+            return false;
+        }
         let elapsed = now.monotonic_ms.saturating_sub(self.compacted_ms);
         let length = self.storage.length();
         let grown = length >= COMPACT_LENGTH_MIN && length / 2 >= self.compacted_length;
         elapsed >= COMPACT_INTERVAL_MAX_MS || grown && elapsed >= COMPACT_INTERVAL_MIN_MS
     }
 
-    /// Rewrites the log so that it holds only the present contents.
-    pub(crate) fn compact(&mut self, comment: &str, now: Now, style: Style) -> io::Result<()> {
-        let records = records(&self.database, comment, now, style);
+    /// Begins a draft of a log that holds only the present contents; `None` if there is no log.
+    pub(crate) fn begin_compaction(&mut self, id: u64) -> Result<Option<Box<dyn Draft>>, String> {
+        if let Some(reason) = &self.failed {
+            return Err(reason.clone());
+        }
+        if !self.storage.is_durable() {
+            return Ok(None);
+        }
+        self.compaction = Some(Running { id, next: None, commits: self.commits, length: self.storage.length() });
+        Ok(Some(self.storage.draft()))
+    }
+
+    /// Puts the draft in the place of the log if it was `written`.
+    pub(crate) fn end_compaction(
+        &mut self,
+        running: &Running,
+        written: Result<(), String>,
+        now: Now,
+    ) -> Result<(), String> {
+        let name = &self.database.schema().name;
         let before = self.storage.length();
-        self.storage.replace(&records)?;
-        self.unsynced = false;
-        self.note_compaction(now);
-        info!(
-            target: "ovsdb_file",
-            "{}: compacted {before} bytes to {}", self.database.schema().name, self.storage.length()
-        );
+        let adopted = written.and_then(|()| match &self.failed {
+            Some(reason) => Err(reason.clone()),
+            None => self.storage.adopt().map_err(|error| error.to_string()),
+        });
+        if let Err(reason) = adopted {
+            warn!(target: "ovsdb_file", "{name}: compaction failed: {reason}");
+            self.storage.discard();
+            self.retry_ms = now.monotonic_ms.saturating_add(COMPACT_RETRY_MS);
+            return Err(reason);
+        }
+        let after = self.storage.length();
+        info!(target: "ovsdb_file", "{name}: compacted {before} bytes to {after}");
+        (self.unsynced, self.durable) = (false, false);
+        // What was added meanwhile is history still.
+        self.commits -= running.commits;
+        self.compacted_ms = now.monotonic_ms;
+        self.compacted_length = after.saturating_sub(before.saturating_sub(running.length));
         Ok(())
     }
 
     /// Puts other contents, perhaps under another schema, in the place of the present ones.
-    pub(crate) fn replace(&mut self, database: Database, comment: &str, now: Now, style: Style) -> Result<()> {
-        let records = records(&database, comment, now, style);
-        self.storage.replace(&records).map_err(|error| Error::io(&error, self.describe("write failed")))?;
+    pub(crate) fn replace(&mut self, database: Database, comment: &str, now: Now, style: Style) -> ovsdb::Result<()> {
+        let snapshot = Snapshot::of(&database, comment, now.unix_ms, style);
+        self.storage.replace(&snapshot).map_err(|error| Error::io(&error, self.describe("write failed")))?;
         self.database = database;
         self.views = Views::default();
-        self.unsynced = false;
+        (self.unsynced, self.durable) = (false, false);
         self.note_compaction(now);
         Ok(())
     }
-}
-
-/// The records of a compacted log: the schema, and all rows in one transaction if there are any.
-pub(crate) fn records(database: &Database, comment: &str, now: Now, style: Style) -> Vec<Record> {
-    let mut records = vec![Record::from(&database.schema().to_json())];
-    records.extend(journal::snapshot(database, comment, now.unix_ms, style));
-    records
 }

@@ -64,7 +64,8 @@ pub fn record(
     Some(Record::from_text(out))
 }
 
-fn new_row(out: &mut Vec<u8>, table: &TableSchema, row: &Row) {
+/// Writes a row's values that are kept on disk, but for default ones.
+pub(crate) fn new_row(out: &mut Vec<u8>, table: &TableSchema, row: &Row) {
     let mut columns = Object::begin(out);
     for (index, column) in table.own_columns() {
         if let Some(datum) = row.column(index).filter(|datum| !column.ephemeral && !datum.is_default(&column.kind)) {
@@ -137,7 +138,8 @@ impl Tables {
     }
 }
 
-/// The record of everything in a database: what a compacted log consists of, after the schema.
+/// The record of everything in a database, made as a transaction's is. [`crate::Snapshot`] writes the same without holding
+/// all of it.
 pub fn snapshot(database: &Database, comment: &str, date_ms: i64, style: Style) -> Option<Record> {
     record(database.schema(), &all_rows(database), comment, date_ms, style)
 }

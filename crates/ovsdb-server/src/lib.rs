@@ -5,11 +5,12 @@
 //! 1. [`Database`]: tables and rows in memory; [`Transaction`]: changes laid over it; [`execute`]: the operations of a
 //!    `transact` request; [`prepare`]: the checks at its end.
 //!    [`Role`]: whom these checks let do what.
-//! 2. [`journal`]: transactions as records; [`log`]: records as bytes; [`load_log`]: both, for whole files; [`storage`]
-//!    and [`file`]: where the bytes go.
+//! 2. [`journal`]: transactions as records; [`Snapshot`]: a whole database as one; [`log`]: records as bytes; [`load_log`]:
+//!    both, for whole files; [`storage`] and [`file`]: where the bytes go.
 //! 3. [`Monitor`]: what a client is told of changes; [`Core`]: databases, sessions, locks and waiting transactions, and
 //!    what each JSON-RPC message does to them.
 //!    Databases that are copied from other servers (backups, relays) are followed there too, by messages of links.
+//!    What takes long is given out as a [`Compaction`], to be done beside.
 //! 4. [`Server`]: the shell, which listens, connects, keeps time and moves bytes.
 //!
 //! A program that embeds a server runs it in a thread of its own:
@@ -48,6 +49,7 @@ pub mod log;
 pub mod storage;
 
 mod commit;
+mod compaction;
 mod core;
 mod database;
 mod direct;
@@ -61,7 +63,9 @@ mod replay;
 mod row;
 mod server_database;
 mod session;
+mod shared_map;
 mod shell;
+mod snapshot;
 mod transaction;
 mod transaction_log;
 mod updates;
@@ -70,6 +74,7 @@ mod updates;
 mod tests;
 
 pub use commit::{Prepared, prepare};
+pub use compaction::{Compacted, Compaction};
 pub use core::{Core, Now, convert, load};
 pub use database::{Database, HistoryEntry, RowId};
 pub use execute::{Caller, Outcome, execute};
@@ -80,4 +85,5 @@ pub use replay::{Loaded, load as load_log};
 pub use row::{Row, RowChange};
 pub use session::{Access, Output, SessionId, Text};
 pub use shell::{Builder, Handle, OpenError, Pki, Server};
+pub use snapshot::Snapshot;
 pub use transaction::Transaction;

@@ -9,13 +9,19 @@
 //! not, and where the sound part ends.
 
 use std::fmt::Write as _;
-use std::io::{self, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 
 use serde_json::Value;
 use sha1::{Digest, Sha1};
 
 /// Shorter records are copied behind their headers.
 const JOINED_MAX: usize = 1 << 20;
+
+/// How much of a long record is held before it is written.
+const PIECE: usize = 256 << 10;
+
+/// Length of the header of a record that is written in pieces: its length has ten digits, the first ones perhaps zeros.
+const LONG_HEADER_LENGTH: usize = 11 + 10 + 1 + 40 + 1;
 
 /// Longest header line that is looked for, in bytes: far longer than any real one.
 const HEADER_LENGTH_MAX: usize = 128;
@@ -48,6 +54,7 @@ impl Record {
 
     /// Appends the record to a file, or whatever takes bytes; returns how many it took.
     pub fn write_to(&self, out: &mut impl Write) -> io::Result<u64> {
+        check_length(self.body.len())?;
         let header = self.header();
         if self.body.len() < JOINED_MAX {
             // In one piece: a record on its own is one write.
@@ -63,6 +70,76 @@ impl Record {
 impl From<&Value> for Record {
     fn from(json: &Value) -> Self {
         Self::from_text(json.to_string().into_bytes())
+    }
+}
+
+/// Refuses what could not be read again.
+fn check_length(length: usize) -> io::Result<()> {
+    if length < RECORD_LENGTH_MAX {
+        return Ok(());
+    }
+    let reason = format!("a record of {length} bytes is too long: fewer than {RECORD_LENGTH_MAX} can be read");
+    Err(io::Error::new(io::ErrorKind::FileTooLarge, reason))
+}
+
+/// A record that is written while its text is made: of a large database's text only a piece is held at a time. Its
+/// header, which says how long it is and what its checksum is, is written last, into the room left for it.
+pub(crate) struct LongRecord<'a, W> {
+    out: &'a mut W,
+    /// What is not written yet.
+    text: Vec<u8>,
+    hash: Sha1,
+    length: usize,
+    /// Where its header belongs, once a piece was written.
+    start: Option<u64>,
+}
+
+impl<'a, W: Write + Seek> LongRecord<'a, W> {
+    /// Begins a record where `out` stands, which is to be its end.
+    pub(crate) fn begin(out: &'a mut W) -> Self {
+        Self { out, text: Vec::new(), hash: Sha1::new(), length: 0, start: None }
+    }
+
+    /// What the next text is to be appended to.
+    pub(crate) fn text(&mut self) -> &mut Vec<u8> {
+        &mut self.text
+    }
+
+    /// Writes the text so far if it has become long.
+    pub(crate) fn pass(&mut self) -> io::Result<()> {
+        if self.text.len() < PIECE { Ok(()) } else { self.write_piece().map(|_| ()) }
+    }
+
+    /// Writes the rest and the header; returns how many bytes the record took.
+    pub(crate) fn finish(mut self) -> io::Result<u64> {
+        if self.start.is_none() {
+            return Record::from_text(self.text).write_to(self.out);
+        }
+        self.text.push(b'\n');
+        let start = self.write_piece()?;
+        let header = format!("OVSDB JSON {:010} {}\n", self.length, hex(&self.hash.finalize()));
+        self.out.seek(SeekFrom::Start(start))?;
+        self.out.write_all(header.as_bytes())?;
+        self.out.seek(SeekFrom::End(0))?;
+        Ok((LONG_HEADER_LENGTH + self.length) as u64)
+    }
+
+    /// Writes what is not written yet; returns where the header belongs.
+    fn write_piece(&mut self) -> io::Result<u64> {
+        let start = match self.start {
+            Some(start) => start,
+            None => {
+                let start = self.out.stream_position()?;
+                self.out.write_all(&[b' '; LONG_HEADER_LENGTH])?;
+                *self.start.insert(start)
+            }
+        };
+        self.length += self.text.len();
+        check_length(self.length)?;
+        self.hash.update(&self.text);
+        self.out.write_all(&self.text)?;
+        self.text.clear();
+        Ok(start)
     }
 }
 
@@ -306,6 +383,34 @@ mod tests {
             bytes[at] ^= 1;
             let parsed = parse(&bytes);
             assert_eq!((parsed.records.len(), parsed.sound_length), (1, first.len()), "flipped at {at}");
+        }
+    }
+
+    #[test]
+    fn a_record_written_in_pieces_is_read_as_any() {
+        for length in [0, 1, PIECE - 4, PIECE - 1, PIECE, 3 * PIECE + 7] {
+            let record = Record::from(&json!({ "x": "y".repeat(length) }));
+            let before = encode(&Record::from(&json!({"before": true})));
+            let mut out = io::Cursor::new(before.clone());
+            out.seek(SeekFrom::End(0)).unwrap();
+            let mut long = LongRecord::begin(&mut out);
+            for piece in record.body.strip_suffix(b"\n").unwrap().chunks(1000) {
+                long.text().extend_from_slice(piece);
+                long.pass().unwrap();
+                assert!(long.text().len() < PIECE, "only a piece is held");
+            }
+            let written = long.finish().unwrap();
+            Record::from(&json!({"after": true})).write_to(&mut out).unwrap();
+            let bytes = out.into_inner();
+            let parsed = parse(&bytes);
+            assert_eq!(parsed.error, None);
+            assert_eq!(parsed.records, [json!({"before": true}), record.to_json(), json!({"after": true})]);
+            let after = encode(&Record::from(&json!({"after": true})));
+            assert_eq!(bytes.len(), before.len() + written as usize + after.len());
+            // Short ones have the same bytes as ever.
+            if length < PIECE - 100 {
+                assert_eq!(bytes, [before, encode(&record), after].concat());
+            }
         }
     }
 

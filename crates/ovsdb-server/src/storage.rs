@@ -4,6 +4,7 @@
 use std::io;
 
 use crate::log::{Record, encode};
+use crate::snapshot::Snapshot;
 
 /// An append-only log of records.
 ///
@@ -22,8 +23,23 @@ pub trait Storage: Send {
         self.sync()
     }
 
-    /// Replaces the whole log, durably and at once: after a crash it is either the old or the new one.
-    fn replace(&mut self, records: &[Record]) -> io::Result<()>;
+    /// Begins another log, which is to take the place of this one and is written beside it. One that was begun before is
+    /// given up.
+    fn draft(&mut self) -> Box<dyn Draft>;
+
+    /// Puts the draft, which has been written, in the place of the log, with all that was appended since it was begun:
+    /// durably and at once, so that after a crash there is either the old log or the new one. After an error the old one
+    /// is in use, and there is no draft.
+    fn adopt(&mut self) -> io::Result<()>;
+
+    /// Gives the draft up, if there is one: nothing of it stays, even if another thread is writing it.
+    fn discard(&mut self);
+
+    /// Puts a new log in the place of the old one while the caller waits.
+    fn replace(&mut self, snapshot: &Snapshot) -> io::Result<()> {
+        self.draft().write(snapshot)?;
+        self.adopt()
+    }
 
     /// Length of the log in bytes.
     fn length(&self) -> u64;
@@ -32,6 +48,18 @@ pub trait Storage: Send {
     fn is_durable(&self) -> bool {
         true
     }
+}
+
+/// A log in the making.
+pub trait Draft: Send {
+    /// Writes it, and makes most of it durable. Takes its time, in any thread, while the other log grows. Fails if it was
+    /// given up; nothing of it stays then.
+    fn write(self: Box<Self>, snapshot: &Snapshot) -> io::Result<()>;
+}
+
+/// Why a draft does not come to be.
+pub(crate) fn given_up() -> io::Error {
+    io::Error::other("the new log was given up")
 }
 
 /// Keeps nothing: for databases that live as long as the process.
@@ -47,9 +75,15 @@ impl Storage for Nowhere {
         Ok(())
     }
 
-    fn replace(&mut self, _records: &[Record]) -> io::Result<()> {
+    fn draft(&mut self) -> Box<dyn Draft> {
+        Box::new(Self)
+    }
+
+    fn adopt(&mut self) -> io::Result<()> {
         Ok(())
     }
+
+    fn discard(&mut self) {}
 
     fn length(&self) -> u64 {
         0
@@ -57,6 +91,12 @@ impl Storage for Nowhere {
 
     fn is_durable(&self) -> bool {
         false
+    }
+}
+
+impl Draft for Nowhere {
+    fn write(self: Box<Self>, _snapshot: &Snapshot) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -71,6 +111,24 @@ struct MemoryState {
     bytes: Vec<u8>,
     synced: usize,
     fail_after: Option<usize>,
+    /// How many drafts were begun or given up: only the last one counts.
+    drafts: u64,
+    draft: Option<MemoryLog>,
+}
+
+/// A draft that was written.
+#[derive(Debug)]
+struct MemoryLog {
+    bytes: Vec<u8>,
+    /// How long the log was when it was begun.
+    from: usize,
+}
+
+#[derive(Debug)]
+struct MemoryDraft {
+    memory: Memory,
+    number: u64,
+    from: usize,
 }
 
 impl Memory {
@@ -119,9 +177,16 @@ impl Storage for Memory {
         Ok(())
     }
 
-    fn replace(&mut self, records: &[Record]) -> io::Result<()> {
-        let bytes: Vec<u8> = records.iter().flat_map(encode).collect();
+    fn draft(&mut self) -> Box<dyn Draft> {
+        self.discard();
+        let state = self.state();
+        Box::new(MemoryDraft { memory: self.clone(), number: state.drafts, from: state.bytes.len() })
+    }
+
+    fn adopt(&mut self) -> io::Result<()> {
         let mut state = self.state();
+        let MemoryLog { mut bytes, from } = state.draft.take().ok_or_else(given_up)?;
+        bytes.extend_from_slice(state.bytes.get(from..).unwrap_or_default());
         if state.fail_after.is_some_and(|length| bytes.len() > length) {
             return Err(io::Error::from(io::ErrorKind::StorageFull));
         }
@@ -130,7 +195,30 @@ impl Storage for Memory {
         Ok(())
     }
 
+    fn discard(&mut self) {
+        let mut state = self.state();
+        state.drafts += 1;
+        state.draft = None;
+    }
+
     fn length(&self) -> u64 {
         self.state().bytes.len() as u64
+    }
+}
+
+impl Draft for MemoryDraft {
+    fn write(self: Box<Self>, snapshot: &Snapshot) -> io::Result<()> {
+        let mut out = io::Cursor::new(Vec::new());
+        snapshot.write_to(&mut out)?;
+        let mut state = self.memory.state();
+        if state.drafts != self.number {
+            return Err(given_up());
+        }
+        let bytes = out.into_inner();
+        if state.fail_after.is_some_and(|length| bytes.len() > length) {
+            return Err(io::Error::from(io::ErrorKind::StorageFull));
+        }
+        state.draft = Some(MemoryLog { bytes, from: self.from });
+        Ok(())
     }
 }

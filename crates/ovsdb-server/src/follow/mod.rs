@@ -405,14 +405,12 @@ impl Core {
         now: Now,
         fill: impl FnOnce(&mut Transaction<'_>) -> Result<()>,
     ) -> Result<()> {
-        let style = self.style();
-        let Some(hosted) = self.databases.get_mut(name) else { return Ok(()) };
         let mut copy = Database::new(schema);
         let mut transaction = Transaction::new(&copy);
         fill(&mut transaction)?;
         let prepared = prepare(transaction, &mut self.uuids)?;
         copy.apply(id.unwrap_or_else(|| self.uuids.next_uuid()), prepared.changes);
-        hosted.replace(copy, "", now, style)?;
+        self.replace_contents(name, copy, "", now)?;
         self.cancel_monitors(name);
         self.cancel_triggers(name);
         self.disconnect_unaware(&format!("database {name} schema changed"));

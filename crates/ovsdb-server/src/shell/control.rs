@@ -1,18 +1,34 @@
 //! What is asked of a running server through its [`super::Handle`]: the substance of its control commands.
 
+use std::collections::BTreeMap;
+
+use tokio::sync::{mpsc, oneshot};
 use tracing::info;
 
 use super::config::Config;
 use super::handle::{Action, Command};
 use super::remotes;
-use super::server::{Origin, Server};
-use crate::core::Now;
+use super::server::{Event, Origin, Server};
+use crate::compaction::Compaction;
 use crate::follow::{Excluded, Source};
+
+/// By how much threads that compact are nicer than those that serve.
+const NICENESS: i32 = 10;
 
 impl Server {
     pub(super) async fn command(&mut self, command: Command) {
         let Command { action, answer } = command;
-        let result = self.act(action).await;
+        let result = match action {
+            Action::Compact(name) => match self.compact(name.as_deref()) {
+                Ok(asked) => {
+                    self.asked_compactions.push(AskedCompactions { asked, failures: String::new(), answer });
+                    self.deliver();
+                    return;
+                }
+                Err(reason) => Err(reason),
+            },
+            action => self.act(action).await,
+        };
         self.deliver();
         // Who asked may have gone.
         let _ = answer.send(result);
@@ -25,7 +41,7 @@ impl Server {
         }
         let lines = |names: Vec<&str>| names.iter().flat_map(|name| [name, "\n"]).collect::<String>();
         match action {
-            Action::Compact(name) => self.compact(name.as_deref(), now),
+            Action::Compact(_) => Err("compaction is answered when it is done".to_owned()),
             Action::AddRemote(remote) => {
                 remotes::check(&self.core, &remote)?;
                 self.configured.insert(remote);
@@ -117,20 +133,75 @@ impl Server {
         }
     }
 
-    fn compact(&mut self, name: Option<&str>, now: Now) -> Result<String, String> {
+    /// Has databases compacted; gives the numbers of the compactions.
+    fn compact(&mut self, name: Option<&str>) -> Result<BTreeMap<u64, String>, String> {
+        let now = self.now();
         let names: Vec<String> = match name {
             Some(name) if name.starts_with('_') => return Err("cannot compact built-in databases".into()),
             Some(name) if self.core.database(name).is_none() => return Err("no database by that name".into()),
             Some(name) => vec![name.to_owned()],
             None => self.core.database_names().filter(|name| !name.starts_with('_')).map(str::to_owned).collect(),
         };
-        let mut failures = String::new();
+        let mut asked = BTreeMap::new();
         for name in names {
             info!(target: "ovsdb_server", "compacting {name} database by user request");
-            if let Err(error) = self.core.compact(&name, "compacting database online", now) {
-                failures.push_str(&format!("I/O error: {name}: {error}\n"));
+            asked.insert(self.core.compact(&name, now)?, name);
+        }
+        Ok(asked)
+    }
+
+    /// Has the compactions run that were begun, and answers those who waited for what has ended.
+    pub(super) fn attend_compactions(&mut self) {
+        // If one cannot be run, the next one of that database begins at once.
+        loop {
+            let begun = self.core.begun_compactions();
+            if begun.is_empty() {
+                break;
+            }
+            for compaction in begun {
+                let unrun = compaction.failure("no thread can be started");
+                if run_beside(compaction, self.events.clone()).is_err() {
+                    let now = self.now();
+                    self.core.compacted(unrun, now);
+                }
             }
         }
-        if failures.is_empty() { Ok(String::new()) } else { Err(failures) }
+        for (id, result) in self.core.ended_compactions() {
+            for waiting in &mut self.asked_compactions {
+                if let (Some(name), Err(reason)) = (waiting.asked.remove(&id), &result) {
+                    waiting.failures.push_str(&format!("I/O error: {name}: {reason}\n"));
+                }
+            }
+        }
+        for waiting in self.asked_compactions.extract_if(.., |waiting| waiting.asked.is_empty()) {
+            let failures = waiting.failures;
+            let answer = if failures.is_empty() { Ok(String::new()) } else { Err(failures) };
+            // Who asked may have gone.
+            let _ = waiting.answer.send(answer);
+        }
     }
+}
+
+/// A request for compactions that is answered when they have ended.
+#[derive(Debug)]
+pub(super) struct AskedCompactions {
+    /// Those that have not, with their databases.
+    asked: BTreeMap<u64, String>,
+    failures: String,
+    answer: oneshot::Sender<Result<String, String>>,
+}
+
+/// Runs a compaction in a thread of its own, which brings it back as an event.
+fn run_beside(compaction: Compaction, events: mpsc::Sender<Event>) -> std::io::Result<()> {
+    let thread = std::thread::Builder::new().name("ovsdb-compact".to_owned());
+    thread.spawn(move || {
+        // Who serves comes first. If that is refused, it does no harm.
+        let _ = rustix::process::nice(NICENESS);
+        let panicked = compaction.failure("it panicked");
+        let run = std::panic::AssertUnwindSafe(|| compaction.run());
+        let compacted = std::panic::catch_unwind(run).unwrap_or(panicked);
+        // The server may have ended.
+        let _ = events.blocking_send(Event::Compacted(compacted));
+    })?;
+    Ok(())
 }

@@ -14,19 +14,21 @@ use tracing::{debug, info, warn};
 
 use super::config::{Config, DatabaseConfig, GivenOptions};
 use super::connection::Peer;
+use super::control::AskedCompactions;
 use super::handle::{Command, Handle};
 use super::listeners::{Endpoint, Incoming, LISTEN_RETRY};
 use super::pki::Pki;
 use super::remotes::{self, RemoteOptions, Report};
 use super::sources::{Reached, Sources};
+use crate::compaction::Compacted;
 use crate::core::{Core, Now, convert, load};
 use crate::database::Database;
-use crate::file::{FileError, FileStorage, Opened};
+use crate::file::{self, FileError, FileStorage, Opened};
 use crate::follow::{Excluded, Source};
-use crate::hosted::records;
 use crate::journal::Style;
 use crate::log::Record;
 use crate::session::{Access, Output, SessionId, Text};
+use crate::snapshot::Snapshot;
 use crate::storage::{Nowhere, Storage};
 
 /// How many events wait for the core before those who bring them must wait.
@@ -44,6 +46,7 @@ pub(super) enum Event {
     Message(SessionId, Message),
     Probe(SessionId, Message),
     Closed(SessionId, String),
+    Compacted(Compacted),
 }
 
 /// Why a server could not be set up.
@@ -211,6 +214,7 @@ impl Builder {
             given_options: BTreeMap::new(),
             given_databases: BTreeMap::new(),
             recoveries: Vec::new(),
+            asked_compactions: Vec::new(),
             events,
             event_queue,
             commands,
@@ -270,7 +274,8 @@ pub struct Server {
     /// What it says about databases, by the names that it gives them, with their own.
     pub(super) given_databases: BTreeMap<String, (String, DatabaseConfig)>,
     recoveries: Vec<String>,
-    events: mpsc::Sender<Event>,
+    pub(super) asked_compactions: Vec<AskedCompactions>,
+    pub(super) events: mpsc::Sender<Event>,
     event_queue: mpsc::Receiver<Event>,
     commands: mpsc::Sender<Command>,
     command_queue: mpsc::Receiver<Command>,
@@ -416,6 +421,7 @@ impl Server {
                     peer.flush();
                 }
             }
+            Event::Compacted(compacted) => self.core.compacted(compacted, now),
             Event::Closed(id, reason) => {
                 self.core.disconnect(id);
                 if let Some(peer) = self.peers.remove(&id) {
@@ -456,6 +462,7 @@ impl Server {
     pub(super) fn deliver(&mut self) {
         let now = self.now();
         let outputs = self.core.flush(now);
+        self.attend_compactions();
         for output in outputs {
             match output {
                 Output::Send(id, message) => self.send(id, Text::of(&message)),
@@ -545,7 +552,7 @@ impl Server {
             }
             let (endpoint, error) = Endpoint::start(&name, options, &self.tls, &self.events);
             if let Some(error) = error {
-                let error = crate::file::describe(&error);
+                let error = file::describe(&error);
                 warn!(target: "ovsdb_jsonrpc_server", "{name}: listen failed: {error}");
                 failures.push(format!("{name}: listen failed: {error}"));
             }
@@ -601,11 +608,10 @@ fn upgrade(
     );
     std::fs::copy(path, &backup).map_err(|error| Error::io(&error, format!("{}: copy failed", backup.display())))?;
     let converted = convert(&database, schema.into(), &mut UuidSource::os())?;
-    let records = records(&converted, "converted to a newer schema", now, style);
-    let replaced = storage.replace(&records);
+    let snapshot = Snapshot::of(&converted, "converted to a newer schema", now.unix_ms, style);
+    let replaced = storage.replace(&snapshot);
     replaced.map_err(|error| Error::io(&error, format!("{}: write failed", path.display())))?;
-    let records: Vec<_> = records.iter().map(Record::to_json).collect();
-    Ok(load(&records)?)
+    Ok(file::load(path)?.database?)
 }
 
 /// The numbers of a version `x.y.z`, for comparison; a missing version is lower than all others.

@@ -1,9 +1,11 @@
-//! A server that crashes: random transactions, batched as the shell batches them, over a file; the process dropped at
-//! any point, the file cut anywhere after what was made durable, with garbage behind it; opened again. What was
-//! acknowledged is there, of the rest a whole beginning, and every monitor's replica is what the naive twin holds.
+//! A server that crashes: random transactions, batched as the shell batches them, over a file, beside compactions that run in
+//! threads of their own; the process dropped at any point, also between any two steps by which a compaction ends; the file
+//! cut anywhere after what was made durable, with garbage behind it; opened again. What was acknowledged is there, of the
+//! rest a whole beginning, and every monitor's replica is what the naive twin holds.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
 use ovsdb::Datum;
 use ovsdb::jsonrpc::Message;
@@ -14,9 +16,10 @@ use super::replica::{Replica, Rows};
 use super::twin::{Op, Row, TABLES, Twin, transactions};
 use super::{Bench, schema};
 use crate::file::FileStorage;
+use crate::file::draft::{Adoption, Step};
 use crate::log::Record;
-use crate::storage::Storage;
-use crate::{Output, SessionId};
+use crate::storage::{Draft, Storage};
+use crate::{Compacted, Output, SessionId};
 
 /// What becomes of a transaction's place in the run.
 #[derive(Debug, Clone)]
@@ -27,12 +30,38 @@ enum Fate {
     Wait,
     /// The log is written anew before it.
     Compact,
+    /// A thread begins to do so before it.
+    Begin,
+    /// What that thread wrote takes the place of the log, or is to, before it.
+    End(End),
     /// The disk has no room for it.
     NoRoom,
     /// The monitors' conditions change before it.
     Conditions(i64),
     /// The process goes after it, and this share of what was not made durable stays, with these bytes behind.
     Crash(u16, Vec<u8>),
+}
+
+/// How a new log takes the place of the old one.
+#[derive(Debug, Clone)]
+enum End {
+    Whole,
+    /// This step fails.
+    Fails(Step),
+    /// The process goes before this step. Of the logs that may be found then, this one is; this share of what of it was not
+    /// made durable stays, with these bytes behind.
+    Crashes(Step, prop::sample::Index, u16, Vec<u8>),
+}
+
+fn end() -> impl Strategy<Value = End> {
+    let step = || prop_oneof![Just(Step::Copy), Just(Step::Sync), Just(Step::Rename)];
+    let any_step = prop_oneof![step(), Just(Step::SyncDirectory)];
+    prop_oneof![
+        2 => Just(End::Whole),
+        1 => step().prop_map(End::Fails),
+        2 => (any_step, any::<prop::sample::Index>(), any::<u16>(), proptest::collection::vec(any::<u8>(), 0..10))
+            .prop_map(|(step, which, share, tail)| End::Crashes(step, which, share, tail)),
+    ]
 }
 
 fn fate() -> impl Strategy<Value = Fate> {
@@ -42,6 +71,8 @@ fn fate() -> impl Strategy<Value = Fate> {
         4 => Just(Fate::Flush),
         4 => Just(Fate::Wait),
         1 => Just(Fate::Compact),
+        3 => Just(Fate::Begin),
+        2 => end().prop_map(Fate::End),
         1 => Just(Fate::NoRoom),
         1 => (0i64..100).prop_map(Fate::Conditions),
         3 => (any::<u16>(), prop_oneof![2 => Just(Vec::new()), 1 => garbage, 1 => header])
@@ -54,10 +85,42 @@ fn fate() -> impl Strategy<Value = Fate> {
 struct Seen {
     synced: u64,
     refuse: bool,
+    /// Before which step a new log does not go on to take the place of the old one.
+    stop: Option<Step>,
+    /// The logs that may be found after a crash there, and how much of each is durable.
+    found: Vec<(Vec<u8>, usize)>,
 }
 
 /// A file that notes what is durable and can be out of room.
 struct Watched(FileStorage, Arc<Mutex<Seen>>);
+
+impl Watched {
+    /// Takes the steps as the storage itself does, and sees what is on disk between them.
+    fn adopt_by_steps(&mut self, seen: &mut Seen) -> std::io::Result<()> {
+        let path = self.0.path().to_owned();
+        let mut adoption: Adoption = self.0.adoption()?;
+        let mut synced = 0;
+        seen.found = vec![(std::fs::read(&path).unwrap(), seen.synced as usize)];
+        loop {
+            let step = adoption.next();
+            if seen.stop == Some(step) {
+                return Err(std::io::Error::from(std::io::ErrorKind::StorageFull));
+            }
+            let next = self.0.step(&mut adoption)?;
+            match step {
+                Step::Copy => {}
+                Step::Sync => synced = adoption.file().unwrap().metadata().unwrap().len() as usize,
+                Step::Rename => seen.found.push((std::fs::read(&path).unwrap(), synced)),
+                Step::SyncDirectory => _ = seen.found.remove(0),
+            }
+            if next.is_none() {
+                assert_eq!(synced as u64, self.0.length());
+                seen.synced = self.0.length();
+                return Ok(());
+            }
+        }
+    }
+}
 
 impl Storage for Watched {
     fn append(&mut self, record: &Record) -> std::io::Result<()> {
@@ -73,10 +136,17 @@ impl Storage for Watched {
         Ok(())
     }
 
-    fn replace(&mut self, records: &[Record]) -> std::io::Result<()> {
-        self.0.replace(records)?;
-        self.1.lock().unwrap().synced = self.0.length();
-        Ok(())
+    fn draft(&mut self) -> Box<dyn Draft> {
+        self.0.draft()
+    }
+
+    fn adopt(&mut self) -> std::io::Result<()> {
+        let seen = Arc::clone(&self.1);
+        self.adopt_by_steps(&mut seen.lock().unwrap())
+    }
+
+    fn discard(&mut self) {
+        self.0.discard();
     }
 
     fn length(&self) -> u64 {
@@ -144,6 +214,10 @@ struct World {
     path: PathBuf,
     seen: Arc<Mutex<Seen>>,
     bench: Bench,
+    /// The thread that writes the log anew.
+    compaction: Option<JoinHandle<Compacted>>,
+    /// What a compaction left behind in the world before.
+    left: Option<Vec<u8>>,
     sessions: [SessionId; 3],
     watches: [Watch; 4],
     least: i64,
@@ -158,7 +232,7 @@ impl World {
     fn open(path: PathBuf, least: i64, time_s: u64) -> (Self, bool) {
         let opened = FileStorage::open(&path, time_s).unwrap();
         let synced = opened.storage.length();
-        let seen = Arc::new(Mutex::new(Seen { synced, refuse: false }));
+        let seen = Arc::new(Mutex::new(Seen { synced, ..Seen::default() }));
         let storage = Box::new(Watched(opened.storage, Arc::clone(&seen)));
         let mut bench = Bench::with_database(opened.database.unwrap(), storage);
         let sessions = [bench.connect(), bench.connect(), bench.connect()];
@@ -176,7 +250,8 @@ impl World {
             }
         }
         let (states, sent) = (Vec::new(), Vec::new());
-        (Self { path, seen, bench, sessions, watches, least, states, sent }, opened.recovered.is_some())
+        let world = Self { path, seen, bench, compaction: None, left: None, sessions, watches, least, states, sent };
+        (world, opened.recovered.is_some())
     }
 
     fn send(&mut self, at: usize, ops: &[Op]) {
@@ -251,17 +326,62 @@ impl World {
         self.check();
     }
 
+    /// A thread begins to write the log anew, or is to when the one that does so has ended.
+    fn begin_compaction(&mut self) {
+        self.bench.core.compact("T", self.bench.now).unwrap();
+        self.run_begun();
+    }
+
+    fn run_begun(&mut self) {
+        for compaction in self.bench.core.begun_compactions() {
+            assert!(self.compaction.is_none(), "one at a time");
+            self.compaction = Some(std::thread::spawn(|| compaction.run()));
+        }
+    }
+
+    /// The new log takes the place of the old one, or is stopped on its way there; says whether it did.
+    fn end_compaction(&mut self, stop: Option<Step>) -> bool {
+        let Some(thread) = self.compaction.take() else { return false };
+        let compacted = thread.join().unwrap();
+        self.seen.lock().unwrap().stop = stop;
+        self.bench.core.compacted(compacted, self.bench.now);
+        let ended = self.bench.core.ended_compactions();
+        assert_eq!(ended.len(), 1);
+        assert_eq!(ended[0].1.is_ok(), stop.is_none(), "{ended:?}");
+        self.seen.lock().unwrap().stop = None;
+        if stop.is_none() {
+            self.settle();
+        }
+        assert!(!self.temporary().exists());
+        true
+    }
+
+    fn temporary(&self) -> PathBuf {
+        self.path.with_extension("db.tmp")
+    }
+
     /// Drops the process and damages the file; opens it again.
     fn crash(self, share: u16, tail: &[u8], time_s: u64) -> World {
-        let World { path, seen, bench, least, states, .. } = self;
+        let found = (std::fs::read(&self.path).unwrap(), self.seen.lock().unwrap().synced as usize);
+        self.crash_with(found, share, tail, time_s)
+    }
+
+    /// The same with a file that may be found after it, so much of which is durable.
+    fn crash_with(self, (bytes, synced): (Vec<u8>, usize), share: u16, tail: &[u8], time_s: u64) -> World {
+        let temporary = self.temporary();
+        let World { path, bench, compaction, left, least, states, .. } = self;
         drop(bench);
-        let bytes = std::fs::read(&path).unwrap();
-        let synced = seen.lock().unwrap().synced as usize;
+        if let Some(thread) = compaction {
+            _ = thread.join().unwrap();
+        }
+        let found = std::fs::read(&temporary).ok();
+        assert!(found.is_none() || found == left, "a compaction that is not wanted any more leaves nothing");
         let cut = synced + (bytes.len() - synced) * usize::from(share) / usize::from(u16::MAX);
         std::fs::write(&path, [&bytes[..cut], tail].concat()).unwrap();
         // What a compaction leaves behind that did not come to its end.
-        std::fs::write(path.with_extension("db.tmp"), tail).unwrap();
+        std::fs::write(temporary, tail).unwrap();
         let (mut world, recovered) = World::open(path, least, time_s);
+        world.left = Some(tail.to_vec());
         assert!(recovered || tail.is_empty() || cut < bytes.len(), "garbage is noticed");
         let states: Vec<Twin> = states.into_iter().map(kept).collect();
         let database = world.bench.core.database("T").unwrap();
@@ -323,8 +443,24 @@ tally::proptest! {
         for (at, (ops, fate)) in transactions.iter().chain(&more).zip(&fates).enumerate() {
             match fate {
                 Fate::Compact => {
-                    world.bench.core.compact("T", "compacted", world.bench.now).unwrap();
-                    world.settle();
+                    world.begin_compaction();
+                    world.end_compaction(None);
+                    world.run_begun();
+                }
+                Fate::Begin => world.begin_compaction(),
+                Fate::End(end) => {
+                    let stop = match end {
+                        End::Whole => None,
+                        End::Fails(step) | End::Crashes(step, ..) => Some(*step),
+                    };
+                    match (world.end_compaction(stop), end) {
+                        (true, End::Crashes(_, which, share, tail)) => {
+                            let found = std::mem::take(&mut world.seen.lock().unwrap().found);
+                            let found = which.get(&found).clone();
+                            world = world.crash_with(found, *share, tail, 200 + at as u64);
+                        }
+                        _ => world.run_begun(),
+                    }
                 }
                 Fate::NoRoom => world.seen.lock().unwrap().refuse = true,
                 Fate::Conditions(least) => world.change_conditions(*least),

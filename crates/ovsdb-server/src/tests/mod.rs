@@ -1,5 +1,6 @@
-//! Tests of the core: against a naive twin, under cut power, through crashes, and of each method's manners.
+//! Tests of the core: against a naive twin, under cut power, through crashes, beside compactions, and of each method's manners.
 
+mod compaction;
 mod crashes;
 mod follow;
 mod methods;

@@ -8,7 +8,7 @@ use super::{Bench, contents};
 use crate::file::{FileError, FileStorage, Lock};
 use crate::journal::Style;
 use crate::log::{self, Record, encode};
-use crate::storage::{Memory, Storage};
+use crate::storage::{Draft, Memory, Storage};
 use crate::{Output, core};
 
 fn run(bench: &mut Bench, transactions: &[Vec<Op>], mut after: impl FnMut(&Bench)) {
@@ -55,7 +55,14 @@ tally::proptest! {
         let mut bench = Bench::with_storage(Box::new(memory.clone()));
         run(&mut bench, &transactions, |_| {});
         let now = bench.now;
-        bench.core.compact("T", "compacted", now).unwrap();
+        bench.core.compact("T", now).unwrap();
+        let compaction = bench.core.begun_compactions().pop().unwrap();
+        // Transactions go on before, between and after.
+        run(&mut bench, &transactions[..1], |_| {});
+        let compacted = compaction.run();
+        run(&mut bench, &transactions[..1], |_| {});
+        bench.core.compacted(compacted, now);
+        prop_assert_eq!(bench.core.ended_compactions(), [(1, Ok(()))]);
         run(&mut bench, &transactions[..1], |_| {});
         let parsed = log::parse(&memory.bytes());
         prop_assert_eq!(parsed.error, None);
@@ -88,8 +95,16 @@ impl Storage for Unsyncable {
         Err(std::io::Error::other("sync"))
     }
 
-    fn replace(&mut self, records: &[Record]) -> std::io::Result<()> {
-        self.0.replace(records)
+    fn draft(&mut self) -> Box<dyn Draft> {
+        self.0.draft()
+    }
+
+    fn adopt(&mut self) -> std::io::Result<()> {
+        self.0.adopt()
+    }
+
+    fn discard(&mut self) {
+        self.0.discard();
     }
 
     fn length(&self) -> u64 {

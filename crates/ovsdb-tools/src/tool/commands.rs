@@ -12,7 +12,7 @@ use ovsdb_server::file::{self, FileError, FileStorage};
 use ovsdb_server::journal::{self, Style};
 use ovsdb_server::log::{LogError, Record};
 use ovsdb_server::storage::Storage;
-use ovsdb_server::{Caller, Database, Outcome as Executed};
+use ovsdb_server::{Caller, Database, Outcome as Executed, Snapshot};
 use serde_json::{Value, json};
 
 use super::{Context, Outcome, db_arg, default_db, schema_arg};
@@ -142,22 +142,20 @@ fn load(path: &Path) -> Result<Database, String> {
     loaded.database.map_err(text)
 }
 
-fn records(database: &Database, comment: &str) -> Vec<Record> {
-    let mut records = vec![Record::from(&database.schema().to_json())];
-    records.extend(journal::snapshot(database, comment, unix_ms(), Style::Difference));
-    records
-}
-
 /// Writes a database into its own file, or into another.
 fn write(database: &Database, mut storage: FileStorage, target: Option<&String>, comment: &str) -> Outcome {
-    let records = records(database, comment);
+    let snapshot = Snapshot::of(database, comment, unix_ms(), Style::Difference);
     match target {
-        None => storage.replace(&records).map_err(|error| format!("I/O error: {error}"))?,
+        None => storage.replace(&snapshot).map_err(|error| format!("I/O error: {error}"))?,
         Some(target) if Path::new(target).exists() => {
             let opened = FileStorage::open(Path::new(target), (unix_ms() / 1000) as u64);
-            opened.map_err(text)?.storage.replace(&records).map_err(|error| format!("I/O error: {target}: {error}"))?;
+            opened
+                .map_err(text)?
+                .storage
+                .replace(&snapshot)
+                .map_err(|error| format!("I/O error: {target}: {error}"))?;
         }
-        Some(target) => _ = FileStorage::create(Path::new(target), &records).map_err(text)?,
+        Some(target) => _ = FileStorage::create_from(Path::new(target), &snapshot).map_err(text)?,
     }
     Ok(ExitCode::SUCCESS)
 }
