@@ -47,6 +47,7 @@ pub mod journal;
 pub mod log;
 pub mod storage;
 
+mod admission;
 mod commit;
 mod core;
 mod database;
@@ -64,11 +65,13 @@ mod session;
 mod shell;
 mod transaction;
 mod transaction_log;
+mod triggers;
 mod updates;
 
 #[cfg(test)]
 mod tests;
 
+pub use admission::Load;
 pub use commit::{Prepared, prepare};
 pub use core::{Core, Now, convert, load};
 pub use database::{Database, HistoryEntry, RowId};
