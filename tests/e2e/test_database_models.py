@@ -442,21 +442,22 @@ def test_a_configuration_file(servers):
 
     relay = {"U": {"service-model": "relay", "source": {source.remote: {"max-backoff": 2000}}}}
     backup = {"service-model": "active-backup", "backup": True, "source": {active.remote: None}}
-    write({"server.db": backup, **relay})
+    own = str(server.directory / "server.db")
+    write({own: backup, **relay})
     server.launch(f"--config-file={path}")
     server.replicates()
     same(server, active)
     until(lambda: server.transact({"op": "comment", "comment": "x"}, database="U") == [{}], "the relay")
     # Commands do not contradict the file.
     refused = server.appctl("ovsdb-server/add-remote", "ptcp:0", check=False)
-    assert refused.code == 2 and "configuration file" in refused.err
+    assert refused.code == 2 and refused.err.startswith(f"Update the {path} and use ovsdb-server/reload instead")
     # The file is read again: the backup becomes active, and the relay is gone.
-    write({"server.db": {**backup, "backup": False}})
+    write({own: {**backup, "backup": False}})
     server.appctl("ovsdb-server/reload")
     assert server.status() == "state: active\n"
     assert server.appctl("ovsdb-server/list-dbs").out.split() == ["T", "_Server"]
     server.insert("own")
-    write({"server.db": {"service-model": "nonsense"}})
+    write({own: {"service-model": "nonsense"}})
     bad = server.appctl("ovsdb-server/reload", check=False)
     assert bad.code == 2 and '"nonsense" is no service model' in bad.err
     assert server.names() == ["a", "own"]

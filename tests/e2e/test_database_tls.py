@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import sys
 
 import pytest
 
@@ -504,3 +505,120 @@ def test_a_role_that_a_remote_gets_counts_for_those_who_came_by_it(making, autho
     assert "permission error" in ask(TARGET, insert("B", name="x"))
     ask(admin, update("Connection", [], role="", read_only=True))
     until(lambda: "read only mode" in ask(TARGET, insert("B", name="x")), "the remote read only")
+
+
+def server_name(switch, *words):
+    """What a program that connects says of the server's name in its first message of TLS (RFC 6066 section 3)."""
+    listen = [
+        "import socket, sys",
+        "listener = socket.create_server(('127.0.0.1', int(sys.argv[1])))",
+        "print(flush=True)",
+        "print(listener.accept()[0].recv(4096).hex())",
+    ]
+    command = switch.inside([sys.executable, "-c", "; ".join(listen), PORT])
+    with subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, text=True) as listener:
+        assert listener.stdout.readline() == "\n"
+        switch.ours.run(*words, check=False)
+        hello = bytes.fromhex(listener.stdout.read())
+    # One name (0), of a host, in the extension 0.
+    found = re.search(rb"\0\0(..)(..)\0(..)", hello, re.DOTALL)
+    while found:
+        sizes = [int.from_bytes(size) for size in found.groups()]
+        if sizes[0] == sizes[1] + 2 == sizes[2] + 5:
+            return hello[found.end() : found.end() + sizes[2]].decode()
+        found = re.compile(rb"\0\0(..)(..)\0(..)", re.DOTALL).search(hello, found.start() + 1)
+    return None
+
+
+def test_servers_are_told_their_names(making, authority):
+    switch = making.switch(start=False)
+    me = authority.options("operator")
+    named = f"ssl:localhost:{PORT}"
+    other = "--ssl-server-name=db.example.org"
+    programs = [
+        ("ovsdb-client", "-t", "5", *me, "{}", "list-dbs", "{target}"),
+        ("ovs-vsctl", "-t", "5", *me, "{}", "--db={target}", "show"),
+        ("ovs-ofctl", "-t", "5", *me, "{}", "show", "{target}"),
+    ]
+    for program in programs:
+        def words(option, target):
+            words = [str(word).replace("{target}", target).replace("{}", option) for word in program]
+            return [word for word in words if word]
+
+        assert server_name(switch, *words("", named)) == "localhost", program
+        assert server_name(switch, *words("", TARGET)) is None, program
+        for target in (named, TARGET):
+            assert server_name(switch, *words(other, target)) == "db.example.org", program
+        wrong = switch.ours.run(*words("--ssl-server-name=127.0.0.1", TARGET), check=False)
+        assert wrong.code == 1 and "is no name of a server" in wrong.err, str(wrong)
+    for program in ("ovs-vswitchd", "ovsdb-server"):
+        wrong = switch.ours.run(program, "--ssl-server-name=::1", check=False)
+        assert wrong.code == 1 and "is no name of a server" in wrong.err, str(wrong)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+def test_packets_of_managers_are_of_their_class(making, host):
+    switch = making.switch(start=False)
+    switch.create_database()
+    switch.start_database("--remote=db:Open_vSwitch,Open_vSwitch,manager_options")
+    switch.vsctl("--no-wait", "init")
+
+    def of_port(port):
+        """The classes of packets from a port: of who listens there, and of connections."""
+        lines = run(switch.inside(["ss", "-tanH", "--tos", f"sport = :{port}"])).out
+        lines = re.sub(r"\n\s+", " ", lines).splitlines()
+        word = "tclass" if host.startswith("[") else "tos"
+        return {line.split()[0]: int(re.search(rf"{word}:0x([0-9a-f]+)", line)[1], 16) >> 2 for line in lines}
+
+    switch.vsctl("--no-wait", "set-manager", f"ptcp:{PORT}:{host}")
+    until(lambda: of_port(PORT).get("LISTEN") == 48, lambda: switch.log("ovsdb-server"))
+    tools = switch.peers
+    words = [tools.directory / "ovsdb-client", "monitor", f"tcp:{host}:{PORT}", "Open_vSwitch", "Bridge", "name"]
+    monitor = [str(word) for word in switch.inside(words)]
+    with subprocess.Popen(monitor, env=switch.environment, stdout=subprocess.DEVNULL) as watching:
+        until(lambda: of_port(PORT) == {"LISTEN": 48, "ESTAB": 48}, lambda: switch.log("ovsdb-server"))
+        # What changes does for connections that are there, too.
+        switch.vsctl("--no-wait", "set", "manager", ".", "other_config:dscp=10")
+        until(lambda: of_port(PORT) == {"LISTEN": 10, "ESTAB": 10}, lambda: switch.log("ovsdb-server"))
+        switch.vsctl("--no-wait", "set", "manager", ".", "other_config:dscp=64")
+        until(lambda: "other_config:dscp: \"64\" is no number from 0 to 63" in switch.log("ovsdb-server"), "a complaint")
+        until(lambda: of_port(PORT) == {"LISTEN": 48, "ESTAB": 48}, lambda: switch.log("ovsdb-server"))
+        assert watching.poll() is None
+        watching.kill()
+    # And of a manager that is connected to.
+    words = [tools.directory / "ovsdb-client", "monitor", f"ptcp:{PORT + 1}:{host}", "Open_vSwitch", "Bridge", "name"]
+    monitor = [str(word) for word in switch.inside(words)]
+    with subprocess.Popen(monitor, env=switch.environment, stdout=subprocess.DEVNULL) as manager:
+        switch.vsctl("--no-wait", "set-manager", f"tcp:{host}:{PORT + 1}")
+        switch.vsctl("--no-wait", "set", "manager", ".", "other_config:dscp=0")
+
+        def of_connections():
+            lines = run(switch.inside(["ss", "-tnHp", "--tos", f"dport = :{PORT + 1}"])).out
+            return [int(tos, 16) >> 2 for tos in re.findall(r"(?:tclass|tos):0x([0-9a-f]+)", lines)]
+
+        until(lambda: of_connections() and set(of_connections()) <= {0}, lambda: switch.log("ovsdb-server"))
+        manager.kill()
+
+
+@pytest.mark.parametrize("maker", ["ours", "peers"])
+def test_the_switch_takes_the_files_of_the_row_for_its_own_connection(making, peers, authority, stranger, maker):
+    """The row SSL is for all connections of the program, that to the database as well, from the next one on."""
+    switch = making.switch(start=False, maker=peers if maker == "peers" else None)
+    switch.create_database()
+    database = making.switch(start=False, directory=switch.directory)
+    database.namespace = switch.namespace
+    database.start_database(f"--remote={LISTEN}", *authority.options("server"))
+    switch.ours.vsctl("--no-wait", "init")
+    switch.start_switch("--enable-dummy", "--disable-system", *authority.options("switch"), TARGET)
+    switch.vsctl("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=dummy")
+    # Files that are not there change nothing.
+    switch.vsctl("--no-wait", "set-ssl", "/none/key", "/none/cert", "/none/ca")
+    switch.vsctl("set", "bridge", "br0", "other_config:x=1")
+    database.kill("ovsdb-server")
+    database.start_database(f"--remote={LISTEN}", *authority.options("server"))
+    switch.vsctl("set", "bridge", "br0", "other_config:x=2")
+    # From here on it is the other CA's.
+    switch.vsctl("set-ssl", *stranger.issue("switch"), stranger.certificate)
+    database.kill("ovsdb-server")
+    database.start_database(f"--remote={LISTEN}", *stranger.options("server"))
+    switch.vsctl("set", "bridge", "br0", "other_config:x=3")

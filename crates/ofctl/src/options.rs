@@ -136,6 +136,7 @@ const OPTIONS: &[Opt] = &[
     Opt::new("ssl-protocols", Arg::Required),
     Opt::new("ssl-ciphers", Arg::Required),
     Opt::new("ssl-ciphersuites", Arg::Required),
+    Opt::new("ssl-server-name", Arg::Required),
 ];
 
 /// Reads the command line.

@@ -23,10 +23,11 @@ use crate::journal::{self, Style};
 use crate::monitor::View;
 use crate::row::{Row, RowChange};
 use crate::server_database::{self, Description};
-use crate::session::{Access, Locks, Output, Session, SessionId, Trigger};
+use crate::session::{Access, Locks, Output, Session, SessionId};
 use crate::storage::{Nowhere, Storage};
 use crate::transaction::Transaction;
 use crate::transaction_log::TransactionLog;
+use crate::triggers::{Trigger, Triggers};
 
 /// What time it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -43,7 +44,7 @@ pub struct Core {
     pub(crate) databases: BTreeMap<String, Hosted>,
     pub(crate) sessions: BTreeMap<SessionId, Session>,
     pub(crate) locks: Locks,
-    pub(crate) triggers: Vec<Trigger>,
+    pub(crate) triggers: Triggers,
     pub(crate) outputs: Vec<Output>,
     pub(crate) uuids: UuidSource,
     pub(crate) server_id: Uuid,
@@ -70,7 +71,7 @@ impl Core {
             databases: BTreeMap::new(),
             sessions: BTreeMap::new(),
             locks: Locks::default(),
-            triggers: Vec::new(),
+            triggers: Triggers::default(),
             outputs: Vec::new(),
             uuids,
             server_id,
@@ -193,7 +194,7 @@ impl Core {
         }
         self.cancel_forwarded(id, None);
         let Some(session) = self.sessions.remove(&id) else { return };
-        self.triggers.retain(|trigger| trigger.session != id);
+        self.triggers.cancel_session(id);
         for lock in session.locks_requested {
             self.release_lock(&lock, id);
         }
@@ -241,7 +242,7 @@ impl Core {
 
     /// When [`Core::tick`] should be called next, in monotonic milliseconds.
     pub fn next_deadline_ms(&self) -> Option<u64> {
-        self.triggers.iter().filter_map(deadline).min()
+        self.triggers.next_deadline_ms()
     }
 
     /// Makes durable what was done since the last call and is to be, and returns what to send. If that fails, the
@@ -282,7 +283,6 @@ impl Core {
         match execute(&hosted.database, &trigger.operations, caller, &mut self.uuids) {
             Outcome::Wait { timeout_ms } => {
                 trigger.timeout_ms = timeout_ms;
-                trigger.tried_at = Some(hosted.database.last_transaction());
                 None
             }
             Outcome::Done { results, prepared: None } => Some(Value::from(results)),
@@ -309,6 +309,7 @@ impl Core {
         let Some(hosted) = self.databases.get_mut(name) else { return Ok(()) };
         let changes = hosted.commit(id, prepared, now, self.style)?;
         self.transaction_log.note(&hosted.database, &changes, now);
+        self.triggers.changed(name, &changes);
         self.notify(name, &changes);
         Ok(())
     }
@@ -329,22 +330,15 @@ impl Core {
         }
     }
 
-    /// Tries those waiting transactions again whose database has changed or whose time has come.
+    /// Tries those waiting transactions again whose tables have changed or whose time has come.
     pub(crate) fn retry_triggers(&mut self, now: Now) {
-        while let Some(at) = self.triggers.iter().position(|trigger| self.is_ready(trigger, now)) {
-            let mut trigger = self.triggers.remove(at);
+        while let Some((serial, mut trigger)) = self.triggers.take_ready(now.monotonic_ms) {
             match self.attempt(&mut trigger, now) {
                 Some(result) => self.send(trigger.session, Message::reply(trigger.id, result)),
                 // It keeps its place: transactions that come true together are answered in the order in which they came.
-                None => self.triggers.insert(at, trigger),
+                None => self.triggers.put_back(serial, trigger),
             }
         }
-    }
-
-    fn is_ready(&self, trigger: &Trigger, now: Now) -> bool {
-        let Some(database) = self.database(&trigger.database) else { return false };
-        let is_due = deadline(trigger).is_some_and(|deadline| deadline <= now.monotonic_ms);
-        is_due || trigger.tried_at != Some(database.last_transaction())
     }
 
     /// Changes a database on the server's own behalf: `change` fills the transaction. A copy of another server's
@@ -393,12 +387,8 @@ impl Core {
     }
 
     pub(crate) fn cancel_triggers(&mut self, name: &str) {
-        for trigger in std::mem::take(&mut self.triggers) {
-            if trigger.database == name {
-                self.send(trigger.session, Message::error(trigger.id, "canceled"));
-            } else {
-                self.triggers.push(trigger);
-            }
+        for trigger in self.triggers.cancel_database(name) {
+            self.send(trigger.session, Message::error(trigger.id, "canceled"));
         }
     }
 
@@ -427,15 +417,15 @@ impl Core {
         if !self.sessions.is_empty() {
             report.insert("sessions", self.sessions.len() as u64);
         }
-        if !self.triggers.is_empty() {
-            report.insert("triggers", self.triggers.len() as u64);
-        }
+        let (forwards, forwarded_bytes) = self.forwarded();
+        let counts = [
+            ("triggers", self.triggers.len()),
+            ("forwards", forwards),
+            ("waiting-bytes", self.triggers.bytes() + forwarded_bytes),
+        ];
+        report.extend(counts.into_iter().filter(|(_, count)| *count > 0).map(|(name, count)| (name, count as u64)));
         report
     }
-}
-
-fn deadline(trigger: &Trigger) -> Option<u64> {
-    Some(trigger.created_ms.saturating_add(trigger.timeout_ms?))
 }
 
 /// The database that a log's records describe, the schema first.

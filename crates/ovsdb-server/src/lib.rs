@@ -48,6 +48,7 @@ pub mod journal;
 pub mod log;
 pub mod storage;
 
+mod admission;
 mod commit;
 mod compaction;
 mod core;
@@ -68,11 +69,13 @@ mod shell;
 mod snapshot;
 mod transaction;
 mod transaction_log;
+mod triggers;
 mod updates;
 
 #[cfg(test)]
 mod tests;
 
+pub use admission::Load;
 pub use commit::{Prepared, prepare};
 pub use compaction::{Compacted, Compaction};
 pub use core::{Core, Now, convert, load};

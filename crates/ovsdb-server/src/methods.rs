@@ -7,11 +7,13 @@ use ovsdb::jsonrpc::Message;
 use ovsdb::{DatabaseSchema, Error, Result, Uuid};
 use serde_json::{Value, json};
 
+use crate::admission::Load;
 use crate::core::{Core, Now};
 use crate::follow::must_be_forwarded;
 use crate::hosted::{Hosted, Role};
 use crate::monitor::{Monitor, Version};
-use crate::session::{Access, Output, Session, SessionId, Text, Trigger};
+use crate::session::{Access, Output, Session, SessionId, Text};
+use crate::triggers::{Trigger, tables_of};
 
 /// What a request is answered with.
 enum Answer {
@@ -28,6 +30,11 @@ type Written = (Vec<u8>, Arc<[u8]>, &'static [u8]);
 impl Core {
     /// Takes a message from a session's client.
     pub fn message(&mut self, session: SessionId, message: Message, now: Now) {
+        self.admitted(session, message, Load::default(), now);
+    }
+
+    /// The same of one that takes of the room for requests under way: it does until it is answered.
+    pub fn admitted(&mut self, session: SessionId, message: Message, load: Load, now: Now) {
         if self.is_link(session) {
             self.link_message(session, message, now);
             return;
@@ -36,7 +43,7 @@ impl Core {
             return;
         }
         match message {
-            Message::Request { id, method, params } => self.request(session, id, &method, params, now),
+            Message::Request { id, method, params } => self.request((session, load), id, &method, params, now),
             Message::Notification { method, params } => {
                 if method == "cancel" {
                     self.cancel(session, params.first().unwrap_or(&Value::Null));
@@ -51,15 +58,15 @@ impl Core {
         }
     }
 
-    fn request(&mut self, session: SessionId, id: Value, method: &str, params: Vec<Value>, now: Now) {
-        let waits = self.triggers.iter().any(|trigger| trigger.session == session && trigger.id == id);
-        let pending = waits || self.is_forwarded(session, &id);
+    fn request(&mut self, (session, load): (SessionId, Load), id: Value, method: &str, params: Vec<Value>, now: Now) {
+        let pending = self.triggers.has(session, &id) || self.is_forwarded(session, &id);
         if pending && matches!(method, "transact" | "convert") {
             let error = Error::syntax(&Value::from(params), format!("{method}: duplicate request ID"));
             self.send(session, Message::error(id, error.to_json()));
             return;
         }
-        let answer = self.dispatch(session, &id, method, params, now).unwrap_or_else(|e| Answer::Error(e.to_json()));
+        let answer =
+            self.dispatch((session, load), &id, method, params, now).unwrap_or_else(|e| Answer::Error(e.to_json()));
         match answer {
             Answer::Reply(result) => self.answer(session, Message::reply(id, result)),
             Answer::Written(result) => self.outputs.push(Output::Write(session, Text::reply(&id, result))),
@@ -79,7 +86,7 @@ impl Core {
 
     fn dispatch(
         &mut self,
-        session: SessionId,
+        (session, load): (SessionId, Load),
         id: &Value,
         method: &str,
         params: Vec<Value>,
@@ -87,7 +94,7 @@ impl Core {
     ) -> Result<Answer> {
         let reply = |result: Value| Ok(Answer::Reply(result));
         match method {
-            "transact" => self.transact(session, id, params, now),
+            "transact" => self.transact((session, load), id, params, now),
             "echo" => reply(Value::from(params)),
             "list_dbs" => reply(self.database_names().collect()),
             "get_schema" => {
@@ -122,7 +129,8 @@ impl Core {
                 let [_, schema] = params.as_slice() else {
                     return Err(Error::syntax(&Value::from(params), "array expected"));
                 };
-                if self.forward(session, id, "convert", &params) {
+                if self.must_forward(session, &name) {
+                    self.forward((session, load), id, "convert", params)?;
                     return Ok(Answer::Later);
                 }
                 self.convert_method(session, &name, schema, now)?;
@@ -153,28 +161,36 @@ impl Core {
         Ok(name.to_owned())
     }
 
-    fn transact(&mut self, session: SessionId, id: &Value, params: Vec<Value>, now: Now) -> Result<Answer> {
+    fn transact(
+        &mut self,
+        (session, load): (SessionId, Load),
+        id: &Value,
+        params: Vec<Value>,
+        now: Now,
+    ) -> Result<Answer> {
         let database = self.database_param("transact", &params)?;
-        if must_be_forwarded(params.get(1..).unwrap_or_default()) && self.forward(session, id, "transact", &params) {
+        if must_be_forwarded(params.get(1..).unwrap_or_default()) && self.must_forward(session, &database) {
+            self.forward((session, load), id, "transact", params)?;
             return Ok(Answer::Later);
         }
         let operations = params.into_iter().skip(1).collect();
-        let created_ms = now.monotonic_ms;
+        let (created_ms, id) = (now.monotonic_ms, id.clone());
         let mut trigger =
-            Trigger { session, id: id.clone(), database, operations, created_ms, timeout_ms: None, tried_at: None };
-        Ok(match self.attempt(&mut trigger, now) {
-            Some(result) => Answer::Reply(result),
-            None => {
-                self.triggers.push(trigger);
-                Answer::Later
-            }
-        })
+            Trigger { session, id, database, operations, created_ms, timeout_ms: None, load, tables: None };
+        if let Some(result) = self.attempt(&mut trigger, now) {
+            return Ok(Answer::Reply(result));
+        }
+        check_may_wait(&trigger.load)?;
+        // What a role allows stands in tables that the operations do not name.
+        let has_role = self.sessions.get(&session).is_some_and(|session| session.access.role().is_some());
+        let schema = self.database(&trigger.database).map(|database| database.schema()).filter(|_| !has_role);
+        trigger.tables = schema.map(|schema| tables_of(schema, &trigger.operations));
+        self.triggers.push(trigger);
+        Ok(Answer::Later)
     }
 
     fn cancel(&mut self, session: SessionId, id: &Value) {
-        let found = self.triggers.iter().position(|trigger| trigger.session == session && trigger.id == *id);
-        if let Some(at) = found {
-            let trigger = self.triggers.remove(at);
+        if let Some(trigger) = self.triggers.cancel(session, id) {
             self.send(session, Message::error(trigger.id, "canceled"));
         }
         self.cancel_forwarded(session, Some(id));
@@ -335,6 +351,15 @@ impl Core {
             self.send(id, Message::notification("locked", vec![Value::from(name)]));
         }
     }
+}
+
+/// Refuses a request that cannot be answered at once, and for which there is no room until it can.
+pub(crate) fn check_may_wait(load: &Load) -> Result<()> {
+    if !load.may_not_wait() {
+        return Ok(());
+    }
+    base::coverage!(ovsdb_request_refused);
+    Err(Error::new("resources exhausted", "too many requests of all clients wait for this one to wait, too"))
 }
 
 fn parse_transaction_id(json: &Value) -> Result<Uuid> {

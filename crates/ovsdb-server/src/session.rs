@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use ovsdb::Uuid;
 use ovsdb::jsonrpc::Message;
 use ovsdb::write;
 use serde_json::Value;
@@ -52,21 +51,6 @@ impl Session {
     pub(crate) fn monitor_position(&self, id: &Value) -> Option<usize> {
         self.monitors.iter().position(|(_, monitor)| monitor.id == *id)
     }
-}
-
-/// A transaction that waits for a `wait` operation to hold.
-#[derive(Debug)]
-pub(crate) struct Trigger {
-    pub(crate) session: SessionId,
-    pub(crate) id: Value,
-    pub(crate) database: String,
-    pub(crate) operations: Vec<Value>,
-    /// When the request came, in monotonic milliseconds.
-    pub(crate) created_ms: u64,
-    /// When it times out, in milliseconds after it came.
-    pub(crate) timeout_ms: Option<u64>,
-    /// The database's last transaction when it was tried last.
-    pub(crate) tried_at: Option<Uuid>,
 }
 
 /// A message as it is sent: in the middle, what other clients may be sent, too.

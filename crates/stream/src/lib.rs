@@ -5,16 +5,21 @@
 //! [`connect`] makes a connection, [`listen`] gives a [`Listener`] that takes them. Accepting is done in two steps, so that
 //! a client that is slow at its TLS handshake holds up nobody else; either end of one has [`HANDSHAKE_MAX`] for it.
 
+use rustix::net::{AddressFamily, sockopt};
 use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tls::{Tls, TlsStream};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
+
+mod watch;
+pub use watch::{Watched, watch};
 
 /// The port that OpenFlow uses unless one is named.
 pub const OFP_PORT: u16 = 6653;
@@ -31,12 +36,28 @@ pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + fmt::Debug {
     fn peer_name(&self) -> Option<&str> {
         None
     }
+
+    /// The socket below.
+    fn socket(&self) -> BorrowedFd<'_>;
 }
 
-impl Stream for UnixStream {}
-impl Stream for TcpStream {}
+impl Stream for UnixStream {
+    fn socket(&self) -> BorrowedFd<'_> {
+        self.as_fd()
+    }
+}
+
+impl Stream for TcpStream {
+    fn socket(&self) -> BorrowedFd<'_> {
+        self.as_fd()
+    }
+}
 
 impl Stream for TlsStream<TcpStream> {
+    fn socket(&self) -> BorrowedFd<'_> {
+        self.get_ref().as_fd()
+    }
+
     fn peer_name(&self) -> Option<&str> {
         TlsStream::peer_name(self)
     }
@@ -114,6 +135,18 @@ fn tcp_socket(address: SocketAddr, dscp: u8) -> io::Result<TcpSocket> {
         socket.set_tclass_v6(class)?;
         Ok(socket)
     }
+}
+
+/// Has the packets of a connection, or of those that a listening socket accepts from now on, be of this class; does
+/// nothing to a socket that is not of IP.
+pub fn set_dscp(socket: BorrowedFd<'_>, dscp: u8) -> io::Result<()> {
+    let class = u32::from(dscp) << 2;
+    match sockopt::socket_domain(socket)? {
+        AddressFamily::INET => sockopt::set_ip_tos(socket, class as u8)?,
+        AddressFamily::INET6 => sockopt::set_ipv6_tclass(socket, class)?,
+        _ => {}
+    }
+    Ok(())
 }
 
 /// Connects to `name`, over TCP with packets of the class `dscp`, and tells of the address on the way.
@@ -242,6 +275,14 @@ impl Listener {
         }
     }
 
+    /// The socket that listens.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        match &self.socket {
+            Socket::Unix(listener) => listener.as_fd(),
+            Socket::Tcp(listener) => listener.as_fd(),
+        }
+    }
+
     /// The next who connects.
     pub async fn accept(&self) -> io::Result<Incoming> {
         Ok(match &self.socket {
@@ -332,6 +373,55 @@ mod tests {
         let stream = connect(&name, DSCP, &Tls::default(), |address| seen.push(address)).await.expect("it connects");
         assert!(seen.last().is_some_and(SocketAddr::is_ipv4), "{seen:?}");
         assert_eq!(stream.peer_name(), None);
+    }
+
+    /// The class of a socket's packets.
+    fn dscp(socket: BorrowedFd<'_>) -> u8 {
+        match sockopt::socket_domain(socket).expect("a socket") {
+            AddressFamily::INET => sockopt::ip_tos(socket).expect("it has one") >> 2,
+            _ => (sockopt::ipv6_tclass(socket).expect("it has one") >> 2) as u8,
+        }
+    }
+
+    #[tokio::test]
+    async fn packets_are_of_the_class_that_was_asked_for() {
+        for host in ["127.0.0.1", "[::1]"] {
+            let listener = listen(&format!("ptcp:0:{host}"), 10, &Arc::default()).expect("it listens");
+            let name = format!("tcp:{host}:{}", listener.port().expect("a port"));
+            let connect = async |dscp| connect(&name, dscp, &Tls::default(), |_| ()).await.expect("it connects");
+            let client = connect(63).await;
+            let server = listener.accept().await.expect("a client").into_stream().await.expect("a stream");
+            assert_eq!((dscp(client.socket()), dscp(server.socket()), dscp(listener.socket())), (63, 10, 10));
+            set_dscp(client.socket(), 0).expect("it can be set");
+            set_dscp(listener.socket(), DSCP).expect("it can be set");
+            let _other = connect(1).await;
+            let next = listener.accept().await.expect("a client").into_stream().await.expect("a stream");
+            assert_eq!((dscp(client.socket()), dscp(server.socket()), dscp(next.socket())), (0, 10, 48));
+        }
+        let (one, _other) = UnixStream::pair().expect("a pair");
+        set_dscp(one.socket(), 1).expect("it does nothing");
+    }
+
+    /// What the other end has sent does not hide that it has gone, and does not look as if it had.
+    #[tokio::test]
+    async fn it_is_seen_who_has_gone() {
+        use tokio::io::AsyncWriteExt;
+        let listener = listen("ptcp:0:127.0.0.1", DSCP, &Arc::default()).expect("it listens");
+        let name = format!("tcp:127.0.0.1:{}", listener.port().expect("a port"));
+        let mut client = connect(&name, DSCP, &Tls::default(), |_| ()).await.expect("it connects");
+        let server = listener.accept().await.expect("a client").into_stream().await.expect("a stream");
+        let watched = watch(&*server).expect("it can be watched");
+        let mut gone = std::pin::pin!(watched.hung_up());
+        for _ in 0..10 {
+            client.write_all(&[0; 1000]).await.expect("it is sent");
+            tokio::select! {
+                biased;
+                () = &mut gone => panic!("it is there"),
+                () = tokio::time::sleep(Duration::from_millis(1)) => {}
+            }
+        }
+        drop(client);
+        gone.await;
     }
 
     #[tokio::test]

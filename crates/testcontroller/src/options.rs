@@ -43,6 +43,7 @@ const OPTIONS: &[Opt] = &[
     Opt::new("ssl-protocols", Arg::Required),
     Opt::new("ssl-ciphers", Arg::Required),
     Opt::new("ssl-ciphersuites", Arg::Required),
+    Opt::new("ssl-server-name", Arg::Required),
 ];
 
 /// Fields that flows do not match with `--wildcards` alone: all above Ethernet, and the priority in the VLAN tag. (The manual

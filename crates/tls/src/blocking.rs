@@ -66,8 +66,8 @@ pub fn connect(tls: &Tls, name: &str, socket: TcpStream) -> io::Result<Stream> {
     let ready = tls.ready()?;
     let address = socket.peer_addr()?.ip();
     let shake = || {
-        let mut connection =
-            ClientConnection::new(Arc::clone(&ready.client), server_name(address)).map_err(io::Error::other)?;
+        let mut connection = ClientConnection::new(Arc::clone(&ready.client), server_name(&ready, name, address))
+            .map_err(io::Error::other)?;
         while connection.is_handshaking() {
             connection.complete_io(&mut &socket)?;
         }

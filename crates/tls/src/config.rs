@@ -1,5 +1,6 @@
 //! Which files and algorithms to use.
 
+use crate::handshake::dns_name;
 use crate::suites::{Ciphers, Protocols, SuiteError};
 use std::path::{Path, PathBuf};
 
@@ -29,13 +30,15 @@ pub struct Config {
     pub protocols: Protocols,
     /// Cipher suites.
     pub ciphers: Ciphers,
+    /// What servers are told that they were called by (RFC 6066 section 3); if it is not given, the name in their address.
+    pub server_name: Option<String>,
 }
 
 impl Config {
     /// Takes the value of an option by its long name; `false` if the option is none of TLS. Names of files are made
     /// absolute: a daemon leaves its directory.
     ///
-    /// Errors: versions or ciphers of which none is supported.
+    /// Errors: versions or ciphers of which none is supported, a server's name that is none.
     pub fn accept(&mut self, option: &str, value: &str) -> Result<bool, SuiteError> {
         let path = || absolute(Path::new(value));
         match option {
@@ -48,9 +51,18 @@ impl Config {
             "ssl-protocols" => self.protocols = value.parse()?,
             "ssl-ciphers" => self.ciphers.set_tls12(value)?,
             "ssl-ciphersuites" => self.ciphers.set_tls13(value)?,
+            "ssl-server-name" => self.server_name = Some(checked_name(value)?),
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// This one's keys and certificates, with all else as `given` has it: what a row of the database says, over what the
+    /// command line does.
+    #[must_use]
+    pub fn over(&self, given: &Self) -> Self {
+        let Self { private_key, certificate, ca_cert, .. } = self.clone();
+        Self { private_key, certificate, ca_cert, ..given.clone() }
     }
 
     /// The part of a program's `--help` about these options.
@@ -60,6 +72,12 @@ impl Config {
          \x20 -c, --certificate=FILE  file with certificate for private key\n\
          \x20 -C, --ca-cert=FILE      file with peer CA certificate\n"
     }
+}
+
+/// A name that a server may be called by: that of a host, not an address.
+fn checked_name(name: &str) -> Result<String, SuiteError> {
+    let is_name = dns_name(name).is_some();
+    if is_name { Ok(name.to_owned()) } else { Err(SuiteError::ServerName(name.to_owned())) }
 }
 
 fn absolute(path: &Path) -> PathBuf {
@@ -80,5 +98,10 @@ mod tests {
         assert!(matches!(&config.ca_cert, Some(CaCert::Bootstrap(path)) if path.is_absolute()));
         assert_eq!(config.accept("timeout", "1"), Ok(false));
         assert!(config.accept("ssl-protocols", "SSLv3").is_err());
+        assert_eq!(config.accept("ssl-server-name", "db.example.org"), Ok(true));
+        assert_eq!(config.server_name.as_deref(), Some("db.example.org"));
+        for wrong in ["", "127.0.0.1", "::1", "a b", "a..b"] {
+            assert!(config.accept("ssl-server-name", wrong).is_err(), "{wrong}");
+        }
     }
 }

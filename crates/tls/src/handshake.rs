@@ -1,7 +1,7 @@
 //! TLS over asynchronous streams.
 
 use crate::LOG_LIMIT;
-use crate::identity::{Tls, TlsError};
+use crate::identity::{Ready, Tls, TlsError};
 use crate::names::common_name;
 use crate::verify::{EPROTO, Trust};
 use rustls::pki_types::ServerName;
@@ -28,6 +28,11 @@ impl<S> TlsStream<S> {
         Self { stream, peer_name }
     }
 
+    /// The stream below.
+    pub fn get_ref(&self) -> &S {
+        self.stream.get_ref().0
+    }
+
     /// The common name in the peer's certificate, if the CA vouches for it.
     pub fn peer_name(&self) -> Option<&str> {
         self.peer_name.as_deref()
@@ -43,7 +48,7 @@ pub async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
 ) -> io::Result<TlsStream<S>> {
     let ready = tls.ready()?;
-    let connected = TlsConnector::from(ready.client.clone()).connect(server_name(address), stream).await;
+    let connected = TlsConnector::from(ready.client.clone()).connect(server_name(&ready, name, address), stream).await;
     finish(name, &ready.trust, connected).map(|stream| TlsStream::new(stream.into(), &ready.trust))
 }
 
@@ -60,9 +65,23 @@ pub async fn accept<S: AsyncRead + AsyncWrite + Unpin>(tls: &Tls, name: &str, st
     finish(name, &ready.trust, accepted).map(|stream| TlsStream::new(stream.into(), &ready.trust))
 }
 
-/// The name of the server in the handshake: an address, which is not told to it.
-pub(crate) fn server_name(address: IpAddr) -> ServerName<'static> {
-    ServerName::IpAddress(address.into())
+/// The name of the server `remote` (`ssl:HOST[:PORT]`) in the handshake: the one that was configured, or HOST. If that is
+/// an address, it is not told to the server (RFC 6066 section 3).
+pub(crate) fn server_name(ready: &Ready, remote: &str, address: IpAddr) -> ServerName<'static> {
+    let name = ready.server_name.clone().or_else(|| dns_name(host(remote)?));
+    name.unwrap_or_else(|| ServerName::IpAddress(address.into()))
+}
+
+/// HOST of `ssl:HOST[:PORT]`, unless it is an address of IPv6.
+fn host(remote: &str) -> Option<&str> {
+    let target = remote.strip_prefix("ssl:")?;
+    let (host, port) = target.split_once(':').unwrap_or((target, ""));
+    (!port.contains(':') && !host.starts_with('[')).then_some(host)
+}
+
+/// A name as it is told to servers; `None` if it is an address, or no name.
+pub(crate) fn dns_name(name: &str) -> Option<ServerName<'static>> {
+    ServerName::try_from(name.to_owned()).ok().filter(|name| matches!(name, ServerName::DnsName(_)))
 }
 
 /// What becomes of a handshake.
@@ -97,5 +116,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsStream<S> {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_in_remotes() {
+        for (remote, expected) in [
+            ("ssl:db.example.org:6640", Some("db.example.org")),
+            ("ssl:localhost", Some("localhost")),
+            ("ssl:127.0.0.1:1", Some("127.0.0.1")),
+            ("ssl:[::1]:6640", None),
+            ("ssl:fe80::1", None),
+            ("pssl:1", None),
+        ] {
+            assert_eq!(host(remote), expected, "{remote}");
+        }
+        assert!(dns_name("localhost").is_some());
+        assert_eq!((dns_name("127.0.0.1"), dns_name("")), (None, None));
     }
 }

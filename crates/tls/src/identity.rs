@@ -2,12 +2,13 @@
 
 use crate::LOG_LIMIT;
 use crate::config::{CaCert, Config};
+use crate::handshake::dns_name;
 use crate::verify::{Bootstrap, Roots, Trust, Verifier};
 use parking_lot::Mutex;
 use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::NoServerSessionStorage;
 use rustls::{ClientConfig, ServerConfig};
 use std::fmt;
@@ -70,6 +71,8 @@ pub(crate) struct Ready {
     pub(crate) server: Arc<ServerConfig>,
     /// Whom both trust.
     pub(crate) trust: Arc<Trust>,
+    /// What servers are told that they were called by, if that was configured.
+    pub(crate) server_name: Option<ServerName<'static>>,
     contents: Contents,
 }
 
@@ -204,7 +207,8 @@ impl Ready {
         let verifier = Arc::new(Verifier::new(Arc::clone(&trust), provider.signature_verification_algorithms));
         let client = client(config, &provider, Arc::clone(&verifier), chain.clone(), key.clone_key())?;
         let server = server(config, &provider, verifier, &trust, chain, key)?;
-        Ok(Self { client: Arc::new(client), server: Arc::new(server), trust, contents })
+        let server_name = config.server_name.as_deref().and_then(dns_name);
+        Ok(Self { client: Arc::new(client), server: Arc::new(server), trust, server_name, contents })
     }
 }
 

@@ -7,7 +7,7 @@ use rustls::crypto::ring::cipher_suite as suite;
 use rustls::{SupportedCipherSuite, SupportedProtocolVersion};
 use std::str::FromStr;
 
-/// A text that leaves no version or no cipher.
+/// A text that leaves no version or no cipher, or that is no name.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SuiteError {
     /// Of versions.
@@ -16,6 +16,9 @@ pub enum SuiteError {
     /// Of cipher suites.
     #[error("{0}: no supported cipher (ECDHE with AES-GCM or ChaCha20-Poly1305, and the suites of TLS 1.3 are)")]
     Ciphers(String),
+    /// Of a server.
+    #[error("\"{0}\" is no name of a server (a host's, not an address)")]
+    ServerName(String),
 }
 
 /// Versions of TLS.

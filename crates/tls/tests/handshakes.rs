@@ -231,3 +231,35 @@ fn one_thread_reads_while_another_one_cannot_write() {
     assert!(writing.join().expect("no panic"));
     serving.join().expect("no panic");
 }
+
+/// What a client that calls its server like this says first.
+fn first_words(client: &Arc<Tls>, name: &str) -> Vec<u8> {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("it has one");
+    let listening = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a client");
+        let mut bytes = vec![0; 4096];
+        let n = stream.read(&mut bytes).expect("it says something");
+        bytes.truncate(n);
+        bytes
+    });
+    let socket = TcpStream::connect(address).expect("it listens");
+    assert!(tls::blocking::connect(client, name, socket).is_err(), "nobody answers");
+    listening.join().expect("no panic")
+}
+
+/// RFC 6066 section 3: names of hosts, and no addresses.
+#[test]
+fn servers_are_told_what_they_were_called_by() {
+    let directory = tempfile::tempdir().expect("a folder");
+    let config = Authority::new(directory.path(), "ca").identity("client");
+    let named = Config { server_name: Some("other.example.org".into()), ..config.clone() };
+    let (plain, named) = (Tls::new(config), Tls::new(named));
+    let says = |bytes: &[u8], name: &str| bytes.windows(name.len()).any(|part| part == name.as_bytes());
+    let said = first_words(&plain, "ssl:db.example.org:6640");
+    assert!(says(&said, "db.example.org"));
+    let said = first_words(&named, "ssl:db.example.org:6640");
+    assert!(says(&said, "other.example.org") && !says(&said, "db.example.org"));
+    assert!(says(&first_words(&named, "ssl:127.0.0.1:6640"), "other.example.org"));
+    assert!(!says(&first_words(&plain, "ssl:127.0.0.1:6640"), "127.0.0.1"));
+}

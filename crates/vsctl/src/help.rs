@@ -161,6 +161,8 @@ Output formatting options:
   --peer-ca-cert=FILE     file with CA certificate to show to peers
   --ssl-protocols=PROTOS  list of TLS versions to use
   --ssl-ciphers=CIPHERS   list of ciphers of TLS 1.2 to use
+  --ssl-ciphersuites=SUITES  list of ciphers of TLS 1.3 to use
+  --ssl-server-name=NAME  name of the server to tell it (SNI)
 {}
 Other options:
   -h, --help              this text

@@ -59,6 +59,8 @@ const TLS_OPTIONS: &[Opt] = &[
     Opt::new("ca-cert", Arg::Required).short('C'),
     Opt::new("ssl-protocols", Arg::Required),
     Opt::new("ssl-ciphers", Arg::Required),
+    Opt::new("ssl-ciphersuites", Arg::Required),
+    Opt::new("ssl-server-name", Arg::Required),
     Opt::new("bootstrap-ca-cert", Arg::Required),
     Opt::new("peer-ca-cert", Arg::Required),
 ];

@@ -23,6 +23,7 @@ pub mod devices;
 pub mod identity;
 pub mod interface;
 pub mod ofport;
+mod own_tls;
 pub mod program;
 pub mod routes;
 pub mod run;

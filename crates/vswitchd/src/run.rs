@@ -5,6 +5,7 @@ use crate::columns;
 use crate::desired::Desired;
 use crate::devices::{Devices, Types};
 use crate::interface::RunningInterface;
+use crate::own_tls::OwnTls;
 use crate::status;
 use base::Clock;
 use ovsdb_client::{Idl, LockState, Outcome};
@@ -39,6 +40,7 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Daemon {
     options: Options,
+    own_tls: OwnTls,
     idl: Idl,
     /// All devices and datapaths.
     pub devices: Arc<Devices>,
@@ -94,8 +96,11 @@ impl Daemon {
         idl.set_lock(Some("ovs_vswitchd"));
         let links_changed = Arc::new(Notify::new());
         let devices = Arc::new(Devices::new(options.types, clock, Arc::clone(&links_changed)));
+        let is_used = ["ssl:", "pssl:"].iter().any(|method| options.remote.starts_with(method));
+        let own_tls = OwnTls::new(tls, options.tls.clone(), is_used);
         Ok(Self {
             options,
+            own_tls,
             idl,
             devices,
             bridges: BTreeMap::new(),
@@ -205,6 +210,7 @@ impl Daemon {
     fn apply(&mut self) {
         base::coverage!(bridge_reconfigure);
         let desired = &self.desired;
+        let tls = desired.tls.as_ref().map_or_else(|| self.options.tls.clone(), |row| row.over(&self.options.tls));
         self.bridges.retain(|name, running| {
             desired.bridges.get(name).is_some_and(|spec| spec.datapath_type == running.datapath_type)
         });
@@ -226,8 +232,9 @@ impl Daemon {
         }
         for (_, dp) in self.devices.datapaths() {
             desired.tuning.apply(&dp);
-            dp.switch.tls().configure(desired.tls.as_ref().unwrap_or(&self.options.tls).clone());
+            dp.switch.tls().configure(tls.clone());
         }
+        self.own_tls.configure(tls);
         for (name, bridge) in &mut self.bridges {
             bridge.close_interfaces(&desired.bridges[name]);
         }

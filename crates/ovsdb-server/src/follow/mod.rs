@@ -28,10 +28,12 @@ pub(crate) use relay::{Relay, must_be_forwarded};
 pub use settings::Excluded;
 pub(crate) use settings::Sync;
 
+use crate::admission::Load;
 use crate::commit::prepare;
 use crate::core::{Core, Now};
 use crate::database::Database;
 use crate::hosted::{Hosted, Role};
+use crate::methods::check_may_wait;
 use crate::session::{Output, SessionId};
 use crate::storage::Nowhere;
 use crate::transaction::Transaction;
@@ -54,6 +56,8 @@ pub struct Source {
     pub probe_ms: u64,
     /// Longest pause between attempts to connect, in milliseconds.
     pub max_backoff_ms: u64,
+    /// The class of packets to it (RFC 2474), 0 to 63.
+    pub dscp: u8,
 }
 
 impl Source {
@@ -69,7 +73,7 @@ impl Source {
         if remotes.is_empty() {
             return Err(format!("\"{text}\": a server to copy from is missing"));
         }
-        Ok(Self { remotes, probe_ms: PROBE_MS, max_backoff_ms: MAX_BACKOFF_MS })
+        Ok(Self { remotes, probe_ms: PROBE_MS, max_backoff_ms: MAX_BACKOFF_MS, dscp: stream::DSCP })
     }
 
     /// Reads `relay:DATABASE:REMOTE[,REMOTE]...` (ovsdb-server(1)) into the database's name and its source; `None` if it
@@ -432,21 +436,45 @@ impl Core {
         }
     }
 
-    /// Sends a client's request to the source of a relay, if it is one that the source must do. The source knows nothing of
-    /// our clients' roles: one that has a role may only read here.
-    pub(crate) fn forward(&mut self, session: SessionId, id: &Value, method: &'static str, params: &[Value]) -> bool {
+    /// Whether what a session asks for that changes a database is the source of a relay to do. The source knows nothing
+    /// of our clients' roles: one that has a role may only read here.
+    pub(crate) fn must_forward(&self, session: SessionId, name: &str) -> bool {
+        let access = self.sessions.get(&session).map(|session| &session.access);
+        let may = access.is_some_and(|access| !access.read_only && access.role().is_none());
+        may && self.links.iter().any(|link| link.database == name && matches!(link.follower, Follower::Relay(_)))
+    }
+
+    /// Sends a client's request to the source of a relay.
+    ///
+    /// # Errors
+    ///
+    /// There is no room for requests that wait.
+    pub(crate) fn forward(
+        &mut self,
+        (session, load): (SessionId, Load),
+        id: &Value,
+        method: &'static str,
+        params: Vec<Value>,
+    ) -> Result<()> {
+        check_may_wait(&load)?;
         let name = params.first().and_then(Value::as_str).unwrap_or_default();
-        if self.sessions.get(&session).is_none_or(|session| session.access.read_only || session.access.role().is_some())
-        {
-            return false;
-        }
-        let Some(link) = self.links.iter_mut().find(|link| link.database == name) else { return false };
-        let Follower::Relay(relay) = &mut link.follower else { return false };
-        relay.forward(session, id.clone(), method, params.to_vec(), &mut link.wire);
+        let Some(link) = self.links.iter_mut().find(|link| link.database == name) else { return Ok(()) };
+        let Follower::Relay(relay) = &mut link.follower else { return Ok(()) };
+        relay.forward((session, load), id.clone(), method, params, &mut link.wire);
         if let Some(connection) = link.wire.connection {
             self.send_out(connection);
         }
-        true
+        Ok(())
+    }
+
+    /// How many requests of clients are the sources' to do, and what they take of the room for requests under way, in
+    /// bytes.
+    pub(crate) fn forwarded(&self) -> (usize, usize) {
+        let relays = self.links.iter().filter_map(|link| match &link.follower {
+            Follower::Relay(relay) => Some(relay.forwarded()),
+            Follower::Backup(_) => None,
+        });
+        relays.fold((0, 0), |(count, bytes), (more, more_bytes)| (count + more, bytes + more_bytes))
     }
 
     /// Whether a request of a session is under way to a source.

@@ -8,7 +8,11 @@
 //! changes before it replies, so that a client hears of its own changes first, as it does without a relay. When the
 //! connection is lost, requests under way are answered by `canceled`, since nobody knows what became of them; those
 //! that were not sent wait for the next connection.
+//!
+//! The source takes only so many requests from one connection while they wait for something to hold (`wait`). All clients
+//! share this one, so those requests are sent a few at a time, for each client and in all; others do not wait for them.
 
+use std::collections::HashMap;
 use std::result::Result;
 use std::sync::Arc;
 
@@ -17,6 +21,7 @@ use ovsdb::{DatabaseSchema, Datum, Error, Uuid, UuidSource};
 use serde_json::{Map, Value, json};
 
 use super::{Contents, Received, Step, Trouble, Wire, trouble};
+use crate::admission::Load;
 use crate::commit::prepare;
 use crate::database::Database;
 use crate::monitor::Version;
@@ -38,6 +43,11 @@ enum Stage {
     Live,
 }
 
+/// How many requests that may wait at the source are sent there, for one client and in all. Who has none there sends one
+/// in any case.
+const CLIENT_WAITS_MAX: usize = 16;
+const WAITS_MAX: usize = 128;
+
 /// A client's request that the source is to do.
 #[derive(Debug)]
 struct Forward {
@@ -48,6 +58,12 @@ struct Forward {
     params: Vec<Value>,
     /// The id under which it went to the source.
     sent: Option<u64>,
+    /// Whether the source was asked to cancel it.
+    canceled: bool,
+    /// Whether it may wait there.
+    waits: bool,
+    /// What it takes of the room for requests under way.
+    load: Load,
 }
 
 /// The state of one relayed database.
@@ -157,6 +173,7 @@ impl Relay {
         let Some(id) = id else { return Ok(Step::Nothing) };
         if let Some(at) = self.forwards.iter().position(|forward| forward.sent == Some(id)) {
             let Forward { session, id, .. } = self.forwards.remove(at);
+            self.send_next(wire);
             let message = match result {
                 Ok(result) => Message::reply(id, result),
                 Err(error) => Message::error(id, error),
@@ -295,24 +312,50 @@ impl Relay {
     /// The conversation is at its end, and requests that waited for it go out.
     fn go_live(&mut self, wire: &mut Wire) {
         self.stage = Stage::Live;
+        self.send_next(wire);
+    }
+
+    /// Sends what may be sent now, in the order in which it came.
+    fn send_next(&mut self, wire: &mut Wire) {
+        if self.stage != Stage::Live {
+            return;
+        }
+        let mut waits: HashMap<SessionId, usize> = HashMap::new();
+        for forward in self.forwards.iter().filter(|forward| forward.waits && forward.sent.is_some()) {
+            *waits.entry(forward.session).or_default() += 1;
+        }
+        let mut all: usize = waits.values().sum();
         for forward in self.forwards.iter_mut().filter(|forward| forward.sent.is_none()) {
-            forward.sent = Some(wire.request(forward.method, forward.params.clone()));
+            if forward.waits {
+                let of_client = waits.entry(forward.session).or_default();
+                if *of_client > 0 && (*of_client >= CLIENT_WAITS_MAX || all >= WAITS_MAX) {
+                    continue;
+                }
+                *of_client += 1;
+                all += 1;
+            }
+            // What is on its way need not be kept: it is never sent twice.
+            forward.sent = Some(wire.request(forward.method, std::mem::take(&mut forward.params)));
         }
     }
 
     /// Takes a client's request; it is sent when the source is there.
     pub(super) fn forward(
         &mut self,
-        session: SessionId,
+        (session, load): (SessionId, Load),
         id: Value,
         method: &'static str,
         params: Vec<Value>,
         wire: &mut Wire,
     ) {
-        let sent = (self.stage == Stage::Live).then(|| wire.request(method, params.clone()));
-        // What is on its way need not be kept: it is never sent twice.
-        let params = if sent.is_some() { Vec::new() } else { params };
-        self.forwards.push(Forward { session, id, method, params, sent });
+        let waits = may_wait(&params);
+        self.forwards.push(Forward { session, id, method, params, sent: None, canceled: false, waits, load });
+        self.send_next(wire);
+    }
+
+    /// How many requests are not answered, and what they take of the room for requests under way, in bytes.
+    pub(super) fn forwarded(&self) -> (usize, usize) {
+        (self.forwards.len(), self.forwards.iter().map(|forward| forward.load.bytes()).sum())
     }
 
     pub(super) fn has_forward(&self, session: SessionId, id: &Value) -> bool {
@@ -327,8 +370,11 @@ impl Relay {
         wire: &mut Wire,
     ) -> Vec<(SessionId, Value)> {
         let meant = |forward: &Forward| forward.session == session && id.is_none_or(|id| forward.id == *id);
-        for sent in self.forwards.iter().filter(|forward| meant(forward)).filter_map(|forward| forward.sent) {
-            wire.outgoing.push(Message::notification("cancel", vec![sent.into()]));
+        for forward in self.forwards.iter_mut().filter(|forward| meant(forward) && !forward.canceled) {
+            if let Some(sent) = forward.sent {
+                wire.outgoing.push(Message::notification("cancel", vec![sent.into()]));
+                forward.canceled = true;
+            }
         }
         let (unsent, kept): (Vec<Forward>, Vec<Forward>) = std::mem::take(&mut self.forwards)
             .into_iter()
@@ -345,6 +391,12 @@ fn monitor_id(database: &str) -> Value {
 /// A transaction's id; a server without a history gives zeros, which it would not find again.
 fn known_transaction(json: &Value) -> Option<Uuid> {
     json.as_str().and_then(Uuid::parse).filter(|id| !id.is_zero())
+}
+
+/// Whether operations may have to wait for something to hold.
+fn may_wait(operations: &[Value]) -> bool {
+    let is_wait = |operation: &Value| operation.get("op").is_some_and(|op| op == "wait");
+    operations.iter().any(|operation| is_wait(operation) && operation.get("timeout").is_none_or(|ms| *ms != 0))
 }
 
 /// Whether a transaction must be done by the source: it changes something, or asks to be on disk.

@@ -1,8 +1,8 @@
 //! The configuration file (`--config-file`): remotes and databases as JSON, and how a running server is brought in line
 //! with it.
 //!
-//! Names of files in it are relative to the folder that the file is in, so that they mean the same when it is read
-//! again by a daemon that has changed its folder.
+//! Names of files in it are relative to the folder in which the server was started, as those on the command line are.
+//! They mean the same when it is read again by a daemon that has left that folder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 use tracing::info;
 
-use super::remotes::{self, RemoteOptions};
+use super::remotes::{self, DSCP_MAX, RemoteOptions};
 use super::server::{Origin, Server};
 use crate::follow::Source;
 
@@ -29,6 +29,7 @@ pub(super) struct GivenOptions {
     max_backoff_ms: Option<u64>,
     read_only: Option<bool>,
     role: Option<String>,
+    dscp: Option<u8>,
 }
 
 /// One database.
@@ -48,6 +49,7 @@ impl GivenOptions {
         options.inactivity_probe_ms = self.inactivity_probe_ms.unwrap_or(options.inactivity_probe_ms);
         options.max_backoff_ms = self.max_backoff_ms.unwrap_or(options.max_backoff_ms);
         options.read_only = self.read_only.unwrap_or(options.read_only);
+        options.dscp = self.dscp.unwrap_or(options.dscp);
         if let Some(role) = &self.role {
             options.role.clone_from(role);
         }
@@ -60,6 +62,7 @@ impl GivenOptions {
             max_backoff_ms: members.milliseconds("max-backoff")?.map(|backoff| backoff.max(1000)),
             read_only: members.boolean("read-only")?,
             role: members.string("role")?,
+            dscp: members.dscp()?,
         };
         members.finish()?;
         Ok(options)
@@ -67,12 +70,11 @@ impl GivenOptions {
 }
 
 impl Config {
-    /// Reads a file. The error is one line that names the offending part.
-    pub(super) fn read(path: &Path) -> Result<Self, String> {
+    /// Reads a file, with names that are relative to `directory`. The error is one line that names the offending part.
+    pub(super) fn read(path: &Path, directory: &Path) -> Result<Self, String> {
         let name = path.display();
         let text = std::fs::read_to_string(path)
             .map_err(|error| format!("{name}: open failed ({})", crate::file::describe(&error)))?;
-        let directory = path.parent().unwrap_or(Path::new("."));
         let json = serde_json::from_str(&text).map_err(|error| format!("{name}: not JSON: {error}"))?;
         Self::from_json(&json, directory).map_err(|reason| format!("{name}: {reason}"))
     }
@@ -98,7 +100,7 @@ impl DatabaseConfig {
     fn from_json(name: &str, json: &Value, path: &str, directory: &Path) -> Result<Self, String> {
         let mut members = Members::new(json, path)?;
         let model = members.string("service-model")?;
-        let is_backup = members.boolean("backup")?.unwrap_or(false);
+        let backup = members.boolean("backup")?;
         let source = members.take("source");
         let excluded = members.take("exclude-tables");
         members.finish()?;
@@ -113,9 +115,13 @@ impl DatabaseConfig {
             _ => return Err(format!("{path}: exclude-tables: array expected")),
         };
         let model = model.as_deref().unwrap_or("standalone");
-        if model != "active-backup" && (is_backup || !excluded.is_empty()) {
+        if model != "active-backup" && (backup.is_some() || !excluded.is_empty()) {
             return Err(format!("{path}: backup and exclude-tables belong to the service model active-backup"));
         }
+        if model == "active-backup" && backup.is_none() {
+            return Err(format!("{path}: active-backup needs backup, which says whether it is one"));
+        }
+        let is_backup = backup.unwrap_or(false);
         let file = directory.join(name);
         match (model, source) {
             ("standalone", None) => Ok(Self::Own(file)),
@@ -149,6 +155,7 @@ fn read_source(json: &Value, path: &str) -> Result<Source, String> {
     let mut options = Members::new(options, &format!("{path}: source"))?;
     source.probe_ms = options.milliseconds("inactivity-probe")?.unwrap_or(source.probe_ms);
     source.max_backoff_ms = options.milliseconds("max-backoff")?.unwrap_or(source.max_backoff_ms).max(1000);
+    source.dscp = options.dscp()?.unwrap_or(source.dscp);
     options.finish()?;
     Ok(source)
 }
@@ -186,6 +193,15 @@ impl Members {
             Value::Null => Ok(None),
             json => json.as_u64().map(Some).ok_or_else(|| format!("{}: {name}: milliseconds expected", self.path)),
         }
+    }
+
+    fn dscp(&mut self) -> Result<Option<u8>, String> {
+        let json = self.take("dscp");
+        if json.is_null() {
+            return Ok(None);
+        }
+        let dscp = json.as_u64().and_then(|dscp| u8::try_from(dscp).ok()).filter(|dscp| *dscp <= DSCP_MAX);
+        dscp.map(Some).ok_or_else(|| format!("{}: dscp: a number from 0 to 63 expected", self.path))
     }
 
     fn boolean(&mut self, name: &str) -> Result<Option<bool>, String> {
@@ -296,13 +312,14 @@ mod tests {
     fn files_are_read_and_what_is_wrong_is_named() {
         let read = |json: Value| Config::from_json(&json, Path::new("/etc/db"));
         let config = read(json!({
-            "remotes": {"punix:db.sock": {}, "ptcp:6641": {"inactivity-probe": 16000, "read-only": true}, "ptcp:1": null},
+            "remotes": {"punix:db.sock": {}, "ptcp:6641": {"inactivity-probe": 16000, "read-only": true, "dscp": 0}, "ptcp:1": null},
             "databases": {
                 "conf.db": {},
                 "/sb.db": {"service-model": "active-backup", "backup": true, "source": {"tcp:127.0.0.1:6644": null},
                            "exclude-tables": ["A"]},
                 "T": {"service-model": "relay",
-                      "source": {"tcp:[::1]:6642,unix:x": {"max-backoff": 2000, "inactivity-probe": 10000}}}
+                      "source": {"tcp:[::1]:6642,unix:x":
+                                 {"max-backoff": 2000, "inactivity-probe": 10000, "dscp": 10}}}
             }
         }))
         .unwrap();
@@ -313,16 +330,20 @@ mod tests {
         assert!(excluded.contains("A"));
         let DatabaseConfig::Relay(source) = &config.databases["T"] else { panic!() };
         assert_eq!((source.remotes.len(), source.probe_ms, source.max_backoff_ms), (2, 10_000, 2000));
+        assert_eq!(source.dscp, 10);
+        assert_eq!(config.remotes["ptcp:6641"].dscp, Some(0));
         let wrong = [
             (json!([]), "the configuration: object expected"),
             (json!({"x": 1}), "the configuration: x is not supported"),
-            (json!({"remotes": {"a": {"dscp": 0}}}), "remotes: a: dscp is not supported"),
+            (json!({"remotes": {"a": {"dscp": 64}}}), "remotes: a: dscp: a number from 0 to 63 expected"),
             (json!({"remotes": {"a": {"role": 1}}}), "remotes: a: role: string expected"),
             (json!({"remotes": {"a": {"max-backoff": -1}}}), "remotes: a: max-backoff: milliseconds expected"),
             (json!({"databases": {"T": {"service-model": "relay"}}}), "databases: T: a relay needs a source"),
             (json!({"databases": {"T": {"service-model": "x"}}}), "databases: T: \"x\" is no service model"),
             (json!({"databases": {"T": {"source": {"unix:x": null}}}}), "a standalone database has no source"),
-            (json!({"databases": {"T": {"backup": true}}}), "belong to the service model active-backup"),
+            (json!({"databases": {"T": {"backup": false}}}), "belong to the service model active-backup"),
+            (json!({"databases": {"T": {"service-model": "active-backup"}}}), "active-backup needs backup"),
+            (json!({"databases": {"T": {"service-model": "clustered"}}}), "clustered databases are not supported"),
             (
                 json!({"databases": {"T": {"service-model": "relay", "source": {"ptcp:1": null}}}}),
                 "ptcp:1: a server to copy from needs an active connection method",

@@ -1,7 +1,8 @@
 //! One client's connection: a task that reads and a task that writes, with bounds on both.
 //!
 //! What a client asks for waits while it does not take its answers, so its requests cannot make the server hoard
-//! replies. Notifications come unasked: a client that lets too many of them pile up is cut off.
+//! replies, and while too much of what it has asked for is under way ([`crate::admission`]). Notifications come unasked: a
+//! client that lets too many of them pile up is cut off.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -13,19 +14,25 @@ use std::time::Duration;
 
 use ovsdb::jsonrpc::{ConnectionError, FrameError, Limits, Message, Receiver};
 use serde_json::Value;
-use tokio::io::{AsyncWrite, ReadHalf, WriteHalf};
+use tokio::io::AsyncWrite;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::AbortHandle;
 use tracing::{debug, warn};
 
+use super::halves::{ReadHalf, WriteHalf, split};
 use super::listeners::Stream;
 use super::server::Event;
+use crate::admission::{Account, Load};
 use crate::session::{SessionId, Text};
 
 /// A client with this many bytes of replies to read gets no more of its requests handled.
 const PAUSE_BYTES: usize = 1 << 20;
 /// A client that has this many bytes to read when another notification comes is cut off.
 const BACKLOG_BYTES_MAX: usize = 64 << 20;
+
+/// The same for a server whose database is copied and which is to do what clients of the copy ask for. That is more than
+/// all of them together may have under way.
+const SOURCE_BACKLOG_BYTES_MAX: usize = 512 << 20;
 
 /// Messages up to so long in all are sent in one piece.
 const JOINED_MAX: usize = 64 << 10;
@@ -42,7 +49,7 @@ struct Queue {
 
 #[derive(Debug)]
 struct QueueState {
-    stream: WriteHalf<Stream>,
+    stream: WriteHalf,
     pieces: VecDeque<Piece>,
     /// How much of the first piece was written.
     written: usize,
@@ -125,7 +132,7 @@ impl QueueState {
 }
 
 impl Queue {
-    fn new(stream: WriteHalf<Stream>) -> Self {
+    fn new(stream: WriteHalf) -> Self {
         let state = QueueState {
             stream,
             pieces: VecDeque::new(),
@@ -190,21 +197,21 @@ pub(super) struct Peer {
     pub(super) name: String,
     /// The address by which it came; empty for a connection to a source.
     pub(super) remote: String,
+    socket: ReadHalf,
     queue: Arc<Queue>,
     reader: AbortHandle,
 }
 
 impl Peer {
-    /// Starts the tasks of a connection.
+    /// Starts the tasks of a client's connection.
     pub(super) fn start(
         stream: Stream,
-        id: SessionId,
-        name: String,
-        remote: String,
+        (id, name, remote): (SessionId, String, String),
         probe_ms: u64,
+        account: Arc<Account>,
         events: mpsc::Sender<Event>,
     ) -> Self {
-        let pace = Pace { probe_ms: watch::channel(probe_ms).1, awaits_room: true };
+        let pace = Pace { probe_ms: watch::channel(probe_ms).1, account: Some(account) };
         Self::start_at_pace(stream, (id, name, remote), pace, events)
     }
 
@@ -217,7 +224,7 @@ impl Peer {
         probe_ms: watch::Receiver<u64>,
         events: mpsc::Sender<Event>,
     ) -> Self {
-        let pace = Pace { probe_ms, awaits_room: false };
+        let pace = Pace { probe_ms, account: None };
         Self::start_at_pace(stream, (id, name, String::new()), pace, events)
     }
 
@@ -227,28 +234,38 @@ impl Peer {
         pace: Pace,
         events: mpsc::Sender<Event>,
     ) -> Self {
-        let (reading, writing) = tokio::io::split(stream);
-        let receiver = Receiver::new(reading, Limits::default());
+        let (reading, writing) = split(stream);
+        let socket = reading.clone();
         let queue = Arc::new(Queue::new(writing));
         tokio::spawn(write(Arc::clone(&queue), id, events.clone()));
-        let reading = read(receiver, Arc::clone(&queue), (id, name.clone()), pace, events);
-        let reader = tokio::spawn(reading).abort_handle();
-        Self { name, remote, queue, reader }
+        let reader = Reader { socket: socket.clone(), queue: Arc::clone(&queue), id, name: name.clone(), pace, events };
+        let receiver = Receiver::new(reading, Limits::default());
+        let reader = tokio::spawn(reader.run(receiver)).abort_handle();
+        Self { name, remote, socket, queue, reader }
     }
 
     /// Queues a message, to be sent when the queue is next [flushed](Self::flush); an error says why the client must be cut
     /// off instead.
     pub(super) fn send(&self, text: Text) -> Result<(), String> {
         let mut state = self.queue.state();
-        if text.unasked && state.bytes > BACKLOG_BYTES_MAX {
+        let is_source = self.remote.is_empty();
+        let max = if is_source { SOURCE_BACKLOG_BYTES_MAX } else { BACKLOG_BYTES_MAX };
+        if (text.unasked || is_source) && state.bytes > max {
             base::coverage!(ovsdb_backlog_disconnect);
             return Err(format!(
-                "sending backlog exceeded maximum size ({} > {BACKLOG_BYTES_MAX} bytes), disconnecting, jsonrpc: {}.",
+                "sending backlog exceeded maximum size ({} > {max} bytes), disconnecting, jsonrpc: {}.",
                 state.bytes, self.name
             ));
         }
         state.push(text);
         Ok(())
+    }
+
+    /// Has packets be of this class from now on.
+    pub(super) fn set_dscp(&self, dscp: u8) {
+        if let Err(error) = self.socket.set_dscp(dscp) {
+            warn!(target: "ovsdb_jsonrpc_server", "{}: cannot set the DSCP: {error}", self.name);
+        }
     }
 
     /// Begins to send what is queued.
@@ -301,8 +318,9 @@ async fn write(queue: Arc<Queue>, id: SessionId, events: mpsc::Sender<Event>) {
 struct Pace {
     /// After how much silence the peer is probed, in milliseconds; 0 for never.
     probe_ms: watch::Receiver<u64>,
-    /// Whether nothing is read while the peer does not take what is queued for it.
-    awaits_room: bool,
+    /// What the peer may have under way, if it is a client. Then nothing is read, either, while it does not take what is
+    /// queued for it.
+    account: Option<Arc<Account>>,
 }
 
 impl Pace {
@@ -329,53 +347,105 @@ impl Pace {
     }
 }
 
-async fn read(
-    mut receiver: Receiver<ReadHalf<Stream>>,
+/// The task that reads.
+struct Reader {
+    /// What it reads from.
+    socket: ReadHalf,
     queue: Arc<Queue>,
-    (id, name): (SessionId, String),
-    mut pace: Pace,
+    id: SessionId,
+    name: String,
+    pace: Pace,
     events: mpsc::Sender<Event>,
-) {
-    let mut probed = false;
-    let reason = loop {
-        if pace.awaits_room && !queue.wait_for_room().await {
-            return;
+}
+
+/// Why the task that reads ends.
+enum End {
+    /// The connection is at its end, for this reason.
+    Closed(String),
+    /// Somebody else has ended it, or the server.
+    Known,
+}
+
+impl Reader {
+    async fn run(mut self, mut receiver: Receiver<ReadHalf>) {
+        if let End::Closed(reason) = self.read(&mut receiver).await {
+            // The server may have ended; then there is no one to tell.
+            let _ = self.events.send(Event::Closed(self.id, reason)).await;
         }
-        let received = tokio::select! {
-            received = receiver.receive() => Ok(received),
-            probe_ms = pace.silence() => Err(probe_ms),
-        };
-        match received {
-            Ok(Ok(Some(message))) => {
-                probed = false;
-                if events.send(Event::Message(id, message)).await.is_err() {
-                    return;
+    }
+
+    async fn read(&mut self, receiver: &mut Receiver<ReadHalf>) -> End {
+        let mut probed = false;
+        loop {
+            if self.pace.account.is_some() && !self.queue.wait_for_room().await {
+                return End::Known;
+            }
+            let received = tokio::select! {
+                received = receiver.receive() => Ok(received),
+                probe_ms = self.pace.silence() => Err(probe_ms),
+            };
+            match received {
+                Ok(Ok(Some(message))) => {
+                    probed = false;
+                    let load = match self.admit(&message).await {
+                        Ok(load) => load,
+                        Err(end) => return end,
+                    };
+                    if self.events.send(Event::Message(self.id, message, load)).await.is_err() {
+                        return End::Known;
+                    }
+                }
+                Ok(Ok(None)) => return End::Closed(String::new()),
+                Ok(Err(error)) => {
+                    complain(&self.name, &error);
+                    return End::Closed(error.to_string());
+                }
+                Err(probe_ms) if probed => {
+                    let (name, seconds) = (&self.name, probe_ms / 1000);
+                    warn!(
+                        target: "reconnect",
+                        "{name}: no response to inactivity probe after {seconds} seconds, disconnecting"
+                    );
+                    return End::Closed("no response to inactivity probe".to_owned());
+                }
+                Err(_) => {
+                    probed = true;
+                    if !probe(&self.events, self.id).await {
+                        return End::Known;
+                    }
                 }
             }
-            Ok(Ok(None)) => break String::new(),
-            Ok(Err(error)) => {
-                complain(&name, &error);
-                break error.to_string();
+        }
+    }
+
+    /// Waits until a client may have this under way, too. As nothing is read meanwhile, that it goes is seen on the
+    /// socket; answers to probes are not, but that these cannot be delivered is.
+    async fn admit(&mut self, message: &Message) -> Result<Load, End> {
+        let Some(account) = self.pace.account.clone() else { return Ok(Load::default()) };
+        if let Some(load) = account.try_admit(message) {
+            return Ok(load);
+        }
+        debug!(target: "ovsdb_jsonrpc_server", "{}: not read from while its requests wait", self.name);
+        let admitted = account.admit(message);
+        let gone = self.socket.hung_up();
+        tokio::pin!(admitted, gone);
+        loop {
+            tokio::select! {
+                load = &mut admitted => return Ok(load),
+                () = &mut gone => return Err(End::Closed("connection closed by peer".to_owned())),
+                _ = self.pace.silence() => {}
             }
-            Err(probe_ms) if probed => {
-                let seconds = probe_ms / 1000;
-                warn!(
-                    target: "reconnect",
-                    "{name}: no response to inactivity probe after {seconds} seconds, disconnecting"
-                );
-                break "no response to inactivity probe".to_owned();
-            }
-            Err(_) => {
-                probed = true;
-                let probe = Message::request(Value::from("echo"), "echo", Vec::new());
-                if events.send(Event::Probe(id, probe)).await.is_err() {
-                    return;
-                }
+            if !probe(&self.events, self.id).await {
+                return Err(End::Known);
             }
         }
-    };
-    // The server may have ended; then there is no one to tell.
-    let _ = events.send(Event::Closed(id, reason)).await;
+    }
+}
+
+/// Has the peer asked whether it is there; `false` if the server has ended.
+async fn probe(events: &mpsc::Sender<Event>, id: SessionId) -> bool {
+    let probe = Message::request(Value::from("echo"), "echo", Vec::new());
+    events.send(Event::Probe(id, probe)).await.is_ok()
 }
 
 /// Logs why a connection could not be read on, and counts it if the client is to blame.

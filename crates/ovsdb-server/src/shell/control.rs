@@ -36,8 +36,8 @@ impl Server {
 
     async fn act(&mut self, action: Action) -> Result<String, String> {
         let now = self.now();
-        if self.config_file.is_some() && action.changes_configuration() {
-            return Err("not while a configuration file is in use: change it and run ovsdb-server/reload".to_owned());
+        if let Some((path, _)) = self.config_file.as_ref().filter(|_| action.changes_configuration()) {
+            return Err(format!("Update the {} and use ovsdb-server/reload instead", path.display()));
         }
         let lines = |names: Vec<&str>| names.iter().flat_map(|name| [name, "\n"]).collect::<String>();
         match action {
@@ -86,7 +86,9 @@ impl Server {
                 Ok(String::new())
             }
             Action::MemoryReport => {
-                let report = self.core.memory_report();
+                let mut report = self.core.memory_report();
+                let held = self.pool.held() as u64;
+                report.extend((held > 0).then_some(("sessions-held", held)));
                 Ok(report.iter().map(|(name, count)| format!("{name}:{count}")).collect::<Vec<_>>().join(" "))
             }
             Action::SetActiveServer(remotes) => {
@@ -120,8 +122,9 @@ impl Server {
             }
             Action::TransactionLog => Ok(self.core.transaction_log_report()),
             Action::Reload => {
-                let path = self.config_file.clone().ok_or("Configuration file was not specified on command line")?;
-                self.apply_config(Config::read(&path)?)?;
+                let found = self.config_file.as_ref();
+                let (path, directory) = found.ok_or("Configuration file was not specified on command line")?;
+                self.apply_config(Config::read(path, directory)?)?;
                 self.update_endpoints().await;
                 Ok(String::new())
             }

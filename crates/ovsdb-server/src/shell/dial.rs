@@ -4,12 +4,11 @@ use std::io;
 use std::sync::Arc;
 
 use ovsdb::jsonrpc::Remote;
-use stream::DSCP;
 use tls::Tls;
 
 use super::listeners::Stream;
 
-/// Connects to an active remote.
-pub(super) async fn dial(remote: &Remote, tls: &Arc<Tls>) -> io::Result<Stream> {
-    stream::connect(&remote.to_string(), DSCP, tls, |_| ()).await
+/// Connects to an active remote, with packets of the class `dscp`.
+pub(super) async fn dial(remote: &Remote, dscp: u8, tls: &Arc<Tls>) -> io::Result<Stream> {
+    stream::connect(&remote.to_string(), dscp, tls, |_| ()).await
 }

@@ -1,11 +1,13 @@
 //! Tasks that bring connections: one for each address, which accepts, or which connects and connects again.
 
 use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use ovsdb::jsonrpc::Remote;
-use stream::{DSCP, Listener};
+use stream::Listener;
 use tls::Tls;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
@@ -47,6 +49,10 @@ pub(super) struct Endpoint {
     /// The port that a TCP listener got.
     pub(super) bound_port: Option<u16>,
     pub(super) is_passive: bool,
+    /// The class of packets of connections that are made from now on.
+    dscp: Arc<AtomicU8>,
+    /// What listens, if it is of IP.
+    socket: Option<OwnedFd>,
     task: Option<AbortHandle>,
     started: Instant,
 }
@@ -59,7 +65,9 @@ impl Endpoint {
         tls: &Arc<Tls>,
         events: &mpsc::Sender<Event>,
     ) -> (Self, Option<std::io::Error>) {
-        let mut endpoint = Self { options, bound_port: None, is_passive: false, task: None, started: Instant::now() };
+        let dscp = Arc::new(AtomicU8::new(options.dscp));
+        let (bound_port, is_passive, socket, task, started) = (None, false, None, None, Instant::now());
+        let mut endpoint = Self { options, bound_port, is_passive, dscp, socket, task, started };
         let remote = match Remote::parse(text) {
             Ok(remote) => remote,
             Err(error) => return (endpoint, Some(std::io::Error::other(error))),
@@ -68,22 +76,34 @@ impl Endpoint {
         let events = events.clone();
         if !remote.is_passive() {
             let backoff = endpoint.options.max_backoff_ms;
-            let connecting = connect(remote, name, Arc::clone(tls), backoff, events);
+            let dscp = Arc::clone(&endpoint.dscp);
+            let connecting = connect((remote, name), dscp, Arc::clone(tls), backoff, events);
             endpoint.task = Some(tokio::spawn(connecting).abort_handle());
             return (endpoint, None);
         }
         endpoint.is_passive = true;
-        match stream::listen(&remote.to_string(), DSCP, tls) {
+        match stream::listen(&remote.to_string(), endpoint.options.dscp, tls) {
             Ok(listener) => {
                 let listener = listener.removed_at_end();
                 endpoint.bound_port = listener.port();
                 if let Some(port) = endpoint.bound_port {
                     info!(target: "socket_util", "{text}: listening on port {port}");
+                    endpoint.socket = listener.socket().try_clone_to_owned().ok();
                 }
                 endpoint.task = Some(tokio::spawn(accept(listener, name, events)).abort_handle());
                 (endpoint, None)
             }
             Err(error) => (endpoint, Some(error)),
+        }
+    }
+
+    /// Takes other options; connections that are there stay as they are.
+    pub(super) fn set_options(&mut self, options: RemoteOptions) {
+        self.options = options;
+        let dscp = self.options.dscp;
+        self.dscp.store(dscp, Ordering::Relaxed);
+        if let Some(Err(error)) = self.socket.as_ref().map(|socket| stream::set_dscp(socket.as_fd(), dscp)) {
+            warn!(target: "ovsdb_jsonrpc_server", "cannot set the DSCP of a listening socket: {error}");
         }
     }
 
@@ -149,11 +169,17 @@ async fn bring(accepted: stream::Incoming, remote: String, events: mpsc::Sender<
     }
 }
 
-async fn connect(remote: Remote, name: String, tls: Arc<Tls>, max_backoff_ms: u64, events: mpsc::Sender<Event>) {
+async fn connect(
+    (remote, name): (Remote, String),
+    dscp: Arc<AtomicU8>,
+    tls: Arc<Tls>,
+    max_backoff_ms: u64,
+    events: mpsc::Sender<Event>,
+) {
     let mut backoff_ms = MIN_BACKOFF_MS;
     loop {
         info!(target: "reconnect", "{name}: connecting...");
-        match dial(&remote, &tls).await {
+        match dial(&remote, dscp.load(Ordering::Relaxed), &tls).await {
             Ok(stream) => {
                 info!(target: "reconnect", "{name}: connected");
                 backoff_ms = MIN_BACKOFF_MS;

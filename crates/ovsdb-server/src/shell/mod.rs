@@ -7,12 +7,14 @@ mod config;
 mod connection;
 mod control;
 mod dial;
+mod halves;
 mod handle;
 mod listeners;
 mod pki;
 mod remotes;
 mod server;
 mod sources;
+mod upgrade;
 
 pub use handle::Handle;
 pub use pki::Pki;

@@ -16,6 +16,9 @@ pub(super) const INACTIVITY_PROBE_MS: u64 = 5000;
 /// Longest pause between attempts to connect, unless a row says otherwise, in milliseconds.
 const MAX_BACKOFF_MS: u64 = 8000;
 
+/// The greatest class of packets.
+pub(super) const DSCP_MAX: u8 = 63;
+
 /// What is particular to one address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RemoteOptions {
@@ -27,6 +30,8 @@ pub(super) struct RemoteOptions {
     pub(super) read_only: bool,
     /// The role of clients; empty for none.
     pub(super) role: String,
+    /// The class of packets (RFC 2474), 0 to 63.
+    pub(super) dscp: u8,
     /// The row that asked for the address, where its state is reported.
     pub(super) row: Option<(String, RowId)>,
 }
@@ -44,6 +49,7 @@ impl RemoteOptions {
             max_backoff_ms: MAX_BACKOFF_MS,
             read_only: false,
             role: String::new(),
+            dscp: stream::DSCP,
             row: None,
         }
     }
@@ -110,7 +116,7 @@ pub(super) fn resolve(core: &Core, configured: &BTreeSet<String>) -> (BTreeMap<S
             continue;
         }
         match source(core, text, Holds::Addresses) {
-            Ok(source) => source.collect(&mut found),
+            Ok(source) => source.collect(&mut found, &mut complaints),
             Err(complaint) => complaints.push(complaint),
         }
     }
@@ -130,7 +136,7 @@ impl Source<'_> {
         self.database.rows(self.table).filter_map(|row| row.column(self.column))
     }
 
-    fn collect(&self, found: &mut BTreeMap<String, RemoteOptions>) {
+    fn collect(&self, found: &mut BTreeMap<String, RemoteOptions>, complaints: &mut Vec<String>) {
         let target_table = self.schema.columns().get(self.column).and_then(|column| column.kind.key.ref_table());
         for datum in self.values() {
             match target_table {
@@ -139,7 +145,7 @@ impl Source<'_> {
                         .keys()
                         .iter()
                         .filter_map(ovsdb::Atom::as_uuid)
-                        .for_each(|uuid| self.add_row(table, uuid, found));
+                        .for_each(|uuid| self.add_row(table, uuid, found, complaints));
                 }
                 None => {
                     for target in datum.keys().iter().filter_map(ovsdb::Atom::as_str) {
@@ -150,7 +156,13 @@ impl Source<'_> {
         }
     }
 
-    fn add_row(&self, table: &str, uuid: Uuid, found: &mut BTreeMap<String, RemoteOptions>) {
+    fn add_row(
+        &self,
+        table: &str,
+        uuid: Uuid,
+        found: &mut BTreeMap<String, RemoteOptions>,
+        complaints: &mut Vec<String>,
+    ) {
         let schema = self.database.schema();
         let Some((index, table)) = schema.table_index(table).and_then(|at| Some((at, schema.tables().get(at)?))) else {
             return;
@@ -170,6 +182,12 @@ impl Source<'_> {
         }
         options.read_only = column(table, row, "read_only").and_then(Datum::as_bool).unwrap_or(false);
         options.role = column(table, row, "role").and_then(Datum::as_str).map(str::to_owned).unwrap_or_default();
+        if let Some(text) = column(table, row, "other_config").and_then(|map| map.get_str("dscp")) {
+            match text.parse().ok().filter(|dscp| *dscp <= DSCP_MAX) {
+                Some(dscp) => options.dscp = dscp,
+                None => complaints.push(format!("{target}: other_config:dscp: \"{text}\" is no number from 0 to 63")),
+            }
+        }
         options.row = Some((self.name.to_owned(), (index, uuid)));
         found.insert(target.to_owned(), options);
     }

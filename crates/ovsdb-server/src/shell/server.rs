@@ -20,15 +20,16 @@ use super::listeners::{Endpoint, Incoming, LISTEN_RETRY};
 use super::pki::Pki;
 use super::remotes::{self, RemoteOptions, Report};
 use super::sources::{Reached, Sources};
+use super::upgrade::upgrade;
+use crate::admission::{Account, Load, Pool};
 use crate::compaction::Compacted;
-use crate::core::{Core, Now, convert, load};
+use crate::core::{Core, Now, load};
 use crate::database::Database;
 use crate::file::{self, FileError, FileStorage, Opened};
 use crate::follow::{Excluded, Source};
 use crate::journal::Style;
 use crate::log::Record;
 use crate::session::{Access, Output, SessionId, Text};
-use crate::snapshot::Snapshot;
 use crate::storage::{Nowhere, Storage};
 
 /// How many events wait for the core before those who bring them must wait.
@@ -43,7 +44,7 @@ const HOUSEKEEPING_MS: u64 = 60_000;
 pub(super) enum Event {
     Connected(Incoming),
     Reached(Reached),
-    Message(SessionId, Message),
+    Message(SessionId, Message, Load),
     Probe(SessionId, Message),
     Closed(SessionId, String),
     Compacted(Compacted),
@@ -205,12 +206,13 @@ impl Builder {
             tls: Arc::default(),
             endpoints: BTreeMap::new(),
             peers: BTreeMap::new(),
+            pool: Arc::default(),
             sources: Sources::default(),
             active: BTreeMap::new(),
             unflushed: Vec::new(),
             reports: BTreeMap::new(),
             complaints: BTreeSet::new(),
-            config_file: self.config_file.clone(),
+            config_file: None,
             given_options: BTreeMap::new(),
             given_databases: BTreeMap::new(),
             recoveries: Vec::new(),
@@ -226,9 +228,12 @@ impl Builder {
         for origin in self.origins {
             server.open(origin)?;
         }
-        if let Some(path) = &self.config_file {
-            let config = Config::read(path).map_err(OpenError::Config)?;
+        if let Some(path) = self.config_file {
+            let directory = std::env::current_dir()
+                .map_err(|error| OpenError::Config(format!("the current folder is not known ({error})")))?;
+            let config = Config::read(&path, &directory).map_err(OpenError::Config)?;
             server.apply_config(config).map_err(OpenError::Config)?;
+            server.config_file = Some((path, directory));
         }
         server.core.set_excluded(self.excluded);
         if let Some(source) = self.active_server {
@@ -257,6 +262,8 @@ pub struct Server {
     /// Addresses in use.
     endpoints: BTreeMap<String, Endpoint>,
     peers: BTreeMap<SessionId, Peer>,
+    /// What all clients together may have under way.
+    pub(super) pool: Arc<Pool>,
     /// The tasks that connect to other servers, for databases that are copied from there.
     sources: Sources,
     /// What tells the tasks that made connections that these have ended.
@@ -267,8 +274,9 @@ pub struct Server {
     pub(super) reports: BTreeMap<String, Report>,
     /// Complaints about addresses that were logged already.
     complaints: BTreeSet<String>,
-    /// The file that says which addresses and databases there are, if one does.
-    pub(super) config_file: Option<PathBuf>,
+    /// The file that says which addresses and databases there are, if one does, and the folder to which names in it are
+    /// relative.
+    pub(super) config_file: Option<(PathBuf, PathBuf)>,
     /// What it says about addresses.
     pub(super) given_options: BTreeMap<String, GivenOptions>,
     /// What it says about databases, by the names that it gives them, with their own.
@@ -413,7 +421,7 @@ impl Server {
         match event {
             Event::Connected(incoming) => self.connected(incoming),
             Event::Reached(reached) => self.reached(reached),
-            Event::Message(id, message) => self.core.message(id, message, now),
+            Event::Message(id, message, load) => self.core.admitted(id, message, load, now),
             Event::Probe(id, message) => {
                 if let Some(peer) = self.peers.get(&id) {
                     // If the queue is full, the client is cut off for want of a reply.
@@ -443,7 +451,8 @@ impl Server {
         self.serial += 1;
         let probe_ms = endpoint.options.inactivity_probe_ms;
         debug!(target: "ovsdb_jsonrpc_server", "{name}: connected");
-        self.peers.insert(id, Peer::start(stream, id, name, remote, probe_ms, self.events.clone()));
+        let account = Account::new(&self.pool);
+        self.peers.insert(id, Peer::start(stream, (id, name, remote), probe_ms, account, self.events.clone()));
         if let Some(ended) = ended {
             self.active.insert(id, ended);
         }
@@ -544,7 +553,10 @@ impl Server {
             }
             if let Some(endpoint) = self.endpoints.get_mut(&name).filter(|endpoint| endpoint.is_settled()) {
                 let is_same = endpoint.options.allows_as(&options);
-                endpoint.options = options;
+                if endpoint.options.dscp != options.dscp {
+                    self.peers.values().filter(|peer| peer.remote == name).for_each(|peer| peer.set_dscp(options.dscp));
+                }
+                endpoint.set_options(options);
                 if !is_same {
                     self.close_all_of(&name, "permissions changed");
                 }
@@ -584,37 +596,4 @@ impl Server {
             }
         }
     }
-}
-
-/// Converts a file to `schema` if its own has a lower version; gives its contents then.
-fn upgrade(
-    storage: &mut FileStorage,
-    database: Database,
-    schema: DatabaseSchema,
-    path: &Path,
-    now: Now,
-    style: Style,
-) -> Result<Database, OpenError> {
-    let old = database.schema();
-    if version_numbers(&old.version) >= version_numbers(&schema.version) {
-        return Ok(database);
-    }
-    let sum = old.cksum.split(' ').next().unwrap_or_default();
-    let backup = PathBuf::from(format!("{}.backup{}-{sum}", path.display(), old.version));
-    info!(
-        target: "ovsdb_server",
-        "{}: converting from schema version {} to {}; the old file is kept as {}",
-        path.display(), old.version, schema.version, backup.display()
-    );
-    std::fs::copy(path, &backup).map_err(|error| Error::io(&error, format!("{}: copy failed", backup.display())))?;
-    let converted = convert(&database, schema.into(), &mut UuidSource::os())?;
-    let snapshot = Snapshot::of(&converted, "converted to a newer schema", now.unix_ms, style);
-    let replaced = storage.replace(&snapshot);
-    replaced.map_err(|error| Error::io(&error, format!("{}: write failed", path.display())))?;
-    Ok(file::load(path)?.database?)
-}
-
-/// The numbers of a version `x.y.z`, for comparison; a missing version is lower than all others.
-fn version_numbers(version: &str) -> Vec<u64> {
-    version.split('.').filter_map(|part| part.parse().ok()).collect()
 }

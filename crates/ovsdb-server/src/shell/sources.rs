@@ -84,7 +84,7 @@ async fn connect(link: LinkId, source: Source, tls: Arc<Tls>, events: mpsc::Send
         if !is_quiet {
             info!(target: "reconnect", "{name}: connecting...");
         }
-        match reach(name, &tls).await {
+        match reach(name, source.dscp, &tls).await {
             Ok(stream) => {
                 info!(target: "reconnect", "{name}: connected");
                 let since = Instant::now();
@@ -118,7 +118,7 @@ async fn connect(link: LinkId, source: Source, tls: Arc<Tls>, events: mpsc::Send
     }
 }
 
-async fn reach(name: &str, tls: &Arc<Tls>) -> Result<Stream, String> {
+async fn reach(name: &str, dscp: u8, tls: &Arc<Tls>) -> Result<Stream, String> {
     let remote = Remote::parse(name).map_err(|error| error.to_string())?;
-    dial(&remote, tls).await.map_err(|error| crate::file::describe(&error))
+    dial(&remote, dscp, tls).await.map_err(|error| crate::file::describe(&error))
 }

@@ -300,6 +300,46 @@ fn a_relay_leaves_a_source_that_has_lost_its_own() {
     assert_eq!(net.described(3), json!(["relay", true, false, true]));
 }
 
+/// One client's requests that wait at the source do not keep it from doing what others ask for.
+#[test]
+fn requests_that_wait_go_to_the_source_a_few_at_a_time() {
+    let mut net = Net::relays(1);
+    net.settle();
+    let (flooding, modest, other) = (net.client(1), net.client(1), net.client(1));
+    let wait = json!({"op": "wait", "table": "root", "where": [], "columns": ["name"], "until": "==",
+                      "rows": [{"name": "go"}]});
+    let commit = json!({"op": "commit", "durable": false});
+    let asked: Vec<u64> = (0..100).map(|_| net.transact(1, flooding, &[wait.clone(), commit.clone()])).collect();
+    net.run(10_000);
+    assert_eq!(net.nodes[0].core.memory_report().get("triggers"), Some(&16));
+    assert_eq!(net.nodes[1].core.memory_report().get("forwards"), Some(&100));
+    // Another one's wait gets there, and what need not wait is done.
+    net.transact(1, modest, &[wait, commit]);
+    net.transact(1, other, &[insert("go"), json!({"op": "delete", "table": "root", "where": []})]);
+    net.run(10_000);
+    assert_eq!(net.nodes[0].core.memory_report().get("triggers"), Some(&17));
+    // One that was not sent is canceled here, one that was by the source.
+    for at in [99, 0] {
+        net.nodes[1].core.message(flooding, Message::notification("cancel", vec![json!(asked[at])]), net.now);
+        net.flush(1);
+        net.run(10_000);
+        assert_eq!(net.answer(1, flooding, asked[at]), Some(json!("canceled")));
+    }
+    net.transact(1, other, &[insert("go")]);
+    net.run(10_000);
+    assert!(asked.iter().all(|&id| net.answer(1, flooding, id).is_some()));
+    assert_eq!(net.nodes[1].core.memory_report().get("forwards"), None);
+    // Whoever goes takes what it has asked for along.
+    let never = json!({"op": "wait", "table": "root", "where": [], "columns": ["name"], "until": "==", "rows": []});
+    net.transact(1, flooding, &[never, insert("never")]);
+    net.run(10_000);
+    assert_eq!(net.nodes[0].core.memory_report().get("triggers"), Some(&1));
+    net.nodes[1].core.disconnect(flooding);
+    net.flush(1);
+    net.run(10_000);
+    assert_eq!(net.nodes[0].core.memory_report().get("triggers"), None);
+}
+
 #[test]
 fn a_relay_takes_over_another_schema() {
     let mut net = Net::relays(2);

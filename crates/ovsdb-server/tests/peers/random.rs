@@ -132,12 +132,19 @@ async fn run(bin: &std::path::Path, seed: u64, counts: &mut Counts) -> Vec<Strin
     pair.differences
 }
 
+/// The seeds: those of every run, or `FLOWSTONE_SEEDS=FROM..TO`, to look for differences that these do not show.
+fn seeds() -> std::ops::Range<u64> {
+    let Ok(text) = std::env::var("FLOWSTONE_SEEDS") else { return 0..DATABASES };
+    let (from, to) = text.split_once("..").expect("FLOWSTONE_SEEDS=FROM..TO");
+    from.parse().expect("a number")..to.parse().expect("a number")
+}
+
 #[tokio::test]
 async fn random_transactions_and_monitors_are_answered_as_by_open_vswitch() {
     let Some(bin) = oracle::folder().map(|folder| folder.join("bin")) else { return };
     let mut counts = Counts::default();
     let mut differences = Vec::new();
-    for seed in 0..DATABASES {
+    for seed in seeds() {
         let found = run(&bin, seed, &mut counts).await;
         differences.extend(found.into_iter().map(|difference| format!("seed {seed}: {difference}")));
     }
@@ -148,5 +155,6 @@ async fn random_transactions_and_monitors_are_answered_as_by_open_vswitch() {
     );
     let shown = differences.iter().take(40).map(String::as_str).collect::<Vec<_>>().join("\n");
     assert!(differences.is_empty(), "{} differences\n{shown}", differences.len());
-    assert!(transactions > 3000 && accepted > 1000 && monitors > 1000, "enough was compared");
+    let enough = transactions > 3000 && accepted > 1000 && monitors > 1000;
+    assert!(enough || std::env::var_os("FLOWSTONE_SEEDS").is_some(), "enough was compared");
 }

@@ -58,6 +58,7 @@ Output formatting options:
   --ssl-protocols=PROTOS  list of TLS versions to use
   --ssl-ciphers=CIPHERS   list of ciphers of TLS 1.2 to use
   --ssl-ciphersuites=SUITES  list of ciphers of TLS 1.3 to use
+  --ssl-server-name=NAME  name of the server to tell it (SNI)
 {}{}
 Other options:
   -t, --timeout=SECS      give up after SECS seconds

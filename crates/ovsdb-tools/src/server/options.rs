@@ -26,6 +26,7 @@ const OPTIONS: &[Opt] = &[
     Opt::new("ssl-protocols", Arg::Required),
     Opt::new("ssl-ciphers", Arg::Required),
     Opt::new("ssl-ciphersuites", Arg::Required),
+    Opt::new("ssl-server-name", Arg::Required),
 ];
 
 /// What to do.
@@ -170,6 +171,7 @@ fn usage(program: &str, log: &Arc<vlog::Log>) -> String {
          \x20 --ssl-protocols=PROTOS  list of TLS versions to use\n\
          \x20 --ssl-ciphers=CIPHERS   list of ciphers of TLS 1.2 to use\n\
          \x20 --ssl-ciphersuites=SUITES  list of ciphers of TLS 1.3 to use\n\
+         \x20 --ssl-server-name=NAME  name of the server to tell it (SNI)\n\
          {}{}\n\
          Syncing options:\n\
          \x20 --sync-from=SERVER      copy databases from the active SERVER, as its backup\n\

@@ -1,0 +1,107 @@
+//! Random clients take room and give it back: what they have is what a ledger says that they may.
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+const ROOM: Room = Room {
+    client: Amount { requests: 5, bytes: 1000 },
+    own: Amount { requests: 2, bytes: 200 },
+    pool: Amount { requests: 8, bytes: 2500 },
+};
+
+tally::proptest! {
+    #[test]
+    fn no_more_is_under_way_than_there_is_room_for(
+        steps in proptest::collection::vec((0usize..4, 0usize..1500, any::<u8>()), 1..200),
+    ) {
+        let pool = Arc::new(Pool::new(ROOM));
+        let accounts: Vec<Arc<Account>> = (0..4).map(|_| Account::new(&pool)).collect();
+        let mut loads: Vec<(usize, Load)> = Vec::new();
+        for (client, bytes, choice) in steps {
+            if choice % 3 == 0 && !loads.is_empty() {
+                loads.remove(usize::from(choice) % loads.len());
+                continue;
+            }
+            let of = |client: usize| loads.iter().filter(move |(owner, _)| *owner == client);
+            let sum = |loads: &mut dyn Iterator<Item = &(usize, Load)>| {
+                loads.fold((0, 0), |(count, bytes), (_, load)| (count + 1, bytes + load.bytes()))
+            };
+            let (count, taken) = sum(&mut of(client));
+            let (pooled, pooled_bytes) = sum(&mut loads.iter().filter(|(_, load)| load.pooled == Some(Pooled::Given)));
+            let fits_own = count < 2 && taken + bytes <= 200;
+            let fits_pool = count < 5 && taken + bytes <= 1000 && pooled < 8 && pooled_bytes + bytes <= 2500;
+            let expected = match (fits_own, fits_pool, count) {
+                (true, ..) => Some(None),
+                (false, true, _) => Some(Some(Pooled::Given)),
+                (false, false, 0) => Some(Some(Pooled::Beyond)),
+                _ => None,
+            };
+            let load = accounts[client].try_take(bytes);
+            prop_assert_eq!(load.as_ref().map(|load| load.pooled), expected);
+            loads.extend(load.map(|load| (client, load)));
+        }
+        drop(loads);
+        prop_assert_eq!(lock(&pool.state).taken, Amount::default());
+        for account in accounts {
+            prop_assert_eq!(*lock(&account.taken), Amount::default());
+        }
+    }
+}
+
+fn transact(text: &str) -> Message {
+    Message::request(1, "transact", vec![json!("T"), json!(text)])
+}
+
+#[test]
+fn only_what_may_wait_or_is_long_needs_room() {
+    let long = "x".repeat(SHORT_BYTES + 1);
+    let echo = |text: &str| needed(&Message::request(1, "echo", vec![json!(text)]));
+    assert_eq!(echo("x"), None);
+    assert!(echo(&long).is_some_and(|bytes| bytes > SHORT_BYTES));
+    assert!(needed(&transact("x")).is_some());
+    assert_eq!(needed(&Message::notification("cancel", vec![json!(1)])), None);
+    assert!(needed(&Message::notification("cancel", vec![json!(long)])).is_some());
+    assert_eq!(needed(&Message::reply(json!("echo"), json!([]))), None);
+}
+
+/// The weight is about what the allocator gives: not much less, or the bound would be none.
+#[test]
+fn json_weighs_what_it_takes() {
+    let numbers = Value::from((0..1000).collect::<Vec<_>>());
+    assert!(weight(&numbers) >= 1000 * size_of::<Value>());
+    let object: Value = (0..1000).map(|i| (i.to_string(), json!(["a", {}]))).collect::<serde_json::Map<_, _>>().into();
+    assert!(weight(&object) >= 1000 * (size_of::<String>() + 3 * size_of::<Value>()));
+    assert!(weight(&json!("x".repeat(5000))) >= 5000);
+}
+
+#[tokio::test]
+async fn who_waits_for_room_gets_it_when_others_give_theirs_back() {
+    let pool = Arc::new(Pool::new(Room { pool: Amount { requests: 1, bytes: 1 << 20 }, ..Room::default() }));
+    let (first, second) = (Account::new(&pool), Account::new(&pool));
+    let long = transact(&"x".repeat(100_000));
+    let given = first.try_admit(&long).expect("the pool has room");
+    assert!(!given.may_not_wait());
+    let beyond = second.try_admit(&long).expect("it has nothing under way");
+    assert!(beyond.may_not_wait(), "the pool has none left");
+    assert!(second.try_admit(&long).is_none());
+    assert!(second.try_admit(&transact("short")).is_none(), "its own room is taken");
+    let mut held = Box::pin(second.admit(&long));
+    assert!(futures_poll(&mut held).is_none());
+    assert_eq!(pool.held(), 1);
+    drop(given);
+    let load = futures_poll(&mut held).expect("the pool has room again");
+    assert!(!load.may_not_wait());
+    drop((held, beyond));
+    assert_eq!((pool.held(), lock(&pool.state).taken.requests), (0, 1));
+    let mut held = Box::pin(first.admit(&long));
+    assert!(futures_poll(&mut held).is_some_and(|load| load.may_not_wait()));
+}
+
+fn futures_poll(future: &mut std::pin::Pin<Box<impl Future<Output = Load>>>) -> Option<Load> {
+    match future.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
+        std::task::Poll::Ready(load) => Some(load),
+        std::task::Poll::Pending => None,
+    }
+}
