@@ -53,6 +53,7 @@ const PROGRAMS: &[Program] = &[
         summary: "a simple OpenFlow controller",
         main: testcontroller::main,
     },
+    Program { name: "vtep-ctl", subcommand: "vtep-ctl", summary: "configure a VTEP database", main: vtepctl::main },
     Program { name: "ovs-dpctl", subcommand: "dpctl", summary: "look into the datapath", main: dpctl::main },
 ];
 
@@ -75,6 +76,7 @@ fn main() -> ExitCode {
     }
     match word.as_str() {
         "links" => links::main(&name, args.get(2..).unwrap_or_default(), PROGRAMS.iter().map(|program| program.name)),
+        "schema" => schema(&name, args.get(2..).unwrap_or_default()),
         "run" => {
             args.remove(1);
             run::main(args)
@@ -82,6 +84,21 @@ fn main() -> ExitCode {
         "--help" | "-h" | "help" => cli::print(&usage(&name)),
         "--version" | "-V" => cli::print(&cli::version_text(&name)),
         _ => cli::fail(&name, format!("unknown subcommand '{word}'; use --help for help")),
+    }
+}
+
+fn schema_names() -> String {
+    ovsdb::schemas::ALL.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(" or ")
+}
+
+/// `flowstone schema NAME`: the text that `ovsdb-tool create` wants for another database than the switch's.
+fn schema(name: &str, args: &[OsString]) -> ExitCode {
+    let [wanted] = args else {
+        return cli::fail(name, format!("schema: exactly one argument is required, {}", schema_names()));
+    };
+    match ovsdb::schemas::ALL.iter().find(|(known, _)| wanted == known) {
+        Some((_, text)) => cli::print(text),
+        None => cli::fail(name, format!("schema: there is no '{}', only {}", wanted.display(), schema_names())),
     }
 }
 
@@ -97,7 +114,9 @@ fn usage(name: &str) -> String {
         out.push_str(&format!("  {:<14} {} ({})\n", program.subcommand, program.summary, program.name));
     }
     out.push_str("  run            database and switch in one process\n");
-    out.push_str("  links DIR      link every program's name to this file in DIR\n");
+    out.push_str("  schema NAME    print the schema of a database: ");
+    out.push_str(&schema_names());
+    out.push_str("\n  links DIR      link every program's name to this file in DIR\n");
     out.push_str(
         "\nOther options:\n  -h, --help     display this help message\n  -V, --version  display version information\n",
     );
