@@ -78,7 +78,7 @@ pub(crate) fn usage<P: Program>(program: &str, log: &vlog::Log, default_db: &str
 {}
 
 Options:
-  --db=DATABASE           database server, by default {default_db}
+  --db=SERVER[,SERVER]... database server or servers, by default {default_db}
 {}  -t, --timeout=SECS      give up after SECS seconds
   --dry-run               change nothing
   --oneline               one line of output for each command
@@ -113,6 +113,11 @@ Other options:
 fn own_options<P: Program>() -> String {
     let lines = [
         ("no-wait", "  --no-wait               do not wait until ovs-vswitchd has taken the changes\n"),
+        (
+            "no-leader-only",
+            "  --no-leader-only        of several servers, take any, not only the leader of their cluster\n",
+        ),
+        ("no-shuffle-remotes", "  --no-shuffle-remotes    try several servers in the order in which they are named\n"),
         ("retry", "  --retry                 try to connect again and again\n"),
     ];
     let has = |long: &str| P::OPTIONS.iter().any(|opt| opt.long == long);

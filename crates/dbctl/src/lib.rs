@@ -16,6 +16,7 @@ use ovsdb_client::{Idl, Transaction};
 
 mod column;
 pub mod command;
+pub mod completion;
 pub mod context;
 pub mod database;
 pub mod help;
@@ -61,6 +62,8 @@ pub trait Program: Sized + 'static {
     const COMMANDS: &'static [Spec<Self>];
     /// The outline that the command show prints, the outermost table first.
     const SHOWN: &'static [show::Shown];
+    /// The table whose columns settings are of in commands that name no table.
+    const SETTINGS: &'static str;
     /// The help's first line, without the program's name.
     const TITLE: &'static str;
     /// The commands in the help.
@@ -73,6 +76,9 @@ pub trait Program: Sized + 'static {
 
     /// What the transaction leaves below the row `root`.
     fn model(txn: &Transaction<'_>, root: Uuid) -> Self::Model;
+
+    /// What an argument of a command may be, for completion; `kind` as [`Spec::arguments`] has it.
+    fn source(command: &str, kind: &str) -> completion::Source;
 
     /// Whether the model is read from this column.
     fn is_read(table: &str, column: &str) -> bool;

@@ -5,6 +5,8 @@ use std::ffi::OsString;
 use cli::options::{Arg, HELP_AND_VERSION, Opt, Parser};
 use cli::table::{Format, STYLE_OPTIONS, Style};
 
+use ovsdb_client::Order;
+
 use crate::{Program, command};
 
 /// What the command line asks for, before its commands.
@@ -16,6 +18,10 @@ pub(crate) struct Options {
     pub(crate) dry_run: bool,
     pub(crate) oneline: bool,
     pub(crate) retry: bool,
+    /// Of several servers, whether only the leader of their cluster will do.
+    pub(crate) leader_only: bool,
+    /// In which order several servers are tried.
+    pub(crate) order: Order,
     /// When to end by SIGALRM, in seconds; 0 for never.
     pub(crate) timeout_s: u32,
     pub(crate) style: Style,
@@ -37,7 +43,7 @@ pub(crate) enum Request {
 }
 
 /// Options for TLS.
-const TLS_OPTIONS: &[Opt] = &[
+pub(crate) const TLS_OPTIONS: &[Opt] = &[
     Opt::new("private-key", Arg::Required).short('p'),
     Opt::new("certificate", Arg::Required).short('c'),
     Opt::new("ca-cert", Arg::Required).short('C'),
@@ -73,7 +79,9 @@ pub(crate) fn parse<P: Program>(
         dry_run: false,
         oneline: false,
         retry: false,
-        timeout_s: default_timeout(),
+        leader_only: true,
+        order: Order::Random,
+        timeout_s: cli::program::default_timeout_s(),
         style: Style { format: Format::List, ..Style::default() },
         tls: tls::Config::default(),
         leading: Vec::new(),
@@ -93,7 +101,10 @@ pub(crate) fn parse<P: Program>(
             "oneline" => options.oneline = true,
             "retry" => options.retry = true,
             "timeout" => options.timeout_s = timeout(value.unwrap_or_default()).map_err(fail)?,
-            "leader-only" | "no-leader-only" | "shuffle-remotes" | "no-shuffle-remotes" => {}
+            "leader-only" => options.leader_only = true,
+            "no-leader-only" => options.leader_only = false,
+            "shuffle-remotes" => options.order = Order::Random,
+            "no-shuffle-remotes" => options.order = Order::Given,
             "help" => return Ok(Request::Print(crate::help::usage::<P>(program, log, &options.db))),
             "version" => return Ok(Request::Print(crate::help::version::<P>(program))),
             "commands" => return Ok(Request::Print(crate::help::commands::<P>())),
@@ -121,9 +132,4 @@ pub(crate) fn parse<P: Program>(
 fn timeout(value: &str) -> Result<u32, String> {
     let seconds = value.parse().ok().filter(|seconds| *seconds > 0);
     seconds.ok_or_else(|| format!("value {value} on -t or --timeout is invalid"))
-}
-
-/// The time limit that the environment sets.
-fn default_timeout() -> u32 {
-    std::env::var("OVS_CTL_TIMEOUT").ok().and_then(|value| value.parse().ok()).unwrap_or(0)
 }

@@ -68,11 +68,12 @@ fn comment(program: &str, text: &str) -> String {
     }
 }
 
-async fn connect(options: &Options) -> Result<Client, Error> {
+async fn connect<P: Program>(options: &Options) -> Result<Client, Error> {
     let tls = Tls::new(options.tls.clone());
     let mut backoff = Duration::from_secs(1);
     loop {
-        match Client::connect(&options.db, &tls).await {
+        let wanted = async |client: &mut Client| !options.leader_only || client.leads(P::DATABASE).await;
+        match Client::connect_to(&options.db, &tls, options.order, wanted).await {
             Err(Error::Connection { .. }) if options.retry => {
                 tokio::time::sleep(backoff).await;
                 backoff = (backoff * 2).min(BACKOFF_MAX);
@@ -88,7 +89,7 @@ async fn execute<P: Program>(
     options: &Options,
     commands: &[Command<P>],
 ) -> Result<ExitCode, Failure> {
-    let mut client = connect(options).await?;
+    let mut client = connect::<P>(options).await?;
     let schema = client.schema(P::DATABASE).await.map_err(|error| Failure::Fatal(error.to_string()))?;
     let mut needs = Needs::new(&schema, P::ways);
     for command in commands {

@@ -29,7 +29,7 @@ pub struct Comparison<'a> {
     pub database: &'a str,
     /// What precedes each command line.
     pub options: &'a [&'a str],
-    /// The folder of files with command lines: words between spaces or in single quotes.
+    /// The folder of files with command lines: words between spaces or in single quotes. `DIR` is the server's folder.
     pub corpus: &'a Path,
 }
 
@@ -198,7 +198,8 @@ fn compare_file(comparison: &Comparison<'_>, peers: &Path, file: &Path) -> (usiz
     let (mut count, mut different) = (0, 0);
     let run = |server: &Server, whose: Whose, words: &[String]| {
         let mut command = program(peers, comparison.program, whose);
-        command.args(comparison.options).args(words);
+        let dir = server.dir.path().display().to_string();
+        command.args(comparison.options).args(words.iter().map(|word| word.replace("DIR", &dir)));
         server.run(command)
     };
     let mut check = |line: &str, pair: (Whose, Whose), got: &Outcome, want: &Outcome| {

@@ -8,6 +8,7 @@ use std::fmt::Arguments;
 use std::process::ExitCode;
 
 use cli::options::{Arg, Opt};
+use dbctl::completion::{Source, TARGETS};
 use dbctl::names::Way;
 use dbctl::show::Shown;
 use dbctl::{Done, Failure, Needs, Output, Program};
@@ -38,6 +39,11 @@ pub(crate) type Spec = dbctl::Spec<Vsctl>;
 
 /// The exit status when ovs-vswitchd could not set up what was added (EX_DATAERR of sysexits.h).
 const EXIT_NOT_SET_UP: u8 = 65;
+
+/// What the last word of a command line may become in a shell.
+pub fn complete(line: &cli::completion::Line) -> Vec<String> {
+    dbctl::completion::complete::<Vsctl>(line)
+}
 
 /// Runs the program; `args` begins with the name it was called by.
 pub fn main(args: Vec<OsString>) -> ExitCode {
@@ -81,6 +87,7 @@ impl Program for Vsctl {
         Shown { table: "Controller", name: Some("target"), columns: &["is_connected"] },
         Shown { table: "Manager", name: Some("target"), columns: &["is_connected"] },
     ];
+    const SETTINGS: &'static str = "Port";
     const TITLE: &'static str = "configures ovs-vswitchd through its database";
     const HELP: &'static [dbctl::help::Group] = help::GROUPS;
     const RECORDS: &'static str = help::RECORDS;
@@ -103,6 +110,19 @@ impl Program for Vsctl {
 
     fn model(txn: &Transaction<'_>, root: Uuid) -> Self::Model {
         model::Model::new(txn, root)
+    }
+
+    fn source(command: &str, kind: &str) -> Source {
+        match kind {
+            "BRIDGE" | "PARENT" => Source::Column("Bridge", "name"),
+            "PORT" | "BOND" => Source::Column("Port", "name"),
+            "IFACE" if command == "add-bond" => Source::Device,
+            "IFACE" => Source::Column("Interface", "name"),
+            "NEW-PORT" => Source::Device,
+            "MODE" => Source::Words(&["standalone", "secure"]),
+            "TARGET" => Source::Words(TARGETS),
+            _ => Source::Unknown,
+        }
     }
 
     fn is_read(table: &str, column: &str) -> bool {

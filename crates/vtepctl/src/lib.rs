@@ -9,6 +9,7 @@ use std::fmt::Arguments;
 use std::process::ExitCode;
 
 use cli::options::{Arg, Opt};
+use dbctl::completion::{Source, TARGETS};
 use dbctl::names::Way;
 use dbctl::show::Shown;
 use dbctl::{Done, Failure, Needs, Output, Program};
@@ -31,6 +32,11 @@ pub(crate) type Context<'a> = dbctl::Context<'a, VtepCtl>;
 pub(crate) type Command = dbctl::Command<VtepCtl>;
 /// One kind of command.
 pub(crate) type Spec = dbctl::Spec<VtepCtl>;
+
+/// What the last word of a command line may become in a shell.
+pub fn complete(line: &cli::completion::Line) -> Vec<String> {
+    dbctl::completion::complete::<VtepCtl>(line)
+}
 
 /// Runs the program; `args` begins with the name it was called by.
 pub fn main(args: Vec<OsString>) -> ExitCode {
@@ -62,6 +68,7 @@ impl Program for VtepCtl {
         Shown { table: "Physical_Port", name: Some("name"), columns: &["vlan_bindings"] },
         Shown { table: "Logical_Switch", name: Some("name"), columns: &[] },
     ];
+    const SETTINGS: &'static str = "Physical_Port";
     const TITLE: &'static str = "configures a VTEP through its database";
     const HELP: &'static [dbctl::help::Group] = help::GROUPS;
     const RECORDS: &'static str = help::RECORDS;
@@ -77,6 +84,20 @@ impl Program for VtepCtl {
 
     fn model(txn: &Transaction<'_>, root: Uuid) -> Self::Model {
         model::Model::new(txn, root)
+    }
+
+    fn source(_: &str, kind: &str) -> Source {
+        match kind {
+            "PSWITCH" => Source::Column("Physical_Switch", "name"),
+            "PORT" => Source::Column("Physical_Port", "name"),
+            "LSWITCH" => Source::Column("Logical_Switch", "name"),
+            "LROUTER" => Source::Column("Logical_Router", "name"),
+            "NEW-PORT" => Source::Device,
+            "MODE" => Source::Words(logical::MODES),
+            "ENCAP" => Source::Words(&[macs::DEFAULT_ENCAPSULATION]),
+            "TARGET" => Source::Words(TARGETS),
+            _ => Source::Unknown,
+        }
     }
 
     fn is_read(table: &str, column: &str) -> bool {

@@ -4,6 +4,9 @@ use ovsdb::Uuid;
 
 use crate::{Command, Context, Done, Failure, Needs, Output, physical};
 
+/// Who makes copies of packets that go to several receivers.
+pub(crate) const MODES: &[&str] = &["service_node", "source_node"];
+
 /// What names are read from.
 pub(crate) fn needs(needs: &mut Needs<'_>, command: &Command) -> Done {
     physical::needs(needs, command)
@@ -73,7 +76,7 @@ pub(crate) fn switch_exists(context: &mut Context<'_>, command: &Command, _: &mu
 pub(crate) fn set_mode(context: &mut Context<'_>, command: &Command, _: &mut Output) -> Done {
     let (txn, model) = context.txn_and_model();
     let (row, mode) = (model.logical(command.arg(0))?, command.arg(1));
-    if mode != "service_node" && mode != "source_node" {
+    if !MODES.contains(&mode) {
         return Err(Failure::fatal("Replication mode must be 'service_node' or 'source_node'"));
     }
     txn.set("Logical_Switch", row, "replication_mode", mode);

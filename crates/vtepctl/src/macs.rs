@@ -11,7 +11,7 @@ use ovsdb_client::Transaction;
 use crate::{Command, Context, Done, Needs, Output, physical};
 
 /// The encapsulation if none is named.
-const DEFAULT_ENCAPSULATION: &str = "vxlan_over_ipv4";
+pub(crate) const DEFAULT_ENCAPSULATION: &str = "vxlan_over_ipv4";
 
 /// Whose addresses.
 struct Side {
