@@ -15,8 +15,8 @@ top=$(cd "$(dirname "$0")/../.." && pwd)
 . "$top/tests/packages.sh"
 
 dir=${1:-$top/.cache/peers}
-packages=(openvswitch-common openvswitch-switch openvswitch-testcontroller)
-programs=(ovs-vswitchd ovsdb-server ovsdb-client ovsdb-tool ovs-vsctl ovs-ofctl ovs-appctl ovs-dpctl ovs-testcontroller)
+packages=(openvswitch-common openvswitch-switch openvswitch-testcontroller openvswitch-vtep)
+programs=(ovs-vswitchd ovsdb-server ovsdb-client ovsdb-tool ovs-vsctl ovs-ofctl ovs-appctl ovs-dpctl ovs-testcontroller vtep-ctl)
 for word in "${@:2}"; do
   case $word in
     dpdk)

@@ -3,8 +3,10 @@
 //! - [`options`]: GNU `getopt_long` over a declarative table, with its words for what is wrong;
 //! - [`table`]: the text tables (`--format`, `--data`, ...) that the database programs print;
 //! - [`json`]: JSON text as the programs print it, compact or `--pretty`;
+//! - [`completion`]: what a word may become that is begun in a shell;
 //! - [`program`]: the name of the running program, its version text, and the one-line fatal error.
 
+pub mod completion;
 pub mod json;
 pub mod options;
 pub mod program;

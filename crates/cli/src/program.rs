@@ -39,6 +39,11 @@ pub fn version_text(program: &str) -> String {
     format!("{program} (Open vSwitch) {COMPATIBLE_VERSION}\nFlowstone {FLOWSTONE_VERSION}\n")
 }
 
+/// The time limit in seconds that the environment sets for client programs (`OVS_CTL_TIMEOUT`); 0 is none.
+pub fn default_timeout_s() -> u32 {
+    std::env::var("OVS_CTL_TIMEOUT").ok().and_then(|value| value.parse().ok()).unwrap_or(0)
+}
+
 /// Prints `PROG: MESSAGE` on standard error and gives the exit code 1, which the programs use for every fatal error.
 pub fn fail(program: &str, message: impl Display) -> ExitCode {
     eprintln!("{program}: {message}");

@@ -32,6 +32,11 @@ struct Request {
     args: Vec<String>,
 }
 
+/// The options and commands, for completion in a shell.
+pub(crate) fn vocabulary() -> cli::completion::Vocabulary {
+    cli::completion::Vocabulary::new(&[OPTIONS, vlog::OPTIONS], [])
+}
+
 /// The program.
 pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
     let program = cli::program::program_name_of(&args);

@@ -89,6 +89,11 @@ const COMMANDS: &[Command] = &[
     reads("normalize-actions", "actions", 2, usize::MAX),
 ];
 
+/// The options and commands, for completion in a shell.
+pub(crate) fn vocabulary() -> cli::completion::Vocabulary {
+    cli::completion::Vocabulary::new(&[OPTIONS, vlog::OPTIONS], COMMANDS.iter().map(|command| command.name))
+}
+
 /// The program.
 pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
     let program = cli::program::program_name_of(&args);

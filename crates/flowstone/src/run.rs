@@ -54,6 +54,11 @@ pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
     }
 }
 
+/// The options, for completion in a shell.
+pub(crate) fn vocabulary() -> cli::completion::Vocabulary {
+    cli::completion::Vocabulary::new(&[OPTIONS, daemon::OPTIONS, vlog::OPTIONS, HELP_AND_VERSION], [])
+}
+
 fn parse(args: Vec<OsString>, log: &Arc<vlog::Log>) -> Result<Option<CommandLine>, String> {
     let mut parser = Parser::new(args, &[OPTIONS, daemon::OPTIONS, vlog::OPTIONS, HELP_AND_VERSION]);
     let mut line = CommandLine {

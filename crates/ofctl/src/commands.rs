@@ -214,6 +214,12 @@ const AS_JSON: &[&str] = &[
     "dump-ipfix-flow",
 ];
 
+/// The options and commands, for completion in a shell.
+pub(crate) fn vocabulary() -> cli::completion::Vocabulary {
+    let fragments = [crate::options::OPTIONS, vlog::OPTIONS, daemon::OPTIONS];
+    cli::completion::Vocabulary::new(&fragments, COMMANDS.iter().map(|command| command.name))
+}
+
 /// Runs the command of the command line.
 pub(crate) fn run(mut context: Context) -> Result {
     let mut args = std::mem::take(&mut context.args).into_iter();

@@ -44,6 +44,11 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
+/// The options and commands, for completion in a shell.
+pub fn vocabulary() -> cli::completion::Vocabulary {
+    commands::vocabulary()
+}
+
 /// Runs the program with these arguments, the first of which is its name.
 pub fn main(args: Vec<OsString>) -> ExitCode {
     let program = cli::program::program_name_of(&args);

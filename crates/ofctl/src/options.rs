@@ -104,7 +104,7 @@ pub enum Parsed {
     Done,
 }
 
-const OPTIONS: &[Opt] = &[
+pub(crate) const OPTIONS: &[Opt] = &[
     Opt::new("timeout", Arg::Required).short('t'),
     Opt::new("strict", Arg::None),
     Opt::new("readd", Arg::None),

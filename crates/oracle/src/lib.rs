@@ -4,6 +4,8 @@
 //! `usr/share/openvswitch`), as `tests/peers/unpack.sh` makes it. Without the variable a comparison is left out, and says
 //! so; under `CI=true` it fails.
 
+pub mod corpus;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};

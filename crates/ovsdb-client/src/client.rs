@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use ovsdb::DatabaseSchema;
 use ovsdb::jsonrpc::{ConnectionError, Limits, Message, Receiver, Remote, Sender};
-use serde_json::Value;
+use serde_json::{Value, json};
 use stream::DSCP;
 use tls::Tls;
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 
 use crate::error::{Error, ProtocolError};
+use crate::servers::{Order, Servers};
 
 /// A connection's bytes.
 pub(crate) type Stream = Box<dyn stream::Stream>;
@@ -73,8 +74,7 @@ pub(crate) fn log_message(remote: &str, verb: &str, message: &Message) {
 /// A connection for requests.
 #[derive(Debug)]
 pub struct Client {
-    name: String,
-    remote: Remote,
+    servers: Servers,
     tls: Arc<Tls>,
     receiver: Receiver<ReadHalf<Stream>>,
     writer: WriteHalf<Stream>,
@@ -84,29 +84,78 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to `remote`, or waits for a connection if it is passive; by `tls` if it is `ssl` or `pssl`.
+    /// Connects to `remote`, or waits for a connection if it is passive; by `tls` if it is `ssl` or `pssl`. Of several
+    /// servers between commas, it is the first that can be connected to.
     ///
     /// # Errors
     ///
     /// [`Error::Remote`] or [`Error::Connection`].
     pub async fn connect(remote: &str, tls: &Arc<Tls>) -> Result<Self, Error> {
-        let parsed = parse_remote(remote)?;
-        let opened = open(&parsed, tls).await;
-        let stream =
-            opened.map_err(|error| Error::Connection { remote: remote.to_owned(), problem: io_text(&error) })?;
+        Self::connect_to(remote, tls, Order::Given, async |_| true).await
+    }
+
+    /// [`Client::connect`] to the first in this order that is accepted, too. Of a single server nothing is asked.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Remote`] or [`Error::Connection`].
+    pub async fn connect_to(
+        remote: &str,
+        tls: &Arc<Tls>,
+        order: Order,
+        mut accept: impl AsyncFnMut(&mut Self) -> bool,
+    ) -> Result<Self, Error> {
+        let mut servers = Servers::parse(remote, order)?;
+        loop {
+            let problem = match Self::connect_current(&servers, tls).await {
+                Ok(mut client) => {
+                    if servers.count() == 1 || accept(&mut client).await {
+                        return Ok(client);
+                    }
+                    tracing::info!(target: "reconnect", "{}: another server is wanted", servers.current());
+                    "no server is the leader of its cluster".to_owned()
+                }
+                Err(error) => {
+                    let problem = io_text(&error);
+                    tracing::info!(
+                        target: "reconnect",
+                        "{}: connection attempt failed ({problem})", servers.current()
+                    );
+                    problem
+                }
+            };
+            if servers.advance() {
+                return Err(Error::Connection { remote: remote.to_owned(), problem });
+            }
+        }
+    }
+
+    async fn connect_current(servers: &Servers, tls: &Arc<Tls>) -> io::Result<Self> {
+        tracing::info!(target: "reconnect", "{}: connecting...", servers.current());
+        let stream = open(servers.current(), tls).await?;
+        tracing::info!(target: "reconnect", "{}: connected", servers.current());
         let (read, writer) = tokio::io::split(stream);
         let receiver = Receiver::new(read, Limits::default());
-        let (name, tls) = (remote.to_owned(), Arc::clone(tls));
-        Ok(Self { name, remote: parsed, tls, receiver, writer, ids: 0, queue: VecDeque::new() })
+        let (servers, tls) = (servers.clone(), Arc::clone(tls));
+        Ok(Self { servers, tls, receiver, writer, ids: 0, queue: VecDeque::new() })
+    }
+
+    /// Whether the server is one to ask for a database that may be clustered: the leader of its cluster. So is every server
+    /// of a database that is not clustered, or that cannot say.
+    pub async fn leads(&mut self, database: &str) -> bool {
+        let condition = json!([["name", "==", database]]);
+        let select = json!({"op": "select", "table": "Database", "where": condition, "columns": ["leader"]});
+        let Ok(Ok(results)) = self.call("transact", vec!["_Server".into(), select]).await else { return true };
+        results.pointer("/0/rows/0/leader").and_then(Value::as_bool).unwrap_or(true)
     }
 
     /// The remote as it was given.
     pub fn name(&self) -> &str {
-        &self.name
+        self.servers.name()
     }
 
     fn lost(&self, problem: String) -> Error {
-        Error::Connection { remote: self.name.clone(), problem }
+        Error::Connection { remote: self.name().to_owned(), problem }
     }
 
     /// Sends a message.
@@ -115,7 +164,7 @@ impl Client {
     ///
     /// [`Error::Connection`].
     pub async fn send(&mut self, message: &Message) -> Result<(), Error> {
-        log_message(&self.name, "send", message);
+        log_message(self.name(), "send", message);
         let mut sender = Sender::new(&mut self.writer);
         sender.send(message).await.map_err(|error| self.lost(io_text(&error)))
     }
@@ -140,7 +189,7 @@ impl Client {
                 Err(ConnectionError::Io(error)) => return Err(self.lost(io_text(&error))),
                 Err(error) => return Err(self.lost(error.to_string())),
             };
-            log_message(&self.name, "received", &message);
+            log_message(self.name(), "received", &message);
             match message {
                 Message::Request { id, method, params } if method == "echo" => {
                     self.send(&Message::reply(id, params)).await?;
@@ -187,7 +236,7 @@ impl Client {
     pub async fn schema(&mut self, database: &str) -> Result<Arc<DatabaseSchema>, Error> {
         let json = self.request("get_schema", vec![database.into()]).await?;
         let schema = DatabaseSchema::from_json(&json).map_err(|error| Error::Protocol {
-            remote: self.name.clone(),
+            remote: self.name().to_owned(),
             error: ProtocolError::new(&error.to_string(), &json),
         })?;
         Ok(Arc::new(schema))
@@ -203,14 +252,13 @@ impl Client {
     }
 
     pub(crate) fn into_parts(self) -> Parts {
-        Parts { name: self.name, remote: self.remote, tls: self.tls, receiver: self.receiver, writer: self.writer }
+        Parts { servers: self.servers, tls: self.tls, receiver: self.receiver, writer: self.writer }
     }
 }
 
 /// What a connection that goes on as another thing is made of.
 pub(crate) struct Parts {
-    pub(crate) name: String,
-    pub(crate) remote: Remote,
+    pub(crate) servers: Servers,
     pub(crate) tls: Arc<Tls>,
     pub(crate) receiver: Receiver<ReadHalf<Stream>>,
     pub(crate) writer: WriteHalf<Stream>,

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ovsdb::jsonrpc::{Limits, Message, Receiver, Remote};
+use ovsdb::jsonrpc::{Limits, Message, Receiver};
 use ovsdb::{DatabaseSchema, Datum, Uuid};
 use tls::Tls;
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
@@ -18,6 +18,7 @@ use crate::changes::{Changes, Outcome};
 use crate::client::{self, Client, Parts, Stream};
 use crate::error::Error;
 use crate::replica::{Change, Replica, Row, Wanted};
+use crate::servers::{Order, Servers};
 use crate::session::{LockState, Session, TransactReply};
 
 /// The first wait before connecting again; each further one is twice as long, up to [`BACKOFF_MAX`].
@@ -74,9 +75,7 @@ pub enum Reconnect {
 /// A live replica of a remote database.
 #[derive(Debug)]
 pub struct Idl {
-    /// As it was given, for messages.
-    name: String,
-    remote: Remote,
+    servers: Servers,
     tls: Arc<Tls>,
     reconnect: Reconnect,
     session: Session,
@@ -86,7 +85,8 @@ pub struct Idl {
 }
 
 impl Idl {
-    /// A replica of `wanted` of `database` at `remote`, reached by `tls` if it is `ssl` or `pssl`. It connects as
+    /// A replica of `wanted` of `database` at `remote`, or at any of several between commas, reached by `tls` if it is `ssl` or
+    /// `pssl`. It connects as
     /// [`Idl::changed`] is awaited, and again whenever the connection is lost, so that a daemon may start before its server.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ impl Idl {
     /// [`Error::Remote`] if `remote` cannot be connected to by any means.
     pub fn new(remote: &str, tls: &Arc<Tls>, database: &str, wanted: impl Into<Wanted>) -> Result<Self, Error> {
         let session = Session::new(database, &wanted.into(), None);
-        Ok(Self::unconnected(remote, client::parse_remote(remote)?, Arc::clone(tls), session))
+        Ok(Self::unconnected(Servers::parse(remote, Order::Random)?, Arc::clone(tls), session))
     }
 
     /// [`Idl::new`], connected and with its first contents.
@@ -119,17 +119,16 @@ impl Idl {
     /// A replica over a connection that is there already; `schema` is the one that was asked for over it.
     pub fn from_client(client: Client, schema: Arc<DatabaseSchema>, wanted: impl Into<Wanted>) -> Self {
         let database = schema.name.clone();
-        let Parts { name, remote, tls, receiver, writer } = client.into_parts();
+        let Parts { servers, tls, receiver, writer } = client.into_parts();
         let session = Session::new(&database, &wanted.into(), Some(schema));
-        let mut idl = Self::unconnected(&name, remote, tls, session);
+        let mut idl = Self::unconnected(servers, tls, session);
         idl.go_live(receiver, writer);
         idl
     }
 
-    fn unconnected(name: &str, remote: Remote, tls: Arc<Tls>, session: Session) -> Self {
+    fn unconnected(servers: Servers, tls: Arc<Tls>, session: Session) -> Self {
         Self {
-            name: name.to_owned(),
-            remote,
+            servers,
             tls,
             reconnect: Reconnect::Always,
             session,
@@ -300,37 +299,37 @@ impl Idl {
         match &mut self.link {
             Link::Waiting(until) => {
                 tokio::time::sleep_until(*until).await;
-                tracing::info!(target: "reconnect", "{}: connecting...", self.name);
-                let (remote, tls) = (self.remote.clone(), Arc::clone(&self.tls));
+                tracing::info!(target: "reconnect", "{}: connecting...", self.servers.current());
+                let (remote, tls) = (self.servers.current().clone(), Arc::clone(&self.tls));
                 self.link = Link::Connecting(Box::pin(async move { client::open(&remote, &tls).await }));
                 Ok(())
             }
             Link::Connecting(connecting) => match connecting.await {
                 Ok(stream) => {
-                    tracing::info!(target: "reconnect", "{}: connected", self.name);
+                    tracing::info!(target: "reconnect", "{}: connected", self.servers.current());
                     let (read, write) = tokio::io::split(stream);
                     self.go_live(Receiver::new(read, Limits::default()), write);
                     Ok(())
                 }
                 Err(error) => {
                     let problem = client::io_text(&error);
-                    tracing::warn!(target: "reconnect", "{}: connection attempt failed ({problem})", self.name);
+                    tracing::warn!(target: "reconnect", "{}: connection attempt failed ({problem})", self.servers.current());
                     self.lost(problem)
                 }
             },
             Link::Live(live) => {
                 for message in self.session.take_outgoing() {
-                    client::log_message(&self.name, "send", &message);
+                    client::log_message(self.servers.name(), "send", &message);
                     live.output.extend(message.to_bytes());
                 }
-                match live.exchange(!self.remote.is_local()).await {
+                match live.exchange(!self.servers.current().is_local()).await {
                     Ok(Event::Sent) => Ok(()),
                     Ok(Event::Idle) => {
                         self.session.probe();
                         Ok(())
                     }
                     Ok(Event::Received(message)) => {
-                        client::log_message(&self.name, "received", &message);
+                        client::log_message(self.servers.name(), "received", &message);
                         let received = self.session.receive(message);
                         if self.session.is_live() {
                             self.backoff = Duration::ZERO;
@@ -338,17 +337,17 @@ impl Idl {
                         match received {
                             Ok(()) => Ok(()),
                             Err(error) => {
-                                tracing::warn!(target: "ovsdb_idl", "{}: {error}", self.name);
+                                tracing::warn!(target: "ovsdb_idl", "{}: {error}", self.servers.current());
                                 self.disconnect(error.to_string())
                             }
                         }
                     }
                     Err(problem) if problem == END_OF_FILE => {
-                        tracing::info!(target: "reconnect", "{}: connection closed by peer", self.name);
+                        tracing::info!(target: "reconnect", "{}: connection closed by peer", self.servers.current());
                         self.disconnect(problem)
                     }
                     Err(problem) => {
-                        tracing::warn!(target: "reconnect", "{}: connection dropped ({problem})", self.name);
+                        tracing::warn!(target: "reconnect", "{}: connection dropped ({problem})", self.servers.current());
                         self.disconnect(problem)
                     }
                 }
@@ -370,17 +369,26 @@ impl Idl {
 
     /// Plans the next attempt to connect.
     fn lost(&mut self, problem: String) -> Result<(), Error> {
+        if !self.servers.advance() {
+            // One that was not tried in this round may well be there.
+            self.link = Link::Waiting(Instant::now());
+        } else {
+            self.wait_before_reconnect();
+        }
+        match self.reconnect {
+            Reconnect::Always => Ok(()),
+            Reconnect::Never => Err(Error::Connection { remote: self.servers.name().to_owned(), problem }),
+        }
+    }
+
+    fn wait_before_reconnect(&mut self) {
         self.link = Link::Waiting(Instant::now() + self.backoff);
         if self.backoff.is_zero() {
             self.backoff = BACKOFF_MIN;
         } else {
             let seconds = self.backoff.as_secs();
-            tracing::info!(target: "reconnect", "{}: waiting {seconds} seconds before reconnect", self.name);
+            tracing::info!(target: "reconnect", "{}: waiting {seconds} seconds before reconnect", self.servers.name());
             self.backoff = (self.backoff * 2).min(BACKOFF_MAX);
-        }
-        match self.reconnect {
-            Reconnect::Always => Ok(()),
-            Reconnect::Never => Err(Error::Connection { remote: self.name.clone(), problem }),
         }
     }
 }

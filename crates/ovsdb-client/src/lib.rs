@@ -47,6 +47,7 @@ mod client;
 mod error;
 mod idl;
 mod replica;
+mod servers;
 mod session;
 #[cfg(test)]
 mod tests;
@@ -56,4 +57,5 @@ pub use client::Client;
 pub use error::{Error, ProtocolError};
 pub use idl::{Idl, Reconnect, Transaction};
 pub use replica::{Change, ChangeKind, Column, OldValues, Replica, Row, Table, Wanted};
+pub use servers::Order;
 pub use session::{LockState, Session};

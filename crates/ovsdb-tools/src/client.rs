@@ -1,7 +1,7 @@
 //! The program ovsdb-client: one request to a database server, or a view of what changes there.
 //!
 //! This module has the command line; [`query`] has the commands that ask and print, [`monitor`] those that go on
-//! printing, [`snapshot`] those that copy a database or change its schema, [`wait`] the one that waits for a database.
+//! printing and [`background`] how they do that in the background, [`snapshot`] those that copy a database or change its schema, [`wait`] the one that waits for a database.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -11,10 +11,11 @@ use std::sync::{Arc, OnceLock};
 
 use cli::options::{Arg, HELP_AND_VERSION, Opt, Parser};
 use cli::table::{STYLE_OPTIONS, Style};
-use ovsdb_client::{Client, Error};
+use ovsdb_client::{Client, Error, Order};
 use serde_json::Value;
 use tls::Tls;
 
+mod background;
 mod help;
 mod monitor;
 mod query;
@@ -23,6 +24,9 @@ mod wait;
 
 /// The database that is meant if none is named.
 const DEFAULT_DATABASE: &str = "Open_vSwitch";
+
+/// What is said if none of several servers will do.
+const NO_SERVER: &str = "no servers were available";
 
 /// What a command fails with: a line for the user.
 type Done = Result<(), String>;
@@ -33,6 +37,8 @@ struct Options {
     timestamp: bool,
     /// Restore although the schemas differ.
     force: bool,
+    /// Of several servers, whether only the leader of their cluster will do.
+    leader_only: bool,
     /// If this process is to be, or has become, a daemon.
     daemon: Option<daemon::Started>,
 }
@@ -143,6 +149,26 @@ const COMMANDS: &[Command] = &[
     command("unlock", About::Server, 1, 1),
 ];
 
+impl Command {
+    /// Whether it goes on until it is ended, so that it may run in the background.
+    fn goes_on(&self) -> bool {
+        self.name.starts_with("monitor") || matches!(self.name, "lock" | "steal" | "unlock")
+    }
+
+    /// The database that the arguments after the server are about, if they say so.
+    fn database_of(&self, args: &[String]) -> Option<String> {
+        match (self.about, self.name) {
+            (About::Server, "transact" | "query") => {
+                let transaction: Value = serde_json::from_str(args.first()?).ok()?;
+                Some(transaction.get(0)?.as_str()?.to_owned())
+            }
+            (About::Server, _) => None,
+            // A first word that is no database is a table of the default one; no server leads a database that it has not.
+            (About::Database, _) => Some(args.first().map_or(DEFAULT_DATABASE, String::as_str).to_owned()),
+        }
+    }
+}
+
 async fn run_command(name: &str, call: Call) -> Done {
     match name {
         "list-dbs" => query::list_dbs(call).await,
@@ -187,6 +213,12 @@ const OPTIONS: &[Opt] = &[
 /// Options that name what this program cannot do.
 const UNSUPPORTED: &[Opt] = &[Opt::new("record", Arg::Optional), Opt::new("replay", Arg::Optional)];
 
+/// The options and commands, for completion in a shell.
+pub fn vocabulary() -> cli::completion::Vocabulary {
+    let fragments = [OPTIONS, STYLE_OPTIONS, HELP_AND_VERSION, vlog::OPTIONS, daemon::OPTIONS];
+    cli::completion::Vocabulary::new(&fragments, COMMANDS.iter().map(|command| command.name).chain(["help"]))
+}
+
 /// Runs the program; `args` begins with the name it was called by.
 pub fn client_main(args: Vec<OsString>) -> ExitCode {
     let program = cli::program::program_name_of(&args);
@@ -205,9 +237,11 @@ pub fn client_main(args: Vec<OsString>) -> ExitCode {
 fn start(program: &str, log: &Arc<vlog::Log>, args: Vec<OsString>) -> Done {
     let fail = |message: String| format!("{program}: {message}");
     let all_args = args.clone();
-    let mut options = Options { style: Style::default(), timestamp: false, force: false, daemon: None };
+    let mut options =
+        Options { style: Style::default(), timestamp: false, force: false, leader_only: true, daemon: None };
     let mut daemon_options = daemon::DaemonOptions::default();
     let mut tls = tls::Config::default();
+    let mut timeout_s = cli::program::default_timeout_s();
     let fragments = [OPTIONS, STYLE_OPTIONS, HELP_AND_VERSION, vlog::OPTIONS, daemon::OPTIONS, UNSUPPORTED];
     let mut parser = Parser::new(args, &fragments);
     for found in parser.by_ref() {
@@ -216,8 +250,9 @@ fn start(program: &str, log: &Arc<vlog::Log>, args: Vec<OsString>) -> Done {
         match found.id {
             "timestamp" => options.timestamp = true,
             "force" => options.force = true,
-            "leader-only" | "no-leader-only" => {}
-            "timeout" => daemon::alarm::set(timeout(value.unwrap_or_default()).map_err(fail)?),
+            "leader-only" => options.leader_only = true,
+            "no-leader-only" => options.leader_only = false,
+            "timeout" => timeout_s = timeout(value.unwrap_or_default()).map_err(fail)?,
             "help" => {
                 print_text(&help::usage(program, log));
                 return Ok(());
@@ -238,6 +273,7 @@ fn start(program: &str, log: &Arc<vlog::Log>, args: Vec<OsString>) -> Done {
             }
         }
     }
+    daemon::alarm::set(timeout_s);
     let mut words = parser.into_positionals().into_iter();
     let Some(name) = words.next() else {
         return Err(fail("missing command name; use --help for help".into()));
@@ -249,9 +285,9 @@ fn start(program: &str, log: &Arc<vlog::Log>, args: Vec<OsString>) -> Done {
     let Some(command) = COMMANDS.iter().find(|command| command.name == name) else {
         return Err(fail(format!("unknown command '{name}'; use --help for help")));
     };
-    // A monitor detaches only once it has begun, which takes a process that is started for it.
+    // What goes on detaches only once it has begun, which takes a process that is started for it.
     let wants_daemon = daemon_options.detach || daemon_options.monitor || daemon_options.pidfile.is_some();
-    if wants_daemon && name.starts_with("monitor") {
+    if wants_daemon && command.goes_on() {
         let detach = daemon_options.detach;
         let started = daemon::start(&all_args, daemon_options, log);
         options.daemon = Some(started.map_err(|error| fail(error.to_string()))?);
@@ -288,7 +324,18 @@ async fn connect_and_run(command: &Command, mut args: Vec<String>, tls: &Arc<Tls
     if command.name == "wait" {
         wait::check_state(args.get(1).map_or("", String::as_str))?;
     }
-    let mut client = Client::connect(&remote, tls).await.map_err(|error| match error {
+    let several = remote.contains(',');
+    if several && command.about == About::Database && args.is_empty() {
+        return Err("database name is required with multiple remotes".to_owned());
+    }
+    let database = command.database_of(&args).filter(|_| options.leader_only);
+    let wanted = async |client: &mut Client| match &database {
+        Some(database) => client.leads(database).await,
+        None => true,
+    };
+    let client = Client::connect_to(&remote, tls, Order::Random, wanted).await;
+    let mut client = client.map_err(|error| match error {
+        Error::Connection { .. } if several => NO_SERVER.to_owned(),
         Error::Connection { remote, problem } => format!("failed to connect to \"{remote}\" ({problem})"),
         other => other.to_string(),
     })?;
@@ -298,6 +345,8 @@ async fn connect_and_run(command: &Command, mut args: Vec<String>, tls: &Arc<Tls
         DEFAULT_DATABASE.clone_into(&mut database);
         if args.first().is_some_and(|first| known.contains(first)) {
             database = args.remove(0);
+        } else if several {
+            return Err(NO_SERVER.to_owned());
         } else if !known.contains(&database) {
             return Err(format!("no database named \"{database}\" on {remote}; name one of: {}", known.join(", ")));
         }

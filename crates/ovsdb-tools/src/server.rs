@@ -15,6 +15,11 @@ use tracing::info;
 
 use options::{Invocation, Options, Origin};
 
+/// The options, for completion in a shell.
+pub fn vocabulary() -> cli::completion::Vocabulary {
+    options::vocabulary()
+}
+
 /// The program: runs with `args`, the first of which is the program's name, and gives its exit status.
 pub fn server_main(args: Vec<OsString>) -> ExitCode {
     let program = cli::program::program_name_of(&args);

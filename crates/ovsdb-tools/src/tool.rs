@@ -25,6 +25,8 @@ type Outcome = Result<ExitCode, String>;
 struct Context {
     /// Number of `-m`.
     more: u32,
+    /// Whose role transactions are executed with.
+    role: Option<String>,
 }
 
 /// One command.
@@ -75,6 +77,12 @@ const COMMANDS: &[Command] = &[
     command("cluster-to-standalone", "db clusterdb", 2, 2, commands::clustered),
 ];
 
+/// The options and commands, for completion in a shell.
+pub fn vocabulary() -> cli::completion::Vocabulary {
+    let fragments = [OPTIONS, vlog::OPTIONS, cli::options::HELP_AND_VERSION];
+    cli::completion::Vocabulary::new(&fragments, COMMANDS.iter().map(|command| command.name))
+}
+
 /// The program: runs with `args`, the first of which is the program's name, and gives its exit status.
 pub fn tool_main(args: Vec<OsString>) -> ExitCode {
     let program = cli::program::program_name_of(&args);
@@ -93,9 +101,7 @@ pub fn tool_main(args: Vec<OsString>) -> ExitCode {
         };
         match (found.id, found.value.as_deref()) {
             ("more", _) => context.more += 1,
-            ("rbac-role", Some(role)) => {
-                return cli::fail(&program, format!("--rbac-role={role}: role-based access control is not supported"));
-            }
+            ("rbac-role", role) => context.role = role.map(str::to_owned),
             // These belong to the commands about clusters, which say themselves that there are none.
             ("cid" | "election-timer", _) => {}
             ("help", _) => {
@@ -214,6 +220,7 @@ fn usage(program: &str) -> String {
          {logging}\n\
          Other options:\n\
          \x20 -m, --more                  increase show-log verbosity\n\
+         \x20 --rbac-role=ROLE            RBAC role for query and transact commands\n\
          \x20 -h, --help                  display this help message\n\
          \x20 -V, --version               display version information\n",
         default_db().display(),

@@ -19,7 +19,12 @@ fn main() -> ExitCode {
     let Some(peers) = oracle::folder() else { return ExitCode::SUCCESS };
     let server = Server::start(&peers);
     server.seed();
-    let different = server.compare_commands() + server.compare_monitors() + server.check_backup();
+    let different = server.compare_commands()
+        + server.compare_monitors()
+        + server.compare_background("monitor Queue dscp")
+        + server.compare_background("lock LOCK")
+        + server.compare_time_limit()
+        + server.check_backup();
     if different == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -45,6 +50,14 @@ get-schema Foo
 get-schema-version
 get-schema-cksum
 get-schema unix:/nonexistent/socket Open_vSwitch
+list-dbs unix:/nonexistent,unix:DIR/db.sock
+list-dbs unix:/nonexistent,unix:/nonexistent/too
+--no-leader-only list-dbs unix:DIR/db.sock,unix:/nonexistent
+list-tables unix:/nonexistent,unix:DIR/db.sock
+dump unix:/nonexistent,unix:DIR/db.sock Open_vSwitch Queue dscp
+dump unix:DIR/db.sock,unix:/nonexistent Queue dscp
+transact unix:/nonexistent,unix:DIR/db.sock ["Open_vSwitch",{"op":"select","table":"Queue","where":[],"columns":["dscp"]}]
+get-schema-version unix:/nonexistent,unix:DIR/db.sock _Server
 foo
 
 --foo
@@ -233,6 +246,50 @@ impl Server {
         }
         tally::report!("{} monitors, {different} different", MONITORS.len());
         different
+    }
+
+    /// What is printed from the background, and by the control commands there.
+    fn compare_background(&self, line: &str) -> usize {
+        let outcomes = [self.ours(), self.theirs()].map(|mut command| {
+            let (output, pidfile) = (self.dir.path().join("output"), self.dir.path().join("client.pid"));
+            let out = std::fs::File::create(&output).unwrap();
+            let option = format!("--pidfile={}", pidfile.display());
+            let started = command.args(["--detach", &option]).args(self.words(line)).stdout(out).status().unwrap();
+            let pid = std::fs::read_to_string(&pidfile).unwrap();
+            let target = self.dir.path().join(format!("ovsdb-client.{}.ctl", pid.trim())).display().to_string();
+            let mut said = vec![started.to_string()];
+            for words in ["lock other", "unlock other", "lock", "exit now", "exit"] {
+                let mut control = Command::new(self.peers.join("bin/ovs-appctl"));
+                control.args(["-t", &target]).args(words.split(' '));
+                let answer = control.env("OVS_RUNDIR", self.dir.path()).output().unwrap();
+                said.push(format!("{words}: {} {}", answer.status, String::from_utf8_lossy(&answer.stdout)));
+            }
+            // It is gone when its file is.
+            for _ in 0..1000 {
+                if !pidfile.exists() {
+                    break;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            said.push(normal(&std::fs::read_to_string(&output).unwrap()));
+            said.join("\n")
+        });
+        println!("{line} in the background: {}", if outcomes[0] == outcomes[1] { "same" } else { "different" });
+        if outcomes[0] != outcomes[1] {
+            println!("  ours:\n{}\n  theirs:\n{}", outcomes[0], outcomes[1]);
+        }
+        usize::from(outcomes[0] != outcomes[1])
+    }
+
+    /// The time limit of the environment.
+    fn compare_time_limit(&self) -> usize {
+        let run = |mut command: Command| {
+            let output = command.env("OVS_CTL_TIMEOUT", "1").args(["wait", "Foo", "added"]).output().unwrap();
+            (output.status.to_string(), normal(&String::from_utf8_lossy(&output.stderr)))
+        };
+        let (got, want) = (run(self.ours()), run(self.theirs()));
+        println!("OVS_CTL_TIMEOUT: {got:?}, theirs {want:?}");
+        usize::from(got != want)
     }
 
     /// A backup of ours restores what was there.

@@ -74,6 +74,15 @@ query	a.db	["T",{"op":"select","where":[],"table":"root","columns":["name","more
 !query	a.db	["T",{"op":"select","where":[],"table":"root","columns":["name","more"]}]
 convert	a.db	schema	d.db
 db-version	d.db
+create	r.db	roles
+transact	r.db	["T",{"op":"insert","table":"RBAC_Permission","row":{"table":"A","authorization":"","insert_delete":true,"update":"n"},"uuid-name":"p"},{"op":"insert","table":"RBAC_Role","row":{"name":"r","permissions":["map",[["A",["named-uuid","p"]]]]}},{"op":"insert","table":"A","row":{"n":"x"}}]
+--rbac-role=r	transact	r.db	["T",{"op":"insert","table":"A","row":{"n":"1"}}]
+--rbac-role=r	query	r.db	["T",{"op":"update","table":"A","where":[],"row":{"n":"2"}}]
+--rbac-role=nobody	transact	r.db	["T",{"op":"delete","table":"A","where":[]}]
+--rbac-role=nobody	transact	r.db	["T",{"op":"mutate","table":"A","where":[],"mutations":[]}]
+--rbac-role=nobody	query	r.db	["T",{"op":"select","table":"A","where":[],"columns":["n"]}]
+--rbac-role=r	transact	a.db	["T",{"op":"select","table":"root","where":[],"columns":["name"]}]
+--rbac-role
 foo
 list-commands
 query	torn.db	["T"]
@@ -92,6 +101,7 @@ fn compare(peer: &Path) -> usize {
         std::fs::write(path.join("torn.db"), format!("OVSDB JSON 14759 {}\n{{", "0".repeat(40))).unwrap();
         let other = r#"{"name":"T","version":"2.0.0","tables":{"root":{"isRoot":true,"columns":{"name":{"type":"string"},"more":{"type":"integer"}}}}}"#;
         std::fs::write(path.join("other"), other).unwrap();
+        std::fs::write(path.join("roles"), include_str!("data/roles.ovsschema")).unwrap();
     }
     let mut different = 0;
     for line in COMMANDS.lines() {

@@ -268,7 +268,22 @@ impl DatabaseSchema {
         if schema.tables.iter().all(|table| !table.is_root) {
             schema.tables.iter_mut().for_each(|table| table.is_root = true);
         }
+        schema.keep_references();
         Ok(schema)
+    }
+
+    /// Columns that keep rows of other tables alive are not ephemeral, whatever the schema says: else those rows would be gone
+    /// after a restart, being referred to by nothing.
+    fn keep_references(&mut self) {
+        let roots: Vec<bool> = self.tables.iter().map(|table| table.is_root).collect();
+        let by_name = &self.by_name;
+        let keeps = |base: &BaseType| {
+            let target = base.ref_table().filter(|_| base.is_strong_ref()).and_then(|target| by_name.get(target));
+            target.and_then(|at| roots.get(*at)) == Some(&false)
+        };
+        for column in self.tables.iter_mut().flat_map(|table| &mut table.columns) {
+            column.ephemeral &= !(keeps(&column.kind.key) || column.kind.value.as_ref().is_some_and(keeps));
+        }
     }
 
     fn check_references(&self) -> Result<()> {

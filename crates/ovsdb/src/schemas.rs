@@ -3,6 +3,15 @@
 /// The Open_vSwitch schema, version 8.8.0: every table and column of ovs-vswitchd.conf.db(5).
 pub const OPEN_VSWITCH: &str = include_str!("../schemas/vswitch.ovsschema");
 
+/// The hardware_vtep schema, version 1.7.0: every table and column of vtep(5).
+///
+/// Its checksum is the one of Open vSwitch's file, whose interface it has: tools take databases with different checksums for
+/// databases that have to be converted.
+pub const HARDWARE_VTEP: &str = include_str!("../schemas/vtep.ovsschema");
+
+/// The name and the text of every schema.
+pub const ALL: &[(&str, &str)] = &[("Open_vSwitch", OPEN_VSWITCH), ("hardware_vtep", HARDWARE_VTEP)];
+
 #[cfg(test)]
 mod tests {
     use crate::schema::DatabaseSchema;
@@ -14,6 +23,17 @@ mod tests {
         assert_eq!(schema.tables().len(), 19);
         let again = DatabaseSchema::from_json(&schema.to_json()).unwrap();
         assert!(schema.equivalent(&again));
+    }
+
+    #[test]
+    fn schemas_are_listed_by_their_names_and_write_themselves() {
+        for (name, text) in super::ALL {
+            let schema = DatabaseSchema::parse(text).unwrap();
+            assert_eq!(schema.name, *name);
+            assert!(schema.equivalent(&DatabaseSchema::from_json(&schema.to_json()).unwrap()));
+        }
+        let vtep = DatabaseSchema::parse(super::HARDWARE_VTEP).unwrap();
+        assert_eq!((vtep.version.as_str(), vtep.tables().len()), ("1.7.0", 18));
     }
 
     /// The checksum of POSIX cksum(1): a CRC over the bytes and then over their number.

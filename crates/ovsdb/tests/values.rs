@@ -360,3 +360,26 @@ fn a_real_is_the_same_after_it_was_written_and_read() {
         assert_eq!(serde_json::from_str::<serde_json::Value>(&value.to_string()).expect("our own"), value);
     }
 }
+
+/// As Open vSwitch's ovsdb-tool writes this schema into a file.
+#[test]
+fn columns_that_keep_rows_alive_are_not_ephemeral() {
+    let reference = |table: &str, kind: &str| {
+        let base = json!({"type": "uuid", "refTable": table, "refType": kind});
+        json!({"type": {"key": base, "min": 0}, "ephemeral": true})
+    };
+    let schema = json!({"name": "T", "version": "1.0.0", "tables": {
+        "Root": {"isRoot": true, "columns": {"name": {"type": "string"}}},
+        "Leaf": {"columns": {"name": {"type": "string"}}},
+        "Holder": {"isRoot": true, "columns": {
+            "root": reference("Root", "strong"),
+            "leaf": reference("Leaf", "strong"),
+            "weak": reference("Leaf", "weak"),
+            "map": {"type": {"key": "string", "value": {"type": "uuid", "refTable": "Leaf"}, "min": 0}, "ephemeral": true},
+        }},
+    }});
+    let schema = DatabaseSchema::from_json(&schema).unwrap();
+    let holder = schema.table("Holder").unwrap();
+    let ephemeral = ["root", "leaf", "weak", "map"].map(|name| holder.column(name).unwrap().ephemeral);
+    assert_eq!(ephemeral, [true, false, true, false]);
+}

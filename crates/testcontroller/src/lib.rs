@@ -14,6 +14,11 @@ mod options;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+/// The options, for completion in a shell.
+pub fn vocabulary() -> cli::completion::Vocabulary {
+    options::vocabulary()
+}
+
 /// Runs the program with these arguments, the first of which is its name.
 pub fn main(args: Vec<OsString>) -> ExitCode {
     let program = cli::program::program_name_of(&args);

@@ -46,6 +46,11 @@ const OPTIONS: &[Opt] = &[
     Opt::new("ssl-server-name", Arg::Required),
 ];
 
+/// The options, for completion in a shell.
+pub(crate) fn vocabulary() -> cli::completion::Vocabulary {
+    cli::completion::Vocabulary::new(&[OPTIONS, daemon::OPTIONS, vlog::OPTIONS, HELP_AND_VERSION], [])
+}
+
 /// Fields that flows do not match with `--wildcards` alone: all above Ethernet, and the priority in the VLAN tag. (The manual
 /// page gives the number without the latter.)
 const WILDCARDS: u32 = 0x0038_20f0;

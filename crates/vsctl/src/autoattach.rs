@@ -2,11 +2,7 @@
 
 use ovsdb::{Atom, Datum, Uuid};
 
-use crate::command::Command;
-use crate::context::{Context, Failure, Output};
-use crate::needs::Needs;
-
-type Done = Result<(), Failure>;
+use crate::{Command, Context, Done, Failure, Needs, Output};
 
 pub(crate) fn needs(needs: &mut Needs<'_>, command: &Command) -> Done {
     crate::bridge::needs(needs, command)?;

@@ -4,12 +4,10 @@ use std::collections::BTreeSet;
 
 use ovsdb::{Datum, Uuid};
 
-use crate::command::Command;
-use crate::context::{Context, Failure, Output, quoted};
 use crate::model::{Bridge, Fake};
-use crate::needs::Needs;
-
-type Done = Result<(), Failure>;
+use crate::{Command, Context, Done, Failure, Needs, Output};
+use dbctl::context::quoted;
+use dbctl::manager::delete_if_new;
 
 /// What the bridges and ports are read from.
 pub(crate) fn needs(needs: &mut Needs<'_>, _: &Command) -> Done {
@@ -70,7 +68,7 @@ fn add_real_bridge(context: &mut Context<'_>, command: &Command, name: &str) -> 
     txn.verify("Open_vSwitch", root, "bridges");
     txn.add("Open_vSwitch", root, "bridges", &Datum::scalar(bridge));
     model.bridges.insert(name.to_owned(), Bridge { row: bridge, fake: None, ports: BTreeSet::new() });
-    context.new_ports.push(name.to_owned());
+    context.added.push(name.to_owned());
     Ok(())
 }
 
@@ -108,7 +106,7 @@ fn add_fake_bridge(context: &mut Context<'_>, command: &Command, name: &str, par
     txn.set("Port", port_row, "tag", vlan);
     txn.verify("Bridge", row, "ports");
     txn.add("Bridge", row, "ports", &Datum::scalar(port_row));
-    context.new_ports.push(name.to_owned());
+    context.added.push(name.to_owned());
     // The parent's ports with this tag belong to the new bridge from now on.
     context.forget_model();
     Ok(())
@@ -158,13 +156,6 @@ pub(crate) fn delete_port_row(txn: &mut ovsdb_client::Transaction<'_>, row: Uuid
         delete_if_new(txn, "Interface", iface);
     }
     delete_if_new(txn, "Port", row);
-}
-
-/// Drops a row that this very transaction inserted.
-pub(crate) fn delete_if_new(txn: &mut ovsdb_client::Transaction<'_>, table: &str, row: Uuid) {
-    if txn.replica().row(table, row).is_none() {
-        txn.delete(table, row);
-    }
 }
 
 pub(crate) fn list_br(context: &mut Context<'_>, command: &Command, output: &mut Output) -> Done {

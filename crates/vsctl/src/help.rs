@@ -1,51 +1,9 @@
-//! What `--help`, `--version`, `--commands` and `--options` print.
+//! The commands as `--help` explains them.
 
-use std::fmt::Write as _;
-
-use cli::options::{Arg, Opt};
-
-use crate::command::COMMANDS;
-
-/// The version of the schema that the program knows best.
-const SCHEMA_VERSION: &str = "8.8.0";
-
-/// The answer to `--version`.
-pub(crate) fn version(program: &str) -> String {
-    format!("{}DB Schema {SCHEMA_VERSION}\n", cli::version_text(program))
-}
-
-/// The answer to `--commands`: a line for each command, for shell completion.
-pub(crate) fn commands() -> String {
-    let mut text = String::new();
-    for spec in COMMANDS {
-        for option in spec.options {
-            let _ = write!(text, "[{option}] ");
-        }
-        let _ = writeln!(text, ",{},{}", spec.name, spec.arguments);
-    }
-    text
-}
-
-/// The answer to `--options`: a line for each global option, for shell completion.
-pub(crate) fn options(fragments: &[&[Opt]]) -> String {
-    let mut text = String::new();
-    for opt in fragments.iter().copied().flatten() {
-        let suffix = if opt.arg == Arg::None { "" } else { "=ARG" };
-        if !opt.long.is_empty() {
-            let _ = writeln!(text, "--{}{suffix}", opt.long);
-        }
-        if let Some(letter) = opt.short {
-            let _ = writeln!(text, "-{letter}{}", if opt.arg == Arg::None { "" } else { " ARG" });
-        }
-    }
-    text
-}
-
-/// A group of commands in the help: its title, and for each form of a command what it does.
-type Group = (&'static str, &'static [(&'static str, &'static str)]);
+use dbctl::help::Group;
 
 #[rustfmt::skip]
-const GROUPS: &[Group] = &[
+pub(crate) const GROUPS: &[Group] = &[
     ("Open vSwitch commands", &[
         ("init", "make the database's top row if it is missing"),
         ("show", "outline the configuration"),
@@ -107,69 +65,9 @@ const GROUPS: &[Group] = &[
         ("del-aa-mapping BRIDGE I-SID VLAN", "delete a mapping"),
         ("get-aa-mapping BRIDGE", "list mappings"),
     ]),
-    ("Database commands", &[
-        ("[--if-exists] [--columns=COL,...] list TBL [REC]...", "print records"),
-        ("[--columns=COL,...] find TBL [COL[:KEY]=VALUE]...", "print the records that satisfy conditions"),
-        ("[--if-exists] [--id=@NAME] get TBL REC [COL[:KEY]]...", "print values"),
-        ("[--if-exists] set TBL REC COL[:KEY]=VALUE...", "set values"),
-        ("[--if-exists] add TBL REC COL [KEY=]VALUE...", "add elements to a column"),
-        ("[--if-exists] remove TBL REC COL KEY|VALUE|KEY=VALUE...", "remove elements from a column"),
-        ("[--if-exists] clear TBL REC COL...", "empty columns"),
-        ("[--id=@NAME|UUID] create TBL COL[:KEY]=VALUE...", "add a record and print its UUID"),
-        ("[--if-exists] destroy TBL REC...", "delete records"),
-        ("--all destroy TBL", "delete all records of a table"),
-        ("wait-until TBL REC [COL[:KEY]=VALUE]...", "wait for a record that satisfies conditions"),
-        ("comment [ARG]...", "do nothing, but for the database's log"),
-    ]),
 ];
 
-/// The answer to `--help`.
-pub(crate) fn usage(program: &str, log: &vlog::Log, default_db: &str) -> String {
-    let mut text = format!(
-        "{program}: configures ovs-vswitchd through its database\nusage: {program} [OPTIONS] [--] [COMMAND-OPTIONS] \
-         COMMAND [ARG...] [-- [COMMAND-OPTIONS] COMMAND [ARG...]]...\n"
-    );
-    for (title, forms) in GROUPS {
-        let _ = writeln!(text, "\n{title}:");
-        for (form, does) in *forms {
-            let _ = writeln!(text, "  {form}\n      {does}");
-        }
-    }
-    let _ = write!(
-        text,
-        "
+/// How records are named.
+pub(crate) const RECORDS: &str = "\
 A record is named by its UUID (or at least 4 digits of it), by its name, or by the name of the bridge or port that it
-belongs to; the only record of Open_vSwitch and of SSL is \".\".
-
-Options:
-  --db=DATABASE           database server, by default {default_db}
-  --no-wait               do not wait until ovs-vswitchd has taken the changes
-  --retry                 try to connect again and again
-  -t, --timeout=SECS      give up after SECS seconds
-  --dry-run               change nothing
-  --oneline               one line of output for each command
-  --no-syslog             same as -vvsctl:syslog:warn
-
-Output formatting options:
-  -f, --format=FORMAT     table, list (the default), html, csv or json
-  -d, --data=FORMAT       string (the default), bare or json
-  --no-headings           leave out the headings
-  --pretty                indent JSON
-  --bare                  same as --format=list --data=bare --no-headings
-  --max-column-width=N    cut wider columns of tables
-{}  --bootstrap-ca-cert=FILE  the same, taken from the first server if not there
-  --peer-ca-cert=FILE     file with CA certificate to show to peers
-  --ssl-protocols=PROTOS  list of TLS versions to use
-  --ssl-ciphers=CIPHERS   list of ciphers of TLS 1.2 to use
-  --ssl-ciphersuites=SUITES  list of ciphers of TLS 1.3 to use
-  --ssl-server-name=NAME  name of the server to tell it (SNI)
-{}
-Other options:
-  -h, --help              this text
-  -V, --version           versions
-",
-        tls::Config::usage(),
-        log.usage()
-    );
-    text
-}
+belongs to; the only record of Open_vSwitch and of SSL is \".\".";

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ovsdb::Uuid;
 use ovsdb_client::Transaction;
 
-use crate::context::Failure;
+use crate::Failure;
 
 /// A real or fake bridge.
 #[derive(Debug, Clone)]

@@ -4,13 +4,11 @@ use std::collections::BTreeSet;
 
 use ovsdb::{Datum, Uuid};
 
-use crate::bridge::{delete_if_new, delete_port_row};
-use crate::command::Command;
-use crate::context::{Context, Failure, Output, quoted};
-use crate::database;
-use crate::needs::Needs;
+use dbctl::manager::delete_if_new;
 
-type Done = Result<(), Failure>;
+use crate::bridge::delete_port_row;
+use crate::{Command, Context, Done, Failure, Needs, Output};
+use dbctl::context::quoted;
 
 pub(crate) fn add_port_needs(needs: &mut Needs<'_>, command: &Command) -> Done {
     crate::bridge::needs(needs, command)?;
@@ -24,7 +22,7 @@ pub(crate) fn add_bond_needs(needs: &mut Needs<'_>, command: &Command) -> Done {
 
 fn setting_needs(needs: &mut Needs<'_>, settings: &[String]) -> Done {
     let Ok(port) = needs.table("Port") else { return Ok(()) };
-    settings.iter().try_for_each(|setting| database::setting_needs(needs, port, setting))
+    settings.iter().try_for_each(|setting| dbctl::database::setting_needs(needs, port, setting))
 }
 
 /// The interfaces and the settings of an add-bond command.
@@ -116,7 +114,7 @@ fn add(context: &mut Context<'_>, command: &Command, ifaces: &[String], settings
     let schema = context.schema.clone();
     if let Some(table) = schema.table("Port") {
         for setting in settings {
-            database::apply_setting(context, table, row, setting)?;
+            dbctl::database::apply_setting(context, table, row, setting)?;
         }
     }
     let (txn, model) = context.txn_and_model();
@@ -126,7 +124,7 @@ fn add(context: &mut Context<'_>, command: &Command, ifaces: &[String], settings
     let by_tag = tag.and_then(|vlan| model.child(parent.unwrap_or(bridge), vlan).cloned());
     let owner = by_tag.unwrap_or_else(|| bridge.to_owned());
     model.add_port(name, &owner, row, None, rows);
-    context.new_ports.extend(ifaces.iter().cloned());
+    context.added.extend(ifaces.iter().cloned());
     Ok(())
 }
 
@@ -166,7 +164,7 @@ pub(crate) fn add_bond_iface(context: &mut Context<'_>, command: &Command, _: &m
     txn.verify("Port", port_row, "interfaces");
     txn.add("Port", port_row, "interfaces", &Datum::scalar(row));
     model.add_iface(name, port, row);
-    context.new_ports.push(name.to_owned());
+    context.added.push(name.to_owned());
     Ok(())
 }
 

@@ -2,11 +2,7 @@
 
 use ovsdb::Datum;
 
-use crate::command::Command;
-use crate::context::{Context, Failure, Output};
-use crate::needs::Needs;
-
-type Done = Result<(), Failure>;
+use crate::{Command, Context, Done, Needs, Output};
 
 pub(crate) fn init_needs(needs: &mut Needs<'_>, _: &Command) -> Done {
     needs.columns("Open_vSwitch", &[]);

@@ -2,12 +2,9 @@
 
 use ovsdb::{Atom, Datum, Uuid};
 
-use crate::bridge::delete_if_new;
-use crate::command::Command;
-use crate::context::{Context, Failure, Output};
-use crate::needs::Needs;
+use dbctl::manager::delete_if_new;
 
-type Done = Result<(), Failure>;
+use crate::{Command, Context, Done, Failure, Needs, Output};
 
 pub(crate) fn needs(needs: &mut Needs<'_>, _: &Command) -> Done {
     needs.columns("Open_vSwitch", &["datapaths"]);

@@ -31,7 +31,7 @@ pub mod status;
 pub mod threads;
 pub mod tuning;
 
-pub use program::main;
+pub use program::{main, vocabulary};
 
 /// The version of the Open_vSwitch schema that this is written for.
 pub const DB_VERSION: &str = "8.8.0";

@@ -36,6 +36,11 @@ struct CommandLine {
     tls: tls::Config,
 }
 
+/// The options, for completion in a shell.
+pub fn vocabulary() -> cli::completion::Vocabulary {
+    cli::completion::Vocabulary::new(&[OPTIONS, daemon::OPTIONS, vlog::OPTIONS, HELP_AND_VERSION], [])
+}
+
 /// Runs ovs-vswitchd. `args[0]` is the name that it was called by.
 pub fn main(args: Vec<OsString>) -> ExitCode {
     let program = "ovs-vswitchd";

@@ -6,7 +6,9 @@ use cli::table::{Cell, CellValue, Format, Printer, Style, Table};
 use ovsdb::jsonrpc::Message;
 use ovsdb::{ColumnSchema, DatabaseSchema, Datum, NoSymbols, TableSchema, Uuid};
 use serde_json::{Map, Value, json};
+use tokio::sync::mpsc;
 
+use super::background::Background;
 use super::query::{self, DatumCell};
 use super::{Call, Done, Options, print_line, print_text, text};
 
@@ -69,11 +71,12 @@ pub(super) async fn monitor(mut call: Call, method: Method) -> Done {
     let contents = contents.map_err(|error| ovsdb::Error::from_json(&error).to_string())?;
     let mut show = Show::new(&call.options, &watch);
     show.contents(method, &contents)?;
-    if let Some(daemon) = &mut call.options.daemon {
-        daemon.ready();
-    }
+    let background = Background::begin(call.options.daemon.take(), |_| ())?;
     loop {
-        let message = call.client.receive().await.map_err(text)?;
+        let message = tokio::select! {
+            message = call.client.receive() => message.map_err(text)?,
+            () = background.ended() => return Ok(()),
+        };
         let Message::Notification { method, params } = message else { continue };
         match (method.as_str(), params.as_slice()) {
             ("update", [Value::Null, updates]) => show.tables(updates, Shape::Rows, false)?,
@@ -300,7 +303,8 @@ fn cells(watched: &Watched<'_>, format: Format, uuid: &str, action: &str, row: &
     Ok(cells)
 }
 
-/// `lock`, `steal` or `unlock`: asks for it, then prints what the server tells of it.
+/// `lock`, `steal` or `unlock`: asks for it, then prints what the server tells of it. In the background, more can be asked for
+/// by the control commands of these names.
 pub(super) async fn lock(mut call: Call, method: &str) -> Done {
     let name = call.arg(0).to_owned();
     let answer = call.client.call(method, vec![name.into()]).await.map_err(text)?;
@@ -311,10 +315,35 @@ pub(super) async fn lock(mut call: Call, method: &str) -> Done {
             Err(error) => return Err(format!("{method} request failed: {}", cli::json::compact(&error))),
         }
     }
+    let (sender, mut requests) = mpsc::unbounded_channel();
+    let background = Background::begin(call.options.daemon.take(), |commands| {
+        for method in ["lock", "steal", "unlock"] {
+            let sender = sender.clone();
+            commands.register(method, "LOCK", 1..=1, move |args| {
+                // Nobody listens any more when the program ends.
+                let _ = sender.send((method, args.first().cloned().unwrap_or_default()));
+                Ok(String::new())
+            });
+        }
+    })?;
     loop {
-        if let Message::Notification { method, params } = call.client.receive().await.map_err(text)? {
-            print_line(&method);
-            call.print_json(&params.into());
+        tokio::select! {
+            message = call.client.receive() => {
+                if let Message::Notification { method, params } = message.map_err(text)? {
+                    print_line(&method);
+                    call.print_json(&params.into());
+                }
+            }
+            Some((method, name)) = requests.recv() => {
+                match call.client.call(method, vec![name.into()]).await.map_err(text)? {
+                    Ok(result) => call.print_json(&result),
+                    Err(error) => {
+                        let error = cli::json::compact(&error);
+                        tracing::warn!(target: "ovsdb_client", "{method} request failed: {error}");
+                    }
+                }
+            }
+            () = background.ended() => return Ok(()),
         }
     }
 }

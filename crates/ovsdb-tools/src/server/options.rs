@@ -208,3 +208,9 @@ mod tests {
         assert_eq!(options.accept("detach", None), Ok(false));
     }
 }
+
+/// The options, for completion in a shell.
+pub(super) fn vocabulary() -> cli::completion::Vocabulary {
+    let fragments = [OPTIONS, daemon::OPTIONS, vlog::OPTIONS, cli::options::HELP_AND_VERSION];
+    cli::completion::Vocabulary::new(&fragments, [])
+}

@@ -12,7 +12,7 @@ use ovsdb_server::file::{self, FileError, FileStorage};
 use ovsdb_server::journal::{self, Style};
 use ovsdb_server::log::{LogError, Record};
 use ovsdb_server::storage::Storage;
-use ovsdb_server::{Caller, Database, Outcome as Executed, Snapshot};
+use ovsdb_server::{Caller, Database, Outcome as Executed, Role, Snapshot};
 use serde_json::{Value, json};
 
 use super::{Context, Outcome, db_arg, default_db, schema_arg};
@@ -184,31 +184,33 @@ fn transaction_args(args: &[String]) -> Result<(std::path::PathBuf, Value), Stri
 }
 
 /// Runs a transaction; gives the reply and what is to be written.
-fn run(database: &Database, transaction: &Value, read_only: bool) -> (Value, Option<ovsdb_server::Prepared>) {
+fn run(context: &Context, database: &Database, transaction: &Value) -> (Value, Option<ovsdb_server::Prepared>) {
     let name = transaction.get(0).and_then(Value::as_str);
     let operations = transaction.as_array().filter(|_| name == Some(database.schema().name.as_str()));
     let Some((_, operations)) = operations.and_then(|elements| elements.split_first()) else {
         return (Error::syntax(transaction, "database name expected as first parameter").to_json(), None);
     };
     let locks = BTreeSet::new();
-    let caller = Caller { locks: &locks, read_only: false, server_read_only: read_only, role: None, elapsed_ms: 0 };
+    // Who runs this program has no certificate.
+    let role = context.role.as_deref().map(|name| Role { name, client: None });
+    let caller = Caller { locks: &locks, read_only: false, server_read_only: false, role, elapsed_ms: 0 };
     match ovsdb_server::execute(database, operations, caller, &mut UuidSource::os()) {
         Executed::Done { results, prepared } => (Value::from(results), prepared),
         Executed::Wait { .. } => (json!([Error::new("not supported", "triggers not supported").to_json()]), None),
     }
 }
 
-pub(super) fn query(_: &Context, args: &[String]) -> Outcome {
+pub(super) fn query(context: &Context, args: &[String]) -> Outcome {
     let (path, transaction) = transaction_args(args)?;
     // The transaction may well change things: what it did is not written anywhere.
-    let (result, _) = run(&load(&path)?, &transaction, false);
+    let (result, _) = run(context, &load(&path)?, &transaction);
     print_line(&canonical(&result))
 }
 
-pub(super) fn transact(_: &Context, args: &[String]) -> Outcome {
+pub(super) fn transact(context: &Context, args: &[String]) -> Outcome {
     let (path, transaction) = transaction_args(args)?;
     let (database, mut storage) = open(&path)?;
-    let (result, prepared) = run(&database, &transaction, false);
+    let (result, prepared) = run(context, &database, &transaction);
     if let Some(prepared) = prepared {
         let record =
             journal::record(database.schema(), &prepared.changes, &prepared.comment, unix_ms(), Style::Difference);

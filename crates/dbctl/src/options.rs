@@ -5,17 +5,23 @@ use std::ffi::OsString;
 use cli::options::{Arg, HELP_AND_VERSION, Opt, Parser};
 use cli::table::{Format, STYLE_OPTIONS, Style};
 
-use crate::command;
+use ovsdb_client::Order;
+
+use crate::{Program, command};
 
 /// What the command line asks for, before its commands.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) db: String,
-    /// Whether to wait until ovs-vswitchd has taken the changes.
+    /// Whether to wait until the daemon has taken the changes.
     pub(crate) wait: bool,
     pub(crate) dry_run: bool,
     pub(crate) oneline: bool,
     pub(crate) retry: bool,
+    /// Of several servers, whether only the leader of their cluster will do.
+    pub(crate) leader_only: bool,
+    /// In which order several servers are tried.
+    pub(crate) order: Order,
     /// When to end by SIGALRM, in seconds; 0 for never.
     pub(crate) timeout_s: u32,
     pub(crate) style: Style,
@@ -36,24 +42,8 @@ pub(crate) enum Request {
     Print(String),
 }
 
-const OPTIONS: &[Opt] = &[
-    Opt::new("db", Arg::Required),
-    Opt::new("no-syslog", Arg::None),
-    Opt::new("no-wait", Arg::None),
-    Opt::new("dry-run", Arg::None),
-    Opt::new("oneline", Arg::None),
-    Opt::new("timeout", Arg::Required).short('t'),
-    Opt::new("retry", Arg::None),
-    Opt::new("commands", Arg::None),
-    Opt::new("options", Arg::None),
-    Opt::new("leader-only", Arg::None),
-    Opt::new("no-leader-only", Arg::None),
-    Opt::new("shuffle-remotes", Arg::None),
-    Opt::new("no-shuffle-remotes", Arg::None),
-];
-
 /// Options for TLS.
-const TLS_OPTIONS: &[Opt] = &[
+pub(crate) const TLS_OPTIONS: &[Opt] = &[
     Opt::new("private-key", Arg::Required).short('p'),
     Opt::new("certificate", Arg::Required).short('c'),
     Opt::new("ca-cert", Arg::Required).short('C'),
@@ -66,7 +56,7 @@ const TLS_OPTIONS: &[Opt] = &[
 ];
 
 /// The commands' options as the parser knows them: their identity has dashes, so that it differs from global ones.
-fn local_options() -> Vec<Opt> {
+fn local_options<P: Program>() -> Vec<Opt> {
     let opt = |option: &'static str| {
         let (name, arg) = match option.strip_suffix('=') {
             Some(name) => (name, Arg::Required),
@@ -74,11 +64,11 @@ fn local_options() -> Vec<Opt> {
         };
         Opt::new(name.trim_start_matches('-'), arg).id(name)
     };
-    command::all_options().into_iter().map(opt).collect()
+    command::all_options::<P>().into_iter().map(opt).collect()
 }
 
 /// Parses the command line. Errors are complete lines.
-pub(crate) fn parse(
+pub(crate) fn parse<P: Program>(
     program: &str,
     log: &vlog::Log,
     args: Vec<OsString>,
@@ -87,34 +77,39 @@ pub(crate) fn parse(
     let fail = |message: String| format!("{program}: {message}");
     let mut options = Options {
         db: default_db,
-        wait: true,
+        wait: P::CONFIGURATION.is_some(),
         dry_run: false,
         oneline: false,
         retry: false,
-        timeout_s: default_timeout(),
+        leader_only: true,
+        order: Order::Random,
+        timeout_s: cli::program::default_timeout_s(),
         style: Style { format: Format::List, ..Style::default() },
         tls: tls::Config::default(),
         leading: Vec::new(),
         words: Vec::new(),
     };
-    let local = local_options();
-    let fragments = [OPTIONS, HELP_AND_VERSION, vlog::OPTIONS, STYLE_OPTIONS, TLS_OPTIONS, local.as_slice()];
+    let local = local_options::<P>();
+    let fragments = [P::OPTIONS, HELP_AND_VERSION, vlog::OPTIONS, STYLE_OPTIONS, TLS_OPTIONS, local.as_slice()];
     let mut parser = Parser::new(args, &fragments).options_first();
     for found in parser.by_ref() {
         let found = found.map_err(|error| error.to_string())?;
         let value = found.value.as_deref();
         match found.id {
             "db" => value.unwrap_or_default().clone_into(&mut options.db),
-            "no-syslog" => log.set_level(Some("vsctl"), Some(vlog::Destination::Syslog), vlog::Level::Warn),
+            "no-syslog" => log.set_level(Some(P::MODULE), Some(vlog::Destination::Syslog), vlog::Level::Warn),
             "no-wait" => options.wait = false,
             "dry-run" => options.dry_run = true,
             "oneline" => options.oneline = true,
             "retry" => options.retry = true,
             "timeout" => options.timeout_s = timeout(value.unwrap_or_default()).map_err(fail)?,
-            "leader-only" | "no-leader-only" | "shuffle-remotes" | "no-shuffle-remotes" => {}
-            "help" => return Ok(Request::Print(crate::help::usage(program, log, &options.db))),
-            "version" => return Ok(Request::Print(crate::help::version(program))),
-            "commands" => return Ok(Request::Print(crate::help::commands())),
+            "leader-only" => options.leader_only = true,
+            "no-leader-only" => options.leader_only = false,
+            "shuffle-remotes" => options.order = Order::Random,
+            "no-shuffle-remotes" => options.order = Order::Given,
+            "help" => return Ok(Request::Print(crate::help::usage::<P>(program, log, &options.db))),
+            "version" => return Ok(Request::Print(crate::help::version::<P>(program))),
+            "commands" => return Ok(Request::Print(crate::help::commands::<P>())),
             "options" => return Ok(Request::Print(crate::help::options(&fragments[..5]))),
             id if id.starts_with('-') => {
                 let option = (id.to_owned(), found.value);
@@ -139,9 +134,4 @@ pub(crate) fn parse(
 fn timeout(value: &str) -> Result<u32, String> {
     let seconds = value.parse().ok().filter(|seconds| *seconds > 0);
     seconds.ok_or_else(|| format!("value {value} on -t or --timeout is invalid"))
-}
-
-/// The time limit that the environment sets.
-fn default_timeout() -> u32 {
-    std::env::var("OVS_CTL_TIMEOUT").ok().and_then(|value| value.parse().ok()).unwrap_or(0)
 }

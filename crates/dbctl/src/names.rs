@@ -2,38 +2,24 @@
 
 use ovsdb::{Atom, AtomType, ColumnSchema, DatabaseSchema, Datum, TableSchema, Uuid};
 
-use crate::context::{Context, Failure};
+use crate::{Context, Failure, Program};
 
 /// A way to name a row of a table, other than its UUID.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Way {
+pub enum Way {
     /// `.` is the only row.
     Singleton,
     /// By the value of a column.
     Column(&'static str),
     /// By the row that refers to it: the one in table `from` whose column `by` has the name, through a column.
-    Referenced { from: &'static str, by: &'static str, through: &'static str },
-}
-
-const fn of_bridge(through: &'static str) -> Way {
-    Way::Referenced { from: "Bridge", by: "name", through }
-}
-
-/// The ways to name rows of `table`.
-pub(crate) fn ways(table: &str) -> &'static [Way] {
-    match table {
-        "Bridge" | "Flow_Table" | "Interface" | "Mirror" | "Port" => &[Way::Column("name")],
-        "Controller" => const { &[of_bridge("controller")] },
-        "Flow_Sample_Collector_Set" => &[Way::Column("id")],
-        "Manager" => &[Way::Column("target")],
-        "NetFlow" => const { &[of_bridge("netflow")] },
-        "sFlow" => const { &[of_bridge("sflow")] },
-        "IPFIX" => const { &[of_bridge("ipfix")] },
-        "AutoAttach" => const { &[of_bridge("auto_attach")] },
-        "QoS" => &[Way::Referenced { from: "Port", by: "name", through: "qos" }],
-        "Open_vSwitch" | "SSL" => &[Way::Singleton],
-        _ => &[],
-    }
+    Referenced {
+        /// That table.
+        from: &'static str,
+        /// Its column with names.
+        by: &'static str,
+        /// Its column with references.
+        through: &'static str,
+    },
 }
 
 /// Whether `query` abbreviates `name`: without regard to case, and `-` is `_`.
@@ -62,7 +48,7 @@ fn choose<'a, T>(candidates: impl Iterator<Item = (&'a str, T)>, query: &str) ->
 }
 
 /// The table that `query` names or abbreviates.
-pub(crate) fn table<'a>(schema: &'a DatabaseSchema, query: &str) -> Result<&'a TableSchema, Failure> {
+pub fn table<'a>(schema: &'a DatabaseSchema, query: &str) -> Result<&'a TableSchema, Failure> {
     choose(schema.tables().iter().map(|table| (table.name.as_str(), table)), query).map_err(|names| {
         Failure::fatal(if names.is_empty() {
             format!("unknown table \"{query}\"")
@@ -73,7 +59,7 @@ pub(crate) fn table<'a>(schema: &'a DatabaseSchema, query: &str) -> Result<&'a T
 }
 
 /// The column that `query` names or abbreviates.
-pub(crate) fn column<'a>(table: &'a TableSchema, query: &str) -> Result<&'a ColumnSchema, Failure> {
+pub fn column<'a>(table: &'a TableSchema, query: &str) -> Result<&'a ColumnSchema, Failure> {
     choose(table.own_columns().map(|(_, column)| (column.name.as_str(), column)), query).map_err(|names| {
         let name = &table.name;
         Failure::fatal(if names.is_empty() {
@@ -85,13 +71,13 @@ pub(crate) fn column<'a>(table: &'a TableSchema, query: &str) -> Result<&'a Colu
 }
 
 /// The row of `table` that `record` names, if there is one.
-pub(crate) fn row(context: &Context<'_>, table: &TableSchema, record: &str) -> Result<Option<Uuid>, Failure> {
+pub fn row<P: Program>(context: &Context<'_, P>, table: &TableSchema, record: &str) -> Result<Option<Uuid>, Failure> {
     let txn = &context.txn;
     let several = || Failure::fatal(format!("multiple rows in {} match \"{record}\"", table.name));
     if let Some(uuid) = Uuid::parse(record) {
         return Ok(txn.contains(&table.name, uuid).then_some(uuid));
     }
-    for way in ways(&table.name) {
+    for way in P::ways(&table.name) {
         let found = match way {
             Way::Singleton if record == "." => txn.rows(&table.name).first().copied(),
             Way::Singleton => None,
@@ -128,7 +114,7 @@ pub(crate) fn row(context: &Context<'_>, table: &TableSchema, record: &str) -> R
     }
 }
 
-fn by_column(context: &Context<'_>, table: &TableSchema, column: &str, record: &str) -> Vec<Uuid> {
+fn by_column<P: Program>(context: &Context<'_, P>, table: &TableSchema, column: &str, record: &str) -> Vec<Uuid> {
     let Some(kind) = table.column(column).map(|column| column.kind.key.kind) else { return Vec::new() };
     let wanted = match kind {
         AtomType::Integer => match record.parse::<i64>() {
@@ -142,6 +128,10 @@ fn by_column(context: &Context<'_>, table: &TableSchema, column: &str, record: &
 }
 
 /// [`row`], which must exist.
-pub(crate) fn row_must_exist(context: &Context<'_>, table: &TableSchema, record: &str) -> Result<Uuid, Failure> {
+pub fn row_must_exist<P: Program>(
+    context: &Context<'_, P>,
+    table: &TableSchema,
+    record: &str,
+) -> Result<Uuid, Failure> {
     row(context, table, record)?.ok_or_else(|| Failure::fatal(format!("no row \"{record}\" in table {}", table.name)))
 }

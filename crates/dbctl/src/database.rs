@@ -8,33 +8,35 @@ use serde_json::Value;
 
 use crate::column::{self, column_key, column_key_value};
 use crate::command::Command;
-use crate::context::{Committed, Context, Failure, Output};
+use crate::context::{Committed, Context, Output};
 use crate::names;
 use crate::needs::Needs;
+use crate::{Done, Failure, Program};
 
-type Done = Result<(), Failure>;
-
-pub(crate) fn no_needs(_: &mut Needs<'_>, _: &Command) -> Done {
+pub(crate) fn no_needs<P: Program>(_: &mut Needs<'_>, _: &Command<P>) -> Done {
     Ok(())
 }
 
-pub(crate) fn comment(_: &mut Context<'_>, _: &Command, _: &mut Output) -> Done {
+pub(crate) fn comment<P: Program>(_: &mut Context<'_, P>, _: &Command<P>, _: &mut Output) -> Done {
     Ok(())
 }
 
 /// The table that the first argument names.
-fn table_of<'a>(schema: &'a ovsdb::DatabaseSchema, command: &Command) -> Result<&'a TableSchema, Failure> {
+fn table_of<'a, P: Program>(
+    schema: &'a ovsdb::DatabaseSchema,
+    command: &Command<P>,
+) -> Result<&'a TableSchema, Failure> {
     names::table(schema, command.arg(0))
 }
 
 /// Needs the column of a setting `COLUMN[:KEY]=VALUE`.
-pub(crate) fn setting_needs<'a>(needs: &mut Needs<'a>, table: &'a TableSchema, setting: &str) -> Done {
+pub fn setting_needs<'a>(needs: &mut Needs<'a>, table: &'a TableSchema, setting: &str) -> Done {
     let (found, _) = column_key_value(table, setting)?;
     let name = found.column.name.clone();
     needs.column(table, &name).map(|_| ())
 }
 
-pub(crate) fn get_needs(needs: &mut Needs<'_>, command: &Command) -> Done {
+pub(crate) fn get_needs<P: Program>(needs: &mut Needs<'_>, command: &Command<P>) -> Done {
     let table = needs.table(command.arg(0))?;
     for arg in command.args_from(2) {
         if arg == "_uuid" {
@@ -46,7 +48,7 @@ pub(crate) fn get_needs(needs: &mut Needs<'_>, command: &Command) -> Done {
     Ok(())
 }
 
-pub(crate) fn get(context: &mut Context<'_>, command: &Command, output: &mut Output) -> Done {
+pub(crate) fn get<P: Program>(context: &mut Context<'_, P>, command: &Command<P>, output: &mut Output) -> Done {
     let schema = context.schema.clone();
     let table = table_of(&schema, command)?;
     let if_exists = command.has("--if-exists");
@@ -94,11 +96,11 @@ pub(crate) fn get(context: &mut Context<'_>, command: &Command, output: &mut Out
 }
 
 /// The record that a command names; `None` if it does not exist and `--if-exists` was given.
-fn find_row(
-    context: &Context<'_>,
+fn find_row<P: Program>(
+    context: &Context<'_, P>,
     table: &TableSchema,
     record: &str,
-    command: &Command,
+    command: &Command<P>,
 ) -> Result<Option<Uuid>, Failure> {
     if command.has("--if-exists") {
         return names::row(context, table, record);
@@ -107,7 +109,7 @@ fn find_row(
 }
 
 /// Checks the name given with `--id`, which no other row may have.
-fn new_symbol(context: &mut Context<'_>, name: &str) -> Result<String, Failure> {
+fn new_symbol<P: Program>(context: &mut Context<'_, P>, name: &str) -> Result<String, Failure> {
     if !name.starts_with('@') {
         return Err(Failure::fatal(format!("row id \"{name}\" does not begin with \"@\"")));
     }
@@ -120,7 +122,10 @@ fn new_symbol(context: &mut Context<'_>, name: &str) -> Result<String, Failure> 
 }
 
 /// The columns that `--columns` names, or all, with `None` for `_uuid`.
-fn columns<'a>(table: &'a TableSchema, command: &Command) -> Result<Vec<Option<&'a ColumnSchema>>, Failure> {
+fn columns<'a, P: Program>(
+    table: &'a TableSchema,
+    command: &Command<P>,
+) -> Result<Vec<Option<&'a ColumnSchema>>, Failure> {
     let Some(list) = command.value("--columns") else {
         let mut all: Vec<_> = table.own_columns().map(|(_, column)| column).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
@@ -136,7 +141,7 @@ fn columns<'a>(table: &'a TableSchema, command: &Command) -> Result<Vec<Option<&
     Ok(chosen)
 }
 
-pub(crate) fn list_needs(needs: &mut Needs<'_>, command: &Command) -> Done {
+pub(crate) fn list_needs<P: Program>(needs: &mut Needs<'_>, command: &Command<P>) -> Done {
     let table = needs.table(command.arg(0))?;
     for column in columns(table, command)?.into_iter().flatten() {
         needs.column(table, &column.name)?;
@@ -144,7 +149,7 @@ pub(crate) fn list_needs(needs: &mut Needs<'_>, command: &Command) -> Done {
     Ok(())
 }
 
-pub(crate) fn list(context: &mut Context<'_>, command: &Command, output: &mut Output) -> Done {
+pub(crate) fn list<P: Program>(context: &mut Context<'_, P>, command: &Command<P>, output: &mut Output) -> Done {
     let schema = context.schema.clone();
     let table = table_of(&schema, command)?;
     let mut rows = Vec::new();
@@ -158,12 +163,12 @@ pub(crate) fn list(context: &mut Context<'_>, command: &Command, output: &mut Ou
     print_rows(context, table, command, rows, output)
 }
 
-pub(crate) fn find_needs(needs: &mut Needs<'_>, command: &Command) -> Done {
+pub(crate) fn find_needs<P: Program>(needs: &mut Needs<'_>, command: &Command<P>) -> Done {
     list_needs(needs, command)?;
     condition_needs(needs, command, 1)
 }
 
-fn condition_needs(needs: &mut Needs<'_>, command: &Command, from: usize) -> Done {
+fn condition_needs<P: Program>(needs: &mut Needs<'_>, command: &Command<P>, from: usize) -> Done {
     let table = needs.table(command.arg(0))?;
     for arg in command.args_from(from) {
         let name = column::condition_column(table, arg)?.name.clone();
@@ -172,7 +177,7 @@ fn condition_needs(needs: &mut Needs<'_>, command: &Command, from: usize) -> Don
     Ok(())
 }
 
-pub(crate) fn find(context: &mut Context<'_>, command: &Command, output: &mut Output) -> Done {
+pub(crate) fn find<P: Program>(context: &mut Context<'_, P>, command: &Command<P>, output: &mut Output) -> Done {
     let schema = context.schema.clone();
     let table = table_of(&schema, command)?;
     let mut rows = Vec::new();
@@ -184,8 +189,8 @@ pub(crate) fn find(context: &mut Context<'_>, command: &Command, output: &mut Ou
     print_rows(context, table, command, rows, output)
 }
 
-fn satisfies(
-    context: &mut Context<'_>,
+fn satisfies<P: Program>(
+    context: &mut Context<'_, P>,
     table: &TableSchema,
     row: Uuid,
     conditions: &[String],
@@ -220,10 +225,10 @@ impl CellValue for DatumCell {
     }
 }
 
-fn print_rows(
-    context: &Context<'_>,
+fn print_rows<P: Program>(
+    context: &Context<'_, P>,
     table: &TableSchema,
-    command: &Command,
+    command: &Command<P>,
     rows: Vec<Uuid>,
     output: &mut Output,
 ) -> Done {
@@ -246,12 +251,12 @@ fn print_rows(
     Ok(())
 }
 
-pub(crate) fn set_needs(needs: &mut Needs<'_>, command: &Command) -> Done {
+pub(crate) fn set_needs<P: Program>(needs: &mut Needs<'_>, command: &Command<P>) -> Done {
     let table = needs.table(command.arg(0))?;
     command.args_from(2).iter().try_for_each(|setting| setting_needs(needs, table, setting))
 }
 
-pub(crate) fn set(context: &mut Context<'_>, command: &Command, _: &mut Output) -> Done {
+pub(crate) fn set<P: Program>(context: &mut Context<'_, P>, command: &Command<P>, _: &mut Output) -> Done {
     let schema = context.schema.clone();
     let table = table_of(&schema, command)?;
     let Some(row) = find_row(context, table, command.arg(1), command)? else { return Ok(()) };
@@ -265,7 +270,7 @@ pub(crate) fn set(context: &mut Context<'_>, command: &Command, _: &mut Output) 
 }
 
 /// Immutable columns may only be written while their row is new.
-fn check_mutable(context: &Context<'_>, table: &TableSchema, row: Uuid, column: &ColumnSchema) -> Done {
+fn check_mutable<P: Program>(context: &Context<'_, P>, table: &TableSchema, row: Uuid, column: &ColumnSchema) -> Done {
     if column.mutable || context.txn.replica().row(&table.name, row).is_none() {
         return Ok(());
     }
@@ -273,7 +278,7 @@ fn check_mutable(context: &Context<'_>, table: &TableSchema, row: Uuid, column: 
 }
 
 /// Applies `COLUMN[:KEY]=VALUE` to a row.
-pub(crate) fn apply_setting(context: &mut Context<'_>, table: &TableSchema, row: Uuid, setting: &str) -> Done {
+pub fn apply_setting<P: Program>(context: &mut Context<'_, P>, table: &TableSchema, row: Uuid, setting: &str) -> Done {
     let (found, value) = column_key_value(table, setting)?;
     let column = found.column;
     let Some(key) = found.key else {
@@ -290,12 +295,12 @@ pub(crate) fn apply_setting(context: &mut Context<'_>, table: &TableSchema, row:
     Ok(())
 }
 
-pub(crate) fn add_needs(needs: &mut Needs<'_>, command: &Command) -> Done {
+pub(crate) fn add_needs<P: Program>(needs: &mut Needs<'_>, command: &Command<P>) -> Done {
     let table = needs.table(command.arg(0))?;
     needs.column(table, command.arg(2)).map(|_| ())
 }
 
-pub(crate) fn add(context: &mut Context<'_>, command: &Command, _: &mut Output) -> Done {
+pub(crate) fn add<P: Program>(context: &mut Context<'_, P>, command: &Command<P>, _: &mut Output) -> Done {
     let schema = context.schema.clone();
     let table = table_of(&schema, command)?;
     let Some(row) = find_row(context, table, command.arg(1), command)? else { return Ok(()) };
@@ -308,7 +313,7 @@ pub(crate) fn add(context: &mut Context<'_>, command: &Command, _: &mut Output) 
     Ok(())
 }
 
-pub(crate) fn remove(context: &mut Context<'_>, command: &Command, _: &mut Output) -> Done {
+pub(crate) fn remove<P: Program>(context: &mut Context<'_, P>, command: &Command<P>, _: &mut Output) -> Done {
     let schema = context.schema.clone();
     let table = table_of(&schema, command)?;
     let Some(row) = find_row(context, table, command.arg(1), command)? else { return Ok(()) };
@@ -344,12 +349,12 @@ pub(crate) fn remove(context: &mut Context<'_>, command: &Command, _: &mut Outpu
     Ok(())
 }
 
-pub(crate) fn clear_needs(needs: &mut Needs<'_>, command: &Command) -> Done {
+pub(crate) fn clear_needs<P: Program>(needs: &mut Needs<'_>, command: &Command<P>) -> Done {
     let table = needs.table(command.arg(0))?;
     command.args_from(2).iter().try_for_each(|name| needs.column(table, name).map(|_| ()))
 }
 
-pub(crate) fn clear(context: &mut Context<'_>, command: &Command, _: &mut Output) -> Done {
+pub(crate) fn clear<P: Program>(context: &mut Context<'_, P>, command: &Command<P>, _: &mut Output) -> Done {
     let schema = context.schema.clone();
     let table = table_of(&schema, command)?;
     let Some(row) = find_row(context, table, command.arg(1), command)? else { return Ok(()) };
@@ -368,7 +373,7 @@ pub(crate) fn clear(context: &mut Context<'_>, command: &Command, _: &mut Output
     Ok(())
 }
 
-pub(crate) fn create_needs(needs: &mut Needs<'_>, command: &Command) -> Done {
+pub(crate) fn create_needs<P: Program>(needs: &mut Needs<'_>, command: &Command<P>) -> Done {
     let table = needs.table(command.arg(0))?;
     if !command.has("--id") && !table.is_root {
         tracing::warn!(
@@ -379,7 +384,7 @@ pub(crate) fn create_needs(needs: &mut Needs<'_>, command: &Command) -> Done {
     command.args_from(1).iter().try_for_each(|setting| setting_needs(needs, table, setting))
 }
 
-pub(crate) fn create(context: &mut Context<'_>, command: &Command, output: &mut Output) -> Done {
+pub(crate) fn create<P: Program>(context: &mut Context<'_, P>, command: &Command<P>, output: &mut Output) -> Done {
     let schema = context.schema.clone();
     let table = table_of(&schema, command)?;
     let row = match command.value("--id") {
@@ -415,11 +420,11 @@ pub(crate) fn create_finish(committed: &Committed, output: &mut Output) {
     }
 }
 
-pub(crate) fn destroy_needs(needs: &mut Needs<'_>, command: &Command) -> Done {
+pub(crate) fn destroy_needs<P: Program>(needs: &mut Needs<'_>, command: &Command<P>) -> Done {
     needs.table(command.arg(0)).map(|_| ())
 }
 
-pub(crate) fn destroy(context: &mut Context<'_>, command: &Command, _: &mut Output) -> Done {
+pub(crate) fn destroy<P: Program>(context: &mut Context<'_, P>, command: &Command<P>, _: &mut Output) -> Done {
     let schema = context.schema.clone();
     let table = table_of(&schema, command)?;
     let (all, records) = (command.has("--all"), command.args_from(1));
@@ -449,11 +454,11 @@ pub(crate) fn destroy(context: &mut Context<'_>, command: &Command, _: &mut Outp
     Ok(())
 }
 
-pub(crate) fn wait_until_needs(needs: &mut Needs<'_>, command: &Command) -> Done {
+pub(crate) fn wait_until_needs<P: Program>(needs: &mut Needs<'_>, command: &Command<P>) -> Done {
     condition_needs(needs, command, 2)
 }
 
-pub(crate) fn wait_until(context: &mut Context<'_>, command: &Command, _: &mut Output) -> Done {
+pub(crate) fn wait_until<P: Program>(context: &mut Context<'_, P>, command: &Command<P>, _: &mut Output) -> Done {
     let schema = context.schema.clone();
     let table = table_of(&schema, command)?;
     let Some(row) = names::row(context, table, command.arg(1))? else { return Err(Failure::NotYet) };

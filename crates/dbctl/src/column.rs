@@ -3,7 +3,7 @@
 use ovsdb::text::{TextError, parse_atom, parse_datum, take_token};
 use ovsdb::{Atom, ColumnSchema, Datum, SymbolTable, TableSchema};
 
-use crate::context::Failure;
+use crate::Failure;
 use crate::names;
 
 /// A column, perhaps a key in it, and what follows.

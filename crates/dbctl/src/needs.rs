@@ -3,23 +3,26 @@
 use ovsdb::{ColumnSchema, DatabaseSchema, TableSchema};
 use ovsdb_client::Wanted;
 
-use crate::context::Failure;
-use crate::names;
+use crate::Failure;
+use crate::names::{self, Way};
 
 /// Collects needs against the server's schema. What that schema lacks is left out: the database may be older than the
 /// program.
-pub(crate) struct Needs<'a> {
-    pub(crate) schema: &'a DatabaseSchema,
+pub struct Needs<'a> {
+    /// The server's schema.
+    pub schema: &'a DatabaseSchema,
     pub(crate) wanted: Wanted,
+    /// How the program names rows.
+    ways: fn(&str) -> &'static [Way],
 }
 
 impl<'a> Needs<'a> {
-    pub(crate) fn new(schema: &'a DatabaseSchema) -> Self {
-        Self { schema, wanted: Wanted::new() }
+    pub(crate) fn new(schema: &'a DatabaseSchema, ways: fn(&str) -> &'static [Way]) -> Self {
+        Self { schema, wanted: Wanted::new(), ways }
     }
 
     /// Needs columns of a table.
-    pub(crate) fn columns(&mut self, table: &str, columns: &[&str]) {
+    pub fn columns(&mut self, table: &str, columns: &[&str]) {
         let Some(found) = self.schema.table(table) else { return };
         self.wanted.table(table);
         for column in columns {
@@ -30,21 +33,21 @@ impl<'a> Needs<'a> {
     }
 
     /// The table that `name` stands for, and what it takes to find its rows by name.
-    pub(crate) fn table(&mut self, name: &str) -> Result<&'a TableSchema, Failure> {
+    pub fn table(&mut self, name: &str) -> Result<&'a TableSchema, Failure> {
         let table = names::table(self.schema, name)?;
         self.wanted.table(&table.name);
-        for way in names::ways(&table.name) {
+        for way in (self.ways)(&table.name) {
             match way {
-                names::Way::Singleton => {}
-                names::Way::Column(column) => self.columns(&table.name, &[column]),
-                names::Way::Referenced { from, by, through } => self.columns(from, &[by, through]),
+                Way::Singleton => {}
+                Way::Column(column) => self.columns(&table.name, &[column]),
+                Way::Referenced { from, by, through } => self.columns(from, &[by, through]),
             }
         }
         Ok(table)
     }
 
     /// The column that `name` stands for; `_uuid` needs nothing.
-    pub(crate) fn column(&mut self, table: &'a TableSchema, name: &str) -> Result<&'a ColumnSchema, Failure> {
+    pub fn column(&mut self, table: &'a TableSchema, name: &str) -> Result<&'a ColumnSchema, Failure> {
         let column = names::column(table, name)?;
         self.wanted.column(&table.name, &column.name);
         Ok(column)

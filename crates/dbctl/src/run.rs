@@ -1,4 +1,4 @@
-//! From commands to a committed transaction, and waiting until ovs-vswitchd has taken it.
+//! From commands to a committed transaction, and waiting until the daemon has taken it.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -11,14 +11,11 @@ use ovsdb_client::{Client, Error, Idl, Outcome, Reconnect};
 use tls::Tls;
 
 use crate::command::{self, Access, Command};
-use crate::context::{Committed, Context, Failure, Output};
+use crate::context::{Committed, Context, Output};
 use crate::needs::Needs;
 use crate::options::Options;
+use crate::{Failure, Program};
 
-/// The database that the program is about.
-const DATABASE: &str = "Open_vSwitch";
-/// The exit status when ovs-vswitchd could not set up what was added (EX_DATAERR of sysexits.h).
-const EXIT_NOT_SET_UP: u8 = 65;
 /// The longest wait between attempts to connect with `--retry`.
 const BACKOFF_MAX: Duration = Duration::from_secs(8);
 
@@ -37,15 +34,13 @@ fn error_text(error: Error) -> String {
 }
 
 /// Runs the commands of the command line `words`.
-pub(crate) fn run(program: &str, words: &[String], mut options: Options) -> Result<ExitCode, Failure> {
+pub(crate) fn run<P: Program>(program: &str, words: &[String], mut options: Options) -> Result<ExitCode, Failure> {
     let leading = std::mem::take(&mut options.leading);
-    let commands = command::parse(&options.words, leading)?;
+    let commands = command::parse::<P>(&options.words, leading)?;
     let text = escape(words);
-    if commands.iter().any(|command| command.spec.access == Access::Write) {
-        tracing::info!(target: "vsctl", "Called as {text}");
-    } else {
-        tracing::debug!(target: "vsctl", "Called as {text}");
-    }
+    let writes = commands.iter().any(|command| command.spec.access == Access::Write);
+    let level = if writes { tracing::Level::INFO } else { tracing::Level::DEBUG };
+    P::log(level, format_args!("Called as {text}"));
     daemon::alarm::set(options.timeout_s);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::fatal(format!("cannot start: {error}")))?;
@@ -73,11 +68,12 @@ fn comment(program: &str, text: &str) -> String {
     }
 }
 
-async fn connect(options: &Options) -> Result<Client, Error> {
+async fn connect<P: Program>(options: &Options) -> Result<Client, Error> {
     let tls = Tls::new(options.tls.clone());
     let mut backoff = Duration::from_secs(1);
     loop {
-        match Client::connect(&options.db, &tls).await {
+        let wanted = async |client: &mut Client| !options.leader_only || client.leads(P::DATABASE).await;
+        match Client::connect_to(&options.db, &tls, options.order, wanted).await {
             Err(Error::Connection { .. }) if options.retry => {
                 tokio::time::sleep(backoff).await;
                 backoff = (backoff * 2).min(BACKOFF_MAX);
@@ -87,14 +83,19 @@ async fn connect(options: &Options) -> Result<Client, Error> {
     }
 }
 
-async fn execute(program: &str, text: &str, options: &Options, commands: &[Command]) -> Result<ExitCode, Failure> {
-    let mut client = connect(options).await?;
-    let schema = client.schema(DATABASE).await.map_err(|error| Failure::Fatal(error.to_string()))?;
-    let mut needs = Needs::new(&schema);
+async fn execute<P: Program>(
+    program: &str,
+    text: &str,
+    options: &Options,
+    commands: &[Command<P>],
+) -> Result<ExitCode, Failure> {
+    let mut client = connect::<P>(options).await?;
+    let schema = client.schema(P::DATABASE).await.map_err(|error| Failure::Fatal(error.to_string()))?;
+    let mut needs = Needs::new(&schema, P::ways);
     for command in commands {
         (command.spec.needs)(&mut needs, command)?;
     }
-    needs.columns("Open_vSwitch", if options.wait { &["next_cfg", "cur_cfg"] } else { &[] });
+    needs.columns(P::ROOT, P::CONFIGURATION.as_ref().filter(|_| options.wait).map_or(&[], |columns| columns));
     let wanted = needs.wanted;
     let mut idl = Idl::from_client(client, schema.clone(), wanted);
     idl.first_contents().await?;
@@ -107,7 +108,7 @@ async fn execute(program: &str, text: &str, options: &Options, commands: &[Comma
             continue;
         }
         match attempt(&mut idl, &schema, &comment, options, commands).await {
-            Ok(Some(done)) => return finish(program, &mut idl, options, done).await,
+            Ok(Some(done)) => return finish::<P>(program, &mut idl, options, done).await,
             Ok(None) | Err(Failure::NotYet) => {}
             Err(failure) => return Err(failure),
         }
@@ -117,24 +118,24 @@ async fn execute(program: &str, text: &str, options: &Options, commands: &[Comma
 /// What is left to do after a commit.
 struct Done {
     outputs: Vec<Output>,
-    /// The configuration that ovs-vswitchd must reach.
+    /// The configuration that the daemon must reach.
     next_cfg: Option<i64>,
-    new_ports: Vec<String>,
+    added: Vec<String>,
 }
 
 /// Runs all commands and commits; `None` means to try again.
-async fn attempt(
+async fn attempt<P: Program>(
     idl: &mut Idl,
     schema: &Arc<DatabaseSchema>,
     comment: &str,
     options: &Options,
-    commands: &[Command],
+    commands: &[Command<P>],
 ) -> Result<Option<Done>, Failure> {
     let mut context = Context::new(idl.transaction(), schema.clone());
     context.txn.comment(comment);
     let root = context.root();
-    if options.wait {
-        context.txn.increment("Open_vSwitch", root, "next_cfg");
+    if let Some([next_cfg, _]) = P::CONFIGURATION.filter(|_| options.wait) {
+        context.txn.increment(P::ROOT, root, next_cfg);
     }
     let mut outputs = Vec::with_capacity(commands.len());
     for command in commands {
@@ -143,7 +144,7 @@ async fn attempt(
         outputs.push(output);
     }
     check_symbols(&context)?;
-    let new_ports = std::mem::take(&mut context.new_ports);
+    let added = std::mem::take(&mut context.added);
     let txn = context.txn;
     let outcome = if options.dry_run { Outcome::Unchanged } else { txn.commit().await? };
     let (committed, next_cfg) = match outcome {
@@ -160,11 +161,11 @@ async fn attempt(
             finish(&committed, output);
         }
     }
-    Ok(Some(Done { outputs, next_cfg, new_ports }))
+    Ok(Some(Done { outputs, next_cfg, added }))
 }
 
 /// Checks that the names of `--id` are both given and used.
-fn check_symbols(context: &Context<'_>) -> Result<(), Failure> {
+fn check_symbols<P: Program>(context: &Context<'_, P>) -> Result<(), Failure> {
     for (name, symbol) in context.symbols.iter() {
         if !symbol.created {
             return Err(Failure::fatal(format!(
@@ -175,26 +176,28 @@ fn check_symbols(context: &Context<'_>) -> Result<(), Failure> {
             continue;
         }
         let only = if symbol.weak_reference { "only a weak reference" } else { "no reference" };
-        tracing::warn!(
-            target: "vsctl",
-            "row id \"{name}\" was created but {only} to it was inserted, so it will not actually appear in the \
+        P::log(
+            tracing::Level::WARN,
+            format_args!(
+                "row id \"{name}\" was created but {only} to it was inserted, so it will not actually appear in the \
              database"
+            ),
         );
     }
     Ok(())
 }
 
-async fn finish(program: &str, idl: &mut Idl, options: &Options, done: Done) -> Result<ExitCode, Failure> {
+async fn finish<P: Program>(program: &str, idl: &mut Idl, options: &Options, done: Done) -> Result<ExitCode, Failure> {
     print(options, done.outputs);
-    let Some(next_cfg) = done.next_cfg else { return Ok(ExitCode::SUCCESS) };
+    let (Some(next_cfg), Some([_, cur_cfg])) = (done.next_cfg, P::CONFIGURATION) else { return Ok(ExitCode::SUCCESS) };
     loop {
-        let reached = idl.rows("Open_vSwitch").next().is_some_and(|row| row.integer("cur_cfg") >= next_cfg);
+        let reached = idl.rows(P::ROOT).next().is_some_and(|row| row.integer(cur_cfg) >= next_cfg);
         if reached {
             break;
         }
         idl.changed().await?;
     }
-    Ok(report_ports(program, idl, &done.new_ports))
+    Ok(P::report(program, idl, &done.added))
 }
 
 fn print(options: &Options, outputs: Vec<Output>) {
@@ -214,23 +217,4 @@ fn print(options: &Options, outputs: Vec<Output>) {
     let mut stdout = std::io::stdout().lock();
     // Whoever reads may have gone away; the transaction is committed nevertheless.
     let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
-}
-
-/// Reports the added interfaces that ovs-vswitchd could not set up.
-fn report_ports(program: &str, idl: &Idl, names: &[String]) -> ExitCode {
-    let mut failed = false;
-    for name in names {
-        let found = idl.rows("Interface").find(|iface| iface.string("name") == name);
-        let Some(iface) = found.filter(|iface| iface.integer_opt("ofport").is_none_or(|port| port == -1)) else {
-            continue;
-        };
-        let why = iface.string_opt("error").map(|error| format!(": {error}")).unwrap_or_default();
-        eprintln!("{program}: Error detected while setting up '{name}'{why}.  See ovs-vswitchd log for details.");
-        failed = true;
-    }
-    if !failed {
-        return ExitCode::SUCCESS;
-    }
-    eprintln!("{program}: The default log directory is \"{}\".", daemon::dirs::logdir().display());
-    ExitCode::from(EXIT_NOT_SET_UP)
 }

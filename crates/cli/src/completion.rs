@@ -1,0 +1,181 @@
+//! Completion of command lines in a shell: what a word that is begun may become.
+//!
+//! The shell gives the line up to the cursor and takes words back ([`Line`]). What they may be, the programs tell by the very
+//! tables that they parse their command lines by ([`Vocabulary`]).
+
+use crate::options::{Arg, Opt};
+
+/// A command line up to the cursor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// The words that are finished, the program's name first.
+    pub words: Vec<String>,
+    /// The word that is begun; empty after a space.
+    pub current: String,
+}
+
+impl Line {
+    /// Cuts a line into words as a shell does: at spaces, but for those within quotes or after a backslash. What follows the
+    /// last `;`, `|` or `&` outside of them is the command.
+    pub fn parse(line: &str) -> Self {
+        let (mut words, mut word) = (Vec::new(), None::<String>);
+        let (mut quote, mut chars) = (None, line.chars());
+        while let Some(c) = chars.next() {
+            match (quote, c) {
+                (Some(open), c) if c == open => quote = None,
+                (None, '\'' | '"') => {
+                    quote = Some(c);
+                    word.get_or_insert_default();
+                }
+                (None | Some('"'), '\\') => word.get_or_insert_default().extend(chars.next()),
+                (None, ';' | '|' | '&') => {
+                    words.clear();
+                    word = None;
+                }
+                (None, c) if c.is_whitespace() => words.extend(word.take()),
+                (_, c) => word.get_or_insert_default().push(c),
+            }
+        }
+        Self { words, current: word.unwrap_or_default() }
+    }
+
+    /// The candidates that the current word begins, in order and without duplicates, as the shell wants them: quoted, and
+    /// without what precedes the last of the characters `breaks` in the current word, where readline lets words begin.
+    pub fn answer(&self, candidates: impl IntoIterator<Item = String>, breaks: &str) -> Vec<String> {
+        let kept = self.current.rfind(|c| breaks.contains(c)).map_or(0, |at| at + 1);
+        let fitting = candidates.into_iter().filter(|candidate| candidate.starts_with(&self.current));
+        let mut answers: Vec<String> = fitting.map(|candidate| quoted(candidate.get(kept..).unwrap_or(""))).collect();
+        answers.sort();
+        answers.dedup();
+        answers
+    }
+}
+
+/// A word with a backslash before each character that means something to a shell.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./:=,@%+".contains(c);
+    let escape = |c: char| (!plain(c)).then_some('\\').into_iter().chain([c]);
+    word.chars().flat_map(escape).collect()
+}
+
+/// The options and commands of a program.
+#[derive(Debug, Clone, Default)]
+pub struct Vocabulary {
+    /// All options.
+    pub options: Vec<Opt>,
+    /// The names of all commands.
+    pub commands: Vec<String>,
+}
+
+/// Where in its command line a word stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// It is an option, or begins as one.
+    Option,
+    /// It is the value of the option of this identity.
+    Value(&'static str),
+    /// It is the name of the command.
+    Command,
+    /// It is an argument; the words before it, the command first.
+    Argument(Vec<String>),
+}
+
+impl Vocabulary {
+    /// The vocabulary of a program with these fragments of options.
+    pub fn new<'a>(fragments: &[&[Opt]], commands: impl IntoIterator<Item = &'a str>) -> Self {
+        let options = fragments.iter().flat_map(|fragment| fragment.iter().copied()).collect();
+        Self { options, commands: commands.into_iter().map(str::to_owned).collect() }
+    }
+
+    /// The option that a word is, without a value.
+    pub fn option(&self, word: &str) -> Option<&Opt> {
+        match word.strip_prefix("--") {
+            Some(long) => self.options.iter().find(|opt| !long.is_empty() && opt.long == long),
+            None => {
+                let mut letters = word.strip_prefix('-')?.chars();
+                let letter = letters.next().filter(|_| letters.next().is_none())?;
+                self.options.iter().find(|opt| opt.short == Some(letter))
+            }
+        }
+    }
+
+    /// Where the word behind `words`, which are without the program's name, stands.
+    pub fn place(&self, words: &[String], current: &str) -> Place {
+        let mut positionals = Vec::new();
+        let (mut value_of, mut ended) = (None, false);
+        for word in words {
+            if value_of.take().is_some() {
+                continue;
+            }
+            if ended || !word.starts_with('-') || word == "-" {
+                positionals.push(word.clone());
+            } else if word == "--" {
+                ended = true;
+            } else {
+                value_of = self.option(word).filter(|opt| opt.arg == Arg::Required).map(|opt| opt.id);
+            }
+        }
+        match value_of {
+            Some(id) => Place::Value(id),
+            None if !ended && current.starts_with('-') => Place::Option,
+            None if positionals.is_empty() => Place::Command,
+            None => Place::Argument(positionals),
+        }
+    }
+
+    /// The options as they are typed; `=` follows those that need a value.
+    pub fn option_words(&self) -> impl Iterator<Item = String> {
+        let long = self.options.iter().filter(|opt| !opt.long.is_empty());
+        long.map(|opt| format!("--{}{}", opt.long, if opt.arg == Arg::Required { "=" } else { "" }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> (Vec<String>, String) {
+        let Line { words, current } = Line::parse(line);
+        (words, current)
+    }
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn lines_are_cut_as_shells_do() {
+        assert_eq!(parse("ovs-vsctl "), (words("ovs-vsctl"), String::new()));
+        assert_eq!(parse("ovs-vsctl add"), (words("ovs-vsctl"), "add".into()));
+        assert_eq!(parse("a 'b c' \"d \\\"e\" f\\ g"), (vec!["a".into(), "b c".into(), "d \"e".into()], "f g".into()));
+        assert_eq!(parse("x; sudo y 'un"), (words("sudo y"), "un".into()));
+        assert_eq!(parse("a \"\" "), (vec!["a".into(), String::new()], String::new()));
+    }
+
+    #[test]
+    fn answers_begin_where_readline_lets_words_begin() {
+        let line = |current: &str| Line { words: Vec::new(), current: current.into() };
+        let candidates = || ["other_config:a=", "other_config:b=", "tag="].map(str::to_owned);
+        assert_eq!(line("other_config:").answer(candidates(), ":="), ["a=", "b="]);
+        assert_eq!(line("other_config:").answer(candidates(), ""), ["other_config:a=", "other_config:b="]);
+        assert_eq!(line("").answer(["b c".to_owned(), "a$".into(), "a$".into()], ":="), ["a\\$", "b\\ c"]);
+    }
+
+    #[test]
+    fn places_follow_options() {
+        let options: &[Opt] = &[Opt::new("target", Arg::Required).short('t'), Opt::new("help", Arg::None)];
+        let vocabulary = Vocabulary::new(&[options], ["list"]);
+        for (line, current, place) in [
+            ("", "", Place::Command),
+            ("", "-", Place::Option),
+            ("-t", "x", Place::Value("target")),
+            ("--target", "-x", Place::Value("target")),
+            ("--target=x --help", "l", Place::Command),
+            ("-t x list", "", Place::Argument(words("list"))),
+            ("list --", "-x", Place::Argument(words("list"))),
+        ] {
+            assert_eq!(vocabulary.place(&words(line), current), place, "{line}");
+        }
+        assert_eq!(vocabulary.option_words().collect::<Vec<_>>(), ["--target=", "--help"]);
+    }
+}

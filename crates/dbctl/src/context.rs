@@ -1,0 +1,121 @@
+//! What commands work on: the transaction, the names of new rows, what the program sees by name, and their output.
+
+use std::sync::Arc;
+
+use ovsdb::{DatabaseSchema, Symbols, Uuid};
+use ovsdb_client::Transaction;
+
+use crate::Program;
+use crate::command::Command;
+
+pub use ovsdb_client::Committed;
+
+/// Why the commands stop.
+#[derive(Debug)]
+pub enum Failure {
+    /// An error for the user; exit status 1.
+    Fatal(String),
+    /// A condition is not met yet: run all commands again when the database has changed.
+    NotYet,
+    /// Exit at once with this status, without a word.
+    Exit(u8),
+}
+
+impl Failure {
+    /// [`Failure::Fatal`] with this message.
+    pub fn fatal(message: impl Into<String>) -> Self {
+        Failure::Fatal(message.into())
+    }
+}
+
+impl From<ovsdb::text::TextError> for Failure {
+    fn from(error: ovsdb::text::TextError) -> Self {
+        Failure::Fatal(error.to_string())
+    }
+}
+
+/// What one command prints.
+#[derive(Debug, Default)]
+pub struct Output {
+    /// Lines.
+    pub text: String,
+    /// A table instead of lines.
+    pub table: Option<cli::table::Table>,
+    /// The row whose UUID is to be printed once the server has chosen it.
+    pub created: Option<Uuid>,
+}
+
+impl Output {
+    /// Adds a line.
+    pub fn line(&mut self, line: impl AsRef<str>) {
+        self.text.push_str(line.as_ref());
+        self.text.push('\n');
+    }
+}
+
+/// One run of all commands.
+pub struct Context<'a, P: Program> {
+    /// What the commands do to the database.
+    pub txn: Transaction<'a>,
+    /// The server's schema.
+    pub schema: Arc<DatabaseSchema>,
+    /// The names of `--id`.
+    pub symbols: Symbols,
+    /// `None` if it must be looked up again.
+    model: Option<P::Model>,
+    /// Names of what the commands added, to look for errors in setting it up.
+    pub added: Vec<String>,
+}
+
+impl<'a, P: Program> Context<'a, P> {
+    pub(crate) fn new(txn: Transaction<'a>, schema: Arc<DatabaseSchema>) -> Self {
+        let symbols = Symbols::new(ovsdb::UuidSource::os());
+        Self { txn, schema, symbols, model: None, added: Vec::new() }
+    }
+
+    /// The row of the table at the root, made if it is missing.
+    pub fn root(&mut self) -> Uuid {
+        match self.txn.rows(P::ROOT).first() {
+            Some(root) => *root,
+            None => self.txn.insert(P::ROOT),
+        }
+    }
+
+    /// What the program sees by name.
+    pub fn model(&mut self) -> &mut P::Model {
+        self.txn_and_model().1
+    }
+
+    /// The transaction and what the program sees by name, both to be changed.
+    pub fn txn_and_model(&mut self) -> (&mut Transaction<'a>, &mut P::Model) {
+        let root = self.root();
+        let Self { txn, model, .. } = self;
+        let found = model.get_or_insert_with(|| P::model(txn, root));
+        (txn, found)
+    }
+
+    /// Rows were changed otherwise: the model must be looked up again.
+    pub fn forget_model(&mut self) {
+        self.model = None;
+    }
+
+    /// A column was changed otherwise: the model must be looked up again if it is read from it.
+    pub fn touched(&mut self, table: &str, column: &str) {
+        if P::is_read(table, column) {
+            self.forget_model();
+        }
+    }
+}
+
+/// The command as it was typed, for messages.
+pub fn quoted<P: Program>(command: &Command<P>) -> String {
+    let options = command.spec.options.iter().filter_map(|option| {
+        let name = option.strip_suffix('=').unwrap_or(option);
+        command.has(name).then(|| match command.value(name) {
+            Some(value) => format!("{name}={value}"),
+            None => name.to_owned(),
+        })
+    });
+    let words = options.chain([command.spec.name.to_owned()]).chain(command.args.iter().cloned());
+    format!("\"{}\"", words.collect::<Vec<_>>().join(" "))
+}

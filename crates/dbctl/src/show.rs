@@ -1,0 +1,84 @@
+//! The command show: the configuration as an indented outline.
+
+use ovsdb::{Datum, Uuid, text};
+
+use crate::command::Command;
+use crate::context::{Context, Output};
+use crate::needs::Needs;
+use crate::{Done, Program};
+
+/// A table in the outline: what names its rows, and the columns shown below them.
+#[derive(Debug)]
+pub struct Shown {
+    /// The table.
+    pub table: &'static str,
+    /// The column that names a row; without one it is its UUID.
+    pub name: Option<&'static str>,
+    /// The columns. Rows that they refer to are shown if their table is in the outline; of a map to such rows, each key
+    /// with the name of its row.
+    pub columns: &'static [&'static str],
+}
+
+fn find<P: Program>(table: &str) -> Option<&'static Shown> {
+    P::SHOWN.iter().find(|shown| shown.table == table)
+}
+
+pub(crate) fn needs<P: Program>(needs: &mut Needs<'_>, _: &Command<P>) -> Done {
+    for shown in P::SHOWN {
+        needs.columns(shown.table, shown.columns);
+        needs.columns(shown.table, shown.name.as_slice());
+    }
+    Ok(())
+}
+
+pub(crate) fn show<P: Program>(context: &mut Context<'_, P>, _: &Command<P>, output: &mut Output) -> Done {
+    let Some(top) = P::SHOWN.first() else { return Ok(()) };
+    for row in context.txn.rows(top.table) {
+        show_row(context, top, row, 0, output);
+    }
+    Ok(())
+}
+
+/// A column of a row as text.
+fn format<P: Program>(context: &Context<'_, P>, table: &str, row: Uuid, column: &str) -> Option<String> {
+    let kind = &context.schema.table(table)?.column(column)?.kind;
+    Some(text::format_datum(context.txn.datum(table, row, column)?, kind))
+}
+
+fn indent(level: usize) -> String {
+    " ".repeat(4 * level)
+}
+
+fn show_row<P: Program>(context: &Context<'_, P>, shown: &Shown, row: Uuid, level: usize, output: &mut Output) {
+    let Some(table) = context.schema.table(shown.table) else { return };
+    match shown.name.and_then(|name| format(context, shown.table, row, name)) {
+        Some(name) => output.line(format!("{}{} {name}", indent(level), shown.table)),
+        None => output.line(format!("{}{row}", indent(level))),
+    }
+    for name in shown.columns {
+        let Some(column) = table.column(name) else { continue };
+        let Some(datum) = context.txn.datum(shown.table, row, name) else { continue };
+        let kind = &column.kind;
+        let named = kind.value.as_ref().and_then(|base| find::<P>(base.ref_table()?));
+        if let Some(inner) = kind.key.ref_table().and_then(find::<P>) {
+            for reference in context.txn.uuids(shown.table, row, name) {
+                show_row(context, inner, reference, level + 1, output);
+            }
+        } else if let Some(inner) = named {
+            output.line(format!("{}{name}:", indent(level + 1)));
+            show_names(context, inner, datum, level + 2, output);
+        } else if !datum.is_default(kind) {
+            output.line(format!("{}{name}: {}", indent(level + 1), text::format_datum(datum, kind)));
+        }
+    }
+}
+
+/// The pairs of a map to rows of `shown`: each key with the name of its row.
+fn show_names<P: Program>(context: &Context<'_, P>, shown: &Shown, map: &Datum, level: usize, output: &mut Output) {
+    for (key, value) in map.pairs() {
+        let Some(row) = value.as_uuid() else { continue };
+        let name = shown.name.and_then(|name| format(context, shown.table, row, name));
+        let name = name.unwrap_or_else(|| row.to_string());
+        output.line(format!("{}{}={name}", indent(level), text::format_atom(key)));
+    }
+}

@@ -1,0 +1,35 @@
+//! A client that goes on in the background: its control socket, and its end.
+
+use daemon::Started;
+use unixctl::Commands;
+
+/// What the process is a daemon by; nothing if it was not asked to be one.
+pub(super) struct Background(Option<(Started, Commands)>);
+
+impl Background {
+    /// The work has begun: lets the process that was started by the user end, and answers control commands, those that every
+    /// daemon has and those that `register` makes.
+    ///
+    /// # Errors
+    ///
+    /// If there cannot be a control socket.
+    pub(super) fn begin(started: Option<Started>, register: impl FnOnce(&Commands)) -> Result<Self, String> {
+        let Some(mut started) = started else { return Ok(Self(None)) };
+        let commands = Commands::new(cli::version_text(started.log().program()));
+        daemon::control::register(&commands, started.log(), started.shutdown(), Vec::new);
+        register(&commands);
+        if let Some(control) = started.bind_control(commands.clone()).map_err(|error| error.to_string())? {
+            tokio::spawn(control.run());
+        }
+        started.ready();
+        Ok(Self(Some((started, commands))))
+    }
+
+    /// Waits until the daemon is told to end; for ever if there is none.
+    pub(super) async fn ended(&self) {
+        let Some((started, commands)) = &self.0 else { return std::future::pending().await };
+        if let Err(error) = started.terminated(commands).await {
+            tracing::error!(target: "ovsdb_client", "cannot wait for signals: {error}");
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The commands for physical switches, their ports, and which VLANs of ports are bound to which logical switches.
+
+use std::collections::BTreeMap;
+
+use dbctl::manager::delete_if_new;
+use ovsdb::{Atom, Datum, Uuid};
+use ovsdb_client::Transaction;
+
+use crate::model::{PhysicalSwitch, no_port};
+use crate::{Command, Context, Done, Failure, Needs, Output};
+
+/// What names are read from, and the bindings.
+pub(crate) fn needs(needs: &mut Needs<'_>, _: &Command) -> Done {
+    needs.columns("Global", &["switches"]);
+    needs.columns("Physical_Switch", &["name", "ports"]);
+    needs.columns("Physical_Port", &["name", "vlan_bindings"]);
+    needs.columns("Logical_Switch", &["name"]);
+    needs.columns("Logical_Router", &["name"]);
+    Ok(())
+}
+
+pub(crate) fn add_switch(context: &mut Context<'_>, command: &Command, _: &mut Output) -> Done {
+    let name = command.arg(0);
+    let root = context.root();
+    let (txn, model) = context.txn_and_model();
+    if model.physical.contains_key(name) {
+        if command.has("--may-exist") {
+            return Ok(());
+        }
+        return Err(Failure::fatal(format!("cannot create physical switch {name} because it already exists")));
+    }
+    let row = txn.insert("Physical_Switch");
+    txn.set("Physical_Switch", row, "name", name);
+    txn.verify("Global", root, "switches");
+    txn.add("Global", root, "switches", &Datum::scalar(row));
+    model.physical.insert(name.to_owned(), PhysicalSwitch { row, ports: BTreeMap::new() });
+    Ok(())
+}
+
+pub(crate) fn del_switch(context: &mut Context<'_>, command: &Command, _: &mut Output) -> Done {
+    let name = command.arg(0);
+    let root = context.root();
+    let (txn, model) = context.txn_and_model();
+    let row = match model.physical(name) {
+        Ok(switch) => switch.row,
+        Err(_) if command.has("--if-exists") => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    txn.verify("Global", root, "switches");
+    txn.remove("Global", root, "switches", &Datum::scalar(row));
+    // The server removes rows that nothing refers to any more; those of this very transaction never get there.
+    for port in txn.uuids("Physical_Switch", row, "ports") {
+        delete_if_new(txn, "Physical_Port", port);
+    }
+    delete_if_new(txn, "Physical_Switch", row);
+    model.physical.remove(name);
+    Ok(())
+}
+
+pub(crate) fn list_switches(context: &mut Context<'_>, _: &Command, output: &mut Output) -> Done {
+    context.model().physical.keys().for_each(|name| output.line(name));
+    Ok(())
+}
+
+pub(crate) fn switch_exists(context: &mut Context<'_>, command: &Command, _: &mut Output) -> Done {
+    if context.model().physical.contains_key(command.arg(0)) { Ok(()) } else { Err(Failure::Exit(2)) }
+}
+
+pub(crate) fn list_ports(context: &mut Context<'_>, command: &Command, output: &mut Output) -> Done {
+    context.model().physical(command.arg(0))?.ports.keys().for_each(|name| output.line(name));
+    Ok(())
+}
+
+pub(crate) fn add_port(context: &mut Context<'_>, command: &Command, _: &mut Output) -> Done {
+    let (switch_name, name) = (command.arg(0), command.arg(1));
+    let (txn, model) = context.txn_and_model();
+    let switch = model.physical(switch_name)?.row;
+    let ports = model.physical.get_mut(switch_name).map(|switch| &mut switch.ports);
+    let Some(ports) = ports else { return Ok(()) };
+    if ports.contains_key(name) {
+        if command.has("--may-exist") {
+            return Ok(());
+        }
+        return Err(Failure::fatal(format!(
+            "cannot create a port named {name} on {switch_name} because a port with that name already exists"
+        )));
+    }
+    let row = txn.insert("Physical_Port");
+    txn.set("Physical_Port", row, "name", name);
+    txn.verify("Physical_Switch", switch, "ports");
+    txn.add("Physical_Switch", switch, "ports", &Datum::scalar(row));
+    ports.insert(name.to_owned(), row);
+    Ok(())
+}
+
+pub(crate) fn del_port(context: &mut Context<'_>, command: &Command, _: &mut Output) -> Done {
+    let (switch_name, name) = match command.arg_opt(1) {
+        Some(name) => (Some(command.arg(0)), name),
+        None => (None, command.arg(0)),
+    };
+    let (txn, model) = context.txn_and_model();
+    let mut having = model
+        .physical
+        .iter_mut()
+        .filter(|(switch, found)| switch_name.is_none_or(|name| name == *switch) && found.ports.contains_key(name));
+    let (found, another) = (having.next(), having.next());
+    let Some((_, switch)) = found else {
+        return if command.has("--if-exists") { Ok(()) } else { Err(no_port(name)) };
+    };
+    if another.is_some() {
+        return Err(Failure::fatal(format!("several physical switches have a port named {name}: name one of them")));
+    }
+    if let Some(row) = switch.ports.remove(name) {
+        txn.verify("Physical_Switch", switch.row, "ports");
+        txn.remove("Physical_Switch", switch.row, "ports", &Datum::scalar(row));
+        delete_if_new(txn, "Physical_Port", row);
+    }
+    Ok(())
+}
+
+/// The VLANs of a port that are bound, with the rows of their logical switches.
+fn bindings(txn: &Transaction<'_>, port: Uuid) -> BTreeMap<i64, Uuid> {
+    let bound = txn.datum("Physical_Port", port, "vlan_bindings").into_iter().flat_map(Datum::pairs);
+    bound.filter_map(|(vlan, switch)| Some((vlan.as_integer()?, switch.as_uuid()?))).collect()
+}
+
+pub(crate) fn bind(context: &mut Context<'_>, command: &Command, _: &mut Output) -> Done {
+    let (txn, model) = context.txn_and_model();
+    let port = model.port(command.arg(0), command.arg(1))?;
+    let vlan = command.arg(2);
+    // Numbers that are no VLAN are the database's to refuse, as it knows the range.
+    let number = vlan.parse::<i64>();
+    let number = number.map_err(|_| Failure::fatal(format!("bind-ls: VLAN \"{vlan}\" is not a number")))?;
+    let switch = model.logical(command.arg(3))?;
+    if bindings(txn, port).contains_key(&number) {
+        return Err(Failure::fatal(format!("multiple bindings for vlan {vlan}")));
+    }
+    txn.verify("Physical_Port", port, "vlan_bindings");
+    txn.add("Physical_Port", port, "vlan_bindings", &Datum::map([(number, switch)]));
+    Ok(())
+}
+
+pub(crate) fn unbind(context: &mut Context<'_>, command: &Command, _: &mut Output) -> Done {
+    let (txn, model) = context.txn_and_model();
+    let port = model.port(command.arg(0), command.arg(1))?;
+    let vlan = command.arg(2);
+    let number = vlan.parse::<i64>().ok().filter(|number| bindings(txn, port).contains_key(number));
+    let number = number.ok_or_else(|| Failure::fatal(format!("no binding for vlan {vlan}")))?;
+    txn.verify("Physical_Port", port, "vlan_bindings");
+    txn.remove("Physical_Port", port, "vlan_bindings", &Datum::scalar(Atom::Integer(number)));
+    Ok(())
+}
+
+pub(crate) fn list_bindings(context: &mut Context<'_>, command: &Command, output: &mut Output) -> Done {
+    let (txn, model) = context.txn_and_model();
+    let port = model.port(command.arg(0), command.arg(1))?;
+    for (vlan, switch) in bindings(txn, port) {
+        output.line(format!("{vlan:04} {}", txn.string("Logical_Switch", switch, "name")));
+    }
+    Ok(())
+}

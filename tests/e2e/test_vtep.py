@@ -1,0 +1,89 @@
+"""vtep-ctl on a database made from the schema that the binary has. That it says and does what Open vSwitch's program says and
+does is compared in crates/vtepctl; here is how it is reached, and what it does otherwise on purpose."""
+
+import os
+import signal
+import subprocess
+
+import pytest
+
+
+class Vtep:
+    """A database server for a VTEP, and programs on it."""
+
+    def __init__(self, programs, peers, directory):
+        self.programs, self.peers, self.directory = programs, peers, directory
+        self.environment = os.environ | {name: str(directory) for name in ("OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR")}
+        self.schema = directory / "vtep.ovsschema"
+        self.database = directory / "vtep.db"
+
+    def run(self, *words, folder=None):
+        program = (folder or self.programs) / words[0]
+        return subprocess.run([program, *words[1:]], env=self.environment, capture_output=True, text=True, timeout=60)
+
+    def ctl(self, *words, folder=None):
+        result = self.run("vtep-ctl", *words, folder=folder)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    def refused(self, *words):
+        result = self.run("vtep-ctl", *words)
+        assert result.returncode == 1 and not result.stdout
+        return result.stderr
+
+
+@pytest.fixture
+def vtep(programs, peers, tmp_path):
+    made = Vtep(programs, peers, tmp_path)
+    flowstone = os.path.realpath(programs / "vtep-ctl")
+    text = subprocess.run([flowstone, "schema", "hardware_vtep"], check=True, capture_output=True).stdout
+    made.schema.write_bytes(text)
+    assert made.run("ovsdb-tool", "create", made.database, made.schema).returncode == 0
+    pidfile = tmp_path / "server.pid"
+    started = made.run(
+        "ovsdb-server", made.database, f"--remote=punix:{tmp_path}/db.sock", "--detach", f"--pidfile={pidfile}",
+        "-vconsole:off", f"--unixctl={tmp_path}/server.ctl",
+    )  # fmt: skip
+    assert started.returncode == 0
+    yield made
+    os.kill(int(pidfile.read_text()), signal.SIGTERM)
+
+
+def test_the_schema_is_the_one_of_open_vswitch(vtep, peers):
+    theirs = peers.parent / "usr/share/openvswitch/vtep.ovsschema"
+    other = vtep.directory / "other.db"
+    assert vtep.run("ovsdb-tool", "create", other, theirs, folder=peers).returncode == 0
+    for folder in (None, peers):
+        for database, schema in ((vtep.database, theirs), (other, vtep.schema)):
+            assert vtep.run("ovsdb-tool", "needs-conversion", database, schema, folder=folder).stdout == "no\n"
+
+
+def test_a_switch_is_configured_and_shown(vtep, peers):
+    vtep.ctl("add-ps", "ps0", "--", "add-port", "ps0", "p1", "--", "add-ls", "ls0", "--", "bind-ls", "ps0", "p1", "7", "ls0")
+    vtep.ctl("add-ucast-remote", "ls0", "02:00:00:00:00:01", "192.0.2.1")
+    vtep.ctl("add-mcast-local", "ls0", "unknown-dst", "192.0.2.2", folder=peers)
+    for folder in (None, peers):
+        shown = vtep.ctl("show", folder=folder).splitlines()[1:]
+        assert [line.strip() for line in shown] == ["Physical_Switch ps0", "Physical_Port p1", "vlan_bindings:", "7=ls0"]
+        assert "unknown-dst -> vxlan_over_ipv4/192.0.2.2" in vtep.ctl("list-local-macs", "ls0", folder=folder)
+        assert "02:00:00:00:00:01 -> vxlan_over_ipv4/192.0.2.1" in vtep.ctl("list-remote-macs", "ls0", folder=folder)
+
+
+def test_what_the_manual_page_says_and_open_vswitch_does_not_do(vtep):
+    vtep.ctl("add-ps", "a", "--", "add-ps", "b", "--", "add-port", "a", "x", "--", "add-port", "b", "x", "--", "add-port", "b", "y")
+    vtep.ctl("del-port", "y")
+    assert vtep.refused("del-port", "y") == "vtep-ctl: no port named y\n"
+    assert vtep.ctl("--", "--if-exists", "del-port", "y") == ""
+    assert "several physical switches have a port named x" in vtep.refused("del-port", "x")
+    vtep.ctl("add-ls", "l")
+    assert vtep.ctl("get-replication-mode", "l") == "\n"
+    assert vtep.refused("bind-ls", "a", "x", "seven", "l") == 'vtep-ctl: bind-ls: VLAN "seven" is not a number\n'
+
+
+def test_the_binary_has_the_schemas_of_both_databases(programs):
+    flowstone = os.path.realpath(programs / "vtep-ctl")
+    run = lambda *words: subprocess.run([flowstone, "schema", *words], capture_output=True, text=True)  # noqa: E731
+    assert '"name": "Open_vSwitch"' in run("Open_vSwitch").stdout
+    for words in ((), ("nothing",), ("hardware_vtep", "more")):
+        result = run(*words)
+        assert result.returncode == 1 and "Open_vSwitch or hardware_vtep" in result.stderr
