@@ -3,6 +3,9 @@
 /// The Open_vSwitch schema, version 8.8.0: every table and column of ovs-vswitchd.conf.db(5).
 pub const OPEN_VSWITCH: &str = include_str!("../schemas/vswitch.ovsschema");
 
+/// The schema of the database `_Server`, version 1.2.0, in which a server tells of its databases (ovsdb-server(5)).
+pub const SERVER: &str = include_str!("../schemas/_server.ovsschema");
+
 #[cfg(test)]
 mod tests {
     use crate::schema::DatabaseSchema;
@@ -14,6 +17,13 @@ mod tests {
         assert_eq!(schema.tables().len(), 19);
         let again = DatabaseSchema::from_json(&schema.to_json()).unwrap();
         assert!(schema.equivalent(&again));
+    }
+
+    #[test]
+    fn schema_of_the_server_parses() {
+        let schema = DatabaseSchema::parse(super::SERVER).unwrap();
+        assert_eq!((schema.name.as_str(), schema.tables().len()), ("_Server", 1));
+        assert!(schema.table("Database").is_some_and(|table| table.is_root && table.own_columns().count() == 8));
     }
 
     /// The checksum of POSIX cksum(1): a CRC over the bytes and then over their number.
