@@ -12,18 +12,10 @@ use tls::Tls;
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 
 use crate::error::{Error, ProtocolError};
+use crate::remotes::Remotes;
 
 /// A connection's bytes.
 pub(crate) type Stream = Box<dyn stream::Stream>;
-
-/// Parses a connection method.
-pub(crate) fn parse_remote(remote: &str) -> Result<Remote, Error> {
-    Remote::parse(remote).map_err(|error| {
-        let text = error.to_string();
-        let problem = text.strip_prefix(&format!("{remote}: ")).unwrap_or(&text).to_owned();
-        Error::Remote { remote: remote.to_owned(), problem }
-    })
-}
 
 /// Connects to an active remote, or waits for a connection to a passive one.
 pub(crate) async fn open(remote: &Remote, tls: &Arc<Tls>) -> io::Result<Stream> {
@@ -73,8 +65,7 @@ pub(crate) fn log_message(remote: &str, verb: &str, message: &Message) {
 /// A connection for requests.
 #[derive(Debug)]
 pub struct Client {
-    name: String,
-    remote: Remote,
+    remotes: Remotes,
     tls: Arc<Tls>,
     receiver: Receiver<ReadHalf<Stream>>,
     writer: WriteHalf<Stream>,
@@ -84,29 +75,42 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to `remote`, or waits for a connection if it is passive; by `tls` if it is `ssl` or `pssl`.
+    /// Connects to one of `remotes`, connection methods with commas between them, of which each is tried once, or waits
+    /// for a connection if it is passive; by `tls` if it is `ssl` or `pssl`.
     ///
     /// # Errors
     ///
-    /// [`Error::Remote`] or [`Error::Connection`].
-    pub async fn connect(remote: &str, tls: &Arc<Tls>) -> Result<Self, Error> {
-        let parsed = parse_remote(remote)?;
-        let opened = open(&parsed, tls).await;
-        let stream =
-            opened.map_err(|error| Error::Connection { remote: remote.to_owned(), problem: io_text(&error) })?;
+    /// [`Error::Remote`], or [`Error::Connection`] of the one that was tried last.
+    pub async fn connect(remotes: &str, tls: &Arc<Tls>) -> Result<Self, Error> {
+        let mut remotes = Remotes::parse(remotes)?;
+        let mut tries = remotes.count();
+        let stream = loop {
+            match open(remotes.remote(), tls).await {
+                Ok(stream) => break stream,
+                Err(error) => {
+                    let (remote, problem) = (remotes.name().to_owned(), io_text(&error));
+                    tries -= 1;
+                    if tries == 0 {
+                        return Err(Error::Connection { remote, problem });
+                    }
+                    tracing::info!(target: "reconnect", "{remote}: connection attempt failed ({problem})");
+                    remotes.failed();
+                }
+            }
+        };
+        remotes.succeeded();
         let (read, writer) = tokio::io::split(stream);
         let receiver = Receiver::new(read, Limits::default());
-        let (name, tls) = (remote.to_owned(), Arc::clone(tls));
-        Ok(Self { name, remote: parsed, tls, receiver, writer, ids: 0, queue: VecDeque::new() })
+        Ok(Self { remotes, tls: Arc::clone(tls), receiver, writer, ids: 0, queue: VecDeque::new() })
     }
 
-    /// The remote as it was given.
+    /// The remote that is connected to, as it was given.
     pub fn name(&self) -> &str {
-        &self.name
+        self.remotes.name()
     }
 
     fn lost(&self, problem: String) -> Error {
-        Error::Connection { remote: self.name.clone(), problem }
+        Error::Connection { remote: self.remotes.name().to_owned(), problem }
     }
 
     /// Sends a message.
@@ -115,7 +119,7 @@ impl Client {
     ///
     /// [`Error::Connection`].
     pub async fn send(&mut self, message: &Message) -> Result<(), Error> {
-        log_message(&self.name, "send", message);
+        log_message(self.remotes.name(), "send", message);
         let mut sender = Sender::new(&mut self.writer);
         sender.send(message).await.map_err(|error| self.lost(io_text(&error)))
     }
@@ -140,7 +144,7 @@ impl Client {
                 Err(ConnectionError::Io(error)) => return Err(self.lost(io_text(&error))),
                 Err(error) => return Err(self.lost(error.to_string())),
             };
-            log_message(&self.name, "received", &message);
+            log_message(self.remotes.name(), "received", &message);
             match message {
                 Message::Request { id, method, params } if method == "echo" => {
                     self.send(&Message::reply(id, params)).await?;
@@ -187,7 +191,7 @@ impl Client {
     pub async fn schema(&mut self, database: &str) -> Result<Arc<DatabaseSchema>, Error> {
         let json = self.request("get_schema", vec![database.into()]).await?;
         let schema = DatabaseSchema::from_json(&json).map_err(|error| Error::Protocol {
-            remote: self.name.clone(),
+            remote: self.remotes.name().to_owned(),
             error: ProtocolError::new(&error.to_string(), &json),
         })?;
         Ok(Arc::new(schema))
@@ -203,14 +207,13 @@ impl Client {
     }
 
     pub(crate) fn into_parts(self) -> Parts {
-        Parts { name: self.name, remote: self.remote, tls: self.tls, receiver: self.receiver, writer: self.writer }
+        Parts { remotes: self.remotes, tls: self.tls, receiver: self.receiver, writer: self.writer }
     }
 }
 
 /// What a connection that goes on as another thing is made of.
 pub(crate) struct Parts {
-    pub(crate) name: String,
-    pub(crate) remote: Remote,
+    pub(crate) remotes: Remotes,
     pub(crate) tls: Arc<Tls>,
     pub(crate) receiver: Receiver<ReadHalf<Stream>>,
     pub(crate) writer: WriteHalf<Stream>,

@@ -1,6 +1,8 @@
 //! The Auto-Attach commands: I-SID to VLAN mappings of a bridge.
 
-use ovsdb::{Atom, Datum, Uuid};
+use ovsdb_client::columns;
+use ovsdb_client::schemas::vswitch::{self as db, autoattach, bridge};
+use ovsdb_client::typed::Ref;
 
 use crate::command::Command;
 use crate::context::{Context, Failure, Output};
@@ -10,13 +12,12 @@ type Done = Result<(), Failure>;
 
 pub(crate) fn needs(needs: &mut Needs<'_>, command: &Command) -> Done {
     crate::bridge::needs(needs, command)?;
-    needs.columns("Bridge", &["auto_attach"]);
-    needs.columns("AutoAttach", &["mappings"]);
+    needs.columns(&columns! { bridge { AUTO_ATTACH } autoattach { MAPPINGS } });
     Ok(())
 }
 
 /// The row of a bridge, or of the parent of a fake one.
-fn bridge(context: &mut Context<'_>, name: &str) -> Result<Uuid, Failure> {
+fn bridge(context: &mut Context<'_>, name: &str) -> Result<Ref<db::Bridge>, Failure> {
     Ok(context.model().bridge(name)?.row)
 }
 
@@ -24,19 +25,19 @@ fn number(text: &str) -> Result<i64, Failure> {
     text.parse().map_err(|_| Failure::fatal(format!("Invalid argument {text}")))
 }
 
-fn auto_attach(context: &Context<'_>, bridge: Uuid) -> Option<Uuid> {
-    context.txn.uuids("Bridge", bridge, "auto_attach").first().copied()
+fn auto_attach(context: &Context<'_>, bridge: Ref<db::Bridge>) -> Option<Ref<db::AutoAttach>> {
+    context.txn.get(bridge, bridge::AUTO_ATTACH)
 }
 
 pub(crate) fn add(context: &mut Context<'_>, command: &Command, _: &mut Output) -> Done {
     let (isid, vlan) = (number(command.arg(1))?, number(command.arg(2))?);
     let bridge = bridge(context, command.arg(0))?;
     let row = auto_attach(context, bridge).unwrap_or_else(|| {
-        let row = context.txn.insert("AutoAttach");
-        context.txn.set("Bridge", bridge, "auto_attach", row);
+        let row = context.txn.insert(db::AutoAttach).reference();
+        context.txn.set(bridge, bridge::AUTO_ATTACH, Some(row));
         row
     });
-    context.txn.add("AutoAttach", row, "mappings", &Datum::map([(isid, vlan)]));
+    context.txn.add(row, autoattach::MAPPINGS, [(isid, vlan)]);
     Ok(())
 }
 
@@ -44,10 +45,9 @@ pub(crate) fn del(context: &mut Context<'_>, command: &Command, _: &mut Output) 
     let (isid, vlan) = (number(command.arg(1))?, number(command.arg(2))?);
     let bridge = bridge(context, command.arg(0))?;
     let Some(row) = auto_attach(context, bridge) else { return Ok(()) };
-    let mapped = context.txn.datum("AutoAttach", row, "mappings").and_then(|map| map.get(&Atom::Integer(isid)));
-    if mapped == Some(&Atom::Integer(vlan)) {
-        context.txn.verify("AutoAttach", row, "mappings");
-        context.txn.remove("AutoAttach", row, "mappings", &Datum::scalar(isid));
+    if context.txn.get(row, autoattach::MAPPINGS).get(isid) == Some(vlan) {
+        context.txn.verify(row, autoattach::MAPPINGS);
+        context.txn.remove(row, autoattach::MAPPINGS, [isid]);
     }
     Ok(())
 }
@@ -55,11 +55,8 @@ pub(crate) fn del(context: &mut Context<'_>, command: &Command, _: &mut Output) 
 pub(crate) fn get(context: &mut Context<'_>, command: &Command, output: &mut Output) -> Done {
     let bridge = bridge(context, command.arg(0))?;
     let Some(row) = auto_attach(context, bridge) else { return Ok(()) };
-    let mappings = context.txn.datum("AutoAttach", row, "mappings");
-    for (isid, vlan) in mappings.into_iter().flat_map(Datum::pairs) {
-        if let (Some(isid), Some(vlan)) = (isid.as_integer(), vlan.as_integer()) {
-            output.line(format!("{isid} {vlan}"));
-        }
+    for (isid, vlan) in context.txn.get(row, autoattach::MAPPINGS) {
+        output.line(format!("{isid} {vlan}"));
     }
     Ok(())
 }

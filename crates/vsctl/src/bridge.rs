@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use ovsdb::{Datum, Uuid};
+use ovsdb_client::schemas::vswitch::{self as db, bridge, interface, open_vswitch, port};
+use ovsdb_client::typed::{Column, Map, Pairs, Ref, Table};
+use ovsdb_client::{Transaction, columns};
 
 use crate::command::Command;
 use crate::context::{Context, Failure, Output, quoted};
@@ -13,18 +15,19 @@ type Done = Result<(), Failure>;
 
 /// What the bridges and ports are read from.
 pub(crate) fn needs(needs: &mut Needs<'_>, _: &Command) -> Done {
-    needs.columns("Open_vSwitch", &["bridges"]);
-    needs.columns("Bridge", &["name", "controller", "fail_mode", "ports"]);
-    needs.columns("Port", &["name", "fake_bridge", "tag", "interfaces", "bond_fake_iface"]);
-    needs.columns("Interface", &["name", "type", "ofport", "error"]);
-    needs.columns("Controller", &[]);
+    needs.columns(&columns! {
+        open_vswitch { BRIDGES }
+        bridge { NAME, CONTROLLER, FAIL_MODE, PORTS }
+        port { NAME, FAKE_BRIDGE, TAG, INTERFACES, BOND_FAKE_IFACE }
+        interface { NAME, TYPE, OFPORT, ERROR }
+    });
+    needs.rows(db::Controller);
     Ok(())
 }
 
 pub(crate) fn external_id_needs(needs: &mut Needs<'_>, command: &Command) -> Done {
     self::needs(needs, command)?;
-    needs.columns("Bridge", &["external_ids"]);
-    needs.columns("Port", &["external_ids"]);
+    needs.columns(&columns! { bridge { EXTERNAL_IDS } port { EXTERNAL_IDS } });
     Ok(())
 }
 
@@ -58,17 +61,11 @@ fn add_real_bridge(context: &mut Context<'_>, command: &Command, name: &str) -> 
         };
     }
     model.check_free(name, &format!("cannot create a bridge named {name}"))?;
-    let iface = txn.insert("Interface");
-    txn.set("Interface", iface, "name", name);
-    txn.set("Interface", iface, "type", "internal");
-    let port = txn.insert("Port");
-    txn.set("Port", port, "name", name);
-    txn.set("Port", port, "interfaces", iface);
-    let bridge = txn.insert("Bridge");
-    txn.set("Bridge", bridge, "name", name);
-    txn.set("Bridge", bridge, "ports", port);
-    txn.verify("Open_vSwitch", root, "bridges");
-    txn.add("Open_vSwitch", root, "bridges", &Datum::scalar(bridge));
+    let iface = txn.insert(db::Interface).set(interface::NAME, name).set(interface::TYPE, "internal").reference();
+    let port = txn.insert(db::Port).set(port::NAME, name).set(port::INTERFACES, [iface]).reference();
+    let bridge = txn.insert(db::Bridge).set(bridge::NAME, name).set(bridge::PORTS, [port]).reference();
+    txn.verify(root, open_vswitch::BRIDGES);
+    txn.add(root, open_vswitch::BRIDGES, [bridge]);
     model.bridges.insert(name.to_owned(), Bridge { row: bridge, fake: None, ports: BTreeSet::new() });
     context.new_ports.push(name.to_owned());
     Ok(())
@@ -98,16 +95,11 @@ fn add_fake_bridge(context: &mut Context<'_>, command: &Command, name: &str, par
     if let Some(child) = model.child(parent, vlan) {
         return Err(Failure::fatal(format!("bridge {parent} already has a child VLAN bridge {child} on VLAN {vlan}")));
     }
-    let iface = txn.insert("Interface");
-    txn.set("Interface", iface, "name", name);
-    txn.set("Interface", iface, "type", "internal");
-    let port_row = txn.insert("Port");
-    txn.set("Port", port_row, "name", name);
-    txn.set("Port", port_row, "interfaces", iface);
-    txn.set("Port", port_row, "fake_bridge", true);
-    txn.set("Port", port_row, "tag", vlan);
-    txn.verify("Bridge", row, "ports");
-    txn.add("Bridge", row, "ports", &Datum::scalar(port_row));
+    let iface = txn.insert(db::Interface).set(interface::NAME, name).set(interface::TYPE, "internal").reference();
+    let port = txn.insert(db::Port).set(port::NAME, name).set(port::INTERFACES, [iface]);
+    let port = port.set(port::FAKE_BRIDGE, true).set(port::TAG, Some(vlan)).reference();
+    txn.verify(row, bridge::PORTS);
+    txn.add(row, bridge::PORTS, [port]);
     context.new_ports.push(name.to_owned());
     // The parent's ports with this tag belong to the new bridge from now on.
     context.forget_model();
@@ -125,19 +117,19 @@ pub(crate) fn del_br(context: &mut Context<'_>, command: &Command, _: &mut Outpu
     };
     if let Some(fake) = &bridge.fake {
         let rows = bridge.ports.iter().filter_map(|port| model.ports.get(port)).map(|port| port.row);
-        let rows: Vec<Uuid> = rows.chain([fake.port_row]).collect();
-        txn.verify("Bridge", bridge.row, "ports");
-        txn.remove("Bridge", bridge.row, "ports", &Datum::set(rows.iter().copied()));
+        let rows: Vec<Ref<db::Port>> = rows.chain([fake.port_row]).collect();
+        txn.verify(bridge.row, bridge::PORTS);
+        txn.remove(bridge.row, bridge::PORTS, rows.iter().copied());
         for row in rows {
             delete_port_row(txn, row);
         }
     } else {
-        txn.verify("Open_vSwitch", root, "bridges");
-        txn.remove("Open_vSwitch", root, "bridges", &Datum::scalar(bridge.row));
-        for row in txn.uuids("Bridge", bridge.row, "ports") {
+        txn.verify(root, open_vswitch::BRIDGES);
+        txn.remove(root, open_vswitch::BRIDGES, [bridge.row]);
+        for row in txn.get(bridge.row, bridge::PORTS).iter().collect::<Vec<_>>() {
             delete_port_row(txn, row);
         }
-        delete_if_new(txn, "Bridge", bridge.row);
+        delete_if_new(txn, bridge.row);
     }
     let mut names = model.children(name);
     names.push(name.to_owned());
@@ -153,17 +145,17 @@ pub(crate) fn del_br(context: &mut Context<'_>, command: &Command, _: &mut Outpu
 
 /// Drops a port that this very transaction inserted, with its interfaces. Rows of the database go away by themselves
 /// when nothing refers to them any more.
-pub(crate) fn delete_port_row(txn: &mut ovsdb_client::Transaction<'_>, row: Uuid) {
-    for iface in txn.uuids("Port", row, "interfaces") {
-        delete_if_new(txn, "Interface", iface);
+pub(crate) fn delete_port_row(txn: &mut Transaction<'_>, row: Ref<db::Port>) {
+    for iface in txn.get(row, port::INTERFACES).iter().collect::<Vec<_>>() {
+        delete_if_new(txn, iface);
     }
-    delete_if_new(txn, "Port", row);
+    delete_if_new(txn, row);
 }
 
 /// Drops a row that this very transaction inserted.
-pub(crate) fn delete_if_new(txn: &mut ovsdb_client::Transaction<'_>, table: &str, row: Uuid) {
-    if txn.replica().row(table, row).is_none() {
-        txn.delete(table, row);
+pub(crate) fn delete_if_new<T: Table>(txn: &mut Transaction<'_>, row: Ref<T>) {
+    if txn.replica().find(row).is_none() {
+        txn.delete(row);
     }
 }
 
@@ -198,37 +190,50 @@ pub(crate) fn br_to_parent(context: &mut Context<'_>, command: &Command, output:
 /// What a fake bridge's external ids begin with, among those of its port.
 const FAKE_PREFIX: &str = "fake-bridge-";
 
-/// The table, the row and the prefix under which a bridge's external ids are kept.
-fn external_ids(bridge: &Bridge) -> (&'static str, Uuid, &'static str) {
-    match &bridge.fake {
-        None => ("Bridge", bridge.row, ""),
-        Some(fake) => ("Port", fake.port_row, FAKE_PREFIX),
+/// A bridge's external ids, or those that are kept for a fake one.
+fn external_ids<'a>(txn: &'a Transaction<'_>, found: &Bridge) -> (Pairs<'a, String, String>, &'static str) {
+    match &found.fake {
+        None => (txn.get(found.row, bridge::EXTERNAL_IDS), ""),
+        Some(fake) => (txn.get(fake.port_row, port::EXTERNAL_IDS), FAKE_PREFIX),
+    }
+}
+
+/// Gives one of a row's external ids a value, or removes it.
+fn set_id<T: Table>(
+    txn: &mut Transaction<'_>,
+    row: Ref<T>,
+    ids: Column<T, Map<String, String>>,
+    key: &str,
+    value: Option<&str>,
+) {
+    match value {
+        Some(value) => txn.add(row, ids, [(key, value)]),
+        None => txn.remove(row, ids, [key]),
     }
 }
 
 pub(crate) fn set_external_id(context: &mut Context<'_>, command: &Command, _: &mut Output) -> Done {
     let (txn, model) = context.txn_and_model();
-    let (table, row, prefix) = external_ids(model.bridge(command.arg(0))?);
-    let key = format!("{prefix}{}", command.arg(1));
-    match command.arg_opt(2) {
-        Some(value) => txn.add(table, row, "external_ids", &Datum::map([(key, value)])),
-        None => txn.remove(table, row, "external_ids", &Datum::scalar(key)),
+    let (key, value) = (command.arg(1), command.arg_opt(2));
+    let found = model.bridge(command.arg(0))?;
+    match &found.fake {
+        None => set_id(txn, found.row, bridge::EXTERNAL_IDS, key, value),
+        Some(fake) => set_id(txn, fake.port_row, port::EXTERNAL_IDS, &format!("{FAKE_PREFIX}{key}"), value),
     }
     Ok(())
 }
 
 pub(crate) fn get_external_id(context: &mut Context<'_>, command: &Command, output: &mut Output) -> Done {
     let (txn, model) = context.txn_and_model();
-    let (table, row, prefix) = external_ids(model.bridge(command.arg(0))?);
-    let Some(ids) = txn.datum(table, row, "external_ids") else { return Ok(()) };
+    let (ids, prefix) = external_ids(txn, model.bridge(command.arg(0))?);
     if let Some(key) = command.arg_opt(1) {
-        if let Some(value) = ids.get_str(&format!("{prefix}{key}")) {
+        if let Some(value) = ids.get(format!("{prefix}{key}")) {
             output.line(value);
         }
         return Ok(());
     }
-    for (key, value) in ids.pairs() {
-        if let (Some(key), Some(value)) = (key.as_str().and_then(|key| key.strip_prefix(prefix)), value.as_str()) {
+    for (key, value) in ids {
+        if let Some(key) = key.strip_prefix(prefix) {
             output.line(format!("{key}={value}"));
         }
     }

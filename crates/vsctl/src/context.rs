@@ -3,12 +3,22 @@
 use std::sync::Arc;
 
 use ovsdb::{DatabaseSchema, Symbols, Uuid};
-use ovsdb_client::Transaction;
+use ovsdb_client::schemas::vswitch::{OpenVSwitch, bridge, interface, open_vswitch, port};
+use ovsdb_client::typed::{AnyColumn, Ref};
+use ovsdb_client::{Transaction, columns};
 
 use crate::command::Command;
 use crate::model::Model;
 
 pub(crate) use ovsdb_client::Committed;
+
+/// The columns that bridges and ports are read from.
+const MODEL: &[AnyColumn] = &columns! {
+    open_vswitch { BRIDGES }
+    bridge { NAME, PORTS }
+    port { NAME, INTERFACES, TAG, FAKE_BRIDGE }
+    interface { NAME }
+};
 
 /// Why the commands stop.
 #[derive(Debug)]
@@ -70,10 +80,10 @@ impl<'a> Context<'a> {
     }
 
     /// The row of the table Open_vSwitch, made if it is missing.
-    pub(crate) fn root(&mut self) -> Uuid {
-        match self.txn.rows("Open_vSwitch").first() {
+    pub(crate) fn root(&mut self) -> Ref<OpenVSwitch> {
+        match self.txn.all(OpenVSwitch).first() {
             Some(root) => *root,
-            None => self.txn.insert("Open_vSwitch"),
+            None => self.txn.insert(OpenVSwitch).reference(),
         }
     }
 
@@ -99,14 +109,7 @@ impl<'a> Context<'a> {
 
     /// A column was changed otherwise: the bridges and ports must be looked up again if they are read from it.
     pub(crate) fn touched(&mut self, table: &str, column: &str) {
-        let matters = match table {
-            "Open_vSwitch" => column == "bridges",
-            "Bridge" => matches!(column, "name" | "ports"),
-            "Port" => matches!(column, "name" | "interfaces" | "tag" | "fake_bridge"),
-            "Interface" => column == "name",
-            _ => false,
-        };
-        if matters {
+        if MODEL.iter().any(|read| read.table == table && read.column == column) {
             self.forget_model();
         }
     }

@@ -1,7 +1,8 @@
 //! Connections to controllers and managers, their failure modes, and the files for TLS.
 
-use ovsdb::{Datum, Uuid};
-use ovsdb_client::Transaction;
+use ovsdb_client::schemas::vswitch::{self as db, bridge, controller, manager, open_vswitch, ssl};
+use ovsdb_client::typed::{Column, Enumeration as _, Ref, Set, Table};
+use ovsdb_client::{Transaction, columns};
 
 use crate::bridge::delete_if_new;
 use crate::command::Command;
@@ -12,25 +13,39 @@ type Done = Result<(), Failure>;
 
 pub(crate) fn controller_needs(needs: &mut Needs<'_>, command: &Command) -> Done {
     crate::bridge::needs(needs, command)?;
-    needs.columns("Controller", &["target", "inactivity_probe"]);
+    needs.columns(&columns! { controller { TARGET, INACTIVITY_PROBE } });
     Ok(())
 }
 
 pub(crate) fn manager_needs(needs: &mut Needs<'_>, _: &Command) -> Done {
-    needs.columns("Open_vSwitch", &["manager_options"]);
-    needs.columns("Manager", &["target", "inactivity_probe"]);
+    needs.columns(&columns! { open_vswitch { MANAGER_OPTIONS } manager { TARGET, INACTIVITY_PROBE } });
     Ok(())
 }
 
 pub(crate) fn ssl_needs(needs: &mut Needs<'_>, _: &Command) -> Done {
-    needs.columns("Open_vSwitch", &["ssl"]);
-    needs.columns("SSL", &["private_key", "certificate", "ca_cert", "bootstrap_ca_cert"]);
+    needs.columns(&columns! {
+        open_vswitch { SSL }
+        ssl { PRIVATE_KEY, CERTIFICATE, CA_CERT, BOOTSTRAP_CA_CERT }
+    });
     Ok(())
 }
 
-/// Prints the targets of rows, sorted.
-fn print_targets(txn: &Transaction<'_>, table: &str, rows: Vec<Uuid>, output: &mut Output) {
-    let mut targets: Vec<&str> = rows.into_iter().map(|row| txn.string(table, row, "target")).collect();
+/// A table of connections: the columns of their targets and of their probes.
+type Connections<T> = (T, Column<T, String>, Column<T, Option<i64>>);
+
+const CONTROLLERS: Connections<db::Controller> = (db::Controller, controller::TARGET, controller::INACTIVITY_PROBE);
+const MANAGERS: Connections<db::Manager> = (db::Manager, manager::TARGET, manager::INACTIVITY_PROBE);
+
+/// Prints the targets of rows to which a column refers, sorted.
+fn print_targets<T: Table, U: Table>(
+    txn: &mut Transaction<'_>,
+    row: Ref<T>,
+    column: Column<T, Set<Ref<U>>>,
+    (_, target, _): Connections<U>,
+    output: &mut Output,
+) {
+    txn.verify(row, column);
+    let mut targets: Vec<&str> = txn.get(row, column).into_iter().map(|row| txn.get(row, target)).collect();
     targets.sort_unstable();
     for target in targets {
         output.line(target);
@@ -38,19 +53,19 @@ fn print_targets(txn: &Transaction<'_>, table: &str, rows: Vec<Uuid>, output: &m
 }
 
 /// Inserts a row for each target.
-fn insert_targets(txn: &mut Transaction<'_>, table: &str, targets: &[String], probe: Option<i64>) -> Datum {
+fn insert_targets<T: Table>(
+    txn: &mut Transaction<'_>,
+    (table, target_column, probe_column): Connections<T>,
+    targets: &[String],
+    probe: Option<i64>,
+) -> Vec<Ref<T>> {
     let insert = |target: &String| {
         if !is_connection_method(target) {
             tracing::warn!(target: "vsctl", "target type \"{target}\" is possibly erroneous");
         }
-        let row = txn.insert(table);
-        txn.set(table, row, "target", target.as_str());
-        if let Some(probe) = probe {
-            txn.set(table, row, "inactivity_probe", probe);
-        }
-        row
+        txn.insert(table).set(target_column, target).set(probe_column, probe).reference()
     };
-    Datum::set(targets.iter().map(insert))
+    targets.iter().map(insert).collect()
 }
 
 /// Whether `target` begins as a connection method, active or passive.
@@ -68,16 +83,14 @@ fn inactivity_probe(command: &Command) -> Result<Option<i64>, Failure> {
 pub(crate) fn get_controller(context: &mut Context<'_>, command: &Command, output: &mut Output) -> Done {
     let (txn, model) = context.txn_and_model();
     let row = model.bridge(command.arg(0))?.row;
-    txn.verify("Bridge", row, "controller");
-    let rows = txn.uuids("Bridge", row, "controller");
-    print_targets(txn, "Controller", rows, output);
+    print_targets(txn, row, bridge::CONTROLLER, CONTROLLERS, output);
     Ok(())
 }
 
 pub(crate) fn del_controller(context: &mut Context<'_>, command: &Command, _: &mut Output) -> Done {
     let (txn, model) = context.txn_and_model();
     let row = model.real_bridge(command.arg(0))?.row;
-    replace(txn, ("Bridge", row, "controller"), "Controller", Datum::empty());
+    replace(txn, row, bridge::CONTROLLER, Vec::new());
     Ok(())
 }
 
@@ -85,27 +98,37 @@ pub(crate) fn set_controller(context: &mut Context<'_>, command: &Command, _: &m
     let (txn, model) = context.txn_and_model();
     let row = model.real_bridge(command.arg(0))?.row;
     let probe = inactivity_probe(command)?;
-    let rows = insert_targets(txn, "Controller", command.args_from(1), probe);
-    replace(txn, ("Bridge", row, "controller"), "Controller", rows);
+    let rows = insert_targets(txn, CONTROLLERS, command.args_from(1), probe);
+    replace(txn, row, bridge::CONTROLLER, rows);
     Ok(())
 }
 
 /// Writes references, and drops rows of this very transaction that are no longer referred to.
-fn replace(txn: &mut Transaction<'_>, (table, row, column): (&str, Uuid, &str), target: &str, rows: Datum) {
-    txn.verify(table, row, column);
-    for old in txn.uuids(table, row, column) {
-        delete_if_new(txn, target, old);
+fn replace<T: Table, U: Table>(
+    txn: &mut Transaction<'_>,
+    row: Ref<T>,
+    column: Column<T, Set<Ref<U>>>,
+    rows: Vec<Ref<U>>,
+) {
+    for old in txn.read(row, column).iter().collect::<Vec<_>>() {
+        delete_if_new(txn, old);
     }
-    txn.set(table, row, column, rows);
+    txn.set(row, column, rows);
+}
+
+/// [`replace`] for the row of table SSL.
+fn replace_ssl(txn: &mut Transaction<'_>, root: Ref<db::OpenVSwitch>, row: Option<Ref<db::Ssl>>) {
+    if let Some(old) = txn.read(root, open_vswitch::SSL) {
+        delete_if_new(txn, old);
+    }
+    txn.set(root, open_vswitch::SSL, row);
 }
 
 pub(crate) fn get_fail_mode(context: &mut Context<'_>, command: &Command, output: &mut Output) -> Done {
     let (txn, model) = context.txn_and_model();
     let row = model.bridge(command.arg(0))?.row;
-    txn.verify("Bridge", row, "fail_mode");
-    let mode = txn.string("Bridge", row, "fail_mode");
-    if !mode.is_empty() {
-        output.line(mode);
+    if let Some(mode) = txn.read(row, bridge::FAIL_MODE) {
+        output.line(bridge::FailMode::name_of(mode));
     }
     Ok(())
 }
@@ -113,72 +136,62 @@ pub(crate) fn get_fail_mode(context: &mut Context<'_>, command: &Command, output
 pub(crate) fn del_fail_mode(context: &mut Context<'_>, command: &Command, _: &mut Output) -> Done {
     let (txn, model) = context.txn_and_model();
     let row = model.real_bridge(command.arg(0))?.row;
-    txn.set("Bridge", row, "fail_mode", Datum::empty());
+    txn.clear(row, bridge::FAIL_MODE);
     Ok(())
 }
 
 pub(crate) fn set_fail_mode(context: &mut Context<'_>, command: &Command, _: &mut Output) -> Done {
     let (txn, model) = context.txn_and_model();
     let row = model.real_bridge(command.arg(0))?.row;
-    let mode = command.arg(1);
-    if mode != "standalone" && mode != "secure" {
-        return Err(Failure::fatal("fail-mode must be \"standalone\" or \"secure\""));
-    }
-    txn.set("Bridge", row, "fail_mode", mode);
+    let mode = bridge::FailMode::from_name(command.arg(1));
+    let mode = mode.map_err(|_| Failure::fatal("fail-mode must be \"standalone\" or \"secure\""))?;
+    txn.set(row, bridge::FAIL_MODE, Some(mode));
     Ok(())
 }
 
 pub(crate) fn get_manager(context: &mut Context<'_>, _: &Command, output: &mut Output) -> Done {
     let root = context.root();
-    context.txn.verify("Open_vSwitch", root, "manager_options");
-    let rows = context.txn.uuids("Open_vSwitch", root, "manager_options");
-    print_targets(&context.txn, "Manager", rows, output);
+    print_targets(&mut context.txn, root, open_vswitch::MANAGER_OPTIONS, MANAGERS, output);
     Ok(())
 }
 
 pub(crate) fn del_manager(context: &mut Context<'_>, _: &Command, _: &mut Output) -> Done {
     let root = context.root();
-    replace(&mut context.txn, ("Open_vSwitch", root, "manager_options"), "Manager", Datum::empty());
+    replace(&mut context.txn, root, open_vswitch::MANAGER_OPTIONS, Vec::new());
     Ok(())
 }
 
 pub(crate) fn set_manager(context: &mut Context<'_>, command: &Command, _: &mut Output) -> Done {
     let root = context.root();
     let probe = inactivity_probe(command)?;
-    let rows = insert_targets(&mut context.txn, "Manager", command.args_from(0), probe);
-    replace(&mut context.txn, ("Open_vSwitch", root, "manager_options"), "Manager", rows);
+    let rows = insert_targets(&mut context.txn, MANAGERS, command.args_from(0), probe);
+    replace(&mut context.txn, root, open_vswitch::MANAGER_OPTIONS, rows);
     Ok(())
 }
 
 pub(crate) fn get_ssl(context: &mut Context<'_>, _: &Command, output: &mut Output) -> Done {
     let root = context.root();
     let txn = &mut context.txn;
-    txn.verify("Open_vSwitch", root, "ssl");
-    let Some(ssl) = txn.uuids("Open_vSwitch", root, "ssl").first().copied() else { return Ok(()) };
-    for column in ["private_key", "certificate", "ca_cert", "bootstrap_ca_cert"] {
-        txn.verify("SSL", ssl, column);
-    }
-    output.line(format!("Private key: {}", txn.string("SSL", ssl, "private_key")));
-    output.line(format!("Certificate: {}", txn.string("SSL", ssl, "certificate")));
-    output.line(format!("CA Certificate: {}", txn.string("SSL", ssl, "ca_cert")));
-    output.line(format!("Bootstrap: {}", txn.boolean("SSL", ssl, "bootstrap_ca_cert")));
+    let Some(row) = txn.read(root, open_vswitch::SSL) else { return Ok(()) };
+    output.line(format!("Private key: {}", txn.read(row, ssl::PRIVATE_KEY)));
+    output.line(format!("Certificate: {}", txn.read(row, ssl::CERTIFICATE)));
+    output.line(format!("CA Certificate: {}", txn.read(row, ssl::CA_CERT)));
+    output.line(format!("Bootstrap: {}", txn.read(row, ssl::BOOTSTRAP_CA_CERT)));
     Ok(())
 }
 
 pub(crate) fn del_ssl(context: &mut Context<'_>, _: &Command, _: &mut Output) -> Done {
     let root = context.root();
-    replace(&mut context.txn, ("Open_vSwitch", root, "ssl"), "SSL", Datum::empty());
+    replace_ssl(&mut context.txn, root, None);
     Ok(())
 }
 
 pub(crate) fn set_ssl(context: &mut Context<'_>, command: &Command, _: &mut Output) -> Done {
     let root = context.root();
     let txn = &mut context.txn;
-    let ssl = txn.insert("SSL");
-    txn.set("SSL", ssl, "private_key", command.arg(0));
-    txn.set("SSL", ssl, "certificate", command.arg(1));
-    txn.set("SSL", ssl, "ca_cert", command.arg(2));
-    txn.set("SSL", ssl, "bootstrap_ca_cert", command.has("--bootstrap"));
-    replace(txn, ("Open_vSwitch", root, "ssl"), "SSL", Datum::scalar(ssl));
+    let files = txn.insert(db::Ssl).set(ssl::PRIVATE_KEY, command.arg(0)).set(ssl::CERTIFICATE, command.arg(1));
+    let files = files.set(ssl::CA_CERT, command.arg(2)).set(ssl::BOOTSTRAP_CA_CERT, command.has("--bootstrap"));
+    let row = files.reference();
+    replace_ssl(txn, root, Some(row));
     Ok(())
 }

@@ -5,8 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ovsdb::Uuid;
 use ovsdb_client::Transaction;
+use ovsdb_client::schemas::vswitch::{self as db, bridge, interface, open_vswitch, port};
+use ovsdb_client::typed::Ref;
 
 use crate::context::Failure;
 
@@ -14,7 +15,7 @@ use crate::context::Failure;
 #[derive(Debug, Clone)]
 pub(crate) struct Bridge {
     /// The row in table Bridge: its own, or its parent's.
-    pub(crate) row: Uuid,
+    pub(crate) row: Ref<db::Bridge>,
     /// The parent of a fake bridge, the VLAN that it stands for, and the row of its port.
     pub(crate) fake: Option<Fake>,
     /// Names of ports.
@@ -26,13 +27,13 @@ pub(crate) struct Bridge {
 pub(crate) struct Fake {
     pub(crate) parent: String,
     pub(crate) vlan: i64,
-    pub(crate) port_row: Uuid,
+    pub(crate) port_row: Ref<db::Port>,
 }
 
 /// A port.
 #[derive(Debug, Clone)]
 pub(crate) struct Port {
-    pub(crate) row: Uuid,
+    pub(crate) row: Ref<db::Port>,
     /// The bridge, which may be a fake one.
     pub(crate) bridge: String,
     /// Names of interfaces.
@@ -42,7 +43,7 @@ pub(crate) struct Port {
 /// An interface.
 #[derive(Debug, Clone)]
 pub(crate) struct Iface {
-    pub(crate) row: Uuid,
+    pub(crate) row: Ref<db::Interface>,
     pub(crate) port: String,
 }
 
@@ -56,11 +57,11 @@ pub(crate) struct Model {
 
 impl Model {
     /// What the transaction leaves below the row `root` of table Open_vSwitch.
-    pub(crate) fn new(txn: &Transaction<'_>, root: Uuid) -> Self {
+    pub(crate) fn new(txn: &Transaction<'_>, root: Ref<db::OpenVSwitch>) -> Self {
         let mut model = Self::default();
         let mut real = Vec::new();
-        for row in txn.uuids("Open_vSwitch", root, "bridges") {
-            let name = txn.string("Bridge", row, "name").to_owned();
+        for row in txn.get(root, open_vswitch::BRIDGES) {
+            let name = txn.get(row, bridge::NAME).to_owned();
             if model.bridges.contains_key(&name) {
                 tracing::warn!(target: "vsctl", "{name}: database contains duplicate bridge name");
                 continue;
@@ -69,22 +70,28 @@ impl Model {
             real.push((name, row));
         }
         for (parent, row) in &real {
-            for port_row in txn.uuids("Bridge", *row, "ports") {
+            for port_row in txn.get(*row, bridge::PORTS) {
                 model.learn_fake_bridge(txn, parent, *row, port_row);
             }
         }
         for (bridge, row) in &real {
-            for port_row in txn.uuids("Bridge", *row, "ports") {
+            for port_row in txn.get(*row, bridge::PORTS) {
                 model.learn_port(txn, bridge, port_row);
             }
         }
         model
     }
 
-    fn learn_fake_bridge(&mut self, txn: &Transaction<'_>, parent: &str, row: Uuid, port_row: Uuid) {
-        let name = txn.string("Port", port_row, "name");
-        let vlan = txn.integer("Port", port_row, "tag").filter(|vlan| (0..=4095).contains(vlan));
-        let Some(vlan) = vlan.filter(|_| txn.boolean("Port", port_row, "fake_bridge")) else { return };
+    fn learn_fake_bridge(
+        &mut self,
+        txn: &Transaction<'_>,
+        parent: &str,
+        row: Ref<db::Bridge>,
+        port_row: Ref<db::Port>,
+    ) {
+        let name = txn.get(port_row, port::NAME);
+        let vlan = txn.get(port_row, port::TAG).filter(|vlan| (0..=4095).contains(vlan));
+        let Some(vlan) = vlan.filter(|_| txn.get(port_row, port::FAKE_BRIDGE)) else { return };
         if self.bridges.contains_key(name) {
             return;
         }
@@ -92,9 +99,9 @@ impl Model {
         self.bridges.insert(name.to_owned(), Bridge { row, fake: Some(fake), ports: BTreeSet::new() });
     }
 
-    fn learn_port(&mut self, txn: &Transaction<'_>, bridge: &str, row: Uuid) {
-        let name = txn.string("Port", row, "name");
-        let ifaces = txn.uuids("Port", row, "interfaces");
+    fn learn_port(&mut self, txn: &Transaction<'_>, bridge: &str, row: Ref<db::Port>) {
+        let name = txn.get(row, port::NAME);
+        let ifaces = txn.get(row, port::INTERFACES);
         if self.bridges.contains_key(name) {
             return;
         }
@@ -110,8 +117,8 @@ impl Model {
             }
             return;
         }
-        let tag = txn.integer("Port", row, "tag");
-        let ifaces = ifaces.into_iter().map(|row| (txn.string("Interface", row, "name").to_owned(), row));
+        let tag = txn.get(row, port::TAG);
+        let ifaces = ifaces.into_iter().map(|row| (txn.get(row, interface::NAME).to_owned(), row));
         self.add_port(name, bridge, row, tag, ifaces.collect());
     }
 
@@ -132,9 +139,9 @@ impl Model {
         &mut self,
         name: &str,
         bridge: &str,
-        row: Uuid,
+        row: Ref<db::Port>,
         tag: Option<i64>,
-        ifaces: Vec<(String, Uuid)>,
+        ifaces: Vec<(String, Ref<db::Interface>)>,
     ) {
         let child = tag.and_then(|vlan| self.child(bridge, vlan)).cloned();
         let bridge = child.unwrap_or_else(|| bridge.to_owned());
@@ -148,7 +155,7 @@ impl Model {
     }
 
     /// Adds an interface to a port.
-    pub(crate) fn add_iface(&mut self, name: &str, port: &str, row: Uuid) {
+    pub(crate) fn add_iface(&mut self, name: &str, port: &str, row: Ref<db::Interface>) {
         if let Some(other) = self.ifaces.get(name) {
             tracing::warn!(
                 target: "vsctl",

@@ -1,6 +1,9 @@
 //! How tables, columns and records are named on the command line: abbreviations, and the other names that rows have.
 
 use ovsdb::{Atom, AtomType, ColumnSchema, DatabaseSchema, Datum, TableSchema, Uuid};
+use ovsdb_client::schemas::vswitch::{self as db, bridge, flow_sample_collector_set, flow_table, interface};
+use ovsdb_client::schemas::vswitch::{manager, mirror, port};
+use ovsdb_client::typed::{AnyColumn, Table as _};
 
 use crate::context::{Context, Failure};
 
@@ -10,30 +13,37 @@ pub(crate) enum Way {
     /// `.` is the only row.
     Singleton,
     /// By the value of a column.
-    Column(&'static str),
-    /// By the row that refers to it: the one in table `from` whose column `by` has the name, through a column.
-    Referenced { from: &'static str, by: &'static str, through: &'static str },
+    Column(AnyColumn),
+    /// By the row that refers to it: the one whose column `by` has the name, through another of its columns.
+    Referenced { by: AnyColumn, through: AnyColumn },
 }
 
-const fn of_bridge(through: &'static str) -> Way {
-    Way::Referenced { from: "Bridge", by: "name", through }
+const fn of_bridge(through: AnyColumn) -> Way {
+    Way::Referenced { by: bridge::NAME.any(), through }
 }
+
+/// By the names of their tables.
+const WAYS: &[(&str, Way)] = &[
+    (db::AutoAttach::NAME, of_bridge(bridge::AUTO_ATTACH.any())),
+    (db::Bridge::NAME, Way::Column(bridge::NAME.any())),
+    (db::Controller::NAME, of_bridge(bridge::CONTROLLER.any())),
+    (db::FlowSampleCollectorSet::NAME, Way::Column(flow_sample_collector_set::ID.any())),
+    (db::FlowTable::NAME, Way::Column(flow_table::NAME.any())),
+    (db::Interface::NAME, Way::Column(interface::NAME.any())),
+    (db::Ipfix::NAME, of_bridge(bridge::IPFIX.any())),
+    (db::Manager::NAME, Way::Column(manager::TARGET.any())),
+    (db::Mirror::NAME, Way::Column(mirror::NAME.any())),
+    (db::NetFlow::NAME, of_bridge(bridge::NETFLOW.any())),
+    (db::OpenVSwitch::NAME, Way::Singleton),
+    (db::Port::NAME, Way::Column(port::NAME.any())),
+    (db::QoS::NAME, Way::Referenced { by: port::NAME.any(), through: port::QOS.any() }),
+    (db::SFlow::NAME, of_bridge(bridge::SFLOW.any())),
+    (db::Ssl::NAME, Way::Singleton),
+];
 
 /// The ways to name rows of `table`.
-pub(crate) fn ways(table: &str) -> &'static [Way] {
-    match table {
-        "Bridge" | "Flow_Table" | "Interface" | "Mirror" | "Port" => &[Way::Column("name")],
-        "Controller" => const { &[of_bridge("controller")] },
-        "Flow_Sample_Collector_Set" => &[Way::Column("id")],
-        "Manager" => &[Way::Column("target")],
-        "NetFlow" => const { &[of_bridge("netflow")] },
-        "sFlow" => const { &[of_bridge("sflow")] },
-        "IPFIX" => const { &[of_bridge("ipfix")] },
-        "AutoAttach" => const { &[of_bridge("auto_attach")] },
-        "QoS" => &[Way::Referenced { from: "Port", by: "name", through: "qos" }],
-        "Open_vSwitch" | "SSL" => &[Way::Singleton],
-        _ => &[],
-    }
+pub(crate) fn ways(table: &str) -> impl Iterator<Item = &'static Way> {
+    WAYS.iter().filter(move |(name, _)| *name == table).map(|(_, way)| way)
 }
 
 /// Whether `query` abbreviates `name`: without regard to case, and `-` is `_`.
@@ -89,21 +99,21 @@ pub(crate) fn row(context: &Context<'_>, table: &TableSchema, record: &str) -> R
     let txn = &context.txn;
     let several = || Failure::fatal(format!("multiple rows in {} match \"{record}\"", table.name));
     if let Some(uuid) = Uuid::parse(record) {
-        return Ok(txn.contains(&table.name, uuid).then_some(uuid));
+        return Ok(txn.contains_row(&table.name, uuid).then_some(uuid));
     }
     for way in ways(&table.name) {
         let found = match way {
             Way::Singleton if record == "." => txn.rows(&table.name).first().copied(),
             Way::Singleton => None,
-            Way::Column(column) => match by_column(context, table, column, record).as_slice() {
+            Way::Column(column) => match by_column(context, table, column.column, record).as_slice() {
                 [] => None,
                 [only] => Some(*only),
                 _ => return Err(several()),
             },
-            Way::Referenced { from, by, through } => {
-                let Some(from) = context.schema.table(from) else { continue };
-                match by_column(context, from, by, record).as_slice() {
-                    [only] => match txn.datum(&from.name, *only, through).map(Datum::keys) {
+            Way::Referenced { by, through } => {
+                let Some(from) = context.schema.table(by.table) else { continue };
+                match by_column(context, from, by.column, record).as_slice() {
+                    [only] => match txn.datum(&from.name, *only, through.column).map(Datum::keys) {
                         Some([target]) => target.as_uuid(),
                         _ => None,
                     },

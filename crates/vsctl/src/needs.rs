@@ -2,6 +2,7 @@
 
 use ovsdb::{ColumnSchema, DatabaseSchema, TableSchema};
 use ovsdb_client::Wanted;
+use ovsdb_client::typed::{AnyColumn, Table};
 
 use crate::context::Failure;
 use crate::names;
@@ -18,14 +19,21 @@ impl<'a> Needs<'a> {
         Self { schema, wanted: Wanted::new() }
     }
 
-    /// Needs columns of a table.
-    pub(crate) fn columns(&mut self, table: &str, columns: &[&str]) {
-        let Some(found) = self.schema.table(table) else { return };
-        self.wanted.table(table);
+    /// Needs columns.
+    pub(crate) fn columns(&mut self, columns: &[AnyColumn]) {
         for column in columns {
-            if found.column(column).is_some() {
-                self.wanted.column(table, column);
+            let Some(table) = self.schema.table(column.table) else { continue };
+            self.wanted.table(column.table);
+            if table.column(column.column).is_some() {
+                self.wanted.add(*column);
             }
+        }
+    }
+
+    /// Needs the rows of a table.
+    pub(crate) fn rows<T: Table>(&mut self, table: T) {
+        if self.schema.table(T::NAME).is_some() {
+            self.wanted.rows(table);
         }
     }
 
@@ -36,8 +44,8 @@ impl<'a> Needs<'a> {
         for way in names::ways(&table.name) {
             match way {
                 names::Way::Singleton => {}
-                names::Way::Column(column) => self.columns(&table.name, &[column]),
-                names::Way::Referenced { from, by, through } => self.columns(from, &[by, through]),
+                names::Way::Column(column) => self.columns(&[*column]),
+                names::Way::Referenced { by, through } => self.columns(&[*by, *through]),
             }
         }
         Ok(table)

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use ovsdb::{Datum, Uuid};
+use ovsdb_client::schemas::vswitch::{self as db, bridge, interface, port};
+use ovsdb_client::typed::{Ref, Table as _};
 
 use crate::bridge::{delete_if_new, delete_port_row};
 use crate::command::Command;
@@ -23,7 +24,7 @@ pub(crate) fn add_bond_needs(needs: &mut Needs<'_>, command: &Command) -> Done {
 }
 
 fn setting_needs(needs: &mut Needs<'_>, settings: &[String]) -> Done {
-    let Ok(port) = needs.table("Port") else { return Ok(()) };
+    let Ok(port) = needs.table(db::Port::NAME) else { return Ok(()) };
     settings.iter().try_for_each(|setting| database::setting_needs(needs, port, setting))
 }
 
@@ -96,32 +97,30 @@ fn add(context: &mut Context<'_>, command: &Command, ifaces: &[String], settings
     for iface in ifaces.iter().filter(|iface| *iface != name) {
         model.check_free(iface, &format!("cannot create an interface named {iface}"))?;
     }
-    let mut rows: Vec<(String, Uuid)> = Vec::with_capacity(ifaces.len());
+    let mut rows: Vec<(String, Ref<db::Interface>)> = Vec::with_capacity(ifaces.len());
     for iface in ifaces {
-        let row = txn.insert("Interface");
-        txn.set("Interface", row, "name", iface.as_str());
+        let row = txn.insert(db::Interface).set(interface::NAME, iface).reference();
         rows.push((iface.clone(), row));
     }
-    let row = txn.insert("Port");
-    txn.set("Port", row, "name", name);
-    txn.set("Port", row, "interfaces", Datum::set(rows.iter().map(|(_, row)| *row)));
+    let interfaces = rows.iter().map(|(_, row)| *row);
+    let row = txn.insert(db::Port).set(port::NAME, name).set(port::INTERFACES, interfaces).reference();
     if command.has("--fake-iface") {
-        txn.set("Port", row, "bond_fake_iface", true);
+        txn.set(row, port::BOND_FAKE_IFACE, true);
     }
     if let Some(fake) = &found.fake {
-        txn.set("Port", row, "tag", fake.vlan);
+        txn.set(row, port::TAG, Some(fake.vlan));
     }
-    txn.verify("Bridge", found.row, "ports");
-    txn.add("Bridge", found.row, "ports", &Datum::scalar(row));
+    txn.verify(found.row, bridge::PORTS);
+    txn.add(found.row, bridge::PORTS, [row]);
     let schema = context.schema.clone();
-    if let Some(table) = schema.table("Port") {
+    if let Some(table) = schema.table(db::Port::NAME) {
         for setting in settings {
-            database::apply_setting(context, table, row, setting)?;
+            database::apply_setting(context, table, row.uuid(), setting)?;
         }
     }
     let (txn, model) = context.txn_and_model();
     // A port of a fake bridge stays with it unless its settings give it another bridge's tag.
-    let tag = txn.integer("Port", row, "tag");
+    let tag = txn.get(row, port::TAG);
     let parent = found.fake.as_ref().map(|fake| fake.parent.as_str());
     let by_tag = tag.and_then(|vlan| model.child(parent.unwrap_or(bridge), vlan).cloned());
     let owner = by_tag.unwrap_or_else(|| bridge.to_owned());
@@ -161,10 +160,9 @@ pub(crate) fn add_bond_iface(context: &mut Context<'_>, command: &Command, _: &m
         )));
     }
     model.check_free(name, &format!("cannot create an interface named {name}"))?;
-    let row = txn.insert("Interface");
-    txn.set("Interface", row, "name", name);
-    txn.verify("Port", port_row, "interfaces");
-    txn.add("Port", port_row, "interfaces", &Datum::scalar(row));
+    let row = txn.insert(db::Interface).set(interface::NAME, name).reference();
+    txn.verify(port_row, port::INTERFACES);
+    txn.add(port_row, port::INTERFACES, [row]);
     model.add_iface(name, port, row);
     context.new_ports.push(name.to_owned());
     Ok(())
@@ -189,9 +187,9 @@ pub(crate) fn del_bond_iface(context: &mut Context<'_>, command: &Command, _: &m
     if port.ifaces.len() < 2 {
         return Err(Failure::fatal(format!("cannot delete last interface from port {}", iface.port)));
     }
-    txn.verify("Port", port.row, "interfaces");
-    txn.remove("Port", port.row, "interfaces", &Datum::scalar(iface.row));
-    delete_if_new(txn, "Interface", iface.row);
+    txn.verify(port.row, port::INTERFACES);
+    txn.remove(port.row, port::INTERFACES, [iface.row]);
+    delete_if_new(txn, iface.row);
     model.remove_iface(name);
     Ok(())
 }
@@ -222,8 +220,8 @@ pub(crate) fn del_port(context: &mut Context<'_>, command: &Command, _: &mut Out
         check_owner(model, wanted, target, &port.bridge)?;
     }
     let bridge_row = model.bridge(&port.bridge)?.row;
-    txn.verify("Bridge", bridge_row, "ports");
-    txn.remove("Bridge", bridge_row, "ports", &Datum::scalar(port.row));
+    txn.verify(bridge_row, bridge::PORTS);
+    txn.remove(bridge_row, bridge::PORTS, [port.row]);
     delete_port_row(txn, port.row);
     model.remove_port(&name);
     Ok(())

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use cli::table::Printer;
 use ovsdb::DatabaseSchema;
-use ovsdb_client::{Client, Error, Idl, Outcome, Reconnect};
+use ovsdb_client::schemas::vswitch::{self, Interface, OpenVSwitch, interface, open_vswitch};
+use ovsdb_client::{Client, Error, Idl, Outcome, Reconnect, columns};
 use tls::Tls;
 
 use crate::command::{self, Access, Command};
@@ -15,8 +16,6 @@ use crate::context::{Committed, Context, Failure, Output};
 use crate::needs::Needs;
 use crate::options::Options;
 
-/// The database that the program is about.
-const DATABASE: &str = "Open_vSwitch";
 /// The exit status when ovs-vswitchd could not set up what was added (EX_DATAERR of sysexits.h).
 const EXIT_NOT_SET_UP: u8 = 65;
 /// The longest wait between attempts to connect with `--retry`.
@@ -89,12 +88,15 @@ async fn connect(options: &Options) -> Result<Client, Error> {
 
 async fn execute(program: &str, text: &str, options: &Options, commands: &[Command]) -> Result<ExitCode, Failure> {
     let mut client = connect(options).await?;
-    let schema = client.schema(DATABASE).await.map_err(|error| Failure::Fatal(error.to_string()))?;
+    let schema = client.schema(vswitch::DATABASE).await.map_err(|error| Failure::Fatal(error.to_string()))?;
     let mut needs = Needs::new(&schema);
     for command in commands {
         (command.spec.needs)(&mut needs, command)?;
     }
-    needs.columns("Open_vSwitch", if options.wait { &["next_cfg", "cur_cfg"] } else { &[] });
+    needs.rows(OpenVSwitch);
+    if options.wait {
+        needs.columns(&columns! { open_vswitch { NEXT_CFG, CUR_CFG } });
+    }
     let wanted = needs.wanted;
     let mut idl = Idl::from_client(client, schema.clone(), wanted);
     idl.first_contents().await?;
@@ -134,7 +136,7 @@ async fn attempt(
     context.txn.comment(comment);
     let root = context.root();
     if options.wait {
-        context.txn.increment("Open_vSwitch", root, "next_cfg");
+        context.txn.increment(root, open_vswitch::NEXT_CFG);
     }
     let mut outputs = Vec::with_capacity(commands.len());
     for command in commands {
@@ -188,7 +190,7 @@ async fn finish(program: &str, idl: &mut Idl, options: &Options, done: Done) -> 
     print(options, done.outputs);
     let Some(next_cfg) = done.next_cfg else { return Ok(ExitCode::SUCCESS) };
     loop {
-        let reached = idl.rows("Open_vSwitch").next().is_some_and(|row| row.integer("cur_cfg") >= next_cfg);
+        let reached = idl.all(OpenVSwitch).next().is_some_and(|row| row.get(open_vswitch::CUR_CFG) >= next_cfg);
         if reached {
             break;
         }
@@ -220,11 +222,11 @@ fn print(options: &Options, outputs: Vec<Output>) {
 fn report_ports(program: &str, idl: &Idl, names: &[String]) -> ExitCode {
     let mut failed = false;
     for name in names {
-        let found = idl.rows("Interface").find(|iface| iface.string("name") == name);
-        let Some(iface) = found.filter(|iface| iface.integer_opt("ofport").is_none_or(|port| port == -1)) else {
+        let found = idl.all(Interface).find(|iface| iface.get(interface::NAME) == name);
+        let Some(iface) = found.filter(|iface| iface.get(interface::OFPORT).is_none_or(|port| port == -1)) else {
             continue;
         };
-        let why = iface.string_opt("error").map(|error| format!(": {error}")).unwrap_or_default();
+        let why = iface.get(interface::ERROR).map(|error| format!(": {error}")).unwrap_or_default();
         eprintln!("{program}: Error detected while setting up '{name}'{why}.  See ovs-vswitchd log for details.");
         failed = true;
     }

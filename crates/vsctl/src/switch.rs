@@ -1,6 +1,9 @@
 //! The commands for the switch as a whole: init and emer-reset.
 
 use ovsdb::Datum;
+use ovsdb_client::columns;
+use ovsdb_client::schemas::vswitch::{OpenVSwitch, bridge, interface, open_vswitch, port};
+use ovsdb_client::typed::AnyColumn;
 
 use crate::command::Command;
 use crate::context::{Context, Failure, Output};
@@ -9,7 +12,7 @@ use crate::needs::Needs;
 type Done = Result<(), Failure>;
 
 pub(crate) fn init_needs(needs: &mut Needs<'_>, _: &Command) -> Done {
-    needs.columns("Open_vSwitch", &[]);
+    needs.rows(OpenVSwitch);
     Ok(())
 }
 
@@ -19,35 +22,33 @@ pub(crate) fn init(context: &mut Context<'_>, _: &Command, _: &mut Output) -> Do
 }
 
 /// The columns that emer-reset makes empty or false.
-const RESET: &[(&str, &[&str])] = &[
-    ("Open_vSwitch", &["manager_options", "ssl"]),
-    ("Bridge", &["controller", "fail_mode", "flood_vlans", "mirrors", "netflow", "sflow", "ipfix", "other_config"]),
-    ("Port", &["other_config"]),
-    ("Interface", &["ingress_policing_rate", "ingress_policing_burst"]),
-];
+const RESET: &[AnyColumn] = &columns! {
+    open_vswitch { MANAGER_OPTIONS, SSL }
+    bridge { CONTROLLER, FAIL_MODE, FLOOD_VLANS, MIRRORS, NETFLOW, SFLOW, IPFIX, OTHER_CONFIG }
+    port { OTHER_CONFIG }
+    interface { INGRESS_POLICING_RATE, INGRESS_POLICING_BURST }
+};
 
 pub(crate) fn emer_reset_needs(needs: &mut Needs<'_>, _: &Command) -> Done {
-    for (table, columns) in RESET {
-        needs.columns(table, columns);
-    }
+    needs.columns(RESET);
     Ok(())
 }
 
 pub(crate) fn emer_reset(context: &mut Context<'_>, _: &Command, _: &mut Output) -> Done {
     let schema = context.schema.clone();
-    for (table, columns) in RESET {
-        let Some(found) = schema.table(table) else { continue };
+    for reset in RESET {
+        let AnyColumn { table, column, .. } = *reset;
+        let Some(kind) = schema.table(table).and_then(|found| found.column(column)).map(|found| &found.kind) else {
+            continue;
+        };
         for row in context.txn.rows(table) {
-            for column in *columns {
-                let Some(kind) = found.column(column).map(|column| &column.kind) else { continue };
-                let mut value = Datum::default_of(kind);
-                if (*table, *column) == ("Bridge", "other_config")
-                    && let Some(mac) = context.txn.datum(table, row, column).and_then(|config| config.get_str("hwaddr"))
-                {
-                    value = Datum::map([("hwaddr", mac)]);
-                }
-                context.txn.set(table, row, column, value);
+            let mut value = Datum::default_of(kind);
+            if *reset == bridge::OTHER_CONFIG.any()
+                && let Some(mac) = context.txn.datum(table, row, column).and_then(|config| config.get_str("hwaddr"))
+            {
+                value = Datum::map([("hwaddr", mac)]);
             }
+            context.txn.set_datum(table, row, column, value);
         }
     }
     context.forget_model();

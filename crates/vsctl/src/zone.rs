@@ -1,6 +1,11 @@
 //! Conntrack zones of datapaths (timeout policies and limits), and what datapaths can do.
 
-use ovsdb::{Atom, Datum, Uuid};
+use ovsdb::Datum;
+use ovsdb_client::columns;
+use ovsdb_client::schemas::vswitch::{
+    self as db, CtZone, Datapath, ct_timeout_policy, ct_zone, datapath, open_vswitch,
+};
+use ovsdb_client::typed::{Enumeration as _, Ref, Table as _};
 
 use crate::bridge::delete_if_new;
 use crate::command::Command;
@@ -10,26 +15,27 @@ use crate::needs::Needs;
 type Done = Result<(), Failure>;
 
 pub(crate) fn needs(needs: &mut Needs<'_>, _: &Command) -> Done {
-    needs.columns("Open_vSwitch", &["datapaths"]);
-    needs.columns("Datapath", &["ct_zones", "ct_zone_default_limit"]);
-    needs.columns("CT_Zone", &["timeout_policy", "limit"]);
-    needs.columns("CT_Timeout_Policy", &["timeouts"]);
+    needs.columns(&columns! {
+        open_vswitch { DATAPATHS }
+        datapath { CT_ZONES, CT_ZONE_DEFAULT_LIMIT }
+        ct_zone { TIMEOUT_POLICY, LIMIT }
+        ct_timeout_policy { TIMEOUTS }
+    });
     Ok(())
 }
 
 pub(crate) fn capability_needs(needs: &mut Needs<'_>, _: &Command) -> Done {
-    needs.columns("Open_vSwitch", &["datapaths"]);
-    needs.columns("Datapath", &["capabilities"]);
+    needs.columns(&columns! { open_vswitch { DATAPATHS } datapath { CAPABILITIES } });
     Ok(())
 }
 
-fn datapath(context: &mut Context<'_>, name: &str) -> Option<Uuid> {
+fn find_datapath(context: &mut Context<'_>, name: &str) -> Option<Ref<Datapath>> {
     let root = context.root();
-    context.txn.datum("Open_vSwitch", root, "datapaths")?.get(&Atom::from(name))?.as_uuid()
+    context.txn.get(root, open_vswitch::DATAPATHS).get(name)
 }
 
-fn datapath_must_exist(context: &mut Context<'_>, name: &str) -> Result<Uuid, Failure> {
-    datapath(context, name).ok_or_else(|| Failure::fatal(format!("datapath {name} does not exist")))
+fn datapath_must_exist(context: &mut Context<'_>, name: &str) -> Result<Ref<Datapath>, Failure> {
+    find_datapath(context, name).ok_or_else(|| Failure::fatal(format!("datapath {name} does not exist")))
 }
 
 /// The number in `zone=NUMBER`.
@@ -38,25 +44,25 @@ fn zone_id(text: &str) -> Result<i64, Failure> {
     id.ok_or_else(|| Failure::fatal(format!("{text}: expected zone=ZONE_ID")))
 }
 
-fn zone_row(context: &Context<'_>, datapath: Uuid, zone: i64) -> Option<Uuid> {
-    context.txn.datum("Datapath", datapath, "ct_zones")?.get(&Atom::Integer(zone))?.as_uuid()
+fn zone_row(context: &Context<'_>, datapath: Ref<Datapath>, zone: i64) -> Option<Ref<CtZone>> {
+    context.txn.get(datapath, datapath::CT_ZONES).get(zone)
 }
 
 /// The zone's row, made if it is missing.
-fn make_zone(context: &mut Context<'_>, datapath: Uuid, zone: i64) -> Uuid {
+fn make_zone(context: &mut Context<'_>, datapath: Ref<Datapath>, zone: i64) -> Ref<CtZone> {
     zone_row(context, datapath, zone).unwrap_or_else(|| {
-        let row = context.txn.insert("CT_Zone");
-        context.txn.add("Datapath", datapath, "ct_zones", &Datum::map([(zone, row)]));
+        let row = context.txn.insert(CtZone).reference();
+        context.txn.add(datapath, datapath::CT_ZONES, [(zone, row)]);
         row
     })
 }
 
 /// Removes a zone about which nothing is configured any more.
-fn drop_empty_zone(context: &mut Context<'_>, datapath: Uuid, zone: i64, row: Uuid) {
-    let is_empty = |column: &str| context.txn.datum("CT_Zone", row, column).is_none_or(Datum::is_empty);
-    if is_empty("timeout_policy") && is_empty("limit") {
-        context.txn.remove("Datapath", datapath, "ct_zones", &Datum::scalar(zone));
-        delete_if_new(&mut context.txn, "CT_Zone", row);
+fn drop_empty_zone(context: &mut Context<'_>, datapath: Ref<Datapath>, zone: i64, row: Ref<CtZone>) {
+    let txn = &mut context.txn;
+    if txn.get(row, ct_zone::TIMEOUT_POLICY).is_none() && txn.get(row, ct_zone::LIMIT).is_none() {
+        txn.remove(datapath, datapath::CT_ZONES, [zone]);
+        delete_if_new(txn, row);
     }
 }
 
@@ -64,7 +70,7 @@ pub(crate) fn add_timeout_policy(context: &mut Context<'_>, command: &Command, _
     let datapath = datapath_must_exist(context, command.arg(0))?;
     let zone = zone_id(command.arg(1))?;
     let old = zone_row(context, datapath, zone);
-    let has_policy = old.is_some_and(|row| !context.txn.uuids("CT_Zone", row, "timeout_policy").is_empty());
+    let has_policy = old.is_some_and(|row| context.txn.get(row, ct_zone::TIMEOUT_POLICY).is_some());
     if has_policy && !command.has("--may-exist") {
         return Err(Failure::fatal(format!("zone id {zone} already exists")));
     }
@@ -75,9 +81,11 @@ pub(crate) fn add_timeout_policy(context: &mut Context<'_>, command: &Command, _
         timeouts.push((key, value));
     }
     let row = make_zone(context, datapath, zone);
-    let policy = context.txn.insert("CT_Timeout_Policy");
-    context.txn.set("CT_Timeout_Policy", policy, "timeouts", Datum::map(timeouts));
-    context.txn.set("CT_Zone", row, "timeout_policy", policy);
+    // Which policies there are the server's schema knows, and its words say so.
+    let policy = context.txn.insert(db::CtTimeoutPolicy).reference();
+    let column = ct_timeout_policy::TIMEOUTS.name();
+    context.txn.set_datum(db::CtTimeoutPolicy::NAME, policy.uuid(), column, Datum::map(timeouts));
+    context.txn.set(row, ct_zone::TIMEOUT_POLICY, Some(policy));
     Ok(())
 }
 
@@ -85,31 +93,26 @@ pub(crate) fn del_timeout_policy(context: &mut Context<'_>, command: &Command, _
     let datapath = datapath_must_exist(context, command.arg(0))?;
     let zone = zone_id(command.arg(1))?;
     let row = zone_row(context, datapath, zone);
-    let row = row.filter(|row| !context.txn.uuids("CT_Zone", *row, "timeout_policy").is_empty());
+    let row = row.filter(|row| context.txn.get(*row, ct_zone::TIMEOUT_POLICY).is_some());
     let Some(row) = row else {
         let missing = Failure::fatal(format!("zone id {zone} does not exist"));
         return if command.has("--if-exists") { Ok(()) } else { Err(missing) };
     };
-    context.txn.set("CT_Zone", row, "timeout_policy", Datum::empty());
+    context.txn.clear(row, ct_zone::TIMEOUT_POLICY);
     drop_empty_zone(context, datapath, zone, row);
     Ok(())
 }
 
 pub(crate) fn list_timeout_policies(context: &mut Context<'_>, command: &Command, output: &mut Output) -> Done {
     let name = command.arg(0);
-    let Some(datapath) = datapath(context, name) else {
+    let Some(datapath) = find_datapath(context, name) else {
         return Err(Failure::fatal(format!("datapath: {name} record not found")));
     };
-    let zones = context.txn.datum("Datapath", datapath, "ct_zones");
-    for (zone, row) in zones.into_iter().flat_map(Datum::pairs) {
-        let (Some(zone), Some(row)) = (zone.as_integer(), row.as_uuid()) else { continue };
-        let Some(policy) = context.txn.uuids("CT_Zone", row, "timeout_policy").first().copied() else { continue };
-        let timeouts = context.txn.datum("CT_Timeout_Policy", policy, "timeouts");
-        let text: Vec<String> = timeouts
-            .into_iter()
-            .flat_map(Datum::pairs)
-            .map(|(key, value)| format!("{}={}", key.as_str().unwrap_or_default(), value.as_integer().unwrap_or(0)))
-            .collect();
+    for (zone, row) in context.txn.get(datapath, datapath::CT_ZONES) {
+        let Some(policy) = context.txn.get(row, ct_zone::TIMEOUT_POLICY) else { continue };
+        let timeouts = context.txn.get(policy, ct_timeout_policy::TIMEOUTS).into_iter();
+        let name = ct_timeout_policy::TimeoutsKey::name_of;
+        let text: Vec<String> = timeouts.map(|(key, value)| format!("{}={value}", name(key))).collect();
         output.line(format!("Zone:{zone}, Timeout Policies: {}", text.join(" ")));
     }
     Ok(())
@@ -134,7 +137,7 @@ fn limited(text: &str) -> Result<Limited, Failure> {
 
 /// The columns for limits came with schema 8.5.
 fn check_limits(context: &Context<'_>) -> Done {
-    let known = context.schema.table("CT_Zone").is_some_and(|table| table.column("limit").is_some());
+    let known = context.schema.table(CtZone::NAME).is_some_and(|table| table.column(ct_zone::LIMIT.name()).is_some());
     if known { Ok(()) } else { Err(Failure::fatal("the database's schema is too old for conntrack zone limits")) }
 }
 
@@ -145,10 +148,10 @@ pub(crate) fn set_limit(context: &mut Context<'_>, command: &Command, _: &mut Ou
     let limit = text.parse::<u32>();
     let limit = i64::from(limit.map_err(|_| Failure::fatal(format!("{text}: limit is not between 0 and 4294967295")))?);
     match limited(command.arg(1))? {
-        Limited::Default => context.txn.set("Datapath", datapath, "ct_zone_default_limit", limit),
+        Limited::Default => context.txn.set(datapath, datapath::CT_ZONE_DEFAULT_LIMIT, Some(limit)),
         Limited::Zone(zone) => {
             let row = make_zone(context, datapath, zone);
-            context.txn.set("CT_Zone", row, "limit", limit);
+            context.txn.set(row, ct_zone::LIMIT, Some(limit));
         }
     }
     Ok(())
@@ -163,17 +166,17 @@ pub(crate) fn del_limit(context: &mut Context<'_>, command: &Command, _: &mut Ou
     };
     match limited(command.arg(1))? {
         Limited::Default => {
-            if context.txn.integer("Datapath", datapath, "ct_zone_default_limit").is_none() {
+            if context.txn.get(datapath, datapath::CT_ZONE_DEFAULT_LIMIT).is_none() {
                 return missing(format!("datapath {}", command.arg(0)));
             }
-            context.txn.set("Datapath", datapath, "ct_zone_default_limit", Datum::empty());
+            context.txn.clear(datapath, datapath::CT_ZONE_DEFAULT_LIMIT);
         }
         Limited::Zone(zone) => {
             let row = zone_row(context, datapath, zone);
-            let Some(row) = row.filter(|row| context.txn.integer("CT_Zone", *row, "limit").is_some()) else {
+            let Some(row) = row.filter(|row| context.txn.get(*row, ct_zone::LIMIT).is_some()) else {
                 return missing(format!("zone {zone}"));
             };
-            context.txn.set("CT_Zone", row, "limit", Datum::empty());
+            context.txn.clear(row, ct_zone::LIMIT);
             drop_empty_zone(context, datapath, zone, row);
         }
     }
@@ -183,13 +186,11 @@ pub(crate) fn del_limit(context: &mut Context<'_>, command: &Command, _: &mut Ou
 pub(crate) fn list_limits(context: &mut Context<'_>, command: &Command, output: &mut Output) -> Done {
     check_limits(context)?;
     let datapath = datapath_must_exist(context, command.arg(0))?;
-    if let Some(limit) = context.txn.integer("Datapath", datapath, "ct_zone_default_limit") {
+    if let Some(limit) = context.txn.get(datapath, datapath::CT_ZONE_DEFAULT_LIMIT) {
         output.line(format!("Default, Limit: {limit}"));
     }
-    let zones = context.txn.datum("Datapath", datapath, "ct_zones");
-    for (zone, row) in zones.into_iter().flat_map(Datum::pairs) {
-        let (Some(zone), Some(row)) = (zone.as_integer(), row.as_uuid()) else { continue };
-        if let Some(limit) = context.txn.integer("CT_Zone", row, "limit") {
+    for (zone, row) in context.txn.get(datapath, datapath::CT_ZONES) {
+        if let Some(limit) = context.txn.get(row, ct_zone::LIMIT) {
             output.line(format!("Zone: {zone}, Limit: {limit}"));
         }
     }
@@ -198,15 +199,11 @@ pub(crate) fn list_limits(context: &mut Context<'_>, command: &Command, output: 
 
 pub(crate) fn list_capabilities(context: &mut Context<'_>, command: &Command, output: &mut Output) -> Done {
     let name = command.arg(0);
-    let Some(datapath) = datapath(context, name) else {
+    let Some(datapath) = find_datapath(context, name) else {
         return Err(Failure::fatal(format!("datapath \"{name}\" record not found")));
     };
-    let capabilities = context.txn.datum("Datapath", datapath, "capabilities");
-    let text: Vec<String> = capabilities
-        .into_iter()
-        .flat_map(Datum::pairs)
-        .map(|(key, value)| format!("{}={}", key.as_str().unwrap_or_default(), value.as_str().unwrap_or_default()))
-        .collect();
+    let capabilities = context.txn.get(datapath, datapath::CAPABILITIES).into_iter();
+    let text: Vec<String> = capabilities.map(|(key, value)| format!("{key}={value}")).collect();
     output.line(text.join(" "));
     Ok(())
 }
