@@ -77,7 +77,7 @@ impl<'a, P: Program> Context<'a, P> {
     pub fn root(&mut self) -> Uuid {
         match self.txn.rows(P::ROOT).first() {
             Some(root) => *root,
-            None => self.txn.insert(P::ROOT),
+            None => self.txn.insert_row(P::ROOT),
         }
     }
 

@@ -71,7 +71,7 @@ pub(crate) fn get<P: Program>(context: &mut Context<'_, P>, command: &Command<P>
         }
         let found = column_key(table, arg)?;
         let column = found.column;
-        context.txn.verify(&table.name, row, &column.name);
+        context.txn.verify_column(&table.name, row, &column.name);
         let datum = context.txn.datum(&table.name, row, &column.name).cloned().unwrap_or_default();
         let Some(key) = found.key else {
             output.line(format_datum(&datum, &column.kind));
@@ -283,7 +283,7 @@ pub fn apply_setting<P: Program>(context: &mut Context<'_, P>, table: &TableSche
     let column = found.column;
     let Some(key) = found.key else {
         let datum = parse_datum(value, &column.kind, &mut context.symbols)?;
-        context.txn.set(&table.name, row, &column.name, datum);
+        context.txn.set_datum(&table.name, row, &column.name, datum);
         return Ok(());
     };
     let Some(base) = &column.kind.value else {
@@ -291,7 +291,7 @@ pub fn apply_setting<P: Program>(context: &mut Context<'_, P>, table: &TableSche
     };
     let key = parse_atom(key, &column.kind.key, &mut context.symbols)?;
     let value = parse_atom(value, base, &mut context.symbols)?;
-    context.txn.add(&table.name, row, &column.name, &Datum::map([(key, value)]));
+    context.txn.add_elements(&table.name, row, &column.name, &Datum::map([(key, value)]));
     Ok(())
 }
 
@@ -308,7 +308,7 @@ pub(crate) fn add<P: Program>(context: &mut Context<'_, P>, command: &Command<P>
     check_mutable(context, table, row, column)?;
     let kind = ColumnType { min: 1, max: UNLIMITED, ..column.kind.clone() };
     let elements = column::elements(&kind, command.args_from(3), &mut context.symbols)?;
-    context.txn.add(&table.name, row, &column.name, &elements);
+    context.txn.add_elements(&table.name, row, &column.name, &elements);
     context.touched(&table.name, &column.name);
     Ok(())
 }
@@ -343,8 +343,8 @@ pub(crate) fn remove<P: Program>(context: &mut Context<'_, P>, command: &Command
     }
     let mut gone = Datum::set(old.keys().iter().cloned());
     gone.subtract(&Datum::set(left.keys().iter().cloned()));
-    context.txn.verify(&table.name, row, &column.name);
-    context.txn.remove(&table.name, row, &column.name, &gone);
+    context.txn.verify_column(&table.name, row, &column.name);
+    context.txn.remove_elements(&table.name, row, &column.name, &gone);
     context.touched(&table.name, &column.name);
     Ok(())
 }
@@ -367,7 +367,7 @@ pub(crate) fn clear<P: Program>(context: &mut Context<'_, P>, command: &Command<
                 column.name, table.name
             )));
         }
-        context.txn.set(&table.name, row, &column.name, Datum::empty());
+        context.txn.set_datum(&table.name, row, &column.name, Datum::empty());
         context.touched(&table.name, &column.name);
     }
     Ok(())
@@ -388,10 +388,10 @@ pub(crate) fn create<P: Program>(context: &mut Context<'_, P>, command: &Command
     let schema = context.schema.clone();
     let table = table_of(&schema, command)?;
     let row = match command.value("--id") {
-        None => context.txn.insert(&table.name),
+        None => context.txn.insert_row(&table.name),
         Some(id) => match Uuid::parse(id) {
             Some(uuid) => {
-                context.txn.insert_with_uuid(&table.name, uuid);
+                context.txn.insert_row_with_uuid(&table.name, uuid);
                 uuid
             }
             None => {
@@ -400,7 +400,7 @@ pub(crate) fn create<P: Program>(context: &mut Context<'_, P>, command: &Command
                 // Rows of a root table stay without a reference.
                 symbol.strong_reference |= table.is_root;
                 let uuid = symbol.uuid;
-                context.txn.insert_as(&table.name, uuid);
+                context.txn.insert_row_as(&table.name, uuid);
                 uuid
             }
         },
@@ -447,7 +447,7 @@ pub(crate) fn destroy<P: Program>(context: &mut Context<'_, P>, command: &Comman
     // Rows of other tables go away by themselves when nothing refers to them any more, and not before.
     if table.is_root {
         for row in rows {
-            context.txn.delete(&table.name, row);
+            context.txn.delete_row(&table.name, row);
         }
     }
     context.forget_model();

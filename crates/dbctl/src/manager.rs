@@ -16,7 +16,7 @@ pub(crate) fn needs<P: Program>(needs: &mut Needs<'_>, _: &Command<P>) -> Done {
 
 pub(crate) fn get<P: Program>(context: &mut Context<'_, P>, _: &Command<P>, output: &mut Output) -> Done {
     let root = context.root();
-    context.txn.verify(P::ROOT, root, P::MANAGERS);
+    context.txn.verify_column(P::ROOT, root, P::MANAGERS);
     let rows = context.txn.uuids(P::ROOT, root, P::MANAGERS);
     print_targets(&context.txn, "Manager", rows, output);
     Ok(())
@@ -56,10 +56,10 @@ pub fn insert_targets<P: Program>(
         if !is_connection_method(target) {
             P::log(tracing::Level::WARN, format_args!("target type \"{target}\" is possibly erroneous"));
         }
-        let row = txn.insert(table);
-        txn.set(table, row, "target", target.as_str());
+        let row = txn.insert_row(table);
+        txn.set_datum(table, row, "target", target.as_str());
         if let Some(probe) = probe {
-            txn.set(table, row, "inactivity_probe", probe);
+            txn.set_datum(table, row, "inactivity_probe", probe);
         }
         row
     };
@@ -80,16 +80,16 @@ pub fn inactivity_probe<P: Program>(command: &Command<P>) -> Result<Option<i64>,
 
 /// Writes references, and drops rows of this very transaction that are no longer referred to.
 pub fn replace(txn: &mut Transaction<'_>, (table, row, column): (&str, Uuid, &str), target: &str, rows: Datum) {
-    txn.verify(table, row, column);
+    txn.verify_column(table, row, column);
     for old in txn.uuids(table, row, column) {
         delete_if_new(txn, target, old);
     }
-    txn.set(table, row, column, rows);
+    txn.set_datum(table, row, column, rows);
 }
 
 /// Drops a row that this very transaction inserted.
 pub fn delete_if_new(txn: &mut Transaction<'_>, table: &str, row: Uuid) {
     if txn.replica().row(table, row).is_none() {
-        txn.delete(table, row);
+        txn.delete_row(table, row);
     }
 }

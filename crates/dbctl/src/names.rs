@@ -75,7 +75,7 @@ pub fn row<P: Program>(context: &Context<'_, P>, table: &TableSchema, record: &s
     let txn = &context.txn;
     let several = || Failure::fatal(format!("multiple rows in {} match \"{record}\"", table.name));
     if let Some(uuid) = Uuid::parse(record) {
-        return Ok(txn.contains(&table.name, uuid).then_some(uuid));
+        return Ok(txn.contains_row(&table.name, uuid).then_some(uuid));
     }
     for way in P::ways(&table.name) {
         let found = match way {

@@ -135,7 +135,7 @@ async fn attempt<P: Program>(
     context.txn.comment(comment);
     let root = context.root();
     if let Some([next_cfg, _]) = P::CONFIGURATION.filter(|_| options.wait) {
-        context.txn.increment(P::ROOT, root, next_cfg);
+        context.txn.increment_column(P::ROOT, root, next_cfg);
     }
     let mut outputs = Vec::with_capacity(commands.len());
     for command in commands {

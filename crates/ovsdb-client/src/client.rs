@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
+use base::rng::Rng;
 use ovsdb::DatabaseSchema;
 use ovsdb::jsonrpc::{ConnectionError, Limits, Message, Receiver, Remote, Sender};
 use serde_json::{Value, json};
@@ -12,19 +13,10 @@ use tls::Tls;
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 
 use crate::error::{Error, ProtocolError};
-use crate::servers::{Order, Servers};
+use crate::remotes::{Order, Remotes};
 
 /// A connection's bytes.
 pub(crate) type Stream = Box<dyn stream::Stream>;
-
-/// Parses a connection method.
-pub(crate) fn parse_remote(remote: &str) -> Result<Remote, Error> {
-    Remote::parse(remote).map_err(|error| {
-        let text = error.to_string();
-        let problem = text.strip_prefix(&format!("{remote}: ")).unwrap_or(&text).to_owned();
-        Error::Remote { remote: remote.to_owned(), problem }
-    })
-}
 
 /// Connects to an active remote, or waits for a connection to a passive one.
 pub(crate) async fn open(remote: &Remote, tls: &Arc<Tls>) -> io::Result<Stream> {
@@ -74,7 +66,7 @@ pub(crate) fn log_message(remote: &str, verb: &str, message: &Message) {
 /// A connection for requests.
 #[derive(Debug)]
 pub struct Client {
-    servers: Servers,
+    remotes: Remotes,
     tls: Arc<Tls>,
     receiver: Receiver<ReadHalf<Stream>>,
     writer: WriteHalf<Stream>,
@@ -84,60 +76,63 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to `remote`, or waits for a connection if it is passive; by `tls` if it is `ssl` or `pssl`. Of several
-    /// servers between commas, it is the first that can be connected to.
+    /// Connects to one of `remotes`, connection methods with commas between them, of which each is tried once, or waits
+    /// for a connection if it is passive; by `tls` if it is `ssl` or `pssl`.
     ///
     /// # Errors
     ///
-    /// [`Error::Remote`] or [`Error::Connection`].
-    pub async fn connect(remote: &str, tls: &Arc<Tls>) -> Result<Self, Error> {
-        Self::connect_to(remote, tls, Order::Given, async |_| true).await
+    /// [`Error::Remote`], or [`Error::Connection`] of the one that was tried last.
+    pub async fn connect(remotes: &str, tls: &Arc<Tls>) -> Result<Self, Error> {
+        Self::connect_to(remotes, tls, Order::Shuffled, async |_| true).await
     }
 
     /// [`Client::connect`] to the first in this order that is accepted, too. Of a single server nothing is asked.
     ///
     /// # Errors
     ///
-    /// [`Error::Remote`] or [`Error::Connection`].
+    /// As [`Client::connect`].
     pub async fn connect_to(
-        remote: &str,
+        remotes: &str,
         tls: &Arc<Tls>,
         order: Order,
         mut accept: impl AsyncFnMut(&mut Self) -> bool,
     ) -> Result<Self, Error> {
-        let mut servers = Servers::parse(remote, order)?;
+        let mut remotes = Remotes::parse(remotes)?;
+        remotes.arrange(order, &mut Rng::from_entropy());
+        let mut tries = remotes.count();
         loop {
-            let problem = match Self::connect_current(&servers, tls).await {
+            let remote = remotes.name().to_owned();
+            let problem = match Self::connect_current(&remotes, tls).await {
                 Ok(mut client) => {
-                    if servers.count() == 1 || accept(&mut client).await {
+                    if remotes.count() == 1 || accept(&mut client).await {
+                        client.remotes.succeeded();
                         return Ok(client);
                     }
-                    tracing::info!(target: "reconnect", "{}: another server is wanted", servers.current());
+                    tracing::info!(target: "reconnect", "{remote}: another server is wanted");
                     "no server is the leader of its cluster".to_owned()
                 }
                 Err(error) => {
                     let problem = io_text(&error);
-                    tracing::info!(
-                        target: "reconnect",
-                        "{}: connection attempt failed ({problem})", servers.current()
-                    );
+                    tracing::info!(target: "reconnect", "{remote}: connection attempt failed ({problem})");
                     problem
                 }
             };
-            if servers.advance() {
-                return Err(Error::Connection { remote: remote.to_owned(), problem });
+            tries -= 1;
+            if tries == 0 {
+                return Err(Error::Connection { remote, problem });
             }
+            remotes.failed();
         }
     }
 
-    async fn connect_current(servers: &Servers, tls: &Arc<Tls>) -> io::Result<Self> {
-        tracing::info!(target: "reconnect", "{}: connecting...", servers.current());
-        let stream = open(servers.current(), tls).await?;
-        tracing::info!(target: "reconnect", "{}: connected", servers.current());
+    async fn connect_current(remotes: &Remotes, tls: &Arc<Tls>) -> io::Result<Self> {
+        tracing::info!(target: "reconnect", "{}: connecting...", remotes.name());
+        let stream = open(remotes.remote(), tls).await?;
+        tracing::info!(target: "reconnect", "{}: connected", remotes.name());
         let (read, writer) = tokio::io::split(stream);
         let receiver = Receiver::new(read, Limits::default());
-        let (servers, tls) = (servers.clone(), Arc::clone(tls));
-        Ok(Self { servers, tls, receiver, writer, ids: 0, queue: VecDeque::new() })
+        let (remotes, tls) = (remotes.clone(), Arc::clone(tls));
+        Ok(Self { remotes, tls, receiver, writer, ids: 0, queue: VecDeque::new() })
     }
 
     /// Whether the server is one to ask for a database that may be clustered: the leader of its cluster. So is every server
@@ -149,13 +144,13 @@ impl Client {
         results.pointer("/0/rows/0/leader").and_then(Value::as_bool).unwrap_or(true)
     }
 
-    /// The remote as it was given.
+    /// The remote that is connected to, as it was given.
     pub fn name(&self) -> &str {
-        self.servers.name()
+        self.remotes.name()
     }
 
     fn lost(&self, problem: String) -> Error {
-        Error::Connection { remote: self.name().to_owned(), problem }
+        Error::Connection { remote: self.remotes.name().to_owned(), problem }
     }
 
     /// Sends a message.
@@ -164,7 +159,7 @@ impl Client {
     ///
     /// [`Error::Connection`].
     pub async fn send(&mut self, message: &Message) -> Result<(), Error> {
-        log_message(self.name(), "send", message);
+        log_message(self.remotes.name(), "send", message);
         let mut sender = Sender::new(&mut self.writer);
         sender.send(message).await.map_err(|error| self.lost(io_text(&error)))
     }
@@ -189,7 +184,7 @@ impl Client {
                 Err(ConnectionError::Io(error)) => return Err(self.lost(io_text(&error))),
                 Err(error) => return Err(self.lost(error.to_string())),
             };
-            log_message(self.name(), "received", &message);
+            log_message(self.remotes.name(), "received", &message);
             match message {
                 Message::Request { id, method, params } if method == "echo" => {
                     self.send(&Message::reply(id, params)).await?;
@@ -236,7 +231,7 @@ impl Client {
     pub async fn schema(&mut self, database: &str) -> Result<Arc<DatabaseSchema>, Error> {
         let json = self.request("get_schema", vec![database.into()]).await?;
         let schema = DatabaseSchema::from_json(&json).map_err(|error| Error::Protocol {
-            remote: self.name().to_owned(),
+            remote: self.remotes.name().to_owned(),
             error: ProtocolError::new(&error.to_string(), &json),
         })?;
         Ok(Arc::new(schema))
@@ -252,13 +247,13 @@ impl Client {
     }
 
     pub(crate) fn into_parts(self) -> Parts {
-        Parts { servers: self.servers, tls: self.tls, receiver: self.receiver, writer: self.writer }
+        Parts { remotes: self.remotes, tls: self.tls, receiver: self.receiver, writer: self.writer }
     }
 }
 
 /// What a connection that goes on as another thing is made of.
 pub(crate) struct Parts {
-    pub(crate) servers: Servers,
+    pub(crate) remotes: Remotes,
     pub(crate) tls: Arc<Tls>,
     pub(crate) receiver: Receiver<ReadHalf<Stream>>,
     pub(crate) writer: WriteHalf<Stream>,

@@ -1,6 +1,7 @@
 //! The I/O around a [`Session`]: connecting, reconnecting with back-off, probing, and transactions.
 //!
 //! Everything that waits goes through [`Idl::step`], which is cancel safe: whatever is half done stays in the [`Idl`].
+//! Which server is tried when is decided in [`crate::remotes`].
 
 use std::future::Future;
 use std::io;
@@ -8,43 +9,29 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::rng::Rng;
 use ovsdb::jsonrpc::{Limits, Message, Receiver};
-use ovsdb::{DatabaseSchema, Datum, Uuid};
+use ovsdb::{DatabaseSchema, Uuid};
 use tls::Tls;
-use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::io::{ReadHalf, WriteHalf};
 use tokio::time::Instant;
 
 use crate::changes::{Changes, Outcome};
 use crate::client::{self, Client, Parts, Stream};
+use crate::condition::Condition;
 use crate::error::Error;
-use crate::replica::{Change, Replica, Row, Wanted};
-use crate::servers::{Order, Servers};
+use crate::link::{END_OF_FILE, Event, Live};
+use crate::remotes::{Order, Remotes};
+use crate::replica::{Change, Replica};
+use crate::row::Row;
 use crate::session::{LockState, Session, TransactReply};
+use crate::transaction::Transaction;
+use crate::wanted::Wanted;
 
-/// The first wait before connecting again; each further one is twice as long, up to [`BACKOFF_MAX`].
-const BACKOFF_MIN: Duration = Duration::from_secs(1);
-/// The longest wait before connecting again.
-const BACKOFF_MAX: Duration = Duration::from_secs(8);
-/// How long a TCP connection may be silent before the server is asked for a sign of life, and again how long until it
-/// must have given one.
-const PROBE_INTERVAL: Duration = Duration::from_secs(5);
-
-/// What a connection that the server has closed ends with.
-const END_OF_FILE: &str = "End of file";
+/// How long an attempt to connect may take if there are other servers.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 type Connecting = Pin<Box<dyn Future<Output = io::Result<Stream>> + Send>>;
-
-/// A connection with its unsent output.
-struct Live {
-    receiver: Receiver<ReadHalf<Stream>>,
-    writer: WriteHalf<Stream>,
-    output: Vec<u8>,
-    sent: usize,
-    /// Whether the stream may hold back some of what was sent.
-    unflushed: bool,
-    heard: Instant,
-    probed: bool,
-}
 
 enum Link {
     /// Waiting to connect again.
@@ -75,41 +62,40 @@ pub enum Reconnect {
 /// A live replica of a remote database.
 #[derive(Debug)]
 pub struct Idl {
-    servers: Servers,
+    remotes: Remotes,
     tls: Arc<Tls>,
     reconnect: Reconnect,
-    session: Session,
+    pub(crate) session: Session,
     link: Link,
-    backoff: Duration,
     seen: u64,
 }
 
 impl Idl {
-    /// A replica of `wanted` of `database` at `remote`, or at any of several between commas, reached by `tls` if it is `ssl` or
-    /// `pssl`. It connects as
-    /// [`Idl::changed`] is awaited, and again whenever the connection is lost, so that a daemon may start before its server.
+    /// A replica of `wanted` of `database` at one of `remotes`, connection methods with commas between them; by `tls` if
+    /// it is `ssl` or `pssl`. It connects as [`Idl::changed`] is awaited, and again, to the next of them, whenever the
+    /// connection is lost, so that a daemon may start before its server.
     ///
     /// # Errors
     ///
-    /// [`Error::Remote`] if `remote` cannot be connected to by any means.
-    pub fn new(remote: &str, tls: &Arc<Tls>, database: &str, wanted: impl Into<Wanted>) -> Result<Self, Error> {
+    /// [`Error::Remote`] if one of `remotes` cannot be connected to by any means.
+    pub fn new(remotes: &str, tls: &Arc<Tls>, database: &str, wanted: impl Into<Wanted>) -> Result<Self, Error> {
         let session = Session::new(database, &wanted.into(), None);
-        Ok(Self::unconnected(Servers::parse(remote, Order::Random)?, Arc::clone(tls), session))
+        Ok(Self::unconnected(Remotes::parse(remotes)?, Arc::clone(tls), session))
     }
 
     /// [`Idl::new`], connected and with its first contents.
     ///
     /// # Errors
     ///
-    /// [`Error::Remote`], or [`Error::Connection`] if the first attempt to connect fails, or [`Error::Request`] if the
-    /// server does not have the database. Connections lost later are made again.
+    /// [`Error::Remote`], or [`Error::Connection`] if none of the remotes can be connected to, or [`Error::Request`] if
+    /// the server does not have the database. Connections lost later are made again.
     pub async fn connect(
-        remote: &str,
+        remotes: &str,
         tls: &Arc<Tls>,
         database: &str,
         wanted: impl Into<Wanted>,
     ) -> Result<Self, Error> {
-        let mut client = Client::connect(remote, tls).await?;
+        let mut client = Client::connect(remotes, tls).await?;
         let schema = client.schema(database).await?;
         let mut idl = Self::from_client(client, schema, wanted);
         idl.first_contents().await?;
@@ -119,23 +105,15 @@ impl Idl {
     /// A replica over a connection that is there already; `schema` is the one that was asked for over it.
     pub fn from_client(client: Client, schema: Arc<DatabaseSchema>, wanted: impl Into<Wanted>) -> Self {
         let database = schema.name.clone();
-        let Parts { servers, tls, receiver, writer } = client.into_parts();
+        let Parts { remotes, tls, receiver, writer } = client.into_parts();
         let session = Session::new(&database, &wanted.into(), Some(schema));
-        let mut idl = Self::unconnected(servers, tls, session);
+        let mut idl = Self::unconnected(remotes, tls, session);
         idl.go_live(receiver, writer);
         idl
     }
 
-    fn unconnected(servers: Servers, tls: Arc<Tls>, session: Session) -> Self {
-        Self {
-            servers,
-            tls,
-            reconnect: Reconnect::Always,
-            session,
-            link: Link::Waiting(Instant::now()),
-            backoff: Duration::ZERO,
-            seen: 0,
-        }
+    fn unconnected(remotes: Remotes, tls: Arc<Tls>, session: Session) -> Self {
+        Self { remotes, tls, reconnect: Reconnect::Always, session, link: Link::Waiting(Instant::now()), seen: 0 }
     }
 
     /// Waits for the first contents over the connection that is there.
@@ -164,6 +142,34 @@ impl Idl {
     /// Whether to connect again after a connection is lost; [`Reconnect::Always`] unless set.
     pub fn set_reconnect(&mut self, reconnect: Reconnect) {
         self.reconnect = reconnect;
+    }
+
+    /// In which order several servers are tried from now on; [`Order::Shuffled`] unless set.
+    pub fn set_order(&mut self, order: Order) {
+        self.remotes.arrange(order, &mut Rng::from_entropy());
+    }
+
+    /// Whether only the server that leads the database's cluster will do; not so unless set. It counts from the next
+    /// connection on. One that is found not to lead, or does so no longer, is left for the next one.
+    pub fn set_leader_only(&mut self, leader_only: bool) {
+        self.session.set_leader_only(leader_only);
+    }
+
+    /// The server that is connected to, or tried.
+    pub fn remote(&self) -> &str {
+        self.remotes.name()
+    }
+
+    /// Replicates other rows of a table from now on; see [`Session::set_condition`]. [`Idl::changed`] tells when the
+    /// server has it ([`Idl::conditions_are_held`]).
+    pub fn set_table_condition(&mut self, table: &str, condition: Condition) {
+        self.session.set_condition(table, condition);
+    }
+
+    /// Whether the rows in the replica are those of the conditions that were set last, or were when the connection was
+    /// lost.
+    pub fn conditions_are_held(&self) -> bool {
+        self.session.conditions_are_held()
     }
 
     /// Waits until the contents, the connection or the lock changed since this was last awaited. Cancel safe.
@@ -226,7 +232,7 @@ impl Idl {
 
     /// A transaction. It holds the replica still until it is committed or dropped.
     pub fn transaction(&mut self) -> Transaction<'_> {
-        Transaction { idl: self, changes: Changes::new() }
+        Transaction::new(self)
     }
 
     /// Commits the changes that `make` makes, making them anew from the new contents as often as the server says that
@@ -280,7 +286,7 @@ impl Idl {
                     TransactReply::Results(results) => {
                         let outcome = changes.outcome(&operations, &results);
                         if let Err(Error::Transaction(error)) = &outcome {
-                            tracing::warn!(target: "ovsdb_idl", "transaction error: {}", sorted(error));
+                            tracing::warn!(target: "ovsdb_idl", "transaction error: {}", client::sorted(error));
                         }
                         outcome
                     }
@@ -299,55 +305,43 @@ impl Idl {
         match &mut self.link {
             Link::Waiting(until) => {
                 tokio::time::sleep_until(*until).await;
-                tracing::info!(target: "reconnect", "{}: connecting...", self.servers.current());
-                let (remote, tls) = (self.servers.current().clone(), Arc::clone(&self.tls));
-                self.link = Link::Connecting(Box::pin(async move { client::open(&remote, &tls).await }));
+                tracing::info!(target: "reconnect", "{}: connecting...", self.remotes.name());
+                self.link = Link::Connecting(self.connect_to_current());
                 Ok(())
             }
             Link::Connecting(connecting) => match connecting.await {
                 Ok(stream) => {
-                    tracing::info!(target: "reconnect", "{}: connected", self.servers.current());
+                    tracing::info!(target: "reconnect", "{}: connected", self.remotes.name());
                     let (read, write) = tokio::io::split(stream);
                     self.go_live(Receiver::new(read, Limits::default()), write);
                     Ok(())
                 }
                 Err(error) => {
                     let problem = client::io_text(&error);
-                    tracing::warn!(target: "reconnect", "{}: connection attempt failed ({problem})", self.servers.current());
+                    let name = self.remotes.name();
+                    tracing::warn!(target: "reconnect", "{name}: connection attempt failed ({problem})");
                     self.lost(problem)
                 }
             },
             Link::Live(live) => {
                 for message in self.session.take_outgoing() {
-                    client::log_message(self.servers.name(), "send", &message);
-                    live.output.extend(message.to_bytes());
+                    client::log_message(self.remotes.name(), "send", &message);
+                    live.send(&message);
                 }
-                match live.exchange(!self.servers.current().is_local()).await {
+                match live.exchange(!self.remotes.remote().is_local()).await {
                     Ok(Event::Sent) => Ok(()),
                     Ok(Event::Idle) => {
                         self.session.probe();
                         Ok(())
                     }
-                    Ok(Event::Received(message)) => {
-                        client::log_message(self.servers.name(), "received", &message);
-                        let received = self.session.receive(message);
-                        if self.session.is_live() {
-                            self.backoff = Duration::ZERO;
-                        }
-                        match received {
-                            Ok(()) => Ok(()),
-                            Err(error) => {
-                                tracing::warn!(target: "ovsdb_idl", "{}: {error}", self.servers.current());
-                                self.disconnect(error.to_string())
-                            }
-                        }
-                    }
+                    Ok(Event::Received(message)) => self.received(message),
                     Err(problem) if problem == END_OF_FILE => {
-                        tracing::info!(target: "reconnect", "{}: connection closed by peer", self.servers.current());
+                        tracing::info!(target: "reconnect", "{}: connection closed by peer", self.remotes.name());
                         self.disconnect(problem)
                     }
                     Err(problem) => {
-                        tracing::warn!(target: "reconnect", "{}: connection dropped ({problem})", self.servers.current());
+                        let name = self.remotes.name();
+                        tracing::warn!(target: "reconnect", "{name}: connection dropped ({problem})");
                         self.disconnect(problem)
                     }
                 }
@@ -355,10 +349,38 @@ impl Idl {
         }
     }
 
+    fn connect_to_current(&self) -> Connecting {
+        let (remote, tls) = (self.remotes.remote().clone(), Arc::clone(&self.tls));
+        let opening = async move { client::open(&remote, &tls).await };
+        if self.remotes.count() == 1 || self.remotes.remote().is_passive() {
+            return Box::pin(opening);
+        }
+        Box::pin(async {
+            let opened = tokio::time::timeout(CONNECT_MAX, opening).await;
+            opened.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut)))
+        })
+    }
+
+    fn received(&mut self, message: Message) -> Result<(), Error> {
+        client::log_message(self.remotes.name(), "received", &message);
+        if let Err(error) = self.session.receive(message) {
+            tracing::warn!(target: "ovsdb_idl", "{}: {error}", self.remotes.name());
+            return self.disconnect(error.to_string());
+        }
+        let refused = self.session.is_refused() && self.remotes.count() > 1;
+        let refused = refused.then_some("the server does not give the database");
+        if let Some(reason) = self.session.unfit().or(refused) {
+            tracing::info!(target: "ovsdb_idl", "{}: {reason}; trying another server", self.remotes.name());
+            return self.disconnect(reason.to_owned());
+        }
+        if self.session.is_live() {
+            self.remotes.succeeded();
+        }
+        Ok(())
+    }
+
     fn go_live(&mut self, receiver: Receiver<ReadHalf<Stream>>, writer: WriteHalf<Stream>) {
-        let heard = Instant::now();
-        let (output, sent, unflushed, probed) = (Vec::new(), 0, false, false);
-        self.link = Link::Live(Box::new(Live { receiver, writer, output, sent, unflushed, heard, probed }));
+        self.link = Link::Live(Box::new(Live::new(receiver, writer)));
         self.session.connected();
     }
 
@@ -369,204 +391,16 @@ impl Idl {
 
     /// Plans the next attempt to connect.
     fn lost(&mut self, problem: String) -> Result<(), Error> {
-        if !self.servers.advance() {
-            // One that was not tried in this round may well be there.
-            self.link = Link::Waiting(Instant::now());
-        } else {
-            self.wait_before_reconnect();
+        let remote = self.remotes.name().to_owned();
+        let wait = self.remotes.failed();
+        self.link = Link::Waiting(Instant::now() + wait);
+        if !wait.is_zero() {
+            let (name, seconds) = (self.remotes.name(), wait.as_secs());
+            tracing::info!(target: "reconnect", "{name}: waiting {seconds} seconds before reconnect");
         }
         match self.reconnect {
             Reconnect::Always => Ok(()),
-            Reconnect::Never => Err(Error::Connection { remote: self.servers.name().to_owned(), problem }),
+            Reconnect::Never => Err(Error::Connection { remote, problem }),
         }
-    }
-
-    fn wait_before_reconnect(&mut self) {
-        self.link = Link::Waiting(Instant::now() + self.backoff);
-        if self.backoff.is_zero() {
-            self.backoff = BACKOFF_MIN;
-        } else {
-            let seconds = self.backoff.as_secs();
-            tracing::info!(target: "reconnect", "{}: waiting {seconds} seconds before reconnect", self.servers.name());
-            self.backoff = (self.backoff * 2).min(BACKOFF_MAX);
-        }
-    }
-}
-
-/// What [`Live::exchange`] did.
-enum Event {
-    Sent,
-    Received(Message),
-    /// Nothing was heard for a while.
-    Idle,
-}
-
-impl Live {
-    /// Sends some output or takes one message, whichever can be done first. Cancel safe.
-    async fn exchange(&mut self, probes: bool) -> Result<Event, String> {
-        let deadline = self.heard + if self.probed { PROBE_INTERVAL * 2 } else { PROBE_INTERVAL };
-        let unsent = self.output.get(self.sent..).unwrap_or_default();
-        tokio::select! {
-            received = self.receiver.receive() => match received {
-                Ok(Some(message)) => {
-                    self.heard = Instant::now();
-                    self.probed = false;
-                    Ok(Event::Received(message))
-                }
-                Ok(None) => Err(END_OF_FILE.into()),
-                Err(error) => Err(error.to_string()),
-            },
-            written = write_or_flush(&mut self.writer, unsent), if self.unflushed || !unsent.is_empty() => {
-                self.unflushed = !unsent.is_empty();
-                self.sent += written.map_err(|error| client::io_text(&error))?;
-                if self.sent >= self.output.len() {
-                    self.output.clear();
-                    self.sent = 0;
-                }
-                Ok(Event::Sent)
-            }
-            () = tokio::time::sleep_until(deadline), if probes => {
-                if std::mem::replace(&mut self.probed, true) {
-                    return Err("no response to inactivity probe".into());
-                }
-                Ok(Event::Idle)
-            }
-        }
-    }
-}
-
-/// Writes some of `unsent`, or sees to it that nothing is held back if there is none. Cancel safe.
-async fn write_or_flush(writer: &mut WriteHalf<Stream>, unsent: &[u8]) -> io::Result<usize> {
-    if unsent.is_empty() { writer.flush().await.map(|()| 0) } else { writer.write(unsent).await }
-}
-
-/// An `<error>` with its members sorted, as Open vSwitch prints it.
-fn sorted(error: &serde_json::Value) -> serde_json::Value {
-    client::sorted(error)
-}
-
-/// Changes to a database, on top of the replica; see [`Changes`]. Dropped without [`Transaction::commit`], it does
-/// nothing.
-#[derive(Debug)]
-pub struct Transaction<'a> {
-    idl: &'a mut Idl,
-    changes: Changes,
-}
-
-impl Transaction<'_> {
-    /// The replica, without the changes.
-    pub fn replica(&self) -> &Replica {
-        self.idl.replica()
-    }
-
-    /// The changes so far.
-    pub fn changes(&self) -> &Changes {
-        &self.changes
-    }
-
-    /// The schema.
-    pub fn schema(&self) -> Option<&Arc<DatabaseSchema>> {
-        self.idl.schema()
-    }
-
-    /// The rows of a table as the transaction leaves it, sorted by UUID.
-    pub fn rows(&self, table: &str) -> Vec<Uuid> {
-        self.changes.rows(self.idl.replica(), table)
-    }
-
-    /// Whether the row exists as the transaction leaves it.
-    pub fn contains(&self, table: &str, uuid: Uuid) -> bool {
-        self.changes.contains(self.idl.replica(), table, uuid)
-    }
-
-    /// The value of a column as the transaction leaves it.
-    pub fn datum(&self, table: &str, uuid: Uuid, column: &str) -> Option<&Datum> {
-        self.changes.datum(self.idl.replica(), table, uuid, column)
-    }
-
-    /// A string as the transaction leaves it, or the empty one.
-    pub fn string(&self, table: &str, uuid: Uuid, column: &str) -> &str {
-        self.datum(table, uuid, column).and_then(Datum::as_str).unwrap_or_default()
-    }
-
-    /// An optional integer as the transaction leaves it.
-    pub fn integer(&self, table: &str, uuid: Uuid, column: &str) -> Option<i64> {
-        self.datum(table, uuid, column).and_then(Datum::as_integer)
-    }
-
-    /// A truth value as the transaction leaves it, or false.
-    pub fn boolean(&self, table: &str, uuid: Uuid, column: &str) -> bool {
-        self.datum(table, uuid, column).and_then(Datum::as_bool).unwrap_or_default()
-    }
-
-    /// A set of references (or the references that a map has as values) as the transaction leaves it.
-    pub fn uuids(&self, table: &str, uuid: Uuid, column: &str) -> Vec<Uuid> {
-        crate::replica::uuids_of(self.datum(table, uuid, column))
-    }
-
-    /// Writes a whole column.
-    pub fn set(&mut self, table: &str, uuid: Uuid, column: &str, value: impl Into<Datum>) {
-        self.changes.set(self.idl.session.replica(), table, uuid, column, value);
-    }
-
-    /// Adds elements to a set or a map; see [`Changes::add`].
-    pub fn add(&mut self, table: &str, uuid: Uuid, column: &str, elements: &Datum) {
-        self.changes.add(self.idl.session.replica(), table, uuid, column, elements);
-    }
-
-    /// Removes elements from a set, or keys from a map; see [`Changes::remove`].
-    pub fn remove(&mut self, table: &str, uuid: Uuid, column: &str, elements: &Datum) {
-        self.changes.remove(self.idl.session.replica(), table, uuid, column, elements);
-    }
-
-    /// Inserts a row; see [`Changes::insert`].
-    pub fn insert(&mut self, table: &str) -> Uuid {
-        self.changes.insert(self.idl.session.replica(), table)
-    }
-
-    /// Inserts a row known to this transaction as `uuid`; see [`Changes::insert_as`].
-    pub fn insert_as(&mut self, table: &str, uuid: Uuid) {
-        self.changes.insert_as(self.idl.session.replica(), table, uuid);
-    }
-
-    /// Inserts a row whose UUID is chosen by us; see [`Changes::insert_with_uuid`].
-    pub fn insert_with_uuid(&mut self, table: &str, uuid: Uuid) {
-        self.changes.insert_with_uuid(self.idl.session.replica(), table, uuid);
-    }
-
-    /// Deletes a row.
-    pub fn delete(&mut self, table: &str, uuid: Uuid) {
-        self.changes.delete(self.idl.session.replica(), table, uuid);
-    }
-
-    /// Makes the commit depend on a column's value; see [`Changes::verify`].
-    pub fn verify(&mut self, table: &str, uuid: Uuid, column: &str) {
-        self.changes.verify(self.idl.session.replica(), table, uuid, column);
-    }
-
-    /// Increments an integer column; see [`Changes::increment`].
-    pub fn increment(&mut self, table: &str, uuid: Uuid, column: &str) {
-        self.changes.increment(self.idl.session.replica(), table, uuid, column);
-    }
-
-    /// Adds a comment for the server's log.
-    pub fn comment(&mut self, comment: impl Into<String>) {
-        self.changes.comment(comment);
-    }
-
-    /// The changes, to commit later with [`Idl::commit`], before the replica has changed.
-    pub fn into_changes(self) -> Changes {
-        self.changes
-    }
-
-    /// Sends the changes and waits for the answer. The replica has them when this returns [`Outcome::Committed`].
-    ///
-    /// Dropping the future leaves it open whether they are committed.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Transaction`] or [`Error::Request`] when the server refuses the changes for good.
-    pub async fn commit(self) -> Result<Outcome, Error> {
-        self.idl.commit(&self.changes).await
     }
 }

@@ -1,61 +1,92 @@
 //! A live replica of a remote OVSDB database, and transactions against it.
 //!
 //! - [`Idl`]: the replica with its connection, for daemons and for `ovs-vsctl`; [`Transaction`] changes the database;
-//! - [`Replica`], [`Changes`] and [`Session`]: what the `Idl` is made of, without I/O;
+//! - [`typed`]: tables and columns that the compiler knows, which programs should use; [`schemas`] has those of this
+//!   project's schemas, and [`generate`] makes them of others;
+//! - [`Replica`], [`Changes`] and [`Session`]: what the `Idl` is made of, without I/O, by the names of tables and columns;
 //! - [`Client`]: requests and answers, for programs that need no replica.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), ovsdb_client::Error> {
-//! use ovsdb_client::{ChangeKind, Idl, Outcome};
+//! use ovsdb_client::schemas::vswitch::{self, Bridge, OpenVSwitch, bridge, open_vswitch};
+//! use ovsdb_client::{Idl, Outcome, Wanted, columns};
 //!
-//! let wanted = &[("Open_vSwitch", &["bridges", "cur_cfg"][..]), ("Bridge", &["name", "ports", "other_config"][..])];
+//! let wanted = Wanted::from(&columns! {
+//!     open_vswitch { BRIDGES, CUR_CFG }
+//!     bridge { NAME, PORTS, OTHER_CONFIG }
+//! });
 //! let tls = std::sync::Arc::default(); // Keys and certificates, for remotes that begin with `ssl:`.
-//! let mut idl = Idl::connect("unix:/var/run/openvswitch/db.sock", &tls, "Open_vSwitch", wanted).await?;
+//! let mut idl = Idl::new("tcp:10.0.0.1:6640,tcp:10.0.0.2:6640", &tls, vswitch::DATABASE, wanted)?;
+//! idl.set_leader_only(true);
 //! idl.set_lock(Some("ovs_vswitchd"));
 //! loop {
-//!     for change in idl.take_changes() {
-//!         if let ChangeKind::Modified(old) = &change.kind {
-//!             println!("{} {}: other_config was {:?}", change.table, change.uuid, old.get("other_config"));
-//!         }
-//!     }
-//!     for bridge in idl.rows("Bridge") {
-//!         println!("{} has {} ports", bridge.string("name"), bridge.uuids("ports").len());
-//!         println!("hwaddr: {:?}", bridge.map_get("other_config", "hwaddr"));
-//!     }
-//!     if idl.has_lock() {
-//!         let root = idl.rows("Open_vSwitch").next().map(|row| row.uuid());
-//!         let mut txn = idl.transaction();
-//!         if let Some(root) = root {
-//!             txn.set("Open_vSwitch", root, "cur_cfg", 7);
-//!         }
-//!         match txn.commit().await? {
-//!             Outcome::Unchanged | Outcome::Committed(_) => {}
-//!             Outcome::TryAgain | Outcome::NotLocked => println!("later"),
-//!         }
-//!     }
 //!     idl.changed().await?;
+//!     for change in idl.take_changes() {
+//!         if change.touches(bridge::OTHER_CONFIG.any()) {
+//!             println!("{:?} is configured otherwise", change.row::<Bridge>());
+//!         }
+//!     }
+//!     for bridge in idl.all(Bridge) {
+//!         println!("{} has {} ports", bridge.get(bridge::NAME), bridge.get(bridge::PORTS).len());
+//!         println!("hwaddr: {:?}", bridge.get(bridge::OTHER_CONFIG).get("hwaddr"));
+//!     }
+//!     if !idl.has_lock() {
+//!         continue;
+//!     }
+//!     // Made anew as often as the database has changed meanwhile.
+//!     let outcome = idl.transact(|txn| {
+//!         let Some(root) = txn.all(OpenVSwitch).first().copied() else { return };
+//!         let current = txn.read(root, open_vswitch::CUR_CFG);
+//!         txn.set(root, open_vswitch::CUR_CFG, current + 1);
+//!     });
+//!     match outcome.await? {
+//!         Outcome::Unchanged | Outcome::Committed(_) => {}
+//!         Outcome::TryAgain | Outcome::NotLocked => println!("later"),
+//!     }
 //! }
 //! # }
 //! ```
 //!
+//! A program that needs only some rows says which ([`Idl::set_condition`]), and may say so anew at any time.
+//!
 //! Invariants: the replica changes only while [`Idl::changed`] or a commit is awaited, and a [`Transaction`] borrows it,
 //! so what a transaction was made from is what the server is asked to check. What comes from the server is checked
-//! before it is stored; a server that breaks the protocol is disconnected, and its contents are asked for anew.
+//! before it is stored; a server that breaks the protocol is disconnected, and its contents are asked for anew. What the
+//! server's schema lacks, or has of another type, reads as empty and is never written, so that a program runs with
+//! databases older and newer than itself; a warning says so.
+
+// So that what the generator writes means the same here as elsewhere.
+extern crate self as ovsdb_client;
 
 mod changes;
 mod client;
+mod condition;
 mod error;
+pub mod generate;
 mod idl;
+mod link;
+mod remotes;
 mod replica;
-mod servers;
+mod row;
+pub mod schemas;
 mod session;
 #[cfg(test)]
 mod tests;
+mod transaction;
+pub mod typed;
+mod wanted;
 
 pub use changes::{Changes, Committed, Outcome};
 pub use client::Client;
+pub use condition::{Clause, Condition};
 pub use error::{Error, ProtocolError};
-pub use idl::{Idl, Reconnect, Transaction};
-pub use replica::{Change, ChangeKind, Column, OldValues, Replica, Row, Table, Wanted};
-pub use servers::Order;
+pub use idl::{Idl, Reconnect};
+pub use remotes::Order;
+pub use replica::{Change, ChangeKind, Column, OldValues, Replica, Table};
+pub use row::Row;
 pub use session::{LockState, Session};
+pub use transaction::Transaction;
+pub use wanted::{Misfit, Wanted};
+
+#[doc(hidden)]
+pub use ovsdb;

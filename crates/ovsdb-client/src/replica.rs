@@ -10,72 +10,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ovsdb::{Atom, ColumnType, DatabaseSchema, Datum, NoSymbols, Uuid};
+use ovsdb::{ColumnType, DatabaseSchema, Datum, NoSymbols, Uuid};
 use serde_json::Value;
 
 use crate::error::ProtocolError;
-
-/// Which tables and columns to replicate.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wanted {
-    tables: BTreeMap<String, Vec<String>>,
-}
-
-impl Wanted {
-    /// Nothing.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds a table; its rows are replicated even if no column is wanted.
-    pub fn table(&mut self, table: &str) {
-        self.tables.entry(table.to_owned()).or_default();
-    }
-
-    /// Adds a column of a table.
-    pub fn column(&mut self, table: &str, column: &str) {
-        let columns = self.tables.entry(table.to_owned()).or_default();
-        if let Err(at) = columns.binary_search_by(|known| known.as_str().cmp(column)) {
-            columns.insert(at, column.to_owned());
-        }
-    }
-
-    /// Every column of every table that `schema` has.
-    pub fn everything(schema: &DatabaseSchema) -> Self {
-        let mut wanted = Self::new();
-        for table in schema.tables() {
-            wanted.table(&table.name);
-            for (_, column) in table.own_columns() {
-                wanted.column(&table.name, &column.name);
-            }
-        }
-        wanted
-    }
-}
-
-impl From<&[(&str, &[&str])]> for Wanted {
-    fn from(tables: &[(&str, &[&str])]) -> Self {
-        let mut wanted = Self::new();
-        for (table, columns) in tables {
-            wanted.table(table);
-            for column in *columns {
-                wanted.column(table, column);
-            }
-        }
-        wanted
-    }
-}
-
-impl<const N: usize> From<&[(&str, &[&str]); N]> for Wanted {
-    fn from(tables: &[(&str, &[&str]); N]) -> Self {
-        Self::from(tables.as_slice())
-    }
-}
+use crate::row::Row;
+use crate::typed::Shape;
+use crate::wanted::{Misfit, Wanted};
 
 /// A wanted column.
 #[derive(Debug, Clone)]
 pub struct Column {
     name: String,
+    shape: Option<Shape>,
     kind: Option<ColumnType>,
     /// The type without constraints: what the server has is taken as it is.
     loose: Option<ColumnType>,
@@ -183,37 +130,50 @@ pub struct Replica {
 impl Replica {
     /// An empty replica of what is wanted. Until [`Replica::bind`] gives it a schema, all columns read as empty.
     pub fn new(wanted: &Wanted) -> Self {
-        let column = |name: &String| Column { name: name.clone(), kind: None, loose: None, default: Datum::empty() };
-        let table = |(name, columns): (&String, &Vec<String>)| Table {
-            name: name.as_str().into(),
-            in_schema: false,
-            columns: columns.iter().map(column).collect(),
-            rows: BTreeMap::new(),
-        };
-        Self { tables: wanted.tables.iter().map(table).collect(), before: BTreeMap::new(), generation: 0 }
+        let tables = wanted.tables().map(|(name, columns)| {
+            let column = |(name, shape): (&str, Option<Shape>)| {
+                let (name, default) = (name.to_owned(), Datum::empty());
+                Column { name, shape, kind: None, loose: None, default }
+            };
+            let columns = columns.map(column).collect();
+            Table { name: name.into(), in_schema: false, columns, rows: BTreeMap::new() }
+        });
+        Self { tables: tables.collect(), before: BTreeMap::new(), generation: 0 }
     }
 
-    /// Takes the types of the columns from `schema`, and gives the names of what is wanted and missing there, as
-    /// `TABLE` or `TABLE.COLUMN`. Rows stay as they are: the next full contents replace them.
-    pub fn bind(&mut self, schema: &DatabaseSchema) -> Vec<String> {
-        let mut missing = Vec::new();
+    /// Takes the types of the columns from `schema`, and gives what is wanted and missing there, or of a type that does
+    /// not fit: such columns read as empty, and are not written. Rows stay as they are: the next full contents replace
+    /// them.
+    pub fn bind(&mut self, schema: &DatabaseSchema) -> Vec<Misfit> {
+        let mut misfits = Vec::new();
         for table in &mut self.tables {
             let found = schema.table(&table.name);
             table.in_schema = found.is_some();
             if found.is_none() {
-                missing.push(table.name.to_string());
+                misfits.push(Misfit::Table(table.name.to_string()));
             }
             for column in &mut table.columns {
-                let kind = found.and_then(|found| found.column(&column.name)).map(|column| &column.kind);
-                if kind.is_none() && found.is_some() {
-                    missing.push(format!("{}.{}", table.name, column.name));
+                let mut kind = found.and_then(|found| found.column(&column.name)).map(|column| &column.kind);
+                let name = || (table.name.to_string(), column.name.clone());
+                match (kind, column.shape) {
+                    (None, _) if found.is_some() => misfits.push(Misfit::Column(name())),
+                    (Some(found), Some(shape)) if !shape.fits(found) => {
+                        misfits.push(Misfit::Type { column: name(), expected: shape, found: found.to_string() });
+                        kind = None;
+                    }
+                    _ => {}
                 }
                 column.default = kind.map(Datum::default_of).unwrap_or_default();
                 column.loose = kind.map(ColumnType::unconstrained);
                 column.kind = kind.cloned();
             }
         }
-        missing
+        misfits
+    }
+
+    /// The names of the wanted tables that the server has.
+    pub(crate) fn tables_in_schema(&self) -> Vec<&str> {
+        self.tables.iter().filter(|table| table.in_schema).map(Table::name).collect()
     }
 
     /// A number that grows with each change of the contents.
@@ -449,117 +409,4 @@ fn for_each_column(
 
 fn parse(json: &Value, kind: &ColumnType) -> Result<Datum, ProtocolError> {
     Datum::from_json(json, kind, &mut NoSymbols).map_err(|error| ProtocolError::new(&error.to_string(), json))
-}
-
-/// A row of a replica, with typed access to its columns.
-///
-/// Each accessor gives the empty value of its type if the column is not wanted, not in the server's schema, empty, or
-/// of another type, so that a daemon keeps running with a database of an older or newer schema.
-#[derive(Debug, Clone, Copy)]
-pub struct Row<'a> {
-    table: &'a Table,
-    uuid: Uuid,
-    data: &'a Data,
-}
-
-impl<'a> Row<'a> {
-    /// The row's UUID.
-    pub fn uuid(&self) -> Uuid {
-        self.uuid
-    }
-
-    /// The name of its table.
-    pub fn table(&self) -> &'a str {
-        &self.table.name
-    }
-
-    /// The value of a column.
-    pub fn datum(&self, column: &str) -> Option<&'a Datum> {
-        self.data.get(self.table.column_index(column)?)
-    }
-
-    /// Whether the column has no elements.
-    pub fn is_empty(&self, column: &str) -> bool {
-        self.datum(column).is_none_or(Datum::is_empty)
-    }
-
-    /// A string, or the empty one.
-    pub fn string(&self, column: &str) -> &'a str {
-        self.string_opt(column).unwrap_or_default()
-    }
-
-    /// An optional string.
-    pub fn string_opt(&self, column: &str) -> Option<&'a str> {
-        self.datum(column)?.as_str()
-    }
-
-    /// An integer, or 0.
-    pub fn integer(&self, column: &str) -> i64 {
-        self.integer_opt(column).unwrap_or_default()
-    }
-
-    /// An optional integer.
-    pub fn integer_opt(&self, column: &str) -> Option<i64> {
-        self.datum(column)?.as_integer()
-    }
-
-    /// A truth value, or false.
-    pub fn boolean(&self, column: &str) -> bool {
-        self.boolean_opt(column).unwrap_or_default()
-    }
-
-    /// An optional truth value.
-    pub fn boolean_opt(&self, column: &str) -> Option<bool> {
-        self.datum(column)?.as_bool()
-    }
-
-    /// A reference.
-    pub fn uuid_opt(&self, column: &str) -> Option<Uuid> {
-        self.datum(column)?.as_uuid()
-    }
-
-    /// A set of references; of a map, its values if those are references, else its keys.
-    pub fn uuids(&self, column: &str) -> Vec<Uuid> {
-        uuids_of(self.datum(column))
-    }
-
-    /// A set of strings.
-    pub fn strings(&self, column: &str) -> Vec<&'a str> {
-        self.datum(column).into_iter().flat_map(|datum| datum.keys()).filter_map(Atom::as_str).collect()
-    }
-
-    /// A set of integers.
-    pub fn integers(&self, column: &str) -> Vec<i64> {
-        self.datum(column).into_iter().flat_map(|datum| datum.keys()).filter_map(Atom::as_integer).collect()
-    }
-
-    /// A map from strings to strings.
-    pub fn map(&self, column: &str) -> BTreeMap<&'a str, &'a str> {
-        let pairs = self.datum(column).into_iter().flat_map(|datum| datum.pairs());
-        pairs.filter_map(|(key, value)| Some((key.as_str()?, value.as_str()?))).collect()
-    }
-
-    /// One value of a map from strings to strings.
-    pub fn map_get(&self, column: &str, key: &str) -> Option<&'a str> {
-        self.datum(column)?.get_str(key)
-    }
-
-    /// A map from integers to references (`flow_tables`, `queues`, `ct_zones`).
-    pub fn map_integer_uuid(&self, column: &str) -> BTreeMap<i64, Uuid> {
-        let pairs = self.datum(column).into_iter().flat_map(|datum| datum.pairs());
-        pairs.filter_map(|(key, value)| Some((key.as_integer()?, value.as_uuid()?))).collect()
-    }
-
-    /// A map from strings to references (`datapaths`).
-    pub fn map_string_uuid(&self, column: &str) -> BTreeMap<&'a str, Uuid> {
-        let pairs = self.datum(column).into_iter().flat_map(|datum| datum.pairs());
-        pairs.filter_map(|(key, value)| Some((key.as_str()?, value.as_uuid()?))).collect()
-    }
-}
-
-/// The references in a datum: its elements, or its values if those are references.
-pub(crate) fn uuids_of(datum: Option<&Datum>) -> Vec<Uuid> {
-    let Some(datum) = datum else { return Vec::new() };
-    let values: Vec<Uuid> = datum.values().iter().filter_map(Atom::as_uuid).collect();
-    if values.is_empty() { datum.keys().iter().filter_map(Atom::as_uuid).collect() } else { values }
 }

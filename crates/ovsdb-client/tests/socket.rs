@@ -92,14 +92,14 @@ async fn changes_arrive_and_commits_are_answered() {
         }
         let row = idl.rows("Kid").next().unwrap().uuid();
         let mut txn = idl.transaction();
-        txn.set("Kid", row, "name", "three");
+        txn.set_datum("Kid", row, "name", "three");
         assert!(matches!(txn.commit().await.unwrap(), Outcome::Committed(_)));
         // The second answer says that the replica was out of date; then it is made anew.
         let mut tries = Vec::new();
         let outcome = idl.transact(|txn| {
             tries.push(txn.string("Kid", row, "name").to_owned());
-            txn.verify("Kid", row, "name");
-            txn.set("Kid", row, "name", "five");
+            txn.verify_column("Kid", row, "name");
+            txn.set_datum("Kid", row, "name", "five");
         });
         assert!(matches!(outcome.await.unwrap(), Outcome::Committed(_)));
         assert_eq!(tries, ["two", "four"]);

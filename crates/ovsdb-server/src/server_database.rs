@@ -11,21 +11,9 @@ use crate::transaction::Transaction;
 /// The database's name.
 pub(crate) const NAME: &str = "_Server";
 
-const SCHEMA: &str = r#"{
-    "name": "_Server", "version": "1.2.0", "cksum": "3009684573 744",
-    "tables": {"Database": {"isRoot": true, "columns": {
-        "name":      {"type": "string"},
-        "model":     {"type": {"key": {"type": "string", "enum": ["set", ["clustered", "relay", "standalone"]]}}},
-        "connected": {"type": "boolean"},
-        "leader":    {"type": "boolean"},
-        "schema":    {"type": {"key": "string", "min": 0}},
-        "cid":       {"type": {"key": "uuid", "min": 0}},
-        "sid":       {"type": {"key": "uuid", "min": 0}},
-        "index":     {"type": {"key": "integer", "min": 0}}}}}}"#;
-
 /// The schema.
 pub(crate) fn schema() -> Arc<DatabaseSchema> {
-    Arc::new(DatabaseSchema::parse(SCHEMA).expect("the text above is a schema, which a test checks"))
+    Arc::new(DatabaseSchema::parse(ovsdb::schemas::SERVER).expect("what is shipped is a schema, which a test checks"))
 }
 
 /// What the row of one database says.

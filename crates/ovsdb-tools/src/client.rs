@@ -333,7 +333,7 @@ async fn connect_and_run(command: &Command, mut args: Vec<String>, tls: &Arc<Tls
         Some(database) => client.leads(database).await,
         None => true,
     };
-    let client = Client::connect_to(&remote, tls, Order::Random, wanted).await;
+    let client = Client::connect_to(&remote, tls, Order::Shuffled, wanted).await;
     let mut client = client.map_err(|error| match error {
         Error::Connection { .. } if several => NO_SERVER.to_owned(),
         Error::Connection { remote, problem } => format!("failed to connect to \"{remote}\" ({problem})"),

@@ -9,8 +9,11 @@ pub const OPEN_VSWITCH: &str = include_str!("../schemas/vswitch.ovsschema");
 /// databases that have to be converted.
 pub const HARDWARE_VTEP: &str = include_str!("../schemas/vtep.ovsschema");
 
-/// The name and the text of every schema.
+/// The names and the texts of the schemas that databases are made with.
 pub const ALL: &[(&str, &str)] = &[("Open_vSwitch", OPEN_VSWITCH), ("hardware_vtep", HARDWARE_VTEP)];
+
+/// The schema of the database `_Server`, version 1.2.0, in which a server tells of its databases (ovsdb-server(5)).
+pub const SERVER: &str = include_str!("../schemas/_server.ovsschema");
 
 #[cfg(test)]
 mod tests {
@@ -34,6 +37,13 @@ mod tests {
         }
         let vtep = DatabaseSchema::parse(super::HARDWARE_VTEP).unwrap();
         assert_eq!((vtep.version.as_str(), vtep.tables().len()), ("1.7.0", 18));
+    }
+
+    #[test]
+    fn schema_of_the_server_parses() {
+        let schema = DatabaseSchema::parse(super::SERVER).unwrap();
+        assert_eq!((schema.name.as_str(), schema.tables().len()), ("_Server", 1));
+        assert!(schema.table("Database").is_some_and(|table| table.is_root && table.own_columns().count() == 8));
     }
 
     /// The checksum of POSIX cksum(1): a CRC over the bytes and then over their number.

@@ -201,7 +201,8 @@ impl BaseType {
         Ok(base)
     }
 
-    fn to_json(&self) -> Value {
+    /// As it stands in a schema (RFC 7047, `<base-type>`).
+    pub fn to_json(&self) -> Value {
         let mut object = Map::new();
         object.insert("type".into(), Value::from(self.kind.name()));
         if let Some(allowed) = &self.allowed {

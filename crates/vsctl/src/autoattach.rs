@@ -28,11 +28,11 @@ pub(crate) fn add(context: &mut Context<'_>, command: &Command, _: &mut Output) 
     let (isid, vlan) = (number(command.arg(1))?, number(command.arg(2))?);
     let bridge = bridge(context, command.arg(0))?;
     let row = auto_attach(context, bridge).unwrap_or_else(|| {
-        let row = context.txn.insert("AutoAttach");
-        context.txn.set("Bridge", bridge, "auto_attach", row);
+        let row = context.txn.insert_row("AutoAttach");
+        context.txn.set_datum("Bridge", bridge, "auto_attach", row);
         row
     });
-    context.txn.add("AutoAttach", row, "mappings", &Datum::map([(isid, vlan)]));
+    context.txn.add_elements("AutoAttach", row, "mappings", &Datum::map([(isid, vlan)]));
     Ok(())
 }
 
@@ -42,8 +42,8 @@ pub(crate) fn del(context: &mut Context<'_>, command: &Command, _: &mut Output) 
     let Some(row) = auto_attach(context, bridge) else { return Ok(()) };
     let mapped = context.txn.datum("AutoAttach", row, "mappings").and_then(|map| map.get(&Atom::Integer(isid)));
     if mapped == Some(&Atom::Integer(vlan)) {
-        context.txn.verify("AutoAttach", row, "mappings");
-        context.txn.remove("AutoAttach", row, "mappings", &Datum::scalar(isid));
+        context.txn.verify_column("AutoAttach", row, "mappings");
+        context.txn.remove_elements("AutoAttach", row, "mappings", &Datum::scalar(isid));
     }
     Ok(())
 }

@@ -56,17 +56,17 @@ fn add_real_bridge(context: &mut Context<'_>, command: &Command, name: &str) -> 
         };
     }
     model.check_free(name, &format!("cannot create a bridge named {name}"))?;
-    let iface = txn.insert("Interface");
-    txn.set("Interface", iface, "name", name);
-    txn.set("Interface", iface, "type", "internal");
-    let port = txn.insert("Port");
-    txn.set("Port", port, "name", name);
-    txn.set("Port", port, "interfaces", iface);
-    let bridge = txn.insert("Bridge");
-    txn.set("Bridge", bridge, "name", name);
-    txn.set("Bridge", bridge, "ports", port);
-    txn.verify("Open_vSwitch", root, "bridges");
-    txn.add("Open_vSwitch", root, "bridges", &Datum::scalar(bridge));
+    let iface = txn.insert_row("Interface");
+    txn.set_datum("Interface", iface, "name", name);
+    txn.set_datum("Interface", iface, "type", "internal");
+    let port = txn.insert_row("Port");
+    txn.set_datum("Port", port, "name", name);
+    txn.set_datum("Port", port, "interfaces", iface);
+    let bridge = txn.insert_row("Bridge");
+    txn.set_datum("Bridge", bridge, "name", name);
+    txn.set_datum("Bridge", bridge, "ports", port);
+    txn.verify_column("Open_vSwitch", root, "bridges");
+    txn.add_elements("Open_vSwitch", root, "bridges", &Datum::scalar(bridge));
     model.bridges.insert(name.to_owned(), Bridge { row: bridge, fake: None, ports: BTreeSet::new() });
     context.added.push(name.to_owned());
     Ok(())
@@ -96,16 +96,16 @@ fn add_fake_bridge(context: &mut Context<'_>, command: &Command, name: &str, par
     if let Some(child) = model.child(parent, vlan) {
         return Err(Failure::fatal(format!("bridge {parent} already has a child VLAN bridge {child} on VLAN {vlan}")));
     }
-    let iface = txn.insert("Interface");
-    txn.set("Interface", iface, "name", name);
-    txn.set("Interface", iface, "type", "internal");
-    let port_row = txn.insert("Port");
-    txn.set("Port", port_row, "name", name);
-    txn.set("Port", port_row, "interfaces", iface);
-    txn.set("Port", port_row, "fake_bridge", true);
-    txn.set("Port", port_row, "tag", vlan);
-    txn.verify("Bridge", row, "ports");
-    txn.add("Bridge", row, "ports", &Datum::scalar(port_row));
+    let iface = txn.insert_row("Interface");
+    txn.set_datum("Interface", iface, "name", name);
+    txn.set_datum("Interface", iface, "type", "internal");
+    let port_row = txn.insert_row("Port");
+    txn.set_datum("Port", port_row, "name", name);
+    txn.set_datum("Port", port_row, "interfaces", iface);
+    txn.set_datum("Port", port_row, "fake_bridge", true);
+    txn.set_datum("Port", port_row, "tag", vlan);
+    txn.verify_column("Bridge", row, "ports");
+    txn.add_elements("Bridge", row, "ports", &Datum::scalar(port_row));
     context.added.push(name.to_owned());
     // The parent's ports with this tag belong to the new bridge from now on.
     context.forget_model();
@@ -124,14 +124,14 @@ pub(crate) fn del_br(context: &mut Context<'_>, command: &Command, _: &mut Outpu
     if let Some(fake) = &bridge.fake {
         let rows = bridge.ports.iter().filter_map(|port| model.ports.get(port)).map(|port| port.row);
         let rows: Vec<Uuid> = rows.chain([fake.port_row]).collect();
-        txn.verify("Bridge", bridge.row, "ports");
-        txn.remove("Bridge", bridge.row, "ports", &Datum::set(rows.iter().copied()));
+        txn.verify_column("Bridge", bridge.row, "ports");
+        txn.remove_elements("Bridge", bridge.row, "ports", &Datum::set(rows.iter().copied()));
         for row in rows {
             delete_port_row(txn, row);
         }
     } else {
-        txn.verify("Open_vSwitch", root, "bridges");
-        txn.remove("Open_vSwitch", root, "bridges", &Datum::scalar(bridge.row));
+        txn.verify_column("Open_vSwitch", root, "bridges");
+        txn.remove_elements("Open_vSwitch", root, "bridges", &Datum::scalar(bridge.row));
         for row in txn.uuids("Bridge", bridge.row, "ports") {
             delete_port_row(txn, row);
         }
@@ -202,8 +202,8 @@ pub(crate) fn set_external_id(context: &mut Context<'_>, command: &Command, _: &
     let (table, row, prefix) = external_ids(model.bridge(command.arg(0))?);
     let key = format!("{prefix}{}", command.arg(1));
     match command.arg_opt(2) {
-        Some(value) => txn.add(table, row, "external_ids", &Datum::map([(key, value)])),
-        None => txn.remove(table, row, "external_ids", &Datum::scalar(key)),
+        Some(value) => txn.add_elements(table, row, "external_ids", &Datum::map([(key, value)])),
+        None => txn.remove_elements(table, row, "external_ids", &Datum::scalar(key)),
     }
     Ok(())
 }

@@ -20,7 +20,7 @@ pub(crate) fn ssl_needs(needs: &mut Needs<'_>, _: &Command) -> Done {
 pub(crate) fn get_controller(context: &mut Context<'_>, command: &Command, output: &mut Output) -> Done {
     let (txn, model) = context.txn_and_model();
     let row = model.bridge(command.arg(0))?.row;
-    txn.verify("Bridge", row, "controller");
+    txn.verify_column("Bridge", row, "controller");
     let rows = txn.uuids("Bridge", row, "controller");
     print_targets(txn, "Controller", rows, output);
     Ok(())
@@ -45,7 +45,7 @@ pub(crate) fn set_controller(context: &mut Context<'_>, command: &Command, _: &m
 pub(crate) fn get_fail_mode(context: &mut Context<'_>, command: &Command, output: &mut Output) -> Done {
     let (txn, model) = context.txn_and_model();
     let row = model.bridge(command.arg(0))?.row;
-    txn.verify("Bridge", row, "fail_mode");
+    txn.verify_column("Bridge", row, "fail_mode");
     let mode = txn.string("Bridge", row, "fail_mode");
     if !mode.is_empty() {
         output.line(mode);
@@ -56,7 +56,7 @@ pub(crate) fn get_fail_mode(context: &mut Context<'_>, command: &Command, output
 pub(crate) fn del_fail_mode(context: &mut Context<'_>, command: &Command, _: &mut Output) -> Done {
     let (txn, model) = context.txn_and_model();
     let row = model.real_bridge(command.arg(0))?.row;
-    txn.set("Bridge", row, "fail_mode", Datum::empty());
+    txn.set_datum("Bridge", row, "fail_mode", Datum::empty());
     Ok(())
 }
 
@@ -67,17 +67,17 @@ pub(crate) fn set_fail_mode(context: &mut Context<'_>, command: &Command, _: &mu
     if mode != "standalone" && mode != "secure" {
         return Err(Failure::fatal("fail-mode must be \"standalone\" or \"secure\""));
     }
-    txn.set("Bridge", row, "fail_mode", mode);
+    txn.set_datum("Bridge", row, "fail_mode", mode);
     Ok(())
 }
 
 pub(crate) fn get_ssl(context: &mut Context<'_>, _: &Command, output: &mut Output) -> Done {
     let root = context.root();
     let txn = &mut context.txn;
-    txn.verify("Open_vSwitch", root, "ssl");
+    txn.verify_column("Open_vSwitch", root, "ssl");
     let Some(ssl) = txn.uuids("Open_vSwitch", root, "ssl").first().copied() else { return Ok(()) };
     for column in ["private_key", "certificate", "ca_cert", "bootstrap_ca_cert"] {
-        txn.verify("SSL", ssl, column);
+        txn.verify_column("SSL", ssl, column);
     }
     output.line(format!("Private key: {}", txn.string("SSL", ssl, "private_key")));
     output.line(format!("Certificate: {}", txn.string("SSL", ssl, "certificate")));
@@ -95,11 +95,11 @@ pub(crate) fn del_ssl(context: &mut Context<'_>, _: &Command, _: &mut Output) ->
 pub(crate) fn set_ssl(context: &mut Context<'_>, command: &Command, _: &mut Output) -> Done {
     let root = context.root();
     let txn = &mut context.txn;
-    let ssl = txn.insert("SSL");
-    txn.set("SSL", ssl, "private_key", command.arg(0));
-    txn.set("SSL", ssl, "certificate", command.arg(1));
-    txn.set("SSL", ssl, "ca_cert", command.arg(2));
-    txn.set("SSL", ssl, "bootstrap_ca_cert", command.has("--bootstrap"));
+    let ssl = txn.insert_row("SSL");
+    txn.set_datum("SSL", ssl, "private_key", command.arg(0));
+    txn.set_datum("SSL", ssl, "certificate", command.arg(1));
+    txn.set_datum("SSL", ssl, "ca_cert", command.arg(2));
+    txn.set_datum("SSL", ssl, "bootstrap_ca_cert", command.has("--bootstrap"));
     replace(txn, ("Open_vSwitch", root, "ssl"), "SSL", Datum::scalar(ssl));
     Ok(())
 }

@@ -96,21 +96,21 @@ fn add(context: &mut Context<'_>, command: &Command, ifaces: &[String], settings
     }
     let mut rows: Vec<(String, Uuid)> = Vec::with_capacity(ifaces.len());
     for iface in ifaces {
-        let row = txn.insert("Interface");
-        txn.set("Interface", row, "name", iface.as_str());
+        let row = txn.insert_row("Interface");
+        txn.set_datum("Interface", row, "name", iface.as_str());
         rows.push((iface.clone(), row));
     }
-    let row = txn.insert("Port");
-    txn.set("Port", row, "name", name);
-    txn.set("Port", row, "interfaces", Datum::set(rows.iter().map(|(_, row)| *row)));
+    let row = txn.insert_row("Port");
+    txn.set_datum("Port", row, "name", name);
+    txn.set_datum("Port", row, "interfaces", Datum::set(rows.iter().map(|(_, row)| *row)));
     if command.has("--fake-iface") {
-        txn.set("Port", row, "bond_fake_iface", true);
+        txn.set_datum("Port", row, "bond_fake_iface", true);
     }
     if let Some(fake) = &found.fake {
-        txn.set("Port", row, "tag", fake.vlan);
+        txn.set_datum("Port", row, "tag", fake.vlan);
     }
-    txn.verify("Bridge", found.row, "ports");
-    txn.add("Bridge", found.row, "ports", &Datum::scalar(row));
+    txn.verify_column("Bridge", found.row, "ports");
+    txn.add_elements("Bridge", found.row, "ports", &Datum::scalar(row));
     let schema = context.schema.clone();
     if let Some(table) = schema.table("Port") {
         for setting in settings {
@@ -159,10 +159,10 @@ pub(crate) fn add_bond_iface(context: &mut Context<'_>, command: &Command, _: &m
         )));
     }
     model.check_free(name, &format!("cannot create an interface named {name}"))?;
-    let row = txn.insert("Interface");
-    txn.set("Interface", row, "name", name);
-    txn.verify("Port", port_row, "interfaces");
-    txn.add("Port", port_row, "interfaces", &Datum::scalar(row));
+    let row = txn.insert_row("Interface");
+    txn.set_datum("Interface", row, "name", name);
+    txn.verify_column("Port", port_row, "interfaces");
+    txn.add_elements("Port", port_row, "interfaces", &Datum::scalar(row));
     model.add_iface(name, port, row);
     context.added.push(name.to_owned());
     Ok(())
@@ -187,8 +187,8 @@ pub(crate) fn del_bond_iface(context: &mut Context<'_>, command: &Command, _: &m
     if port.ifaces.len() < 2 {
         return Err(Failure::fatal(format!("cannot delete last interface from port {}", iface.port)));
     }
-    txn.verify("Port", port.row, "interfaces");
-    txn.remove("Port", port.row, "interfaces", &Datum::scalar(iface.row));
+    txn.verify_column("Port", port.row, "interfaces");
+    txn.remove_elements("Port", port.row, "interfaces", &Datum::scalar(iface.row));
     delete_if_new(txn, "Interface", iface.row);
     model.remove_iface(name);
     Ok(())
@@ -220,8 +220,8 @@ pub(crate) fn del_port(context: &mut Context<'_>, command: &Command, _: &mut Out
         check_owner(model, wanted, target, &port.bridge)?;
     }
     let bridge_row = model.bridge(&port.bridge)?.row;
-    txn.verify("Bridge", bridge_row, "ports");
-    txn.remove("Bridge", bridge_row, "ports", &Datum::scalar(port.row));
+    txn.verify_column("Bridge", bridge_row, "ports");
+    txn.remove_elements("Bridge", bridge_row, "ports", &Datum::scalar(port.row));
     delete_port_row(txn, port.row);
     model.remove_port(&name);
     Ok(())

@@ -42,7 +42,7 @@ pub(crate) fn emer_reset(context: &mut Context<'_>, _: &Command, _: &mut Output)
                 {
                     value = Datum::map([("hwaddr", mac)]);
                 }
-                context.txn.set(table, row, column, value);
+                context.txn.set_datum(table, row, column, value);
             }
         }
     }

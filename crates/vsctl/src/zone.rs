@@ -42,8 +42,8 @@ fn zone_row(context: &Context<'_>, datapath: Uuid, zone: i64) -> Option<Uuid> {
 /// The zone's row, made if it is missing.
 fn make_zone(context: &mut Context<'_>, datapath: Uuid, zone: i64) -> Uuid {
     zone_row(context, datapath, zone).unwrap_or_else(|| {
-        let row = context.txn.insert("CT_Zone");
-        context.txn.add("Datapath", datapath, "ct_zones", &Datum::map([(zone, row)]));
+        let row = context.txn.insert_row("CT_Zone");
+        context.txn.add_elements("Datapath", datapath, "ct_zones", &Datum::map([(zone, row)]));
         row
     })
 }
@@ -52,7 +52,7 @@ fn make_zone(context: &mut Context<'_>, datapath: Uuid, zone: i64) -> Uuid {
 fn drop_empty_zone(context: &mut Context<'_>, datapath: Uuid, zone: i64, row: Uuid) {
     let is_empty = |column: &str| context.txn.datum("CT_Zone", row, column).is_none_or(Datum::is_empty);
     if is_empty("timeout_policy") && is_empty("limit") {
-        context.txn.remove("Datapath", datapath, "ct_zones", &Datum::scalar(zone));
+        context.txn.remove_elements("Datapath", datapath, "ct_zones", &Datum::scalar(zone));
         delete_if_new(&mut context.txn, "CT_Zone", row);
     }
 }
@@ -72,9 +72,9 @@ pub(crate) fn add_timeout_policy(context: &mut Context<'_>, command: &Command, _
         timeouts.push((key, value));
     }
     let row = make_zone(context, datapath, zone);
-    let policy = context.txn.insert("CT_Timeout_Policy");
-    context.txn.set("CT_Timeout_Policy", policy, "timeouts", Datum::map(timeouts));
-    context.txn.set("CT_Zone", row, "timeout_policy", policy);
+    let policy = context.txn.insert_row("CT_Timeout_Policy");
+    context.txn.set_datum("CT_Timeout_Policy", policy, "timeouts", Datum::map(timeouts));
+    context.txn.set_datum("CT_Zone", row, "timeout_policy", policy);
     Ok(())
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn del_timeout_policy(context: &mut Context<'_>, command: &Command, _
         let missing = Failure::fatal(format!("zone id {zone} does not exist"));
         return if command.has("--if-exists") { Ok(()) } else { Err(missing) };
     };
-    context.txn.set("CT_Zone", row, "timeout_policy", Datum::empty());
+    context.txn.set_datum("CT_Zone", row, "timeout_policy", Datum::empty());
     drop_empty_zone(context, datapath, zone, row);
     Ok(())
 }
@@ -142,10 +142,10 @@ pub(crate) fn set_limit(context: &mut Context<'_>, command: &Command, _: &mut Ou
     let limit = text.parse::<u32>();
     let limit = i64::from(limit.map_err(|_| Failure::fatal(format!("{text}: limit is not between 0 and 4294967295")))?);
     match limited(command.arg(1))? {
-        Limited::Default => context.txn.set("Datapath", datapath, "ct_zone_default_limit", limit),
+        Limited::Default => context.txn.set_datum("Datapath", datapath, "ct_zone_default_limit", limit),
         Limited::Zone(zone) => {
             let row = make_zone(context, datapath, zone);
-            context.txn.set("CT_Zone", row, "limit", limit);
+            context.txn.set_datum("CT_Zone", row, "limit", limit);
         }
     }
     Ok(())
@@ -163,14 +163,14 @@ pub(crate) fn del_limit(context: &mut Context<'_>, command: &Command, _: &mut Ou
             if context.txn.integer("Datapath", datapath, "ct_zone_default_limit").is_none() {
                 return missing(format!("datapath {}", command.arg(0)));
             }
-            context.txn.set("Datapath", datapath, "ct_zone_default_limit", Datum::empty());
+            context.txn.set_datum("Datapath", datapath, "ct_zone_default_limit", Datum::empty());
         }
         Limited::Zone(zone) => {
             let row = zone_row(context, datapath, zone);
             let Some(row) = row.filter(|row| context.txn.integer("CT_Zone", *row, "limit").is_some()) else {
                 return missing(format!("zone {zone}"));
             };
-            context.txn.set("CT_Zone", row, "limit", Datum::empty());
+            context.txn.set_datum("CT_Zone", row, "limit", Datum::empty());
             drop_empty_zone(context, datapath, zone, row);
         }
     }

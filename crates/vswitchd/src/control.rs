@@ -7,7 +7,8 @@ use ofproto::conn::inband::InBand;
 use ofproto::conn::service::DSCP;
 use ofproto::{Ofproto, PeerKind, Service, ServiceConfig, Settings};
 use openflow::flow_mod::{FlowMod, FlowModCommand};
-use ovsdb::Uuid;
+use ovsdb_client::schemas::vswitch as db;
+use ovsdb_client::typed::Ref;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, SocketAddrV4};
 use std::path::Path;
@@ -21,7 +22,7 @@ const UNKNOWN_MS: u64 = 1_000;
 #[derive(Debug, Default)]
 pub struct Control {
     /// Its controllers' connections, by row.
-    pub controllers: BTreeMap<Uuid, Controller>,
+    pub controllers: BTreeMap<Ref<db::Controller>, Controller>,
     /// The management and the snooping socket.
     sockets: Vec<Service>,
     /// What the flow tables were last emptied for.
@@ -104,7 +105,7 @@ impl Control {
 
     fn connect(&mut self, ofproto: &Arc<Ofproto>, spec: &BridgeSpec) {
         let is_same = |a: &ServiceConfig, b: &ServiceConfig| ServiceConfig { settings: b.settings, ..a.clone() } == *b;
-        let wanted: BTreeMap<Uuid, (ServiceConfig, bool)> = spec
+        let wanted: BTreeMap<Ref<db::Controller>, (ServiceConfig, bool)> = spec
             .controllers
             .iter()
             .map(|c| {
@@ -115,12 +116,12 @@ impl Control {
                     dscp: c.dscp,
                     settings: c.settings,
                 };
-                (c.uuid, (config, c.in_band))
+                (c.row, (config, c.in_band))
             })
             .collect();
-        self.controllers.retain(|uuid, running| wanted.get(uuid).is_some_and(|(c, _)| is_same(c, &running.config)));
-        for (uuid, (config, in_band)) in wanted {
-            let error = match self.controllers.get_mut(&uuid) {
+        self.controllers.retain(|row, running| wanted.get(row).is_some_and(|(c, _)| is_same(c, &running.config)));
+        for (row, (config, in_band)) in wanted {
+            let error = match self.controllers.get_mut(&row) {
                 Some(running) => match &running.service {
                     Ok(service) => {
                         service.configure(config.settings);
@@ -137,7 +138,7 @@ impl Control {
             {
                 tracing::error!(target: "connmgr", "{}: {e}", spec.name);
             }
-            self.controllers.insert(uuid, Controller { config, in_band, service });
+            self.controllers.insert(row, Controller { config, in_band, service });
         }
     }
 

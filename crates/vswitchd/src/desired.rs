@@ -12,8 +12,11 @@ use flow::Field;
 use ofproto::{IpfixSettings, TableSettings};
 use openflow::Version;
 use openflow::versions::Versions;
-use ovsdb::Uuid;
-use ovsdb_client::{Replica, Row};
+use ovsdb_client::Replica;
+use ovsdb_client::schemas::vswitch::{
+    self as db, Bridge, Interface, OpenVSwitch, Port, bridge, interface, open_vswitch, port, ssl,
+};
+use ovsdb_client::typed::{Column, Elements, Enumeration, Pairs, Ref, Row, Table, Value};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddrV4;
@@ -22,11 +25,14 @@ use tls::CaCert;
 use xlate::VlanMode;
 use xlate::model::PriorityTags;
 
+/// The other_config of a row.
+pub type Config<'a> = Pairs<'a, String, String>;
+
 /// All of it.
 #[derive(Debug, Default)]
 pub struct Desired {
     /// Open_vSwitch row.
-    pub root: Option<Uuid>,
+    pub root: Option<Ref<OpenVSwitch>>,
     /// Open_vSwitch:next_cfg.
     pub next_cfg: i64,
     /// Open_vSwitch:other_config.
@@ -47,7 +53,7 @@ pub struct Desired {
 #[derive(Clone, Debug)]
 pub struct BridgeSpec {
     /// Row.
-    pub uuid: Uuid,
+    pub row: Ref<Bridge>,
     /// Name.
     pub name: String,
     /// `system` (also for the empty string), `netdev`, `dummy`.
@@ -92,7 +98,7 @@ pub struct BridgeSpec {
 #[derive(Clone, Debug)]
 pub struct PortSpec {
     /// Row.
-    pub uuid: Uuid,
+    pub row: Ref<Port>,
     /// Name.
     pub name: String,
     /// How it treats tags.
@@ -115,7 +121,7 @@ pub struct PortSpec {
 #[derive(Clone, Debug)]
 pub struct InterfaceSpec {
     /// Row; zero if there is none.
-    pub uuid: Uuid,
+    pub row: Ref<Interface>,
     /// Name.
     pub name: String,
     /// Type; `system` for the empty string, `internal` for a bridge's own.
@@ -137,57 +143,59 @@ pub struct InterfaceSpec {
 /// Keys of other_config that Open vSwitch knows, that are not supported, and that change what the switch does. Keys
 /// that only tune it, or belong to a protocol that is switched on elsewhere, are not here.
 const UNSUPPORTED_KEYS: &[(&str, &[&str])] = &[
-    ("Open_vSwitch", &["flow-restore-wait", "enable-statistics", "ct-zone-limit"]),
-    ("Port", &["bond-primary", "lacp-system-id", "qinq-ethtype"]),
-    ("Interface", &["lacp-port-id", "lacp-aggregation-key"]),
+    (OpenVSwitch::NAME, &["flow-restore-wait", "enable-statistics", "ct-zone-limit"]),
+    (Port::NAME, &["bond-primary", "lacp-system-id", "qinq-ethtype"]),
+    (Interface::NAME, &["lacp-port-id", "lacp-aggregation-key"]),
 ];
 /// Booleans in other_config that are not supported when true.
-const UNSUPPORTED_FLAGS: &[(&str, &[&str])] = &[("Open_vSwitch", &["dpdk-init", "userspace-tso-enable"])];
+const UNSUPPORTED_FLAGS: &[(&str, &[&str])] = &[(OpenVSwitch::NAME, &["dpdk-init", "userspace-tso-enable"])];
 
 impl Desired {
     /// Reads the replica.
     pub fn read(db: &Replica) -> Self {
-        let Some(root) = db.rows("Open_vSwitch").next() else { return Self::default() };
+        let Some(root) = db.all(OpenVSwitch).next() else { return Self::default() };
         let reader = Reader { db, warnings: RefCell::default() };
-        reader.keys("switch", &root);
+        let config = root.get(open_vswitch::OTHER_CONFIG);
+        reader.keys::<OpenVSwitch>("switch", config);
         let bridges = root
-            .uuids("bridges")
+            .get(open_vswitch::BRIDGES)
             .into_iter()
-            .filter_map(|uuid| db.row("Bridge", uuid))
-            .filter_map(|row| reader.bridge(&row))
+            .filter_map(|row| db.find(row))
+            .filter_map(|row| reader.bridge(row))
             .map(|b| (b.name.clone(), b))
             .collect();
         Self {
-            root: Some(root.uuid()),
-            next_cfg: root.integer("next_cfg"),
-            other_config: owned(&root, "other_config"),
-            tuning: Tuning::read(&root, &|warning| reader.warn(warning)),
+            root: Some(root.reference()),
+            next_cfg: root.get(open_vswitch::NEXT_CFG),
+            other_config: owned(config),
+            tuning: Tuning::read(config, &|warning| reader.warn(warning)),
             bridges,
-            managers: reader.managers(&root),
-            tls: root.uuids("ssl").first().and_then(|uuid| db.row("SSL", *uuid)).map(|row| tls_config(&row)),
+            managers: reader.managers(root.get(open_vswitch::MANAGER_OPTIONS)),
+            tls: root.get(open_vswitch::SSL).and_then(|row| db.find(row)).map(tls_config),
             warnings: reader.warnings.into_inner(),
         }
     }
 }
 
 /// A row of the table SSL. The CA's name `none` has everybody trusted, as on the command line.
-fn tls_config(row: &Row<'_>) -> tls::Config {
-    let file = |column| Some(row.string(column)).filter(|name| !name.is_empty()).map(PathBuf::from);
-    let ca_cert = file("ca_cert").map(|path| match row.boolean("bootstrap_ca_cert") {
+fn tls_config(row: Row<'_, db::Ssl>) -> tls::Config {
+    let file =
+        |column: Column<db::Ssl, String>| Some(row.get(column)).filter(|name| !name.is_empty()).map(PathBuf::from);
+    let ca_cert = file(ssl::CA_CERT).map(|path| match row.get(ssl::BOOTSTRAP_CA_CERT) {
         _ if path.as_os_str() == "none" => CaCert::None,
         true => CaCert::Bootstrap(path),
         false => CaCert::File(path),
     });
     tls::Config {
-        private_key: file("private_key"),
-        certificate: file("certificate"),
+        private_key: file(ssl::PRIVATE_KEY),
+        certificate: file(ssl::CERTIFICATE),
         ca_cert,
         ..tls::Config::default()
     }
 }
 
-fn owned(row: &Row<'_>, column: &str) -> BTreeMap<String, String> {
-    row.map(column).into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
+fn owned(pairs: Config<'_>) -> BTreeMap<String, String> {
+    pairs.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
 }
 
 /// An address that a device can have.
@@ -207,102 +215,94 @@ impl Reader<'_> {
     }
 
     /// Warns of keys of other_config that are not supported.
-    fn keys(&self, what: &str, row: &Row<'_>) {
-        let of =
-            |list: &'static [(&str, &[&str])]| list.iter().filter(|(t, _)| *t == row.table()).flat_map(|(_, k)| *k);
+    fn keys<T: Table>(&self, what: &str, config: Config<'_>) {
+        let of = |list: &'static [(&str, &[&str])]| list.iter().filter(|(t, _)| *t == T::NAME).flat_map(|(_, k)| *k);
         for key in of(UNSUPPORTED_KEYS) {
-            if row.map_get("other_config", key).is_some() {
+            if config.get(*key).is_some() {
                 self.warn(format!("{what}: other_config:{key} is set, which is not supported"));
             }
         }
         for key in of(UNSUPPORTED_FLAGS) {
-            if row.map_get("other_config", key) == Some("true") {
+            if config.get(*key) == Some("true") {
                 self.warn(format!("{what}: other_config:{key} is set, which is not supported"));
             }
         }
     }
 
-    /// Warns of columns that have a value and are not supported; each with what it configures.
-    fn columns(&self, what: &str, row: &Row<'_>, columns: &[(&str, &str)]) {
-        for (column, configures) in columns {
-            if !row.is_empty(column) {
-                self.warn(format!("{what}: {configures} is configured, which is not supported"));
-            }
+    /// Warns if a column has a value, which is not supported; `configures` says what it would.
+    fn unsupported<T: Table, V: Value>(&self, what: &str, row: Row<'_, T>, column: Column<T, V>, configures: &str) {
+        if !row.untyped().is_empty(column.name()) {
+            self.warn(format!("{what}: {configures} is configured, which is not supported"));
         }
     }
 
-    fn bridge(&self, row: &Row<'_>) -> Option<BridgeSpec> {
-        let name = row.string("name").to_owned();
+    fn bridge(&self, row: Row<'_, Bridge>) -> Option<BridgeSpec> {
+        let name = row.get(bridge::NAME).to_owned();
         if name.contains('/') || name.is_empty() {
             self.warn(format!("ignoring bridge with invalid name \"{name}\""));
             return None;
         }
         let what = format!("bridge {name}");
-        self.keys(&what, row);
-        self.columns(
-            &what,
-            row,
-            &[
-                ("mirrors", "mirroring"),
-                ("netflow", "NetFlow"),
-                ("sflow", "sFlow"),
-                ("flood_vlans", "flood_vlans"),
-                ("auto_attach", "Auto Attach"),
-            ],
-        );
-        for column in ["stp_enable", "rstp_enable", "mcast_snooping_enable"] {
-            if row.boolean(column) {
-                self.warn(format!("{what}: {column} is set, which is not supported"));
+        let config = row.get(bridge::OTHER_CONFIG);
+        self.keys::<Bridge>(&what, config);
+        self.unsupported(&what, row, bridge::MIRRORS, "mirroring");
+        self.unsupported(&what, row, bridge::NETFLOW, "NetFlow");
+        self.unsupported(&what, row, bridge::SFLOW, "sFlow");
+        self.unsupported(&what, row, bridge::FLOOD_VLANS, "flood_vlans");
+        self.unsupported(&what, row, bridge::AUTO_ATTACH, "Auto Attach");
+        for column in [bridge::STP_ENABLE, bridge::RSTP_ENABLE, bridge::MCAST_SNOOPING_ENABLE] {
+            if row.get(column) {
+                self.warn(format!("{what}: {} is set, which is not supported", column.name()));
             }
         }
         let mut ports: BTreeMap<String, PortSpec> = row
-            .uuids("ports")
+            .get(bridge::PORTS)
             .into_iter()
-            .filter_map(|uuid| self.db.row("Port", uuid))
-            .map(|port| self.port(&name, &port))
+            .filter_map(|port| self.db.find(port))
+            .map(|port| self.port(&name, port))
             .map(|p| (p.name.clone(), p))
             .collect();
         if !ports.contains_key(&name) {
             self.warn(format!("{what}: no port named {name}, synthesizing one"));
             ports.insert(name.clone(), PortSpec::local(&name));
         }
-        let datapath_type = match row.string("datapath_type") {
+        let datapath_type = match row.get(bridge::DATAPATH_TYPE) {
             "" => "system",
             other => other,
         };
         let text = |key: &str, len_max: usize| {
-            let text = row.map_get("other_config", key)?;
+            let text = config.get(key)?;
             if text.len() > len_max {
                 self.warn(format!("{what}: {key} is longer than {len_max} bytes and will be cut"));
             }
             Some(text.to_owned())
         };
-        let packet_in_queue = self.packet_in_queue(&what, row);
+        let packet_in_queue = self.packet_in_queue(&what, config);
         let (tables, prefixes) = self.flow_tables(&what, row);
         Some(BridgeSpec {
-            uuid: row.uuid(),
+            row: row.reference(),
             datapath_type: datapath_type.to_owned(),
-            fail_secure: row.string_opt("fail_mode") == Some("secure"),
-            versions: self.versions(&what, &row.strings("protocols")),
-            hwaddr: self.checked(&what, row, "hwaddr", "an Ethernet address of one device", unicast),
-            datapath_id: self.checked(&what, row, "datapath-id", "0x and hex digits, or 16 of them", datapath_id),
+            fail_secure: row.get(bridge::FAIL_MODE) == Some(Ok(bridge::FailMode::Secure)),
+            versions: self.versions(&what, row.get(bridge::PROTOCOLS)),
+            hwaddr: self.checked(&what, config, "hwaddr", "an Ethernet address of one device", unicast),
+            datapath_id: self.checked(&what, config, "datapath-id", "0x and hex digits, or 16 of them", datapath_id),
             dp_desc: text("dp-desc", 255),
             dp_sn: text("dp-sn", 31),
             forward_bpdu: self
-                .checked(&what, row, "forward-bpdu", "true or false", |v| v.parse().ok())
+                .checked(&what, config, "forward-bpdu", "true or false", |v| v.parse().ok())
                 .unwrap_or(false),
-            mac_aging_secs: self.number(&what, row, "mac-aging-time").unwrap_or(xlate::mac::AGING_SECS),
-            mac_table_size: self.number(&what, row, "mac-table-size").unwrap_or(xlate::mac::TABLE_SIZE as u32),
+            mac_aging_secs: self.number(&what, config, "mac-aging-time").unwrap_or(xlate::mac::AGING_SECS),
+            mac_table_size: self.number(&what, config, "mac-table-size").unwrap_or(xlate::mac::TABLE_SIZE as u32),
             tables,
             prefixes,
             controllers: row
-                .uuids("controller")
+                .get(bridge::CONTROLLER)
                 .into_iter()
-                .filter_map(|u| self.db.row("Controller", u))
-                .map(|r| self.controller(&name, &r, packet_in_queue))
+                .filter_map(|row| self.db.find(row))
+                .map(|row| self.controller(&name, row, packet_in_queue))
                 .collect(),
-            in_band: row.map_get("other_config", "disable-in-band") != Some("true"),
-            in_band_queue: self.in_band_queue(&what, row),
+            in_band: config.get("disable-in-band") != Some("true"),
+            in_band_queue: self.in_band_queue(&what, config),
             packet_in_queue,
             ipfix: self.ipfix(&what, row),
             ports,
@@ -314,12 +314,12 @@ impl Reader<'_> {
     fn checked<T>(
         &self,
         what: &str,
-        row: &Row<'_>,
+        config: Config<'_>,
         key: &str,
         expected: &str,
         parse: impl FnOnce(&str) -> Option<T>,
     ) -> Option<T> {
-        let text = row.map_get("other_config", key)?;
+        let text = config.get(key)?;
         let value = parse(text);
         if value.is_none() {
             self.warn(format!("{what}: other_config:{key} is \"{text}\", which is not {expected}"));
@@ -327,97 +327,103 @@ impl Reader<'_> {
         value
     }
 
-    fn number(&self, what: &str, row: &Row<'_>, key: &str) -> Option<u32> {
-        self.checked(what, row, key, "a number from 1", |v| v.parse().ok().filter(|n| *n > 0))
+    fn number(&self, what: &str, config: Config<'_>, key: &str) -> Option<u32> {
+        self.checked(what, config, key, "a number from 1", |v| v.parse().ok().filter(|n| *n > 0))
     }
 
-    fn versions(&self, what: &str, protocols: &[&str]) -> Versions {
+    fn versions(&self, what: &str, protocols: Elements<'_, bridge::Protocols>) -> Versions {
         if protocols.is_empty() {
             return Versions::of(&ofproto::conn::service::SUPPORTED);
         }
-        let named: Vec<Version> = protocols.iter().filter_map(|p| Version::from_name(p)).collect();
-        if named.len() != protocols.len() {
-            let protocols = protocols.join(",");
+        let names: Vec<&str> = protocols.iter().map(Enumeration::name_of).collect();
+        let named: Vec<Version> = names.iter().filter_map(|name| Version::from_name(name)).collect();
+        if named.len() != names.len() {
+            let protocols = names.join(",");
             self.warn(format!("{what}: of protocols {protocols}, not all are versions of OpenFlow from 1.0 to 1.5"));
         }
         Versions::of(&named)
     }
 
-    fn port(&self, bridge: &str, row: &Row<'_>) -> PortSpec {
-        let name = row.string("name").to_owned();
+    fn port(&self, bridge: &str, row: Row<'_, Port>) -> PortSpec {
+        let name = row.get(port::NAME).to_owned();
         let what = format!("port {name}");
-        self.keys(&what, row);
-        self.columns(&what, row, &[("qos", "QoS")]);
-        if row.string_opt("lacp").is_some_and(|lacp| lacp != "off") {
+        let config = row.get(port::OTHER_CONFIG);
+        self.keys::<Port>(&what, config);
+        self.unsupported(&what, row, port::QOS, "QoS");
+        if row.get(port::LACP).is_some_and(|lacp| lacp != Ok(port::Lacp::Off)) {
             self.warn(format!("{what}: LACP is configured, which is not supported"));
         }
-        let tag = row.integer_opt("tag").filter(|t| (0..4096).contains(t)).map(|t| t as u16);
-        let trunks: Vec<u16> = row.integers("trunks").into_iter().filter_map(|v| u16::try_from(v).ok()).collect();
-        let mode = match row.string_opt("vlan_mode") {
-            Some("access") => VlanMode::Access,
-            Some("trunk") => VlanMode::Trunk,
-            Some("native-tagged") => VlanMode::NativeTagged,
-            Some("native-untagged") => VlanMode::NativeUntagged,
+        let tag = row.get(port::TAG).filter(|t| (0..4096).contains(t)).map(|t| t as u16);
+        let trunks: Vec<u16> = row.get(port::TRUNKS).into_iter().filter_map(|v| u16::try_from(v).ok()).collect();
+        let mode = match row.get(port::VLAN_MODE) {
+            Some(Ok(port::VlanMode::Access)) => VlanMode::Access,
+            Some(Ok(port::VlanMode::Trunk)) => VlanMode::Trunk,
+            Some(Ok(port::VlanMode::NativeTagged)) => VlanMode::NativeTagged,
+            Some(Ok(port::VlanMode::NativeUntagged)) => VlanMode::NativeUntagged,
             Some(other) => {
+                let other = Enumeration::name_of(other);
                 self.warn(format!("{what}: vlan_mode {other} is not supported, falling back to trunk mode"));
                 VlanMode::Trunk
             }
             None if tag.is_some() => VlanMode::Access,
             None => VlanMode::Trunk,
         };
-        let priority_tags = self.checked(&what, row, "priority-tags", "always, if-nonzero or never", |v| match v {
+        let priority_tags = self.checked(&what, config, "priority-tags", "always, if-nonzero or never", |v| match v {
             "always" => Some(PriorityTags::Always),
             "if-nonzero" | "true" => Some(PriorityTags::IfNonzero),
             "never" | "false" => Some(PriorityTags::Never),
             _ => None,
         });
         let mut interfaces: Vec<InterfaceSpec> = row
-            .uuids("interfaces")
+            .get(port::INTERFACES)
             .into_iter()
-            .filter_map(|u| self.db.row("Interface", u))
-            .map(|r| self.interface(bridge, &r))
+            .filter_map(|interface| self.db.find(interface))
+            .map(|interface| self.interface(bridge, interface))
             .collect();
         interfaces.sort_by(|a, b| a.name.cmp(&b.name));
         PortSpec {
-            uuid: row.uuid(),
+            row: row.reference(),
             mode,
             tag: tag.unwrap_or(0),
             trunks,
             priority_tags: priority_tags.unwrap_or(PriorityTags::Never),
-            protected: row.boolean("protected"),
-            mac: row.string_opt("mac").and_then(unicast),
+            protected: row.get(port::PROTECTED),
+            mac: row.get(port::MAC).and_then(unicast),
             interfaces,
             name,
         }
     }
 
-    fn interface(&self, bridge: &str, row: &Row<'_>) -> InterfaceSpec {
-        let name = row.string("name").to_owned();
+    fn interface(&self, bridge: &str, row: Row<'_, Interface>) -> InterfaceSpec {
+        let name = row.get(interface::NAME).to_owned();
         let what = format!("interface {name}");
-        self.keys(&what, row);
-        self.columns(&what, row, &[("bfd", "BFD"), ("cfm_mpid", "CFM"), ("lldp", "LLDP")]);
-        if row.integer("ingress_policing_rate") != 0 || row.integer("ingress_policing_kpkts_rate") != 0 {
+        let config = row.get(interface::OTHER_CONFIG);
+        self.keys::<Interface>(&what, config);
+        self.unsupported(&what, row, interface::BFD, "BFD");
+        self.unsupported(&what, row, interface::CFM_MPID, "CFM");
+        self.unsupported(&what, row, interface::LLDP, "LLDP");
+        if [interface::INGRESS_POLICING_RATE, interface::INGRESS_POLICING_KPKTS_RATE].iter().any(|c| row.get(*c) != 0) {
             self.warn(format!("{what}: ingress policing is configured, which is not supported"));
         }
-        let kind = match row.string("type") {
+        let kind = match row.get(interface::TYPE) {
             _ if name == bridge => "internal",
             "" => "system",
             other => other,
         };
-        let number = |column: &str| {
-            row.integer_opt(column).and_then(|n| u16::try_from(n).ok()).filter(|n| (1..0xff00).contains(n))
+        let number = |column: Column<Interface, Option<i64>>| {
+            row.get(column).and_then(|n| u16::try_from(n).ok()).filter(|n| (1..0xff00).contains(n))
         };
-        let mtu_request = row.integer_opt("mtu_request").and_then(|m| u32::try_from(m).ok());
+        let mtu_request = row.get(interface::MTU_REQUEST).and_then(|m| u32::try_from(m).ok());
         if kind == "patch" && mtu_request.is_some() {
             self.warn(format!("{what}: mtu_request is ignored, a patch port has no MTU"));
         }
-        let affinity = self.checked(&what, row, "pmd-rxq-affinity", "a list of queue:core", parse_affinity);
+        let affinity = self.checked(&what, config, "pmd-rxq-affinity", "a list of queue:core", parse_affinity);
         InterfaceSpec {
-            uuid: row.uuid(),
+            row: row.reference(),
             kind: kind.to_owned(),
-            options: owned(row, "options"),
-            ofport_request: number("ofport_request"),
-            ofport: number("ofport"),
+            options: owned(row.get(interface::OPTIONS)),
+            ofport_request: number(interface::OFPORT_REQUEST),
+            ofport: number(interface::OFPORT),
             mac: self.interface_mac(&what, row, kind, name == bridge),
             mtu_request,
             rxq_affinity: affinity.unwrap_or_default(),
@@ -425,8 +431,8 @@ impl Reader<'_> {
         }
     }
 
-    fn interface_mac(&self, what: &str, row: &Row<'_>, kind: &str, is_local: bool) -> Option<MacAddr> {
-        let text = row.string_opt("mac")?;
+    fn interface_mac(&self, what: &str, row: Row<'_, Interface>, kind: &str, is_local: bool) -> Option<MacAddr> {
+        let text = row.get(interface::MAC)?;
         if is_local {
             self.warn(format!("{what}: ignoring mac in Interface record, use other_config:hwaddr of the bridge"));
             return None;
@@ -447,7 +453,7 @@ impl PortSpec {
     /// The port of a bridge whose rows have no local port.
     fn local(name: &str) -> Self {
         Self {
-            uuid: Uuid::ZERO,
+            row: Ref::none(),
             name: name.to_owned(),
             mode: VlanMode::Trunk,
             tag: 0,
@@ -456,7 +462,7 @@ impl PortSpec {
             protected: false,
             mac: None,
             interfaces: vec![InterfaceSpec {
-                uuid: Uuid::ZERO,
+                row: Ref::none(),
                 name: name.to_owned(),
                 kind: "internal".to_owned(),
                 options: BTreeMap::new(),

@@ -12,7 +12,7 @@ use ovsdb::Uuid;
 /// Ports of the host and addresses that somebody made up do not count: they are not there the next time.
 pub fn bridge_mac(bridge: &RunningBridge, spec: &BridgeSpec) -> MacAddr {
     let ports = spec.ports.values().filter_map(|port| port_mac(bridge, port));
-    spec.hwaddr.or_else(|| ports.filter(|mac| counts(*mac)).min()).unwrap_or_else(|| mac_of_row(spec.uuid))
+    spec.hwaddr.or_else(|| ports.filter(|mac| counts(*mac)).min()).unwrap_or_else(|| mac_of_row(spec.row.uuid()))
 }
 
 fn port_mac(bridge: &RunningBridge, port: &PortSpec) -> Option<MacAddr> {

@@ -5,7 +5,8 @@ use crate::devices::{Attached, Devices, Dp};
 use base::{MacAddr, PortNo};
 use netdev::Netdev;
 use netdev::status::LinkStatus;
-use ovsdb::Uuid;
+use ovsdb_client::schemas::vswitch::Interface;
+use ovsdb_client::typed::Ref;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct RunningInterface {
     /// Its row.
-    pub uuid: Uuid,
+    pub row: Ref<Interface>,
     /// Type and options that it was made for.
     kind: String,
     options: BTreeMap<String, String>,
@@ -51,7 +52,7 @@ impl RunningInterface {
     /// Opens the interface.
     pub fn new(interface: &InterfaceSpec, port: &PortSpec, bridge: &BridgeSpec, devices: &Devices, dp: &Dp) -> Self {
         let mut running = Self {
-            uuid: interface.uuid,
+            row: interface.row,
             kind: interface.kind.clone(),
             options: interface.options.clone(),
             ofport: None,
@@ -96,7 +97,7 @@ impl RunningInterface {
         devices: &Devices,
         dp: &Dp,
     ) {
-        self.uuid = interface.uuid;
+        self.row = interface.row;
         let bond = port.interfaces.len() > 1;
         if !bond && matches!(self.state, Ok(Behind::Device(_))) {
             return;

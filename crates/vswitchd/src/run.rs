@@ -8,6 +8,7 @@ use crate::interface::RunningInterface;
 use crate::own_tls::OwnTls;
 use crate::status;
 use base::Clock;
+use ovsdb_client::schemas::vswitch;
 use ovsdb_client::{Idl, LockState, Outcome};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -92,7 +93,8 @@ impl Daemon {
     /// A daemon that will connect to its database. Needs a tokio runtime.
     pub fn new(options: Options, clock: Clock) -> Result<Self, String> {
         let tls = tls::Tls::new(options.tls.clone());
-        let mut idl = Idl::new(&options.remote, &tls, "Open_vSwitch", columns::wanted()).map_err(|e| e.to_string())?;
+        let mut idl =
+            Idl::new(&options.remote, &tls, vswitch::DATABASE, columns::wanted()).map_err(|e| e.to_string())?;
         idl.set_lock(Some("ovs_vswitchd"));
         let links_changed = Arc::new(Notify::new());
         let devices = Arc::new(Devices::new(options.types, clock, Arc::clone(&links_changed)));

@@ -10,8 +10,9 @@ use netdev::Duplex;
 use ofproto::conn::rconn::State;
 use ofproto::{PacketInStats, ServiceStatus};
 use openflow::switch::Role;
-use ovsdb::{Datum, Uuid};
 use ovsdb_client::Transaction;
+use ovsdb_client::schemas::vswitch::{self as db, bridge, controller, interface, open_vswitch};
+use ovsdb_client::typed::Ref;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
@@ -28,115 +29,111 @@ pub fn write(
     devices: &Devices,
 ) {
     if let Some(root) = desired.root {
-        let set = |txn: &mut Transaction<'_>, column: &str, value: Datum| txn.set("Open_vSwitch", root, column, value);
-        set(txn, "cur_cfg", Datum::scalar(desired.next_cfg));
-        set(txn, "ovs_version", Datum::scalar(cli::program::COMPATIBLE_VERSION));
-        set(txn, "db_version", Datum::scalar(crate::DB_VERSION));
-        set(txn, "dpdk_initialized", Datum::scalar(false));
-        set(txn, "datapath_types", Datum::set(devices.datapath_types()));
-        set(txn, "iface_types", Datum::set(devices.iface_types()));
+        txn.set(root, open_vswitch::CUR_CFG, desired.next_cfg);
+        txn.set(root, open_vswitch::OVS_VERSION, Some(cli::program::COMPATIBLE_VERSION));
+        txn.set(root, open_vswitch::DB_VERSION, Some(crate::DB_VERSION));
+        txn.set(root, open_vswitch::DPDK_INITIALIZED, false);
+        txn.set(root, open_vswitch::DATAPATH_TYPES, devices.datapath_types());
+        txn.set(root, open_vswitch::IFACE_TYPES, devices.iface_types());
         let (system_type, system_version) = SYSTEM.get_or_init(system).clone();
         // What the administrator set stays.
-        for (column, value) in [("system_type", system_type), ("system_version", system_version)] {
-            if txn.datum("Open_vSwitch", root, column).is_some_and(Datum::is_empty)
-                && let Some(value) = value
-            {
-                set(txn, column, Datum::scalar(value));
+        for (column, value) in
+            [(open_vswitch::SYSTEM_TYPE, system_type), (open_vswitch::SYSTEM_VERSION, system_version)]
+        {
+            if txn.get(root, column).is_none() && value.is_some() {
+                txn.set(root, column, value);
             }
         }
     }
-    for (name, bridge) in bridges {
+    for (name, running) in bridges {
         let Some(spec) = desired.bridges.get(name) else { continue };
-        if !txn.contains("Bridge", spec.uuid) {
+        if !txn.contains(spec.row) {
             // Deleted since it was read; its end is to come.
             continue;
         }
-        let id = format!("{:016x}", bridge.ofproto.identity().datapath_id);
-        txn.set("Bridge", spec.uuid, "datapath_id", Datum::scalar(id));
-        txn.set("Bridge", spec.uuid, "datapath_version", Datum::scalar("<built-in>"));
-        for interface in bridge.interfaces.values() {
-            if txn.contains("Interface", interface.uuid) {
-                interface_status(txn, interface, bridge);
+        let id = format!("{:016x}", running.ofproto.identity().datapath_id);
+        txn.set(spec.row, bridge::DATAPATH_ID, Some(id));
+        txn.set(spec.row, bridge::DATAPATH_VERSION, "<built-in>");
+        for interface in running.interfaces.values() {
+            if txn.contains(interface.row) {
+                interface_status(txn, interface, running);
             }
         }
-        let now = bridge.dp.switch.clock().now();
-        for (uuid, controller) in &bridge.control.controllers {
-            if txn.contains("Controller", *uuid) {
-                controller_status(txn, *uuid, controller, now);
+        let now = running.dp.switch.clock().now();
+        for (row, controller) in &running.control.controllers {
+            if txn.contains(*row) {
+                controller_status(txn, *row, controller, now);
             }
         }
     }
     for (name, error) in failed {
         let Some(spec) = desired.bridges.get(name) else { continue };
         let rows = spec.ports.values().flat_map(|p| &p.interfaces);
-        for interface in rows.filter(|i| txn.contains("Interface", i.uuid)).collect::<Vec<_>>() {
-            txn.set("Interface", interface.uuid, "ofport", Datum::scalar(-1));
-            txn.set("Interface", interface.uuid, "error", Datum::scalar(error.as_str()));
+        for row in rows.map(|i| i.row).filter(|row| txn.contains(*row)).collect::<Vec<_>>() {
+            txn.set(row, interface::OFPORT, Some(-1));
+            txn.set(row, interface::ERROR, Some(error));
         }
     }
 }
 
-fn optional<A: Into<ovsdb::Atom>>(value: Option<A>) -> Datum {
-    value.map_or_else(Datum::empty, Datum::scalar)
-}
-
-fn interface_status(txn: &mut Transaction<'_>, interface: &RunningInterface, bridge: &RunningBridge) {
-    let uuid = interface.uuid;
-    let mut set = |column: &str, value: Datum| txn.set("Interface", uuid, column, value);
-    let ofport = interface.ofport.map_or(-1, |p| i64::from(p.to_of10()));
-    set("ofport", Datum::scalar(ofport));
-    set("error", optional(interface.error()));
-    let state = |on: bool| Datum::scalar(if on { "up" } else { "down" });
-    match interface.device() {
+fn interface_status(txn: &mut Transaction<'_>, running: &RunningInterface, bridge: &RunningBridge) {
+    let row = running.row;
+    let ofport = running.ofport.map_or(-1, |p| i64::from(p.to_of10()));
+    txn.set(row, interface::OFPORT, Some(ofport));
+    txn.set(row, interface::ERROR, running.error());
+    let admin = |on: bool| if on { interface::AdminState::Up } else { interface::AdminState::Down };
+    let link = |on: bool| if on { interface::LinkState::Up } else { interface::LinkState::Down };
+    match running.device() {
         Some(device) => {
             let status = device.status();
-            set("mac_in_use", Datum::scalar(device.mac().to_string()));
-            set("mtu", optional(device.mtu().map(i64::from)));
-            set("ifindex", optional(status.ifindex.map(i64::from)));
-            set("admin_state", state(status.admin_up));
-            set("link_state", state(status.carrier));
-            set("link_resets", Datum::scalar(status.link_resets as i64));
-            set("link_speed", optional(status.speed.map(|s| s as i64)));
-            let duplex = status.duplex.map(|d| if d == Duplex::Full { "full" } else { "half" });
-            set("duplex", optional(duplex));
+            txn.set(row, interface::MAC_IN_USE, Some(device.mac().to_string()));
+            txn.set(row, interface::MTU, device.mtu());
+            txn.set(row, interface::IFINDEX, status.ifindex);
+            txn.set(row, interface::ADMIN_STATE, Some(admin(status.admin_up)));
+            txn.set(row, interface::LINK_STATE, Some(link(status.carrier)));
+            txn.set(row, interface::LINK_RESETS, Some(status.link_resets as i64));
+            txn.set(row, interface::LINK_SPEED, status.speed.map(|s| s as i64));
+            let duplex = |d| if d == Duplex::Full { interface::Duplex::Full } else { interface::Duplex::Half };
+            txn.set(row, interface::DUPLEX, status.duplex.map(duplex));
             let mut details = status.details;
-            if let Some(offload) = interface.offload(&bridge.dp) {
+            if let Some(offload) = running.offload(&bridge.dp) {
                 details.insert("offload".to_owned(), offload);
             }
-            set("status", Datum::map(details));
+            txn.set(row, interface::STATUS, details);
         }
         None => {
-            let port = interface.ofport.and_then(|no| bridge.ofproto.port(no));
-            set("mac_in_use", optional(port.map(|p| p.spec.mac.to_string())));
-            let up = interface.state.is_ok();
-            for column in ["mtu", "link_speed", "duplex", "status"] {
-                set(column, Datum::empty());
-            }
-            set("ifindex", if up { Datum::scalar(0) } else { Datum::empty() });
-            set("link_resets", if up { Datum::scalar(0) } else { Datum::empty() });
-            set("admin_state", if up { state(true) } else { Datum::empty() });
-            set("link_state", if up { state(true) } else { Datum::empty() });
+            let port = running.ofport.and_then(|no| bridge.ofproto.port(no));
+            txn.set(row, interface::MAC_IN_USE, port.map(|p| p.spec.mac.to_string()));
+            let up = running.state.is_ok();
+            txn.clear(row, interface::MTU);
+            txn.clear(row, interface::LINK_SPEED);
+            txn.clear(row, interface::DUPLEX);
+            txn.clear(row, interface::STATUS);
+            txn.set(row, interface::IFINDEX, up.then_some(0));
+            txn.set(row, interface::LINK_RESETS, up.then_some(0));
+            txn.set(row, interface::ADMIN_STATE, up.then(|| admin(true)));
+            txn.set(row, interface::LINK_STATE, up.then(|| link(true)));
             if !up {
-                set("statistics", Datum::empty());
+                txn.clear(row, interface::STATISTICS);
             }
         }
     }
 }
 
-fn controller_status(txn: &mut Transaction<'_>, uuid: Uuid, controller: &Controller, now: Millis) {
+fn controller_status(txn: &mut Transaction<'_>, row: Ref<db::Controller>, running: &Controller, now: Millis) {
     let mut map: BTreeMap<String, String> = BTreeMap::new();
     let mut set = |key: &str, value: String| map.insert(key.to_owned(), value);
     let (mut connected, mut role) = (false, None);
-    match &controller.service {
+    match &running.service {
         // A listener has as many states as it has connections; none is reported.
         Ok(service) if service.is_listener() => {}
         Ok(service) => {
             let ServiceStatus { rconn, role: said, packet_ins } = service.status();
             connected = rconn.is_connected();
             role = said.map(|role| match role {
-                Role::Primary => "master",
-                Role::Secondary => "slave",
-                Role::Equal | Role::NoChange => "other",
+                Role::Primary => controller::Role::Master,
+                Role::Secondary => controller::Role::Slave,
+                Role::Equal | Role::NoChange => controller::Role::Other,
             });
             set("state", rconn.state().name().to_owned());
             if let Some(at) = rconn.connected_at {
@@ -161,21 +158,21 @@ fn controller_status(txn: &mut Transaction<'_>, uuid: Uuid, controller: &Control
             set("state", State::Void.name().to_owned());
         }
     }
-    txn.set("Controller", uuid, "is_connected", Datum::scalar(connected));
-    txn.set("Controller", uuid, "role", optional(role));
-    txn.set("Controller", uuid, "status", Datum::map(map));
+    txn.set(row, controller::IS_CONNECTED, connected);
+    txn.set(row, controller::ROLE, role);
+    txn.set(row, controller::STATUS, map);
 }
 
 /// Writes counters of interfaces.
 pub fn write_statistics(txn: &mut Transaction<'_>, bridges: &BTreeMap<String, RunningBridge>) {
     for bridge in bridges.values() {
-        let rows = bridge.interfaces.values().filter(|i| txn.contains("Interface", i.uuid)).collect::<Vec<_>>();
-        for interface in rows {
-            let counters: BTreeMap<String, i64> = match interface.device() {
+        let known = bridge.interfaces.values().filter(|i| txn.contains(i.row)).collect::<Vec<_>>();
+        for running in known {
+            let counters: BTreeMap<String, i64> = match running.device() {
                 Some(device) => device.stats().columns().into_iter().map(|(k, v)| (k.to_owned(), v as i64)).collect(),
-                None => patch_counters(bridge, interface.ofport),
+                None => patch_counters(bridge, running.ofport),
             };
-            txn.set("Interface", interface.uuid, "statistics", Datum::map(counters));
+            txn.set(running.row, interface::STATISTICS, counters);
         }
     }
 }

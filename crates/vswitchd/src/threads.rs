@@ -2,17 +2,17 @@
 //! (ovs-vswitchd.conf.db(5); `pmd-sleep-max` as of Open vSwitch 3.3).
 
 use crate::cores::Cores;
+use crate::desired::Config;
 use datapath::assign::{Algorithm, Policy};
 use datapath::{Balance, ThreadConfig};
-use ovsdb_client::Row;
 use std::collections::BTreeMap;
 
 /// Microseconds that a thread sleeps at most.
 const SLEEP_US_MAX: u64 = 10_000;
 
 /// Reads Open_vSwitch:other_config; `warn` is told of values that cannot be used.
-pub fn read(row: &Row<'_>, cores: &dyn Fn() -> Cores, warn: &dyn Fn(String)) -> ThreadConfig {
-    let text = |key: &str| row.map_get("other_config", key);
+pub fn read(config: Config<'_>, cores: &dyn Fn() -> Cores, warn: &dyn Fn(String)) -> ThreadConfig {
+    let text = |key: &str| config.get(key);
     let wrong = |key: &str, text: &str, expected: &str| {
         warn(format!("switch: other_config:{key} is \"{text}\", which is not {expected}"));
     };
@@ -30,7 +30,7 @@ pub fn read(row: &Row<'_>, cores: &dyn Fn() -> Cores, warn: &dyn Fn(String)) -> 
             default
         })
     };
-    let mut config = ThreadConfig::default();
+    let mut threads = ThreadConfig::default();
     if let Some(mask) = text("pmd-cpu-mask") {
         match parse_mask(mask) {
             None => wrong("pmd-cpu-mask", mask, "a hexadecimal number"),
@@ -38,13 +38,13 @@ pub fn read(row: &Row<'_>, cores: &dyn Fn() -> Cores, warn: &dyn Fn(String)) -> 
                 let cores = cores();
                 for core in wanted {
                     match cores.core(core) {
-                        Some(cpu) => _ = config.cpus.insert(cpu),
+                        Some(cpu) => _ = threads.cpus.insert(cpu),
                         None => warn(format!(
                             "switch: other_config:pmd-cpu-mask has core {core}, which this machine has not, or not online"
                         )),
                     }
                 }
-                if config.cpus.is_empty() {
+                if threads.cpus.is_empty() {
                     warn(
                         "switch: other_config:pmd-cpu-mask has no core of this machine: packet threads run anywhere"
                             .to_owned(),
@@ -66,7 +66,7 @@ pub fn read(row: &Row<'_>, cores: &dyn Fn() -> Cores, warn: &dyn Fn(String)) -> 
     if !isolate && algorithm != Algorithm::Group {
         warn("pmd-rxq-isolate can only be set false when using pmd-rxq-assign=group".to_owned());
     }
-    config.policy = Policy { algorithm, isolate };
+    threads.policy = Policy { algorithm, isolate };
     let usual = Balance::default();
     let balance = Balance {
         // 0 stands for the usual one.
@@ -77,16 +77,16 @@ pub fn read(row: &Row<'_>, cores: &dyn Fn() -> Cores, warn: &dyn Fn(String)) -> 
         load_percent: number("pmd-auto-lb-load-threshold", 100, usual.load_percent),
         improvement_percent: number("pmd-auto-lb-improvement-threshold", 100, usual.improvement_percent),
     };
-    config.balance = flag("pmd-auto-lb", false).then_some(balance);
+    threads.balance = flag("pmd-auto-lb", false).then_some(balance);
     // What it was called in Open vSwitch 3.1 stands where the name of today does not.
     let sleep = ["pmd-sleep-max", "pmd-maxsleep"].into_iter().find_map(|key| Some((key, text(key)?)));
     if let Some((key, list)) = sleep {
         match parse_sleep(list) {
-            Some((all, of)) => (config.sleep_us_max, config.sleep_us_max_of) = (all, of),
+            Some((all, of)) => (threads.sleep_us_max, threads.sleep_us_max_of) = (all, of),
             None => wrong(key, list, "microseconds, or a list with core:microseconds in it"),
         }
     }
-    config
+    threads
 }
 
 /// The cores of a mask in hexadecimal, with or without `0x`.

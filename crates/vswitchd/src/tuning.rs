@@ -1,11 +1,11 @@
 //! What Open_vSwitch:other_config says of caches, threads and limits, for all datapaths.
 
 use crate::cores::Cores;
+use crate::desired::Config;
 use crate::devices::Dp;
 use crate::threads;
 use datapath::ThreadConfig;
 use ofproto::Limits;
-use ovsdb_client::Row;
 
 /// Settings; see ovs-vswitchd.conf.db(5) for the keys, but for `self-check`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -44,11 +44,11 @@ impl Default for Tuning {
 }
 
 impl Tuning {
-    /// Reads the row; `warn` is told of values that cannot be used.
-    pub fn read(row: &Row<'_>, warn: &dyn Fn(String)) -> Self {
+    /// Reads other_config of the row; `warn` is told of values that cannot be used.
+    pub fn read(config: Config<'_>, warn: &dyn Fn(String)) -> Self {
         let default = Self::default();
         let number = |key: &str, max: u64| {
-            let text = row.map_get("other_config", key)?;
+            let text = config.get(key)?;
             let value = text.parse::<u64>().ok().filter(|n| *n <= max);
             if value.is_none() {
                 warn(format!("switch: other_config:{key} is \"{text}\", which is not a number up to {max}"));
@@ -65,7 +65,7 @@ impl Tuning {
             microflow_inverse_probability: number("emc-insert-inv-prob", u32::MAX.into())
                 .map_or(default.microflow_inverse_probability, |n| n as u32),
             handlers: number("n-handler-threads", 64).map_or(default.handlers, |n| n as usize),
-            threads: threads::read(row, &Cores::of_machine, warn),
+            threads: threads::read(config, &Cores::of_machine, warn),
             limits: Limits {
                 flow_limit: number("flow-limit", u32::MAX.into()).unwrap_or(default.limits.flow_limit),
                 max_idle_ms: number("max-idle", u32::MAX.into()).unwrap_or(default.limits.max_idle_ms),
@@ -78,7 +78,7 @@ impl Tuning {
             bundle_idle_ms: number("bundle-idle-timeout", u32::MAX.into())
                 .map_or(default.bundle_idle_ms, |s| s.max(1) * 1000),
             self_check: number("self-check", u64::MAX).unwrap_or(default.self_check),
-            offload: row.map_get("other_config", "hw-offload") == Some("true"),
+            offload: config.get("hw-offload") == Some("true"),
         }
     }
 

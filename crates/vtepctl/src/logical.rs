@@ -33,15 +33,15 @@ fn add(
     if exists {
         return Err(Failure::fatal(format!("cannot create {what} {name} because it already exists")));
     }
-    let row = context.txn.insert(table);
-    context.txn.set(table, row, "name", name);
+    let row = context.txn.insert_row(table);
+    context.txn.set_datum(table, row, "name", name);
     Ok(Some(row))
 }
 
 /// Deletes a row, if it is found; whether it was.
 fn del(context: &mut Context<'_>, command: &Command, table: &str, row: Result<Uuid, Failure>) -> Result<bool, Failure> {
     match row {
-        Ok(row) => context.txn.delete(table, row),
+        Ok(row) => context.txn.delete_row(table, row),
         Err(_) if command.has("--if-exists") => return Ok(false),
         Err(error) => return Err(error),
     }
@@ -79,14 +79,14 @@ pub(crate) fn set_mode(context: &mut Context<'_>, command: &Command, _: &mut Out
     if !MODES.contains(&mode) {
         return Err(Failure::fatal("Replication mode must be 'service_node' or 'source_node'"));
     }
-    txn.set("Logical_Switch", row, "replication_mode", mode);
+    txn.set_datum("Logical_Switch", row, "replication_mode", mode);
     Ok(())
 }
 
 pub(crate) fn get_mode(context: &mut Context<'_>, command: &Command, output: &mut Output) -> Done {
     let (txn, model) = context.txn_and_model();
     let row = model.logical(command.arg(0))?;
-    txn.verify("Logical_Switch", row, "replication_mode");
+    txn.verify_column("Logical_Switch", row, "replication_mode");
     output.line(txn.string("Logical_Switch", row, "replication_mode"));
     Ok(())
 }

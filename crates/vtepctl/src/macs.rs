@@ -103,17 +103,17 @@ fn find_locator(txn: &Transaction<'_>, (encapsulation, ip): (&str, &str)) -> Opt
 
 fn locator(txn: &mut Transaction<'_>, place: (&str, &str)) -> Uuid {
     find_locator(txn, place).unwrap_or_else(|| {
-        let row = txn.insert("Physical_Locator");
-        txn.set("Physical_Locator", row, "encapsulation_type", place.0);
-        txn.set("Physical_Locator", row, "dst_ip", place.1);
+        let row = txn.insert_row("Physical_Locator");
+        txn.set_datum("Physical_Locator", row, "encapsulation_type", place.0);
+        txn.set_datum("Physical_Locator", row, "dst_ip", place.1);
         row
     })
 }
 
 fn insert(txn: &mut Transaction<'_>, table: &str, switch: Uuid, mac: &str) -> Uuid {
-    let row = txn.insert(table);
-    txn.set(table, row, "MAC", mac);
-    txn.set(table, row, "logical_switch", switch);
+    let row = txn.insert_row(table);
+    txn.set_datum(table, row, "MAC", mac);
+    txn.set_datum(table, row, "logical_switch", switch);
     row
 }
 
@@ -122,7 +122,7 @@ fn add_unicast(side: &Side, context: &mut Context<'_>, command: &Command) -> Don
     let (switch, mac) = (model.logical(command.arg(0))?, command.arg(1));
     let locator = locator(txn, place(command));
     let row = row(txn, side.unicast, switch, mac).unwrap_or_else(|| insert(txn, side.unicast, switch, mac));
-    txn.set(side.unicast, row, "locator", locator);
+    txn.set_datum(side.unicast, row, "locator", locator);
     Ok(())
 }
 
@@ -130,7 +130,7 @@ fn del_unicast(side: &Side, context: &mut Context<'_>, command: &Command) -> Don
     let (txn, model) = context.txn_and_model();
     let switch = model.logical(command.arg(0))?;
     if let Some(row) = row(txn, side.unicast, switch, command.arg(1)) {
-        txn.delete(side.unicast, row);
+        txn.delete_row(side.unicast, row);
     }
     Ok(())
 }
@@ -146,9 +146,9 @@ fn replace_set(txn: &mut Transaction<'_>, table: &str, row: Uuid, locators: Vec<
     for old in txn.uuids(table, row, "locator_set") {
         delete_if_new(txn, "Physical_Locator_Set", old);
     }
-    let set = txn.insert("Physical_Locator_Set");
-    txn.set("Physical_Locator_Set", set, "locators", Datum::set(locators));
-    txn.set(table, row, "locator_set", set);
+    let set = txn.insert_row("Physical_Locator_Set");
+    txn.set_datum("Physical_Locator_Set", set, "locators", Datum::set(locators));
+    txn.set_datum(table, row, "locator_set", set);
 }
 
 fn add_multicast(side: &Side, context: &mut Context<'_>, command: &Command) -> Done {
@@ -173,7 +173,7 @@ fn del_multicast(side: &Side, context: &mut Context<'_>, command: &Command) -> D
     let Some(at) = locators.iter().position(|one| *one == locator) else { return Ok(()) };
     locators.remove(at);
     if locators.is_empty() {
-        txn.delete(side.multicast, row);
+        txn.delete_row(side.multicast, row);
     } else {
         replace_set(txn, side.multicast, row, locators);
     }
@@ -185,7 +185,7 @@ fn clear(side: &Side, context: &mut Context<'_>, command: &Command) -> Done {
     let switch = model.logical(command.arg(0))?;
     for table in [side.unicast, side.multicast] {
         for row in rows(txn, table, switch) {
-            txn.delete(table, row);
+            txn.delete_row(table, row);
         }
     }
     Ok(())

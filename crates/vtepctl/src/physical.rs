@@ -29,10 +29,10 @@ pub(crate) fn add_switch(context: &mut Context<'_>, command: &Command, _: &mut O
         }
         return Err(Failure::fatal(format!("cannot create physical switch {name} because it already exists")));
     }
-    let row = txn.insert("Physical_Switch");
-    txn.set("Physical_Switch", row, "name", name);
-    txn.verify("Global", root, "switches");
-    txn.add("Global", root, "switches", &Datum::scalar(row));
+    let row = txn.insert_row("Physical_Switch");
+    txn.set_datum("Physical_Switch", row, "name", name);
+    txn.verify_column("Global", root, "switches");
+    txn.add_elements("Global", root, "switches", &Datum::scalar(row));
     model.physical.insert(name.to_owned(), PhysicalSwitch { row, ports: BTreeMap::new() });
     Ok(())
 }
@@ -46,8 +46,8 @@ pub(crate) fn del_switch(context: &mut Context<'_>, command: &Command, _: &mut O
         Err(_) if command.has("--if-exists") => return Ok(()),
         Err(error) => return Err(error),
     };
-    txn.verify("Global", root, "switches");
-    txn.remove("Global", root, "switches", &Datum::scalar(row));
+    txn.verify_column("Global", root, "switches");
+    txn.remove_elements("Global", root, "switches", &Datum::scalar(row));
     // The server removes rows that nothing refers to any more; those of this very transaction never get there.
     for port in txn.uuids("Physical_Switch", row, "ports") {
         delete_if_new(txn, "Physical_Port", port);
@@ -85,10 +85,10 @@ pub(crate) fn add_port(context: &mut Context<'_>, command: &Command, _: &mut Out
             "cannot create a port named {name} on {switch_name} because a port with that name already exists"
         )));
     }
-    let row = txn.insert("Physical_Port");
-    txn.set("Physical_Port", row, "name", name);
-    txn.verify("Physical_Switch", switch, "ports");
-    txn.add("Physical_Switch", switch, "ports", &Datum::scalar(row));
+    let row = txn.insert_row("Physical_Port");
+    txn.set_datum("Physical_Port", row, "name", name);
+    txn.verify_column("Physical_Switch", switch, "ports");
+    txn.add_elements("Physical_Switch", switch, "ports", &Datum::scalar(row));
     ports.insert(name.to_owned(), row);
     Ok(())
 }
@@ -111,8 +111,8 @@ pub(crate) fn del_port(context: &mut Context<'_>, command: &Command, _: &mut Out
         return Err(Failure::fatal(format!("several physical switches have a port named {name}: name one of them")));
     }
     if let Some(row) = switch.ports.remove(name) {
-        txn.verify("Physical_Switch", switch.row, "ports");
-        txn.remove("Physical_Switch", switch.row, "ports", &Datum::scalar(row));
+        txn.verify_column("Physical_Switch", switch.row, "ports");
+        txn.remove_elements("Physical_Switch", switch.row, "ports", &Datum::scalar(row));
         delete_if_new(txn, "Physical_Port", row);
     }
     Ok(())
@@ -135,8 +135,8 @@ pub(crate) fn bind(context: &mut Context<'_>, command: &Command, _: &mut Output)
     if bindings(txn, port).contains_key(&number) {
         return Err(Failure::fatal(format!("multiple bindings for vlan {vlan}")));
     }
-    txn.verify("Physical_Port", port, "vlan_bindings");
-    txn.add("Physical_Port", port, "vlan_bindings", &Datum::map([(number, switch)]));
+    txn.verify_column("Physical_Port", port, "vlan_bindings");
+    txn.add_elements("Physical_Port", port, "vlan_bindings", &Datum::map([(number, switch)]));
     Ok(())
 }
 
@@ -146,8 +146,8 @@ pub(crate) fn unbind(context: &mut Context<'_>, command: &Command, _: &mut Outpu
     let vlan = command.arg(2);
     let number = vlan.parse::<i64>().ok().filter(|number| bindings(txn, port).contains_key(number));
     let number = number.ok_or_else(|| Failure::fatal(format!("no binding for vlan {vlan}")))?;
-    txn.verify("Physical_Port", port, "vlan_bindings");
-    txn.remove("Physical_Port", port, "vlan_bindings", &Datum::scalar(Atom::Integer(number)));
+    txn.verify_column("Physical_Port", port, "vlan_bindings");
+    txn.remove_elements("Physical_Port", port, "vlan_bindings", &Datum::scalar(Atom::Integer(number)));
     Ok(())
 }
 

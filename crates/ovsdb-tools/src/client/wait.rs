@@ -1,13 +1,11 @@
 //! The command wait: until a database appears on the server, is connected, or goes away.
 
 use ovsdb::jsonrpc::Message;
-use ovsdb_client::Replica;
+use ovsdb_client::schemas::server::{self, Database, database};
+use ovsdb_client::{Replica, Wanted, columns};
 use serde_json::{Value, json};
 
 use super::{Call, Done, text};
-
-/// The database in which a server tells of its databases.
-const SERVER_DATABASE: &str = "_Server";
 
 /// Checks the last argument.
 pub(super) fn check_state(state: &str) -> Done {
@@ -15,11 +13,10 @@ pub(super) fn check_state(state: &str) -> Done {
 }
 
 pub(super) async fn wait(mut call: Call) -> Done {
-    let schema = call.client.schema(SERVER_DATABASE).await.map_err(text)?;
-    let wanted = (&[("Database", &["name", "connected"][..])]).into();
-    let mut replica = Replica::new(&wanted);
+    let schema = call.client.schema(server::DATABASE).await.map_err(text)?;
+    let mut replica = Replica::new(&Wanted::from(&columns! { database { NAME, CONNECTED } }));
     replica.bind(&schema);
-    let params = vec![SERVER_DATABASE.into(), json!("wait"), replica.monitor_requests()];
+    let params = vec![server::DATABASE.into(), json!("wait"), replica.monitor_requests()];
     let contents = call.client.request("monitor_cond", params).await.map_err(text)?;
     replica.apply_updates2(&contents).map_err(|error| error.to_string())?;
     let (name, state) = (call.arg(0).to_owned(), call.arg(1).to_owned());
@@ -36,10 +33,10 @@ pub(super) async fn wait(mut call: Call) -> Done {
 }
 
 fn is_reached(replica: &Replica, name: &str, state: &str) -> bool {
-    let found = replica.rows("Database").find(|row| row.string("name") == name);
+    let found = replica.all(Database).find(|row| row.get(database::NAME) == name);
     match state {
         "removed" => found.is_none(),
-        "connected" => found.is_some_and(|row| row.boolean("connected")),
+        "connected" => found.is_some_and(|row| row.get(database::CONNECTED)),
         _ => found.is_some(),
     }
 }

@@ -3,7 +3,8 @@
 
 use super::Reader;
 use ofproto::{BridgeSampling, ExporterSettings, IpfixSettings};
-use ovsdb_client::Row;
+use ovsdb_client::schemas::vswitch::{Bridge, FlowSampleCollectorSet, Ipfix, bridge, flow_sample_collector_set, ipfix};
+use ovsdb_client::typed::{Column, Row};
 use std::net::{IpAddr, SocketAddr};
 
 /// The port of collectors unless one is named (RFC 7011 section 10.3.4).
@@ -15,45 +16,48 @@ const OBS_ID_MAX: usize = 254;
 
 impl Reader<'_> {
     /// The exporters of a bridge.
-    pub(super) fn ipfix(&self, what: &str, bridge: &Row<'_>) -> IpfixSettings {
-        let own = bridge.uuids("ipfix").first().and_then(|uuid| self.db.row("IPFIX", *uuid));
+    pub(super) fn ipfix(&self, what: &str, row: Row<'_, Bridge>) -> IpfixSettings {
+        use flow_sample_collector_set as set;
+        let own = row.get(bridge::IPFIX).and_then(|own| self.db.find(own));
         let sets = self
             .db
-            .rows("Flow_Sample_Collector_Set")
-            .filter(|row| row.uuids("bridge").first() == Some(&bridge.uuid()))
-            .filter_map(|row| {
-                let number = u32::try_from(row.integer("id")).ok()?;
-                let ipfix = row.uuids("ipfix").first().and_then(|uuid| self.db.row("IPFIX", *uuid))?;
-                Some((number, self.exporter(&format!("{what}: collector set {number}"), &ipfix)))
+            .all(FlowSampleCollectorSet)
+            .filter(|set| set.get(set::BRIDGE) == row.reference())
+            .filter_map(|set| {
+                let number = u32::try_from(set.get(set::ID)).ok()?;
+                let ipfix = self.db.find(set.get(set::IPFIX)?)?;
+                Some((number, self.exporter(&format!("{what}: collector set {number}"), ipfix)))
             })
             .collect();
-        IpfixSettings { bridge: own.map(|row| self.bridge_sampling(what, &row)), sets }
+        IpfixSettings { bridge: own.map(|row| self.bridge_sampling(what, row)), sets }
     }
 
-    fn bridge_sampling(&self, what: &str, row: &Row<'_>) -> BridgeSampling {
+    fn bridge_sampling(&self, what: &str, row: Row<'_, Ipfix>) -> BridgeSampling {
         let what = format!("{what}: IPFIX");
-        let number = |column| row.integer_opt(column).and_then(|n| u32::try_from(n).ok());
-        let flag = |key| self.checked(&what, row, key, "true or false", |v| v.parse().ok()).unwrap_or(true);
+        let config = row.get(ipfix::OTHER_CONFIG);
+        let number = |column: Column<Ipfix, Option<i64>>| row.get(column).and_then(|n| u32::try_from(n).ok());
+        let flag = |key| self.checked(&what, config, key, "true or false", |v| v.parse().ok()).unwrap_or(true);
         BridgeSampling {
             exporter: self.exporter(&what, row),
-            sampling: number("sampling").unwrap_or(SAMPLING).max(1),
-            domain: number("obs_domain_id").unwrap_or(0),
-            point: number("obs_point_id").unwrap_or(0),
+            sampling: number(ipfix::SAMPLING).unwrap_or(SAMPLING).max(1),
+            domain: number(ipfix::OBS_DOMAIN_ID).unwrap_or(0),
+            point: number(ipfix::OBS_POINT_ID).unwrap_or(0),
             ingress: flag("enable-input-sampling"),
             egress: flag("enable-output-sampling"),
         }
     }
 
-    fn exporter(&self, what: &str, row: &Row<'_>) -> ExporterSettings {
-        let number = |column| row.integer_opt(column).and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
-        let targets = row.strings("targets").into_iter().filter_map(|text| {
+    fn exporter(&self, what: &str, row: Row<'_, Ipfix>) -> ExporterSettings {
+        let number =
+            |column: Column<Ipfix, Option<i64>>| row.get(column).and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
+        let targets = row.get(ipfix::TARGETS).into_iter().filter_map(|text| {
             let target = target(text);
             if target.is_none() {
                 self.warn(format!("{what}: target \"{text}\" is no address with a port"));
             }
             target
         });
-        let virtual_obs_id = row.map_get("other_config", "virtual_obs_id").filter(|id| {
+        let virtual_obs_id = row.get(ipfix::OTHER_CONFIG).get("virtual_obs_id").filter(|id| {
             let fits = id.len() <= OBS_ID_MAX;
             if !fits {
                 self.warn(format!("{what}: virtual_obs_id is longer than {OBS_ID_MAX} bytes and is left out"));
@@ -62,8 +66,8 @@ impl Reader<'_> {
         });
         ExporterSettings {
             targets: targets.collect(),
-            active_timeout_secs: number("cache_active_timeout"),
-            flows_max: number("cache_max_flows"),
+            active_timeout_secs: number(ipfix::CACHE_ACTIVE_TIMEOUT),
+            flows_max: number(ipfix::CACHE_MAX_FLOWS),
             virtual_obs_id: virtual_obs_id.map(str::to_owned),
         }
     }

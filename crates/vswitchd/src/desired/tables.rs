@@ -4,7 +4,8 @@ use super::Reader;
 use flow::Field;
 use ofproto::TableSettings;
 use openflow::action::Subfield;
-use ovsdb_client::Row;
+use ovsdb_client::schemas::vswitch::{Bridge, FlowTable, bridge, flow_table};
+use ovsdb_client::typed::Row;
 use std::collections::BTreeMap;
 
 /// Prefix fields by table.
@@ -12,39 +13,39 @@ type Prefixes = BTreeMap<u8, Vec<Field>>;
 
 impl Reader<'_> {
     /// The tables of a bridge that have a row, and the prefix fields of those where they are chosen.
-    pub(super) fn flow_tables(&self, what: &str, bridge: &Row<'_>) -> (BTreeMap<u8, TableSettings>, Prefixes) {
+    pub(super) fn flow_tables(&self, what: &str, row: Row<'_, Bridge>) -> (BTreeMap<u8, TableSettings>, Prefixes) {
         let (mut tables, mut prefixes) = (BTreeMap::new(), BTreeMap::new());
-        for (number, uuid) in bridge.map_integer_uuid("flow_tables") {
-            let Some(row) = self.db.row("Flow_Table", uuid) else { continue };
+        for (number, table) in row.get(bridge::FLOW_TABLES) {
+            let Some(row) = self.db.find(table) else { continue };
             let Ok(number) = u8::try_from(number) else { continue };
             let what = format!("{what}: table {number}");
-            tables.insert(number, self.table_settings(&what, &row));
-            prefixes.extend(self.prefixes(&what, &row).map(|fields| (number, fields)));
+            tables.insert(number, self.table_settings(&what, row));
+            prefixes.extend(self.prefixes(&what, row).map(|fields| (number, fields)));
         }
         (tables, prefixes)
     }
 
-    fn table_settings(&self, what: &str, row: &Row<'_>) -> TableSettings {
+    fn table_settings(&self, what: &str, row: Row<'_, FlowTable>) -> TableSettings {
         let mut groups = Vec::new();
-        for text in row.strings("groups") {
+        for text in row.get(flow_table::GROUPS) {
             match Subfield::parse(text) {
                 Ok(part) => groups.push(part),
                 Err(why) => self.warn(format!("{what}: groups: {why}")),
             }
         }
         TableSettings {
-            name: row.string_opt("name").map(str::to_owned),
-            max_flows: row.integer_opt("flow_limit").and_then(|n| u32::try_from(n).ok()),
-            evict: row.string_opt("overflow_policy") == Some("evict"),
+            name: row.get(flow_table::NAME).map(str::to_owned),
+            max_flows: row.get(flow_table::FLOW_LIMIT).and_then(|n| u32::try_from(n).ok()),
+            evict: row.get(flow_table::OVERFLOW_POLICY) == Some(Ok(flow_table::OverflowPolicy::Evict)),
             groups,
         }
     }
 
     /// The prefix fields of a table, unless they are the usual ones. `none` stands for no field.
-    fn prefixes(&self, what: &str, row: &Row<'_>) -> Option<Vec<Field>> {
-        let names = row.strings("prefixes");
+    fn prefixes(&self, what: &str, row: Row<'_, FlowTable>) -> Option<Vec<Field>> {
+        let names = row.get(flow_table::PREFIXES);
         let mut fields = Vec::new();
-        for name in names.iter().filter(|name| **name != "none") {
+        for name in names.iter().filter(|name| *name != "none") {
             let known = Field::from_name(name).filter(|field| classifier::PREFIX_FIELDS.contains(field));
             match known {
                 Some(field) if fields.len() < classifier::MAX_PREFIXES => fields.push(field),

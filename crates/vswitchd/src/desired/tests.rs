@@ -9,7 +9,7 @@ fn replica(bridge: &Value, port: &Value, interface: &Value, more: &Value) -> Rep
     let id = |n: u32| format!("00000000-0000-4000-8000-{n:012}");
     let schema = ovsdb::DatabaseSchema::parse(ovsdb::schemas::OPEN_VSWITCH).unwrap();
     let mut replica = Replica::new(&crate::columns::wanted());
-    assert_eq!(replica.bind(&schema), Vec::<String>::new());
+    assert_eq!(replica.bind(&schema), []);
     let mut tables = json!({
         "Open_vSwitch": { id(1): { "initial": { "bridges": ["uuid", id(2)], "next_cfg": 3 } } },
         "Bridge": { id(2): { "initial": {
@@ -240,7 +240,7 @@ fn a_bridge_without_local_port() {
     let (bridge, warnings) = bridge_of(&json!({"ports": ["uuid", id]}));
     assert_eq!(warnings, ["bridge br0: no port named br0, synthesizing one"]);
     let local = &bridge.ports["br0"].interfaces[0];
-    assert_eq!((local.kind.as_str(), local.uuid.is_zero()), ("internal", true));
+    assert_eq!((local.kind.as_str(), local.row.uuid().is_zero()), ("internal", true));
 }
 
 #[test]

@@ -100,8 +100,8 @@ fn a_port_moves_to_another_bridge() {
     lab.add_port("b", "p", "dummy", &[]);
     let (a, b, p) = (lab.uuid("Bridge", "a"), lab.uuid("Bridge", "b"), lab.uuid("Port", "p"));
     lab.change(|txn| {
-        txn.remove("Bridge", b, "ports", &Datum::scalar(p));
-        txn.add("Bridge", a, "ports", &Datum::scalar(p));
+        txn.remove_elements("Bridge", b, "ports", &Datum::scalar(p));
+        txn.add_elements("Bridge", a, "ports", &Datum::scalar(p));
     });
     assert_eq!((lab.error("p").as_str(), lab.ofport("p")), ("", 1));
     assert!(lab.bridge("a").port_named("p").is_some());
@@ -150,9 +150,9 @@ fn vlans_become_bundles() {
         for (name, columns, ..) in cases {
             let port = insert_port(txn, name, "dummy", &[]);
             for (column, value) in *columns {
-                txn.set("Port", port, column, value.clone());
+                txn.set_datum("Port", port, column, value.clone());
             }
-            txn.add("Bridge", bridge, "ports", &Datum::scalar(port));
+            txn.add_elements("Bridge", bridge, "ports", &Datum::scalar(port));
         }
     });
     let bundles = lab.bridge("br0").bundles();
@@ -203,7 +203,7 @@ fn five_hundred_ports_at_once() {
     lab.change(|txn| {
         for i in 0..500 {
             let port = insert_port(txn, &format!("p{i:03}"), "dummy", &[]);
-            txn.add("Bridge", bridge, "ports", &Datum::scalar(port));
+            txn.add_elements("Bridge", bridge, "ports", &Datum::scalar(port));
         }
     });
     assert_eq!(lab.bridge("br0").ports().len(), 501);
@@ -221,13 +221,13 @@ fn a_bridge_is_replaced_by_one_of_its_name() {
     lab.add_port("br0", "p", "dummy", &[]);
     let (root, old) = (lab.root(), lab.uuid("Bridge", "br0"));
     lab.change(|txn| {
-        txn.remove("Open_vSwitch", root, "bridges", &Datum::scalar(old));
-        let bridge = txn.insert("Bridge");
-        txn.set("Bridge", bridge, "name", Datum::scalar("br0"));
-        txn.set("Bridge", bridge, "datapath_type", Datum::scalar("dummy"));
+        txn.remove_elements("Open_vSwitch", root, "bridges", &Datum::scalar(old));
+        let bridge = txn.insert_row("Bridge");
+        txn.set_datum("Bridge", bridge, "name", Datum::scalar("br0"));
+        txn.set_datum("Bridge", bridge, "datapath_type", Datum::scalar("dummy"));
         let ports = [insert_port(txn, "br0", "internal", &[]), insert_port(txn, "p", "dummy", &[])];
-        txn.set("Bridge", bridge, "ports", Datum::set(ports));
-        txn.add("Open_vSwitch", root, "bridges", &Datum::scalar(bridge));
+        txn.set_datum("Bridge", bridge, "ports", Datum::set(ports));
+        txn.add_elements("Open_vSwitch", root, "bridges", &Datum::scalar(bridge));
     });
     assert_ne!(lab.uuid("Bridge", "br0"), old);
     assert_eq!((lab.error("br0").as_str(), lab.error("p").as_str()), ("", ""));
@@ -251,7 +251,7 @@ fn keys_tell_of_as_many_tags_as_the_limit_says() {
     assert_eq!(eth_type(&lab), 0x8100);
     let root = lab.root();
     for (limit, want) in [("2", 0x800), ("1", 0x8100), ("0", 0x800), ("many", 0x8100)] {
-        lab.change(|txn| txn.set("Open_vSwitch", root, "other_config", Datum::map([("vlan-limit", limit)])));
+        lab.change(|txn| txn.set_datum("Open_vSwitch", root, "other_config", Datum::map([("vlan-limit", limit)])));
         assert_eq!(eth_type(&lab), want, "vlan-limit={limit}");
     }
 }

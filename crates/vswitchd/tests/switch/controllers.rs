@@ -11,19 +11,19 @@ use std::os::unix::net::{UnixListener, UnixStream};
 fn add_controller(lab: &mut Lab, target: &str, columns: &[(&str, Datum)]) -> Uuid {
     let bridge = lab.uuid("Bridge", "br0");
     lab.change(|txn| {
-        let controller = txn.insert("Controller");
-        txn.set("Controller", controller, "target", Datum::scalar(target));
+        let controller = txn.insert_row("Controller");
+        txn.set_datum("Controller", controller, "target", Datum::scalar(target));
         for (column, value) in columns {
-            txn.set("Controller", controller, column, value.clone());
+            txn.set_datum("Controller", controller, column, value.clone());
         }
-        txn.add("Bridge", bridge, "controller", &Datum::scalar(controller));
+        txn.add_elements("Bridge", bridge, "controller", &Datum::scalar(controller));
     });
     lab.idl.rows("Controller").find(|r| r.string("target") == target).unwrap().uuid()
 }
 
 fn del_controller(lab: &mut Lab, controller: Uuid) {
     let bridge = lab.uuid("Bridge", "br0");
-    lab.change(|txn| txn.remove("Bridge", bridge, "controller", &Datum::scalar(controller)));
+    lab.change(|txn| txn.remove_elements("Bridge", bridge, "controller", &Datum::scalar(controller)));
 }
 
 fn has_flows(lab: &Lab) -> bool {
@@ -122,7 +122,7 @@ fn service_controllers_do_not_take_over() {
     let columns = [("type", Datum::scalar("primary"))];
     lab.change(|txn| {
         for (column, value) in &columns {
-            txn.set("Controller", uuid, column, value.clone());
+            txn.set_datum("Controller", uuid, column, value.clone());
         }
     });
     assert!(!has_flows(&lab));
@@ -167,7 +167,7 @@ fn a_listener_with_other_settings_keeps_its_address() {
     let uuid = add_controller(&mut lab, &format!("ptcp:{port}:127.0.0.1"), &[]);
     let listens = |_: &vswitchd::devices::Devices| std::net::TcpStream::connect(("127.0.0.1", port)).is_ok();
     lab.wait_for("the listener", listens);
-    lab.change(|txn| txn.set("Controller", uuid, "inactivity_probe", Datum::scalar(9000)));
+    lab.change(|txn| txn.set_datum("Controller", uuid, "inactivity_probe", Datum::scalar(9000)));
     lab.wait("no error", |db| db.row("Controller", uuid).is_some_and(|r| r.is_empty("status")));
     lab.wait_for("the listener", listens);
 }
@@ -196,6 +196,6 @@ fn a_socket_that_could_not_be_made_is_made_later() {
     assert!(!is_socket(&management) && is_socket(&snooping));
     std::fs::remove_dir(&management).unwrap();
     let bridge = lab.uuid("Bridge", "br0");
-    lab.change(|txn| txn.set("Bridge", bridge, "fail_mode", Datum::scalar("secure")));
+    lab.change(|txn| txn.set_datum("Bridge", bridge, "fail_mode", Datum::scalar("secure")));
     assert!(is_socket(&management) && is_socket(&snooping));
 }

@@ -95,15 +95,15 @@ fn bonds_are_refused() {
     lab.add_port("br0", "p1", "dummy", &[]);
     let port = lab.uuid("Port", "p1");
     lab.change(|txn| {
-        let interface = txn.insert("Interface");
-        txn.set("Interface", interface, "name", Datum::scalar("p2"));
-        txn.set("Interface", interface, "type", Datum::scalar("dummy"));
-        txn.add("Port", port, "interfaces", &Datum::scalar(interface));
+        let interface = txn.insert_row("Interface");
+        txn.set_datum("Interface", interface, "name", Datum::scalar("p2"));
+        txn.set_datum("Interface", interface, "type", Datum::scalar("dummy"));
+        txn.add_elements("Port", port, "interfaces", &Datum::scalar(interface));
     });
     assert_eq!((lab.ofport("p1"), lab.ofport("p2")), (-1, -1));
     assert!(lab.error("p1").contains("bonds are not supported"));
     let p2 = lab.uuid("Interface", "p2");
-    lab.change(|txn| txn.remove("Port", port, "interfaces", &Datum::scalar(p2)));
+    lab.change(|txn| txn.remove_elements("Port", port, "interfaces", &Datum::scalar(p2)));
     assert_eq!(lab.error("p1"), "");
     assert!(lab.ofport("p1") > 0);
 }
@@ -186,7 +186,7 @@ fn own_reports_and_unrelated_changes_leave_cached_flows_alone() {
     lab.change(|txn| {
         for name in ["p1", "p2"] {
             let port = insert_port(txn, name, "dummy", &[]);
-            txn.add("Bridge", bridge, "ports", &Datum::scalar(port));
+            txn.add_elements("Bridge", bridge, "ports", &Datum::scalar(port));
         }
     });
     // Settled: the devices' own changes were heard.

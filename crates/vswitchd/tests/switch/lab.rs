@@ -103,7 +103,7 @@ impl Lab {
         let idl = runtime.block_on(Idl::connect(&remote, &Arc::default(), "Open_vSwitch", wanted)).unwrap();
         let mut lab = Self { switch: None, idl, database: Some(database), runtime, dir };
         lab.change_only(|txn| {
-            txn.insert("Open_vSwitch");
+            txn.insert_row("Open_vSwitch");
         });
         lab
     }
@@ -167,7 +167,7 @@ impl Lab {
         let root = self.root();
         let next = self.idl.row("Open_vSwitch", root).unwrap().integer("next_cfg") + 1;
         let made = self.change_only(|txn| {
-            txn.set("Open_vSwitch", root, "next_cfg", Datum::scalar(next));
+            txn.set_datum("Open_vSwitch", root, "next_cfg", Datum::scalar(next));
             make(txn)
         });
         self.wait("cur_cfg", |db| db.rows("Open_vSwitch").all(|r| r.integer("cur_cfg") >= next));
@@ -191,7 +191,7 @@ impl Lab {
         let uuid = self.uuid(table, name);
         self.change(|txn| {
             for (column, value) in columns {
-                txn.set(table, uuid, column, value.clone());
+                txn.set_datum(table, uuid, column, value.clone());
             }
         });
     }
@@ -201,17 +201,17 @@ impl Lab {
         let root = self.root();
         self.change(|txn| {
             let port = insert_port(txn, name, "internal", &[]);
-            let bridge = txn.insert("Bridge");
-            txn.set("Bridge", bridge, "name", Datum::scalar(name));
-            txn.set("Bridge", bridge, "datapath_type", Datum::scalar("dummy"));
-            txn.set("Bridge", bridge, "ports", Datum::scalar(port));
-            txn.add("Open_vSwitch", root, "bridges", &Datum::scalar(bridge));
+            let bridge = txn.insert_row("Bridge");
+            txn.set_datum("Bridge", bridge, "name", Datum::scalar(name));
+            txn.set_datum("Bridge", bridge, "datapath_type", Datum::scalar("dummy"));
+            txn.set_datum("Bridge", bridge, "ports", Datum::scalar(port));
+            txn.add_elements("Open_vSwitch", root, "bridges", &Datum::scalar(bridge));
         });
     }
 
     pub(crate) fn del_bridge(&mut self, name: &str) {
         let (root, uuid) = (self.root(), self.uuid("Bridge", name));
-        self.change(|txn| txn.remove("Open_vSwitch", root, "bridges", &Datum::scalar(uuid)));
+        self.change(|txn| txn.remove_elements("Open_vSwitch", root, "bridges", &Datum::scalar(uuid)));
     }
 
     /// Adds a port with an interface of the same name, and waits.
@@ -219,13 +219,13 @@ impl Lab {
         let bridge = self.uuid("Bridge", bridge);
         self.change(|txn| {
             let port = insert_port(txn, name, kind, columns);
-            txn.add("Bridge", bridge, "ports", &Datum::scalar(port));
+            txn.add_elements("Bridge", bridge, "ports", &Datum::scalar(port));
         });
     }
 
     pub(crate) fn del_port(&mut self, bridge: &str, name: &str) {
         let (bridge, port) = (self.uuid("Bridge", bridge), self.uuid("Port", name));
-        self.change(|txn| txn.remove("Bridge", bridge, "ports", &Datum::scalar(port)));
+        self.change(|txn| txn.remove_elements("Bridge", bridge, "ports", &Datum::scalar(port)));
     }
 
     pub(crate) fn ofport(&self, interface: &str) -> i64 {
@@ -258,15 +258,15 @@ pub(crate) fn named<'a>(db: &'a Replica, table: &str, name: &str) -> Option<Row<
 
 /// Inserts a port with one interface, which gets `columns`.
 pub(crate) fn insert_port(txn: &mut Transaction<'_>, name: &str, kind: &str, columns: &[(&str, Datum)]) -> Uuid {
-    let interface = txn.insert("Interface");
-    txn.set("Interface", interface, "name", Datum::scalar(name));
-    txn.set("Interface", interface, "type", Datum::scalar(kind));
+    let interface = txn.insert_row("Interface");
+    txn.set_datum("Interface", interface, "name", Datum::scalar(name));
+    txn.set_datum("Interface", interface, "type", Datum::scalar(kind));
     for (column, value) in columns {
-        txn.set("Interface", interface, column, value.clone());
+        txn.set_datum("Interface", interface, column, value.clone());
     }
-    let port = txn.insert("Port");
-    txn.set("Port", port, "name", Datum::scalar(name));
-    txn.set("Port", port, "interfaces", Datum::scalar(interface));
+    let port = txn.insert_row("Port");
+    txn.set_datum("Port", port, "name", Datum::scalar(name));
+    txn.set_datum("Port", port, "interfaces", Datum::scalar(interface));
     port
 }
 

@@ -26,12 +26,12 @@ fn what_is_asked_for_while_no_switch_runs_is_done_later() {
     let root = lab.root();
     lab.change_only(|txn| {
         let port = crate::lab::insert_port(txn, "br0", "internal", &[]);
-        let bridge = txn.insert("Bridge");
-        txn.set("Bridge", bridge, "name", Datum::scalar("br0"));
-        txn.set("Bridge", bridge, "datapath_type", Datum::scalar("dummy"));
-        txn.set("Bridge", bridge, "ports", Datum::scalar(port));
-        txn.add("Open_vSwitch", root, "bridges", &Datum::scalar(bridge));
-        txn.set("Open_vSwitch", root, "next_cfg", Datum::scalar(5));
+        let bridge = txn.insert_row("Bridge");
+        txn.set_datum("Bridge", bridge, "name", Datum::scalar("br0"));
+        txn.set_datum("Bridge", bridge, "datapath_type", Datum::scalar("dummy"));
+        txn.set_datum("Bridge", bridge, "ports", Datum::scalar(port));
+        txn.add_elements("Open_vSwitch", root, "bridges", &Datum::scalar(bridge));
+        txn.set_datum("Open_vSwitch", root, "next_cfg", Datum::scalar(5));
     });
     lab.start_switch();
     lab.wait("cur_cfg", |db| db.rows("Open_vSwitch").all(|r| r.integer("cur_cfg") == 5));

@@ -5,6 +5,14 @@
 //! (`monitor_cond_since`, which after a reconnection brings only what changed meanwhile), and a server that does not
 //! know it is asked for `monitor_cond`, then `monitor`. A server that cancels the monitor because the database changed
 //! its schema is asked anew from the start.
+//!
+//! If only a leader will do, the server is first asked about itself ([`server`]), and nothing else is asked of one that
+//! does not lead; whoever moves the messages looks at [`Session::unfit`] and goes on to another. [`conditions`] choose
+//! rows, [`lock`] is what commits may need.
+
+mod conditions;
+mod lock;
+mod server;
 
 use std::sync::Arc;
 
@@ -12,8 +20,14 @@ use ovsdb::DatabaseSchema;
 use ovsdb::jsonrpc::Message;
 use serde_json::{Value, json};
 
+use crate::condition::Condition;
 use crate::error::ProtocolError;
-use crate::replica::{Replica, Wanted};
+use crate::replica::Replica;
+use crate::wanted::Wanted;
+use conditions::Conditions;
+use lock::Lock;
+pub use lock::LockState;
+use server::ServerDatabase;
 
 /// The kinds of monitors, the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,32 +59,17 @@ impl Monitor {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Disconnected,
+    /// The server was asked about itself by the request of this id.
+    Server(u64),
+    /// The server is not the one to be asked: it does not lead.
+    Unfit(&'static str),
     /// The schema was asked for by the request of this id.
     Schema(u64),
     /// The contents were asked for by the request of this id.
     Contents(u64, Monitor),
-    Live,
+    Live(Monitor),
     /// The server does not have the database, or refuses to tell of it.
     Refused,
-}
-
-/// A lock in the server (RFC 7047 section 4.1.8).
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Lock {
-    name: String,
-    request: Option<u64>,
-    state: LockState,
-}
-
-/// Whether a lock is held.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LockState {
-    /// The server has not answered.
-    Unknown,
-    /// This client holds it.
-    Held,
-    /// Another client holds it.
-    Contended,
 }
 
 /// The answer to a `transact` request.
@@ -90,6 +89,9 @@ pub struct Session {
     ids: u64,
     /// The server's name for the last transaction that is in the replica; `None` if the replica must not be built on.
     last_transaction: Option<Value>,
+    conditions: Conditions,
+    /// Where a leader is wanted: what the server says of itself.
+    server: Option<ServerDatabase>,
     lock: Option<Lock>,
     transaction: Option<(u64, Option<TransactReply>)>,
     outgoing: Vec<Message>,
@@ -103,7 +105,7 @@ impl Session {
     pub fn new(database: &str, wanted: &Wanted, schema: Option<Arc<DatabaseSchema>>) -> Self {
         let mut replica = Replica::new(wanted);
         if let Some(schema) = &schema {
-            replica.bind(schema);
+            bind(&mut replica, schema);
         }
         Self {
             database: database.to_owned(),
@@ -112,6 +114,8 @@ impl Session {
             state: State::Disconnected,
             ids: 0,
             last_transaction: None,
+            conditions: Conditions::default(),
+            server: None,
             lock: None,
             transaction: None,
             outgoing: Vec::new(),
@@ -135,7 +139,34 @@ impl Session {
 
     /// Whether the replica follows the server: it is connected and its contents have come.
     pub fn is_live(&self) -> bool {
-        self.state == State::Live
+        matches!(self.state, State::Live(_))
+    }
+
+    /// Why the server that is connected to is not the one to be asked, if it is not: another should be connected to.
+    pub fn unfit(&self) -> Option<&'static str> {
+        if let State::Unfit(reason) = self.state { Some(reason) } else { None }
+    }
+
+    /// Asks only servers that lead the database's cluster, from the next connection on. A server that knows no clusters
+    /// leads all of its databases; a relay leads none.
+    pub fn set_leader_only(&mut self, leader_only: bool) {
+        self.server = (leader_only && self.database != ServerDatabase::NAME).then(ServerDatabase::new);
+    }
+
+    /// Replicates only the rows of `table` that meet `condition`, as soon as the server has it: rows that do not meet it
+    /// disappear, others come. A server that knows only `monitor` tells of all rows whatever the condition. Nothing
+    /// happens if the table is not replicated.
+    pub fn set_condition(&mut self, table: &str, condition: Condition) {
+        if self.replica.table(table).is_some() && self.conditions.set(table, condition) {
+            self.changes += 1;
+            self.ask_conditions();
+        }
+    }
+
+    /// Whether the rows in the replica are those of the conditions that were set last, or were when the connection was
+    /// lost.
+    pub fn conditions_are_held(&self) -> bool {
+        self.conditions.are_held()
     }
 
     /// Whether the server refused to tell of the database.
@@ -157,14 +188,27 @@ impl Session {
     pub fn connected(&mut self) {
         self.ids = 0;
         self.outgoing.clear();
+        self.changes += 1;
+        match &self.server {
+            None => self.begin(),
+            Some(server) => {
+                let params = server.monitor_params();
+                self.request("set_db_change_aware", vec![true.into()]);
+                let id = self.request("monitor_cond", params);
+                self.state = State::Server(id);
+            }
+        }
+    }
+
+    /// Asks the server, which is the right one, for all that is wanted of it.
+    fn begin(&mut self) {
         // A schema that was told over this very connection is still good; one of an earlier connection may not be.
-        if self.schema.is_some() && self.last_transaction.is_none() && self.changes == 0 {
+        if self.schema.is_some() && self.last_transaction.is_none() && self.changes == 1 {
             self.ask_contents(Monitor::CondSince);
         } else {
             self.ask_schema();
         }
         self.ask_lock();
-        self.changes += 1;
     }
 
     /// The connection was lost. The replica stays, as the last that is known.
@@ -172,8 +216,10 @@ impl Session {
         self.state = State::Disconnected;
         self.outgoing.clear();
         if let Some(lock) = &mut self.lock {
-            lock.state = LockState::Unknown;
-            lock.request = None;
+            lock.disconnected();
+        }
+        if !self.conditions.disconnected() {
+            self.last_transaction = None;
         }
         if let Some((_, reply @ None)) = &mut self.transaction {
             *reply = Some(TransactReply::Refused(json!("disconnected")));
@@ -197,7 +243,20 @@ impl Session {
     }
 
     fn ask_contents(&mut self, monitor: Monitor) {
-        let mut params = vec![self.database.as_str().into(), self.monitor_id(), self.replica.monitor_requests()];
+        if self.last_transaction.is_none() {
+            self.conditions.start_anew();
+        }
+        let mut requests = self.replica.monitor_requests();
+        if monitor != Monitor::Plain
+            && let (Some(schema), Some(requests)) = (&self.schema, requests.as_object_mut())
+        {
+            for (table, request) in requests {
+                if let Some(clauses) = self.conditions.clauses(schema, table) {
+                    request[0]["where"] = clauses;
+                }
+            }
+        }
+        let mut params = vec![self.database.as_str().into(), self.monitor_id(), requests];
         if monitor == Monitor::CondSince {
             let last = self.last_transaction.clone();
             params.push(last.unwrap_or_else(|| ovsdb::Uuid::ZERO.to_string().into()));
@@ -206,19 +265,37 @@ impl Session {
         self.state = State::Contents(id, monitor);
     }
 
+    /// Asks for what is wanted of conditions, if that can be done now.
+    fn ask_conditions(&mut self) {
+        let State::Live(monitor) = self.state else { return };
+        let request = match &self.schema {
+            // There is no way to say it.
+            _ if monitor == Monitor::Plain => None,
+            Some(schema) => self.conditions.next_request(schema, &self.replica.tables_in_schema()),
+            None => None,
+        };
+        match request {
+            Some(request) => {
+                let id = self.request("monitor_cond_change", vec![self.monitor_id(), self.monitor_id(), request]);
+                self.conditions.sent(id);
+            }
+            None => self.conditions.settle(),
+        }
+    }
+
     /// Asks for a lock, or gives it up. Every commit then fails with [`crate::Outcome::NotLocked`] unless it is held.
     pub fn set_lock(&mut self, name: Option<&str>) {
         if self.lock.as_ref().map(|lock| lock.name.as_str()) == name {
             return;
         }
         if let Some(lock) = self.lock.take()
-            && self.state != State::Disconnected
+            && lock.request.is_some()
         {
             self.request("unlock", vec![lock.name.into()]);
         }
-        self.lock = name.map(|name| Lock { name: name.to_owned(), request: None, state: LockState::Unknown });
+        self.lock = name.map(Lock::new);
         self.changes += 1;
-        if self.state != State::Disconnected {
+        if !matches!(self.state, State::Disconnected | State::Server(_) | State::Unfit(_)) {
             self.ask_lock();
         }
     }
@@ -300,6 +377,15 @@ impl Session {
     }
 
     fn notified(&mut self, method: &str, params: &[Value]) -> Result<(), ProtocolError> {
+        if let Some(server) = &mut self.server
+            && params.first() == Some(&ServerDatabase::monitor_id())
+        {
+            if let ("update2", [_, updates]) = (method, params) {
+                server.update(updates)?;
+                self.judge();
+            }
+            return Ok(());
+        }
         let ours = params.first() == Some(&self.monitor_id());
         match (method, params) {
             ("update", [_, updates]) if ours && self.is_live() => self.replica.apply_updates(updates),
@@ -309,6 +395,8 @@ impl Session {
                 self.last_transaction = Some(last.clone());
                 Ok(())
             }
+            // What a server that was found unfit still has to tell is of no interest.
+            _ if self.unfit().is_some() => Ok(()),
             ("update" | "update2" | "update3", _) => {
                 Err(ProtocolError::new("update for a monitor that is not active", &Value::from(params.to_vec())))
             }
@@ -346,10 +434,41 @@ impl Session {
             self.set_lock_state(if held { LockState::Held } else { LockState::Contended });
             return Ok(());
         }
+        if self.conditions.is_request(id) {
+            result.map_err(|error| ProtocolError::new("conditions are refused", &error))?;
+            self.conditions.acknowledged();
+            self.changes += 1;
+            self.ask_conditions();
+            return Ok(());
+        }
         match self.state {
+            State::Server(awaited) if awaited == id => self.server_replied(result),
             State::Schema(awaited) if awaited == id => self.schema_replied(result),
             State::Contents(awaited, monitor) if awaited == id => self.contents_replied(monitor, result),
             _ => Ok(()),
+        }
+    }
+
+    fn server_replied(&mut self, result: Result<Value, Value>) -> Result<(), ProtocolError> {
+        let (Ok(contents), Some(server)) = (result, &mut self.server) else {
+            // A server that cannot tell knows no clusters.
+            self.begin();
+            return Ok(());
+        };
+        server.contents(&contents)?;
+        self.judge();
+        if self.unfit().is_none() {
+            self.begin();
+        }
+        Ok(())
+    }
+
+    /// Looks whether the server is the right one still.
+    fn judge(&mut self) {
+        let Some(reason) = self.server.as_ref().and_then(|server| server.why_not(&self.database)) else { return };
+        if self.unfit().is_none() {
+            self.state = State::Unfit(reason);
+            self.changes += 1;
         }
     }
 
@@ -367,12 +486,7 @@ impl Session {
         let known = self.schema.as_ref().is_some_and(|known| known.equivalent(&schema));
         if !known {
             self.last_transaction = None;
-            for missing in self.replica.bind(&schema) {
-                tracing::warn!(
-                    target: "ovsdb_idl",
-                    "{} is missing in the server's schema (database needs upgrade?)", missing
-                );
-            }
+            bind(&mut self.replica, &schema);
             self.schema = Some(Arc::new(schema));
         }
         self.ask_contents(Monitor::CondSince);
@@ -410,8 +524,16 @@ impl Session {
                 self.last_transaction = Some(last.clone());
             }
         }
-        self.state = State::Live;
+        self.state = State::Live(monitor);
         self.changes += 1;
+        self.ask_conditions();
         Ok(())
+    }
+}
+
+/// Takes a schema, and warns of what does not fit.
+fn bind(replica: &mut Replica, schema: &DatabaseSchema) {
+    for misfit in replica.bind(schema) {
+        tracing::warn!(target: "ovsdb_idl", "{misfit}");
     }
 }

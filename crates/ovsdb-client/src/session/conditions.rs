@@ -1,0 +1,171 @@
+//! Conditions of tables, and how far the server has them.
+//!
+//! Three states of them matter: what the user *wants*, what was *requested* of the server and is not acknowledged, and
+//! what is *held*: by which the server chose the rows that are in the replica. A connection that resumes asks by what is
+//! held, since the server tells only what changed meanwhile of rows that it takes to be known; what is wanted is
+//! requested then. A request that a broken connection left without an answer may have been carried out or not, and some
+//! rows of it may have come: nothing can be resumed then.
+
+use std::collections::BTreeMap;
+
+use ovsdb::DatabaseSchema;
+use serde_json::{Value, json};
+
+use crate::condition::Condition;
+
+/// By table; a table without an entry has all its rows replicated.
+type ByTable = BTreeMap<String, Condition>;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Conditions {
+    wanted: ByTable,
+    requested: Option<(u64, ByTable)>,
+    held: ByTable,
+}
+
+impl Conditions {
+    /// Wants a condition for a table; says whether that is new.
+    pub(crate) fn set(&mut self, table: &str, condition: Condition) -> bool {
+        let old = match condition {
+            Condition::All => self.wanted.remove(table).unwrap_or_default(),
+            ref condition => self.wanted.insert(table.to_owned(), condition.clone()).unwrap_or_default(),
+        };
+        old != condition
+    }
+
+    /// Whether the replica's rows are those that are wanted, as far as the server has said.
+    pub(crate) fn are_held(&self) -> bool {
+        self.requested.is_none() && self.wanted == self.held
+    }
+
+    /// The connection was lost; says whether its contents can be resumed.
+    pub(crate) fn disconnected(&mut self) -> bool {
+        self.requested.take().is_none()
+    }
+
+    /// Contents are asked for from the start: by what is wanted.
+    pub(crate) fn start_anew(&mut self) {
+        self.requested = None;
+        self.held.clone_from(&self.wanted);
+    }
+
+    /// The `where` of a table in a monitor request, by what is held.
+    pub(crate) fn clauses(&self, schema: &DatabaseSchema, table: &str) -> Option<Value> {
+        self.held.get(table).map(|condition| to_json(schema, table, condition))
+    }
+
+    /// What is wanted of `tables` and not held, as `<monitor-cond-update-requests>`; `None` if there is no such thing, or
+    /// a request is under way.
+    pub(crate) fn next_request(&self, schema: &DatabaseSchema, tables: &[&str]) -> Option<Value> {
+        if self.requested.is_some() {
+            return None;
+        }
+        let of = |conditions: &ByTable, table: &str| conditions.get(table).cloned().unwrap_or_default();
+        let mut requests = serde_json::Map::new();
+        for table in tables {
+            let wanted = of(&self.wanted, table);
+            if wanted != of(&self.held, table) {
+                let clauses = to_json(schema, table, &wanted);
+                requests.insert((*table).to_owned(), json!([{ "where": clauses }]));
+            }
+        }
+        (!requests.is_empty()).then_some(Value::Object(requests))
+    }
+
+    /// Nothing is left to be requested.
+    pub(crate) fn settle(&mut self) {
+        if self.requested.is_none() {
+            self.held.clone_from(&self.wanted);
+        }
+    }
+
+    /// What [`Conditions::next_request`] gave was sent as request `id`.
+    pub(crate) fn sent(&mut self, id: u64) {
+        self.requested = Some((id, self.wanted.clone()));
+    }
+
+    /// Whether request `id` is the one under way.
+    pub(crate) fn is_request(&self, id: u64) -> bool {
+        self.requested.as_ref().is_some_and(|(requested, _)| *requested == id)
+    }
+
+    /// The server has carried out the request.
+    pub(crate) fn acknowledged(&mut self) {
+        if let Some((_, conditions)) = self.requested.take() {
+            self.held = conditions;
+        }
+    }
+}
+
+/// A condition that does not fit the server's schema is left out: rows too many are better than rows that are missing.
+fn to_json(schema: &DatabaseSchema, table: &str, condition: &Condition) -> Value {
+    let Some(found) = schema.table(table) else { return json!([true]) };
+    condition.to_json(found).unwrap_or_else(|problem| {
+        tracing::warn!(target: "ovsdb_idl", "{table}: condition is left out: {problem}");
+        json!([true])
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ovsdb::condition::Function;
+
+    use crate::condition::Clause;
+
+    fn schema() -> DatabaseSchema {
+        let json = json!({ "name": "T", "tables": { "Kid": { "columns": {
+            "name": { "type": "string" }, "tag": { "type": { "key": "integer", "min": 0 } } } } } });
+        DatabaseSchema::from_json(&json).unwrap()
+    }
+
+    fn named(name: &str) -> Condition {
+        Condition::AnyOf(vec![Clause::new("name", Function::Equal, name)])
+    }
+
+    #[test]
+    fn a_request_at_a_time_and_the_last_wish_counts() {
+        let mut conditions = Conditions::default();
+        assert!(conditions.are_held() && conditions.next_request(&schema(), &["Kid"]).is_none());
+        assert!(conditions.set("Kid", named("a")) && !conditions.set("Kid", named("a")));
+        let request = conditions.next_request(&schema(), &["Kid"]);
+        assert_eq!(request, Some(json!({ "Kid": [{ "where": [["name", "==", "a"]] }] })));
+        conditions.sent(7);
+        conditions.set("Kid", named("b"));
+        assert!(conditions.next_request(&schema(), &["Kid"]).is_none() && !conditions.is_request(6));
+        assert!(conditions.is_request(7));
+        conditions.acknowledged();
+        assert_eq!(conditions.clauses(&schema(), "Kid"), Some(json!([["name", "==", "a"]])));
+        let request = conditions.next_request(&schema(), &["Kid"]);
+        assert_eq!(request, Some(json!({ "Kid": [{ "where": [["name", "==", "b"]] }] })));
+        conditions.set("Kid", named("a"));
+        assert!(conditions.are_held());
+        conditions.set("Kid", Condition::none());
+        assert_eq!(conditions.next_request(&schema(), &["Kid"]), Some(json!({ "Kid": [{ "where": [false] }] })));
+        conditions.set("Kid", Condition::All);
+        assert_eq!(conditions.next_request(&schema(), &["Kid"]), Some(json!({ "Kid": [{ "where": [true] }] })));
+    }
+
+    #[test]
+    fn an_unanswered_request_cannot_be_resumed() {
+        let mut conditions = Conditions::default();
+        conditions.set("Kid", named("a"));
+        assert!(conditions.disconnected(), "nothing was requested");
+        assert_eq!(conditions.clauses(&schema(), "Kid"), None);
+        conditions.sent(1);
+        assert!(!conditions.disconnected());
+        conditions.start_anew();
+        assert!(conditions.are_held());
+        assert_eq!(conditions.clauses(&schema(), "Kid"), Some(json!([["name", "==", "a"]])));
+    }
+
+    #[test]
+    fn what_does_not_fit_the_schema_is_left_out() {
+        for clause in [Clause::new("nope", Function::Equal, 1), Clause::new("name", Function::Less, "a")] {
+            assert_eq!(to_json(&schema(), "Kid", &Condition::AnyOf(vec![clause])), json!([true]));
+        }
+        let includes = Condition::AnyOf(vec![Clause::new("tag", Function::Includes, 3)]);
+        assert_eq!(to_json(&schema(), "Kid", &includes), json!([["tag", "includes", 3]]));
+    }
+}
