@@ -22,7 +22,7 @@ use crate::snapshot::Snapshot;
 use crate::storage::{Draft, given_up};
 
 /// How much is written before it is made durable: who waits for the disk meanwhile does not wait for all of it.
-const SYNC_EVERY: u64 = 8 << 20;
+const SYNC_EVERY: u64 = 1 << 20;
 
 /// How much is left to be copied, at most, by who appends...
 const REST_MAX: u64 = 64 << 10;
