@@ -48,6 +48,7 @@ fn main() -> io::Result<()> {
     let steps = |rng: &mut Rng| (0..8 + rng.below(300)).map(|_| rng.next_u64() as u8).collect::<Vec<_>>();
     let mut of_steps = Rng::seeded(2);
     seeds.put_all("rings", (0..100).map(|_| steps(&mut of_steps)))?;
+    seeds.put_all("rbac", (0..100).map(|_| steps(&mut of_steps)))?;
     seeds.put_all("match_text", (0..300).map(|_| corpus::matches::valid(&mut rng)))?;
     seeds.put_all("action_text", texts::actions())?;
     seeds.put_all("flow_text", texts::flows().chain((0..100).map(|n| flow_of(n, &mut rng))))?;

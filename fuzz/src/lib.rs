@@ -1,6 +1,7 @@
 //! What the fuzz targets share: values drawn from the fuzzer's bytes, front to back, so that a change of one byte
 //! changes one value. Where the bytes have ended, all values are zero.
 
+pub mod database;
 pub mod fixed;
 
 pub use libfuzzer_sys;

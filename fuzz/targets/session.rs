@@ -1,24 +1,12 @@
 //! Any JSON-RPC messages from two clients of a database server.
 #![no_main]
 
+use fuzz::database::SCHEMA;
 use ovsdb::UuidSource;
 use ovsdb::jsonrpc::{Limits, Message, decode};
 use ovsdb_server::storage::Memory;
 use ovsdb_server::{Access, Core, Now};
 use serde_json::{Value, json};
-use std::sync::LazyLock;
-
-/// Few tables, but references of every kind, an index and a row limit.
-static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
-    json!({"name": "T", "version": "1.0.0", "tables": {
-        "root": {"isRoot": true, "maxRows": 4, "columns": {
-            "n": {"type": {"key": {"type": "integer", "minInteger": 0, "maxInteger": 100}}},
-            "kids": {"type": {"key": {"type": "uuid", "refTable": "kid"}, "min": 0, "max": "unlimited"}},
-            "weak": {"type": {"key": {"type": "uuid", "refTable": "kid", "refType": "weak"}, "min": 0, "max": 2}},
-            "map": {"type": {"key": "string", "value": "real", "min": 0, "max": "unlimited"}},
-            "gone": {"type": "boolean", "ephemeral": true}}},
-        "kid": {"indexes": [["name"]], "columns": {"name": {"type": "string", "mutable": false}}}}})
-});
 
 fuzz::target!(|bytes: &[u8]| {
     let log = Memory::new();

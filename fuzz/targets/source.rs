@@ -2,22 +2,12 @@
 //! backup.
 #![no_main]
 
+use fuzz::database::SCHEMA;
 use ovsdb::UuidSource;
 use ovsdb::jsonrpc::{Limits, Message, decode};
 use ovsdb_server::storage::Memory;
 use ovsdb_server::{Access, Core, Now, Source};
-use serde_json::{Value, json};
-use std::sync::LazyLock;
-
-/// Few tables, but references of every kind, an index and a row limit.
-static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
-    json!({"name": "T", "version": "1.0.0", "tables": {
-        "root": {"isRoot": true, "maxRows": 4, "columns": {
-            "n": {"type": {"key": {"type": "integer", "minInteger": 0, "maxInteger": 100}}},
-            "kids": {"type": {"key": {"type": "uuid", "refTable": "kid"}, "min": 0, "max": "unlimited"}},
-            "weak": {"type": {"key": {"type": "uuid", "refTable": "kid", "refType": "weak"}, "min": 0, "max": 2}}}},
-        "kid": {"indexes": [["name"]], "columns": {"name": {"type": "string", "mutable": false}}}}})
-});
+use serde_json::json;
 
 fuzz::target!(|bytes: &[u8]| {
     let Some((first, bytes)) = bytes.split_first() else { return };

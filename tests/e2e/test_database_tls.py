@@ -568,7 +568,7 @@ def test_packets_of_managers_are_of_their_class(making, host):
         lines = run(switch.inside(["ss", "-tanH", "--tos", f"sport = :{port}"])).out
         lines = re.sub(r"\n\s+", " ", lines).splitlines()
         word = "tclass" if host.startswith("[") else "tos"
-        return {line.split()[0]: int(re.search(rf"{word}:0x([0-9a-f]+)", line)[1], 16) >> 2 for line in lines}
+        return {line.split()[0]: int(re.search(rf"{word}:((?:0x)?[0-9a-f]+)", line)[1], 16) >> 2 for line in lines}
 
     switch.vsctl("--no-wait", "set-manager", f"ptcp:{PORT}:{host}")
     until(lambda: of_port(PORT).get("LISTEN") == 48, lambda: switch.log("ovsdb-server"))
@@ -594,7 +594,7 @@ def test_packets_of_managers_are_of_their_class(making, host):
 
         def of_connections():
             lines = run(switch.inside(["ss", "-tnHp", "--tos", f"dport = :{PORT + 1}"])).out
-            return [int(tos, 16) >> 2 for tos in re.findall(r"(?:tclass|tos):0x([0-9a-f]+)", lines)]
+            return [int(tos, 16) >> 2 for tos in re.findall(r"(?:tclass|tos):((?:0x)?[0-9a-f]+)", lines)]
 
         until(lambda: of_connections() and set(of_connections()) <= {0}, lambda: switch.log("ovsdb-server"))
         manager.kill()

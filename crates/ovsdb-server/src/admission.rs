@@ -6,10 +6,12 @@
 //! given back when the [`Load`] that came with it is dropped, wherever the request has got to by then.
 //!
 //! A client has room of its own for a few small requests; what goes beyond that comes out of a pool that all share, up to
-//! a share of it. Who has nothing under way always gets on, whatever the pool has left, so that nobody waits for somebody
-//! else's requests; that load is marked, and if the request cannot be answered at once, it is refused after all.
+//! a share of it, or a single request of any size. Who has nothing under way always gets on, whatever the pool has left, so
+//! that nobody waits for somebody else's requests; that load is marked, and if the request would have to wait for something
+//! to hold, it is refused after all.
 //!
-//! Invariant: what waits is never more than the pool and the clients' own room.
+//! Invariant: what waits for something to hold is never more than the pool, or a single request that is larger, and the
+//! clients' own room.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -163,7 +165,9 @@ impl Account {
         let mut state = lock(&self.pool.state);
         let pooled = if own.has_room(*taken, bytes) {
             None
-        } else if client.has_room(*taken, bytes) && pool.has_room(state.taken, bytes) {
+        } else if (taken.requests == 0 || client.has_room(*taken, bytes))
+            && (state.taken.requests == 0 || pool.has_room(state.taken, bytes))
+        {
             Some(Pooled::Given)
         } else if taken.requests == 0 {
             Some(Pooled::Beyond)
@@ -184,7 +188,7 @@ impl Load {
         self.bytes
     }
 
-    /// Whether there was no room: the request may be answered at once, but not wait.
+    /// Whether there was no room: the request may be answered, but not wait for something to hold.
     pub(crate) fn may_not_wait(&self) -> bool {
         self.pooled == Some(Pooled::Beyond)
     }

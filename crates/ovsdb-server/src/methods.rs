@@ -353,7 +353,7 @@ impl Core {
     }
 }
 
-/// Refuses a request that cannot be answered at once, and for which there is no room until it can.
+/// Refuses a request that must wait for something to hold, and for which there is no room until that does.
 pub(crate) fn check_may_wait(load: &Load) -> Result<()> {
     if !load.may_not_wait() {
         return Ok(());

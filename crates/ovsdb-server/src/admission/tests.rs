@@ -31,7 +31,8 @@ tally::proptest! {
             let (count, taken) = sum(&mut of(client));
             let (pooled, pooled_bytes) = sum(&mut loads.iter().filter(|(_, load)| load.pooled == Some(Pooled::Given)));
             let fits_own = count < 2 && taken + bytes <= 200;
-            let fits_pool = count < 5 && taken + bytes <= 1000 && pooled < 8 && pooled_bytes + bytes <= 2500;
+            let fits_client = count == 0 || count < 5 && taken + bytes <= 1000;
+            let fits_pool = fits_client && (pooled == 0 || pooled < 8 && pooled_bytes + bytes <= 2500);
             let expected = match (fits_own, fits_pool, count) {
                 (true, ..) => Some(None),
                 (false, true, _) => Some(Some(Pooled::Given)),
@@ -92,6 +93,15 @@ async fn who_waits_for_room_gets_it_when_others_give_theirs_back() {
     assert_eq!(pool.held(), 1);
     drop(given);
     let load = futures_poll(&mut held).expect("the pool has room again");
+    assert!(!load.may_not_wait());
+    // A single request may be of any size.
+    drop(load);
+    let third = Account::new(&pool);
+    let huge = third.try_take(1 << 30).expect("it has nothing under way");
+    assert!(!huge.may_not_wait(), "the pool is empty");
+    assert!(second.try_take(1 << 30).is_none(), "it has one under way");
+    drop(huge);
+    let load = second.try_admit(&long).expect("there is room");
     assert!(!load.may_not_wait());
     drop((held, beyond));
     assert_eq!((pool.held(), lock(&pool.state).taken.requests), (0, 1));

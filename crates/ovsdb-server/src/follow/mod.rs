@@ -448,7 +448,7 @@ impl Core {
     ///
     /// # Errors
     ///
-    /// There is no room for requests that wait.
+    /// It may have to wait for something to hold, and there is no room for such requests.
     pub(crate) fn forward(
         &mut self,
         (session, load): (SessionId, Load),
@@ -456,7 +456,9 @@ impl Core {
         method: &'static str,
         params: Vec<Value>,
     ) -> Result<()> {
-        check_may_wait(&load)?;
+        if relay::may_wait(&params) {
+            check_may_wait(&load)?;
+        }
         let name = params.first().and_then(Value::as_str).unwrap_or_default();
         let Some(link) = self.links.iter_mut().find(|link| link.database == name) else { return Ok(()) };
         let Follower::Relay(relay) = &mut link.follower else { return Ok(()) };

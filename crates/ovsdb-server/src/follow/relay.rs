@@ -394,7 +394,7 @@ fn known_transaction(json: &Value) -> Option<Uuid> {
 }
 
 /// Whether operations may have to wait for something to hold.
-fn may_wait(operations: &[Value]) -> bool {
+pub(super) fn may_wait(operations: &[Value]) -> bool {
     let is_wait = |operation: &Value| operation.get("op").is_some_and(|op| op == "wait");
     operations.iter().any(|operation| is_wait(operation) && operation.get("timeout").is_none_or(|ms| *ms != 0))
 }

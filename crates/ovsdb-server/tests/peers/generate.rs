@@ -349,6 +349,18 @@ impl Generator {
         let mut requests = Value::Object(requests);
         if self.errs(60) {
             self.corrupt(&mut requests);
+            // Conditions for one table stay alike.
+            for requests in
+                requests.as_object_mut().into_iter().flat_map(Map::values_mut).filter_map(Value::as_array_mut)
+            {
+                let Some(first) = requests.first().map(|request| request.get("where").cloned()) else { continue };
+                for request in requests.iter_mut().filter_map(Value::as_object_mut) {
+                    match &first {
+                        Some(condition) => _ = request.insert("where".to_owned(), condition.clone()),
+                        None => _ = request.shift_remove("where"),
+                    }
+                }
+            }
         }
         requests
     }

@@ -102,7 +102,11 @@ impl Names {
         let class = class_of(ours);
         let is_accident = class.is_some() && class == class_of(theirs);
         for (name, a) in ours.iter().filter(|(name, _)| theirs.contains_key(*name)) {
-            if self.unify(a, &theirs[name]) {
+            let is_same = match (name.as_str(), a, &theirs[name]) {
+                ("rows", Value::Array(a), Value::Array(b)) => self.unify_rows(a, b),
+                (_, a, b) => self.unify(a, b),
+            };
+            if is_same {
                 continue;
             }
             if !is_accident {
@@ -124,6 +128,25 @@ impl Names {
             .iter()
             .zip(&rest_of_theirs)
             .all(|((_, a_name, a), (_, b_name, b))| self.unify_text(a_name, b_name) && self.unify(a, b))
+    }
+
+    /// Rows of a `select`, in any order. What came before them in the same answer may have named them. Of rows that only
+    /// differ in UUIDs without a partner, it is not known which is which; that shows where they are named later.
+    fn unify_rows(&mut self, ours: &[Value], theirs: &[Value]) -> bool {
+        let keyed = |rows: &[Value]| {
+            let row = |row: &Value| {
+                let row = self.sorted(&map_text(row, &|text| replace(text, &self.to_ours)));
+                (self.key(&row), row)
+            };
+            let mut rows: Vec<(String, Value)> = rows.iter().map(row).collect();
+            rows.sort_by(|a, b| a.0.cmp(&b.0));
+            rows
+        };
+        let (ours, theirs) = (keyed(ours), keyed(theirs));
+        let is_one_of_several = |at: usize| ours.iter().filter(|(key, _)| *key == ours[at].0).count() > 1;
+        ours.len() == theirs.len()
+            && (0..ours.len())
+                .all(|at| ours[at].0 == theirs[at].0 && is_one_of_several(at) || self.unify(&ours[at].1, &theirs[at].1))
     }
 
     fn unify_text(&mut self, ours: &str, theirs: &str) -> bool {

@@ -103,6 +103,8 @@ pub(crate) struct Pair {
     pub(crate) fault_of_peer: Option<&'static str>,
     /// What was said otherwise by one than by the other.
     pub(crate) differences: Vec<Difference>,
+    /// Whether the last of these is of two errors.
+    pub(crate) differ_in_errors: bool,
     /// How many answers and notifications were compared.
     pub(crate) compared: u64,
 }
@@ -128,6 +130,7 @@ impl Pair {
             owners: BTreeSet::new(),
             fault_of_peer: None,
             differences: Vec::new(),
+            differ_in_errors: false,
             compared: 0,
         };
         for _ in 0..sessions {
@@ -209,6 +212,8 @@ impl Pair {
                 self.fault_of_peer = Some("refused a product");
                 return;
             }
+            let is_error = |answers: &Value| answers[0].get("error").is_some_and(|error| !error.is_null());
+            self.differ_in_errors = is_error(&ours) && is_error(&theirs);
             let request: Vec<String> = request.iter().map(|message| message.to_json().to_string()).collect();
             self.differences.push(format!("{}\n  Open vSwitch: {theirs}\n  Flowstone:    {ours}", request.join("\n")));
         }

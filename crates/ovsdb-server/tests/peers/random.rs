@@ -25,6 +25,7 @@ struct Counts {
     monitors: u64,
     compared: u64,
     accidents: u64,
+    several_tables: u64,
     faults: BTreeMap<&'static str, u64>,
 }
 
@@ -55,6 +56,31 @@ async fn transact(pair: &mut Pair, generator: &mut Generator, counts: &mut Count
     }
 }
 
+fn is_done(answer: &[Value]) -> bool {
+    answer.iter().any(|message| message["error"].is_null() && message.get("result").is_some())
+}
+
+/// Of several tables for which a monitor's requests are wrong, Open vSwitch names the one that comes first in a hash table
+/// of their names. So the requests are sent for each table alone, and then must be answered alike.
+async fn ask_for_each_table(pair: &mut Pair, method: &str, params: &Value, counts: &mut Counts) {
+    let difference = pair.differences.pop();
+    let mut wrong = 0;
+    for (table, request) in params[2].as_object().into_iter().flatten() {
+        let mut alone = params.clone();
+        alone[2] = json!({ table: request });
+        if is_done(&pair.ask(WATCHER, method, &alone).await) {
+            pair.ask(WATCHER, "monitor_cancel", &json!([params[1]])).await;
+        } else {
+            wrong += 1;
+        }
+    }
+    if wrong < 2 {
+        pair.differences.extend(difference);
+    } else {
+        counts.several_tables += 1;
+    }
+}
+
 async fn watch(pair: &mut Pair, generator: &mut Generator, watch: &mut Watch, counts: &mut Counts) {
     counts.monitors += 1;
     let known = watch.monitors.len() as u64;
@@ -69,8 +95,10 @@ async fn watch(pair: &mut Pair, generator: &mut Generator, watch: &mut Watch, co
                 params.as_array_mut().unwrap().push(json!("00000000-0000-0000-0000-000000000000"));
             }
             let answer = pair.ask(WATCHER, method, &params).await;
-            if answer.iter().any(|message| message["error"].is_null() && message.get("result").is_some()) {
+            if is_done(&answer) {
                 watch.monitors.push((name, requests, method != "monitor"));
+            } else if !pair.differences.is_empty() && pair.differ_in_errors {
+                ask_for_each_table(pair, method, &params, counts).await;
             }
         }
         5..8 if known > 0 => {
@@ -83,7 +111,7 @@ async fn watch(pair: &mut Pair, generator: &mut Generator, watch: &mut Watch, co
             watch.serial += 1;
             let renamed = if generator.chance(30) { json!(watch.serial) } else { name.clone() };
             let answer = pair.ask(WATCHER, "monitor_cond_change", &json!([name, renamed, change])).await;
-            if answer.iter().any(|message| message["error"].is_null() && message.get("result").is_some()) {
+            if is_done(&answer) {
                 watch.monitors[at].0 = renamed;
             } else {
                 // Open vSwitch has perhaps carried out a part of what it refuses.
@@ -148,10 +176,11 @@ async fn random_transactions_and_monitors_are_answered_as_by_open_vswitch() {
         let found = run(&bin, seed, &mut counts).await;
         differences.extend(found.into_iter().map(|difference| format!("seed {seed}: {difference}")));
     }
-    let Counts { transactions, accepted, monitors, compared, accidents, faults } = counts;
+    let Counts { transactions, accepted, monitors, compared, accidents, several_tables, faults } = counts;
     tally::report!(
         "{transactions} transactions ({accepted} accepted), {monitors} requests of monitors, {compared} messages, \
-         {accidents} errors name another one of several wrong things; faults of Open vSwitch that ended a database: {faults:?}"
+         {accidents} errors name another one of several wrong things, {several_tables} one of several tables; \
+         faults of Open vSwitch that ended a database: {faults:?}"
     );
     let shown = differences.iter().take(40).map(String::as_str).collect::<Vec<_>>().join("\n");
     assert!(differences.is_empty(), "{} differences\n{shown}", differences.len());
