@@ -42,7 +42,7 @@ impl Line {
     /// The candidates that the current word begins, in order and without duplicates, as the shell wants them: quoted, and
     /// without what precedes the last of the characters `breaks` in the current word, where readline lets words begin.
     pub fn answer(&self, candidates: impl IntoIterator<Item = String>, breaks: &str) -> Vec<String> {
-        let kept = self.current.rfind(|c| breaks.contains(c)).map_or(0, |at| at + 1);
+        let kept = self.current.rfind(|c: char| breaks.contains(c)).map_or(0, |at| at + 1);
         let fitting = candidates.into_iter().filter(|candidate| candidate.starts_with(&self.current));
         let mut answers: Vec<String> = fitting.map(|candidate| quoted(candidate.get(kept..).unwrap_or(""))).collect();
         answers.sort();

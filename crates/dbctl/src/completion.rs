@@ -39,10 +39,11 @@ pub const TARGETS: &[&str] = &["tcp:", "ssl:", "unix:", "ptcp:", "pssl:", "punix
 /// The candidates for the current word of a line.
 pub fn complete<P: Program>(line: &Line) -> Vec<String> {
     let words = line.words.get(1..).unwrap_or_default();
-    let (global, segment, db) = cut::<P>(words);
+    // The value of a global option is anything.
+    let Some((global, segment, db)) = cut::<P>(words) else { return Vec::new() };
     let (options, rest) = segment.split_at(segment.iter().take_while(|word| word.starts_with('-')).count());
     let Some((name, args)) = rest.split_first() else {
-        return before_command::<P>(global, options, &line.current);
+        return before_command::<P>(global, if global { words } else { options }, &line.current);
     };
     let Some(spec) = command::all::<P>().find(|spec| spec.name == name) else { return Vec::new() };
     let mut database = Database::<P>::open(db);
@@ -56,15 +57,15 @@ pub fn complete<P: Program>(line: &Line) -> Vec<String> {
 }
 
 /// Cuts the words into the command that is being typed and what precedes it: whether global options may still come, the words
-/// of the command with its options, and the server that `--db` names.
-fn cut<P: Program>(words: &[String]) -> (bool, &[String], Option<&str>) {
+/// of the command with its options, and the server that `--db` names. `None` if the value of a global option is what comes.
+fn cut<P: Program>(words: &[String]) -> Option<(bool, &[String], Option<&str>)> {
     let takes_value = |word: &str| {
         let long = |opt: &&cli::options::Opt| word.strip_prefix("--") == Some(opt.long);
         let short = |opt: &&cli::options::Opt| opt.short.is_some_and(|letter| word == format!("-{letter}"));
         let mut all = P::OPTIONS.iter().chain(TLS_OPTIONS).chain(STYLE_OPTIONS);
         all.find(|opt| long(opt) || short(opt)).is_some_and(|opt| opt.arg == Arg::Required)
     };
-    let (mut db, mut at, mut global) = (None, 0, true);
+    let (mut db, mut at) = (None, 0);
     while let Some(word) = words.get(at).filter(|word| word.starts_with('-') && *word != "--") {
         if let Some(server) = word.strip_prefix("--db=") {
             db = Some(server);
@@ -77,13 +78,12 @@ fn cut<P: Program>(words: &[String]) -> (bool, &[String], Option<&str>) {
         }
         at += 1;
     }
-    let mut start = 0;
-    if at < words.len() {
-        // Options of the first command may stand among the global ones.
-        global = false;
-        start = words.iter().rposition(|word| word == "--").map_or(at, |dashes| dashes + 1);
+    if at >= words.len() {
+        return (at == words.len()).then_some((true, &[], db));
     }
-    (global, words.get(start..).unwrap_or_default(), db)
+    // Options of the first command may stand among the global ones.
+    let start = words.iter().rposition(|word| word == "--").map_or(at, |dashes| dashes + 1);
+    Some((false, words.get(start..).unwrap_or_default(), db))
 }
 
 /// Options and names of commands.
@@ -123,7 +123,7 @@ pub fn arguments(pattern: &str, at: usize) -> (Vec<&str>, bool) {
         let mut next = 0;
         while let Some((place, seen)) = places.get(next).copied() {
             let optional =
-                pattern.get(place).is_some_and(|(sign, _)| matches!(sign, '?' | '*') || (*sign == '+' && seen));
+                pattern.get(place).is_some_and(|(sign, _)| matches!(*sign, '?' | '*') || (*sign == '+' && seen));
             if optional && !places.contains(&(place + 1, false)) {
                 places.push((place + 1, false));
             }
@@ -262,12 +262,10 @@ fn column_names(table: &TableSchema) -> impl Iterator<Item = String> {
 
 /// The values that a column may have, if they are few.
 fn known_values(column: &ColumnSchema) -> Vec<String> {
-    let base = &column.kind.key;
-    if base.kind == AtomType::Boolean {
+    if column.kind.key.kind == AtomType::Boolean {
         return vec!["true".to_owned(), "false".to_owned()];
     }
-    let json = base.to_json();
-    json.get("enum").map(scalars).unwrap_or_default()
+    column.kind.to_json().pointer("/key/enum").map(scalars).unwrap_or_default()
 }
 
 /// The scalars in a value as the protocol has it.

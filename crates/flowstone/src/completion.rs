@@ -58,8 +58,8 @@ pub(crate) fn main(name: &str, args: &[OsString]) -> ExitCode {
 }
 
 fn candidates(line: &mut Line) -> Vec<String> {
-    let called = |line: &Line| line.words.first().map(|word| cli::program_name(word.as_ref())).unwrap_or_default();
-    if let Some(program) = PROGRAMS.iter().find(|program| program.name == called(line)) {
+    let called = line.words.first().map(|word| cli::program_name(word.as_ref())).unwrap_or_default();
+    if let Some(program) = PROGRAMS.iter().find(|program| program.name == called) {
         return (program.complete)(line);
     }
     let subcommands = PROGRAMS.iter().map(|program| program.subcommand).chain(SUBCOMMANDS.iter().copied());
@@ -127,7 +127,7 @@ pub(crate) fn appctl(line: &Line) -> Vec<String> {
     let mut target = "ovs-vswitchd";
     for (word, next) in words.clone().zip(words.skip(1)) {
         if word == "-t" || word == "--target" {
-            target = next;
+            target = next.as_str();
         } else if let Some(value) = next.strip_prefix("--target=").or_else(|| next.strip_prefix("-t")) {
             target = if value.is_empty() { target } else { value };
         }

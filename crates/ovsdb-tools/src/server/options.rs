@@ -194,6 +194,12 @@ fn usage(program: &str, log: &Arc<vlog::Log>) -> String {
     )
 }
 
+/// The options, for completion in a shell.
+pub(super) fn vocabulary() -> cli::completion::Vocabulary {
+    let fragments = [OPTIONS, daemon::OPTIONS, vlog::OPTIONS, cli::options::HELP_AND_VERSION];
+    cli::completion::Vocabulary::new(&fragments, [])
+}
+
 #[cfg(test)]
 mod tests {
     use super::Options;
@@ -207,10 +213,4 @@ mod tests {
         assert!(options.accept("ssl-protocols", Some("SSLv3")).is_err());
         assert_eq!(options.accept("detach", None), Ok(false));
     }
-}
-
-/// The options, for completion in a shell.
-pub(super) fn vocabulary() -> cli::completion::Vocabulary {
-    let fragments = [OPTIONS, daemon::OPTIONS, vlog::OPTIONS, cli::options::HELP_AND_VERSION];
-    cli::completion::Vocabulary::new(&fragments, [])
 }
