@@ -7,6 +7,7 @@
 /// changed; `ephemeral` ones lose their values when the server stops.
 ///
 /// ```
+/// # #![allow(clippy::needless_doctest_main)] // Modules of a function do not see each other.
 /// ovsdb_client::tables! {
 ///     database "Zoo", version "1.0.0";
 ///
@@ -23,9 +24,10 @@
 ///     }
 /// }
 ///
-/// use ovsdb_client::typed::{Ref, Set};
-/// assert_eq!(cage::ANIMALS.name(), "animals");
-/// assert_eq!(animal::COLUMNS.len(), 2);
+/// fn main() {
+///     assert_eq!(cage::ANIMALS.name(), "animals");
+///     assert_eq!(animal::COLUMNS.len(), 2);
+/// }
 /// ```
 #[macro_export]
 macro_rules! tables {
