@@ -117,10 +117,12 @@ impl Client {
                 }
                 Err(error) => {
                     let problem = io_text(&error);
-                    tracing::info!(
-                        target: "reconnect",
-                        "{}: connection attempt failed ({problem})", servers.current()
-                    );
+                    if servers.count() > 1 {
+                        tracing::info!(
+                            target: "reconnect",
+                            "{}: connection attempt failed ({problem})", servers.current()
+                        );
+                    }
                     problem
                 }
             };
@@ -131,9 +133,15 @@ impl Client {
     }
 
     async fn connect_current(servers: &Servers, tls: &Arc<Tls>) -> io::Result<Self> {
-        tracing::info!(target: "reconnect", "{}: connecting...", servers.current());
+        // Of a single server the user knows which it is.
+        let several = servers.count() > 1;
+        if several {
+            tracing::info!(target: "reconnect", "{}: connecting...", servers.current());
+        }
         let stream = open(servers.current(), tls).await?;
-        tracing::info!(target: "reconnect", "{}: connected", servers.current());
+        if several {
+            tracing::info!(target: "reconnect", "{}: connected", servers.current());
+        }
         let (read, writer) = tokio::io::split(stream);
         let receiver = Receiver::new(read, Limits::default());
         let (servers, tls) = (servers.clone(), Arc::clone(tls));
