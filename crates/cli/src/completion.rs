@@ -40,11 +40,22 @@ impl Line {
     }
 
     /// The candidates that the current word begins, in order and without duplicates, as the shell wants them: quoted, and
-    /// without what precedes the last of the characters `breaks` in the current word, where readline lets words begin.
+    /// without what precedes the last of the characters `breaks` in the current word, where readline lets words begin. If it
+    /// begins none as it is typed, then those that it begins without regard to case and with `-` for `_`, as the programs take
+    /// names of tables and columns.
     pub fn answer(&self, candidates: impl IntoIterator<Item = String>, breaks: &str) -> Vec<String> {
         let kept = self.current.rfind(|c: char| breaks.contains(c)).map_or(0, |at| at + 1);
-        let fitting = candidates.into_iter().filter(|candidate| candidate.starts_with(&self.current));
-        let mut answers: Vec<String> = fitting.map(|candidate| quoted(candidate.get(kept..).unwrap_or(""))).collect();
+        let fold = |c: u8| if c == b'-' { b'_' } else { c.to_ascii_lowercase() };
+        let abbreviates = |candidate: &String| {
+            candidate.len() >= self.current.len()
+                && candidate.bytes().zip(self.current.bytes()).all(|(a, b)| fold(a) == fold(b))
+        };
+        let mut fitting: Vec<String> = candidates.into_iter().filter(abbreviates).collect();
+        if fitting.iter().any(|candidate| candidate.starts_with(&self.current)) {
+            fitting.retain(|candidate| candidate.starts_with(&self.current));
+        }
+        let rest = |candidate: &String| quoted(candidate.get(kept..).unwrap_or(""));
+        let mut answers: Vec<String> = fitting.iter().map(rest).collect();
         answers.sort();
         answers.dedup();
         answers
@@ -158,6 +169,9 @@ mod tests {
         let candidates = || ["other_config:a=", "other_config:b=", "tag="].map(str::to_owned);
         assert_eq!(line("other_config:").answer(candidates(), ":="), ["a=", "b="]);
         assert_eq!(line("other_config:").answer(candidates(), ""), ["other_config:a=", "other_config:b="]);
+        assert_eq!(line("Other-C").answer(candidates(), ":="), ["other_config:a=", "other_config:b="]);
+        assert_eq!(line("T").answer(["tag".to_owned(), "Table".into()], ":="), ["Table"]);
+        assert_eq!(line("x").answer(candidates(), ":="), [""; 0]);
         assert_eq!(line("").answer(["b c".to_owned(), "a$".into(), "a$".into()], ":="), ["a\\$", "b\\ c"]);
     }
 

@@ -113,7 +113,12 @@ impl Client {
                 }
                 Err(error) => {
                     let problem = io_text(&error);
-                    tracing::info!(target: "reconnect", "{remote}: connection attempt failed ({problem})");
+                    if remotes.count() > 1 {
+                        tracing::info!(
+                            target: "reconnect",
+                            "{}: connection attempt failed ({problem})", remotes.name()
+                        );
+                    }
                     problem
                 }
             };
@@ -126,9 +131,15 @@ impl Client {
     }
 
     async fn connect_current(remotes: &Remotes, tls: &Arc<Tls>) -> io::Result<Self> {
-        tracing::info!(target: "reconnect", "{}: connecting...", remotes.name());
+        // Of a single server the user knows which it is.
+        let several = remotes.count() > 1;
+        if several {
+            tracing::info!(target: "reconnect", "{}: connecting...", remotes.name());
+        }
         let stream = open(remotes.remote(), tls).await?;
-        tracing::info!(target: "reconnect", "{}: connected", remotes.name());
+        if several {
+            tracing::info!(target: "reconnect", "{}: connected", remotes.name());
+        }
         let (read, writer) = tokio::io::split(stream);
         let receiver = Receiver::new(read, Limits::default());
         let (remotes, tls) = (remotes.clone(), Arc::clone(tls));

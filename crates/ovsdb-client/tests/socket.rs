@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ovsdb::jsonrpc::{Connection, Limits, Message};
-use ovsdb_client::{Error, Idl, Outcome, Reconnect};
+use ovsdb_client::{Client, Error, Idl, Order, Outcome, Reconnect};
 use serde_json::{Value, json};
 use stream::{DSCP, Listener};
 
@@ -129,6 +129,61 @@ async fn lost_connections_are_made_again() {
         assert!(idl.is_live());
     };
     play(client, server).await;
+}
+
+#[tokio::test]
+async fn when_a_server_is_lost_the_next_one_is_asked() {
+    let (_first_dir, first, first_remote) = listen().await;
+    let (_second_dir, second, second_remote) = listen().await;
+    let serve = async |listener: Listener, contents: &str| {
+        let mut part = Part::accept(&listener).await;
+        // Nobody else is served.
+        drop(listener);
+        part.answer("get_schema", schema()).await;
+        part.contents(contents).await;
+    };
+    // The order is random: whichever is asked first serves once and is gone, and then it is the other's turn.
+    let server = async {
+        tokio::join!(serve(first, "one"), serve(second, "two"));
+    };
+    let client = async {
+        let remotes = format!("unix:/nonexistent,{first_remote},{second_remote}");
+        let mut idl = Idl::new(&remotes, &Arc::default(), "T", WANTED).unwrap();
+        let mut seen = std::collections::BTreeSet::new();
+        while seen.len() < 2 {
+            idl.changed().await.unwrap();
+            seen.extend(Some(name(&idl)).filter(|name| !name.is_empty()));
+        }
+        seen
+    };
+    assert_eq!(play(client, server).await.into_iter().collect::<Vec<_>>(), ["one", "two"]);
+}
+
+#[tokio::test]
+async fn a_server_that_follows_another_is_passed_over() {
+    let (_first_dir, first, first_remote) = listen().await;
+    let (_second_dir, second, second_remote) = listen().await;
+    let say = async |listener: &Listener, leader: bool| {
+        let mut part = Part::accept(listener).await;
+        let params = part.answer("transact", json!([{ "rows": [{ "leader": leader }] }])).await;
+        assert_eq!(params[1]["where"], json!([["name", "==", "T"]]));
+        part
+    };
+    let remotes = format!("{first_remote},{second_remote}");
+    let client = async {
+        let leads = async |client: &mut Client| client.leads("T").await;
+        Client::connect_to(&remotes, &Arc::default(), Order::AsNamed, leads).await
+    };
+    let server = async {
+        let _follower = say(&first, false).await;
+        let mut leader = say(&second, true).await;
+        leader.answer("list_dbs", json!(["T"])).await;
+    };
+    let ask = async {
+        let mut client = client.await.unwrap();
+        client.request("list_dbs", Vec::new()).await.unwrap()
+    };
+    assert_eq!(Box::pin(play(ask, server)).await, json!(["T"]));
 }
 
 #[tokio::test]

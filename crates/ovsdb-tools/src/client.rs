@@ -39,6 +39,8 @@ struct Options {
     force: bool,
     /// Of several servers, whether only the leader of their cluster will do.
     leader_only: bool,
+    /// Whether a monitor is to hear of a change of the schema instead of being disconnected.
+    change_aware: bool,
     /// If this process is to be, or has become, a daemon.
     daemon: Option<daemon::Started>,
 }
@@ -199,6 +201,8 @@ const OPTIONS: &[Opt] = &[
     Opt::new("timeout", Arg::Required).short('t'),
     Opt::new("leader-only", Arg::None),
     Opt::new("no-leader-only", Arg::None),
+    Opt::new("db-change-aware", Arg::None),
+    Opt::new("no-db-change-aware", Arg::None),
     Opt::new("private-key", Arg::Required).short('p'),
     Opt::new("certificate", Arg::Required).short('c'),
     Opt::new("ca-cert", Arg::Required).short('C'),
@@ -237,8 +241,14 @@ pub fn client_main(args: Vec<OsString>) -> ExitCode {
 fn start(program: &str, log: &Arc<vlog::Log>, args: Vec<OsString>) -> Done {
     let fail = |message: String| format!("{program}: {message}");
     let all_args = args.clone();
-    let mut options =
-        Options { style: Style::default(), timestamp: false, force: false, leader_only: true, daemon: None };
+    let mut options = Options {
+        style: Style::default(),
+        timestamp: false,
+        force: false,
+        leader_only: true,
+        change_aware: true,
+        daemon: None,
+    };
     let mut daemon_options = daemon::DaemonOptions::default();
     let mut tls = tls::Config::default();
     let mut timeout_s = cli::program::default_timeout_s();
@@ -252,6 +262,8 @@ fn start(program: &str, log: &Arc<vlog::Log>, args: Vec<OsString>) -> Done {
             "force" => options.force = true,
             "leader-only" => options.leader_only = true,
             "no-leader-only" => options.leader_only = false,
+            "db-change-aware" => options.change_aware = true,
+            "no-db-change-aware" => options.change_aware = false,
             "timeout" => timeout_s = timeout(value.unwrap_or_default()).map_err(fail)?,
             "help" => {
                 print_text(&help::usage(program, log));

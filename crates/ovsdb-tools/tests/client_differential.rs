@@ -4,7 +4,7 @@
 //! Needs Open vSwitch's programs in `$FLOWSTONE_PEERS/bin` and its schema in `$FLOWSTONE_PEERS/usr/share/openvswitch`.
 //! The test binary is its own program under test: it runs itself with `FLOWSTONE_RUN_AS` set.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -24,6 +24,8 @@ fn main() -> ExitCode {
         + server.compare_background("monitor Queue dscp")
         + server.compare_background("lock LOCK")
         + server.compare_time_limit()
+        + server.compare_conversion("monitor Queue dscp")
+        + server.compare_conversion("--no-db-change-aware monitor Queue dscp")
         + server.check_backup();
     if different == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -278,6 +280,22 @@ impl Server {
         if outcomes[0] != outcomes[1] {
             println!("  ours:\n{}\n  theirs:\n{}", outcomes[0], outcomes[1]);
         }
+        usize::from(outcomes[0] != outcomes[1])
+    }
+
+    /// How a monitor ends when the schema is changed.
+    fn compare_conversion(&self, line: &str) -> usize {
+        let outcomes = [self.ours(), self.theirs()].map(|mut command| {
+            let mut watcher = Watcher::new(command.args(self.words(line)).stderr(Stdio::piped()));
+            watcher.read_until("dscp");
+            let schema = self.peers.join("usr/share/openvswitch/vswitch.ovsschema");
+            assert!(self.theirs().arg("convert").arg(&schema).status().unwrap().success());
+            let status = watcher.process.wait().unwrap();
+            let mut said = String::new();
+            watcher.process.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+            format!("{status}: {}", normal(&said))
+        });
+        println!("{line} when the schema changes: {}, theirs {}", outcomes[0], outcomes[1]);
         usize::from(outcomes[0] != outcomes[1])
     }
 

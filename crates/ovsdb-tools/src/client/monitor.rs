@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cli::table::{Cell, CellValue, Format, Printer, Style, Table};
 use ovsdb::jsonrpc::Message;
 use ovsdb::{ColumnSchema, DatabaseSchema, Datum, NoSymbols, TableSchema, Uuid};
+use ovsdb_client::Error;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
@@ -67,6 +68,10 @@ pub(super) async fn monitor(mut call: Call, method: Method) -> Done {
     if method == Method::CondSince {
         params.push(since.to_string().into());
     }
+    if call.options.change_aware {
+        // Servers that do not know it end the connection when the schema changes, which ends this program too.
+        let _ = call.client.call("set_db_change_aware", vec![true.into()]).await.map_err(text)?;
+    }
     let contents = call.client.call(method.name(), params).await.map_err(text)?;
     let contents = contents.map_err(|error| ovsdb::Error::from_json(&error).to_string())?;
     let mut show = Show::new(&call.options, &watch);
@@ -74,11 +79,14 @@ pub(super) async fn monitor(mut call: Call, method: Method) -> Done {
     let background = Background::begin(call.options.daemon.take(), |_| ())?;
     loop {
         let message = tokio::select! {
-            message = call.client.receive() => message.map_err(text)?,
+            message = call.client.receive() => message.map_err(lost)?,
             () = background.ended() => return Ok(()),
         };
         let Message::Notification { method, params } = message else { continue };
         match (method.as_str(), params.as_slice()) {
+            ("monitor_canceled", [Value::Null]) => {
+                return Err(format!("{}: {} database was removed", call.client.name(), call.database));
+            }
             ("update", [Value::Null, updates]) => show.tables(updates, Shape::Rows, false)?,
             ("update2", [Value::Null, updates]) => show.tables(updates, Shape::Differences, false)?,
             ("update3", [Value::Null, last, updates]) => {
@@ -87,6 +95,14 @@ pub(super) async fn monitor(mut call: Call, method: Method) -> Done {
             }
             _ => {}
         }
+    }
+}
+
+/// Why nothing more comes from the server.
+fn lost(error: Error) -> String {
+    match error {
+        Error::Connection { remote, problem } => format!("{remote}: receive failed ({problem})"),
+        other => text(other),
     }
 }
 
@@ -329,7 +345,7 @@ pub(super) async fn lock(mut call: Call, method: &str) -> Done {
     loop {
         tokio::select! {
             message = call.client.receive() => {
-                if let Message::Notification { method, params } = message.map_err(text)? {
+                if let Message::Notification { method, params } = message.map_err(lost)? {
                     print_line(&method);
                     call.print_json(&params.into());
                 }
