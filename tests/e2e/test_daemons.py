@@ -86,6 +86,30 @@ def test_monitor_restarts_a_crashed_daemon(making):
     until(lambda: not run(["ip", "netns", "pids", switch.namespace]).out.split(), "the end of all processes")
 
 
+def test_a_switch_goes_on_with_another_database_server(making):
+    """Of two servers that a switch was told of, the one that it is connected to dies, and the other comes."""
+    switch = making.switch(start=False)
+    switch.create_database()
+    first, second = (f"unix:{switch.directory}/{name}.sock" for name in ("first", "second"))
+    switch.start_database(f"--remote=p{first}")
+    switch.ours.vsctl("--no-wait", "init")
+    switch.start_switch("--enable-dummy", "--disable-system", f"{first},{second}")
+    switch.add_dummy_bridge("br0", "p1")
+
+    def connections():
+        return re.findall(r"\|reconnect\|INFO\|(\S+): connected$", switch.log(), re.MULTILINE)
+
+    assert connections() == [first]
+    switch.kill("ovsdb-server")
+    switch.start_database(f"--remote=p{second}")
+    # The command returns when the switch has done it.
+    switch.vsctl("add-port", "br0", "p2", "--", "set", "interface", "p2", "type=dummy")
+    assert connections() == [first, second]
+    # A command line program likewise tries one after the other, in any order.
+    for _ in range(4):
+        assert switch.ours.vsctl(f"--db={first},{second}", "get", "interface", "p2", "ofport") == "2"
+
+
 def test_both_in_one_process(making):
     switch = making.switch(start=False)
     binary = (switch.programs / "ovs-vsctl").resolve()

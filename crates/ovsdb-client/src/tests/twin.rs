@@ -25,6 +25,9 @@ fn schema() -> Value {
         "Other": { "isRoot": true, "columns": { "name": { "type": "string" } } } } })
 }
 
+/// How many transactions a server remembers for clients that come again.
+const HISTORY: usize = 100;
+
 /// How old the server is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Age {
@@ -213,6 +216,8 @@ enum Step {
     Deliver(Vec<bool>),
     Connect,
     Cut,
+    /// So much happens that the server does not remember what was before.
+    Busy,
     Settle,
 }
 
@@ -257,6 +262,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => proptest::collection::vec(any::<bool>(), 1..6).prop_map(Step::Deliver),
         1 => Just(Step::Connect),
         1 => Just(Step::Cut),
+        1 => Just(Step::Busy),
         1 => Just(Step::Settle),
     ]
 }
@@ -313,6 +319,13 @@ tally::proptest! {
                 }
                 Step::Connect => world.connect(0),
                 Step::Cut => world.cut(0),
+                Step::Busy => {
+                    for _ in 0..=(HISTORY / 2) {
+                        world.transact(&[json!({ "op": "insert", "table": "Other", "row": { "name": "busy" } })]);
+                        let busy = json!([["name", "==", "busy"]]);
+                        world.transact(&[json!({ "op": "delete", "table": "Other", "where": busy })]);
+                    }
+                }
                 Step::Settle => {
                     world.settle();
                     let session = &world.clients[0].session;

@@ -7,27 +7,26 @@
 /// changed; `ephemeral` ones lose their values when the server stops.
 ///
 /// ```
-/// # #![allow(clippy::needless_doctest_main)] // Modules of a function do not see each other.
-/// ovsdb_client::tables! {
-///     database "Zoo", version "1.0.0";
+/// mod zoo {
+///     ovsdb_client::tables! {
+///         database "Zoo", version "1.0.0";
 ///
-///     table cage::Cage = "Cage" [
-///         Size { Small = "small", Large = "large" }
-///     ] {
-///         ANIMALS: Set<Ref<super::Animal>> = "animals";
-///         SIZE: Option<Size> = "size";
-///     }
+///         table cage::Cage = "Cage" [
+///             Size { Small = "small", Large = "large" }
+///         ] {
+///             ANIMALS: Set<Ref<super::Animal>> = "animals";
+///             SIZE: Option<Size> = "size";
+///         }
 ///
-///     table animal::Animal = "Animal" [] {
-///         NAME: String = "name" immutable;
-///         WEIGHT: f64 = "weight" ephemeral;
+///         table animal::Animal = "Animal" [] {
+///             NAME: String = "name" immutable;
+///             WEIGHT: f64 = "weight" ephemeral;
+///         }
 ///     }
 /// }
 ///
-/// fn main() {
-///     assert_eq!(cage::ANIMALS.name(), "animals");
-///     assert_eq!(animal::COLUMNS.len(), 2);
-/// }
+/// assert_eq!(zoo::cage::ANIMALS.name(), "animals");
+/// assert_eq!(zoo::animal::COLUMNS.len(), 2);
 /// ```
 #[macro_export]
 macro_rules! tables {
