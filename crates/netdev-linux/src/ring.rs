@@ -249,7 +249,7 @@ mod tests {
             place.copy_from_slice(&written.bytes);
         }
         // SAFETY: the slot is the kernel's, which this plays, and inside of the mapping; its first word is left alone.
-        unsafe { ring.slot_at(at).add(4).copy_from_nonoverlapping(NonNull::from(&mut slot[4]), SLOT_LEN - 4) };
+        unsafe { ring.slot_at(at).add(4).copy_from_nonoverlapping(NonNull::from(&mut slot[4..]).cast(), SLOT_LEN - 4) };
         ring.status_at(at).store(written.status, Ordering::Release);
         true
     }

@@ -362,6 +362,15 @@ pub(crate) fn check_may_wait(load: &Load) -> Result<()> {
     Err(Error::new("resources exhausted", "too many requests of all clients wait for this one to wait, too"))
 }
 
+/// Refuses a request that is too long to be forwarded now.
+pub(crate) fn check_fits(fits: bool) -> Result<()> {
+    if fits {
+        return Ok(());
+    }
+    base::coverage!(ovsdb_request_refused);
+    Err(Error::new("resources exhausted", "the request is too long to be forwarded beside others"))
+}
+
 fn parse_transaction_id(json: &Value) -> Result<Uuid> {
     let Some(text) = json.as_str() else {
         return Err(Error::syntax(json, "last-txn-id must be string"));

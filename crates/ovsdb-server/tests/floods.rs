@@ -129,11 +129,18 @@ async fn long_requests_fill_the_room_sooner() {
     let handle = start(directory.path());
     let name = "x".repeat(1 << 20);
     let mut floods = Vec::new();
+    let mut streams = Vec::new();
     for _ in 0..24 {
+        // Each has something under way before the room is taken, or it would be refused and not held up.
         let mut stream = connect(directory.path()).await;
+        stream.write_all(&wait(1, &name)).await.unwrap();
+        streams.push(stream);
+    }
+    until(&handle, "triggers", 24).await;
+    for mut stream in streams {
         let request = wait(1, &name);
         floods.push(tokio::spawn(async move {
-            for id in 0..100u64 {
+            for id in 2..102u64 {
                 let head = format!("{{\"id\":{id},");
                 let rest = &request[request.iter().position(|&byte| byte == b'{').unwrap() + 1..];
                 let rest = String::from_utf8_lossy(rest).replacen("\"id\":1,", "", 1).into_bytes();

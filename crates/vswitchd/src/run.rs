@@ -98,7 +98,8 @@ impl Daemon {
         idl.set_lock(Some("ovs_vswitchd"));
         let links_changed = Arc::new(Notify::new());
         let devices = Arc::new(Devices::new(options.types, clock, Arc::clone(&links_changed)));
-        let is_used = ["ssl:", "pssl:"].iter().any(|method| options.remote.starts_with(method));
+        let is_tls = |remote: &str| ["ssl:", "pssl:"].iter().any(|method| remote.trim().starts_with(method));
+        let is_used = options.remote.split(',').any(is_tls);
         let own_tls = OwnTls::new(tls, options.tls.clone(), is_used);
         Ok(Self {
             options,

@@ -33,7 +33,7 @@ use crate::commit::prepare;
 use crate::core::{Core, Now};
 use crate::database::Database;
 use crate::hosted::{Hosted, Role};
-use crate::methods::check_may_wait;
+use crate::methods::{check_fits, check_may_wait};
 use crate::session::{Output, SessionId};
 use crate::storage::Nowhere;
 use crate::transaction::Transaction;
@@ -43,6 +43,9 @@ use crate::updates::{self, Format};
 pub(crate) const PROBE_MS: u64 = 60_000;
 /// Longest pause between attempts to connect to a source, unless something else is asked for, in milliseconds.
 const MAX_BACKOFF_MS: u64 = 8000;
+/// Requests for which there was no room are forwarded beside others that take so many bytes at most: as many as all clients
+/// may have under way.
+const FORWARDED_BYTES_MAX: usize = 256 << 20;
 
 /// Names a link for as long as the server runs.
 pub type LinkId = u64;
@@ -448,7 +451,8 @@ impl Core {
     ///
     /// # Errors
     ///
-    /// It may have to wait for something to hold, and there is no room for such requests.
+    /// It may have to wait, for something to hold or for the source, and there is no room for such requests; or for requests
+    /// that are so long.
     pub(crate) fn forward(
         &mut self,
         (session, load): (SessionId, Load),
@@ -456,12 +460,17 @@ impl Core {
         method: &'static str,
         params: Vec<Value>,
     ) -> Result<()> {
-        if relay::may_wait(&params) {
-            check_may_wait(&load)?;
-        }
         let name = params.first().and_then(Value::as_str).unwrap_or_default();
         let Some(link) = self.links.iter_mut().find(|link| link.database == name) else { return Ok(()) };
         let Follower::Relay(relay) = &mut link.follower else { return Ok(()) };
+        if relay::may_wait(&params) {
+            check_may_wait(&load)?;
+            check_fits(load.bytes() <= relay::WAITS_BYTES_MAX)?;
+        } else if !relay.is_live() {
+            check_may_wait(&load)?;
+        }
+        // One that is longer than there is room for goes to the source alone.
+        check_fits(!load.may_not_wait() || relay.forwarded().1 <= FORWARDED_BYTES_MAX)?;
         relay.forward((session, load), id.clone(), method, params, &mut link.wire);
         if let Some(connection) = link.wire.connection {
             self.send_out(connection);

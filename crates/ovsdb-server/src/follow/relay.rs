@@ -43,10 +43,14 @@ enum Stage {
     Live,
 }
 
-/// How many requests that may wait at the source are sent there, for one client and in all. Who has none there sends one
-/// in any case.
+/// How many requests that may wait at the source are sent there, for one client and in all; and in all if those are counted
+/// that are their client's only one. All that comes from here is one client's to the source, which bounds what that has under
+/// way: what waits must leave room there for what does not.
 const CLIENT_WAITS_MAX: usize = 16;
 const WAITS_MAX: usize = 128;
+const ONLY_WAITS_MAX: usize = 192;
+/// Memory that they take together, in bytes: half of what a client may have under way.
+pub(super) const WAITS_BYTES_MAX: usize = 8 << 20;
 
 /// A client's request that the source is to do.
 #[derive(Debug)]
@@ -325,14 +329,19 @@ impl Relay {
             *waits.entry(forward.session).or_default() += 1;
         }
         let mut all: usize = waits.values().sum();
+        let waiting = self.forwards.iter().filter(|forward| forward.waits && forward.sent.is_some());
+        let mut bytes: usize = waiting.map(|forward| forward.load.bytes()).sum();
         for forward in self.forwards.iter_mut().filter(|forward| forward.sent.is_none()) {
             if forward.waits {
                 let of_client = waits.entry(forward.session).or_default();
-                if *of_client > 0 && (*of_client >= CLIENT_WAITS_MAX || all >= WAITS_MAX) {
+                let most = if *of_client == 0 { ONLY_WAITS_MAX } else { WAITS_MAX };
+                let more = forward.load.bytes();
+                if *of_client >= CLIENT_WAITS_MAX || all >= most || bytes.saturating_add(more) > WAITS_BYTES_MAX {
                     continue;
                 }
                 *of_client += 1;
                 all += 1;
+                bytes += more;
             }
             // What is on its way need not be kept: it is never sent twice.
             forward.sent = Some(wire.request(forward.method, std::mem::take(&mut forward.params)));
@@ -351,6 +360,11 @@ impl Relay {
         let waits = may_wait(&params);
         self.forwards.push(Forward { session, id, method, params, sent: None, canceled: false, waits, load });
         self.send_next(wire);
+    }
+
+    /// Whether requests are sent as they come.
+    pub(super) fn is_live(&self) -> bool {
+        self.stage == Stage::Live
     }
 
     /// How many requests are not answered, and what they take of the room for requests under way, in bytes.

@@ -31,8 +31,8 @@ const PAUSE_BYTES: usize = 1 << 20;
 const BACKLOG_BYTES_MAX: usize = 64 << 20;
 
 /// The same for a server whose database is copied and which is to do what clients of the copy ask for. That is more than
-/// all of them together may have under way.
-const SOURCE_BACKLOG_BYTES_MAX: usize = 512 << 20;
+/// all of them together may have under way, and one request of any length.
+const SOURCE_BACKLOG_BYTES_MAX: usize = 2 << 30;
 
 /// Messages up to so long in all are sent in one piece.
 const JOINED_MAX: usize = 64 << 10;

@@ -4,6 +4,7 @@
 mod net;
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use ovsdb::jsonrpc::Message;
 use proptest::prelude::*;
@@ -11,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::schema;
 use super::twin::{Op, transactions};
+use crate::admission::{Account, Amount, Pool, Room};
 use crate::storage::Nowhere;
 use crate::{Access, Excluded, Now};
 use net::{Net, server, source, with_database};
@@ -338,6 +340,77 @@ fn requests_that_wait_go_to_the_source_a_few_at_a_time() {
     net.flush(1);
     net.run(10_000);
     assert_eq!(net.nodes[0].core.memory_report().get("triggers"), None);
+}
+
+/// The source takes all that comes from a relay for one client's: what waits there leaves room for what does not.
+#[test]
+fn long_requests_that_wait_do_not_fill_the_room_at_the_source() {
+    let mut net = Net::relays(1);
+    net.settle();
+    let (flooding, other) = (net.client(1), net.client(1));
+    let account = Account::new(&Arc::default());
+    let wait = |mib: usize| {
+        json!({"op": "wait", "table": "root", "where": [], "columns": ["name"], "until": "==",
+               "rows": [{"name": "x".repeat(mib << 20)}]})
+    };
+    let ask = |net: &mut Net, id: u64, mib: usize| {
+        let message = Message::request(id, "transact", vec![json!("T"), wait(mib), insert("never")]);
+        let load = account.try_admit(&message).expect("there is room here");
+        net.nodes[1].core.admitted(flooding, message, load, net.now);
+        net.flush(1);
+        net.run(10_000);
+    };
+    for id in 1001..1004 {
+        ask(&mut net, id, 3);
+    }
+    assert_eq!(net.nodes[0].core.memory_report().get("triggers"), Some(&2));
+    assert_eq!(net.nodes[1].core.memory_report().get("forwards"), Some(&3));
+    // One that would never have room is refused.
+    net.nodes[1].core.message(flooding, Message::notification("cancel", vec![json!(1003)]), net.now);
+    ask(&mut net, 1004, 9);
+    let refused = net.answer(1, flooding, 1004).expect("it is refused");
+    assert_eq!(refused["error"], "resources exhausted");
+    let done = net.transact(1, other, &[insert("go")]);
+    net.run(10_000);
+    assert!(net.answer(1, other, done).is_some_and(|answer| answer.is_array()));
+    // Where one goes, the next gets there.
+    ask(&mut net, 1005, 3);
+    net.nodes[1].core.message(flooding, Message::notification("cancel", vec![json!(1001)]), net.now);
+    net.flush(1);
+    net.run(10_000);
+    assert_eq!(net.nodes[0].core.memory_report().get("triggers"), Some(&2));
+    assert_eq!(net.nodes[1].core.memory_report().get("forwards"), Some(&2));
+}
+
+/// What waits for a source that is away is no more than there is room for.
+#[test]
+fn requests_without_room_do_not_wait_for_the_source() {
+    let mut net = Net::relays(1);
+    net.settle();
+    let client = net.client(1);
+    let pool = Arc::new(Pool::new(Room {
+        client: Amount { requests: 1, bytes: 100 },
+        own: Amount { requests: 0, bytes: 0 },
+        pool: Amount { requests: 1, bytes: 100 },
+    }));
+    let (first, account) = (Account::new(&pool), Account::new(&pool));
+    let ask = |net: &mut Net, account: &Arc<Account>, id: u64| {
+        let message = Message::request(id, "transact", vec![json!("T"), insert("row")]);
+        let load = account.try_admit(&message).expect("it is the only one");
+        net.nodes[1].core.admitted(client, message, load, net.now);
+        net.flush(1);
+    };
+    net.cut(1);
+    ask(&mut net, &first, 1001);
+    ask(&mut net, &account, 1002);
+    assert_eq!(net.answer(1, client, 1001), None);
+    assert_eq!(net.answer(1, client, 1002).expect("it is refused")["error"], "resources exhausted");
+    // Once it is back, so long a request gets there beside others.
+    net.settle();
+    assert!(net.answer(1, client, 1001).is_some_and(|answer| answer.is_array()));
+    ask(&mut net, &account, 1003);
+    net.run(10_000);
+    assert!(net.answer(1, client, 1003).is_some_and(|answer| answer.is_array()));
 }
 
 #[test]
