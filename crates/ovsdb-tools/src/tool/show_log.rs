@@ -65,7 +65,12 @@ fn tables(out: &mut String, record: &Value, schema: Option<&DatabaseSchema>, nam
             let key = (table.clone(), uuid.clone());
             let known = names.get(&key).cloned();
             let new_name = row.get("name").and_then(Value::as_str).map(str::to_owned);
-            let label = label(uuid, known.clone().flatten().or_else(|| new_name.clone()).as_deref());
+            // One that was inserted without a name goes by its UUID from then on.
+            let shown = |name: &Option<String>| match name {
+                Some(name) => Value::from(name.as_str()).to_string(),
+                None => short(uuid).to_owned(),
+            };
+            let label = label(uuid, known.as_ref().or(Some(&new_name).filter(|name| name.is_some())).map(shown));
             let _ = match &known {
                 None if !row.is_null() => writeln!(out, "  table {table} insert {label}:"),
                 _ if is_diff => writeln!(out, "  table {table} {label} diff:"),
@@ -84,11 +89,14 @@ fn tables(out: &mut String, record: &Value, schema: Option<&DatabaseSchema>, nam
     }
 }
 
-fn label(uuid: &str, name: Option<&str>) -> String {
-    let short = uuid.get(..8).unwrap_or(uuid);
+fn short(uuid: &str) -> &str {
+    uuid.get(..8).unwrap_or(uuid)
+}
+
+fn label(uuid: &str, name: Option<String>) -> String {
     match name {
-        Some(name) => format!("row \"{name}\" ({short})"),
-        None => format!("row {short}"),
+        Some(name) => format!("row {name} ({})", short(uuid)),
+        None => format!("row {}", short(uuid)),
     }
 }
 
