@@ -18,6 +18,7 @@ from waiting import until
 
 SCHEMA = TOP / "crates/ovsdb-server/tests/data/all.ovsschema"
 KILLS = 6
+TRIES = 30
 WRITERS = 3
 
 
@@ -66,6 +67,19 @@ def begin(server):
     return compaction
 
 
+def stopped_while_compacting(server):
+    """Whether the server stands still now, and has a new file unfinished; otherwise it runs on."""
+    if not server.temporary.exists():
+        return False
+    server.process.send_signal(signal.SIGSTOP)
+    found = os.waitid(os.P_PID, server.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    assert found.si_code == os.CLD_STOPPED, "the server ended"
+    if server.temporary.exists():
+        return True
+    server.process.send_signal(signal.SIGCONT)
+    return False
+
+
 def inode(path):
     try:
         return os.stat(path).st_ino
@@ -80,22 +94,27 @@ def test_clients_are_answered_while_the_new_file_is_written(server):
     # History, which is to go.
     client.call("transact", "A", {"op": "update", "table": "root", "where": [], "row": {"i": 7}})
     before = server.file.stat()
-    compaction = Compaction(server)
     names, during = [], 0
-    while not compaction.is_over():
-        written = inode(server.temporary)
-        names.append(f"while compacting {len(names)}")
-        insert = {"op": "insert", "table": "kid", "row": {"name": names[-1]}, "uuid-name": "kid"}
-        keep = {"op": "insert", "table": "top", "row": {"name": names[-1], "kids": ["named-uuid", "kid"]}}
-        operations = [insert, keep, *([{"op": "commit", "durable": True}] if len(names) % 3 == 0 else [])]
-        answer = client.call("transact", "A", *operations)
-        assert not any("error" in result for result in answer["result"]), answer
-        during += written is not None and written == inode(server.temporary)
-    assert compaction.wait() == (0, "")
+    # A machine with other things to do may not let a whole transaction come in between the first time.
+    for _ in range(TRIES):
+        old = inode(server.file)
+        compaction = Compaction(server)
+        while not compaction.is_over():
+            written = inode(server.temporary)
+            names.append(f"while compacting {len(names)}")
+            insert = {"op": "insert", "table": "kid", "row": {"name": names[-1]}, "uuid-name": "kid"}
+            keep = {"op": "insert", "table": "top", "row": {"name": names[-1], "kids": ["named-uuid", "kid"]}}
+            operations = [insert, keep, *([{"op": "commit", "durable": True}] if len(names) % 3 == 0 else [])]
+            answer = client.call("transact", "A", *operations)
+            assert not any("error" in result for result in answer["result"]), answer
+            during += written is not None and written == inode(server.temporary)
+        assert compaction.wait() == (0, "")
+        assert not server.temporary.exists() and inode(server.file) != old
+        if during:
+            break
     assert during > 0, "no transaction was sent and answered while the file was written"
-    assert not server.temporary.exists()
     after = server.file.stat()
-    assert after.st_ino != before.st_ino and after.st_size < before.st_size
+    assert after.st_size < before.st_size
     assert after.st_mode == before.st_mode
     contents = server.contents("A", ("root", "top", "kid"))
     assert sorted(row["name"] for row in contents["top"].values()) == sorted(names)
@@ -137,8 +156,8 @@ def test_kill_while_compacting_under_several_writers(server):
     server.start()
     fill(Client(server.directory / "sock"), 4_000)
     acknowledged = set()
-    first, compactions, unfinished = 1, 0, 0
-    for _ in range(KILLS):
+    first = 1
+    for turn in range(KILLS):
         server.is_killed = False
         before = len(acknowledged)
         writers = [Writer(server, number, first, acknowledged) for number in range(WRITERS)]
@@ -147,15 +166,17 @@ def test_kill_while_compacting_under_several_writers(server):
             thread.start()
         enough = before + dice.randrange(20, 300)
         until(lambda: len(acknowledged) >= enough or any(w.wrong for w in writers), "acknowledged transactions", interval_s=0.001)
-        if dice.random() < 0.7:
-            until(lambda: server.temporary.exists() or compactor.wrong, "a compaction", interval_s=0.0005)
+        # In every other turn in the midst of a compaction, and otherwise at any time after one; that one has also put the
+        # file away which the turn before may have left.
+        until(lambda: compactor.done or compactor.wrong, "a compaction", interval_s=0.001)
+        if turn % 2 == 0:
+            until(lambda: compactor.wrong or stopped_while_compacting(server), "a new file", interval_s=0.0005)
         server.is_killed = True
         server.kill()
         for thread in (*writers, watcher, compactor):
             thread.join()
         assert not any(thread.wrong for thread in (*writers, compactor)), [t.wrong for t in (*writers, compactor)]
-        compactions += compactor.done
-        unfinished += server.temporary.exists()
+        assert turn % 2 or server.temporary.exists(), "what a killed process was writing is there"
         first = max(writer.next for writer in writers)
         server.start()
         contents = server.contents("A", ("top", "kid"))
@@ -165,7 +186,6 @@ def test_kill_while_compacting_under_several_writers(server):
         told = acknowledged | watcher.seen
         assert told <= tops.keys(), f"lost: {sorted(told - tops.keys())}"
         acknowledged |= tops.keys()
-    assert compactions and unfinished, (compactions, unfinished)
     # The next one finds what a killed one left, and leaves nothing.
     assert server.appctl("ovsdb-server/compact") == ""
     assert not server.temporary.exists()

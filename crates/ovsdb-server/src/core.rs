@@ -259,8 +259,8 @@ impl Core {
         }
         if let Some(reason) = failed {
             warn!(target: "ovsdb_file", "{reason}");
-            // None of the replies in the batch may be sent: they may promise what is not on disk.
-            self.outputs.clear();
+            // None of the replies in the batch may be sent: they may promise what is not on disk. But who was to be closed is.
+            self.outputs.retain(|output| matches!(output, Output::Close(..)));
             self.disconnect_all(&reason);
             self.disconnect_links(&reason);
         }

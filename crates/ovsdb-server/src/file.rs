@@ -172,7 +172,8 @@ pub struct FileStorage {
     _lock: Lock,
 }
 
-/// Makes a file durable beside whoever writes to it, now and then.
+/// Makes a file durable beside whoever writes to it, now and then. Each file has one of its own: what is queued is then
+/// always the file in use, and an error is one of that file.
 #[derive(Debug, Default)]
 struct Syncer {
     /// Files to make durable, to a thread that is there once there was one.
@@ -188,7 +189,11 @@ impl Syncer {
         self.check()?;
         let files = match &self.files {
             Some(files) => files,
-            None => self.files.insert(self.start()?),
+            None => match self.start() {
+                Ok(files) => self.files.insert(files),
+                // There can be no thread now.
+                Err(_) => return file.sync_data(),
+            },
         };
         // If one waits already, the sync of that one is yet to come.
         let _ = files.try_send(file.clone());
@@ -290,6 +295,13 @@ impl FileStorage {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    fn begin_draft(&mut self) -> FileDraft {
+        self.discard();
+        let draft = FileDraft::begin(&self.path, &self.file, &self.length);
+        self.draft = Some(Arc::clone(draft.shared()));
+        draft
+    }
 }
 
 /// Copies a damaged file aside and cuts it back to its sound part.
@@ -323,8 +335,13 @@ fn copy_aside(path: &Path, time_s: u64) -> Result<PathBuf, FileError> {
 }
 
 fn sync_directory(path: &Path) -> io::Result<()> {
+    open_directory(path)?.sync_all()
+}
+
+/// The folder that a file is in.
+fn open_directory(path: &Path) -> io::Result<File> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(directory)?.sync_all()
+    File::open(directory)
 }
 
 impl Drop for FileStorage {
@@ -359,10 +376,7 @@ impl Storage for FileStorage {
     }
 
     fn draft(&mut self) -> Box<dyn Draft> {
-        self.discard();
-        let draft = FileDraft::begin(&self.path, &self.file, &self.length);
-        self.draft = Some(Arc::clone(draft.shared()));
-        Box::new(draft)
+        Box::new(self.begin_draft())
     }
 
     fn adopt(&mut self) -> io::Result<()> {
@@ -377,7 +391,68 @@ impl Storage for FileStorage {
         }
     }
 
+    fn replace(&mut self, snapshot: &Snapshot) -> io::Result<()> {
+        Box::new(self.begin_draft().at_once()).write(snapshot)?;
+        self.adopt()
+    }
+
     fn length(&self) -> u64 {
         self.length.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::journal::Style;
+    use crate::tests::schema;
+
+    fn create(directory: &Path) -> FileStorage {
+        FileStorage::create(&directory.join("t.db"), &[Record::from(&schema().to_json())]).unwrap()
+    }
+
+    fn snapshot() -> Snapshot {
+        Snapshot::of(&Database::new(schema()), "", 0, Style::Difference)
+    }
+
+    #[test]
+    fn a_new_file_is_made_durable_although_the_old_one_still_waits_for_that() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut storage = create(directory.path());
+        // A thread that has not come to the old file yet, and no place for another one.
+        let (files, queue) = mpsc::sync_channel(1);
+        storage.syncer.files = Some(files);
+        storage.sync_soon().unwrap();
+        storage.replace(&snapshot()).unwrap();
+        // A file that cannot be made durable tells whether that was tried.
+        storage.file = Arc::new(File::open("/dev/null").unwrap());
+        storage.sync_soon().unwrap();
+        let begun = Instant::now();
+        while storage.syncer.check().is_ok() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "nobody makes the new file durable");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // The thread of the old one does what it has, and ends.
+        assert_eq!(queue.iter().count(), 1);
+    }
+
+    #[test]
+    fn errors_of_a_file_that_is_no_more_in_use_do_not_count() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut storage = create(directory.path());
+        let failed = Arc::clone(&storage.syncer.failed);
+        storage.replace(&snapshot()).unwrap();
+        *failed.lock().unwrap() = Some(io::Error::other("the old one"));
+        storage.append(&Record::from(&json!({}))).unwrap();
+        storage.sync_soon().unwrap();
+        storage.sync().unwrap();
+        // But what is copied from a file that has failed may not be what was written.
+        *storage.syncer.failed() = Some(io::Error::other("this one"));
+        assert!(storage.replace(&snapshot()).is_err());
+        assert!(storage.sync().is_err());
     }
 }

@@ -26,8 +26,11 @@ const COMPACT_INTERVAL_MIN_MS: u64 = 10 * 60 * 1000;
 /// After this long, a log is compacted whatever its length is.
 const COMPACT_INTERVAL_MAX_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// After one that failed, a log is compacted by itself only this long afterwards, in milliseconds.
-const COMPACT_RETRY_MS: u64 = 60 * 1000;
+/// After one that failed, a log is compacted by itself only this long afterwards, in milliseconds...
+const COMPACT_RETRY_MIN_MS: u64 = 60 * 1000;
+/// ... and after each that fails then twice as long as before, up to this: what wants room on the disk, or is too long for a
+/// record, will not change by being tried again, and each time as much is written in vain.
+const COMPACT_RETRY_MAX_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// Where a database's contents come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +84,8 @@ pub(crate) struct Hosted {
     pub(crate) compaction: Option<Running>,
     /// Before this time, nothing is compacted by itself.
     retry_ms: u64,
+    /// How long nothing is after the next failure, in milliseconds.
+    retry_pause_ms: u64,
 }
 
 impl std::fmt::Debug for Hosted {
@@ -107,6 +112,7 @@ impl Hosted {
             compacted_length,
             compaction: None,
             retry_ms: 0,
+            retry_pause_ms: COMPACT_RETRY_MIN_MS,
         }
     }
 
@@ -216,12 +222,13 @@ impl Hosted {
         if let Err(reason) = adopted {
             warn!(target: "ovsdb_file", "{name}: compaction failed: {reason}");
             self.storage.discard();
-            self.retry_ms = now.monotonic_ms.saturating_add(COMPACT_RETRY_MS);
+            self.retry_ms = now.monotonic_ms.saturating_add(self.retry_pause_ms);
+            self.retry_pause_ms = (2 * self.retry_pause_ms).min(COMPACT_RETRY_MAX_MS);
             return Err(reason);
         }
         let after = self.storage.length();
         info!(target: "ovsdb_file", "{name}: compacted {before} bytes to {after}");
-        (self.unsynced, self.durable) = (false, false);
+        self.note_new_log();
         // What was added meanwhile is history still.
         self.commits -= running.commits;
         self.compacted_ms = now.monotonic_ms;
@@ -235,8 +242,15 @@ impl Hosted {
         self.storage.replace(&snapshot).map_err(|error| Error::io(&error, self.describe("write failed")))?;
         self.database = database;
         self.views = Views::default();
-        (self.unsynced, self.durable) = (false, false);
+        self.note_new_log();
         self.note_compaction(now);
         Ok(())
+    }
+
+    /// Remembers that another log is in use since now.
+    fn note_new_log(&mut self) {
+        // It is durable, unless its name is not: that only the next sync tells, and before it nothing is promised.
+        (self.unsynced, self.durable) = (true, true);
+        (self.retry_ms, self.retry_pause_ms) = (0, COMPACT_RETRY_MIN_MS);
     }
 }

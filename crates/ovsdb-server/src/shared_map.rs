@@ -5,7 +5,7 @@
 //! its entries; who then changes an entry first copies the chunk that it is in, if another map has that too.
 //!
 //! Invariants: no chunk is empty or longer than [`CHUNK_MAX`]; a chunk's keys rise, are not below its bound, and are below
-//! the bound of the next one (those of the first may be below its bound).
+//! the bound of the next one. So bounds rise, too; that of the first chunk is the lowest key there can be.
 
 use std::sync::Arc;
 
@@ -76,7 +76,7 @@ impl<V: Clone> SharedMap<V> {
         let at = self.chunk_of(key);
         let is_last = at + 1 >= self.chunks.len();
         let Some((_, shared)) = self.chunks.get_mut(at) else {
-            self.chunks.push((key, Arc::new(vec![(key, value)])));
+            self.chunks.push((Uuid::ZERO, Arc::new(vec![(key, value)])));
             self.length = 1;
             return None;
         };
@@ -122,6 +122,9 @@ impl<V: Clone> SharedMap<V> {
         self.length -= 1;
         if left == 0 {
             self.chunks.remove(at);
+            if let Some((bound, _)) = self.chunks.first_mut() {
+                *bound = Uuid::ZERO;
+            }
         } else if left < CHUNK_MAX / 4 {
             self.join_next(at);
         }
@@ -186,9 +189,11 @@ mod tests {
         assert_eq!(map.is_empty(), twin.is_empty());
         assert!(map.iter().map(|(key, value)| (key, value)).eq(twin.iter()));
         assert!(map.values().eq(twin.values()));
+        assert!(map.chunks.first().is_none_or(|(bound, _)| bound.is_zero()));
+        assert!(map.chunks.is_sorted_by(|(bound, _), (next, _)| bound < next));
         for (at, (bound, chunk)) in map.chunks.iter().enumerate() {
             assert!(!chunk.is_empty() && chunk.len() <= CHUNK_MAX);
-            assert!(at == 0 || chunk.iter().all(|(key, _)| key >= bound));
+            assert!(chunk.iter().all(|(key, _)| key >= bound));
             assert!(map.chunks.get(at + 1).is_none_or(|(next, _)| chunk.iter().all(|(key, _)| key < next)));
         }
     }

@@ -17,11 +17,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{FILE_MODE, FileStorage, sync_directory};
+use super::{FILE_MODE, FileStorage, Syncer, open_directory};
 use crate::snapshot::Snapshot;
 use crate::storage::{Draft, given_up};
 
-/// How much is written before it is made durable: who waits for the disk meanwhile does not wait for all of it.
+/// How much is written beside the service before it is made durable: who waits for the disk meanwhile does not wait for
+/// all of it.
 const SYNC_EVERY: u64 = 1 << 20;
 
 /// How much is left to be copied, at most, by who appends...
@@ -85,6 +86,8 @@ pub(super) struct FileDraft {
     old_length: Arc<AtomicU64>,
     /// How long the old log was when the draft was begun.
     from: u64,
+    /// How much is written before it is made durable.
+    sync_every: u64,
 }
 
 impl FileDraft {
@@ -94,7 +97,14 @@ impl FileDraft {
         temporary.push(".tmp");
         let shared = Shared { temporary: temporary.into(), state: Mutex::new(State::Begun) };
         let from = length.load(Ordering::Acquire);
-        Self { shared: Arc::new(shared), old: Arc::clone(old), old_length: Arc::clone(length), from }
+        let (old, old_length) = (Arc::clone(old), Arc::clone(length));
+        Self { shared: Arc::new(shared), old, old_length, from, sync_every: SYNC_EVERY }
+    }
+
+    /// The same for a writer whom the service waits for: the sooner it is done, the better for all.
+    pub(super) fn at_once(mut self) -> Self {
+        self.sync_every = u64::MAX;
+        self
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
@@ -119,7 +129,7 @@ impl FileDraft {
     }
 
     fn write_file(&self, file: &File, snapshot: &Snapshot) -> io::Result<(u64, u64)> {
-        let mut out = Paced { file, unsynced: 0, draft: &self.shared };
+        let mut out = Paced { file, unsynced: 0, sync_every: self.sync_every, draft: &self.shared };
         let mut length = snapshot.write_to(&mut out)?;
         let mut copied = self.from;
         for _ in 0..COPIES_MAX {
@@ -172,6 +182,7 @@ fn copy(old: &File, from: u64, to: u64, out: &mut impl Write) -> io::Result<u64>
 struct Paced<'a> {
     file: &'a File,
     unsynced: u64,
+    sync_every: u64,
     draft: &'a Shared,
 }
 
@@ -180,7 +191,7 @@ impl Write for Paced<'_> {
         self.draft.check()?;
         let written = self.file.write(bytes)?;
         self.unsynced += written as u64;
-        if self.unsynced >= SYNC_EVERY {
+        if self.unsynced >= self.sync_every {
             self.file.sync_data()?;
             self.unsynced = 0;
         }
@@ -205,6 +216,8 @@ pub(crate) struct Adoption {
     next: Step,
     /// Gone once it is the log.
     written: Option<Written>,
+    /// The folder with both logs, before the new one takes the place of the old one.
+    directory: Option<File>,
 }
 
 /// What is done next of an adoption. A crash between any two leaves one of both logs, with all that was acknowledged.
@@ -232,6 +245,13 @@ impl Adoption {
     pub(crate) fn file(&self) -> Option<&File> {
         self.written.as_ref().map(|written| &written.file)
     }
+
+    /// Has the last step fail.
+    #[cfg(test)]
+    pub(crate) fn lose_directory(&mut self) {
+        // A device that takes no sync.
+        self.directory = Some(File::open("/dev/null").unwrap());
+    }
 }
 
 impl Drop for Adoption {
@@ -250,7 +270,7 @@ impl FileStorage {
         match std::mem::replace(&mut *state, State::Created) {
             State::Written(written) => {
                 drop(state);
-                Ok(Adoption { shared, next: Step::Copy, written: Some(written) })
+                Ok(Adoption { shared, next: Step::Copy, written: Some(written), directory: None })
             }
             other => {
                 *state = other;
@@ -280,16 +300,21 @@ impl FileStorage {
                 Some(Step::Rename)
             }
             (Step::Rename, written) => {
+                // First, so that want of descriptors leaves all as it was.
+                adoption.directory = Some(open_directory(&self.path)?);
                 std::fs::rename(&adoption.shared.temporary, &self.path)?;
                 *adoption.shared.state() = State::Ended;
                 if let Some(Written { file, length, .. }) = written.take() {
                     self.length = Arc::new(AtomicU64::new(length));
+                    // The thread of the old one does what it has, and ends.
+                    self.syncer = Syncer::default();
                     close_beside(std::mem::replace(&mut self.file, Arc::new(file)));
                 }
                 Some(Step::SyncDirectory)
             }
             (Step::SyncDirectory, _) => {
-                if let Err(error) = sync_directory(&self.path) {
+                let synced = adoption.directory.as_ref().map_or_else(|| Err(given_up()), File::sync_all);
+                if let Err(error) = synced {
                     *self.syncer.failed() = Some(error);
                 }
                 None

@@ -9,8 +9,8 @@ use crate::file::FileStorage;
 use crate::file::draft::Step;
 use crate::journal::{self, Style};
 use crate::log::{self, Record};
-use crate::storage::{Memory, Storage};
-use crate::{Compaction, Database, Now, SessionId, Snapshot};
+use crate::storage::{Draft, Memory, Storage};
+use crate::{Compaction, Database, Now, Output, SessionId, Snapshot};
 
 const MINUTE_MS: u64 = 60_000;
 
@@ -252,9 +252,7 @@ fn a_thread_that_did_not_run_it_fails_it() {
 #[test]
 fn if_the_rename_may_not_be_durable_nothing_more_is_promised() {
     let directory = tempfile::tempdir().unwrap();
-    let (here, there) = (directory.path().join("here"), directory.path().join("there"));
-    std::fs::create_dir(&here).unwrap();
-    let path = here.join("t.db");
+    let path = directory.path().join("t.db");
     let mut storage = FileStorage::create(&path, &[Record::from(&schema().to_json())]).unwrap();
     let snapshot = Snapshot::of(&Database::new(schema()), "", 0, Style::Difference);
     storage.draft().write(&snapshot).unwrap();
@@ -262,12 +260,75 @@ fn if_the_rename_may_not_be_durable_nothing_more_is_promised() {
     while adoption.next() != Step::SyncDirectory {
         storage.step(&mut adoption).unwrap();
     }
-    std::fs::rename(&here, &there).unwrap();
+    adoption.lose_directory();
     assert_eq!(storage.step(&mut adoption).unwrap(), None);
     storage.append(&Record::from(&json!({}))).unwrap();
     assert!(storage.sync().is_err());
     // What was written is in the file that has the name.
-    assert_eq!(log::parse(&std::fs::read(there.join("t.db")).unwrap()).records.len(), 2);
+    assert_eq!(log::parse(&std::fs::read(&path).unwrap()).records.len(), 2);
+}
+
+/// A file whose folder cannot be made durable.
+struct Nameless(FileStorage);
+
+impl Storage for Nameless {
+    fn append(&mut self, record: &Record) -> std::io::Result<()> {
+        self.0.append(record)
+    }
+
+    fn sync(&mut self) -> std::io::Result<()> {
+        self.0.sync()
+    }
+
+    fn draft(&mut self) -> Box<dyn Draft> {
+        self.0.draft()
+    }
+
+    fn adopt(&mut self) -> std::io::Result<()> {
+        let mut adoption = self.0.adoption()?;
+        loop {
+            if adoption.next() == Step::SyncDirectory {
+                adoption.lose_directory();
+            }
+            if self.0.step(&mut adoption)?.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn discard(&mut self) {
+        self.0.discard();
+    }
+
+    fn length(&self) -> u64 {
+        self.0.length()
+    }
+}
+
+#[test]
+fn nobody_is_told_of_what_is_in_a_file_whose_name_may_not_be_durable() {
+    for converts in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("t.db");
+        let storage = FileStorage::create(&path, &[Record::from(&schema().to_json())]).unwrap();
+        let mut bench = Bench::with_storage(Box::new(Nameless(storage)));
+        let session = bench.connect();
+        insert(&mut bench, session, "a");
+        let now = bench.now;
+        bench.core.compact("T", now).unwrap();
+        let compacted = begun(&mut bench).unwrap().run();
+        let insert = json!({"op": "insert", "table": "root", "row": {"name": "b"}});
+        bench.send(session, "transact", json!(["T", insert, {"op": "commit", "durable": true}]));
+        if converts {
+            bench.send(session, "convert", json!(["T", schema().to_json()]));
+        } else {
+            bench.core.compacted(compacted, now);
+        }
+        assert!(matches!(&bench.core.ended_compactions()[..], [(1, Ok(()))]));
+        let outputs = bench.flush();
+        assert!(matches!(outputs.as_slice(), [Output::Close(to, _)] if *to == session), "{outputs:?}");
+        assert!(bench.core.storage_failure("T").unwrap().is_some());
+    }
 }
 
 #[test]
@@ -353,6 +414,43 @@ fn a_log_that_has_grown_is_compacted_by_itself() {
     assert!(begun(&mut bench).is_none());
     at(46 + 24 * 60, &mut bench);
     assert!(begun(&mut bench).is_some());
+}
+
+#[test]
+fn pauses_between_failures_double_up_to_a_day_and_begin_anew_after_a_success() {
+    let mut memory = Memory::new();
+    memory.append(&Record::from(&schema().to_json())).unwrap();
+    let mut bench = Bench::with_storage(Box::new(memory));
+    let mut minute = 24 * 60;
+    let mut pass = |bench: &mut Bench, minutes: u64| {
+        minute += minutes;
+        bench.now = Now { monotonic_ms: minute * MINUTE_MS, ..bench.now };
+        bench.flush();
+    };
+    for round in 0..3 {
+        // A conversion closes it.
+        let session = bench.connect();
+        for number in 0..100 {
+            insert(&mut bench, session, &format!("{round} {number}"));
+        }
+        pass(&mut bench, 24 * 60);
+        for pause in [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1440, 1440] {
+            let compaction = begun(&mut bench).expect("it is due");
+            let now = bench.now;
+            bench.core.compacted(compaction.failure("no luck"), now);
+            pass(&mut bench, pause - 1);
+            assert!(begun(&mut bench).is_none(), "earlier than after {pause} minutes");
+            pass(&mut bench, 1);
+        }
+        let compaction = begun(&mut bench).expect("it is due");
+        let now = bench.now;
+        if round == 0 {
+            bench.core.compacted(compaction.run(), now);
+        } else {
+            // That writes the whole log, too.
+            assert_eq!(bench.call(session, "convert", json!(["T", schema().to_json()])), json!({}));
+        }
+    }
 }
 
 #[test]
