@@ -72,7 +72,10 @@ async fn connect<P: Program>(options: &Options) -> Result<Client, Error> {
     let tls = Tls::new(options.tls.clone());
     let mut backoff = Duration::from_secs(1);
     loop {
-        let wanted = async |client: &mut Client| !options.leader_only || client.leads(P::DATABASE).await;
+        let wanted = async |client: &mut Client| {
+            let standing = client.standing(P::DATABASE).await;
+            standing.is_ok_and(|standing| standing.suits_a_replica(options.leader_only))
+        };
         match Client::connect_to(&options.db, &tls, options.order, wanted).await {
             Err(Error::Connection { .. }) if options.retry => {
                 tokio::time::sleep(backoff).await;

@@ -14,6 +14,7 @@ use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 
 use crate::error::{Error, ProtocolError};
 use crate::remotes::{Order, Remotes};
+use crate::standing::Standing;
 
 /// A connection's bytes.
 pub(crate) type Stream = Box<dyn stream::Stream>;
@@ -109,7 +110,7 @@ impl Client {
                         return Ok(client);
                     }
                     tracing::info!(target: "reconnect", "{remote}: another server is wanted");
-                    "no server is the leader of its cluster".to_owned()
+                    "no server has the database and leads its cluster".to_owned()
                 }
                 Err(error) => {
                     let problem = io_text(&error);
@@ -146,13 +147,17 @@ impl Client {
         Ok(Self { remotes, tls, receiver, writer, ids: 0, queue: VecDeque::new() })
     }
 
-    /// Whether the server is one to ask for a database that may be clustered: the leader of its cluster. So is every server
-    /// of a database that is not clustered, or that cannot say.
-    pub async fn leads(&mut self, database: &str) -> bool {
+    /// What the server says of a database.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Connection`].
+    pub async fn standing(&mut self, database: &str) -> Result<Standing, Error> {
         let condition = json!([["name", "==", database]]);
-        let select = json!({"op": "select", "table": "Database", "where": condition, "columns": ["leader"]});
-        let Ok(Ok(results)) = self.call("transact", vec!["_Server".into(), select]).await else { return true };
-        results.pointer("/0/rows/0/leader").and_then(Value::as_bool).unwrap_or(true)
+        let columns = json!(["name", "model", "connected", "leader"]);
+        let select = json!({"op": "select", "table": "Database", "where": condition, "columns": columns});
+        let answer = self.call("transact", vec!["_Server".into(), select]).await?;
+        Ok(Standing::read(&answer))
     }
 
     /// The remote that is connected to, as it was given.
