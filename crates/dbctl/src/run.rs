@@ -101,6 +101,8 @@ async fn execute<P: Program>(
     needs.columns(P::ROOT, P::CONFIGURATION.as_ref().filter(|_| options.wait).map_or(&[], |columns| columns));
     let wanted = needs.wanted;
     let mut idl = Idl::from_client(client, schema.clone(), wanted);
+    // Of a single server nothing is asked: the user knows which it is.
+    idl.set_leader_only(options.leader_only && idl.server_count() > 1);
     idl.first_contents().await?;
     idl.set_reconnect(if options.retry { Reconnect::Always } else { Reconnect::Never });
     let comment = comment(program, text);

@@ -155,6 +155,11 @@ impl Idl {
         self.session.set_leader_only(leader_only);
     }
 
+    /// How many servers were named.
+    pub fn server_count(&self) -> usize {
+        self.remotes.count()
+    }
+
     /// The server that is connected to, or tried.
     pub fn remote(&self) -> &str {
         self.remotes.name()
