@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use stream::DSCP;
 use tls::Tls;
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::time::Instant;
 
 use crate::error::{Error, ProtocolError};
 use crate::remotes::{Order, Remotes};
@@ -106,7 +107,7 @@ impl Client {
             let problem = match Self::connect_current(&remotes, tls).await {
                 Ok(mut client) => {
                     if remotes.count() == 1 || accept(&mut client).await {
-                        client.remotes.succeeded();
+                        client.remotes.succeeded(Instant::now());
                         return Ok(client);
                     }
                     tracing::info!(target: "reconnect", "{remote}: another server is wanted");
@@ -127,7 +128,7 @@ impl Client {
             if tries == 0 {
                 return Err(Error::Connection { remote, problem });
             }
-            remotes.failed();
+            remotes.failed(Instant::now());
         }
     }
 

@@ -379,7 +379,7 @@ impl Idl {
             return self.disconnect(reason.to_owned());
         }
         if self.session.is_live() {
-            self.remotes.succeeded();
+            self.remotes.succeeded(Instant::now());
         }
         Ok(())
     }
@@ -397,8 +397,9 @@ impl Idl {
     /// Plans the next attempt to connect.
     fn lost(&mut self, problem: String) -> Result<(), Error> {
         let remote = self.remotes.name().to_owned();
-        let wait = self.remotes.failed();
-        self.link = Link::Waiting(Instant::now() + wait);
+        let now = Instant::now();
+        let wait = self.remotes.failed(now);
+        self.link = Link::Waiting(now + wait);
         if !wait.is_zero() {
             let (name, seconds) = (self.remotes.name(), wait.as_secs());
             tracing::info!(target: "reconnect", "{name}: waiting {seconds} seconds before reconnect");
