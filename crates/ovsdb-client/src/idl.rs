@@ -7,7 +7,6 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use base::rng::Rng;
 use ovsdb::jsonrpc::{Limits, Message, Receiver};
@@ -27,9 +26,6 @@ use crate::row::Row;
 use crate::session::{LockState, Session, TransactReply};
 use crate::transaction::Transaction;
 use crate::wanted::Wanted;
-
-/// How long an attempt to connect may take if there are other servers.
-const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 type Connecting = Pin<Box<dyn Future<Output = io::Result<Stream>> + Send>>;
 
@@ -356,14 +352,8 @@ impl Idl {
 
     fn connect_to_current(&self) -> Connecting {
         let (remote, tls) = (self.remotes.remote().clone(), Arc::clone(&self.tls));
-        let opening = async move { client::open(&remote, &tls).await };
-        if self.remotes.count() == 1 || self.remotes.remote().is_passive() {
-            return Box::pin(opening);
-        }
-        Box::pin(async {
-            let opened = tokio::time::timeout(CONNECT_MAX, opening).await;
-            opened.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut)))
-        })
+        let limited = self.remotes.count() > 1 && !remote.is_passive();
+        Box::pin(async move { client::limit(limited, client::open(&remote, &tls)).await.and_then(|opened| opened) })
     }
 
     fn received(&mut self, message: Message) -> Result<(), Error> {
