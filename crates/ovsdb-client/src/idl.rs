@@ -142,7 +142,11 @@ impl Idl {
 
     /// In which order several servers are tried from now on; [`Order::Shuffled`] unless set.
     pub fn set_order(&mut self, order: Order) {
-        self.remotes.arrange(order, &mut Rng::from_entropy());
+        let mut rng = Rng::from_entropy();
+        match self.link {
+            Link::Waiting(_) => self.remotes.arrange(order, &mut rng),
+            Link::Connecting(_) | Link::Live(_) => self.remotes.rearrange(order, &mut rng),
+        }
     }
 
     /// Whether only the server that leads the database's cluster will do; not so unless set. It counts from the next

@@ -72,6 +72,13 @@ impl Remotes {
         self.at = 0;
     }
 
+    /// Goes on in an order, from the one that is tried.
+    pub(crate) fn rearrange(&mut self, order: Order, rng: &mut Rng) {
+        let current = self.order.get(self.at).copied();
+        self.arrange(order, rng);
+        self.at = self.order.iter().position(|index| Some(*index) == current).unwrap_or_default();
+    }
+
     /// How many there are, at least one.
     pub(crate) fn count(&self) -> usize {
         self.remotes.len()
@@ -166,6 +173,24 @@ mod tests {
             orders.insert(names);
         }
         assert_eq!(orders.len(), 6);
+    }
+
+    #[test]
+    fn another_order_goes_on_from_the_one_that_is_tried() {
+        let mut remotes = Remotes::parse("unix:a,unix:b,unix:c").unwrap();
+        let (mut rng, now) = (Rng::seeded(2), Instant::now());
+        for _ in 0..100 {
+            let name = remotes.name().to_owned();
+            remotes.rearrange(Order::Shuffled, &mut rng);
+            assert_eq!(remotes.name(), name);
+            remotes.failed(now);
+        }
+        remotes.arrange(Order::AsNamed, &mut rng);
+        remotes.failed(now);
+        remotes.rearrange(Order::AsNamed, &mut rng);
+        assert_eq!(remotes.name(), "unix:b");
+        remotes.failed(now);
+        assert_eq!(remotes.name(), "unix:c");
     }
 
     #[test]
