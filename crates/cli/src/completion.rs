@@ -24,10 +24,10 @@ pub fn patience() -> Result<Duration, String> {
 
 fn patience_of(value: Option<&str>) -> Result<Duration, String> {
     let Some(value) = value else { return Ok(PATIENCE) };
-    let seconds = value.parse().ok().filter(|seconds| *seconds > 0).map(|seconds: u32| u64::from(seconds));
-    seconds.map(Duration::from_secs).ok_or_else(|| {
-        format!("{PATIENCE_VARIABLE}: \"{value}\" is not a number of seconds greater than zero")
-    })
+    match value.parse::<u32>() {
+        Ok(seconds) if seconds > 0 => Ok(Duration::from_secs(seconds.into())),
+        _ => Err(format!("{PATIENCE_VARIABLE}: \"{value}\" is not a number of seconds greater than zero")),
+    }
 }
 
 /// A command line up to the cursor.
