@@ -188,6 +188,24 @@ async fn a_server_that_follows_another_is_passed_over() {
 }
 
 #[tokio::test]
+async fn a_server_that_does_not_answer_is_passed_over() {
+    // Connections are taken by the kernel, and nobody looks at them.
+    let (_first_dir, _mute, first_remote) = listen().await;
+    let (_second_dir, second, second_remote) = listen().await;
+    let remotes = format!("{first_remote},{second_remote}");
+    let client = async {
+        let suits =
+            async |client: &mut Client| client.standing("T").await.is_ok_and(|standing| standing.suits_requests(true));
+        Client::connect_to(&remotes, &Arc::default(), Order::AsNamed, suits).await.unwrap()
+    };
+    let server = async {
+        let mut part = Part::accept(&second).await;
+        part.answer("transact", json!([{ "rows": [{ "model": "standalone" }] }])).await;
+    };
+    assert_eq!(Box::pin(play(client, server)).await.name(), second_remote);
+}
+
+#[tokio::test]
 async fn without_reconnecting_a_lost_connection_is_an_error() {
     let (_dir, listener, remote) = listen().await;
     let server = async {
