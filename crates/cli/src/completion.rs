@@ -3,7 +3,32 @@
 //! The shell gives the line up to the cursor and takes words back ([`Line`]). What they may be, the programs tell by the very
 //! tables that they parse their command lines by ([`Vocabulary`]).
 
+use std::time::Duration;
+
 use crate::options::{Arg, Opt};
+
+/// The environment variable that says how many seconds completion waits for an answer of a server, instead of
+/// [`PATIENCE`].
+const PATIENCE_VARIABLE: &str = "FLOWSTONE_COMPLETION_TIMEOUT";
+/// How long a user who waits for candidates is made to wait for one answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long completion waits for an answer of a server: not zero.
+///
+/// # Errors
+///
+/// A line for the user if the environment variable for it holds something else than a number of seconds.
+pub fn patience() -> Result<Duration, String> {
+    patience_of(std::env::var_os(PATIENCE_VARIABLE).map(|value| value.to_string_lossy().into_owned()).as_deref())
+}
+
+fn patience_of(value: Option<&str>) -> Result<Duration, String> {
+    let Some(value) = value else { return Ok(PATIENCE) };
+    match value.parse::<u32>() {
+        Ok(seconds) if seconds > 0 => Ok(Duration::from_secs(seconds.into())),
+        _ => Err(format!("{PATIENCE_VARIABLE}: \"{value}\" is not a number of seconds greater than zero")),
+    }
+}
 
 /// A command line up to the cursor.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -161,6 +186,15 @@ mod tests {
         assert_eq!(parse("a 'b c' \"d \\\"e\" f\\ g"), (vec!["a".into(), "b c".into(), "d \"e".into()], "f g".into()));
         assert_eq!(parse("x; sudo y 'un"), (words("sudo y"), "un".into()));
         assert_eq!(parse("a \"\" "), (vec!["a".into(), String::new()], String::new()));
+    }
+
+    #[test]
+    fn patience_is_a_number_of_seconds() {
+        assert_eq!(patience_of(None), Ok(PATIENCE));
+        assert_eq!(patience_of(Some("30")), Ok(Duration::from_secs(30)));
+        for bad in ["", "0", "-1", "1.5", "long", "99999999999"] {
+            assert!(patience_of(Some(bad)).unwrap_err().contains(bad), "{bad}");
+        }
     }
 
     #[test]

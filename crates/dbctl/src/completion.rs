@@ -8,6 +8,7 @@ use std::time::Duration;
 use cli::completion::Line;
 use cli::options::{Arg, HELP_AND_VERSION};
 use cli::table::STYLE_OPTIONS;
+use ovsdb::jsonrpc::Remote;
 use ovsdb::{AtomType, ColumnSchema, DatabaseSchema, TableSchema};
 use ovsdb_client::Client;
 use serde_json::{Value, json};
@@ -16,9 +17,6 @@ use crate::command::{self, Spec};
 use crate::names::{self, Way};
 use crate::options::TLS_OPTIONS;
 use crate::{Program, help};
-
-/// How long a user who waits for candidates is made to.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What an argument may be.
 #[derive(Debug, Clone, Copy)]
@@ -157,6 +155,7 @@ pub fn arguments(pattern: &str, at: usize) -> (Vec<&str>, bool) {
 struct Database<P> {
     runtime: Option<tokio::runtime::Runtime>,
     client: Option<Client>,
+    patience: Duration,
     schema: Option<std::sync::Arc<DatabaseSchema>>,
     program: std::marker::PhantomData<P>,
 }
@@ -166,20 +165,24 @@ impl<P: Program> Database<P> {
         let default = format!("unix:{}/db.sock", daemon::dirs::rundir().display());
         let remote = db.unwrap_or(&default);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok();
-        let opened = runtime.as_ref().and_then(|runtime| {
+        // `flowstone complete`, which calls this, has seen that there is no error.
+        let patience = cli::completion::patience().unwrap_or_default();
+        // Nobody is to find a listener just because a key was pressed.
+        let asked = runtime.as_ref().filter(|_| !Remote::any_is_passive(remote));
+        let opened = asked.and_then(|runtime| {
             let connect = async {
                 let mut client = Client::connect(remote, &std::sync::Arc::default()).await.ok()?;
                 let schema = client.schema(P::DATABASE).await.ok()?;
                 Some((client, schema))
             };
-            runtime.block_on(async { tokio::time::timeout(PATIENCE, connect).await.ok()? })
+            runtime.block_on(async { tokio::time::timeout(patience, connect).await.ok()? })
         });
         let (client, schema) = opened.unzip();
         let shipped = || {
             let (_, text) = ovsdb::schemas::ALL.iter().find(|(name, _)| *name == P::DATABASE)?;
             DatabaseSchema::parse(text).ok().map(std::sync::Arc::new)
         };
-        Self { runtime, client, schema: schema.or_else(shipped), program: std::marker::PhantomData }
+        Self { runtime, client, patience, schema: schema.or_else(shipped), program: std::marker::PhantomData }
     }
 
     /// All values of a column, those of sets one by one, and the keys of maps.
@@ -187,7 +190,7 @@ impl<P: Program> Database<P> {
         let (Some(runtime), Some(client)) = (&self.runtime, &mut self.client) else { return Vec::new() };
         let select = json!({"op": "select", "table": table, "where": [], "columns": [column]});
         let ask = client.call("transact", vec![P::DATABASE.into(), select]);
-        let answer = runtime.block_on(async { tokio::time::timeout(PATIENCE, ask).await });
+        let answer = runtime.block_on(async { tokio::time::timeout(self.patience, ask).await });
         let Ok(Ok(Ok(results))) = answer else { return Vec::new() };
         let rows = results.pointer("/0/rows").and_then(Value::as_array).cloned().unwrap_or_default();
         rows.iter().filter_map(|row| row.get(column)).flat_map(scalars).collect()

@@ -72,7 +72,10 @@ async fn connect<P: Program>(options: &Options) -> Result<Client, Error> {
     let tls = Tls::new(options.tls.clone());
     let mut backoff = Duration::from_secs(1);
     loop {
-        let wanted = async |client: &mut Client| !options.leader_only || client.leads(P::DATABASE).await;
+        let wanted = async |client: &mut Client| {
+            let standing = client.standing(P::DATABASE).await;
+            standing.is_ok_and(|standing| standing.suits_a_replica(options.leader_only))
+        };
         match Client::connect_to(&options.db, &tls, options.order, wanted).await {
             Err(Error::Connection { .. }) if options.retry => {
                 tokio::time::sleep(backoff).await;
@@ -98,6 +101,8 @@ async fn execute<P: Program>(
     needs.columns(P::ROOT, P::CONFIGURATION.as_ref().filter(|_| options.wait).map_or(&[], |columns| columns));
     let wanted = needs.wanted;
     let mut idl = Idl::from_client(client, schema.clone(), wanted);
+    // Of a single server nothing is asked: the user knows which it is.
+    idl.set_leader_only(options.leader_only && idl.server_count() > 1);
     idl.first_contents().await?;
     idl.set_reconnect(if options.retry { Reconnect::Always } else { Reconnect::Never });
     let comment = comment(program, text);

@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use cli::completion::{Line, Place, Vocabulary};
+use ovsdb::jsonrpc::Remote;
 use ovsdb_client::Client;
 use serde_json::{Value, json};
 
@@ -48,6 +49,9 @@ pub(crate) fn main(name: &str, args: &[OsString]) -> ExitCode {
     let [line] = args else {
         return cli::fail(name, "complete: exactly one argument is required, the command line up to the cursor");
     };
+    if let Err(problem) = cli::completion::patience() {
+        return cli::fail(name, &problem);
+    }
     let mut line = Line::parse(&line.to_string_lossy());
     let candidates = candidates(&mut line);
     let breaks = std::env::var(BREAKS).unwrap_or_default();
@@ -132,7 +136,12 @@ pub(crate) fn appctl(line: &Line) -> Vec<String> {
             target = if value.is_empty() { target } else { value };
         }
     }
-    let listed = Connection::open(target).and_then(|mut daemon| daemon.call("list-commands", &[]));
+    // [`main`] has seen that there is no error.
+    let patience = cli::completion::patience().unwrap_or_default();
+    let listed = Connection::open(target).and_then(|mut daemon| {
+        daemon.set_patience(patience)?;
+        daemon.call("list-commands", &[])
+    });
     let Ok(Value::String(text)) = listed else { return Vec::new() };
     // The first line is a heading; then come the commands with their usage.
     let mut commands = text.lines().skip(1).map(|line| line.trim().split_once(' ').unwrap_or((line.trim(), "")));
@@ -176,6 +185,11 @@ type Tables = std::collections::BTreeMap<String, Vec<String>>;
 
 /// The databases of a server, and the tables of `database` if it is one of them, or of the usual one.
 fn ask(server: &str, database: Option<&String>) -> Option<(Vec<String>, Tables)> {
+    // Nobody is to find a listener just because a key was pressed.
+    if Remote::any_is_passive(server) {
+        return None;
+    }
+    let patience = cli::completion::patience().ok()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
     runtime.block_on(async {
         let asked = async {
@@ -194,6 +208,6 @@ fn ask(server: &str, database: Option<&String>) -> Option<(Vec<String>, Tables)>
             }
             Some((databases, tables))
         };
-        tokio::time::timeout(std::time::Duration::from_secs(2), asked).await.ok()?
+        tokio::time::timeout(patience, asked).await.ok()?
     })
 }

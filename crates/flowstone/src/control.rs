@@ -1,6 +1,7 @@
 //! Finding the control socket of a daemon and calling its commands, for `ovs-appctl` and `ovs-dpctl`.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use daemon::{dirs, pidfile};
 use serde_json::Value;
@@ -48,6 +49,12 @@ impl Connection {
         let path = socket_path(target)?;
         let client = connect(&path)?;
         Ok(Self { client, path, target: target.to_owned() })
+    }
+
+    /// Has each read and each write of later calls fail after `longest`, which is not zero.
+    pub(crate) fn set_patience(&self, longest: Duration) -> Result<(), Failure> {
+        let set = self.client.set_patience(longest);
+        set.map_err(|error| Failure::Unreachable(pidfile::reason_of(&error)))
     }
 
     /// Calls a command.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::rng::Rng;
 use ovsdb::DatabaseSchema;
@@ -11,9 +12,14 @@ use serde_json::{Value, json};
 use stream::DSCP;
 use tls::Tls;
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::time::Instant;
 
 use crate::error::{Error, ProtocolError};
 use crate::remotes::{Order, Remotes};
+use crate::standing::Standing;
+
+/// How long an attempt to connect, or to ask whether a server is the right one, may take if there are other servers.
+const ATTEMPT_MAX: Duration = Duration::from_secs(5);
 
 /// A connection's bytes.
 pub(crate) type Stream = Box<dyn stream::Stream>;
@@ -26,6 +32,14 @@ pub(crate) async fn open(remote: &Remote, tls: &Arc<Tls>) -> io::Result<Stream> 
         return listener.accept().await?.into_stream().await;
     }
     stream::connect(&name, DSCP, tls, |_| ()).await
+}
+
+/// Gives up after [`ATTEMPT_MAX`] if there is such a limit.
+pub(crate) async fn limit<T>(limited: bool, attempt: impl Future<Output = T>) -> io::Result<T> {
+    if !limited {
+        return Ok(attempt.await);
+    }
+    tokio::time::timeout(ATTEMPT_MAX, attempt).await.map_err(|_| io::ErrorKind::TimedOut.into())
 }
 
 /// The operating system's text for an error, as C's `strerror` gives it.
@@ -86,7 +100,8 @@ impl Client {
         Self::connect_to(remotes, tls, Order::Shuffled, async |_| true).await
     }
 
-    /// [`Client::connect`] to the first in this order that is accepted, too. Of a single server nothing is asked.
+    /// [`Client::connect`] to the first in this order that is accepted, too. Of a single server nothing is asked. Of
+    /// several, one that does not come to an answer in 5 seconds is passed over.
     ///
     /// # Errors
     ///
@@ -102,18 +117,21 @@ impl Client {
         let mut tries = remotes.count();
         loop {
             let remote = remotes.name().to_owned();
-            let problem = match Self::connect_current(&remotes, tls).await {
+            let several = remotes.count() > 1;
+            let limited = several && !remotes.remote().is_passive();
+            let problem = match limit(limited, Self::connect_current(&remotes, tls)).await.and_then(|made| made) {
                 Ok(mut client) => {
-                    if remotes.count() == 1 || accept(&mut client).await {
-                        client.remotes.succeeded();
+                    let accepted = if several { limit(limited, accept(&mut client)).await } else { Ok(true) };
+                    if accepted.unwrap_or(false) {
+                        client.remotes.succeeded(Instant::now());
                         return Ok(client);
                     }
                     tracing::info!(target: "reconnect", "{remote}: another server is wanted");
-                    "no server is the leader of its cluster".to_owned()
+                    "no server has the database and leads its cluster".to_owned()
                 }
                 Err(error) => {
                     let problem = io_text(&error);
-                    if remotes.count() > 1 {
+                    if several {
                         tracing::info!(
                             target: "reconnect",
                             "{}: connection attempt failed ({problem})", remotes.name()
@@ -126,7 +144,7 @@ impl Client {
             if tries == 0 {
                 return Err(Error::Connection { remote, problem });
             }
-            remotes.failed();
+            remotes.failed(Instant::now());
         }
     }
 
@@ -146,13 +164,17 @@ impl Client {
         Ok(Self { remotes, tls, receiver, writer, ids: 0, queue: VecDeque::new() })
     }
 
-    /// Whether the server is one to ask for a database that may be clustered: the leader of its cluster. So is every server
-    /// of a database that is not clustered, or that cannot say.
-    pub async fn leads(&mut self, database: &str) -> bool {
+    /// What the server says of a database.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Connection`].
+    pub async fn standing(&mut self, database: &str) -> Result<Standing, Error> {
         let condition = json!([["name", "==", database]]);
-        let select = json!({"op": "select", "table": "Database", "where": condition, "columns": ["leader"]});
-        let Ok(Ok(results)) = self.call("transact", vec!["_Server".into(), select]).await else { return true };
-        results.pointer("/0/rows/0/leader").and_then(Value::as_bool).unwrap_or(true)
+        let columns = json!(["name", "model", "connected", "leader"]);
+        let select = json!({"op": "select", "table": "Database", "where": condition, "columns": columns});
+        let answer = self.call("transact", vec!["_Server".into(), select]).await?;
+        Ok(Standing::read(&answer))
     }
 
     /// The remote that is connected to, as it was given.

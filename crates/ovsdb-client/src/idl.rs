@@ -7,7 +7,6 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use base::rng::Rng;
 use ovsdb::jsonrpc::{Limits, Message, Receiver};
@@ -27,9 +26,6 @@ use crate::row::Row;
 use crate::session::{LockState, Session, TransactReply};
 use crate::transaction::Transaction;
 use crate::wanted::Wanted;
-
-/// How long an attempt to connect may take if there are other servers.
-const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 type Connecting = Pin<Box<dyn Future<Output = io::Result<Stream>> + Send>>;
 
@@ -146,13 +142,22 @@ impl Idl {
 
     /// In which order several servers are tried from now on; [`Order::Shuffled`] unless set.
     pub fn set_order(&mut self, order: Order) {
-        self.remotes.arrange(order, &mut Rng::from_entropy());
+        let mut rng = Rng::from_entropy();
+        match self.link {
+            Link::Waiting(_) => self.remotes.arrange(order, &mut rng),
+            Link::Connecting(_) | Link::Live(_) => self.remotes.rearrange(order, &mut rng),
+        }
     }
 
     /// Whether only the server that leads the database's cluster will do; not so unless set. It counts from the next
     /// connection on. One that is found not to lead, or does so no longer, is left for the next one.
     pub fn set_leader_only(&mut self, leader_only: bool) {
         self.session.set_leader_only(leader_only);
+    }
+
+    /// How many servers were named.
+    pub fn server_count(&self) -> usize {
+        self.remotes.count()
     }
 
     /// The server that is connected to, or tried.
@@ -351,14 +356,8 @@ impl Idl {
 
     fn connect_to_current(&self) -> Connecting {
         let (remote, tls) = (self.remotes.remote().clone(), Arc::clone(&self.tls));
-        let opening = async move { client::open(&remote, &tls).await };
-        if self.remotes.count() == 1 || self.remotes.remote().is_passive() {
-            return Box::pin(opening);
-        }
-        Box::pin(async {
-            let opened = tokio::time::timeout(CONNECT_MAX, opening).await;
-            opened.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut)))
-        })
+        let limited = self.remotes.count() > 1 && !remote.is_passive();
+        Box::pin(async move { client::limit(limited, client::open(&remote, &tls)).await.and_then(|opened| opened) })
     }
 
     fn received(&mut self, message: Message) -> Result<(), Error> {
@@ -374,7 +373,7 @@ impl Idl {
             return self.disconnect(reason.to_owned());
         }
         if self.session.is_live() {
-            self.remotes.succeeded();
+            self.remotes.succeeded(Instant::now());
         }
         Ok(())
     }
@@ -392,8 +391,9 @@ impl Idl {
     /// Plans the next attempt to connect.
     fn lost(&mut self, problem: String) -> Result<(), Error> {
         let remote = self.remotes.name().to_owned();
-        let wait = self.remotes.failed();
-        self.link = Link::Waiting(Instant::now() + wait);
+        let now = Instant::now();
+        let wait = self.remotes.failed(now);
+        self.link = Link::Waiting(now + wait);
         if !wait.is_zero() {
             let (name, seconds) = (self.remotes.name(), wait.as_secs());
             tracing::info!(target: "reconnect", "{name}: waiting {seconds} seconds before reconnect");

@@ -70,6 +70,7 @@ mod replica;
 mod row;
 pub mod schemas;
 mod session;
+mod standing;
 #[cfg(test)]
 mod tests;
 mod transaction;
@@ -85,6 +86,7 @@ pub use remotes::Order;
 pub use replica::{Change, ChangeKind, Column, OldValues, Replica, Table};
 pub use row::Row;
 pub use session::{LockState, Session};
+pub use standing::Standing;
 pub use transaction::Transaction;
 pub use wanted::{Misfit, Wanted};
 

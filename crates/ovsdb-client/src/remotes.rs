@@ -2,12 +2,14 @@
 //!
 //! Each failure goes on to the next server, in an order that is drawn once, so that the clients of a cluster do not all
 //! come to the same server. All of them are tried without delay; then there is a wait before each attempt, twice as long
-//! each time, until a server has given its contents.
+//! each time, until a server has given its contents and was connected to for as long as the first wait: a connection that
+//! always breaks at once is made no more often than one that is refused.
 
 use std::time::Duration;
 
 use base::rng::Rng;
 use ovsdb::jsonrpc::Remote;
+use tokio::time::Instant;
 
 use crate::error::Error;
 
@@ -38,6 +40,8 @@ pub(crate) struct Remotes {
     free: usize,
     /// The last wait.
     backoff: Duration,
+    /// Since when the one that is tried is of use.
+    useful: Option<Instant>,
 }
 
 impl Remotes {
@@ -52,7 +56,7 @@ impl Remotes {
             return Err(Error::Remote { remote: text.to_owned(), problem });
         }
         let (order, free) = ((0..remotes.len()).collect(), remotes.len());
-        let mut made = Self { remotes, order, at: 0, free, backoff: Duration::ZERO };
+        let mut made = Self { remotes, order, at: 0, free, backoff: Duration::ZERO, useful: None };
         made.arrange(Order::Shuffled, &mut Rng::from_entropy());
         Ok(made)
     }
@@ -66,6 +70,13 @@ impl Remotes {
             }
         }
         self.at = 0;
+    }
+
+    /// Goes on in an order, from the one that is tried.
+    pub(crate) fn rearrange(&mut self, order: Order, rng: &mut Rng) {
+        let current = self.order.get(self.at).copied();
+        self.arrange(order, rng);
+        self.at = self.order.iter().position(|index| Some(*index) == current).unwrap_or_default();
     }
 
     /// How many there are, at least one.
@@ -88,14 +99,17 @@ impl Remotes {
         &self.current().1
     }
 
-    /// The server that is tried was of use: the next failure is the first one again.
-    pub(crate) fn succeeded(&mut self) {
-        self.free = self.remotes.len();
-        self.backoff = Duration::ZERO;
+    /// The server that is tried is of use at `now`: if that lasts, its failure will be the first one again.
+    pub(crate) fn succeeded(&mut self, now: Instant) {
+        self.useful.get_or_insert(now);
     }
 
     /// The server that is tried was of no use, or is so no longer: goes on to the next, and says how long to wait first.
-    pub(crate) fn failed(&mut self) -> Duration {
+    pub(crate) fn failed(&mut self, now: Instant) -> Duration {
+        if self.useful.take().is_some_and(|since| now.duration_since(since) >= BACKOFF_MIN) {
+            self.free = self.remotes.len();
+            self.backoff = Duration::ZERO;
+        }
         self.at = (self.at + 1) % self.order.len().max(1);
         if self.free > 0 {
             self.free -= 1;
@@ -124,17 +138,22 @@ mod tests {
     fn all_are_tried_and_then_again_more_and_more_slowly() {
         let mut remotes = Remotes::parse("unix:a, unix:b,unix:c").unwrap();
         remotes.arrange(Order::AsNamed, &mut Rng::seeded(0));
+        let now = Instant::now();
         let mut tried = Vec::new();
         for _ in 0..9 {
             let name = remotes.name().to_owned();
-            tried.push((name, remotes.failed().as_secs()));
+            tried.push((name, remotes.failed(now).as_secs()));
         }
         let expected = [0, 0, 0, 1, 2, 4, 8, 8, 8].into_iter().zip(["a", "b", "c"].into_iter().cycle());
         let expected: Vec<(String, u64)> = expected.map(|(wait, name)| (format!("unix:{name}"), wait)).collect();
         assert_eq!(tried, expected);
-        remotes.succeeded();
-        assert_eq!([remotes.failed(), remotes.failed(), remotes.failed()], [Duration::ZERO; 3]);
-        assert_eq!(remotes.failed(), BACKOFF_MIN);
+        // Of use, but not for long.
+        remotes.succeeded(now);
+        assert_eq!(remotes.failed(now + BACKOFF_MIN / 2), BACKOFF_MAX);
+        remotes.succeeded(now);
+        remotes.succeeded(now + BACKOFF_MIN);
+        assert_eq!([(); 3].map(|()| remotes.failed(now + BACKOFF_MIN)), [Duration::ZERO; 3]);
+        assert_eq!(remotes.failed(now + BACKOFF_MIN), BACKOFF_MIN);
     }
 
     #[test]
@@ -146,7 +165,7 @@ mod tests {
             remotes.arrange(Order::Shuffled, &mut rng);
             let names = (0..3).map(|_| {
                 let name = remotes.name().to_owned();
-                remotes.failed();
+                remotes.failed(Instant::now());
                 name
             });
             let names: Vec<String> = names.collect();
@@ -154,6 +173,24 @@ mod tests {
             orders.insert(names);
         }
         assert_eq!(orders.len(), 6);
+    }
+
+    #[test]
+    fn another_order_goes_on_from_the_one_that_is_tried() {
+        let mut remotes = Remotes::parse("unix:a,unix:b,unix:c").unwrap();
+        let (mut rng, now) = (Rng::seeded(2), Instant::now());
+        for _ in 0..100 {
+            let name = remotes.name().to_owned();
+            remotes.rearrange(Order::Shuffled, &mut rng);
+            assert_eq!(remotes.name(), name);
+            remotes.failed(now);
+        }
+        remotes.arrange(Order::AsNamed, &mut rng);
+        remotes.failed(now);
+        remotes.rearrange(Order::AsNamed, &mut rng);
+        assert_eq!(remotes.name(), "unix:b");
+        remotes.failed(now);
+        assert_eq!(remotes.name(), "unix:c");
     }
 
     #[test]

@@ -6,7 +6,8 @@ use ovsdb::{Atom, Datum, Uuid};
 
 use crate::replica::{Data, Table};
 
-/// A row of a replica. A program that knows its tables when it is compiled has [`crate::typed::Row`] instead.
+/// A row of a replica, for programs whose users name tables and columns: a misspelt name goes unnoticed here. A program that
+/// knows its tables when it is compiled has [`crate::typed::Row`] instead.
 ///
 /// Each accessor gives the empty value of its type if the column is not wanted, not in the server's schema, empty, or
 /// of another type, so that a daemon keeps running with a database of an older or newer schema.

@@ -23,7 +23,9 @@ impl<'a> Transaction<'a> {
     }
 }
 
-/// By names. Programs that know their tables when they are compiled use the other methods, which are typed.
+/// By names, which nothing checks: a column that there is not reads as empty and is never written. This is for programs whose
+/// users name tables and columns, such as `ovs-vsctl`; those that know their tables when they are compiled use the other
+/// methods, which are typed.
 impl Transaction<'_> {
     /// The replica, without the changes.
     pub fn replica(&self) -> &Replica {

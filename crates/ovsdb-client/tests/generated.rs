@@ -21,6 +21,7 @@ fn check(schema: &str, module: &str) {
 fn modules_are_up_to_date() {
     check(ovsdb::schemas::OPEN_VSWITCH, "vswitch.rs");
     check(ovsdb::schemas::SERVER, "server.rs");
+    check(ovsdb::schemas::HARDWARE_VTEP, "vtep.rs");
 }
 
 /// Every column of a schema, of all modules.

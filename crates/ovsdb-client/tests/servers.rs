@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use ovsdb::{DatabaseSchema, UuidSource};
 use ovsdb_client::typed::{Condition, Ref};
-use ovsdb_client::{Idl, Order, Outcome, Wanted, columns};
+use ovsdb_client::{Client, Idl, Order, Outcome, Wanted, columns};
 use ovsdb_server::{Builder, Server, Source};
 use tokio::sync::oneshot;
 
@@ -185,4 +185,25 @@ async fn conditions_choose_rows_over_any_server() {
     idl.set_condition(Condition::all(Kid));
     until(&mut idl, Idl::conditions_are_held).await;
     assert_eq!(names(&idl), ["b", "c", "z"]);
+}
+
+#[tokio::test]
+async fn a_server_of_another_database_is_passed_over() {
+    let pair = Pair::new();
+    let schema = DatabaseSchema::parse(&SCHEMA.replace("\"T\"", "\"U\"")).unwrap();
+    let other = Server::builder().database_file_or_new(pair.dir.path().join("u.db"), schema);
+    let _other = start(other.uuids(UuidSource::os()), &pair.socket("other"));
+    let _keeper = pair.keeper();
+    let remotes = format!("{},{}", pair.remote("other"), pair.remote("keeper"));
+    for leader_only in [true, false] {
+        for (database, place) in [("T", "keeper"), ("U", "other")] {
+            let suits = async |client: &mut Client| {
+                client.standing(database).await.is_ok_and(|standing| standing.suits_requests(leader_only))
+            };
+            let client = Client::connect_to(&remotes, &Arc::default(), Order::AsNamed, suits).await.unwrap();
+            assert_eq!(client.name(), pair.remote(place));
+        }
+    }
+    let suits = async |client: &mut Client| client.standing("V").await.unwrap().suits_a_replica(false);
+    assert!(Client::connect_to(&remotes, &Arc::default(), Order::AsNamed, suits).await.is_err());
 }

@@ -165,13 +165,14 @@ async fn a_server_that_follows_another_is_passed_over() {
     let (_second_dir, second, second_remote) = listen().await;
     let say = async |listener: &Listener, leader: bool| {
         let mut part = Part::accept(listener).await;
-        let params = part.answer("transact", json!([{ "rows": [{ "leader": leader }] }])).await;
+        let params = part.answer("transact", json!([{ "rows": [{ "leader": leader, "connected": true }] }])).await;
         assert_eq!(params[1]["where"], json!([["name", "==", "T"]]));
         part
     };
     let remotes = format!("{first_remote},{second_remote}");
     let client = async {
-        let leads = async |client: &mut Client| client.leads("T").await;
+        let leads =
+            async |client: &mut Client| client.standing("T").await.is_ok_and(|standing| standing.suits_a_replica(true));
         Client::connect_to(&remotes, &Arc::default(), Order::AsNamed, leads).await
     };
     let server = async {
@@ -184,6 +185,24 @@ async fn a_server_that_follows_another_is_passed_over() {
         client.request("list_dbs", Vec::new()).await.unwrap()
     };
     assert_eq!(Box::pin(play(ask, server)).await, json!(["T"]));
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_is_passed_over() {
+    // Connections are taken by the kernel, and nobody looks at them.
+    let (_first_dir, _mute, first_remote) = listen().await;
+    let (_second_dir, second, second_remote) = listen().await;
+    let remotes = format!("{first_remote},{second_remote}");
+    let client = async {
+        let suits =
+            async |client: &mut Client| client.standing("T").await.is_ok_and(|standing| standing.suits_requests(true));
+        Client::connect_to(&remotes, &Arc::default(), Order::AsNamed, suits).await.unwrap()
+    };
+    let server = async {
+        let mut part = Part::accept(&second).await;
+        part.answer("transact", json!([{ "rows": [{ "model": "standalone" }] }])).await;
+    };
+    assert_eq!(Box::pin(play(client, server)).await.name(), second_remote);
 }
 
 #[tokio::test]

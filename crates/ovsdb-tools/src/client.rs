@@ -37,7 +37,7 @@ struct Options {
     timestamp: bool,
     /// Restore although the schemas differ.
     force: bool,
-    /// Of several servers, whether only the leader of their cluster will do.
+    /// Of several servers of a cluster, whether only the leader will do.
     leader_only: bool,
     /// Whether a monitor is to hear of a change of the schema instead of being disconnected.
     change_aware: bool,
@@ -165,7 +165,7 @@ impl Command {
                 Some(transaction.get(0)?.as_str()?.to_owned())
             }
             (About::Server, _) => None,
-            // A first word that is no database is a table of the default one; no server leads a database that it has not.
+            // A first word that is no database is a table of the default one, which no server has as a database.
             (About::Database, _) => Some(args.first().map_or(DEFAULT_DATABASE, String::as_str).to_owned()),
         }
     }
@@ -340,9 +340,9 @@ async fn connect_and_run(command: &Command, mut args: Vec<String>, tls: &Arc<Tls
     if several && command.about == About::Database && args.is_empty() {
         return Err("database name is required with multiple remotes".to_owned());
     }
-    let database = command.database_of(&args).filter(|_| options.leader_only);
+    let (database, leader_only) = (command.database_of(&args), options.leader_only);
     let wanted = async |client: &mut Client| match &database {
-        Some(database) => client.leads(database).await,
+        Some(database) => client.standing(database).await.is_ok_and(|standing| standing.suits_requests(leader_only)),
         None => true,
     };
     let client = Client::connect_to(&remote, tls, Order::Shuffled, wanted).await;

@@ -3,6 +3,7 @@
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -41,6 +42,13 @@ impl Client {
     /// Connects to the socket at `path`.
     pub fn connect(path: &Path) -> io::Result<Self> {
         Ok(Self { stream: socket::connect(path)?, framer: Framer::new(REPLY_BYTES_MAX), next_id: 0 })
+    }
+
+    /// Has each read and each write of later calls fail after `longest`, which is not zero; without this, they wait as long as
+    /// the server takes.
+    pub fn set_patience(&self, longest: Duration) -> io::Result<()> {
+        self.stream.set_read_timeout(Some(longest))?;
+        self.stream.set_write_timeout(Some(longest))
     }
 
     /// Runs a command and waits for what it answers: the inner result is its result, a string unless JSON was asked

@@ -3,3 +3,4 @@
 
 pub mod server;
 pub mod vswitch;
+pub mod vtep;

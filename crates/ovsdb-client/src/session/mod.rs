@@ -86,6 +86,8 @@ pub struct Session {
     replica: Replica,
     schema: Option<Arc<DatabaseSchema>>,
     state: State,
+    /// The last id that was given to a request. No two requests share one, not even of different connections, so that what
+    /// is kept of an earlier connection never takes an answer of a later one.
     ids: u64,
     /// The server's name for the last transaction that is in the replica; `None` if the replica must not be built on.
     last_transaction: Option<Value>,
@@ -186,7 +188,6 @@ impl Session {
 
     /// A connection was made.
     pub fn connected(&mut self) {
-        self.ids = 0;
         self.outgoing.clear();
         self.changes += 1;
         match &self.server {
@@ -402,6 +403,8 @@ impl Session {
             }
             ("monitor_canceled", _) if ours => {
                 self.last_transaction = None;
+                // The answer to a request about the monitor that is gone says nothing of the next one.
+                self.conditions.disconnected();
                 self.ask_schema();
                 self.changes += 1;
                 Ok(())
@@ -420,7 +423,7 @@ impl Session {
 
     fn replied(&mut self, id: &Value, result: Result<Value, Value>) -> Result<(), ProtocolError> {
         let Some(id) = id.as_u64() else { return Ok(()) };
-        if self.transaction.as_ref().is_some_and(|(awaited, _)| *awaited == id) {
+        if matches!(self.transaction, Some((awaited, None)) if awaited == id) {
             let reply = match result {
                 Ok(Value::Array(results)) => TransactReply::Results(results),
                 Ok(other) => return Err(ProtocolError::new("transaction results are not an array", &other)),

@@ -170,3 +170,24 @@ fn refused_conditions_end_the_connection_and_old_servers_know_none() {
     assert!(talk.0.conditions_are_held() && talk.0.take_outgoing().is_empty());
     assert!(schema().table("Kid").is_some());
 }
+
+#[test]
+fn a_canceled_monitor_takes_the_request_for_conditions_with_it() {
+    for answer in [Ok(json!({})), Err(json!("no such monitor"))] {
+        let mut talk = Talk::live();
+        talk.0.set_condition("Kid", named("b"));
+        let (_, id) = talk.expect("monitor_cond_change");
+        talk.0.set_condition("Kid", named("c"));
+        talk.notify("monitor_canceled", json!([["monid", "T"]])).unwrap();
+        let answer = match answer {
+            Ok(result) => Message::reply(id, result),
+            Err(error) => Message::error(id, error),
+        };
+        talk.0.receive(answer).unwrap();
+        talk.tell_schema();
+        let (params, id) = talk.expect("monitor_cond_since");
+        assert_eq!(params[2]["Kid"][0]["where"], json!([["name", "==", "c"]]));
+        talk.reply(id, json!([false, R, {}]));
+        assert!(talk.0.conditions_are_held() && talk.0.take_outgoing().is_empty());
+    }
+}

@@ -408,6 +408,30 @@ fn transactions_are_answered_once_even_by_a_lost_connection() {
 }
 
 #[test]
+fn an_answer_that_nobody_waited_for_takes_no_later_one() {
+    let mut talk = Talk::live();
+    // Whoever sent this has gone away, and so has the connection.
+    talk.0.transact(&[]);
+    let (_, dropped) = talk.expect("transact");
+    talk.0.disconnected();
+    talk.0.connected();
+    let mut ids = vec![dropped];
+    talk.tell_schema();
+    let (_, id) = talk.expect("monitor_cond_since");
+    talk.reply(id.clone(), json!([true, B, {}]));
+    ids.push(id);
+    for _ in 0..8 {
+        talk.0.transact(&[]);
+        let (_, id) = talk.expect("transact");
+        talk.reply(id.clone(), json!([{}]));
+        assert_eq!(talk.0.take_transact_reply(), Some(TransactReply::Results(vec![json!({})])));
+        assert!(!ids.contains(&id));
+        ids.push(id);
+    }
+    assert!(talk.0.is_live());
+}
+
+#[test]
 fn requests_of_the_server_are_answered() {
     let mut talk = Talk::live();
     talk.0.receive(Message::request(7, "echo", vec![json!("hi")])).unwrap();

@@ -28,12 +28,13 @@ pub struct Receiver<R> {
     stream: R,
     framer: Framer,
     chunk: Vec<u8>,
+    bytes_read: u64,
 }
 
 impl<R: AsyncRead + Unpin> Receiver<R> {
     /// Reads messages within `limits` from `stream`.
     pub fn new(stream: R, limits: Limits) -> Self {
-        Self { stream, framer: Framer::new(limits), chunk: vec![0; 64 * 1024] }
+        Self { stream, framer: Framer::new(limits), chunk: vec![0; 64 * 1024], bytes_read: 0 }
     }
 
     /// The next message; `None` when the peer has closed the connection between two messages. Cancel safe.
@@ -46,8 +47,15 @@ impl<R: AsyncRead + Unpin> Receiver<R> {
             if count == 0 {
                 return if self.framer.is_between_messages() { Ok(None) } else { Err(ConnectionError::Truncated) };
             }
+            self.bytes_read += count as u64;
             self.framer.push(self.chunk.get(..count).unwrap_or_default());
         }
+    }
+
+    /// How many bytes were read so far, those of messages that are not whole too: a peer that sends a long message is not
+    /// silent.
+    pub fn bytes_read(&self) -> u64 {
+        self.bytes_read
     }
 
     /// A message that has been received already, without waiting.

@@ -64,6 +64,11 @@ impl Remote {
         matches!(self, Remote::PassiveUnix(_) | Remote::PassiveTcp { .. } | Remote::PassiveSsl { .. })
     }
 
+    /// Whether any of several addresses, with commas between them, listens for connections.
+    pub fn any_is_passive(texts: &str) -> bool {
+        texts.split(',').any(|text| Self::parse(text.trim()).is_ok_and(|remote| remote.is_passive()))
+    }
+
     /// Whether both ends are on this host, by a socket in its file system.
     pub fn is_local(&self) -> bool {
         matches!(self, Remote::Unix(_) | Remote::PassiveUnix(_))
@@ -164,6 +169,9 @@ mod tests {
             let remote = Remote::parse(text).unwrap();
             assert_eq!(remote.to_string(), text);
             assert_eq!((remote.is_passive(), remote.is_local()), (text.starts_with('p'), text.contains("unix:")));
+        }
+        for (texts, passive) in [("unix:a,tcp:b", false), ("unix:a, ptcp:1", true), ("pssl:", true), ("", false)] {
+            assert_eq!(Remote::any_is_passive(texts), passive, "{texts}");
         }
         assert_eq!(Remote::parse("tcp:host").unwrap().to_string(), "tcp:host:6640");
         assert_eq!(Remote::parse("ptcp:").unwrap().to_string(), "ptcp:6640");
