@@ -95,7 +95,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Remote`], or [`Error::Connection`] of the one that was tried last.
+    /// [`Error::Remote`], or [`Error::Connection`] with what was wrong with the one that was tried last.
     pub async fn connect(remotes: &str, tls: &Arc<Tls>) -> Result<Self, Error> {
         Self::connect_to(remotes, tls, Order::Shuffled, async |_| true).await
     }
@@ -112,6 +112,7 @@ impl Client {
         order: Order,
         mut accept: impl AsyncFnMut(&mut Self) -> bool,
     ) -> Result<Self, Error> {
+        let named = remotes.to_owned();
         let mut remotes = Remotes::parse(remotes)?;
         remotes.arrange(order, &mut Rng::from_entropy());
         let mut tries = remotes.count();
@@ -142,7 +143,7 @@ impl Client {
             };
             tries -= 1;
             if tries == 0 {
-                return Err(Error::Connection { remote, problem });
+                return Err(Error::Connection { remote: named, problem });
             }
             remotes.failed(Instant::now());
         }

@@ -142,18 +142,21 @@ fn load(path: &Path) -> Result<Database, String> {
     loaded.database.map_err(text)
 }
 
+/// Writes a file anew, name and all.
+fn replace(storage: &mut FileStorage, snapshot: &Snapshot) -> std::io::Result<()> {
+    storage.replace(snapshot)?;
+    storage.sync()
+}
+
 /// Writes a database into its own file, or into another.
 fn write(database: &Database, mut storage: FileStorage, target: Option<&String>, comment: &str) -> Outcome {
     let snapshot = Snapshot::of(database, comment, unix_ms(), Style::Difference);
     match target {
-        None => storage.replace(&snapshot).map_err(|error| format!("I/O error: {error}"))?,
+        None => replace(&mut storage, &snapshot).map_err(|error| format!("I/O error: {error}"))?,
         Some(target) if Path::new(target).exists() => {
             let opened = FileStorage::open(Path::new(target), (unix_ms() / 1000) as u64);
-            opened
-                .map_err(text)?
-                .storage
-                .replace(&snapshot)
-                .map_err(|error| format!("I/O error: {target}: {error}"))?;
+            let mut storage = opened.map_err(text)?.storage;
+            replace(&mut storage, &snapshot).map_err(|error| format!("I/O error: {target}: {error}"))?;
         }
         Some(target) => _ = FileStorage::create_from(Path::new(target), &snapshot).map_err(text)?,
     }
