@@ -120,9 +120,10 @@ impl Client {
             let remote = remotes.name().to_owned();
             let several = remotes.count() > 1;
             let limited = several && !remotes.remote().is_passive();
-            let problem = match limit(limited, Self::connect_current(&remotes, tls)).await.and_then(|made| made) {
+            let attempt = Box::pin(Self::connect_current(&remotes, tls));
+            let problem = match limit(limited, attempt).await.and_then(|made| made) {
                 Ok(mut client) => {
-                    let accepted = if several { limit(limited, accept(&mut client)).await } else { Ok(true) };
+                    let accepted = if several { limit(limited, Box::pin(accept(&mut client))).await } else { Ok(true) };
                     if accepted.unwrap_or(false) {
                         client.remotes.succeeded(Instant::now());
                         return Ok(client);
